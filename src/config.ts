@@ -1,0 +1,178 @@
+/**
+ * Settings: the only reader of the environment. Raw → checked → frozen; all errors are reported together, each naming its variable.
+ * A setting exists only where two deployments need different values; everything else is a constant in limits.ts.
+ */
+import { availableParallelism, tmpdir } from 'node:os';
+import { z } from 'zod';
+import { LOG_LEVELS, type LogLevel } from './lib/log.ts';
+import {
+  BODY_BYTES_MAX,
+  BODY_BYTES_SETTING_MAX,
+  DECOMPRESSED_BYTES_MAX,
+  STREAM_BYTES_DEFAULT,
+} from './limits.ts';
+
+export type SinkSetting = { kind: 'ndjson'; dir: string } | { kind: 'postgres'; url: string };
+
+export type Config = Readonly<{
+  env: 'production' | 'development';
+  host: string;
+  port: number;
+  adminHost: string;
+  /** As set; 8081 for ingest and 8082 for the processor when it is not. */
+  adminPort: number | undefined;
+  /** Base of the DSNs that commands print, without a final slash. */
+  publicUrl: string;
+  workers: number;
+  redisUrls: readonly string[];
+  natsUrls: readonly string[];
+  natsCredsFile: string | undefined;
+  maxBodyBytes: number;
+  maxDecompressedBytes: number;
+  spoolDir: string;
+  planLimits: 'table' | 'free-only';
+  heartbeatPath: string;
+  streamReplicas: number;
+  streamShards: number;
+  streamMaxBytes: number;
+  sink: SinkSetting | undefined;
+  logLevel: LogLevel;
+}>;
+
+/** Every problem of the environment at once; `message` has one line for each. */
+export class ConfigError extends Error {
+  override name = 'ConfigError';
+}
+
+const integer = (min: number, max: number) =>
+  z
+    .string()
+    .regex(/^\d+$/, `must be an integer from ${min} to ${max}`)
+    .transform(Number)
+    .refine((n) => n >= min && n <= max, `must be an integer from ${min} to ${max}`);
+const port = integer(1, 65_535);
+const urls = (schemes: readonly string[]) =>
+  z
+    .string()
+    .transform((text) => text.split(',').map((url) => url.trim()))
+    .refine(
+      (list) =>
+        list.every((url) => schemes.some((scheme) => url.startsWith(`${scheme}://`) && URL.canParse(url))),
+      `must be one or several (comma-separated) URLs that begin with ${schemes.map((s) => `${s}://`).join(' or ')}`,
+    );
+
+function parseSink(text: string): SinkSetting | undefined {
+  if (text.startsWith('ndjson:') && text.length > 'ndjson:'.length)
+    return { kind: 'ndjson', dir: text.slice('ndjson:'.length) };
+  if (/^postgres(ql)?:\/\//.test(text) && URL.canParse(text)) return { kind: 'postgres', url: text };
+  return undefined;
+}
+
+const schema = z.strictObject({
+  SLUICE_ENV: z
+    .enum(['production', 'development'], 'must be production or development')
+    .default('production'),
+  SLUICE_HOST: z.string().min(1).default('0.0.0.0'),
+  SLUICE_PORT: port.default(8080),
+  SLUICE_ADMIN_HOST: z.string().min(1).default('127.0.0.1'),
+  SLUICE_ADMIN_PORT: port.optional(),
+  SLUICE_PUBLIC_URL: z
+    .string()
+    .refine((url) => /^https?:\/\/[^/]/.test(url) && URL.canParse(url), 'must be an http or https URL')
+    .transform((url) => url.replace(/\/+$/, ''))
+    .optional(),
+  SLUICE_WORKERS: integer(1, 256).optional(),
+  SLUICE_REDIS_URL: urls(['redis', 'rediss']).default(['redis://127.0.0.1:6379']),
+  SLUICE_NATS_URL: urls(['nats', 'tls']).default(['nats://127.0.0.1:4222']),
+  SLUICE_NATS_CREDS: z.string().min(1).optional(),
+  SLUICE_MAX_BODY_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(BODY_BYTES_MAX),
+  SLUICE_MAX_DECOMPRESSED_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(DECOMPRESSED_BYTES_MAX),
+  SLUICE_SPOOL_DIR: z.string().min(1).optional(),
+  SLUICE_PLAN_LIMITS: z.enum(['table', 'free-only'], 'must be table or free-only').default('table'),
+  SLUICE_HEARTBEAT_PATH: z
+    .string()
+    .regex(/^(\/[A-Za-z0-9._~-]+)+$/, 'must be a path such as /heartbeat, without a final slash')
+    .refine(
+      (path) => !/^\/(api|healthz|readyz)(\/|$)/.test(path),
+      'must not begin with /api, /healthz or /readyz',
+    )
+    .default('/heartbeat'),
+  SLUICE_STREAM_REPLICAS: integer(1, 5).default(1),
+  SLUICE_STREAM_SHARDS: integer(1, 64).default(1),
+  SLUICE_STREAM_MAX_BYTES: integer(1024 * 1024, Number.MAX_SAFE_INTEGER).default(STREAM_BYTES_DEFAULT),
+  SLUICE_SINK: z
+    .string()
+    .transform(parseSink)
+    .refine((sink) => sink !== undefined, 'must be ndjson:<folder> or a postgres:// URL')
+    .optional(),
+  SLUICE_LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info'),
+});
+
+/** The names of all settings, for the README check and doctor. */
+export const SETTING_NAMES = Object.keys(schema.shape);
+
+/** Kubernetes gives a pod names like SLUICE_PORT=tcp://10.0.0.1:80 for a service called sluice. */
+const SERVICE_LINK_NAME =
+  /^SLUICE_.*(SERVICE_HOST|SERVICE_PORT|SERVICE_PORT_\w+|PORT_\d+_(TCP|UDP)(_(PROTO|PORT|ADDR))?)$/;
+const isServiceLink = (name: string, value: string): boolean =>
+  SERVICE_LINK_NAME.test(name) || /^(tcp|udp):\/\//.test(value);
+
+/** The environment's SLUICE_ variables: those that are settings, and the names of service links, which are ignored. */
+function gather(env: NodeJS.ProcessEnv): { raw: Record<string, string>; ignored: string[] } {
+  const raw: Record<string, string> = {};
+  const ignored: string[] = [];
+  for (const [name, value] of Object.entries(env)) {
+    if (!name.startsWith('SLUICE_') || value === undefined || value === '') continue;
+    if (isServiceLink(name, value)) ignored.push(name);
+    else raw[name] = value;
+  }
+  return { raw, ignored };
+}
+
+function explain(error: z.ZodError): string[] {
+  return error.issues.flatMap((issue) =>
+    issue.code === 'unrecognized_keys'
+      ? issue.keys.map((name) => `${name} is not a setting of sluice`)
+      : [`${issue.path.join('.')} ${issue.message}`],
+  );
+}
+
+/**
+ * Reads and checks the settings.
+ * @returns the frozen settings, and the names of Kubernetes service links that were ignored (to be logged once)
+ * @throws ConfigError naming every wrong variable
+ */
+export function loadConfig(env: NodeJS.ProcessEnv = process.env): { config: Config; ignored: string[] } {
+  const { raw, ignored } = gather(env);
+  const parsed = schema.safeParse(raw);
+  if (!parsed.success) throw new ConfigError(explain(parsed.error).join('\n'));
+  const s = parsed.data;
+  const problems: string[] = [];
+  if (s.SLUICE_MAX_BODY_BYTES > s.SLUICE_MAX_DECOMPRESSED_BYTES)
+    problems.push('SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES');
+  if (s.SLUICE_ADMIN_PORT === s.SLUICE_PORT) problems.push('SLUICE_ADMIN_PORT must differ from SLUICE_PORT');
+  if (problems.length > 0) throw new ConfigError(problems.join('\n'));
+  const config: Config = Object.freeze({
+    env: s.SLUICE_ENV,
+    host: s.SLUICE_HOST,
+    port: s.SLUICE_PORT,
+    adminHost: s.SLUICE_ADMIN_HOST,
+    adminPort: s.SLUICE_ADMIN_PORT,
+    publicUrl: s.SLUICE_PUBLIC_URL ?? `http://localhost:${s.SLUICE_PORT}`,
+    workers: s.SLUICE_WORKERS ?? availableParallelism(),
+    redisUrls: s.SLUICE_REDIS_URL,
+    natsUrls: s.SLUICE_NATS_URL,
+    natsCredsFile: s.SLUICE_NATS_CREDS,
+    maxBodyBytes: s.SLUICE_MAX_BODY_BYTES,
+    maxDecompressedBytes: s.SLUICE_MAX_DECOMPRESSED_BYTES,
+    spoolDir: s.SLUICE_SPOOL_DIR ?? tmpdir(),
+    planLimits: s.SLUICE_PLAN_LIMITS,
+    heartbeatPath: s.SLUICE_HEARTBEAT_PATH,
+    streamReplicas: s.SLUICE_STREAM_REPLICAS,
+    streamShards: s.SLUICE_STREAM_SHARDS,
+    streamMaxBytes: s.SLUICE_STREAM_MAX_BYTES,
+    sink: s.SLUICE_SINK,
+    logLevel: s.SLUICE_LOG_LEVEL,
+  });
+  return { config, ignored };
+}

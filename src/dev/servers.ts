@@ -1,0 +1,136 @@
+/**
+ * Real Redis and nats-server as children on free loopback ports: what `sluice dev` runs on, and what the tests start.
+ * A child is started by its own id and ended by it; its data lives in the folder it is given.
+ */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { connect, createServer } from 'node:net';
+import { delimiter, join } from 'node:path';
+
+export type ServerKind = 'redis-server' | 'nats-server';
+
+export type RunningServer = {
+  url: string;
+  port: number;
+  pid: number;
+  process: ChildProcess;
+  /** Resolves with what the child said last, once it has ended for any reason. */
+  exited: Promise<string>;
+  /** SIGTERM, then SIGKILL after five seconds; resolves when the child has ended. */
+  stop(): Promise<void>;
+};
+
+/** Debian puts nats-server into /usr/sbin, which is not on every user's PATH. */
+const EXTRA_FOLDERS = ['/usr/local/sbin', '/usr/sbin', '/usr/local/bin', '/opt/homebrew/bin'];
+
+/** The full path of the program, or undefined. REDIS_SERVER_BIN and NATS_SERVER_BIN come first. */
+export function findServer(
+  kind: ServerKind,
+  bins: { redis?: string; nats?: string },
+  path: string,
+): string | undefined {
+  const chosen = kind === 'redis-server' ? bins.redis : bins.nats;
+  if (chosen) return chosen;
+  for (const folder of [...path.split(delimiter), ...EXTRA_FOLDERS]) {
+    if (folder && existsSync(join(folder, kind))) return join(folder, kind);
+  }
+  return undefined;
+}
+
+/** A TCP port of the loopback interface that was free a moment ago. */
+export function freePort(): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = createServer();
+    server.once('error', reject);
+    server.listen(0, '127.0.0.1', () => {
+      const address = server.address();
+      server.close(() =>
+        address && typeof address === 'object' ? resolve(address.port) : reject(new Error('no port')),
+      );
+    });
+  });
+}
+
+/** Redis with AOF on and no eviction, as production must have it. */
+export async function startRedis(bin: string, dir: string, port?: number): Promise<RunningServer> {
+  mkdirSync(dir, { recursive: true });
+  const chosen = port ?? (await freePort());
+  const args = [
+    '--port',
+    `${chosen}`,
+    '--bind',
+    '127.0.0.1',
+    '--dir',
+    dir,
+    '--appendonly',
+    'yes',
+    '--save',
+    '',
+    '--maxmemory-policy',
+    'noeviction',
+  ];
+  const server = launch(bin, args, chosen, `redis://127.0.0.1:${chosen}`);
+  await ready(server, 'PING\r\n', (text) => text.startsWith('+PONG'));
+  return server;
+}
+
+/** nats-server with JetStream; the file holds only keys that 2.9 and the newest both know. */
+export async function startNats(bin: string, dir: string, port?: number): Promise<RunningServer> {
+  mkdirSync(dir, { recursive: true });
+  const chosen = port ?? (await freePort());
+  const file = join(dir, 'nats.conf');
+  writeFileSync(file, `listen: 127.0.0.1:${chosen}\njetstream { store_dir: ${JSON.stringify(dir)} }\n`);
+  const server = launch(bin, ['-c', file], chosen, `nats://127.0.0.1:${chosen}`);
+  await ready(server, '', (text) => /"jetstream":\s*true/.test(text));
+  return server;
+}
+
+function launch(bin: string, args: string[], port: number, url: string): RunningServer {
+  const child = spawn(bin, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  let said = '';
+  const hear = (data: Buffer): void => {
+    said = (said + data.toString()).slice(-2000);
+  };
+  child.stdout?.on('data', hear);
+  child.stderr?.on('data', hear);
+  const exited = new Promise<string>((resolve) => {
+    child.once('error', (error) => resolve(error.message));
+    child.once('exit', () => resolve(said));
+  });
+  const stop = async (): Promise<void> => {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    child.kill('SIGTERM');
+    const timer = setTimeout(() => child.kill('SIGKILL'), 5_000);
+    await exited;
+    clearTimeout(timer);
+  };
+  return { url, port, pid: child.pid ?? 0, process: child, exited, stop };
+}
+
+/** Resolves when the server answers as it should; rejects with its last words when it ends or 10 s pass. */
+async function ready(server: RunningServer, hello: string, good: (text: string) => boolean): Promise<void> {
+  let ended: string | undefined;
+  server.exited.then((said) => {
+    ended = said;
+  });
+  for (const until = Date.now() + 10_000; Date.now() < until; await new Promise((r) => setTimeout(r, 20))) {
+    if (ended !== undefined) throw new Error(`${server.process.spawnfile} ended at start: ${ended.trim()}`);
+    if (good(await ask(server.port, hello))) return;
+  }
+  await server.stop();
+  throw new Error(`${server.process.spawnfile} did not answer within 10 s`);
+}
+
+function ask(port: number, hello: string): Promise<string> {
+  return new Promise((resolve) => {
+    const socket = connect(port, '127.0.0.1');
+    const done = (text: string): void => {
+      socket.destroy();
+      resolve(text);
+    };
+    socket.setTimeout(500, () => done(''));
+    socket.once('error', () => done(''));
+    socket.once('data', (data) => done(data.toString()));
+    if (hello) socket.write(hello);
+  });
+}

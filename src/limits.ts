@@ -1,0 +1,140 @@
+/**
+ * Every hard bound of the program, with its reason. Nothing a client sends may grow past one of these.
+ * A bound that two deployments need differently is a setting (config.ts); its default stands here.
+ */
+import { assert } from './lib/assert.ts';
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+const GIB = 1024 * MIB;
+
+// ---- A body (contract part 2) ----
+/** As transmitted; beyond it 413 (spec part 8). Default of SLUICE_MAX_BODY_BYTES. */
+export const BODY_BYTES_MAX = 5 * MIB;
+/** After decompression; beyond it 413. Default of SLUICE_MAX_DECOMPRESSED_BYTES. */
+export const DECOMPRESSED_BYTES_MAX = 20 * MIB;
+/** Neither setting may exceed this: a processor joins a whole envelope in memory. */
+export const BODY_BYTES_SETTING_MAX = 100 * MIB;
+/** First line of an envelope, without its newline. */
+export const ENVELOPE_HEADER_BYTES_MAX = 16 * KIB;
+/** One item header line, without its newline. */
+export const ITEM_HEADER_BYTES_MAX = 16 * KIB;
+export const ITEMS_MAX = 100;
+/** Up to here an envelope is held as owned bytes; above it is spooled to an unlinked file. */
+export const INLINE_BYTES_MAX = 128 * KIB;
+/** Above this many held bytes per worker the inline bound shrinks to INLINE_BYTES_MIN. */
+export const HELD_BYTES_TIGHT = 64 * MIB;
+export const INLINE_BYTES_MIN = 16 * KIB;
+/** Held (inline and queued to the spool) bytes per worker; beyond it new requests get 503. */
+export const HELD_BYTES_MAX = 192 * MIB;
+/** Bytes of spool files per worker; beyond it 503. */
+export const SPOOL_BYTES_MAX = 4 * GIB;
+/** Bytes of one upload that wait for the spool's disk before its socket is paused. */
+export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
+/** Bytes read back from the spool at a time. */
+export const SPOOL_READ_BYTES = 256 * KIB;
+/** A body that arrives in one chunk and is at most this long compressed is inflated synchronously. */
+export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
+
+// ---- Time per request ----
+export const BODY_MS_MAX = 60_000;
+/** After this grace the body must keep BODY_RATE_BYTES_PER_SEC over any BODY_RATE_WINDOW_MS. */
+export const BODY_GRACE_MS = 10_000;
+export const BODY_RATE_WINDOW_MS = 10_000;
+export const BODY_RATE_BYTES_PER_SEC = 4_000;
+/** From the last body byte to the answer; then 500 (contract part 2, Queue). */
+export const ANSWER_MS_MAX = 2_000;
+
+// ---- A request ----
+export const REQUEST_HEADER_BYTES_MAX = 16 * KIB;
+export const REQUEST_HEADERS_MAX = 100;
+export const URL_BYTES_MAX = 4 * KIB;
+/** Requests of one worker that are between their first byte and their answer. */
+export const REQUESTS_IN_FLIGHT_MAX = 20_000;
+export const HEARTBEAT_BODY_BYTES_MAX = 10 * KIB;
+
+// ---- Limiter (architecture.md, Window) ----
+export const RATE_WINDOW_MS = 60_000;
+export const RATE_BUCKET_MS = 250;
+/** A request waits at most this long for Redis; a later reply is void. */
+export const REDIS_REPLY_MS_MAX = 250;
+export const LEASE_NEED_MS = 250;
+export const LEASE_EXCESS_MS = 500;
+/** Limits up to here never lease in reserve, so that they admit exactly their first N requests. */
+export const EXACT_LIMIT_MAX = 1_000;
+/** All reserve outstanding together, as a share of the limit. */
+export const EXCESS_SHARE_MAX = 0.005;
+export const REFUSAL_CACHE_MS_MIN = 250;
+export const HEARTBEATS_PER_SECOND = 5;
+export const RATE_LIMIT_MIN = 1;
+export const RATE_LIMIT_MAX = 100_000;
+/** Retry-After on 429, seconds (spec part 8, rule 4). */
+export const RETRY_AFTER_SEC = 60;
+export const HEARTBEAT_RETRY_AFTER_SEC = 1;
+export const OVERLOAD_RETRY_AFTER_SEC = 5;
+/** How old a quota checkpoint of an active project may be. */
+export const CHECKPOINT_MS_MAX = 10_000;
+
+// ---- Frames ----
+/** Entries that may share one frame. */
+export const FRAME_ENTRIES_MAX = 256;
+/** Frames in flight per stream and shard below which a frame leaves at the end of the turn. */
+export const FRAMES_IN_FLIGHT_EAGER = 4;
+export const FRAMES_IN_FLIGHT_MAX = 32;
+/** Bytes queued or in flight per stream and shard, and over all streams of a worker. */
+export const STREAM_BYTES_IN_FLIGHT_MAX = 32 * MIB;
+export const PUBLISH_BYTES_IN_FLIGHT_MAX = 96 * MIB;
+export const PUBLISH_ENTRIES_IN_FLIGHT_MAX = 20_000;
+/** Time-out of one publish attempt; a further one is made while the answer's deadline allows it. */
+export const PUBLISH_ATTEMPT_MS = 800;
+/** Room for NATS headers and MessagePack framing below half the broker's max_payload. */
+export const FRAME_OVERHEAD_BYTES = 4 * KIB;
+/** Parts of one large envelope that are in flight together. */
+export const PARTS_IN_FLIGHT_MAX = 4;
+/** 200 for a large envelope only if its frame's ack came within this of its first part (architecture.md, Chunks). */
+export const CHUNKED_ANSWER_MS_MAX = 300_000;
+export const CHUNK_SWEEP_DELAY_MS = 600_000;
+export const DEDUP_WINDOW_MS = 120_000;
+
+// ---- Processor ----
+export const RECORDING_BYTES_MAX = 64 * MIB;
+export const SINK_BATCH_BYTES_MAX = 8 * MIB;
+export const PREFETCH_BYTES_MAX = 16 * MIB;
+export const ACK_WAIT_MS = 30_000;
+/** From this delivery on a frame is handled alone. */
+export const DELIVERIES_BEFORE_ALONE = 3;
+/** A frame that has ended the process this often is dead-lettered undecoded. */
+export const FRAME_CRASHES_MAX = 3;
+export const RESEND_WINDOW_MS = 600_000;
+export const DEAD_LETTER_AGE_MS = 30 * 24 * 3_600_000;
+export const STREAM_BYTES_DEFAULT = 10 * GIB;
+export const STREAM_BYTES_DEV = 256 * MIB;
+
+// ---- Processes ----
+/** A worker that does not answer the primary for this long is killed (a stalled one keeps being given connections). */
+export const WORKER_SILENT_MS_MAX = 5_000;
+export const WORKER_RESTART_MS_MIN = 100;
+export const WORKER_RESTART_MS_MAX = 5_000;
+/** Not ready, but still serving, so that a balancer looks away first. */
+export const SHUTDOWN_PAUSE_MS = 1_000;
+/** From the closed listener to the exit. */
+export const SHUTDOWN_MS_MAX = 25_000;
+
+assert(INLINE_BYTES_MIN <= INLINE_BYTES_MAX && INLINE_BYTES_MAX < BODY_BYTES_MAX, 'a full body is spooled');
+assert(ENVELOPE_HEADER_BYTES_MAX <= INLINE_BYTES_MIN, 'a header line always fits inline');
+assert(HELD_BYTES_TIGHT < HELD_BYTES_MAX, 'the inline bound shrinks before requests are refused');
+assert(BODY_BYTES_MAX <= DECOMPRESSED_BYTES_MAX, 'an uncompressed body passes the second cap');
+assert(DECOMPRESSED_BYTES_MAX <= BODY_BYTES_SETTING_MAX, 'the default is a legal setting');
+assert(
+  LEASE_NEED_MS % RATE_BUCKET_MS === 0 && LEASE_EXCESS_MS % RATE_BUCKET_MS === 0,
+  'leases end on buckets',
+);
+assert(REDIS_REPLY_MS_MAX <= LEASE_NEED_MS, 'a reply that is not void finds its lease alive');
+assert(2 * PUBLISH_ATTEMPT_MS < ANSWER_MS_MAX, 'a publish is tried twice before the answer is due');
+assert(
+  CHUNKED_ANSWER_MS_MAX * 2 <= CHUNK_SWEEP_DELAY_MS,
+  'parts outlive every frame that may still name them',
+);
+assert(FRAMES_IN_FLIGHT_EAGER <= FRAMES_IN_FLIGHT_MAX, 'the eager window lies within the window');
+assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full stream leaves room for others');
+assert(ACK_WAIT_MS < DEDUP_WINDOW_MS, 'a redelivery falls into the dedup window');

@@ -1,0 +1,47 @@
+/** A project as the registry stores it and as the commands print it (contract part 4). Pure: no I/O. */
+import { z } from 'zod';
+import { RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
+
+export const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'] as const;
+export type Plan = (typeof PLANS)[number];
+export const FILTERS = ['browser-extension', 'localhost', 'crawler'] as const;
+export type FilterName = (typeof FILTERS)[number];
+
+/** Requests a minute by plan (spec part 8). */
+export const PLAN_LIMITS: Record<Plan, number> = {
+  Free: 60,
+  Starter: 300,
+  Pro: 1_000,
+  Business: 10_000,
+  Scale: 30_000,
+  Platform: 100_000,
+};
+
+const NUMERIC_ID = /^[1-9]\d{0,18}$/;
+/** A CUID (25 characters, leading c) or CUID2 (2 to 32, leading letter, as @paralleldrive/cuid2 makes them: 24 by default). */
+const CUID = /^[a-z][a-z0-9]{19,31}$/;
+
+export const isNumericId = (id: string): boolean => NUMERIC_ID.test(id);
+export const isProjectId = (id: string): boolean => NUMERIC_ID.test(id) || CUID.test(id);
+
+export const projectSchema = z.strictObject({
+  id: z.string().refine(isProjectId, 'a project id is numeric (no leading zero) or a CUID'),
+  alias: z.string().refine(isNumericId, 'an alias is numeric (no leading zero)').optional(),
+  key: z.string().regex(/^\w{1,64}$/, 'a key is 1 to 64 letters, digits or underscores'),
+  plan: z.enum(PLANS),
+  rateLimit: z.int().min(RATE_LIMIT_MIN).max(RATE_LIMIT_MAX).optional(),
+  quota: z.int().min(0).max(Number.MAX_SAFE_INTEGER).optional(),
+  overage: z.boolean(),
+  filters: z.array(z.enum(FILTERS)),
+  allowedOrigins: z.array(z.string()),
+});
+
+export type Project = z.infer<typeof projectSchema>;
+export type PlanLimits = 'table' | 'free-only';
+
+/** The per-minute limit in force, or undefined for none (spec part 8, rules 1 and 2; SLUICE_PLAN_LIMITS). */
+export function rateLimitOf(project: Project, planLimits: PlanLimits): number | undefined {
+  if (project.rateLimit !== undefined) return project.rateLimit;
+  if (planLimits === 'free-only' && project.plan !== 'Free') return undefined;
+  return PLAN_LIMITS[project.plan];
+}

@@ -1,0 +1,43 @@
+/** Real servers for tests: started on free ports in a folder of their own, gone afterwards. */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import {
+  findServer,
+  type RunningServer,
+  type ServerKind,
+  startNats,
+  startRedis,
+} from '../../src/dev/servers.ts';
+
+export type TestServer = RunningServer & {
+  dir: string /** Stops the server and removes its folder. */;
+  close(): Promise<void>;
+};
+
+function binary(kind: ServerKind): string {
+  const bins = { redis: process.env.REDIS_SERVER_BIN, nats: process.env.NATS_SERVER_BIN };
+  const found = findServer(kind, bins, process.env.PATH ?? '');
+  if (!found) throw new Error(`${kind} is not installed`);
+  return found;
+}
+
+export const temporaryFolder = (name: string): string => mkdtempSync(join(tmpdir(), `sluice-${name}-`));
+
+function disposable(server: RunningServer, dir: string): TestServer {
+  const close = async (): Promise<void> => {
+    await server.stop();
+    rmSync(dir, { recursive: true, force: true });
+  };
+  return { ...server, dir, close };
+}
+
+export async function redisServer(port?: number): Promise<TestServer> {
+  const dir = temporaryFolder('redis');
+  return disposable(await startRedis(binary('redis-server'), dir, port), dir);
+}
+
+export async function natsServer(port?: number): Promise<TestServer> {
+  const dir = temporaryFolder('nats');
+  return disposable(await startNats(binary('nats-server'), dir, port), dir);
+}
