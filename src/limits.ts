@@ -42,6 +42,13 @@ export const BODY_MS_MAX = 60_000;
 export const BODY_GRACE_MS = 10_000;
 export const BODY_RATE_WINDOW_MS = 10_000;
 export const BODY_RATE_BYTES_PER_SEC = 4_000;
+/**
+ * uWebSockets.js cuts a body slower than 16 kB/s after about ten seconds; a request older than this is re-armed
+ * once a second, so that our own deadline and minimum rate decide.
+ */
+export const BODY_REARM_MS = 4_000;
+/** Bytes of a refused body that are read and dropped before the answer, so that it does not arrive as a reset. */
+export const REFUSED_DRAIN_BYTES_MAX = 4 * BODY_BYTES_MAX;
 /** From the last body byte to the answer; then 500 (contract part 2, Queue). */
 export const ANSWER_MS_MAX = 2_000;
 
@@ -74,6 +81,18 @@ export const HEARTBEAT_RETRY_AFTER_SEC = 1;
 export const OVERLOAD_RETRY_AFTER_SEC = 5;
 /** How old a quota checkpoint of an active project may be. */
 export const CHECKPOINT_MS_MAX = 10_000;
+
+// ---- Registry (architecture.md, Registry) ----
+/** Time-out of one request to the bucket: short, so that a mirror heals within five seconds of reconnecting. */
+export const REGISTRY_REQUEST_MS = 1_500;
+/** A snapshot that delivers nothing for this long is given up and begun again. */
+export const REGISTRY_STALL_MS = 2_000;
+/** How often a mirror compares its watch with the server's figures; what differs at two checks is stale. */
+export const REGISTRY_CHECK_MS = 1_000;
+export const REGISTRY_RETRY_MS_MIN = 100;
+export const REGISTRY_RETRY_MS_MAX = 1_000;
+/** Origin patterns of one project: every request of a browser is held against each. */
+export const ALLOWED_ORIGINS_MAX = 100;
 
 // ---- Frames ----
 /** Entries that may share one frame. */
@@ -117,7 +136,9 @@ export const WORKER_RESTART_MS_MIN = 100;
 export const WORKER_RESTART_MS_MAX = 5_000;
 /** Not ready, but still serving, so that a balancer looks away first. */
 export const SHUTDOWN_PAUSE_MS = 1_000;
-/** From the closed listener to the exit. */
+/** How long idle keep-alive connections are left open after the listener closed and the last answer went out. */
+export const SHUTDOWN_LINGER_MS = 2_000;
+/** From the closed listener to the exit, whatever is still under way. */
 export const SHUTDOWN_MS_MAX = 25_000;
 
 assert(INLINE_BYTES_MIN <= INLINE_BYTES_MAX && INLINE_BYTES_MAX < BODY_BYTES_MAX, 'a full body is spooled');
@@ -134,6 +155,10 @@ assert(2 * PUBLISH_ATTEMPT_MS < ANSWER_MS_MAX, 'a publish is tried twice before 
 assert(
   CHUNKED_ANSWER_MS_MAX * 2 <= CHUNK_SWEEP_DELAY_MS,
   'parts outlive every frame that may still name them',
+);
+assert(
+  REGISTRY_REQUEST_MS + REGISTRY_STALL_MS + REGISTRY_RETRY_MS_MAX < 5_000,
+  'one failed attempt still heals a mirror within five seconds of reconnecting',
 );
 assert(FRAMES_IN_FLIGHT_EAGER <= FRAMES_IN_FLIGHT_MAX, 'the eager window lies within the window');
 assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full stream leaves room for others');

@@ -1,7 +1,6 @@
 /** Upper bounds in seconds for durations of requests, Redis calls and publishes. */
 export const SECONDS_BOUNDS = [
-	0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
-	10, 60,
+  0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60,
 ] as const;
 /** Upper bounds for entries per frame. */
 export const COUNT_BOUNDS = [1, 2, 4, 8, 16, 32, 64, 128, 256] as const;
@@ -11,20 +10,20 @@ export const COUNT_BOUNDS = [1, 2, 4, 8, 16, 32, 64, 128, 256] as const;
  * (prom-client's own hashes a label object and walks its buckets for each one.)
  */
 export class Distribution {
-	readonly bounds: readonly number[];
-	/** Observations by bucket, not cumulative; the last is everything above the last bound. */
-	readonly counts: number[];
-	sum = 0;
+  readonly bounds: readonly number[];
+  /** Observations by bucket, not cumulative; the last is everything above the last bound. */
+  readonly counts: number[];
+  sum = 0;
 
-	constructor(bounds: readonly number[]) {
-		this.bounds = bounds;
-		this.counts = new Array<number>(bounds.length + 1).fill(0);
-	}
+  constructor(bounds: readonly number[]) {
+    this.bounds = bounds;
+    this.counts = new Array<number>(bounds.length + 1).fill(0);
+  }
 
-	observe(value: number): void {
-		let at = 0;
-		while (at < this.bounds.length && value > (this.bounds[at] as number)) at++;
-		this.counts[at] = (this.counts[at] as number) + 1;
-		this.sum += value;
-	}
+  observe(value: number): void {
+    let at = 0;
+    while (at < this.bounds.length && value > (this.bounds[at] as number)) at++;
+    this.counts[at] = (this.counts[at] as number) + 1;
+    this.sum += value;
+  }
 }

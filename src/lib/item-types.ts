@@ -1,11 +1,5 @@
 /** Item types that are stored (spec part 2); every other type is skipped. */
-export const ITEM_TYPES = [
-	"event",
-	"transaction",
-	"log",
-	"replay_event",
-	"replay_recording",
-] as const;
+export const ITEM_TYPES = ['event', 'transaction', 'log', 'replay_event', 'replay_recording'] as const;
 export type ItemType = (typeof ITEM_TYPES)[number];
 
 const KNOWN: ReadonlySet<string> = new Set(ITEM_TYPES);

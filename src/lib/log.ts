@@ -1,28 +1,17 @@
-import { pino } from "pino";
+import { pino } from 'pino';
 
 export type Log = pino.Logger;
-export const LOG_LEVELS = [
-	"fatal",
-	"error",
-	"warn",
-	"info",
-	"debug",
-	"trace",
-	"silent",
-] as const;
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
 /** Structured JSON lines on standard error: standard output stays free for what a command prints. */
-export function createLog(
-	level: LogLevel,
-	bindings: Record<string, unknown> = {},
-): Log {
-	return pino(
-		{
-			level,
-			base: { pid: process.pid, ...bindings },
-			timestamp: pino.stdTimeFunctions.isoTime,
-		},
-		pino.destination({ fd: 2, sync: true }),
-	);
+export function createLog(level: LogLevel, bindings: Record<string, unknown> = {}): Log {
+  return pino(
+    {
+      level,
+      base: { pid: process.pid, ...bindings },
+      timestamp: pino.stdTimeFunctions.isoTime,
+    },
+    pino.destination({ fd: 2, sync: true }),
+  );
 }

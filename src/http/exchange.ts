@@ -1,0 +1,193 @@
+import { assert } from '../lib/assert.ts';
+import {
+  BODY_GRACE_MS,
+  BODY_MS_MAX,
+  BODY_RATE_BYTES_PER_SEC,
+  BODY_RATE_WINDOW_MS,
+  BODY_REARM_MS,
+  REFUSED_DRAIN_BYTES_MAX,
+} from '../limits.ts';
+import { COMMON_HEADERS } from './common-headers.ts';
+import type { Answer } from './outcome.ts';
+
+/** What an exchange needs of a uWebSockets.js response. */
+export interface ResponseSocket {
+  onAborted(handler: () => void): unknown;
+  onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): unknown;
+  cork(callback: () => void): unknown;
+  writeStatus(status: string): unknown;
+  writeHeader(name: string, value: string): unknown;
+  end(body: string, closeConnection?: boolean): unknown;
+  endWithoutBody(reportedLength: undefined, closeConnection?: boolean): unknown;
+  pause(): void;
+  resume(): void;
+  close(): unknown;
+}
+
+/** Who takes the body of a request. None of these is called after the answer or after `gone`. */
+export interface BodyReader {
+  /** The chunk dies when the call returns. */
+  feed(chunk: Uint8Array): void;
+  end(): void;
+  /** The client went away, or was cut because its body was too slow. */
+  gone(why: 'aborted' | 'too_slow'): void;
+}
+
+/** What all exchanges of a worker share. */
+export class ExchangeDesk {
+  /** Exchanges whose body has not arrived whole. */
+  readonly reading = new Set<Exchange>();
+  /** From the first byte to the answer. */
+  inFlight = 0;
+  /** Once set, every answer closes its connection. */
+  closing = false;
+
+  /** Once a second: cuts what is too slow, re-arms the time-out of what is slow but lawful. */
+  sweep(now: number): void {
+    for (const exchange of this.reading) exchange.checkPace(now);
+  }
+}
+
+/**
+ * The life of one HTTP request on its socket: body in, one answer out, or gone.
+ *
+ * The answer waits until the body has arrived whole, up to REFUSED_DRAIN_BYTES_MAX: an answer that is followed by a close
+ * while bytes are still arriving can reach the client as a reset, and clients that write before they read never see it.
+ * The price is that a refusal of a large upload costs its bandwidth; it costs no memory, since the bytes are dropped.
+ *
+ * Phases: `open` → `answered` (the answer is on the socket) or `gone`. A waiting answer is `#waiting` in phase `open`.
+ */
+export class Exchange {
+  readonly #socket: ResponseSocket;
+  readonly #desk: ExchangeDesk;
+  #phase: 'open' | 'answered' | 'gone' = 'open';
+  #reader: BodyReader | undefined;
+  #waiting: Answer | undefined;
+  #bodyComplete = false;
+  #paused = false;
+  readonly startedAt: number;
+  /** Body bytes as transmitted. */
+  bytesRead = 0;
+  /** `bytesRead` once a second after the grace, for the minimum rate; the newest last. */
+  #pace: number[] | undefined;
+
+  /** @param now monotonic ms */
+  constructor(socket: ResponseSocket, desk: ExchangeDesk, now: number) {
+    this.#socket = socket;
+    this.#desk = desk;
+    this.startedAt = now;
+    desk.inFlight++;
+    desk.reading.add(this);
+    socket.onAborted(() => this.#lost('aborted'));
+    socket.onData((chunk, isLast) => this.#receive(chunk, isLast));
+  }
+
+  /** Hands the body to `reader` from now on; must be called in the turn of the request's head. */
+  read(reader: BodyReader): void {
+    this.#reader = reader;
+  }
+
+  /** Sends the answer, now or when the body has been drained. Does nothing when the client is gone. */
+  answer(answer: Answer): void {
+    if (this.#phase === 'gone') return;
+    assert(this.#phase === 'open' && !this.#waiting, 'an exchange is answered once');
+    this.#reader = undefined;
+    if (this.#paused) this.setPaused(false);
+    if (this.#bodyComplete) this.#send(answer, false);
+    else this.#waiting = answer;
+  }
+
+  /** Answers without waiting for the body and closes: for a message whose end cannot be trusted. */
+  answerAndClose(answer: Answer): void {
+    if (this.#phase === 'open') this.#send(answer, true);
+  }
+
+  /** Back-pressure from whoever reads the body. */
+  setPaused(paused: boolean): void {
+    if (this.#phase !== 'open' || this.#bodyComplete || paused === this.#paused) return;
+    this.#paused = paused;
+    this.#pace = undefined;
+    if (paused) this.#socket.pause();
+    else this.#socket.resume();
+  }
+
+  checkPace(now: number): void {
+    const age = now - this.startedAt;
+    if (age < BODY_REARM_MS) return;
+    if (age > BODY_MS_MAX || this.#tooSlow(age)) this.#cut();
+    else if (!this.#paused) {
+      this.#socket.pause();
+      this.#socket.resume();
+    }
+  }
+
+  #cut(): void {
+    if (this.#waiting) return this.#send(this.#waiting, true);
+    this.#lost('too_slow');
+    this.#socket.close();
+  }
+
+  #tooSlow(age: number): boolean {
+    if (age < BODY_GRACE_MS || this.#paused) return false;
+    this.#pace ??= [];
+    const samples = this.#pace.push(this.bytesRead);
+    const window = BODY_RATE_WINDOW_MS / 1000;
+    if (samples <= window) return false;
+    const past = this.#pace.shift() ?? 0;
+    return this.bytesRead - past < BODY_RATE_BYTES_PER_SEC * window;
+  }
+
+  #receive(chunk: ArrayBuffer, isLast: boolean): void {
+    if (this.#phase !== 'open') return;
+    this.bytesRead += chunk.byteLength;
+    if (isLast) {
+      this.#bodyComplete = true;
+      this.#desk.reading.delete(this);
+    }
+    const reader = this.#reader;
+    if (reader) {
+      if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk));
+      // feed may have ended in an answer, which then waits for the rest or has gone out
+      if (isLast && this.#reader === reader) reader.end();
+    }
+    this.#drained();
+  }
+
+  #drained(): void {
+    const waiting = this.#waiting;
+    if (!waiting || this.#phase !== 'open') return;
+    if (this.#bodyComplete) this.#send(waiting, false);
+    else if (this.bytesRead > REFUSED_DRAIN_BYTES_MAX) this.#send(waiting, true);
+  }
+
+  #send(answer: Answer, close: boolean): void {
+    this.#phase = 'answered';
+    this.#leave();
+    const socket = this.#socket;
+    let headers = COMMON_HEADERS.value;
+    for (const [name, value] of answer.headers) headers += `\r\n${name}: ${value}`;
+    socket.cork(() => {
+      socket.writeStatus(answer.status);
+      // One call for all headers: each crossing into uWebSockets.js costs more than the bytes.
+      socket.writeHeader(COMMON_HEADERS.name, headers);
+      const closes = close || this.#desk.closing;
+      // A 204 must not carry a Content-Length.
+      if (answer.body === '') socket.endWithoutBody(undefined, closes);
+      else socket.end(answer.body, closes);
+    });
+  }
+
+  #lost(why: 'aborted' | 'too_slow'): void {
+    if (this.#phase !== 'open') return;
+    this.#phase = 'gone';
+    this.#leave();
+    const reader = this.#reader;
+    this.#reader = undefined;
+    reader?.gone(why);
+  }
+
+  #leave(): void {
+    this.#desk.inFlight--;
+    this.#desk.reading.delete(this);
+  }
+}

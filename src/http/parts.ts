@@ -1,0 +1,39 @@
+import type { HeldEnvelope, HeldItem, UploadBudget } from '../envelope/upload.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
+import type { QuotaCounter } from '../limit/quota-counter.ts';
+import type { RateLimiter } from '../limit/rate-limiter.ts';
+import type { Replica } from '../registry/replica.ts';
+import type { Publisher } from '../stream/publisher.ts';
+import type { Exchange } from './exchange.ts';
+import type { Outcome } from './outcome.ts';
+import type { ProjectGates } from './project-gate.ts';
+import type { Endpoint, RequestMetrics } from './request-metrics.ts';
+
+/** What one finished request leaves behind for metrics, the usage ledger and the development log. */
+export type FinishedRequest = {
+  exchange: Exchange;
+  projectId?: string | undefined;
+};
+
+/** Everything the two endpoints call; made by the worker's composition root. */
+export type RequestParts = {
+  readonly gates: ProjectGates;
+  readonly replica: Replica;
+  readonly rateLimiter: RateLimiter;
+  readonly heartbeatLimiter: HeartbeatLimiter;
+  readonly quota: QuotaCounter;
+  readonly publisher: Publisher;
+  readonly budget: UploadBudget;
+  readonly metrics: RequestMetrics;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** Production: a limiter or counter that is away blocks (spec part 7, last rule). Development: it is logged and passed. */
+  readonly failClosed: boolean;
+  readonly maxBodyBytes: number;
+  /** Reads one item's payload back from the envelope's spool; one at a time per worker, so that memory stays bounded. */
+  readSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
+  /** Records the one outcome of a request. */
+  note(endpoint: Endpoint, outcome: Outcome, finished: FinishedRequest): void;
+};

@@ -1,0 +1,35 @@
+/**
+ * A client that sends only what is not stored is told so, and stops (contract part 2, Rate hints).
+ * Categories by item type: notes of the convention's public documentation.
+ */
+const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
+  session: ['session'],
+  sessions: ['session'],
+  client_report: ['internal'],
+  check_in: ['monitor'],
+  profile: ['profile', 'profile_chunk'],
+  profile_chunk: ['profile', 'profile_chunk'],
+  feedback: ['feedback'],
+  user_report: ['default'],
+  attachment: ['attachment'],
+  span: ['span'],
+  statsd: ['metric_bucket'],
+  trace_metric: ['trace_metric'],
+  raw_security: ['security'],
+};
+
+const HINT_SEC = 86_400;
+
+/**
+ * The value of X-Sentry-Rate-Limits for an envelope that held only these types, none of them stored.
+ * @returns undefined when no category is known: an empty list would silence everything
+ */
+export function rateHint(skippedTypes: readonly string[]): string | undefined {
+  const categories = new Set(
+    skippedTypes.flatMap((type) =>
+      Object.hasOwn(CATEGORY_OF_TYPE, type) ? (CATEGORY_OF_TYPE[type] ?? []) : [],
+    ),
+  );
+  if (categories.size === 0) return undefined;
+  return `${HINT_SEC}:${[...categories].join(';')}:organization:unsupported`;
+}

@@ -1,0 +1,278 @@
+/**
+ * The story of one ingest request, top to bottom (spec 4.1, contract part 2):
+ * authenticate → take a rate token → parse the body as it arrives → filter → count the quota → publish → answer.
+ * It ends in exactly one outcome. Each step runs only if the one before passed; everything else is a part that it calls.
+ */
+import type { HeldEnvelope, UploadResult } from '../envelope/upload.ts';
+import { Upload } from '../envelope/upload.ts';
+import { matchInbound, needsPayload, type RequestFacts } from '../filter/inbound.ts';
+import { AssertionError, assert } from '../lib/assert.ts';
+import type { QuotaDecision } from '../limit/quota-counter.ts';
+import type { RateDecision } from '../limit/rate-limiter.ts';
+import { ANSWER_MS_MAX } from '../limits.ts';
+import type { EnvelopeEntry } from '../stream/frame.ts';
+import type { PublishResult } from '../stream/publisher.ts';
+import { findKey } from './auth.ts';
+import type { BodyReader, Exchange } from './exchange.ts';
+import { type Answer, failure, type Header, newErrorId, type Outcome, REFUSALS } from './outcome.ts';
+import type { RequestParts } from './parts.ts';
+import type { ProjectGate } from './project-gate.ts';
+import { rateHint } from './rate-hints.ts';
+import { quotaHeaders, rateHeaders } from './usage-headers.ts';
+
+/** The head of a request; only valid in the turn in which it arrived. */
+export interface RequestHead {
+  getHeader(lowerCaseName: string): string;
+  getQuery(): string;
+  getParameter(index: number): string;
+}
+
+const NO_FACTS: RequestFacts = { origin: '', referer: '', userAgent: '' };
+const readFacts = (head: RequestHead): RequestFacts => ({
+  origin: head.getHeader('origin'),
+  referer: head.getHeader('referer'),
+  userAgent: head.getHeader('user-agent'),
+});
+const filtersEvent = (type: string): type is 'event' | 'transaction' =>
+  type === 'event' || type === 'transaction';
+
+export class IngestRequest implements BodyReader {
+  readonly #parts: RequestParts;
+  readonly #exchange: Exchange;
+  #gate: ProjectGate | undefined;
+  #facts = NO_FACTS;
+  /** Set when the limiter has decided, or was not to be asked. */
+  #admitted = false;
+  #rateHeaders: readonly Header[] = [];
+  #usageHeaders: readonly Header[] = [];
+  #upload: Upload | undefined;
+  #uploaded: UploadResult | undefined;
+  #counted: { month: string; position: number } | undefined;
+  #eventId = '';
+  /** Monotonic ms; set with the last body byte. */
+  #deadline = 0;
+  /** Once the envelope may be in a stream, a client that leaves changes nothing any more. */
+  #committed = false;
+  #finished = false;
+
+  constructor(parts: RequestParts, exchange: Exchange) {
+    this.#parts = parts;
+    this.#exchange = exchange;
+  }
+
+  start(head: RequestHead): void {
+    this.#guard(() => {
+      if (!this.#authenticate(head)) return;
+      if (!this.#parts.publisher.available || !this.#parts.budget.hasRoom) return this.#refuse('overloaded');
+      this.#openBody(head);
+      this.#takeToken();
+    });
+  }
+
+  #authenticate(head: RequestHead): boolean {
+    const key = findKey(head.getQuery(), (name) => head.getHeader(name));
+    const gate = key === '' ? undefined : this.#parts.gates.find(head.getParameter(0));
+    if (gate && gate.key === key) {
+      this.#gate = gate;
+      return true;
+    }
+    this.#refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
+    return false;
+  }
+
+  /** Reads what is needed of the head before it dies, and lets the body flow: it is parsed while a token is asked for. */
+  #openBody(head: RequestHead): void {
+    const gate = this.#gate as ProjectGate;
+    if (gate.readsHead) this.#facts = readFacts(head);
+    if (Number(head.getHeader('content-length')) > this.#parts.maxBodyBytes) {
+      this.#uploaded = {
+        ok: false,
+        failure: { kind: 'too_large', detail: 'Content-Length over the bound' },
+      };
+      return;
+    }
+    this.#upload = new Upload({
+      encoding: head.getHeader('content-encoding'),
+      budget: this.#parts.budget,
+      onResult: (result) => {
+        this.#uploaded = result;
+        this.#guard(() => this.#proceed());
+      },
+      onPressure: (paused) => this.#exchange.setPaused(paused),
+    });
+    this.#exchange.read(this);
+  }
+
+  #takeToken(): void {
+    const rate = (this.#gate as ProjectGate).rate;
+    if (!rate) {
+      this.#admitted = true;
+      return this.#proceed();
+    }
+    const decision = this.#parts.rateLimiter.take(rate, (later) => this.#guard(() => this.#decided(later)));
+    if (decision) this.#decided(decision);
+  }
+
+  #decided(decision: RateDecision): void {
+    if (this.#finished) return;
+    if (decision.kind === 'unavailable') {
+      if (this.#parts.failClosed) {
+        this.#rateHeaders = rateHeaders.unavailable(this.#parts.clock.now());
+        return this.#refuse('limiter_unavailable');
+      }
+      this.#parts.log.warn(
+        { project: this.#gate?.id },
+        'rate limiter unavailable: let through in development',
+      );
+    } else {
+      this.#rateHeaders = rateHeaders.of(decision);
+      if (decision.kind === 'refused') return this.#refuse('rate_limited');
+    }
+    this.#admitted = true;
+    this.#proceed();
+  }
+
+  feed(chunk: Uint8Array): void {
+    this.#guard(() => this.#upload?.feed(chunk));
+  }
+
+  end(): void {
+    this.#deadline = this.#parts.clock.monotonic() + ANSWER_MS_MAX;
+    this.#guard(() => this.#upload?.end());
+  }
+
+  gone(why: 'aborted' | 'too_slow'): void {
+    if (!this.#committed) this.#finish(why, undefined);
+  }
+
+  /** Both the token and the parsed body are there: on with it. */
+  #proceed(): void {
+    if (!this.#admitted || !this.#uploaded || this.#finished) return;
+    if (!this.#uploaded.ok) {
+      const { kind, detail } = this.#uploaded.failure;
+      this.#parts.log.debug({ project: this.#gate?.id, kind, detail }, 'body refused');
+      return this.#refuse(kind);
+    }
+    const envelope = this.#uploaded.envelope;
+    this.#eventId = envelope.eventId;
+    this.#filter(envelope);
+  }
+
+  #filter(envelope: HeldEnvelope): void {
+    const { filters } = this.#gate as ProjectGate;
+    const item = needsPayload(filters) ? envelope.items.find(({ type }) => filtersEvent(type)) : undefined;
+    if (!item || item.payload) return this.#filterWith(envelope, item?.payload);
+    this.#parts.readSpooled(envelope, item).then(
+      (payload) => this.#guard(() => this.#filterWith(envelope, payload)),
+      (cause) => this.#fail('the spool could not be read', cause),
+    );
+  }
+
+  #filterWith(envelope: HeldEnvelope, payload: Uint8Array | undefined): void {
+    if (this.#finished) return;
+    const type = envelope.items.find((item) => filtersEvent(item.type))?.type;
+    const item = payload && (type === 'event' || type === 'transaction') ? { type, payload } : undefined;
+    const filter = matchInbound((this.#gate as ProjectGate).filters, this.#facts, item);
+    if (filter) return this.#succeed('filtered', [['X-Service-Filtered', filter]]);
+    if (envelope.items.length === 0) return this.#answerEmpty(envelope);
+    this.#committed = true;
+    this.#parts.quota.count((this.#gate as ProjectGate).quota, (decision) =>
+      this.#guard(() => this.#quotaDecided(decision, envelope)),
+    );
+  }
+
+  /** Nothing to store: neither counted nor queued (contract part 2, Accepted). */
+  #answerEmpty(envelope: HeldEnvelope): void {
+    const hint = rateHint(envelope.skippedTypes);
+    this.#succeed('empty', hint ? [['X-Sentry-Rate-Limits', hint]] : []);
+  }
+
+  #quotaDecided(decision: QuotaDecision, envelope: HeldEnvelope): void {
+    if (decision.kind === 'unavailable') {
+      if (this.#parts.failClosed) return this.#fail('the quota could not be counted');
+      this.#parts.log.warn({ project: this.#gate?.id }, 'quota not counted: let through in development');
+    } else {
+      const { quota } = (this.#gate as ProjectGate).quota;
+      const current = decision.kind === 'counted' ? decision.position : decision.current;
+      this.#usageHeaders = quotaHeaders(current, quota);
+      if (decision.kind === 'exceeded') return this.#refuse('quota_exceeded');
+      this.#counted = { month: decision.month, position: decision.position };
+    }
+    this.#publish(envelope);
+  }
+
+  #publish(envelope: HeldEnvelope): void {
+    const entry: EnvelopeEntry = {
+      kind: 'envelope',
+      projectId: (this.#gate as ProjectGate).id,
+      eventId: envelope.eventId,
+      receivedAt: this.#parts.clock.now(),
+      sentAt: envelope.sentAt,
+      sdk: envelope.sdk,
+      month: this.#counted?.month,
+      position: this.#counted?.position,
+      items: envelope.items,
+    };
+    const options = { deadline: this.#deadline, source: envelope.spool };
+    this.#parts.publisher.publish(entry, options, (result) =>
+      this.#guard(() => this.#published(result, envelope)),
+    );
+  }
+
+  #published(result: PublishResult, envelope: HeldEnvelope): void {
+    if (result === 'stored') {
+      for (const item of envelope.items) this.#parts.metrics.items[item.type]++;
+      return this.#succeed('accepted', []);
+    }
+    if (result === 'unknown') return this.#fail('no acknowledgement from the stream before the deadline');
+    // Definitely not queued: the only case in which the increment may be taken back.
+    if (this.#counted) this.#parts.quota.refund((this.#gate as ProjectGate).id, this.#counted.month);
+    this.#usageHeaders = [];
+    this.#refuse('overloaded');
+  }
+
+  #succeed(outcome: 'accepted' | 'empty' | 'filtered', extra: readonly Header[]): void {
+    this.#finish(outcome, {
+      status: '200 OK',
+      headers: extra,
+      body: `{"id":"${this.#eventId}"}`,
+    });
+  }
+
+  #refuse(outcome: keyof typeof REFUSALS): void {
+    this.#finish(outcome, REFUSALS[outcome]);
+  }
+
+  #fail(reason: string, cause?: unknown): void {
+    if (this.#finished) return;
+    const errorId = newErrorId();
+    this.#parts.log.error({ errorId, project: this.#gate?.id, eventId: this.#eventId, err: cause }, reason);
+    this.#usageHeaders = [];
+    this.#finish('failed', failure(errorId));
+  }
+
+  #finish(outcome: Outcome, answer: Answer | undefined): void {
+    if (this.#finished) return;
+    this.#finished = true;
+    this.#upload?.dispose();
+    this.#parts.note('ingest', outcome, {
+      exchange: this.#exchange,
+      projectId: this.#gate?.id,
+    });
+    if (answer) {
+      const headers = [...this.#rateHeaders, ...this.#usageHeaders, ...answer.headers];
+      this.#exchange.answer({ ...answer, headers });
+    }
+  }
+
+  /** An error that nobody foresaw fails this request; a broken invariant ends the worker. */
+  #guard(step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      if (error instanceof AssertionError) throw error;
+      assert(!this.#finished, `after the outcome: ${error}`);
+      this.#fail('unforeseen error', error);
+    }
+  }
+}

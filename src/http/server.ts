@@ -1,0 +1,165 @@
+/** The only file that knows uWebSockets.js: routes, and what a message must look like before anybody reads it. */
+import uWS from 'uWebSockets.js';
+import type { Clock } from '../lib/clock.ts';
+import {
+  REQUEST_HEADER_BYTES_MAX,
+  REQUEST_HEADERS_MAX,
+  REQUESTS_IN_FLIGHT_MAX,
+  URL_BYTES_MAX,
+} from '../limits.ts';
+import { PREFLIGHT_HEADERS } from './cors.ts';
+import { Exchange, type ExchangeDesk } from './exchange.ts';
+import { HeartbeatRequest } from './heartbeat.ts';
+import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
+import type { RequestParts } from './parts.ts';
+import { IngestRequest } from './request.ts';
+import type { Endpoint, RequestMetrics } from './request-metrics.ts';
+
+const SWEEP_MS = 1_000;
+
+const PREFLIGHT: Answer = {
+  status: '204 No Content',
+  headers: PREFLIGHT_HEADERS,
+  body: '',
+};
+
+type Opener = (parts: RequestParts, exchange: Exchange) => { start(head: uWS.HttpRequest): void };
+
+export type ServerOptions = {
+  desk: ExchangeDesk;
+  clock: Clock;
+  metrics: RequestMetrics;
+  heartbeatPath: string;
+  /** Undefined until the registry has loaded: requests are then answered 503. */
+  parts(): RequestParts | undefined;
+  /** Body of /readyz, and whether it is 200. */
+  readiness(): { ready: boolean; body: string };
+};
+
+/** Counts what can hide a second message or exhaust memory. Called in the turn of the head. */
+function headProblem(req: uWS.HttpRequest): boolean {
+  let bytes = 0;
+  let headers = 0;
+  let lengths = 0;
+  let oddEncoding = false;
+  req.forEach((name, value) => {
+    bytes += name.length + value.length + 4;
+    headers++;
+    if (name === 'content-length') {
+      lengths++;
+      if (!/^\d+$/.test(value)) lengths = 2;
+    } else if (name === 'transfer-encoding') oddEncoding ||= value.toLowerCase() !== 'chunked';
+  });
+  const tooBig =
+    bytes > REQUEST_HEADER_BYTES_MAX || headers > REQUEST_HEADERS_MAX || req.getUrl().length > URL_BYTES_MAX;
+  return lengths > 1 || oddEncoding || tooBig;
+}
+
+export class Server {
+  readonly #app = uWS.App();
+  readonly #options: ServerOptions;
+  readonly #sweeper: NodeJS.Timeout;
+  #listenSocket: uWS.us_listen_socket | undefined;
+  /** Open client connections. */
+  connections = 0;
+
+  constructor(options: ServerOptions) {
+    this.#options = options;
+    this.#app.filter((_res, change) => {
+      this.connections += Number(change) > 0 ? 1 : -1;
+    });
+    this.#endpoint(
+      'ingest',
+      '/api/:project/envelope',
+      (parts, exchange) => new IngestRequest(parts, exchange),
+    );
+    this.#endpoint(
+      'heartbeat',
+      `${options.heartbeatPath}/:token`,
+      (parts, exchange) => new HeartbeatRequest(parts, exchange),
+    );
+    this.#page('/healthz', () => ({
+      status: '200 OK',
+      headers: [],
+      body: '{"status":"ok"}',
+    }));
+    this.#page('/readyz', () => {
+      const { ready, body } = options.readiness();
+      return {
+        status: ready ? '200 OK' : '503 Service Unavailable',
+        headers: [],
+        body,
+      };
+    });
+    this.#app.any('/*', (res) => this.#other(res, NOT_FOUND));
+    this.#sweeper = setInterval(() => options.desk.sweep(options.clock.monotonic()), SWEEP_MS);
+  }
+
+  /** @throws when the address cannot be listened on */
+  listen(host: string, port: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#app.listen(host, port, (socket) => {
+        if (!socket) return reject(new Error(`cannot listen on ${host}:${port}`));
+        this.#listenSocket = socket;
+        resolve();
+      });
+    });
+  }
+
+  /**
+   * Stops accepting. From now on every answer closes its connection.
+   * Runs right after a poll of the sockets, when the accept queue has just been emptied, so that none of it is reset.
+   */
+  closeListener(): Promise<void> {
+    this.#options.desk.closing = true;
+    return new Promise((resolve) => {
+      setImmediate(() => {
+        if (this.#listenSocket) uWS.us_listen_socket_close(this.#listenSocket);
+        this.#listenSocket = undefined;
+        resolve();
+      });
+    });
+  }
+
+  /** Closes every connection that is left. */
+  close(): void {
+    clearInterval(this.#sweeper);
+    this.#app.close();
+  }
+
+  /** POST is served, OPTIONS is the preflight, everything else is 405; all with and without a final slash. */
+  #endpoint(endpoint: Endpoint, path: string, open: Opener): void {
+    const { desk, metrics } = this.#options;
+    const outcomes = metrics.outcomes[endpoint];
+    const serve = (res: uWS.HttpResponse, req: uWS.HttpRequest): void => {
+      const exchange = this.#exchange(res);
+      const parts = this.#options.parts();
+      if (headProblem(req)) {
+        outcomes.invalid++;
+        exchange.answerAndClose(REFUSALS.invalid);
+      } else if (!parts || desk.inFlight > REQUESTS_IN_FLIGHT_MAX) {
+        outcomes.overloaded++;
+        exchange.answer(REFUSALS.overloaded);
+      } else open(parts, exchange).start(req);
+    };
+    for (const pattern of [path, `${path}/`]) {
+      this.#app.post(pattern, serve);
+      this.#app.options(pattern, (res) => this.#other(res, PREFLIGHT));
+      this.#app.any(pattern, (res) => this.#other(res, methodNotAllowed('POST, OPTIONS')));
+    }
+  }
+
+  #page(path: string, answer: () => Answer): void {
+    this.#app.get(path, (res) => this.#other(res, answer()));
+    this.#app.any(path, (res) => this.#other(res, methodNotAllowed('GET')));
+  }
+
+  #other(res: uWS.HttpResponse, answer: Answer): void {
+    this.#options.metrics.other(answer.status);
+    this.#exchange(res).answer(answer);
+  }
+
+  #exchange(res: uWS.HttpResponse): Exchange {
+    return new Exchange(res, this.#options.desk, this.#options.clock.monotonic());
+  }
+}

@@ -1,0 +1,33 @@
+import type { RateDecision } from '../limit/rate-limiter.ts';
+import { RETRY_AFTER_SEC } from '../limits.ts';
+import type { Header } from './outcome.ts';
+
+/** X-RateLimit-* of an answer (spec 4.1). A refusal's row in REFUSALS already says that nothing remains. */
+export const rateHeaders = {
+  of(decision: Exclude<RateDecision, { kind: 'unavailable' }>): readonly Header[] {
+    const reset: Header = ['X-RateLimit-Reset', `${decision.resetSec}`];
+    return decision.kind === 'refused'
+      ? [reset]
+      : [['X-RateLimit-Remaining', `${decision.remaining}`], reset];
+  },
+  /** The limiter was asked but knows nothing: the reset that goes with Retry-After. @param now Unix ms */
+  unavailable(now: number): readonly Header[] {
+    return [['X-RateLimit-Reset', `${Math.ceil(now / 1000) + RETRY_AFTER_SEC}`]];
+  },
+};
+
+/** Percent of the quota in use, rounded down (contract part 2, Quota). */
+function usagePercent(current: number, quota: number | undefined): number {
+  if (quota === undefined) return 0;
+  return quota === 0 ? 100 : Math.floor((100 * current) / quota);
+}
+
+/** X-Service-Usage, its percentage, and the warning above 75 % (spec 4.1). `quota` undefined: unlimited. */
+export function quotaHeaders(current: number, quota: number | undefined): readonly Header[] {
+  const headers: Header[] = [
+    ['X-Service-Usage', `${current}/${quota ?? 'unlimited'}`],
+    ['X-Service-Usage-Percent', `${usagePercent(current, quota)}`],
+  ];
+  if (quota !== undefined && 4 * current > 3 * quota) headers.push(['X-Service-Quota-Warning', 'true']);
+  return headers;
+}

@@ -1,0 +1,60 @@
+/**
+ * Metrics over several processes: hot code keeps plain counters, a worker turns them into a snapshot when asked,
+ * the primary sums the snapshots and renders them in Prometheus's text format (prom-client does both).
+ */
+import {
+  AggregatorRegistry,
+  type MetricObject,
+  type MetricObjectWithValues,
+  type MetricValue,
+  type Registry,
+} from 'prom-client';
+import type { Distribution } from './distribution.ts';
+
+export type MetricsSnapshot = Omit<MetricObjectWithValues<MetricValue<string>>, 'collect'>[];
+
+type Labels = Record<string, string>;
+export type Sample = readonly [labels: Labels, value: number];
+
+const described = (name: string, help: string, type: 'counter' | 'gauge' | 'histogram') =>
+  ({
+    name,
+    help,
+    type: type as unknown as MetricObject['type'],
+    aggregator: 'sum',
+  }) as const;
+
+export const counter = (name: string, help: string, samples: readonly Sample[]): MetricsSnapshot[number] => ({
+  ...described(name, help, 'counter'),
+  values: samples.map(([labels, value]) => ({ labels, value })),
+});
+
+export const gauge = (name: string, help: string, samples: readonly Sample[]): MetricsSnapshot[number] => ({
+  ...described(name, help, 'gauge'),
+  values: samples.map(([labels, value]) => ({ labels, value })),
+});
+
+export function histogram(name: string, help: string, data: Distribution): MetricsSnapshot[number] {
+  const values: { labels: Labels; value: number; metricName: string }[] = [];
+  let total = 0;
+  data.counts.forEach((count, at) => {
+    total += count;
+    const le = at < data.bounds.length ? `${data.bounds[at]}` : '+Inf';
+    values.push({ labels: { le }, value: total, metricName: `${name}_bucket` });
+  });
+  values.push({ labels: {}, value: data.sum, metricName: `${name}_sum` });
+  values.push({ labels: {}, value: total, metricName: `${name}_count` });
+  return { ...described(name, help, 'histogram'), values };
+}
+
+/** Every label value of `counts` as a sample. */
+export const byLabel = (label: string, counts: Readonly<Record<string, number>>): Sample[] =>
+  Object.entries(counts).map(([value, count]) => [{ [label]: value }, count] as const);
+
+/** Sums snapshots of several processes, by metric and labels. */
+export const sumSnapshots = (snapshots: readonly MetricsSnapshot[]): Registry =>
+  AggregatorRegistry.aggregate(snapshots as MetricObjectWithValues<MetricValue<string>>[][]);
+
+/** What of a dead worker's snapshot goes on counting: gauges died with it, counters must not fall. */
+export const lasting = (snapshot: MetricsSnapshot): MetricsSnapshot =>
+  snapshot.filter((metric) => String(metric.type) !== 'gauge');
