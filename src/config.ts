@@ -176,3 +176,19 @@ export function loadConfig(env: NodeJS.ProcessEnv = process.env): { config: Conf
   });
   return { config, ignored };
 }
+
+/** The environment of a child process: ours, with these settings on top. */
+export const childEnvironment = (overrides: Readonly<Record<string, string>>): NodeJS.ProcessEnv => ({
+  ...process.env,
+  ...overrides,
+});
+
+/** What finding and installing the servers of a development machine needs of the environment. */
+export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({
+  path: env.PATH ?? '',
+  redisServerBin: env.REDIS_SERVER_BIN,
+  natsServerBin: env.NATS_SERVER_BIN,
+});
+
+/** Which of these settings the environment itself gives. */
+export const isSet = (name: string, env: NodeJS.ProcessEnv = process.env): boolean => Boolean(env[name]);

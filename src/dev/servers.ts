@@ -6,10 +6,13 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { connect, createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
+import type { Writable } from 'node:stream';
 
 export type ServerKind = 'redis-server' | 'nats-server';
 
 export type RunningServer = {
+  /** The program's path. */
+  bin: string;
   url: string;
   port: number;
   pid: number;
@@ -85,8 +88,18 @@ export async function startNats(bin: string, dir: string, port?: number): Promis
   return server;
 }
 
+/**
+ * Ends the server when our end of pipe 3 closes, that is also when this process is killed: no orphan is left behind.
+ * The server itself takes the shell's place and with it the process id.
+ */
+const UNTIL_PARENT_DIES = '(cat <&3 >/dev/null; kill -TERM $$ 2>/dev/null) & exec "$@" 3<&-';
+
 function launch(bin: string, args: string[], port: number, url: string): RunningServer {
-  const child = spawn(bin, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn('/bin/sh', ['-c', UNTIL_PARENT_DIES, 'sh', bin, ...args], {
+    stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
+    detached: true, // not in the terminal's process group: Ctrl-C ends it in its turn, after those that use it
+  });
+  child.once('exit', () => (child.stdio[3] as Writable | null)?.destroy());
   let said = '';
   const hear = (data: Buffer): void => {
     said = (said + data.toString()).slice(-2000);
@@ -104,7 +117,7 @@ function launch(bin: string, args: string[], port: number, url: string): Running
     await exited;
     clearTimeout(timer);
   };
-  return { url, port, pid: child.pid ?? 0, process: child, exited, stop };
+  return { bin, url, port, pid: child.pid ?? 0, process: child, exited, stop };
 }
 
 /** Resolves when the server answers as it should; rejects with its last words when it ends or 10 s pass. */
@@ -114,11 +127,11 @@ async function ready(server: RunningServer, hello: string, good: (text: string) 
     ended = said;
   });
   for (const until = Date.now() + 10_000; Date.now() < until; await new Promise((r) => setTimeout(r, 20))) {
-    if (ended !== undefined) throw new Error(`${server.process.spawnfile} ended at start: ${ended.trim()}`);
+    if (ended !== undefined) throw new Error(`${server.bin} ended at start: ${ended.trim()}`);
     if (good(await ask(server.port, hello))) return;
   }
   await server.stop();
-  throw new Error(`${server.process.spawnfile} did not answer within 10 s`);
+  throw new Error(`${server.bin} did not answer within 10 s`);
 }
 
 function ask(port: number, hello: string): Promise<string> {

@@ -1,0 +1,65 @@
+/** Finds redis-server and nats-server, and installs them where that can be done without a question. */
+import { spawnSync } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { findServer, type ServerKind } from './servers.ts';
+
+export type ServerBinaries = { redis: string; nats: string };
+export type Host = { path: string; redisServerBin?: string | undefined; natsServerBin?: string | undefined };
+
+/** What a person can type when nothing can be installed for them. */
+export const MANUAL_INSTALL = `Install them with one of
+
+  Debian, Ubuntu   sudo apt-get update && sudo apt-get install -y redis-server nats-server
+  Homebrew         brew install redis nats-server
+  Docker           docker run -d -p 6379:6379 redis redis-server --appendonly yes --maxmemory-policy noeviction
+                   docker run -d -p 4222:4222 nats -js
+                   and set SLUICE_REDIS_URL=redis://127.0.0.1:6379 SLUICE_NATS_URL=nats://127.0.0.1:4222`;
+
+/** Debian's package of a program has the program's name. */
+export function missingServers(host: Host): ServerKind[] {
+  const bins = { redis: host.redisServerBin, nats: host.natsServerBin };
+  const kinds: ServerKind[] = ['redis-server', 'nats-server'];
+  return kinds.filter((kind) => !findServer(kind, bins, host.path));
+}
+
+/** `[]` as root, `['sudo', '-n']` where sudo asks no password, undefined otherwise or without apt. */
+function aptPrefix(): string[] | undefined {
+  if (!existsSync('/usr/bin/apt-get')) return undefined;
+  if (process.getuid?.() === 0) return [];
+  return spawnSync('sudo', ['-n', 'true'], { stdio: 'ignore' }).status === 0 ? ['sudo', '-n'] : undefined;
+}
+
+/**
+ * Installs Debian packages, saying so.
+ * @returns false when this machine has no apt, or the user may not, or apt failed
+ */
+export function aptInstall(packages: readonly string[], say: (line: string) => void): boolean {
+  const prefix = aptPrefix();
+  if (!prefix) return false;
+  say(`installing ${packages.join(' and ')} with apt-get …`);
+  const run = (args: string[]): boolean => {
+    const [command, ...rest] = [...prefix, 'env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', ...args];
+    const { status, stderr } = spawnSync(command as string, rest, {
+      encoding: 'utf8',
+      stdio: ['ignore', 'ignore', 'pipe'],
+    });
+    if (status !== 0) say(stderr.trim());
+    return status === 0;
+  };
+  return run(['update', '-qq']) && run(['install', '-y', '-qq', '--no-install-recommends', ...packages]);
+}
+
+/**
+ * The paths of both servers, after installing what is missing.
+ * @throws Error with the commands to type when that is not possible
+ */
+export function ensureServers(host: Host, say: (line: string) => void): ServerBinaries {
+  const missing = missingServers(host);
+  if (missing.length > 0 && !aptInstall(missing, say))
+    throw new Error(`${missing.join(' and ')} not found on the PATH. ${MANUAL_INSTALL}`);
+  const bins = { redis: host.redisServerBin, nats: host.natsServerBin };
+  const redis = findServer('redis-server', bins, host.path);
+  const nats = findServer('nats-server', bins, host.path);
+  if (!redis || !nats) throw new Error(`installed, but still not found on the PATH. ${MANUAL_INSTALL}`);
+  return { redis, nats };
+}

@@ -1,0 +1,213 @@
+/**
+ * COMPOSITION ROOT of an ingest worker: constructs every part, wires them, and takes them down again.
+ * A worker is a child of the primary (ingest.ts) and shares nothing with its siblings but the port, Redis and NATS.
+ */
+
+import { type Config, loadConfig } from './config.ts';
+import { UploadBudget } from './envelope/upload.ts';
+import { ExchangeDesk } from './http/exchange.ts';
+import { exposeMetrics } from './http/exposition.ts';
+import type { RequestParts } from './http/parts.ts';
+import { ProjectGates } from './http/project-gate.ts';
+import { RequestLog } from './http/request-log.ts';
+import { RequestMetrics } from './http/request-metrics.ts';
+import { Server } from './http/server.ts';
+import { SpoolReader } from './http/spool-reader.ts';
+import { systemClock as clock } from './lib/clock.ts';
+import { createLog, type Log } from './lib/log.ts';
+import { HeartbeatLimiter } from './limit/heartbeat-limiter.ts';
+import { QuotaCounter } from './limit/quota-counter.ts';
+import { RateLimiter } from './limit/rate-limiter.ts';
+import { LimitRedis } from './limit/redis.ts';
+import { SHUTDOWN_LINGER_MS, SHUTDOWN_MS_MAX, SHUTDOWN_PAUSE_MS } from './limits.ts';
+import { CounterBucket } from './registry/counters.ts';
+import { OutcomeLedger } from './registry/outcome-ledger.ts';
+import { Replica } from './registry/replica.ts';
+import { NatsLink } from './stream/nats.ts';
+import { Publisher } from './stream/publisher.ts';
+import type { FromWorker, Readiness, ToWorker } from './worker-messages.ts';
+
+const BEAT_MS = 500;
+const POLL_MS = 20;
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+class IngestWorker {
+  readonly #config: Config;
+  readonly #log: Log;
+  readonly #desk = new ExchangeDesk();
+  readonly #metrics = new RequestMetrics();
+  readonly #budget: UploadBudget;
+  readonly #redis: LimitRedis;
+  readonly #rateLimiter: RateLimiter;
+  readonly #requestLog: RequestLog | undefined;
+  readonly #server: Server;
+  #link: NatsLink | undefined;
+  #publisher: Publisher | undefined;
+  #replica: Replica | undefined;
+  #ledger: OutcomeLedger | undefined;
+  #parts: RequestParts | undefined;
+  #stopping = false;
+
+  constructor(config: Config, log: Log) {
+    this.#config = config;
+    this.#log = log;
+    this.#budget = new UploadBudget(config);
+    this.#redis = new LimitRedis({ urls: config.redisUrls, log, clock });
+    this.#rateLimiter = new RateLimiter({ redis: this.#redis, clock });
+    if (config.env === 'development')
+      this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));
+    this.#server = new Server({
+      desk: this.#desk,
+      clock,
+      metrics: this.#metrics,
+      heartbeatPath: config.heartbeatPath,
+      parts: () => this.#parts,
+      readiness: () => {
+        const readiness = this.readiness();
+        return { ready: readiness.status === 'ready', body: JSON.stringify(readiness) };
+      },
+    });
+  }
+
+  /** Listens at once, so that probes see why it is not ready; serves as soon as the registry has loaded. */
+  async start(): Promise<void> {
+    await this.#server.listen(this.#config.host, this.#config.port);
+    send({ kind: 'listening' });
+    await this.#redis.connect();
+    const { natsUrls: urls, natsCredsFile: credsFile, planLimits } = this.#config;
+    const link = await NatsLink.connect({
+      urls,
+      credsFile,
+      name: 'sluice ingest',
+      log: this.#log,
+      waitForServer: true,
+    });
+    this.#link = link;
+    this.#replica = new Replica({ link, planLimits, log: this.#log, clock });
+    await this.#replica.start();
+    this.#parts = this.#assemble(link, this.#replica);
+    this.beat();
+  }
+
+  #assemble(link: NatsLink, replica: Replica): RequestParts {
+    const log = this.#log;
+    const counters = new CounterBucket({ link, log });
+    const ledger = new OutcomeLedger({ link, log });
+    const publisher = new Publisher({ link, shards: this.#config.streamShards, clock, log });
+    const spoolReader = new SpoolReader();
+    this.#ledger = ledger;
+    this.#publisher = publisher;
+    return {
+      gates: new ProjectGates(replica),
+      replica,
+      rateLimiter: this.#rateLimiter,
+      heartbeatLimiter: new HeartbeatLimiter({ redis: this.#redis, clock }),
+      quota: new QuotaCounter({ redis: this.#redis, clock, checkpoints: counters, log }),
+      publisher,
+      budget: this.#budget,
+      metrics: this.#metrics,
+      clock,
+      log,
+      failClosed: this.#config.env === 'production',
+      maxBodyBytes: this.#config.maxBodyBytes,
+      readSpooled: (envelope, item) => spoolReader.read(envelope, item),
+      note: (endpoint, outcome, { exchange, projectId }) => {
+        const seconds = (clock.monotonic() - exchange.startedAt) / 1000;
+        this.#metrics.outcomes[endpoint][outcome]++;
+        this.#metrics.duration.observe(seconds);
+        this.#metrics.bytes += exchange.bytesRead;
+        if (projectId !== undefined) ledger.note(projectId, outcome);
+        this.#requestLog?.note({
+          endpoint,
+          outcome,
+          projectId,
+          bytes: exchange.bytesRead,
+          ms: seconds * 1000,
+        });
+      },
+    };
+  }
+
+  readiness(): Readiness {
+    const registry = this.#parts !== undefined;
+    return {
+      status: registry && !this.#stopping ? 'ready' : 'not ready',
+      checks: {
+        redis: this.#redis.available ? 'ok' : 'away',
+        nats: this.#link?.connected ? 'ok' : 'away',
+        registry: registry ? 'ok' : 'loading',
+      },
+    };
+  }
+
+  /** Says to the primary that this process's loop runs, and with what figures. */
+  beat(): void {
+    const snapshot = exposeMetrics({
+      requests: this.#metrics,
+      inFlight: this.#desk.inFlight,
+      budget: this.#budget,
+      redis: this.#redis,
+      stateLost: this.#rateLimiter.stateLost,
+      publisher: this.#publisher,
+    });
+    send({ kind: 'beat', readiness: this.readiness(), snapshot });
+  }
+
+  /**
+   * Not ready → a pause for the balancer → the listener closes → requests on open connections are still answered, and
+   * their connections closed → last acknowledgements → exit.
+   */
+  async stop(): Promise<void> {
+    if (this.#stopping) return;
+    this.#stopping = true;
+    this.beat();
+    if (this.#config.env === 'production') await sleep(SHUTDOWN_PAUSE_MS);
+    await this.#server.closeListener();
+    const closed = clock.monotonic();
+    let quietSince = closed;
+    while (clock.monotonic() - closed < SHUTDOWN_MS_MAX) {
+      if (this.#desk.inFlight > 0) quietSince = clock.monotonic();
+      else if (this.#server.connections === 0 || clock.monotonic() - quietSince > SHUTDOWN_LINGER_MS) break;
+      await sleep(POLL_MS);
+    }
+    await this.#publisher?.drain();
+    await this.#ledger?.flush();
+    this.#server.close();
+    this.#requestLog?.flush();
+    await this.#replica?.stop();
+    await this.#redis.close();
+    await this.#link?.close();
+    this.beat();
+  }
+}
+
+function send(message: FromWorker): void {
+  if (process.connected) process.send?.(message);
+}
+
+async function main(): Promise<void> {
+  const { config } = loadConfig();
+  const log = createLog(config.logLevel, { process: 'worker' });
+  const worker = new IngestWorker(config, log);
+  const leave = async (): Promise<void> => {
+    await worker.stop();
+    process.exit(0);
+  };
+  const fatal = (error: unknown): void => {
+    log.fatal({ err: error }, 'worker ends');
+    process.exit(1);
+  };
+  process.on('uncaughtException', fatal);
+  process.on('unhandledRejection', fatal);
+  process.on('SIGTERM', () => void leave());
+  process.on('SIGINT', () => undefined); // a terminal sends it to the whole group: the primary decides
+  process.on('disconnect', () => void leave()); // the primary died
+  process.on('message', (message: ToWorker) => {
+    if (message.kind === 'stop') void leave();
+    else worker.beat();
+  });
+  setInterval(() => worker.beat(), BEAT_MS).unref();
+  await worker.start();
+}
+
+await main();

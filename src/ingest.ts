@@ -1,0 +1,90 @@
+/** The primary of `sluice ingest`: one port, several workers, one admin port. */
+import { createServer } from 'node:net';
+import type { Config } from './config.ts';
+import type { RequestLines } from './http/request-log.ts';
+import { startAdminServer } from './lib/admin-server.ts';
+import type { Log } from './lib/log.ts';
+import { counter, gauge, sumSnapshots } from './lib/metrics.ts';
+import type { Readiness } from './worker-messages.ts';
+import { WorkerPool } from './worker-pool.ts';
+
+const ADMIN_PORT = 8081;
+const SCRAPE_MS_MAX = 500;
+
+export type RunningIngest = {
+  /** At least one worker serves. */
+  ready(): boolean;
+  /** Drains every worker and closes the admin port. */
+  stop(): Promise<void>;
+};
+
+/** Workers share the port by SO_REUSEPORT, which makes listening on somebody else's port succeed silently: look first. */
+function checkPortIsFree(host: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const probe = createServer();
+    probe.once('error', (cause) =>
+      reject(new Error(`cannot listen on ${host}:${port}: ${cause.message}`, { cause })),
+    );
+    probe.listen({ host, port, exclusive: true }, () => probe.close(() => resolve()));
+  });
+}
+
+/** Ready when one worker is; a check is as bad as the worst worker's. */
+function combine(all: readonly (Readiness | undefined)[], stopping: boolean): Readiness {
+  const spoken = all.filter((one) => one !== undefined);
+  const every = (test: (one: Readiness) => boolean): boolean => spoken.length > 0 && spoken.every(test);
+  const ready = !stopping && spoken.some((one) => one.status === 'ready');
+  return {
+    status: ready ? 'ready' : 'not ready',
+    checks: {
+      redis: every((one) => one.checks.redis === 'ok') ? 'ok' : 'away',
+      nats: every((one) => one.checks.nats === 'ok') ? 'ok' : 'away',
+      registry: spoken.some((one) => one.checks.registry === 'ok') ? 'ok' : 'loading',
+    },
+  };
+}
+
+/**
+ * Starts the primary. `onRequests` hears of finished requests in development.
+ * @throws when a port is taken
+ */
+export async function runIngest(
+  config: Config,
+  log: Log,
+  onRequests: (lines: RequestLines) => void = () => undefined,
+): Promise<RunningIngest> {
+  await checkPortIsFree(config.host, config.port);
+  const adminPort = config.adminPort ?? ADMIN_PORT;
+  await checkPortIsFree(config.adminHost, adminPort);
+  let stopping = false;
+  const pool = new WorkerPool({
+    program: new URL('./ingest-worker.js', import.meta.url),
+    count: config.workers,
+    log,
+    onRequests,
+  });
+  const readiness = (): Readiness => combine(pool.readiness, stopping);
+  const admin = await startAdminServer(config.adminHost, adminPort, {
+    ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
+    metrics: async () => {
+      const own = [
+        gauge('sluice_workers', 'Living ingest workers', [[{}, pool.size]]),
+        counter('sluice_worker_restarts_total', 'Workers that died and were started again', [
+          [{}, pool.restarts],
+        ]),
+      ];
+      return sumSnapshots([own, ...(await pool.snapshots(SCRAPE_MS_MAX))]).metrics();
+    },
+  });
+  log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');
+  return {
+    ready: () => readiness().status === 'ready',
+    stop: async () => {
+      stopping = true;
+      await pool.stop();
+      admin.closeAllConnections();
+      await new Promise((resolve) => admin.close(resolve));
+      log.info('ingest stopped');
+    },
+  };
+}

@@ -1,0 +1,15 @@
+/** What primary and workers say to each other over IPC. */
+import type { RequestLines } from './http/request-log.ts';
+import type { MetricsSnapshot } from './lib/metrics.ts';
+
+export type Readiness = {
+  status: 'ready' | 'not ready';
+  checks: { redis: 'ok' | 'away'; nats: 'ok' | 'away'; registry: 'ok' | 'loading' };
+};
+
+export type FromWorker =
+  | { kind: 'listening' }
+  | { kind: 'beat'; readiness: Readiness; snapshot: MetricsSnapshot }
+  | ({ kind: 'requests' } & RequestLines);
+
+export type ToWorker = { kind: 'stop' } | { kind: 'beat' };

@@ -1,0 +1,148 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import type { RequestLines } from './http/request-log.ts';
+import type { Log } from './lib/log.ts';
+import { lasting, type MetricsSnapshot, sumSnapshots } from './lib/metrics.ts';
+import { WORKER_RESTART_MS_MAX, WORKER_RESTART_MS_MIN, WORKER_SILENT_MS_MAX } from './limits.ts';
+import type { FromWorker, Readiness, ToWorker } from './worker-messages.ts';
+
+const WATCH_MS = 1_000;
+/** A worker that has lived this long starts the back-off anew when it dies. */
+const HEALTHY_MS = 10_000;
+/** Snapshots of the dead that are kept apart before they are summed into one. */
+const DEPARTED_MAX = 16;
+/** A worker that does not end by itself after this is killed. */
+const STOP_MS_MAX = 30_000;
+
+type Worker = {
+  process: ChildProcess;
+  startedAt: number;
+  heardAt: number;
+  readiness: Readiness | undefined;
+  snapshot: MetricsSnapshot;
+};
+
+export type WorkerPoolOptions = {
+  /** The program of a worker. */
+  program: URL;
+  count: number;
+  log: Log;
+  onRequests(lines: RequestLines): void;
+};
+
+/**
+ * Keeps `count` workers alive.
+ *
+ * A worker that dies is started again, after a pause that doubles from WORKER_RESTART_MS_MIN up to WORKER_RESTART_MS_MAX while
+ * workers die young. One that lives but no longer runs its loop is killed after WORKER_SILENT_MS_MAX: the kernel would go on
+ * giving it its share of new connections. What a dead worker has counted goes on counting.
+ */
+export class WorkerPool {
+  readonly #options: WorkerPoolOptions;
+  readonly #workers = new Set<Worker>();
+  readonly #watch: NodeJS.Timeout;
+  #departed: MetricsSnapshot[] = [];
+  #backOffMs = WORKER_RESTART_MS_MIN;
+  #stopping = false;
+  restarts = 0;
+
+  constructor(options: WorkerPoolOptions) {
+    this.#options = options;
+    for (let n = 0; n < options.count; n++) this.#start();
+    this.#watch = setInterval(() => this.#killSilent(), WATCH_MS);
+  }
+
+  get size(): number {
+    return this.#workers.size;
+  }
+
+  /** What the workers last said of themselves; undefined for one that has not spoken yet. */
+  get readiness(): (Readiness | undefined)[] {
+    return [...this.#workers].map((worker) => worker.readiness);
+  }
+
+  /** Fresh figures of every living worker and the lasting ones of the dead. Waits at most `waitMs` for the living. */
+  async snapshots(waitMs: number): Promise<MetricsSnapshot[]> {
+    const asked = performance.now();
+    for (const worker of this.#workers) this.#tell(worker, { kind: 'beat' });
+    while (performance.now() - asked < waitMs && [...this.#workers].some((worker) => worker.heardAt < asked))
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    return [...this.#departed, ...[...this.#workers].map((worker) => worker.snapshot)];
+  }
+
+  /** Asks every worker to leave and resolves when all are gone. */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    clearInterval(this.#watch);
+    const gone = [...this.#workers].map(
+      (worker) => new Promise((resolve) => worker.process.once('exit', resolve)),
+    );
+    for (const worker of this.#workers) this.#tell(worker, { kind: 'stop' });
+    const killer = setTimeout(() => {
+      for (const worker of this.#workers) worker.process.kill('SIGKILL');
+    }, STOP_MS_MAX);
+    await Promise.all(gone);
+    clearTimeout(killer);
+  }
+
+  #start(): void {
+    const child = fork(this.#options.program, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+    const now = performance.now();
+    const worker: Worker = {
+      process: child,
+      startedAt: now,
+      heardAt: now,
+      readiness: undefined,
+      snapshot: [],
+    };
+    this.#workers.add(worker);
+    child.on('message', (message: FromWorker) => this.#hear(worker, message));
+    child.on('error', (error) => this.#options.log.error({ err: error }, 'worker'));
+    child.once('exit', (code, signal) => this.#lost(worker, { code, signal }));
+  }
+
+  #hear(worker: Worker, message: FromWorker): void {
+    worker.heardAt = performance.now();
+    if (message.kind === 'requests') this.#options.onRequests(message);
+    else if (message.kind === 'beat') {
+      worker.readiness = message.readiness;
+      worker.snapshot = message.snapshot;
+    }
+  }
+
+  #lost(worker: Worker, how: { code: number | null; signal: string | null }): void {
+    this.#workers.delete(worker);
+    this.#departed.push(lasting(worker.snapshot));
+    if (this.#departed.length > DEPARTED_MAX) void this.#sumDeparted();
+    if (this.#stopping) return;
+    this.restarts++;
+    if (performance.now() - worker.startedAt > HEALTHY_MS) this.#backOffMs = WORKER_RESTART_MS_MIN;
+    this.#options.log.error(
+      { worker: worker.process.pid, ...how, restartInMs: this.#backOffMs },
+      'worker died',
+    );
+    setTimeout(() => {
+      if (!this.#stopping) this.#start();
+    }, this.#backOffMs);
+    this.#backOffMs = Math.min(this.#backOffMs * 2, WORKER_RESTART_MS_MAX);
+  }
+
+  /** So that a worker that dies every few seconds for a week costs nothing. */
+  async #sumDeparted(): Promise<void> {
+    const summed = this.#departed;
+    this.#departed = [];
+    this.#departed.push((await sumSnapshots(summed).getMetricsAsJSON()) as MetricsSnapshot);
+  }
+
+  #killSilent(): void {
+    const now = performance.now();
+    for (const worker of this.#workers) {
+      if (now - worker.heardAt < WORKER_SILENT_MS_MAX) continue;
+      this.#options.log.error({ worker: worker.process.pid }, 'worker does not answer: killed');
+      worker.process.kill('SIGKILL');
+    }
+  }
+
+  #tell(worker: Worker, message: ToWorker): void {
+    if (worker.process.connected) worker.process.send(message, () => undefined);
+  }
+}
