@@ -1,0 +1,96 @@
+import { mkdirSync, rmSync } from 'node:fs';
+import { Command, InvalidArgumentError } from 'commander';
+import { type Config, isSet, loadConfig } from '../config.ts';
+import { DevStart, type DevSystem } from '../dev/system.ts';
+import { lockFolder } from '../lib/folder-lock.ts';
+import { createLog } from '../lib/log.ts';
+import { untilStopped } from '../lib/shutdown.ts';
+import { rateLimitOf } from '../registry/project.ts';
+
+type Flags = { port?: number; adminPort?: number; workers?: number; dataDir: string; reset?: boolean };
+
+function integer(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = Number(text);
+    if (/^\d+$/.test(text) && value >= min && value <= max) return value;
+    throw new InvalidArgumentError(`must be an integer from ${min} to ${max}`);
+  };
+}
+
+/** One line that any POSIX shell takes; every paste is a new event. */
+const curlLine = ({ url, project }: DevSystem['file']): string =>
+  `curl -i '${url}/api/${project.id}/envelope/?compat_key=${project.key}' --data-binary ` +
+  `"$(printf '{}\\n{"type":"event"}\\n{"message":"hello from curl","level":"info"}')"`;
+
+function banner({ file, project, processorAdminUrl }: DevSystem, config: Config): string {
+  const limit = rateLimitOf(project, config.planLimits);
+  return `
+sluice is ready.
+
+  DSN         ${file.project.dsn}
+  project     ${project.id}, plan ${project.plan}, ${limit === undefined ? 'no' : limit} requests a minute, ${project.quota === undefined ? 'no quota' : `quota ${project.quota}`}
+  endpoint    ${file.url}/api/${file.project.id}/envelope/
+  stored in   ${file.sinkDir} (one item a line, files ending in .ndjson)
+  admin       ${file.adminUrl}/metrics  ${file.adminUrl}/readyz  processor: ${processorAdminUrl}/metrics
+
+Send an event from another terminal:
+
+  ${curlLine(file)}
+
+then look at it:
+
+  cat $(find ${file.sinkDir} -name '*.ndjson')
+
+Ctrl-C stops everything; data stays in the data folder. Requests appear below.
+`;
+}
+
+async function run(flags: Flags): Promise<void> {
+  const { config } = loadConfig();
+  const lock = await lockFolder(flags.dataDir, 'dev');
+  if (!lock) throw new Error(`another sluice dev is running on ${flags.dataDir}`);
+  if (flags.reset) rmSync(flags.dataDir, { recursive: true, force: true });
+  mkdirSync(flags.dataDir, { recursive: true });
+  const log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'warn', { process: 'dev' });
+  const start = new DevStart(
+    {
+      port: flags.port ?? config.port,
+      adminPort: flags.adminPort ?? config.adminPort ?? 8081,
+      workers: flags.workers ?? (isSet('SLUICE_WORKERS') ? config.workers : 1),
+      dataDir: flags.dataDir,
+      redisUrl: isSet('SLUICE_REDIS_URL') ? config.redisUrls.join(',') : undefined,
+      natsUrl: isSet('SLUICE_NATS_URL') ? config.natsUrls.join(',') : undefined,
+      shards: config.streamShards,
+      replicas: config.streamReplicas,
+      publicUrl: isSet('SLUICE_PUBLIC_URL') ? config.publicUrl : undefined,
+    },
+    log,
+    (line) => console.log(line),
+  );
+  const stopped = untilStopped();
+  const starting = start.start();
+  starting.catch(() => undefined); // a stop while starting makes it fail; nobody is left to hear of it then
+  const system = await Promise.race([starting, stopped]);
+  if (system) {
+    console.log(banner(system, config));
+    await stopped;
+  }
+  console.log('stopping …');
+  await start.stop();
+  await lock.release();
+}
+
+export function devCommand(): Command {
+  return new Command('dev')
+    .description('the whole system on this machine: Redis, NATS, ingest and processor, with a demo project')
+    .option('--port <n>', 'port of the endpoints (default: SLUICE_PORT or 8080)', integer(1, 65_535))
+    .option(
+      '--admin-port <n>',
+      'port of metrics and health (default: SLUICE_ADMIN_PORT or 8081)',
+      integer(1, 65_535),
+    )
+    .option('--workers <n>', 'ingest workers (default: SLUICE_WORKERS or 1)', integer(1, 256))
+    .option('--data-dir <folder>', 'where everything is kept', '.sluice')
+    .option('--reset', 'delete the data folder first')
+    .action(run);
+}

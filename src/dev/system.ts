@@ -1,0 +1,187 @@
+/** COMPOSITION ROOT of `sluice dev`: the whole system on one machine, as children of this process. */
+import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { childEnvironment, hostEnvironment, isSet } from '../config.ts';
+import type { Log } from '../lib/log.ts';
+import { STREAM_BYTES_DEV } from '../limits.ts';
+import type { Project } from '../registry/project.ts';
+import { NatsLink } from '../stream/nats.ts';
+import { setupTopology } from '../stream/topology.ts';
+import { demoProject } from './demo-project.ts';
+import { ensureServers } from './install.ts';
+import { freePort, startNats, startRedis } from './servers.ts';
+import { type Child, superviseCommand, superviseServer } from './supervisor.ts';
+
+const READY_MS_MAX = 30_000;
+const READY_POLL_MS = 50;
+
+export type DevOptions = {
+  port: number;
+  adminPort: number;
+  workers: number;
+  dataDir: string;
+  /** Given URLs: nothing is started for them. */
+  redisUrl: string | undefined;
+  natsUrl: string | undefined;
+  shards: number;
+  replicas: number;
+  publicUrl: string | undefined;
+};
+
+/** What `<data-dir>/dev.json` holds (contract part 4). */
+export type DevFile = {
+  url: string;
+  adminUrl: string;
+  redisUrl: string;
+  natsUrl: string;
+  sinkDir: string;
+  project: { id: string; key: string; dsn: string };
+  pid: number;
+};
+
+export type DevSystem = { file: DevFile; project: Project; processorAdminUrl: string; stop(): Promise<void> };
+
+type Say = (line: string) => void;
+
+export class DevStart {
+  readonly #options: DevOptions;
+  readonly #log: Log;
+  readonly #say: Say;
+  /** In the order of their start; stopped the other way round. */
+  readonly #children: Child[] = [];
+  #stopped = false;
+
+  constructor(options: DevOptions, log: Log, say: Say) {
+    this.#options = { ...options, dataDir: resolve(options.dataDir) };
+    this.#log = log;
+    this.#say = say;
+  }
+
+  /** @throws when a part does not start; what had started is then stopped */
+  async start(): Promise<DevSystem> {
+    try {
+      return await this.#start();
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    rmSync(this.#devJson, { force: true });
+    for (const child of this.#children.reverse()) await child.stop();
+    this.#children.length = 0;
+  }
+
+  /** A child that comes up after somebody asked to stop goes down at once. */
+  async #keep(child: Child): Promise<void> {
+    if (!this.#stopped) {
+      this.#children.push(child);
+      return;
+    }
+    await child.stop();
+    throw new Error('stopped while starting');
+  }
+
+  get #devJson(): string {
+    return join(this.#options.dataDir, 'dev.json');
+  }
+
+  async #start(): Promise<DevSystem> {
+    const { redisUrl, natsUrl } = await this.#servers();
+    const link = await NatsLink.connect({ urls: natsUrl.split(','), name: 'sluice dev', log: this.#log });
+    const { replicas, shards } = this.#options;
+    await setupTopology(link, { replicas, shards, maxBytes: STREAM_BYTES_DEV });
+    const project = await demoProject(link, this.#options.dataDir);
+    await link.close();
+    const sinkDir = join(this.#options.dataDir, 'sink');
+    const processorPort = await freePort();
+    await this.#commands({ redisUrl, natsUrl, sinkDir, processorPort });
+    const file = this.#describe({ redisUrl, natsUrl, sinkDir, project });
+    await this.#untilReady([`${file.adminUrl}/readyz`, `http://127.0.0.1:${processorPort}/readyz`]);
+    writeFileSync(`${this.#devJson}.tmp`, `${JSON.stringify(file, null, 2)}\n`);
+    renameSync(`${this.#devJson}.tmp`, this.#devJson);
+    return { file, project, processorAdminUrl: `http://127.0.0.1:${processorPort}`, stop: () => this.stop() };
+  }
+
+  async #servers(): Promise<{ redisUrl: string; natsUrl: string }> {
+    let { redisUrl, natsUrl } = this.#options;
+    if (redisUrl && natsUrl) return { redisUrl, natsUrl };
+    const bins = ensureServers(hostEnvironment(), this.#say);
+    if (!redisUrl) {
+      const dir = join(this.#options.dataDir, 'redis');
+      const redis = await superviseServer(
+        'redis-server',
+        (port) => startRedis(bins.redis, dir, port),
+        this.#say,
+      );
+      await this.#keep(redis);
+      redisUrl = redis.url;
+    }
+    if (!natsUrl) {
+      const dir = join(this.#options.dataDir, 'nats');
+      const nats = await superviseServer('nats-server', (port) => startNats(bins.nats, dir, port), this.#say);
+      await this.#keep(nats);
+      natsUrl = nats.url;
+    }
+    return { redisUrl, natsUrl };
+  }
+
+  async #commands(parts: {
+    redisUrl: string;
+    natsUrl: string;
+    sinkDir: string;
+    processorPort: number;
+  }): Promise<void> {
+    const { port, adminPort, workers } = this.#options;
+    const program = new URL('../cli.js', import.meta.url);
+    const settings = {
+      SLUICE_REDIS_URL: parts.redisUrl,
+      SLUICE_NATS_URL: parts.natsUrl,
+      SLUICE_SINK: `ndjson:${parts.sinkDir}`,
+      SLUICE_PORT: `${port}`,
+      SLUICE_WORKERS: `${workers}`,
+      SLUICE_STREAM_MAX_BYTES: `${STREAM_BYTES_DEV}`,
+      ...(!isSet('SLUICE_ENV') && { SLUICE_ENV: 'development' }),
+      ...(!isSet('SLUICE_LOG_LEVEL') && { SLUICE_LOG_LEVEL: 'warn' }),
+    };
+    const run = (name: string, ownPort: number): Promise<void> => {
+      const env = childEnvironment({ ...settings, SLUICE_ADMIN_PORT: `${ownPort}` });
+      return this.#keep(superviseCommand(name, { program, env, say: this.#say }));
+    };
+    await run('processor', parts.processorPort);
+    await run('ingest', adminPort);
+  }
+
+  #describe(parts: { redisUrl: string; natsUrl: string; sinkDir: string; project: Project }): DevFile {
+    const { redisUrl, natsUrl, sinkDir, project } = parts;
+    const url = `http://localhost:${this.#options.port}`;
+    const dsn = (this.#options.publicUrl ?? url).replace('://', `://${project.key}@`);
+    return {
+      url,
+      adminUrl: `http://localhost:${this.#options.adminPort}`,
+      redisUrl,
+      natsUrl,
+      sinkDir,
+      project: { id: project.id, key: project.key, dsn: `${dsn}/${project.alias ?? project.id}` },
+      pid: process.pid,
+    };
+  }
+
+  async #untilReady(urls: readonly string[]): Promise<void> {
+    for (const until = Date.now() + READY_MS_MAX; Date.now() < until; ) {
+      const states = await Promise.all(
+        urls.map((url) =>
+          fetch(url).then(
+            (res) => res.ok,
+            () => false,
+          ),
+        ),
+      );
+      if (states.every(Boolean)) return;
+      await new Promise((r) => setTimeout(r, READY_POLL_MS));
+    }
+    throw new Error(`not ready after ${READY_MS_MAX / 1000} s; the lines above say why`);
+  }
+}

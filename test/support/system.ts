@@ -1,0 +1,235 @@
+/** The whole system for a test: real Redis, nats-server, ingest (primary and workers) and processor, as a user would run them. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { freePort } from '../../src/dev/servers.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { HeartbeatStore } from '../../src/registry/heartbeat-store.ts';
+import type { Project } from '../../src/registry/project.ts';
+import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
+import { setupTopology } from '../../src/stream/topology.ts';
+import { natsServer, redisServer, type TestServer } from './servers.ts';
+
+const CLI = new URL('../../dist/cli.js', import.meta.url);
+export const MIB = 1024 * 1024;
+
+export type StoredRecord = {
+  project_id: string;
+  event_id: string;
+  item_index: number;
+  type: string;
+  received_at: string;
+  sent_at?: string;
+  sdk?: string;
+  item_header: Record<string, unknown>;
+  payload: Record<string, unknown>;
+};
+
+export type SystemOptions = {
+  workers?: number;
+  /** Settings on top of the defaults of this harness. */
+  env?: Record<string, string>;
+  /** Without it nothing is taken out of the streams. */
+  processor?: boolean;
+};
+
+/** A command of ours as a child process, and what it wrote to standard error. */
+export class Command {
+  readonly child: ChildProcess;
+  #errors = '';
+  readonly exited: Promise<number | null>;
+
+  constructor(args: string[], env: Record<string, string>) {
+    this.child = fork(CLI, args, {
+      env: { ...process.env, ...env },
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    });
+    this.child.stderr?.on('data', (data: Buffer) => {
+      this.#errors += data.toString();
+    });
+    this.exited = new Promise((resolve) => this.child.once('exit', (code) => resolve(code)));
+  }
+
+  /** Everything logged so far, one JSON object a line. */
+  get log(): string {
+    return this.#errors;
+  }
+
+  /** Log lines of level error and above. */
+  get errors(): string[] {
+    return this.#errors.split('\n').filter((line) => /"level":(50|60)/.test(line) || /Error/.test(line));
+  }
+
+  async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
+    if (this.child.exitCode === null && this.child.signalCode === null) this.child.kill(signal);
+    return this.exited;
+  }
+}
+
+export class System {
+  readonly redis: TestServer;
+  readonly nats: TestServer;
+  readonly link: NatsLink;
+  readonly dir: string;
+  readonly port: number;
+  readonly adminPort: number;
+  readonly processorPort: number;
+  readonly env: Record<string, string>;
+  ingest: Command;
+  processor: Command | undefined;
+
+  private constructor(parts: {
+    redis: TestServer;
+    nats: TestServer;
+    link: NatsLink;
+    dir: string;
+    ports: number[];
+    options: SystemOptions;
+  }) {
+    const { redis, nats, link, dir, ports, options } = parts;
+    this.redis = redis;
+    this.nats = nats;
+    this.link = link;
+    this.dir = dir;
+    [this.port = 0, this.adminPort = 0, this.processorPort = 0] = ports;
+    this.env = {
+      SLUICE_ENV: 'production',
+      SLUICE_PORT: `${this.port}`,
+      SLUICE_WORKERS: `${options.workers ?? 1}`,
+      SLUICE_REDIS_URL: redis.url,
+      SLUICE_NATS_URL: nats.url,
+      SLUICE_SINK: `ndjson:${this.sinkDir}`,
+      SLUICE_STREAM_MAX_BYTES: `${256 * MIB}`,
+      SLUICE_LOG_LEVEL: 'warn',
+      ...options.env,
+    };
+    this.ingest = this.startIngest();
+    if (options.processor !== false) this.processor = this.startProcessor();
+  }
+
+  static async start(options: SystemOptions = {}): Promise<System> {
+    const [redis, nats] = await Promise.all([redisServer(), natsServer()]);
+    const link = await NatsLink.connect({ urls: [nats.url], name: 'test', log: createLog('silent') });
+    await setupTopology(link, {
+      replicas: 1,
+      shards: Number(options.env?.SLUICE_STREAM_SHARDS ?? 1),
+      maxBytes: 256 * MIB,
+    });
+    const dir = mkdtempSync(join(tmpdir(), 'sluice-system-'));
+    const ports = [await freePort(), await freePort(), await freePort()];
+    const system = new System({ redis, nats, link, dir, ports, options });
+    await system.ready();
+    return system;
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+  get adminUrl(): string {
+    return `http://127.0.0.1:${this.adminPort}`;
+  }
+  get sinkDir(): string {
+    return join(this.dir, 'sink');
+  }
+
+  startIngest(): Command {
+    return new Command(['ingest'], { ...this.env, SLUICE_ADMIN_PORT: `${this.adminPort}` });
+  }
+  startProcessor(): Command {
+    return new Command(['processor'], { ...this.env, SLUICE_ADMIN_PORT: `${this.processorPort}` });
+  }
+
+  /** Resolves when every part says it is ready; a part that died meanwhile fails it with its log. */
+  async ready(): Promise<void> {
+    const urls = [`${this.adminUrl}/readyz`, `${this.url}/readyz`];
+    if (this.processor) urls.push(`http://127.0.0.1:${this.processorPort}/readyz`);
+    await until(async () => {
+      for (const part of [this.ingest, this.processor])
+        if (part && part.child.exitCode !== null) throw new Error(`ended at start: ${part.log}`);
+      const states = await Promise.all(
+        urls.map((url) =>
+          fetch(url).then(
+            (res) => res.ok,
+            () => false,
+          ),
+        ),
+      );
+      return states.every(Boolean);
+    });
+  }
+
+  async createProject(wanted: Partial<NewProject> = {}): Promise<Project> {
+    const store = await ProjectStore.open(this.link);
+    const project = await store.create({
+      plan: 'Platform',
+      overage: false,
+      filters: [],
+      allowedOrigins: [],
+      ...wanted,
+    });
+    // Workers see it within a second.
+    await until(async () => (await this.send(project, '{}')).status !== 401);
+    return project;
+  }
+
+  async createHeartbeat(): Promise<string> {
+    const store = await HeartbeatStore.open(this.link);
+    const { token } = await store.create();
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    return token;
+  }
+
+  endpoint(project: Project): string {
+    return `${this.url}/api/${project.alias ?? project.id}/envelope/?compat_key=${project.key}`;
+  }
+
+  send(project: Project, body: BodyInit, headers: Record<string, string> = {}): Promise<Response> {
+    return fetch(this.endpoint(project), { method: 'POST', body, headers });
+  }
+
+  /** Every record of the sink, in no particular order. */
+  stored(): StoredRecord[] {
+    const files = readdirSync(this.sinkDir, { recursive: true, encoding: 'utf8' });
+    return files
+      .filter((file) => file.endsWith('.ndjson'))
+      .flatMap((file) => readFileSync(join(this.sinkDir, file), 'utf8').trimEnd().split('\n'))
+      .map((line) => JSON.parse(line) as StoredRecord);
+  }
+
+  /** The records of one event, once there are `count` of them. */
+  async storedOf(eventId: string, count = 1): Promise<StoredRecord[]> {
+    let found: StoredRecord[] = [];
+    await until(async () => {
+      found = this.stored().filter((record) => record.event_id === eventId);
+      return found.length >= count;
+    });
+    return found;
+  }
+
+  async metrics(): Promise<string> {
+    return (await fetch(`${this.adminUrl}/metrics`)).text();
+  }
+
+  /** Value of one sample, 0 when it does not stand there. `labels` as in the text format, in order. */
+  async metric(name: string, labels = ''): Promise<number> {
+    const line = (await this.metrics()).split('\n').find((text) => text.startsWith(`${name}${labels} `));
+    return line ? Number(line.slice(line.lastIndexOf(' ') + 1)) : 0;
+  }
+
+  async stop(): Promise<void> {
+    await this.ingest.stop();
+    await this.processor?.stop();
+    await this.link.close();
+    await Promise.all([this.redis.close(), this.nats.close()]);
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+}
+
+/** Polls until `condition` holds; fails after 20 s. */
+export async function until(condition: () => Promise<boolean> | boolean, ms = 20_000): Promise<void> {
+  for (const end = Date.now() + ms; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 30)))
+    if (await condition()) return;
+  throw new Error(`not so within ${ms} ms: ${condition}`);
+}
