@@ -1,10 +1,23 @@
 /**
  * THE SEAM between ingest and processor: what stands in a stream. Encode and decode stand side by side here and nowhere else.
  *
- * A frame is one stream message: MessagePack, `[VERSION, entry, entry, …]`. An entry is one envelope (or one heartbeat ping).
+ * A frame is one stream message: MessagePack, `[VERSION, entry, entry, …]`. An entry is one envelope (or one heartbeat ping),
+ * as a MessagePack array inside a byte string of its own: a frame is put together without encoding anything again, and an entry
+ * that cannot be decoded can be named, kept and replayed by itself, beside neighbours that can. Arrays without field names:
+ * whatever changes here gets a new version.
+ *
+ *     envelope   [0, projectId, eventId, receivedAt, sentAt | nil, sdk | nil, month | nil, position | nil, [item, …], parts | nil]
+ *     item       [index, position of the type in ITEM_TYPES, header, length, payload | nil]
+ *     parts      [[sequence, …], length, sha256]
+ *     heartbeat  [1, token, receivedAt, body | nil]
  */
+import { Decoder } from '@msgpack/msgpack';
+import { ITEM_TYPES, type ItemType } from '../lib/item-types.ts';
+import { bytes, type Checked, count, FrameError, fail, list, optional, text, tuple } from './field-checks.ts';
+import { MessagePackWriter, SCALAR_BYTES_MAX } from './msgpack-writer.ts';
 
-import type { ItemType } from '../lib/item-types.ts';
+export { FrameError };
+export const FRAME_VERSION = 1;
 
 export type EntryItem = {
   /** Position among all items of the envelope, skipped ones included, from 0. */
@@ -55,3 +68,192 @@ export type HeartbeatEntry = {
 };
 
 export type Entry = EnvelopeEntry | HeartbeatEntry;
+
+/** What stands at one place of a frame. `bytes` is the encoded entry (a view into the frame), good for {@link encodeFrame}. */
+export type FrameSlot =
+  | { ok: true; entry: Entry; bytes: Uint8Array }
+  | { ok: false; error: FrameError; bytes: Uint8Array };
+
+const ENVELOPE = 0;
+const HEARTBEAT = 1;
+/** What {@link encodeFrame} adds to each entry: tag and 32-bit length. */
+export const FRAME_BYTES_PER_ENTRY = 5;
+
+const textBound = (text: string | undefined): number => SCALAR_BYTES_MAX + 3 * (text?.length ?? 0);
+
+function envelopeBound(entry: EnvelopeEntry): number {
+  const { sequences = [], sha256 } = entry.parts ?? {};
+  let bound = (12 + sequences.length) * SCALAR_BYTES_MAX + (sha256?.length ?? 0);
+  bound += textBound(entry.projectId) + textBound(entry.eventId) + textBound(entry.month);
+  bound += textBound(entry.sentAt) + textBound(entry.sdk);
+  for (const item of entry.items)
+    bound += 6 * SCALAR_BYTES_MAX + item.header.length + (item.payload?.length ?? 0);
+  return bound;
+}
+
+const heartbeatBound = (entry: HeartbeatEntry): number =>
+  5 * SCALAR_BYTES_MAX + textBound(entry.token) + (entry.body?.length ?? 0);
+
+function writeEnvelope(out: MessagePackWriter, entry: EnvelopeEntry): void {
+  out.array(10);
+  out.uint(ENVELOPE);
+  out.string(entry.projectId);
+  out.string(entry.eventId);
+  out.uint(entry.receivedAt);
+  for (const text of [entry.sentAt, entry.sdk, entry.month])
+    if (text === undefined) out.nil();
+    else out.string(text);
+  if (entry.position === undefined) out.nil();
+  else out.uint(entry.position);
+  out.array(entry.items.length);
+  for (const item of entry.items) writeItem(out, item);
+  if (entry.parts) writeParts(out, entry.parts);
+  else out.nil();
+}
+
+function writeItem(out: MessagePackWriter, item: EntryItem): void {
+  out.array(5);
+  out.uint(item.index);
+  out.uint(ITEM_TYPES.indexOf(item.type));
+  out.bytes(item.header);
+  out.uint(item.length);
+  if (item.payload) out.bytes(item.payload);
+  else out.nil();
+}
+
+function writeParts(out: MessagePackWriter, parts: PartsRef): void {
+  out.array(3);
+  out.array(parts.sequences.length);
+  for (const sequence of parts.sequences) out.uint(sequence);
+  out.uint(parts.length);
+  out.bytes(parts.sha256);
+}
+
+/** One MessagePack array, ready for {@link encodeFrame}. Copies the payloads. */
+export function encodeEntry(entry: Entry): Uint8Array {
+  if (entry.kind === 'envelope') {
+    const out = new MessagePackWriter(envelopeBound(entry));
+    writeEnvelope(out, entry);
+    return out.written;
+  }
+  const out = new MessagePackWriter(heartbeatBound(entry));
+  out.array(4);
+  out.uint(HEARTBEAT);
+  out.string(entry.token);
+  out.uint(entry.receivedAt);
+  if (entry.body) out.bytes(entry.body);
+  else out.nil();
+  return out.written;
+}
+
+/** One stream message of what {@link encodeEntry} made, or of `bytes` of slots that {@link decodeFrame} gave. */
+export function encodeFrame(entries: readonly Uint8Array[]): Uint8Array {
+  let bound = 2 * SCALAR_BYTES_MAX;
+  for (const entry of entries) bound += FRAME_BYTES_PER_ENTRY + entry.length;
+  const out = new MessagePackWriter(bound);
+  out.array(entries.length + 1);
+  out.uint(FRAME_VERSION);
+  for (const entry of entries) out.bytes(entry);
+  return out.written;
+}
+
+const readItem: Checked<EntryItem> = (value, what) => {
+  const [index, type, header, length, payload] = tuple(value, 5, what);
+  const item: EntryItem = {
+    index: count(index, 'item index'),
+    type: ITEM_TYPES[count(type, 'item type')] ?? fail('known item type', type),
+    header: bytes(header, 'item header'),
+    length: count(length, 'item length'),
+    ...optional('payload', payload, bytes),
+  };
+  if (item.payload && item.payload.length !== item.length) fail(`payload of ${item.length} bytes`, payload);
+  return item;
+};
+
+const readParts: Checked<PartsRef> = (value, what) => {
+  const [sequences, length, sha256] = tuple(value, 3, what);
+  const parts = {
+    sequences: list(sequences, count, 'part sequence'),
+    length: count(length, 'length of parts'),
+    sha256: bytes(sha256, 'hash of parts'),
+  };
+  return parts.sha256.length === 32 ? parts : fail('SHA-256 of 32 bytes', sha256);
+};
+
+/** Payloads stand either all in the entry or all in the parts, which then are as long as the items say. */
+function checkPlaces({ items, parts }: EnvelopeEntry): void {
+  for (const { payload } of items)
+    if ((payload === undefined) !== (parts !== undefined)) fail('payload where parts say', payload);
+  const length = items.reduce((sum, item) => sum + item.length, 0);
+  if (parts && parts.length !== length) fail(`parts of ${length} bytes`, parts.length);
+}
+
+function readEnvelope(value: unknown): EnvelopeEntry {
+  const fields = tuple(value, 10, 'envelope');
+  const [, projectId, eventId, receivedAt, sentAt, sdk, month, position, items, parts] = fields;
+  const entry: EnvelopeEntry = {
+    kind: 'envelope',
+    projectId: text(projectId, 'projectId'),
+    eventId: text(eventId, 'eventId'),
+    receivedAt: count(receivedAt, 'receivedAt'),
+    ...optional('sentAt', sentAt, text),
+    ...optional('sdk', sdk, text),
+    ...optional('month', month, text),
+    ...optional('position', position, count),
+    items: list(items, readItem, 'item'),
+    ...optional('parts', parts, readParts),
+  };
+  checkPlaces(entry);
+  return entry;
+}
+
+function readHeartbeat(value: unknown): HeartbeatEntry {
+  const [, token, receivedAt, body] = tuple(value, 4, 'heartbeat');
+  return {
+    kind: 'heartbeat',
+    token: text(token, 'token'),
+    receivedAt: count(receivedAt, 'receivedAt'),
+    ...optional('body', body, bytes),
+  };
+}
+
+/** Arrays of a frame or an entry: far above what is written, far below what a forged header could ask for. */
+const ARRAY_LENGTH_MAX = 100_000;
+const decoder = new Decoder({ maxArrayLength: ARRAY_LENGTH_MAX });
+
+function decodeValue(encoded: Uint8Array, what: string): unknown {
+  try {
+    return decoder.decode(encoded);
+  } catch (cause) {
+    throw new FrameError(`${what} is no MessagePack`, { cause });
+  }
+}
+
+function readEntry(encoded: Uint8Array): Entry {
+  const value = decodeValue(encoded, 'entry');
+  const kind = Array.isArray(value) ? value[0] : undefined;
+  if (kind === ENVELOPE) return readEnvelope(value);
+  if (kind === HEARTBEAT) return readHeartbeat(value);
+  return fail('entry of a known kind', value);
+}
+
+function readSlot(encoded: Uint8Array): FrameSlot {
+  try {
+    return { ok: true, entry: readEntry(encoded), bytes: encoded };
+  } catch (error) {
+    if (!(error instanceof FrameError)) throw error;
+    return { ok: false, error, bytes: encoded };
+  }
+}
+
+/**
+ * Every place of a frame in order: an entry that cannot be decoded takes only its own place. Payloads are views into `frame`.
+ * @throws FrameError when the whole is no frame of this version
+ */
+export function decodeFrame(frame: Uint8Array): FrameSlot[] {
+  const value = decodeValue(frame, 'frame');
+  if (!Array.isArray(value)) return fail('frame: array', value);
+  const [version, ...entries] = value;
+  if (version !== FRAME_VERSION) throw new FrameError(`frame of version ${FRAME_VERSION} expected`);
+  return list(entries, bytes, 'entry as byte string').map(readSlot);
+}
