@@ -31,10 +31,26 @@ export const HELD_BYTES_MAX = 192 * MIB;
 export const SPOOL_BYTES_MAX = 4 * GIB;
 /** Bytes of one upload that wait for the spool's disk before its socket is paused. */
 export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
+/** Bytes written to the spool at a time. */
+export const SPOOL_BLOCK_BYTES = 64 * KIB;
 /** Bytes read back from the spool at a time. */
 export const SPOOL_READ_BYTES = 256 * KIB;
 /** A body that arrives in one chunk and is at most this long compressed is inflated synchronously. */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
+/** ... unless more than this comes out, some 3 ms of the event loop; then it is inflated beside it. */
+export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
+/** Compressed bytes of one upload that wait for the decoder before its socket is paused. */
+export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
+/** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
+export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
+/** Blocks and frames of one zstd body: each may cost 40 µs for tables whatever it gives; 160 full ones are 20 MiB. */
+export const ZSTD_BLOCKS_MAX = 16_384;
+/** zstd is decoded on the event loop: work of one turn in bytes of output, some 5 ms. */
+export const ZSTD_SLICE_BYTES = 512 * KIB;
+/** Chunks up to here are kept whole for any piece of them; of larger ones a small piece is copied. */
+export const VIEWED_CHUNK_BYTES = 16 * KIB;
+/** Types of skipped items are listed for the rate hints; a longer one is in no table. */
+export const ITEM_TYPE_CHARS_KEPT = 64;
 
 // ---- Time per request ----
 export const BODY_MS_MAX = 60_000;
@@ -65,6 +81,12 @@ export const RATE_WINDOW_MS = 60_000;
 export const RATE_BUCKET_MS = 250;
 /** A request waits at most this long for Redis; a later reply is void. */
 export const REDIS_REPLY_MS_MAX = 250;
+/** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
+export const REDIS_PROBE_MS = 250;
+/** A lease ends this much early at the worker: clocks tick in milliseconds and drift. */
+export const LEASE_GUARD_MS = 1;
+/** A quota whose count is missing waits this long for its checkpoint. */
+export const CHECKPOINT_READ_MS_MAX = 1_000;
 export const LEASE_NEED_MS = 250;
 export const LEASE_EXCESS_MS = 500;
 /** Limits up to here never lease in reserve, so that they admit exactly their first N requests. */
@@ -91,6 +113,15 @@ export const REGISTRY_STALL_MS = 2_000;
 export const REGISTRY_CHECK_MS = 1_000;
 export const REGISTRY_RETRY_MS_MIN = 100;
 export const REGISTRY_RETRY_MS_MAX = 1_000;
+/** A claim on an alias without a project that carries it is free after this long. */
+export const REGISTRY_CLAIM_MS = 2_000;
+/** Rounds of a compare-and-set write, and of minting an id that is still free. */
+export const REGISTRY_WRITE_TRIES_MAX = 8;
+/** Checkpoint writes of one worker that are under way together; beyond it one is left to its next time. */
+export const COUNTER_WRITES_IN_FLIGHT_MAX = 256;
+/** How often a worker adds its outcomes to the ledger, and how many projects it writes together. */
+export const LEDGER_FLUSH_MS = 5_000;
+export const LEDGER_WRITES_IN_FLIGHT_MAX = 8;
 /** Origin patterns of one project: every request of a browser is held against each. */
 export const ALLOWED_ORIGINS_MAX = 100;
 
@@ -143,6 +174,7 @@ export const SHUTDOWN_MS_MAX = 25_000;
 
 assert(INLINE_BYTES_MIN <= INLINE_BYTES_MAX && INLINE_BYTES_MAX < BODY_BYTES_MAX, 'a full body is spooled');
 assert(ENVELOPE_HEADER_BYTES_MAX <= INLINE_BYTES_MIN, 'a header line always fits inline');
+assert(SPOOL_BLOCK_BYTES * 2 <= SPOOL_QUEUE_BYTES_MAX, 'one block is written while others fill');
 assert(HELD_BYTES_TIGHT < HELD_BYTES_MAX, 'the inline bound shrinks before requests are refused');
 assert(BODY_BYTES_MAX <= DECOMPRESSED_BYTES_MAX, 'an uncompressed body passes the second cap');
 assert(DECOMPRESSED_BYTES_MAX <= BODY_BYTES_SETTING_MAX, 'the default is a legal setting');

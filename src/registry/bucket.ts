@@ -1,0 +1,51 @@
+/** Opening the registry's key-value buckets, and the two questions that everybody asks of them. */
+import {
+  JetStreamApiCodes,
+  JetStreamApiError,
+  type JetStreamManager,
+  jetstream,
+  jetstreamManager,
+} from '@nats-io/jetstream';
+import { type KV, Kvm } from '@nats-io/kv';
+import { REGISTRY_REQUEST_MS } from '../limits.ts';
+import type { NatsLink } from '../stream/nats.ts';
+
+/** A handle on a bucket; asks the server nothing yet. Reads go to the leader, so that one's own writes are seen. */
+export function openBucket(link: NatsLink, bucket: string): Promise<KV> {
+  return new Kvm(jetstream(link.connection, { timeout: REGISTRY_REQUEST_MS })).open(bucket);
+}
+
+/** The management side, with a time-out short enough that a mirror heals within seconds. */
+export function registryManager(link: NatsLink): Promise<JetStreamManager> {
+  return jetstreamManager(link.connection, { checkAPI: false, timeout: REGISTRY_REQUEST_MS });
+}
+
+export type BucketState = {
+  /** When the bucket was created, Unix milliseconds: another figure means another bucket of the same name. */
+  createdMs: number;
+  lastSequence: number;
+  /** Keys in the bucket, deletion markers included; undefined when the server does not say. */
+  keys: number | undefined;
+};
+
+/** @throws JetStreamApiError when the bucket does not exist */
+export async function bucketState(manager: JetStreamManager, bucket: string): Promise<BucketState> {
+  const { created, state } = await manager.streams.info(`KV_${bucket}`);
+  return {
+    createdMs: Date.parse(String(created)),
+    lastSequence: state.last_seq,
+    keys: state.messages === 0 ? 0 : state.num_subjects, // which the server leaves out when it is 0
+  };
+}
+
+/** Whether a compare-and-set write found another revision than it expected. */
+export function isConflict(error: unknown): boolean {
+  return (
+    error instanceof JetStreamApiError &&
+    (error.code === JetStreamApiCodes.StreamWrongLastSequence ||
+      error.code === JetStreamApiCodes.StreamWrongLastSequenceUnknown)
+  );
+}
+
+export const isMissingBucket = (error: unknown): boolean =>
+  error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound;

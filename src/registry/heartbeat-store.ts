@@ -1,0 +1,62 @@
+/** Heartbeat tokens: keys of a bucket, for commands. */
+import { randomBytes } from 'node:crypto';
+import type { KV } from '@nats-io/kv';
+import type { NatsLink } from '../stream/nats.ts';
+import { HEARTBEATS_BUCKET } from '../stream/topology.ts';
+import { openBucket, registryManager } from './bucket.ts';
+import { type BucketAccess, readBucket } from './bucket-watch.ts';
+import { RegistryError } from './names.ts';
+
+/** `createdAt` is RFC 3339. */
+export type HeartbeatToken = { token: string; createdAt: string };
+
+export const isHeartbeatToken = (token: string): boolean => /^[A-Za-z0-9_-]{1,64}$/.test(token);
+
+export class HeartbeatStore {
+  readonly #access: BucketAccess;
+  readonly #kv: KV;
+
+  private constructor(access: BucketAccess) {
+    this.#access = access;
+    this.#kv = access.kv;
+  }
+
+  static async open(link: NatsLink): Promise<HeartbeatStore> {
+    const kv = await openBucket(link, HEARTBEATS_BUCKET);
+    return new HeartbeatStore({ bucket: HEARTBEATS_BUCKET, kv, manager: await registryManager(link) });
+  }
+
+  /** 128 random bits in hex: nothing in it needs escaping in a URL or looks like an option on a command line. */
+  async create(now: Date): Promise<HeartbeatToken> {
+    const token = randomBytes(16).toString('hex');
+    const createdAt = now.toISOString();
+    await this.#kv.create(token, JSON.stringify({ createdAt }));
+    return { token, createdAt };
+  }
+
+  /** Oldest first. */
+  async list(): Promise<HeartbeatToken[]> {
+    const tokens = (await readBucket(this.#access)).map(({ key, text }) => ({
+      token: key,
+      createdAt: createdAtOf(text ?? ''),
+    }));
+    return tokens.sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1));
+  }
+
+  /** @throws RegistryError when there is no such token */
+  async delete(token: string): Promise<void> {
+    const entry = isHeartbeatToken(token) ? await this.#kv.get(token) : null;
+    if (entry?.operation !== 'PUT') throw new RegistryError(`There is no heartbeat token ${token}.`);
+    await this.#kv.delete(token);
+  }
+}
+
+function createdAtOf(text: string): string {
+  try {
+    const value: unknown = JSON.parse(text);
+    if (value && typeof value === 'object' && 'createdAt' in value) return String(value.createdAt);
+  } catch {
+    // Written by another hand: the token is valid all the same.
+  }
+  return '';
+}

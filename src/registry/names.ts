@@ -1,0 +1,128 @@
+import type { KV, KvEntry } from '@nats-io/kv';
+import { isConflict } from './bucket.ts';
+import { claimText, parseEntry } from './entry.ts';
+import { isProjectId, type Project } from './project.ts';
+
+/** A wish that the registry's state forbids; the message is one sentence for the person who asked. */
+export class RegistryError extends Error {
+  override name = 'RegistryError';
+}
+
+export class NameTakenError extends RegistryError {
+  override name = 'NameTakenError';
+  readonly taken: string;
+  constructor(taken: string) {
+    super(`${taken} is already in use, as a project's id or alias.`);
+    this.taken = taken;
+  }
+}
+
+export type StoredProject = { project: Project; revision: number };
+
+/**
+ * Every name of a project is one key of the bucket: its id holds the record, its alias a claim that names the id. So ids and
+ * aliases share one space, and whoever creates the key first has the name, however many commands run at once; no lock is held.
+ *
+ * A project with an alias takes two writes: the claim first, then the record. A crash between them leaves a claim without a
+ * record that carries the alias. Such a claim resolves nowhere (project-view.ts), and whoever wants the name takes it over by
+ * compare-and-set once it has stood unused for `claimMs`; whoever was merely slow finds its claim gone after writing the record,
+ * and takes the record back. Removing goes the other way round: record first, claim second. Changing an alias claims the new
+ * one, writes the record, and lets go of the old one.
+ */
+export class Names {
+  readonly #kv: KV;
+  readonly #claimMs: number;
+
+  constructor(kv: KV, claimMs: number) {
+    this.#kv = kv;
+    this.#claimMs = claimMs;
+  }
+
+  /** Makes `alias` lead to `id`. @throws NameTakenError */
+  async claim(alias: string, id: string): Promise<void> {
+    // It may be ours from an earlier attempt, or a twin's that creates the same project right now.
+    if ((await this.#claimant(alias)) !== id) await this.take(alias, claimText(id));
+  }
+
+  /** Creates a key, or takes it over from a claim that nobody stands behind. @throws NameTakenError */
+  async take(name: string, text: string): Promise<number> {
+    try {
+      return await this.#kv.create(name, text);
+    } catch (error) {
+      if (!isConflict(error)) throw error;
+    }
+    const abandoned = await this.#abandonedClaim(name);
+    if (abandoned === undefined) throw new NameTakenError(name);
+    try {
+      return await this.#kv.update(name, text, abandoned);
+    } catch (error) {
+      throw isConflict(error) ? new NameTakenError(name) : error;
+    }
+  }
+
+  /** Whether the alias of this project (if it has one) still leads to it; asked after its record was written. */
+  async holds(project: Project): Promise<boolean> {
+    return project.alias === undefined || (await this.#claimant(project.alias)) === project.id;
+  }
+
+  /** Lets go of an alias, unless the project carries it (again) or somebody else has it by now. */
+  async release(alias: string | undefined, id: string): Promise<void> {
+    if (alias === undefined) return;
+    const entry = await this.read(alias);
+    const parsed = entry && parseEntry(alias, entry.string());
+    if (!entry || parsed?.kind !== 'alias' || parsed.id !== id) return;
+    if ((await this.record(id))?.project.alias === alias) return;
+    try {
+      await this.#kv.delete(alias, { previousSeq: entry.revision });
+    } catch (error) {
+      if (!isConflict(error)) throw error;
+    }
+  }
+
+  /** By id or alias. @throws RegistryError when there is none, or its record is spoiled */
+  async find(idOrAlias: string): Promise<StoredProject> {
+    // Whatever else somebody types may not even be a legal key.
+    const id = isProjectId(idOrAlias) ? ((await this.#claimant(idOrAlias)) ?? idOrAlias) : undefined;
+    const found = id === undefined ? undefined : await this.record(id);
+    if (found?.project.id === idOrAlias || found?.project.alias === idOrAlias) return found;
+    throw new RegistryError(`There is no project ${idOrAlias}.`);
+  }
+
+  /** @throws RegistryError when the record is spoiled */
+  async record(id: string): Promise<StoredProject | undefined> {
+    const entry = await this.read(id);
+    const parsed = entry && parseEntry(id, entry.string());
+    if (parsed?.kind === 'broken')
+      throw new RegistryError(`The record of project ${id} cannot be read: ${parsed.reason}.`);
+    return entry && parsed?.kind === 'project'
+      ? { project: parsed.project, revision: entry.revision }
+      : undefined;
+  }
+
+  async read(key: string): Promise<KvEntry | undefined> {
+    const entry = await this.#kv.get(key);
+    return entry && entry.operation === 'PUT' ? entry : undefined;
+  }
+
+  /** The id that an alias was claimed for. */
+  async #claimant(alias: string): Promise<string | undefined> {
+    const entry = await this.read(alias);
+    const parsed = entry && parseEntry(alias, entry.string());
+    return parsed?.kind === 'alias' ? parsed.id : undefined;
+  }
+
+  /** The revision of a claim whose project does not carry it, now and a while later; undefined when the name is in use. */
+  async #abandonedClaim(name: string): Promise<number | undefined> {
+    const revision = await this.#emptyClaim(name);
+    if (revision === undefined) return undefined;
+    await new Promise((resolve) => setTimeout(resolve, this.#claimMs));
+    return (await this.#emptyClaim(name)) === revision ? revision : undefined;
+  }
+
+  async #emptyClaim(name: string): Promise<number | undefined> {
+    const entry = await this.read(name);
+    const parsed = entry && parseEntry(name, entry.string());
+    if (!entry || parsed?.kind !== 'alias') return undefined;
+    return (await this.record(parsed.id))?.project.alias === name ? undefined : entry.revision;
+  }
+}

@@ -1,0 +1,107 @@
+import type { KV } from '@nats-io/kv';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { LEDGER_FLUSH_MS, LEDGER_WRITES_IN_FLIGHT_MAX } from '../limits.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { COUNTERS_BUCKET } from '../stream/topology.ts';
+import { isConflict, openBucket } from './bucket.ts';
+import { addCounts, type DayOfOutcomes, ledgerKey, parseDay } from './outcome-day.ts';
+
+const WRITE_TRIES_MAX = 8;
+
+export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
+
+/**
+ * What became of a project's requests, by hour and outcome, over all workers: what `sluice usage` shows.
+ *
+ * The hot path only raises a number in a Map. Every LEDGER_FLUSH_MS what came together goes to one key per project and day, by
+ * compare-and-set: read the day, add, write, and begin again when another worker was faster. One key per day, not one per
+ * worker and hour, keeps the bucket small; it costs two requests per active project, worker and flush. Statistics, not
+ * accounting: a worker that is killed loses its last few seconds, a write whose answer was lost may count twice, and a request
+ * just before the full hour may stand in the next. What cannot be written waits in memory, bounded by the projects that exist.
+ */
+export class OutcomeLedger {
+  readonly #link: NatsLink;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #kv: Promise<KV>;
+  /** Project → outcome → requests since the last flush. */
+  #fresh = new Map<string, Map<string, number>>();
+  /** Key → what is not written yet. */
+  readonly #pending = new Map<string, DayOfOutcomes>();
+  #flushing: Promise<void> | undefined;
+
+  constructor({ link, log, clock = systemClock }: LedgerOptions) {
+    this.#link = link;
+    this.#log = log;
+    this.#clock = clock;
+    this.#kv = openBucket(link, COUNTERS_BUCKET);
+    setInterval(() => void this.flush(), LEDGER_FLUSH_MS).unref();
+  }
+
+  note(projectId: string, outcome: string): void {
+    let outcomes = this.#fresh.get(projectId);
+    if (!outcomes) {
+      outcomes = new Map();
+      this.#fresh.set(projectId, outcomes);
+    }
+    outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+  }
+
+  /** Writes what has come together. Never throws; what fails is logged and kept for the next time. */
+  async flush(): Promise<void> {
+    while (this.#flushing) await this.#flushing;
+    this.#gather();
+    if (this.#pending.size === 0 || !this.#link.connected) return;
+    this.#flushing = this.#writeAll();
+    await this.#flushing;
+    this.#flushing = undefined;
+  }
+
+  /** Moves the fresh numbers under the hour of this moment. */
+  #gather(): void {
+    const time = new Date(this.#clock.now()).toISOString();
+    const hour = time.slice(11, 13);
+    for (const [projectId, outcomes] of this.#fresh) {
+      const key = ledgerKey(projectId, time.slice(0, 10));
+      const day = this.#pending.get(key) ?? {};
+      addCounts(day, { [hour]: Object.fromEntries(outcomes) });
+      this.#pending.set(key, day);
+    }
+    this.#fresh = new Map();
+  }
+
+  async #writeAll(): Promise<void> {
+    const queue = [...this.#pending.keys()];
+    const writer = async (): Promise<void> => {
+      for (let key = queue.pop(); key !== undefined; key = queue.pop()) await this.#writeKey(key);
+    };
+    await Promise.all(Array.from({ length: LEDGER_WRITES_IN_FLIGHT_MAX }, writer));
+  }
+
+  async #writeKey(key: string): Promise<void> {
+    const day = this.#pending.get(key);
+    if (!day) return;
+    try {
+      await this.#add(key, day);
+      this.#pending.delete(key);
+    } catch (error) {
+      this.#log.warn({ key, err: error }, 'outcomes: not written, kept for the next flush');
+    }
+  }
+
+  async #add(key: string, day: DayOfOutcomes): Promise<void> {
+    const kv = await this.#kv;
+    for (let tries = 1; ; tries++) {
+      const entry = await kv.get(key);
+      const sum = entry?.operation === 'PUT' ? parseDay(entry.string()) : {};
+      addCounts(sum, day);
+      try {
+        await kv.put(key, JSON.stringify(sum), { previousSeq: entry?.revision ?? 0 });
+        return;
+      } catch (error) {
+        if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
+      }
+    }
+  }
+}

@@ -1,0 +1,127 @@
+/** The writing side of the registry, for commands. How names stay unique is told in names.ts. */
+import { randomBytes, randomInt } from 'node:crypto';
+import type { KV } from '@nats-io/kv';
+import { REGISTRY_CLAIM_MS, REGISTRY_WRITE_TRIES_MAX } from '../limits.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { PROJECTS_BUCKET } from '../stream/topology.ts';
+import { isConflict, openBucket, registryManager } from './bucket.ts';
+import { type BucketAccess, readBucket } from './bucket-watch.ts';
+import { parseEntry, projectText } from './entry.ts';
+import { Names, NameTakenError } from './names.ts';
+import { isNumericId, type Project } from './project.ts';
+
+export type NewProject = Omit<Project, 'id' | 'key'> & { id?: string | undefined; key?: string | undefined };
+
+/** Nine or ten digits, which every SDK's integer holds. */
+export const mintNumericId = (): string => `${randomInt(100_000_000, 2_147_483_647)}`;
+export const mintKey = (): string => randomBytes(16).toString('hex');
+
+export class ProjectStore {
+  readonly #access: BucketAccess;
+  readonly #kv: KV;
+  readonly #names: Names;
+
+  private constructor(access: BucketAccess, claimMs: number) {
+    this.#access = access;
+    this.#kv = access.kv;
+    this.#names = new Names(access.kv, claimMs);
+  }
+
+  /** Asks the server nothing yet. `claimMs` is for tests. */
+  static async open(link: NatsLink, claimMs: number = REGISTRY_CLAIM_MS): Promise<ProjectStore> {
+    const kv = await openBucket(link, PROJECTS_BUCKET);
+    return new ProjectStore({ bucket: PROJECTS_BUCKET, kv, manager: await registryManager(link) }, claimMs);
+  }
+
+  /**
+   * Mints what is left open: a numeric id, a key, and for a CUID project a numeric alias.
+   * @throws NameTakenError when the id or the alias is in use
+   */
+  async create(wanted: NewProject): Promise<Project> {
+    for (let tries = 1; ; tries++) {
+      const id = wanted.id ?? mintNumericId();
+      const alias = wanted.alias ?? (isNumericId(id) ? undefined : mintNumericId());
+      const project = { ...wanted, id, key: wanted.key ?? mintKey(), ...(alias !== undefined && { alias }) };
+      try {
+        await this.#insert(project);
+        return project;
+      } catch (error) {
+        if (!(error instanceof NameTakenError) || tries === REGISTRY_WRITE_TRIES_MAX) throw error;
+        if (error.taken === wanted.id || error.taken === wanted.alias) throw error;
+      }
+    }
+  }
+
+  /** By id or alias. @throws RegistryError when there is none */
+  async get(idOrAlias: string): Promise<Project> {
+    return (await this.#names.find(idOrAlias)).project;
+  }
+
+  /** All projects, by id: short ones first, so that numeric ids stand in numeric order. Spoiled records are left out. */
+  async list(): Promise<Project[]> {
+    const projects: Project[] = [];
+    for (const entry of await readBucket(this.#access)) {
+      const parsed = parseEntry(entry.key, entry.text ?? '');
+      if (parsed.kind === 'project') projects.push(parsed.project);
+    }
+    return projects.sort((a, b) => a.id.length - b.id.length || (a.id < b.id ? -1 : 1));
+  }
+
+  /**
+   * Changes a record by compare-and-set: `change` is asked again when somebody else wrote meanwhile. It may not change the id.
+   * @throws RegistryError when there is no such project or the new alias is in use; what `change` throws
+   */
+  async set(idOrAlias: string, change: (project: Project) => Project): Promise<Project> {
+    return this.#retry(async () => {
+      const { project: before, revision } = await this.#names.find(idOrAlias);
+      const after = change(before);
+      if (after.alias !== undefined && after.alias !== before.alias)
+        await this.#names.claim(after.alias, after.id);
+      const written = await this.#kv.update(after.id, projectText(after), revision);
+      if (!(await this.#names.holds(after))) {
+        await this.#kv.update(before.id, projectText(before), written);
+        throw new NameTakenError(`${after.alias}`);
+      }
+      if (before.alias !== after.alias) await this.#names.release(before.alias, before.id);
+      return after;
+    });
+  }
+
+  rotateKey(idOrAlias: string): Promise<Project> {
+    return this.set(idOrAlias, (project) => ({ ...project, key: mintKey() }));
+  }
+
+  /** @returns the record as it was */
+  async delete(idOrAlias: string): Promise<Project> {
+    return this.#retry(async () => {
+      const { project, revision } = await this.#names.find(idOrAlias);
+      await this.#kv.delete(project.id, { previousSeq: revision });
+      await this.#names.release(project.alias, project.id);
+      return project;
+    });
+  }
+
+  async #insert(project: Project): Promise<void> {
+    if (project.alias !== undefined) await this.#names.claim(project.alias, project.id);
+    try {
+      const revision = await this.#names.take(project.id, projectText(project));
+      if (await this.#names.holds(project)) return;
+      await this.#kv.delete(project.id, { previousSeq: revision });
+      throw new NameTakenError(`${project.alias}`);
+    } catch (error) {
+      await this.#names.release(project.alias, project.id);
+      throw error;
+    }
+  }
+
+  /** Begins again when another command wrote the same record in between. */
+  async #retry<T>(attempt: () => Promise<T>): Promise<T> {
+    for (let tries = 1; ; tries++) {
+      try {
+        return await attempt();
+      } catch (error) {
+        if (!isConflict(error) || tries === REGISTRY_WRITE_TRIES_MAX) throw error;
+      }
+    }
+  }
+}

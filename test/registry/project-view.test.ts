@@ -1,0 +1,99 @@
+import { describe, expect, it } from 'vitest';
+import type { BucketEntry } from '../../src/registry/bucket-watch.ts';
+import type { Project } from '../../src/registry/project.ts';
+import { ProjectView } from '../../src/registry/project-view.ts';
+import { log } from './broker.ts';
+
+const CUID = 'cjld2cjxh0000qzrmn831i7rn';
+const project = (id: string, more: Partial<Project> = {}): Project => ({
+  id,
+  key: 'k',
+  plan: 'Pro',
+  overage: false,
+  filters: [],
+  allowedOrigins: [],
+  ...more,
+});
+const record = (of: Project, revision: number): BucketEntry => ({
+  key: of.id,
+  text: JSON.stringify(of),
+  revision,
+});
+const claim = (alias: string, aliasOf: string, revision: number): BucketEntry => ({
+  key: alias,
+  text: JSON.stringify({ aliasOf }),
+  revision,
+});
+const gone = (key: string, revision: number): BucketEntry => ({ key, text: undefined, revision });
+
+describe('ProjectView', () => {
+  it('finds a project by id and alias, in whichever order claim and record come', () => {
+    const entries = [claim('42', CUID, 1), record(project(CUID, { alias: '42' }), 2)];
+    for (const order of [entries, [...entries].reverse()]) {
+      const view = new ProjectView('table', log);
+      for (const entry of order) view.apply(entry);
+      expect(view.find('42')?.project.id).toBe(CUID);
+      expect(view.find('42')).toBe(view.find(CUID));
+    }
+  });
+
+  it('lets an alias lead nowhere while claim and record disagree', () => {
+    const view = new ProjectView('table', log);
+    view.replace([claim('42', 'cjld2cyuq0000t3rmniod1foy', 1), record(project(CUID, { alias: '42' }), 2)], 1);
+    expect(view.find('42')).toBeUndefined();
+    expect(view.find(CUID)).toBeDefined();
+    view.apply(claim('42', CUID, 3));
+    expect(view.find('42')?.project.id).toBe(CUID);
+    view.apply(record(project(CUID, { alias: '43' }), 4));
+    expect(view.find('42')).toBeUndefined();
+  });
+
+  it('forgets id and alias of a deleted project', () => {
+    const view = new ProjectView('table', log);
+    view.replace([claim('42', CUID, 1), record(project(CUID, { alias: '42' }), 2)], 1);
+    view.apply(gone(CUID, 3));
+    expect(view.find(CUID)).toBeUndefined();
+    expect(view.find('42')).toBeUndefined();
+  });
+
+  it('keeps the same object over a fresh snapshot until the record changes', () => {
+    const view = new ProjectView('table', log);
+    view.replace([record(project('1'), 5), record(project('2'), 6)], 1000);
+    const [first, second] = [view.find('1'), view.find('2')];
+    view.replace([record(project('1'), 5), record(project('2', { quota: 1 }), 7)], 1000);
+    expect(view.find('1')).toBe(first);
+    expect(view.find('2')).not.toBe(second);
+  });
+
+  it('lets revisions grow when the bucket was made anew', () => {
+    const view = new ProjectView('table', log);
+    view.replace([record(project('1'), 900)], 1_000_000);
+    const before = view.find('1');
+    view.replace([record(project('1', { rateLimit: 5 }), 1)], 1_060_000);
+    expect(view.find('1')?.rateLimit).toBe(5);
+    expect(view.find('1')?.revision).toBeGreaterThan(before?.revision ?? 0);
+  });
+
+  it('skips what cannot be read, and forgets what stood there before', () => {
+    const view = new ProjectView('table', log);
+    view.replace([record(project('1'), 1), record(project('2'), 2)], 1);
+    view.apply({ key: '1', text: '{"id":', revision: 3 });
+    view.apply({ key: '3', text: JSON.stringify(project('4')), revision: 4 });
+    expect(view.find('1')).toBeUndefined();
+    expect(view.find('2')).toBeDefined();
+    expect(view.find('3')).toBeUndefined();
+    expect(view.find('4')).toBeUndefined();
+  });
+
+  it.each([
+    ['table', 'Starter', undefined, 300],
+    ['table', 'Starter', 7, 7],
+    ['free-only', 'Starter', undefined, undefined],
+    ['free-only', 'Starter', 7, 7],
+    ['free-only', 'Free', undefined, 60],
+  ] as const)('with %s a %s project with custom limit %s has %s', (planLimits, plan, custom, inForce) => {
+    const view = new ProjectView(planLimits, log);
+    view.apply(record(project('1', { plan, ...(custom !== undefined && { rateLimit: custom }) }), 1));
+    expect(view.find('1')?.rateLimit).toBe(inForce);
+  });
+});
