@@ -1,7 +1,11 @@
-/** Once before all tests: installs the servers that the tests run on, where that is possible without a question. */
+/** Once before all tests: installs the servers and the browser that the tests run on, where that is possible without a question. */
 import { hostEnvironment } from '../../src/config.ts';
-import { ensureServers } from '../../src/dev/install.ts';
+import { aptInstall, ensureServers } from '../../src/dev/install.ts';
+import { findBrowser } from './browser.ts';
 
 export default function setup(): void {
-  ensureServers(hostEnvironment(), (line) => console.log(line));
+  const say = (line: string): void => console.log(line);
+  ensureServers(hostEnvironment(), say);
+  if (!findBrowser() && !aptInstall(['chromium'], say))
+    throw new Error('the browser tests need Chromium: sudo apt-get install -y chromium');
 }

@@ -1,0 +1,115 @@
+/** An unmodified @sentry/browser in headless Chromium, on a page of another origin. */
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Browser, Page } from 'playwright-core';
+import { build, type Rollup } from 'vite';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { Project } from '../../src/registry/project.ts';
+import { openBrowser } from '../support/browser.ts';
+import { System, until } from '../support/system.ts';
+
+const CLIENT = new URL('../support/clients/browser.js', import.meta.url).pathname;
+const HTML =
+  '<!doctype html><title>shop</title><button id="b">press</button><p id="p"></p><script src="/client.js"></script>';
+let system: System;
+let project: Project;
+let site: Server;
+let browser: Browser;
+let page: Page;
+
+async function bundle(): Promise<string> {
+  const built = (await build({
+    configFile: false,
+    logLevel: 'silent',
+    build: { write: false, minify: false, lib: { entry: CLIENT, formats: ['iife'], name: 'client' } },
+  })) as Rollup.RollupOutput[];
+  return built[0]?.output[0].code ?? '';
+}
+
+beforeAll(async () => {
+  const [client] = await Promise.all([
+    bundle(),
+    System.start().then((started) => {
+      system = started;
+    }),
+  ]);
+  project = await system.createProject({ filters: ['browser-extension', 'crawler'] });
+  site = createServer((req, res) => {
+    const script = req.url === '/client.js';
+    res
+      .writeHead(200, { 'content-type': script ? 'text/javascript' : 'text/html' })
+      .end(script ? client : HTML);
+  });
+  await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve));
+  browser = await openBrowser();
+  page = await browser.newPage({
+    userAgent: 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36',
+  });
+  const { port } = site.address() as AddressInfo;
+  await page.goto(`http://127.0.0.1:${port}/?dsn=${encodeURIComponent(system.dsn(project))}`);
+});
+afterAll(async () => {
+  await browser?.close();
+  site?.close();
+  await system?.stop();
+});
+
+it('reports an error', async () => {
+  const id = await page.evaluate('window.report()');
+  const [record] = await system.storedOf(`${id}`);
+  expect(record).toMatchObject({
+    project_id: project.id,
+    type: 'event',
+    item_header: { type: 'event' },
+    sdk: expect.stringMatching(/^sentry\.javascript\.browser\//),
+    payload: {
+      event_id: id,
+      release: 'page@1.0.0',
+      platform: 'javascript',
+      exception: { values: [{ type: 'RangeError', value: 'button pressed too hard' }] },
+      request: { url: expect.stringContaining('http://127.0.0.1:') },
+    },
+  });
+});
+
+it('records a session replay of at least three segments, all stored', async () => {
+  const id = `${await page.evaluate('window.replayId()')}`;
+  const segments = (): number[] =>
+    system
+      .stored()
+      .filter(({ type, event_id }) => type === 'replay_recording' && event_id === id)
+      .map(({ payload }) => Number(payload.segment_id))
+      .sort((a, b) => a - b);
+  await until(async () => {
+    await page.click('#b');
+    await page.evaluate('document.getElementById("p").textContent += "pressed "; window.flushReplay()');
+    return segments().length >= 3;
+  });
+  expect(segments().slice(0, 3)).toEqual([0, 1, 2]);
+  const records = system.stored().filter(({ event_id }) => event_id === id);
+  expect(records.filter(({ type }) => type === 'replay_event').length).toBeGreaterThanOrEqual(3);
+  const first = records.find(({ type, payload }) => type === 'replay_recording' && payload.segment_id === 0);
+  const recording = first?.payload.recording as { type: number }[];
+  expect(recording.some(({ type }) => type === 2)).toBe(true); // rrweb's full snapshot of the page
+});
+
+it('passes the preflight and can read every header, also of an error', async () => {
+  const request = async (body: string) => {
+    const script = `fetch(${JSON.stringify(`${system.url}/api/${project.id}/envelope/`)}, {
+      method: 'POST', body: ${JSON.stringify(body)},
+      headers: { 'x-sentry-auth': 'Sentry sentry_key=${project.key}', 'content-type': 'application/x-sentry-envelope' },
+    }).then((res) => ({ status: res.status, usage: res.headers.get('x-service-usage'), remaining: res.headers.get('x-ratelimit-remaining') }))`;
+    return (await page.evaluate(script)) as {
+      status: number;
+      usage: string | null;
+      remaining: string | null;
+    };
+  };
+  const accepted = await request('{}\n{"type":"event"}\n{"message":"by hand"}');
+  expect(accepted).toEqual({
+    status: 200,
+    usage: expect.stringMatching(/^\d+\/unlimited$/),
+    remaining: expect.stringMatching(/^\d+$/),
+  });
+  expect(await request('nonsense')).toMatchObject({ status: 400, usage: null });
+});
