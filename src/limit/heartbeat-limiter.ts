@@ -1,0 +1,81 @@
+/**
+ * Five pings a second per heartbeat token, over all workers (spec 4.2, contract part 3). Exact: every ping that is not refused from
+ * memory is decided by the script, all of a token's pings of one turn together.
+ */
+import type { Clock } from '../lib/clock.ts';
+import type { LimitRedis, ScriptReply } from './redis.ts';
+import { heartbeatKey } from './scripts.ts';
+
+export type HeartbeatDecision = 'admitted' | 'refused' | 'unavailable';
+type Later = (decision: HeartbeatDecision) => void;
+
+export type HeartbeatLimiterOptions = {
+  redis: LimitRedis;
+  clock: Clock;
+  /** Unix ms that the script shall take for now, in tests; without it, it reads Redis's own clock. */
+  scriptNow?: () => number;
+};
+
+/** Refusals remembered at most; a token beyond them asks Redis. */
+const REFUSALS_MAX = 10_000;
+
+export class HeartbeatLimiter {
+  readonly #redis: LimitRedis;
+  readonly #clock: Clock;
+  readonly #scriptNow: (() => number) | undefined;
+  #waiting = new Map<string, Later[]>();
+  /** Token → monotonic ms until which it is refused without asking. */
+  readonly #refusedUntil = new Map<string, number>();
+
+  constructor(options: HeartbeatLimiterOptions) {
+    this.#redis = options.redis;
+    this.#clock = options.clock;
+    this.#scriptNow = options.scriptNow;
+    this.#redis.onTurnEnd(() => this.#sendAsked());
+  }
+
+  /** The decision at once, or undefined and `later` is called once, within 250 ms. */
+  take(token: string, later: Later): HeartbeatDecision | undefined {
+    const until = this.#refusedUntil.get(token);
+    if (until !== undefined) {
+      if (this.#clock.monotonic() < until) return 'refused';
+      this.#refusedUntil.delete(token);
+    }
+    if (!this.#redis.available) return 'unavailable';
+    const waiting = this.#waiting.get(token);
+    if (waiting) waiting.push(later);
+    else this.#waiting.set(token, [later]);
+    this.#redis.schedule();
+    return undefined;
+  }
+
+  #sendAsked(): void {
+    if (this.#waiting.size === 0) return;
+    const asked = this.#waiting;
+    this.#waiting = new Map();
+    const now = this.#scriptNow?.();
+    for (const [token, waiting] of asked) {
+      const sentAt = this.#clock.monotonic();
+      const args = [now === undefined ? '' : now * 1000, waiting.length];
+      this.#redis.call('heartbeat', heartbeatKey(token), args, (reply) => {
+        if (reply) this.#remember(token, sentAt, reply);
+        waiting.forEach((later, i) => {
+          later(decisionOf(reply, i));
+        });
+      });
+    }
+  }
+
+  /** Counted from the moment of sending: rather a call too early than a ping refused that had its right. */
+  #remember(token: string, sentAt: number, reply: readonly unknown[]): void {
+    const waitUs = reply[1] as number;
+    if (waitUs === 0) return;
+    if (this.#refusedUntil.size >= REFUSALS_MAX) this.#refusedUntil.clear();
+    this.#refusedUntil.set(token, sentAt + waitUs / 1000);
+  }
+}
+
+function decisionOf(reply: ScriptReply, index: number): HeartbeatDecision {
+  if (!reply) return 'unavailable';
+  return index < (reply[0] as number) ? 'admitted' : 'refused';
+}

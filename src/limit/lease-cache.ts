@@ -1,0 +1,209 @@
+/**
+ * What one worker holds of one project's rate window: leased tokens, the last refusal, and what it knows of the window.
+ *
+ * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from memory: one script call per 250 ms
+ * at most, whatever the clients do.
+ *
+ * How. Pure: no timer, no connection, the caller's monotonic clock. `take` answers from memory or not at all; `ask` describes the
+ * script call that is about to be sent; `answer` takes its reply in. A reserve (excess) is only asked for projects above
+ * EXACT_LIMIT_MAX, and about as much as this worker used in the last quarter of a second.
+ *
+ * Never too much. A lease counts from the moment at which the call was SENT, which is before the script's own clock read; the
+ * script books it at its end by that clock. So no token is used after the moment at which it is booked. A reply that comes later
+ * than the lease is void. Tokens that ran out unused are taken out of the cache before they are sent back: if that call is lost
+ * they are wasted, never used.
+ */
+import { assert } from '../lib/assert.ts';
+import {
+  EXACT_LIMIT_MAX,
+  EXCESS_SHARE_MAX,
+  LEASE_EXCESS_MS,
+  LEASE_GUARD_MS,
+  LEASE_NEED_MS,
+  REFUSAL_CACHE_MS_MIN,
+} from '../limits.ts';
+
+/** The limit of a project as this worker's registry has it. */
+export type LimitRecord = { limit: number; revision: number };
+/** The window as a script call left it. */
+type Window = { limit: number; booked: number; emptyAt: number; gen: number; seq: number };
+/** Reserve in hand; `endsAt` on the monotonic clock, exclusive. */
+type Lease = { bucket: number; unused: number; used: number; endsAt: number };
+
+/** Answered from memory. Times in Unix seconds by Redis's clock, rounded up. */
+export type LocalDecision =
+  | { kind: 'admitted'; remaining: number; resetSec: number }
+  | { kind: 'refused'; resetSec: number };
+
+/** One script call, from before it is sent. */
+export type Ask = {
+  sentAt: number;
+  need: number;
+  excess: number;
+  revision: number;
+  /** Reserve that is used up or ran out. */
+  settled: readonly Lease[];
+  known: Window | undefined;
+};
+
+/** rate-window.lua's result by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's clock. */
+export type WindowReply = {
+  granted: number;
+  excess: number;
+  excessBucket: number;
+  booked: number;
+  limit: number;
+  revision: number;
+  now: number;
+  emptyAt: number;
+  admitsAt: number;
+  gen: number;
+  seq: number;
+};
+
+/** How much demand is looked at to size the reserve. */
+const RATE_SPAN_MS = 100;
+const RESERVE_MS = LEASE_EXCESS_MS / 2;
+
+export class LeaseCache {
+  /** Reserve, the earliest end first. */
+  #leases: Lease[] = [];
+  /** Used up or run out, until the next call tells so. */
+  #settled: Lease[] = [];
+  /** Undefined before the first reply. */
+  #window: Window | undefined;
+  /** Holds for records up to `revision`: a newer one may have raised the limit. */
+  #refusal: { until: number; resetSec: number; revision: number } | undefined;
+
+  // ---- Demand ----
+  #spanStart = Number.NEGATIVE_INFINITY;
+  #spanTaken = 0;
+  #perMs = 0;
+
+  /** Tokens that are booked and not used; those that ran out count until they are sent back. */
+  get unused(): number {
+    let sum = 0;
+    for (const lease of this.#leases) sum += lease.unused;
+    for (const lease of this.#settled) sum += lease.unused;
+    return sum;
+  }
+
+  /** True when tokens ran out that a call should send back. */
+  hasReturns(now: number): boolean {
+    this.#expire(now);
+    return this.#settled.some((lease) => lease.unused > 0);
+  }
+
+  /** A token or a refusal from memory; undefined: Redis must be asked. `now` is monotonic, in ms, as everywhere here. */
+  take(now: number, revision: number): LocalDecision | undefined {
+    if (this.#leases.length > 0) {
+      this.#expire(now);
+      const [lease] = this.#leases;
+      if (lease) return this.#use(lease, now);
+    }
+    const refusal = this.#refusal;
+    if (!refusal) return undefined;
+    if (now < refusal.until && revision <= refusal.revision)
+      return { kind: 'refused', resetSec: refusal.resetSec };
+    this.#refusal = undefined;
+    return undefined;
+  }
+
+  #use(lease: Lease, now: number): LocalDecision {
+    assert(lease.unused > 0 && now < lease.endsAt, 'a token is used within its lease');
+    lease.unused--;
+    lease.used++;
+    if (lease.unused === 0) this.#settle();
+    this.#measure(now, 1);
+    return this.#admitted(0);
+  }
+
+  /** An admission that leaves `promised` tokens of the same call to those who wait behind it. */
+  #admitted(promised: number): LocalDecision {
+    const { limit, booked, emptyAt } = this.#window as Window;
+    const remaining = Math.max(0, limit - booked + this.unused + promised);
+    return { kind: 'admitted', remaining, resetSec: Math.ceil(emptyAt / 1000) };
+  }
+
+  /** The call for `need` waiting requests (0: only to send tokens back). Takes what is sent back out of the cache. */
+  ask(now: number, need: number, record: LimitRecord): Ask {
+    this.#expire(now);
+    assert(need === 0 || this.#leases.length === 0, 'no request waits while a token is in hand');
+    const excess = need > 0 ? this.#excessWanted(now, record.limit) : 0;
+    this.#measure(now, need);
+    // What ran out used up no longer counts as outstanding anyway.
+    const settled = this.#settled.filter((lease) => lease.unused > 0 || lease.endsAt > now);
+    this.#settled = [];
+    return {
+      sentAt: now,
+      need,
+      excess,
+      revision: record.revision,
+      settled,
+      known: this.#window,
+    };
+  }
+
+  /** As much as RESERVE_MS of the demand so far; nothing for the first request after a lull. */
+  #excessWanted(now: number, limit: number): number {
+    if (limit <= EXACT_LIMIT_MAX) return 0;
+    this.#measure(now, 0);
+    const perMs = Math.max(this.#perMs, this.#spanTaken / RATE_SPAN_MS);
+    return Math.min(Math.floor(limit * EXCESS_SHARE_MAX), Math.ceil(perMs * RESERVE_MS));
+  }
+
+  /** One decision for each that waited, in their order; undefined: the reply came too late and is void. */
+  answer(ask: Ask, reply: WindowReply, now: number): LocalDecision[] | undefined {
+    assert(reply.granted <= ask.need && reply.excess <= ask.excess, 'no more is granted than was asked for');
+    const { limit, booked, emptyAt, gen, seq } = reply;
+    this.#window = { limit, booked, emptyAt, gen, seq };
+    this.#keep(ask.sentAt + LEASE_EXCESS_MS - LEASE_GUARD_MS, reply.excessBucket, reply.excess);
+    if (now - ask.sentAt >= LEASE_NEED_MS - LEASE_GUARD_MS) return undefined;
+    const decisions: LocalDecision[] = [];
+    for (let i = 1; i <= reply.granted; i++) decisions.push(this.#admitted(reply.granted - i));
+    if (reply.granted < ask.need) {
+      const refused = this.#refuse(ask, reply, now);
+      while (decisions.length < ask.need) decisions.push(refused);
+    } else if (ask.need > 0) this.#refusal = undefined;
+    return decisions;
+  }
+
+  /** Kept until the window can admit, counted from the reply: the next call shall not come a moment too early. */
+  #refuse(ask: Ask, reply: WindowReply, now: number): LocalDecision {
+    const holdMs = Math.max(REFUSAL_CACHE_MS_MIN, reply.admitsAt - reply.now);
+    const resetSec = Math.ceil((reply.now + holdMs) / 1000);
+    this.#refusal = { until: now + holdMs, resetSec, revision: Math.max(ask.revision, reply.revision) };
+    return { kind: 'refused', resetSec };
+  }
+
+  #keep(endsAt: number, bucket: number, count: number): void {
+    if (count === 0) return;
+    const at = this.#leases.findIndex((lease) => lease.endsAt > endsAt);
+    this.#leases.splice(at < 0 ? this.#leases.length : at, 0, { bucket, unused: count, used: 0, endsAt });
+  }
+
+  #expire(now: number): void {
+    while (this.#leases[0] && this.#leases[0].endsAt <= now) this.#settle();
+  }
+
+  /** The first lease is done with. */
+  #settle(): void {
+    const lease = this.#leases.shift() as Lease;
+    const same = this.#settled.find((other) => other.bucket === lease.bucket);
+    if (!same) this.#settled.push(lease);
+    else {
+      same.unused += lease.unused;
+      same.used += lease.used;
+    }
+  }
+
+  #measure(now: number, taken: number): void {
+    const span = now - this.#spanStart;
+    if (span >= RATE_SPAN_MS) {
+      this.#perMs = this.#spanTaken / span;
+      this.#spanStart = now;
+      this.#spanTaken = 0;
+    }
+    this.#spanTaken += taken;
+  }
+}

@@ -1,0 +1,187 @@
+/**
+ * The monthly quota (spec 4.1 step 4, contract part 2): one atomic increment for all requests of this turn that belong to the same
+ * project. n requests wait together, 0..n are granted in arrival order, and each knows its own position.
+ *
+ * The month is Redis's. A month without a count is MISSING: it is new, or Redis came back empty. Then the checkpoint is read
+ * once, all requests of the project wait for it, and the call is made again with the figure to start from. A lost reply is
+ * never asked for again: those who waited are told `unavailable`, and the positions are wasted.
+ */
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { CHECKPOINT_READ_MS_MAX } from '../limits.ts';
+import { type CheckpointStore, Checkpoints } from './checkpoint.ts';
+import type { LimitRedis, ScriptArg, ScriptReply } from './redis.ts';
+import { quotaKey } from './scripts.ts';
+
+/** `quota` undefined: unlimited. With overage counting goes on past the quota. */
+export type QuotaSubject = { projectId: string; quota: number | undefined; overage: boolean };
+
+/** `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within it. */
+export type QuotaDecision =
+  | { kind: 'counted'; position: number; month: string }
+  | { kind: 'exceeded'; current: number; month: string }
+  | { kind: 'unavailable' };
+
+type Done = (decision: QuotaDecision) => void;
+/** Requests of one project that are counted by one call. */
+type Group = { subject: QuotaSubject; waiting: Done[] };
+/** The figure to start a month from. */
+type Start = { month: string; count: number };
+
+export type QuotaCounterOptions = {
+  redis: LimitRedis;
+  clock: Clock;
+  checkpoints: CheckpointStore;
+  log: Log;
+  /** Unix ms that the script shall take for now, in tests; without it, it reads Redis's own clock. */
+  scriptNow?: () => number;
+};
+
+const UNAVAILABLE: QuotaDecision = { kind: 'unavailable' };
+
+export class QuotaCounter {
+  readonly #redis: LimitRedis;
+  readonly #checkpoints: Checkpoints;
+  readonly #log: Log;
+  readonly #scriptNow: (() => number) | undefined;
+  /** Gathered this turn, by project. */
+  #gathered = new Map<string, Group>();
+  /** Projects whose checkpoint is being read; requests join the group that waits for it. */
+  readonly #restoring = new Map<string, Group>();
+
+  constructor(options: QuotaCounterOptions) {
+    this.#redis = options.redis;
+    this.#log = options.log;
+    this.#scriptNow = options.scriptNow;
+    const { checkpoints: store, clock, log } = options;
+    this.#checkpoints = new Checkpoints({ store, clock, log });
+    this.#redis.onTurnEnd(() => this.#sendGathered());
+  }
+
+  /** Counts one request; `done` is called once, with positions in arrival order. */
+  count(subject: QuotaSubject, done: Done): void {
+    if (!this.#redis.available) return done(UNAVAILABLE);
+    const group = this.#restoring.get(subject.projectId) ?? this.#gathered.get(subject.projectId);
+    if (group) {
+      group.subject = subject;
+      group.waiting.push(done);
+      return;
+    }
+    this.#gathered.set(subject.projectId, { subject, waiting: [done] });
+    this.#redis.schedule();
+  }
+
+  /** One guarded decrement, sent once, errors only logged. Call it only when nothing of the envelope can have been queued. */
+  refund(projectId: string, month: string): void {
+    this.#redis.call('refund', quotaKey(projectId), [month], (reply) => {
+      if (reply?.[0] !== 1)
+        this.#log.warn(
+          { project: projectId, month, known: reply !== undefined },
+          'quota increment not taken back',
+        );
+    });
+  }
+
+  /** Writes the checkpoints that are still due. */
+  close(): Promise<void> {
+    return this.#checkpoints.close();
+  }
+
+  #sendGathered(): void {
+    if (this.#gathered.size === 0) return;
+    const gathered = this.#gathered;
+    this.#gathered = new Map();
+    for (const group of gathered.values()) this.#send(group, undefined);
+  }
+
+  #send(group: Group, start: Start | undefined): void {
+    const { projectId, quota, overage } = group.subject;
+    const cap = quota === undefined || overage ? -1 : quota;
+    const args = quotaArgs(group.waiting.length, { cap, start, now: this.#scriptNow?.() });
+    this.#redis.call('quota', quotaKey(projectId), args, (reply) => this.#answered(group, reply));
+  }
+
+  #answered(group: Group, reply: ScriptReply): void {
+    if (!reply) return refuseAll(group);
+    const [month, before, granted] = reply as [string, number, number];
+    if (before < 0) return this.#restore(group, month);
+    if (granted > 0) this.#checkpoints.note(group.subject.projectId, month, before + granted);
+    const current = before + granted;
+    group.waiting.forEach((done, i) => {
+      done(
+        i < granted
+          ? { kind: 'counted', position: before + i + 1, month }
+          : { kind: 'exceeded', current, month },
+      );
+    });
+  }
+
+  // ---- A month without a count ----
+
+  #restore(group: Group, month: string): void {
+    const { projectId } = group.subject;
+    const restoring = this.#restoring.get(projectId);
+    if (restoring) {
+      restoring.waiting.push(...group.waiting);
+      return;
+    }
+    this.#restoring.set(projectId, group);
+    const started = (count: number | undefined): void => {
+      this.#restoring.delete(projectId);
+      this.#send(group, { month, count: count ?? 0 });
+    };
+    const failed = (error: unknown): void => {
+      this.#restoring.delete(projectId);
+      this.#log.warn({ err: error, project: projectId, month }, 'quota checkpoint not read');
+      refuseAll(group);
+    };
+    within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(projectId, month)).then(started, failed);
+  }
+}
+
+function refuseAll(group: Group): void {
+  for (const done of group.waiting) done(UNAVAILABLE);
+}
+
+/** Rejects when `promise` is not settled in time; its late result is dropped. */
+function within<T>(ms: number, promise: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}
+
+/** ARGV of quota.lua; `cap` -1: none. */
+function quotaArgs(
+  n: number,
+  options: { cap: number; start?: Start | undefined; now?: number | undefined },
+): ScriptArg[] {
+  const { cap, start, now } = options;
+  return [now ?? '', n, cap, start?.month ?? '', start?.count ?? ''];
+}
+
+/** Current usage without counting. `count` undefined: Redis has none for this month. Rejects when Redis does not answer. */
+export async function readUsage(
+  redis: LimitRedis,
+  projectId: string,
+): Promise<{ month: string; count: number | undefined }> {
+  const reply = await redis.request('quota', quotaKey(projectId), quotaArgs(0, { cap: -1 }));
+  if (!reply) throw new Error('Redis does not answer');
+  const [month, before] = reply as [string, number];
+  return { month, count: before < 0 ? undefined : before };
+}
+
+/** What {@link setUsage} sets, and the count that its caller saw (undefined: none). */
+export type UsageChange = { projectId: string; month: string; count: number; seen: number | undefined };
+
+/** Sets a month's count unless it changed meanwhile. @returns whether it was set, and the count as it stands now */
+export async function setUsage(
+  redis: LimitRedis,
+  change: UsageChange,
+): Promise<{ set: boolean; count: number | undefined }> {
+  const { projectId, month, count, seen } = change;
+  const reply = await redis.request('setUsage', quotaKey(projectId), [month, count, seen ?? '']);
+  if (!reply) throw new Error('Redis does not answer');
+  const [set, current] = reply as [number, number];
+  return { set: set === 1, count: current < 0 ? undefined : current };
+}

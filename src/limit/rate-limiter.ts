@@ -1,0 +1,188 @@
+/**
+ * The per-minute limit (spec part 4.1 step 2, contract part 2): a token from the worker's lease cache, or one script call for all
+ * requests of this turn that need one for the same project.
+ *
+ * State: one {@link LeaseCache} per project that was active in the last minute. A timer sends back tokens whose lease ended unused,
+ * so that a worker that falls silent keeps nothing from the others, and forgets idle projects.
+ */
+import type { Clock } from '../lib/clock.ts';
+import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
+import { type Ask, LeaseCache, type LocalDecision, type WindowReply } from './lease-cache.ts';
+import type { LimitRedis, ScriptArg, ScriptReply } from './redis.ts';
+import { rateKey } from './scripts.ts';
+
+/** `revision`: of the registry record that says so. The newest revision that any worker brings is in force everywhere. */
+export type RateSubject = { projectId: string; limit: number; revision: number };
+
+/** `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can be admitted. */
+export type RateDecision = LocalDecision | { kind: 'unavailable' };
+
+type Later = (decision: RateDecision) => void;
+type ProjectState = {
+  readonly projectId: string;
+  readonly cache: LeaseCache;
+  /** The newest record that a request brought. */
+  record: RateSubject;
+  waiting: Later[];
+  usedAt: number;
+};
+
+export type RateLimiterOptions = {
+  redis: LimitRedis;
+  clock: Clock;
+  /** Unix ms that the script shall take for now, in tests; without it, it reads Redis's own clock. */
+  scriptNow?: () => number;
+};
+
+const UNAVAILABLE: RateDecision = { kind: 'unavailable' };
+/** Idle for longer than any window that this worker may know of. */
+const IDLE_MS = RATE_WINDOW_MS + 5_000;
+const EVICT_EVERY_MS = 10_000;
+
+export class RateLimiter {
+  readonly #redis: LimitRedis;
+  readonly #clock: Clock;
+  readonly #scriptNow: (() => number) | undefined;
+  readonly #projects = new Map<string, ProjectState>();
+  /** Projects with requests that wait for this turn's call. */
+  #asking: ProjectState[] = [];
+  /** Projects that hold reserve tokens. */
+  readonly #leasing = new Set<ProjectState>();
+  readonly #timer: NodeJS.Timeout;
+  #evictAt: number;
+  #stateLost = 0;
+
+  constructor(options: RateLimiterOptions) {
+    this.#redis = options.redis;
+    this.#clock = options.clock;
+    this.#scriptNow = options.scriptNow;
+    this.#redis.onTurnEnd(() => this.#sendAsked());
+    this.#evictAt = this.#clock.monotonic() + EVICT_EVERY_MS;
+    this.#timer = setInterval(() => this.#sweep(), RATE_BUCKET_MS);
+    this.#timer.unref();
+  }
+
+  /** Windows that Redis forgot while this worker knew of bookings in them (sluice_limiter_state_lost_total). */
+  get stateLost(): number {
+    return this.#stateLost;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  /** The decision at once, or undefined and `later` is called once, within 250 ms. */
+  take(subject: RateSubject, later: Later): RateDecision | undefined {
+    const now = this.#clock.monotonic();
+    const state = this.#stateOf(subject);
+    state.usedAt = now;
+    if (subject.revision > state.record.revision) state.record = subject;
+    const local = state.cache.take(now, subject.revision);
+    if (local) return local;
+    if (!this.#redis.available) return UNAVAILABLE;
+    if (state.waiting.length === 0) this.#asking.push(state);
+    state.waiting.push(later);
+    this.#redis.schedule();
+    return undefined;
+  }
+
+  #stateOf(subject: RateSubject): ProjectState {
+    const { projectId } = subject;
+    let state = this.#projects.get(projectId);
+    if (!state) {
+      state = { projectId, cache: new LeaseCache(), record: subject, waiting: [], usedAt: 0 };
+      this.#projects.set(projectId, state);
+    }
+    return state;
+  }
+
+  // ---- The call ----
+
+  #sendAsked(): void {
+    const asking = this.#asking;
+    if (asking.length === 0) return;
+    this.#asking = [];
+    for (const state of asking) {
+      const waiting = this.#serveLocally(state);
+      if (waiting.length > 0) this.#send(state, waiting);
+    }
+  }
+
+  /** A reply that came after these began to wait may have brought tokens, or a refusal. */
+  #serveLocally(state: ProjectState): Later[] {
+    const waiting = state.waiting;
+    state.waiting = [];
+    const now = this.#clock.monotonic();
+    let served = 0;
+    for (; served < waiting.length; served++) {
+      const decision = state.cache.take(now, state.record.revision);
+      if (!decision) break;
+      waiting[served]?.(decision);
+    }
+    return served === 0 ? waiting : waiting.slice(served);
+  }
+
+  #send(state: ProjectState, waiting: readonly Later[]): void {
+    const ask = state.cache.ask(this.#clock.monotonic(), waiting.length, state.record);
+    const args = scriptArgs(ask, state.record.limit, this.#scriptNow?.());
+    this.#redis.call('rateWindow', rateKey(state.projectId), args, (reply) =>
+      this.#answered(state, { ask, waiting }, reply),
+    );
+  }
+
+  #answered(state: ProjectState, sent: { ask: Ask; waiting: readonly Later[] }, reply: ScriptReply): void {
+    const window = reply && parseReply(reply);
+    if (window?.lost) this.#stateLost++;
+    const decisions = window && state.cache.answer(sent.ask, window, this.#clock.monotonic());
+    if (window && window.excess > 0) this.#leasing.add(state);
+    sent.waiting.forEach((later, i) => {
+      later(decisions?.[i] ?? UNAVAILABLE);
+    });
+  }
+
+  // ---- The timer ----
+
+  #sweep(): void {
+    const now = this.#clock.monotonic();
+    for (const state of this.#leasing) {
+      if (this.#redis.available && state.cache.hasReturns(now)) this.#send(state, []);
+      if (state.cache.unused === 0) this.#leasing.delete(state);
+    }
+    if (now < this.#evictAt) return;
+    this.#evictAt = now + EVICT_EVERY_MS;
+    for (const state of this.#projects.values()) {
+      if (now - state.usedAt < IDLE_MS || state.waiting.length > 0) continue;
+      this.#projects.delete(state.projectId);
+      this.#leasing.delete(state);
+    }
+  }
+}
+
+/** ARGV of rate-window.lua. */
+export function scriptArgs(ask: Ask, limit: number, now?: number): ScriptArg[] {
+  const { known } = ask;
+  const args: ScriptArg[] = [now ?? '', limit, ask.revision, ask.need, ask.excess];
+  args.push(known?.gen ?? '', known?.seq ?? '', known?.emptyAt ?? '');
+  for (const { bucket, unused, used } of ask.settled) args.push(bucket, unused, used);
+  return args;
+}
+
+/** The result of rate-window.lua by name. */
+export function parseReply(reply: readonly unknown[]): WindowReply & { lost: boolean } {
+  const [granted, , excess, excessBucket, booked, limit, revision, now, emptyAt, admitsAt, gen, seq, lost] =
+    reply as number[];
+  return {
+    granted: granted as number,
+    excess: excess as number,
+    excessBucket: excessBucket as number,
+    booked: booked as number,
+    limit: limit as number,
+    revision: revision as number,
+    now: now as number,
+    emptyAt: emptyAt as number,
+    admitsAt: admitsAt as number,
+    gen: gen as number,
+    seq: seq as number,
+    lost: lost === 1,
+  };
+}

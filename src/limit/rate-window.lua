@@ -1,0 +1,198 @@
+-- Books rate tokens of one project in its sliding 60-second window, or says when the next can be had.
+--
+-- A token is booked at the END of its lease: the last moment at which a worker may still use it. Every booking that ended
+-- less than a window ago counts, so whatever a worker does, no 60-second interval holds more uses than the limit.
+-- Bookings are counted in buckets of 250 ms, by their end rounded up: bucket b holds the leases that end in (b-1, b] * 250 ms.
+-- What requests are waiting for (need) is leased for 250 ms; a reserve (excess) for 500 ms.
+--
+-- KEYS[1]  sluice:rate:{projectId}, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost; <b> tokens booked in
+--          bucket b; x<b> how many of them are reserve that is still outstanding. Expires by itself once the window is empty.
+-- ARGV[1]  now, Unix ms; '' = Redis's own clock
+-- ARGV[2]  limit, tokens per window, integer >= 1
+-- ARGV[3]  registry revision of the record that says so; the newest that anybody brought is in force
+-- ARGV[4]  need, integer >= 0
+-- ARGV[5]  excess wanted, integer >= 0; never granted for limits up to 1000
+-- ARGV[6]  generation of the window that the caller saw last; '' = none
+-- ARGV[7]  its sequence number then; '' = none
+-- ARGV[8]  the moment, Unix ms, at which the window as the caller saw it would be empty; '' = none
+-- ARGV[9…] triples (bucket, unused, used): reserve that the caller settles. Unused tokens were never used and never will be:
+--          they leave the window. Used ones stay booked; they only stop to count as outstanding.
+--
+-- Result   integers { granted 0..need, need's bucket, excess, excess's bucket, tokens booked, limit in force, its revision,
+--          now (ms), empty at (ms), admits at (ms; 0 unless something was refused), gen, seq, lost (1: see below) }
+--          lost: the window forgot bookings that the caller knows of. Said once a minute per project, to one caller.
+--
+-- Example  limit 60, idle, at 1 000 000 ms:  ARGV  '' 60 7 1 0 '' '' ''
+--          -> { 1, 4001, 0, 4002, 1, 60, 7, 1000000, 1060250, 0, 1000000, 1, 0 }
+
+local WINDOW_MS, BUCKET_MS, NEED_MS, EXCESS_MS = 60000, 250, 250, 500
+local EXACT_LIMIT_MAX, EXCESS_SHARE = 1000, 0.005
+-- The key outlives its window by this much, so that its absence proves an empty window.
+local EXPIRY_SLACK_MS = 1000
+
+assert(#KEYS == 1 and #ARGV >= 8 and #ARGV % 3 == 2, 'rate-window: 1 key, 8 arguments and triples')
+local key = KEYS[1]
+local now = tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+end
+local limit = assert(tonumber(ARGV[2]), 'rate-window: limit')
+local revision = assert(tonumber(ARGV[3]), 'rate-window: revision')
+local need = assert(tonumber(ARGV[4]), 'rate-window: need')
+local wanted = assert(tonumber(ARGV[5]), 'rate-window: excess wanted')
+
+local needBucket = math.ceil((now + NEED_MS) / BUCKET_MS)
+local excessBucket = math.ceil((now + EXCESS_MS) / BUCKET_MS)
+local deadBucket = math.floor((now - WINDOW_MS) / BUCKET_MS) -- it and all before it have left the window
+
+local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost')
+local sum, first, last = tonumber(stored[1]) or 0, tonumber(stored[2]), tonumber(stored[3])
+local storedLimit, storedRevision = tonumber(stored[4]), tonumber(stored[5])
+local gen, seq, lostAt = tonumber(stored[6]), tonumber(stored[7]) or 0, tonumber(stored[8])
+local exists = gen ~= nil
+
+local changed = {} -- field -> new value
+local dead = {} -- fields to delete
+
+local function field(name) -- the number in a bucket, with what this call changes
+  if changed[name] then return changed[name] end
+  return tonumber(redis.call('HGET', key, name)) or 0
+end
+
+local function buckets(from, to) -- the tokens of buckets from..to as stored, absent ones 0
+  local names = {}
+  for b = from, to do names[#names + 1] = string.format('%d', b) end
+  local counts = redis.call('HMGET', key, unpack(names))
+  for i = 1, #counts do counts[i] = tonumber(counts[i]) or 0 end
+  return counts
+end
+
+-- ---- Decide: the clock stepped back. No lease can end later than one granted now, so what claims to is moved there;
+-- without this a step of an hour would close the window for an hour.
+if last and last > excessBucket then
+  local all = redis.call('HGETALL', key)
+  local moved = 0
+  for i = 1, #all, 2 do
+    local b = tonumber(all[i])
+    if b and b > excessBucket then
+      moved = moved + tonumber(all[i + 1])
+      dead[#dead + 1] = all[i]
+      dead[#dead + 1] = 'x' .. all[i]
+    end
+  end
+  changed[string.format('%d', excessBucket)] = field(string.format('%d', excessBucket)) + moved
+  first, last = math.min(first, excessBucket), excessBucket
+end
+
+-- ---- Decide: buckets that left the window
+if first and first <= deadBucket then
+  local to = math.min(deadBucket, last)
+  for i, count in ipairs(buckets(first, to)) do
+    if count > 0 then
+      local name = string.format('%d', first + i - 1)
+      sum = sum - count
+      dead[#dead + 1] = name
+      dead[#dead + 1] = 'x' .. name
+    end
+  end
+  first = to + 1
+end
+
+-- ---- Decide: reserve is settled
+for i = 9, #ARGV, 3 do
+  local b, unused, used = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+  if first and b >= first and b <= last then
+    local name = string.format('%d', b)
+    local back = math.min(unused, field(name))
+    if back > 0 then changed[name] = field(name) - back end
+    sum = sum - back
+    local outstanding = field('x' .. name)
+    if outstanding > 0 then changed['x' .. name] = math.max(0, outstanding - unused - used) end
+  end
+end
+
+-- ---- Decide: the limit in force
+local newer = not storedRevision or revision > storedRevision
+if not newer then limit, revision = storedLimit, storedRevision end
+
+-- ---- Decide: tokens
+local room = math.max(0, limit - sum)
+local granted = math.min(need, room)
+local excess = 0
+if wanted > 0 and limit > EXACT_LIMIT_MAX and granted == need then
+  local outstanding = 0
+  for b = math.floor(now / BUCKET_MS) + 1, excessBucket do
+    outstanding = outstanding + field('x' .. string.format('%d', b))
+  end
+  -- Half of what may still be handed out: the next worker finds some too.
+  local share = math.ceil((math.floor(limit * EXCESS_SHARE) - outstanding) / 2)
+  excess = math.max(0, math.min(wanted, share, room - granted))
+end
+local function book(bucket, count)
+  if count == 0 then return end
+  local name = string.format('%d', bucket)
+  changed[name] = field(name) + count
+  sum = sum + count
+  first = math.min(first or bucket, bucket)
+  last = math.max(last or bucket, bucket)
+end
+local lastBefore = tonumber(stored[3])
+book(needBucket, granted)
+book(excessBucket, excess)
+if excess > 0 then
+  local name = 'x' .. string.format('%d', excessBucket)
+  changed[name] = field(name) + excess
+end
+
+-- ---- Decide: when the first token can be had
+local admitsAt = 0
+if granted < need then
+  local left = sum
+  for i, count in ipairs(buckets(first, last)) do
+    local b = first + i - 1
+    left = left - (changed[string.format('%d', b)] or count)
+    if left < limit then
+      admitsAt = b * BUCKET_MS + WINDOW_MS
+      break
+    end
+  end
+end
+
+-- ---- Decide: is something missing that the caller knows of?
+local knownGen, knownSeq, knownEmptyAt = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local lost = 0
+if knownGen and knownEmptyAt > now and (gen ~= knownGen or seq < knownSeq) then
+  if not lostAt or now - lostAt > WINDOW_MS then lost = 1 end
+end
+
+-- ---- Write. First what can be refused for want of memory; nothing of a refused call remains.
+local taken = granted + excess
+if taken > 0 or exists and (newer or lost == 1 or #dead > 0 or next(changed)) then
+  if not gen then gen = math.floor(now) end
+  if taken > 0 then seq = seq + 1 end
+  local set = { 'sum', sum, 'gen', gen, 'seq', seq }
+  local function put(name, value)
+    set[#set + 1] = name
+    set[#set + 1] = string.format('%.0f', value)
+  end
+  if first then put('first', first) end
+  if last then put('last', last) end
+  if newer then
+    put('limit', limit)
+    put('rev', revision)
+  end
+  if lost == 1 then put('lost', now) end
+  for name, value in pairs(changed) do put(name, value) end
+  redis.call('HSET', key, unpack(set))
+  if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
+  if taken > 0 and last ~= lastBefore then
+    redis.call('PEXPIRE', key, math.ceil(last * BUCKET_MS + WINDOW_MS - now + EXPIRY_SLACK_MS))
+  end
+end
+
+local emptyAt = sum > 0 and last * BUCKET_MS + WINDOW_MS or now
+return {
+  granted, needBucket, excess, excessBucket, sum, limit, revision,
+  math.floor(now), math.ceil(emptyAt), admitsAt, gen or 0, seq, lost,
+}

@@ -1,0 +1,328 @@
+/**
+ * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. The only file that knows ioredis.
+ *
+ * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), in
+ * one pipeline, so that a hundred requests that came in together cost one write and one read. Just before, the gatherers
+ * (`onTurnEnd`) run, in which limiters turn all that waits for one project into one call.
+ *
+ * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would mint them. The only repetition
+ * is ioredis' own after NOSCRIPT, when nothing has run.
+ *
+ * Away. A call that has no reply after 250 ms, a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
+ * LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is settled as unanswered, the
+ * connection is dropped (what is queued on it would still run), later calls are refused at once, and one PING per jittered
+ * 250 ms asks until one is answered. The trade: a single slow moment of Redis refuses a worker's traffic for about 250 ms;
+ * in exchange no request ever waits longer than that, and a struggling server sees one PING per worker instead of a crowd.
+ */
+import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
+import type { Clock } from '../lib/clock.ts';
+import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
+import type { Log } from '../lib/log.ts';
+import { REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
+import { isScriptFault } from './redis-faults.ts';
+import { SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
+
+/** One script argument; numbers are sent in decimal. */
+export type ScriptArg = string | number;
+/** The script's result, or undefined: not answered, and it is unknown whether it ran. */
+export type ScriptReply = readonly unknown[] | undefined;
+
+type Call = {
+  script: ScriptName;
+  key: string;
+  args: readonly ScriptArg[];
+  done: (reply: ScriptReply) => void;
+};
+/** Calls that were written together; `calls` is emptied when they are settled. */
+type Batch = { calls: Call[]; sentAt: number; timer: NodeJS.Timeout };
+type PipelineResult = readonly [error: Error | null, reply: unknown];
+
+export type LimitRedisOptions = {
+  /** One URL: a server. Several: nodes of a cluster. */
+  urls: readonly string[];
+  log: Log;
+  clock: Clock;
+  /** For jitter; 0 ≤ r < 1. */
+  random?: () => number;
+};
+
+const CONNECT_WAIT_MS = 1_000;
+
+export class LimitRedis {
+  readonly stats = {
+    calls: Object.fromEntries(SCRIPT_NAMES.map((name) => [name, 0])) as Record<ScriptName, number>,
+    duration: new Distribution(SECONDS_BOUNDS),
+  };
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  readonly #client: Redis | Cluster;
+  readonly #gatherers: (() => void)[] = [];
+
+  // ---- The turn ----
+  #queue: Call[] = [];
+  #flushDue = false;
+  readonly #inFlight = new Set<Batch>();
+
+  // ---- The breaker ----
+  #available = false;
+  #closed = false;
+  #probing = false;
+  #probeTimer: NodeJS.Timeout | undefined;
+  /** A call has been answered since the breaker closed: only then is the next fault news worth a log line. */
+  #proven = true;
+  #firstAvailable: (() => void) | undefined;
+  #lastError = 'never connected';
+
+  constructor(options: LimitRedisOptions) {
+    this.#log = options.log;
+    this.#clock = options.clock;
+    this.#random = options.random ?? Math.random;
+    this.#client = createClient(options.urls, () => this.#jitteredMs());
+    for (const name of SCRIPT_NAMES)
+      this.#client.defineCommand(name, { lua: scriptSource(name), numberOfKeys: 1 });
+    this.#client.on('error', (error: Error) => {
+      this.#lastError = error.message;
+    });
+    this.#client.on('ready', () => void this.#probe());
+    this.#client.on('close', () => this.#open('the connection was lost'));
+  }
+
+  /** False while the breaker is open: a call would be refused at once. */
+  get available(): boolean {
+    return this.#available;
+  }
+
+  /** Starts connecting. Resolves when Redis answers, or after a second without it: it goes on trying, and never rejects. */
+  async connect(): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const answered = new Promise<void>((resolve) => {
+      this.#firstAvailable = resolve;
+      timer = setTimeout(resolve, CONNECT_WAIT_MS);
+    });
+    this.#client.connect().catch(() => undefined);
+    this.#probeLater();
+    await answered;
+    clearTimeout(timer);
+    if (!this.#available && !this.#closed) {
+      this.#proven = false;
+      this.#log.warn({ reason: this.#lastError }, 'redis: not there yet');
+    }
+  }
+
+  /** Settles what waits as unanswered and closes the connection. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#available = false;
+    clearTimeout(this.#probeTimer);
+    this.#client.disconnect();
+    for (const batch of [...this.#inFlight]) this.#settle(batch, undefined);
+    this.#flush();
+  }
+
+  // ---- The turn ----
+
+  /** `gather` runs at the end of every turn for which {@link schedule} was called, before the calls are sent. */
+  onTurnEnd(gather: () => void): void {
+    this.#gatherers.push(gather);
+  }
+
+  /** Makes sure that this turn ends with a flush. */
+  schedule(): void {
+    if (this.#flushDue) return;
+    this.#flushDue = true;
+    setImmediate(() => this.#flush());
+  }
+
+  /** Queues one call for the end of this turn (or, from a gatherer, for this moment). `done` is called exactly once. */
+  call(
+    script: ScriptName,
+    key: string,
+    args: readonly ScriptArg[],
+    done: (reply: ScriptReply) => void,
+  ): void {
+    this.#queue.push({ script, key, args, done });
+    this.schedule();
+  }
+
+  /** The same as a promise, for what is not in a hurry. */
+  request(script: ScriptName, key: string, args: readonly ScriptArg[]): Promise<ScriptReply> {
+    return new Promise((resolve) => this.call(script, key, args, resolve));
+  }
+
+  #flush(): void {
+    this.#flushDue = true;
+    for (const gather of this.#gatherers) gather();
+    this.#flushDue = false;
+    if (this.#queue.length === 0) return;
+    const calls = this.#queue;
+    this.#queue = [];
+    if (!this.#available) {
+      for (const call of calls) call.done(undefined);
+      return;
+    }
+    const timer = setTimeout(() => this.#deadline(batch), REDIS_REPLY_MS_MAX);
+    const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
+    this.#inFlight.add(batch);
+    for (const call of calls) this.stats.calls[call.script]++;
+    send(this.#client, calls).then(
+      (results) => this.#settle(batch, results),
+      (error: Error) => this.#failed(batch, error),
+    );
+  }
+
+  /** After a stall of this process the replies may be waiting in the socket: they get this turn's poll phase before Redis is blamed. */
+  #deadline(batch: Batch): void {
+    setImmediate(() => {
+      if (this.#inFlight.has(batch)) this.#open(`no reply within ${REDIS_REPLY_MS_MAX} ms`);
+    });
+  }
+
+  #failed(batch: Batch, error: Error): void {
+    this.#settle(batch, undefined);
+    this.#open(error.message);
+  }
+
+  /** Calls back for each call of the batch, once; `results` undefined: none was answered. */
+  #settle(batch: Batch, results: readonly PipelineResult[] | undefined): void {
+    if (!this.#inFlight.delete(batch)) return;
+    clearTimeout(batch.timer);
+    if (results) this.#observe(batch, results);
+    batch.calls.forEach((call, i) => {
+      const result = results?.[i];
+      call.done(result && !result[0] ? (result[1] as readonly unknown[]) : undefined);
+    });
+  }
+
+  #observe(batch: Batch, results: readonly PipelineResult[]): void {
+    const seconds = (this.#clock.monotonic() - batch.sentAt) / 1000;
+    batch.calls.forEach((call, i) => {
+      this.stats.duration.observe(seconds);
+      const error = results[i]?.[0];
+      if (!error) this.#proven = true;
+      else if (isScriptFault(error))
+        this.#log.error({ err: error, script: call.script }, 'redis: script failed');
+      else this.#open(error.message);
+    });
+  }
+
+  // ---- The breaker ----
+
+  #jitteredMs(): number {
+    return REDIS_PROBE_MS * (0.8 + 0.4 * this.#random());
+  }
+
+  #open(reason: string): void {
+    if (!this.#available || this.#closed) return;
+    this.#available = false;
+    if (this.#proven) this.#log.warn({ reason }, 'redis: away');
+    this.#proven = false;
+    this.#drop();
+    this.#probeLater();
+    for (const batch of [...this.#inFlight]) this.#settle(batch, undefined);
+  }
+
+  /** A cluster's nodes drop their own connections (socketTimeout): one that hangs says nothing about the others. */
+  #drop(): void {
+    if (
+      this.#client instanceof Redis &&
+      (this.#client.status === 'ready' || this.#client.status === 'connect')
+    )
+      this.#client.disconnect(true);
+  }
+
+  #probeLater(): void {
+    if (this.#closed) return;
+    clearTimeout(this.#probeTimer);
+    this.#probeTimer = setTimeout(() => void this.#probe(), this.#jitteredMs());
+    this.#probeTimer.unref();
+  }
+
+  /** One PING; the breaker closes when it is answered. */
+  async #probe(): Promise<void> {
+    if (this.#available || this.#closed || this.#probing) return;
+    this.#probing = true;
+    try {
+      if (this.#client.status === 'ready') {
+        await this.#client.ping();
+        if (!this.#closed) this.#shut();
+      }
+    } catch (error) {
+      this.#lastError = (error as Error).message;
+      this.#drop();
+    }
+    this.#probing = false;
+    if (!this.#available) this.#probeLater();
+  }
+
+  #shut(): void {
+    this.#available = true;
+    if (!this.#proven) this.#log.info('redis: answers again');
+    this.#firstAvailable?.();
+  }
+}
+
+/** Writes all calls in one go. In a cluster ioredis groups them by node; alone they are one pipeline. */
+async function send(client: Redis | Cluster, calls: readonly Call[]): Promise<PipelineResult[]> {
+  if (client instanceof Redis) {
+    const pipeline = client.pipeline();
+    for (const { script, key, args } of calls) command(pipeline, script)(key, ...args);
+    const results = await pipeline.exec();
+    return (results ?? []) as PipelineResult[];
+  }
+  return Promise.all(
+    calls.map(async ({ script, key, args }): Promise<PipelineResult> => {
+      try {
+        return [null, await command(client, script)(key, ...args)];
+      } catch (error) {
+        return [error as Error, undefined];
+      }
+    }),
+  );
+}
+
+/** ioredis adds a method per defined script, which its types cannot know. */
+function command(target: object, script: ScriptName): (...args: ScriptArg[]) => Promise<unknown> {
+  const methods = target as Record<ScriptName, (...args: ScriptArg[]) => Promise<unknown>>;
+  return (...args) => methods[script](...args);
+}
+
+/** Options after notes on ioredis: nothing is queued while away, nothing is sent again, every promise settles. */
+function createClient(urls: readonly string[], retryMs: () => number): Redis | Cluster {
+  const common = {
+    protocol: 2,
+    lazyConnect: true,
+    maxRetriesPerRequest: 0,
+    autoResendUnfulfilledCommands: false,
+    autoResubscribe: false,
+    commandTimeout: REDIS_REPLY_MS_MAX,
+    connectTimeout: CONNECT_WAIT_MS,
+    // end() alone waits for the other side, and a stopped server never answers.
+    disconnectTimeout: 1,
+    // The breaker's own PING sees LOADING.
+    enableReadyCheck: false,
+  } satisfies RedisOptions;
+  const [first] = urls;
+  if (urls.length === 1 && first !== undefined)
+    return new Redis(first, { ...common, enableOfflineQueue: false, retryStrategy: retryMs });
+  const { username, password, protocol } = new URL(first ?? '');
+  const redisOptions: ClusterOptions['redisOptions'] = {
+    ...common,
+    socketTimeout: 2 * REDIS_REPLY_MS_MAX,
+    ...(username && { username: decodeURIComponent(username) }),
+    ...(password && { password: decodeURIComponent(password) }),
+    ...(protocol === 'rediss:' && { tls: {} }),
+  };
+  return new Cluster([...urls], {
+    redisOptions,
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    enableReadyCheck: false,
+    enableAutoPipelining: true,
+    clusterRetryStrategy: retryMs,
+    slotsRefreshTimeout: CONNECT_WAIT_MS,
+    // 0 turns off ioredis' repetition of commands that may have run.
+    retryDelayOnFailover: 0,
+    retryDelayOnClusterDown: 0,
+  });
+}

@@ -1,0 +1,39 @@
+/** A real Redis and what the limit stage needs around it. */
+import { systemClock } from '../../src/lib/clock.ts';
+import { createLog } from '../../src/lib/log.ts';
+import type { CheckpointStore } from '../../src/limit/checkpoint.ts';
+import { LimitRedis } from '../../src/limit/redis.ts';
+
+export const log = createLog('silent');
+export const clock = systemClock;
+
+export async function connected(url: string): Promise<LimitRedis> {
+  const redis = new LimitRedis({ urls: [url], log, clock });
+  await redis.connect();
+  return redis;
+}
+
+/** Resolves when `condition` holds; fails after ten seconds. */
+export async function until(what: string, condition: () => boolean): Promise<void> {
+  for (const end = Date.now() + 10_000; Date.now() < end; await pause(10)) if (condition()) return;
+  throw new Error(`still not: ${what}`);
+}
+
+export const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Checkpoints in memory: the bucket is not what is tested here. */
+export class MemoryCheckpoints implements CheckpointStore {
+  readonly figures = new Map<string, number>();
+  reads = 0;
+  writes = 0;
+
+  write(projectId: string, month: string, count: number): void {
+    this.writes++;
+    this.figures.set(`${projectId} ${month}`, count);
+  }
+
+  async read(projectId: string, month: string): Promise<number | undefined> {
+    this.reads++;
+    return this.figures.get(`${projectId} ${month}`);
+  }
+}
