@@ -145,6 +145,8 @@ export const PARTS_IN_FLIGHT_MAX = 4;
 export const CHUNKED_ANSWER_MS_MAX = 300_000;
 export const CHUNK_SWEEP_DELAY_MS = 600_000;
 export const DEDUP_WINDOW_MS = 120_000;
+/** Frames of one stream that processors hold together; small frames must not stop at a batch of SINK_BATCH_BYTES_MAX. */
+export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Processor ----
 export const RECORDING_BYTES_MAX = 64 * MIB;

@@ -1,5 +1,17 @@
-/** Names of what stands in JetStream (contract part 6). */
+/** What stands in JetStream (contract part 6): names, streams, consumers and buckets as data, and the command to make it so. */
+import {
+  AckPolicy,
+  type ConsumerConfig,
+  DiscardPolicy,
+  RetentionPolicy,
+  StorageType,
+  type StreamConfig,
+} from '@nats-io/jetstream';
+import { nanos } from '@nats-io/transport-node';
 import type { ItemType } from '../lib/item-types.ts';
+import { ACK_WAIT_MS, CONSUMER_ACK_PENDING_MAX, DEAD_LETTER_AGE_MS, DEDUP_WINDOW_MS } from '../limits.ts';
+import type { NatsLink } from './nats.ts';
+import { SetupRun } from './setup-run.ts';
 
 /** The five typed frame streams, in the order in which commands list them. */
 export const FRAME_STREAMS = ['events', 'transactions', 'logs', 'replays', 'heartbeats'] as const;
@@ -8,11 +20,13 @@ export type FrameStream = (typeof FRAME_STREAMS)[number];
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
 export const CHUNKS_SUBJECT = 'sluice.chunks';
 export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
+/** A dead letter is published to a subject of its own below this one; the last message of each subject is kept. */
 export const DEAD_LETTERS_SUBJECT = 'sluice.dead_letters';
 export const CONSUMER = 'processor';
 export const PROJECTS_BUCKET = 'sluice_projects';
 export const HEARTBEATS_BUCKET = 'sluice_heartbeats';
 export const COUNTERS_BUCKET = 'sluice_counters';
+export const BUCKETS = [PROJECTS_BUCKET, HEARTBEATS_BUCKET, COUNTERS_BUCKET] as const;
 
 /** An envelope goes whole to the stream of its first stored item. */
 export const STREAM_OF_TYPE: Record<ItemType, FrameStream> = {
@@ -31,3 +45,89 @@ export function streamName(stream: FrameStream, shard: number, shards: number): 
 
 /** `sluice.events.0` */
 export const streamSubject = (stream: FrameStream, shard: number): string => `sluice.${stream}.${shard}`;
+
+/**
+ * Where a stream repeats each of its frames for whoever looks on, as `sluice tail` does: a plain subscription on the stream's own
+ * subject would count as a responder and hide that the stream is missing.
+ */
+export const tailSubject = (stream: FrameStream, shard: number | '*'): string =>
+  `sluice.tail.${stream}.${shard}`;
+
+/** Whether a stream of this name holds frames, under any number of shards. */
+export const isFrameStreamName = (name: string): boolean =>
+  FRAME_STREAMS.some((stream) => new RegExp(`^SLUICE_${stream.toUpperCase()}(_\\d+)?$`).test(name));
+
+export type TopologyOptions = {
+  replicas: number;
+  shards: number;
+  /** Of each stream. */
+  maxBytes: number;
+};
+
+/** A stream as it should be. Only the fields that stand here are ours; the server keeps its defaults for the others. */
+export type WantedStream = {
+  config: Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'subjects' | 'max_bytes' | 'num_replicas'>;
+  consumer?: Partial<ConsumerConfig> & { durable_name: string };
+};
+
+/** `discard: new` throughout: a full stream refuses, it never forgets. */
+export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): WantedStream[] {
+  const common = {
+    storage: StorageType.File,
+    discard: DiscardPolicy.New,
+    max_bytes: maxBytes,
+    num_replicas: replicas,
+    duplicate_window: nanos(DEDUP_WINDOW_MS),
+  };
+  const consumer = {
+    durable_name: CONSUMER,
+    ack_policy: AckPolicy.Explicit,
+    ack_wait: nanos(ACK_WAIT_MS),
+    max_deliver: -1,
+    max_ack_pending: CONSUMER_ACK_PENDING_MAX,
+  };
+  const frames = FRAME_STREAMS.flatMap((stream) =>
+    Array.from({ length: shards }, (_, shard): WantedStream => {
+      const subject = streamSubject(stream, shard);
+      const config = {
+        ...common,
+        name: streamName(stream, shard, shards),
+        subjects: [subject],
+        retention: RetentionPolicy.Workqueue,
+        max_age: 0,
+        republish: { src: subject, dest: tailSubject(stream, shard) },
+      };
+      return { config, consumer };
+    }),
+  );
+  const chunks = {
+    ...common,
+    name: CHUNKS_STREAM,
+    subjects: [CHUNKS_SUBJECT],
+    retention: RetentionPolicy.Limits,
+    max_age: 0,
+  };
+  const deadLetters = {
+    ...common,
+    name: DEAD_LETTERS_STREAM,
+    subjects: [`${DEAD_LETTERS_SUBJECT}.>`],
+    retention: RetentionPolicy.Limits,
+    max_age: nanos(DEAD_LETTER_AGE_MS),
+    max_msgs_per_subject: 1,
+  };
+  return [...frames, { config: chunks }, { config: deadLetters }];
+}
+
+/**
+ * Creates or updates streams, consumers and buckets; safe to repeat.
+ * @returns one line for each change; none when everything was as it should be
+ * @throws SetupError, before anything is changed, when something cannot be so or would lose data
+ */
+export async function setupTopology(link: NatsLink, options: TopologyOptions): Promise<string[]> {
+  const run = await SetupRun.start(link, {
+    streams: wantedStreams(options),
+    buckets: BUCKETS.map((bucket) => ({ bucket, replicas: options.replicas })),
+    isOurs: isFrameStreamName,
+  });
+  return await run.apply();
+}

@@ -1,0 +1,39 @@
+/** How what stands differs from what should stand, field by field, in words for an operator. Pure. */
+
+/** 1 GiB, 1.5 MiB, 17 B */
+export function bytesText(bytes: number): string {
+  const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
+  let at = 0;
+  let value = bytes;
+  while (value >= 1024 && at < units.length - 1) {
+    value /= 1024;
+    at++;
+  }
+  return `${Number.isInteger(value) ? value : value.toFixed(1)} ${units[at]}`;
+}
+
+const durationText = (nanoseconds: number): string => (nanoseconds === 0 ? 'none' : `${nanoseconds / 1e9} s`);
+
+const TEXT_OF: Readonly<Record<string, (value: never) => string>> = {
+  max_bytes: (value: number) => (value < 0 ? 'unlimited' : bytesText(value)),
+  max_age: durationText,
+  duplicate_window: durationText,
+  ack_wait: durationText,
+  subjects: (value: string[]) => value.join(' '),
+  republish: (value: { src: string; dest: string } | undefined) => value?.dest ?? 'none',
+};
+
+export type FieldChange = { field: string; text: string };
+
+const isSame = (one: unknown, other: unknown): boolean => JSON.stringify(one) === JSON.stringify(other);
+
+/** The fields of `wanted` that differ in `current`; what else `current` has is the server's business. */
+export function changesBetween(current: object, wanted: object): FieldChange[] {
+  const standing = current as Record<string, unknown>;
+  return Object.entries(wanted)
+    .filter(([field, value]) => !isSame(standing[field], value))
+    .map(([field, value]) => {
+      const words = (TEXT_OF[field] ?? String) as (value: unknown) => string;
+      return { field, text: `${field} ${words(standing[field])} → ${words(value)}` };
+    });
+}
