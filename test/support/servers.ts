@@ -32,12 +32,15 @@ function disposable(server: RunningServer, dir: string): TestServer {
   return { ...server, dir, close };
 }
 
-export async function redisServer(port?: number): Promise<TestServer> {
-  const dir = temporaryFolder('redis');
-  return disposable(await startRedis(binary('redis-server'), dir, port), dir);
+/** With `port` and `dir` of one that was stopped: the same server again. */
+export type Again = { port: number; dir: string };
+
+export async function redisServer(again?: Again): Promise<TestServer> {
+  const dir = again?.dir ?? temporaryFolder('redis');
+  return disposable(await startRedis(binary('redis-server'), dir, again?.port), dir);
 }
 
-export async function natsServer(port?: number): Promise<TestServer> {
-  const dir = temporaryFolder('nats');
-  return disposable(await startNats(binary('nats-server'), dir, port), dir);
+export async function natsServer(again?: Again): Promise<TestServer> {
+  const dir = again?.dir ?? temporaryFolder('nats');
+  return disposable(await startNats(binary('nats-server'), dir, again?.port), dir);
 }

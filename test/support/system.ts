@@ -72,7 +72,7 @@ export class Command {
 
 export class System {
   readonly redis: TestServer;
-  readonly nats: TestServer;
+  nats: TestServer;
   readonly link: NatsLink;
   readonly dir: string;
   readonly port: number;
@@ -134,6 +134,11 @@ export class System {
   }
   get sinkDir(): string {
     return join(this.dir, 'sink');
+  }
+
+  /** After `nats.stop()`: again on the same port and folder. */
+  async restartNats(): Promise<void> {
+    this.nats = await natsServer({ port: this.nats.port, dir: this.nats.dir });
   }
 
   startIngest(): Command {

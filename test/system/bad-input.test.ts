@@ -1,0 +1,179 @@
+/** Bad input of every kind gets its clear error, as an answer and never as a reset. Raw sockets throughout. */
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Project } from '../../src/registry/project.ts';
+import { errorEvent, eventId } from '../support/envelopes.ts';
+import { RawConnection, rawRequest } from '../support/raw-http.ts';
+import { MIB, System } from '../support/system.ts';
+
+const INVALID = [400, { error: 'Invalid envelope format' }] as const;
+const TOO_LARGE = [413, { error: 'Payload too large' }] as const;
+let system: System;
+let project: Project;
+let path: string;
+
+beforeAll(async () => {
+  system = await System.start();
+  project = await system.createProject();
+  path = `/api/${project.id}/envelope/?compat_key=${project.key}`;
+});
+afterAll(async () => {
+  expect(system.ingest.errors).toEqual([]);
+  await system.stop();
+});
+
+function message(body: string | Uint8Array, headers: readonly string[] = []): Buffer {
+  const bytes = Buffer.from(body);
+  const head = [`POST ${path} HTTP/1.1`, 'Host: sluice', `Content-Length: ${bytes.length}`, ...headers].join(
+    '\r\n',
+  );
+  return Buffer.concat([Buffer.from(`${head}\r\n\r\n`), bytes]);
+}
+
+async function answerTo(
+  body: string | Uint8Array,
+  headers: readonly string[] = [],
+): Promise<[number, unknown]> {
+  const { status, body: text } = await rawRequest(system.port, message(body, headers));
+  return [status, JSON.parse(text)];
+}
+
+describe('400 Invalid envelope format', () => {
+  const id = eventId();
+  it.each([
+    ['an empty body', ''],
+    ['a broken JSON header', '{"event_id":\n{"type":"event"}\n{}'],
+    ['a header that is no object', '"x"\n{"type":"event"}\n{}'],
+    ['a header line over 16 KiB', `{"x":"${'y'.repeat(16 * 1024)}"}\n`],
+    ['an item header without a type', '{}\n{"length":2}\n{}'],
+    ['an item header line over 16 KiB', `{}\n{"type":"event","x":"${'y'.repeat(16 * 1024)}"}\n{}`],
+    ['a length that is too short', '{}\n{"type":"event","length":1}\n{}'],
+    ['a length beyond the end', '{}\n{"type":"event","length":3}\n{}'],
+    ['a negative length', '{}\n{"type":"event","length":-1}\n{}'],
+    ['a fractional length', '{}\n{"type":"event","length":1.5}\n{}'],
+    ['101 items', `{}${'\n{"type":"session"}\n{}'.repeat(101)}`],
+    ['two events', '{}\n{"type":"event"}\n{}\n{"type":"event"}\n{}'],
+    ['an event beside a transaction', '{}\n{"type":"event"}\n{}\n{"type":"transaction"}\n{}'],
+    ['an id of the wrong shape', '{"event_id":"123"}\n{"type":"event"}\n{}'],
+    ['an id that is no string', '{"event_id":5}\n{"type":"event"}\n{}'],
+  ])('%s', async (_name, body) => {
+    expect(await answerTo(body)).toEqual(INVALID);
+  });
+
+  it('an unknown encoding, a corrupt and a truncated gzip', async () => {
+    const good = gzipSync(errorEvent(id));
+    const corrupt = Buffer.from(good);
+    corrupt[20] = (corrupt[20] as number) ^ 0xff;
+    expect(await answerTo(good, ['Content-Encoding: gzip'])).toEqual([200, { id }]);
+    expect(await answerTo(good, ['Content-Encoding: lzma'])).toEqual(INVALID);
+    expect(await answerTo(corrupt, ['Content-Encoding: gzip'])).toEqual(INVALID);
+    expect(await answerTo(good.subarray(0, good.length - 9), ['Content-Encoding: gzip'])).toEqual(INVALID);
+    expect(await answerTo('plain', ['Content-Encoding: gzip'])).toEqual(INVALID);
+  });
+});
+
+describe('a message whose end cannot be trusted is refused and the connection closed', () => {
+  const body = errorEvent(eventId());
+  it.each([
+    ['two Content-Lengths', [`Content-Length: ${body.length}`, 'Content-Length: 3']],
+    ['a Content-Length that is no number', ['Content-Length: 0x10']],
+    ['a Content-Length and chunks', [`Content-Length: ${body.length}`, 'Transfer-Encoding: chunked']],
+    ['an unknown transfer encoding', ['Transfer-Encoding: gzip, chunked']],
+    ['headers over 16 KiB', [`Content-Length: ${body.length}`, `X-Big: ${'x'.repeat(17 * 1024)}`]],
+  ])('%s', async (_name, headers) => {
+    const connection = await RawConnection.open(system.port);
+    connection.send(`POST ${path} HTTP/1.1\r\nHost: sluice\r\n${headers.join('\r\n')}\r\n\r\n${body}`);
+    const [answer] = await connection.receive();
+    expect([400, 431]).toContain(answer?.status);
+    await expect.poll(() => connection.closed).toBe(true);
+    expect(connection.answers).toHaveLength(1);
+  });
+});
+
+describe('413 arrives as an answer', () => {
+  const big = `{}\n{"type":"event"}\n"${'x'.repeat(6 * MIB)}"`;
+
+  it('with Content-Length, and the connection goes on', async () => {
+    const connection = await RawConnection.open(system.port);
+    connection.send(message(big));
+    connection.send(message(errorEvent(eventId())));
+    const [refused, accepted] = await connection.receive(2);
+    expect([refused?.status, JSON.parse(refused?.body ?? '')]).toEqual(TOO_LARGE);
+    expect(accepted?.status).toBe(200);
+    connection.close();
+  });
+
+  it('with chunks, and the connection goes on', async () => {
+    const connection = await RawConnection.open(system.port);
+    connection.send(`POST ${path} HTTP/1.1\r\nHost: sluice\r\nTransfer-Encoding: chunked\r\n\r\n`);
+    for (let at = 0; at < big.length; at += 65_536) {
+      const piece = big.slice(at, at + 65_536);
+      connection.send(`${piece.length.toString(16)}\r\n${piece}\r\n`);
+    }
+    connection.send('0\r\n\r\n');
+    connection.send(message(errorEvent(eventId())));
+    const [refused, accepted] = await connection.receive(2);
+    expect([refused?.status, JSON.parse(refused?.body ?? '')]).toEqual(TOO_LARGE);
+    expect(accepted?.status).toBe(200);
+    connection.close();
+  });
+
+  it('for a small body that inflates beyond 20 MiB', async () => {
+    const bomb = gzipSync(`{}\n{"type":"event"}\n"${'0'.repeat(21 * MIB)}"`);
+    expect(await answerTo(bomb, ['Content-Encoding: gzip'])).toEqual(TOO_LARGE);
+  });
+
+  it('for 401 with a large body too', async () => {
+    const saved = path;
+    path = `/api/${project.id}/envelope/`;
+    expect(await answerTo(big)).toEqual([401, { error: 'Missing authentication' }]);
+    path = saved;
+  });
+});
+
+describe('connections', () => {
+  it('a truncated body is no request: the client is gone, nothing is stored', async () => {
+    const id = eventId();
+    const connection = await RawConnection.open(system.port);
+    const bytes = message(errorEvent(id));
+    connection.send(bytes.subarray(0, bytes.length - 5));
+    await expect.poll(() => system.metric('sluice_inflight_requests')).toBe(1);
+    connection.close();
+    await expect
+      .poll(() => system.metric('sluice_requests_total', '{endpoint="ingest",outcome="aborted"}'))
+      .toBe(1);
+    expect(system.stored().filter((record) => record.event_id === id)).toEqual([]);
+  });
+
+  it('a body that comes one byte at a time is an ordinary body', async () => {
+    const id = eventId();
+    const connection = await RawConnection.open(system.port);
+    connection.socket.setNoDelay(true);
+    for (const byte of message(errorEvent(id))) {
+      connection.send(Uint8Array.of(byte));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(JSON.parse((await connection.receive())[0]?.body ?? '')).toEqual({ id });
+    connection.close();
+  });
+
+  it('a stalled body is cut after the grace, and counted as too slow', async () => {
+    const connection = await RawConnection.open(system.port);
+    const bytes = message(errorEvent(eventId()));
+    connection.send(bytes.subarray(0, bytes.length - 5));
+    await expect.poll(() => connection.closed, { timeout: 28_000, interval: 200 }).toBe(true);
+    expect(await system.metric('sluice_requests_total', '{endpoint="ingest",outcome="too_slow"}')).toBe(1);
+  }, 30_000);
+
+  it('a slow body at 8 kB/s passes', async () => {
+    const id = eventId();
+    const connection = await RawConnection.open(system.port);
+    const bytes = message(errorEvent(id, 'x'.repeat(120_000)));
+    for (let at = 0; at < bytes.length; at += 2_000) {
+      connection.send(bytes.subarray(at, at + 2_000));
+      await new Promise((resolve) => setTimeout(resolve, 250));
+    }
+    expect(JSON.parse((await connection.receive())[0]?.body ?? '')).toEqual({ id });
+    connection.close();
+  }, 30_000);
+});

@@ -1,0 +1,149 @@
+/** `sluice dev` as a person uses it: start, paste, look, stop, start again. */
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { freePort } from '../../src/dev/servers.ts';
+import type { DevFile } from '../../src/dev/system.ts';
+import { temporaryFolder } from '../support/servers.ts';
+import { until } from '../support/system.ts';
+
+const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
+const run = promisify(execFile);
+let dir: string;
+let started: Dev[] = [];
+
+class Dev {
+  readonly child: ChildProcess;
+  output = '';
+  readonly exited: Promise<number | null>;
+
+  constructor(...flags: string[]) {
+    this.child = spawn(process.execPath, [CLI, 'dev', ...flags], {
+      cwd: dir,
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    for (const stream of [this.child.stdout, this.child.stderr])
+      stream?.on('data', (data: Buffer) => {
+        this.output += data.toString();
+      });
+    this.exited = new Promise((resolve) => this.child.once('exit', resolve));
+    started.push(this);
+  }
+
+  static async start(): Promise<Dev> {
+    const dev = new Dev('--port', `${await freePort()}`, '--admin-port', `${await freePort()}`);
+    await until(() => {
+      if (dev.child.exitCode !== null) throw new Error(dev.output);
+      return dev.output.includes('sluice is ready');
+    });
+    return dev;
+  }
+
+  get file(): DevFile {
+    return JSON.parse(readFileSync(join(dir, '.sluice/dev.json'), 'utf8'));
+  }
+
+  async stop(): Promise<number | null> {
+    this.child.kill('SIGTERM');
+    return this.exited;
+  }
+}
+
+beforeEach(() => {
+  dir = temporaryFolder('dev');
+});
+afterEach(async () => {
+  for (const dev of started) {
+    dev.child.kill('SIGTERM');
+    await dev.exited;
+  }
+  started = [];
+  rmSync(dir, { recursive: true, force: true });
+});
+
+function storedMessages(): string[] {
+  const sink = join(dir, '.sluice/sink');
+  return readdirSync(sink, { recursive: true, encoding: 'utf8' })
+    .filter((file) => file.endsWith('.ndjson'))
+    .flatMap((file) => readFileSync(join(sink, file), 'utf8').trimEnd().split('\n'))
+    .map((line) => JSON.parse(line).payload.message);
+}
+
+/** Processes of this machine whose command line names our folder. */
+function processesOf(folder: string): string[] {
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name))
+    .filter((pid) => {
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(folder);
+      } catch {
+        return false;
+      }
+    });
+}
+
+it('prints a curl line that any shell takes; its event is in the sink within a second, and a line says so', async () => {
+  const dev = await Dev.start();
+  const line = dev.output.split('\n').find((text) => text.trim().startsWith('curl ')) ?? '';
+  const { stdout } = await run('/bin/sh', ['-c', line]);
+  const answered = Date.now();
+  expect(stdout).toMatch(/^HTTP\/1.1 200 OK/);
+  expect(JSON.parse(stdout.slice(stdout.lastIndexOf('{')))).toEqual({
+    id: expect.stringMatching(/^[0-9a-f]{32}$/),
+  });
+  await until(() => storedMessages().length === 1, 5_000);
+  expect(Date.now() - answered).toBeLessThan(1_000);
+  expect(storedMessages()).toEqual(['hello from curl']);
+  await until(() => /ingest project 1 accepted/.test(dev.output), 5_000);
+  expect(dev.output).toContain(dev.file.project.dsn);
+});
+
+it('a second terminal needs no settings; a second dev on the folder is refused; a stop leaves nothing running', async () => {
+  const dev = await Dev.start();
+  const { project, url, pid } = dev.file;
+  expect(pid).toBe(dev.child.pid);
+  const { stdout } = await run(process.execPath, [CLI, 'project', 'list', '--json'], { cwd: dir });
+  expect(JSON.parse(stdout)).toMatchObject([
+    { id: project.id, key: project.key, dsn: project.dsn, plan: 'Platform' },
+  ]);
+  expect(project.dsn).toBe(`${url.replace('://', `://${project.key}@`)}/${project.id}`);
+  const second = new Dev();
+  expect(await second.exited).toBe(1);
+  expect(second.output).toContain('another sluice dev is running');
+  expect(await dev.stop()).toBe(0);
+  expect(existsSync(join(dir, '.sluice/dev.json'))).toBe(false);
+  expect(processesOf(dir)).toEqual([]);
+});
+
+it('a second start finds projects and data again; --reset forgets them', async () => {
+  const first = await Dev.start();
+  const { project } = first.file;
+  await first.stop();
+  const second = await Dev.start();
+  expect(second.file.project.key).toBe(project.key);
+  await second.stop();
+  const third = new Dev('--reset', '--port', `${await freePort()}`, '--admin-port', `${await freePort()}`);
+  await until(() => third.output.includes('sluice is ready'));
+  expect(third.file.project.key).not.toBe(project.key);
+});
+
+it.runIf(process.platform === 'linux')(
+  'a child that dies is started again, and killing dev leaves no orphans',
+  async () => {
+    const dev = await Dev.start();
+    const { url, project } = dev.file;
+    const send = async (): Promise<number> => {
+      const body = '{}\n{"type":"event"}\n{"message":"again"}';
+      return (
+        await fetch(`${url}/api/${project.id}/envelope/?compat_key=${project.key}`, { method: 'POST', body })
+      ).status;
+    };
+    const servers = processesOf(join(dir, '.sluice'));
+    for (const pid of servers) process.kill(Number(pid), 'SIGKILL');
+    await until(async () => (await send().catch(() => 0)) === 200);
+    dev.child.kill('SIGKILL');
+    await until(() => processesOf(dir).length === 0 && processesOf(CLI).length === 0);
+  },
+);

@@ -1,0 +1,95 @@
+/** Envelopes above one frame arrive intact with the broker's default max_payload. */
+import { createHash, randomBytes } from 'node:crypto';
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { Project } from '../../src/registry/project.ts';
+import { eventId } from '../support/envelopes.ts';
+import { MIB, System } from '../support/system.ts';
+
+let system: System;
+let project: Project;
+const sha256 = (text: string): string => createHash('sha256').update(text).digest('hex');
+
+beforeAll(async () => {
+  system = await System.start();
+  project = await system.createProject({ filters: ['browser-extension', 'localhost', 'crawler'] });
+});
+afterAll(async () => {
+  expect(system.ingest.errors).toEqual([]);
+  await system.stop();
+});
+
+it('an event of 4.9 MB', async () => {
+  const id = eventId();
+  const value = randomBytes(Math.floor(2.45 * MIB)).toString('hex');
+  const body = `{"event_id":"${id}"}\n{"type":"event"}\n${JSON.stringify({ exception: { values: [{ value }] } })}`;
+  expect((await system.send(project, body)).status).toBe(200);
+  const [record] = await system.storedOf(id);
+  const exception = record?.payload.exception as { values: [{ value: string }] } | undefined;
+  expect(sha256(exception?.values[0].value ?? '')).toBe(sha256(value));
+});
+
+it('a large event that a filter matches is filtered', async () => {
+  const value = `Can't find variable: ZiteReader ${'x'.repeat(2 * MIB)}`;
+  const body = `{}\n{"type":"event"}\n${JSON.stringify({ exception: { values: [{ value }] } })}`;
+  const response = await system.send(project, body);
+  expect([response.status, response.headers.get('x-service-filtered')]).toEqual([200, 'browser-extension']);
+});
+
+it('a replay recording of 4.9 MB', async () => {
+  const id = eventId();
+  const events = [{ type: 2, data: randomBytes(Math.floor(3.2 * MIB)).toString('base64') }];
+  const recording = Buffer.concat([Buffer.from('{"segment_id":0}\n'), gzipSync(JSON.stringify(events))]);
+  const noise = Buffer.concat([
+    Buffer.from('{"segment_id":1}\n'),
+    gzipSync(JSON.stringify([randomBytes(2 * MIB).toString('base64')])),
+  ]);
+  const body = Buffer.concat([
+    Buffer.from(`{"event_id":"${id}"}\n{"type":"replay_event"}\n{"replay_id":"${id}","segment_id":0}\n`),
+    Buffer.from(`{"type":"replay_recording","length":${recording.length}}\n`),
+    recording,
+    Buffer.from(`\n{"type":"replay_recording","length":${noise.length}}\n`),
+    noise,
+  ]);
+  expect(body.length).toBeGreaterThan(4.8 * MIB);
+  expect((await system.send(project, body)).status).toBe(200);
+  const records = await system.storedOf(id, 3);
+  const stored = records.find(({ item_index }) => item_index === 1);
+  expect(stored?.payload).toEqual({ segment_id: 0, recording: events });
+});
+
+it('three segments of one replay, which share an event_id, are all stored', async () => {
+  const id = eventId();
+  for (const segment of [0, 1, 2]) {
+    const recording = Buffer.concat([
+      Buffer.from(`{"segment_id":${segment}}\n`),
+      gzipSync(JSON.stringify([{ segment }])),
+    ]);
+    const body = Buffer.concat([
+      Buffer.from(`{"event_id":"${id}"}\n{"type":"replay_event"}\n{"segment_id":${segment}}\n`),
+      Buffer.from(`{"type":"replay_recording","length":${recording.length}}\n`),
+      recording,
+      Buffer.from('\n'),
+    ]);
+    expect((await system.send(project, body)).status).toBe(200);
+  }
+  const records = await system.storedOf(id, 6);
+  const recordings = records.filter(({ type }) => type === 'replay_recording').map(({ payload }) => payload);
+  expect(recordings.sort((a, b) => Number(a.segment_id) - Number(b.segment_id))).toEqual(
+    [0, 1, 2].map((segment) => ({ segment_id: segment, recording: [{ segment }] })),
+  );
+});
+
+it('compressed bodies of every encoding arrive', async () => {
+  const { brotliCompressSync, deflateSync } = await import('node:zlib');
+  const encodings = { gzip: gzipSync, 'x-gzip': gzipSync, deflate: deflateSync, br: brotliCompressSync };
+  for (const [encoding, compress] of Object.entries(encodings)) {
+    const id = eventId();
+    const body = compress(
+      `{"event_id":"${id}"}\n{"type":"event"}\n{"message":"${encoding} ${'z'.repeat(500_000)}"}`,
+    );
+    const response = await system.send(project, body, { 'content-encoding': encoding });
+    expect([encoding, response.status]).toEqual([encoding, 200]);
+    expect((await system.storedOf(id))[0]?.payload.message).toContain(encoding);
+  }
+});
