@@ -1,0 +1,67 @@
+/**
+ * Bytes that arrive in pieces and are wanted in one: a header line cut by a chunk border, a payload in several chunks.
+ *
+ * One buffer that doubles, not a list of pieces: a client that sends single bytes would make each of them cost an object of a
+ * hundred bytes, and the bounds of limits.ts count bytes. Every byte is copied about twice, which only cut bodies pay.
+ */
+import { assert } from '../lib/assert.ts';
+
+const CAPACITY_MIN = 256;
+const NOTHING = Buffer.alloc(0);
+
+export class ByteQueue {
+  readonly #bytesMax: number;
+  #bytes: Buffer = NOTHING;
+  #length = 0;
+
+  constructor(bytesMax: number) {
+    this.#bytesMax = bytesMax;
+  }
+
+  get length(): number {
+    return this.#length;
+  }
+
+  /** Bytes of memory in use, at least `length`. */
+  get capacity(): number {
+    return this.#bytes.length;
+  }
+
+  /** Copies `piece`. The caller has checked the bound. */
+  append(piece: Uint8Array): void {
+    const length = this.#length + piece.length;
+    assert(length <= this.#bytesMax, 'a byte queue was fed past its bound');
+    if (length > this.#bytes.length) this.#grow(length);
+    this.#bytes.set(piece, this.#length);
+    this.#length = length;
+  }
+
+  /** What is queued, without taking it; valid until the next call. */
+  view(): Buffer {
+    return this.#bytes.subarray(0, this.#length);
+  }
+
+  /** Removes the first `count` bytes; moves the rest, so drop seldom and much. */
+  drop(count: number): void {
+    assert(count <= this.#length, 'more bytes were dropped than are queued');
+    this.#bytes.copyWithin(0, count, this.#length);
+    this.#length -= count;
+    if (this.#length === 0) this.#bytes = NOTHING;
+  }
+
+  /** Everything in one piece, which the caller owns; the queue is empty afterwards. */
+  take(): Buffer {
+    const taken = this.#bytes.subarray(0, this.#length);
+    this.#bytes = NOTHING;
+    this.#length = 0;
+    return taken;
+  }
+
+  #grow(needed: number): void {
+    const grown = Buffer.allocUnsafeSlow(
+      Math.max(needed, Math.min(2 * this.#bytes.length, this.#bytesMax), CAPACITY_MIN),
+    );
+    grown.set(this.#bytes.subarray(0, this.#length));
+    this.#bytes = grown;
+  }
+}

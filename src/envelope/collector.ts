@@ -1,0 +1,216 @@
+/**
+ * Gathers what the parser finds into a HeldEnvelope. Up to the inline bound payloads stay in memory: as views of the chunks they came in,
+ * or, when one came in several, joined. Beyond it everything held moves to a spool and later payloads go straight there.
+ *
+ * A view keeps its whole chunk alive. So a chunk is charged in full, once, when the first view of it is kept, and a small piece of
+ * a large chunk is copied instead: what is charged is what is alive, whatever a client mixes into its chunks. An envelope of one item in one
+ * chunk, the common case, costs no copy here.
+ */
+import type { ItemType } from '../lib/item-types.ts';
+import { INLINE_BYTES_MAX, ITEM_TYPE_CHARS_KEPT, VIEWED_CHUNK_BYTES } from '../limits.ts';
+import type { Holding, UploadBudget } from './budget.ts';
+import { ByteQueue } from './byte-queue.ts';
+import type { EnvelopeHeader } from './header.ts';
+import type { ParserSink } from './parser.ts';
+import { Spool } from './spool.ts';
+
+export type HeldItem = {
+  /** Position among all items of the envelope, skipped ones included, from 0. */
+  index: number;
+  type: ItemType;
+  /** The item header line as sent, without its newline; owned bytes. */
+  header: Uint8Array;
+  /** Payload bytes. */
+  length: number;
+  /** Owned bytes; undefined when the envelope is spooled. */
+  payload?: Uint8Array;
+};
+
+/** What was gathered; the event id is undefined when the header has none. */
+export type Collected = {
+  header: EnvelopeHeader;
+  items: HeldItem[];
+  /** Distinct types of skipped items in the order of their first item; absurdly long ones are left out. */
+  skippedTypes: string[];
+  /** When set, the payloads of all items stand in it, one after the other, in item order. */
+  spool?: Spool;
+  /** Payload bytes of all items. */
+  bytes: number;
+};
+
+export type CollectorOptions = {
+  budget: UploadBudget;
+  holding: Holding;
+  /** Memory or disk cannot take more. May be called more than once. */
+  onOverload(detail: string): void;
+  /** The spool is behind, or no longer. */
+  onBehind(behind: boolean): void;
+};
+
+const NOTHING = Buffer.alloc(0);
+/** A piece that is at least this part of its chunk is kept as a view of it. */
+const VIEW_SHARE = 1 / 4;
+
+export class Collector implements ParserSink {
+  readonly #options: CollectorOptions;
+  readonly #holding: Holding;
+  #header: EnvelopeHeader = {};
+  readonly #items: HeldItem[] = [];
+  readonly #skippedTypes: string[] = [];
+  #bytes = 0;
+  #headerBytes = 0;
+  /** What this collector has charged to the holding, its spool apart. */
+  #charged = 0;
+  #spool: Spool | undefined;
+  /** The owned chunk that pieces are views of, and whether it has been charged. */
+  #chunk: Uint8Array = NOTHING;
+  #chunkCharged = false;
+  /** The current item's payload: one piece as it came, or several joined. Unused when spooling. */
+  #single: Uint8Array | undefined;
+  #joined: ByteQueue | undefined;
+  #closed = false;
+
+  constructor(options: CollectorOptions) {
+    this.#options = options;
+    this.#holding = options.holding;
+  }
+
+  /** While spooling, bytes are copied as they come and chunks may be borrowed; before, they must be owned. */
+  get spooling(): boolean {
+    return this.#spool !== undefined;
+  }
+
+  /** Names the chunk that is fed to the parser next. */
+  startChunk(chunk: Uint8Array): void {
+    this.#chunk = chunk;
+    this.#chunkCharged = false;
+  }
+
+  /** Nothing more comes. Calls `done` when all payloads are in memory or in the file; never after an overload or `close`. */
+  finish(done: (collected: Collected) => void): void {
+    this.#chunk = NOTHING;
+    const collected: Collected = {
+      header: this.#header,
+      items: this.#items,
+      skippedTypes: this.#skippedTypes,
+      bytes: this.#bytes,
+    };
+    if (!this.#spool) return done(collected);
+    collected.spool = this.#spool;
+    this.#spool.flush(() => done(collected));
+  }
+
+  /** Lets go of everything; idempotent. */
+  close(): void {
+    this.#closed = true;
+    this.#spool?.close();
+    this.#chunk = NOTHING;
+    this.#items.length = 0;
+    this.#single = undefined;
+    this.#joined = undefined;
+  }
+
+  // ---- what the parser tells ----
+
+  envelopeHeader(header: EnvelopeHeader, line: Uint8Array): void {
+    this.#header = header;
+    this.#headerBytes += line.length;
+    this.#charge(line.length);
+  }
+
+  itemBegin({ index, type, header }: { index: number; type: ItemType; header: Uint8Array }): void {
+    if (this.#closed) return;
+    this.#headerBytes += header.length;
+    this.#charge(header.length);
+    const kept = this.#spool ? Buffer.from(header) : this.#keep(header);
+    this.#items.push({ index, type, header: kept, length: 0 });
+  }
+
+  payload(piece: Uint8Array): void {
+    if (this.#closed) return;
+    this.#bytes += piece.length;
+    this.#current.length += piece.length;
+    if (!this.#spool && this.#bytes > this.#options.budget.inlineBytesMax) this.#moveToSpool();
+    if (this.#closed) return;
+    if (this.#spool) this.#spool.append(piece);
+    else if (this.#single === undefined && this.#joined === undefined) this.#single = this.#keep(piece);
+    else this.#join(piece);
+  }
+
+  itemEnd(): void {
+    if (this.#closed || this.#spool) return;
+    this.#current.payload = this.#takePayload();
+  }
+
+  itemSkipped(type: string): void {
+    const isNew = type.length <= ITEM_TYPE_CHARS_KEPT && !this.#skippedTypes.includes(type);
+    if (isNew) this.#skippedTypes.push(type);
+  }
+
+  // ---- in memory ----
+
+  get #current(): HeldItem {
+    return this.#items[this.#items.length - 1] as HeldItem;
+  }
+
+  /** @param bytes negative to give back */
+  #charge(bytes: number): void {
+    this.#charged += bytes;
+    if (!this.#holding.hold(bytes)) this.#options.onOverload('the worker holds too many bytes');
+  }
+
+  /** @returns `piece` or a copy of it, charged */
+  #keep(piece: Uint8Array): Uint8Array {
+    const chunkBytes = this.#chunk.length;
+    if (this.#chunkCharged) return piece;
+    if (chunkBytes > VIEWED_CHUNK_BYTES && piece.length < chunkBytes * VIEW_SHARE) {
+      this.#charge(piece.length);
+      return Buffer.from(piece);
+    }
+    this.#chunkCharged = true;
+    this.#charge(chunkBytes);
+    return piece;
+  }
+
+  #join(piece: Uint8Array): void {
+    this.#joined ??= new ByteQueue(INLINE_BYTES_MAX);
+    const before = this.#joined.capacity;
+    if (this.#single) this.#joined.append(this.#single);
+    this.#single = undefined;
+    this.#joined.append(piece);
+    if (this.#joined.capacity > before) this.#charge(this.#joined.capacity - before);
+  }
+
+  #takePayload(): Uint8Array {
+    const payload = this.#single ?? this.#joined?.take() ?? NOTHING;
+    this.#single = undefined;
+    this.#joined = undefined;
+    return payload;
+  }
+
+  // ---- on disk ----
+
+  /** Header lines are copied, so that no chunk stays alive for one. */
+  #moveToSpool(): void {
+    const spool = this.#openSpool();
+    if (!spool) return;
+    this.#spool = spool;
+    this.#current.payload = this.#takePayload();
+    for (const item of this.#items) {
+      spool.append(item.payload ?? NOTHING);
+      delete item.payload;
+      item.header = Buffer.from(item.header);
+    }
+    this.#charge(this.#headerBytes - this.#charged);
+  }
+
+  #openSpool(): Spool | undefined {
+    const { budget, holding, onBehind, onOverload } = this.#options;
+    try {
+      return new Spool({ fd: budget.openSpoolFile(), holding, onBehind, onFailed: onOverload });
+    } catch (error) {
+      onOverload(`the spool cannot be opened: ${(error as NodeJS.ErrnoException).code ?? error}`);
+      return undefined;
+    }
+  }
+}

@@ -1,0 +1,244 @@
+/**
+ * The body of one request on its way to a HeldEnvelope: caps, decompression, parser, collector behind one door. Bytes are pushed in;
+ * the verdict comes out once.
+ *
+ *     open ── end ──→ ended ──→ settled (told the verdict) ──→ disposed
+ *       └──────── a failure ────↗
+ *
+ * A failure frees everything at once and ignores what is fed later, so that a caller may go on draining the socket. A success holds its
+ * bytes until `dispose`. When a verdict comes while the socket is paused, it is resumed first: nothing can be answered on a paused one.
+ */
+import { randomUUID } from 'node:crypto';
+import { SYNC_INFLATE_BYTES_MAX } from '../limits.ts';
+import { Holding, UploadBudget } from './budget.ts';
+import { type Collected, Collector, type HeldItem } from './collector.ts';
+import { type Decoder, ZlibDecoder } from './decoder.ts';
+import { type Compression, type Encoding, inflateSync, parseEncoding } from './decompress.ts';
+import type { Malformed } from './header.ts';
+import { Parser } from './parser.ts';
+import type { Spool } from './spool.ts';
+import { ZstdDecoder } from './zstd-decoder.ts';
+
+export { type HeldItem, type Spool, UploadBudget };
+
+export type HeldEnvelope = {
+  /** 32 lower-case hex; minted when the header has none. */
+  eventId: string;
+  sentAt?: string;
+  sdk?: string;
+  /** Only items of stored types. */
+  items: HeldItem[];
+  /** Distinct types of skipped items, in order. */
+  skippedTypes: string[];
+  /** When set, the payloads of all items stand in it, one after the other, in item order. */
+  spool?: Spool;
+  /** Payload bytes of the stored items. */
+  bytes: number;
+};
+
+export type UploadFailure = {
+  kind: 'invalid' | 'too_large' | 'overloaded';
+  /** A short sentence for the log. */
+  detail: string;
+};
+
+export type UploadResult = { ok: true; envelope: HeldEnvelope } | { ok: false; failure: UploadFailure };
+
+export type UploadOptions = {
+  /** Raw Content-Encoding, '' when absent. */
+  encoding: string;
+  budget: UploadBudget;
+  /** Exactly once, perhaps inside `feed` or `end`; never after `dispose`. */
+  onResult(result: UploadResult): void;
+  /** Pause the socket, or resume it: disk or decoder is behind, or no longer. */
+  onPressure(paused: boolean): void;
+};
+
+type State = 'open' | 'ended' | 'settled' | 'disposed';
+
+const mintEventId = (): string => randomUUID().replaceAll('-', '');
+
+export class Upload {
+  readonly #options: UploadOptions;
+  readonly #encoding: Encoding | undefined;
+  readonly #holding: Holding;
+  readonly #collector: Collector;
+  readonly #parser: Parser;
+  #state: State = 'open';
+  #transmitted = 0;
+  #inflated = 0;
+  /** The first compressed chunk, as long as it may turn out to be the whole body. */
+  #first: Buffer | undefined;
+  /** Set once a compressed body has come in more than one chunk, or in a large one. */
+  #decoder: Decoder | undefined;
+  #spoolBehind = false;
+  #decoderBehind = false;
+  #paused = false;
+
+  constructor(options: UploadOptions) {
+    this.#options = options;
+    this.#encoding = parseEncoding(options.encoding);
+    this.#holding = new Holding(options.budget);
+    this.#collector = new Collector({
+      budget: options.budget,
+      holding: this.#holding,
+      onOverload: (detail) => this.#fail('overloaded', detail),
+      onBehind: (behind) => this.#onSpoolBehind(behind),
+    });
+    this.#parser = new Parser(this.#collector);
+  }
+
+  /** @param chunk bytes of the body as transmitted; borrowed for the call */
+  feed(chunk: Uint8Array): void {
+    if (this.#state !== 'open' || chunk.length === 0) return;
+    this.#transmitted += chunk.length;
+    if (this.#transmitted > this.#options.budget.maxBodyBytes)
+      return this.#fail('too_large', `the body exceeds ${this.#options.budget.maxBodyBytes} bytes`);
+    const encoding = this.#encoding;
+    if (encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
+    else if (encoding === 'none') this.#parse(this.#collector.spooling ? chunk : Buffer.from(chunk));
+    else this.#feedCompressed(encoding, chunk);
+  }
+
+  /** The last byte has been fed. */
+  end(): void {
+    if (this.#state !== 'open') return;
+    this.#state = 'ended';
+    const encoding = this.#encoding;
+    if (encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
+    else if (this.#decoder) this.#decoder.end();
+    else if (this.#first && encoding !== 'none') this.#inflateFirst(encoding, this.#first);
+    else this.#finish();
+  }
+
+  /** Frees memory, decoder and spool; idempotent. The owner calls it when the envelope has been published or the request has died. */
+  dispose(): void {
+    this.#state = 'disposed';
+    this.#release();
+  }
+
+  // ---- compressed bodies ----
+
+  #feedCompressed(encoding: Compression, chunk: Uint8Array): void {
+    if (this.#decoder) return this.#decoder.feed(chunk);
+    if (this.#first === undefined && chunk.length <= SYNC_INFLATE_BYTES_MAX) {
+      this.#first = Buffer.from(chunk);
+      if (!this.#holding.hold(chunk.length)) this.#fail('overloaded', 'the worker holds too many bytes');
+      return;
+    }
+    const decoder = this.#startDecoder(encoding);
+    if (this.#state === 'open') decoder.feed(chunk);
+  }
+
+  /** A body in one chunk. */
+  #inflateFirst(encoding: Compression, body: Buffer): void {
+    if (encoding === 'zstd') return this.#startDecoder(encoding).end();
+    const inflated = inflateSync(encoding, body);
+    if (inflated.ok) {
+      this.#takeFirst();
+      this.#parse(inflated.bytes);
+      this.#finish();
+    } else if (inflated.reason === 'large') this.#startDecoder(encoding).end();
+    else this.#fail('invalid', 'the compressed body is corrupt');
+  }
+
+  /** A decoder that has been fed what was held back. */
+  #startDecoder(encoding: Compression): Decoder {
+    const options = {
+      holding: this.#holding,
+      onBytes: (bytes: Buffer) => this.#parse(bytes),
+      onEnd: () => this.#finish(),
+      onFailed: (kind: UploadFailure['kind'], detail: string) => this.#fail(kind, detail),
+      onBehind: (behind: boolean) => this.#onDecoderBehind(behind),
+    };
+    const decoder = encoding === 'zstd' ? new ZstdDecoder(options) : new ZlibDecoder(encoding, options);
+    this.#decoder = decoder;
+    const first = this.#takeFirst();
+    if (first) decoder.feed(first);
+    return decoder;
+  }
+
+  #takeFirst(): Buffer | undefined {
+    const first = this.#first;
+    this.#first = undefined;
+    if (first) this.#holding.hold(-first.length);
+    return first;
+  }
+
+  // ---- plain bytes ----
+
+  /** @param bytes owned, unless the collector is spooling */
+  #parse(bytes: Uint8Array): void {
+    if (this.#state !== 'open' && this.#state !== 'ended') return;
+    this.#inflated += bytes.length;
+    if (this.#inflated > this.#options.budget.maxDecompressedBytes)
+      return this.#fail(
+        'too_large',
+        `the body inflates to over ${this.#options.budget.maxDecompressedBytes} bytes`,
+      );
+    this.#collector.startChunk(bytes);
+    this.#check(this.#parser.feed(bytes));
+  }
+
+  #finish(): void {
+    this.#check(this.#parser.end());
+    if (this.#state === 'ended') this.#collector.finish((collected) => this.#succeed(collected));
+  }
+
+  #check(malformed: Malformed | undefined): void {
+    if (malformed !== undefined) this.#fail('invalid', malformed);
+  }
+
+  // ---- pressure ----
+
+  /** A plain body is held back at the socket; a compressed one at the decoder, which then falls behind itself. */
+  #onSpoolBehind(behind: boolean): void {
+    this.#spoolBehind = behind;
+    if (behind) this.#decoder?.pause();
+    else this.#decoder?.resume();
+    this.#updatePressure();
+  }
+
+  #onDecoderBehind(behind: boolean): void {
+    this.#decoderBehind = behind;
+    this.#updatePressure();
+  }
+
+  #updatePressure(): void {
+    if (this.#state !== 'open' && this.#state !== 'ended') return;
+    const paused = this.#state === 'open' && (this.#spoolBehind || this.#decoderBehind);
+    if (paused !== this.#paused) this.#pressure(paused);
+  }
+
+  #pressure(paused: boolean): void {
+    this.#paused = paused;
+    this.#options.onPressure(paused);
+  }
+
+  // ---- the verdict ----
+
+  #succeed({ header, ...collected }: Collected): void {
+    if (this.#state !== 'ended') return;
+    const eventId = header.eventId ?? mintEventId();
+    this.#settle({ ok: true, envelope: { ...collected, ...header, eventId } });
+  }
+
+  #fail(kind: UploadFailure['kind'], detail: string): void {
+    if (this.#state !== 'open' && this.#state !== 'ended') return;
+    this.#settle({ ok: false, failure: { kind, detail } });
+  }
+
+  #settle(result: UploadResult): void {
+    this.#state = 'settled';
+    if (!result.ok) this.#release();
+    if (this.#paused) this.#pressure(false);
+    this.#options.onResult(result);
+  }
+
+  #release(): void {
+    this.#decoder?.destroy();
+    this.#collector.close();
+    this.#first = undefined;
+    this.#holding.close();
+  }
+}
