@@ -2,8 +2,9 @@
  * Settings: the only reader of the environment. Raw → checked → frozen; all errors are reported together, each naming its variable.
  * A setting exists only where two deployments need different values; everything else is a constant in limits.ts.
  */
-import { availableParallelism, tmpdir } from 'node:os';
+import { tmpdir } from 'node:os';
 import { z } from 'zod';
+import { allowedCpus } from './lib/cpus.ts';
 import { LOG_LEVELS, type LogLevel } from './lib/log.ts';
 import {
   BODY_BYTES_MAX,
@@ -159,7 +160,7 @@ export function loadConfig(env: NodeJS.ProcessEnv = process.env): { config: Conf
     adminHost: s.SLUICE_ADMIN_HOST,
     adminPort: s.SLUICE_ADMIN_PORT,
     publicUrl: s.SLUICE_PUBLIC_URL ?? `http://localhost:${s.SLUICE_PORT}`,
-    workers: s.SLUICE_WORKERS ?? availableParallelism(),
+    workers: s.SLUICE_WORKERS ?? allowedCpus(),
     redisUrls: s.SLUICE_REDIS_URL,
     natsUrls: s.SLUICE_NATS_URL,
     natsCredsFile: s.SLUICE_NATS_CREDS,

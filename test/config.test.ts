@@ -1,0 +1,86 @@
+import { readFileSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { ConfigError, loadConfig, SETTING_NAMES } from '../src/config.ts';
+
+const problems = (env: Record<string, string>): string[] => {
+  try {
+    loadConfig(env);
+    return [];
+  } catch (error) {
+    if (error instanceof ConfigError) return error.message.split('\n');
+    throw error;
+  }
+};
+
+it('has the documented defaults', () => {
+  const { config } = loadConfig({});
+  expect(config).toMatchObject({
+    env: 'production',
+    host: '0.0.0.0',
+    port: 8080,
+    adminHost: '127.0.0.1',
+    publicUrl: 'http://localhost:8080',
+    redisUrls: ['redis://127.0.0.1:6379'],
+    natsUrls: ['nats://127.0.0.1:4222'],
+    maxBodyBytes: 5_242_880,
+    maxDecompressedBytes: 20_971_520,
+    planLimits: 'table',
+    heartbeatPath: '/heartbeat',
+    streamReplicas: 1,
+    streamShards: 1,
+    streamMaxBytes: 10 * 1024 ** 3,
+    sink: undefined,
+    logLevel: 'info',
+  });
+  expect(Object.isFrozen(config)).toBe(true);
+});
+
+it('reports every error at once, naming the variable', () => {
+  const env = {
+    SLUICE_PORT: '99999',
+    SLUICE_ENV: 'staging',
+    SLUICE_REDIS_URL: 'http://x',
+    SLUICE_SINK: 'csv:/tmp',
+    SLUICE_TYPO: '1',
+    SLUICE_HEARTBEAT_PATH: '/api/x',
+  };
+  const found = problems(env);
+  expect(found).toHaveLength(6);
+  for (const name of Object.keys(env)) expect(found.some((line) => line.startsWith(name))).toBe(true);
+});
+
+it('cross-checks', () => {
+  expect(problems({ SLUICE_MAX_BODY_BYTES: '30000000' })).toEqual([
+    'SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES',
+  ]);
+  expect(problems({ SLUICE_PORT: '8081', SLUICE_ADMIN_PORT: '8081' })).toEqual([
+    'SLUICE_ADMIN_PORT must differ from SLUICE_PORT',
+  ]);
+});
+
+it('ignores the names of Kubernetes service links and says which', () => {
+  const { config, ignored } = loadConfig({
+    SLUICE_PORT: 'tcp://10.0.0.1:80',
+    SLUICE_SERVICE_HOST: '10.0.0.1',
+    SLUICE_SERVICE_PORT: '80',
+    SLUICE_PORT_80_TCP_ADDR: '10.0.0.1',
+    SLUICE_PROCESSOR_SERVICE_PORT_HTTP: '80',
+  });
+  expect(config.port).toBe(8080);
+  expect(ignored).toHaveLength(5);
+});
+
+it('takes several URLs as a cluster, and a sink', () => {
+  const { config } = loadConfig({
+    SLUICE_REDIS_URL: 'redis://a:1, redis://b:2',
+    SLUICE_SINK: 'ndjson:/var/sink',
+  });
+  expect(config.redisUrls).toEqual(['redis://a:1', 'redis://b:2']);
+  expect(config.sink).toEqual({ kind: 'ndjson', dir: '/var/sink' });
+});
+
+it('README documents every setting, and no other', () => {
+  const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
+  const documented = [...readme.matchAll(/^\| `(SLUICE_\w+)` \|/gm)].map(([, name]) => name);
+  expect(documented.sort()).toEqual([...SETTING_NAMES].sort());
+});
