@@ -1,0 +1,182 @@
+import { connect } from 'node:net';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/dev/servers.ts';
+import { QuotaCounter } from '../../src/limit/quota-counter.ts';
+import { type RateDecision, RateLimiter } from '../../src/limit/rate-limiter.ts';
+import { LimitRedis } from '../../src/limit/redis.ts';
+import { quotaKey } from '../../src/limit/scripts.ts';
+import { redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
+import { clock, connected, log, MemoryCheckpoints, pause, until } from './limit-fixture.ts';
+
+let server: TestServer;
+let redis: LimitRedis;
+const toClose: (() => unknown)[] = [];
+
+beforeEach(async () => {
+  server = await redisServer();
+  redis = await connected(server.url);
+});
+afterEach(async () => {
+  for (const close of toClose.splice(0)) await close();
+  await redis.close();
+  server.process.kill('SIGCONT');
+  await server.close();
+});
+
+const count = (n = 1) => redis.request('quota', quotaKey('p'), ['', n, -1, thisMonth(), 0]);
+/** Started with Redis's month, which is this machine's. */
+const thisMonth = (): string => new Date().toISOString().slice(0, 7);
+const counted = async (): Promise<number> => ((await count(0)) as [string, number])[1];
+
+function limiter(): RateLimiter {
+  const made = new RateLimiter({ redis, clock });
+  toClose.push(() => made.close());
+  return made;
+}
+const take = (of: RateLimiter): Promise<RateDecision> =>
+  new Promise((resolve) => {
+    const decision = of.take({ projectId: 'p', limit: 60, revision: 1 }, resolve);
+    if (decision) resolve(decision);
+  });
+
+/** Sends one command as an operator would and resolves with the first reply. */
+function operator(command: string, port = server.port): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const socket = connect(port, '127.0.0.1', () => socket.write(`${command}\r\n`));
+    socket.once('error', reject);
+    socket.once('data', (data) => {
+      socket.destroy();
+      resolve(data.toString());
+    });
+  });
+}
+
+describe('LimitRedis', () => {
+  it('sends what was called in one turn together and answers each call', async () => {
+    const replies = await Promise.all([count(), count(2), count()]);
+    expect(replies.map((reply) => reply?.[1])).toEqual([0, 1, 3]);
+    expect(redis.stats.calls.quota).toBe(3);
+    expect(redis.stats.duration.counts.reduce((a, b) => a + b)).toBe(3);
+  });
+
+  it('survives SCRIPT FLUSH without running anything twice', async () => {
+    await count();
+    expect(await operator('SCRIPT FLUSH')).toContain('OK');
+    await Promise.all([count(), count(), count()]);
+    expect(await counted()).toBe(4);
+    expect(redis.available).toBe(true);
+  });
+
+  it('refuses within a second when Redis hangs, at once while it hangs, and recovers without a restart', async () => {
+    const rate = limiter();
+    expect(await take(rate)).toMatchObject({ kind: 'admitted' });
+    server.process.kill('SIGSTOP');
+    const before = performance.now();
+    const waiting = await Promise.all([take(rate), take(rate)]);
+    expect(performance.now() - before).toBeLessThan(1000);
+    expect(waiting).toEqual([{ kind: 'unavailable' }, { kind: 'unavailable' }]);
+    expect(redis.available).toBe(false);
+    expect(rate.take({ projectId: 'q', limit: 60, revision: 1 }, () => undefined)).toEqual({
+      kind: 'unavailable',
+    });
+    expect(await count()).toBeUndefined();
+    server.process.kill('SIGCONT');
+    await until('available', () => redis.available);
+    expect(await take(rate)).toMatchObject({ kind: 'admitted' });
+  });
+
+  it('never runs a call twice when the server hangs with it', async () => {
+    await count();
+    server.process.kill('SIGSTOP');
+    expect(await Promise.all([count(), count(), count()])).toEqual([undefined, undefined, undefined]);
+    server.process.kill('SIGCONT');
+    await until('available', () => redis.available);
+    await pause(300);
+    expect(await counted()).toBeLessThanOrEqual(4);
+  });
+
+  it('recovers when the server is killed and another takes its place', async () => {
+    server.process.kill('SIGKILL');
+    await until('away', () => !redis.available);
+    expect(await count()).toBeUndefined();
+    const next = await redisServer({ port: server.port, dir: temporaryFolder('redis') });
+    toClose.push(() => next.close());
+    await until('available', () => redis.available);
+    expect(await count()).toEqual([thisMonth(), 0, 1]);
+  });
+
+  it('settles calls in flight when the connection breaks', async () => {
+    server.process.kill('SIGSTOP');
+    const waiting = count();
+    await pause(20);
+    server.process.kill('SIGKILL');
+    expect(await waiting).toBeUndefined();
+  });
+
+  it.each([
+    ['out of memory', 'CONFIG SET maxmemory 1', 'CONFIG SET maxmemory 0'],
+    ['read-only', 'REPLICAOF 127.0.0.1 1', 'REPLICAOF NO ONE'],
+    ['short of replicas', 'CONFIG SET min-replicas-to-write 1', 'CONFIG SET min-replicas-to-write 0'],
+  ])('takes a server that is %s for away, and comes back with it', async (_name, harm, mend) => {
+    await count();
+    expect(await operator(harm)).toContain('OK');
+    expect(await count()).toBeUndefined();
+    expect(await operator(mend)).toContain('OK');
+    await until('available', () => redis.available);
+    await pause(50);
+    await until('counting', () => redis.available);
+    expect(await count()).toEqual([thisMonth(), 1, 1]);
+  });
+
+  it('takes a server that is busy with a script for away', async () => {
+    await operator('CONFIG SET busy-reply-threshold 1');
+    const stuck = connect(server.port, '127.0.0.1', () => stuck.write('EVAL "while true do end" 0\r\n'));
+    stuck.on('error', () => undefined);
+    toClose.push(() => stuck.destroy());
+    await pause(100);
+    expect(await count()).toBeUndefined();
+    expect(redis.available).toBe(false);
+    await operator('SCRIPT KILL');
+    await until('available', () => redis.available);
+    expect(await count()).toEqual([thisMonth(), 0, 1]);
+  });
+
+  it('does not take a fault of a script for an absence of Redis', async () => {
+    await operator(`SET ${quotaKey('p')} text`);
+    expect(await count()).toBeUndefined();
+    expect(redis.available).toBe(true);
+  });
+
+  it('waits for a server that is not there yet', async () => {
+    const port = await freePort();
+    const early = new LimitRedis({ urls: [`redis://127.0.0.1:${port}`], log, clock });
+    toClose.push(() => early.close());
+    await early.connect();
+    expect(early.available).toBe(false);
+    const late = await redisServer({ port, dir: temporaryFolder('redis') });
+    toClose.push(() => late.close());
+    await until('available', () => early.available);
+  });
+
+  it('settles everything when it is closed, and refuses afterwards', async () => {
+    server.process.kill('SIGSTOP');
+    const waiting = count();
+    await pause(10);
+    await redis.close();
+    expect(await waiting).toBeUndefined();
+    expect(await count()).toBeUndefined();
+  });
+
+  it('counts nothing while Redis is away', async () => {
+    const checkpoints = new MemoryCheckpoints();
+    const quota = new QuotaCounter({ redis, clock, checkpoints, log });
+    toClose.push(() => quota.close());
+    server.process.kill('SIGSTOP');
+    const decisions = await Promise.all(
+      [1, 2].map(
+        () => new Promise((done) => quota.count({ projectId: 'p', quota: 5, overage: false }, done)),
+      ),
+    );
+    expect(decisions).toEqual([{ kind: 'unavailable' }, { kind: 'unavailable' }]);
+  });
+});
