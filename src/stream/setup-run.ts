@@ -114,16 +114,16 @@ export class SetupRun {
   }
 
   /**
-   * Deletes an empty stream of another number of shards. A worker may still publish to it: it first loses its subject, so that
-   * nothing new can come in, and stays if something had.
+   * Deletes an empty stream of another number of shards. A worker may still publish to it: it is first made to refuse whatever
+   * comes, and stays if something had come. (2.9 can take away neither its subject, which is republished, nor the republishing.)
    */
   async #retire({ config }: StreamInfo): Promise<void> {
     const { streams } = this.#manager;
-    const { name, subjects } = config;
-    await streams.update(name, { ...config, subjects: [`sluice.retired.${name}`] });
+    const { name } = config;
+    await streams.update(name, { ...config, max_msg_size: 1 });
     const info = await streams.info(name);
     if (info.state.messages > 0) {
-      await streams.update(name, { ...info.config, subjects });
+      await streams.update(name, { ...info.config, max_msg_size: config.max_msg_size });
       throw surplusFull([info]);
     }
     await streams.delete(name);
