@@ -1,0 +1,30 @@
+#!/usr/bin/env node
+/** The program: one line per command. Only the command that was named is loaded, so that a short one starts fast. */
+import { readFileSync } from 'node:fs';
+import { type Command, Command as Program } from 'commander';
+import { runProgram } from './commands/run-program.ts';
+
+const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
+  dev: async () => (await import('./commands/dev.ts')).devCommand(),
+  ingest: async () => (await import('./commands/ingest.ts')).ingestCommand(),
+  setup: async () => (await import('./commands/setup.ts')).setupCommand(),
+  project: async () => (await import('./commands/project.ts')).projectCommand(),
+  usage: async () => (await import('./commands/usage.ts')).usageCommand(),
+  tail: async () => (await import('./commands/tail.ts')).tailCommand(),
+  doctor: async () => (await import('./commands/doctor.ts')).doctorCommand(),
+  heartbeat: async () => (await import('./commands/heartbeat.ts')).heartbeatCommand(),
+};
+
+const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
+  version: string;
+};
+const named = process.argv[2] ?? '';
+const wanted = Object.hasOwn(COMMANDS, named) ? [named] : Object.keys(COMMANDS);
+const program = new Program('sluice')
+  .description('The ingest edge of an error and performance monitoring service.')
+  .version(version);
+for (const name of wanted) {
+  const command = await COMMANDS[name]?.();
+  if (command) program.addCommand(command);
+}
+process.exitCode = await runProgram(program, process.argv.slice(2));

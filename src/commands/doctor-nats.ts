@@ -1,0 +1,152 @@
+/** What stands in NATS, held against what `sluice setup` would make. */
+import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
+import { openBucket } from '../registry/bucket.ts';
+import { bytesText, changesBetween } from '../stream/config-diff.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import {
+  BUCKETS,
+  CONSUMER,
+  COUNTERS_BUCKET,
+  type TopologyOptions,
+  type WantedStream,
+  wantedStreams,
+} from '../stream/topology.ts';
+import { type Check, checkClock, fail, ok, warn } from './check.ts';
+import { reasonOf } from './session.ts';
+
+const VERSION_MIN = [2, 9] as const;
+const PAYLOAD_BYTES_MIN = 1024 * 1024;
+const FULL_WARN_SHARE = 0.8;
+const ROUND_TRIP_WARN_MS = 10;
+const RUN_SETUP = 'Run sluice setup.';
+/** No project has this id, so nobody counts under it. */
+const CLOCK_KEY = 'doctor.clock';
+
+export async function checkNats(link: NatsLink, options: TopologyOptions): Promise<Check[]> {
+  const server = await checkServer(link);
+  const manager = await link.manager();
+  const jetStream = await checkJetStream(manager);
+  if (jetStream.state === 'fail') return [...server, jetStream];
+  const streams: Check[] = [];
+  for (const wanted of wantedStreams(options)) streams.push(...(await checkStream(manager, wanted)));
+  const buckets: Check[] = [];
+  for (const bucket of BUCKETS) buckets.push(await checkBucket(manager, bucket, options.replicas));
+  return [...server, jetStream, await clockOf(link, manager), ...streams, ...buckets];
+}
+
+async function checkServer(link: NatsLink): Promise<Check[]> {
+  const { version = 'unknown', server_name: name = '' } = link.connection.info ?? {};
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  const [minMajor, minMinor] = VERSION_MIN;
+  const recent = major > minMajor || (major === minMajor && minor >= minMinor);
+  const payload = link.maxPayload;
+  const roundTripMs = await link.connection.rtt();
+  return [
+    recent
+      ? ok('NATS', `reachable (${name.slice(0, 12)}), version ${version}`)
+      : fail('NATS', `version ${version}`, `Version ${VERSION_MIN.join('.')} or newer is needed.`),
+    payload >= PAYLOAD_BYTES_MIN
+      ? ok('NATS max_payload', bytesText(payload))
+      : warn(
+          'NATS max_payload',
+          bytesText(payload),
+          'Set max_payload to 1 MiB or more: smaller frames cost more.',
+        ),
+    roundTripMs < ROUND_TRIP_WARN_MS
+      ? ok('NATS round trip', `${roundTripMs.toFixed(2)} ms`)
+      : warn(
+          'NATS round trip',
+          `${roundTripMs.toFixed(2)} ms`,
+          'Bring NATS nearer: every answer waits for it.',
+        ),
+  ];
+}
+
+async function checkJetStream(manager: JetStreamManager): Promise<Check> {
+  try {
+    const { storage, limits } = await manager.getAccountInfo();
+    const limit = limits.max_storage > 0 ? ` of ${bytesText(limits.max_storage)}` : '';
+    const found = `on, ${bytesText(storage)}${limit} stored`;
+    return limits.max_storage > 0 && storage > limits.max_storage * FULL_WARN_SHARE
+      ? warn('JetStream', found, 'Raise the storage limit of the account.')
+      : ok('JetStream', found);
+  } catch (error) {
+    return fail(
+      'JetStream',
+      reasonOf(error),
+      'Start nats-server with -js, or a jetstream block in its file.',
+    );
+  }
+}
+
+async function clockOf(link: NatsLink, manager: JetStreamManager): Promise<Check> {
+  const what = 'NATS clock';
+  try {
+    const kv = await openBucket(link, COUNTERS_BUCKET);
+    const sentAt = Date.now();
+    await kv.put(CLOCK_KEY, '');
+    const oursMs = (sentAt + Date.now()) / 2;
+    const entry = await kv.get(CLOCK_KEY);
+    await manager.streams.purge(`KV_${COUNTERS_BUCKET}`, { filter: `$KV.${COUNTERS_BUCKET}.${CLOCK_KEY}` });
+    return checkClock(what, entry?.created.getTime() ?? 0, oursMs);
+  } catch (error) {
+    return warn(what, `not readable: ${reasonOf(error)}`, RUN_SETUP);
+  }
+}
+
+async function checkStream(manager: JetStreamManager, { config, consumer }: WantedStream): Promise<Check[]> {
+  const what = `stream ${config.name}`;
+  let info: StreamInfo;
+  try {
+    info = await manager.streams.info(config.name);
+  } catch (error) {
+    return [fail(what, reasonOf(error), RUN_SETUP)];
+  }
+  const differing = changesBetween(info.config, config).map(({ text }) => text);
+  const { messages, bytes } = info.state;
+  const found = `${messages} messages, ${bytesText(bytes)} of ${bytesText(info.config.max_bytes)}`;
+  const checks = [
+    differing.length > 0
+      ? warn(what, `differs: ${differing.join(', ')}`, `${RUN_SETUP} Or mend the setting that differs.`)
+      : ok(what, found),
+  ];
+  if (info.config.max_bytes > 0 && bytes > info.config.max_bytes * FULL_WARN_SHARE)
+    checks.push(
+      warn(
+        `${what} fill`,
+        found,
+        'Start more processors, or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.',
+      ),
+    );
+  if (consumer) checks.push(await checkConsumer(manager, config.name, consumer));
+  return checks;
+}
+
+async function checkConsumer(
+  manager: JetStreamManager,
+  stream: string,
+  wanted: NonNullable<WantedStream['consumer']>,
+): Promise<Check> {
+  const what = `consumer ${stream}/${CONSUMER}`;
+  try {
+    const info = await manager.consumers.info(stream, CONSUMER);
+    const differing = changesBetween(info.config, wanted).map(({ text }) => text);
+    return differing.length > 0
+      ? warn(what, `differs: ${differing.join(', ')}`, RUN_SETUP)
+      : ok(what, `${info.num_pending} waiting, ${info.num_ack_pending} being processed`);
+  } catch (error) {
+    return fail(what, reasonOf(error), RUN_SETUP);
+  }
+}
+
+async function checkBucket(manager: JetStreamManager, bucket: string, replicas: number): Promise<Check> {
+  const what = `bucket ${bucket}`;
+  try {
+    const { config, state } = await manager.streams.info(`KV_${bucket}`);
+    return config.num_replicas === replicas
+      ? ok(what, `${state.messages} keys`)
+      : warn(what, `${config.num_replicas} replicas, ${replicas} wanted`, RUN_SETUP);
+  } catch (error) {
+    return fail(what, reasonOf(error), RUN_SETUP);
+  }
+}

@@ -1,0 +1,35 @@
+/** Runs the command line: exit status 0 done, 1 failed, 2 wrong usage; every failure is one sentence on standard error. */
+import { type Command, CommanderError } from 'commander';
+import { reasonOf, UsageError } from './session.ts';
+
+const DONE = 0;
+const FAILED = 1;
+const WRONG_USAGE = 2;
+
+/** Makes a command and all below it throw where commander would end the process. */
+function throwInsteadOfExit(command: Command): void {
+  command.exitOverride();
+  for (const sub of command.commands) throwInsteadOfExit(sub);
+}
+
+/** @param args without the program's own name @returns the exit status */
+export async function runProgram(program: Command, args: readonly string[]): Promise<number> {
+  throwInsteadOfExit(program);
+  // A reader that has seen enough (`| head`) closes the pipe: that is no failure.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') process.exit(DONE);
+  });
+  try {
+    await program.parseAsync(args, { from: 'user' });
+    return Number(process.exitCode ?? DONE);
+  } catch (error) {
+    return statusOf(error);
+  }
+}
+
+function statusOf(error: unknown): number {
+  // Commander has said what is wrong; it also throws, with status 0, after help and version.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? DONE : WRONG_USAGE;
+  process.stderr.write(`sluice: ${reasonOf(error)}\n`);
+  return error instanceof UsageError ? WRONG_USAGE : FAILED;
+}

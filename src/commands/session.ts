@@ -1,0 +1,129 @@
+/** What a command works with: settings, the servers they name, and connections that are closed when it is done. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { z } from 'zod';
+import { type Config, isSet, loadConfig } from '../config.ts';
+import { systemClock } from '../lib/clock.ts';
+import { createLog, type Log } from '../lib/log.ts';
+import { LimitRedis } from '../limit/redis.ts';
+import { NatsLink } from '../stream/nats.ts';
+
+/** Why a command could not do what was asked: one sentence, shown without a stack; exit status 1. */
+export class CommandError extends Error {
+  override name = 'CommandError';
+}
+
+/** What was asked makes no sense, whatever stands in the servers; exit status 2. */
+export class UsageError extends Error {
+  override name = 'UsageError';
+}
+
+const devFileSchema = z.object({
+  url: z.string(),
+  adminUrl: z.string(),
+  redisUrl: z.string(),
+  natsUrl: z.string(),
+  sinkDir: z.string(),
+  project: z.object({ id: z.string(), key: z.string(), dsn: z.string() }),
+  pid: z.int(),
+});
+export type RunningDev = z.infer<typeof devFileSchema>;
+
+/** What the `sluice dev` of this folder says of itself, while its process lives. */
+export function findDev(folder: string): RunningDev | undefined {
+  try {
+    const dev = devFileSchema.parse(JSON.parse(readFileSync(join(folder, '.sluice', 'dev.json'), 'utf8')));
+    return isAlive(dev.pid) ? dev : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
+}
+
+export class Session {
+  readonly config: Config;
+  /** Base of the DSNs and heartbeat URLs that are printed. */
+  readonly publicUrl: string;
+  readonly redisUrls: readonly string[];
+  readonly natsUrls: readonly string[];
+  /** The development system that a missing URL was taken from. */
+  readonly dev: RunningDev | undefined;
+  readonly log: Log;
+  #nats: NatsLink | undefined;
+  #redis: LimitRedis | undefined;
+
+  /** @throws ConfigError naming every wrong setting */
+  constructor() {
+    const { config } = loadConfig();
+    const own = { redis: isSet('SLUICE_REDIS_URL'), nats: isSet('SLUICE_NATS_URL') };
+    const dev = own.redis && own.nats ? undefined : findDev(process.cwd());
+    this.config = config;
+    this.dev = dev;
+    this.redisUrls = own.redis || !dev ? config.redisUrls : dev.redisUrl.split(',');
+    this.natsUrls = own.nats || !dev ? config.natsUrls : dev.natsUrl.split(',');
+    this.publicUrl = isSet('SLUICE_PUBLIC_URL') || !dev ? config.publicUrl : dev.url;
+    // A command's own errors are sentences; log lines are for whoever asks for them.
+    this.log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'silent', { process: 'command' });
+  }
+
+  /** @throws CommandError when NATS does not answer */
+  async nats(): Promise<NatsLink> {
+    try {
+      this.#nats ??= await NatsLink.connect({
+        urls: this.natsUrls,
+        credsFile: this.config.natsCredsFile,
+        name: 'sluice command',
+        log: this.log,
+      });
+      return this.#nats;
+    } catch (error) {
+      throw new CommandError(
+        `NATS cannot be reached at ${this.natsUrls.join(', ')} (SLUICE_NATS_URL): ${reasonOf(error)}.`,
+      );
+    }
+  }
+
+  /** @throws CommandError when Redis does not answer */
+  async redis(): Promise<LimitRedis> {
+    if (!this.#redis) {
+      this.#redis = new LimitRedis({ urls: this.redisUrls, log: this.log, clock: systemClock });
+      await this.#redis.connect();
+    }
+    if (this.#redis.available) return this.#redis;
+    throw new CommandError(
+      `Redis cannot be reached at ${this.redisUrls.map(withoutPassword).join(', ')} (SLUICE_REDIS_URL).`,
+    );
+  }
+
+  async close(): Promise<void> {
+    await this.#redis?.close();
+    await this.#nats?.close();
+  }
+}
+
+/** Runs one command's work, and closes its connections whatever happens. */
+export async function withSession<T>(work: (session: Session) => Promise<T>): Promise<T> {
+  const session = new Session();
+  try {
+    return await work(session);
+  } finally {
+    await session.close();
+  }
+}
+
+export const withoutPassword = (url: string): string => url.replace(/\/\/[^@/]*@/, '//…@');
+
+/** The sentence of an error, and of what lies beneath it, without the final full stop. */
+export function reasonOf(error: unknown): string {
+  const message = error instanceof Error ? error.message || error.name : String(error);
+  const cause = error instanceof Error && error.cause !== undefined ? `: ${reasonOf(error.cause)}` : '';
+  return `${message.replace(/\.$/, '')}${cause}`;
+}

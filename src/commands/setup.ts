@@ -1,0 +1,32 @@
+import { Command } from 'commander';
+import { isSet } from '../config.ts';
+import { STREAM_BYTES_DEV } from '../limits.ts';
+import { setupTopology, type TopologyOptions } from '../stream/topology.ts';
+import { printJson, printLine } from './print.ts';
+import { type Session, withSession } from './session.ts';
+
+/** The streams and buckets that these settings ask for. */
+export function topologyOf({ config, dev }: Session): TopologyOptions {
+  return {
+    replicas: config.streamReplicas,
+    shards: config.streamShards,
+    // A development system has made its streams small, which is not wrong there.
+    maxBytes: dev && !isSet('SLUICE_STREAM_MAX_BYTES') ? STREAM_BYTES_DEV : config.streamMaxBytes,
+  };
+}
+
+async function run(flags: { json?: boolean }): Promise<void> {
+  await withSession(async (session) => {
+    const changes = await setupTopology(await session.nats(), topologyOf(session));
+    if (flags.json) printJson({ changes });
+    else if (changes.length === 0) printLine('Everything is as it should be; nothing changed.');
+    else for (const change of changes) printLine(change);
+  });
+}
+
+export function setupCommand(): Command {
+  return new Command('setup')
+    .description('create or update streams, consumers and buckets; safe to repeat')
+    .option('--json', 'print JSON')
+    .action(run);
+}

@@ -1,0 +1,97 @@
+/** One accepted item as `sluice tail` shows it. Pure. */
+import type { ItemType } from '../lib/item-types.ts';
+import type { Entry } from '../stream/frame.ts';
+
+export type SeenItem = {
+  projectId: string | undefined;
+  type: ItemType | 'heartbeat';
+  receivedAt: string;
+  /** Bytes of the payload, also where the payload itself is not at hand. */
+  length: number;
+  /** The fields of contract part 6, as far as they are known here. */
+  fields: Record<string, unknown>;
+  /** The payload's JSON; undefined for a recording, which is compressed, and for a large envelope, whose bytes stand elsewhere. */
+  payload: unknown;
+  /** Names the item for a person: event id or token. */
+  name: string;
+};
+
+const SUMMARY_CHARS_MAX = 80;
+
+const decodeText = (bytes: Uint8Array): string => Buffer.from(bytes).toString('utf8');
+
+function parsed(bytes: Uint8Array | undefined): unknown {
+  if (!bytes) return undefined;
+  try {
+    return JSON.parse(decodeText(bytes));
+  } catch {
+    return undefined;
+  }
+}
+
+export function seenItems(entry: Entry): SeenItem[] {
+  const receivedAt = new Date(entry.receivedAt).toISOString();
+  if (entry.kind === 'heartbeat') {
+    const body = entry.body && decodeText(entry.body);
+    const fields = { type: 'heartbeat', token: entry.token, received_at: receivedAt, ...(body && { body }) };
+    const { token: name } = entry;
+    const length = entry.body?.length ?? 0;
+    return [{ projectId: undefined, type: 'heartbeat', receivedAt, length, fields, payload: body, name }];
+  }
+  const { projectId, eventId, sentAt, sdk } = entry;
+  return entry.items.map((item) => {
+    const payload = parsed(item.payload);
+    const fields = {
+      project_id: projectId,
+      event_id: eventId,
+      item_index: item.index,
+      type: item.type,
+      received_at: receivedAt,
+      ...(sentAt !== undefined && { sent_at: sentAt }),
+      ...(sdk !== undefined && { sdk }),
+      item_header: parsed(item.header),
+      ...(payload === undefined ? { payload_bytes: item.length } : { payload }),
+    };
+    return { projectId, type: item.type, receivedAt, length: item.length, fields, payload, name: eventId };
+  });
+}
+
+export const seenJson = (item: SeenItem): string => JSON.stringify(item.fields);
+
+export function seenText(item: SeenItem): string {
+  const columns = [
+    item.receivedAt,
+    item.projectId ?? '-',
+    item.type.padEnd(16),
+    item.name,
+    `${item.length} B`,
+  ];
+  return [...columns, summary(item.payload)].join('  ').trimEnd();
+}
+
+/** What a person would call the item: an exception, a message, a transaction, the number of logs. */
+function summary(payload: unknown): string {
+  const text =
+    typeof payload === 'string'
+      ? payload
+      : (at(payload, 'exception', 'values', 0, 'type') ??
+        at(payload, 'message') ??
+        at(payload, 'logentry', 'formatted') ??
+        at(payload, 'transaction') ??
+        at(payload, 'items', 0, 'body'));
+  if (typeof text !== 'string') return '';
+  const detail = at(payload, 'exception', 'values', 0, 'value');
+  const whole = typeof detail === 'string' ? `${text}: ${detail}` : text;
+  // Control characters of a client's text must not reach a terminal.
+  return whole.replaceAll(/\p{Cc}+/gu, ' ').slice(0, SUMMARY_CHARS_MAX);
+}
+
+/** What stands at a path, if every step of it exists. */
+function at(value: unknown, ...path: (string | number)[]): unknown {
+  let here = value;
+  for (const step of path) {
+    if (here === null || typeof here !== 'object') return undefined;
+    here = (here as Record<string | number, unknown>)[step];
+  }
+  return here;
+}

@@ -1,0 +1,56 @@
+import { Command, Option } from 'commander';
+import { ITEM_TYPES } from '../lib/item-types.ts';
+import { untilStopped } from '../lib/shutdown.ts';
+import { ProjectStore } from '../registry/project-store.ts';
+import { FrameError } from '../stream/field-checks.ts';
+import { decodeFrame, type Entry } from '../stream/frame.ts';
+import { FRAME_STREAMS, tailSubject } from '../stream/topology.ts';
+import { printLine } from './print.ts';
+import { parseProjectId } from './project-fields.ts';
+import { withSession } from './session.ts';
+import { type SeenItem, seenItems, seenJson, seenText } from './tail-item.ts';
+
+type Flags = { type?: SeenItem['type']; json?: boolean };
+
+/** What cannot be decoded is the processor's to report. */
+function entriesOf(frame: Uint8Array): Entry[] {
+  try {
+    return decodeFrame(frame).flatMap((slot) => (slot.ok ? [slot.entry] : []));
+  } catch (error) {
+    if (error instanceof FrameError) return [];
+    throw error;
+  }
+}
+
+/** Looks on at what the streams repeat; nothing is consumed, and what was accepted before the start is not shown. */
+async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
+  await withSession(async (session) => {
+    const link = await session.nats();
+    const id =
+      idOrAlias === undefined ? undefined : (await (await ProjectStore.open(link)).get(idOrAlias)).id;
+    const wanted = (item: SeenItem): boolean =>
+      (id === undefined || item.projectId === id) && (flags.type === undefined || item.type === flags.type);
+    const show = (frame: Uint8Array): void => {
+      for (const item of entriesOf(frame).flatMap(seenItems).filter(wanted))
+        printLine(flags.json ? seenJson(item) : seenText(item));
+    };
+    // All streams: an item of the wanted type may follow the first one of its envelope, which decides the stream.
+    for (const stream of FRAME_STREAMS)
+      link.connection.subscribe(tailSubject(stream, '*'), {
+        callback: (error, message) => {
+          if (!error) show(message.data);
+        },
+      });
+    if (!flags.json) process.stderr.write('Showing items as they are accepted; Ctrl-C ends.\n');
+    await untilStopped();
+  });
+}
+
+export function tailCommand(): Command {
+  return new Command('tail')
+    .description('print accepted items as they come, without consuming them')
+    .argument('[id]', 'only of this project, by id or alias', parseProjectId)
+    .addOption(new Option('--type <type>', 'only of this type').choices([...ITEM_TYPES, 'heartbeat']))
+    .option('--json', 'print one JSON object a line, with the payload')
+    .action(run);
+}
