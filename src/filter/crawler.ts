@@ -1,0 +1,78 @@
+/**
+ * Errors met by programs that read the web by themselves. The User-Agent of the page's visitor stands in the payload; a browser SDK
+ * that left it out sent the request itself, so then the request's own counts if it is a browser's. `isbot` is no help here: it also
+ * takes curl, python-requests, node and other server clients for bots, and these are who server SDKs report for.
+ */
+import { anyOf, headerOf, type JsonObject, type PayloadFilter, type RequestFacts } from './payload.ts';
+
+const CRAWLERS = [
+  'Mediapartners-Google',
+  'AdsBot-Google',
+  'Googlebot',
+  'FeedFetcher-Google',
+  'Storebot-Google',
+  'BingBot',
+  'BingPreview',
+  'Baiduspider',
+  'Slurp',
+  'Sogou',
+  'facebookexternalhit',
+  'facebookcatalog',
+  'meta-externalagent',
+  'ia_archiver',
+  'Slackbot',
+  'Calypso AppCrawler',
+  'pingdom',
+  'lyticsbot',
+  'AWS Security Scanner',
+  'HubSpot Crawler',
+  'Bytespider',
+  'Better Uptime',
+  'Cloudflare-Healthchecks',
+  'GTmetrix',
+  'BrightEdgeOnCrawl',
+  'ELB-HealthChecker',
+  'naver.me/spd',
+  'ClaudeBot',
+  'CCBot',
+  'OAI-SearchBot',
+  'GPTBot',
+  'PerplexityBot',
+  'Applebot',
+  'DuckDuckBot',
+];
+
+const NAMED = anyOf(CRAWLERS);
+/** Any word that ends so; CUBOT makes phones. */
+const WORD = /(?:(?<!\bcu)bots?|spider)(?=[ /;)]|$)/i;
+/** Server clients, in-app browsers, a person's own assistant and uptime checks that were asked for. */
+const NEVER =
+  /^(?:sentry[./-]|curl\/|python-requests\/|node(?![a-z]))|\bFBA[NV]\/|\bSlack\/|ChatGPT-User|SentryUptimeBot/i;
+
+export const isCrawler = (userAgent: string): boolean =>
+  (WORD.test(userAgent) || NAMED.test(userAgent)) && !NEVER.test(userAgent);
+
+/** The request's own agent counts only as far as it is a browser's, and for want of one in the payload. */
+const suspects = ({ userAgent }: RequestFacts): boolean =>
+  /^mozilla\//i.test(userAgent) && isCrawler(userAgent);
+
+function matches(payload: JsonObject, request: RequestFacts): boolean {
+  const userAgent = headerOf(payload, 'user-agent');
+  return userAgent === '' ? suspects(request) : isCrawler(userAgent);
+}
+
+const WORDS = ['bot', 'bots', 'spider'];
+/** What may follow such a word in JSON text; a backslash is that of an escaped slash. */
+const WORD_ENDS = [' ', '/', '\\', ';', ')', '"'];
+const needles = [
+  ...CRAWLERS.map((name) => name.toLowerCase().replace(/\/.*/, '')),
+  ...WORDS.flatMap((word) => WORD_ENDS.map((end) => word + end)),
+];
+
+export const crawler: PayloadFilter = {
+  name: 'crawler',
+  itemTypes: ['event', 'transaction'],
+  needles,
+  suspects,
+  matches,
+};

@@ -1,0 +1,72 @@
+/** What a developer's own machine sends: pages opened from localhost or a file, users on a loopback address. */
+import { BlockList, isIP } from 'node:net';
+import { headerOf, type JsonObject, objectAt, type PayloadFilter, textAt } from './payload.ts';
+
+const LOOPBACK = new BlockList();
+LOOPBACK.addSubnet('127.0.0.0', 8);
+LOOPBACK.addAddress('::1', 'ipv6');
+LOOPBACK.addSubnet('::ffff:127.0.0.0', 104, 'ipv6');
+
+function isLoopback(address: string): boolean {
+  const version = isIP(address);
+  return version !== 0 && LOOPBACK.check(address, version === 4 ? 'ipv4' : 'ipv6');
+}
+
+/**
+ * A local host as clients write it, right after `//` or user info. URL parsing also turns `//2130706433`, `//0x7f.1` or `//%6cocalhost`
+ * into local hosts; they are not looked for, because no needle could announce them, and no browser reports a page so.
+ */
+const WRITTEN_LOCAL = /localhost|(?:\/\/|@)(?:127\.|0\.0\.0\.0|\[[0:]+1\]|\[[0:]+ffff:(?:127\.|7f))/i;
+
+function isLocalHost(hostname: string): boolean {
+  const host = hostname.endsWith('.') ? hostname.slice(0, -1) : hostname;
+  if (host === 'localhost' || host.endsWith('.localhost') || host === '0.0.0.0') return true;
+  return isLoopback(host.startsWith('[') ? host.slice(1, -1) : host);
+}
+
+/** The host of a URL as WHATWG normalises it (lower case, no port, brackets kept), or undefined when it is no URL. */
+function hostnameOf(url: string): string | undefined {
+  return URL.canParse(url) ? new URL(url).hostname : undefined;
+}
+
+/** A Host header: no user info and no path, so that `//` before it makes a URL of the same host. */
+function isLocalHostHeader(host: string): boolean {
+  if (host === '' || /[/?#@\\\s]/.test(host)) return false;
+  const url = `http://${host}`;
+  return WRITTEN_LOCAL.test(url) && isLocalHost(hostnameOf(url) ?? '');
+}
+
+function matches(payload: JsonObject): boolean {
+  if (isLoopback(textAt(objectAt(payload, 'user'), 'ip_address'))) return true;
+  if (isLoopback(headerOf(payload, 'x-forwarded-for'))) return true;
+  const url = textAt(objectAt(payload, 'request'), 'url');
+  if (/^file:/i.test(url)) return true;
+  const hostname = hostnameOf(url);
+  if (hostname !== undefined) return WRITTEN_LOCAL.test(url) && isLocalHost(hostname);
+  return (
+    isLocalHostHeader(headerOf(payload, 'host')) || isLocalHostHeader(headerOf(payload, 'x-forwarded-host'))
+  );
+}
+
+/**
+ * `127.` alone would stand in `Chrome/127.0.0.0` and `0.0.0.0` in `Chrome/140.0.0.0`, so an address needs what comes before it: a quote, user
+ * info or the second slash of `//`, which may be escaped. An IPv6 loopback ends a string or stands in brackets.
+ */
+const ADDRESS_STARTS = ['"', '@', '//', '\\/'];
+const LAST_GROUPS = ['1', '01', '001', '0001'];
+const needles = [
+  'localhost',
+  '"file:',
+  'ffff:127.',
+  'ffff:7f',
+  ...ADDRESS_STARTS.flatMap((start) => [`${start}127.`, `${start}0.0.0.0`]),
+  ...LAST_GROUPS.flatMap((group) => [`::${group}"`, `::${group}]`, `0:${group}"`, `0:${group}]`]),
+];
+
+export const localhost: PayloadFilter = {
+  name: 'localhost',
+  itemTypes: ['event', 'transaction'],
+  needles,
+  suspects: () => false,
+  matches,
+};

@@ -1,0 +1,65 @@
+/** Sites that may send: patterns `[scheme://]host[:port]` of a project record against the request's Origin or Referer. */
+
+const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
+
+/**
+ * One pattern, compiled. `scheme` undefined: http or https. `port` undefined: any; a pattern with a scheme always has one, because
+ * `https://a.com` and `https://a.com:443` are the same. `host` without its `*.`; '' matches every host.
+ */
+type OriginPattern = {
+  readonly scheme: string | undefined;
+  readonly host: string;
+  readonly subdomains: boolean;
+  readonly port: string | undefined;
+};
+
+export type AllowedOrigins = readonly OriginPattern[];
+
+const PATTERN = /^(?:(https?):\/\/)?(\*\.)?(\*|\[[^\]]+\]|[^\s:/?#@[\]\\*]+)(?::(\d{1,5}))?$/i;
+
+const withoutFinalDot = (host: string): string => (host.endsWith('.') ? host.slice(0, -1) : host);
+
+function compile(pattern: string): OriginPattern | undefined {
+  const [, scheme, subdomains, host = '', port] = PATTERN.exec(pattern) ?? [];
+  if (host === '' || (host === '*' && subdomains)) return undefined;
+  const protocol = scheme && `${scheme.toLowerCase()}:`;
+  // URL normalises the host (case, IDNA, IPv6) and refuses ports above 65535.
+  const url = `http://${host === '*' ? 'any' : host}${port ? `:${port}` : ''}`;
+  if (!URL.canParse(url)) return undefined;
+  return {
+    scheme: protocol,
+    host: host === '*' ? '' : withoutFinalDot(new URL(url).hostname),
+    subdomains: subdomains !== undefined,
+    port: port ? String(Number(port)) : protocol && host !== '*' ? DEFAULT_PORTS[protocol] : undefined,
+  };
+}
+
+/** What is wrong with one origin pattern, as a sentence; undefined when it is well-formed. */
+export function originPatternProblem(pattern: string): string | undefined {
+  if (compile(pattern)) return undefined;
+  return `${JSON.stringify(pattern)} is no origin pattern: expected [http(s)://]host[:port], where the host may be * or begin with *., without a path`;
+}
+
+/** A malformed pattern matches nothing; it still counts as a restriction. */
+export function compileOrigins(patterns: readonly string[]): AllowedOrigins {
+  return patterns.map(compile).filter((pattern) => pattern !== undefined);
+}
+
+function webUrl(text: string): URL | undefined {
+  return /^https?:\/\//i.test(text) && URL.canParse(text) ? new URL(text) : undefined;
+}
+
+function admits(pattern: OriginPattern, url: URL, host: string): boolean {
+  if (pattern.scheme !== undefined && pattern.scheme !== url.protocol) return false;
+  if (pattern.port !== undefined && pattern.port !== (url.port || DEFAULT_PORTS[url.protocol])) return false;
+  if (pattern.host === '' || pattern.host === host) return true;
+  return pattern.subdomains && host.endsWith(`.${pattern.host}`);
+}
+
+/** Whether the sender's site is none of the allowed; a request that names no site (no http or https URL) is never foreign. */
+export function isForeign(allowed: AllowedOrigins, request: { origin: string; referer: string }): boolean {
+  const url = webUrl(request.origin) ?? webUrl(request.referer);
+  if (!url) return false;
+  const host = withoutFinalDot(url.hostname);
+  return !allowed.some((pattern) => admits(pattern, url, host));
+}

@@ -1,0 +1,80 @@
+/**
+ * Where the public key of a request stands (spec part 5, contract part 2 "Authentication"). The first source that has a non-empty key wins:
+ * query, x-service-auth, x-compat-auth, x-sentry-auth, authorization. In each, `compat_key` wins over `sentry_key`.
+ */
+
+/** In order of precedence, after the query. */
+const KEY_HEADERS = ['x-service-auth', 'x-compat-auth', 'x-sentry-auth'] as const;
+
+/** Names are told apart by case in a query, as everywhere on the web; in a header they are not. */
+const KEY_NAMES = ['compat_key', 'sentry_key'] as const;
+
+/** Percent-decoding of a query value; an escape that is malformed stands for itself, so the key is just a wrong one. */
+function decoded(value: string): string {
+  if (!value.includes('%') && !value.includes('+')) return value;
+  const spaced = value.replaceAll('+', ' ');
+  try {
+    return decodeURIComponent(spaced);
+  } catch {
+    return spaced;
+  }
+}
+
+/** The first non-empty value of a parameter, or ''. No parameter list is made: this runs for every request. */
+function queryValue(query: string, name: string): string {
+  for (let at = query.indexOf(name); at !== -1; at = query.indexOf(name, at + 1)) {
+    const start = at + name.length + 1;
+    if (query[start - 1] !== '=' || (at > 0 && query[at - 1] !== '&')) continue;
+    const end = query.indexOf('&', start);
+    const value = end === -1 ? query.slice(start) : query.slice(start, end);
+    if (value !== '') return decoded(value);
+  }
+  return '';
+}
+
+function queryKey(query: string): string {
+  if (query === '') return '';
+  for (const name of KEY_NAMES) {
+    const value = queryValue(query, name);
+    if (value !== '') return value;
+  }
+  // `sentry%5Fkey=…` is the same name, and the only case in which decoding names matters.
+  if (!query.includes('%')) return '';
+  const parameters = new URLSearchParams(query);
+  return KEY_NAMES.flatMap((name) => parameters.getAll(name)).find((value) => value !== '') ?? '';
+}
+
+const unquoted = (value: string): string =>
+  value.length > 1 && value.startsWith('"') && value.endsWith('"') ? value.slice(1, -1) : value;
+
+/** `[scheme] name=value, name="value", …`: an optional scheme word, then pairs, with white space wherever it may stand. */
+function headerKey(header: string): string {
+  if (header === '') return '';
+  const found: { [name in (typeof KEY_NAMES)[number]]?: string } = {};
+  for (const part of header.split(',')) {
+    const equals = part.indexOf('=');
+    if (equals === -1) continue;
+    // Before the first name there may be the scheme word: the name is what stands last before the equals sign.
+    const name = part.slice(0, equals).trim().split(/\s+/).at(-1)?.toLowerCase();
+    if (name !== 'compat_key' && name !== 'sentry_key') continue;
+    found[name] ||= unquoted(part.slice(equals + 1).trim());
+  }
+  return found.compat_key || found.sentry_key || '';
+}
+
+/**
+ * The key that a request supplies, or '' when it supplies none.
+ * @param query the raw query string without '?'
+ * @param header reads one request header by its lower-case name, '' when absent; called for as few as possible, since each call costs
+ */
+export function findKey(query: string, header: (lowerCaseName: string) => string): string {
+  const fromQuery = queryKey(query);
+  if (fromQuery !== '') return fromQuery;
+  for (const name of KEY_HEADERS) {
+    const key = headerKey(header(name));
+    if (key !== '') return key;
+  }
+  const authorization = header('authorization');
+  // Any other scheme belongs to whatever stands in front of us.
+  return /^\s*sentry\s/i.test(authorization) ? headerKey(authorization) : '';
+}
