@@ -11,7 +11,7 @@ export interface Decoder {
   /** No more bytes until `resume`: what comes meanwhile waits here. */
   pause(): void;
   resume(): void;
-  /** Nothing is told any more; idempotent. */
+  /** Nothing is told any more, nothing is held; idempotent. */
   destroy(): void;
 }
 
@@ -29,6 +29,7 @@ export type DecoderOptions = {
 const ENGINE_BYTES = 128 * 1024;
 /** A brotli window grows with its output up to here. */
 const BROTLI_WINDOW_BYTES_MAX = 16 * 1024 * 1024;
+const NOTHING = Buffer.alloc(0);
 
 /**
  * gzip, deflate and brotli by Node's zlib, which works on a thread beside the event loop.
@@ -80,25 +81,25 @@ export class ZlibDecoder implements Decoder {
   destroy(): void {
     this.#destroyed = true;
     this.#stream?.destroy();
+    this.#options.holding.hold(-this.#charged);
+    this.#charged = 0;
   }
 
   #writeNext(): void {
     if (this.#destroyed) return;
+    const canWrite = this.#inFlight === 0 && (this.#ended || this.#fed >= DEFLATE_SNIFF_BYTES);
+    const bytes = canWrite ? this.#waiting.take() : NOTHING;
+    this.#inFlight += bytes.length;
     this.#account();
-    if (this.#inFlight > 0) return;
-    if (!this.#ended && this.#fed < DEFLATE_SNIFF_BYTES) return;
-    const bytes = this.#waiting.take();
+    if (this.#destroyed || !canWrite) return;
     this.#stream ??= this.#open(bytes);
-    if (bytes.length === 0) {
-      if (this.#ended) this.#stream.end();
-      return;
-    }
-    this.#inFlight = bytes.length;
-    this.#account();
-    this.#stream.write(bytes, () => {
-      this.#inFlight = 0;
-      this.#writeNext();
-    });
+    if (bytes.length > 0) this.#stream.write(bytes, () => this.#onWritten());
+    else if (this.#ended) this.#stream.end();
+  }
+
+  #onWritten(): void {
+    this.#inFlight = 0;
+    this.#writeNext();
   }
 
   #open(begin: Uint8Array): ZlibStream {

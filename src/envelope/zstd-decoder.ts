@@ -52,6 +52,8 @@ export class ZstdDecoder implements Decoder {
     this.#done = true;
     if (this.#scheduled) clearImmediate(this.#scheduled);
     this.#scheduled = undefined;
+    this.#options.holding.hold(-this.#charged);
+    this.#charged = 0;
   }
 
   #schedule(): void {

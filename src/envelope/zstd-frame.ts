@@ -13,8 +13,6 @@ import { check } from './zstd-entropy.ts';
 const MAGIC = 0xfd2fb528;
 const SKIPPABLE_MAGIC = 0x184d2a50;
 const CHECKSUM_BYTES = 4;
-/** The history grows from here; most bodies never need a whole window. */
-const HISTORY_BYTES_MIN = 64 * 1024;
 const NOTHING = new Uint8Array(0);
 
 type FrameHeader = { windowBytes: number; contentBytes: number | undefined; hasChecksum: boolean };
@@ -34,16 +32,19 @@ class Window implements History {
   bytes: Uint8Array = NOTHING;
   end = 0;
   readonly #windowBytes: number;
+  readonly #blockMax: number;
   readonly #capacityMax: number;
 
-  constructor(windowBytes: number) {
+  constructor(windowBytes: number, blockMax: number) {
     this.#windowBytes = windowBytes;
+    this.#blockMax = blockMax;
     // A quarter of a window between two moves: each byte of output moves four at most.
     this.#capacityMax = windowBytes + Math.max(windowBytes >> 2, 2 * ZSTD_BLOCK_BYTES_MAX);
   }
 
+  /** Grows by doubling, for most bodies never need a whole window. */
   makeRoom(): void {
-    const needed = this.end + ZSTD_BLOCK_BYTES_MAX;
+    const needed = this.end + this.#blockMax;
     if (needed <= this.bytes.length) return;
     if (needed > this.#capacityMax) {
       const from = this.end - this.#windowBytes;
@@ -51,9 +52,7 @@ class Window implements History {
       this.end -= from;
       return;
     }
-    const grown = new Uint8Array(
-      Math.min(Math.max(needed, 2 * this.bytes.length, HISTORY_BYTES_MIN), this.#capacityMax),
-    );
+    const grown = new Uint8Array(Math.min(Math.max(needed, 2 * this.bytes.length), this.#capacityMax));
     grown.set(this.bytes.subarray(0, this.end));
     this.bytes = grown;
   }
@@ -67,7 +66,7 @@ export class ZstdFrames {
   #blocks = 0;
   /** Of the current frame. */
   #header: FrameHeader = { windowBytes: 0, contentBytes: undefined, hasChecksum: false };
-  #window = new Window(0);
+  #window = new Window(0, 0);
   #decoder = new ZstdBlocks(0);
   #given = 0;
   /** Of the current block. */
@@ -139,7 +138,7 @@ export class ZstdFrames {
   #startFrame(header: FrameHeader): void {
     check(++this.#blocks <= ZSTD_BLOCKS_MAX, 'too many blocks');
     this.#header = header;
-    this.#window = new Window(header.windowBytes);
+    this.#window = new Window(header.windowBytes, this.#blockMax);
     this.#decoder = new ZstdBlocks(this.#blockMax);
     this.#given = 0;
     this.#expect('block-header', 3);
@@ -167,7 +166,7 @@ export class ZstdFrames {
 
   #endFrame(used: number): Step {
     this.#frames++;
-    this.#window = new Window(0);
+    this.#window = new Window(0, 0);
     this.#expect('frame-header', 5);
     return { used, output: NOTHING };
   }

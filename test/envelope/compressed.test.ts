@@ -248,6 +248,21 @@ describe('a bomb', () => {
   });
 });
 
+describe('a decoder', () => {
+  test.each([
+    ['gzip', gzipSync],
+    ['br', brotliCompressSync],
+    ['zstd', zstdBlocks],
+  ] as [string, Compress][])('of %s holds nothing once the verdict is told', async (encoding, compress) => {
+    const { upload, budget, result } = startUpload(encoding, budgetOf());
+    feedAll(upload, cutEvery(compress(LARGE), 30_000));
+    expect(await result).toMatchObject({ ok: true });
+    // The item is in the spool; what is left is its header line and the envelope's.
+    expect(budget.heldBytes).toBeLessThan(100);
+    upload.dispose();
+  });
+});
+
 describe('pressure', () => {
   test('comes from the decoder when more waits than it may, and goes before the verdict', async () => {
     const body = gzipSync(eventBody(3_000_000), { level: 1 });
