@@ -149,7 +149,7 @@ export class LeaseCache {
     if (limit <= EXACT_LIMIT_MAX) return 0;
     this.#measure(now, 0);
     const perMs = Math.max(this.#perMs, this.#spanTaken / RATE_SPAN_MS);
-    return Math.min(Math.floor(limit * EXCESS_SHARE_MAX), Math.ceil(perMs * RESERVE_MS));
+    return Math.min(Math.floor(limit * EXCESS_SHARE_MAX), Math.round(perMs * RESERVE_MS));
   }
 
   /** One decision for each that waited, in their order; undefined: the reply came too late and is void. */

@@ -1,0 +1,163 @@
+/**
+ * Workers with real lease caches around the real script, in simulated time: calls take any time to arrive and to return, and may be
+ * lost either way. An oracle keeps the moment of every admission.
+ */
+import { type Ask, LeaseCache, type LimitRecord, type WindowReply } from '../../src/limit/lease-cache.ts';
+import { parseReply, scriptArgs } from '../../src/limit/rate-limiter.ts';
+import type { LimitRedis } from '../../src/limit/redis.ts';
+import { rateKey } from '../../src/limit/scripts.ts';
+import { RATE_WINDOW_MS } from '../../src/limits.ts';
+
+/** How one call travels; `lost`: the request (it never runs) or the reply (it ran). */
+export type Journey = { thereMs: number; backMs: number; lost: 'no' | 'request' | 'reply' };
+export type Demand = { worker: number; requests: number; journey: Journey };
+/** `order`: of the script call that granted it, or undefined for a token of a reserve. */
+type Use = { at: number; limit: number; order: number | undefined };
+type Event = { at: number; run: () => Promise<void> | void };
+/** A call that ran; `limit`: what must have been in force for it. */
+type Sent = { ask: Ask; cache: LeaseCache; order: number; limit: number };
+type Worker = { cache: LeaseCache; record: LimitRecord; clockOffset: number };
+
+export class Simulation {
+  readonly uses: Use[] = [];
+  refusals = 0;
+  calls = 0;
+  #now = 0;
+  #order = 0;
+  /** The newest record that a call brought to the script. */
+  #newest: LimitRecord;
+  readonly #workers: Worker[];
+  readonly #events: Event[] = [];
+  readonly #redis: LimitRedis;
+  readonly #key: string;
+  readonly #epoch: number;
+
+  constructor(
+    redis: LimitRedis,
+    options: { projectId: string; workers: number; record: LimitRecord; epoch: number },
+  ) {
+    this.#redis = redis;
+    this.#key = rateKey(options.projectId);
+    this.#epoch = options.epoch;
+    this.#newest = options.record;
+    this.#workers = Array.from({ length: options.workers }, (_, i) => ({
+      cache: new LeaseCache(),
+      record: options.record,
+      clockOffset: i * 12_345.678,
+    }));
+  }
+
+  /** Lets time pass, and with it everything that is due. */
+  async advance(ms: number): Promise<void> {
+    const end = this.#now + ms;
+    for (let event = this.#next(end); event; event = this.#next(end)) {
+      this.#now = Math.max(this.#now, event.at);
+      await event.run();
+    }
+    this.#now = end;
+  }
+
+  #next(end: number): Event | undefined {
+    let earliest = -1;
+    this.#events.forEach((event, i) => {
+      if (event.at <= end && (earliest < 0 || event.at < (this.#events[earliest] as Event).at)) earliest = i;
+    });
+    return earliest < 0 ? undefined : this.#events.splice(earliest, 1)[0];
+  }
+
+  setRecord(worker: number, record: LimitRecord): void {
+    this.#worker(worker).record = record;
+  }
+
+  /** A worker forgets everything, as when it dies and another takes its place. */
+  restart(worker: number): void {
+    this.#worker(worker).cache = new LeaseCache();
+  }
+
+  #worker(index: number): Worker {
+    return this.#workers[index % this.#workers.length] as Worker;
+  }
+
+  /** Requests that come in together: from memory while it answers, the rest in one call. */
+  demand({ worker: index, requests, journey }: Demand): void {
+    const worker = this.#worker(index);
+    const local = this.#now + worker.clockOffset;
+    let waiting = requests;
+    for (; waiting > 0; waiting--) {
+      const decision = worker.cache.take(local, worker.record.revision);
+      if (!decision) break;
+      if (decision.kind === 'admitted') this.#use(worker.record.limit, undefined);
+      else this.refusals++;
+    }
+    if (waiting > 0 || worker.cache.hasReturns(local)) this.#call(worker, waiting, journey);
+  }
+
+  #call(worker: Worker, need: number, journey: Journey): void {
+    const { cache, record } = worker;
+    const ask = cache.ask(this.#now + worker.clockOffset, need, record);
+    if (journey.lost === 'request') return;
+    this.#events.push({
+      at: this.#now + journey.thereMs,
+      run: async () => {
+        if (record.revision > this.#newest.revision) this.#newest = record;
+        const granted = { ask, cache, order: this.#order++, limit: this.#newest.limit };
+        const reply = await this.#run(ask, record.limit);
+        if (journey.lost === 'reply') return;
+        this.#events.push({
+          at: this.#now + journey.backMs,
+          run: () => this.#answer(worker, granted, reply),
+        });
+      },
+    });
+  }
+
+  async #run(ask: Ask, limit: number): Promise<WindowReply> {
+    this.calls++;
+    const args = scriptArgs(ask, limit, this.#epoch + this.#now);
+    const reply = await this.#redis.request('rateWindow', this.#key, args);
+    if (!reply) throw new Error('the script failed');
+    return parseReply(reply);
+  }
+
+  #answer(worker: Worker, sent: Sent, reply: WindowReply): void {
+    // The process that asked is gone.
+    if (sent.cache !== worker.cache) return;
+    const decisions = worker.cache.answer(sent.ask, reply, this.#now + worker.clockOffset);
+    for (const decision of decisions ?? []) {
+      if (decision.kind === 'admitted') this.#use(sent.limit, sent.order);
+      else this.refusals++;
+    }
+  }
+
+  #use(limit: number, order: number | undefined): void {
+    this.uses.push({ at: this.#now, limit, order });
+  }
+
+  /** The most admissions in any interval of one window. */
+  busiestWindow(): number {
+    let most = 0;
+    for (let i = 0, from = 0; i < this.uses.length; i++) {
+      while (this.#at(from) <= this.#at(i) - RATE_WINDOW_MS) from++;
+      most = Math.max(most, i - from + 1);
+    }
+    return most;
+  }
+
+  /** By how much any window exceeds the limit that was in force for the last grant in it; at most 0 is right. */
+  worstExcess(): number {
+    let worst = Number.NEGATIVE_INFINITY;
+    for (let from = 0; from < this.uses.length; from++) {
+      let last: Use | undefined;
+      for (let i = from; i < this.uses.length && this.#at(i) < this.#at(from) + RATE_WINDOW_MS; i++) {
+        const use = this.uses[i] as Use;
+        if (!last || (use.order ?? 0) > (last.order ?? 0)) last = use;
+        worst = Math.max(worst, i - from + 1 - (last as Use).limit);
+      }
+    }
+    return worst;
+  }
+
+  #at(index: number): number {
+    return (this.uses[index] as Use).at;
+  }
+}
