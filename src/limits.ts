@@ -128,6 +128,8 @@ export const ALLOWED_ORIGINS_MAX = 100;
 // ---- Frames ----
 /** Entries that may share one frame. */
 export const FRAME_ENTRIES_MAX = 256;
+/** Deadlines of entries that share a frame; the earliest ends the attempts for all. */
+export const FRAME_DEADLINES_APART_MS_MAX = 250;
 /** Frames in flight per stream and shard below which a frame leaves at the end of the turn. */
 export const FRAMES_IN_FLIGHT_EAGER = 4;
 export const FRAMES_IN_FLIGHT_MAX = 32;
@@ -137,8 +139,19 @@ export const PUBLISH_BYTES_IN_FLIGHT_MAX = 96 * MIB;
 export const PUBLISH_ENTRIES_IN_FLIGHT_MAX = 20_000;
 /** Time-out of one publish attempt; a further one is made while the answer's deadline allows it. */
 export const PUBLISH_ATTEMPT_MS = 800;
+/**
+ * One frame or part, however much the broker's max_payload allows: half of its default. A batch of a sink is made of several,
+ * and a part is read back in base64, a third larger.
+ */
+export const FRAME_BYTES_MAX = 512 * KIB;
 /** Room for NATS headers and MessagePack framing below half the broker's max_payload. */
 export const FRAME_OVERHEAD_BYTES = 4 * KIB;
+/** A stream that refuses for a reason that passes (a new leader, a server short of resources) is asked again after this. */
+export const PUBLISH_PAUSE_MS = 250;
+/** "No responders" may be a leader election or a stream that is not there: so many further attempts tell them apart. */
+export const NO_RESPONDERS_RETRIES_MAX = 2;
+/** Large envelopes of one worker that write their parts at the same time; others wait for their turn. */
+export const LARGE_ENTRIES_ACTIVE_MAX = 8;
 /** Parts of one large envelope that are in flight together. */
 export const PARTS_IN_FLIGHT_MAX = 4;
 /** 200 for a large envelope only if its frame's ack came within this of its first part (architecture.md, Chunks). */
@@ -195,5 +208,13 @@ assert(
   'one failed attempt still heals a mirror within five seconds of reconnecting',
 );
 assert(FRAMES_IN_FLIGHT_EAGER <= FRAMES_IN_FLIGHT_MAX, 'the eager window lies within the window');
+assert(
+  LARGE_ENTRIES_ACTIVE_MAX * PARTS_IN_FLIGHT_MAX * FRAME_BYTES_MAX <= STREAM_BYTES_IN_FLIGHT_MAX,
+  'the parts in flight are bounded like a stream',
+);
+assert(
+  PUBLISH_PAUSE_MS * NO_RESPONDERS_RETRIES_MAX < ANSWER_MS_MAX,
+  'a missing stream is known as such before the answer is due',
+);
 assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full stream leaves room for others');
 assert(ACK_WAIT_MS < DEDUP_WINDOW_MS, 'a redelivery falls into the dedup window');

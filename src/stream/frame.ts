@@ -129,14 +129,17 @@ function writeParts(out: MessagePackWriter, parts: PartsRef): void {
   out.bytes(parts.sha256);
 }
 
+/** At least as many bytes as {@link encodeEntry} makes of it; text is counted at its worst. */
+export const encodedBytesBound = (entry: Entry): number =>
+  entry.kind === 'envelope' ? envelopeBound(entry) : heartbeatBound(entry);
+
 /** One MessagePack array, ready for {@link encodeFrame}. Copies the payloads. */
 export function encodeEntry(entry: Entry): Uint8Array {
+  const out = new MessagePackWriter(encodedBytesBound(entry));
   if (entry.kind === 'envelope') {
-    const out = new MessagePackWriter(envelopeBound(entry));
     writeEnvelope(out, entry);
     return out.written;
   }
-  const out = new MessagePackWriter(heartbeatBound(entry));
   out.array(4);
   out.uint(HEARTBEAT);
   out.string(entry.token);

@@ -30,6 +30,7 @@ export class NatsLink {
   readonly js: JetStreamClient;
   #connected = true;
   readonly #onReconnect: (() => void)[] = [];
+  readonly #onDisconnect: (() => void)[] = [];
   readonly #log: Log;
 
   private constructor(connection: NatsConnection, log: Log) {
@@ -69,6 +70,11 @@ export class NatsLink {
     this.#onReconnect.push(callback);
   }
 
+  /** Called whenever the connection is lost or closed. */
+  onDisconnect(callback: () => void): void {
+    this.#onDisconnect.push(callback);
+  }
+
   /** The management side of JetStream; does no request of its own. */
   manager(): Promise<JetStreamManager> {
     return jetstreamManager(this.connection, { checkAPI: false });
@@ -84,8 +90,8 @@ export class NatsLink {
   async #watchStatus(): Promise<void> {
     for await (const status of this.connection.status()) {
       if (status.type === 'disconnect') {
-        this.#connected = false;
         this.#log.warn({ server: status.server }, 'nats: disconnected');
+        this.#lost();
       } else if (status.type === 'reconnect') {
         this.#connected = true;
         this.#log.info({ server: status.server }, 'nats: reconnected');
@@ -94,6 +100,11 @@ export class NatsLink {
         this.#log.warn({ err: status.error }, 'nats: server error');
       }
     }
+    this.#lost();
+  }
+
+  #lost(): void {
     this.#connected = false;
+    for (const callback of this.#onDisconnect) callback();
   }
 }
