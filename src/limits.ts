@@ -43,7 +43,7 @@ export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
 export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
-/** Blocks and frames of one zstd body: each may cost 40 µs for tables whatever it gives; 160 full ones are 20 MiB. */
+/** Blocks and frames of one zstd body: each may cost some 20 µs for tables whatever it gives; 160 full ones are 20 MiB. */
 export const ZSTD_BLOCKS_MAX = 16_384;
 /** zstd is decoded on the event loop: work of one turn in bytes of output, some 5 ms. */
 export const ZSTD_SLICE_BYTES = 512 * KIB;
@@ -83,6 +83,8 @@ export const RATE_BUCKET_MS = 250;
 export const REDIS_REPLY_MS_MAX = 250;
 /** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
 export const REDIS_PROBE_MS = 250;
+/** One attempt to connect; a worker that starts waits this long for Redis, then goes on without it. */
+export const REDIS_CONNECT_MS_MAX = 1_000;
 /** A lease ends this much early at the worker: clocks tick in milliseconds and drift. */
 export const LEASE_GUARD_MS = 1;
 /** A quota whose count is missing waits this long for its checkpoint. */

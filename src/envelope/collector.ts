@@ -55,7 +55,7 @@ export class Collector implements ParserSink {
   readonly #options: CollectorOptions;
   readonly #holding: Holding;
   #header: EnvelopeHeader = {};
-  readonly #items: HeldItem[] = [];
+  #items: HeldItem[] = [];
   readonly #skippedTypes: string[] = [];
   #bytes = 0;
   #headerBytes = 0;
@@ -105,7 +105,8 @@ export class Collector implements ParserSink {
     this.#closed = true;
     this.#spool?.close();
     this.#chunk = NOTHING;
-    this.#items.length = 0;
+    // A new list, not an emptied one: whoever was given the envelope may still look at it.
+    this.#items = [];
     this.#single = undefined;
     this.#joined = undefined;
   }

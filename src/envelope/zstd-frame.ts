@@ -3,10 +3,10 @@
  *
  * Our own, because what Node 20 has is not safe here. zlib knows zstd from Node 22.15 on; the decoders in JavaScript believe the stream:
  * nineteen bytes kept one of them (fzstd 0.1.1) copying for 3.5 s, on the event loop, and public keys are public. Here every read,
- * copy, table, window and block count has a bound. Not done: dictionaries (refused), and the content checksum is skipped
- * unread, for it guards against a failing disk or wire, and TCP has one of its own.
+ * copy, table, window and block count has a bound. Dictionaries are refused: no HTTP client has one in common with us.
  */
 import { ZSTD_BLOCKS_MAX, ZSTD_WINDOW_BYTES_MAX } from '../limits.ts';
+import { Xxh64 } from './xxh64.ts';
 import { type History, ZSTD_BLOCK_BYTES_MAX, ZstdBlocks } from './zstd-block.ts';
 import { check } from './zstd-entropy.ts';
 
@@ -69,6 +69,8 @@ export class ZstdFrames {
   #window = new Window(0, 0);
   #decoder = new ZstdBlocks(0);
   #given = 0;
+  /** Of what was given; undefined when the frame carries no checksum. */
+  #checksum: Xxh64 | undefined;
   /** Of the current block. */
   #isLast = false;
   #blockBytes = 0;
@@ -101,7 +103,7 @@ export class ZstdFrames {
       case 'compressed-block':
         return this.#inBlock(input);
       case 'checksum':
-        return this.#endFrame(CHECKSUM_BYTES);
+        return this.#inChecksum(input);
       case 'skippable':
         return this.#inSkippable(input);
     }
@@ -141,6 +143,7 @@ export class ZstdFrames {
     this.#window = new Window(header.windowBytes, this.#blockMax);
     this.#decoder = new ZstdBlocks(this.#blockMax);
     this.#given = 0;
+    this.#checksum = header.hasChecksum ? new Xxh64() : undefined;
     this.#expect('block-header', 3);
   }
 
@@ -169,6 +172,12 @@ export class ZstdFrames {
     this.#window = new Window(0, 0);
     this.#expect('frame-header', 5);
     return { used, output: NOTHING };
+  }
+
+  #inChecksum(input: Uint8Array): Step {
+    const stated = new DataView(input.buffer, input.byteOffset, CHECKSUM_BYTES).getUint32(0, true);
+    check(stated === this.#checksum?.low32(), 'the checksum differs');
+    return this.#endFrame(CHECKSUM_BYTES);
   }
 
   // ---- blocks ----
@@ -204,16 +213,17 @@ export class ZstdFrames {
     }
     this.#given += window.end - from;
     const output = window.bytes.subarray(from, window.end);
+    this.#checksum?.update(output);
     this.#endBlock();
     return { used, output };
   }
 
   #endBlock(): void {
-    const { contentBytes, hasChecksum } = this.#header;
+    const { contentBytes } = this.#header;
     check(contentBytes === undefined || this.#given <= contentBytes, 'a frame gives more than it says');
     if (!this.#isLast) return this.#expect('block-header', 3);
     check(contentBytes === undefined || this.#given === contentBytes, 'a frame gives less than it says');
-    if (hasChecksum) this.#expect('checksum', CHECKSUM_BYTES);
+    if (this.#checksum) this.#expect('checksum', CHECKSUM_BYTES);
     else this.#endFrame(0);
   }
 }

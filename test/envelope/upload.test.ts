@@ -137,6 +137,14 @@ describe('an upload', () => {
     expect(budget.heldBytes).toBe(0);
   });
 
+  test('leaves the envelope as it was told when it is disposed of', async () => {
+    const { upload, result } = startUpload('', testBudget({ spoolDir }));
+    feedAll(upload, [MIXED]);
+    const verdict = await result;
+    upload.dispose();
+    expect(verdict.ok && (await shapeOf(verdict.envelope))).toEqual(MIXED_SHAPE);
+  });
+
   test('ignores what is fed after a failure', async () => {
     const { upload, result, budget } = startUpload('', testBudget({ spoolDir }));
     upload.feed(bytesOf('x\n'));

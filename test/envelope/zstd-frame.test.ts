@@ -104,6 +104,18 @@ describe('a zstd frame', () => {
       expect(() => decode(zstdFrame([raw(wrong)], { flags, head }))).toThrow(ZstdCorrupt);
   });
 
+  test('that carries a checksum must match it', () => {
+    const whole = fixture('level-19');
+    const last = whole.length - 1;
+    for (const at of [last, last - 3]) {
+      const mutant = Buffer.from(whole);
+      mutant[at] = (mutant[at] as number) ^ 1;
+      expect(() => decode(mutant)).toThrow('the checksum differs');
+    }
+    const frame = Buffer.concat([zstdFrame([raw('abc')], { flags: 4 }), Buffer.from('990a7e4f', 'hex')]);
+    expect(() => decode(frame)).toThrow('the checksum differs');
+  });
+
   test('may have a window of 8 MiB and no larger', () => {
     expect(decode(zstdFrame([raw('a')], { head: [13 << 3] })).toString()).toBe('a');
     expect(() => decode(zstdFrame([raw('a')], { head: [(13 << 3) + 1] }))).toThrow('window is too large');
