@@ -9,10 +9,10 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   ingest: async () => (await import('./commands/ingest.ts')).ingestCommand(),
   setup: async () => (await import('./commands/setup.ts')).setupCommand(),
   project: async () => (await import('./commands/project.ts')).projectCommand(),
+  heartbeat: async () => (await import('./commands/heartbeat.ts')).heartbeatCommand(),
   usage: async () => (await import('./commands/usage.ts')).usageCommand(),
   tail: async () => (await import('./commands/tail.ts')).tailCommand(),
   doctor: async () => (await import('./commands/doctor.ts')).doctorCommand(),
-  heartbeat: async () => (await import('./commands/heartbeat.ts')).heartbeatCommand(),
 };
 
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
@@ -27,4 +27,6 @@ for (const name of wanted) {
   const command = await COMMANDS[name]?.();
   if (command) program.addCommand(command);
 }
+// A reader that has seen enough (`| head`) closes the pipe: that is no failure.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
 process.exitCode = await runProgram(program, process.argv.slice(2));

@@ -18,14 +18,14 @@ import {
 import { record, table } from './print.ts';
 import { UsageError } from './session.ts';
 
-/** A flag that was not given is absent; `none` is null. */
+/** A flag that was not given is absent. (Commander turns a null into an empty string, so `none` stays a word.) */
 export type ProjectFlags = {
   alias?: string;
   key?: string;
   plan?: Plan;
-  quota?: number | null;
+  quota?: number | 'none';
   overage?: boolean;
-  rateLimit?: number | null;
+  rateLimit?: number | 'none';
   filter?: FilterName[];
   allowOrigin?: string[];
 };
@@ -58,8 +58,8 @@ export const integerIn =
 
 const integerOrNone =
   (min: number, max: number) =>
-  (text: string): number | null => {
-    if (text === 'none') return null;
+  (text: string): number | 'none' => {
+    if (text === 'none') return text;
     return isIntegerIn(text, min, max)
       ? Number(text)
       : refuse(`It is an integer from ${min} to ${max}, or none.`);
@@ -75,7 +75,9 @@ function parseFilters(text: string): FilterName[] {
 }
 
 function parseOrigins(text: string, before: string[] | undefined): string[] {
-  if (text === 'none') return before?.length ? refuse('It is none, or patterns, not both.') : [];
+  if (before !== undefined && (text === 'none' || before.length === 0))
+    return refuse('It is none, or patterns, not both.');
+  if (text === 'none') return [];
   const problem = originPatternProblem(text);
   if (problem !== undefined) return refuse(problem);
   return [...new Set([...(before ?? []), text])];
@@ -103,15 +105,17 @@ export function withProjectFlags(command: Command): Command {
     );
 }
 
+const figureOf = (flag: number | 'none'): number | undefined => (flag === 'none' ? undefined : flag);
+
 /** Only the fields that the flags name, in the record's terms; undefined clears a field. */
 export function changesOf(flags: ProjectFlags): Partial<Project> {
   return {
     ...(flags.alias !== undefined && { alias: flags.alias }),
     ...(flags.key !== undefined && { key: flags.key }),
     ...(flags.plan !== undefined && { plan: flags.plan }),
-    ...(flags.quota !== undefined && { quota: flags.quota ?? undefined }),
+    ...(flags.quota !== undefined && { quota: figureOf(flags.quota) }),
     ...(flags.overage !== undefined && { overage: flags.overage }),
-    ...(flags.rateLimit !== undefined && { rateLimit: flags.rateLimit ?? undefined }),
+    ...(flags.rateLimit !== undefined && { rateLimit: figureOf(flags.rateLimit) }),
     ...(flags.filter !== undefined && { filters: flags.filter }),
     ...(flags.allowOrigin !== undefined && { allowedOrigins: flags.allowOrigin }),
   };

@@ -15,10 +15,6 @@ function throwInsteadOfExit(command: Command): void {
 /** @param args without the program's own name @returns the exit status */
 export async function runProgram(program: Command, args: readonly string[]): Promise<number> {
   throwInsteadOfExit(program);
-  // A reader that has seen enough (`| head`) closes the pipe: that is no failure.
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code === 'EPIPE') process.exit(DONE);
-  });
   try {
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? DONE);

@@ -57,8 +57,8 @@ export class Session {
   /** The development system that a missing URL was taken from. */
   readonly dev: RunningDev | undefined;
   readonly log: Log;
-  #nats: NatsLink | undefined;
-  #redis: LimitRedis | undefined;
+  #nats: Promise<NatsLink> | undefined;
+  #redis: Promise<LimitRedis> | undefined;
 
   /** @throws ConfigError naming every wrong setting */
   constructor() {
@@ -75,37 +75,45 @@ export class Session {
   }
 
   /** @throws CommandError when NATS does not answer */
-  async nats(): Promise<NatsLink> {
-    try {
-      this.#nats ??= await NatsLink.connect({
-        urls: this.natsUrls,
-        credsFile: this.config.natsCredsFile,
-        name: 'sluice command',
-        log: this.log,
-      });
-      return this.#nats;
-    } catch (error) {
-      throw new CommandError(
-        `NATS cannot be reached at ${this.natsUrls.join(', ')} (SLUICE_NATS_URL): ${reasonOf(error)}.`,
-      );
-    }
+  nats(): Promise<NatsLink> {
+    this.#nats ??= this.#connectNats();
+    return this.#nats;
   }
 
   /** @throws CommandError when Redis does not answer */
-  async redis(): Promise<LimitRedis> {
-    if (!this.#redis) {
-      this.#redis = new LimitRedis({ urls: this.redisUrls, log: this.log, clock: systemClock });
-      await this.#redis.connect();
-    }
-    if (this.#redis.available) return this.#redis;
-    throw new CommandError(
-      `Redis cannot be reached at ${this.redisUrls.map(withoutPassword).join(', ')} (SLUICE_REDIS_URL).`,
-    );
+  redis(): Promise<LimitRedis> {
+    this.#redis ??= this.#connectRedis();
+    return this.#redis;
   }
 
+  async #connectNats(): Promise<NatsLink> {
+    const { natsCredsFile: credsFile } = this.config;
+    try {
+      return await NatsLink.connect({
+        urls: this.natsUrls,
+        credsFile,
+        name: 'sluice command',
+        log: this.log,
+      });
+    } catch (error) {
+      const where = this.natsUrls.map(withoutPassword).join(', ');
+      throw new CommandError(`NATS cannot be reached at ${where} (SLUICE_NATS_URL): ${reasonOf(error)}.`);
+    }
+  }
+
+  async #connectRedis(): Promise<LimitRedis> {
+    const redis = new LimitRedis({ urls: this.redisUrls, log: this.log, clock: systemClock });
+    await redis.connect();
+    if (redis.available) return redis;
+    await redis.close();
+    const where = this.redisUrls.map(withoutPassword).join(', ');
+    throw new CommandError(`Redis cannot be reached at ${where} (SLUICE_REDIS_URL).`);
+  }
+
+  /** Closes what was opened; a connection that failed has nothing to close. */
   async close(): Promise<void> {
-    await this.#redis?.close();
-    await this.#nats?.close();
+    const closing = [this.#redis, this.#nats].map(async (connection) => (await connection)?.close());
+    await Promise.allSettled(closing);
   }
 }
 

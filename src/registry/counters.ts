@@ -23,8 +23,8 @@ export class CounterBucket {
   readonly #link: NatsLink;
   readonly #log: Log;
   readonly #kv: Promise<KV>;
-  /** Largest figure that waits, by key, while an earlier write of that key is under way. */
-  readonly #underWay = new Map<string, number | undefined>();
+  /** The write that is under way, by key, and the largest figure that came meanwhile. */
+  readonly #underWay = new Map<string, { next: number | undefined; done: Promise<void> }>();
 
   constructor({ link, log }: { link: NatsLink; log: Log }) {
     this.#link = link;
@@ -32,16 +32,22 @@ export class CounterBucket {
     this.#kv = openBucket(link, COUNTERS_BUCKET);
   }
 
-  /** `month` is `YYYY-MM`. Never throws; a failure is logged. */
-  write(projectId: string, month: string, count: number): void {
+  /**
+   * `month` is `YYYY-MM`. Nobody needs to wait for it; it never rejects, a failure is logged.
+   * @returns when the figure, or a larger one, is stored or given up
+   */
+  write(projectId: string, month: string, count: number): Promise<void> {
     const key = counterKey(projectId, month);
-    if (this.#underWay.has(key)) {
-      this.#underWay.set(key, Math.max(count, this.#underWay.get(key) ?? 0));
-      return;
+    const underWay = this.#underWay.get(key);
+    if (underWay) {
+      underWay.next = Math.max(count, underWay.next ?? 0);
+      return underWay.done;
     }
-    if (!this.#link.connected || this.#underWay.size >= COUNTER_WRITES_IN_FLIGHT_MAX) return;
-    this.#underWay.set(key, undefined);
-    void this.#writeUntilDone(key, count);
+    if (!this.#link.connected || this.#underWay.size >= COUNTER_WRITES_IN_FLIGHT_MAX)
+      return Promise.resolve();
+    const done = this.#raiseUntilDone(key, count);
+    this.#underWay.set(key, { next: undefined, done });
+    return done;
   }
 
   /** The newest checkpoint; undefined when there is none. @throws when the bucket does not answer */
@@ -54,16 +60,21 @@ export class CounterBucket {
     await (await this.#kv).put(counterKey(projectId, month), `${count}`);
   }
 
-  async #writeUntilDone(key: string, count: number): Promise<void> {
+  async #raiseUntilDone(key: string, count: number): Promise<void> {
     try {
-      for (let next: number | undefined = count; next !== undefined; next = this.#underWay.get(key)) {
-        this.#underWay.set(key, undefined);
-        await this.#raise(key, next);
-      }
+      for (let figure: number | undefined = count; figure !== undefined; figure = this.#takeNext(key))
+        await this.#raise(key, figure);
     } catch (error) {
       this.#log.warn({ key, err: error }, 'counters: checkpoint not written');
     }
     this.#underWay.delete(key);
+  }
+
+  #takeNext(key: string): number | undefined {
+    const underWay = this.#underWay.get(key);
+    const next = underWay?.next;
+    if (underWay) underWay.next = undefined;
+    return next;
   }
 
   async #raise(key: string, count: number): Promise<void> {

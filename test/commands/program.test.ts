@@ -1,0 +1,172 @@
+/** The built program as a child process, as a user runs it. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
+import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+import { setupTopology, streamSubject } from '../../src/stream/topology.ts';
+import { link as connect } from '../registry/broker.ts';
+import { natsServer, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
+
+const PROGRAM = fileURLToPath(new URL('../../dist/cli.js', import.meta.url));
+const CUID = 'cjld2cjxh0000qzrmn831i7rn';
+const MIB = 1024 * 1024;
+const plain: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
+type Child = { process: ChildProcess; out: () => string; err: () => string; ended: Promise<number | null> };
+
+let servers: [redis: TestServer, nats: TestServer];
+let link: NatsLink;
+const folder = temporaryFolder('program');
+beforeAll(async () => {
+  servers = await Promise.all([redisServer(), natsServer()]);
+  link = await connect(servers[1].url);
+  await setupTopology(link, { replicas: 1, shards: 1, maxBytes: 16 * MIB });
+});
+afterAll(async () => {
+  await link?.close();
+  await Promise.all(servers.map((server) => server.close()));
+});
+
+function start(args: string[], env: Record<string, string> = {}): Child {
+  const inherited = Object.entries(process.env).filter(([name]) => !name.startsWith('SLUICE_'));
+  const child = spawn(process.execPath, [PROGRAM, ...args], {
+    cwd: folder,
+    env: { ...Object.fromEntries(inherited), ...env },
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  let [out, err] = ['', ''];
+  child.stdout.on('data', (data: Buffer) => {
+    out += data;
+  });
+  child.stderr.on('data', (data: Buffer) => {
+    err += data;
+  });
+  const ended = new Promise<number | null>((resolve) => child.once('close', resolve));
+  return { process: child, out: () => out, err: () => err, ended };
+}
+
+const urls = (): Record<string, string> => ({
+  SLUICE_REDIS_URL: servers[0].url,
+  SLUICE_NATS_URL: servers[1].url,
+});
+
+/** What a running `sluice dev` leaves in its folder. */
+function writeDevFile(pid: number): void {
+  mkdirSync(join(folder, '.sluice'), { recursive: true });
+  const file = {
+    url: 'http://localhost:7070',
+    adminUrl: 'http://localhost:7071',
+    redisUrl: servers[0].url,
+    natsUrl: servers[1].url,
+    sinkDir: join(folder, 'sink'),
+    project: { id: '1', key: 'k', dsn: 'http://k@localhost:7070/1' },
+    pid,
+  };
+  writeFileSync(join(folder, '.sluice', 'dev.json'), JSON.stringify(file));
+}
+
+describe('the program', () => {
+  it('prints its version and help, and ends with 0', async () => {
+    const version = start(['--version']);
+    expect(await version.ended).toBe(0);
+    expect(version.out()).toMatch(/^\d+\.\d+\.\d+\n$/);
+    const help = start(['--help']);
+    expect(await help.ended).toBe(0);
+    for (const name of ['dev', 'ingest', 'setup', 'project', 'heartbeat', 'usage', 'tail', 'doctor'])
+      expect(help.out()).toMatch(new RegExp(`^  ${name}\\b`, 'm'));
+  });
+
+  it.each([
+    [['nonsense']],
+    [['project', 'nonsense']],
+    [['project', 'show']],
+    [['tail', '--type', 'session']],
+  ])('ends with 2 for %j', async (args) => {
+    const child = start(args);
+    expect(await child.ended).toBe(2);
+    expect(child.out()).toBe('');
+    expect(child.err()).not.toContain('    at ');
+  });
+
+  it('uses the sluice dev of its folder while that lives, and its URL for DSNs', async () => {
+    writeDevFile(process.pid);
+    const create = start(['project', 'create', '--plan', 'Pro', '--id', '70', '--key', 'k', '--json']);
+    expect(await create.ended).toBe(0);
+    expect(JSON.parse(create.out())).toMatchObject({ dsn: 'http://k@localhost:7070/70' });
+    const gone = start(['--version']);
+    await gone.ended;
+    writeDevFile(gone.process.pid ?? 0);
+    const list = start(['project', 'list'], { SLUICE_REDIS_URL: 'redis://127.0.0.1:1' });
+    expect(await list.ended).toBe(1);
+    expect(list.err()).toContain('NATS cannot be reached at nats://127.0.0.1:4222');
+  });
+
+  it('lets both URLs win over a sluice dev', async () => {
+    writeDevFile(process.pid);
+    const child = start(['project', 'list'], { ...urls(), SLUICE_NATS_URL: 'nats://127.0.0.1:1' });
+    expect(await child.ended).toBe(1);
+    expect(child.err()).toContain('nats://127.0.0.1:1');
+  });
+});
+
+describe('tail', () => {
+  const frame = (projectId: string, types: ('event' | 'log')[]): Uint8Array =>
+    encodeFrame([
+      encodeEntry({
+        kind: 'envelope',
+        projectId,
+        eventId: '0123456789abcdef0123456789abcdef',
+        receivedAt: 1_790_000_000_000,
+        items: types.map((type, index) => {
+          const payload = Buffer.from(JSON.stringify({ message: `boom\u001b[31m ${projectId}`, of: type }));
+          const header = Buffer.from(JSON.stringify({ type }));
+          return { index, type, header, length: payload.length, payload };
+        }),
+      }),
+    ]);
+
+  it('shows what is accepted, of one project and type, and consumes nothing', async () => {
+    await (await ProjectStore.open(link)).create({ ...plain, id: CUID, alias: '42' });
+    const all = start(['tail'], urls());
+    const one = start(['tail', '42', '--type', 'log', '--json'], urls());
+    const publish = (): Promise<unknown[]> =>
+      Promise.all([
+        link.js.publish(streamSubject('events', 0), frame(CUID, ['event', 'log'])),
+        link.js.publish(streamSubject('logs', 0), frame('7', ['log'])),
+      ]);
+    // Until both look on, what is published passes unseen.
+    await expect
+      .poll(
+        async () => {
+          await publish();
+          return all.out().includes(' 7 ') && one.out() !== '';
+        },
+        { timeout: 10_000, interval: 100 },
+      )
+      .toBe(true);
+    const { state: before } = await (await link.manager()).streams.info('SLUICE_EVENTS');
+    for (const child of [all, one]) child.process.kill('SIGINT');
+    expect(await Promise.all([all.ended, one.ended])).toEqual([0, 0]);
+    const seen = one
+      .out()
+      .trim()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+    for (const item of seen)
+      expect(item).toEqual({
+        project_id: CUID,
+        event_id: '0123456789abcdef0123456789abcdef',
+        item_index: 1,
+        type: 'log',
+        received_at: '2026-09-21T14:13:20.000Z',
+        item_header: { type: 'log' },
+        payload: { message: `boom\u001b[31m ${CUID}`, of: 'log' },
+      });
+    expect(all.out()).toContain(`${CUID}  event `);
+    expect(all.out()).not.toContain('\u001b');
+    expect(before.messages).toBeGreaterThan(0);
+  });
+});
