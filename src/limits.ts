@@ -124,6 +124,8 @@ export const COUNTER_WRITES_IN_FLIGHT_MAX = 256;
 /** How often a worker adds its outcomes to the ledger, and how many projects it writes together. */
 export const LEDGER_FLUSH_MS = 5_000;
 export const LEDGER_WRITES_IN_FLIGHT_MAX = 8;
+/** Days of hourly outcomes that are kept for each project. */
+export const OUTCOME_DAYS_KEPT = 32;
 /** Origin patterns of one project: every request of a browser is held against each. */
 export const ALLOWED_ORIGINS_MAX = 100;
 
@@ -165,14 +167,42 @@ export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Processor ----
 export const RECORDING_BYTES_MAX = 64 * MIB;
+/** First line of a recording, which gives its segment_id. */
+export const RECORDING_HEADER_BYTES_MAX = 4 * KIB;
 export const SINK_BATCH_BYTES_MAX = 8 * MIB;
+/** Lines of a batch that are in memory; beyond it they go to its unfinished file. */
+export const SINK_BLOCK_BYTES = 1 * MIB;
+/** A batch that is not full waits until this long after the one before it: few large files rather than many small ones. */
+export const SINK_FILE_MS_MIN = 1_000;
+/** While the sink or the broker fails, a batch is tried again after this, doubled up to the second figure. */
+export const SINK_RETRY_MS_MIN = 100;
+export const SINK_RETRY_MS_MAX = 5_000;
+/** Frames that one batch takes from the prefetched ones. */
+export const SINK_BATCH_FRAMES_MAX = 1_000;
+/** Prefetched and in hand per stream and shard; with many of them each has its share of the second figure. */
 export const PREFETCH_BYTES_MAX = 16 * MIB;
+export const PREFETCH_TOTAL_BYTES_MAX = 128 * MIB;
+export const PREFETCH_FRAMES_MAX = 2 * SINK_BATCH_FRAMES_MAX;
+/** How long one pull request stands at the broker. */
+export const PULL_EXPIRES_MS = 5_000;
+/** A stream or consumer that is missing is asked for again after this. */
+export const PULL_RETRY_MS = 1_000;
+/** Wait for the broker's confirmation of an acknowledgement, of a dead letter and of a count in a bucket. */
+export const BROKER_REPLY_MS_MAX = 5_000;
 export const ACK_WAIT_MS = 30_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
 /** A frame that has ended the process this often is dead-lettered undecoded. */
 export const FRAME_CRASHES_MAX = 3;
 export const RESEND_WINDOW_MS = 600_000;
+/** How long the sink knows a frame after it was stored, by the processor's clock: far above any redelivery. */
+export const FRAME_MEMORY_MS = 600_000;
+/** How far the data's time may lag behind what was stored before it (a large envelope's frame may follow five minutes later). */
+export const RECEIVED_DISORDER_MS_MAX = 300_000;
+/** Index files that are no longer needed are removed this many at a time. */
+export const INDEX_PRUNE_COUNT = 64;
+/** Months of the tally that are kept, the newest ones. */
+export const TALLY_MONTHS_MAX = 3;
 export const DEAD_LETTER_AGE_MS = 30 * 24 * 3_600_000;
 export const STREAM_BYTES_DEFAULT = 10 * GIB;
 export const STREAM_BYTES_DEV = 256 * MIB;
@@ -219,4 +249,7 @@ assert(
   'a missing stream is known as such before the answer is due',
 );
 assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full stream leaves room for others');
+assert(SINK_BATCH_BYTES_MAX * 2 <= PREFETCH_BYTES_MAX, 'a batch is fetched while another is written');
+assert(ACK_WAIT_MS * 2 < FRAME_MEMORY_MS, 'a redelivery meets what the sink knows');
+assert(CHUNKED_ANSWER_MS_MAX <= RECEIVED_DISORDER_MS_MAX, 'the latest frame of a large entry is in order');
 assert(ACK_WAIT_MS < DEDUP_WINDOW_MS, 'a redelivery falls into the dedup window');

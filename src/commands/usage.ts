@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import { systemClock } from '../lib/clock.ts';
 import { readUsage } from '../limit/quota-counter.ts';
+import { OUTCOME_DAYS_KEPT } from '../limits.ts';
 import { CounterBucket } from '../registry/counters.ts';
 import { type HourOfOutcomes, readOutcomes } from '../registry/outcome-day.ts';
 import type { Project } from '../registry/project.ts';
@@ -21,7 +22,7 @@ type Usage = {
 };
 
 const HOURS_DEFAULT = 24;
-const HOURS_MAX = 32 * 24;
+const HOURS_MAX = OUTCOME_DAYS_KEPT * 24;
 /** Projects asked about in one go: a pipeline must be answered within the limiter's short time-out. */
 const BATCH = 100;
 

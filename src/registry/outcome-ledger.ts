@@ -1,13 +1,15 @@
 import type { KV } from '@nats-io/kv';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { LEDGER_FLUSH_MS, LEDGER_WRITES_IN_FLIGHT_MAX } from '../limits.ts';
+import { LEDGER_FLUSH_MS, LEDGER_WRITES_IN_FLIGHT_MAX, OUTCOME_DAYS_KEPT } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
-import { isConflict, openBucket } from './bucket.ts';
+import { isConflict, openBucket, registryManager } from './bucket.ts';
 import { addCounts, type DayOfOutcomes, ledgerKey, parseDay } from './outcome-day.ts';
 
 const WRITE_TRIES_MAX = 8;
+const DATE_CHARS = 'YYYY-MM-DD'.length;
+const DAY_MS = 86_400_000;
 
 export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
@@ -19,6 +21,7 @@ export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  * worker and hour, keeps the bucket small; it costs two requests per active project, worker and flush. Statistics, not
  * accounting: a worker that is killed loses its last few seconds, a write whose answer was lost may count twice, and a request
  * just before the full hour may stand in the next. What cannot be written waits in memory, bounded by the projects that exist.
+ * A project's days are kept for OUTCOME_DAYS_KEPT; whoever begins a new day removes the old ones.
  */
 export class OutcomeLedger {
   readonly #link: NatsLink;
@@ -98,10 +101,30 @@ export class OutcomeLedger {
       addCounts(sum, day);
       try {
         await kv.put(key, JSON.stringify(sum), { previousSeq: entry?.revision ?? 0 });
+        if (!entry) await this.#forgetOldDays(key);
         return;
       } catch (error) {
         if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
       }
+    }
+  }
+
+  /** Whoever begins a day of a project removes its days that nobody asks for any more. */
+  async #forgetOldDays(key: string): Promise<void> {
+    const kv = await this.#kv;
+    const manager = await registryManager(this.#link);
+    const [projectDays, today] = [key.slice(0, -DATE_CHARS), key.slice(-DATE_CHARS)];
+    const oldest = new Date(Date.parse(today) - OUTCOME_DAYS_KEPT * DAY_MS)
+      .toISOString()
+      .slice(0, DATE_CHARS);
+    try {
+      for await (const day of await kv.keys(`${projectDays}*`)) {
+        if (day.slice(-DATE_CHARS) >= oldest) continue;
+        // A deletion through the bucket would leave a marker for each day, for ever.
+        await manager.streams.purge(`KV_${COUNTERS_BUCKET}`, { filter: `$KV.${COUNTERS_BUCKET}.${day}` });
+      }
+    } catch (error) {
+      this.#log.warn({ key, err: error }, 'outcomes: old days not removed');
     }
   }
 }

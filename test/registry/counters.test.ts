@@ -105,6 +105,23 @@ describe('OutcomeLedger', () => {
     expect(hours.map(({ hour }) => hour)).toEqual(['2026-07-01T22:00Z', '2026-07-02T00:00Z']);
   });
 
+  it('removes days that are too old when a new day begins, and leaves no marker', async () => {
+    const note = async (id: string, day: string): Promise<void> => {
+      const ledger = new OutcomeLedger({ link, log, clock: clockAt(`${day}T12:00:00Z`) });
+      ledger.note(id, 'accepted');
+      await ledger.flush();
+    };
+    await note('14', '2026-05-01');
+    await note('15', '2026-05-01');
+    await note('14', '2026-06-10');
+    await note('14', '2026-07-10');
+    const kv = await new Kvm(link.js).open(COUNTERS_BUCKET);
+    expect(await kv.get('outcomes.14.2026-05-01')).toBeNull();
+    expect(await kv.get('outcomes.14.2026-06-10')).not.toBeNull();
+    expect(await kv.get('outcomes.14.2026-07-10')).not.toBeNull();
+    expect(await kv.get('outcomes.15.2026-05-01')).not.toBeNull();
+  });
+
   it('keeps what it cannot write for the next flush', async () => {
     const clock = clockAt('2026-07-03T10:00:00Z');
     const ledger = new OutcomeLedger({ link, log, clock });
