@@ -10,7 +10,8 @@ import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_READ_MS_MAX } from '../limits.ts';
 import { type CheckpointStore, Checkpoints } from './checkpoint.ts';
-import type { LimitRedis, ScriptArg, ScriptReply } from './redis.ts';
+import type { LimitRedis, ScriptReply } from './redis.ts';
+import type { ScriptArg } from './redis-client.ts';
 import { quotaKey } from './scripts.ts';
 
 /** `quota` undefined: unlimited. With overage counting goes on past the quota. */

@@ -8,7 +8,8 @@
 import type { Clock } from '../lib/clock.ts';
 import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
 import { type Ask, LeaseCache, type LocalDecision, type WindowReply } from './lease-cache.ts';
-import type { LimitRedis, ScriptArg, ScriptReply } from './redis.ts';
+import type { LimitRedis, ScriptReply } from './redis.ts';
+import type { ScriptArg } from './redis-client.ts';
 import { rateKey } from './scripts.ts';
 
 /** `revision`: of the registry record that says so. The newest revision that any worker brings is in force everywhere. */

@@ -1,5 +1,5 @@
 /**
- * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. The only file that knows ioredis.
+ * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself is behind redis-client.ts.
  *
  * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), in
  * one pipeline, so that a hundred requests that came in together cost one write and one read. Just before, the gatherers
@@ -14,28 +14,20 @@
  * 250 ms asks until one is answered. The trade: a single slow moment of Redis refuses a worker's traffic for about 250 ms;
  * in exchange no request ever waits longer than that, and a struggling server sees one PING per worker instead of a crowd.
  */
-import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
 import type { Clock } from '../lib/clock.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
 import type { Log } from '../lib/log.ts';
-import { REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
+import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
+import { type CallResult, RedisClient, type ScriptArg, type ScriptCall } from './redis-client.ts';
 import { isScriptFault } from './redis-faults.ts';
-import { SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
+import { SCRIPT_NAMES, type ScriptName } from './scripts.ts';
 
-/** One script argument; numbers are sent in decimal. */
-export type ScriptArg = string | number;
 /** The script's result, or undefined: not answered, and it is unknown whether it ran. */
 export type ScriptReply = readonly unknown[] | undefined;
 
-type Call = {
-  script: ScriptName;
-  key: string;
-  args: readonly ScriptArg[];
-  done: (reply: ScriptReply) => void;
-};
-/** Calls that were written together; `calls` is emptied when they are settled. */
+type Call = ScriptCall & { done: (reply: ScriptReply) => void };
+/** Calls that were written together. */
 type Batch = { calls: Call[]; sentAt: number; timer: NodeJS.Timeout };
-type PipelineResult = readonly [error: Error | null, reply: unknown];
 
 export type LimitRedisOptions = {
   /** One URL: a server. Several: nodes of a cluster. */
@@ -46,8 +38,6 @@ export type LimitRedisOptions = {
   random?: () => number;
 };
 
-const CONNECT_WAIT_MS = 1_000;
-
 export class LimitRedis {
   readonly stats = {
     calls: Object.fromEntries(SCRIPT_NAMES.map((name) => [name, 0])) as Record<ScriptName, number>,
@@ -56,7 +46,7 @@ export class LimitRedis {
   readonly #log: Log;
   readonly #clock: Clock;
   readonly #random: () => number;
-  readonly #client: Redis | Cluster;
+  readonly #client: RedisClient;
   readonly #gatherers: (() => void)[] = [];
 
   // ---- The turn ----
@@ -78,14 +68,14 @@ export class LimitRedis {
     this.#log = options.log;
     this.#clock = options.clock;
     this.#random = options.random ?? Math.random;
-    this.#client = createClient(options.urls, () => this.#jitteredMs());
-    for (const name of SCRIPT_NAMES)
-      this.#client.defineCommand(name, { lua: scriptSource(name), numberOfKeys: 1 });
-    this.#client.on('error', (error: Error) => {
-      this.#lastError = error.message;
+    this.#client = new RedisClient(options.urls, () => this.#jitteredMs());
+    this.#client.on({
+      error: (error) => {
+        this.#lastError = error.message;
+      },
+      ready: () => void this.#probe(),
+      close: () => this.#open('the connection was lost'),
     });
-    this.#client.on('ready', () => void this.#probe());
-    this.#client.on('close', () => this.#open('the connection was lost'));
   }
 
   /** False while the breaker is open: a call would be refused at once. */
@@ -98,9 +88,9 @@ export class LimitRedis {
     let timer: NodeJS.Timeout | undefined;
     const answered = new Promise<void>((resolve) => {
       this.#firstAvailable = resolve;
-      timer = setTimeout(resolve, CONNECT_WAIT_MS);
+      timer = setTimeout(resolve, REDIS_CONNECT_MS_MAX);
     });
-    this.#client.connect().catch(() => undefined);
+    this.#client.connect();
     this.#probeLater();
     await answered;
     clearTimeout(timer);
@@ -115,7 +105,7 @@ export class LimitRedis {
     this.#closed = true;
     this.#available = false;
     clearTimeout(this.#probeTimer);
-    this.#client.disconnect();
+    this.#client.close();
     for (const batch of [...this.#inFlight]) this.#settle(batch, undefined);
     this.#flush();
   }
@@ -165,7 +155,7 @@ export class LimitRedis {
     const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
     this.#inFlight.add(batch);
     for (const call of calls) this.stats.calls[call.script]++;
-    send(this.#client, calls).then(
+    this.#client.send(calls).then(
       (results) => this.#settle(batch, results),
       (error: Error) => this.#failed(batch, error),
     );
@@ -184,7 +174,7 @@ export class LimitRedis {
   }
 
   /** Calls back for each call of the batch, once; `results` undefined: none was answered. */
-  #settle(batch: Batch, results: readonly PipelineResult[] | undefined): void {
+  #settle(batch: Batch, results: readonly CallResult[] | undefined): void {
     if (!this.#inFlight.delete(batch)) return;
     clearTimeout(batch.timer);
     if (results) this.#observe(batch, results);
@@ -194,7 +184,7 @@ export class LimitRedis {
     });
   }
 
-  #observe(batch: Batch, results: readonly PipelineResult[]): void {
+  #observe(batch: Batch, results: readonly CallResult[]): void {
     const seconds = (this.#clock.monotonic() - batch.sentAt) / 1000;
     batch.calls.forEach((call, i) => {
       this.stats.duration.observe(seconds);
@@ -217,18 +207,9 @@ export class LimitRedis {
     this.#available = false;
     if (this.#proven) this.#log.warn({ reason }, 'redis: away');
     this.#proven = false;
-    this.#drop();
+    this.#client.drop();
     this.#probeLater();
     for (const batch of [...this.#inFlight]) this.#settle(batch, undefined);
-  }
-
-  /** A cluster's nodes drop their own connections (socketTimeout): one that hangs says nothing about the others. */
-  #drop(): void {
-    if (
-      this.#client instanceof Redis &&
-      (this.#client.status === 'ready' || this.#client.status === 'connect')
-    )
-      this.#client.disconnect(true);
   }
 
   #probeLater(): void {
@@ -243,13 +224,13 @@ export class LimitRedis {
     if (this.#available || this.#closed || this.#probing) return;
     this.#probing = true;
     try {
-      if (this.#client.status === 'ready') {
+      if (this.#client.ready) {
         await this.#client.ping();
         if (!this.#closed) this.#shut();
       }
     } catch (error) {
       this.#lastError = (error as Error).message;
-      this.#drop();
+      this.#client.drop();
     }
     this.#probing = false;
     if (!this.#available) this.#probeLater();
@@ -260,69 +241,4 @@ export class LimitRedis {
     if (!this.#proven) this.#log.info('redis: answers again');
     this.#firstAvailable?.();
   }
-}
-
-/** Writes all calls in one go. In a cluster ioredis groups them by node; alone they are one pipeline. */
-async function send(client: Redis | Cluster, calls: readonly Call[]): Promise<PipelineResult[]> {
-  if (client instanceof Redis) {
-    const pipeline = client.pipeline();
-    for (const { script, key, args } of calls) command(pipeline, script)(key, ...args);
-    const results = await pipeline.exec();
-    return (results ?? []) as PipelineResult[];
-  }
-  return Promise.all(
-    calls.map(async ({ script, key, args }): Promise<PipelineResult> => {
-      try {
-        return [null, await command(client, script)(key, ...args)];
-      } catch (error) {
-        return [error as Error, undefined];
-      }
-    }),
-  );
-}
-
-/** ioredis adds a method per defined script, which its types cannot know. */
-function command(target: object, script: ScriptName): (...args: ScriptArg[]) => Promise<unknown> {
-  const methods = target as Record<ScriptName, (...args: ScriptArg[]) => Promise<unknown>>;
-  return (...args) => methods[script](...args);
-}
-
-/** Options after notes on ioredis: nothing is queued while away, nothing is sent again, every promise settles. */
-function createClient(urls: readonly string[], retryMs: () => number): Redis | Cluster {
-  const common = {
-    protocol: 2,
-    lazyConnect: true,
-    maxRetriesPerRequest: 0,
-    autoResendUnfulfilledCommands: false,
-    autoResubscribe: false,
-    commandTimeout: REDIS_REPLY_MS_MAX,
-    connectTimeout: CONNECT_WAIT_MS,
-    // end() alone waits for the other side, and a stopped server never answers.
-    disconnectTimeout: 1,
-    // The breaker's own PING sees LOADING.
-    enableReadyCheck: false,
-  } satisfies RedisOptions;
-  const [first] = urls;
-  if (urls.length === 1 && first !== undefined)
-    return new Redis(first, { ...common, enableOfflineQueue: false, retryStrategy: retryMs });
-  const { username, password, protocol } = new URL(first ?? '');
-  const redisOptions: ClusterOptions['redisOptions'] = {
-    ...common,
-    socketTimeout: 2 * REDIS_REPLY_MS_MAX,
-    ...(username && { username: decodeURIComponent(username) }),
-    ...(password && { password: decodeURIComponent(password) }),
-    ...(protocol === 'rediss:' && { tls: {} }),
-  };
-  return new Cluster([...urls], {
-    redisOptions,
-    lazyConnect: true,
-    enableOfflineQueue: false,
-    enableReadyCheck: false,
-    enableAutoPipelining: true,
-    clusterRetryStrategy: retryMs,
-    slotsRefreshTimeout: CONNECT_WAIT_MS,
-    // 0 turns off ioredis' repetition of commands that may have run.
-    retryDelayOnFailover: 0,
-    retryDelayOnClusterDown: 0,
-  });
 }

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { LimitRedis, ScriptArg } from '../../src/limit/redis.ts';
+import type { LimitRedis } from '../../src/limit/redis.ts';
+import type { ScriptArg } from '../../src/limit/redis-client.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
 import { connected } from './limit-fixture.ts';

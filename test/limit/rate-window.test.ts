@@ -1,6 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseReply } from '../../src/limit/rate-limiter.ts';
-import type { LimitRedis, ScriptArg } from '../../src/limit/redis.ts';
+import type { LimitRedis } from '../../src/limit/redis.ts';
+import type { ScriptArg } from '../../src/limit/redis-client.ts';
 import { rateKey, scriptSource } from '../../src/limit/scripts.ts';
 import * as limits from '../../src/limits.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
