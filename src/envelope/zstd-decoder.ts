@@ -5,8 +5,8 @@
 import { BODY_BYTES_SETTING_MAX, DECODER_QUEUE_BYTES_MAX, ZSTD_SLICE_BYTES } from '../limits.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { Decoder, DecoderOptions } from './decoder.ts';
-import { ZstdCorrupt } from './zstd-entropy.ts';
-import { type Step, ZstdFrames } from './zstd-frame.ts';
+import { ZstdCorrupt } from './zstd/bits.ts';
+import { type Step, ZstdFrames } from './zstd/frame.ts';
 
 /** What a block costs beside its output: tables, some 20 µs at worst (18 measured). */
 const BLOCK_WORK_BYTES = 4 * 1024;

@@ -1,6 +1,12 @@
 /** Ways to cut a body into chunks, and envelopes to cut. */
 import { expect } from 'vitest';
-import { type HeldEnvelope, Upload, UploadBudget, type UploadResult } from '../../src/envelope/upload.ts';
+import {
+  type HeldEnvelope,
+  Upload,
+  UploadBudget,
+  type UploadFailure,
+  type UploadResult,
+} from '../../src/envelope/upload.ts';
 
 export const EVENT_ID = '9ec79c33ec9942ab8353589fcb2e04dc';
 
@@ -118,6 +124,28 @@ export async function uploadOf(
     expect(budget.heldBytes, 'held bytes after a failure').toBe(0);
   }
   return verdict;
+}
+
+/** The envelope that the chunks make. @throws when they make none */
+export async function envelopeOf(
+  chunks: readonly Buffer[],
+  encoding: string,
+  budget: UploadBudget,
+): Promise<HeldEnvelope> {
+  const result = await uploadOf(chunks, encoding, budget);
+  if (!result.ok) throw new Error(`${result.failure.kind}: ${result.failure.detail}`);
+  return result.envelope;
+}
+
+/** Why the chunks make no envelope. @throws when they make one */
+export async function failureOf(
+  chunks: readonly Buffer[],
+  encoding: string,
+  budget: UploadBudget,
+): Promise<UploadFailure> {
+  const result = await uploadOf(chunks, encoding, budget);
+  if (result.ok) throw new Error('the upload was taken');
+  return result.failure;
 }
 
 /** Everything of an envelope that the body determines, payloads included. */

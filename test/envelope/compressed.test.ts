@@ -1,9 +1,10 @@
 import { rmSync } from 'node:fs';
-import { brotliCompressSync, constants, createGzip, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, constants, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { UploadBudget, UploadFailure } from '../../src/envelope/upload.ts';
-import { DECODER_QUEUE_BYTES_MAX, HELD_BYTES_MAX, SYNC_INFLATE_BYTES_MAX } from '../../src/limits.ts';
+import { SYNC_INFLATE_BYTES_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
+import * as bodies from './bodies.ts';
 import {
   bytesOf,
   cutAtRandom,
@@ -16,7 +17,6 @@ import {
   singleBytes,
   startUpload,
   testBudget,
-  uploadOf,
 } from './bodies.ts';
 import { zstdBlocks } from './zstd-bytes.ts';
 
@@ -68,15 +68,11 @@ async function outcome(chunks: readonly Buffer[], encoding: string, budget = bud
   return shape;
 }
 
-async function failureOf(
+const failureOf = (
   chunks: readonly Buffer[],
   encoding: string,
   budget = budgetOf(),
-): Promise<UploadFailure> {
-  const result = await uploadOf(chunks, encoding, budget);
-  if (result.ok) throw new Error('the upload was taken');
-  return result.failure;
-}
+): Promise<UploadFailure> => bodies.failureOf(chunks, encoding, budget);
 
 describe.each(ENCODINGS)('Content-Encoding %s, %s', (encoding, _title, compress) => {
   test('gives what the plain body gives, whole and cut', async () => {
@@ -209,100 +205,4 @@ describe('Content-Encoding', () => {
     upload.dispose();
     expect(budget.heldBytes).toBe(0);
   });
-});
-
-describe('a bomb', () => {
-  test('is stopped at the cap, whatever it would have become', async () => {
-    const gzip = createGzip({ level: 9 });
-    const pieces: Buffer[] = [];
-    gzip.on('data', (piece: Buffer) => pieces.push(piece));
-    const zeros = Buffer.alloc(8 * 1024 * 1024);
-    const ended = new Promise((resolve) => gzip.on('end', resolve));
-    gzip.write(bytesOf('{}\n{"type":"event"}\n'));
-    for (let i = 0; i < 32; i++) gzip.write(zeros);
-    gzip.end();
-    await ended;
-    const bomb = Buffer.concat(pieces);
-    const budget = budgetOf();
-    const { upload, result } = startUpload('gzip', budget);
-    let heldMax = 0;
-    for (const chunk of cutEvery(bomb, 65_536)) {
-      upload.feed(chunk);
-      await new Promise((resolve) => setImmediate(resolve));
-      heldMax = Math.max(heldMax, budget.heldBytes);
-    }
-    upload.end();
-    expect(await result).toMatchObject({ ok: false, failure: { kind: 'too_large' } });
-    expect(heldMax).toBeLessThan(4 * 1024 * 1024);
-    expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
-  });
-
-  test.each(['br', 'zstd'])('in %s is stopped at the cap', async (encoding) => {
-    const zeros = Buffer.concat([bytesOf('{}\n{"type":"event"}\n'), Buffer.alloc(64 * 1024 * 1024)]);
-    const bomb =
-      encoding === 'br'
-        ? brotliCompressSync(zeros, { params: { [constants.BROTLI_PARAM_QUALITY]: 1 } })
-        : zstdBlocks(zeros);
-    expect(bomb.length).toBeLessThan(200_000);
-    expect(await failureOf([bomb], encoding)).toMatchObject({ kind: 'too_large' });
-  });
-});
-
-describe('a decoder', () => {
-  test.each([
-    ['gzip', gzipSync],
-    ['br', brotliCompressSync],
-    ['zstd', zstdBlocks],
-  ] as [string, Compress][])('of %s holds nothing once the verdict is told', async (encoding, compress) => {
-    const { upload, budget, result } = startUpload(encoding, budgetOf());
-    feedAll(upload, cutEvery(compress(LARGE), 30_000));
-    expect(await result).toMatchObject({ ok: true });
-    // The item is in the spool; what is left is its header line and the envelope's.
-    expect(budget.heldBytes).toBeLessThan(100);
-    upload.dispose();
-  });
-});
-
-describe('pressure', () => {
-  test('comes from the decoder when more waits than it may, and goes before the verdict', async () => {
-    const body = gzipSync(eventBody(3_000_000), { level: 1 });
-    expect(body.length).toBeGreaterThan(2 * DECODER_QUEUE_BYTES_MAX);
-    const { upload, result, pressure } = startUpload('gzip', budgetOf());
-    feedAll(upload, [body]);
-    const atVerdict = await result.then(() => [...pressure]);
-    expect(atVerdict[0]).toBe(true);
-    expect(atVerdict.at(-1)).toBe(false);
-    upload.dispose();
-  });
-
-  test('holds a compressed body back while the disk is behind', async () => {
-    const body = gzipSync(Buffer.concat([bytesOf('{}\n{"type":"log"}\n'), Buffer.alloc(16_000_000, 97)]));
-    const budget = budgetOf();
-    const { upload, result } = startUpload('gzip', budget);
-    let heldMax = 0;
-    const watch = setInterval(() => {
-      heldMax = Math.max(heldMax, budget.heldBytes);
-    }, 1);
-    feedAll(upload, [body]);
-    const verdict = await result;
-    clearInterval(watch);
-    expect(verdict.ok && verdict.envelope.bytes).toBe(16_000_000);
-    expect(heldMax).toBeLessThan(4 * 1024 * 1024);
-    upload.dispose();
-  });
-
-  test.each(['gzip', 'br', 'zstd'])(
-    'becomes a refusal of %s when the worker holds too much',
-    async (encoding) => {
-      const budget = budgetOf();
-      const { upload, result } = startUpload(encoding, budget);
-      const compress = { gzip: gzipSync, br: brotliCompressSync, zstd: zstdBlocks }[encoding] as Compress;
-      const [first, ...rest] = cutEvery(compress(LARGE), 10_000);
-      upload.feed(first as Buffer);
-      budget.hold(HELD_BYTES_MAX);
-      feedAll(upload, rest);
-      expect(await result).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
-      expect(budget.heldBytes).toBe(HELD_BYTES_MAX);
-    },
-  );
 });

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest';
-import { Xxh64 } from '../../src/envelope/xxh64.ts';
-import { bytesOf, cutAtRandom, seeded } from './bodies.ts';
+import { Xxh64 } from '../../../src/envelope/zstd/xxh64.ts';
+import { bytesOf, cutAtRandom, seeded } from '../bodies.ts';
 
 /** The lower half of XXH64 as the reference implementation of zstd writes it behind a frame. */
 const KNOWN: [text: string, low32: number][] = [

@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
-import { ZstdCorrupt } from '../../src/envelope/zstd-entropy.ts';
-import { ZstdFrames } from '../../src/envelope/zstd-frame.ts';
-import { ZSTD_BLOCKS_MAX } from '../../src/limits.ts';
-import { bytesOf, seeded } from './bodies.ts';
-import { BLOCK, zstdBlock, zstdBlocks, zstdFrame } from './zstd-bytes.ts';
+import { ZstdCorrupt } from '../../../src/envelope/zstd/bits.ts';
+import { ZstdFrames } from '../../../src/envelope/zstd/frame.ts';
+import { ZSTD_BLOCKS_MAX } from '../../../src/limits.ts';
+import { bytesOf, seeded } from '../bodies.ts';
+import { BLOCK, zstdBlock, zstdBlocks, zstdFrame } from '../zstd-bytes.ts';
 
 function decode(input: Uint8Array): Buffer {
   const frames = new ZstdFrames();
@@ -19,7 +19,7 @@ function decode(input: Uint8Array): Buffer {
   return Buffer.concat(output);
 }
 
-const fixture = (name: string): Buffer => readFileSync(new URL(`fixtures/${name}.zst`, import.meta.url));
+const fixture = (name: string): Buffer => readFileSync(new URL(`../fixtures/${name}.zst`, import.meta.url));
 const sha = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
 
 /**

@@ -1,17 +1,7 @@
 /** One compressed block of Zstandard (RFC 8878 section 3.1.1.3): literals, and sequences that mix them with copies of earlier output. */
-import {
-  BackwardBits,
-  check,
-  decodeHuffman,
-  type FseTable,
-  fseTable,
-  type HuffmanTable,
-  readFseTable,
-  readHuffmanTable,
-  rleTable,
-} from './zstd-entropy.ts';
-
-export const ZSTD_BLOCK_BYTES_MAX = 128 * 1024;
+import { BackwardBits, check, littleEndian } from './bits.ts';
+import { type FseTable, fseTable, readFseTable, rleTable } from './fse.ts';
+import { Literals } from './literals.ts';
 
 /** The output of a frame as far back as a copy may reach. */
 export interface History {
@@ -73,17 +63,13 @@ const MATCH_LENGTHS: Kind = {
 
 type Tables = { literals: FseTable; offsets: FseTable; matches: FseTable };
 
-/** Literals of the block being decoded. They are used up within one call, so all frames share the room. */
-const scratch = new Uint8Array(ZSTD_BLOCK_BYTES_MAX);
 /** Below this a loop is faster than a call of `set` or `copyWithin`. */
 const LOOP_BYTES_MAX = 24;
 
 /** Decodes the blocks of one frame: tables and offsets are carried from block to block. */
 export class ZstdBlocks {
   readonly #blockMax: number;
-  readonly #literals = scratch;
-  #literalsEnd = 0;
-  #huffman: HuffmanTable | undefined;
+  readonly #literals: Literals;
   #tables: Partial<Tables> = {};
   /** The last three offsets, newest first (section 3.1.1.5). */
   readonly #offsets = [1, 4, 8];
@@ -91,78 +77,14 @@ export class ZstdBlocks {
   /** @param blockMax bytes that a block of this frame may give */
   constructor(blockMax: number) {
     this.#blockMax = blockMax;
+    this.#literals = new Literals(blockMax);
   }
 
   /** Appends what the block gives to `history`. @throws ZstdCorrupt */
   decode(block: Uint8Array, history: History): void {
-    const sequences = this.#readLiterals(block);
+    const sequences = this.#literals.read(block);
     this.#readSequences(block, sequences, history);
   }
-
-  // ---- literals ----
-
-  /** @returns where the sequences begin */
-  #readLiterals(block: Uint8Array): number {
-    check(block.length >= 2, 'a block without sections');
-    const head = block[0] as number;
-    const type = head & 3;
-    const format = (head >> 2) & 3;
-    if (type >= 2) return this.#readCodedLiterals(block, type === 3, format);
-    const headBytes = format === 1 ? 2 : format === 3 ? 3 : 1;
-    const word = littleEndian(block, 0, headBytes);
-    const size = headBytes === 1 ? word >> 3 : word >> 4;
-    check(size <= this.#blockMax, 'too many literals');
-    const end = headBytes + (type === 1 ? 1 : size);
-    check(end <= block.length, 'literals are cut short');
-    if (type === 1) this.#literals.fill(block[headBytes] as number, 0, size);
-    else this.#literals.set(block.subarray(headBytes, end));
-    this.#literalsEnd = size;
-    return end;
-  }
-
-  #readCodedLiterals(block: Uint8Array, isTreeless: boolean, format: number): number {
-    const headBytes = format < 2 ? 3 : format + 2;
-    const width = format < 2 ? 10 : format === 2 ? 14 : 18;
-    // Up to 40 bits: too many for the operators on integers.
-    const word = littleEndian(block, 0, headBytes);
-    const size = Math.floor(word / 16) % 2 ** width;
-    const end = headBytes + (Math.floor(word / 2 ** (4 + width)) % 2 ** width);
-    check(size <= this.#blockMax, 'too many literals');
-    check(end <= block.length, 'literals are cut short');
-    let begin = headBytes;
-    if (!isTreeless) {
-      const tree = readHuffmanTable(block, begin, end);
-      this.#huffman = tree.value;
-      begin = tree.end;
-    }
-    check(this.#huffman !== undefined, 'literals without a tree');
-    const input = { bytes: block, begin, end };
-    if (format === 0) decodeHuffman(this.#huffman, input, { bytes: this.#literals, from: 0, to: size });
-    else this.#decodeFourStreams(this.#huffman, input, size);
-    this.#literalsEnd = size;
-    return end;
-  }
-
-  #decodeFourStreams(
-    table: HuffmanTable,
-    { bytes, begin, end }: { bytes: Uint8Array; begin: number; end: number },
-    size: number,
-  ): void {
-    check(begin + 6 <= end, 'the jump table is cut short');
-    const quarter = (size + 3) >> 2;
-    check(3 * quarter <= size, 'too few literals for four streams');
-    let at = begin + 6;
-    for (let stream = 0; stream < 4; stream++) {
-      const streamEnd = stream === 3 ? end : at + littleEndian(bytes, begin + 2 * stream, 2);
-      check(streamEnd <= end, 'a stream of literals is cut short');
-      const to = stream === 3 ? size : (stream + 1) * quarter;
-      const output = { bytes: this.#literals, from: stream * quarter, to };
-      decodeHuffman(table, { bytes, begin: at, end: streamEnd }, output);
-      at = streamEnd;
-    }
-  }
-
-  // ---- sequences ----
 
   #readSequences(block: Uint8Array, begin: number, history: History): void {
     check(begin < block.length, 'sequences are missing');
@@ -174,7 +96,7 @@ export class ZstdBlocks {
     } else if (count > 127) count = ((count - 128) << 8) + littleEndian(block, at++, 1);
     if (count === 0) {
       check(at === block.length, 'bytes follow a block without sequences');
-      this.#copyLiterals(history, 0, this.#literalsEnd);
+      this.#copyLiterals(history, 0, this.#literals.length);
       return;
     }
     const modes = littleEndian(block, at++, 1);
@@ -242,15 +164,15 @@ export class ZstdBlocks {
       }
       // Each turn checks what it used and what it gives: a few bytes could otherwise ask for seconds of copying.
       check(bits.left >= 0, 'sequences are cut short');
-      check(taken + literalLength <= this.#literalsEnd, 'sequences take more literals than there are');
+      check(taken + literalLength <= this.#literals.length, 'sequences take more literals than there are');
       check(history.end + literalLength + matchLength <= endMax, 'a block gives too many bytes');
       this.#copyLiterals(history, taken, taken + literalLength);
       taken += literalLength;
       copyMatch(history, this.#offset(rawOffset, literalLength), matchLength);
     }
     check(bits.left === 0, 'sequences do not fill their stream');
-    check(history.end + this.#literalsEnd - taken <= endMax, 'a block gives too many bytes');
-    this.#copyLiterals(history, taken, this.#literalsEnd);
+    check(history.end + this.#literals.length - taken <= endMax, 'a block gives too many bytes');
+    this.#copyLiterals(history, taken, this.#literals.length);
   }
 
   #offset(raw: number, literalLength: number): number {
@@ -266,7 +188,7 @@ export class ZstdBlocks {
 
   #copyLiterals(history: History, from: number, to: number): void {
     const { bytes, end } = history;
-    const literals = this.#literals;
+    const literals = this.#literals.bytes;
     if (to - from > LOOP_BYTES_MAX) bytes.set(literals.subarray(from, to), end);
     else for (let i = from, at = end; i < to; i++, at++) bytes[at] = literals[i] as number;
     history.end = end + to - from;
@@ -280,11 +202,4 @@ function copyMatch(history: History, offset: number, length: number): void {
   if (offset >= length && length > LOOP_BYTES_MAX) bytes.copyWithin(end, end - offset, end - offset + length);
   else for (let at = end; at < end + length; at++) bytes[at] = bytes[at - offset] as number;
   history.end = end + length;
-}
-
-function littleEndian(bytes: Uint8Array, at: number, count: number): number {
-  check(at + count <= bytes.length, 'a header is cut short');
-  let value = 0;
-  for (let i = count - 1; i >= 0; i--) value = value * 256 + (bytes[at + i] as number);
-  return value;
 }

@@ -5,10 +5,11 @@
  * nineteen bytes kept one of them (fzstd 0.1.1) copying for 3.5 s, on the event loop, and public keys are public. Here every read,
  * copy, table, window and block count has a bound. Dictionaries are refused: no HTTP client has one in common with us.
  */
-import { ZSTD_BLOCKS_MAX, ZSTD_WINDOW_BYTES_MAX } from '../limits.ts';
+import { ZSTD_BLOCKS_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../limits.ts';
+import { check } from './bits.ts';
+import { type History, ZstdBlocks } from './block.ts';
+import { ZSTD_BLOCK_BYTES_MAX } from './literals.ts';
 import { Xxh64 } from './xxh64.ts';
-import { type History, ZSTD_BLOCK_BYTES_MAX, ZstdBlocks } from './zstd-block.ts';
-import { check } from './zstd-entropy.ts';
 
 const MAGIC = 0xfd2fb528;
 const SKIPPABLE_MAGIC = 0x184d2a50;

@@ -1,7 +1,7 @@
 /**
  * XXH64 with seed 0, of which a zstd frame carries the low half (https://github.com/Cyan4973/xxHash, doc/xxhash_spec.md).
  *
- * The bulk works on pairs of 32-bit halves: with BigInt, 20 MiB would take over two seconds of the event loop, so they take about a tenth.
+ * The bulk works on pairs of 32-bit halves: 20 MiB take 24 ms of the event loop so, and 220 ms with BigInt.
  */
 
 const STRIPE_BYTES = 32;
