@@ -1,0 +1,285 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/lib/clock.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { PUBLISH_ENTRIES_IN_FLIGHT_MAX, STREAM_BYTES_IN_FLIGHT_MAX } from '../../src/limits.ts';
+import { type Entry, FRAME_VERSION } from '../../src/stream/frame.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
+import { Publisher } from '../../src/stream/publisher.ts';
+import { natsServer } from '../support/servers.ts';
+import { Broker, type BrokerOptions, envelopeOf, idOf, itemOf, MIB, numbersTo, Tally } from './broker.ts';
+
+let broker: Broker;
+const start = async (options?: BrokerOptions): Promise<Broker> => {
+  broker = await Broker.start(options);
+  return broker;
+};
+afterEach(() => broker.close());
+
+describe('a publisher', () => {
+  it('stores an entry alone when nothing else is there', async () => {
+    await start();
+    expect(await broker.publish(envelopeOf(1))).toBe('stored');
+    expect(await broker.frames('SLUICE_EVENTS')).toEqual([[envelopeOf(1)]]);
+    expect(broker.publisher.inFlightBytes).toBe(0);
+  });
+
+  it('packs the entries of a turn into few frames, in order', async () => {
+    await start();
+    const tally = new Tally(broker.publisher);
+    for (const number of numbersTo(1_000)) tally.publish(envelopeOf(number));
+    await broker.publisher.drain();
+    expect(tally.counts()).toEqual({ stored: 1_000 });
+    const frames = await broker.frames('SLUICE_EVENTS');
+    expect(frames.length).toBeLessThanOrEqual(5);
+    expect(frames.flat()).toEqual(numbersTo(1_000).map((number) => envelopeOf(number)));
+    expect(broker.publisher.stats.publishes).toEqual({ SLUICE_EVENTS: frames.length });
+    expect(broker.publisher.stats.frameEntries.sum).toBe(1_000);
+  });
+
+  it('lets frames grow while others are on their way', async () => {
+    await start();
+    const tally = new Tally(broker.publisher);
+    for (const turn of numbersTo(300)) {
+      for (const number of numbersTo(10)) tally.publish(envelopeOf(turn * 10 + number));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    await broker.publisher.drain();
+    expect(tally.counts()).toEqual({ stored: 3_000 });
+    const frames = await broker.frames('SLUICE_EVENTS');
+    expect(frames.flat()).toHaveLength(3_000);
+    expect(frames.length).toBeLessThan(300);
+  });
+
+  it('keeps a frame within half of what the broker takes', async () => {
+    await start();
+    const tally = new Tally(broker.publisher);
+    for (const number of numbersTo(40)) tally.publish(envelopeOf(number, Buffer.alloc(100_000, number)));
+    await broker.publisher.drain();
+    expect(tally.counts()).toEqual({ stored: 40 });
+    const frames = await broker.frames('SLUICE_EVENTS');
+    expect(Math.max(...frames.map((frame) => frame.length))).toBe(5);
+    expect(frames.flat()).toHaveLength(40);
+  });
+
+  it('sends an entry to the stream of its first item, and a ping to the heartbeats', async () => {
+    await start();
+    const types = ['event', 'transaction', 'log', 'replay_event', 'replay_recording'] as const;
+    const tally = new Tally(broker.publisher);
+    types.forEach((type, number) => {
+      const items = [itemOf(type, Buffer.from('{}')), itemOf('event', Buffer.from('{}'), 1)];
+      tally.publish({ ...envelopeOf(number), items });
+    });
+    tally.publish({ kind: 'heartbeat', token: 'beat', receivedAt: 1, body: Buffer.from('up') });
+    await broker.publisher.drain();
+    expect(await broker.eventIds('SLUICE_EVENTS')).toEqual([idOf(0)]);
+    expect(await broker.eventIds('SLUICE_TRANSACTIONS')).toEqual([idOf(1)]);
+    expect(await broker.eventIds('SLUICE_LOGS')).toEqual([idOf(2)]);
+    expect((await broker.eventIds('SLUICE_REPLAYS')).sort()).toEqual([idOf(3), idOf(4)]);
+    expect(await broker.eventIds('SLUICE_HEARTBEATS')).toEqual(['beat']);
+  });
+
+  it('spreads event ids over the shards, the same id always to the same one', async () => {
+    await start({ shards: 4, maxBytes: 8 * MIB });
+    const tally = new Tally(broker.publisher);
+    for (const number of [...numbersTo(200), ...numbersTo(200)]) tally.publish(envelopeOf(number));
+    await broker.publisher.drain();
+    const shards = await Promise.all(numbersTo(4).map((shard) => broker.eventIds(`SLUICE_EVENTS_${shard}`)));
+    for (const ids of shards) {
+      expect(ids.length).toBeGreaterThan(40);
+      expect(new Set(ids).size).toBe(ids.length / 2);
+    }
+    expect(shards.flat()).toHaveLength(400);
+  });
+
+  it('repeats each frame for onlookers without consuming it', async () => {
+    await start();
+    const seen: Uint8Array[] = [];
+    broker.link.connection.subscribe('sluice.tail.*.*', {
+      callback: (_, msg) => void seen.push(msg.data),
+    });
+    await broker.publish(envelopeOf(1));
+    await expect.poll(() => seen.length).toBe(1);
+    expect(seen[0]![1]).toBe(FRAME_VERSION);
+    expect(await broker.messageCount('SLUICE_EVENTS')).toBe(1);
+  });
+});
+
+describe('a publisher at its bounds', () => {
+  it('refuses what a stream that is full cannot take, while the others go on', async () => {
+    await start({ maxBytes: MIB });
+    const tally = new Tally(broker.publisher);
+    for (const number of numbersTo(60)) {
+      tally.publish(envelopeOf(number, Buffer.alloc(50_000)));
+      if (number % 5 === 0) await sleep(5);
+    }
+    await broker.publisher.drain();
+    expect(Object.keys(tally.counts()).sort()).toEqual(['refused', 'stored']);
+    expect(await broker.eventIds('SLUICE_EVENTS')).toEqual(tally.idsOf('stored'));
+    const log = { ...envelopeOf(99), items: [itemOf('log', Buffer.from('{}'))] };
+    expect(await broker.publish(log)).toBe('stored');
+  });
+
+  it('refuses at once, and only beyond the bytes of one stream', async () => {
+    await start();
+    const tally = new Tally(broker.publisher);
+    const payload = Buffer.alloc(400_000);
+    const fits = Math.floor(STREAM_BYTES_IN_FLIGHT_MAX / 400_200);
+    for (const number of numbersTo(fits + 5)) tally.publish(envelopeOf(number, payload));
+    expect(tally.counts()).toEqual({ refused: 5 });
+    expect(broker.publisher.inFlightBytes).toBeLessThanOrEqual(STREAM_BYTES_IN_FLIGHT_MAX);
+    tally.publish({ ...envelopeOf(999), items: [itemOf('log', payload)] });
+    expect(tally.counts()).toEqual({ refused: 5 });
+    await broker.publisher.drain();
+    expect(tally.counts()).toEqual({ refused: 5, stored: fits + 1 });
+  });
+
+  it('is not available while entries in flight are at their bound', async () => {
+    await start();
+    const tally = new Tally(broker.publisher);
+    const ping = (number: number): Entry => ({ kind: 'heartbeat', token: `${number}`, receivedAt: number });
+    for (const number of numbersTo(PUBLISH_ENTRIES_IN_FLIGHT_MAX)) tally.publish(ping(number));
+    expect(broker.publisher.available).toBe(false);
+    tally.publish(ping(-1));
+    expect(tally.counts()).toEqual({ refused: 1 });
+    await broker.publisher.drain();
+    expect(broker.publisher.available).toBe(true);
+    expect(tally.counts()).toEqual({ refused: 1, stored: PUBLISH_ENTRIES_IN_FLIGHT_MAX });
+  });
+
+  it('refuses an entry whose time ran out before it was sent', async () => {
+    await start();
+    expect(await broker.publish(envelopeOf(1), 0)).toBe('refused');
+    expect(await broker.messageCount('SLUICE_EVENTS')).toBe(0);
+  });
+
+  it('refuses when the stream is not there, well before the deadline', async () => {
+    await start();
+    await broker.manager.streams.delete('SLUICE_EVENTS');
+    const startedAt = performance.now();
+    expect(await broker.publish(envelopeOf(1), 20_000)).toBe('refused');
+    expect(performance.now() - startedAt).toBeGreaterThan(450);
+    expect(performance.now() - startedAt).toBeLessThan(10_000);
+  });
+
+  it('stores in a stream that appears while it retries', async () => {
+    await start();
+    const { config } = await broker.manager.streams.info('SLUICE_EVENTS');
+    await broker.manager.streams.delete('SLUICE_EVENTS');
+    const result = broker.publish(envelopeOf(1));
+    await sleep(100);
+    await broker.manager.streams.add(config);
+    expect(await result).toBe('stored');
+  });
+});
+
+describe('a publisher whose broker fails', () => {
+  it('stores everything once when the broker stands still for a second', async () => {
+    await start();
+    const tally = new Tally(broker.publisher);
+    process.kill(broker.server.pid, 'SIGSTOP');
+    for (const turn of numbersTo(20)) {
+      for (const number of numbersTo(20)) tally.publish(envelopeOf(turn * 20 + number));
+      await sleep(50);
+    }
+    process.kill(broker.server.pid, 'SIGCONT');
+    await broker.publisher.drain();
+    expect(tally.counts()).toEqual({ stored: 400 });
+    const ids = await broker.eventIds('SLUICE_EVENTS');
+    expect(ids.sort()).toEqual(numbersTo(400).map(idOf));
+  });
+
+  it('knows what it never sent when the broker stands still for long', async () => {
+    await start();
+    const tally = new Tally(broker.publisher);
+    const startedAt = performance.now();
+    process.kill(broker.server.pid, 'SIGSTOP');
+    for (const number of numbersTo(40)) {
+      tally.publish(envelopeOf(number), number < 10 ? 1_000 : 500);
+      await sleep(5);
+    }
+    await broker.publisher.drain();
+    expect(performance.now() - startedAt).toBeLessThan(3_000);
+    process.kill(broker.server.pid, 'SIGCONT');
+    expect(tally.counts().refused).toBeGreaterThanOrEqual(30);
+    expect(tally.counts().unknown).toBeGreaterThanOrEqual(4);
+    expect(await broker.publish(envelopeOf(1_000))).toBe('stored');
+    const ids = await broker.eventIds('SLUICE_EVENTS');
+    expect(new Set(ids).size).toBe(ids.length);
+    for (const id of tally.idsOf('refused')) expect(ids).not.toContain(id);
+  });
+
+  it('refuses at once while the broker is away and recovers by itself', async () => {
+    await start();
+    await broker.publish(envelopeOf(1));
+    broker.server.process.kill('SIGKILL');
+    await expect.poll(() => broker.publisher.available).toBe(false);
+    const tally = new Tally(broker.publisher);
+    tally.publish(envelopeOf(2));
+    expect(tally.counts()).toEqual({ refused: 1 });
+    await broker.restart();
+    await expect.poll(() => broker.publisher.available, { timeout: 10_000 }).toBe(true);
+    expect(await broker.publish(envelopeOf(3))).toBe('stored');
+    expect(await broker.eventIds('SLUICE_EVENTS')).toEqual([idOf(1), idOf(3)]);
+  });
+
+  it('sends again after a reconnect what was under way, and nothing twice', async () => {
+    await start();
+    const tally = new Tally(broker.publisher);
+    process.kill(broker.server.pid, 'SIGSTOP');
+    for (const number of numbersTo(100)) {
+      tally.publish(envelopeOf(number), 15_000);
+      if (number % 10 === 0) await sleep(2);
+    }
+    broker.server.process.kill('SIGKILL');
+    await broker.restart();
+    await broker.publisher.drain();
+    const ids = await broker.eventIds('SLUICE_EVENTS');
+    expect(tally.counts().unknown).toBe(undefined);
+    expect(tally.counts().stored).toBeGreaterThan(0);
+    expect(ids.sort()).toEqual(tally.idsOf('stored').sort());
+  });
+
+  it('settles every entry exactly once while the broker is killed again and again', async () => {
+    await start();
+    const tally = new Tally(broker.publisher);
+    let stop = false;
+    const load = (async () => {
+      for (let number = 0; !stop; number++) {
+        tally.publish(envelopeOf(number));
+        if (number % 8 === 0) await sleep(1);
+      }
+    })();
+    for (const round of numbersTo(3)) {
+      await sleep(150 + round * 40);
+      broker.server.process.kill('SIGKILL');
+      await broker.restart();
+      await expect.poll(() => broker.publisher.available, { timeout: 10_000 }).toBe(true);
+    }
+    await sleep(100);
+    stop = true;
+    await load;
+    await broker.publisher.drain();
+    expect(tally.open).toBe(0);
+    const ids = await broker.eventIds('SLUICE_EVENTS');
+    const stored = new Set(ids);
+    expect(stored.size).toBe(ids.length);
+    expect(tally.idsOf('stored').filter((id) => !stored.has(id))).toEqual([]);
+    expect(tally.idsOf('refused').filter((id) => stored.has(id))).toEqual([]);
+    expect(tally.idsOf('stored').length).toBeGreaterThan(100);
+  });
+
+  it('starts before its streams do', async () => {
+    await start();
+    const bare = await natsServer();
+    const log = createLog('silent');
+    const link = await NatsLink.connect({ urls: [bare.url], name: 'test', log });
+    const publisher = new Publisher({ link, shards: 1, clock: systemClock, log });
+    const tally = new Tally(publisher);
+    tally.publish(envelopeOf(1));
+    await publisher.drain();
+    expect(tally.counts()).toEqual({ refused: 1 });
+    await link.close();
+    await bare.close();
+  });
+});
