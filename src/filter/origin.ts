@@ -15,7 +15,7 @@ type OriginPattern = {
 
 export type AllowedOrigins = readonly OriginPattern[];
 
-const PATTERN = /^(?:(https?):\/\/)?(\*\.)?(\*|\[[^\]]+\]|[^\s:/?#@[\]\\*]+)(?::(\d{1,5}))?$/i;
+const PATTERN = /^(?:(https?):\/\/)?(\*\.)?(\*|\[[^\]]+\]|[^\s,;:/?#@[\]\\*]+)(?::(\d{1,5}))?$/i;
 
 const withoutFinalDot = (host: string): string => (host.endsWith('.') ? host.slice(0, -1) : host);
 

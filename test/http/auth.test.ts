@@ -1,0 +1,136 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { findKey } from '../../src/http/auth.ts';
+
+const key = (query: string, headers: Record<string, string> = {}): string =>
+  findKey(query, (name) => headers[name] ?? '');
+
+const HEADERS = ['x-service-auth', 'x-compat-auth', 'x-sentry-auth'];
+
+describe('the key of a request', () => {
+  it.each([
+    ['compat_key=K', 'K'],
+    ['sentry_key=K', 'K'],
+    ['sentry_version=7&sentry_key=K&sentry_client=x%2F1', 'K'],
+    ['compat_key=K&', 'K'],
+    ['&&compat_key=K', 'K'],
+    ['sentry_key=S&compat_key=C', 'C'],
+    ['compat_key=&sentry_key=S', 'S'],
+    ['compat_key=&compat_key=K', 'K'],
+    ['compat_key=first&compat_key=second', 'first'],
+    ['compat_key=a=b', 'a=b'],
+    ['compat_key=%61bc', 'abc'],
+    ['compat_key=a+b', 'a b'],
+    ['compat%5Fkey=K', 'K'],
+    ['sentry_key=S&compat%5fkey=', 'S'],
+    ['compat_key=%', '%'],
+    ['compat_key=%zz', '%zz'],
+    ['compat_key=%C3%28', '%C3%28'],
+    ['', ''],
+    ['compat_key', ''],
+    ['compat_key=', ''],
+    ['compat_key=&x=1', ''],
+    ['xcompat_key=K', ''],
+    ['compat_keys=K', ''],
+    ['x=compat_key=K', ''],
+    ['Compat_Key=K', ''],
+    ['%', ''],
+    ['%zz=%zz&x=%C3', ''],
+  ])('in the query %j is %j', (query, expected) => {
+    expect(key(query)).toBe(expected);
+  });
+
+  it.each([
+    ['compat_key=K', 'K'],
+    ['sentry_key=K', 'K'],
+    ['Sentry sentry_version=7, sentry_client=x/1, sentry_key=K', 'K'],
+    ['Sentry sentry_key=K, sentry_version=7', 'K'],
+    ['sentry sentry_key=K,sentry_version=7', 'K'],
+    ['Compat compat_key=K', 'K'],
+    ['  Sentry   sentry_version = 7 ,  sentry_key = K  ', 'K'],
+    ['Sentry\tsentry_key=K', 'K'],
+    ['Sentry, sentry_key=K', 'K'],
+    ['Sentry Sentry_Key="K"', 'K'],
+    ['COMPAT_KEY=K', 'K'],
+    ['sentry_key=S, compat_key=C', 'C'],
+    ['compat_key=, sentry_key=S', 'S'],
+    ['compat_key="", sentry_key=S', 'S'],
+    ['compat_key=first, compat_key=second', 'first'],
+    ['compat_key=a=b', 'a=b'],
+    [',,compat_key=K,,', 'K'],
+    ['', ''],
+    ['K', ''],
+    ['Sentry', ''],
+    ['compat_key', ''],
+    ['compat_key=', ''],
+    ['compat_key= ', ''],
+    ['compat_key=""', ''],
+    ['xcompat_key=K', ''],
+    ['sentry_secret=K', ''],
+    ['__proto__=K, constructor=K', ''],
+    ['=K', ''],
+  ])('in a header %j is %j', (header, expected) => {
+    for (const name of HEADERS) expect(key('', { [name]: header })).toBe(expected);
+  });
+
+  it('comes from the first source that has one', () => {
+    const headers = {
+      'x-service-auth': 'compat_key=service',
+      'x-compat-auth': 'compat_key=compat',
+      'x-sentry-auth': 'Sentry sentry_key=sentry',
+      authorization: 'Sentry sentry_key=authorization',
+    };
+    expect(key('compat_key=query', headers)).toBe('query');
+    expect(key('sentry_key=query', headers)).toBe('query');
+    expect(key('', headers)).toBe('service');
+    expect(key('compat_key=', { ...headers, 'x-service-auth': 'compat_key=' })).toBe('compat');
+    expect(key('', { ...headers, 'x-service-auth': '', 'x-compat-auth': 'Sentry' })).toBe('sentry');
+    expect(key('', { authorization: headers.authorization })).toBe('authorization');
+  });
+
+  it.each([
+    ['Sentry sentry_version=7, sentry_key=K', 'K'],
+    ['SENTRY compat_key=K', 'K'],
+    ['Bearer sentry_key=K', ''],
+    ['Basic c2VudHJ5X2tleT1L', ''],
+    ['sentry_key=K', ''],
+    ['Sentry', ''],
+    ['Sentryx sentry_key=K', ''],
+  ])('in authorization %j is %j', (header, expected) => {
+    expect(key('', { authorization: header })).toBe(expected);
+  });
+
+  it('is found with as few header reads as possible', () => {
+    const reads: string[] = [];
+    const reader = (answer: string) => (name: string) => {
+      reads.push(name);
+      return answer;
+    };
+    expect(findKey('sentry_key=K', reader(''))).toBe('K');
+    expect(reads).toEqual([]);
+    expect(findKey('', reader('compat_key=K'))).toBe('K');
+    expect(reads).toEqual(['x-service-auth']);
+  });
+
+  it('of any query is what URLSearchParams finds, and no text makes it throw', () => {
+    const part = fc.oneof(
+      fc.constantFrom('compat_key', 'sentry_key', 'compat%5Fkey', '=', '&', 'K', 'a+b', '%41', '%C3%A9', 'x'),
+      fc.string({ unit: fc.constantFrom(...'abz_0'), maxLength: 3 }),
+    );
+    fc.assert(
+      fc.property(fc.array(part, { maxLength: 12 }), (parts) => {
+        const query = parts.join('');
+        const params = new URLSearchParams(query);
+        const named = (name: string) => params.getAll(name).filter((value) => value !== '');
+        const possible = [...named('compat_key'), ...named('sentry_key')];
+        if (possible.length === 0) expect(key(query)).toBe('');
+        else expect(possible).toContain(key(query));
+      }),
+    );
+    fc.assert(
+      fc.property(fc.string({ unit: 'binary' }), (text) => {
+        expect(typeof key(text, { authorization: `Sentry ${text}`, 'x-compat-auth': text })).toBe('string');
+      }),
+    );
+  });
+});
