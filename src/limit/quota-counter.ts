@@ -74,7 +74,7 @@ export class QuotaCounter {
 
   /** One guarded decrement, sent once, errors only logged. Call it only when nothing of the envelope can have been queued. */
   refund(projectId: string, month: string): void {
-    this.#redis.call('refund', quotaKey(projectId), [month], (reply) => {
+    this.#redis.call({ script: 'refund', key: quotaKey(projectId), args: [month] }, (reply) => {
       if (reply?.[0] !== 1)
         this.#log.warn(
           { project: projectId, month, known: reply !== undefined },
@@ -99,7 +99,9 @@ export class QuotaCounter {
     const { projectId, quota, overage } = group.subject;
     const cap = quota === undefined || overage ? -1 : quota;
     const args = quotaArgs(group.waiting.length, { cap, start, now: this.#scriptNow?.() });
-    this.#redis.call('quota', quotaKey(projectId), args, (reply) => this.#answered(group, reply));
+    this.#redis.call({ script: 'quota', key: quotaKey(projectId), args }, (reply) =>
+      this.#answered(group, reply),
+    );
   }
 
   #answered(group: Group, reply: ScriptReply): void {

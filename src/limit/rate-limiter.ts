@@ -126,7 +126,7 @@ export class RateLimiter {
   #send(state: ProjectState, waiting: readonly Later[]): void {
     const ask = state.cache.ask(this.#clock.monotonic(), waiting.length, state.record);
     const args = scriptArgs(ask, state.record.limit, this.#scriptNow?.());
-    this.#redis.call('rateWindow', rateKey(state.projectId), args, (reply) =>
+    this.#redis.call({ script: 'rateWindow', key: rateKey(state.projectId), args }, (reply) =>
       this.#answered(state, { ask, waiting }, reply),
     );
   }

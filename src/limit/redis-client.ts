@@ -28,6 +28,10 @@ export class RedisClient {
     this.#client.on('close', events.close);
   }
 
+  get isCluster(): boolean {
+    return this.#client instanceof Cluster;
+  }
+
   get ready(): boolean {
     return this.#client.status === 'ready';
   }
@@ -39,7 +43,11 @@ export class RedisClient {
 
   /** Rejects when no answer came within REDIS_REPLY_MS_MAX. */
   async ping(): Promise<void> {
-    await this.#client.ping();
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<never>((_, reject) => {
+      timer = setTimeout(() => reject(new Error('no reply to PING')), REDIS_REPLY_MS_MAX);
+    });
+    await Promise.race([this.#client.ping(), late]).finally(() => clearTimeout(timer));
   }
 
   /**
@@ -88,7 +96,8 @@ function createClient(urls: readonly string[], retryMs: () => number): Redis | C
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
-    commandTimeout: REDIS_REPLY_MS_MAX,
+    // The deadline is redis.ts's; this only settles promises that a broken connection left behind, and leaves room for a stall.
+    commandTimeout: 10 * REDIS_REPLY_MS_MAX,
     connectTimeout: REDIS_CONNECT_MS_MAX,
     // end() alone waits for the other side, and a stopped server never answers.
     disconnectTimeout: 1,
@@ -101,6 +110,8 @@ function createClient(urls: readonly string[], retryMs: () => number): Redis | C
   const { username, password, protocol } = new URL(first ?? '');
   const redisOptions: ClusterOptions['redisOptions'] = {
     ...common,
+    // One pipeline is in flight per node: a node that hangs is noticed here, and its connection made anew.
+    commandTimeout: 2 * REDIS_REPLY_MS_MAX,
     socketTimeout: 2 * REDIS_REPLY_MS_MAX,
     ...(username && { username: decodeURIComponent(username) }),
     ...(password && { password: decodeURIComponent(password) }),

@@ -13,11 +13,13 @@
  * connection is dropped (what is queued on it would still run), later calls are refused at once, and one PING per jittered
  * 250 ms asks until one is answered. The trade: a single slow moment of Redis refuses a worker's traffic for about 250 ms;
  * in exchange no request ever waits longer than that, and a struggling server sees one PING per worker instead of a crowd.
+ * In a cluster one node's fault is no other's: there each call is on its own, and a fault refuses only its key for that while.
  */
 import type { Clock } from '../lib/clock.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
 import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
+import { AwayKeys } from './away-keys.ts';
 import { type CallResult, RedisClient, type ScriptArg, type ScriptCall } from './redis-client.ts';
 import { isScriptFault } from './redis-faults.ts';
 import { SCRIPT_NAMES, type ScriptName } from './scripts.ts';
@@ -37,6 +39,9 @@ export type LimitRedisOptions = {
   /** For jitter; 0 ≤ r < 1. */
   random?: () => number;
 };
+
+/** Faults of a cluster's nodes are logged once in this time. */
+const FAULT_LOG_MS = 10_000;
 
 export class LimitRedis {
   readonly stats = {
@@ -61,6 +66,9 @@ export class LimitRedis {
   #probeTimer: NodeJS.Timeout | undefined;
   /** A call has been answered since the breaker closed: only then is the next fault news worth a log line. */
   #proven = true;
+  /** Cluster only. */
+  readonly #awayKeys = new AwayKeys();
+  #quietUntil = Number.NEGATIVE_INFINITY;
   #firstAvailable: (() => void) | undefined;
   #lastError = 'never connected';
 
@@ -125,19 +133,14 @@ export class LimitRedis {
   }
 
   /** Queues one call for the end of this turn (or, from a gatherer, for this moment). `done` is called exactly once. */
-  call(
-    script: ScriptName,
-    key: string,
-    args: readonly ScriptArg[],
-    done: (reply: ScriptReply) => void,
-  ): void {
-    this.#queue.push({ script, key, args, done });
+  call(call: ScriptCall, done: (reply: ScriptReply) => void): void {
+    this.#queue.push({ ...call, done });
     this.schedule();
   }
 
   /** The same as a promise, for what is not in a hurry. */
   request(script: ScriptName, key: string, args: readonly ScriptArg[]): Promise<ScriptReply> {
-    return new Promise((resolve) => this.call(script, key, args, resolve));
+    return new Promise((resolve) => this.call({ script, key, args }, resolve));
   }
 
   #flush(): void {
@@ -147,30 +150,38 @@ export class LimitRedis {
     if (this.#queue.length === 0) return;
     const calls = this.#queue;
     this.#queue = [];
-    if (!this.#available) {
-      for (const call of calls) call.done(undefined);
-      return;
-    }
+    if (!this.#available) for (const call of calls) call.done(undefined);
+    else if (this.#client.isCluster) for (const call of calls) this.#sendAlone(call);
+    else this.#send(calls);
+  }
+
+  /** ioredis joins what goes to the same node; each call has its own deadline, so that no node waits for another. */
+  #sendAlone(call: Call): void {
+    if (this.#awayKeys.has(call.key, this.#clock.monotonic())) call.done(undefined);
+    else this.#send([call]);
+  }
+
+  #send(calls: Call[]): void {
     const timer = setTimeout(() => this.#deadline(batch), REDIS_REPLY_MS_MAX);
     const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
     this.#inFlight.add(batch);
     for (const call of calls) this.stats.calls[call.script]++;
     this.#client.send(calls).then(
       (results) => this.#settle(batch, results),
-      (error: Error) => this.#failed(batch, error),
+      (error: Error) => this.#failed(batch, error.message),
     );
   }
 
   /** After a stall of this process the replies may be waiting in the socket: they get this turn's poll phase before Redis is blamed. */
   #deadline(batch: Batch): void {
     setImmediate(() => {
-      if (this.#inFlight.has(batch)) this.#open(`no reply within ${REDIS_REPLY_MS_MAX} ms`);
+      if (this.#inFlight.has(batch)) this.#failed(batch, `no reply within ${REDIS_REPLY_MS_MAX} ms`);
     });
   }
 
-  #failed(batch: Batch, error: Error): void {
+  #failed(batch: Batch, reason: string): void {
     this.#settle(batch, undefined);
-    this.#open(error.message);
+    for (const call of batch.calls) this.#fault(call.key, reason);
   }
 
   /** Calls back for each call of the batch, once; `results` undefined: none was answered. */
@@ -189,10 +200,10 @@ export class LimitRedis {
     batch.calls.forEach((call, i) => {
       this.stats.duration.observe(seconds);
       const error = results[i]?.[0];
-      if (!error) this.#proven = true;
+      if (!error) this.#answered();
       else if (isScriptFault(error))
         this.#log.error({ err: error, script: call.script }, 'redis: script failed');
-      else this.#open(error.message);
+      else this.#fault(call.key, error.message);
     });
   }
 
@@ -200,6 +211,21 @@ export class LimitRedis {
 
   #jitteredMs(): number {
     return REDIS_PROBE_MS * (0.8 + 0.4 * this.#random());
+  }
+
+  /** A call proves more than a PING: a server that is out of memory answers PINGs. */
+  #answered(): void {
+    if (!this.#proven && !this.#client.isCluster) this.#log.info('redis: answers again');
+    this.#proven = true;
+  }
+
+  #fault(key: string, reason: string): void {
+    if (!this.#client.isCluster) return this.#open(reason);
+    const now = this.#clock.monotonic();
+    this.#awayKeys.mark(key, now + this.#jitteredMs());
+    if (now < this.#quietUntil) return;
+    this.#quietUntil = now + FAULT_LOG_MS;
+    this.#log.warn({ reason, key }, 'redis: a node of the cluster is away');
   }
 
   #open(reason: string): void {
@@ -238,7 +264,6 @@ export class LimitRedis {
 
   #shut(): void {
     this.#available = true;
-    if (!this.#proven) this.#log.info('redis: answers again');
     this.#firstAvailable?.();
   }
 }

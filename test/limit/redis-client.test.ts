@@ -1,4 +1,4 @@
-import { execFile, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -10,7 +10,7 @@ import { temporaryFolder } from '../support/servers.ts';
 import { clock, log, until } from './limit-fixture.ts';
 
 /** Two masters of a cluster, half of the slots each. */
-const nodes: { port: number; stop: () => Promise<void> }[] = [];
+const nodes: { port: number; process: ChildProcess; stop: () => Promise<void> }[] = [];
 let redis: LimitRedis;
 
 async function startNode(): Promise<void> {
@@ -38,7 +38,7 @@ async function startNode(): Promise<void> {
     if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
     await new Promise((done) => execFile('rm', ['-rf', dir], done));
   };
-  nodes.push({ port, stop });
+  nodes.push({ port, process: child, stop });
   for (let tries = 0; !(await operator(port, 'PING').catch(() => '')).includes('PONG'); tries++) {
     if (tries > 200) throw new Error('the node does not start');
     await new Promise((resolve) => setTimeout(resolve, 25));
@@ -110,4 +110,37 @@ describe('several URLs', () => {
     );
     expect(replies).toEqual(ids.map(() => [month(), 2, 1]));
   });
+
+  it('go on with the projects of the other nodes while one hangs, and take its projects up again after', async () => {
+    const [first, second] = nodes as [(typeof nodes)[number], (typeof nodes)[number]];
+    const count = (id: string) => redis.request('quota', quotaKey(id), ['', 1, -1, month(), 0]);
+    const { there, away } = await split(first.port);
+    second.process.kill('SIGSTOP');
+    const before = performance.now();
+    const replies = await Promise.all([...there, ...away].map(count));
+    expect(performance.now() - before).toBeLessThan(1000);
+    expect(replies.map((reply) => reply !== undefined)).toEqual([
+      ...there.map(() => true),
+      ...away.map(() => false),
+    ]);
+    expect(await Promise.all(there.map(count))).not.toContain(undefined);
+    second.process.kill('SIGCONT');
+    const recovered = async (): Promise<boolean> => (await count(away[0] as string)) !== undefined;
+    for (let tries = 0; !(await recovered()); tries++) {
+      expect(tries).toBeLessThan(200);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+    expect(redis.available).toBe(true);
+  });
 });
+
+/** Projects of the node at `port`, and of the other. */
+async function split(port: number): Promise<{ there: string[]; away: string[] }> {
+  const there: string[] = [];
+  const away: string[] = [];
+  for (let i = 0; i < 20; i++) {
+    const slot = Number((await operator(port, `CLUSTER KEYSLOT ${quotaKey(`hang-${i}`)}`)).slice(1));
+    (slot <= 8191 ? there : away).push(`hang-${i}`);
+  }
+  return { there, away };
+}

@@ -33,6 +33,10 @@ function limiter(): RateLimiter {
   toClose.push(() => made.close());
   return made;
 }
+/** Runs in the same turn as the flush, right after it. */
+function stall(): void {
+  for (const end = performance.now() + 400; performance.now() < end; );
+}
 const take = (of: RateLimiter): Promise<RateDecision> =>
   new Promise((resolve) => {
     const decision = of.take({ projectId: 'p', limit: 60, revision: 1 }, resolve);
@@ -83,6 +87,14 @@ describe('LimitRedis', () => {
     server.process.kill('SIGCONT');
     await until('available', () => redis.available);
     expect(await take(rate)).toMatchObject({ kind: 'admitted' });
+  });
+
+  it('does not blame Redis for a stall of its own process', async () => {
+    await count();
+    const stalled = count();
+    setImmediate(stall);
+    expect(await stalled).toEqual([thisMonth(), 1, 1]);
+    expect(redis.available).toBe(true);
   });
 
   it('never runs a call twice when the server hangs with it', async () => {
