@@ -6,15 +6,15 @@ const DONE = 0;
 const FAILED = 1;
 const WRONG_USAGE = 2;
 
-/** Makes a command and all below it throw where commander would end the process. */
-function throwInsteadOfExit(command: Command): void {
-  command.exitOverride();
-  for (const sub of command.commands) throwInsteadOfExit(sub);
+/** Errors are thrown where commander would end the process, and a flag belongs to the command that it follows. */
+function prepare(command: Command): void {
+  command.exitOverride().enablePositionalOptions();
+  for (const sub of command.commands) prepare(sub);
 }
 
 /** @param args without the program's own name @returns the exit status */
 export async function runProgram(program: Command, args: readonly string[]): Promise<number> {
-  throwInsteadOfExit(program);
+  prepare(program);
   try {
     await program.parseAsync(args, { from: 'user' });
     return Number(process.exitCode ?? DONE);

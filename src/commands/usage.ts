@@ -9,6 +9,7 @@ import { ProjectStore } from '../registry/project-store.ts';
 import { printJson, printLine, record, table } from './print.ts';
 import { integerIn, parseProjectId } from './project-fields.ts';
 import { type Session, withSession } from './session.ts';
+import { reconcileCommand } from './usage-reconcile.ts';
 
 type Flags = { json?: boolean; hours: number };
 /** `month` is `YYYY-MM`; `percent` is absent without a quota. */
@@ -110,6 +111,7 @@ export function usageCommand(): Command {
     .argument('[id]', 'id or alias', parseProjectId)
     .option('--hours <n>', 'how far back', integerIn(1, HOURS_MAX), HOURS_DEFAULT)
     .option('--json', 'print JSON')
+    .addCommand(reconcileCommand())
     .action((id: string | undefined, flags: Flags) =>
       withSession((session) => (id === undefined ? showAll(session, flags) : showOne(session, id, flags))),
     );

@@ -1,0 +1,102 @@
+/**
+ * `sluice usage reconcile`: what the processor has counted exactly once, against what Redis counted.
+ *
+ * Everything that had been queued when the command began must have reached the sink before the tally says anything, so the command
+ * first waits for the streams to move past it. Requests that come in meanwhile are in neither or either figure; so the counter is
+ * lowered only when nothing moved between two looks at it, and otherwise only raised: what was accepted is never forgotten.
+ */
+import { Command } from 'commander';
+import { readUsage, setUsage } from '../limit/quota-counter.ts';
+import { readTally } from '../processor/tally.ts';
+import { CounterBucket } from '../registry/counters.ts';
+import { ProjectStore } from '../registry/project-store.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
+import { printJson, printLine } from './print.ts';
+import { integerIn, parseProjectId } from './project-fields.ts';
+import { CommandError, type Session, withSession } from './session.ts';
+
+const POLL_MS = 200;
+const WAIT_SEC_DEFAULT = 15;
+
+/** `before` and `after` are the counter; `complete` is false when something still waited or moved. */
+type Reconciliation = {
+  id: string;
+  month: string;
+  before: number;
+  tally: number;
+  after: number;
+  complete: boolean;
+};
+
+function sinkFolder({ config, dev }: Session): string {
+  if (config.sink?.kind === 'ndjson') return config.sink.dir;
+  if (config.sink === undefined && dev) return dev.sinkDir;
+  throw new CommandError(
+    'SLUICE_SINK must name the ndjson folder of the processor: the tally stands beside its files.',
+  );
+}
+
+/** Waits until every frame that stands in a stream now has left it. @returns whether that came to pass */
+async function untilProcessed(link: NatsLink, shards: number, waitMs: number): Promise<boolean> {
+  const manager = await link.manager();
+  const streams = FRAME_STREAMS.flatMap((stream) =>
+    Array.from({ length: shards }, (_, shard) => streamName(stream, shard, shards)),
+  );
+  const until = performance.now() + waitMs;
+  for (const stream of streams) {
+    const { last_seq: last } = (await manager.streams.info(stream)).state;
+    for (;;) {
+      const { state } = await manager.streams.info(stream);
+      if (state.messages === 0 || state.first_seq > last) break;
+      if (performance.now() > until) return false;
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  }
+  return true;
+}
+
+async function reconcile(session: Session, idOrAlias: string, waitMs: number): Promise<Reconciliation> {
+  const link = await session.nats();
+  const redis = await session.redis();
+  const folder = sinkFolder(session);
+  const { id } = await (await ProjectStore.open(link)).get(idOrAlias);
+  const { month, count: before } = await readUsage(redis, id);
+  const processed = await untilProcessed(link, session.config.streamShards, waitMs);
+  const { count: tally } = await readTally(folder, id, month);
+  const now = await readUsage(redis, id);
+  if (now.month !== month) throw new CommandError('The month has just turned; run this again.');
+  const complete = processed && now.count === before;
+  const wanted = complete ? tally : Math.max(tally, now.count ?? 0);
+  if (wanted !== now.count) {
+    const { set } = await setUsage(redis, { projectId: id, month, count: wanted, seen: now.count });
+    if (!set)
+      throw new CommandError('The counter changed while it was being mended; nothing was set. Try again.');
+    await new CounterBucket({ link, log: session.log }).replace(id, month, wanted);
+  }
+  return { id, month, before: before ?? 0, tally, after: wanted, complete };
+}
+
+function explain({ id, month, before, tally, after, complete }: Reconciliation): string {
+  const figures = `Project ${id}, ${month}: the counter said ${before}, the processor's tally says ${tally}.`;
+  const done = after === before ? 'The counter stays as it is.' : `The counter is now ${after}.`;
+  const caveat = complete
+    ? ''
+    : ' Requests are coming in or still wait to be processed, so the counter was not lowered; run this again in a quiet moment.';
+  return `${figures} ${done}${caveat}`;
+}
+
+export function reconcileCommand(): Command {
+  return new Command('reconcile')
+    .description("recount this month from the processor's tally and mend the counter")
+    .argument('<id>', 'id or alias', parseProjectId)
+    .option('--wait <seconds>', 'for what is queued to be processed', integerIn(0, 3_600), WAIT_SEC_DEFAULT)
+    .option('--json', 'print JSON')
+    .action((id: string, flags: { json?: boolean; wait: number }) =>
+      withSession(async (session) => {
+        const result = await reconcile(session, id, flags.wait * 1000);
+        if (flags.json) printJson(result);
+        else printLine(explain(result));
+      }),
+    );
+}

@@ -1,0 +1,118 @@
+import { mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { Command } from 'commander';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { usageCommand } from '../../src/commands/usage.ts';
+import { systemClock as clock } from '../../src/lib/clock.ts';
+import { readUsage, setUsage } from '../../src/limit/quota-counter.ts';
+import { LimitRedis } from '../../src/limit/redis.ts';
+import { saveTallyFile, Tally } from '../../src/processor/tally.ts';
+import { CounterBucket } from '../../src/registry/counters.ts';
+import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+import { setupTopology, streamSubject } from '../../src/stream/topology.ts';
+import { link as connect, log } from '../registry/broker.ts';
+import { natsServer, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
+import { type Ran, runCommand } from './run-command.ts';
+
+const plain: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
+const sink = temporaryFolder('sink');
+let servers: [redis: TestServer, nats: TestServer];
+let link: NatsLink;
+let redis: LimitRedis;
+let id: string;
+let month: string;
+
+beforeAll(async () => {
+  servers = await Promise.all([redisServer(), natsServer()]);
+  link = await connect(servers[1].url);
+  await setupTopology(link, { replicas: 1, shards: 1, maxBytes: 16 * 1024 * 1024 });
+  redis = new LimitRedis({ urls: [servers[0].url], log, clock });
+  await redis.connect();
+  month = (await readUsage(redis, 'any')).month;
+});
+beforeEach(async () => {
+  ({ id } = await (await ProjectStore.open(link)).create(plain));
+});
+afterAll(async () => {
+  await redis?.close();
+  await link?.close();
+  await Promise.all(servers.map((server) => server.close()));
+  rmSync(sink, { recursive: true, force: true });
+});
+
+async function processed(stream: string, count: number): Promise<void> {
+  const journal = join(sink, stream, 'journal');
+  mkdirSync(journal, { recursive: true });
+  const tally = new Tally();
+  for (let position = 1; position <= count; position++) tally.add({ projectId: id, month, position });
+  await saveTallyFile(journal, 0, tally);
+}
+const counted = async (): Promise<number | undefined> => (await readUsage(redis, id)).count;
+const count = (to: number): Promise<unknown> =>
+  setUsage(redis, { projectId: id, month, count: to, seen: undefined });
+const sluice = (...args: string[]): Promise<Ran> =>
+  runCommand(new Command('sluice').addCommand(usageCommand()), ['usage', 'reconcile', ...args], {
+    SLUICE_REDIS_URL: servers[0].url,
+    SLUICE_NATS_URL: servers[1].url,
+    SLUICE_SINK: `ndjson:${sink}`,
+  });
+const json = async (...args: string[]): Promise<unknown> => {
+  const ran = await sluice(...args, '--json');
+  expect(ran).toMatchObject({ status: 0, err: '' });
+  return JSON.parse(ran.out);
+};
+
+describe('usage reconcile', () => {
+  it('mends a counter that Redis forgot, from the sum of all streams, and its checkpoint with it', async () => {
+    await processed('SLUICE_EVENTS', 30);
+    await processed('SLUICE_LOGS', 12);
+    expect(await json(id)).toEqual({ id, month, before: 0, tally: 42, after: 42, complete: true });
+    expect(await counted()).toBe(42);
+    expect(await new CounterBucket({ link, log }).read(id, month)).toBe(42);
+  });
+
+  it('lowers a counter that counted too much, saying both figures', async () => {
+    await processed('SLUICE_EVENTS', 30);
+    await processed('SLUICE_LOGS', 0);
+    await count(35);
+    const { status, out } = await sluice(id);
+    expect(status).toBe(0);
+    expect(out).toBe(
+      `Project ${id}, ${month}: the counter said 35, the processor's tally says 30. The counter is now 30.\n`,
+    );
+    expect(await counted()).toBe(30);
+  });
+
+  it('does not lower it while something waits to be processed', async () => {
+    await processed('SLUICE_EVENTS', 30);
+    await count(35);
+    await link.js.publish(streamSubject('events', 0), 'a frame');
+    expect(await json(id, '--wait', '0')).toMatchObject({
+      before: 35,
+      tally: 30,
+      after: 35,
+      complete: false,
+    });
+    expect(await counted()).toBe(35);
+    await processed('SLUICE_EVENTS', 40);
+    expect(await json(id, '--wait', '0')).toMatchObject({
+      before: 35,
+      tally: 40,
+      after: 40,
+      complete: false,
+    });
+    await (await link.manager()).streams.purge('SLUICE_EVENTS');
+  });
+
+  it('waits for the processor to get past what was queued', async () => {
+    await processed('SLUICE_EVENTS', 30);
+    await count(31);
+    await link.js.publish(streamSubject('events', 0), 'a frame');
+    const running = json(id);
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    await processed('SLUICE_EVENTS', 31);
+    await (await link.manager()).streams.purge('SLUICE_EVENTS');
+    expect(await running).toMatchObject({ before: 31, tally: 31, after: 31, complete: true });
+  });
+});
