@@ -6,6 +6,7 @@ import { type Config, isSet, loadConfig } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { LimitRedis } from '../limit/redis.ts';
+import { isMissingBucket } from '../registry/bucket.ts';
 import { NatsLink } from '../stream/nats.ts';
 
 /** Why a command could not do what was asked: one sentence, shown without a stack; exit status 1. */
@@ -122,6 +123,9 @@ export async function withSession<T>(work: (session: Session) => Promise<T>): Pr
   const session = new Session();
   try {
     return await work(session);
+  } catch (error) {
+    if (!isMissingBucket(error)) throw error;
+    throw new CommandError('JetStream lacks a stream or bucket of sluice: run sluice setup, then try again.');
   } finally {
     await session.close();
   }

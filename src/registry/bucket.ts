@@ -47,5 +47,6 @@ export function isConflict(error: unknown): boolean {
   );
 }
 
+/** Whether a bucket, or any stream, does not exist. */
 export const isMissingBucket = (error: unknown): boolean =>
   error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound;

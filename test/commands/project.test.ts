@@ -212,6 +212,16 @@ describe('every command', () => {
     );
   });
 
+  it('sends a user of a bare NATS to setup', async () => {
+    const bare = await natsServer();
+    const program = new Command('sluice').addCommand(projectCommand());
+    const env = { SLUICE_NATS_URL: bare.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1' };
+    const ran = await runCommand(program, ['project', 'create', '--plan', 'Pro'], env);
+    await bare.close();
+    expect(ran).toMatchObject({ status: 1, out: '' });
+    expect(ran.err).toContain('run sluice setup');
+  });
+
   it('names every wrong setting', async () => {
     const program = new Command('sluice').addCommand(projectCommand());
     const ran = await runCommand(program, ['project', 'list'], { SLUICE_PORT: 'x', SLUICE_COLOUR: 'red' });

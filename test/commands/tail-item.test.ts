@@ -1,0 +1,85 @@
+import { describe, expect, it } from 'vitest';
+import { seenItems, seenJson, seenText } from '../../src/commands/tail-item.ts';
+import type { ItemType } from '../../src/lib/item-types.ts';
+import type { EnvelopeEntry } from '../../src/stream/frame.ts';
+
+const EVENT_ID = '0123456789abcdef0123456789abcdef';
+const envelope = (
+  type: ItemType,
+  payload: string | undefined,
+  length = payload?.length ?? 0,
+): EnvelopeEntry => ({
+  kind: 'envelope',
+  projectId: '1',
+  eventId: EVENT_ID,
+  receivedAt: 1_790_000_000_000,
+  sdk: 'sentry.python/2.0',
+  items: [
+    {
+      index: 0,
+      type,
+      header: Buffer.from(`{"type":"${type}"}`),
+      length,
+      ...(payload !== undefined && { payload: Buffer.from(payload) }),
+    },
+  ],
+});
+const textOf = (type: ItemType, payload: unknown): string => {
+  const [item] = seenItems(envelope(type, JSON.stringify(payload)));
+  return item ? seenText(item) : '';
+};
+
+describe('an item as tail shows it', () => {
+  it.each([
+    [
+      'event',
+      { exception: { values: [{ type: 'TypeError', value: 'x is not a function' }] } },
+      'TypeError: x is not a function',
+    ],
+    ['event', { message: 'hello' }, 'hello'],
+    ['event', { logentry: { formatted: 'hello 5' } }, 'hello 5'],
+    ['transaction', { transaction: 'GET /' }, 'GET /'],
+    ['log', { items: [{ body: 'first line' }, { body: 'second' }] }, 'first line'],
+    ['event', { exception: { values: [{ type: 7 }] }, message: { nested: true } }, ' B'],
+    ['event', null, ' B'],
+  ] as const)('names a %s after what it says', (type, payload, ending) => {
+    expect(textOf(type, payload).endsWith(ending)).toBe(true);
+  });
+
+  it('lets no control character of a client reach the terminal, and cuts what is long', () => {
+    const text = textOf('event', { message: `\u001b[2J\u0007bell\n${'x'.repeat(500)}` });
+    expect(text).not.toMatch(/\p{Cc}/u);
+    expect(text.length).toBeLessThan(200);
+  });
+
+  it('gives the length where the payload is compressed or stands elsewhere', () => {
+    for (const entry of [
+      envelope('replay_recording', '{"segment_id":0}\n\u001f\u008b'),
+      envelope('event', undefined, 500_000),
+    ]) {
+      const [item] = seenItems(entry);
+      const json = JSON.parse(item ? seenJson(item) : '') as Record<string, unknown>;
+      expect(json.payload).toBeUndefined();
+      expect(json.payload_bytes).toBe(entry.items[0]?.length);
+      expect(json.sdk).toBe('sentry.python/2.0');
+    }
+  });
+
+  it('shows a heartbeat with its token and body', () => {
+    const [item] = seenItems({
+      kind: 'heartbeat',
+      token: 'abc',
+      receivedAt: 0,
+      body: Buffer.from('done in 5 s'),
+    });
+    expect(item && seenText(item)).toMatch(
+      /^1970-01-01T00:00:00\.000Z {2}- {2}heartbeat +abc {2}11 B {2}done in 5 s$/,
+    );
+    expect(JSON.parse(item ? seenJson(item) : '')).toEqual({
+      type: 'heartbeat',
+      token: 'abc',
+      received_at: '1970-01-01T00:00:00.000Z',
+      body: 'done in 5 s',
+    });
+  });
+});
