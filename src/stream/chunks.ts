@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
 import type { Delivered } from './delivery.ts';
-import type { PartsRef } from './frame.ts';
+import type { EntryItem, EnvelopeEntry, PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
 import type { Sender } from './sender.ts';
 import { CHUNKS_STREAM, CHUNKS_SUBJECT } from './topology.ts';
@@ -25,6 +25,59 @@ export class MissingPartError extends Error {
 /** The parts are there and are not what the frame says. */
 export class CorruptPartsError extends Error {
   override name = 'CorruptPartsError';
+}
+
+/** Payloads that are in memory, as a source. */
+export function sourceOf(entry: EnvelopeEntry): PartSource {
+  const whole = Buffer.concat(entry.items.map(({ payload }) => payload ?? new Uint8Array()));
+  return {
+    length: whole.length,
+    read: (offset, length) => Promise.resolve(whole.subarray(offset, offset + length)),
+  };
+}
+
+/** The entry with its item headers moved behind the payloads of its source. */
+export function moveHeaders(
+  entry: EnvelopeEntry,
+  source: PartSource,
+): { entry: EnvelopeEntry; source: PartSource } {
+  const tail = Buffer.concat(entry.items.map(({ header }) => header));
+  const items = entry.items.map((item) => ({
+    ...item,
+    header: new Uint8Array(),
+    headerLength: item.header.length,
+  }));
+  const read = async (offset: number, length: number): Promise<Uint8Array> => {
+    const before = Math.max(0, Math.min(length, source.length - offset));
+    const from = offset + before - source.length;
+    const rest = tail.subarray(from, from + length - before);
+    if (before === 0) return rest;
+    return Buffer.concat([await source.read(offset, before), rest]);
+  };
+  return { entry: { ...entry, items }, source: { length: source.length + tail.length, read } };
+}
+
+/** Cuts one piece after the other out of `whole`, from `start` on: views, no copies. */
+function cutter(whole: Uint8Array, start: number): (length: number) => Uint8Array {
+  let at = start;
+  return (length) => {
+    at += length;
+    return whole.subarray(at - length, at);
+  };
+}
+
+/** The entry with its payloads, and its headers if they moved, out of `whole`, which is what {@link readParts} gives. */
+export function joinParts({ parts: _, ...entry }: EnvelopeEntry, whole: Uint8Array): EnvelopeEntry {
+  const nextPayload = cutter(whole, 0);
+  const nextHeader = cutter(
+    whole,
+    entry.items.reduce((sum, { length }) => sum + length, 0),
+  );
+  const items = entry.items.map(({ headerLength, ...item }): EntryItem => {
+    const header = headerLength === undefined ? item.header : nextHeader(headerLength);
+    return { ...item, header, payload: nextPayload(item.length) };
+  });
+  return { ...entry, items };
 }
 
 export type WrittenParts =

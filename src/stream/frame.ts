@@ -7,7 +7,7 @@
  * whatever changes here gets a new version.
  *
  *     envelope   [0, projectId, eventId, receivedAt, sentAt | nil, sdk | nil, month | nil, position | nil, [item, …], parts | nil]
- *     item       [index, position of the type in ITEM_TYPES, header, length, payload | nil]
+ *     item       [index, position of the type in ITEM_TYPES, header | its length, length, payload | nil]
  *     parts      [[sequence, …], length, sha256]
  *     heartbeat  [1, token, receivedAt, body | nil]
  */
@@ -23,8 +23,10 @@ export type EntryItem = {
   /** Position among all items of the envelope, skipped ones included, from 0. */
   index: number;
   type: ItemType;
-  /** The item header line as sent: JSON, UTF-8. */
+  /** The item header line as sent: JSON, UTF-8. Empty when it stands in the parts. */
   header: Uint8Array;
+  /** Set when the headers stand in the parts too, after all payloads: a hundred headers may be longer than a frame. */
+  headerLength?: number;
   /** Bytes of the payload. In a large entry they stand in the parts, one payload after the other in item order. */
   length: number;
   /** The payload; undefined in a large entry. */
@@ -115,7 +117,8 @@ function writeItem(out: MessagePackWriter, item: EntryItem): void {
   out.array(5);
   out.uint(item.index);
   out.uint(ITEM_TYPES.indexOf(item.type));
-  out.bytes(item.header);
+  if (item.headerLength === undefined) out.bytes(item.header);
+  else out.uint(item.headerLength);
   out.uint(item.length);
   if (item.payload) out.bytes(item.payload);
   else out.nil();
@@ -160,12 +163,17 @@ export function encodeFrame(entries: readonly Uint8Array[]): Uint8Array {
   return out.written;
 }
 
+const readHeader = (value: unknown): Pick<EntryItem, 'header' | 'headerLength'> =>
+  typeof value === 'number'
+    ? { header: new Uint8Array(), headerLength: count(value, 'header length') }
+    : { header: bytes(value, 'item header') };
+
 const readItem: Checked<EntryItem> = (value, what) => {
   const [index, type, header, length, payload] = tuple(value, 5, what);
   const item: EntryItem = {
     index: count(index, 'item index'),
     type: ITEM_TYPES[count(type, 'item type')] ?? fail('known item type', type),
-    header: bytes(header, 'item header'),
+    ...readHeader(header),
     length: count(length, 'item length'),
     ...optional('payload', payload, bytes),
   };
@@ -183,11 +191,14 @@ const readParts: Checked<PartsRef> = (value, what) => {
   return parts.sha256.length === 32 ? parts : fail('SHA-256 of 32 bytes', sha256);
 };
 
-/** Payloads stand either all in the entry or all in the parts, which then are as long as the items say. */
+/** Payloads stand either all in the entry or all in the parts, which then are as long as the items say; headers likewise. */
 function checkPlaces({ items, parts }: EnvelopeEntry): void {
-  for (const { payload } of items)
-    if ((payload === undefined) !== (parts !== undefined)) fail('payload where parts say', payload);
-  const length = items.reduce((sum, item) => sum + item.length, 0);
+  let length = 0;
+  for (const item of items) {
+    if ((item.payload === undefined) !== (parts !== undefined)) fail('payload where parts say', item.payload);
+    if (item.headerLength !== undefined && !parts) fail('item header', item.headerLength);
+    length += item.length + (item.headerLength ?? 0);
+  }
   if (parts && parts.length !== length) fail(`parts of ${length} bytes`, parts.length);
 }
 

@@ -1,6 +1,6 @@
 import { CHUNKED_ANSWER_MS_MAX, LARGE_ENTRIES_ACTIVE_MAX } from '../limits.ts';
-import { type PartSource, writeParts } from './chunks.ts';
-import { type EnvelopeEntry, encodeEntry } from './frame.ts';
+import { joinParts, moveHeaders, type PartSource, writeParts } from './chunks.ts';
+import { type EnvelopeEntry, encodedBytesBound, encodeEntry } from './frame.ts';
 import type { Sender } from './sender.ts';
 import type { PublishResult, QueuedEntry } from './shard-window.ts';
 
@@ -13,15 +13,6 @@ export type LargeEntry = {
   push(queued: QueuedEntry): void;
   done(result: PublishResult): void;
 };
-
-/** Payloads that are in memory, as a source. */
-export function sourceOf(entry: EnvelopeEntry): PartSource {
-  const whole = Buffer.concat(entry.items.map(({ payload }) => payload ?? Buffer.alloc(0)));
-  return {
-    length: whole.length,
-    read: (offset, length) => Promise.resolve(whole.subarray(offset, offset + length)),
-  };
-}
 
 export type LargeEntriesOptions = {
   sender: Sender;
@@ -48,7 +39,7 @@ export class LargeEntries {
 
   add(large: LargeEntry): void {
     const limited = this.#withDeadline(large);
-    if (this.#active < LARGE_ENTRIES_ACTIVE_MAX) void this.#write(limited);
+    if (this.#active < LARGE_ENTRIES_ACTIVE_MAX) void this.#run(limited);
     else this.#waiting.push(limited);
   }
 
@@ -59,7 +50,7 @@ export class LargeEntries {
     for (const { done } of waiting) done('refused');
   }
 
-  /** The same entry, with a `done` that is called once, and by the deadline. */
+  /** The same entry, with a `done` that is called once, and by the deadline; after it nothing is pushed any more. */
   #withDeadline(large: LargeEntry): LargeEntry {
     let finished = false;
     const done = (result: PublishResult): void => {
@@ -68,43 +59,56 @@ export class LargeEntries {
       clearTimeout(timer);
       large.done(result);
     };
-    const limited = { ...large, done };
-    const timer = setTimeout(
-      () => {
-        const at = this.#waiting.indexOf(limited);
-        if (at >= 0) this.#waiting.splice(at, 1);
-        done(at >= 0 ? 'refused' : 'unknown');
-      },
-      Math.max(1, large.deadline - this.#options.sender.monotonic()),
-    );
+    const push = (queued: QueuedEntry): void => {
+      if (!finished) large.push(queued);
+    };
+    const limited = { ...large, done, push };
+    const atDeadline = (): void => {
+      const at = this.#waiting.indexOf(limited);
+      if (at >= 0) this.#waiting.splice(at, 1);
+      done(at >= 0 ? 'refused' : 'unknown');
+    };
+    const timer = setTimeout(atDeadline, Math.max(1, large.deadline - this.#options.sender.monotonic()));
     return limited;
   }
 
-  async #write({ entry, source, deadline, push, done }: LargeEntry): Promise<void> {
-    const { sender, partBytesMax, onError } = this.#options;
-    const startedAt = sender.monotonic();
+  async #run(large: LargeEntry): Promise<void> {
     this.#active++;
     try {
-      const written = await writeParts(sender, { source, partBytesMax: partBytesMax(), deadline });
-      if (!written.ok) return done(written.result);
-      const items = entry.items.map(({ payload: _, ...item }) => item);
-      const bytes = encodeEntry({ ...entry, items, parts: written.parts });
-      push({
-        bytes,
-        deadline,
-        done: (result) => {
-          // Parts are swept after a while: a frame that was stored too late may name some that are gone.
-          const late = sender.monotonic() - startedAt > CHUNKED_ANSWER_MS_MAX;
-          done(result === 'stored' && late ? 'unknown' : result);
-        },
-      });
+      await this.#write(large);
     } catch (error) {
-      onError(error);
-      done('refused');
+      this.#options.onError(error);
+      large.done('refused');
     } finally {
       this.#active--;
       const next = this.#waiting.shift();
-      if (next) void this.#write(next);
+      if (next) void this.#run(next);
     }
+  }
+
+  async #write({ entry, source, deadline, push, done }: LargeEntry): Promise<void> {
+    const { sender } = this.#options;
+    const partBytesMax = this.#options.partBytesMax();
+    // Spooled because memory was short, and small all the same.
+    if (source.length + encodedBytesBound(entry) <= partBytesMax) {
+      const whole = await source.read(0, source.length);
+      return push({ bytes: encodeEntry(joinParts(entry, whole)), deadline, done });
+    }
+    const startedAt = sender.monotonic();
+    const bare = { ...entry, items: entry.items.map(({ payload: _, ...item }) => item) };
+    // The other half of a frame is left to the sequence numbers.
+    const moves = encodedBytesBound(bare) > partBytesMax / 2;
+    const split = moves ? moveHeaders(bare, source) : { entry: bare, source };
+    const written = await writeParts(sender, { source: split.source, partBytesMax, deadline });
+    if (!written.ok) return done(written.result);
+    push({
+      bytes: encodeEntry({ ...split.entry, parts: written.parts }),
+      deadline,
+      done: (result) => {
+        // Parts are swept after a while: a frame that was stored too late may name some that are gone.
+        const late = sender.monotonic() - startedAt > CHUNKED_ANSWER_MS_MAX;
+        done(result === 'stored' && late ? 'unknown' : result);
+      },
+    });
   }
 }

@@ -7,15 +7,16 @@ import {
   PUBLISH_BYTES_IN_FLIGHT_MAX,
   PUBLISH_ENTRIES_IN_FLIGHT_MAX,
 } from '../limits.ts';
-import type { PartSource } from './chunks.ts';
+import { type PartSource, sourceOf } from './chunks.ts';
 import { type Entry, encodedBytesBound, encodeEntry } from './frame.ts';
-import { LargeEntries, sourceOf } from './large-entries.ts';
+import { LargeEntries } from './large-entries.ts';
 import type { NatsLink } from './nats.ts';
 import { Sender } from './sender.ts';
 import { type PublishResult, type QueuedEntry, ShardWindow } from './shard-window.ts';
 import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubject } from './topology.ts';
 
-export type { PartSource, PublishResult };
+export type { PartSource } from './chunks.ts';
+export type { PublishResult } from './shard-window.ts';
 
 type PublishOptions = {
   /** Monotonic ms after which no further attempt is made. */
