@@ -4,5 +4,7 @@ export function untilStopped(): Promise<void> {
     process.once('SIGINT', () => resolve());
     process.once('SIGTERM', () => resolve());
     process.once('disconnect', () => resolve());
+  }).then(() => {
+    process.channel?.unref(); // listening for 'disconnect' would keep the process alive after its last work
   });
 }
