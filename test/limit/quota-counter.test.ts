@@ -8,7 +8,7 @@ import {
 } from '../../src/limit/quota-counter.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
-import { clock, connected, log, MemoryCheckpoints, until } from './limit-fixture.ts';
+import { clock, connected, log, MemoryCheckpoints, pause, until } from './limit-fixture.ts';
 
 let server: TestServer;
 let workers: LimitRedis[];
@@ -112,6 +112,25 @@ describe('QuotaCounter', () => {
     const decisions = await burst(counters({ checkpoints }), of, 150);
     expect(positions(decisions)).toEqual(firstPositions(100).map((n) => n + 1000));
     expect(checkpoints.reads).toBeLessThanOrEqual(3);
+  });
+
+  it('reads a checkpoint once for all that wait for it, in whichever turn they came', async () => {
+    const checkpoints = new MemoryCheckpoints();
+    const read = checkpoints.read.bind(checkpoints);
+    checkpoints.read = async (projectId, of) => {
+      await pause(50);
+      return read(projectId, of);
+    };
+    const [counter] = counters({ checkpoints }) as [QuotaCounter];
+    const of = subject(undefined);
+    const decisions: Promise<QuotaDecision>[] = [];
+    for (let turn = 0; turn < 10; turn++) {
+      decisions.push(count(counter, of), count(counter, of));
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    const given = (await Promise.all(decisions)).map((d) => (d.kind === 'counted' ? d.position : d.kind));
+    expect([...given].sort((a, b) => Number(a) - Number(b))).toEqual(firstPositions(20));
+    expect(checkpoints.reads).toBe(1);
   });
 
   it('does not count while the checkpoint cannot be read', async () => {

@@ -116,6 +116,24 @@ describe('RateLimiter', () => {
     expect(callCount()).toBe(before + 1);
   });
 
+  it('serves those who began to wait just before a reply from what the reply brought', async () => {
+    const [limiter] = makeLimiters(1) as [RateLimiter];
+    const of = subject(1);
+    await take(limiter, subject(1));
+    const before = callCount();
+    const first = Promise.all([take(limiter, of), take(limiter, of)]);
+    // After this turn's flush: the reply comes while nothing runs here, the request just before it is read.
+    const second = new Promise<RateDecision>((resolve) =>
+      setImmediate(() => {
+        for (const end = performance.now() + 50; performance.now() < end; );
+        void take(limiter, of).then(resolve);
+      }),
+    );
+    expect((await first).map((decision) => decision.kind)).toEqual(['admitted', 'refused']);
+    expect(await second).toMatchObject({ kind: 'refused' });
+    expect(callCount()).toBe(before + 1);
+  });
+
   it('needs few calls for a project far above 1000 a minute', async () => {
     const [limiter] = makeLimiters(1) as [RateLimiter];
     const of = subject(100_000);

@@ -89,6 +89,19 @@ describe('LimitRedis', () => {
     expect(await take(rate)).toMatchObject({ kind: 'admitted' });
   });
 
+  it('drops the connection on which a call hung', async () => {
+    const connections = async (): Promise<number> =>
+      Number(/total_connections_received:(\d+)/.exec(await operator('INFO stats'))?.[1]);
+    await count();
+    const before = await connections();
+    server.process.kill('SIGSTOP');
+    await count();
+    server.process.kill('SIGCONT');
+    await until('available', () => redis.available);
+    // One more is the operator's own.
+    expect(await connections()).toBeGreaterThan(before + 1);
+  });
+
   it('does not blame Redis for a stall of its own process', async () => {
     await count();
     const stalled = count();
