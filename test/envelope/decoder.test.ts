@@ -1,7 +1,10 @@
 import { rmSync } from 'node:fs';
 import { brotliCompressSync, constants, createGzip, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Holding } from '../../src/envelope/budget.ts';
+import { ZlibDecoder } from '../../src/envelope/decoder.ts';
 import type { UploadBudget } from '../../src/envelope/upload.ts';
+import { ZstdDecoder } from '../../src/envelope/zstd-decoder.ts';
 import { DECODER_QUEUE_BYTES_MAX, HELD_BYTES_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { bytesOf, cutEvery, eventBody, failureOf, feedAll, startUpload, testBudget } from './bodies.ts';
@@ -67,6 +70,41 @@ describe('a decoder', () => {
     expect(budget.heldBytes).toBeLessThan(100);
     upload.dispose();
   });
+});
+
+describe('a paused decoder', () => {
+  test.each(['gzip', 'br', 'zstd'] as const)(
+    'of %s gives next to nothing until it is resumed',
+    async (encoding) => {
+      const body = Buffer.alloc(4_000_000, 97);
+      const compressed = { gzip: gzipSync, br: brotliCompressSync, zstd: zstdBlocks }[encoding](body);
+      let given = 0;
+      let atPause = 0;
+      const ended = new Promise<void>((resolve, reject) => {
+        const options = {
+          holding: new Holding(budgetOf()),
+          onBytes: (bytes: Buffer) => {
+            if (given === 0) decoder.pause();
+            given += bytes.length;
+          },
+          onEnd: resolve,
+          onFailed: (_kind: string, detail: string) => reject(new Error(detail)),
+          onBehind: () => undefined,
+        };
+        const decoder = encoding === 'zstd' ? new ZstdDecoder(options) : new ZlibDecoder(encoding, options);
+        decoder.feed(compressed);
+        decoder.end();
+        setTimeout(() => {
+          atPause = given;
+          decoder.resume();
+        }, 50);
+      });
+      await ended;
+      expect(given).toBe(body.length);
+      expect(atPause).toBeGreaterThan(0);
+      expect(atPause).toBeLessThanOrEqual(256 * 1024);
+    },
+  );
 });
 
 describe('pressure', () => {

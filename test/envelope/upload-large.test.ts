@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { openSync, rmSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type HeldEnvelope, UploadBudget, type UploadFailure } from '../../src/envelope/upload.ts';
+import { type HeldEnvelope, Upload, UploadBudget, type UploadFailure } from '../../src/envelope/upload.ts';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_TIGHT,
@@ -13,6 +13,7 @@ import {
 import { temporaryFolder } from '../support/servers.ts';
 import * as bodies from './bodies.ts';
 import {
+  bytesOf,
   cutAtRandom,
   cutEvery,
   encodeEnvelope,
@@ -102,6 +103,21 @@ describe('a large envelope', () => {
     expect(atVerdict).toEqual([true, false]);
     upload.dispose();
   });
+});
+
+test('a refusal that comes while the socket is paused resumes it first', () => {
+  const told: string[] = [];
+  const upload = new Upload({
+    encoding: '',
+    budget: testBudget({ spoolDir }),
+    onResult: (result) => told.push(result.ok ? 'taken' : result.failure.kind),
+    onPressure: (paused) => told.push(paused ? 'pause' : 'resume'),
+  });
+  upload.feed(bytesOf(`{}\n{"type":"log","length":2000000}\n${'x'.repeat(2_000_000)}`));
+  expect(told).toEqual(['pause']);
+  upload.feed(bytesOf('x'));
+  expect(told).toEqual(['pause', 'resume', 'invalid']);
+  upload.dispose();
 });
 
 describe('an overloaded worker', () => {

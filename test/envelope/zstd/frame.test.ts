@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { describe, expect, test } from 'vitest';
 import { ZstdCorrupt } from '../../../src/envelope/zstd/bits.ts';
+import { ZstdBlocks } from '../../../src/envelope/zstd/block.ts';
 import { ZstdFrames } from '../../../src/envelope/zstd/frame.ts';
 import { ZSTD_BLOCKS_MAX } from '../../../src/limits.ts';
 import { bytesOf, seeded } from '../bodies.ts';
@@ -157,6 +158,22 @@ describe('a zstd frame', () => {
     const block = Buffer.of(0x08, 0x61, 0xff, 0xff, 0xff, 0x54, 0, 0, 31, 0x01);
     const blocks = [raw('12345678', false), zstdBlock(BLOCK.compressed, block.length, block)];
     expect(() => decode(zstdFrame(blocks))).toThrow('a block gives too many bytes');
+  });
+
+  test('stops at the sequence that gives too much, not after all of them', () => {
+    const history = { bytes: new Uint8Array(1024), end: 8 };
+    const block = Buffer.of(0x08, 0x61, 0xff, 0xff, 0xff, 0x54, 0, 0, 31, 0x01);
+    expect(() => new ZstdBlocks(512).decode(block, history)).toThrow('a block gives too many bytes');
+    expect(history.end).toBeLessThanOrEqual(8 + 512);
+  });
+
+  test('gives no more literals than its window has bytes', () => {
+    const literals = (size: number): Buffer => {
+      const word = size * 16 + 5;
+      return zstdBlock(BLOCK.compressed, 4, Buffer.of(word & 255, word >> 8, 97, 0));
+    };
+    expect(decode(zstdFrame([literals(1024)], { head: [0] })).toString()).toBe('a'.repeat(1024));
+    expect(() => decode(zstdFrame([literals(1025)], { head: [0] }))).toThrow('too many literals');
   });
 
   test('has a bounded number of blocks, and a body a bounded number of frames', () => {
