@@ -209,6 +209,20 @@ describe('a publisher whose broker fails', () => {
     for (const id of tally.idsOf('refused')) expect(ids).not.toContain(id);
   });
 
+  it('does not let an entry with little time left decide for its neighbours', async () => {
+    await start();
+    const hurried = new Tally(broker.publisher);
+    const others = new Tally(broker.publisher);
+    process.kill(broker.server.pid, 'SIGSTOP');
+    hurried.publish(envelopeOf(0), 300);
+    others.publish(envelopeOf(1));
+    await sleep(600);
+    process.kill(broker.server.pid, 'SIGCONT');
+    await broker.publisher.drain();
+    expect(hurried.counts()).toEqual({ unknown: 1 });
+    expect(others.counts()).toEqual({ stored: 1 });
+  });
+
   it('refuses at once while the broker is away and recovers by itself', async () => {
     await start();
     await broker.publish(envelopeOf(1));
