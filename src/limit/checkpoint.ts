@@ -2,9 +2,9 @@
  * Writes each active project's monthly count to a durable place, so that counting can resume when Redis comes back empty.
  *
  * A count is written within CHECKPOINT_MS_MAX of the moment at which it was noted, and a project at most once in that time; what was
- * noted meanwhile is joined. Several workers count the same project: one whose last note is older must not overwrite a newer
- * figure, so the stored one is read first and only ever raised. A note costs one Map look-up; a write is spread over time, since
- * each falls due by its own note.
+ * noted meanwhile is joined. Several workers count the same project, and the last note of one may be older than what another has
+ * written: the store keeps the larger figure. A note costs one Map look-up; writes are spread over time, since each falls due by
+ * its own note.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
@@ -12,6 +12,7 @@ import { CHECKPOINT_MS_MAX } from '../limits.ts';
 
 /** Where the figures stand: the `sluice_counters` bucket, keyed by project and month (YYYY-MM). */
 export interface CheckpointStore {
+  /** Keeps the larger of `count` and what stands there: within a month usage only grows. */
   write(projectId: string, month: string, count: number): void | Promise<void>;
   /** The stored figure, or undefined when there is none. Rejects when it cannot be known. */
   read(projectId: string, month: string): Promise<number | undefined>;
@@ -82,8 +83,7 @@ export class Checkpoints {
 
   async #write({ projectId, month, count }: Note): Promise<void> {
     try {
-      const stored = await this.#store.read(projectId, month);
-      if (stored === undefined || stored < count) await this.#store.write(projectId, month, count);
+      await this.#store.write(projectId, month, count);
     } catch (error) {
       // The next note of this project tries again; until then the checkpoint is older than it should be.
       this.#log.warn({ err: error, project: projectId, month, count }, 'quota checkpoint not written');

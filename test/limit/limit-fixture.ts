@@ -27,9 +27,10 @@ export class MemoryCheckpoints implements CheckpointStore {
   reads = 0;
   writes = 0;
 
-  write(projectId: string, month: string, count: number): void {
+  async write(projectId: string, month: string, count: number): Promise<void> {
     this.writes++;
-    this.figures.set(`${projectId} ${month}`, count);
+    const key = `${projectId} ${month}`;
+    this.figures.set(key, Math.max(count, this.figures.get(key) ?? 0));
   }
 
   async read(projectId: string, month: string): Promise<number | undefined> {
