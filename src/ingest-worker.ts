@@ -45,6 +45,7 @@ class IngestWorker {
   #publisher: Publisher | undefined;
   #replica: Replica | undefined;
   #ledger: OutcomeLedger | undefined;
+  #quota: QuotaCounter | undefined;
   #parts: RequestParts | undefined;
   #stopping = false;
 
@@ -95,14 +96,16 @@ class IngestWorker {
     const ledger = new OutcomeLedger({ link, log });
     const publisher = new Publisher({ link, shards: this.#config.streamShards, clock, log });
     const spoolReader = new SpoolReader();
+    const quota = new QuotaCounter({ redis: this.#redis, clock, checkpoints: counters, log });
     this.#ledger = ledger;
+    this.#quota = quota;
     this.#publisher = publisher;
     return {
       gates: new ProjectGates(replica),
       replica,
       rateLimiter: this.#rateLimiter,
       heartbeatLimiter: new HeartbeatLimiter({ redis: this.#redis, clock }),
-      quota: new QuotaCounter({ redis: this.#redis, clock, checkpoints: counters, log }),
+      quota,
       publisher,
       budget: this.#budget,
       metrics: this.#metrics,
@@ -171,7 +174,8 @@ class IngestWorker {
       await sleep(POLL_MS);
     }
     await this.#publisher?.drain();
-    await this.#ledger?.flush();
+    await Promise.all([this.#ledger?.flush(), this.#quota?.close()]);
+    this.#rateLimiter.close();
     this.#server.close();
     this.#requestLog?.flush();
     await this.#replica?.stop();

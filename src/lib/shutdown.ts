@@ -1,10 +1,9 @@
 /** Resolves at the first SIGINT or SIGTERM, or when the parent that holds our IPC channel dies. */
-export function untilStopped(): Promise<void> {
-  return new Promise((resolve) => {
+export async function untilStopped(): Promise<void> {
+  await new Promise<void>((resolve) => {
     process.once('SIGINT', () => resolve());
     process.once('SIGTERM', () => resolve());
     process.once('disconnect', () => resolve());
-  }).then(() => {
-    process.channel?.unref(); // listening for 'disconnect' would keep the process alive after its last work
   });
+  process.channel?.unref(); // listening for 'disconnect' would keep the process alive after its last work
 }
