@@ -116,6 +116,15 @@ describe('inbound filters', () => {
     );
   });
 
+  it('are not misled by what other code hung on Object.prototype', () => {
+    Object.assign(Object.prototype, { user: { ip_address: '127.0.0.1' } });
+    try {
+      expect(verdictOnText('{"message":"localhost"}')).toBeUndefined();
+    } finally {
+      Reflect.deleteProperty(Object.prototype, 'user');
+    }
+  });
+
   it('never throw, whatever stands where an object, a list or a text is expected', () => {
     const odd = fc.oneof(
       fc.constantFrom(null, true, 0, 7, '', 'localhost', 'Googlebot/2.1', 'chrome-extension://x', [], {}, [

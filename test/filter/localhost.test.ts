@@ -20,6 +20,7 @@ const LOOPBACKS = [
   '::ffff:127.0.0.1',
   '::FFFF:127.8.9.1',
   '::ffff:7f00:1',
+  '::ffff:7f01:203',
   '0:0:0:0:0:ffff:7f00:0001',
 ];
 const OTHER_ADDRESSES = [
@@ -158,6 +159,17 @@ describe('the localhost filter', () => {
 
   it('looks at transactions too', () => {
     expect(verdictOn(withUrl('http://localhost:3000/'), { type: 'transaction' })).toBe('localhost');
+  });
+
+  it.each([
+    'http://2130706433/',
+    'http://0x7f.1/',
+    'http://%6cocal%68ost/',
+    'http:\\\\127.0.0.1/',
+    'http://0/',
+  ])('leaves %s, which becomes a local host only when it is normalised', (url) => {
+    expect(verdictOn(withUrl(url))).toBeUndefined();
+    expect(verdictOn({ ...withUrl(url), message: 'parsed for the sake of "localhost"' })).toBeUndefined();
   });
 
   it('looks at no other field', () => {

@@ -1,0 +1,241 @@
+/** The rules of the house that a machine can check, as functions from one source file to the sentences that it breaks. */
+import { parseSync } from 'vite';
+
+export const FILE_LINES_MAX = 300;
+export const FUNCTION_LINES_MAX = 70;
+export const NESTING_MAX = 3;
+
+type Node = { readonly type: string; readonly start: number; readonly [field: string]: unknown };
+
+export type SourceFile = {
+  /** From the root of the project, with slashes: `src/http/request.ts`. */
+  readonly path: string;
+  readonly lines: number;
+  readonly program: Node;
+  readonly comments: readonly { readonly value: string; readonly start: number }[];
+  lineOf(offset: number): number;
+};
+
+/** @throws when the text is no TypeScript */
+export function parseSource(path: string, text: string): SourceFile {
+  const { program, comments, errors } = parseSync(path, text);
+  const first = errors[0];
+  if (first) throw new Error(`${path}: ${first.message}`);
+  const lineOf = (offset: number): number => text.slice(0, offset).split('\n').length;
+  const lines = text.split('\n').length - (text.endsWith('\n') ? 1 : 0);
+  return { path, lines, program: program as unknown as Node, comments, lineOf };
+}
+
+const isNode = (value: unknown): value is Node =>
+  typeof value === 'object' && value !== null && 'type' in value && typeof value.type === 'string';
+
+function childrenOf(node: Node): Node[] {
+  return Object.values(node).flatMap((value) => (Array.isArray(value) ? value : [value]).filter(isNode));
+}
+
+function* descendants(node: Node): Iterable<Node> {
+  yield node;
+  for (const child of childrenOf(node)) yield* descendants(child);
+}
+
+const nodesOf = (file: SourceFile, ...types: readonly string[]): Node[] =>
+  [...descendants(file.program)].filter(({ type }) => types.includes(type));
+
+/** `a.b` as written, for names only. */
+function memberName(node: Node): string {
+  const { object, property } = node as unknown as { object?: Node; property?: Node };
+  return `${object?.name ?? ''}.${property?.name ?? ''}`;
+}
+
+const at = (file: SourceFile, node: { start: number }, sentence: string): string =>
+  `${file.path}:${file.lineOf(node.start)} ${sentence}`;
+
+export type Import = { readonly specifier: string; readonly typeOnly: boolean; readonly start: number };
+
+/** Static, re-exporting and dynamic imports, and types named by `import('…')`. */
+function importsOf(file: SourceFile): Import[] {
+  const kinds = [
+    'ImportDeclaration',
+    'ExportNamedDeclaration',
+    'ExportAllDeclaration',
+    'ImportExpression',
+    'TSImportType',
+  ];
+  return nodesOf(file, ...kinds).flatMap((node) => {
+    const specifier = (node.source as Node | null)?.value;
+    if (typeof specifier !== 'string') return [];
+    const specifiers = (node.specifiers ?? []) as Node[];
+    const everyNamedType =
+      specifiers.length > 0 &&
+      specifiers.every((one) => one.importKind === 'type' || one.exportKind === 'type');
+    const typeOnly =
+      node.type === 'TSImportType' ||
+      node.importKind === 'type' ||
+      node.exportKind === 'type' ||
+      everyNamedType;
+    return [{ specifier, typeOnly, start: node.start }];
+  });
+}
+
+/** Which folders of src a folder may import; `lib`, `limits.ts` and the types of `config.ts` serve everybody. */
+const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
+  lib: [],
+  envelope: [],
+  filter: [],
+  stream: [],
+  limit: [],
+  registry: ['stream'],
+  http: ['envelope', 'filter', 'limit', 'registry', 'stream'],
+  processor: ['stream'],
+};
+
+/** `src/http/request.ts` → `http`; files beside the folders are areas of their own. */
+const areaOf = (path: string): string => path.split('/')[1] ?? '';
+
+const resolved = (from: string, specifier: string): string =>
+  new URL(specifier, `file:///${from}`).pathname.slice(1);
+
+/** What a folder of stages may import; composition roots, commands and dev may import everything. */
+export function importDirection(file: SourceFile): string[] {
+  const area = areaOf(file.path);
+  const allowed = area === 'limits.ts' || area === 'config.ts' ? [] : MAY_IMPORT[area];
+  if (!allowed) return [];
+  return importsOf(file).flatMap((found) => {
+    if (!found.specifier.startsWith('.')) return [];
+    const target = areaOf(resolved(file.path, found.specifier));
+    const served = target === 'lib' || target === 'limits.ts' || (target === 'config.ts' && found.typeOnly);
+    if (target === area || served || allowed.includes(target)) return [];
+    return [at(file, found, `${area} may not import ${target}`)];
+  });
+}
+
+/** Packages that hide behind a few files. */
+const PACKAGE_HOMES: readonly { readonly package: RegExp; readonly home: RegExp }[] = [
+  { package: /^uWebSockets\.js$/, home: /^src\/http\/server\.ts$/ },
+  { package: /^ioredis$/, home: /^src\/limit\/redis[a-z-]*\.ts$/ },
+  { package: /^@nats-io\//, home: /^src\/(stream|registry|processor)\// },
+];
+
+/** Types may be named anywhere: they bind nobody at run time. */
+export function packageHomes(file: SourceFile): string[] {
+  return importsOf(file)
+    .filter(({ specifier, typeOnly }) =>
+      PACKAGE_HOMES.some((row) => !typeOnly && row.package.test(specifier) && !row.home.test(file.path)),
+    )
+    .map((found) => at(file, found, `may not import ${found.specifier}`));
+}
+
+const FUNCTIONS = ['FunctionDeclaration', 'FunctionExpression', 'ArrowFunctionExpression'];
+
+export function sizes(file: SourceFile): string[] {
+  const problems = file.lines > FILE_LINES_MAX ? [`${file.path} has ${file.lines} lines`] : [];
+  for (const node of nodesOf(file, ...FUNCTIONS)) {
+    const lines = file.lineOf(node.end as number) - file.lineOf(node.start) + 1;
+    if (lines > FUNCTION_LINES_MAX) problems.push(at(file, node, `a function has ${lines} lines`));
+  }
+  return problems;
+}
+
+const NESTING = [
+  'IfStatement',
+  'ForStatement',
+  'ForOfStatement',
+  'ForInStatement',
+  'WhileStatement',
+  'DoWhileStatement',
+  'SwitchStatement',
+];
+
+/** Decisions and loops in one another, counted anew in each function; `else if` goes no deeper than its `if`, `try` decides nothing. */
+export function nesting(file: SourceFile): string[] {
+  const problems: string[] = [];
+  const visit = (node: Node, depth: number): void => {
+    for (const child of childrenOf(node)) {
+      const chained = node.type === 'IfStatement' && child === node.alternate && child.type === 'IfStatement';
+      const deeper = NESTING.includes(child.type) && !chained ? depth + 1 : depth;
+      if (deeper > NESTING_MAX && deeper > depth) problems.push(at(file, child, `nests ${deeper} deep`));
+      visit(child, FUNCTIONS.includes(child.type) ? 0 : deeper);
+    }
+  };
+  visit(file.program, 0);
+  return problems;
+}
+
+const BANNED_NODES: Readonly<Record<string, string>> = {
+  TSAnyKeyword: 'says any',
+  TSEnumDeclaration: 'has an enum',
+  TSModuleDeclaration: 'has a namespace',
+  TSParameterProperty: 'has a parameter property',
+  ExportDefaultDeclaration: 'exports a default',
+  ExportAllDeclaration: 'exports everything of another file',
+};
+
+export function bannedSyntax(file: SourceFile): string[] {
+  const problems = nodesOf(file, ...Object.keys(BANNED_NODES)).map((node) =>
+    at(file, node, BANNED_NODES[node.type] ?? ''),
+  );
+  for (const node of descendants(file.program)) {
+    // A constructor has no other way to be private.
+    if (node.accessibility === 'private' && node.kind !== 'constructor')
+      problems.push(at(file, node, 'says private where # does it'));
+  }
+  return problems;
+}
+
+const PRINTS = /^src\/(commands\/|cli\.ts$)/;
+const READS_ENVIRONMENT = 'src/config.ts';
+
+/** Only programs print, and only config.ts reads the environment. */
+export function globals(file: SourceFile): string[] {
+  return nodesOf(file, 'MemberExpression').flatMap((node) => {
+    const name = memberName(node);
+    if (name.startsWith('console.') && !PRINTS.test(file.path)) return [at(file, node, `calls ${name}`)];
+    if (name === 'process.env' && file.path !== READS_ENVIRONMENT) {
+      return [at(file, node, 'reads process.env')];
+    }
+    return [];
+  });
+}
+
+const SHAPELESS = /^(index|utils?|helpers?|common|types|misc)$/;
+
+export function fileNames(file: SourceFile): string[] {
+  const words = file.path.replace(/\.ts$/, '').split('/');
+  return words
+    .filter((word) => SHAPELESS.test(word))
+    .map((word) => `${file.path} is called ${word}, which says nothing`);
+}
+
+const LEFT_UNDONE = /\b(TODO|FIXME|XXX|HACK)\b/;
+
+export function leftUndone(file: SourceFile): string[] {
+  return file.comments
+    .filter(({ value }) => LEFT_UNDONE.test(value))
+    .map((comment) => at(file, comment, 'leaves something undone'));
+}
+
+const NOT_RUN = /^(only|skip|todo|fails)$/;
+const TEST_FUNCTIONS = /^(it|test|describe|suite|bench)$/;
+
+/** Tests that do not run, or keep others from running. */
+export function testsNotRun(file: SourceFile): string[] {
+  return nodesOf(file, 'MemberExpression').flatMap((node) => {
+    const [object = '', property = ''] = memberName(node).split('.');
+    return TEST_FUNCTIONS.test(object) && NOT_RUN.test(property)
+      ? [at(file, node, `says ${object}.${property}`)]
+      : [];
+  });
+}
+
+export type Rule = (file: SourceFile) => string[];
+export const SOURCE_RULES: readonly Rule[] = [
+  importDirection,
+  packageHomes,
+  sizes,
+  nesting,
+  bannedSyntax,
+  globals,
+  fileNames,
+  leftUndone,
+];
+export const TEST_RULES: readonly Rule[] = [testsNotRun, leftUndone];

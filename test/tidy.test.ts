@@ -1,0 +1,168 @@
+/** The rules of the house hold, and each of them can fail. */
+import { readdirSync, readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import * as rules from './tidy-rules.ts';
+
+const ROOT = new URL('..', import.meta.url).pathname;
+
+function sourcesIn(folder: string): rules.SourceFile[] {
+  return readdirSync(`${ROOT}${folder}`, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts'))
+    .sort()
+    .map((name) => rules.parseSource(`${folder}/${name}`, readFileSync(`${ROOT}${folder}/${name}`, 'utf8')));
+}
+
+const sources = sourcesIn('src');
+const tests = sourcesIn('test');
+
+const nested = (depth: number): string => `${'if (a) { '.repeat(depth)}b();${' }'.repeat(depth)}`;
+const long = (lines: number): string => `function f() {\n${'a();\n'.repeat(lines - 2)}}`;
+
+/** Rule, path, a text that breaks it, the same mended. */
+const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string, mended: string])[] = [
+  [
+    rules.importDirection,
+    'src/limit/a.ts',
+    `import { b } from '../http/b.ts';`,
+    `import { b } from './b.ts';`,
+  ],
+  [rules.importDirection, 'src/filter/a.ts', `import('../envelope/b.ts');`, `import('../lib/b.ts');`],
+  [
+    rules.importDirection,
+    'src/stream/a.ts',
+    `export { b } from '../registry/b.ts';`,
+    `export { b } from 'zod';`,
+  ],
+  [
+    rules.importDirection,
+    'src/processor/sink/a.ts',
+    `import type { B } from '../../http/b.ts';`,
+    `import type { B } from '../../stream/b.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/http/a.ts',
+    `import { c } from '../config.ts';`,
+    `import { type C } from '../config.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/lib/a.ts',
+    `import { b } from '../stream/b.ts';`,
+    `import { b } from '../limits.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/limits.ts',
+    `import { b } from './http/b.ts';`,
+    `import { b } from './lib/b.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/http/a.ts',
+    `type B = import('../dev/b.ts').B;`,
+    `type B = import('../limit/b.ts').B;`,
+  ],
+  [
+    rules.packageHomes,
+    'src/http/request.ts',
+    `import uWS from 'uWebSockets.js';`,
+    `import { z } from 'zod';`,
+  ],
+  [
+    rules.packageHomes,
+    'src/limit/quota.ts',
+    `import { Redis } from 'ioredis';`,
+    `import type { Redis } from 'ioredis';`,
+  ],
+  [
+    rules.packageHomes,
+    'src/http/a.ts',
+    `import { b } from '@nats-io/kv';`,
+    `import type { b } from '@nats-io/kv';`,
+  ],
+  [rules.sizes, 'src/a.ts', 'a();\n'.repeat(301), 'a();\n'.repeat(300)],
+  [rules.sizes, 'src/a.ts', long(71), long(70)],
+  [
+    rules.sizes,
+    'src/a.ts',
+    `class A {\n  b() {\n${'a();\n'.repeat(70)}}}`,
+    `class A {\n  b() {\n${'a();\n'.repeat(60)}}}`,
+  ],
+  [rules.nesting, 'src/a.ts', nested(4), nested(3)],
+  [
+    rules.nesting,
+    'src/a.ts',
+    'for (;;) { try { while (a) switch (b) { case 1: if (c) d(); } } finally { } }',
+    'if (a) b(); else if (c) d(); else if (e) f(); else if (g) h(); else i(() => { if (j) k(); });',
+  ],
+  [rules.bannedSyntax, 'src/a.ts', 'const a = b as any;', "const a = 'any';"],
+  [rules.bannedSyntax, 'src/a.ts', 'enum A { B }', 'const A = { B: 1 } as const;'],
+  [rules.bannedSyntax, 'src/a.ts', 'namespace A { export const b = 1; }', 'const namespace = 1;'],
+  [rules.bannedSyntax, 'src/a.ts', 'export default 1;', 'export const a = 1;'],
+  [rules.bannedSyntax, 'src/a.ts', `export * from './b.ts';`, `export { b } from './b.ts';`],
+  [
+    rules.bannedSyntax,
+    'src/a.ts',
+    'class A { private b = 1; }',
+    'class A { #b = 1; private constructor() {} }',
+  ],
+  [
+    rules.bannedSyntax,
+    'src/a.ts',
+    'class A { constructor(readonly b: C) {} }',
+    'class A { constructor(b: C) {} }',
+  ],
+  [rules.globals, 'src/http/a.ts', 'console.log(a);', 'log.info(a);'],
+  [rules.globals, 'src/http/a.ts', 'const a = process.env.B;', "const a = 'process.env';"],
+  [rules.globals, 'src/commands/a.ts', 'f(process.env);', 'console.log(a);'],
+  [rules.leftUndone, 'src/a.ts', '// TODO: more', "const a = 'TODO';"],
+  [rules.leftUndone, 'test/a.test.ts', '/* one\n FIXME */', '/* fixed */'],
+  [rules.testsNotRun, 'test/a.test.ts', 'it.only(a, b);', 'it(a, b);'],
+  [rules.testsNotRun, 'test/a.test.ts', 'describe.skip(a, b);', 'describe.each(a)(b, c);'],
+  [rules.testsNotRun, 'test/a.test.ts', "test.todo('a');", 'list.skip(1);'],
+];
+
+describe('every source file', () => {
+  it('is found', () => {
+    expect(sources.map(({ path }) => path)).toContain('src/http/request.ts');
+    expect(tests.map(({ path }) => path)).toContain('test/tidy.test.ts');
+  });
+
+  it.each(rules.SOURCE_RULES.map((rule) => [rule.name, rule] as const))(
+    'keeps the rule of %s',
+    (_name, rule) => {
+      expect(sources.flatMap(rule)).toEqual([]);
+    },
+  );
+
+  it.each(rules.TEST_RULES.map((rule) => [rule.name, rule] as const))(
+    'and every test keeps the rule of %s',
+    (_name, rule) => {
+      expect(tests.flatMap(rule)).toEqual([]);
+    },
+  );
+});
+
+describe('a rule of the house', () => {
+  it.each(PROOFS.map(([rule, path, broken, mended]) => ({ name: rule.name, rule, path, broken, mended })))(
+    'of $name is broken by row $#',
+    ({ rule, path, broken, mended }) => {
+      expect(rule(rules.parseSource(path, broken)), broken).toHaveLength(1);
+      expect(rule(rules.parseSource(path, mended)), mended).toEqual([]);
+    },
+  );
+
+  it.each(['src/index.ts', 'src/http/utils.ts', 'src/helpers/a.ts', 'src/types.ts', 'src/common/a.ts'])(
+    'fileNames is broken by the mere name %s',
+    (path) => {
+      expect(rules.fileNames(rules.parseSource(path, ''))).toHaveLength(1);
+      expect(rules.fileNames(rules.parseSource('src/http/index-file.ts', ''))).toEqual([]);
+    },
+  );
+
+  it('is proven for every rule', () => {
+    const proven = new Set([...PROOFS.map(([rule]) => rule), rules.fileNames]);
+    expect([...rules.SOURCE_RULES, ...rules.TEST_RULES].filter((rule) => !proven.has(rule))).toEqual([]);
+  });
+});
