@@ -7,11 +7,13 @@ import { runProgram } from './commands/run-program.ts';
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   dev: async () => (await import('./commands/dev.ts')).devCommand(),
   ingest: async () => (await import('./commands/ingest.ts')).ingestCommand(),
+  processor: async () => (await import('./commands/processor.ts')).processorCommand(),
   setup: async () => (await import('./commands/setup.ts')).setupCommand(),
   project: async () => (await import('./commands/project.ts')).projectCommand(),
   heartbeat: async () => (await import('./commands/heartbeat.ts')).heartbeatCommand(),
   usage: async () => (await import('./commands/usage.ts')).usageCommand(),
   tail: async () => (await import('./commands/tail.ts')).tailCommand(),
+  'dead-letters': async () => (await import('./commands/dead-letters.ts')).deadLettersCommand(),
   doctor: async () => (await import('./commands/doctor.ts')).doctorCommand(),
 };
 

@@ -161,6 +161,7 @@ export const PARTS_IN_FLIGHT_MAX = 4;
 /** 200 for a large envelope only if its frame's ack came within this of its first part (architecture.md, Chunks). */
 export const CHUNKED_ANSWER_MS_MAX = 300_000;
 export const CHUNK_SWEEP_DELAY_MS = 600_000;
+export const CHUNK_SWEEP_EVERY_MS = 60_000;
 export const DEDUP_WINDOW_MS = 120_000;
 /** Frames of one stream that processors hold together; small frames must not stop at a batch of SINK_BATCH_BYTES_MAX. */
 export const CONSUMER_ACK_PENDING_MAX = 10_000;
@@ -203,6 +204,8 @@ export const RECEIVED_DISORDER_MS_MAX = 300_000;
 export const INDEX_PRUNE_COUNT = 64;
 /** Months of the tally that are kept, the newest ones. */
 export const TALLY_MONTHS_MAX = 3;
+/** Writing the parts of one large dead letter that is replayed. */
+export const REPLAY_MS_MAX = 60_000;
 export const DEAD_LETTER_AGE_MS = 30 * 24 * 3_600_000;
 export const STREAM_BYTES_DEFAULT = 10 * GIB;
 export const STREAM_BYTES_DEV = 256 * MIB;

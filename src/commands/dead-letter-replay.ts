@@ -1,0 +1,77 @@
+/**
+ * A dead letter goes back to the stream that it came from, once.
+ *
+ * The sink knows frames by their Nats-Msg-Id. A whole frame keeps the id that it had, so that entries of it which were stored before
+ * it was given up are not stored again. An entry or an item becomes a frame of its own, under an id made of the letter's: however
+ * often the command is interrupted between publishing and removing the letter, the sink writes it once.
+ */
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { FRAME_BYTES_MAX, REPLAY_MS_MAX } from '../limits.ts';
+import { sourceOf, writeParts } from '../stream/chunks.ts';
+import { decodeFrame, type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../stream/frame.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { Sender } from '../stream/sender.ts';
+import type { DeadLetterBox, FiledLetter } from './dead-letter-box.ts';
+import { CommandError, reasonOf } from './session.ts';
+
+type ReplayParts = { link: NatsLink; box: DeadLetterBox; clock: Clock; log: Log };
+
+/** The entry in the body of an entry's or item's letter; undefined when it cannot be decoded, or the letter is a frame. */
+export function entryOf(letter: FiledLetter, body: Uint8Array): Entry | undefined {
+  const [slot] = letter.kind === 'frame' ? [] : decodeFrame(encodeFrame([body]));
+  return slot?.ok ? slot.entry : undefined;
+}
+
+export class Replay {
+  readonly #parts: ReplayParts;
+  #sender: Sender | undefined;
+
+  constructor(parts: ReplayParts) {
+    this.#parts = parts;
+  }
+
+  /** Publishes the letter and, once JetStream has it, removes it. @throws CommandError */
+  async run(letter: FiledLetter): Promise<void> {
+    const { box, link } = this.#parts;
+    const body = (await box.bytesOf(letter)).subarray(0, letter.bodyBytes);
+    const frame = letter.kind === 'frame' ? body : encodeFrame([await this.#entryBytes(letter, body)]);
+    const msgID = letter.kind === 'frame' ? letter.frameId : `replay.${letter.id}`;
+    const ack = await link.js.publish(letter.subject, frame, { msgID }).catch((error: unknown) => {
+      throw new CommandError(
+        `Dead letter ${letter.id} was not taken by ${letter.subject}: ${reasonOf(error)}.`,
+      );
+    });
+    if (ack.duplicate && letter.kind === 'frame')
+      throw new CommandError(`The frame of dead letter ${letter.id} is too fresh; try again in two minutes.`);
+    await box.purge(letter);
+  }
+
+  /** What was counted when the letter was filed is not counted again; what does not fit a message goes into parts. */
+  async #entryBytes(letter: FiledLetter, body: Uint8Array): Promise<Uint8Array> {
+    const entry = entryOf(letter, body);
+    if (entry?.kind !== 'envelope' || letter.projectId === undefined) return body;
+    const { month: _month, position: _position, ...uncounted } = entry;
+    const inline = entry.items.every(({ payload }) => payload !== undefined);
+    const fits = body.length <= this.#frameBytes;
+    return encodeEntry(fits || !inline ? uncounted : await this.#moveToParts(letter, uncounted));
+  }
+
+  async #moveToParts(letter: FiledLetter, entry: EnvelopeEntry): Promise<EnvelopeEntry> {
+    const { link, clock, log } = this.#parts;
+    this.#sender ??= new Sender({ link, clock, log });
+    const written = await writeParts(this.#sender, {
+      source: sourceOf(entry),
+      partBytesMax: this.#frameBytes,
+      deadline: clock.monotonic() + REPLAY_MS_MAX,
+    });
+    if (!written.ok) throw new CommandError(`Dead letter ${letter.id} was not taken: ${written.reason}.`);
+    const items = entry.items.map(({ payload: _payload, ...item }) => item);
+    return { ...entry, items, parts: written.parts };
+  }
+
+  /** A frame or part of this size passes beside headers. */
+  get #frameBytes(): number {
+    return Math.min(FRAME_BYTES_MAX, Math.floor(this.#parts.link.maxPayload / 2));
+  }
+}

@@ -1,0 +1,90 @@
+import { Command, InvalidArgumentError } from 'commander';
+import { systemClock as clock } from '../lib/clock.ts';
+import { DeadLetterBox, type FiledLetter } from './dead-letter-box.ts';
+import { entryOf, Replay } from './dead-letter-replay.ts';
+import { letterJson, lettersText, letterText, rawBytes } from './dead-letter-text.ts';
+import { printJson, printLine } from './print.ts';
+import { type Session, UsageError, withSession } from './session.ts';
+
+type Chosen = { all?: boolean };
+
+const open = async (session: Session): Promise<DeadLetterBox> => DeadLetterBox.open(await session.nats());
+
+function parseId(text: string, before: string[] | undefined): string[] {
+  if (!/^[0-9a-f]{32}$/.test(text))
+    throw new InvalidArgumentError('A dead letter has an id of 32 hex digits.');
+  return [...(before ?? []), text];
+}
+
+async function list(flags: { json?: boolean }): Promise<void> {
+  await withSession(async (session) => {
+    const letters = await (await open(session)).list();
+    if (flags.json) printJson(letters);
+    else printLine(letters.length > 0 ? lettersText(letters) : 'There are no dead letters.');
+  });
+}
+
+async function show([id]: string[], flags: { json?: boolean; raw?: boolean }): Promise<void> {
+  await withSession(async (session) => {
+    const box = await open(session);
+    const letter = await box.get(id ?? '');
+    const bytes = await box.bytesOf(letter);
+    const entry = entryOf(letter, bytes.subarray(0, letter.bodyBytes));
+    if (flags.raw) process.stdout.write(rawBytes(letter, entry, bytes));
+    else if (flags.json) printJson(letterJson(letter, entry, bytes));
+    else printLine(letterText(letter, entry, bytes));
+  });
+}
+
+/** The letters that the command line names, each looked up before anything is done. */
+async function chosen(box: DeadLetterBox, ids: readonly string[], { all }: Chosen): Promise<FiledLetter[]> {
+  if ((all === true) === ids.length > 0) throw new UsageError('Name dead letters, or say --all.');
+  return all ? box.list() : Promise.all(ids.map((id) => box.get(id)));
+}
+
+async function replay(ids: string[] = [], flags: Chosen = {}): Promise<void> {
+  await withSession(async (session) => {
+    const box = await open(session);
+    const letters = await chosen(box, ids, flags);
+    const replaying = new Replay({ link: await session.nats(), box, clock, log: session.log });
+    for (const letter of letters) {
+      await replaying.run(letter);
+      printLine(`Replayed ${letter.id} to ${letter.subject}.`);
+    }
+    if (letters.length === 0) printLine('There are no dead letters.');
+  });
+}
+
+async function purge(ids: string[] = [], flags: Chosen = {}): Promise<void> {
+  await withSession(async (session) => {
+    const box = await open(session);
+    const letters = await chosen(box, ids, flags);
+    for (const letter of letters) await box.purge(letter);
+    printLine(`Purged ${letters.length} dead letter${letters.length === 1 ? '' : 's'}.`);
+  });
+}
+
+export function deadLettersCommand(): Command {
+  const command = new Command('dead-letters').description('items that the processor could not store');
+  command.command('list').description('print all, oldest first').option('--json', 'print JSON').action(list);
+  command
+    .command('show')
+    .description('print one with its bytes')
+    .argument('<id>', 'as list prints it', parseId)
+    .option('--json', 'print JSON; what is not text is in base64')
+    .option('--raw', 'write the bytes alone: the payload of an item, else the body as it is kept')
+    .action(show);
+  command
+    .command('replay')
+    .description('send them to the processor again, and remove them here')
+    .argument('[ids...]', 'as list prints them', parseId)
+    .option('--all', 'every dead letter')
+    .action(replay);
+  command
+    .command('purge')
+    .description('remove them for good')
+    .argument('[ids...]', 'as list prints them', parseId)
+    .option('--all', 'every dead letter')
+    .action(purge);
+  return command;
+}
