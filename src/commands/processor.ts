@@ -1,0 +1,29 @@
+import { Command } from 'commander';
+import { ConfigError, loadConfig } from '../config.ts';
+import { createLog } from '../lib/log.ts';
+import { untilStopped } from '../lib/shutdown.ts';
+import { runProcessor, SinkSettingError } from '../processor.ts';
+import { UsageError } from './session.ts';
+
+export function processorCommand(): Command {
+  return new Command('processor')
+    .description('store what was accepted: from the streams into the sink (SLUICE_SINK)')
+    .action(async () => {
+      try {
+        await run();
+      } catch (error) {
+        const isSetting = error instanceof ConfigError || error instanceof SinkSettingError;
+        throw isSetting ? new UsageError(error.message) : error;
+      }
+    });
+}
+
+async function run(): Promise<void> {
+  const { config, ignored } = loadConfig();
+  const log = createLog(config.logLevel, { process: 'processor' });
+  if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
+  const stopped = untilStopped();
+  const processor = await runProcessor(config, log);
+  await stopped;
+  await processor.stop();
+}

@@ -1,0 +1,194 @@
+/** COMPOSITION ROOT of `sluice processor`: frames come out of the streams, records go into the sink. */
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Config } from './config.ts';
+import { startAdminServer } from './lib/admin-server.ts';
+import { type Clock, systemClock } from './lib/clock.ts';
+import type { Log } from './lib/log.ts';
+import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from './limits.ts';
+import { ChunkSweeper } from './processor/chunk-sweeper.ts';
+import { StreamConsumer } from './processor/consumer.ts';
+import { CrashLedger } from './processor/crash-ledger.ts';
+import { DeadLetters } from './processor/dead-letter.ts';
+import { FrameWriter } from './processor/frame-writer.ts';
+import { Gate } from './processor/gate.ts';
+import { ProcessorMetrics } from './processor/metrics.ts';
+import { pendingMessages } from './processor/pending.ts';
+import { PullQueue } from './processor/pull-queue.ts';
+import { NdjsonSink } from './processor/sink/ndjson.ts';
+import type { Sink } from './processor/sink/sink.ts';
+import { NatsLink } from './stream/nats.ts';
+import { FRAME_STREAMS, streamName } from './stream/topology.ts';
+
+const ADMIN_PORT = 8082;
+/** Two frames of the largest size that brokers are set up for. */
+const PREFETCH_BYTES_MIN = 2 * 1024 * 1024;
+
+export type RunningProcessor = {
+  /** Finishes the batches in hand, gives back the rest, closes everything. */
+  stop(): Promise<void>;
+};
+
+export type ProcessorOptions = {
+  clock?: Clock;
+  /** Takes the place of the one that the settings name. */
+  sink?: Sink;
+  /** A bug: by default it ends the process, and whoever supervises it starts another. */
+  onBug?: (error: unknown) => void;
+};
+
+/** The settings ask for what this build does not have. */
+export class SinkSettingError extends Error {
+  override name = 'SinkSettingError';
+}
+
+function openSink(config: Config, parts: { clock: Clock; log: Log }): Promise<Sink> {
+  if (config.sink?.kind === 'ndjson') return NdjsonSink.lock(config.sink.dir, parts);
+  throw new SinkSettingError(
+    config.sink
+      ? 'SLUICE_SINK: this build has no postgres sink yet; use ndjson:<folder>'
+      : 'SLUICE_SINK is required: ndjson:<folder>',
+  );
+}
+
+/** Throws out of every handler, so that the runtime reports it and ends the process. */
+function endProcess(error: unknown): void {
+  setImmediate(() => {
+    throw error;
+  });
+}
+
+const streamNames = ({ streamShards }: Config): string[] =>
+  FRAME_STREAMS.flatMap((stream) =>
+    Array.from({ length: streamShards }, (_, shard) => streamName(stream, shard, streamShards)),
+  );
+
+type Part = { queue: PullQueue; consumer: StreamConsumer };
+
+class Processor implements RunningProcessor {
+  readonly #config: Config;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #onBug: (error: unknown) => void;
+  readonly #metrics = new ProcessorMetrics();
+  readonly #parts: Part[] = [];
+  /** What to close, in the order of opening. */
+  readonly #closers: (() => Promise<void>)[] = [];
+  #link: NatsLink | undefined;
+  #ready = false;
+
+  constructor(config: Config, log: Log, { clock = systemClock, onBug = endProcess }: ProcessorOptions) {
+    this.#config = config;
+    this.#log = log;
+    this.#clock = clock;
+    this.#onBug = onBug;
+  }
+
+  async start(given: Sink | undefined): Promise<void> {
+    const sink = given ?? (await openSink(this.#config, { clock: this.#clock, log: this.#log }));
+    this.#closers.push(() => sink.close());
+    await this.#startAdmin();
+    const link = await NatsLink.connect({
+      urls: this.#config.natsUrls,
+      credsFile: this.#config.natsCredsFile,
+      name: 'sluice processor',
+      log: this.#log,
+      waitForServer: true,
+    });
+    this.#link = link;
+    this.#closers.push(() => link.close());
+    await this.#startConsumers(link, sink);
+    const sweeper = new ChunkSweeper({ link, clock: this.#clock, log: this.#log });
+    sweeper.start();
+    this.#closers.push(() => sweeper.stop());
+    this.#ready = true;
+  }
+
+  async #startConsumers(link: NatsLink, sink: Sink): Promise<void> {
+    const [log, clock] = [this.#log, this.#clock];
+    const names = streamNames(this.#config);
+    const share = Math.floor(PREFETCH_TOTAL_BYTES_MAX / names.length);
+    const bytesMax = Math.max(PREFETCH_BYTES_MIN, Math.min(PREFETCH_BYTES_MAX, share));
+    const shared = {
+      link,
+      deadLetters: new DeadLetters(link),
+      metrics: this.#metrics,
+      large: new Gate(),
+      log,
+    };
+    const ledger = new CrashLedger(link);
+    const gate = new Gate();
+    for (const stream of names) {
+      const writer = new FrameWriter({ ...shared, sink: await sink.open(stream) });
+      const queue = new PullQueue({ link, stream, bytesMax, log });
+      this.#parts.push({ queue, consumer: new StreamConsumer({ queue, writer, ledger, gate, clock, log }) });
+    }
+    for (const { consumer } of this.#parts) consumer.start(this.#onBug);
+    this.#closers.push(async () => {
+      await Promise.all(this.#parts.map(({ consumer }) => consumer.stop()));
+    });
+  }
+
+  // ---- Admin port ----
+
+  async #startAdmin(): Promise<void> {
+    const { adminHost, adminPort = ADMIN_PORT } = this.#config;
+    const admin = await startAdminServer(adminHost, adminPort, {
+      ready: () => this.#readiness(),
+      metrics: () => this.#render(),
+    });
+    this.#closers.push(async () => {
+      admin.closeAllConnections();
+      await new Promise((resolve) => admin.close(resolve));
+    });
+  }
+
+  #readiness(): { ready: boolean; body: string } {
+    const checks = {
+      nats: this.#link?.connected ? 'ok' : 'away',
+      sink: this.#parts.some(({ consumer }) => consumer.failing) ? 'failing' : 'ok',
+    };
+    const status = this.#ready ? 'ready' : 'not ready';
+    return { ready: this.#ready, body: JSON.stringify({ status, checks }) };
+  }
+
+  async #render(): Promise<string> {
+    const oldest = Math.min(...this.#parts.map(({ queue }) => queue.oldest ?? Number.POSITIVE_INFINITY));
+    const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
+    const pending = this.#link?.connected ? await pendingMessages(this.#link, streamNames(this.#config)) : {};
+    return this.#metrics.render({ lagSeconds, pendingMessages: pending });
+  }
+
+  async stop(): Promise<void> {
+    this.#ready = false;
+    const closed = (async () => {
+      for (const close of this.#closers.splice(0).reverse()) await close();
+    })();
+    const late = new AbortController();
+    const timeIsUp = pause(SHUTDOWN_MS_MAX, 'late', { signal: late.signal, ref: false }).catch(
+      () => undefined,
+    );
+    if ((await Promise.race([closed, timeIsUp])) === 'late')
+      this.#log.warn('processor did not finish in time; what is unfinished will be delivered again');
+    late.abort();
+  }
+}
+
+/**
+ * Starts the processor; waits for NATS as long as it takes.
+ * @throws SinkSettingError, FolderTakenError, JournalError, or when the admin port is taken
+ */
+export async function runProcessor(
+  config: Config,
+  log: Log,
+  options: ProcessorOptions = {},
+): Promise<RunningProcessor> {
+  const processor = new Processor(config, log, options);
+  try {
+    await processor.start(options.sink);
+  } catch (error) {
+    await processor.stop();
+    throw error;
+  }
+  log.info({ streams: streamNames(config).length }, 'processor started');
+  return processor;
+}

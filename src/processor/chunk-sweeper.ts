@@ -1,0 +1,101 @@
+import type { JetStreamManager } from '@nats-io/jetstream';
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { CHUNK_SWEEP_DELAY_MS, CHUNK_SWEEP_EVERY_MS } from '../limits.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { CHUNKS_STREAM, isFrameStreamName } from '../stream/topology.ts';
+
+/** Where a stream begins and ends; the first sequence of an empty one is one beyond its last. */
+export type StreamEnds = { first: number; last: number };
+
+type Watermark = {
+  /** Last sequence of the chunks stream when this was noted. */
+  chunksUpTo: number;
+  /** Monotonic ms. */
+  notedAt: number;
+  /** Last sequence of each frame stream, CHUNK_SWEEP_DELAY_MS later. */
+  framesUpTo?: ReadonlyMap<string, number>;
+};
+
+/**
+ * Which parts of large entries nobody can need any more. Pure: fed with what the streams say, asked what to purge.
+ *
+ * A frame that names a part is stored at most five minutes after it (the worker answers 200 only then). So ten minutes after the chunks
+ * stream ended at A, every frame that could name a part up to A stands in its stream at or before its last sequence
+ * L. Once every frame stream begins beyond its L, all of them have been processed, and parts up to A can go. No clock is compared
+ * with another, and no index of parts is kept.
+ */
+export class SweepPlan {
+  /** Oldest first. */
+  #watermarks: Watermark[] = [];
+
+  /**
+   * @param now monotonic ms
+   * @returns the sequence up to which the chunks stream may be purged, or undefined
+   */
+  next(now: number, chunks: StreamEnds, frames: ReadonlyMap<string, StreamEnds>): number | undefined {
+    const newest = this.#watermarks.at(-1);
+    if (chunks.last >= chunks.first && newest?.chunksUpTo !== chunks.last)
+      this.#watermarks.push({ chunksUpTo: chunks.last, notedAt: now });
+    for (const mark of this.#watermarks)
+      if (!mark.framesUpTo && now - mark.notedAt >= CHUNK_SWEEP_DELAY_MS)
+        mark.framesUpTo = new Map([...frames].map(([name, { last }]) => [name, last]));
+    const past = this.#watermarks.findLastIndex(({ framesUpTo }) => framesUpTo && isPast(framesUpTo, frames));
+    if (past < 0) return undefined;
+    return this.#watermarks.splice(0, past + 1).at(-1)?.chunksUpTo;
+  }
+}
+
+/** A stream that is gone has no frames left. */
+const isPast = (framesUpTo: ReadonlyMap<string, number>, frames: ReadonlyMap<string, StreamEnds>): boolean =>
+  [...framesUpTo].every(([name, last]) => (frames.get(name)?.first ?? Infinity) > last);
+
+async function readEnds(manager: JetStreamManager): Promise<Map<string, StreamEnds>> {
+  const ends = new Map<string, StreamEnds>();
+  for await (const { config, state } of manager.streams.list())
+    if (config.name === CHUNKS_STREAM || isFrameStreamName(config.name))
+      ends.set(config.name, { first: state.first_seq, last: state.last_seq });
+  return ends;
+}
+
+/** Looks once a minute, in any number of processors at once: to purge twice does no harm. */
+export class ChunkSweeper {
+  readonly #link: NatsLink;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #plan = new SweepPlan();
+  #timer: NodeJS.Timeout | undefined;
+  #sweeping: Promise<void> = Promise.resolve();
+
+  constructor({ link, clock, log }: { link: NatsLink; clock: Clock; log: Log }) {
+    this.#link = link;
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  start(): void {
+    this.#timer = setInterval(() => {
+      this.#sweeping = this.sweep().catch((error) =>
+        this.#log.warn({ err: error }, 'processor: parts could not be swept'),
+      );
+    }, CHUNK_SWEEP_EVERY_MS);
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#sweeping;
+  }
+
+  /** One look. @throws when the broker does not answer */
+  async sweep(): Promise<void> {
+    const manager = await this.#link.manager();
+    const frames = await readEnds(manager);
+    const chunks = frames.get(CHUNKS_STREAM);
+    if (!chunks) return;
+    frames.delete(CHUNKS_STREAM);
+    const upTo = this.#plan.next(this.#clock.monotonic(), chunks, frames);
+    if (upTo === undefined) return;
+    const { purged } = await manager.streams.purge(CHUNKS_STREAM, { seq: upTo + 1 });
+    if (purged > 0) this.#log.info({ upTo, purged }, 'processor: swept parts of large entries');
+  }
+}

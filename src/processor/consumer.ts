@@ -1,0 +1,134 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import {
+  DELIVERIES_BEFORE_ALONE,
+  FRAME_CRASHES_MAX,
+  SINK_FILE_MS_MIN,
+  SINK_RETRY_MS_MAX,
+  SINK_RETRY_MS_MIN,
+} from '../limits.ts';
+import type { CrashLedger } from './crash-ledger.ts';
+import type { Delivery } from './delivery.ts';
+import type { FrameWriter } from './frame-writer.ts';
+import type { Gate } from './gate.ts';
+import type { PullQueue } from './pull-queue.ts';
+import { UnavailableError } from './unavailable.ts';
+
+export type StreamConsumerOptions = {
+  queue: PullQueue;
+  writer: FrameWriter;
+  ledger: CrashLedger;
+  /** Shared by all consumers of the process: a suspicious frame is handled while nothing else is. */
+  gate: Gate;
+  clock: Clock;
+  log: Log;
+};
+
+const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALONE;
+
+/**
+ * One stream's way into the sink: takes what is there, writes it as one batch, acknowledges, and takes again.
+ *
+ * The first batch after a quiet second leaves at once; the next one begins a second after it, or as soon as it is full. So an item waits
+ * at most about a second, and files are few. Nothing is ever skipped: when disk or broker fail, the same frames are tried
+ * again with growing pauses, while the broker is told that we are still at it.
+ *
+ * Poison: a frame that comes for the third time may be what ended the process before. It is handled with nothing else under way in
+ * the process and counted beforehand, so that a count that stays behind names the culprit; after three of them it is set aside undecoded.
+ */
+export class StreamConsumer {
+  readonly #options: StreamConsumerOptions;
+  readonly #stopping = new AbortController();
+  #running: Promise<void> = Promise.resolve();
+  #lastBatchAt = Number.NEGATIVE_INFINITY;
+  /** The last attempt failed; cleared by the next success. */
+  failing = false;
+
+  constructor(options: StreamConsumerOptions) {
+    this.#options = options;
+  }
+
+  /** @param onBug is told of an error that no waiting will mend */
+  start(onBug: (error: unknown) => void): void {
+    this.#options.queue.start();
+    this.#running = this.#run().catch(onBug);
+  }
+
+  /** Finishes the batch that is being written, gives back everything else. */
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#options.queue.stop();
+    await this.#running;
+    this.#options.queue.close();
+  }
+
+  get #stopped(): boolean {
+    return this.#stopping.signal.aborted;
+  }
+
+  async #run(): Promise<void> {
+    const { queue, clock } = this.#options;
+    while (!this.#stopped) {
+      if (queue.isEmpty) {
+        await queue.untilChange();
+        continue;
+      }
+      const early = this.#lastBatchAt + SINK_FILE_MS_MIN - clock.monotonic();
+      if (early > 0 && !queue.full && !queue.hasSuspect(mayShare)) {
+        await queue.untilChange(early);
+        continue;
+      }
+      this.#lastBatchAt = clock.monotonic();
+      await this.#untilStored(queue.take(mayShare));
+    }
+  }
+
+  async #untilStored(frames: Delivery[]): Promise<void> {
+    const { queue, log } = this.#options;
+    let left = frames;
+    const done = (stored: readonly Delivery[]): void => {
+      queue.settle(stored);
+      const gone = new Set(stored);
+      left = left.filter((frame) => !gone.has(frame));
+    };
+    for (let wait = SINK_RETRY_MS_MIN; left.length > 0; wait = Math.min(wait * 2, SINK_RETRY_MS_MAX)) {
+      try {
+        await this.#attempt(left, done);
+        this.failing = false;
+      } catch (error) {
+        if (!(error instanceof UnavailableError)) throw error;
+        if (!this.failing || wait === SINK_RETRY_MS_MAX)
+          log.error({ err: error, frames: left.length }, 'processor: nothing can be stored, trying again');
+        this.failing = true;
+        await pause(wait, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
+        if (!this.#stopped) continue;
+        for (const frame of left) frame.giveBack();
+        done(left);
+      }
+    }
+  }
+
+  #attempt(frames: readonly Delivery[], done: (stored: readonly Delivery[]) => void): Promise<void> {
+    const { gate, writer } = this.#options;
+    const [first] = frames;
+    if (first && !mayShare(first)) return gate.alone(() => this.#handleAlone(first, done));
+    return gate.shared(() => writer.write(frames, done));
+  }
+
+  async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {
+    const { ledger, writer, log } = this.#options;
+    const crashes = await ledger.begin(frame);
+    try {
+      if (crashes < FRAME_CRASHES_MAX) await writer.write([frame], () => undefined);
+      else await writer.setAside(frame, `ended the processor ${crashes} times; not looked into`);
+    } catch (error) {
+      // Whatever this is, the process is still alive; a bug ends it now, and then the count must stay.
+      if (error instanceof UnavailableError) await ledger.restore(frame, crashes);
+      throw error;
+    }
+    // A count that is left over would only matter for a frame that comes again, and is known then.
+    await ledger.clear(frame).catch((error) => log.warn({ err: error }, 'processor: count of crashes stays'));
+    done([frame]);
+  }
+}

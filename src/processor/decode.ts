@@ -1,0 +1,89 @@
+/** From an entry of a frame to the records of the sink (contract part 6). What cannot be decoded is named item by item. */
+import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../stream/frame.ts';
+import { jsonKind, onOneLine } from './json-text.ts';
+import { decodeRecording } from './recording.ts';
+import { resendKey } from './sink/item-key.ts';
+import type { SinkRow } from './sink/sink.ts';
+import { DATE_MS_MAX, rfc3339, toUtc } from './timestamp.ts';
+
+/** An item whose payload is at hand. */
+export type WholeItem = EntryItem & { payload: Uint8Array };
+export type Decoded = { ok: true; row: SinkRow } | { ok: false; reason: string };
+/** What all records of one envelope begin with. */
+type Shared = Readonly<{ ids: string; origin: string }>;
+
+const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
+
+/** Decodes the items of one envelope, one after the other: only one inflated recording is alive at a time. */
+export class EnvelopeDecoder {
+  readonly #entry: EnvelopeEntry;
+  readonly #shared: Shared;
+  /** Why no item of the entry can be stored; undefined when they can. */
+  readonly fault: string | undefined;
+
+  constructor(entry: EnvelopeEntry) {
+    this.#entry = entry;
+    this.fault = isUnbounded(entry.receivedAt) ? 'receivedAt is no moment' : undefined;
+    this.#shared = this.fault ? { ids: '', origin: '' } : sharedFields(entry);
+  }
+
+  /** Only a recording is decoded asynchronously. */
+  decode(item: WholeItem): Decoded | Promise<Decoded> {
+    const header = jsonKind(item.header);
+    if (!header.ok) return { ok: false, reason: `item header is ${header.reason}` };
+    if (header.kind !== 'object') return { ok: false, reason: 'item header is no JSON object' };
+    if (item.type === 'replay_recording') return this.#recording(item);
+    const payload = jsonKind(item.payload);
+    if (!payload.ok) return { ok: false, reason: `payload is ${payload.reason}` };
+    return { ok: true, row: this.#row(item, onOneLine(item.payload)) };
+  }
+
+  async #recording(item: WholeItem): Promise<Decoded> {
+    const recording = await decodeRecording(item.payload);
+    return recording.ok ? { ok: true, row: this.#row(item, recording.json) } : recording;
+  }
+
+  #row(item: WholeItem, payload: Uint8Array): SinkRow {
+    const { ids, origin } = this.#shared;
+    const header = Buffer.from(onOneLine(item.header)).toString();
+    const head = `${ids},"item_index":${item.index},"type":"${item.type}",${origin},"item_header":${header},"payload":`;
+    const row: SinkRow = { type: item.type, head, json: payload };
+    if (item.type === 'event' || item.type === 'transaction')
+      row.resend = { key: resendKey(this.#entry, item), receivedAt: this.#entry.receivedAt };
+    return row;
+  }
+}
+
+function sharedFields({ projectId, eventId, receivedAt, sentAt, sdk }: EnvelopeEntry): Shared {
+  const sent = sentAt === undefined ? undefined : toUtc(sentAt);
+  const origin = [`"received_at":"${rfc3339(receivedAt)}"`];
+  if (sent !== undefined) origin.push(`"sent_at":"${sent}"`);
+  if (sdk !== undefined) origin.push(`"sdk":${JSON.stringify(sdk)}`);
+  return {
+    ids: `{"project_id":${JSON.stringify(projectId)},"event_id":${JSON.stringify(eventId)}`,
+    origin: origin.join(','),
+  };
+}
+
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+function bodyText(body: Uint8Array): string | undefined {
+  try {
+    return utf8.decode(body);
+  } catch {
+    return undefined;
+  }
+}
+
+/** A ping; its body is kept as text. */
+export function decodeHeartbeat({ token, receivedAt, body }: HeartbeatEntry): Decoded {
+  if (isUnbounded(receivedAt)) return { ok: false, reason: 'receivedAt is no moment' };
+  const begin = `{"type":"heartbeat","token":${JSON.stringify(token)},"received_at":`;
+  const at = JSON.stringify(rfc3339(receivedAt));
+  if (body === undefined || body.length === 0)
+    return { ok: true, row: { type: 'heartbeat', head: begin, json: Buffer.from(at) } };
+  const text = bodyText(body);
+  if (text === undefined) return { ok: false, reason: 'body is not valid UTF-8' };
+  const json = Buffer.from(JSON.stringify(text));
+  return { ok: true, row: { type: 'heartbeat', head: `${begin}${at},"body":`, json } };
+}

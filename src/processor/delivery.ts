@@ -1,0 +1,64 @@
+/** One message as the broker handed it to us: what it carries, where it stands, and the answers that it wants. */
+import type { Msg, NatsConnection } from '@nats-io/transport-node';
+import { assert } from '../lib/assert.ts';
+import { BROKER_REPLY_MS_MAX } from '../limits.ts';
+
+const ACK = Buffer.from('+ACK');
+const NAK = Buffer.from('-NAK');
+const WORKING = Buffer.from('+WPI');
+const NANOS_PER_MS = 1e6;
+
+export class Delivery {
+  readonly #connection: NatsConnection;
+  readonly #reply: string;
+  readonly data: Uint8Array;
+  readonly subject: string;
+  readonly stream: string;
+  readonly sequence: number;
+  /** 1 for the first time. */
+  readonly count: number;
+  /** When the broker stored it, Unix milliseconds. */
+  readonly storedAt: number;
+  /** The same for every time that this frame is stored or delivered: the sink knows frames by it. */
+  readonly frameId: string;
+
+  /** `$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<nanoseconds>.<pending>[.<random>]` */
+  constructor(msg: Msg, connection: NatsConnection) {
+    const tokens = (msg.reply ?? '').split('.');
+    const at = tokens.length === 9 ? 2 : 4;
+    assert(tokens[0] === '$JS' && tokens[1] === 'ACK' && tokens.length >= 9, 'a JetStream delivery');
+    this.#connection = connection;
+    this.#reply = msg.reply ?? '';
+    this.data = msg.data;
+    this.subject = msg.subject;
+    this.stream = tokens[at] ?? '';
+    this.count = Number(tokens[at + 2]);
+    this.sequence = Number(tokens[at + 3]);
+    this.storedAt = Math.floor(Number(tokens[at + 5]) / NANOS_PER_MS);
+    this.frameId = msg.headers?.get('Nats-Msg-Id') || `${this.stream}:${this.sequence}`;
+  }
+
+  /** Fire and forget: a lost one means another delivery, which the sink recognises. */
+  ack(): void {
+    this.#send(ACK);
+  }
+
+  /** @throws when the broker does not confirm in time */
+  async ackConfirmed(): Promise<void> {
+    await this.#connection.request(this.#reply, ACK, { timeout: BROKER_REPLY_MS_MAX });
+  }
+
+  /** Deliver it again at once, to whoever asks. */
+  giveBack(): void {
+    this.#send(NAK);
+  }
+
+  /** Still at it: the time until the next delivery begins anew. */
+  working(): void {
+    this.#send(WORKING);
+  }
+
+  #send(answer: Uint8Array): void {
+    if (!this.#connection.isClosed()) this.#connection.publish(this.#reply, answer);
+  }
+}

@@ -1,0 +1,191 @@
+import type { Log } from '../lib/log.ts';
+import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
+import {
+  decodeFrame,
+  type Entry,
+  type EnvelopeEntry,
+  FrameError,
+  type FrameSlot,
+  type HeartbeatEntry,
+} from '../stream/frame.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { assemble } from './assemble.ts';
+import type { DeadLetter, DeadLetters } from './dead-letter.ts';
+import { type Decoded, decodeHeartbeat, EnvelopeDecoder } from './decode.ts';
+import type { Delivery } from './delivery.ts';
+import type { Gate } from './gate.ts';
+import { entryFacts, envelopeFacts, frameLetter, itemLetter, type Place } from './letters.ts';
+import type { ProcessorMetrics } from './metrics.ts';
+import type { CountedUsage, SinkBatch, StreamSink } from './sink/sink.ts';
+
+export type FrameWriterOptions = {
+  link: NatsLink;
+  sink: StreamSink;
+  deadLetters: DeadLetters;
+  metrics: ProcessorMetrics;
+  /** Shared by all writers of the process: a large entry, or one with recordings to inflate, passes alone. */
+  large: Gate;
+  log: Log;
+};
+
+/**
+ * Brings frames into the sink, entry by entry: each becomes records, dead letters, or nothing when it is known. Frames are acknowledged
+ * when a batch that holds their last entry is committed, and only then.
+ *
+ * A batch may end in the middle of a frame: the sink knows how many entries of a frame it has. So a batch stays near SINK_BATCH_BYTES_MAX
+ * however far recordings inflate, and a frame makes progress even when the process dies again and again.
+ */
+export class FrameWriter {
+  readonly #options: FrameWriterOptions;
+  /** Frames whose entries all stand in the open batch or earlier ones. */
+  #complete: Delivery[] = [];
+  /** What the open batch did, by type and result, to be counted when it is committed. */
+  #results: [type: string, result: ProcessResult][] = [];
+
+  constructor(options: FrameWriterOptions) {
+    this.#options = options;
+  }
+
+  /**
+   * Stores the frames in order.
+   * @param done is told of frames that are stored and acknowledged
+   * @throws UnavailableError; frames that `done` was not told of are to be given again
+   */
+  async write(deliveries: readonly Delivery[], done: (stored: readonly Delivery[]) => void): Promise<void> {
+    let batch = this.#begin();
+    try {
+      for (const delivery of deliveries) {
+        const slots = await this.#slots(delivery);
+        for (let index = batch.entriesKnown(delivery.frameId); index < slots.length; index++) {
+          await this.#slot(batch, { delivery, index }, slots[index] as FrameSlot);
+          if (batch.bytes < SINK_BATCH_BYTES_MAX) continue;
+          await this.#commit(batch, done);
+          batch = this.#begin();
+        }
+        this.#complete.push(delivery);
+      }
+      await this.#commit(batch, done);
+    } finally {
+      await batch.abandon();
+    }
+  }
+
+  /** Sets the frame aside without looking into it. @throws UnavailableError */
+  async setAside(delivery: Delivery, reason: string): Promise<void> {
+    this.#results = [];
+    await this.#bury(frameLetter(delivery, reason));
+    await this.#acknowledge([delivery]);
+    this.#count();
+  }
+
+  #begin(): SinkBatch {
+    this.#complete = [];
+    this.#results = [];
+    return this.#options.sink.begin();
+  }
+
+  async #commit(batch: SinkBatch, done: (stored: readonly Delivery[]) => void): Promise<void> {
+    await batch.commit();
+    this.#count();
+    await this.#acknowledge(this.#complete);
+    done(this.#complete);
+  }
+
+  #count(): void {
+    for (const [type, result] of this.#results) this.#options.metrics.processed(type, result);
+    this.#results = [];
+  }
+
+  /** The last one's confirmation stands for all: the broker handles them in order. */
+  async #acknowledge(deliveries: readonly Delivery[]): Promise<void> {
+    for (const delivery of deliveries.slice(0, -1)) delivery.ack();
+    try {
+      await deliveries.at(-1)?.ackConfirmed();
+    } catch (error) {
+      // It will be delivered again and recognised.
+      this.#options.log.warn({ err: error }, 'processor: acknowledgement not confirmed');
+    }
+  }
+
+  /** The places of a frame; none when the whole is no frame, which is then a dead letter. */
+  async #slots(delivery: Delivery): Promise<FrameSlot[]> {
+    try {
+      return decodeFrame(delivery.data);
+    } catch (error) {
+      if (!(error instanceof FrameError)) throw error;
+      await this.#bury(frameLetter(delivery, error.message));
+      return [];
+    }
+  }
+
+  async #slot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> {
+    const { delivery, index } = place;
+    if (slot.ok) await this.#entry(batch, place, { entry: slot.entry, bytes: slot.bytes });
+    else await this.#bury({ ...entryFacts(place, slot.error.message), body: slot.bytes });
+    const usage = slot.ok ? usageOf(slot.entry) : undefined;
+    batch.endEntry({ frameId: delivery.frameId, index, ...(usage && { usage }) });
+    await batch.relieve();
+  }
+
+  async #entry(batch: SinkBatch, place: Place, { entry, bytes }: { entry: Entry; bytes: Uint8Array }) {
+    if (entry.kind === 'heartbeat') return this.#heartbeat(batch, place, { entry, bytes });
+    const work = () => this.#envelope(batch, place, { entry, bytes });
+    await (isLarge(entry) ? this.#options.large.alone(work) : work());
+  }
+
+  async #heartbeat(
+    batch: SinkBatch,
+    place: Place,
+    { entry, bytes }: { entry: HeartbeatEntry; bytes: Uint8Array },
+  ): Promise<void> {
+    const decoded = decodeHeartbeat(entry);
+    if (decoded.ok) return this.#add(batch, decoded);
+    const facts = entryFacts(place, decoded.reason);
+    await this.#bury({ ...facts, type: 'heartbeat', receivedAt: entry.receivedAt, body: bytes });
+  }
+
+  async #envelope(
+    batch: SinkBatch,
+    place: Place,
+    { entry, bytes }: { entry: EnvelopeEntry; bytes: Uint8Array },
+  ): Promise<void> {
+    const decoder = new EnvelopeDecoder(entry);
+    const whole = decoder.fault
+      ? { ok: false as const, reason: decoder.fault }
+      : await assemble(this.#options.link, entry);
+    if (!whole.ok) {
+      const { ok: _, reason, ...rest } = whole;
+      return this.#bury({ ...entryFacts(place, reason), ...envelopeFacts(entry), body: bytes, ...rest });
+    }
+    for (const item of whole.items) {
+      const result = decoder.decode(item);
+      const decoded = result instanceof Promise ? await result : result;
+      if (decoded.ok) this.#add(batch, decoded);
+      else await this.#bury(itemLetter(place, { entry, item, reason: decoded.reason }));
+      await batch.relieve();
+    }
+  }
+
+  #add(batch: SinkBatch, { row }: Extract<Decoded, { ok: true }>): void {
+    this.#results.push([row.type, batch.add(row) ? 'stored' : 'resent']);
+  }
+
+  async #bury(letter: DeadLetter): Promise<void> {
+    await this.#options.deadLetters.publish(letter);
+    const { kind, reason, subject, frameId, type } = letter;
+    this.#options.log.warn({ kind, reason, subject, frameId, type }, 'processor: dead letter');
+    this.#results.push([type ?? kind, 'dead_letter']);
+  }
+}
+
+/** `resent`: a client's own resend of something that is stored. */
+export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
+
+const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>
+  parts !== undefined || items.some(({ type }) => type === 'replay_recording');
+
+function usageOf(entry: Entry): CountedUsage | undefined {
+  if (entry.kind !== 'envelope' || entry.month === undefined || entry.position === undefined)
+    return undefined;
+  return { projectId: entry.projectId, month: entry.month, position: entry.position };
+}

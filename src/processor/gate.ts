@@ -1,0 +1,42 @@
+/**
+ * Lets many work side by side, or one alone. Who wants to be alone goes first: later ones wait behind it, so that it is not put off for ever.
+ */
+export class Gate {
+  #inside = 0;
+  #alone = false;
+  #waiting: { alone: boolean; enter: () => void }[] = [];
+
+  /** Beside others that share. */
+  shared<T>(work: () => Promise<T>): Promise<T> {
+    return this.#run(false, work);
+  }
+
+  /** With nobody else inside. */
+  alone<T>(work: () => Promise<T>): Promise<T> {
+    return this.#run(true, work);
+  }
+
+  async #run<T>(alone: boolean, work: () => Promise<T>): Promise<T> {
+    await new Promise<void>((enter) => {
+      this.#waiting.push({ alone, enter });
+      this.#admit();
+    });
+    try {
+      return await work();
+    } finally {
+      this.#inside--;
+      this.#alone = false;
+      this.#admit();
+    }
+  }
+
+  #admit(): void {
+    for (let next = this.#waiting[0]; next; next = this.#waiting[0]) {
+      if (this.#alone || (next.alone && this.#inside > 0)) return;
+      this.#waiting.shift();
+      this.#inside++;
+      this.#alone = next.alone;
+      next.enter();
+    }
+  }
+}

@@ -1,0 +1,44 @@
+import { counter, gauge, sumSnapshots } from '../lib/metrics.ts';
+import type { ProcessResult } from './frame-writer.ts';
+
+/** Figures that are asked for when somebody scrapes. */
+export type ProcessorGauges = {
+  lagSeconds: number;
+  /** By stream; those that could not be asked are left out. */
+  pendingMessages: Readonly<Record<string, number>>;
+};
+
+/** The processor's metrics (contract part 7). */
+export class ProcessorMetrics {
+  /** By `type\nresult`. */
+  readonly #processed = new Map<string, number>();
+
+  processed(type: string, result: ProcessResult): void {
+    const key = `${type}\n${result}`;
+    this.#processed.set(key, (this.#processed.get(key) ?? 0) + 1);
+  }
+
+  /** Prometheus text format. */
+  render({ lagSeconds, pendingMessages }: ProcessorGauges): Promise<string> {
+    const processed = [...this.#processed].map(([key, count]) => {
+      const [type = '', result = ''] = key.split('\n');
+      return [{ type, result }, count] as const;
+    });
+    const pending = Object.entries(pendingMessages).map(([stream, count]) => [{ stream }, count] as const);
+    return sumSnapshots([
+      [
+        counter(
+          'sluice_processed_total',
+          'Items by what became of them: stored, resent, dead_letter',
+          processed,
+        ),
+        gauge(
+          'sluice_processing_lag_seconds',
+          'Age of the oldest frame that is in hand, 0 when there is none',
+          [[{}, lagSeconds]],
+        ),
+        gauge('sluice_pending_messages', 'Frames that wait in a stream or are in hand', pending),
+      ],
+    ]).metrics();
+  }
+}

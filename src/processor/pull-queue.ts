@@ -1,0 +1,209 @@
+import { createInbox, type Msg, nanos, type Subscription } from '@nats-io/transport-node';
+import type { Log } from '../lib/log.ts';
+import {
+  ACK_WAIT_MS,
+  PREFETCH_FRAMES_MAX,
+  PULL_EXPIRES_MS,
+  PULL_RETRY_MS,
+  SINK_BATCH_BYTES_MAX,
+  SINK_BATCH_FRAMES_MAX,
+} from '../limits.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { CONSUMER } from '../stream/topology.ts';
+import { Delivery } from './delivery.ts';
+
+/** Subject, reply subject and headers of a message, which the broker counts as well. */
+const MESSAGE_OVERHEAD_BYTES = 4 * 1024;
+/** The broker's answer to a pull may be under way when its time is up. */
+const PULL_GRACE_MS = 1_000;
+
+const Status = { heartbeat: 100, timeout: 408, notFound: 404, conflict: 409 } as const;
+
+export type PullQueueOptions = { link: NatsLink; stream: string; bytesMax: number; log: Log };
+
+/**
+ * Frames of one stream, fetched ahead of their use.
+ *
+ * A pull request stands at the broker whenever there is room: a frame that comes while nothing else is there is delivered at once,
+ * and under load the next frames arrive while the last are written. All frames that we hold, fetched or taken, are bounded by
+ * bytes and number: a pull asks for what is free, one at a time. The broker is told that we are still at it well before
+ * it would deliver a frame again, so frames may wait here as long as a failing sink makes them.
+ *
+ * A pull ends with the last frame it asked for, with a status from the broker, or after its time when the status was lost. Where the
+ * stream or the consumer is missing nobody answers, or at once: ask again after a second.
+ */
+export class PullQueue {
+  readonly #link: NatsLink;
+  readonly #stream: string;
+  readonly #bytesMax: number;
+  readonly #log: Log;
+  readonly #inbox = createInbox();
+  #subscription: Subscription | undefined;
+  /** Fetched, not taken yet. */
+  #queued: Delivery[] = [];
+  #queuedBytes = 0;
+  /** Fetched and not settled. */
+  readonly #held = new Set<Delivery>();
+  #heldBytes = 0;
+  /** The pull that stands at the broker: its number, and the frames it still asks for. 0 when there is none. */
+  #pull = 0;
+  #pulls = 0;
+  #wanted = 0;
+  #pullTimer: NodeJS.Timeout | undefined;
+  #workingTimer: NodeJS.Timeout | undefined;
+  #missing = false;
+  #stopped = false;
+  #wake: (() => void) | undefined;
+
+  constructor({ link, stream, bytesMax, log }: PullQueueOptions) {
+    this.#link = link;
+    this.#stream = stream;
+    this.#bytesMax = bytesMax;
+    this.#log = log;
+  }
+
+  start(): void {
+    this.#subscription = this.#link.connection.subscribe(`${this.#inbox}.*`, {
+      callback: (error, msg) => (error ? this.#retryLater(error.message) : this.#receive(msg)),
+    });
+    this.#link.onReconnect(() => this.#endPull());
+    this.#workingTimer = setInterval(() => {
+      for (const delivery of this.#held) delivery.working();
+    }, ACK_WAIT_MS / 3);
+    this.#ask();
+  }
+
+  /** Frames that are fetched and not taken yet are given back. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#pullTimer);
+    this.#subscription?.unsubscribe();
+    if (this.#link.connected) await this.#link.connection.flush().catch(() => undefined);
+    for (const delivery of this.#queued) delivery.giveBack();
+    this.settle(this.#queued);
+    this.#queued = [];
+    this.#wake?.();
+  }
+
+  /** After the last frame was settled. */
+  close(): void {
+    clearInterval(this.#workingTimer);
+  }
+
+  // ---- Frames in hand ----
+
+  /** Whether as much is there as one batch takes. */
+  get full(): boolean {
+    return this.#queuedBytes >= SINK_BATCH_BYTES_MAX || this.#queued.length >= SINK_BATCH_FRAMES_MAX;
+  }
+
+  get isEmpty(): boolean {
+    return this.#queued.length === 0;
+  }
+
+  /** Whether the next frame is one that may not share a batch. */
+  hasSuspect(mayShare: (delivery: Delivery) => boolean): boolean {
+    const [next] = this.#queued;
+    return next !== undefined && !mayShare(next);
+  }
+
+  /** When the broker stored the oldest frame that we hold, Unix milliseconds. */
+  get oldest(): number | undefined {
+    let oldest: number | undefined;
+    for (const { storedAt } of this.#held) if (oldest === undefined || storedAt < oldest) oldest = storedAt;
+    return oldest;
+  }
+
+  /** Resolves when a frame comes, when the queue is full, on stop(), or after `ms`. */
+  async untilChange(ms?: number): Promise<void> {
+    if (this.#stopped) return;
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+      if (ms !== undefined) timer = setTimeout(resolve, ms);
+    });
+    clearTimeout(timer);
+    this.#wake = undefined;
+  }
+
+  /** The next frames in order: up to a batch of those that may share one, or a single one that may not. */
+  take(mayShare: (delivery: Delivery) => boolean): Delivery[] {
+    let count = 0;
+    for (let bytes = 0; count < this.#queued.length && count < SINK_BATCH_FRAMES_MAX; count++) {
+      const next = this.#queued[count] as Delivery;
+      if (count > 0 && (!mayShare(next) || bytes + next.data.length > SINK_BATCH_BYTES_MAX)) break;
+      bytes += next.data.length;
+      if (mayShare(next)) continue;
+      count++;
+      break;
+    }
+    const taken = this.#queued.splice(0, count);
+    for (const { data } of taken) this.#queuedBytes -= data.length;
+    return taken;
+  }
+
+  /** These frames are acknowledged or given back. */
+  settle(deliveries: readonly Delivery[]): void {
+    for (const delivery of deliveries)
+      if (this.#held.delete(delivery)) this.#heldBytes -= delivery.data.length;
+    this.#ask();
+  }
+
+  // ---- Pulls ----
+
+  #ask(): void {
+    const bytes = this.#bytesMax - this.#heldBytes;
+    const frames = PREFETCH_FRAMES_MAX - this.#held.size;
+    const room = bytes >= this.#link.maxPayload + MESSAGE_OVERHEAD_BYTES && frames > 0;
+    if (this.#stopped || this.#pull !== 0 || !room || !this.#link.connected) return;
+    this.#pull = ++this.#pulls;
+    this.#wanted = frames;
+    const request = { batch: frames, max_bytes: bytes, expires: nanos(PULL_EXPIRES_MS) };
+    const subject = `$JS.API.CONSUMER.MSG.NEXT.${this.#stream}.${CONSUMER}`;
+    this.#link.connection.publish(subject, JSON.stringify(request), {
+      reply: `${this.#inbox}.${this.#pull}`,
+    });
+    this.#pullTimer = setTimeout(() => this.#endPull(), PULL_EXPIRES_MS + PULL_GRACE_MS);
+  }
+
+  #endPull(): void {
+    clearTimeout(this.#pullTimer);
+    this.#pull = 0;
+    this.#ask();
+  }
+
+  #retryLater(reason: string): void {
+    if (this.#stopped) return;
+    if (!this.#missing)
+      this.#log.warn({ stream: this.#stream, reason }, 'processor: no frames to be had, asking again');
+    this.#missing = true;
+    clearTimeout(this.#pullTimer);
+    this.#pullTimer = setTimeout(() => this.#endPull(), PULL_RETRY_MS);
+  }
+
+  #receive(msg: Msg): void {
+    if (msg.headers?.code) return this.#status(msg);
+    const delivery = new Delivery(msg, this.#link.connection);
+    if (this.#stopped) return delivery.giveBack();
+    this.#missing = false;
+    this.#queued.push(delivery);
+    this.#queuedBytes += delivery.data.length;
+    this.#held.add(delivery);
+    this.#heldBytes += delivery.data.length;
+    if (--this.#wanted <= 0) this.#endPull();
+    if (this.#queued.length === 1 || this.full) this.#wake?.();
+  }
+
+  #status(msg: Msg): void {
+    if (this.#stopped || msg.subject !== `${this.#inbox}.${this.#pull}`) return; // of a pull that is over
+    const code = msg.headers?.code ?? 0;
+    const reason = msg.headers?.description ?? '';
+    if (code === Status.heartbeat) return;
+    const isOver =
+      code === Status.timeout ||
+      code === Status.notFound ||
+      (code === Status.conflict && /Size/.test(reason));
+    if (isOver) this.#endPull();
+    else this.#retryLater(`${code} ${reason}`);
+  }
+}

@@ -1,0 +1,55 @@
+/** The few file operations of the journal. Whatever goes wrong with the disk is an UnavailableError. */
+import { mkdir, open, readdir, rename, rm } from 'node:fs/promises';
+import { dirname } from 'node:path';
+import { orUnavailable } from '../unavailable.ts';
+
+/** Makes the names in a folder durable (on file systems where that takes a call of its own). */
+export function syncFolder(dir: string): Promise<void> {
+  return orUnavailable(`${dir} cannot be synced`, async () => {
+    const handle = await open(dir, 'r');
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  });
+}
+
+/** Creates the folder if it is missing, durably. */
+export function ensureFolder(dir: string): Promise<void> {
+  return orUnavailable(`${dir} cannot be created`, async () => {
+    const first = await mkdir(dir, { recursive: true });
+    if (first !== undefined) await syncFolder(dirname(first));
+  });
+}
+
+/** A whole file under a name that nobody reads yet, synced. */
+export function writeSynced(path: string, bytes: Uint8Array): Promise<void> {
+  return orUnavailable(`${path} cannot be written`, async () => {
+    const handle = await open(path, 'w');
+    try {
+      await handle.writeFile(bytes);
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  });
+}
+
+export const move = (from: string, to: string): Promise<void> =>
+  orUnavailable(`${to} cannot be written`, () => rename(from, to));
+
+export const remove = (path: string): Promise<void> =>
+  orUnavailable(`${path} cannot be removed`, () => rm(path, { force: true }));
+
+/** Names in the folder; none when it does not exist. */
+export function namesIn(dir: string): Promise<string[]> {
+  return orUnavailable(`${dir} cannot be read`, async () => {
+    try {
+      return await readdir(dir);
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+      throw error;
+    }
+  });
+}

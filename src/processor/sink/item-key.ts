@@ -1,0 +1,15 @@
+/** 128-bit keys of what must not be written twice: the first half of a SHA-256. */
+import { createHash } from 'node:crypto';
+import type { EntryItem, EnvelopeEntry } from '../../stream/frame.ts';
+
+export const KEY_BYTES = 16;
+
+const keyOf = (text: string): Buffer => createHash('sha256').update(text).digest().subarray(0, KEY_BYTES);
+
+export const frameKey = (frameId: string): Buffer => keyOf(`frame\n${frameId}`);
+
+/** The same for every time that a client sends this item of this envelope. */
+export const resendKey = (
+  { projectId, eventId }: Pick<EnvelopeEntry, 'projectId' | 'eventId'>,
+  { index, type }: Pick<EntryItem, 'index' | 'type'>,
+): Buffer => keyOf(`item\n${projectId}\n${eventId}\n${index}\n${type}`);

@@ -1,0 +1,37 @@
+/** Where things stand below a stream's folder: data in `<date>/<n>.ndjson`, everything else in `journal/`. */
+import { access } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { BatchIndex } from './index-file.ts';
+
+export const JOURNAL_FOLDER = 'journal';
+const INDEX_NAME = /^(\d+)\.idx$/;
+const DATE_NAME = /^\d{4}-\d\d-\d\d$/;
+const DATA_NAME = /^(\d+)\.ndjson$/;
+/** So that names sort as the batches were written. */
+const DIGITS = 9;
+
+export const isDateFolder = (name: string): boolean => DATE_NAME.test(name);
+
+/** The batch that an index file belongs to; undefined for other names. */
+export function batchNumber(name: string): number | undefined {
+  const match = INDEX_NAME.exec(name);
+  return match ? Number(match[1]) : undefined;
+}
+
+/** The batch that a data file holds; 0 for other names. */
+export const dataNumber = (name: string): number => Number(DATA_NAME.exec(name)?.[1] ?? 0);
+
+/** @param at Unix milliseconds. @returns path below the stream's folder */
+export const dataPath = (n: number, at: number): string =>
+  join(new Date(at).toISOString().slice(0, 10), `${String(n).padStart(DIGITS, '0')}.ndjson`);
+
+/** Asked of a stream's newest index only: its data, which is renamed after it, is not there. */
+export async function isUncommitted(streamDir: string, { data }: BatchIndex): Promise<boolean> {
+  if (data === null) return false;
+  try {
+    await access(join(streamDir, data));
+    return false;
+  } catch {
+    return true;
+  }
+}

@@ -1,0 +1,17 @@
+/**
+ * Something outside of this process (disk, broker) does not do its part now and may later: the one fault that is answered by waiting
+ * and trying again. Whatever else is thrown while a frame is handled is a bug and ends the process.
+ */
+export class UnavailableError extends Error {
+  override name = 'UnavailableError';
+}
+
+/** Runs `work`; what it throws becomes an UnavailableError that says `what` failed. */
+export async function orUnavailable<T>(what: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (cause) {
+    if (cause instanceof UnavailableError) throw cause;
+    throw new UnavailableError(`${what}: ${(cause as Error).message}`, { cause });
+  }
+}

@@ -1,0 +1,186 @@
+/** A processor in this process beside a real nats-server, frames for it, and what it stored. */
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import type { JetStreamManager } from '@nats-io/jetstream';
+import { headers, nanos } from '@nats-io/transport-node';
+import { type Config, loadConfig } from '../../src/config.ts';
+import { freePort } from '../../src/dev/servers.ts';
+import type { ItemType } from '../../src/lib/item-types.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor.ts';
+import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
+import { CONSUMER, setupTopology } from '../../src/stream/topology.ts';
+import { natsServer, type TestServer, temporaryFolder } from '../support/servers.ts';
+
+export const log = createLog('silent');
+const MIB = 1024 * 1024;
+export const EVENT_ID = 'c0ffee00c0ffee00c0ffee00c0ffee00';
+export const RECEIVED_AT = Date.UTC(2026, 0, 2, 3, 4, 5, 678);
+
+export type StoredRecord = {
+  project_id: string;
+  event_id: string;
+  item_index: number;
+  type: string;
+  payload: unknown;
+  [field: string]: unknown;
+};
+
+const utf8 = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
+
+export const item = (
+  type: ItemType,
+  payload: string | Uint8Array,
+  more: { index?: number; header?: string } = {},
+): EnvelopeEntry['items'][number] => {
+  const bytes = typeof payload === 'string' ? utf8(payload) : payload;
+  const header = utf8(more.header ?? `{"type":"${type}"}`);
+  return { index: more.index ?? 0, type, header, length: bytes.length, payload: bytes };
+};
+
+export const envelope = (
+  items: EnvelopeEntry['items'],
+  more: Partial<EnvelopeEntry> = {},
+): EnvelopeEntry => ({
+  kind: 'envelope',
+  projectId: '42',
+  eventId: EVENT_ID,
+  receivedAt: RECEIVED_AT,
+  items,
+  ...more,
+});
+
+export const hexId = (n: number): string => n.toString(16).padStart(32, '0');
+
+export async function eventually<T>(look: () => T | Promise<T>, withinMs = 15_000): Promise<NonNullable<T>> {
+  for (const until = performance.now() + withinMs; ; ) {
+    const found = await look();
+    if (found) return found as NonNullable<T>;
+    if (performance.now() > until) throw new Error(`not so within ${withinMs} ms: ${look}`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
+
+export class Harness {
+  readonly nats: TestServer;
+  readonly link: NatsLink;
+  readonly dir = temporaryFolder('sink');
+  readonly adminPort: number;
+  readonly manager: JetStreamManager;
+  readonly #running: RunningProcessor[] = [];
+  #frames = 0;
+
+  private constructor(
+    nats: TestServer,
+    link: NatsLink,
+    rest: { adminPort: number; manager: JetStreamManager },
+  ) {
+    this.nats = nats;
+    this.link = link;
+    this.adminPort = rest.adminPort;
+    this.manager = rest.manager;
+  }
+
+  /** @param ackWaitMs how long the broker waits before it delivers again; a test does not want to wait for half a minute */
+  static async start({ ackWaitMs = 2_000, maxBytes = 256 * MIB } = {}): Promise<Harness> {
+    const nats = await natsServer();
+    const link = await NatsLink.connect({ urls: [nats.url], name: 'test', log });
+    await setupTopology(link, { replicas: 1, shards: 1, maxBytes });
+    const manager = await link.manager();
+    for (const stream of ['EVENTS', 'TRANSACTIONS', 'LOGS', 'REPLAYS', 'HEARTBEATS'])
+      await manager.consumers.update(`SLUICE_${stream}`, CONSUMER, { ack_wait: nanos(ackWaitMs) });
+    return new Harness(nats, link, { adminPort: await freePort(), manager });
+  }
+
+  /** Settings of a processor on our servers. */
+  environment(more: Record<string, string> = {}): Record<string, string> {
+    return {
+      SLUICE_NATS_URL: this.nats.url,
+      SLUICE_SINK: `ndjson:${this.dir}`,
+      SLUICE_ADMIN_PORT: `${this.adminPort}`,
+      SLUICE_LOG_LEVEL: 'silent',
+      ...more,
+    };
+  }
+
+  config(more: Record<string, string> = {}): Config {
+    return loadConfig(this.environment(more)).config;
+  }
+
+  async process(options: ProcessorOptions = {}): Promise<RunningProcessor> {
+    const processor = await runProcessor(this.config(), log, options);
+    this.#running.push(processor);
+    return processor;
+  }
+
+  /** A frame of these entries, as a worker would publish it. @returns its sequence */
+  async publish(entries: readonly Entry[], { stream = 'events', id = '' } = {}): Promise<number> {
+    return this.publishBytes(encodeFrame(entries.map(encodeEntry)), { stream, id });
+  }
+
+  async publishBytes(bytes: Uint8Array, { stream = 'events', id = '' } = {}): Promise<number> {
+    const out = headers();
+    out.set('Nats-Msg-Id', id || `test:${++this.#frames}`);
+    const { seq } = await this.link.js.publish(`sluice.${stream}.0`, bytes, { headers: out });
+    return seq;
+  }
+
+  /** Puts payloads into the chunks stream in pieces. @returns what the frame says of them */
+  async chunk(whole: Uint8Array, pieceBytes = 500_000): Promise<NonNullable<EnvelopeEntry['parts']>> {
+    const sequences: number[] = [];
+    for (let at = 0; at < whole.length; at += pieceBytes)
+      sequences.push((await this.link.js.publish('sluice.chunks', whole.subarray(at, at + pieceBytes))).seq);
+    return {
+      sequences,
+      length: whole.length,
+      sha256: new Uint8Array(createHash('sha256').update(whole).digest()),
+    };
+  }
+
+  /** Paths of the data files, in order. */
+  files(): string[] {
+    if (!existsSync(this.dir)) return [];
+    const names = readdirSync(this.dir, { recursive: true, encoding: 'utf8' });
+    return names.filter((name) => name.endsWith('.ndjson')).sort();
+  }
+
+  lines(): string[] {
+    return this.files().flatMap((name) => readFileSync(join(this.dir, name), 'utf8').trimEnd().split('\n'));
+  }
+
+  stored(): StoredRecord[] {
+    return this.lines().map((line) => JSON.parse(line) as StoredRecord);
+  }
+
+  /** The records once there are at least so many. */
+  storedOnce(count: number): Promise<StoredRecord[]> {
+    return eventually(() => {
+      const records = this.stored();
+      return records.length >= count ? records : undefined;
+    });
+  }
+
+  /** Resolves when every frame is acknowledged. */
+  async drained(withinMs = 20_000): Promise<void> {
+    await eventually(async () => {
+      for (const stream of ['EVENTS', 'TRANSACTIONS', 'LOGS', 'REPLAYS', 'HEARTBEATS'])
+        if ((await this.manager.streams.info(`SLUICE_${stream}`)).state.messages > 0) return false;
+      return true;
+    }, withinMs);
+  }
+
+  async metric(name: string, labels = ''): Promise<number> {
+    const text = await (await fetch(`http://127.0.0.1:${this.adminPort}/metrics`)).text();
+    const line = text.split('\n').find((one) => one.startsWith(`${name}${labels} `));
+    return line ? Number(line.slice(line.lastIndexOf(' ') + 1)) : 0;
+  }
+
+  async close(): Promise<void> {
+    for (const processor of this.#running) await processor.stop();
+    await this.link.close();
+    await this.nats.close();
+    rmSync(this.dir, { recursive: true, force: true });
+  }
+}
