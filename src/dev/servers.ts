@@ -72,7 +72,7 @@ export async function startRedis(bin: string, dir: string, port?: number): Promi
     '--maxmemory-policy',
     'noeviction',
   ];
-  const server = launch(bin, args, chosen, `redis://127.0.0.1:${chosen}`);
+  const server = launch(bin, args, { scheme: 'redis', port: chosen });
   await ready(server, 'PING\r\n', (text) => text.startsWith('+PONG'));
   return server;
 }
@@ -83,7 +83,7 @@ export async function startNats(bin: string, dir: string, port?: number): Promis
   const chosen = port ?? (await freePort());
   const file = join(dir, 'nats.conf');
   writeFileSync(file, `listen: 127.0.0.1:${chosen}\njetstream { store_dir: ${JSON.stringify(dir)} }\n`);
-  const server = launch(bin, ['-c', file], chosen, `nats://127.0.0.1:${chosen}`);
+  const server = launch(bin, ['-c', file], { scheme: 'nats', port: chosen });
   await ready(server, '', (text) => /"jetstream":\s*true/.test(text));
   return server;
 }
@@ -94,7 +94,11 @@ export async function startNats(bin: string, dir: string, port?: number): Promis
  */
 const UNTIL_PARENT_DIES = '(cat <&3 >/dev/null; kill -TERM $$ 2>/dev/null) & exec "$@" 3<&-';
 
-function launch(bin: string, args: string[], port: number, url: string): RunningServer {
+function launch(
+  bin: string,
+  args: string[],
+  { scheme, port }: { scheme: string; port: number },
+): RunningServer {
   const child = spawn('/bin/sh', ['-c', UNTIL_PARENT_DIES, 'sh', bin, ...args], {
     stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     detached: true, // not in the terminal's process group: Ctrl-C ends it in its turn, after those that use it
@@ -117,7 +121,15 @@ function launch(bin: string, args: string[], port: number, url: string): Running
     await exited;
     clearTimeout(timer);
   };
-  return { bin, url, port, pid: child.pid ?? 0, process: child, exited, stop };
+  return {
+    bin,
+    url: `${scheme}://127.0.0.1:${port}`,
+    port,
+    pid: child.pid ?? 0,
+    process: child,
+    exited,
+    stop,
+  };
 }
 
 /** Resolves when the server answers as it should; rejects with its last words when it ends or 10 s pass. */

@@ -23,7 +23,8 @@ import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 /** The head of a request; only valid in the turn in which it arrived. */
 export interface RequestHead {
   getHeader(lowerCaseName: string): string;
-  getQuery(): string;
+  /** Without the question mark; undefined when the URL has none. */
+  getQuery(): string | undefined;
   getParameter(index: number): string;
 }
 
@@ -70,7 +71,7 @@ export class IngestRequest implements BodyReader {
   }
 
   #authenticate(head: RequestHead): boolean {
-    const key = findKey(head.getQuery(), (name) => head.getHeader(name));
+    const key = findKey(head.getQuery() ?? '', (name) => head.getHeader(name));
     const gate = key === '' ? undefined : this.#parts.gates.find(head.getParameter(0));
     if (gate && gate.key === key) {
       this.#gate = gate;

@@ -10,19 +10,21 @@ export type AdminPages = {
 const JSON_TYPE = 'application/json';
 const TEXT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-function reply(res: ServerResponse, status: number, body: string, type = JSON_TYPE): void {
+type Page = { status: number; body: string; type?: string };
+
+function reply(res: ServerResponse, { status, body, type = JSON_TYPE }: Page): void {
   res.writeHead(status, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(body) });
   res.end(body);
 }
 
 async function serve(path: string, res: ServerResponse, pages: AdminPages): Promise<void> {
-  if (path === '/healthz') return reply(res, 200, '{"status":"ok"}');
+  if (path === '/healthz') return reply(res, { status: 200, body: '{"status":"ok"}' });
   if (path === '/readyz') {
     const { ready, body } = pages.ready();
-    return reply(res, ready ? 200 : 503, body);
+    return reply(res, { status: ready ? 200 : 503, body });
   }
-  if (path === '/metrics') return reply(res, 200, await pages.metrics(), TEXT_TYPE);
-  reply(res, 404, '{"error":"Not found"}');
+  if (path === '/metrics') return reply(res, { status: 200, body: await pages.metrics(), type: TEXT_TYPE });
+  reply(res, { status: 404, body: '{"error":"Not found"}' });
 }
 
 /**
@@ -33,10 +35,12 @@ export function startAdminServer(host: string, port: number, pages: AdminPages):
   const server = createServer((req, res) => {
     if (req.method !== 'GET' && req.method !== 'HEAD') {
       res.setHeader('Allow', 'GET');
-      return reply(res, 405, '{"error":"Method not allowed"}');
+      return reply(res, { status: 405, body: '{"error":"Method not allowed"}' });
     }
     const path = (req.url ?? '/').split('?', 1)[0] ?? '/';
-    serve(path, res, pages).catch(() => reply(res, 500, '{"error":"Internal server error"}'));
+    serve(path, res, pages).catch(() =>
+      reply(res, { status: 500, body: '{"error":"Internal server error"}' }),
+    );
   });
   return new Promise((resolve, reject) => {
     server.once('error', reject);

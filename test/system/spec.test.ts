@@ -68,7 +68,7 @@ describe('4.1 Ingest envelope', () => {
       '{"type":"session"}\n{"sid":"1"}',
       '{"type":"log","item_count":1,"content_type":"application/vnd.sentry.items.log+json"}\n{"items":[{"body":"l"}]}',
       '{"type":"replay_event"}\n{"replay_id":"r"}',
-      '{"type":"replay_recording","length":20}\n{"segment_id":0}\n[{}]',
+      '{"type":"replay_recording","length":21}\n{"segment_id":0}\n[{}]',
     ].join('\n');
     expect((await system.send(demo, body)).status).toBe(200);
     const records = await system.storedOf(id, 4);
