@@ -149,7 +149,10 @@ describe('connections', () => {
     const id = eventId();
     const connection = await RawConnection.open(system.port);
     connection.socket.setNoDelay(true);
-    for (const byte of message(errorEvent(id))) {
+    const bytes = message(errorEvent(id));
+    const body = bytes.indexOf('\r\n\r\n') + 4;
+    connection.send(bytes.subarray(0, body));
+    for (const byte of bytes.subarray(body)) {
       connection.send(Uint8Array.of(byte));
       await new Promise((resolve) => setImmediate(resolve));
     }
