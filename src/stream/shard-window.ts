@@ -72,7 +72,8 @@ export class ShardWindow {
   }
 
   #flushSoon(): void {
-    if (this.#flushing || !this.#maySend()) return;
+    if (this.#flushing) return;
+    if (!this.#maySend()) return this.#watchHead();
     this.#flushing = true;
     setImmediate(() => {
       this.#flushing = false;
