@@ -29,8 +29,8 @@ export type PullQueueOptions = { link: NatsLink; stream: string; bytesMax: numbe
  * bytes and number: a pull asks for what is free, one at a time. The broker is told that we are still at it well before
  * it would deliver a frame again, so frames may wait here as long as a failing sink makes them.
  *
- * A pull ends with the last frame it asked for, with a status from the broker, or after its time when the status was lost. Where the
- * stream or the consumer is missing nobody answers, or at once: ask again after a second.
+ * A pull ends with the last frame it asked for, with a status from the broker, or after its time when the status was lost. While the
+ * stream or the consumer is missing we look for it once a second.
  */
 export class PullQueue {
   readonly #link: NatsLink;
@@ -70,15 +70,16 @@ export class PullQueue {
     this.#workingTimer = setInterval(() => {
       for (const delivery of this.#held) delivery.working();
     }, ACK_WAIT_MS / 3);
-    this.#ask();
+    void this.#check();
   }
 
   /** Frames that are fetched and not taken yet are given back. */
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#pullTimer);
-    this.#subscription?.unsubscribe();
-    if (this.#link.connected) await this.#link.connection.flush().catch(() => undefined);
+    // Frames that are on their way still arrive, and are given back one by one.
+    if (this.#link.connected) await this.#subscription?.drain().catch(() => undefined);
+    else this.#subscription?.unsubscribe();
     for (const delivery of this.#queued) delivery.giveBack();
     this.settle(this.#queued);
     this.#queued = [];
@@ -163,7 +164,19 @@ export class PullQueue {
     this.#link.connection.publish(subject, JSON.stringify(request), {
       reply: `${this.#inbox}.${this.#pull}`,
     });
-    this.#pullTimer = setTimeout(() => this.#endPull(), PULL_EXPIRES_MS + PULL_GRACE_MS);
+    this.#pullTimer = setTimeout(() => void this.#check(), PULL_EXPIRES_MS + PULL_GRACE_MS);
+  }
+
+  /** Nobody says so when a pull goes to a consumer that does not exist: look, then ask. */
+  async #check(): Promise<void> {
+    try {
+      await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
+    } catch (error) {
+      return this.#retryLater((error as Error).message);
+    }
+    if (this.#missing) this.#log.info({ stream: this.#stream }, 'processor: the stream is there');
+    this.#missing = false;
+    this.#endPull();
   }
 
   #endPull(): void {
@@ -178,14 +191,13 @@ export class PullQueue {
       this.#log.warn({ stream: this.#stream, reason }, 'processor: no frames to be had, asking again');
     this.#missing = true;
     clearTimeout(this.#pullTimer);
-    this.#pullTimer = setTimeout(() => this.#endPull(), PULL_RETRY_MS);
+    this.#pullTimer = setTimeout(() => void this.#check(), PULL_RETRY_MS);
   }
 
   #receive(msg: Msg): void {
     if (msg.headers?.code) return this.#status(msg);
     const delivery = new Delivery(msg, this.#link.connection);
     if (this.#stopped) return delivery.giveBack();
-    this.#missing = false;
     this.#queued.push(delivery);
     this.#queuedBytes += delivery.data.length;
     this.#held.add(delivery);

@@ -1,0 +1,247 @@
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RECORDING_BYTES_MAX } from '../../src/limits.ts';
+import {
+  type DeadLetterSummary,
+  listDeadLetters,
+  purgeDeadLetters,
+  replayDeadLetter,
+  showDeadLetter,
+} from '../../src/processor/dead-letter-store.ts';
+import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
+import { envelope, eventually, Harness, hexId, item, RECEIVED_AT } from './harness.ts';
+
+let harness: Harness;
+beforeAll(async () => {
+  harness = await Harness.start();
+  await harness.process();
+});
+afterAll(() => harness.close());
+
+let events = 0;
+const newId = (): string => hexId(++events);
+const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
+
+async function letters(): Promise<DeadLetterSummary[]> {
+  const all: DeadLetterSummary[] = [];
+  for await (const letter of listDeadLetters(harness.link)) all.push(letter);
+  return all;
+}
+
+const letterWhere = (test: (letter: DeadLetterSummary) => boolean): Promise<DeadLetterSummary> =>
+  eventually(async () => (await letters()).find(test));
+
+/** The payload of the only item of a letter's entry. */
+async function payloadOf(id: string): Promise<Buffer> {
+  const { entry } = await showDeadLetter(harness.link, id);
+  if (entry?.kind !== 'envelope') throw new Error('not an envelope');
+  expect(entry.items).toHaveLength(1);
+  return Buffer.from(entry.items[0]?.payload as Uint8Array);
+}
+
+const recording = (json: Uint8Array | string): Uint8Array =>
+  Buffer.concat([Buffer.from('{"segment_id":0}\n'), gzipSync(json)]);
+
+describe('an item that cannot be decoded', () => {
+  it.each([
+    ['no JSON', item('event', '{"a":1', { index: 1 }), 'payload is not valid JSON'],
+    ['empty', item('transaction', '', { index: 1 }), 'payload is empty, JSON expected'],
+    ['two values', item('log', '{} {}', { index: 1 }), 'payload is not valid JSON'],
+    ['no UTF-8', item('event', Uint8Array.of(0x22, 0xff, 0x22), { index: 1 }), 'payload is not valid UTF-8'],
+    [
+      'under a broken header',
+      item('event', '{}', { index: 1, header: '[]' }),
+      'item header is no JSON object',
+    ],
+    ['a recording without its line', item('replay_recording', '[]', { index: 1 }), /segment_id/],
+    [
+      'a torn recording',
+      item('replay_recording', recording('[1,2]').subarray(0, 30), { index: 1 }),
+      /not valid/,
+    ],
+    [
+      'a recording that is no array',
+      item('replay_recording', recording('{}'), { index: 1 }),
+      /no JSON array/,
+    ],
+  ])('being %s is a dead letter alone: its neighbour is stored', async (_, broken, reason) => {
+    const eventId = newId();
+    const good = item('replay_event', '{"good":true}');
+    await harness.publish([envelope([good, broken], { eventId, sdk: 'x/1' })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter).toMatchObject({
+      kind: 'item',
+      subject: 'sluice.events.0',
+      projectId: '42',
+      entryIndex: 0,
+      itemIndex: 1,
+      type: broken.type,
+      receivedAt: RECEIVED_AT,
+    });
+    expect(letter.reason).toMatch(reason);
+    expect(await payloadOf(letter.id)).toEqual(Buffer.from(broken.payload as Uint8Array));
+    await harness.drained();
+    expect(harness.stored().filter((one) => one.event_id === eventId)).toMatchObject([
+      { item_index: 0, payload: { good: true } },
+    ]);
+  });
+
+  it('being a recording larger than the bound after decompression keeps its compressed bytes', async () => {
+    const eventId = newId();
+    const json = Buffer.alloc(RECORDING_BYTES_MAX + 1, 0x20);
+    json.write('[');
+    json.write(']', json.length - 1);
+    const bomb = item('replay_recording', recording(json));
+    await harness.publish([envelope([bomb], { eventId })], { stream: 'replays' });
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter.reason).toBe('recording of more than 67108864 bytes after decompression');
+    expect(await payloadOf(letter.id)).toEqual(Buffer.from(bomb.payload as Uint8Array));
+  }, 60_000);
+
+  it('being large is kept in parts, and comes back whole', async () => {
+    const eventId = newId();
+    const payload = `{"noise":"${'x'.repeat(2_000_000)}"`;
+    const { payload: _, ...bare } = item('event', payload);
+    const parts = await harness.chunk(Buffer.from(payload));
+    await harness.publish([envelope([bare], { eventId, parts })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter.bytes).toBeGreaterThan(2_000_000);
+    expect((await payloadOf(letter.id)).equals(Buffer.from(payload))).toBe(true);
+  });
+
+  it('being a ping with a body that is no text is a dead letter too', async () => {
+    const ping = {
+      kind: 'heartbeat',
+      token: 'bad',
+      receivedAt: RECEIVED_AT,
+      body: Uint8Array.of(0xff),
+    } as const;
+    await harness.publish([ping], { stream: 'heartbeats' });
+    const letter = await letterWhere((one) => one.type === 'heartbeat');
+    expect(letter).toMatchObject({ kind: 'entry', reason: 'body is not valid UTF-8' });
+    const { entry } = await showDeadLetter(harness.link, letter.id);
+    expect(entry).toMatchObject({ token: 'bad', receivedAt: RECEIVED_AT });
+    expect(Buffer.from((entry as typeof ping).body)).toEqual(ping.body);
+  });
+});
+
+describe('a large entry', () => {
+  it('of which a part is missing is a dead letter with what is there', async () => {
+    const eventId = newId();
+    const payload = `{"n":"${'y'.repeat(1_200_000)}"}`;
+    const { payload: _, ...bare } = item('event', payload);
+    const parts = await harness.chunk(Buffer.from(payload));
+    await harness.manager.streams.deleteMessage('SLUICE_CHUNKS', parts.sequences[1] ?? 0);
+    await harness.publish([envelope([bare], { eventId, parts }), envelope([item('log', '{}')], { eventId })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter).toMatchObject({ kind: 'entry', entryIndex: 0 });
+    expect(letter.reason).toBe(`part ${parts.sequences[1]} is not in SLUICE_CHUNKS`);
+    const { rest } = await showDeadLetter(harness.link, letter.id);
+    expect(Buffer.from(rest).toString()).toBe(payload.slice(0, 500_000) + payload.slice(1_000_000));
+    await harness.drained();
+    expect(harness.stored().filter((one) => one.event_id === eventId)).toMatchObject([{ type: 'log' }]);
+  });
+
+  it('whose bytes are not those that were sent is a dead letter', async () => {
+    const eventId = newId();
+    const { payload: _, ...bare } = item('event', '{"a":1}');
+    const parts = await harness.chunk(Buffer.from('{"a":2}'));
+    const claimed = { ...parts, sha256: (await harness.chunk(Buffer.from('{"a":1}'))).sha256 };
+    await harness.publish([envelope([bare], { eventId, parts: claimed })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter.reason).toMatch(/hash/);
+    expect(Buffer.from((await showDeadLetter(harness.link, letter.id)).rest).toString()).toBe('{"a":2}');
+  });
+});
+
+describe('a frame', () => {
+  it('with one entry that is none loses only that entry', async () => {
+    const [before, after] = [newId(), newId()];
+    const junk = bytes('no entry');
+    const entries = [before, after].map((eventId) =>
+      encodeEntry(envelope([item('event', '{}')], { eventId })),
+    );
+    await harness.publishBytes(encodeFrame([entries[0] as Uint8Array, junk, entries[1] as Uint8Array]), {
+      id: 'with-junk',
+    });
+    const letter = await letterWhere((one) => one.frameId === 'with-junk');
+    expect(letter).toMatchObject({ kind: 'entry', entryIndex: 1 });
+    expect(Buffer.from((await showDeadLetter(harness.link, letter.id)).body)).toEqual(Buffer.from(junk));
+    await harness.drained();
+    const ids = harness.stored().map(({ event_id }) => event_id);
+    expect(ids).toContain(before);
+    expect(ids).toContain(after);
+  });
+
+  it('that is none is a dead letter as a whole', async () => {
+    const junk = bytes('{"not":"a frame"}');
+    await harness.publishBytes(junk, { id: 'junk' });
+    const letter = await letterWhere((one) => one.frameId === 'junk');
+    expect(letter).toMatchObject({ kind: 'frame', subject: 'sluice.events.0', bytes: junk.length });
+    expect(Buffer.from((await showDeadLetter(harness.link, letter.id)).body)).toEqual(Buffer.from(junk));
+    await harness.drained();
+  });
+});
+
+describe('the dead letters', () => {
+  it('are one for each item, however often its frame is delivered', async () => {
+    const eventId = newId();
+    const frame = encodeFrame([encodeEntry(envelope([item('event', 'x')], { eventId }))]);
+    await harness.publishBytes(frame, { id: 'twice' });
+    await letterWhere((one) => one.eventId === eventId);
+    await harness.drained();
+    const before = (await letters()).length;
+    await harness.link.js.publish('sluice.events.0', frame); // under another id: another frame
+    await eventually(async () => (await letters()).length === before + 1);
+    await harness.drained();
+    expect((await letters()).filter((one) => one.eventId === eventId)).toHaveLength(2);
+  });
+
+  it('are replayed into their stream: stored when the cause is gone', async () => {
+    const eventId = newId();
+    const payload = `{"n":"${'z'.repeat(1_200_000)}"}`;
+    const { payload: _, ...bare } = item('event', payload);
+    const parts = await harness.chunk(Buffer.from(payload));
+    const missing = { ...parts, sequences: [parts.sequences[0] ?? 0, 999_999, parts.sequences[2] ?? 0] };
+    await harness.publish([envelope([bare], { eventId, parts: missing })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    // The part turns up again under that very number: here, a letter whose entry names the right one is put in its place.
+    const mended = encodeEntry(envelope([bare], { eventId, parts }));
+    const shown = await harness.manager.streams.getMessage('SLUICE_DEAD_LETTERS', {
+      last_by_subj: `sluice.dead_letters.${letter.id}`,
+    });
+    const head = shown?.header;
+    head?.set('Sluice-Body-Bytes', `${mended.length}`);
+    head?.set('Sluice-Parts', '0');
+    await harness.link.js.publish(`sluice.dead_letters.${letter.id}`, mended, head ? { headers: head } : {});
+    expect(await replayDeadLetter(harness.link, letter.id)).toMatchObject({ id: letter.id, eventId });
+    await eventually(() => harness.stored().some((one) => one.event_id === eventId));
+    expect((await letters()).some((one) => one.eventId === eventId)).toBe(false);
+  });
+
+  it('come back when they are replayed and cannot be stored again, large ones whole', async () => {
+    const eventId = newId();
+    const payload = `["${'w'.repeat(1_500_000)}"`;
+    const { payload: _, ...bare } = item('log', payload);
+    const parts = await harness.chunk(Buffer.from(payload));
+    await harness.publish([envelope([bare], { eventId, parts, month: '2026-01', position: 5 })], {
+      stream: 'logs',
+    });
+    const first = await letterWhere((one) => one.eventId === eventId);
+    await replayDeadLetter(harness.link, first.id);
+    const second = await letterWhere((one) => one.eventId === eventId && one.id !== first.id);
+    expect((await payloadOf(second.id)).equals(Buffer.from(payload))).toBe(true);
+    const { entry } = await showDeadLetter(harness.link, second.id);
+    expect(entry).not.toHaveProperty('month'); // counted once, when it first came
+  });
+
+  it('are removed one by one, or all with their parts', async () => {
+    const [{ id } = { id: '' }, ...others] = await letters();
+    expect(others.length).toBeGreaterThan(5);
+    expect(await purgeDeadLetters(harness.link, { id })).toBe(1);
+    await expect(showDeadLetter(harness.link, id)).rejects.toThrow(`there is no dead letter ${id}`);
+    expect(await purgeDeadLetters(harness.link)).toBe(others.length);
+    expect(await letters()).toEqual([]);
+    expect((await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages).toBe(0);
+  });
+});

@@ -1,0 +1,52 @@
+import { NdjsonSink } from '../../src/processor/sink/ndjson.ts';
+import type { Sink, SinkBatch, StreamSink } from '../../src/processor/sink/sink.ts';
+import { UnavailableError } from '../../src/processor/unavailable.ts';
+import { log } from './harness.ts';
+
+/** The ndjson sink on a disk that fails when it is told to. */
+export class FailingSink implements Sink {
+  readonly #sink: Sink;
+  failing: 'commit' | 'after commit' | 'bug' | undefined;
+  failures = 0;
+
+  private constructor(sink: Sink) {
+    this.#sink = sink;
+  }
+
+  static async wrap(dir: string): Promise<FailingSink> {
+    return new FailingSink(await NdjsonSink.lock(dir, { log }));
+  }
+
+  async open(stream: string): Promise<StreamSink> {
+    const inner = await this.#sink.open(stream);
+    return { begin: () => this.#batch(inner.begin()) };
+  }
+
+  close(): Promise<void> {
+    return this.#sink.close();
+  }
+
+  #batch(inner: SinkBatch): SinkBatch {
+    const commit = async (): Promise<void> => {
+      const { failing } = this;
+      if (failing === 'bug') throw new TypeError('undefined is not a function');
+      if (failing === 'after commit') await inner.commit();
+      if (failing) {
+        this.failures++;
+        throw new UnavailableError('no space left on device');
+      }
+      await inner.commit();
+    };
+    return {
+      get bytes() {
+        return inner.bytes;
+      },
+      entriesKnown: (frameId) => inner.entriesKnown(frameId),
+      add: (row) => inner.add(row),
+      relieve: () => inner.relieve(),
+      endEntry: (place) => inner.endEntry(place),
+      commit,
+      abandon: () => inner.abandon(),
+    };
+  }
+}
