@@ -1,5 +1,6 @@
 /** Runs the command line: exit status 0 done, 1 failed, 2 wrong usage; every failure is one sentence on standard error. */
 import { type Command, CommanderError } from 'commander';
+import { ConfigError } from '../config.ts';
 import { reasonOf, UsageError } from './session.ts';
 
 const DONE = 0;
@@ -27,5 +28,5 @@ function statusOf(error: unknown): number {
   // Commander has said what is wrong; it also throws, with status 0, after help and version.
   if (error instanceof CommanderError) return error.exitCode === 0 ? DONE : WRONG_USAGE;
   process.stderr.write(`sluice: ${reasonOf(error)}\n`);
-  return error instanceof UsageError ? WRONG_USAGE : FAILED;
+  return error instanceof UsageError || error instanceof ConfigError ? WRONG_USAGE : FAILED;
 }

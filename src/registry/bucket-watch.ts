@@ -9,6 +9,13 @@ export type BucketEntry = { key: string; text: string | undefined; revision: num
 
 export type BucketAccess = { bucket: string; kv: KV; manager: JetStreamManager };
 
+/** Something was removed while the bucket was read, or the server fell silent; reading again helps. */
+class SnapshotError extends Error {
+  override name = 'SnapshotError';
+}
+
+const READ_TRIES_MAX = 3;
+
 type Watching = Awaited<ReturnType<KV['watch']>>;
 
 export class BucketWatch {
@@ -39,7 +46,7 @@ export class BucketWatch {
     const watch = new BucketWatch(await access.kv.watch(), state);
     try {
       // An empty bucket sends nothing at all, so its end could not be seen.
-      return { watch, snapshot: state.keys === 0 ? [] : await watch.#readSnapshot() };
+      return { watch, snapshot: state.keys === 0 ? [] : await watch.#readSnapshot(state) };
     } catch (error) {
       watch.stop();
       throw error;
@@ -63,20 +70,27 @@ export class BucketWatch {
     this.#watching.stop();
   }
 
-  async #readSnapshot(): Promise<BucketEntry[]> {
+  /**
+   * Ends when as many keys have come as the server had when the state was asked; a key that was overwritten meanwhile comes a little
+   * later than its turn. The obvious sign, that nothing is pending, cannot be trusted: the server's figure drifts while keys are
+   * overwritten (nats-server 2.9), and may then never be 0, or be 0 too early.
+   */
+  async #readSnapshot(state: BucketState): Promise<BucketEntry[]> {
     const last = new Map<string, BucketEntry>();
     const stall = setTimeout(() => this.#watching.stop(), REGISTRY_STALL_MS);
     try {
       for (let step = await this.#steps.next(); !step.done; step = await this.#steps.next()) {
-        stall.refresh();
         const entry = this.#note(step.value);
         last.set(entry.key, entry);
-        if (step.value.delta === 0) return [...last.values()].filter(({ text }) => text !== undefined);
+        const isAll = state.keys === undefined ? step.value.delta === 0 : last.size >= state.keys;
+        if (isAll) return [...last.values()].filter(({ text }) => text !== undefined);
+        // Later changes are no progress: keys that were purged will not come, and must not be waited for.
+        if (entry.revision <= state.lastSequence) stall.refresh();
       }
     } finally {
       clearTimeout(stall);
     }
-    throw new Error('the snapshot of the bucket ended early');
+    throw new SnapshotError('the snapshot of the bucket ended early');
   }
 
   #note(entry: KvWatchEntry): BucketEntry {
@@ -92,7 +106,13 @@ export class BucketWatch {
 
 /** What stands in a bucket at this moment. */
 export async function readBucket(access: BucketAccess): Promise<BucketEntry[]> {
-  const { watch, snapshot } = await BucketWatch.open(access);
-  watch.stop();
-  return snapshot;
+  for (let tries = 1; ; tries++) {
+    try {
+      const { watch, snapshot } = await BucketWatch.open(access);
+      watch.stop();
+      return snapshot;
+    } catch (error) {
+      if (!(error instanceof SnapshotError) || tries === READ_TRIES_MAX) throw error;
+    }
+  }
 }

@@ -111,17 +111,18 @@ export class OutcomeLedger {
 
   /** Whoever begins a day of a project removes its days that nobody asks for any more. */
   async #forgetOldDays(key: string): Promise<void> {
-    const kv = await this.#kv;
-    const manager = await registryManager(this.#link);
     const [projectDays, today] = [key.slice(0, -DATE_CHARS), key.slice(-DATE_CHARS)];
     const oldest = new Date(Date.parse(today) - OUTCOME_DAYS_KEPT * DAY_MS)
       .toISOString()
       .slice(0, DATE_CHARS);
+    const stream = `KV_${COUNTERS_BUCKET}`;
     try {
-      for await (const day of await kv.keys(`${projectDays}*`)) {
-        if (day.slice(-DATE_CHARS) >= oldest) continue;
-        // A deletion through the bucket would leave a marker for each day, for ever.
-        await manager.streams.purge(`KV_${COUNTERS_BUCKET}`, { filter: `$KV.${COUNTERS_BUCKET}.${day}` });
+      const manager = await registryManager(this.#link);
+      const filter = `$KV.${COUNTERS_BUCKET}.${projectDays}*`;
+      const { state } = await manager.streams.info(stream, { subjects_filter: filter });
+      for (const subject of Object.keys(state.subjects ?? {})) {
+        // Purged from the stream: a deletion through the bucket would leave a marker for each day, for ever.
+        if (subject.slice(-DATE_CHARS) < oldest) await manager.streams.purge(stream, { filter: subject });
       }
     } catch (error) {
       this.#log.warn({ key, err: error }, 'outcomes: old days not removed');

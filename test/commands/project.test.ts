@@ -225,7 +225,7 @@ describe('every command', () => {
   it('names every wrong setting', async () => {
     const program = new Command('sluice').addCommand(projectCommand());
     const ran = await runCommand(program, ['project', 'list'], { SLUICE_PORT: 'x', SLUICE_COLOUR: 'red' });
-    expect(ran.status).toBe(1);
+    expect(ran.status).toBe(2);
     expect(ran.err).toContain('SLUICE_PORT must be an integer');
     expect(ran.err).toContain('SLUICE_COLOUR is not a setting');
   });
