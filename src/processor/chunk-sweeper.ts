@@ -1,4 +1,4 @@
-import type { JetStreamManager } from '@nats-io/jetstream';
+import type { JetStreamManager, StreamState } from '@nats-io/jetstream';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHUNK_SWEEP_DELAY_MS, CHUNK_SWEEP_EVERY_MS } from '../limits.ts';
@@ -50,11 +50,16 @@ export class SweepPlan {
 const isPast = (framesUpTo: ReadonlyMap<string, number>, frames: ReadonlyMap<string, StreamEnds>): boolean =>
   [...framesUpTo].every(([name, last]) => (frames.get(name)?.first ?? Infinity) > last);
 
+/** A stream that never held anything says that it begins and ends at 0. */
+const endsOf = ({ messages, first_seq, last_seq }: StreamState): StreamEnds => ({
+  first: messages === 0 ? last_seq + 1 : first_seq,
+  last: last_seq,
+});
+
 async function readEnds(manager: JetStreamManager): Promise<Map<string, StreamEnds>> {
   const ends = new Map<string, StreamEnds>();
   for await (const { config, state } of manager.streams.list())
-    if (config.name === CHUNKS_STREAM || isFrameStreamName(config.name))
-      ends.set(config.name, { first: state.first_seq, last: state.last_seq });
+    if (config.name === CHUNKS_STREAM || isFrameStreamName(config.name)) ends.set(config.name, endsOf(state));
   return ends;
 }
 
