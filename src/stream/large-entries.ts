@@ -1,3 +1,4 @@
+import { AssertionError } from '../lib/assert.ts';
 import { CHUNKED_ANSWER_MS_MAX, LARGE_ENTRIES_ACTIVE_MAX } from '../limits.ts';
 import { joinParts, moveHeaders, type PartSource, writeParts } from './chunks.ts';
 import { type EnvelopeEntry, encodedBytesBound, encodeEntry } from './frame.ts';
@@ -77,6 +78,7 @@ export class LargeEntries {
     try {
       await this.#write(large);
     } catch (error) {
+      if (error instanceof AssertionError) throw error;
       this.#options.onError(error);
       large.done('refused');
     } finally {

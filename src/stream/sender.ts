@@ -41,7 +41,7 @@ export class Sender implements Wire {
     link.connection.subscribe(`${this.#inbox}.*`, {
       callback: (error, msg) => {
         if (error) log.error({ err: error }, 'nats: the inbox of acknowledgements is closed');
-        else this.#receive(msg);
+        else this.#receiveSafely(msg);
       },
     });
     link.onReconnect(() => this.#each((delivery) => delivery.send()));
@@ -89,6 +89,17 @@ export class Sender implements Wire {
       // Closed or draining, or another server of the cluster takes less than the one that the message was made for.
       this.#log.warn({ err: error, subject }, 'nats: cannot send');
       return false;
+    }
+  }
+
+  /** The client takes an exception here for the end of the connection and swallows it: a bug must end the process instead. */
+  #receiveSafely(msg: Msg): void {
+    try {
+      this.#receive(msg);
+    } catch (bug) {
+      setImmediate(() => {
+        throw bug;
+      });
     }
   }
 

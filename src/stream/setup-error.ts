@@ -12,10 +12,30 @@ export const API_CODES = {
   serverStorageExceeded: 10047,
   streamNameInUse: 10058,
   subjectsOverlap: 10065,
-  noCluster: 10074,
   consumerExists: 10100,
   consumerFilterNeeded: 10099,
 } as const;
 
 export const isApiError = (error: unknown, ...codes: readonly number[]): error is JetStreamApiError =>
   error instanceof JetStreamApiError && codes.includes(error.code);
+
+/** An error of the server on creating or changing `what`, in words for an operator where there are some. */
+export function explained(what: string, cause: unknown): unknown {
+  if (
+    isApiError(
+      cause,
+      API_CODES.serverStorageExceeded,
+      API_CODES.accountStorageExceeded,
+      API_CODES.noSuitablePeers,
+    )
+  )
+    return new SetupError(`${what}: no server has the storage for it (${cause.message})`, { cause });
+  if (isApiError(cause, API_CODES.subjectsOverlap))
+    return new SetupError(`${what}: another stream takes its subjects (${cause.message})`, { cause });
+  if (isApiError(cause, API_CODES.consumerExists, API_CODES.consumerFilterNeeded))
+    return new SetupError(
+      `${what}: a work queue has one consumer, and there is another one already (${cause.message})`,
+      { cause },
+    );
+  return cause;
+}

@@ -12,7 +12,7 @@ import {
 import { Kvm } from '@nats-io/kv';
 import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
 import type { NatsLink } from './nats.ts';
-import { API_CODES, isApiError, SetupError } from './setup-error.ts';
+import { explained, isApiError, SetupError } from './setup-error.ts';
 import { checkStorage } from './storage-check.ts';
 import type { WantedStream } from './topology.ts';
 
@@ -141,7 +141,7 @@ export class SetupRun {
         for (const { text } of changes) this.#said.push(`stream ${name}: ${text}`);
       }
     } catch (error) {
-      throw explained(`stream ${name}`, error);
+      throw explained(`stream ${name} of ${bytesText(maxBytes)}`, error);
     }
     if (consumer) await this.#makeConsumer(name, consumer);
   }
@@ -187,28 +187,8 @@ function growthOf({ config, current }: StreamPlan): number {
 }
 
 function surplusFull(full: readonly StreamInfo[]): SetupError {
-  const names = full.map(({ config, state }) => `${config.name} (${state.messages} messages)`).join(', ');
+  const names = full.map(({ config, state }) => `${config.name} (messages: ${state.messages})`).join(', ');
   return new SetupError(
     `another number of shards would leave messages behind in ${names}: stop ingest, let the processor empty them, run setup again`,
   );
-}
-
-function explained(what: string, cause: unknown): unknown {
-  if (
-    isApiError(
-      cause,
-      API_CODES.serverStorageExceeded,
-      API_CODES.accountStorageExceeded,
-      API_CODES.noSuitablePeers,
-    )
-  )
-    return new SetupError(`${what}: no server has the storage for it (${cause.message})`, { cause });
-  if (isApiError(cause, API_CODES.subjectsOverlap))
-    return new SetupError(`${what}: another stream takes its subjects (${cause.message})`, { cause });
-  if (isApiError(cause, API_CODES.consumerExists, API_CODES.consumerFilterNeeded))
-    return new SetupError(
-      `${what}: a work queue has one consumer, and there is another one already (${cause.message})`,
-      { cause },
-    );
-  return cause;
 }

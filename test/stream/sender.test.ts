@@ -131,6 +131,25 @@ describe('a delivery', () => {
     expect(attempts).toBe(2);
   });
 
+  it('lets a bug of whoever is told end the process, and not the connection', async () => {
+    const listeners = process.listeners('uncaughtException');
+    process.removeAllListeners('uncaughtException');
+    const caught = new Promise<Error>((resolve) => process.once('uncaughtException', resolve));
+    const subject = `answers.${++subjects}`;
+    far.connection.subscribe(subject, {
+      max: 1,
+      callback: (_, msg) => void msg.respond(JSON.stringify(stored)),
+    });
+    await far.connection.flush();
+    const deadline = performance.now() + 1_000;
+    sender.send({ stream: 'S', subject, data: bytesOf('x'), deadline }, () => {
+      throw new Error('a bug');
+    });
+    expect((await caught).message).toBe('a bug');
+    for (const listener of listeners) process.on('uncaughtException', listener);
+    expect((await deliver([stored])).delivered).toMatchObject({ result: 'stored' });
+  });
+
   it('gives every message an id of its own', async () => {
     const first = await deliver([stored]);
     const second = await deliver([stored]);

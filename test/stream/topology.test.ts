@@ -114,7 +114,9 @@ describe('setup', () => {
   it('refuses subjects that another stream takes, and a second consumer', async () => {
     const manager = await link.manager();
     await manager.streams.add({ name: 'OTHER', subjects: ['sluice.>'] });
-    await expect(setup()).rejects.toThrow(/stream SLUICE_EVENTS: another stream takes its subjects/);
+    await expect(setup()).rejects.toThrow(
+      /stream SLUICE_EVENTS of 16 MiB: another stream takes its subjects/,
+    );
     await manager.streams.delete('OTHER');
     await setup();
     await manager.consumers.delete('SLUICE_EVENTS', CONSUMER);
@@ -163,7 +165,7 @@ describe('another number of shards', () => {
   it('is refused while a stream that would go still holds messages', async () => {
     await setup({ shards: 2 });
     await link.js.publish('sluice.logs.1', Buffer.from('unread'));
-    await expect(setup()).rejects.toThrow(/SLUICE_LOGS_1 \(1 messages\): stop ingest/);
+    await expect(setup()).rejects.toThrow(/SLUICE_LOGS_1 \(messages: 1\): stop ingest/);
     expect(await setup({ shards: 2 })).toEqual([]);
     expect(await setup({ shards: 3 })).toHaveLength(10);
   });
