@@ -1,4 +1,5 @@
 /** A nats-server with the topology, a link and a publisher, and ways to see what stands in its streams. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { assert } from '../../src/lib/assert.ts';
 import { type Clock, systemClock } from '../../src/lib/clock.ts';
@@ -11,6 +12,7 @@ import { setupTopology } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 
 export const MIB = 1024 * 1024;
+const FREEZE_MS = 100;
 
 export type BrokerOptions = { shards?: number; maxBytes?: number; clock?: Clock };
 
@@ -77,7 +79,18 @@ export class Broker {
     return new Broker({ server, link, manager: await link.manager(), publisher });
   }
 
+  /** The server stands still, its connections stay open. The signal takes a moment to stop every thread. */
+  async freeze(): Promise<void> {
+    process.kill(this.server.pid, 'SIGSTOP');
+    await sleep(FREEZE_MS);
+  }
+
+  thaw(): void {
+    this.server.process.kill('SIGCONT');
+  }
+
   async close(): Promise<void> {
+    this.thaw(); // after a test that failed while it stood still
     await this.link.close();
     await this.server.close();
   }

@@ -48,12 +48,12 @@ describe('a publisher', () => {
   it('lets frames grow while others are on their way', async () => {
     await start();
     const tally = new Tally(broker.publisher);
-    process.kill(broker.server.pid, 'SIGSTOP');
+    await broker.freeze();
     for (const turn of numbersTo(300)) {
       for (const number of numbersTo(10)) tally.publish(envelopeOf(turn * 10 + number), 10_000);
       await new Promise((resolve) => setImmediate(resolve));
     }
-    process.kill(broker.server.pid, 'SIGCONT');
+    broker.thaw();
     await broker.publisher.drain();
     expect(tally.counts()).toEqual({ stored: 3_000 });
     const frames = await broker.frames('SLUICE_EVENTS');
@@ -189,12 +189,12 @@ describe('a publisher whose broker fails', () => {
   it('stores everything once when the broker stands still for a second', async () => {
     await start();
     const tally = new Tally(broker.publisher);
-    process.kill(broker.server.pid, 'SIGSTOP');
+    await broker.freeze();
     for (const turn of numbersTo(20)) {
       for (const number of numbersTo(20)) tally.publish(envelopeOf(turn * 20 + number), 10_000);
       await sleep(50);
     }
-    process.kill(broker.server.pid, 'SIGCONT');
+    broker.thaw();
     await broker.publisher.drain();
     expect(tally.counts()).toEqual({ stored: 400 });
     const ids = await broker.eventIds('SLUICE_EVENTS');
@@ -204,7 +204,7 @@ describe('a publisher whose broker fails', () => {
   it('knows what it never sent when the broker stands still for long', async () => {
     await start();
     const tally = new Tally(broker.publisher);
-    process.kill(broker.server.pid, 'SIGSTOP');
+    await broker.freeze();
     const sent = FRAMES_IN_FLIGHT_EAGER;
     for (const number of numbersTo(40)) {
       tally.publish(envelopeOf(number), number < sent ? 4_000 : 500);
@@ -214,7 +214,7 @@ describe('a publisher whose broker fails', () => {
     await expect.poll(() => tally.counts(), { timeout: 3_000 }).toEqual({ refused: 40 - sent });
     await broker.publisher.drain();
     expect(tally.counts()).toEqual({ refused: 40 - sent, unknown: sent });
-    process.kill(broker.server.pid, 'SIGCONT');
+    broker.thaw();
     expect(await broker.publish(envelopeOf(1_000))).toBe('stored');
     const ids = await broker.eventIds('SLUICE_EVENTS');
     expect(new Set(ids).size).toBe(ids.length);
@@ -225,11 +225,11 @@ describe('a publisher whose broker fails', () => {
     await start();
     const hurried = new Tally(broker.publisher);
     const others = new Tally(broker.publisher);
-    process.kill(broker.server.pid, 'SIGSTOP');
+    await broker.freeze();
     hurried.publish(envelopeOf(0), 300);
     others.publish(envelopeOf(1));
     await sleep(600);
-    process.kill(broker.server.pid, 'SIGCONT');
+    broker.thaw();
     await broker.publisher.drain();
     expect(hurried.counts()).toEqual({ unknown: 1 });
     expect(others.counts()).toEqual({ stored: 1 });
@@ -252,7 +252,7 @@ describe('a publisher whose broker fails', () => {
   it('sends again after a reconnect what was under way, and nothing twice', async () => {
     await start();
     const tally = new Tally(broker.publisher);
-    process.kill(broker.server.pid, 'SIGSTOP');
+    await broker.freeze();
     for (const number of numbersTo(100)) {
       tally.publish(envelopeOf(number), 15_000);
       if (number % 10 === 9) await sleep(2);
