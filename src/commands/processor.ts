@@ -12,6 +12,7 @@ export function processorCommand(): Command {
       try {
         await run();
       } catch (error) {
+        process.channel?.unref(); // a parent that still listens does not keep a failed start alive
         const isSetting = error instanceof ConfigError || error instanceof SinkSettingError;
         throw isSetting ? new UsageError(error.message) : error;
       }
@@ -23,7 +24,9 @@ async function run(): Promise<void> {
   const log = createLog(config.logLevel, { process: 'processor' });
   if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
   const stopped = untilStopped();
-  const processor = await runProcessor(config, log);
+  const processor = await Promise.race([runProcessor(config, log), stopped]);
+  // Told to stop while it still waited for the broker: an attempt to connect cannot be called off, and nothing is in hand.
+  if (!processor) process.exit(0);
   await stopped;
   await processor.stop();
 }

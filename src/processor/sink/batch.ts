@@ -48,8 +48,9 @@ export class NdjsonBatch implements SinkBatch {
   #pending: Uint8Array[] = [];
   #pendingBytes = 0;
   #file: FileHandle | undefined;
-  /** By key in hex: small maps, gone with the batch. */
+  /** By frame id. */
   readonly #frames = new Map<string, { key: Buffer; entries: number }>();
+  /** By key in hex. */
   readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
   readonly #tally = new Tally();
   #ended = false;
@@ -60,8 +61,7 @@ export class NdjsonBatch implements SinkBatch {
   }
 
   entriesKnown(frameId: string): number {
-    const key = frameKey(frameId);
-    return this.#frames.get(key.toString('hex'))?.entries ?? this.#home.entriesStored(key);
+    return this.#frames.get(frameId)?.entries ?? this.#home.entriesStored(frameKey(frameId));
   }
 
   add(row: SinkRow): boolean {
@@ -91,10 +91,10 @@ export class NdjsonBatch implements SinkBatch {
   }
 
   endEntry({ frameId, index, usage }: { frameId: string; index: number; usage?: CountedUsage }): void {
-    const key = frameKey(frameId);
-    const known = this.entriesKnown(frameId);
-    assert(index === known, 'the entries of a frame come in order');
-    this.#frames.set(key.toString('hex'), { key, entries: index + 1 });
+    assert(index === this.entriesKnown(frameId), 'the entries of a frame come in order');
+    const frame = this.#frames.get(frameId);
+    if (frame) frame.entries = index + 1;
+    else this.#frames.set(frameId, { key: frameKey(frameId), entries: index + 1 });
     if (usage) this.#tally.add(usage);
   }
 
