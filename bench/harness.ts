@@ -1,0 +1,206 @@
+/**
+ * The system under test as it runs in production: Redis, nats-server, `sluice ingest` and `sluice processor` as processes of their
+ * own on free loopback ports, with fresh data, and what each of them used.
+ *
+ * The code under test is a build folder (`dist`), so that the same harness can run another version (compare.ts). Streams and projects are
+ * made with that version's own modules.
+ */
+import { type ChildProcess, fork } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { childEnvironment } from '../src/config.ts';
+import { freePort, type RunningServer, startRedis } from '../src/dev/servers.ts';
+import type { NewProject } from '../src/registry/project-store.ts';
+import { type BrokerOptions, startBroker } from './broker.ts';
+import { childrenOf, cpuUs, peakRssBytes } from './processes.ts';
+import { type Samples, scrape, total } from './scrape.ts';
+import type { Target } from './workload.ts';
+
+const MIB = 1024 * 1024;
+/** Nothing that a bench sends may meet a full stream, save where that is what is measured. */
+const STREAM_MAX_BYTES = 4096 * MIB;
+const READY_MS_MAX = 20_000;
+/** A worker has seen a new project after this. */
+const REGISTRY_MS = 1_000;
+const CREATES_IN_FLIGHT = 64;
+
+export type HarnessOptions = {
+  /** Build folder of the version under test. */
+  dist: string;
+  bins: { redis: string; nats: string };
+  workers?: number | undefined;
+  broker?: BrokerOptions | undefined;
+};
+
+/** CPU in microseconds and peak memory in bytes, by part. */
+export type Part = 'worker' | 'redis' | 'broker' | 'processor';
+export type Usage = Record<Part, number>;
+
+export class Harness {
+  readonly #options: HarnessOptions;
+  readonly #dir = mkdtempSync(join(tmpdir(), 'sluice-bench-'));
+  #redis: RunningServer | undefined;
+  #nats: RunningServer | undefined;
+  #ingest: ChildProcess | undefined;
+  #processor: ChildProcess | undefined;
+  #ports = { http: 0, admin: 0, processor: 0 };
+
+  private constructor(options: HarnessOptions) {
+    this.#options = options;
+  }
+
+  /** Everything but the processor. @throws when a part does not come up */
+  static async start(options: HarnessOptions): Promise<Harness> {
+    const harness = new Harness(options);
+    try {
+      await harness.#start();
+      return harness;
+    } catch (error) {
+      await harness.stop();
+      throw error;
+    }
+  }
+
+  get url(): string {
+    return `http://127.0.0.1:${this.#ports.http}`;
+  }
+  get natsUrl(): string {
+    return this.#nats?.url ?? '';
+  }
+  get redisUrl(): string {
+    return this.#redis?.url ?? '';
+  }
+
+  async #start(): Promise<void> {
+    const { bins, broker = {} } = this.#options;
+    this.#redis = await startRedis(bins.redis, join(this.#dir, 'redis'));
+    this.#nats = await startBroker(bins.nats, join(this.#dir, 'nats'), broker);
+    this.#ports = { http: await freePort(), admin: await freePort(), processor: await freePort() };
+    const link = await this.#connect();
+    const { setupTopology } = await this.#module<typeof import('../src/stream/topology.ts')>('stream/topology.js');
+    await setupTopology(link, { replicas: 1, shards: 1, maxBytes: STREAM_MAX_BYTES });
+    await link.close();
+    this.#ingest = this.#command('ingest', this.#ports.admin);
+    await ready(this.#ingest, `${this.url}/readyz`);
+  }
+
+  #module<T>(path: string): Promise<T> {
+    return import(pathToFileURL(join(this.#options.dist, path)).href) as Promise<T>;
+  }
+
+  async #connect(): Promise<import('../src/stream/nats.ts').NatsLink> {
+    const { NatsLink } = await this.#module<typeof import('../src/stream/nats.ts')>('stream/nats.js');
+    const { createLog } = await this.#module<typeof import('../src/lib/log.ts')>('lib/log.js');
+    return NatsLink.connect({ urls: [this.natsUrl], name: 'bench', log: createLog('silent') });
+  }
+
+  #command(name: 'ingest' | 'processor', adminPort: number): ChildProcess {
+    const env = childEnvironment({
+      SLUICE_ENV: 'production',
+      SLUICE_HOST: '127.0.0.1',
+      SLUICE_PORT: `${this.#ports.http}`,
+      SLUICE_ADMIN_PORT: `${adminPort}`,
+      SLUICE_WORKERS: `${this.#options.workers ?? 1}`,
+      SLUICE_REDIS_URL: this.redisUrl,
+      SLUICE_NATS_URL: this.natsUrl,
+      SLUICE_PLAN_LIMITS: 'free-only',
+      SLUICE_STREAM_MAX_BYTES: `${STREAM_MAX_BYTES}`,
+      SLUICE_SINK: `ndjson:${join(this.#dir, 'sink')}`,
+      SLUICE_SPOOL_DIR: this.#dir,
+      SLUICE_LOG_LEVEL: 'error',
+    });
+    return fork(join(this.#options.dist, 'cli.js'), [name], { env, stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+  }
+
+  async startProcessor(): Promise<void> {
+    this.#processor = this.#command('processor', this.#ports.processor);
+    await ready(this.#processor, `http://127.0.0.1:${this.#ports.processor}/readyz`);
+  }
+
+  /** Creates projects and waits until every worker knows them. */
+  async createProjects(wanted: readonly NewProject[]): Promise<Target[]> {
+    const link = await this.#connect();
+    const { ProjectStore } = await this.#module<typeof import('../src/registry/project-store.ts')>('registry/project-store.js');
+    const store = await ProjectStore.open(link);
+    const targets: Target[] = [];
+    for (let at = 0; at < wanted.length; at += CREATES_IN_FLIGHT) {
+      const made = await Promise.all(wanted.slice(at, at + CREATES_IN_FLIGHT).map((project) => store.create(project)));
+      targets.push(...made.map(({ id, key }) => ({ id, key })));
+    }
+    await link.close();
+    await new Promise((resolve) => setTimeout(resolve, REGISTRY_MS));
+    return targets;
+  }
+
+  #pids(): Record<Part, number[]> {
+    return {
+      worker: childrenOf(this.#ingest?.pid ?? 0),
+      redis: [this.#redis?.pid ?? 0],
+      broker: [this.#nats?.pid ?? 0],
+      processor: this.#processor ? [this.#processor.pid ?? 0] : [],
+    };
+  }
+
+  #sum(measure: (pid: number) => number): Usage {
+    const pids = this.#pids();
+    const sum = (part: Part): number => pids[part].reduce((all, pid) => all + measure(pid), 0);
+    return { worker: sum('worker'), redis: sum('redis'), broker: sum('broker'), processor: sum('processor') };
+  }
+
+  cpu(): Usage {
+    return this.#sum(cpuUs);
+  }
+  peakRss(): Usage {
+    return this.#sum(peakRssBytes);
+  }
+  metrics(): Promise<Samples> {
+    return scrape(`http://127.0.0.1:${this.#ports.admin}/metrics`);
+  }
+  processorMetrics(): Promise<Samples> {
+    return scrape(`http://127.0.0.1:${this.#ports.processor}/metrics`);
+  }
+
+  /** Waits until the streams are empty. @returns false when they are not after `ms` */
+  async drained(ms: number): Promise<boolean> {
+    for (const end = performance.now() + ms; performance.now() < end; ) {
+      if (total(await this.processorMetrics(), 'sluice_pending_messages') === 0) return true;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    return false;
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([endCommand(this.#ingest), endCommand(this.#processor)]);
+    await Promise.all([this.#redis?.stop(), this.#nats?.stop()]);
+    rmSync(this.#dir, { recursive: true, force: true });
+  }
+}
+
+async function endCommand(child: ChildProcess | undefined): Promise<void> {
+  if (!child || child.exitCode !== null || child.signalCode !== null) return;
+  const exited = new Promise((resolve) => child.once('exit', resolve));
+  child.kill('SIGTERM');
+  await exited;
+}
+
+/** @throws when the process ends or is not ready in time */
+async function ready(child: ChildProcess, url: string): Promise<void> {
+  for (const end = performance.now() + READY_MS_MAX; performance.now() < end; ) {
+    if (child.exitCode !== null) throw new Error(`a part of the system ended at start (status ${child.exitCode})`);
+    const ok = await fetch(url).then(
+      (response) => response.ok,
+      () => false,
+    );
+    if (ok) return;
+    await new Promise((resolve) => setTimeout(resolve, 30));
+  }
+  throw new Error(`${url} was not ready within ${READY_MS_MAX} ms`);
+}
+
+/** The version under test when none is named: this checkout's build. */
+export const OWN_DIST = new URL('../../dist/', import.meta.url).pathname;
+export const ROOT = new URL('../../', import.meta.url).pathname;
+export const packageVersion = (): string =>
+  (JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }).version;

@@ -1,0 +1,123 @@
+/**
+ * The part of a request that does not depend on the project: the last header lines and the body, made once and sent many times.
+ *
+ * Every request that is sent carries an event id of its own, or the processor would take it for a resend. So the id's last eight
+ * digits are written into the bytes anew each time. In a gzip body that works because the envelope header stands in a stored
+ * (uncompressed) block, and because CRC-32 is linear: what a changed digit does to the checksum is a table look-up and an XOR.
+ */
+import { brotliCompressSync, crc32, deflateRawSync, deflateSync } from 'node:zlib';
+import { ID_PLACEHOLDER } from '../payloads.ts';
+
+export type Encoding = 'none' | 'gzip' | 'deflate' | 'br';
+export type BodyOptions = { encoding: Encoding; chunked: boolean; contentType: string | undefined };
+export type Body = {
+  /** From the headers that belong to the body up to the last byte of the request. */
+  bytes: Buffer;
+  /** Where the eight digits stand in `bytes`; empty where ids are left to the server. */
+  digitsAt: readonly number[];
+  checksum: Checksum | undefined;
+};
+type Checksum = { at: number; zeroed: number; changes: Uint32Array };
+
+const DIGITS = 8;
+const DIGITS_IN_ID = ID_PLACEHOLDER.length - DIGITS;
+const HEX = Buffer.from('0123456789abcdef');
+const ZERO = 0x30;
+
+/** Offsets of the placeholder's last eight digits. */
+function findDigits(bytes: Buffer): number[] {
+  const found: number[] = [];
+  for (let at = bytes.indexOf(ID_PLACEHOLDER); at >= 0; at = bytes.indexOf(ID_PLACEHOLDER, at + 1))
+    found.push(at + DIGITS_IN_ID);
+  return found;
+}
+
+/** `envelope` with the digits of its first line open to change, as gzip of a stored and several compressed blocks. */
+function stampedGzip(envelope: Buffer): { bytes: Buffer; digitsAt: number[]; checksum: Checksum } {
+  const lineEnd = envelope.indexOf('\n') + 1;
+  const line = envelope.subarray(0, lineEnd);
+  const head = Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0, 0, 0]);
+  head.writeUInt16LE(line.length, 11);
+  head.writeUInt16LE(~line.length & 0xffff, 13);
+  const trailer = Buffer.alloc(8);
+  trailer.writeUInt32LE(envelope.length, 4);
+  const bytes = Buffer.concat([head, line, deflateRawSync(envelope.subarray(lineEnd)), trailer]);
+  const [digits = 0] = findDigits(line);
+  const changes = checksumChanges(digits, envelope.length);
+  return {
+    bytes,
+    digitsAt: [head.length + digits],
+    checksum: { at: bytes.length - 8, zeroed: crc32(envelope), changes },
+  };
+}
+
+/** By place and digit: what the checksum of `length` bytes changes by when the `0` at `at + place` becomes that digit. */
+function checksumChanges(at: number, length: number): Uint32Array {
+  const changes = new Uint32Array(DIGITS * 16);
+  const difference = Buffer.alloc(length);
+  const nothing = crc32(difference);
+  for (let place = 0; place < DIGITS; place++) {
+    for (let digit = 0; digit < 16; digit++) {
+      difference[at + place] = (HEX[digit] as number) ^ ZERO;
+      changes[place * 16 + digit] = crc32(difference) ^ nothing;
+    }
+    difference[at + place] = 0;
+  }
+  return changes;
+}
+
+function encoded(
+  envelope: Buffer,
+  encoding: Encoding,
+): { bytes: Buffer; digitsAt: number[]; checksum?: Checksum } {
+  if (encoding === 'gzip' && envelope.subarray(0, envelope.indexOf('\n')).includes(ID_PLACEHOLDER))
+    return stampedGzip(envelope);
+  if (encoding === 'none') return { bytes: envelope, digitsAt: findDigits(envelope) };
+  // No place in these bytes stands for a digit of the id: the server mints one.
+  const anonymous = Buffer.concat([Buffer.from('{}'), envelope.subarray(envelope.indexOf('\n'))]);
+  const compress = { gzip: gzipRaw, deflate: deflateSync, br: brotliCompressSync }[encoding];
+  return { bytes: compress(anonymous), digitsAt: [] };
+}
+
+const gzipRaw = (bytes: Buffer): Buffer => {
+  const trailer = Buffer.alloc(8);
+  trailer.writeUInt32LE(crc32(bytes), 0);
+  trailer.writeUInt32LE(bytes.length, 4);
+  return Buffer.concat([
+    Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff]),
+    deflateRawSync(bytes),
+    trailer,
+  ]);
+};
+
+/** The bytes of a request after the lines that name project and key. */
+export function makeBody(envelope: Buffer, { encoding, chunked, contentType }: BodyOptions): Body {
+  const { bytes, digitsAt, checksum } = encoded(envelope, encoding);
+  const lines = [
+    ...(contentType ? [`Content-Type: ${contentType}`] : []),
+    ...(encoding === 'none' ? [] : [`Content-Encoding: ${encoding}`]),
+    chunked ? 'Transfer-Encoding: chunked' : `Content-Length: ${bytes.length}`,
+  ];
+  const before = `${lines.join('\r\n')}\r\n\r\n${chunked ? `${bytes.length.toString(16)}\r\n` : ''}`;
+  const shift = before.length;
+  return {
+    bytes: Buffer.concat([Buffer.from(before), bytes, Buffer.from(chunked ? '\r\n0\r\n\r\n' : '')]),
+    digitsAt: digitsAt.map((at) => at + shift),
+    checksum: checksum && { ...checksum, at: checksum.at + shift },
+  };
+}
+
+/** Gives the copy of `body` that begins at `start` of `target` the id that ends in `count`, as eight hex digits. */
+export function stamp(target: Buffer, start: number, { body, count }: { body: Body; count: number }): void {
+  const { digitsAt, checksum } = body;
+  for (let i = 0; i < digitsAt.length; i++) {
+    const at = start + (digitsAt[i] as number);
+    for (let place = 0; place < DIGITS; place++)
+      target[at + place] = HEX[(count >>> (28 - 4 * place)) & 15] as number;
+  }
+  if (!checksum) return;
+  let crc = checksum.zeroed;
+  for (let place = 0; place < DIGITS; place++)
+    crc ^= checksum.changes[place * 16 + ((count >>> (28 - 4 * place)) & 15)] as number;
+  target.writeUInt32LE(crc >>> 0, start + checksum.at);
+}

@@ -1,0 +1,147 @@
+/**
+ * One run of one scenario in fresh processes:
+ *
+ *     warm-up → saturation (closed loop; the processor is not running, so that the figure is ingest's)
+ *             → the processor starts and drains what has piled up
+ *             → open loop at half the rate with everything running, then drain again
+ *
+ * Costs are CPU time of each process over a phase, divided by the envelopes that the worker's own metrics count as accepted in it.
+ */
+import { runFresh } from '../fresh.ts';
+import { Harness, type HarnessOptions, type Usage } from '../harness.ts';
+import type { LoadOptions } from '../load/options.ts';
+import type { LoadResult } from '../load/result.ts';
+import { growth, type Samples, total } from '../scrape.ts';
+import type { Target } from '../workload.ts';
+import type { Scenario } from './scenarios.ts';
+
+export type Durations = { warmupMs: number; saturationMs: number; openMs: number };
+
+export type Phase = {
+  load: LoadResult;
+  /** Envelopes accepted in the phase, by the worker's own count. */
+  accepted: number;
+  outcomes: Record<string, number>;
+  /** CPU microseconds per request that was answered as expected; in a flood most of them are refusals. */
+  costUs: Usage;
+  redisCalls: Record<string, number>;
+  publishes: number;
+  /** Shares of one core. */
+  busy: Usage;
+};
+
+export type SystemRun = {
+  saturation: Phase;
+  drain: { envelopes: number; seconds: number; processorUs: number; complete: boolean };
+  open: Phase;
+  peakRss: Usage;
+  /** What forbids a headline. */
+  problems: string[];
+};
+
+export type SystemOptions = Omit<HarnessOptions, 'workers' | 'broker'> & {
+  scenario: Scenario;
+  durations: Durations;
+  seed: number;
+  /** Open-loop rate; half of what saturation reached when it is not given. */
+  openRate?: number | undefined;
+};
+
+const DRAIN_MS_MAX = 120_000;
+/** The load process connects and its first requests are cold in every phase. */
+const RAMP_MS = 300;
+const PARTS = ['worker', 'redis', 'broker', 'processor'] as const;
+
+const perPart = (make: (part: (typeof PARTS)[number]) => number): Usage => ({
+  worker: make('worker'),
+  redis: make('redis'),
+  broker: make('broker'),
+  processor: make('processor'),
+});
+
+/** Runs `load` and relates what it found to what the processes used meanwhile. */
+async function phase(harness: Harness, load: LoadOptions, drain: boolean): Promise<Phase> {
+  const before = { cpu: harness.cpu(), metrics: await harness.metrics() };
+  const startedAt = performance.now();
+  const result = await runFresh('load', load);
+  const elapsedUs = (performance.now() - startedAt) * 1000;
+  // The processor's share of these envelopes includes what it does after the last answer.
+  if (drain) await harness.drained(DRAIN_MS_MAX);
+  const cpu = harness.cpu();
+  const metrics = await harness.metrics();
+  const outcomes = ingestOutcomes(before.metrics, metrics);
+  const used = perPart((part) => cpu[part] - before.cpu[part]);
+  const answered = Math.max(1, result.expectedInAll);
+  return {
+    load: result,
+    accepted: outcomes.accepted ?? 0,
+    outcomes,
+    costUs: perPart((part) => used[part] / answered),
+    redisCalls: growth(before.metrics, metrics, { name: 'sluice_redis_calls_total', label: 'script' }),
+    publishes: total(metrics, 'sluice_publishes_total') - total(before.metrics, 'sluice_publishes_total'),
+    busy: perPart((part) => used[part] / elapsedUs),
+  };
+}
+
+function ingestOutcomes(before: Samples, after: Samples): Record<string, number> {
+  const ingestOnly = (samples: Samples): Samples =>
+    new Map([...samples].filter(([sample]) => sample.includes('endpoint="ingest"')));
+  return growth(ingestOnly(before), ingestOnly(after), { name: 'sluice_requests_total', label: 'outcome' });
+}
+
+/** Sentences for everything that makes the figures of a phase worthless. */
+function problemsOf(name: string, { load, outcomes, accepted }: Phase, scenario: Scenario): string[] {
+  const problems: string[] = [];
+  if (load.requests === 0) problems.push(`${name}: no request was answered`);
+  if (load.failed > 0) problems.push(`${name}: ${load.failed} requests failed: ${JSON.stringify(load.failures)}`);
+  const wanted = new Set(['accepted', ...(scenario.expected.includes(429) ? ['rate_limited'] : [])]);
+  const odd = Object.entries(outcomes).filter(([outcome]) => !wanted.has(outcome));
+  if (odd.length > 0) problems.push(`${name}: outcomes ${JSON.stringify(Object.fromEntries(odd))}`);
+  const counted = accepted + (outcomes.rate_limited ?? 0);
+  if (counted !== load.expectedInAll)
+    problems.push(`${name}: the server counted ${counted} requests, the generator ${load.expectedInAll}`);
+  return problems;
+}
+
+/** @throws when a part of the system does not start */
+export async function runSystem(options: SystemOptions): Promise<SystemRun> {
+  const { scenario } = options;
+  const harness = await Harness.start({ ...options, workers: scenario.workers, broker: scenario.broker });
+  try {
+    const targets = await harness.createProjects(scenario.projects);
+    return await measure(harness, options, targets);
+  } finally {
+    await harness.stop();
+  }
+}
+
+async function measure(harness: Harness, options: SystemOptions, targets: readonly Target[]): Promise<SystemRun> {
+  const { scenario, durations, seed } = options;
+  const common = {
+    url: harness.url,
+    targets,
+    mix: scenario.mix,
+    encoding: scenario.encoding,
+    connections: scenario.connections,
+    warmupMs: RAMP_MS,
+    seed,
+    expected: [200, ...scenario.expected],
+  };
+  await runFresh('load', { ...common, durationMs: durations.warmupMs });
+  const saturation = await phase(harness, { ...common, durationMs: durations.saturationMs }, false);
+  const drain = await startAndDrain(harness);
+  const rate = options.openRate ?? Math.max(1, Math.round(saturation.load.ratePerSec / 2));
+  const open = await phase(harness, { ...common, rate, durationMs: durations.openMs }, true);
+  const problems = [...problemsOf('saturation', saturation, scenario), ...problemsOf('open loop', open, scenario)];
+  if (!drain.complete) problems.push('the processor did not drain the streams in time');
+  return { saturation, drain, open, peakRss: harness.peakRss(), problems };
+}
+
+async function startAndDrain(harness: Harness): Promise<SystemRun['drain']> {
+  const accepted = total(await harness.metrics(), 'sluice_requests_total', 'outcome="accepted"');
+  const startedAt = performance.now();
+  await harness.startProcessor();
+  const complete = await harness.drained(DRAIN_MS_MAX);
+  const seconds = (performance.now() - startedAt) / 1000;
+  return { envelopes: accepted, seconds, processorUs: harness.cpu().processor / Math.max(1, accepted), complete };
+}

@@ -1,0 +1,85 @@
+/** What the whole system is measured with. Each scenario differs from the canonical one in what its title says. */
+import type { NewProject } from '../../src/registry/project-store.ts';
+import type { BrokerOptions } from '../broker.ts';
+import type { Encoding } from '../load/body.ts';
+import { CANONICAL_MIX, type Mix } from '../workload.ts';
+
+export type Scenario = {
+  name: string;
+  title: string;
+  projects: readonly NewProject[];
+  mix: Mix;
+  encoding: Encoding | 'sdk';
+  connections: number;
+  workers: number;
+  broker: BrokerOptions;
+  /** Beside 200. */
+  expected: readonly number[];
+};
+
+/** Never reached, so that every request is counted against it. */
+const QUOTA = 1_000_000_000;
+/** The largest limit that a project can have: 1,667 requests a second. */
+const LIMIT_MAX = 100_000;
+/** The largest projects send more than that and go without (a plan above Free has no limit of its own under `free-only`). */
+const UNLIMITED_PROJECTS = 6;
+const PROJECTS = 50;
+
+const project = (changes: Partial<NewProject> = {}): NewProject => ({
+  plan: 'Pro',
+  quota: QUOTA,
+  overage: false,
+  filters: ['browser-extension', 'localhost', 'crawler'],
+  allowedOrigins: [],
+  ...changes,
+});
+
+const projects = (count: number): NewProject[] =>
+  Array.from({ length: count }, (_, rank) => project(rank < UNLIMITED_PROJECTS ? {} : { rateLimit: LIMIT_MAX }));
+
+const CANONICAL: Scenario = {
+  name: 'canonical',
+  title: 'seeded mix of events, transactions, logs and replays to 50 projects (Zipf), one worker',
+  projects: projects(PROJECTS),
+  mix: CANONICAL_MIX,
+  encoding: 'sdk',
+  connections: 64,
+  workers: 1,
+  broker: {},
+  expected: [],
+};
+
+const scenario = (name: string, title: string, changes: Partial<Scenario>): Scenario => ({
+  ...CANONICAL,
+  name,
+  title,
+  ...changes,
+});
+
+export const SCENARIOS: readonly Scenario[] = [
+  CANONICAL,
+  scenario('single-event', 'error events of 1.9 KB only, uncompressed, one project', {
+    projects: [project()],
+    mix: { event: 1 },
+    encoding: 'none',
+  }),
+  scenario('hot-project', 'the canonical mix to a single project', { projects: [project()] }),
+  scenario('ten-thousand-projects', 'the canonical mix to 10,000 projects (Zipf)', { projects: projects(10_000) }),
+  scenario('large-uploads', 'replays of 1 to 3 MB, spooled and stored in parts', { mix: { large: 1 }, connections: 16 }),
+  scenario('flood', 'a project far over its limit of 1,000 requests a minute', {
+    projects: [project({ rateLimit: 1_000 })],
+    expected: [429],
+  }),
+  scenario('gzip', 'the canonical mix, every body gzip', { encoding: 'gzip' }),
+  scenario('two-workers', 'the canonical mix, two workers', { workers: 2 }),
+  scenario('sync-always', 'the canonical mix, the broker syncs its disk before every acknowledgement', {
+    broker: { syncAlways: true },
+  }),
+];
+
+/** @throws Error naming those that there are */
+export function scenarioNamed(name: string): Scenario {
+  const found = SCENARIOS.find((one) => one.name === name);
+  if (!found) throw new Error(`no scenario ${name}: there are ${SCENARIOS.map((one) => one.name).join(', ')}`);
+  return found;
+}
