@@ -27,8 +27,15 @@ export const HELD_BYTES_TIGHT = 64 * MIB;
 export const INLINE_BYTES_MIN = 16 * KIB;
 /** Held (inline and queued to the spool) bytes per worker; beyond it new requests get 503. */
 export const HELD_BYTES_MAX = 192 * MIB;
-/** Bytes of spool files per worker; beyond it 503. */
-export const SPOOL_BYTES_MAX = 4 * GIB;
+/** Bytes of spool files per worker, 400 bodies that inflate to the cap; beyond it 503. */
+export const SPOOL_BYTES_MAX = 8 * GIB;
+/**
+ * Bytes of large uploads that are whole and wait for the stream; beyond it the sockets of other large ones are paused. A broker that
+ * takes 50 MB/s has stored it within ANSWER_MS_MAX.
+ */
+export const LANDED_BYTES_MAX = 64 * MIB;
+/** Uploads that are let go in one turn of the loop: each may land at once with a whole body. */
+export const LANDINGS_PER_TURN = 2;
 /** Bytes of one upload that wait for the spool's disk before its socket is paused. */
 export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
 /** Bytes written to the spool at a time. */
@@ -209,6 +216,11 @@ export const REPLAY_MS_MAX = 60_000;
 export const DEAD_LETTER_AGE_MS = 30 * 24 * 3_600_000;
 export const STREAM_BYTES_DEFAULT = 10 * GIB;
 export const STREAM_BYTES_DEV = 256 * MIB;
+
+// ---- The page of the admin port ----
+/** Projects whose figures one worker keeps for the page, some 200 bytes each. */
+export const PROJECTS_WATCHED_MAX = 2_000;
+export const PROJECTS_SHOWN_MAX = 20;
 
 // ---- Processes ----
 /** A worker that does not answer the primary for this long is killed (a stalled one keeps being given connections). */

@@ -9,10 +9,13 @@ import {
   INLINE_BYTES_MIN,
   SPOOL_BYTES_MAX,
 } from '../limits.ts';
+import { Landing } from './landing.ts';
 
 export class UploadBudget {
   readonly maxBodyBytes: number;
   readonly maxDecompressedBytes: number;
+  /** Paces the ends of large uploads. */
+  readonly landing = new Landing();
   readonly #spoolDir: string;
   #held = 0;
   #spooled = 0;

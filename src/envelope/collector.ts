@@ -80,6 +80,11 @@ export class Collector implements ParserSink {
     return this.#spool !== undefined;
   }
 
+  /** Bytes that went to the spool. */
+  get spooledBytes(): number {
+    return this.#spool?.length ?? 0;
+  }
+
   /** Names the chunk that is fed to the parser next. */
   startChunk(chunk: Uint8Array): void {
     this.#chunk = chunk;

@@ -15,6 +15,7 @@ import { type Collected, Collector, type HeldItem } from './collector.ts';
 import { type Decoder, ZlibDecoder } from './decoder.ts';
 import { type Compression, type Encoding, inflateSync, parseEncoding } from './decompress.ts';
 import type { Malformed } from './header.ts';
+import type { Approach } from './landing.ts';
 import { Parser } from './parser.ts';
 import type { Spool } from './spool.ts';
 import { ZstdDecoder } from './zstd-decoder.ts';
@@ -50,7 +51,7 @@ export type UploadOptions = {
   budget: UploadBudget;
   /** Exactly once, perhaps inside `feed` or `end`; never after `dispose`. */
   onResult(result: UploadResult): void;
-  /** Pause the socket, or resume it: disk or decoder is behind, or no longer. */
+  /** Pause the socket, or resume it: disk, decoder or stream is behind, or no longer. */
   onPressure(paused: boolean): void;
 };
 
@@ -73,6 +74,10 @@ export class Upload {
   #decoder: Decoder | undefined;
   #spoolBehind = false;
   #decoderBehind = false;
+  /** From the first spooled byte to the last of the body. */
+  #approach: Approach | undefined;
+  #held = false;
+  #landedBytes = 0;
   #paused = false;
 
   constructor(options: UploadOptions) {
@@ -104,6 +109,7 @@ export class Upload {
   end(): void {
     if (this.#state !== 'open') return;
     this.#state = 'ended';
+    if (this.#collector.spooling) this.#onSpooled();
     const encoding = this.#encoding;
     if (encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
     else if (this.#decoder) this.#decoder.end();
@@ -178,6 +184,7 @@ export class Upload {
       );
     this.#collector.startChunk(bytes);
     this.#check(this.#parser.feed(bytes));
+    if (this.#collector.spooling) this.#onSpooled();
   }
 
   #finish(): void {
@@ -205,9 +212,28 @@ export class Upload {
     this.#updatePressure();
   }
 
+  #onSpooled(): void {
+    const { landing } = this.#options.budget;
+    if (this.#state === 'open') {
+      if (this.#approach) return;
+      this.#approach = { hold: (held) => this.#onHeld(held) };
+      landing.approach(this.#approach);
+    } else if (this.#state === 'ended') {
+      if (this.#approach) landing.leave(this.#approach);
+      const landed = this.#collector.spooledBytes;
+      landing.land(landed - this.#landedBytes);
+      this.#landedBytes = landed;
+    }
+  }
+
+  #onHeld(held: boolean): void {
+    this.#held = held;
+    this.#updatePressure();
+  }
+
   #updatePressure(): void {
     if (this.#state !== 'open' && this.#state !== 'ended') return;
-    const paused = this.#state === 'open' && (this.#spoolBehind || this.#decoderBehind);
+    const paused = this.#state === 'open' && (this.#spoolBehind || this.#decoderBehind || this.#held);
     if (paused !== this.#paused) this.#pressure(paused);
   }
 
@@ -241,6 +267,10 @@ export class Upload {
   }
 
   #release(): void {
+    const { landing } = this.#options.budget;
+    if (this.#approach) landing.leave(this.#approach);
+    if (this.#landedBytes > 0) landing.land(-this.#landedBytes);
+    this.#landedBytes = 0;
     this.#decoder?.destroy();
     this.#collector.close();
     this.#first = undefined;
