@@ -1,5 +1,5 @@
 import { NdjsonSink } from '../../src/processor/sink/ndjson.ts';
-import type { Sink, SinkBatch, StreamSink } from '../../src/processor/sink/sink.ts';
+import type { Sink, SinkBatch, SinkCount, StreamSink } from '../../src/processor/sink/sink.ts';
 import { UnavailableError } from '../../src/processor/unavailable.ts';
 import { log } from './harness.ts';
 
@@ -19,7 +19,7 @@ export class FailingSink implements Sink {
 
   async open(stream: string): Promise<StreamSink> {
     const inner = await this.#sink.open(stream);
-    return { begin: () => this.#batch(inner.begin()) };
+    return { begin: async (frameIds) => this.#batch(await inner.begin(frameIds)) };
   }
 
   close(): Promise<void> {
@@ -27,7 +27,7 @@ export class FailingSink implements Sink {
   }
 
   #batch(inner: SinkBatch): SinkBatch {
-    const commit = async (): Promise<void> => {
+    const commit = async (): Promise<readonly SinkCount[]> => {
       const { failing } = this;
       if (failing === 'bug') throw new TypeError('undefined is not a function');
       if (failing === 'after commit') await inner.commit();
@@ -35,7 +35,7 @@ export class FailingSink implements Sink {
         this.failures++;
         throw new UnavailableError('no space left on device');
       }
-      await inner.commit();
+      return inner.commit();
     };
     return {
       get bytes() {
@@ -44,7 +44,7 @@ export class FailingSink implements Sink {
       entriesKnown: (frameId) => inner.entriesKnown(frameId),
       add: (row) => inner.add(row),
       relieve: () => inner.relieve(),
-      endEntry: (place) => inner.endEntry(place),
+      beginEntry: (entry) => inner.beginEntry(entry),
       commit,
       abandon: () => inner.abandon(),
     };

@@ -2,9 +2,9 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSy
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { FRAME_MEMORY_MS, INDEX_PRUNE_COUNT, SINK_BLOCK_BYTES } from '../../../src/limits.ts';
+import type { NdjsonBatch } from '../../../src/processor/sink/batch.ts';
 import { JournalError } from '../../../src/processor/sink/index-file.ts';
 import { resendKey } from '../../../src/processor/sink/item-key.ts';
-import type { SinkBatch } from '../../../src/processor/sink/sink.ts';
 import { StreamJournal } from '../../../src/processor/sink/stream-journal.ts';
 import { readTally } from '../../../src/processor/tally.ts';
 import { temporaryFolder } from '../../support/servers.ts';
@@ -27,17 +27,17 @@ const open = (): Promise<StreamJournal> => StreamJournal.open(dir, { clock, log 
 const row = (n: number, receivedAt = now) => ({
   type: 'event' as const,
   head: `{"n":${n},"payload":`,
+  fields: { envelope: { projectId: '1', eventId: hexId(n), receivedAt }, index: 0, header: '{}' },
   json: Buffer.from('{}'),
   resend: { key: resendKey({ projectId: '1', eventId: hexId(n) }, { index: 0, type: 'event' }), receivedAt },
 });
 const usage = (position: number) => ({ projectId: '1', month: MONTH, position });
 
 /** One frame of one event. @returns whether it was written */
-function fill(batch: SinkBatch, n: number): boolean {
+function fill(batch: NdjsonBatch, n: number): boolean {
   if (batch.entriesKnown(`frame ${n}`) > 0) return false;
-  const written = batch.add(row(n));
-  batch.endEntry({ frameId: `frame ${n}`, index: 0, usage: usage(n) });
-  return written;
+  batch.beginEntry({ frameId: `frame ${n}`, index: 0, usage: usage(n) });
+  return batch.add(row(n));
 }
 
 /** The same event in another frame. */
@@ -84,10 +84,10 @@ describe('a batch', () => {
     const journal = await open();
     const batch = journal.begin();
     const large = { ...row(1), json: Buffer.alloc(SINK_BLOCK_BYTES, 0x31) };
+    batch.beginEntry({ frameId: 'frame 1', index: 0 });
     batch.add(large);
     await batch.relieve();
     expect(journalFiles()).toEqual(['1.tmp']);
-    batch.endEntry({ frameId: 'frame 1', index: 0 });
     await batch.abandon();
     expect(await store(journal, 1)).toBe(true);
     expect(lines()).toEqual(['{"n":1,"payload":{}}']);
@@ -98,11 +98,11 @@ describe('a batch', () => {
     const journal = await open();
     const batch = journal.begin();
     const sizes = [1, SINK_BLOCK_BYTES + 1, 10, 2 * SINK_BLOCK_BYTES, SINK_BLOCK_BYTES - 1, 3];
+    batch.beginEntry({ frameId: 'f', index: 0 });
     for (const [n, size] of sizes.entries()) {
       batch.add({ ...row(n), json: Buffer.alloc(size, 0x30 + n) });
       await batch.relieve();
     }
-    batch.endEntry({ frameId: 'f', index: 0 });
     await batch.commit();
     expect(lines().map((line) => line.length)).toEqual(
       sizes.map((size) => size + '{"n":0,"payload":}'.length),
@@ -113,13 +113,13 @@ describe('a batch', () => {
   it('may end in the middle of a frame; the next one goes on there', async () => {
     const journal = await open();
     const first = journal.begin();
+    first.beginEntry({ frameId: 'f', index: 0 });
     first.add(row(1));
-    first.endEntry({ frameId: 'f', index: 0 });
     await first.commit();
     const again = await open();
     const second = again.begin();
     expect(second.entriesKnown('f')).toBe(1);
-    second.endEntry({ frameId: 'f', index: 1 });
+    second.beginEntry({ frameId: 'f', index: 1 });
     await second.commit();
     const third = again.begin();
     expect(third.entriesKnown('f')).toBe(2);
@@ -129,7 +129,7 @@ describe('a batch', () => {
   it('without lines makes no file, and is known all the same', async () => {
     const journal = await open();
     const batch = journal.begin();
-    batch.endEntry({ frameId: 'dead', index: 0, usage: usage(7) });
+    batch.beginEntry({ frameId: 'dead', index: 0, usage: usage(7) });
     await batch.commit();
     expect(dataFiles()).toEqual([]);
     const next = (await open()).begin();
@@ -214,14 +214,14 @@ describe('what is known', () => {
   it('does not depend on a worker whose clock is far ahead', async () => {
     const journal = await open();
     const batch = journal.begin();
+    batch.beginEntry({ frameId: 'future', index: 0 });
     batch.add(row(99, now + 365 * 86_400_000));
-    batch.endEntry({ frameId: 'future', index: 0 });
     await batch.commit();
     await store(journal, 1);
     for (let n = 100; n < 2_000; n++) {
       const more = journal.begin();
+      more.beginEntry({ frameId: `frame ${n}`, index: 0 });
       more.add(row(n));
-      more.endEntry({ frameId: `frame ${n}`, index: 0 });
       if (n % 100 === 99) await more.commit();
       else await more.abandon();
     }

@@ -1,0 +1,27 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { natsServer } from '../support/servers.ts';
+import { envelope, eventually, Harness, hexId, item } from './harness.ts';
+
+let harness: Harness;
+afterEach(() => harness.close());
+const event = (n: number) => envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n) });
+
+describe('a broker that goes away', () => {
+  it('and comes back finds the processor waiting: nothing is lost, nothing written twice', async () => {
+    harness = await Harness.start({ ackWaitMs: 1_000 });
+    await harness.process();
+    for (let n = 0; n < 50; n++) await harness.publish([event(n)]);
+    await harness.nats.stop();
+    await new Promise((resolve) => setTimeout(resolve, 500));
+    const health = await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`);
+    expect(await health.json()).toMatchObject({ checks: { nats: 'away' } });
+    const { port, dir } = harness.nats;
+    const again = await natsServer({ port, dir });
+    await eventually(() => harness.link.connected);
+    for (let n = 50; n < 100; n++) await harness.publish([event(n)]);
+    await harness.drained();
+    const numbers = harness.stored().map(({ payload }) => (payload as { n: number }).n);
+    expect(numbers.sort((a, b) => a - b)).toEqual(Array.from({ length: 100 }, (_, n) => n));
+    await again.stop();
+  }, 60_000);
+});
