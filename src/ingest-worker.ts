@@ -8,6 +8,7 @@ import { UploadBudget } from './envelope/upload.ts';
 import { ExchangeDesk } from './http/exchange.ts';
 import { exposeMetrics } from './http/exposition.ts';
 import type { RequestParts } from './http/parts.ts';
+import { ProjectBoard } from './http/project-board.ts';
 import { ProjectGates } from './http/project-gate.ts';
 import { RequestLog } from './http/request-log.ts';
 import { RequestMetrics } from './http/request-metrics.ts';
@@ -36,6 +37,7 @@ class IngestWorker {
   readonly #log: Log;
   readonly #desk = new ExchangeDesk();
   readonly #metrics = new RequestMetrics();
+  readonly #board = new ProjectBoard();
   readonly #budget: UploadBudget;
   readonly #redis: LimitRedis;
   readonly #rateLimiter: RateLimiter;
@@ -114,12 +116,15 @@ class IngestWorker {
       failClosed: this.#config.env === 'production',
       maxBodyBytes: this.#config.maxBodyBytes,
       readSpooled: (envelope, item) => spoolReader.read(envelope, item),
-      note: (endpoint, outcome, { exchange, projectId }) => {
+      note: (endpoint, outcome, { exchange, projectId, counted }) => {
         const seconds = (clock.monotonic() - exchange.startedAt) / 1000;
         this.#metrics.outcomes[endpoint][outcome]++;
         this.#metrics.duration.observe(seconds);
         this.#metrics.bytes += exchange.bytesRead;
-        if (projectId !== undefined) ledger.note(projectId, outcome);
+        if (projectId !== undefined) {
+          ledger.note(projectId, outcome);
+          this.#board.note(projectId, outcome, counted);
+        }
         this.#requestLog?.note({
           endpoint,
           outcome,
@@ -143,8 +148,8 @@ class IngestWorker {
     };
   }
 
-  /** Says to the primary that this process's loop runs, and with what figures. */
-  beat(): void {
+  /** Says to the primary that this process's loop runs, and with what figures; those of projects only when it asked. */
+  beat(withProjects = false): void {
     const snapshot = exposeMetrics({
       requests: this.#metrics,
       inFlight: this.#desk.inFlight,
@@ -153,7 +158,10 @@ class IngestWorker {
       stateLost: this.#rateLimiter.stateLost,
       publisher: this.#publisher,
     });
-    send({ kind: 'beat', readiness: this.readiness(), snapshot });
+    const projects = withProjects && {
+      projects: this.#board.busiest((id) => this.#parts?.gates.find(id)?.quota.quota),
+    };
+    send({ kind: 'beat', readiness: this.readiness(), snapshot, ...projects });
   }
 
   /**
@@ -208,7 +216,7 @@ async function main(): Promise<void> {
   process.on('disconnect', () => void leave()); // the primary died
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'stop') void leave();
-    else worker.beat();
+    else worker.beat(message.projects);
   });
   setInterval(() => worker.beat(), BEAT_MS).unref();
   await worker.start();

@@ -1,10 +1,11 @@
 /** The primary of `sluice ingest`: one port, several workers, one admin port. */
 import { createServer } from 'node:net';
 import type { Config } from './config.ts';
+import { mergeProjects } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import { startAdminServer } from './lib/admin-server.ts';
 import type { Log } from './lib/log.ts';
-import { counter, gauge, sumSnapshots } from './lib/metrics.ts';
+import { counter, gauge, type MetricsSnapshot, sumSnapshots } from './lib/metrics.ts';
 import type { Readiness } from './worker-messages.ts';
 import { WorkerPool } from './worker-pool.ts';
 
@@ -44,6 +45,17 @@ function combine(all: readonly (Readiness | undefined)[], stopping: boolean): Re
   };
 }
 
+/** The workers' figures and the primary's own. */
+async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<typeof sumSnapshots>> {
+  const own = [
+    gauge('sluice_workers', 'Living ingest workers', [[{}, pool.size]]),
+    counter('sluice_worker_restarts_total', 'Workers that died and were started again', [
+      [{}, pool.restarts],
+    ]),
+  ];
+  return sumSnapshots([own, ...(await pool.snapshots(SCRAPE_MS_MAX, projects))]);
+}
+
 /**
  * Starts the primary. `onRequests` hears of finished requests in development.
  * @throws when a port is taken
@@ -66,14 +78,10 @@ export async function runIngest(
   const readiness = (): Readiness => combine(pool.readiness, stopping);
   const admin = await startAdminServer(config.adminHost, adminPort, {
     ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
-    metrics: async () => {
-      const own = [
-        gauge('sluice_workers', 'Living ingest workers', [[{}, pool.size]]),
-        counter('sluice_worker_restarts_total', 'Workers that died and were started again', [
-          [{}, pool.restarts],
-        ]),
-      ];
-      return sumSnapshots([own, ...(await pool.snapshots(SCRAPE_MS_MAX))]).metrics();
+    metrics: async () => (await collect(pool)).metrics(),
+    stats: async () => {
+      const metrics = (await (await collect(pool, true)).getMetricsAsJSON()) as MetricsSnapshot;
+      return { role: 'ingest', readiness: readiness(), metrics, projects: mergeProjects(pool.projects) };
     },
   });
   log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');

@@ -11,7 +11,7 @@ import { CrashLedger } from './processor/crash-ledger.ts';
 import { DeadLetters } from './processor/dead-letter.ts';
 import { FrameWriter } from './processor/frame-writer.ts';
 import { Gate } from './processor/gate.ts';
-import { ProcessorMetrics } from './processor/metrics.ts';
+import { type ProcessorGauges, ProcessorMetrics } from './processor/metrics.ts';
 import { pendingMessages } from './processor/pending.ts';
 import { PullQueue } from './processor/pull-queue.ts';
 import { NdjsonSink } from './processor/sink/ndjson.ts';
@@ -133,8 +133,16 @@ class Processor implements RunningProcessor {
   async #startAdmin(): Promise<void> {
     const { adminHost, adminPort = ADMIN_PORT } = this.#config;
     const admin = await startAdminServer(adminHost, adminPort, {
-      ready: () => this.#readiness(),
-      metrics: () => this.#render(),
+      ready: () => {
+        const readiness = this.#readiness();
+        return { ready: this.#ready, body: JSON.stringify(readiness) };
+      },
+      metrics: async () => this.#metrics.render(await this.#gauges()),
+      stats: async () => ({
+        role: 'processor',
+        readiness: this.#readiness(),
+        metrics: await this.#metrics.snapshot(await this.#gauges()),
+      }),
     });
     this.#closers.push(async () => {
       admin.closeAllConnections();
@@ -142,20 +150,19 @@ class Processor implements RunningProcessor {
     });
   }
 
-  #readiness(): { ready: boolean; body: string } {
+  #readiness(): { status: string; checks: Record<string, string> } {
     const checks = {
       nats: this.#link?.connected ? 'ok' : 'away',
       sink: this.#parts.some(({ consumer }) => consumer.failing) ? 'failing' : 'ok',
     };
-    const status = this.#ready ? 'ready' : 'not ready';
-    return { ready: this.#ready, body: JSON.stringify({ status, checks }) };
+    return { status: this.#ready ? 'ready' : 'not ready', checks };
   }
 
-  async #render(): Promise<string> {
+  async #gauges(): Promise<ProcessorGauges> {
     const oldest = Math.min(...this.#parts.map(({ queue }) => queue.oldest ?? Number.POSITIVE_INFINITY));
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
     const pending = this.#link?.connected ? await pendingMessages(this.#link, streamNames(this.#config)) : {};
-    return this.#metrics.render({ lagSeconds, pendingMessages: pending });
+    return { lagSeconds, pendingMessages: pending };
   }
 
   async stop(): Promise<void> {

@@ -1,4 +1,5 @@
 /** What primary and workers say to each other over IPC. */
+import type { ProjectFigures } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import type { MetricsSnapshot } from './lib/metrics.ts';
 
@@ -9,7 +10,7 @@ export type Readiness = {
 
 export type FromWorker =
   | { kind: 'listening' }
-  | { kind: 'beat'; readiness: Readiness; snapshot: MetricsSnapshot }
+  | { kind: 'beat'; readiness: Readiness; snapshot: MetricsSnapshot; projects?: ProjectFigures[] }
   | ({ kind: 'requests' } & RequestLines);
 
-export type ToWorker = { kind: 'stop' } | { kind: 'beat' };
+export type ToWorker = { kind: 'stop' } | { kind: 'beat'; projects: boolean };

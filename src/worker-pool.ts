@@ -1,4 +1,5 @@
 import { type ChildProcess, fork } from 'node:child_process';
+import type { ProjectFigures } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import type { Log } from './lib/log.ts';
 import { lasting, type MetricsSnapshot, sumSnapshots } from './lib/metrics.ts';
@@ -19,6 +20,8 @@ type Worker = {
   heardAt: number;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
+  /** As of the last time that somebody asked for them. */
+  projects: ProjectFigures[];
 };
 
 export type WorkerPoolOptions = {
@@ -60,10 +63,15 @@ export class WorkerPool {
     return [...this.#workers].map((worker) => worker.readiness);
   }
 
+  /** By living worker, as of the last {@link snapshots} that asked for projects. */
+  get projects(): ProjectFigures[][] {
+    return [...this.#workers].map((worker) => worker.projects);
+  }
+
   /** Fresh figures of every living worker and the lasting ones of the dead. Waits at most `waitMs` for the living. */
-  async snapshots(waitMs: number): Promise<MetricsSnapshot[]> {
+  async snapshots(waitMs: number, projects = false): Promise<MetricsSnapshot[]> {
     const asked = performance.now();
-    for (const worker of this.#workers) this.#tell(worker, { kind: 'beat' });
+    for (const worker of this.#workers) this.#tell(worker, { kind: 'beat', projects });
     while (performance.now() - asked < waitMs && [...this.#workers].some((worker) => worker.heardAt < asked))
       await new Promise((resolve) => setTimeout(resolve, 5));
     return [...this.#departed, ...[...this.#workers].map((worker) => worker.snapshot)];
@@ -93,6 +101,7 @@ export class WorkerPool {
       heardAt: now,
       readiness: undefined,
       snapshot: [],
+      projects: [],
     };
     this.#workers.add(worker);
     child.on('message', (message: FromWorker) => this.#hear(worker, message));
@@ -106,6 +115,7 @@ export class WorkerPool {
     else if (message.kind === 'beat') {
       worker.readiness = message.readiness;
       worker.snapshot = message.snapshot;
+      if (message.projects) worker.projects = message.projects;
     }
   }
 

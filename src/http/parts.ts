@@ -15,6 +15,8 @@ import type { Endpoint, RequestMetrics } from './request-metrics.ts';
 export type FinishedRequest = {
   exchange: Exchange;
   projectId?: string | undefined;
+  /** Position of this request in the month's usage, when it was counted. */
+  counted?: { month: string; position: number } | undefined;
 };
 
 /** Everything the two endpoints call; made by the worker's composition root. */

@@ -259,6 +259,7 @@ export class IngestRequest implements BodyReader {
     this.#parts.note('ingest', outcome, {
       exchange: this.#exchange,
       projectId: this.#gate?.id,
+      counted: this.#counted,
     });
     if (answer) {
       const headers = [...this.#rateHeaders, ...this.#usageHeaders, ...answer.headers];

@@ -1,19 +1,32 @@
-/** The admin port: health, readiness and metrics for operators and probes. Not on the hot path, so node:http serves. */
+/** The admin port: health, readiness, metrics and a page to look at, for operators and probes. Not on the hot path, so node:http serves. */
 import { createServer, type Server, type ServerResponse } from 'node:http';
+import { loadAdminPage } from './admin-page.ts';
+import type { MetricsSnapshot } from './metrics.ts';
+
+/** What the page polls: figures since the process started; it computes rates from two answers. */
+export type AdminStats = {
+  role: 'ingest' | 'processor';
+  readiness: { status: string; checks: Record<string, string> };
+  metrics: MetricsSnapshot;
+  /** The busiest projects; ingest alone knows them. */
+  projects?: readonly object[];
+};
 
 export type AdminPages = {
   ready(): { ready: boolean; body: string };
   /** Prometheus text format. */
   metrics(): Promise<string>;
+  stats(): Promise<AdminStats>;
 };
 
 const JSON_TYPE = 'application/json';
+const NOT_STORED = { 'Cache-Control': 'no-store' };
 const TEXT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-type Page = { status: number; body: string; type?: string };
+type Page = { status: number; body: string; type?: string; headers?: Readonly<Record<string, string>> };
 
-function reply(res: ServerResponse, { status, body, type = JSON_TYPE }: Page): void {
-  res.writeHead(status, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(body) });
+function reply(res: ServerResponse, { status, body, type = JSON_TYPE, headers }: Page): void {
+  res.writeHead(status, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(body), ...headers });
   res.end(body);
 }
 
@@ -24,6 +37,12 @@ async function serve(path: string, res: ServerResponse, pages: AdminPages): Prom
     return reply(res, { status: ready ? 200 : 503, body });
   }
   if (path === '/metrics') return reply(res, { status: 200, body: await pages.metrics(), type: TEXT_TYPE });
+  if (path === '/stats.json')
+    return reply(res, { status: 200, body: JSON.stringify(await pages.stats()), headers: NOT_STORED });
+  if (path === '/') {
+    const { html, headers } = loadAdminPage();
+    return reply(res, { status: 200, body: html, type: 'text/html; charset=utf-8', headers });
+  }
   reply(res, { status: 404, body: '{"error":"Not found"}' });
 }
 

@@ -1,4 +1,4 @@
-import { counter, gauge, sumSnapshots } from '../lib/metrics.ts';
+import { counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
 import type { ProcessResult } from './frame-writer.ts';
 
 /** Figures that are asked for when somebody scrapes. */
@@ -13,13 +13,22 @@ export class ProcessorMetrics {
   /** By `type\nresult`. */
   readonly #processed = new Map<string, number>();
 
-  processed(type: string, result: ProcessResult): void {
+  processed(type: string, result: ProcessResult, count = 1): void {
     const key = `${type}\n${result}`;
-    this.#processed.set(key, (this.#processed.get(key) ?? 0) + 1);
+    this.#processed.set(key, (this.#processed.get(key) ?? 0) + count);
   }
 
   /** Prometheus text format. */
-  render({ lagSeconds, pendingMessages }: ProcessorGauges): Promise<string> {
+  render(gauges: ProcessorGauges): Promise<string> {
+    return this.#collect(gauges).metrics();
+  }
+
+  /** The same for the page of the admin port. */
+  async snapshot(gauges: ProcessorGauges): Promise<MetricsSnapshot> {
+    return (await this.#collect(gauges).getMetricsAsJSON()) as MetricsSnapshot;
+  }
+
+  #collect({ lagSeconds, pendingMessages }: ProcessorGauges): ReturnType<typeof sumSnapshots> {
     const processed = [...this.#processed].map(([key, count]) => {
       const [type = '', result = ''] = key.split('\n');
       return [{ type, result }, count] as const;
@@ -39,6 +48,6 @@ export class ProcessorMetrics {
         ),
         gauge('sluice_pending_messages', 'Frames that wait in a stream or are in hand', pending),
       ],
-    ]).metrics();
+    ]);
   }
 }

@@ -1,0 +1,82 @@
+import { PROJECTS_SHOWN_MAX, PROJECTS_WATCHED_MAX } from '../limits.ts';
+import type { Outcome } from './outcome.ts';
+
+/** What one project did at one worker since the worker started, or at several, summed. */
+export type ProjectFigures = {
+  id: string;
+  requests: number;
+  accepted: number;
+  /** Removed by an inbound filter. */
+  filtered: number;
+  /** Over the per-minute limit or the quota. */
+  limited: number;
+  /** Newest known position of the month's usage, and the month (`YYYY-MM`) that it belongs to. */
+  usage?: { month: string; position: number };
+  /** Absent: unlimited. */
+  quota?: number;
+};
+
+const LIMITED: ReadonlySet<Outcome> = new Set(['rate_limited', 'limiter_unavailable', 'quota_exceeded']);
+
+/** Month strings compare as they follow one another; within a month the larger position is the newer. */
+function newer(a: ProjectFigures['usage'], b: ProjectFigures['usage']): ProjectFigures['usage'] {
+  if (!a || !b) return a ?? b;
+  if (a.month !== b.month) return a.month > b.month ? a : b;
+  return a.position >= b.position ? a : b;
+}
+
+const busiest = (all: Iterable<ProjectFigures>): ProjectFigures[] =>
+  [...all].sort((a, b) => b.requests - a.requests || (a.id < b.id ? -1 : 1)).slice(0, PROJECTS_SHOWN_MAX);
+
+/** The busiest projects over all workers. `quota` is that of whichever list names the project last. */
+export function mergeProjects(lists: readonly (readonly ProjectFigures[])[]): ProjectFigures[] {
+  const sums = new Map<string, ProjectFigures>();
+  for (const one of lists.flat()) {
+    const sum = sums.get(one.id);
+    if (!sum) {
+      sums.set(one.id, { ...one });
+      continue;
+    }
+    for (const field of ['requests', 'accepted', 'filtered', 'limited'] as const) sum[field] += one[field];
+    const usage = newer(sum.usage, one.usage);
+    if (usage) sum.usage = usage;
+    if (one.quota !== undefined) sum.quota = one.quota;
+  }
+  return busiest(sums.values());
+}
+
+/**
+ * What each project did at this worker, for the page of the admin port.
+ *
+ * One look-up and two additions per request, nothing else: the page is for the eye, `sluice usage` is for accounting. Bounded to
+ * PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves more shows the busiest of those.
+ */
+export class ProjectBoard {
+  readonly #projects = new Map<string, ProjectFigures>();
+
+  note(id: string, outcome: Outcome, counted?: { month: string; position: number }): void {
+    const figures = this.#figures(id);
+    if (!figures) return;
+    figures.requests++;
+    if (outcome === 'accepted') figures.accepted++;
+    else if (outcome === 'filtered') figures.filtered++;
+    else if (LIMITED.has(outcome)) figures.limited++;
+    if (counted) figures.usage = newer(figures.usage, counted) ?? counted;
+  }
+
+  /** The busiest, with the quota that `quotaOf` knows for each. */
+  busiest(quotaOf: (id: string) => number | undefined): ProjectFigures[] {
+    return busiest(this.#projects.values()).map((figures) => {
+      const quota = quotaOf(figures.id);
+      return quota === undefined ? figures : { ...figures, quota };
+    });
+  }
+
+  #figures(id: string): ProjectFigures | undefined {
+    const known = this.#projects.get(id);
+    if (known || this.#projects.size >= PROJECTS_WATCHED_MAX) return known;
+    const fresh = { id, requests: 0, accepted: 0, filtered: 0, limited: 0 };
+    this.#projects.set(id, fresh);
+    return fresh;
+  }
+}

@@ -1,0 +1,333 @@
+/**
+ * The live page: polls /stats.json once a second, keeps two minutes, and draws rates, percentiles and tables.
+ * No build step and no library: what stands here is what runs. Text goes in by textContent only, so a label cannot become markup.
+ */
+(() => {
+  const POLL_MS = 1000;
+  const WINDOW_SEC = 10;
+  const KEPT_SEC = 120;
+  /** Groups of the chart, bottom first: title, colour, labels that belong to it. */
+  const GROUPS = {
+    ingest: [
+      ['accepted', 'good', ['accepted']],
+      ['filtered or empty', 'calm', ['filtered', 'empty']],
+      ['limited', 'warn', ['rate_limited', 'quota_exceeded']],
+      [
+        'refused',
+        'other',
+        ['unauthenticated', 'forbidden_key', 'unknown_token', 'invalid', 'too_large', 'too_slow', 'aborted'],
+      ],
+      ['in trouble', 'bad', ['overloaded', 'limiter_unavailable', 'failed']],
+    ],
+    processor: [
+      ['stored', 'good', ['stored']],
+      ['resent', 'calm', ['resent']],
+      ['dead letters', 'bad', ['dead_letter']],
+    ],
+  };
+  const samples = [];
+  const $ = (id) => document.getElementById(id);
+
+  /** A new element with text or children. */
+  function el(tag, attributes = {}, ...children) {
+    const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+
+  // ---- Figures ----
+
+  const valuesOf = (sample, name) => sample.metrics.find((metric) => metric.name === name)?.values ?? [];
+  const total = (sample, name, match = () => true) =>
+    valuesOf(sample, name).reduce((sum, { labels, value }) => (match(labels) ? sum + value : sum), 0);
+
+  /** The sample to compare the newest with, at most WINDOW_SEC older; before there is one, itself. */
+  const windowStart = () => {
+    const newest = samples.at(-1);
+    return samples.find(({ at }) => newest.at - at <= (WINDOW_SEC + 0.5) * 1000) ?? newest;
+  };
+
+  /** Per second between two samples; a counter that fell has begun anew with its process. */
+  function rate(from, to, [name, match]) {
+    const seconds = (to.at - from.at) / 1000;
+    const risen = total(to, name, match) - total(from, name, match);
+    return seconds > 0 ? Math.max(0, risen) / seconds : 0;
+  }
+  const rateNow = (name, match) => rate(windowStart(), samples.at(-1), [name, match]);
+
+  /** Observations per bucket between the window's ends: [upper bound, count], not cumulative. */
+  function bucketsNow(name) {
+    const [from, to] = [windowStart(), samples.at(-1)].map(
+      (sample) =>
+        new Map(
+          valuesOf(sample, name)
+            .filter(({ labels }) => 'le' in labels)
+            .map(({ labels, value }) => [labels.le, value]),
+        ),
+    );
+    let below = 0;
+    return [...to].map(([le, value]) => {
+      const cumulative = Math.max(0, value - (from.get(le) ?? 0));
+      const count = cumulative - below;
+      below = cumulative;
+      return [le === '+Inf' ? Number.POSITIVE_INFINITY : Number(le), count];
+    });
+  }
+
+  /** Interpolated within its bucket; undefined without observations. */
+  function quantile(buckets, share) {
+    const wanted = share * buckets.reduce((sum, [, count]) => sum + count, 0);
+    let seen = 0;
+    let lower = 0;
+    if (wanted === 0) return undefined;
+    for (const [upper, count] of buckets) {
+      if (seen + count >= wanted)
+        return Number.isFinite(upper) ? lower + ((upper - lower) * (wanted - seen)) / count : lower;
+      seen += count;
+      lower = upper;
+    }
+    return lower;
+  }
+
+  // ---- Text ----
+
+  const short = (value) => {
+    if (value >= 1e6) return `${(value / 1e6).toFixed(1)} M`;
+    if (value >= 1e4) return `${(value / 1e3).toFixed(1)} k`;
+    return value >= 100 || Number.isInteger(value) ? `${Math.round(value)}` : value.toFixed(1);
+  };
+  const whole = (value) => Math.round(value).toLocaleString('en');
+  const bytes = (value) => {
+    const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+    const power = value < 1 ? 0 : Math.min(4, Math.floor(Math.log2(value) / 10));
+    return `${(value / 1024 ** power).toFixed(power === 0 ? 0 : 1)} ${units[power]}`;
+  };
+  const seconds = (value) => {
+    if (value === undefined) return '–';
+    if (value < 1) return `${(value * 1000).toFixed(value < 0.01 ? 1 : 0)} ms`;
+    return `${value.toFixed(value < 10 ? 1 : 0)} s`;
+  };
+
+  // ---- Parts of the page ----
+
+  const card = (title, value, note = '') =>
+    el('div', { class: 'card' }, el('span', {}, title), el('b', {}, value), el('small', {}, note));
+
+  function panel(title, heads, rows) {
+    const body = el('section', { class: 'panel' }, el('h2', {}, title));
+    if (rows.length === 0) {
+      body.append(el('p', { class: 'empty' }, 'nothing yet'));
+      return body;
+    }
+    const head = el('tr', {}, ...heads.map((text) => el('th', { scope: 'col' }, text)));
+    const lines = rows.map((cells) => el('tr', {}, ...cells.map((cell) => el('td', {}, cell))));
+    body.append(el('table', {}, el('thead', {}, head), el('tbody', {}, ...lines)));
+    return body;
+  }
+
+  /** A row per value of one label: value, rate, total; those that never happened are left out. */
+  function byLabel(name, label) {
+    const newest = samples.at(-1);
+    const names = [...new Set(valuesOf(newest, name).map(({ labels }) => labels[label]))];
+    return names
+      .map((value) => [value, (labels) => labels[label] === value])
+      .map(([value, match]) => [value, rateNow(name, match), total(newest, name, match)])
+      .filter(([, , sum]) => sum > 0)
+      .sort((a, b) => b[2] - a[2])
+      .map(([value, perSecond, sum]) => [value, short(perSecond), whole(sum)]);
+  }
+
+  const latencyRow = (title, name) => {
+    const buckets = bucketsNow(name);
+    return [title, ...[0.5, 0.95, 0.99].map((share) => seconds(quantile(buckets, share)))];
+  };
+
+  function usageCell({ usage, quota }) {
+    if (!usage) return '–';
+    if (quota === undefined) return whole(usage.position);
+    const cell = el('span', {}, `${whole(usage.position)} of ${whole(quota)}`);
+    cell.append(
+      el('meter', {
+        min: '0',
+        max: `${quota}`,
+        high: `${quota * 0.75}`,
+        value: `${Math.min(usage.position, quota)}`,
+      }),
+    );
+    return cell;
+  }
+
+  // ---- The two services ----
+
+  function showIngest(newest) {
+    const buckets = bucketsNow('sluice_request_duration_seconds');
+    const requests = rateNow('sluice_requests_total');
+    const accepted = rateNow('sluice_requests_total', ({ outcome }) => outcome === 'accepted');
+    const restarts = total(newest, 'sluice_worker_restarts_total');
+    $('cards').replaceChildren(
+      card('requests / s', short(requests), `${whole(total(newest, 'sluice_requests_total'))} in all`),
+      card(
+        'accepted / s',
+        short(accepted),
+        requests > 0 ? `${Math.round((100 * accepted) / requests)} %` : '',
+      ),
+      card('latency, p95', seconds(quantile(buckets, 0.95)), `p50 ${seconds(quantile(buckets, 0.5))}`),
+      card('received / s', bytes(rateNow('sluice_bytes_total')), 'as transmitted'),
+      card('in flight', whole(total(newest, 'sluice_inflight_requests')), 'requests'),
+      card('workers', whole(total(newest, 'sluice_workers')), `${whole(restarts)} restarts`),
+    );
+    const perFrame = rateNow('sluice_publishes_total');
+    const memory = ['sluice_buffered_bytes', 'sluice_spooled_bytes'].map((name) => total(newest, name));
+    $('panels').replaceChildren(
+      panel('Outcomes', ['', '/ s', 'total'], byLabel('sluice_requests_total', 'outcome')),
+      panel(
+        'Latency',
+        ['', 'p50', 'p95', 'p99'],
+        [
+          latencyRow('request', 'sluice_request_duration_seconds'),
+          latencyRow('Redis call', 'sluice_redis_call_duration_seconds'),
+          latencyRow('publish to ack', 'sluice_publish_duration_seconds'),
+        ],
+      ),
+      panel(
+        'Projects, since the workers started',
+        ['project', 'requests', 'accepted', 'limited', 'usage this month'],
+        newest.projects.map((project) => [
+          project.id,
+          whole(project.requests),
+          whole(project.accepted),
+          whole(project.limited),
+          usageCell(project),
+        ]),
+      ),
+      panel('Stored items', ['type', '/ s', 'total'], byLabel('sluice_items_total', 'type')),
+      panel(
+        'Inside',
+        ['', 'now'],
+        [
+          ['held in memory', bytes(memory[0])],
+          ['spooled to disk', bytes(memory[1])],
+          ['messages published / s', short(perFrame)],
+          ['envelopes per message', perFrame > 0 ? short(accepted / perFrame) : '–'],
+          ['Redis calls / s', short(rateNow('sluice_redis_calls_total'))],
+        ],
+      ),
+    );
+  }
+
+  function showProcessor(newest) {
+    const pending = valuesOf(newest, 'sluice_pending_messages');
+    const lost = total(newest, 'sluice_processed_total', ({ result }) => result === 'dead_letter');
+    const stored = ({ result }) => result === 'stored';
+    $('cards').replaceChildren(
+      card(
+        'stored / s',
+        short(rateNow('sluice_processed_total', stored)),
+        `${whole(total(newest, 'sluice_processed_total', stored))} items in all`,
+      ),
+      card('lag', seconds(total(newest, 'sluice_processing_lag_seconds')), 'age of the oldest in hand'),
+      card('pending', whole(total(newest, 'sluice_pending_messages')), 'messages in the streams'),
+      card('dead letters', whole(lost), 'since the start'),
+    );
+    $('panels').replaceChildren(
+      panel('Items by type', ['type', '/ s', 'total'], byLabel('sluice_processed_total', 'type')),
+      panel('What became of them', ['result', '/ s', 'total'], byLabel('sluice_processed_total', 'result')),
+      panel(
+        'Pending messages',
+        ['stream', 'now'],
+        pending.map(({ labels, value }) => [labels.stream, whole(value)]),
+      ),
+    );
+  }
+
+  // ---- The chart: stacked areas, a second a step ----
+
+  function stack(role) {
+    const [name, label] =
+      role === 'ingest' ? ['sluice_requests_total', 'outcome'] : ['sluice_processed_total', 'result'];
+    const base = samples.slice(1).map(() => 0);
+    return GROUPS[role].map(([title, colour, members]) => {
+      const lower = [...base];
+      const match = (labels) => members.includes(labels[label]);
+      samples.slice(1).forEach((sample, at) => {
+        base[at] += rate(samples[at], sample, [name, match]);
+      });
+      return { title, colour, lower, upper: [...base] };
+    });
+  }
+
+  /** Rounds up to 1, 2 or 5 times a power of ten. */
+  function niceCeiling(value) {
+    const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
+    return [1, 2, 5, 10].map((step) => step * power).find((top) => top >= value) ?? value;
+  }
+
+  function draw(role) {
+    const bands = stack(role);
+    const top = niceCeiling(Math.max(1, ...(bands.at(-1)?.upper ?? [])));
+    const newest = samples.at(-1).at;
+    const x = (at) => 1000 - (1000 * (newest - samples[at + 1].at)) / (KEPT_SEC * 1000);
+    const y = (value) => 220 - (220 * value) / top;
+    const svg = (tag, attributes) => {
+      const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
+      for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+      return made;
+    };
+    const lines = [0.25, 0.5, 0.75].map((share) =>
+      svg('line', { x1: 0, x2: 1000, y1: 220 * share, y2: 220 * share, class: 'grid' }),
+    );
+    const areas = bands.map(({ colour, lower, upper }) => {
+      const there = upper.map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`);
+      const back = lower.map((value, at) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`).reverse();
+      return svg('polygon', { points: [...there, ...back].join(' '), class: `fill-${colour}` });
+    });
+    $('chart').replaceChildren(...lines, ...areas);
+    const unit = role === 'ingest' ? 'Requests' : 'Items';
+    $('chart-title').textContent = `${unit} per second, last two minutes (top line ${short(top)})`;
+    $('legend').replaceChildren(
+      ...bands.map(({ title, colour, lower, upper }) => {
+        const now = (upper.at(-1) ?? 0) - (lower.at(-1) ?? 0);
+        return el('li', {}, el('i', { class: `fill-${colour}` }), `${title} ${short(now)}`);
+      }),
+    );
+  }
+
+  // ---- The loop ----
+
+  function show(newest) {
+    const { status, checks } = newest.readiness;
+    $('role').textContent = newest.role;
+    document.title = `sluice ${newest.role}`;
+    $('checks').replaceChildren(
+      el('li', { class: status === 'ready' ? 'good' : '' }, status),
+      ...Object.entries(checks).map(([name, state]) =>
+        el('li', { class: state === 'ok' ? 'good' : '' }, `${name} ${state}`),
+      ),
+    );
+    $('main').hidden = false;
+    draw(newest.role);
+    if (newest.role === 'ingest') showIngest(newest);
+    else showProcessor(newest);
+  }
+
+  async function poll() {
+    try {
+      const answer = await fetch('/stats.json', { cache: 'no-store' });
+      if (!answer.ok) throw new Error(`${answer.status}`);
+      samples.push({ ...(await answer.json()), at: performance.now() });
+      while (samples.length > 0 && samples.at(-1).at - samples[0].at > KEPT_SEC * 1000) samples.shift();
+      show(samples.at(-1));
+      $('updated').className = '';
+      $('updated').textContent = `updated ${new Date().toLocaleTimeString('en-GB')}`;
+    } catch (error) {
+      $('updated').className = 'lost';
+      $('updated').textContent =
+        `no answer since ${new Date().toLocaleTimeString('en-GB')}: ${error.message}`;
+    }
+    setTimeout(poll, POLL_MS);
+  }
+
+  $('window').textContent = `${WINDOW_SEC}`;
+  poll();
+})();
