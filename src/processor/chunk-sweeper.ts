@@ -20,10 +20,10 @@ type Watermark = {
 /**
  * Which parts of large entries nobody can need any more. Pure: fed with what the streams say, asked what to purge.
  *
- * A frame that names a part is stored at most five minutes after it (the worker answers 200 only then). So ten minutes after the chunks
- * stream ended at A, every frame that could name a part up to A stands in its stream at or before its last sequence
- * L. Once every frame stream begins beyond its L, all of them have been processed, and parts up to A can go. No clock is compared
- * with another, and no index of parts is kept.
+ * A frame that names a part is stored at most five minutes after it (the worker answers 200 only then). So ten
+ * minutes after the chunks stream ended at A, every frame that could name a part up to A stands in its stream at or
+ * before its last sequence L. Once every frame stream begins beyond its L, all of them have been processed, and parts
+ * up to A can go. No clock is compared with another, and no index of parts is kept.
  */
 export class SweepPlan {
   /** Oldest first. */

@@ -30,12 +30,13 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
 /**
  * One stream's way into the sink: takes what is there, writes it as one batch, acknowledges, and takes again.
  *
- * The first batch after a quiet second leaves at once; the next one begins a second after it, or as soon as it is full. So an item waits
- * at most about a second, and files are few. Nothing is ever skipped: when disk or broker fail, the same frames are tried
- * again with growing pauses, while the broker is told that we are still at it.
+ * The first batch after a quiet second leaves at once; the next one begins a second after it, or as soon as it is
+ * full. So an item waits at most about a second, and files are few. Nothing is ever skipped: when disk or broker
+ * fail, the same frames are tried again with growing pauses, while the broker is told that we are still at it.
  *
- * Poison: a frame that comes for the third time may be what ended the process before. It is handled with nothing else under way in
- * the process and counted beforehand, so that a count that stays behind names the culprit; after three of them it is set aside undecoded.
+ * Poison: a frame that comes for the third time may be what ended the process before. It is handled with nothing else
+ * under way in the process and counted beforehand, so that a count that stays behind names the culprit; after three
+ * of them it is set aside undecoded.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;

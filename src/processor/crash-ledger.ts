@@ -7,9 +7,10 @@ import type { Delivery } from './delivery.ts';
 import { orUnavailable } from './unavailable.ts';
 
 /**
- * How often each suspicious frame has ended a process. The count is written before the frame is touched and taken back after it was
- * handled, so what stands there is the number of times that nobody came back. A process that is killed from outside counts as well: it
- * cannot be told apart, and a frame would have to be in hand at three such moments.
+ * How often each suspicious frame has ended a process. The count is written before the frame is touched and taken
+ * back after it was handled, so what stands there is the number of times that nobody came back. A process that is
+ * killed from outside counts as well: it cannot be told apart, and a frame would have to be in hand at three such
+ * moments.
  *
  * Keys cannot meet those of counters, which begin with a project's id.
  */

@@ -1,4 +1,6 @@
-/** Dead letters as the commands see them: list, show, replay, purge. Works beside running processors, or without any. */
+/**
+ * Dead letters as the commands see them: list, show, replay, purge. Works beside running processors, or without any.
+ */
 import { createHash } from 'node:crypto';
 import { DeliverPolicy, type StoredMsg } from '@nats-io/jetstream';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
@@ -36,7 +38,10 @@ export type ShownDeadLetter = DeadLetterSummary & {
   body: Uint8Array;
   /** What could be read of the damaged parts of a large entry; empty for others. */
   rest: Uint8Array;
-  /** The entry in the body, when it can be decoded. For kind `item` it has one item, whose payload is the original bytes. */
+  /**
+   * The entry in the body, when it can be decoded. For kind `item` it has one item, whose payload is the original
+   * bytes.
+   */
   entry?: Entry;
 };
 
@@ -75,23 +80,20 @@ function summaryOf(message: {
 /** Every dead letter, oldest first. @throws when the stream does not exist */
 export async function* listDeadLetters(link: NatsLink): AsyncGenerator<DeadLetterSummary> {
   // One token behind the subject: manifests, not parts.
-  const filter = `${DEAD_LETTERS_SUBJECT}.*`;
-  const { state } = await (await link.manager()).streams.info(DEAD_LETTERS_STREAM, {
-    subjects_filter: filter,
-  });
-  let left = Object.keys(state.subjects ?? {}).length;
-  if (left === 0) return;
   const consumer = await link.js.consumers.get(DEAD_LETTERS_STREAM, {
-    filter_subjects: filter,
+    filter_subjects: `${DEAD_LETTERS_SUBJECT}.*`,
     headers_only: true,
     deliver_policy: DeliverPolicy.All,
   });
-  const messages = await consumer.consume();
-  for await (const message of messages) {
-    yield summaryOf(message);
-    if (--left <= 0 || message.info.pending === 0) break;
+  try {
+    if ((await consumer.info()).num_pending === 0) return;
+    for await (const message of await consumer.consume()) {
+      yield summaryOf(message);
+      if (message.info.pending === 0) return;
+    }
+  } finally {
+    await consumer.delete().catch(() => false);
   }
-  await consumer.delete().catch(() => false);
 }
 
 async function getMessage(link: NatsLink, subject: string): Promise<StoredMsg> {
@@ -153,8 +155,8 @@ async function frameOf(link: NatsLink, { kind, body, entry }: ShownDeadLetter): 
 }
 
 /**
- * Publishes the letter's frame or entry to the stream that it came from, and removes the letter. What cannot be stored this time either comes back as
- * another dead letter.
+ * Publishes the letter's frame or entry to the stream that it came from, and removes the letter. What cannot be
+ * stored this time either comes back as another dead letter.
  * @throws DeadLetterError when there is none of this id; the broker's error when the stream does not take it: the letter then stays
  */
 export async function replayDeadLetter(link: NatsLink, id: string): Promise<DeadLetterSummary> {

@@ -22,7 +22,10 @@ export class Delivery {
   /** The same for every time that this frame is stored or delivered: the sink knows frames by it. */
   readonly frameId: string;
 
-  /** `$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<nanoseconds>.<pending>[.<random>]` */
+  /**
+   * `$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.<consumer
+   * seq>.<nanoseconds>.<pending>[.<random>]`
+   */
   constructor(msg: Msg, connection: NatsConnection) {
     const tokens = (msg.reply ?? '').split('.');
     const at = tokens.length === 9 ? 2 : 4;

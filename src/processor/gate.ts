@@ -1,5 +1,6 @@
 /**
- * Lets many work side by side, or one alone. Who wants to be alone goes first: later ones wait behind it, so that it is not put off for ever.
+ * Lets many work side by side, or one alone. Who wants to be alone goes first: later ones wait behind it, so that it
+ * is not put off for ever.
  */
 export class Gate {
   #inside = 0;

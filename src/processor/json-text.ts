@@ -1,9 +1,10 @@
 /**
  * Whether bytes are one JSON text (RFC 8259), without building the value.
  *
- * A payload is stored as it was sent: its numbers keep digits that a double would lose, its keys their order and their repeats, and
- * nothing is decoded to a string and encoded again. What is left to do is to look at each byte once, which needs no memory but one
- * byte for each open bracket; JSON.parse of a 64 MiB recording made of `[]` would need a gigabyte.
+ * A payload is stored as it was sent: its numbers keep digits that a double would lose, its keys their order and
+ * their repeats, and nothing is decoded to a string and encoded again. What is left to do is to look at each byte
+ * once, which needs no memory but one byte for each open bracket; JSON.parse of a 64 MiB recording made of `[]` would
+ * need a gigabyte.
  */
 import { isUtf8 } from 'node:buffer';
 
@@ -176,7 +177,10 @@ export function jsonKind(text: Uint8Array): { ok: true; kind: JsonKind } | { ok:
   return { ok: true, kind };
 }
 
-/** The same JSON text without line breaks, which in valid JSON stand only between tokens. Copies only when there are any. */
+/**
+ * The same JSON text without line breaks, which in valid JSON stand only between tokens. Copies only when there are
+ * any.
+ */
 export function onOneLine(text: Uint8Array): Uint8Array {
   if (!text.includes(LF) && !text.includes(CR)) return text;
   return Buffer.from(text).map((byte) => (byte === LF || byte === CR ? SPACE : byte));

@@ -31,7 +31,9 @@ export const envelopeFacts = ({ projectId, eventId, receivedAt, items }: Envelop
   ...(items[0] && { type: items[0].type }),
 });
 
-/** An item alone, as an entry that can be published again. What the envelope counted is counted with its other items. */
+/**
+ * An item alone, as an entry that can be published again. What the envelope counted is counted with its other items.
+ */
 export function itemLetter(
   place: Place,
   { entry, item, reason }: { entry: EnvelopeEntry; item: WholeItem; reason: string },

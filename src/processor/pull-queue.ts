@@ -24,13 +24,14 @@ export type PullQueueOptions = { link: NatsLink; stream: string; bytesMax: numbe
 /**
  * Frames of one stream, fetched ahead of their use.
  *
- * A pull request stands at the broker whenever there is room: a frame that comes while nothing else is there is delivered at once,
- * and under load the next frames arrive while the last are written. All frames that we hold, fetched or taken, are bounded by
- * bytes and number: a pull asks for what is free, one at a time. The broker is told that we are still at it well before
- * it would deliver a frame again, so frames may wait here as long as a failing sink makes them.
+ * A pull request stands at the broker whenever there is room: a frame that comes while nothing else is there is
+ * delivered at once, and under load the next frames arrive while the last are written. All frames that we hold,
+ * fetched or taken, are bounded by bytes and number: a pull asks for what is free, one at a time. The broker is told
+ * that we are still at it well before it would deliver a frame again, so frames may wait here as long as a failing
+ * sink makes them.
  *
- * A pull ends with the last frame it asked for, with a status from the broker, or after its time when the status was lost. While the
- * stream or the consumer is missing we look for it once a second.
+ * A pull ends with the last frame it asked for, with a status from the broker, or after its time when the status was
+ * lost. While the stream or the consumer is missing we look for it once a second.
  */
 export class PullQueue {
   readonly #link: NatsLink;

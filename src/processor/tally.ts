@@ -1,10 +1,11 @@
 /**
- * The tally: accepted envelopes by project and month, counted exactly once beside the sink. `sluice usage reconcile` compares it
- * with Redis's counter.
+ * The tally: accepted envelopes by project and month, counted exactly once beside the sink. `sluice usage reconcile`
+ * compares it with Redis's counter.
  *
- * Each batch's index says what the batch counted, so the count is committed together with the data. Before indexes are removed, what
- * they counted goes to `tally.json`, with the number of the last batch that is in it. So a stream's tally is that file plus the
- * indexes after it. A reader may meet a processor that is just doing this; it reads again when the file has changed meanwhile.
+ * Each batch's index says what the batch counted, so the count is committed together with the data. Before indexes
+ * are removed, what they counted goes to `tally.json`, with the number of the last batch that is in it. So a stream's
+ * tally is that file plus the indexes after it. A reader may meet a processor that is just doing this; it reads again
+ * when the file has changed meanwhile.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';

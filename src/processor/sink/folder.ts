@@ -19,7 +19,8 @@ export function syncFolder(dir: string): Promise<void> {
 export function ensureFolder(dir: string): Promise<void> {
   return orUnavailable(`${dir} cannot be created`, async () => {
     const first = await mkdir(dir, { recursive: true });
-    if (first !== undefined) await syncFolder(dirname(first));
+    if (first === undefined) return;
+    for (let made = dir; made.length >= first.length; made = dirname(made)) await syncFolder(dirname(made));
   });
 }
 

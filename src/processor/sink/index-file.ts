@@ -1,8 +1,9 @@
 /**
  * The index beside a data file: what must be known to write nothing of it again, and what it counted.
  *
- * One line of JSON (the header), then for each frame 16 bytes of key and a 16-bit count of its entries that are stored, then for
- * each item that a client may send again 16 bytes of key and its received_at as a double. Little endian.
+ * One line of JSON (the header), then for each frame 16 bytes of key and a 16-bit count of its entries that are
+ * stored, then for each item that a client may send again 16 bytes of key and its received_at as a double. Little
+ * endian.
  */
 import { z } from 'zod';
 import { KEY_BYTES } from './item-key.ts';

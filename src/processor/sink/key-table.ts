@@ -1,10 +1,10 @@
 /**
  * Millions of 128-bit keys, each with a time and a number, in a few flat arrays.
  *
- * Ten minutes of 10,000 events a second are six million keys. As strings in a Map they would cost a gigabyte; here a slot has
- * 28 bytes and the table is at most three quarters full. Keys are halves of hashes, so their first word picks the slot and the next free one
- * is taken on collision (open addressing). Nothing is removed one by one: when the table is full, it is built anew with what is
- * younger than the given floor, larger or smaller as needed.
+ * Ten minutes of 10,000 events a second are six million keys. As strings in a Map they would cost a gigabyte; here a
+ * slot has 28 bytes and the table is at most three quarters full. Keys are halves of hashes, so their first word
+ * picks the slot and the next free one is taken on collision (open addressing). Nothing is removed one by one: when
+ * the table is full, it is built anew with what is younger than the given floor, larger or smaller as needed.
  */
 import { assert } from '../../lib/assert.ts';
 import { KEY_BYTES } from './item-key.ts';
