@@ -114,7 +114,7 @@ describe('an item that cannot be decoded', () => {
       kind: 'heartbeat',
       token: 'bad',
       receivedAt: RECEIVED_AT,
-      body: Uint8Array.of(0xff),
+      body: Buffer.from([0xff]),
     } as const;
     await harness.publish([ping], { stream: 'heartbeats' });
     const letter = await letterWhere((one) => one.type === 'heartbeat');
