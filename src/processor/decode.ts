@@ -1,17 +1,21 @@
-/** From an entry of a frame to the records of the sink (contract part 6). What cannot be decoded is named item by item. */
+/**
+ * From an entry of a frame to the records of the sink (contract part 6). What cannot be decoded is named item by
+ * item.
+ */
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../stream/frame.ts';
 import { jsonKind, onOneLine } from './json-text.ts';
 import { decodeRecording } from './recording.ts';
 import { resendKey } from './sink/item-key.ts';
-import type { SinkRow } from './sink/sink.ts';
+import type { EnvelopeFields, SinkRow } from './sink/sink.ts';
 import { DATE_MS_MAX, rfc3339, toUtc } from './timestamp.ts';
 
 /** An item whose payload is at hand. */
 export type WholeItem = EntryItem & { payload: Uint8Array };
 export type Decoded = { ok: true; row: SinkRow } | { ok: false; reason: string };
 /** What all records of one envelope begin with. */
-type Shared = Readonly<{ ids: string; origin: string }>;
+type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }>;
 
+const NOT_STORED: Shared = { ids: '', origin: '', envelope: { projectId: '', eventId: '', receivedAt: 0 } };
 const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
 
 /** Decodes the items of one envelope, one after the other: only one inflated recording is alive at a time. */
@@ -24,7 +28,7 @@ export class EnvelopeDecoder {
   constructor(entry: EnvelopeEntry) {
     this.#entry = entry;
     this.fault = isUnbounded(entry.receivedAt) ? 'receivedAt is no moment' : undefined;
-    this.#shared = this.fault ? { ids: '', origin: '' } : sharedFields(entry);
+    this.#shared = this.fault ? NOT_STORED : sharedFields(entry);
   }
 
   /** Only a recording is decoded asynchronously. */
@@ -44,10 +48,11 @@ export class EnvelopeDecoder {
   }
 
   #row(item: WholeItem, payload: Uint8Array): SinkRow {
-    const { ids, origin } = this.#shared;
+    const { ids, origin, envelope } = this.#shared;
     const header = Buffer.from(onOneLine(item.header)).toString();
     const head = `${ids},"item_index":${item.index},"type":"${item.type}",${origin},"item_header":${header},"payload":`;
-    const row: SinkRow = { type: item.type, head, json: payload };
+    const fields = { envelope, index: item.index, header };
+    const row: SinkRow = { type: item.type, head, fields, json: payload };
     if (item.type === 'event' || item.type === 'transaction')
       row.resend = { key: resendKey(this.#entry, item), receivedAt: this.#entry.receivedAt };
     return row;
@@ -62,6 +67,13 @@ function sharedFields({ projectId, eventId, receivedAt, sentAt, sdk }: EnvelopeE
   return {
     ids: `{"project_id":${JSON.stringify(projectId)},"event_id":${JSON.stringify(eventId)}`,
     origin: origin.join(','),
+    envelope: {
+      projectId,
+      eventId,
+      receivedAt,
+      ...(sent !== undefined && { sentAt: Date.parse(sent) }),
+      ...(sdk !== undefined && { sdk }),
+    },
   };
 }
 
@@ -80,10 +92,11 @@ export function decodeHeartbeat({ token, receivedAt, body }: HeartbeatEntry): De
   if (isUnbounded(receivedAt)) return { ok: false, reason: 'receivedAt is no moment' };
   const begin = `{"type":"heartbeat","token":${JSON.stringify(token)},"received_at":`;
   const at = JSON.stringify(rfc3339(receivedAt));
-  if (body === undefined || body.length === 0)
-    return { ok: true, row: { type: 'heartbeat', head: begin, json: Buffer.from(at) } };
+  const hasBody = body !== undefined && body.length > 0;
+  const row = { type: 'heartbeat' as const, fields: { token, receivedAt, hasBody } };
+  if (!hasBody) return { ok: true, row: { ...row, head: begin, json: Buffer.from(at) } };
   const text = bodyText(body);
   if (text === undefined) return { ok: false, reason: 'body is not valid UTF-8' };
   const json = Buffer.from(JSON.stringify(text));
-  return { ok: true, row: { type: 'heartbeat', head: `${begin}${at},"body":`, json } };
+  return { ok: true, row: { ...row, head: `${begin}${at},"body":`, json } };
 }

@@ -11,7 +11,7 @@ import {
 import type { NatsLink } from '../stream/nats.ts';
 import { assemble } from './assemble.ts';
 import type { DeadLetter, DeadLetters } from './dead-letter.ts';
-import { type Decoded, decodeHeartbeat, EnvelopeDecoder } from './decode.ts';
+import { decodeHeartbeat, EnvelopeDecoder } from './decode.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
 import { entryFacts, envelopeFacts, frameLetter, itemLetter, type Place } from './letters.ts';
@@ -29,11 +29,12 @@ export type FrameWriterOptions = {
 };
 
 /**
- * Brings frames into the sink, entry by entry: each becomes records, dead letters, or nothing when it is known. Frames are acknowledged
- * when a batch that holds their last entry is committed, and only then.
+ * Brings frames into the sink, entry by entry: each becomes records, dead letters, or nothing when it is known.
+ * Frames are acknowledged when a batch that holds their last entry is committed, and only then.
  *
- * A batch may end in the middle of a frame: the sink knows how many entries of a frame it has. So a batch stays near SINK_BATCH_BYTES_MAX
- * however far recordings inflate, and a frame makes progress even when the process dies again and again.
+ * A batch may end in the middle of a frame: the sink knows how many entries of a frame it has. So a batch stays near
+ * SINK_BATCH_BYTES_MAX however far recordings inflate, and a frame makes progress even when the process dies again
+ * and again.
  */
 export class FrameWriter {
   readonly #options: FrameWriterOptions;
@@ -52,7 +53,8 @@ export class FrameWriter {
    * @throws UnavailableError; frames that `done` was not told of are to be given again
    */
   async write(deliveries: readonly Delivery[], done: (stored: readonly Delivery[]) => void): Promise<void> {
-    let batch = this.#begin();
+    const frameIds = deliveries.map(({ frameId }) => frameId);
+    let batch = await this.#begin(frameIds);
     try {
       for (const delivery of deliveries) {
         const slots = await this.#slots(delivery);
@@ -60,7 +62,7 @@ export class FrameWriter {
           await this.#slot(batch, { delivery, index }, slots[index] as FrameSlot);
           if (batch.bytes < SINK_BATCH_BYTES_MAX) continue;
           await this.#commit(batch, done);
-          batch = this.#begin();
+          batch = await this.#begin(frameIds);
         }
         this.#complete.push(delivery);
       }
@@ -78,14 +80,15 @@ export class FrameWriter {
     this.#count();
   }
 
-  #begin(): SinkBatch {
+  async #begin(frameIds: readonly string[]): Promise<SinkBatch> {
     this.#complete = [];
     this.#results = [];
-    return this.#options.sink.begin();
+    return this.#options.sink.begin(frameIds);
   }
 
   async #commit(batch: SinkBatch, done: (stored: readonly Delivery[]) => void): Promise<void> {
-    await batch.commit();
+    const counts = await batch.commit();
+    for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     this.#count();
     await this.#acknowledge(this.#complete);
     done(this.#complete);
@@ -120,10 +123,10 @@ export class FrameWriter {
 
   async #slot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> {
     const { delivery, index } = place;
+    const usage = slot.ok ? usageOf(slot.entry) : undefined;
+    batch.beginEntry({ frameId: delivery.frameId, index, ...(usage && { usage }) });
     if (slot.ok) await this.#entry(batch, place, { entry: slot.entry, bytes: slot.bytes });
     else await this.#bury({ ...entryFacts(place, slot.error.message), body: slot.bytes });
-    const usage = slot.ok ? usageOf(slot.entry) : undefined;
-    batch.endEntry({ frameId: delivery.frameId, index, ...(usage && { usage }) });
     await batch.relieve();
   }
 
@@ -139,7 +142,7 @@ export class FrameWriter {
     { entry, bytes }: { entry: HeartbeatEntry; bytes: Uint8Array },
   ): Promise<void> {
     const decoded = decodeHeartbeat(entry);
-    if (decoded.ok) return this.#add(batch, decoded);
+    if (decoded.ok) return batch.add(decoded.row);
     const facts = entryFacts(place, decoded.reason);
     await this.#bury({ ...facts, type: 'heartbeat', receivedAt: entry.receivedAt, body: bytes });
   }
@@ -160,14 +163,10 @@ export class FrameWriter {
     for (const item of whole.items) {
       const result = decoder.decode(item);
       const decoded = result instanceof Promise ? await result : result;
-      if (decoded.ok) this.#add(batch, decoded);
+      if (decoded.ok) batch.add(decoded.row);
       else await this.#bury(itemLetter(place, { entry, item, reason: decoded.reason }));
       await batch.relieve();
     }
-  }
-
-  #add(batch: SinkBatch, { row }: Extract<Decoded, { ok: true }>): void {
-    this.#results.push([row.type, batch.add(row) ? 'stored' : 'resent']);
   }
 
   async #bury(letter: DeadLetter): Promise<void> {

@@ -5,7 +5,8 @@ import { Tally } from '../tally.ts';
 import { orUnavailable } from '../unavailable.ts';
 import type { BatchIndex } from './index-file.ts';
 import { frameKey } from './item-key.ts';
-import type { CountedUsage, SinkBatch, SinkRow } from './sink.ts';
+import { RecordCounts } from './record-counts.ts';
+import type { BegunEntry, SinkBatch, SinkCount, SinkRow } from './sink.ts';
 
 /** What a batch needs of its stream's journal. */
 export interface BatchHome {
@@ -40,8 +41,9 @@ function* runsOf(pieces: readonly Uint8Array[]): Generator<Uint8Array> {
 }
 
 /**
- * A batch of the ndjson sink: lines go to an unfinished file as they come, so that a batch needs a block of memory, whatever its
- * recordings inflate to. What it adds to the stream's knowledge (frames, items, counts) is kept apart until it is committed.
+ * A batch of the ndjson sink: lines go to an unfinished file as they come, so that a batch needs a block of memory,
+ * whatever its recordings inflate to. What it adds to the stream's knowledge (frames, items, counts) is kept apart
+ * until it is committed.
  */
 export class NdjsonBatch implements SinkBatch {
   readonly #home: BatchHome;
@@ -53,6 +55,7 @@ export class NdjsonBatch implements SinkBatch {
   /** By key in hex. */
   readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
   readonly #tally = new Tally();
+  readonly #counts = new RecordCounts();
   #ended = false;
   bytes = 0;
 
@@ -64,9 +67,12 @@ export class NdjsonBatch implements SinkBatch {
     return this.#frames.get(frameId)?.entries ?? this.#home.entriesStored(frameKey(frameId));
   }
 
+  /** @returns false when it is a resend */
   add(row: SinkRow): boolean {
     assert(!this.#ended, 'records are added to an open batch');
-    if (row.resend && !this.#isFirst(row.resend)) return false;
+    const isNew = !row.resend || this.#isFirst(row.resend);
+    this.#counts.add(row.type, isNew ? 'stored' : 'resent');
+    if (!isNew) return false;
     const { head, json } = row;
     const begin = Buffer.from(head);
     if (json.length < SINK_BLOCK_BYTES) this.#pending.push(Buffer.concat([begin, json, END_OF_LINE]));
@@ -90,7 +96,7 @@ export class NdjsonBatch implements SinkBatch {
     if (this.#pendingBytes >= SINK_BLOCK_BYTES) await this.#flush();
   }
 
-  endEntry({ frameId, index, usage }: { frameId: string; index: number; usage?: CountedUsage }): void {
+  beginEntry({ frameId, index, usage }: BegunEntry): void {
     assert(index === this.entriesKnown(frameId), 'the entries of a frame come in order');
     const frame = this.#frames.get(frameId);
     if (frame) frame.entries = index + 1;
@@ -98,20 +104,25 @@ export class NdjsonBatch implements SinkBatch {
     if (usage) this.#tally.add(usage);
   }
 
-  async commit(): Promise<void> {
+  async commit(): Promise<readonly SinkCount[]> {
     assert(!this.#ended, 'a batch is committed once');
     try {
-      if (this.#frames.size === 0) return await this.#home.settle();
-      await this.#finishFile();
-      const found = {
-        frames: [...this.#frames.values()],
-        resends: [...this.#resends.values()],
-        tally: this.#tally.toCounts(),
-      };
-      await this.#home.commit(found, this.bytes > 0);
+      if (this.#frames.size === 0) await this.#home.settle();
+      else await this.#commitFound();
+      return this.#counts.list();
     } finally {
       await this.abandon();
     }
+  }
+
+  async #commitFound(): Promise<void> {
+    await this.#finishFile();
+    const found = {
+      frames: [...this.#frames.values()],
+      resends: [...this.#resends.values()],
+      tally: this.#tally.toCounts(),
+    };
+    await this.#home.commit(found, this.bytes > 0);
   }
 
   async abandon(): Promise<void> {

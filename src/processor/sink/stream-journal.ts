@@ -23,7 +23,7 @@ import {
   JOURNAL_FOLDER,
 } from './journal-names.ts';
 import { KeyTable } from './key-table.ts';
-import type { SinkBatch, StreamSink } from './sink.ts';
+import type { StreamSink } from './sink.ts';
 
 /** An index that is still on the disk. Times in Unix milliseconds. */
 type KeptIndex = { n: number; committedAt: number; receivedAt: number };
@@ -36,13 +36,15 @@ type KeptIndex = { n: number; committedAt: number; receivedAt: number };
  *     <stream>/journal/tally.json    what the batches counted whose indexes are gone
  *     <stream>/journal/*.tmp         unfinished; means nothing
  *
- * A batch is written to <n>.tmp and <n>.idx.tmp and both are synced. Then the index is renamed, then the data, which commits: a
- * process that is killed in between leaves an index without data, and the next start removes it. Batches of a stream are
- * committed one after the other, so only the newest index can be in that state; older ones keep their meaning even when somebody has taken
- * their data away. A batch without lines (all dead letters or resends) has no data and is committed by its index alone.
+ * A batch is written to <n>.tmp and <n>.idx.tmp and both are synced. Then the index is renamed, then the data, which
+ * commits: a process that is killed in between leaves an index without data, and the next start removes it. Batches
+ * of a stream are committed one after the other, so only the newest index can be in that state; older ones keep their
+ * meaning even when somebody has taken their data away. A batch without lines (all dead letters or resends) has no
+ * data and is committed by its index alone.
  *
- * What is known is bounded by time: frames by when they were stored (a redelivery follows within minutes, by the processor's clock,
- * however old the data is), items by the data's own time. Indexes beyond both are removed after their counts went to tally.json.
+ * What is known is bounded by time: frames by when they were stored (a redelivery follows within minutes, by the
+ * processor's clock, however old the data is), items by the data's own time. Indexes beyond both are removed after
+ * their counts went to tally.json.
  */
 export class StreamJournal implements StreamSink, BatchHome {
   readonly #dir: string;
@@ -145,7 +147,7 @@ export class StreamJournal implements StreamSink, BatchHome {
 
   // ---- Batches ----
 
-  begin(): SinkBatch {
+  begin(): NdjsonBatch {
     assert(!this.#open, 'a stream has one batch at a time');
     this.#open = true;
     return new NdjsonBatch(this);

@@ -37,7 +37,7 @@ for (const n of [1, 2]) {
   const frameId = `frame ${n}`;
   if (batch.entriesKnown(frameId) === 0) {
     batch.add({ type: 'log', head: `{"n":${n},"payload":`, json: Buffer.from('{}') });
-    batch.endEntry({ frameId, index: 0, usage: { projectId: '1', month: '2026-05', position: n } });
+    batch.beginEntry({ frameId, index: 0, usage: { projectId: '1', month: '2026-05', position: n } });
   }
   await batch.commit();
 }
