@@ -23,11 +23,18 @@ export function canSyncAlways(bin: string): boolean {
  * startNats writes the settings of every supported version itself. To add one it is given, as the server's program, a script that
  * adds it to the file on its way to the server.
  */
-export function startBroker(bin: string, dir: string, { syncAlways = false }: BrokerOptions): Promise<RunningServer> {
+export function startBroker(
+  bin: string,
+  dir: string,
+  { syncAlways = false }: BrokerOptions,
+): Promise<RunningServer> {
   if (!syncAlways) return startNats(bin, dir);
   mkdirSync(dir, { recursive: true });
   const script = join(dir, 'nats-server-sync-always');
-  writeFileSync(script, `#!/bin/sh\nsed -i 's/jetstream {/jetstream { sync_interval: always,/' "$2"\nexec '${bin}' "$@"\n`);
+  writeFileSync(
+    script,
+    `#!/bin/sh\nsed -i 's/jetstream {/jetstream { sync_interval: always,/' "$2"\nexec '${bin}' "$@"\n`,
+  );
   chmodSync(script, 0o755);
   return startNats(script, dir);
 }

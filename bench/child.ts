@@ -14,7 +14,8 @@ export const WORK = {
   micro: async (options: MicroOptions) => (await import('./micro/run.ts')).runMicro(options),
   redisScript: async (options: RedisScriptOptions) =>
     (await import('./component/redis-script.ts')).runRedisScript(options),
-  jetStream: async (options: JetStreamOptions) => (await import('./component/jetstream.ts')).runJetStream(options),
+  jetStream: async (options: JetStreamOptions) =>
+    (await import('./component/jetstream.ts')).runJetStream(options),
   uws: async (options: UwsOptions) => (await import('./component/uws.ts')).serveUws(options),
 };
 export type WorkName = keyof typeof WORK;
@@ -27,7 +28,9 @@ async function work(message: { name: WorkName; options: unknown }): Promise<void
   try {
     process.send?.({ result: await run(message.options) } satisfies FromChild);
   } catch (error) {
-    process.send?.({ error: error instanceof Error ? (error.stack ?? error.message) : String(error) } satisfies FromChild);
+    process.send?.({
+      error: error instanceof Error ? (error.stack ?? error.message) : String(error),
+    } satisfies FromChild);
   }
 }
 

@@ -13,6 +13,8 @@ export function eventEntry(random: Random): EnvelopeEntry {
     sdk: 'sentry.javascript.browser/10.0.0',
     month: '2026-01',
     position: 1,
-    items: [{ index: 0, type: 'event', header: Buffer.from('{"type":"event"}'), length: payload.length, payload }],
+    items: [
+      { index: 0, type: 'event', header: Buffer.from('{"type":"event"}'), length: payload.length, payload },
+    ],
   };
 }

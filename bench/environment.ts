@@ -39,4 +39,8 @@ export function describeEnvironment(bins: { redis: string; nats: string }): Envi
 
 /** A folder name: `amd-epyc-2-cores`. */
 export const machineName = ({ cpu, cores }: Environment): string =>
-  `${cpu.toLowerCase().replace(/\(r\)|\(tm\)|processor|cpu/g, '').replace(/[^a-z0-9]+/g, '-').replace(/^-+|-+$/g, '')}-${cores}-cores`;
+  `${cpu
+    .toLowerCase()
+    .replace(/\(r\)|\(tm\)|processor|cpu/g, '')
+    .replace(/[^a-z0-9]+/g, '-')
+    .replace(/^-+|-+$/g, '')}-${cores}-cores`;

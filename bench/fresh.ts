@@ -13,7 +13,9 @@ export function startFresh<N extends WorkName>(name: N, options: WorkOptions<N>)
     child.once('error', reject);
     child.once('exit', (code, signal) => reject(new Error(`the bench ${name} ended: ${signal ?? code}`)));
     child.once('message', ({ result, error }: FromChild) =>
-      error === undefined ? resolve(result as WorkResult<N>) : reject(new Error(`the bench ${name} failed: ${error}`)),
+      error === undefined
+        ? resolve(result as WorkResult<N>)
+        : reject(new Error(`the bench ${name} failed: ${error}`)),
     );
   });
   result.catch(() => undefined);

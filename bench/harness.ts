@@ -19,8 +19,9 @@ import { type Samples, scrape, total } from './scrape.ts';
 import type { Target } from './workload.ts';
 
 const MIB = 1024 * 1024;
-/** Nothing that a bench sends may meet a full stream, save where that is what is measured. */
-const STREAM_MAX_BYTES = 4096 * MIB;
+/** Per stream: nothing that a bench sends may meet a full one. The broker reserves it, so a smoke run asks for less. */
+export const STREAM_BYTES_FULL = 2048 * MIB;
+export const STREAM_BYTES_SMOKE = 128 * MIB;
 const READY_MS_MAX = 20_000;
 /** A worker has seen a new project after this. */
 const REGISTRY_MS = 1_000;
@@ -32,6 +33,8 @@ export type HarnessOptions = {
   bins: { redis: string; nats: string };
   workers?: number | undefined;
   broker?: BrokerOptions | undefined;
+  /** Of each stream; default {@link STREAM_BYTES_FULL}. */
+  streamMaxBytes?: number | undefined;
 };
 
 /** CPU in microseconds and peak memory in bytes, by part. */
@@ -74,13 +77,14 @@ export class Harness {
   }
 
   async #start(): Promise<void> {
-    const { bins, broker = {} } = this.#options;
+    const { bins, broker = {}, streamMaxBytes: maxBytes = STREAM_BYTES_FULL } = this.#options;
     this.#redis = await startRedis(bins.redis, join(this.#dir, 'redis'));
     this.#nats = await startBroker(bins.nats, join(this.#dir, 'nats'), broker);
     this.#ports = { http: await freePort(), admin: await freePort(), processor: await freePort() };
     const link = await this.#connect();
-    const { setupTopology } = await this.#module<typeof import('../src/stream/topology.ts')>('stream/topology.js');
-    await setupTopology(link, { replicas: 1, shards: 1, maxBytes: STREAM_MAX_BYTES });
+    const { setupTopology } =
+      await this.#module<typeof import('../src/stream/topology.ts')>('stream/topology.js');
+    await setupTopology(link, { replicas: 1, shards: 1, maxBytes });
     await link.close();
     this.#ingest = this.#command('ingest', this.#ports.admin);
     await ready(this.#ingest, `${this.url}/readyz`);
@@ -106,12 +110,15 @@ export class Harness {
       SLUICE_REDIS_URL: this.redisUrl,
       SLUICE_NATS_URL: this.natsUrl,
       SLUICE_PLAN_LIMITS: 'free-only',
-      SLUICE_STREAM_MAX_BYTES: `${STREAM_MAX_BYTES}`,
+      SLUICE_STREAM_MAX_BYTES: `${this.#options.streamMaxBytes ?? STREAM_BYTES_FULL}`,
       SLUICE_SINK: `ndjson:${join(this.#dir, 'sink')}`,
       SLUICE_SPOOL_DIR: this.#dir,
       SLUICE_LOG_LEVEL: 'error',
     });
-    return fork(join(this.#options.dist, 'cli.js'), [name], { env, stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    return fork(join(this.#options.dist, 'cli.js'), [name], {
+      env,
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    });
   }
 
   async startProcessor(): Promise<void> {
@@ -122,11 +129,14 @@ export class Harness {
   /** Creates projects and waits until every worker knows them. */
   async createProjects(wanted: readonly NewProject[]): Promise<Target[]> {
     const link = await this.#connect();
-    const { ProjectStore } = await this.#module<typeof import('../src/registry/project-store.ts')>('registry/project-store.js');
+    const { ProjectStore } =
+      await this.#module<typeof import('../src/registry/project-store.ts')>('registry/project-store.js');
     const store = await ProjectStore.open(link);
     const targets: Target[] = [];
     for (let at = 0; at < wanted.length; at += CREATES_IN_FLIGHT) {
-      const made = await Promise.all(wanted.slice(at, at + CREATES_IN_FLIGHT).map((project) => store.create(project)));
+      const made = await Promise.all(
+        wanted.slice(at, at + CREATES_IN_FLIGHT).map((project) => store.create(project)),
+      );
       targets.push(...made.map(({ id, key }) => ({ id, key })));
     }
     await link.close();
@@ -171,24 +181,37 @@ export class Harness {
     return false;
   }
 
+  /** Nothing is measured any more and all data is thrown away: nobody is asked to finish anything. */
   async stop(): Promise<void> {
-    await Promise.all([endCommand(this.#ingest), endCommand(this.#processor)]);
+    const workers = childrenOf(this.#ingest?.pid ?? 0);
+    await Promise.all([killed(this.#ingest), killed(this.#processor)]);
+    // Their primary is dead, so they are leaving in any case, slowly.
+    for (const pid of workers) killIfAlive(pid);
     await Promise.all([this.#redis?.stop(), this.#nats?.stop()]);
     rmSync(this.#dir, { recursive: true, force: true });
   }
 }
 
-async function endCommand(child: ChildProcess | undefined): Promise<void> {
+async function killed(child: ChildProcess | undefined): Promise<void> {
   if (!child || child.exitCode !== null || child.signalCode !== null) return;
   const exited = new Promise((resolve) => child.once('exit', resolve));
-  child.kill('SIGTERM');
+  child.kill('SIGKILL');
   await exited;
+}
+
+function killIfAlive(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch {
+    // It was faster.
+  }
 }
 
 /** @throws when the process ends or is not ready in time */
 async function ready(child: ChildProcess, url: string): Promise<void> {
   for (const end = performance.now() + READY_MS_MAX; performance.now() < end; ) {
-    if (child.exitCode !== null) throw new Error(`a part of the system ended at start (status ${child.exitCode})`);
+    if (child.exitCode !== null)
+      throw new Error(`a part of the system ended at start (status ${child.exitCode})`);
     const ok = await fetch(url).then(
       (response) => response.ok,
       () => false,

@@ -27,7 +27,11 @@ export function total(samples: Samples, name: string, label = ''): number {
 }
 
 /** By the value of one label, how much a counter grew between two scrapes; what did not grow is left out. */
-export function growth(before: Samples, after: Samples, { name, label }: { name: string; label: string }): Record<string, number> {
+export function growth(
+  before: Samples,
+  after: Samples,
+  { name, label }: { name: string; label: string },
+): Record<string, number> {
   const grown: Record<string, number> = {};
   for (const [sample, value] of after) {
     if (!sample.startsWith(`${name}{`)) continue;

@@ -9,7 +9,7 @@ import { createLog } from '../../src/lib/log.ts';
 import { FRAMES_IN_FLIGHT_MAX } from '../../src/limits.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { setupTopology, streamSubject } from '../../src/stream/topology.ts';
+import { setupTopology, streamName, streamSubject } from '../../src/stream/topology.ts';
 import { type BrokerOptions, startBroker } from '../broker.ts';
 import { eventEntry } from '../entries.ts';
 import { cpuUs } from '../processes.ts';
@@ -31,10 +31,15 @@ export type JetStreamRow = {
   clientUsPerEnvelope: number;
 };
 
-const STREAM_MAX_BYTES = 8 * 1024 ** 3;
+/** Of the stream that is published to, emptied before each size. */
+const STREAM_MAX_BYTES = 1024 ** 3;
 
 /** `FRAMES_IN_FLIGHT_MAX` publishers in turn, each waiting for its acknowledgement. */
-async function measure(link: NatsLink, pid: number, { count, durationMs }: { count: number; durationMs: number }): Promise<JetStreamRow> {
+async function measure(
+  link: NatsLink,
+  pid: number,
+  { count, durationMs }: { count: number; durationMs: number },
+): Promise<JetStreamRow> {
   const random = seededRandom(count);
   const message = encodeFrame(Array.from({ length: count }, () => encodeEntry(eventEntry(random))));
   let messages = 0;
@@ -68,8 +73,11 @@ export async function runJetStream(options: JetStreamOptions): Promise<JetStream
     const link = await NatsLink.connect({ urls: [server.url], name: 'bench', log: createLog('silent') });
     await setupTopology(link, { replicas: 1, shards: 1, maxBytes: STREAM_MAX_BYTES });
     const rows: JetStreamRow[] = [];
-    for (const count of options.frames)
+    const manager = await link.manager();
+    for (const count of options.frames) {
       rows.push(await measure(link, server.pid, { count, durationMs: options.durationMs }));
+      await manager.streams.purge(streamName('events', 0, 1));
+    }
     await link.close();
     return rows;
   } finally {

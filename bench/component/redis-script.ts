@@ -7,7 +7,12 @@ import { startRedis } from '../../src/dev/servers.ts';
 import { quotaKey, scriptSource } from '../../src/limit/scripts.ts';
 import { cpuUs } from '../processes.ts';
 
-export type RedisScriptOptions = { bin: string; depths: readonly number[]; durationMs: number; projects: number };
+export type RedisScriptOptions = {
+  bin: string;
+  depths: readonly number[];
+  durationMs: number;
+  projects: number;
+};
 export type RedisScriptRow = {
   /** Calls per pipeline; one pipeline is in flight. */
   depth: number;
@@ -21,7 +26,11 @@ const START = ['2000-01', 0] as const;
 
 type Script = { quota(key: string, ...args: (string | number)[]): unknown };
 
-async function measure(client: Redis, pid: number, options: { depth: number; durationMs: number; projects: number }): Promise<RedisScriptRow> {
+async function measure(
+  client: Redis,
+  pid: number,
+  options: { depth: number; durationMs: number; projects: number },
+): Promise<RedisScriptRow> {
   const { depth, durationMs, projects } = options;
   let calls = 0;
   const before = { redis: cpuUs(pid), own: process.cpuUsage() };

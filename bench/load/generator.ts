@@ -31,7 +31,8 @@ export type GeneratorOptions = {
   onSecond?: ((second: Second) => void) | undefined;
 };
 
-const TICK_MS = 0.5;
+const TICK_MS = 1;
+const CLOSED_TICK_MS = 20;
 const ANSWER_MS_MAX = 10_000;
 /** Above this share of a core, or this lateness, the generator is part of what it measures. */
 const BUSY_MAX = 0.9;
@@ -89,7 +90,7 @@ export class Generator {
     this.#measuredFrom = this.#startedAt + this.#options.warmupMs;
     this.#endsAt = this.#measuredFrom + this.#options.durationMs;
     this.#free.push(...this.#connections);
-    const ticker = new Ticker(TICK_MS, () => this.#sendDue());
+    const stopTicking = this.#tick();
     await this.#sleepUntil(this.#measuredFrom);
     const before = process.cpuUsage();
     const sentBefore = this.#count;
@@ -101,12 +102,23 @@ export class Generator {
     const used = process.cpuUsage(before);
     const requests = this.#count - sentBefore;
     await this.#settle();
-    ticker.stop();
+    stopTicking();
     for (const connection of this.#connections) connection.close();
     return this.#result({ elapsedMs, cpuUs: used.user + used.system, requests });
   }
 
   // ---- Sending ----
+
+  /** A closed loop drives itself; it only has to be started, and again after a failure. */
+  #tick(): () => void {
+    if (this.#options.rate !== undefined) {
+      const ticker = new Ticker(TICK_MS, () => this.#sendDue());
+      return () => ticker.stop();
+    }
+    this.#sendDue();
+    const timer = setInterval(() => this.#sendDue(), CLOSED_TICK_MS);
+    return () => clearInterval(timer);
+  }
 
   /** Everything that is due and finds a free connection. */
   #sendDue(): void {

@@ -4,7 +4,11 @@ import { eventPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
 import { type MicroTask, micro } from './task.ts';
 
-const FACTS = { origin: 'https://shop.example.com', referer: '', userAgent: 'Mozilla/5.0 (X11; Linux x86_64) Chrome/140.0' };
+const FACTS = {
+  origin: 'https://shop.example.com',
+  referer: '',
+  userAgent: 'Mozilla/5.0 (X11; Linux x86_64) Chrome/140.0',
+};
 
 export function filterTasks(): MicroTask[] {
   const all = compileFilters({ filters: [...FILTERS], allowedOrigins: [] });

@@ -39,7 +39,7 @@ export type SystemRun = {
   problems: string[];
 };
 
-export type SystemOptions = Omit<HarnessOptions, 'workers' | 'broker'> & {
+export type SystemOptions = Omit<HarnessOptions, 'workers' | 'broker' | 'streamMaxBytes'> & {
   scenario: Scenario;
   durations: Durations;
   seed: number;
@@ -93,7 +93,8 @@ function ingestOutcomes(before: Samples, after: Samples): Record<string, number>
 function problemsOf(name: string, { load, outcomes, accepted }: Phase, scenario: Scenario): string[] {
   const problems: string[] = [];
   if (load.requests === 0) problems.push(`${name}: no request was answered`);
-  if (load.failed > 0) problems.push(`${name}: ${load.failed} requests failed: ${JSON.stringify(load.failures)}`);
+  if (load.failed > 0)
+    problems.push(`${name}: ${load.failed} requests failed: ${JSON.stringify(load.failures)}`);
   const wanted = new Set(['accepted', ...(scenario.expected.includes(429) ? ['rate_limited'] : [])]);
   const odd = Object.entries(outcomes).filter(([outcome]) => !wanted.has(outcome));
   if (odd.length > 0) problems.push(`${name}: outcomes ${JSON.stringify(Object.fromEntries(odd))}`);
@@ -106,7 +107,7 @@ function problemsOf(name: string, { load, outcomes, accepted }: Phase, scenario:
 /** @throws when a part of the system does not start */
 export async function runSystem(options: SystemOptions): Promise<SystemRun> {
   const { scenario } = options;
-  const harness = await Harness.start({ ...options, workers: scenario.workers, broker: scenario.broker });
+  const harness = await Harness.start({ ...options, ...scenario });
   try {
     const targets = await harness.createProjects(scenario.projects);
     return await measure(harness, options, targets);
@@ -115,7 +116,11 @@ export async function runSystem(options: SystemOptions): Promise<SystemRun> {
   }
 }
 
-async function measure(harness: Harness, options: SystemOptions, targets: readonly Target[]): Promise<SystemRun> {
+async function measure(
+  harness: Harness,
+  options: SystemOptions,
+  targets: readonly Target[],
+): Promise<SystemRun> {
   const { scenario, durations, seed } = options;
   const common = {
     url: harness.url,
@@ -127,12 +132,15 @@ async function measure(harness: Harness, options: SystemOptions, targets: readon
     seed,
     expected: [200, ...scenario.expected],
   };
-  await runFresh('load', { ...common, durationMs: durations.warmupMs });
+  if (durations.warmupMs > 0) await runFresh('load', { ...common, durationMs: durations.warmupMs });
   const saturation = await phase(harness, { ...common, durationMs: durations.saturationMs }, false);
   const drain = await startAndDrain(harness);
   const rate = options.openRate ?? Math.max(1, Math.round(saturation.load.ratePerSec / 2));
   const open = await phase(harness, { ...common, rate, durationMs: durations.openMs }, true);
-  const problems = [...problemsOf('saturation', saturation, scenario), ...problemsOf('open loop', open, scenario)];
+  const problems = [
+    ...problemsOf('saturation', saturation, scenario),
+    ...problemsOf('open loop', open, scenario),
+  ];
   if (!drain.complete) problems.push('the processor did not drain the streams in time');
   return { saturation, drain, open, peakRss: harness.peakRss(), problems };
 }
@@ -143,5 +151,10 @@ async function startAndDrain(harness: Harness): Promise<SystemRun['drain']> {
   await harness.startProcessor();
   const complete = await harness.drained(DRAIN_MS_MAX);
   const seconds = (performance.now() - startedAt) / 1000;
-  return { envelopes: accepted, seconds, processorUs: harness.cpu().processor / Math.max(1, accepted), complete };
+  return {
+    envelopes: accepted,
+    seconds,
+    processorUs: harness.cpu().processor / Math.max(1, accepted),
+    complete,
+  };
 }

@@ -1,6 +1,7 @@
 /** What the whole system is measured with. Each scenario differs from the canonical one in what its title says. */
 import type { NewProject } from '../../src/registry/project-store.ts';
 import type { BrokerOptions } from '../broker.ts';
+import { STREAM_BYTES_FULL } from '../harness.ts';
 import type { Encoding } from '../load/body.ts';
 import { CANONICAL_MIX, type Mix } from '../workload.ts';
 
@@ -13,6 +14,7 @@ export type Scenario = {
   connections: number;
   workers: number;
   broker: BrokerOptions;
+  streamMaxBytes: number;
   /** Beside 200. */
   expected: readonly number[];
 };
@@ -35,7 +37,9 @@ const project = (changes: Partial<NewProject> = {}): NewProject => ({
 });
 
 const projects = (count: number): NewProject[] =>
-  Array.from({ length: count }, (_, rank) => project(rank < UNLIMITED_PROJECTS ? {} : { rateLimit: LIMIT_MAX }));
+  Array.from({ length: count }, (_, rank) =>
+    project(rank < UNLIMITED_PROJECTS ? {} : { rateLimit: LIMIT_MAX }),
+  );
 
 const CANONICAL: Scenario = {
   name: 'canonical',
@@ -46,6 +50,7 @@ const CANONICAL: Scenario = {
   connections: 64,
   workers: 1,
   broker: {},
+  streamMaxBytes: STREAM_BYTES_FULL,
   expected: [],
 };
 
@@ -64,8 +69,14 @@ export const SCENARIOS: readonly Scenario[] = [
     encoding: 'none',
   }),
   scenario('hot-project', 'the canonical mix to a single project', { projects: [project()] }),
-  scenario('ten-thousand-projects', 'the canonical mix to 10,000 projects (Zipf)', { projects: projects(10_000) }),
-  scenario('large-uploads', 'replays of 1 to 3 MB, spooled and stored in parts', { mix: { large: 1 }, connections: 16 }),
+  scenario('ten-thousand-projects', 'the canonical mix to 10,000 projects (Zipf)', {
+    projects: projects(10_000),
+  }),
+  scenario('large-uploads', 'replays of 1 to 3 MB, spooled and stored in parts', {
+    mix: { large: 1 },
+    connections: 16,
+    streamMaxBytes: 2 * STREAM_BYTES_FULL,
+  }),
   scenario('flood', 'a project far over its limit of 1,000 requests a minute', {
     projects: [project({ rateLimit: 1_000 })],
     expected: [429],
@@ -80,6 +91,7 @@ export const SCENARIOS: readonly Scenario[] = [
 /** @throws Error naming those that there are */
 export function scenarioNamed(name: string): Scenario {
   const found = SCENARIOS.find((one) => one.name === name);
-  if (!found) throw new Error(`no scenario ${name}: there are ${SCENARIOS.map((one) => one.name).join(', ')}`);
+  if (!found)
+    throw new Error(`no scenario ${name}: there are ${SCENARIOS.map((one) => one.name).join(', ')}`);
   return found;
 }

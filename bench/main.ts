@@ -1,0 +1,151 @@
+/** `npm run bench`: the commands. Without one: the canonical workload and the speeds of light, in a few minutes. */
+import { join } from 'node:path';
+import { parseArgs } from 'node:util';
+import { hostEnvironment } from '../src/config.ts';
+import { ensureServers } from '../src/dev/install.ts';
+import { compareRefs, comparisonText } from './compare.ts';
+import { describeEnvironment, machineName } from './environment.ts';
+import { OWN_DIST, ROOT } from './harness.ts';
+import { LOAD_USAGE, loadCommand, UsageError } from './load-command.ts';
+import {
+  allJobs,
+  canonicalJobs,
+  componentJobs,
+  type Job,
+  microJobs,
+  peerJobs,
+  type Settings,
+  systemJobs,
+} from './plan.ts';
+import { rewriteReport, writeReport } from './report.ts';
+import { runJobs } from './runner.ts';
+import { type Summary, summarise } from './summary.ts';
+import { summaryText } from './text.ts';
+
+const USAGE = `npm run bench [-- COMMAND …]
+
+  (none)                the canonical workload beside the speeds of light, three rounds
+  system [SCENARIO …]   the whole system; all scenarios when none is named
+  component             bare uWebSockets.js, bare Redis script, bare JetStream
+  micro                 parser, frames, lease cache, filters, auth, decompression
+  peers                 the canonical workload against bench/peers/fastify
+  all                   all of these, saved below bench/results
+  compare A B           two git refs alternately; . is this checkout  [--runs 6] [--scenario canonical]
+  report FOLDER         summary and report anew from the raw lines of a folder
+  load …                load against any deployment
+
+  --rounds N  --seed N  --out FOLDER (save there)  --json  --smoke (seconds; the figures mean nothing)
+
+${LOAD_USAGE}
+`;
+
+const OPTIONS = {
+  rounds: { type: 'string' },
+  seed: { type: 'string', default: '1' },
+  out: { type: 'string' },
+  json: { type: 'boolean', default: false },
+  smoke: { type: 'boolean', default: false },
+  runs: { type: 'string', default: '6' },
+  scenario: { type: 'string', default: 'canonical' },
+  help: { type: 'boolean', short: 'h', default: false },
+} as const;
+const ROUNDS = 3;
+
+type Flags = ReturnType<typeof parseFlags>['values'];
+function parseFlags(args: string[]) {
+  try {
+    return parseArgs({ args, options: OPTIONS, allowPositionals: true });
+  } catch (error) {
+    throw new UsageError((error as Error).message);
+  }
+}
+
+const say = (line: string): void => {
+  process.stderr.write(`${line}\n`);
+};
+
+function count(name: string, text: string): number {
+  if (!/^[1-9]\d*$/.test(text)) throw new UsageError(`--${name}: a whole number from 1`);
+  return Number(text);
+}
+
+function settingsOf(flags: Flags): Settings {
+  const rounds = count('rounds', flags.rounds ?? `${flags.smoke ? 1 : ROUNDS}`);
+  const bins = ensureServers(hostEnvironment(), say);
+  return { bins, dist: OWN_DIST, seed: count('seed', flags.seed), rounds, smoke: flags.smoke, say };
+}
+
+const JOBS: Record<string, (settings: Settings, names: readonly string[]) => Job[]> = {
+  canonical: canonicalJobs,
+  component: componentJobs,
+  micro: microJobs,
+  peers: peerJobs,
+  all: allJobs,
+  system: (settings, names) => systemJobs(names, settings),
+};
+
+/** No figure stands for a run in which something failed. */
+const failed = ({ system, peers }: Summary): boolean =>
+  [...system, ...peers].some(({ problems }) => problems.length > 0);
+
+async function bench(command: string, names: readonly string[], flags: Flags): Promise<number> {
+  const settings = settingsOf(flags);
+  const jobs = JOBS[command]?.(settings, names);
+  if (!jobs) throw new UsageError(`no command ${command}\n\n${USAGE}`);
+  const environment = describeEnvironment(settings.bins);
+  const records = await runJobs(jobs, settings);
+  const summary = summarise(records, { environment, seed: settings.seed });
+  process.stdout.write(
+    flags.json ? `${JSON.stringify(summary, undefined, 2)}\n` : `${summaryText(summary)}\n`,
+  );
+  const folder = flags.out ?? (command === 'all' && !flags.smoke ? resultsFolder(summary) : undefined);
+  if (folder !== undefined) {
+    writeReport(folder, records, summary);
+    say(`saved in ${folder}`);
+  }
+  return failed(summary) ? 1 : 0;
+}
+
+const resultsFolder = ({ environment }: Summary): string =>
+  join(ROOT, 'bench/results', `${environment.date}-${machineName(environment)}`);
+
+async function compare(refs: readonly string[], flags: Flags): Promise<number> {
+  const [a, b] = refs;
+  if (a === undefined || b === undefined) throw new UsageError('compare needs two git refs');
+  const settings = settingsOf(flags);
+  const comparison = await compareRefs({
+    refs: [a, b],
+    runs: count('runs', flags.runs),
+    scenario: flags.scenario,
+    settings,
+  });
+  process.stdout.write(
+    flags.json ? `${JSON.stringify(comparison, undefined, 2)}\n` : `${comparisonText(comparison)}\n`,
+  );
+  return comparison.problems.length > 0 ? 1 : 0;
+}
+
+async function main(args: string[]): Promise<number> {
+  if (args[0] === 'load') return loadCommand(args.slice(1));
+  const { values: flags, positionals } = parseFlags(args);
+  const [command = 'canonical', ...names] = positionals;
+  if (flags.help) {
+    process.stdout.write(USAGE);
+    return 0;
+  }
+  if (command === 'compare') return compare(names, flags);
+  if (command !== 'report') return bench(command, names, flags);
+  if (names[0] === undefined) throw new UsageError('report needs a folder');
+  process.stdout.write(`${summaryText(rewriteReport(names[0]))}\n`);
+  return 0;
+}
+
+/** Ctrl-C: the servers and commands see our end of their pipes close and leave by themselves. */
+for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => process.exit(130));
+try {
+  process.exit(await main(process.argv.slice(2)));
+} catch (error) {
+  if (!(error instanceof UsageError)) throw error;
+  say(error.message);
+  process.exit(2);
+}

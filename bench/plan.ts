@@ -1,0 +1,153 @@
+/** Which benches a command runs, for how long and in which order. A job is one run of one bench in fresh processes. */
+
+import { freePort } from '../src/dev/servers.ts';
+import { canSyncAlways } from './broker.ts';
+import { runFresh, startFresh } from './fresh.ts';
+import { STREAM_BYTES_SMOKE } from './harness.ts';
+import { MICRO_SUITES, type MicroSuite } from './micro/run.ts';
+import { installPeers, runPeer } from './peers/run.ts';
+import { cpuUs } from './processes.ts';
+import type { Finding, UwsRun } from './records.ts';
+import { type Durations, runSystem } from './system/run.ts';
+import { SCENARIOS, type Scenario, scenarioNamed } from './system/scenarios.ts';
+import { CANONICAL_MIX } from './workload.ts';
+
+export type Settings = {
+  bins: { redis: string; nats: string };
+  dist: string;
+  seed: number;
+  /** Every bench runs this often; rounds go through all benches, so that a slow minute of the machine hits all alike. */
+  rounds: number;
+  /** Seconds instead of minutes, to see that everything still works; the figures mean nothing. */
+  smoke: boolean;
+  say(line: string): void;
+};
+export type Job = { name: string; run(): Promise<Finding> };
+
+const FULL: Durations = { warmupMs: 3_000, saturationMs: 6_000, openMs: 8_000 };
+const SHORT: Durations = { warmupMs: 2_000, saturationMs: 4_000, openMs: 5_000 };
+const SMOKE: Durations = { warmupMs: 0, saturationMs: 400, openMs: 400 };
+const SMOKE_PROJECTS_MAX = 100;
+
+// ---- System ----
+
+const systemJob = (scenario: Scenario, durations: Durations, settings: Settings): Job => ({
+  name: `system ${scenario.name}`,
+  run: async () => {
+    const small = settings.smoke
+      ? { projects: scenario.projects.slice(0, SMOKE_PROJECTS_MAX), streamMaxBytes: STREAM_BYTES_SMOKE }
+      : {};
+    const options = {
+      ...settings,
+      scenario: { ...scenario, ...small },
+      durations: settings.smoke ? SMOKE : durations,
+    };
+    return { bench: 'system', name: scenario.name, title: scenario.title, data: await runSystem(options) };
+  },
+});
+
+/** @param names of scenarios; none means all that this broker can run */
+export function systemJobs(names: readonly string[], settings: Settings): Job[] {
+  const wanted = names.length > 0 ? names.map(scenarioNamed) : SCENARIOS;
+  const able = wanted.filter(({ broker }) => !broker.syncAlways || canSyncAlways(settings.bins.nats));
+  for (const { name } of wanted.filter((scenario) => !able.includes(scenario)))
+    settings.say(
+      `${name} is left out: it needs nats-server 2.10 or newer (NATS_SERVER_BIN=/path/to/nats-server)`,
+    );
+  return able.map((scenario) => systemJob(scenario, SHORT, settings));
+}
+
+// ---- Components ----
+
+async function runUws({ seed, smoke }: Settings): Promise<UwsRun> {
+  const server = startFresh('uws', { port: await freePort() });
+  try {
+    const { port } = await server.result;
+    const before = cpuUs(server.pid);
+    const load = await runFresh('load', {
+      url: `http://127.0.0.1:${port}`,
+      targets: [{ id: '1', key: 'bare' }],
+      mix: CANONICAL_MIX,
+      encoding: 'sdk',
+      connections: 64,
+      warmupMs: smoke ? 100 : 1_000,
+      durationMs: smoke ? 300 : 3_000,
+      seed,
+    });
+    return { load, serverUs: (cpuUs(server.pid) - before) / Math.max(1, load.expectedInAll) };
+  } finally {
+    await server.end();
+  }
+}
+
+const PIPELINE_DEPTHS = [1, 16, 64];
+const FRAME_ENVELOPES = [1, 16, 64, 200];
+const COMPONENT_PROJECTS = 50;
+
+export function componentJobs(settings: Settings): Job[] {
+  const { bins, smoke } = settings;
+  const durationMs = smoke ? 150 : 1_500;
+  return [
+    {
+      name: 'component uws',
+      run: async () => ({ bench: 'component', name: 'uws', data: await runUws(settings) }),
+    },
+    {
+      name: 'component redis-script',
+      run: async () => ({
+        bench: 'component',
+        name: 'redis-script',
+        data: await runFresh('redisScript', {
+          bin: bins.redis,
+          depths: PIPELINE_DEPTHS,
+          durationMs,
+          projects: COMPONENT_PROJECTS,
+        }),
+      }),
+    },
+    {
+      name: 'component jetstream',
+      run: async () => ({
+        bench: 'component',
+        name: 'jetstream',
+        data: await runFresh('jetStream', { bin: bins.nats, frames: FRAME_ENVELOPES, durationMs }),
+      }),
+    },
+  ];
+}
+
+// ---- Micro, peers ----
+
+export const microJobs = ({ smoke }: Settings): Job[] =>
+  (Object.keys(MICRO_SUITES) as MicroSuite[]).map((suite) => ({
+    name: `micro ${suite}`,
+    run: async () => ({
+      bench: 'micro',
+      name: suite,
+      data: await runFresh('micro', { suite, timeMs: smoke ? 20 : 500 }),
+    }),
+  }));
+
+export function peerJobs(settings: Settings): Job[] {
+  const durations = settings.smoke ? SMOKE : FULL;
+  const run = async (): Promise<Finding> => {
+    installPeers(settings.say);
+    const scenario = scenarioNamed('canonical');
+    return { bench: 'peer', name: 'fastify', data: await runPeer({ ...settings, scenario, durations }) };
+  };
+  return [{ name: 'peer fastify', run }];
+}
+
+// ---- Commands ----
+
+export const canonicalJobs = (settings: Settings): Job[] => [
+  systemJob(scenarioNamed('canonical'), FULL, settings),
+  ...componentJobs(settings),
+];
+
+export const allJobs = (settings: Settings): Job[] => [
+  ...canonicalJobs(settings),
+  ...peerJobs(settings),
+  ...systemJobs([], settings).filter(({ name }) => name !== 'system canonical'),
+  ...microJobs(settings),
+];

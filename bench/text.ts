@@ -1,0 +1,87 @@
+/** A summary as a person reads it in a terminal. */
+import type { Figure, PeerSummary, Row, Summary, SystemSummary } from './summary.ts';
+
+/** Three significant digits, thousands apart. */
+export function number(value: number): string {
+  if (!Number.isFinite(value)) return '-';
+  const digits = Math.abs(value) >= 100 || value === 0 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
+  return value.toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits });
+}
+const of = ({ median }: Figure): string => number(median);
+const spread = ({ raw }: Figure): string => (raw.length < 2 ? '' : `   (${raw.map(number).join(', ')})`);
+
+const line = (label: string, text: string): string => `  ${label.padEnd(34)} ${text}`;
+const costs = (cost: Record<string, Figure>): string =>
+  Object.entries(cost)
+    .map(([part, figure]) => `${part} ${of(figure)}`)
+    .join(' · ');
+
+/** CPU seconds of the worker are what an envelope costs anywhere; wall-clock rates are this machine's. */
+export const perCore = ({ costUs, acceptedPerSec, answeredPerSec }: SystemSummary): number =>
+  ((1e6 / costUs.worker.median) * acceptedPerSec.median) / answeredPerSec.median;
+
+function systemText(one: SystemSummary): string[] {
+  const head = `${one.name}: ${one.title}`;
+  if (one.problems.length > 0)
+    return [head, ...one.problems.map((problem) => `  NO HEADLINE: ${problem}`), ''];
+  return [
+    head,
+    line('accepted/s at saturation', `${of(one.acceptedPerSec)}${spread(one.acceptedPerSec)}`),
+    ...(one.answeredPerSec.median > one.acceptedPerSec.median * 1.01
+      ? [line('answered/s, refusals included', of(one.answeredPerSec))]
+      : []),
+    line('accepted/s per core of worker CPU', number(perCore(one))),
+    line('worker busy at saturation', `${number(one.workerBusy.median * 100)} % of a core`),
+    line(
+      `latency at ${of(one.openRate)}/s, open loop`,
+      `p50 ${of(one.p50Ms)} · p99 ${of(one.p99Ms)} · p99.9 ${of(one.p999Ms)} ms`,
+    ),
+    line('CPU µs per envelope, saturated', costs(one.costUs)),
+    line('CPU µs per envelope, at half', costs(one.openCostUs)),
+    line('per envelope', `${of(one.redisCalls)} Redis calls · ${of(one.publishes)} publishes`),
+    line('processor drains', `${of(one.drainPerSec)} envelopes/s`),
+    line('peak RSS, MiB', costs(one.peakRssMiB)),
+    line('failures', `${one.failures}`),
+    line('generator µs per request', of(one.generatorUs)),
+    ...one.bottlenecks.map((why) => line('CAUTION', why)),
+    '',
+  ];
+}
+
+const peerText = (peer: PeerSummary): string[] =>
+  peer.problems.length > 0
+    ? [`peer ${peer.name}`, ...peer.problems.map((problem) => `  NO HEADLINE: ${problem}`), '']
+    : [
+        `peer ${peer.name}: the canonical mix, one process`,
+        line('accepted/s at saturation', `${of(peer.acceptedPerSec)}${spread(peer.acceptedPerSec)}`),
+        line(
+          'latency at half, open loop',
+          `p50 ${of(peer.p50Ms)} · p99 ${of(peer.p99Ms)} · p99.9 ${of(peer.p999Ms)} ms`,
+        ),
+        line('CPU µs per envelope, saturated', costs(peer.costUs)),
+        line('peak RSS, MiB', of(peer.peakRssMiB)),
+        '',
+      ];
+
+const rowsText = (title: string, rows: readonly Row[]): string[] => {
+  if (rows.length === 0) return [];
+  const width = Math.max(...rows.map(({ name }) => name.length)) + 2;
+  const cells = ({ figures }: Row): string =>
+    Object.entries(figures)
+      .map(([unit, figure]) => `${of(figure).padStart(10)} ${unit}`)
+      .join('  ');
+  return [title, ...rows.map((row) => `  ${row.name.padEnd(width)}${cells(row)}`), ''];
+};
+
+export function summaryText(summary: Summary): string {
+  const { environment: e } = summary;
+  return [
+    `${e.cpu}, ${e.cores} cores, ${e.memoryGiB} GiB, ${e.kernel}; Node ${e.node}, Redis ${e.redis}, nats-server ${e.natsServer}`,
+    `sluice ${e.sluice} (${e.commit}), ${e.date}; median of ${summary.rounds}, seed ${summary.seed}; everything on this machine`,
+    '',
+    ...summary.system.flatMap(systemText),
+    ...summary.peers.flatMap(peerText),
+    ...rowsText('the speed of light here', summary.components),
+    ...rowsText('micro, per operation', summary.micro),
+  ].join('\n');
+}
