@@ -70,8 +70,11 @@ export const BODY_RATE_BYTES_PER_SEC = 4_000;
  * once a second, so that our own deadline and minimum rate decide.
  */
 export const BODY_REARM_MS = 4_000;
-/** Bytes of a refused body that are read and dropped before the answer, so that it does not arrive as a reset. */
-export const REFUSED_DRAIN_BYTES_MAX = 4 * BODY_BYTES_MAX;
+/**
+ * Bytes of a refused body that are read and dropped before the answer, so that it does not arrive as a reset: Python's clients read nothing
+ * before they have written everything. Twice the largest cap that can be set; BODY_MS_MAX ends it as well.
+ */
+export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 /** From the last body byte to the answer; then 500 (contract part 2, Queue). */
 export const ANSWER_MS_MAX = 2_000;
 

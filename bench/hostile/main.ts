@@ -1,0 +1,83 @@
+/**
+ * Hostile traffic at size, against the system as it runs in production with one worker: `node .bench/bench/hostile/main.js <command>`.
+ * Prints what is kept in results/. A command fails when what it shows does not hold.
+ */
+import { parseArgs } from 'node:util';
+import { findServer } from '../../src/dev/servers.ts';
+import type { NewProject } from '../../src/registry/project-store.ts';
+import { Harness, OWN_DIST } from '../harness.ts';
+import type { Target } from '../workload.ts';
+import { aborts, mutations, uploads } from './shows.ts';
+import { HostileWorker } from './worker.ts';
+
+export type Scene = {
+  harness: Harness;
+  worker: HostileWorker;
+  targets: readonly Target[];
+  count: number | undefined;
+  seed: number;
+};
+/** @returns lines to print, and whether it held */
+export type Show = (scene: Scene) => Promise<{ lines: string[]; holds: boolean }>;
+
+/** 400 payloads of 19 MiB stand in the chunks stream until it is swept; the broker reserves as much for each of seven streams. */
+const STREAM_MAX_BYTES = 7_700 * 1024 ** 2;
+
+const SHOWS: Readonly<Record<string, Show>> = {
+  mutations,
+  'uploads-plain': uploads({
+    payloadBytes: 5_000_000,
+    gzip: false,
+    bytesPerSecond: 250_000,
+    expect: 'stored',
+  }),
+  'uploads-gzip-19': uploads({
+    payloadBytes: 19 * 1024 * 1024,
+    gzip: true,
+    bytesPerSecond: 250_000,
+    expect: 'stored',
+  }),
+  'uploads-gzip-21': uploads({
+    payloadBytes: 21 * 1024 * 1024,
+    gzip: true,
+    bytesPerSecond: 250_000,
+    expect: 'refused',
+  }),
+  aborts,
+};
+
+async function main(): Promise<boolean> {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: { count: { type: 'string' }, seed: { type: 'string', default: '1' } },
+  });
+  const show = SHOWS[positionals[0] ?? ''];
+  if (!show) throw new Error(`commands: ${Object.keys(SHOWS).join(', ')}`);
+  const redis = findServer('redis-server', {}, process.env.PATH ?? '');
+  const nats = findServer('nats-server', {}, process.env.PATH ?? '');
+  if (!redis || !nats) throw new Error('redis-server and nats-server are needed');
+  const harness = await Harness.start({
+    dist: OWN_DIST,
+    bins: { redis, nats },
+    streamMaxBytes: STREAM_MAX_BYTES,
+  });
+  try {
+    const project = (filters: NewProject['filters']): NewProject => ({
+      plan: 'Platform',
+      overage: false,
+      allowedOrigins: [],
+      filters,
+    });
+    const all = ['browser-extension', 'localhost', 'crawler'] as const;
+    const targets = await harness.createProjects([project([]), project([...all])]);
+    const count = values.count === undefined ? undefined : Number(values.count);
+    const worker = new HostileWorker();
+    const { lines, holds } = await show({ harness, worker, targets, count, seed: Number(values.seed) });
+    console.log([...lines, holds ? 'holds' : 'DOES NOT HOLD'].join('\n'));
+    return holds;
+  } finally {
+    await harness.stop();
+  }
+}
+
+process.exit((await main()) ? 0 : 1);

@@ -1,0 +1,186 @@
+/** Envelopes that went wrong, in every way that a seed can think of. */
+import { brotliCompressSync, constants, deflateSync, gzipSync } from 'node:zlib';
+import {
+  eventPayload,
+  logPayload,
+  recordingPayload,
+  replayEventPayload,
+  transactionPayload,
+} from '../payloads.ts';
+import { integer, pick, type Random } from '../random.ts';
+
+const NEWLINE = 0x0a;
+const ID = '9ec79c33ec9942ab8353589fcb2e04dc';
+const ENCODINGS = ['', '', '', 'gzip', 'deflate', 'br', 'zstd', 'identity', 'utf-8', 'lzma'] as const;
+const COMPRESS: Readonly<Record<string, (bytes: Uint8Array) => Buffer>> = {
+  gzip: (bytes) => gzipSync(bytes, { level: 1 }),
+  deflate: (bytes) => deflateSync(bytes, { level: 1 }),
+  br: (bytes) => brotliCompressSync(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: 1 } }),
+  zstd: zstdRaw,
+};
+
+/** A zstd frame of one raw block: no compressor of Node 20 makes any. */
+function zstdRaw(bytes: Uint8Array): Buffer {
+  const word = bytes.length * 8 + 1;
+  const head = [0x28, 0xb5, 0x2f, 0xfd, 0, 0x38, word & 255, (word >> 8) & 255, word >> 16];
+  return Buffer.concat([Buffer.from(head), bytes]);
+}
+
+/** Sound envelopes of every kind, from which all others are made. */
+export function corpus(random: Random): Buffer[] {
+  const item = (header: object, payload: string | Uint8Array, sized = false): Buffer => {
+    const bytes = Buffer.from(payload as string);
+    const whole = sized ? { ...header, length: bytes.length } : header;
+    return Buffer.concat([Buffer.from(`\n${JSON.stringify(whole)}\n`), bytes]);
+  };
+  const of = (...items: Buffer[]): Buffer =>
+    Buffer.concat([
+      Buffer.from(JSON.stringify({ event_id: ID, sdk: { name: 'a', version: '1' } })),
+      ...items,
+    ]);
+  const replay = item({ type: 'replay_event' }, replayEventPayload(random, 0));
+  return [
+    of(item({ type: 'event' }, eventPayload(random))),
+    of(item({ type: 'event' }, eventPayload(random), true), item({ type: 'attachment' }, 'abc\ndef', true)),
+    of(item({ type: 'transaction' }, transactionPayload(random), true)),
+    of(item({ type: 'log', item_count: 3 }, logPayload(random, 3))),
+    of(replay, item({ type: 'replay_recording' }, recordingPayload(random, 0, 4096), true)),
+    of(item({ type: 'session' }, '{}'), item({ type: 'client_report' }, '{}'), Buffer.from('\n')),
+    Buffer.from('{}'),
+  ];
+}
+
+type Mutation = (bytes: Buffer, random: Random) => Buffer;
+
+function span(bytes: Buffer, random: Random): [from: number, to: number] {
+  const from = integer(random, 0, bytes.length);
+  return [from, Math.min(bytes.length, from + integer(random, 1, 64))];
+}
+
+const lines = (bytes: Buffer): Buffer[] => {
+  const found: Buffer[] = [];
+  for (let at = 0; at <= bytes.length; ) {
+    const end = bytes.indexOf(NEWLINE, at);
+    found.push(bytes.subarray(at, end < 0 ? bytes.length : end));
+    if (end < 0) break;
+    at = end + 1;
+  }
+  return found;
+};
+const joined = (parts: readonly Buffer[]): Buffer =>
+  Buffer.concat(parts.flatMap((part, at) => (at === 0 ? [part] : [Buffer.of(NEWLINE), part])));
+const noise = (length: number, random: Random): Buffer =>
+  Buffer.from(Array.from({ length }, () => integer(random, 0, 255)));
+
+const MUTATIONS: Readonly<Record<string, Mutation>> = {
+  none: (bytes) => bytes,
+  flip: (bytes, random) => {
+    const flipped = Buffer.from(bytes);
+    for (let left = integer(random, 1, 8); left > 0 && flipped.length > 0; left--) {
+      const at = integer(random, 0, flipped.length - 1);
+      flipped[at] = (flipped[at] as number) ^ (1 << integer(random, 0, 7));
+    }
+    return flipped;
+  },
+  cutEnd: (bytes, random) => bytes.subarray(0, integer(random, 0, bytes.length)),
+  cutStart: (bytes, random) => bytes.subarray(integer(random, 0, bytes.length)),
+  cutMiddle: (bytes, random) => {
+    const [from, to] = span(bytes, random);
+    return Buffer.concat([bytes.subarray(0, from), bytes.subarray(to)]);
+  },
+  repeat: (bytes, random) => {
+    const [from, to] = span(bytes, random);
+    return Buffer.concat([bytes.subarray(0, to), bytes.subarray(from)]);
+  },
+  insert: (bytes, random) => {
+    const at = integer(random, 0, bytes.length);
+    return Buffer.concat([bytes.subarray(0, at), noise(integer(random, 1, 32), random), bytes.subarray(at)]);
+  },
+  doubleLine: (bytes, random) => {
+    const all = lines(bytes);
+    const at = integer(random, 0, all.length - 1);
+    return joined([...all.slice(0, at), all[at] as Buffer, ...all.slice(at)]);
+  },
+  dropLine: (bytes, random) => {
+    const all = lines(bytes);
+    all.splice(integer(random, 0, all.length - 1), 1);
+    return joined(all);
+  },
+  swapLines: (bytes, random) => {
+    const all = lines(bytes);
+    const [a, b] = [integer(random, 0, all.length - 1), integer(random, 0, all.length - 1)];
+    [all[a], all[b]] = [all[b] as Buffer, all[a] as Buffer];
+    return joined(all);
+  },
+  length: (bytes, random) => {
+    const wrong = pick(random, [
+      '-1',
+      '0',
+      '1',
+      '1e3',
+      '1.5',
+      'null',
+      '"5"',
+      '999999999999',
+      '9007199254740993',
+      '{}',
+    ]);
+    const text = bytes.toString('latin1');
+    return Buffer.from(text.replace(/"length":\d+/, `"length":${wrong}`), 'latin1');
+  },
+  header: (bytes, random) => {
+    const wrong = pick(random, [
+      '[]',
+      'null',
+      '"x"',
+      '{',
+      '{"event_id":5}',
+      '{"event_id":"xyz"}',
+      '{"__proto__":{"a":1}}',
+      '',
+    ]);
+    return Buffer.concat([Buffer.from(wrong), bytes.subarray(Math.max(0, bytes.indexOf(NEWLINE)))]);
+  },
+  carriageReturns: (bytes) => Buffer.from(bytes.toString('latin1').replaceAll('\n', '\r\n'), 'latin1'),
+  tail: (bytes, random) => Buffer.concat([bytes, Buffer.from('\n'.repeat(integer(random, 1, 4)))]),
+  manyItems: (bytes, random) =>
+    Buffer.concat([bytes, Buffer.from('\n{"type":"session"}\n{}'.repeat(integer(random, 90, 110)))]),
+  deep: (bytes, random) =>
+    Buffer.concat([bytes, Buffer.from(`\n${'['.repeat(integer(random, 100, 16_000))}`)]),
+  noise: (_bytes, random) => noise(integer(random, 0, 512), random),
+};
+const NAMES = Object.keys(MUTATIONS);
+
+export type Mutant = {
+  body: Buffer;
+  encoding: string;
+  /** Sizes of the chunks it is sent in; empty: with a Content-Length. */
+  chunks: number[];
+  /** What was done to it, for the report of a surprise. */
+  how: string;
+};
+
+function cuts(length: number, random: Random): number[] {
+  if (length === 0 || random() < 0.6) return [];
+  const sizes: number[] = [];
+  for (let left = length; left > 0; ) {
+    const size = sizes.length < 40 ? Math.min(left, integer(random, 1, Math.ceil(length / 3))) : left;
+    sizes.push(size);
+    left -= size;
+  }
+  return sizes;
+}
+
+/** Mutated before it is compressed, after, or both; or under the name of another encoding. */
+export function mutant(sound: readonly Buffer[], random: Random): Mutant {
+  const before = Array.from({ length: integer(random, 0, 2) }, () => pick(random, NAMES));
+  const encoding = pick(random, ENCODINGS);
+  const after = encoding !== '' && random() < 0.4 ? [pick(random, NAMES)] : [];
+  let body = pick(random, sound);
+  for (const name of before) body = (MUTATIONS[name] as Mutation)(body, random);
+  const isMislabelled = random() < 0.05;
+  if (!isMislabelled) body = COMPRESS[encoding]?.(body) ?? body;
+  for (const name of after) body = (MUTATIONS[name] as Mutation)(body, random);
+  const how = [...before, isMislabelled ? `not ${encoding}` : encoding || 'plain', ...after].join(', ');
+  return { body, encoding, chunks: cuts(body.length, random), how };
+}

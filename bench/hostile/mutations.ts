@@ -1,0 +1,96 @@
+/**
+ * Mutated envelopes, one after the other over a few connections. A worker passes when it lives, its memory stays flat and every answer is
+ * one of the documented ones; what else came is kept with the mutation that brought it.
+ */
+import { pick, seededRandom } from '../random.ts';
+import { total } from '../scrape.ts';
+import type { Target } from '../workload.ts';
+import { Asking, type Reply, Tally } from './asking.ts';
+import { corpus, type Mutant, mutant } from './mutate.ts';
+import { type HostileWorker, MemoryWatch, pathOf } from './worker.ts';
+
+export type MutationOptions = {
+  targets: readonly Target[];
+  count: number;
+  seed: number;
+  connections: number;
+};
+export type MutationResult = {
+  answers: Record<string, number>;
+  /** At most ten answers that no page documents, each with what was done to the envelope. */
+  surprises: string[];
+  restarts: number;
+  seconds: number;
+  /** Bytes; the slope in bytes per second over the second half. */
+  memory: { before: number; peak: number; after: number; slope: number };
+};
+
+const SURPRISES_KEPT = 10;
+/** Share that leaves in the middle of its body. */
+const LEAVING = 0.002;
+/** Spec part 7 and contract part 2. */
+const DOCUMENTED: readonly (readonly [kind: string, status: number, body: RegExp])[] = [
+  ['200', 200, /^\{"id":"[0-9a-f]{32}"\}$/],
+  ['400', 400, /^\{"error":"Invalid envelope format"\}$/],
+  ['413', 413, /^\{"error":"Payload too large"\}$/],
+  ['429', 429, /^\{"error":"(Rate limit exceeded|quota_exceeded)"\}$/],
+  ['503', 503, /^\{"error":"Service overloaded"\}$/],
+];
+const kindOf = ({ status, body }: Reply): string | undefined =>
+  DOCUMENTED.find(([, wanted, shape]) => status === wanted && shape.test(body))?.[0];
+
+export function requestOf(path: string, { body, encoding, chunks }: Mutant): Buffer {
+  const head = [
+    `POST ${path} HTTP/1.1`,
+    'Host: sluice',
+    ...(encoding ? [`Content-Encoding: ${encoding}`] : []),
+  ];
+  if (chunks.length === 0)
+    return Buffer.concat([
+      Buffer.from(`${[...head, `Content-Length: ${body.length}`].join('\r\n')}\r\n\r\n`),
+      body,
+    ]);
+  const parts: Buffer[] = [Buffer.from(`${[...head, 'Transfer-Encoding: chunked'].join('\r\n')}\r\n\r\n`)];
+  let at = 0;
+  for (const size of chunks) {
+    parts.push(Buffer.from(`${size.toString(16)}\r\n`), body.subarray(at, at + size), Buffer.from('\r\n'));
+    at += size;
+  }
+  return Buffer.concat([...parts, Buffer.from('0\r\n\r\n')]);
+}
+
+export async function runMutations(worker: HostileWorker, options: MutationOptions): Promise<MutationResult> {
+  const random = seededRandom(options.seed);
+  const sound = corpus(random);
+  const paths = options.targets.map(pathOf);
+  const tally = new Tally();
+  const surprises: string[] = [];
+  let left = options.count;
+  const before = total(await worker.metrics(), 'sluice_worker_restarts_total');
+  const memory = new MemoryWatch(worker);
+  const startedAt = performance.now();
+  const client = async (): Promise<void> => {
+    const asking = new Asking(worker.port);
+    while (left-- > 0) {
+      const made = mutant(sound, random);
+      const bytes = requestOf(pick(random, paths), made);
+      if (random() < LEAVING) {
+        void asking.ask(bytes.subarray(0, bytes.length - 1));
+        await new Promise((resolve) => setTimeout(resolve, 5));
+        asking.leave();
+        tally.add('left');
+        continue;
+      }
+      const reply = await asking.ask(bytes);
+      const kind = kindOf(reply);
+      tally.add(kind ?? `${reply.status} ${reply.body.slice(0, 60)}`);
+      if (kind === undefined && surprises.length < SURPRISES_KEPT)
+        surprises.push(`${made.how}: ${reply.status} ${reply.body.slice(0, 200)}`);
+    }
+    asking.leave();
+  };
+  await Promise.all(Array.from({ length: options.connections }, client));
+  const seconds = (performance.now() - startedAt) / 1000;
+  const restarts = total(await worker.metrics(), 'sluice_worker_restarts_total') - before;
+  return { answers: Object.fromEntries(tally.counts), surprises, restarts, seconds, memory: memory.stop() };
+}

@@ -1,0 +1,85 @@
+/** What each hostile bench shows, at size: runs it, and says in words whether it held. */
+import { total } from '../scrape.ts';
+import { chunkCount } from './chunks.ts';
+import type { Show } from './main.ts';
+import { runMutations } from './mutations.ts';
+import { findStored, runAborts, runUploads, type UploadOptions } from './uploads.ts';
+
+const MIB = 1024 * 1024;
+/** By how much a worker's resident memory may grow under large uploads. */
+const GROWTH_MAX = 150 * MIB;
+/** A minute's drift that counts as flat, in bytes per second. */
+const SLOPE_MAX = MIB / 4;
+const ABORT_BYTES = 5_000_000;
+const DRAIN_MS_MAX = 600_000;
+
+const mib = (bytes: number): string => (bytes / MIB).toFixed(1);
+const counted = (counts: Record<string, number>): string =>
+  Object.entries(counts)
+    .sort(([, a], [, b]) => b - a)
+    .map(([kind, count]) => `${count} × ${kind}`)
+    .join(', ');
+const memoryLine = (memory: { before: number; peak: number; after: number; slope: number }): string =>
+  `memory     ${mib(memory.before)} MiB before, ${mib(memory.peak)} at most, ${mib(memory.after)} after; slope ${(memory.slope / 1024).toFixed(1)} KiB/s over the second half`;
+
+export const mutations: Show = async ({ worker, targets, count = 1_000_000, seed }) => {
+  // A run before the run: code is compiled and the heap has found its size.
+  await runMutations(worker, { targets, count: Math.ceil(count / 20), seed: seed + 1, connections: 64 });
+  const result = await runMutations(worker, { targets, count, seed, connections: 64 });
+  const { answers, surprises, restarts, seconds, memory } = result;
+  const lines = [
+    `mutations  ${count} envelopes, seed ${seed}, in ${seconds.toFixed(0)} s (${Math.round(count / seconds)}/s)`,
+    `answers    ${counted(answers)}`,
+    `surprises  ${surprises.length === 0 ? 'none' : surprises.join('\n           ')}`,
+    `restarts   ${restarts}`,
+    memoryLine(memory),
+  ];
+  return { lines, holds: surprises.length === 0 && restarts === 0 && memory.slope < SLOPE_MAX };
+};
+
+type UploadShow = Omit<UploadOptions, 'target' | 'count' | 'seed'> & { expect: 'stored' | 'refused' };
+
+export const uploads =
+  ({ expect, ...options }: UploadShow): Show =>
+  async ({ harness, worker, targets, count = 400, seed }) => {
+    await harness.startProcessor();
+    const target = targets[0] as (typeof targets)[0];
+    // One before the others: what is loaded once is no growth.
+    await runUploads(worker, { ...options, target, count: 4, seed: seed + 1, bytesPerSecond: 10_000_000 });
+    const result = await runUploads(worker, { ...options, target, count, seed });
+    const { answers, seconds, transmittedBytes, memory } = result;
+    const drained = await harness.drained(DRAIN_MS_MAX);
+    const found = await findStored(worker, result);
+    const growth = memory.peak - memory.before;
+    const refused = answers['413 {"error":"Payload too large"}'] ?? 0;
+    const lines = [
+      `uploads    ${count} of ${mib(options.payloadBytes)} MiB${options.gzip ? ' in gzip' : ''} at ${options.bytesPerSecond / 1000} kB/s each, ${mib(transmittedBytes)} MiB in all, in ${seconds.toFixed(1)} s`,
+      `answers    ${counted(answers)}`,
+      memoryLine(memory),
+      `growth     ${mib(growth)} MiB, allowed are ${mib(GROWTH_MAX)}`,
+      `stored     ${found.intact} intact, ${found.damaged.length} damaged, ${found.missing.length} missing${drained ? '' : '; the streams were not empty yet'}`,
+    ];
+    const asExpected = expect === 'stored' ? found.intact === count : refused === count;
+    return { lines, holds: asExpected && growth <= GROWTH_MAX };
+  };
+
+export const aborts: Show = async ({ worker, targets, count = 10_000 }) => {
+  const target = targets[0] as (typeof targets)[0];
+  const startedAt = performance.now();
+  const before = worker.rss();
+  await runAborts(worker, { target, count, bodyBytes: ABORT_BYTES, atOnce: 8 });
+  await worker.idle();
+  const seconds = (performance.now() - startedAt) / 1000;
+  const samples = await worker.metrics();
+  const aborted = total(samples, 'sluice_requests_total', 'outcome="aborted"');
+  const files = worker.spoolFiles();
+  const chunks = await chunkCount(worker);
+  const spooled = total(samples, 'sluice_spooled_bytes');
+  const lines = [
+    `aborts     ${count} bodies of ${ABORT_BYTES} bytes, each left before its last byte, in ${seconds.toFixed(0)} s`,
+    `outcomes   ${aborted} aborted`,
+    `left over  ${chunks} chunks in the stream, ${files.named} files in the spool folder, ${files.open} open; ${spooled} bytes spooled`,
+    `memory     ${mib(before)} MiB before, ${mib(worker.rss())} after`,
+  ];
+  return { lines, holds: aborted === count && chunks + files.named + files.open + spooled === 0 };
+};
