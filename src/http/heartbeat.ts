@@ -1,49 +1,44 @@
 /** A heartbeat ping (spec 4.2, contract part 3): known token → limit → body of at most 10 KiB → queue → answer. */
-import { AssertionError, assert } from '../lib/assert.ts';
 import { ANSWER_MS_MAX, HEARTBEAT_BODY_BYTES_MAX } from '../limits.ts';
 import type { PublishResult } from '../stream/publisher.ts';
-import type { BodyReader, Exchange } from './exchange.ts';
-import { type Answer, failure, HEARTBEAT_REFUSALS, newErrorId, type Outcome } from './outcome.ts';
-import type { RequestParts } from './parts.ts';
+import { EndpointRequest } from './endpoint-request.ts';
+import type { Exchange } from './exchange.ts';
+import { type Answer, HEARTBEAT_REFUSALS } from './outcome.ts';
+import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { RequestHead } from './request.ts';
 
 const ACCEPTED: Answer = { status: '200 OK', headers: [], body: '{"ok":true}' };
 
-export class HeartbeatRequest implements BodyReader {
-  readonly #parts: RequestParts;
-  readonly #exchange: Exchange;
+export class HeartbeatRequest extends EndpointRequest {
   #token = '';
   #admitted = false;
   #bodyComplete = false;
   readonly #pieces: Uint8Array[] = [];
   #bytes = 0;
-  #committed = false;
-  #finished = false;
 
   constructor(parts: RequestParts, exchange: Exchange) {
-    this.#parts = parts;
-    this.#exchange = exchange;
+    super(parts, exchange, 'heartbeat');
   }
 
   start(head: RequestHead): void {
-    this.#guard(() => {
+    this.guard(() => {
       this.#token = head.getParameter(0);
-      if (!this.#parts.replica.hasHeartbeat(this.#token)) return this.#refuse('unknown_token');
-      if (!this.#parts.publisher.available) return this.#refuse('overloaded');
-      this.#exchange.read(this);
+      if (!this.parts.replica.hasHeartbeat(this.#token)) return this.#refuse('unknown_token');
+      if (!this.parts.publisher.available) return this.#refuse('overloaded');
+      this.exchange.read(this);
       const later = (decision: 'admitted' | 'refused' | 'unavailable') =>
-        this.#guard(() => this.#decided(decision));
-      const decision = this.#parts.heartbeatLimiter.take(this.#token, later);
+        this.guard(() => this.#decided(decision));
+      const decision = this.parts.heartbeatLimiter.take(this.#token, later);
       if (decision) this.#decided(decision);
     });
   }
 
   #decided(decision: 'admitted' | 'refused' | 'unavailable'): void {
-    if (this.#finished) return;
+    if (this.finished) return;
     if (decision === 'refused') return this.#refuse('rate_limited');
     if (decision === 'unavailable') {
-      if (this.#parts.failClosed) return this.#refuse('limiter_unavailable');
-      this.#parts.log.warn('heartbeat limiter unavailable: let through in development');
+      if (this.parts.failClosed) return this.#refuse('limiter_unavailable');
+      this.parts.log.warn('heartbeat limiter unavailable: let through in development');
     }
     this.#admitted = true;
     this.#proceed();
@@ -57,56 +52,33 @@ export class HeartbeatRequest implements BodyReader {
 
   end(): void {
     this.#bodyComplete = true;
-    this.#guard(() => this.#proceed());
-  }
-
-  gone(why: 'aborted' | 'too_slow'): void {
-    if (!this.#committed) this.#finish(why, undefined);
+    this.guard(() => this.#proceed());
   }
 
   #proceed(): void {
-    if (!this.#admitted || !this.#bodyComplete || this.#finished) return;
+    if (!this.#admitted || !this.#bodyComplete || this.finished) return;
     if (this.#bytes > HEARTBEAT_BODY_BYTES_MAX) return this.#refuse('too_large');
-    this.#committed = true;
-    const { clock, publisher } = this.#parts;
+    this.committed = true;
+    const { clock, publisher } = this.parts;
     const body = this.#bytes > 0 ? Buffer.concat(this.#pieces) : undefined;
     publisher.publish(
       { kind: 'heartbeat', token: this.#token, receivedAt: clock.now(), body },
       { deadline: clock.monotonic() + ANSWER_MS_MAX },
-      (result) => this.#guard(() => this.#published(result)),
+      (result) => this.guard(() => this.#published(result)),
     );
   }
 
   #published(result: PublishResult): void {
-    if (result === 'stored') this.#finish('accepted', ACCEPTED);
+    if (result === 'stored') this.finish('accepted', ACCEPTED);
     else if (result === 'refused') this.#refuse('overloaded');
-    else this.#fail('no acknowledgement from the stream before the deadline');
+    else this.fail('no acknowledgement from the stream before the deadline');
   }
 
   #refuse(outcome: keyof typeof HEARTBEAT_REFUSALS): void {
-    this.#finish(outcome, HEARTBEAT_REFUSALS[outcome]);
+    this.finish(outcome, HEARTBEAT_REFUSALS[outcome]);
   }
 
-  #fail(reason: string, cause?: unknown): void {
-    const errorId = newErrorId();
-    this.#parts.log.error({ errorId, err: cause }, `heartbeat: ${reason}`);
-    this.#finish('failed', failure(errorId));
-  }
-
-  #finish(outcome: Outcome, answer: Answer | undefined): void {
-    if (this.#finished) return;
-    this.#finished = true;
-    this.#parts.note('heartbeat', outcome, { exchange: this.#exchange });
-    if (answer) this.#exchange.answer(answer);
-  }
-
-  #guard(step: () => void): void {
-    try {
-      step();
-    } catch (error) {
-      if (error instanceof AssertionError) throw error;
-      assert(!this.#finished, `after the outcome: ${error}`);
-      this.#fail('unforeseen error', error);
-    }
+  protected override trace(): FinishedRequest {
+    return { exchange: this.exchange };
   }
 }

@@ -6,16 +6,16 @@
 import type { HeldEnvelope, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
 import { matchInbound, needsPayload, type RequestFacts } from '../filter/inbound.ts';
-import { AssertionError, assert } from '../lib/assert.ts';
 import type { QuotaDecision } from '../limit/quota-counter.ts';
 import type { RateDecision } from '../limit/rate-limiter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { EnvelopeEntry } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publisher.ts';
 import { findKey } from './auth.ts';
-import type { BodyReader, Exchange } from './exchange.ts';
-import { type Answer, failure, type Header, newErrorId, type Outcome, REFUSALS } from './outcome.ts';
-import type { RequestParts } from './parts.ts';
+import { EndpointRequest } from './endpoint-request.ts';
+import type { Exchange } from './exchange.ts';
+import { type Answer, type Header, type Outcome, REFUSALS } from './outcome.ts';
+import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { ProjectGate } from './project-gate.ts';
 import { rateHint } from './rate-hints.ts';
 import { quotaHeaders, rateHeaders } from './usage-headers.ts';
@@ -37,9 +37,7 @@ const readFacts = (head: RequestHead): RequestFacts => ({
 const filtersEvent = (type: string): type is 'event' | 'transaction' =>
   type === 'event' || type === 'transaction';
 
-export class IngestRequest implements BodyReader {
-  readonly #parts: RequestParts;
-  readonly #exchange: Exchange;
+export class IngestRequest extends EndpointRequest {
   #gate: ProjectGate | undefined;
   #facts = NO_FACTS;
   /** Set when the limiter has decided, or was not to be asked. */
@@ -52,19 +50,15 @@ export class IngestRequest implements BodyReader {
   #eventId = '';
   /** Monotonic ms; set with the last body byte. */
   #deadline = 0;
-  /** Once the envelope may be in a stream, a client that leaves changes nothing any more. */
-  #committed = false;
-  #finished = false;
 
   constructor(parts: RequestParts, exchange: Exchange) {
-    this.#parts = parts;
-    this.#exchange = exchange;
+    super(parts, exchange, 'ingest');
   }
 
   start(head: RequestHead): void {
-    this.#guard(() => {
+    this.guard(() => {
       if (!this.#authenticate(head)) return;
-      if (!this.#parts.publisher.available || !this.#parts.budget.hasRoom) return this.#refuse('overloaded');
+      if (!this.parts.publisher.available || !this.parts.budget.hasRoom) return this.#refuse('overloaded');
       this.#openBody(head);
       this.#takeToken();
     });
@@ -72,7 +66,7 @@ export class IngestRequest implements BodyReader {
 
   #authenticate(head: RequestHead): boolean {
     const key = findKey(head.getQuery() ?? '', (name) => head.getHeader(name));
-    const gate = key === '' ? undefined : this.#parts.gates.find(head.getParameter(0));
+    const gate = key === '' ? undefined : this.parts.gates.find(head.getParameter(0));
     if (gate && gate.key === key) {
       this.#gate = gate;
       return true;
@@ -85,7 +79,7 @@ export class IngestRequest implements BodyReader {
   #openBody(head: RequestHead): void {
     const gate = this.#gate as ProjectGate;
     if (gate.readsHead) this.#facts = readFacts(head);
-    if (Number(head.getHeader('content-length')) > this.#parts.maxBodyBytes) {
+    if (Number(head.getHeader('content-length')) > this.parts.maxBodyBytes) {
       this.#uploaded = {
         ok: false,
         failure: { kind: 'too_large', detail: 'Content-Length over the bound' },
@@ -94,14 +88,14 @@ export class IngestRequest implements BodyReader {
     }
     this.#upload = new Upload({
       encoding: head.getHeader('content-encoding'),
-      budget: this.#parts.budget,
+      budget: this.parts.budget,
       onResult: (result) => {
         this.#uploaded = result;
-        this.#guard(() => this.#proceed());
+        this.guard(() => this.#proceed());
       },
-      onPressure: (paused) => this.#exchange.setPaused(paused),
+      onPressure: (paused) => this.exchange.setPaused(paused),
     });
-    this.#exchange.read(this);
+    this.exchange.read(this);
   }
 
   #takeToken(): void {
@@ -110,18 +104,18 @@ export class IngestRequest implements BodyReader {
       this.#admitted = true;
       return this.#proceed();
     }
-    const decision = this.#parts.rateLimiter.take(rate, (later) => this.#guard(() => this.#decided(later)));
+    const decision = this.parts.rateLimiter.take(rate, (later) => this.guard(() => this.#decided(later)));
     if (decision) this.#decided(decision);
   }
 
   #decided(decision: RateDecision): void {
-    if (this.#finished) return;
+    if (this.finished) return;
     if (decision.kind === 'unavailable') {
-      if (this.#parts.failClosed) {
-        this.#rateHeaders = rateHeaders.unavailable(this.#parts.clock.now());
+      if (this.parts.failClosed) {
+        this.#rateHeaders = rateHeaders.unavailable(this.parts.clock.now());
         return this.#refuse('limiter_unavailable');
       }
-      this.#parts.log.warn(
+      this.parts.log.warn(
         { project: this.#gate?.id },
         'rate limiter unavailable: let through in development',
       );
@@ -134,24 +128,20 @@ export class IngestRequest implements BodyReader {
   }
 
   feed(chunk: Uint8Array): void {
-    this.#guard(() => this.#upload?.feed(chunk));
+    this.guard(() => this.#upload?.feed(chunk));
   }
 
   end(): void {
-    this.#deadline = this.#parts.clock.monotonic() + ANSWER_MS_MAX;
-    this.#guard(() => this.#upload?.end());
-  }
-
-  gone(why: 'aborted' | 'too_slow'): void {
-    if (!this.#committed) this.#finish(why, undefined);
+    this.#deadline = this.parts.clock.monotonic() + ANSWER_MS_MAX;
+    this.guard(() => this.#upload?.end());
   }
 
   /** Both the token and the parsed body are there: on with it. */
   #proceed(): void {
-    if (!this.#admitted || !this.#uploaded || this.#finished) return;
+    if (!this.#admitted || !this.#uploaded || this.finished) return;
     if (!this.#uploaded.ok) {
       const { kind, detail } = this.#uploaded.failure;
-      this.#parts.log.debug({ project: this.#gate?.id, kind, detail }, 'body refused');
+      this.parts.log.debug({ project: this.#gate?.id, kind, detail }, 'body refused');
       return this.#refuse(kind);
     }
     const envelope = this.#uploaded.envelope;
@@ -163,22 +153,22 @@ export class IngestRequest implements BodyReader {
     const { filters } = this.#gate as ProjectGate;
     const item = needsPayload(filters) ? envelope.items.find(({ type }) => filtersEvent(type)) : undefined;
     if (!item || item.payload) return this.#filterWith(envelope, item?.payload);
-    this.#parts.readSpooled(envelope, item).then(
-      (payload) => this.#guard(() => this.#filterWith(envelope, payload)),
-      (cause) => this.#fail('the spool could not be read', cause),
+    this.parts.readSpooled(envelope, item).then(
+      (payload) => this.guard(() => this.#filterWith(envelope, payload)),
+      (cause) => this.fail('the spool could not be read', cause),
     );
   }
 
   #filterWith(envelope: HeldEnvelope, payload: Uint8Array | undefined): void {
-    if (this.#finished) return;
+    if (this.finished) return;
     const type = envelope.items.find((item) => filtersEvent(item.type))?.type;
     const item = payload && (type === 'event' || type === 'transaction') ? { type, payload } : undefined;
     const filter = matchInbound((this.#gate as ProjectGate).filters, this.#facts, item);
     if (filter) return this.#succeed('filtered', [['X-Service-Filtered', filter]]);
     if (envelope.items.length === 0) return this.#answerEmpty(envelope);
-    this.#committed = true;
-    this.#parts.quota.count((this.#gate as ProjectGate).quota, (decision) =>
-      this.#guard(() => this.#quotaDecided(decision, envelope)),
+    this.committed = true;
+    this.parts.quota.count((this.#gate as ProjectGate).quota, (decision) =>
+      this.guard(() => this.#quotaDecided(decision, envelope)),
     );
   }
 
@@ -190,8 +180,8 @@ export class IngestRequest implements BodyReader {
 
   #quotaDecided(decision: QuotaDecision, envelope: HeldEnvelope): void {
     if (decision.kind === 'unavailable') {
-      if (this.#parts.failClosed) return this.#fail('the quota could not be counted');
-      this.#parts.log.warn({ project: this.#gate?.id }, 'quota not counted: let through in development');
+      if (this.parts.failClosed) return this.fail('the quota could not be counted');
+      this.parts.log.warn({ project: this.#gate?.id }, 'quota not counted: let through in development');
     } else {
       const { quota } = (this.#gate as ProjectGate).quota;
       const current = decision.kind === 'counted' ? decision.position : decision.current;
@@ -207,7 +197,7 @@ export class IngestRequest implements BodyReader {
       kind: 'envelope',
       projectId: (this.#gate as ProjectGate).id,
       eventId: envelope.eventId,
-      receivedAt: this.#parts.clock.now(),
+      receivedAt: this.parts.clock.now(),
       sentAt: envelope.sentAt,
       sdk: envelope.sdk,
       month: this.#counted?.month,
@@ -215,25 +205,24 @@ export class IngestRequest implements BodyReader {
       items: envelope.items,
     };
     const options = { deadline: this.#deadline, source: envelope.spool };
-    this.#parts.publisher.publish(entry, options, (result) =>
-      this.#guard(() => this.#published(result, envelope)),
+    this.parts.publisher.publish(entry, options, (result) =>
+      this.guard(() => this.#published(result, envelope)),
     );
   }
 
   #published(result: PublishResult, envelope: HeldEnvelope): void {
     if (result === 'stored') {
-      for (const item of envelope.items) this.#parts.metrics.items[item.type]++;
+      for (const item of envelope.items) this.parts.metrics.items[item.type]++;
       return this.#succeed('accepted', []);
     }
-    if (result === 'unknown') return this.#fail('no acknowledgement from the stream before the deadline');
+    if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
     // Definitely not queued: the only case in which the increment may be taken back.
-    if (this.#counted) this.#parts.quota.refund((this.#gate as ProjectGate).id, this.#counted.month);
-    this.#usageHeaders = [];
+    if (this.#counted) this.parts.quota.refund((this.#gate as ProjectGate).id, this.#counted.month);
     this.#refuse('overloaded');
   }
 
   #succeed(outcome: 'accepted' | 'empty' | 'filtered', extra: readonly Header[]): void {
-    this.#finish(outcome, {
+    this.finish(outcome, {
       status: '200 OK',
       headers: extra,
       body: `{"id":"${this.#eventId}"}`,
@@ -241,40 +230,20 @@ export class IngestRequest implements BodyReader {
   }
 
   #refuse(outcome: keyof typeof REFUSALS): void {
-    this.#finish(outcome, REFUSALS[outcome]);
+    this.finish(outcome, REFUSALS[outcome]);
   }
 
-  #fail(reason: string, cause?: unknown): void {
-    if (this.#finished) return;
-    const errorId = newErrorId();
-    this.#parts.log.error({ errorId, project: this.#gate?.id, eventId: this.#eventId, err: cause }, reason);
-    this.#usageHeaders = [];
-    this.#finish('failed', failure(errorId));
+  protected override trace(): FinishedRequest {
+    return { exchange: this.exchange, projectId: this.#gate?.id, counted: this.#counted };
   }
 
-  #finish(outcome: Outcome, answer: Answer | undefined): void {
-    if (this.#finished) return;
-    this.#finished = true;
+  protected override finish(outcome: Outcome, answer?: Answer): void {
+    if (this.finished) return;
     this.#upload?.dispose();
-    this.#parts.note('ingest', outcome, {
-      exchange: this.#exchange,
-      projectId: this.#gate?.id,
-      counted: this.#counted,
-    });
-    if (answer) {
-      const headers = [...this.#rateHeaders, ...this.#usageHeaders, ...answer.headers];
-      this.#exchange.answer({ ...answer, headers });
-    }
-  }
-
-  /** An error that nobody foresaw fails this request; a broken invariant ends the worker. */
-  #guard(step: () => void): void {
-    try {
-      step();
-    } catch (error) {
-      if (error instanceof AssertionError) throw error;
-      assert(!this.#finished, `after the outcome: ${error}`);
-      this.#fail('unforeseen error', error);
-    }
+    const usage = outcome === 'accepted' || outcome === 'quota_exceeded' ? this.#usageHeaders : [];
+    super.finish(
+      outcome,
+      answer && { ...answer, headers: [...this.#rateHeaders, ...usage, ...answer.headers] },
+    );
   }
 }

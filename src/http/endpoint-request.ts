@@ -1,0 +1,58 @@
+import { AssertionError, assert } from '../lib/assert.ts';
+import type { BodyReader, Exchange } from './exchange.ts';
+import { type Answer, failure, newErrorId, type Outcome } from './outcome.ts';
+import type { FinishedRequest, RequestParts } from './parts.ts';
+import type { Endpoint } from './request-metrics.ts';
+
+/** What every request of the two endpoints has: one outcome, exactly once, whatever happens on the way. */
+export abstract class EndpointRequest implements BodyReader {
+  protected readonly parts: RequestParts;
+  protected readonly exchange: Exchange;
+  /** Set once what was sent may be in a stream: a client that leaves changes nothing any more. */
+  protected committed = false;
+  protected finished = false;
+  readonly #endpoint: Endpoint;
+
+  constructor(parts: RequestParts, exchange: Exchange, endpoint: Endpoint) {
+    this.parts = parts;
+    this.exchange = exchange;
+    this.#endpoint = endpoint;
+  }
+
+  abstract feed(chunk: Uint8Array): void;
+  abstract end(): void;
+  /** What the record of this request says beside its outcome. */
+  protected abstract trace(): FinishedRequest;
+
+  gone(why: 'aborted' | 'too_slow'): void {
+    if (!this.committed) this.finish(why);
+  }
+
+  /** `answer` undefined: nobody is left to be answered. */
+  protected finish(outcome: Outcome, answer?: Answer): void {
+    if (this.finished) return;
+    this.finished = true;
+    this.parts.note(this.#endpoint, outcome, this.trace());
+    if (answer) this.exchange.answer(answer);
+  }
+
+  /** 500 with an errorId that stands in the log (spec part 7). */
+  protected fail(reason: string, cause?: unknown): void {
+    if (this.finished) return;
+    const errorId = newErrorId();
+    const { projectId } = this.trace();
+    this.parts.log.error({ errorId, endpoint: this.#endpoint, project: projectId, err: cause }, reason);
+    this.finish('failed', failure(errorId));
+  }
+
+  /** An error that nobody foresaw fails this request; a broken invariant ends the worker. */
+  protected guard(step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      if (error instanceof AssertionError) throw error;
+      assert(!this.finished, `after the outcome: ${error}`);
+      this.fail('unforeseen error', error);
+    }
+  }
+}
