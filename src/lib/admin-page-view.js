@@ -190,17 +190,6 @@
           latencyRow('publish to ack', 'sluice_publish_duration_seconds'),
         ],
       ),
-      panel(
-        'Projects, since the workers started',
-        ['project', 'requests', 'accepted', 'limited', 'usage this month'],
-        newest.projects.map((project) => [
-          project.id,
-          whole(project.requests),
-          whole(project.accepted),
-          whole(project.limited),
-          usageCell(project),
-        ]),
-      ),
       panel('Stored items', ['type', '/ s', 'total'], byLabel('sluice_items_total', 'type')),
       panel(
         'Inside',
@@ -212,6 +201,19 @@
           ['envelopes per message', perFrame > 0 ? short(accepted / perFrame) : '–'],
           ['Redis calls / s', short(rateNow('sluice_redis_calls_total'))],
         ],
+      ),
+    );
+    $('projects').replaceChildren(
+      panel(
+        'Projects, since the workers started',
+        ['project', 'requests', 'accepted', 'limited', 'usage this month'],
+        newest.projects.map((project) => [
+          project.id,
+          whole(project.requests),
+          whole(project.accepted),
+          whole(project.limited),
+          usageCell(project),
+        ]),
       ),
     );
   }
@@ -257,10 +259,10 @@
     });
   }
 
-  /** Rounds up to 1, 2 or 5 times a power of ten. */
+  /** Rounds up to a figure that is easy to read. */
   function niceCeiling(value) {
     const power = 10 ** Math.floor(Math.log10(Math.max(1, value)));
-    return [1, 2, 5, 10].map((step) => step * power).find((top) => top >= value) ?? value;
+    return [1, 1.5, 2, 3, 4, 6, 8, 10].map((step) => step * power).find((top) => top >= value) ?? value;
   }
 
   function draw(role) {
