@@ -3,7 +3,7 @@
  * run, so that what the machine does meanwhile hits both. Says what changed and how sure it is, or that nothing did.
  */
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync, symlinkSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { OWN_DIST, ROOT } from './harness.ts';
@@ -56,9 +56,9 @@ export function buildRef(ref: string): Build {
     rmSync(dir, { recursive: true, force: true });
   };
   try {
-    // Other dependencies are part of what a version is.
-    const same = succeeds('git', ['diff', '--quiet', ref, '--', 'package-lock.json']);
-    if (same) symlinkSync(join(ROOT, 'node_modules'), join(tree, 'node_modules'));
+    // What it runs on is part of what a version is; its tools are not.
+    if (dependenciesOf(tree) === dependenciesOf(ROOT))
+      symlinkSync(join(ROOT, 'node_modules'), join(tree, 'node_modules'));
     else run('npm', ['ci', '--no-audit', '--no-fund'], tree);
     run('npm', ['run', '--silent', 'build'], tree);
     if (!existsSync(join(tree, 'dist/cli.js'))) throw new Error(`${ref} has no dist/cli.js after its build`);
@@ -69,8 +69,12 @@ export function buildRef(ref: string): Build {
   }
 }
 
-const succeeds = (command: string, args: string[]): boolean =>
-  spawnSync(command, args, { cwd: ROOT }).status === 0;
+function dependenciesOf(folder: string): string {
+  const { dependencies } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8')) as {
+    dependencies?: unknown;
+  };
+  return JSON.stringify(dependencies);
+}
 
 /** One sentence for one metric. Pure. */
 export function sentenceOf(

@@ -6,7 +6,7 @@
  * made with that version's own modules.
  */
 import { type ChildProcess, fork } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -222,8 +222,10 @@ async function ready(child: ChildProcess, url: string): Promise<void> {
   throw new Error(`${url} was not ready within ${READY_MS_MAX} ms`);
 }
 
-/** The version under test when none is named: this checkout's build. */
-export const OWN_DIST = new URL('../../dist/', import.meta.url).pathname;
 export const ROOT = new URL('../../', import.meta.url).pathname;
+/** `npm run bench` measures a copy of the build, so that a build made meanwhile changes nothing under a run. */
+const COPY = new URL('../dist/', import.meta.url).pathname;
+/** The version under test when none is named: this checkout's. */
+export const OWN_DIST = existsSync(join(COPY, 'cli.js')) ? COPY : join(ROOT, 'dist/');
 export const packageVersion = (): string =>
   (JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string }).version;

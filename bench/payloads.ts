@@ -110,26 +110,33 @@ export const replayEventPayload = (random: Random, segment: number): string =>
     urls: [`https://shop.example.com/cart/${hex(random, 12)}`],
   });
 
-/** `{"segment_id":N}\n` and gzip: mouse moves and mutations, in JSON of `rawBytes` and something more. */
-export function recordingPayload(random: Random, segment: number, rawBytes: number): Buffer {
+/** Longer recordings repeat a block of this length: beyond gzip's window, so they compress no better for it. */
+const RECORDING_BLOCK_BYTES = 256 * 1024;
+
+/** Mouse moves and mutations, as the inside of a JSON array of about `bytes`. */
+function recordingText(random: Random, bytes: number): string {
   const records: string[] = [];
-  for (let bytes = 0; bytes < rawBytes; ) {
+  for (let length = 0; length < bytes; ) {
+    const position = {
+      x: integer(random, 0, 1920),
+      y: integer(random, 0, 1080),
+      id: integer(random, 1, 900),
+    };
     const text = JSON.stringify({
       type: 3,
       timestamp: TIMESTAMP * 1000 + integer(random, 0, 5000),
-      data: {
-        source: 1,
-        positions: [
-          { x: integer(random, 0, 1920), y: integer(random, 0, 1080), id: integer(random, 1, 900) },
-        ],
-        text: hex(random, 24),
-      },
+      data: { source: 1, positions: [position], text: hex(random, 24) },
     });
     records.push(text);
-    bytes += text.length + 1;
+    length += text.length + 1;
   }
-  return Buffer.concat([
-    Buffer.from(`{"segment_id":${segment}}\n`),
-    gzipSync(`[${records.join(',')}]`, { level: 6 }),
-  ]);
+  return records.join(',');
+}
+
+/** `{"segment_id":N}\n` and gzip of JSON of about `rawBytes`, or of the next multiple of a block. */
+export function recordingPayload(random: Random, segment: number, rawBytes: number): Buffer {
+  const block = recordingText(random, Math.min(rawBytes, RECORDING_BLOCK_BYTES));
+  const blocks = Array.from({ length: Math.ceil(rawBytes / RECORDING_BLOCK_BYTES) }, () => block);
+  const text = `[${blocks.join(',')}]`;
+  return Buffer.concat([Buffer.from(`{"segment_id":${segment}}\n`), gzipSync(text, { level: 1 })]);
 }

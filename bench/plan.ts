@@ -35,7 +35,11 @@ const systemJob = (scenario: Scenario, durations: Durations, settings: Settings)
   name: `system ${scenario.name}`,
   run: async () => {
     const small = settings.smoke
-      ? { projects: scenario.projects.slice(0, SMOKE_PROJECTS_MAX), streamMaxBytes: STREAM_BYTES_SMOKE }
+      ? {
+          connections: scenario.connections / 8,
+          projects: scenario.projects.slice(0, SMOKE_PROJECTS_MAX),
+          streamMaxBytes: STREAM_BYTES_SMOKE,
+        }
       : {};
     const options = {
       ...settings,

@@ -100,8 +100,8 @@ function itemsOf(kind: Kind, random: Random): Item[] {
     return [{ header, payload: Buffer.from(logPayload(random, count)) }];
   }
   const segment = integer(random, 0, 50);
-  // gzip takes the text of a recording to about a quarter.
-  const raw = kind === 'large' ? integer(random, 4, 12) * 1024 * 1024 : integer(random, 8, 48) * 1024;
+  // gzip takes the text of a recording to about a quarter: a large one is 0.75 to 2 MB.
+  const raw = kind === 'large' ? integer(random, 3, 8) * 1024 * 1024 : integer(random, 8, 48) * 1024;
   return [
     { header: { type: 'replay_event' }, payload: Buffer.from(replayEventPayload(random, segment)) },
     { header: { type: 'replay_recording' }, payload: recordingPayload(random, segment, raw) },

@@ -72,7 +72,7 @@ export const SCENARIOS: readonly Scenario[] = [
   scenario('ten-thousand-projects', 'the canonical mix to 10,000 projects (Zipf)', {
     projects: projects(10_000),
   }),
-  scenario('large-uploads', 'replays of 1 to 3 MB, spooled and stored in parts', {
+  scenario('large-uploads', 'replays of 0.75 to 2 MB, spooled and stored in parts', {
     mix: { large: 1 },
     connections: 16,
     streamMaxBytes: 2 * STREAM_BYTES_FULL,

@@ -1,0 +1,84 @@
+/** Every bench runs, small: its figures mean nothing here, but it cannot rot. */
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { canSyncAlways } from '../../bench/broker.ts';
+import { MICRO_SUITES } from '../../bench/micro/run.ts';
+import type { Summary } from '../../bench/summary.ts';
+import { SCENARIOS } from '../../bench/system/scenarios.ts';
+import { hostEnvironment } from '../../src/config.ts';
+import { ensureServers } from '../../src/dev/install.ts';
+
+const ROOT = new URL('../..', import.meta.url).pathname;
+const MS_MAX = 120_000;
+const folder = mkdtempSync(join(tmpdir(), 'sluice-smoke-'));
+const bench = (...args: string[]) =>
+  spawnSync(process.execPath, [join(ROOT, '.bench/bench/main.js'), ...args], {
+    cwd: ROOT,
+    encoding: 'utf8',
+    timeout: MS_MAX,
+  });
+
+beforeAll(() => {
+  const compiled = spawnSync(
+    process.execPath,
+    [join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', 'bench'],
+    { cwd: ROOT, encoding: 'utf8' },
+  );
+  expect(compiled.stdout).toBe('');
+  const scripts = readdirSync(join(ROOT, 'src/limit')).filter((name) => name.endsWith('.lua'));
+  for (const name of scripts)
+    copyFileSync(join(ROOT, 'src/limit', name), join(ROOT, '.bench/src/limit', name));
+}, MS_MAX);
+afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+describe('npm run bench', () => {
+  it(
+    'runs every bench without a failure, and reports it in files that open offline',
+    () => {
+      const { status, stderr } = bench('all', '--smoke', '--out', folder);
+      expect(stderr).not.toMatch(/Error/);
+      expect(status, stderr).toBe(0);
+      const summary = JSON.parse(readFileSync(join(folder, 'summary.json'), 'utf8')) as Summary;
+      const { nats } = ensureServers(hostEnvironment(), () => undefined);
+      const able = SCENARIOS.filter(({ broker }) => !broker.syncAlways || canSyncAlways(nats));
+      expect(summary.system.map(({ name }) => name).sort()).toEqual(able.map(({ name }) => name).sort());
+      expect(summary.system.flatMap(({ problems }) => problems)).toEqual([]);
+      expect(summary.peers.map(({ name, problems }) => [name, problems])).toEqual([['fastify', []]]);
+      expect(summary.components).toHaveLength(8);
+      for (const suite of Object.keys(MICRO_SUITES))
+        expect(
+          summary.micro.some(({ name }) => name.startsWith(`${suite}: `)),
+          suite,
+        ).toBe(true);
+      const html = readFileSync(join(folder, 'report.html'), 'utf8');
+      expect(html.match(/<svg /g)).toHaveLength(3);
+      expect(html).not.toMatch(/NaN|(src|href)=|@import|url\(/);
+    },
+    MS_MAX,
+  );
+
+  it('makes the same report again from the raw lines', () => {
+    const before = readFileSync(join(folder, 'report.html'), 'utf8');
+    expect(bench('report', folder).status).toBe(0);
+    expect(readFileSync(join(folder, 'report.html'), 'utf8')).toBe(before);
+  });
+
+  it(
+    'compares two versions',
+    () => {
+      const { status, stdout, stderr } = bench('compare', '.', '.', '--runs', '1', '--smoke');
+      expect(status, stderr).toBe(0);
+      expect(stdout).toMatch(/worker CPU µs per envelope: no difference/);
+    },
+    MS_MAX,
+  );
+
+  it('refuses a command that it does not have', () => {
+    const { status, stderr } = bench('nonsense');
+    expect(status).toBe(2);
+    expect(stderr).toMatch(/no command nonsense/);
+  });
+});
