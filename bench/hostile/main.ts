@@ -7,6 +7,7 @@ import { findServer } from '../../src/dev/servers.ts';
 import type { NewProject } from '../../src/registry/project-store.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
 import type { Target } from '../workload.ts';
+import { refusals } from './refusals.ts';
 import { aborts, mutations, uploads } from './shows.ts';
 import { HostileWorker } from './worker.ts';
 
@@ -44,6 +45,7 @@ const SHOWS: Readonly<Record<string, Show>> = {
     expect: 'refused',
   }),
   aborts,
+  refusals,
 };
 
 async function main(): Promise<boolean> {

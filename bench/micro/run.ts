@@ -2,8 +2,10 @@
 import { Bench } from 'tinybench';
 import { authTasks } from './auth.ts';
 import { decompressionTasks } from './decompression.ts';
+import { envelopeSizeTasks } from './envelope-sizes.ts';
 import { filterTasks } from './filters.ts';
 import { frameTasks } from './frame.ts';
+import { inflationTasks } from './inflation.ts';
 import { leaseCacheTasks } from './lease-cache.ts';
 import { parserTasks } from './parser.ts';
 import { micro } from './task.ts';
@@ -15,6 +17,8 @@ export const MICRO_SUITES = {
   filters: filterTasks,
   auth: authTasks,
   decompression: decompressionTasks,
+  'envelope-sizes': envelopeSizeTasks,
+  inflation: inflationTasks,
 };
 export type MicroSuite = keyof typeof MICRO_SUITES;
 export type MicroOptions = { suite: MicroSuite; timeMs: number };
