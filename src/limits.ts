@@ -210,6 +210,17 @@ export const RESEND_WINDOW_MS = 600_000;
 export const FRAME_MEMORY_MS = 600_000;
 /** How far the data's time may lag behind what was stored before it (a large envelope's frame may follow five minutes later). */
 export const RECEIVED_DISORDER_MS_MAX = 300_000;
+/** How long the postgres sink knows a frame: also one that a stopped processor comes back with the next day. */
+export const POSTGRES_FRAME_MEMORY_MS = 24 * 3_600_000;
+/** Connections of one processor: one for each batch that is being written, others wait for their turn. */
+export const POSTGRES_CONNECTIONS_MAX = 10;
+export const POSTGRES_CONNECT_MS_MAX = 5_000;
+/** A transaction whose processor says nothing for this long is ended by the server, and its locks with it. */
+export const POSTGRES_IDLE_MS_MAX = 20_000;
+/** One statement; the largest carries one recording beyond a batch's bytes. */
+export const POSTGRES_STATEMENT_MS_MAX = 60_000;
+/** What is no longer needed is removed by each batch: twice what it adds and so many more. */
+export const POSTGRES_PRUNE_ROWS = 1_000;
 /** Index files that are no longer needed are removed this many at a time. */
 export const INDEX_PRUNE_COUNT = 64;
 /** Months of the tally that are kept, the newest ones. */
@@ -270,4 +281,8 @@ assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full strea
 assert(SINK_BATCH_BYTES_MAX * 2 <= PREFETCH_BYTES_MAX, 'a batch is fetched while another is written');
 assert(ACK_WAIT_MS * 2 < FRAME_MEMORY_MS, 'a redelivery meets what the sink knows');
 assert(CHUNKED_ANSWER_MS_MAX <= RECEIVED_DISORDER_MS_MAX, 'the latest frame of a large entry is in order');
+assert(
+  POSTGRES_IDLE_MS_MAX < ACK_WAIT_MS,
+  'locks of a stopped processor are gone when its frames come again',
+);
 assert(ACK_WAIT_MS < DEDUP_WINDOW_MS, 'a redelivery falls into the dedup window');

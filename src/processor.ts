@@ -15,6 +15,8 @@ import { type ProcessorGauges, ProcessorMetrics } from './processor/metrics.ts';
 import { pendingMessages } from './processor/pending.ts';
 import { PullQueue } from './processor/pull-queue.ts';
 import { NdjsonSink } from './processor/sink/ndjson.ts';
+import { PostgresSink } from './processor/sink/postgres.ts';
+import { SchemaError } from './processor/sink/postgres-schema.ts';
 import type { Sink } from './processor/sink/sink.ts';
 import { NatsLink } from './stream/nats.ts';
 import { FRAME_STREAMS, streamName } from './stream/topology.ts';
@@ -36,18 +38,19 @@ export type ProcessorOptions = {
   onBug?: (error: unknown) => void;
 };
 
-/** The settings ask for what this build does not have. */
+/** The sink that the settings name cannot be had. */
 export class SinkSettingError extends Error {
   override name = 'SinkSettingError';
 }
 
-function openSink(config: Config, parts: { clock: Clock; log: Log }): Promise<Sink> {
-  if (config.sink?.kind === 'ndjson') return NdjsonSink.lock(config.sink.dir, parts);
-  throw new SinkSettingError(
-    config.sink
-      ? 'SLUICE_SINK: this build has no postgres sink yet; use ndjson:<folder>'
-      : 'SLUICE_SINK is required: ndjson:<folder>',
-  );
+async function openSink({ sink }: Config, parts: { clock: Clock; log: Log }): Promise<Sink> {
+  if (sink?.kind === 'ndjson') return NdjsonSink.lock(sink.dir, parts);
+  if (!sink) throw new SinkSettingError('SLUICE_SINK is required: ndjson:<folder> or postgres://…');
+  try {
+    return await PostgresSink.connect(sink.url, parts);
+  } catch (error) {
+    throw error instanceof SchemaError ? new SinkSettingError(error.message, { cause: error }) : error;
+  }
 }
 
 /** Throws out of every handler, so that the runtime reports it and ends the process. */

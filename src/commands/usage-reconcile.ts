@@ -7,7 +7,9 @@
  */
 import { Command } from 'commander';
 import { readUsage, setUsage } from '../limit/quota-counter.ts';
-import { readTally } from '../processor/tally.ts';
+import { readPostgresTally } from '../processor/sink/postgres-tally.ts';
+import { readTally, type TallyOfMonth } from '../processor/tally.ts';
+import { UnavailableError } from '../processor/unavailable.ts';
 import { CounterBucket } from '../registry/counters.ts';
 import { ProjectStore } from '../registry/project-store.ts';
 import type { NatsLink } from '../stream/nats.ts';
@@ -29,12 +31,21 @@ type Reconciliation = {
   complete: boolean;
 };
 
-function sinkFolder({ config, dev }: Session): string {
-  if (config.sink?.kind === 'ndjson') return config.sink.dir;
-  if (config.sink === undefined && dev) return dev.sinkDir;
-  throw new CommandError(
-    'SLUICE_SINK must name the ndjson folder of the processor: the tally stands beside its files.',
-  );
+type TallyReader = (projectId: string, month: string) => Promise<TallyOfMonth>;
+
+function tallyReader({ config: { sink }, dev }: Session): TallyReader {
+  if (sink?.kind === 'postgres')
+    return async (projectId, month) => {
+      try {
+        return await readPostgresTally(sink.url, { projectId, month });
+      } catch (error) {
+        if (!(error instanceof UnavailableError)) throw error;
+        throw new CommandError(`The tally cannot be read. ${error.message}`);
+      }
+    };
+  const folder = sink?.dir ?? dev?.sinkDir;
+  if (folder !== undefined) return (projectId, month) => readTally(folder, projectId, month);
+  throw new CommandError("SLUICE_SINK must name the processor's sink: the tally stands beside its records.");
 }
 
 /** Waits until every frame that stands in a stream now has left it. @returns whether that came to pass */
@@ -59,11 +70,11 @@ async function untilProcessed(link: NatsLink, shards: number, waitMs: number): P
 async function reconcile(session: Session, idOrAlias: string, waitMs: number): Promise<Reconciliation> {
   const link = await session.nats();
   const redis = await session.redis();
-  const folder = sinkFolder(session);
+  const tallyOf = tallyReader(session);
   const { id } = await (await ProjectStore.open(link)).get(idOrAlias);
   const { month, count: before } = await readUsage(redis, id);
   const processed = await untilProcessed(link, session.config.streamShards, waitMs);
-  const { count: tally } = await readTally(folder, id, month);
+  const { count: tally } = await tallyOf(id, month);
   const now = await readUsage(redis, id);
   if (now.month !== month) throw new CommandError('The month has just turned; run this again.');
   const complete = processed && now.count === before;

@@ -2,10 +2,13 @@
 import { hostEnvironment } from '../../src/config.ts';
 import { aptInstall, ensureServers } from '../../src/dev/install.ts';
 import { findBrowser } from './browser.ts';
+import { findPostgres } from './postgres.ts';
 
 export default function setup(): void {
   const say = (line: string): void => console.log(line);
   ensureServers(hostEnvironment(), say);
   if (!findBrowser() && !aptInstall(['chromium'], say))
     throw new Error('the browser tests need Chromium: sudo apt-get install -y chromium');
+  if (!findPostgres() && !aptInstall(['postgresql'], say))
+    throw new Error('the tests of the postgres sink need its server: sudo apt-get install -y postgresql');
 }

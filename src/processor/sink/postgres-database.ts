@@ -1,0 +1,140 @@
+import { Pool, type PoolClient, type QueryResultRow } from 'pg';
+import type { Log } from '../../lib/log.ts';
+import {
+  POSTGRES_CONNECT_MS_MAX,
+  POSTGRES_CONNECTIONS_MAX,
+  POSTGRES_IDLE_MS_MAX,
+  POSTGRES_STATEMENT_MS_MAX,
+} from '../../limits.ts';
+import { UnavailableError } from '../unavailable.ts';
+
+type Values = readonly unknown[];
+
+/** `22`: a value that its type does not take; `54`: one beyond what the server can handle (PostgreSQL's appendix A). */
+const ABOUT_THE_DATA = /^(22|54)...$/;
+
+export const codeOf = (error: unknown): string =>
+  typeof (error as { code?: unknown } | null)?.code === 'string' ? (error as { code: string }).code : '';
+
+/** A fault of ours or of the data stays what it is: no waiting mends it. Everything else may pass. */
+function asOutage(error: unknown): unknown {
+  const isBug = error instanceof TypeError || error instanceof RangeError;
+  if (isBug || error instanceof UnavailableError || ABOUT_THE_DATA.test(codeOf(error))) return error;
+  return new UnavailableError(`postgres: ${(error as Error).message}`, { cause: error });
+}
+
+async function run<Row extends QueryResultRow>(
+  on: Pool | PoolClient,
+  text: string,
+  values?: Values,
+): Promise<Row[]> {
+  try {
+    const { rows } = await on.query<Row>(text, values && [...values]);
+    return rows;
+  } catch (error) {
+    throw asOutage(error);
+  }
+}
+
+/**
+ * Settings of a transaction rather than of a session, so that a pooler in between does no harm. A processor that is stopped in
+ * the middle of a transaction holds locks that others wait for: the server ends it after a while. A commit that says so is on the disk.
+ */
+const BEGIN = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+SET LOCAL idle_in_transaction_session_timeout = ${POSTGRES_IDLE_MS_MAX};
+SET LOCAL statement_timeout = ${POSTGRES_STATEMENT_MS_MAX};
+SET LOCAL client_min_messages = warning;
+SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`;
+
+/** Ends with commit() or abandon(); after a failed statement only abandon() is left. */
+export class Transaction {
+  readonly #client: PoolClient;
+  #state: 'open' | 'failed' | 'over' = 'open';
+
+  constructor(client: PoolClient) {
+    this.#client = client;
+  }
+
+  /** @throws UnavailableError; the server's error when it is about the data */
+  async query<Row extends QueryResultRow>(text: string, values?: Values): Promise<Row[]> {
+    try {
+      return await run<Row>(this.#client, text, values);
+    } catch (error) {
+      this.#state = 'failed';
+      throw error;
+    }
+  }
+
+  /** @throws UnavailableError when it is not known whether it is committed */
+  async commit(): Promise<void> {
+    await this.query('COMMIT');
+    this.#state = 'over';
+    this.#client.release();
+  }
+
+  /** Never throws. A connection on which something failed is closed, which ends its transaction. */
+  async abandon(): Promise<void> {
+    if (this.#state === 'over') return;
+    if (this.#state === 'open') await this.query('ROLLBACK').catch(() => undefined);
+    const failed = this.#state === 'failed';
+    this.#state = 'over';
+    this.#client.release(failed);
+  }
+}
+
+/** Connections to the sink's database; each is made when it is needed, and again when it was lost. */
+export class Database {
+  readonly #pool: Pool;
+
+  constructor(url: string, log: Log) {
+    this.#pool = new Pool({
+      connectionString: url,
+      application_name: 'sluice',
+      max: POSTGRES_CONNECTIONS_MAX,
+      connectionTimeoutMillis: POSTGRES_CONNECT_MS_MAX,
+      query_timeout: POSTGRES_STATEMENT_MS_MAX + POSTGRES_CONNECT_MS_MAX,
+      keepAlive: true,
+    });
+    // Also of connections that are in use: what fails on them is told by the statement that fails.
+    this.#pool.on('connect', (client) => client.on('error', () => undefined));
+    this.#pool.on('error', (error) => log.warn({ err: error }, 'sink: a connection to postgres was lost'));
+  }
+
+  /** @throws UnavailableError; the server's error when it is about the data */
+  query<Row extends QueryResultRow>(text: string, values?: Values): Promise<Row[]> {
+    return run<Row>(this.#pool, text, values);
+  }
+
+  /** @throws UnavailableError */
+  async begin(): Promise<Transaction> {
+    let client: PoolClient;
+    try {
+      client = await this.#pool.connect();
+    } catch (error) {
+      throw asOutage(error);
+    }
+    const transaction = new Transaction(client);
+    try {
+      await transaction.query(BEGIN);
+    } catch (error) {
+      await transaction.abandon();
+      throw error;
+    }
+    return transaction;
+  }
+
+  /** Runs `work` in a transaction and commits it. @throws what `work` throws; UnavailableError */
+  async transaction(work: (transaction: Transaction) => Promise<void>): Promise<void> {
+    const transaction = await this.begin();
+    try {
+      await work(transaction);
+      await transaction.commit();
+    } finally {
+      await transaction.abandon();
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#pool.end();
+  }
+}
