@@ -81,6 +81,6 @@ it('takes several URLs as a cluster, and a sink', () => {
 
 it('README documents every setting, and no other', () => {
   const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
-  const documented = [...readme.matchAll(/^\| `(SLUICE_\w+)` \|/gm)].map(([, name]) => name);
+  const documented = [...readme.matchAll(/^\| `(SLUICE_\w+)` +\|/gm)].map(([, name]) => name);
   expect(documented.sort()).toEqual([...SETTING_NAMES].sort());
 });
