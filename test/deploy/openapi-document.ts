@@ -1,0 +1,107 @@
+/** docs/openapi.yaml as something that answers can be held against. */
+import { readFileSync } from 'node:fs';
+import { parse } from 'yaml';
+import { z } from 'zod';
+
+type Schema = Record<string, unknown>;
+type Response = {
+  headers?: Record<string, { required?: boolean; schema: Schema }>;
+  content?: { 'application/json': { schema: Schema } };
+};
+type Operation = { responses: Record<string, Response> };
+type PathItem = Record<string, Operation>;
+type Document = { openapi: string; paths: Record<string, PathItem>; components: Record<string, unknown> };
+
+export type Answered = { status: number; headers: ReadonlyMap<string, string>; body: string };
+
+/** Headers of HTTP itself, which no answer needs to document. */
+const OF_HTTP = new Set([
+  'content-type',
+  'content-length',
+  'date',
+  'connection',
+  'keep-alive',
+  'uwebsockets',
+]);
+const METHODS = ['get', 'put', 'post', 'options'];
+
+const readable = (headers: Headers): Map<string, string> => new Map(headers.entries());
+export const answered = async (res: globalThis.Response): Promise<Answered> => ({
+  status: res.status,
+  headers: readable(res.headers),
+  body: await res.text(),
+});
+
+export class OpenApi {
+  readonly document: Document;
+  /** `POST /path 200` of every answer that was checked. */
+  readonly seen = new Set<string>();
+
+  constructor() {
+    const file = new URL('../../docs/openapi.yaml', import.meta.url);
+    this.document = this.#resolved(parse(readFileSync(file, 'utf8')) as Document);
+  }
+
+  /** Every documented `POST /path 200`. */
+  get documented(): string[] {
+    return Object.entries(this.document.paths).flatMap(([path, item]) =>
+      METHODS.filter((method) => item[method]).flatMap((method) =>
+        Object.keys(item[method]?.responses ?? {}).map(
+          (status) => `${method.toUpperCase()} ${path} ${status}`,
+        ),
+      ),
+    );
+  }
+
+  /** What differs between an answer and what is documented for it; nothing when all is as it should be. */
+  problems(method: string, path: string, answer: Answered): string[] {
+    const where = `${method} ${path} ${answer.status}`;
+    this.seen.add(where);
+    const response = this.document.paths[path]?.[method.toLowerCase()]?.responses[`${answer.status}`];
+    if (!response) return [`${where} is not documented: ${answer.body}`];
+    return [...this.#headers(response, answer), ...this.#body(response, answer)].map(
+      (line) => `${where}: ${line}`,
+    );
+  }
+
+  #headers({ headers = {} }: Response, answer: Answered): string[] {
+    const documented = new Set(Object.keys(headers).map((name) => name.toLowerCase()));
+    const unknown = [...answer.headers.keys()].filter((name) => !documented.has(name) && !OF_HTTP.has(name));
+    const wrong = Object.entries(headers).flatMap(([name, { required, schema }]) => {
+      const value = answer.headers.get(name.toLowerCase());
+      if (value === undefined) return required ? [`lacks ${name}`] : [];
+      return matches(schema, value) ? [] : [`${name} is ${value}`];
+    });
+    return [...unknown.map((name) => `has ${name}, which is not documented`), ...wrong];
+  }
+
+  #body({ content }: Response, { body, headers }: Answered): string[] {
+    if (!content) return body === '' ? [] : [`has a body: ${body}`];
+    if (headers.get('content-type') !== 'application/json') return ['is no JSON'];
+    return matches(content['application/json'].schema, JSON.parse(body)) ? [] : [`says ${body}`];
+  }
+
+  /** References replaced by what they name; keys beside a reference in a path item are added to it. */
+  #resolved(document: Document): Document {
+    const at = (pointer: string): unknown =>
+      pointer
+        .slice(2)
+        .split('/')
+        .map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'))
+        .reduce<unknown>((node, part) => (node as Record<string, unknown>)[part], document);
+    const follow = (node: unknown): unknown => {
+      if (Array.isArray(node)) return node.map(follow);
+      if (typeof node !== 'object' || node === null) return node;
+      const { $ref, ...rest } = node as Record<string, unknown>;
+      const own = Object.fromEntries(Object.entries(rest).map(([key, value]) => [key, follow(value)]));
+      if (typeof $ref !== 'string') return own;
+      const target = at($ref);
+      if (target === undefined) throw new Error(`nothing stands at ${$ref}`);
+      return { ...(follow(target) as object), ...own };
+    };
+    return follow(document) as Document;
+  }
+}
+
+const matches = (schema: Schema, value: unknown): boolean =>
+  z.fromJSONSchema(schema as Parameters<typeof z.fromJSONSchema>[0]).safeParse(value).success;

@@ -1,0 +1,139 @@
+/** docs/openapi.yaml and the running server say the same: every documented answer is given, and no other. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { Project } from '../../src/registry/project.ts';
+import { envelope, errorEvent, eventId } from '../support/envelopes.ts';
+import { rawRequest } from '../support/raw-http.ts';
+import { System, until } from '../support/system.ts';
+import { type Answered, answered, OpenApi } from './openapi-document.ts';
+
+const ENVELOPE = '/api/{projectId}/envelope';
+const SLASHED = '/api/{projectId}/envelope/';
+const HEARTBEAT = '/heartbeat/{token}';
+const MIB = 1024 * 1024;
+
+const api = new OpenApi();
+let system: System;
+let open: Project;
+let token: string;
+
+beforeAll(async () => {
+  // Only Free is limited here, so that a project without a limit shows what happens when its quota cannot be counted.
+  system = await System.start({ env: { SLUICE_PLAN_LIMITS: 'free-only', SLUICE_LOG_LEVEL: 'silent' } });
+  open = await system.createProject({ plan: 'Pro' });
+  token = await system.createHeartbeat();
+});
+afterAll(() => system?.stop());
+
+/** Sends, checks against the document, and gives the answer back for what the document cannot say. */
+async function ask(
+  method: string,
+  path: string,
+  options: RequestInit & { url?: string } = {},
+): Promise<Answered> {
+  const { url = path, ...init } = options;
+  const answer = await answered(await fetch(`${system.url}${url}`, { method, ...init }));
+  expect(api.problems(method, path, answer)).toEqual([]);
+  return answer;
+}
+const urlOf = (project: Project, key = project.key): string =>
+  `/api/${project.alias ?? project.id}/envelope?compat_key=${key}`;
+/** SDKs send the slash; it is the same path item, so one answer of it stands for all. */
+const slashed = (project: Project): Promise<Answered> =>
+  ask('POST', SLASHED, { url: urlOf(project).replace('?', '/?'), body: errorEvent(eventId()) });
+const send = (
+  project: Project,
+  body: string | Uint8Array,
+  headers: Record<string, string> = {},
+): Promise<Answered> => ask('POST', ENVELOPE, { url: urlOf(project), body, headers });
+const ping = (body?: string | Uint8Array): Promise<Answered> =>
+  ask('POST', HEARTBEAT, { url: `/heartbeat/${token}`, ...(body !== undefined && { body }) });
+
+it('is a document of OpenAPI 3.1 whose references all lead somewhere', () => {
+  expect(api.document.openapi).toBe('3.1.0');
+  expect(api.documented.length).toBeGreaterThan(25);
+});
+
+it('accepts, filters, and answers what is empty', async () => {
+  const { headers, status } = await send(open, errorEvent(eventId()));
+  expect([status, headers.get('x-service-usage')]).toEqual([200, '1/unlimited']);
+  expect((await slashed(open)).status).toBe(200);
+  const filtering = await system.createProject({ filters: ['localhost'], rateLimit: 100, quota: 4 });
+  const local = envelope(eventId(), 'event', { request: { url: 'http://localhost/' } });
+  expect((await send(filtering, local)).headers.get('x-service-filtered')).toBe('localhost');
+  const hint = await send(filtering, envelope(eventId(), 'session', {}));
+  expect(hint.headers.get('x-sentry-rate-limits')).toContain('session');
+  for (let position = 1; position <= 4; position++) await send(filtering, errorEvent(eventId()));
+  const exceeded = await send(filtering, errorEvent(eventId()));
+  expect([exceeded.status, exceeded.headers.get('x-service-quota-warning')]).toEqual([429, 'true']);
+});
+
+it("refuses what is not an envelope, too large, a stranger's, or over the limit", async () => {
+  expect((await send(open, 'not json')).status).toBe(400);
+  expect((await send(open, Buffer.alloc(5 * MIB + 1, 'x'))).status).toBe(413);
+  expect((await ask('POST', ENVELOPE, { url: `/api/${open.id}/envelope` })).status).toBe(401);
+  expect((await ask('POST', ENVELOPE, { url: urlOf(open, 'wrong') })).status).toBe(401);
+  const limited = await system.createProject({ rateLimit: 1 });
+  await send(limited, errorEvent(eventId()));
+  const refused = await send(limited, errorEvent(eventId()));
+  expect([refused.status, refused.headers.get('retry-after')]).toEqual([429, '60']);
+});
+
+it('answers heartbeats', async () => {
+  expect((await ping()).status).toBe(200);
+  expect((await ping('x'.repeat(10 * 1024 + 1))).status).toBe(413);
+  expect((await ask('POST', HEARTBEAT, { url: '/heartbeat/nobody' })).status).toBe(404);
+  const twice = 'Content-Length: 0\r\nContent-Length: 0\r\n';
+  const dubious = await rawRequest(
+    system.port,
+    `POST /heartbeat/${token} HTTP/1.1\r\nHost: x\r\n${twice}\r\n`,
+  );
+  expect(api.problems('POST', HEARTBEAT, dubious)).toEqual([]);
+  expect(dubious.status).toBe(400);
+  const answers = await Promise.all(Array.from({ length: 12 }, () => ping()));
+  expect(answers.map(({ status }) => status)).toContain(429);
+});
+
+it('answers preflights, other methods and unknown paths', async () => {
+  await ask('OPTIONS', ENVELOPE, { url: `/api/${open.id}/envelope` });
+  await ask('OPTIONS', HEARTBEAT, { url: `/heartbeat/${token}` });
+  await ask('PUT', ENVELOPE, { url: `/api/${open.id}/envelope` });
+  await ask('PUT', HEARTBEAT, { url: `/heartbeat/${token}` });
+  await ask('PUT', '/healthz');
+  await ask('PUT', '/readyz');
+  await ask('GET', '/healthz');
+  await ask('GET', '/readyz');
+  await ask('GET', '/{anything}', { url: '/nowhere' });
+});
+
+it('fails and refuses as documented when NATS hangs or is away', async () => {
+  process.kill(system.nats.pid, 'SIGSTOP');
+  const [failed, missed] = await Promise.all([send(open, errorEvent(eventId())), ping()]);
+  process.kill(system.nats.pid, 'SIGCONT');
+  expect([failed.status, missed.status]).toEqual([500, 500]);
+  await system.nats.stop();
+  await until(async () => (await send(open, errorEvent(eventId()))).status === 503);
+  expect((await ping()).status).toBe(503);
+  await system.restartNats();
+  await until(async () => (await send(open, errorEvent(eventId()))).status === 200);
+});
+
+it('fails closed as documented when Redis is away', async () => {
+  const free = await system.createProject({ plan: 'Free' });
+  await system.redis.stop();
+  expect((await send(free, errorEvent(eventId()))).status).toBe(429);
+  expect((await send(open, errorEvent(eventId()))).status).toBe(500);
+  expect((await ping()).status).toBe(429);
+});
+
+it('is not ready from the start of shutdown', async () => {
+  const stopped = system.ingest.stop();
+  await until(async () => (await ask('GET', '/readyz')).status === 503);
+  await stopped;
+});
+
+it('gives every documented answer, with and without the final slash', () => {
+  const seen = new Set(
+    [...api.seen].flatMap((where) => [where, where.replace(`${ENVELOPE} `, `${SLASHED} `)]),
+  );
+  expect(api.documented.filter((where) => !seen.has(where))).toEqual([]);
+});
