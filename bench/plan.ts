@@ -25,7 +25,7 @@ export type Settings = {
 export type Job = { name: string; run(): Promise<Finding> };
 
 const FULL: Durations = { warmupMs: 3_000, saturationMs: 6_000, openMs: 8_000 };
-const SHORT: Durations = { warmupMs: 2_000, saturationMs: 4_000, openMs: 5_000 };
+const SHORT: Durations = { warmupMs: 1_500, saturationMs: 3_000, openMs: 3_000 };
 const SMOKE: Durations = { warmupMs: 0, saturationMs: 400, openMs: 400 };
 const SMOKE_PROJECTS_MAX = 100;
 
@@ -128,7 +128,7 @@ export const microJobs = ({ smoke }: Settings): Job[] =>
     run: async () => ({
       bench: 'micro',
       name: suite,
-      data: await runFresh('micro', { suite, timeMs: smoke ? 20 : 500 }),
+      data: await runFresh('micro', { suite, timeMs: smoke ? 20 : 300 }),
     }),
   }));
 

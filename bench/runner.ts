@@ -1,17 +1,26 @@
 import type { Job, Settings } from './plan.ts';
 import type { BenchRecord } from './records.ts';
 
+/** In a smoke run jobs mostly wait for processes to start; figures mean nothing there, so they may disturb one another. */
+const SMOKE_JOBS_AT_ONCE = 3;
+
 /** Runs all jobs `rounds` times, going backwards every other round, so that what drifts does not favour one of them. */
-export async function runJobs(jobs: readonly Job[], { rounds, say }: Settings): Promise<BenchRecord[]> {
+export async function runJobs(jobs: readonly Job[], settings: Settings): Promise<BenchRecord[]> {
+  const { rounds, say, smoke } = settings;
   const records: BenchRecord[] = [];
   for (let round = 1; round <= rounds; round++) {
-    const order = round % 2 === 1 ? jobs : jobs.toReversed();
-    for (const job of order) {
-      const startedAt = performance.now();
-      const finding = await job.run();
-      records.push({ ...finding, round, at: new Date().toISOString() } as BenchRecord);
-      say(`round ${round}/${rounds}  ${job.name}  ${((performance.now() - startedAt) / 1000).toFixed(1)} s`);
-    }
+    const waiting = round % 2 === 1 ? [...jobs] : jobs.toReversed();
+    const worker = async (): Promise<void> => {
+      for (let job = waiting.shift(); job; job = waiting.shift()) {
+        const startedAt = performance.now();
+        const finding = await job.run();
+        records.push({ ...finding, round, at: new Date().toISOString() } as BenchRecord);
+        say(
+          `round ${round}/${rounds}  ${job.name}  ${((performance.now() - startedAt) / 1000).toFixed(1)} s`,
+        );
+      }
+    };
+    await Promise.all(Array.from({ length: smoke ? SMOKE_JOBS_AT_ONCE : 1 }, worker));
   }
   return records;
 }

@@ -74,7 +74,7 @@ export const SCENARIOS: readonly Scenario[] = [
   }),
   scenario('large-uploads', 'replays of 0.75 to 2 MB, spooled and stored in parts', {
     mix: { large: 1 },
-    connections: 16,
+    connections: 8,
     streamMaxBytes: 2 * STREAM_BYTES_FULL,
   }),
   scenario('flood', 'a project far over its limit of 1,000 requests a minute', {
