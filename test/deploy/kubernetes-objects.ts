@@ -1,0 +1,109 @@
+/** Kubernetes objects of deploy/kubernetes: read from files, or rendered by kubectl where there is one. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { parseAllDocuments } from 'yaml';
+
+const PROJECT = new URL('../..', import.meta.url).pathname;
+export const KUBERNETES = join(PROJECT, 'deploy/kubernetes');
+export const OVERLAYS = ['minimal', 'production'] as const;
+
+export type KubernetesObject = {
+  apiVersion: string;
+  kind: string;
+  metadata: { name: string; namespace?: string; labels?: Record<string, string> };
+};
+
+export const parseObjects = (text: string): KubernetesObject[] =>
+  parseAllDocuments(text)
+    .map((document) => document.toJS() as KubernetesObject | null)
+    .filter((object) => object !== null);
+
+/** Every object that stands in a file of its own right: no kustomization, no patch, no configuration of a server. */
+export function writtenObjects(): KubernetesObject[] {
+  const files = readdirSync(KUBERNETES, { recursive: true, encoding: 'utf8' });
+  return files
+    .filter((file) => file.endsWith('.yaml') && !/(kustomization|\.patch)\.yaml$/.test(file))
+    .flatMap((file) => parseObjects(readFileSync(join(KUBERNETES, file), 'utf8')));
+}
+
+/** kustomize 5 is in kubectl from 1.27 on; undefined where there is none. */
+export function findKustomize(): string[] | undefined {
+  for (const command of [
+    ['kubectl', 'kustomize'],
+    ['kustomize', 'build'],
+  ]) {
+    const probe = spawnSync(command[0] ?? '', [...command.slice(1), join(KUBERNETES, 'base')], {
+      encoding: 'utf8',
+    });
+    if (probe.status === 0) return command;
+  }
+  return undefined;
+}
+
+/** @throws with kustomize's own words */
+export function render(command: readonly string[], overlay: string): KubernetesObject[] {
+  const [program = '', ...args] = command;
+  const folder = join(KUBERNETES, 'overlays', overlay);
+  return parseObjects(execFileSync(program, [...args, folder], { encoding: 'utf8' }));
+}
+
+/** Where npm has the schema of a group and version. */
+function schemaModule(apiVersion: string): string {
+  if (apiVersion.startsWith('keda.sh/')) return `@kubernetes-models/keda/${apiVersion}`;
+  if (apiVersion.startsWith('monitoring.coreos.com/'))
+    return `@kubernetes-models/prometheus-operator/${apiVersion}`;
+  return `kubernetes-models/${apiVersion}`;
+}
+
+type Model = new (data: KubernetesObject) => { validate(): void };
+
+/** What the published schema says against an object: types, required fields, formats and allowed values. */
+export async function schemaProblems(object: KubernetesObject): Promise<string[]> {
+  const { apiVersion, kind, metadata } = object;
+  const models = (await import(schemaModule(apiVersion))) as Record<string, Model>;
+  const Kind = models[kind];
+  if (!Kind) return [`${kind} ${metadata.name}: ${apiVersion} has no such kind`];
+  try {
+    new Kind(object).validate();
+    return [];
+  } catch (error) {
+    return [`${kind} ${metadata.name}: ${(error as Error).message}`];
+  }
+}
+
+/**
+ * Fields that the schemas do not know. The published schemas let them pass, as the API server does, so the objects are written out as
+ * TypeScript literals and the compiler looks for excess properties: a misspelt field is one.
+ */
+export function unknownFields(objects: readonly KubernetesObject[]): string[] {
+  // Below the project, so that packages are found from there.
+  const folder = mkdtempSync(join(PROJECT, 'node_modules/.kubernetes-objects-'));
+  try {
+    const lines = objects.flatMap((object, at) => {
+      const model = `I${object.kind} as Kind${at}`;
+      return [
+        `import type { ${model} } from '${schemaModule(object.apiVersion)}';`,
+        `export const object${at}: Kind${at} = ${JSON.stringify(object)}; // ${object.kind} ${object.metadata.name}`,
+      ];
+    });
+    const file = join(folder, 'objects.ts');
+    writeFileSync(file, `${lines.join('\n')}\n`);
+    const options = [
+      '--noEmit',
+      '--strict',
+      '--skipLibCheck',
+      '--ignoreConfig',
+      '--module',
+      'nodenext',
+      '--types',
+      '',
+    ];
+    const { status, stdout, stderr } = spawnSync(join(PROJECT, 'node_modules/.bin/tsc'), [...options, file], {
+      encoding: 'utf8',
+    });
+    return status === 0 ? [] : [`${stdout}${stderr}`];
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}

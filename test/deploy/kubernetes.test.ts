@@ -1,0 +1,205 @@
+/** Every overlay renders where kubectl is found, every object fits its published schema, and the objects fit each other. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { loadConfig } from '../../src/config.ts';
+import {
+  findKustomize,
+  KUBERNETES,
+  type KubernetesObject,
+  OVERLAYS,
+  parseObjects,
+  render,
+  schemaProblems,
+  unknownFields,
+  writtenObjects,
+} from './kubernetes-objects.ts';
+
+type Labels = Record<string, string>;
+type Selector = { matchLabels?: Labels; matchExpressions?: { key: string; values: string[] }[] };
+type Container = {
+  name: string;
+  command?: string[];
+  ports?: { name: string; containerPort: number }[];
+  envFrom?: { configMapRef?: { name: string }; secretRef?: { name: string } }[];
+  volumeMounts?: { name: string; mountPath: string }[];
+  securityContext: Record<string, unknown>;
+  resources: { requests: Labels; limits: Labels };
+};
+type Pod = {
+  containers: Container[];
+  enableServiceLinks: boolean;
+  automountServiceAccountToken: boolean;
+  securityContext: Record<string, unknown>;
+  volumes?: {
+    name: string;
+    configMap?: { name: string };
+    secret?: { secretName: string };
+    emptyDir?: object;
+  }[];
+};
+type Workload = KubernetesObject & {
+  spec: {
+    selector?: Selector;
+    volumeClaimTemplates?: { metadata: { name: string } }[];
+    template: { metadata: { labels: Labels }; spec: Pod };
+  };
+};
+
+const WORKLOADS = ['Deployment', 'StatefulSet', 'Job'];
+const isWorkload = (object: KubernetesObject): object is Workload => WORKLOADS.includes(object.kind);
+const specOf = (object: KubernetesObject) => (object as unknown as { spec: Record<string, never> }).spec;
+const podLabels = (workload: Workload): Labels => workload.spec.template.metadata.labels;
+
+function selects({ matchLabels = {}, matchExpressions = [] }: Selector, labels: Labels): boolean {
+  return (
+    Object.entries(matchLabels).every(([key, value]) => labels[key] === value) &&
+    matchExpressions.every(({ key, values }) => values.includes(labels[key] ?? ''))
+  );
+}
+
+const kustomize = findKustomize();
+const rendered = kustomize
+  ? OVERLAYS.map((overlay) => ({ overlay, objects: render(kustomize, overlay) }))
+  : [];
+const expectedSecrets = parseObjects(
+  readFileSync(join(KUBERNETES, 'overlays/production/secrets.example.yaml'), 'utf8'),
+).map(({ metadata }) => metadata.name);
+
+describe('what is written below deploy/kubernetes', () => {
+  const objects = writtenObjects();
+
+  it('fits the published schemas', async () => {
+    expect(objects.length).toBeGreaterThan(25);
+    expect((await Promise.all(objects.map(schemaProblems))).flat()).toEqual([]);
+  });
+
+  it('has no field that the schemas do not know', () => {
+    expect(unknownFields(objects)).toEqual([]);
+  });
+
+  it('would not pass with a wrong type, a missing field or a misspelt one', async () => {
+    const deployment = objects.find(
+      ({ kind, metadata }) => kind === 'Deployment' && metadata.name === 'ingest',
+    );
+    const broken = JSON.parse(JSON.stringify(deployment)) as Workload & { spec: Record<string, unknown> };
+    broken.spec.replicas = 'two';
+    expect(await schemaProblems(broken)).toHaveLength(1);
+    broken.spec.replicas = 2;
+    expect(await schemaProblems(broken)).toEqual([]);
+    const pod = broken.spec.template.spec as unknown as Record<string, unknown>;
+    pod.enableServiceLink = false;
+    expect(unknownFields([broken])[0]).toContain('enableServiceLink');
+  });
+
+  it('gives the minimal overlay the very configuration of the composition', () => {
+    for (const [copy, original] of [
+      ['redis.conf', 'redis/redis.conf'],
+      ['nats.conf', 'nats/nats.conf'],
+    ] as const)
+      expect(readFileSync(join(KUBERNETES, 'overlays/minimal', copy), 'utf8')).toBe(
+        readFileSync(join(KUBERNETES, '..', original), 'utf8'),
+      );
+  });
+
+  it('has the rules of deploy/prometheus', () => {
+    const rules = parse(readFileSync(join(KUBERNETES, '../prometheus/rules.yaml'), 'utf8')) as {
+      groups: unknown;
+    };
+    const rule = objects.find(({ kind }) => kind === 'PrometheusRule');
+    expect(rule && specOf(rule).groups).toEqual(rules.groups);
+  });
+});
+
+describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
+  const workloads = objects.filter(isWorkload);
+  const named = (kind: string, name: string): boolean =>
+    objects.some((object) => object.kind === kind && object.metadata.name === name);
+  const pods = workloads.map((workload) => ({ workload, pod: workload.spec.template.spec }));
+
+  it('renders into objects of its namespace that fit the published schemas', async () => {
+    expect(new Set(objects.map(({ kind }) => kind)).size).toBeGreaterThan(8);
+    expect((await Promise.all(objects.map(schemaProblems))).flat()).toEqual([]);
+    expect(unknownFields(objects)).toEqual([]);
+    for (const { kind, metadata } of objects)
+      expect(metadata.namespace, `${kind} ${metadata.name}`).toBe(
+        kind === 'Namespace' ? undefined : 'sluice',
+      );
+  });
+
+  it('runs nothing as root, nothing that may write to its image, nothing with a capability', () => {
+    for (const { pod } of pods) {
+      expect(pod).toMatchObject({
+        enableServiceLinks: false,
+        automountServiceAccountToken: false,
+        securityContext: { runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } },
+      });
+      for (const { securityContext, resources } of pod.containers) {
+        expect(securityContext).toEqual({
+          allowPrivilegeEscalation: false,
+          readOnlyRootFilesystem: true,
+          capabilities: { drop: ['ALL'] },
+        });
+        expect(Object.keys(resources.requests).sort()).toEqual(['cpu', 'memory']);
+        expect(resources.limits.memory).toBeDefined();
+      }
+    }
+  });
+
+  it('names no ConfigMap, Secret or volume that is not there', () => {
+    const secret = (name: string): boolean =>
+      named('Secret', name) || (overlay === 'production' && expectedSecrets.includes(name));
+    for (const { workload, pod } of pods) {
+      const claims = workload.spec.volumeClaimTemplates?.map(({ metadata }) => metadata.name) ?? [];
+      const volumes = [...(pod.volumes ?? []).map(({ name }) => name), ...claims];
+      for (const { configMap, secret: from } of pod.volumes ?? []) {
+        if (configMap) expect(named('ConfigMap', configMap.name), configMap.name).toBe(true);
+        if (from) expect(secret(from.secretName), from.secretName).toBe(true);
+      }
+      for (const { envFrom = [], volumeMounts = [] } of pod.containers) {
+        for (const { name } of volumeMounts) expect(volumes).toContain(name);
+        for (const { configMapRef, secretRef } of envFrom) {
+          if (configMapRef) expect(named('ConfigMap', configMapRef.name), configMapRef.name).toBe(true);
+          if (secretRef) expect(secret(secretRef.name), secretRef.name).toBe(true);
+        }
+      }
+    }
+  });
+
+  it('selects something with every service, budget and policy, and names only ports that exist', () => {
+    for (const object of objects.filter(({ kind }) => /^(Service|PodDisruptionBudget)$/.test(kind))) {
+      const spec = specOf(object) as unknown as {
+        selector: Labels & Selector;
+        ports?: { targetPort?: string }[];
+      };
+      const selector = object.kind === 'Service' ? { matchLabels: spec.selector } : spec.selector;
+      const chosen = workloads.filter((workload) => selects(selector, podLabels(workload)));
+      expect(chosen, `${object.kind} ${object.metadata.name}`).toHaveLength(1);
+      const ports = chosen.flatMap(({ spec: { template } }) => template.spec.containers[0]?.ports ?? []);
+      for (const { targetPort } of spec.ports ?? [])
+        if (targetPort) expect(ports.map(({ name }) => name)).toContain(targetPort);
+    }
+    for (const policy of objects.filter(({ kind }) => kind === 'NetworkPolicy')) {
+      const { podSelector } = specOf(policy) as unknown as { podSelector: Selector };
+      expect(workloads.some((workload) => selects(podSelector, podLabels(workload)))).toBe(true);
+    }
+  });
+
+  it('keeps the spool on a disk', () => {
+    const ingest = pods.find(({ workload }) => workload.metadata.name === 'ingest')?.pod;
+    const spool = ingest?.volumes?.find(({ name }) => name === 'spool');
+    expect(spool?.emptyDir).toBeDefined();
+    expect(spool?.emptyDir).not.toHaveProperty('medium');
+  });
+
+  it('sets what sluice knows', () => {
+    const settings = objects.find(
+      ({ kind, metadata }) => kind === 'ConfigMap' && metadata.name.startsWith('sluice-settings'),
+    ) as unknown as { data: Labels };
+    const { config } = loadConfig({ ...settings.data, SLUICE_REDIS_URL: 'redis://redis:6379' });
+    expect(config.env).toBe('production');
+    expect(config.natsUrls).toHaveLength(overlay === 'production' ? 3 : 1);
+    expect(config.streamReplicas).toBe(overlay === 'production' ? 3 : 1);
+  });
+});
