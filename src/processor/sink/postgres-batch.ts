@@ -1,5 +1,11 @@
 import { assert } from '../../lib/assert.ts';
-import { POSTGRES_PRUNE_ROWS, SINK_BATCH_BYTES_MAX } from '../../limits.ts';
+import type { Clock } from '../../lib/clock.ts';
+import {
+  POSTGRES_PRUNE_ROWS,
+  RECEIVED_DISORDER_MS_MAX,
+  RESEND_WINDOW_MS,
+  SINK_BATCH_BYTES_MAX,
+} from '../../limits.ts';
 import { Tally } from '../tally.ts';
 import { frameKey } from './item-key.ts';
 import { codeOf, type Database, type Transaction } from './postgres-database.ts';
@@ -15,8 +21,7 @@ export interface BatchHome {
   readonly stream: string;
   readonly database: Database;
   readonly partitions: Partitions;
-  /** Hears of every moment of an item, and says from which on resends matter. Unix milliseconds. */
-  resendsFrom(receivedAt: number): number;
+  readonly clock: Clock;
 }
 
 /** An entry, or what of it came after the last block; `usage` is not yet counted. */
@@ -46,7 +51,8 @@ export class PostgresBatch implements SinkBatch {
   #pendingBytes = 0;
   #transaction: Transaction | undefined;
   #claims = 0;
-  #resendsFrom = Number.NEGATIVE_INFINITY;
+  /** The oldest of the items that clients may send again, Unix milliseconds. */
+  #oldest = Number.POSITIVE_INFINITY;
   #ended = false;
   bytes = 0;
 
@@ -144,7 +150,7 @@ export class PostgresBatch implements SinkBatch {
   async #withoutResends(transaction: Transaction, rows: readonly SinkRow[]): Promise<SinkRow[]> {
     const claims = rows.flatMap(({ resend }) => (resend ? [resend] : []));
     const resent = await claimItems(transaction, this.#home.stream, claims);
-    for (const { receivedAt } of claims) this.#resendsFrom = this.#home.resendsFrom(receivedAt);
+    for (const { receivedAt } of claims) this.#oldest = Math.min(this.#oldest, receivedAt);
     this.#claims += claims.length;
     let at = 0;
     return rows.filter(({ type, resend }) => {
@@ -155,9 +161,12 @@ export class PostgresBatch implements SinkBatch {
   }
 
   async #finish(transaction: Transaction): Promise<void> {
-    const { stream } = this.#home;
+    const { stream, clock } = this.#home;
     const rows = 2 * this.#claims + POSTGRES_PRUNE_ROWS;
-    await prune(transaction, { stream, resendsFrom: this.#resendsFrom, rows });
+    // By the data's time: what waits in the stream may be hours old. A worker's clock may also be ahead of ours.
+    const time = this.#oldest === Number.POSITIVE_INFINITY ? undefined : Math.min(this.#oldest, clock.now());
+    const resendsFrom = time && time - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
+    await prune(transaction, { stream, resendsFrom, rows });
     await addToTally(transaction, stream, this.#tally);
     await transaction.commit();
   }

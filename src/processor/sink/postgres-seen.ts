@@ -131,14 +131,14 @@ const PRUNE_ITEMS = `DELETE FROM sluice.seen_items WHERE key IN (
 
 /**
  * Removes up to `rows` of each that are older than anybody asks for. Waits for nobody.
- * @param resendsFrom the oldest received_at of this stream that still matters, Unix milliseconds; -Infinity when it is not known
+ * @param resendsFrom the oldest received_at of this stream that still matters, Unix milliseconds; undefined when the batch does not tell
  * @throws UnavailableError
  */
 export async function prune(
   transaction: Transaction,
-  { stream, resendsFrom, rows }: { stream: string; resendsFrom: number; rows: number },
+  { stream, resendsFrom, rows }: { stream: string; resendsFrom: number | undefined; rows: number },
 ): Promise<void> {
   await transaction.query(PRUNE_FRAMES, [POSTGRES_FRAME_MEMORY_MS, rows]);
-  if (Number.isFinite(resendsFrom))
+  if (resendsFrom !== undefined)
     await transaction.query(PRUNE_ITEMS, [stream, Math.floor(resendsFrom), rows]);
 }

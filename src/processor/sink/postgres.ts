@@ -1,6 +1,5 @@
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
-import { RECEIVED_DISORDER_MS_MAX, RESEND_WINDOW_MS } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
 import { frameKey } from './item-key.ts';
 import { type BatchHome, PostgresBatch } from './postgres-batch.ts';
@@ -31,13 +30,13 @@ const REFUSED = /^(28|3D|42501)/;
 export class PostgresSink implements Sink {
   readonly #database: Database;
   readonly #partitions: Partitions;
-  readonly #parts: Parts;
+  readonly #clock: Clock;
   #prepared: Promise<void> | undefined;
 
   private constructor(url: string, parts: Parts) {
     this.#database = new Database(url, parts.log);
     this.#partitions = new Partitions(this.#database);
-    this.#parts = parts;
+    this.#clock = parts.clock;
   }
 
   /** @throws SchemaError when the database is there and can never do */
@@ -77,7 +76,7 @@ export class PostgresSink implements Sink {
       stream,
       database: this.#database,
       partitions: this.#partitions,
-      resendsFrom: this.#resendsFrom(),
+      clock: this.#clock,
     };
     return { begin: (frameIds) => this.#begin(home, frameIds) };
   }
@@ -85,15 +84,6 @@ export class PostgresSink implements Sink {
   async #begin(home: BatchHome, frameIds: readonly string[]): Promise<SinkBatch> {
     await this.#prepare();
     return new PostgresBatch(home, await entriesStored(this.#database, frameIds.map(frameKey)));
-  }
-
-  /** By the data's time, as far as this process has seen it; a worker's clock may be ahead of ours. */
-  #resendsFrom(): BatchHome['resendsFrom'] {
-    let newest = Number.NEGATIVE_INFINITY;
-    return (receivedAt) => {
-      newest = Math.max(newest, Math.min(receivedAt, this.#parts.clock.now()));
-      return newest - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
-    };
   }
 
   close(): Promise<void> {
