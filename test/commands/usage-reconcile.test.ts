@@ -6,12 +6,14 @@ import { usageCommand } from '../../src/commands/usage.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { readUsage, setUsage } from '../../src/limit/quota-counter.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
+import { PostgresSink } from '../../src/processor/sink/postgres.ts';
 import { saveTallyFile, Tally } from '../../src/processor/tally.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology, streamSubject } from '../../src/stream/topology.ts';
 import { link as connect, log } from '../registry/broker.ts';
+import { TestPostgres } from '../support/postgres.ts';
 import { natsServer, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 import { type Ran, runCommand } from './run-command.ts';
 
@@ -51,12 +53,13 @@ async function processed(stream: string, count: number): Promise<void> {
 const counted = async (): Promise<number | undefined> => (await readUsage(redis, id)).count;
 const count = (to: number): Promise<unknown> =>
   setUsage(redis, { projectId: id, month, count: to, seen: undefined });
-const sluice = (...args: string[]): Promise<Ran> =>
+const sluiceOn = (setting: string, ...args: string[]): Promise<Ran> =>
   runCommand(new Command('sluice').addCommand(usageCommand()), ['usage', 'reconcile', ...args], {
     SLUICE_REDIS_URL: servers[0].url,
     SLUICE_NATS_URL: servers[1].url,
-    SLUICE_SINK: `ndjson:${sink}`,
+    SLUICE_SINK: setting,
   });
+const sluice = (...args: string[]): Promise<Ran> => sluiceOn(`ndjson:${sink}`, ...args);
 const json = async (...args: string[]): Promise<unknown> => {
   const ran = await sluice(...args, '--json');
   expect(ran).toMatchObject({ status: 0, err: '' });
@@ -114,5 +117,29 @@ describe('usage reconcile', () => {
     await processed('SLUICE_EVENTS', 31);
     await (await link.manager()).streams.purge('SLUICE_EVENTS');
     expect(await running).toMatchObject({ before: 31, tally: 31, after: 31, complete: true });
+  });
+
+  it('reads the tally of a postgres sink', async () => {
+    const server = await TestPostgres.start();
+    try {
+      await (await PostgresSink.connect(server.url, { log })).close();
+      await server.query(
+        `INSERT INTO sluice.tally VALUES ($1, $2, 'a', 30, 41), ($1, $2, 'b', 12, 42), ('1', $2, 'a', 5, 5)`,
+        [id, month],
+      );
+      const { out } = await sluiceOn(server.url, id, '--json');
+      expect(JSON.parse(out)).toEqual({ id, month, before: 0, tally: 42, after: 42, complete: true });
+      expect(await counted()).toBe(42);
+    } finally {
+      await server.close();
+    }
+  });
+
+  it('sets nothing when that cannot be read', async () => {
+    await count(35);
+    const { status, err } = await sluiceOn('postgres://nobody@127.0.0.1:1/none', id);
+    expect(status).toBe(1);
+    expect(err).toMatch(/tally cannot be read.*ECONNREFUSED/);
+    expect(await counted()).toBe(35);
   });
 });
