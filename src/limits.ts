@@ -29,15 +29,15 @@ export const INLINE_BYTES_MIN = 16 * KIB;
 export const HELD_BYTES_MAX = 192 * MIB;
 /** Bytes of spool files per worker, 400 bodies that inflate to the cap; beyond it 503. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
-/**
- * Bytes of large uploads that are whole and wait for the stream; beyond it the sockets of other large ones are paused. A broker that
- * takes 50 MB/s has stored it within ANSWER_MS_MAX.
- */
-export const LANDED_BYTES_MAX = 64 * MIB;
+/** Large uploads that are whole and wait for the stream; beyond it others are paused. 20 MB/s store it within ANSWER_MS_MAX. */
+export const LANDED_BYTES_MAX = 32 * MIB;
 /** Uploads that are let go in one turn of the loop: each may land at once with a whole body. */
 export const LANDINGS_PER_TURN = 2;
-/** Bytes of one upload that wait for the spool's disk before its socket is paused. */
+/** Bytes of one upload that wait for the spool's disk before its socket is paused; while over HELD_BYTES_TIGHT are held the second. */
 export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
+export const SPOOL_QUEUE_BYTES_TIGHT = 128 * KIB;
+/** Blocks that are kept for the next upload. */
+export const SPOOL_BLOCKS_KEPT = 256;
 /** Bytes written to the spool at a time. */
 export const SPOOL_BLOCK_BYTES = 64 * KIB;
 /** Bytes read back from the spool at a time. */
@@ -46,14 +46,22 @@ export const SPOOL_READ_BYTES = 256 * KIB;
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
 /** ... unless more than this comes out, some 3 ms of the event loop; then it is inflated beside it. */
 export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
-/** Compressed bytes of one upload that wait for the decoder before its socket is paused. */
+/** Compressed bytes of one upload that wait for the decoder before its socket is paused; the second as above. */
 export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
+export const DECODER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
 /** Blocks and frames of one zstd body: each may cost some 20 µs for tables whatever it gives; 160 full ones are 20 MiB. */
 export const ZSTD_BLOCKS_MAX = 16_384;
 /** zstd is decoded on the event loop: work of one turn in bytes of output, some 5 ms. */
 export const ZSTD_SLICE_BYTES = 512 * KIB;
+/** What filters get of one field (filter/pick-fields.ts): JSON.parse takes some 50 ms for a MiB of brackets, so those have a bound too. */
+export const PICKED_BYTES_MAX = 1 * MIB;
+export const PICKED_STRUCTURE_BYTES_MAX = 256 * KIB;
+export const PICKED_STRING_BYTES_MAX = 64 * KIB;
+export const PICKED_DEPTH_MAX = 64;
+/** A payload with a needle is parsed whole up to here: 128 KiB of brackets take JSON.parse 15 ms, the picking of fields 0.4. */
+export const PARSED_WHOLE_BYTES_MAX = 16 * KIB;
 /** Chunks up to here are kept whole for any piece of them; of larger ones a small piece is copied. */
 export const VIEWED_CHUNK_BYTES = 16 * KIB;
 /** Types of skipped items are listed for the rate hints; a longer one is in no table. */
@@ -70,10 +78,7 @@ export const BODY_RATE_BYTES_PER_SEC = 4_000;
  * once a second, so that our own deadline and minimum rate decide.
  */
 export const BODY_REARM_MS = 4_000;
-/**
- * Bytes of a refused body that are read and dropped before the answer, so that it does not arrive as a reset: Python's clients read nothing
- * before they have written everything. Twice the largest cap that can be set; BODY_MS_MAX ends it as well.
- */
+/** Bytes of a refused body that are dropped before the answer, or it would arrive as a reset: twice the largest cap. */
 export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 /** From the last body byte to the answer; then 500 (contract part 2, Queue). */
 export const ANSWER_MS_MAX = 2_000;
@@ -105,7 +110,12 @@ export const LEASE_EXCESS_MS = 500;
 export const EXACT_LIMIT_MAX = 1_000;
 /** All reserve outstanding together, as a share of the limit. */
 export const EXCESS_SHARE_MAX = 0.005;
-export const REFUSAL_CACHE_MS_MIN = 250;
+/** The same while the window is contended: then all of it is used at once, and only a worker that dies wastes some. */
+export const CONTENDED_EXCESS_SHARE_MAX = 0.02;
+/** A window is contended until this long after it was last full or nearly. */
+export const CONTENDED_MS = 1_000;
+/** Between a quarter and a third of a second: four workers that take turns do not meet the same bucket in the same order each time. */
+export const REFUSAL_CACHE_MS_MIN = 300;
 export const HEARTBEATS_PER_SECOND = 5;
 export const RATE_LIMIT_MIN = 1;
 export const RATE_LIMIT_MAX = 100_000;

@@ -7,6 +7,7 @@ import { findServer } from '../../src/dev/servers.ts';
 import type { NewProject } from '../../src/registry/project-store.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
 import type { Target } from '../workload.ts';
+import { allowChunks } from './chunks.ts';
 import { refusals } from './refusals.ts';
 import { aborts, mutations, uploads } from './shows.ts';
 import { HostileWorker } from './worker.ts';
@@ -21,8 +22,9 @@ export type Scene = {
 /** @returns lines to print, and whether it held */
 export type Show = (scene: Scene) => Promise<{ lines: string[]; holds: boolean }>;
 
-/** 400 payloads of 19 MiB stand in the chunks stream until it is swept; the broker reserves as much for each of seven streams. */
-const STREAM_MAX_BYTES = 7_700 * 1024 ** 2;
+const STREAM_MAX_BYTES = 2 * 1024 ** 3;
+/** 400 payloads of 19 MiB stand in the chunks stream until it is swept. */
+const CHUNKS_MAX_BYTES = 9 * 1024 ** 3;
 
 const SHOWS: Readonly<Record<string, Show>> = {
   mutations,
@@ -74,6 +76,7 @@ async function main(): Promise<boolean> {
     const targets = await harness.createProjects([project([]), project([...all])]);
     const count = values.count === undefined ? undefined : Number(values.count);
     const worker = new HostileWorker();
+    await allowChunks(worker, CHUNKS_MAX_BYTES);
     const { lines, holds } = await show({ harness, worker, targets, count, seed: Number(values.seed) });
     console.log([...lines, holds ? 'holds' : 'DOES NOT HOLD'].join('\n'));
     return holds;

@@ -7,6 +7,8 @@ import {
   HELD_BYTES_TIGHT,
   INLINE_BYTES_MAX,
   INLINE_BYTES_MIN,
+  SPOOL_BLOCK_BYTES,
+  SPOOL_BLOCKS_KEPT,
   SPOOL_BYTES_MAX,
 } from '../limits.ts';
 import { Landing } from './landing.ts';
@@ -17,6 +19,7 @@ export class UploadBudget {
   /** Paces the ends of large uploads. */
   readonly landing = new Landing();
   readonly #spoolDir: string;
+  readonly #freeBlocks: Buffer[] = [];
   #held = 0;
   #spooled = 0;
 
@@ -41,9 +44,14 @@ export class UploadBudget {
     return this.#held < HELD_BYTES_MAX && this.#spooled < SPOOL_BYTES_MAX;
   }
 
+  /** The worker holds much: everybody gets along with less. */
+  get isTight(): boolean {
+    return this.#held > HELD_BYTES_TIGHT;
+  }
+
   /** Payload bytes up to which an envelope stays in memory; less while the worker holds much. */
   get inlineBytesMax(): number {
-    return this.#held > HELD_BYTES_TIGHT ? INLINE_BYTES_MIN : INLINE_BYTES_MAX;
+    return this.isTight ? INLINE_BYTES_MIN : INLINE_BYTES_MAX;
   }
 
   /** @param delta bytes, negative to give back. @returns false when the sum is over the bound (it is counted all the same) */
@@ -56,6 +64,16 @@ export class UploadBudget {
   spool(delta: number): boolean {
     this.#spooled += delta;
     return this.#spooled <= SPOOL_BYTES_MAX;
+  }
+
+  /** Memory for SPOOL_BLOCK_BYTES with anything in it. Used again: at 400 MB/s the garbage alone would be a hundred MB. */
+  takeBlock(): Buffer {
+    return this.#freeBlocks.pop() ?? Buffer.allocUnsafeSlow(SPOOL_BLOCK_BYTES);
+  }
+
+  /** @param block of {@link takeBlock} that nobody uses any more */
+  giveBlock(block: Buffer): void {
+    if (this.#freeBlocks.length < SPOOL_BLOCKS_KEPT) this.#freeBlocks.push(block);
   }
 
   /**
@@ -74,32 +92,32 @@ export class UploadBudget {
 
 /** What one upload holds. Closing it gives back exactly that, whatever its parts still do afterwards. */
 export class Holding {
-  readonly #budget: UploadBudget;
+  readonly budget: UploadBudget;
   #held = 0;
   #spooled = 0;
   #open = true;
 
   constructor(budget: UploadBudget) {
-    this.#budget = budget;
+    this.budget = budget;
   }
 
   /** @param delta bytes, negative to give back. @returns false when the worker is over its bound */
   hold(delta: number): boolean {
     if (!this.#open) return true;
     this.#held += delta;
-    return this.#budget.hold(delta);
+    return this.budget.hold(delta);
   }
 
   spool(delta: number): boolean {
     if (!this.#open) return true;
     this.#spooled += delta;
-    return this.#budget.spool(delta);
+    return this.budget.spool(delta);
   }
 
   close(): void {
     if (!this.#open) return;
     this.#open = false;
-    this.#budget.hold(-this.#held);
-    this.#budget.spool(-this.#spooled);
+    this.budget.hold(-this.#held);
+    this.budget.spool(-this.#spooled);
   }
 }

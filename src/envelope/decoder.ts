@@ -1,5 +1,5 @@
 /** Decompression of a body that comes in chunks. What a decoder takes is borrowed, what it gives is the receiver's. */
-import { BODY_BYTES_SETTING_MAX, DECODER_QUEUE_BYTES_MAX } from '../limits.ts';
+import { BODY_BYTES_SETTING_MAX, DECODER_QUEUE_BYTES_MAX, DECODER_QUEUE_BYTES_TIGHT } from '../limits.ts';
 import type { Holding } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { DEFLATE_SNIFF_BYTES, type ZlibEncoding, type ZlibStream, zlibStream } from './decompress.ts';
@@ -21,7 +21,7 @@ export type DecoderOptions = {
   /** All bytes have been told. */
   onEnd(): void;
   onFailed(kind: 'invalid' | 'overloaded', detail: string): void;
-  /** More or less than DECODER_QUEUE_BYTES_MAX waits. */
+  /** More or less than DECODER_QUEUE_BYTES_MAX waits; than DECODER_QUEUE_BYTES_TIGHT while the worker holds much. */
   onBehind(behind: boolean): void;
 };
 
@@ -138,7 +138,8 @@ export class ZlibDecoder implements Decoder {
     this.#charged = charge;
     if (!this.#options.holding.hold(delta))
       return this.#options.onFailed('overloaded', 'the worker holds too many bytes');
-    const behind = this.#waiting.length + this.#inFlight > DECODER_QUEUE_BYTES_MAX;
+    const most = this.#options.holding.budget.isTight ? DECODER_QUEUE_BYTES_TIGHT : DECODER_QUEUE_BYTES_MAX;
+    const behind = this.#waiting.length + this.#inFlight > most;
     if (behind === this.#behind) return;
     this.#behind = behind;
     this.#options.onBehind(behind);

@@ -4,12 +4,12 @@
  *
  * Bytes are copied into blocks; a full block waits for the disk, and one write is in flight at a time. So a client that sends single bytes
  * costs no write each, and what an upload holds in memory is what waits here: `onBehind(true)` asks for a pause when that reaches
- * SPOOL_QUEUE_BYTES_MAX, `onBehind(false)` says that half of it is gone. The price is one more copy, about 0.1 ms per MiB.
+ * SPOOL_QUEUE_BYTES_MAX (less while the worker holds much), `onBehind(false)` says that half of it is gone. The price is one more copy, about 0.1 ms per MiB.
  *
  * A descriptor must not be closed under a running call, for its number could belong to another file by then: `close` waits for them.
  */
 import { close, read, write } from 'node:fs';
-import { SPOOL_BLOCK_BYTES, SPOOL_QUEUE_BYTES_MAX } from '../limits.ts';
+import { SPOOL_BLOCK_BYTES, SPOOL_QUEUE_BYTES_MAX, SPOOL_QUEUE_BYTES_TIGHT } from '../limits.ts';
 import type { Holding } from './budget.ts';
 
 export type SpoolOptions = {
@@ -23,8 +23,6 @@ export type SpoolOptions = {
 
 type Block = { bytes: Buffer; length: number };
 type State = 'open' | 'failed' | 'closed';
-
-const newBlock = (): Block => ({ bytes: Buffer.allocUnsafeSlow(SPOOL_BLOCK_BYTES), length: 0 });
 
 export class Spool {
   readonly #fd: number;
@@ -113,7 +111,7 @@ export class Spool {
 
   #startBlock(): Block {
     if (!this.#holding.hold(SPOOL_BLOCK_BYTES)) this.#fail('the worker holds too many bytes');
-    return newBlock();
+    return { bytes: this.#holding.budget.takeBlock(), length: 0 };
   }
 
   // ---- writing ----
@@ -142,6 +140,7 @@ export class Spool {
       this.#written += count;
       if (from + count < block.length) return this.#write(block, from + count);
       this.#waiting.shift();
+      this.#holding.budget.giveBlock(block.bytes);
       this.#holding.hold(-SPOOL_BLOCK_BYTES);
       this.#writeNext();
     });
@@ -149,7 +148,8 @@ export class Spool {
 
   #tellBehind(): void {
     const waiting = this.#waiting.length * SPOOL_BLOCK_BYTES;
-    const behind = this.#behind ? waiting > SPOOL_QUEUE_BYTES_MAX / 2 : waiting >= SPOOL_QUEUE_BYTES_MAX;
+    const most = this.#holding.budget.isTight ? SPOOL_QUEUE_BYTES_TIGHT : SPOOL_QUEUE_BYTES_MAX;
+    const behind = this.#behind ? waiting > most / 2 : waiting >= most;
     if (behind === this.#behind) return;
     this.#behind = behind;
     this.#options.onBehind(behind);

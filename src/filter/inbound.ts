@@ -5,12 +5,14 @@
  * Most payloads are never parsed. A scan of the bytes looks for the needles of all filters that are on; only where one is found, or where
  * escapes could hide one, is the JSON read. An ordinary 1.9 KB browser event costs the scan; parsing it would cost several times that.
  */
+import { PARSED_WHOLE_BYTES_MAX } from '../limits.ts';
 import { browserExtension } from './browser-extension.ts';
 import { crawler } from './crawler.ts';
 import { localhost } from './localhost.ts';
 import { NeedleScan } from './needle-scan.ts';
 import { type AllowedOrigins, compileOrigins, isForeign } from './origin.ts';
 import { type PayloadFilter, parsePayload, type RequestFacts } from './payload.ts';
+import { pickFields } from './pick-fields.ts';
 
 export { originPatternProblem } from './origin.ts';
 export type { RequestFacts } from './payload.ts';
@@ -74,7 +76,8 @@ export const needsPayload = ({ lanes }: CompiledFilters): boolean =>
   lanes.event !== undefined || lanes.transaction !== undefined;
 
 /**
- * The first filter that matches, or undefined. A payload that is no JSON object matches none.
+ * The first filter that matches, or undefined. A payload that is no JSON object matches none; of a large one only the fields that filters look
+ * at are read.
  * @param item the event or transaction of the envelope; without one only `origin` applies
  */
 export function matchInbound(
@@ -88,6 +91,7 @@ export function matchInbound(
   if (!lane.scan.foundIn(item.payload) && !lane.filters.some((filter) => filter.suspects(request))) {
     return undefined;
   }
-  const payload = parsePayload(item.payload);
+  const { payload: bytes } = item;
+  const payload = parsePayload(bytes.length > PARSED_WHOLE_BYTES_MAX ? pickFields(bytes) : bytes);
   return payload && lane.filters.find((filter) => filter.matches(payload, request))?.name;
 }

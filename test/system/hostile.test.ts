@@ -1,9 +1,12 @@
 /** The hostile benches in small: what they show at size is in bench/results. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { attacks, slowConnections } from '../../bench/hostile/attacks.ts';
+import { chunkCount } from '../../bench/hostile/chunks.ts';
 import { runMutations } from '../../bench/hostile/mutations.ts';
-import { HostileWorker } from '../../bench/hostile/worker.ts';
+import { findStored, runAborts, runUploads } from '../../bench/hostile/uploads.ts';
+import { HostileWorker, pathOf } from '../../bench/hostile/worker.ts';
 import type { Project } from '../../src/registry/project.ts';
-import { MIB, System } from '../support/system.ts';
+import { MIB, System, until } from '../support/system.ts';
 
 let system: System;
 let project: Project;
@@ -32,4 +35,55 @@ describe('a worker', () => {
     await worker.idle();
     expect(worker.spoolFiles()).toEqual({ open: 0, named: 0 });
   });
+
+  it('takes sixteen uploads of 5 MB that end together, plain and in gzip, and stores them intact', async () => {
+    const shared = { target: project, count: 8, seed: 3, bytesPerSecond: 2_500_000 };
+    const plain = runUploads(worker, { ...shared, payloadBytes: 5_000_000, gzip: false });
+    const gzip = runUploads(worker, { ...shared, seed: 4, payloadBytes: 19 * MIB, gzip: true });
+    for (const result of await Promise.all([plain, gzip])) {
+      expect(result.answers).toEqual({ 200: 8 });
+      let found = await findStored(worker, result);
+      await until(async () => {
+        found = await findStored(worker, result);
+        return found.missing.length === 0;
+      });
+      expect(found).toEqual({ intact: 8, damaged: [], missing: [] });
+      expect(result.memory.peak - result.memory.before).toBeLessThan(150 * MIB);
+    }
+    expect(worker.spoolFiles()).toEqual({ open: 0, named: 0 });
+  });
+
+  it('refuses what inflates to 21 MiB, however many come together', async () => {
+    const shared = { target: project, count: 8, seed: 5, bytesPerSecond: 2_500_000 };
+    const result = await runUploads(worker, { ...shared, payloadBytes: 21 * MIB, gzip: true });
+    expect(result.answers).toEqual({ '413 {"error":"Payload too large"}': 8 });
+    expect(worker.spoolFiles()).toEqual({ open: 0, named: 0 });
+  });
+
+  it('keeps nothing of uploads that end before their last byte', async () => {
+    const count = 20;
+    const aborted = (): Promise<number> =>
+      system.metric('sluice_requests_total', '{endpoint="ingest",outcome="aborted"}');
+    const [chunks, before] = [await chunkCount(worker), await aborted()];
+    await runAborts(worker, { target: project, count, bodyBytes: 5_000_000, atOnce: 4 });
+    await worker.idle();
+    expect([await chunkCount(worker), await aborted()]).toEqual([chunks, before + count]);
+    expect(worker.spoolFiles()).toEqual({ open: 0, named: 0 });
+    expect(await system.metric('sluice_spooled_bytes')).toBe(0);
+  });
+
+  it.each(attacks(64 * MIB))('refuses $name, and answers others meanwhile', async ({ send, expected }) => {
+    const under = Promise.all(Array.from({ length: 3 }, () => send(worker.port, pathOf(project))));
+    const honest = await system.send(project, '{}\n{"type":"event"}\n{}');
+    expect(honest.status).toBe(200);
+    for (const { status, body } of await under) expect(expected, body).toContain(status);
+  });
+
+  it('ends slow connections of every kind, and answers others meanwhile', async () => {
+    const slow = slowConnections(worker.port, { path: pathOf(project), count: 150, ms: 40_000 });
+    await new Promise((resolve) => setTimeout(resolve, 2_000));
+    expect((await system.send(project, '{}\n{"type":"event"}\n{}')).status).toBe(200);
+    expect(await slow).toMatchObject({ ended: 150, left: 0 });
+    await worker.idle();
+  }, 60_000);
 });
