@@ -112,8 +112,8 @@ export const EXACT_LIMIT_MAX = 1_000;
 export const EXCESS_SHARE_MAX = 0.005;
 /** The same while the window is contended: then all of it is used at once, and only a worker that dies wastes some. */
 export const CONTENDED_EXCESS_SHARE_MAX = 0.02;
-/** A window is contended until this long after it was last full or nearly. */
-export const CONTENDED_MS = 1_000;
+/** A window is contended until this long after it was last full or nearly: what filled it has left it by then. */
+export const CONTENDED_MS = 65_000;
 /** Between a quarter and a third of a second: four workers that take turns do not meet the same bucket in the same order each time. */
 export const REFUSAL_CACHE_MS_MIN = 300;
 export const HEARTBEATS_PER_SECOND = 5;

@@ -18,6 +18,7 @@ const reply = (ask: Ask, granted: number, admitsAt = 0) => ({
   admitsAt,
   gen: 1,
   seq: 1,
+  scarce: false,
 });
 
 /** A stream of requests, with a script call whenever no token is in hand. */

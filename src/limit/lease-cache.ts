@@ -1,12 +1,12 @@
 /**
  * What one worker holds of one project's rate window: leased tokens, the last refusal, and what it knows of the window.
  *
- * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from memory: one script call per 250 ms
+ * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from memory: one script call per 300 ms
  * at most, whatever the clients do.
  *
  * How. Pure: no timer, no connection, the caller's monotonic clock. `take` answers from memory or not at all; `ask` describes the
- * script call that is about to be sent; `answer` takes its reply in. A reserve (excess) is only asked for projects above
- * EXACT_LIMIT_MAX, and about as much as this worker used in the last quarter of a second.
+ * script call that is about to be sent; `answer` takes its reply in. A reserve (excess) is asked for about as much as this worker
+ * used in the last quarter of a second; up to EXACT_LIMIT_MAX the script grants it only while the window refuses.
  *
  * Never too much. A lease counts from the moment at which the call was SENT, which is before the script's own clock read; the
  * script books it at its end by that clock. So no token is used after the moment at which it is booked. A reply that comes later
@@ -15,7 +15,7 @@
  */
 import { assert } from '../lib/assert.ts';
 import {
-  EXACT_LIMIT_MAX,
+  CONTENDED_EXCESS_SHARE_MAX,
   EXCESS_SHARE_MAX,
   LEASE_EXCESS_MS,
   LEASE_GUARD_MS,
@@ -59,13 +59,22 @@ export type WindowReply = {
   admitsAt: number;
   gen: number;
   seq: number;
+  scarce: boolean;
 };
 
 /** How much demand is looked at to size the reserve. */
 const RATE_SPAN_MS = 100;
-const RESERVE_MS = LEASE_EXCESS_MS / 2;
+
+/** How long a reserve is leased, in ms, and all reserve outstanding as a share of the limit. The script must have the same. */
+export type LeaseShape = { excessMs: number; excessShare: number; contendedShare: number };
+export const LEASE_SHAPE: LeaseShape = {
+  excessMs: LEASE_EXCESS_MS,
+  excessShare: EXCESS_SHARE_MAX,
+  contendedShare: CONTENDED_EXCESS_SHARE_MAX,
+};
 
 export class LeaseCache {
+  readonly #shape: LeaseShape;
   /** Reserve, the earliest end first. */
   #leases: Lease[] = [];
   /** Used up or run out, until the next call tells so. */
@@ -79,6 +88,11 @@ export class LeaseCache {
   #spanStart = Number.NEGATIVE_INFINITY;
   #spanTaken = 0;
   #perMs = 0;
+
+  /** `shape`: another than the script's only where that is simulated. */
+  constructor(shape = LEASE_SHAPE) {
+    this.#shape = shape;
+  }
 
   /** Tokens that are booked and not used; those that ran out count until they are sent back. */
   get unused(): number {
@@ -144,12 +158,12 @@ export class LeaseCache {
     };
   }
 
-  /** As much as RESERVE_MS of the demand so far; nothing for the first request after a lull. */
+  /** As much as half a lease of the demand so far; nothing for the first request after a lull. */
   #excessWanted(now: number, limit: number): number {
-    if (limit <= EXACT_LIMIT_MAX) return 0;
+    const { excessMs, contendedShare } = this.#shape;
     this.#measure(now, 0);
     const perMs = Math.max(this.#perMs, this.#spanTaken / RATE_SPAN_MS);
-    return Math.min(Math.floor(limit * EXCESS_SHARE_MAX), Math.round(perMs * RESERVE_MS));
+    return Math.min(Math.floor(limit * contendedShare), Math.round((perMs * excessMs) / 2));
   }
 
   /** One decision for each that waited, in their order; undefined: the reply came too late and is void. */
@@ -157,18 +171,23 @@ export class LeaseCache {
     assert(reply.granted <= ask.need && reply.excess <= ask.excess, 'no more is granted than was asked for');
     const { limit, booked, emptyAt, gen, seq } = reply;
     this.#window = { limit, booked, emptyAt, gen, seq };
-    this.#keep(ask.sentAt + LEASE_EXCESS_MS - LEASE_GUARD_MS, reply.excessBucket, reply.excess);
+    this.#keep(ask.sentAt + this.#shape.excessMs - LEASE_GUARD_MS, reply.excessBucket, reply.excess);
     if (now - ask.sentAt >= LEASE_NEED_MS - LEASE_GUARD_MS) return undefined;
     const decisions: LocalDecision[] = [];
     for (let i = 1; i <= reply.granted; i++) decisions.push(this.#admitted(reply.granted - i));
-    if (reply.granted < ask.need) {
+    if (ask.need === 0) return decisions;
+    this.#refusal = undefined;
+    if (reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce) {
       const refused = this.#refuse(ask, reply, now);
       while (decisions.length < ask.need) decisions.push(refused);
-    } else if (ask.need > 0) this.#refusal = undefined;
+    }
     return decisions;
   }
 
-  /** Kept until the window can admit, counted from the reply: the next call shall not come a moment too early. */
+  /**
+   * For all that tokens in hand do not serve. Kept until the window can admit, counted from the reply: the next call shall not come a
+   * moment too early.
+   */
   #refuse(ask: Ask, reply: WindowReply, now: number): LocalDecision {
     const holdMs = Math.max(REFUSAL_CACHE_MS_MIN, reply.admitsAt - reply.now);
     const resetSec = Math.ceil((reply.now + holdMs) / 1000);

@@ -170,8 +170,8 @@ export function scriptArgs(ask: Ask, limit: number, now?: number): ScriptArg[] {
 
 /** The result of rate-window.lua by name. */
 export function parseReply(reply: readonly unknown[]): WindowReply & { lost: boolean } {
-  const [granted, , excess, excessBucket, booked, limit, revision, now, emptyAt, admitsAt, gen, seq, lost] =
-    reply as number[];
+  const [granted, , excess, excessBucket, booked, limit, revision, now] = reply as number[];
+  const [emptyAt, admitsAt, gen, seq, lost, scarce] = reply.slice(8) as number[];
   return {
     granted: granted as number,
     excess: excess as number,
@@ -185,5 +185,6 @@ export function parseReply(reply: readonly unknown[]): WindowReply & { lost: boo
     gen: gen as number,
     seq: seq as number,
     lost: lost === 1,
+    scarce: scarce === 1,
   };
 }

@@ -4,14 +4,16 @@
 -- less than a window ago counts, so whatever a worker does, no 60-second interval holds more uses than the limit.
 -- Bookings are counted in buckets of 250 ms, by their end rounded up: bucket b holds the leases that end in (b-1, b] * 250 ms.
 -- What requests are waiting for (need) is leased for 250 ms; a reserve (excess) for 500 ms.
+-- A window is contended until 65 s after it was last full or scarce, that is until nothing is left of it. Then workers take turns: each gets a reserve, at most half of
+-- the room, and asks again a quarter of a second later, so that an endless flood costs four calls a second and worker, not one per token.
 --
--- KEYS[1]  sluice:rate:{projectId}, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost; <b> tokens booked in
---          bucket b; x<b> how many of them are reserve that is still outstanding. Expires by itself once the window is empty.
+-- KEYS[1]  sluice:rate:{projectId}, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost, tight; <b> tokens booked
+--          in bucket b; x<b> how many of them are reserve that is still outstanding. Expires by itself once the window is empty.
 -- ARGV[1]  now, Unix ms; '' = Redis's own clock
 -- ARGV[2]  limit, tokens per window, integer >= 1
 -- ARGV[3]  registry revision of the record that says so; the newest that anybody brought is in force
 -- ARGV[4]  need, integer >= 0
--- ARGV[5]  excess wanted, integer >= 0; never granted for limits up to 1000
+-- ARGV[5]  excess wanted, integer >= 0; for limits up to 1000 only granted while contended
 -- ARGV[6]  generation of the window that the caller saw last; '' = none
 -- ARGV[7]  its sequence number then; '' = none
 -- ARGV[8]  the moment, Unix ms, at which the window as the caller saw it would be empty; '' = none
@@ -19,14 +21,18 @@
 --          they leave the window. Used ones stay booked; they only stop to count as outstanding.
 --
 -- Result   integers { granted 0..need, need's bucket, excess, excess's bucket, tokens booked, limit in force, its revision,
---          now (ms), empty at (ms), admits at (ms; 0 unless something was refused), gen, seq, lost (1: see below) }
+--          now (ms), empty at (ms), admits at (ms; 0 while there is room), gen, seq, lost (1: see below), scarce (0 or 1) }
+--          admits at: for a caller that needed something and found or left the window full.
+--          scarce: contended, and less excess than wanted because the room is small: refuse for a while once it is used up.
 --          lost: the window forgot bookings that the caller knows of. Said once a minute per project, to one caller.
 --
 -- Example  limit 60, idle, at 1 000 000 ms:  ARGV  '' 60 7 1 0 '' '' ''
---          -> { 1, 4001, 0, 4002, 1, 60, 7, 1000000, 1060250, 0, 1000000, 1, 0 }
+--          -> { 1, 4001, 0, 4002, 1, 60, 7, 1000000, 1060250, 0, 1000000, 1, 0, 0 }
 
 local WINDOW_MS, BUCKET_MS, NEED_MS, EXCESS_MS = 60000, 250, 250, 500
 local EXACT_LIMIT_MAX, EXCESS_SHARE = 1000, 0.005
+local CONTENDED_MS, CONTENDED_EXCESS_SHARE = 65000, 0.02
+local MARK_MS = 1000
 -- The key outlives its window by this much, so that its absence proves an empty window.
 local EXPIRY_SLACK_MS = 1000
 
@@ -46,10 +52,11 @@ local needBucket = math.ceil((now + NEED_MS) / BUCKET_MS)
 local excessBucket = math.ceil((now + EXCESS_MS) / BUCKET_MS)
 local deadBucket = math.floor((now - WINDOW_MS) / BUCKET_MS) -- it and all before it have left the window
 
-local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost')
+local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost', 'tight')
 local sum, first, last = tonumber(stored[1]) or 0, tonumber(stored[2]), tonumber(stored[3])
 local storedLimit, storedRevision = tonumber(stored[4]), tonumber(stored[5])
 local gen, seq, lostAt = tonumber(stored[6]), tonumber(stored[7]) or 0, tonumber(stored[8])
+local tightAt = tonumber(stored[9])
 local exists = gen ~= nil
 
 local changed = {} -- field -> new value
@@ -86,7 +93,7 @@ if last and last > excessBucket then
 end
 
 -- ---- Decide: buckets that left the window
-if first and first <= deadBucket then
+if first and first <= math.min(deadBucket, last) then -- after all have left, first is last + 1
   local to = math.min(deadBucket, last)
   for i, count in ipairs(buckets(first, to)) do
     if count > 0 then
@@ -119,15 +126,20 @@ if not newer then limit, revision = storedLimit, storedRevision end
 -- ---- Decide: tokens
 local room = math.max(0, limit - sum)
 local granted = math.min(need, room)
-local excess = 0
-if wanted > 0 and limit > EXACT_LIMIT_MAX and granted == need then
-  local outstanding = 0
+local contended = tightAt ~= nil and math.abs(now - tightAt) < CONTENDED_MS
+local excess, scarce = 0, 0
+if wanted > 0 and granted == need and (contended or limit > EXACT_LIMIT_MAX) then
+  local reserve = math.floor(limit * (contended and CONTENDED_EXCESS_SHARE or EXCESS_SHARE))
   for b = math.floor(now / BUCKET_MS) + 1, excessBucket do
-    outstanding = outstanding + field('x' .. string.format('%d', b))
+    reserve = reserve - field('x' .. string.format('%d', b))
   end
   -- Half of what may still be handed out: the next worker finds some too.
-  local share = math.ceil((math.floor(limit * EXCESS_SHARE) - outstanding) / 2)
-  excess = math.max(0, math.min(wanted, share, room - granted))
+  local share = math.ceil(reserve / 2)
+  if contended then
+    share = math.ceil((room - granted) / 2)
+    if share < wanted then scarce = 1 end
+  end
+  excess = math.max(0, math.min(wanted, reserve, share, room - granted))
 end
 local function book(bucket, count)
   if count == 0 then return end
@@ -145,9 +157,9 @@ if excess > 0 then
   changed[name] = field(name) + excess
 end
 
--- ---- Decide: when the first token can be had
+-- ---- Decide: when the next token can be had
 local admitsAt = 0
-if granted < need then
+if need > 0 and sum >= limit then
   local left = sum
   for i, count in ipairs(buckets(first, last)) do
     local b = first + i - 1
@@ -168,7 +180,9 @@ end
 
 -- ---- Write. First what can be refused for want of memory; nothing of a refused call remains.
 local taken = granted + excess
-if taken > 0 or exists and (newer or lost == 1 or #dead > 0 or next(changed)) then
+-- Not at every refusal: while nobody gets a token, a flood shall not cost a write per call.
+local tight = (admitsAt > 0 or scarce == 1) and not (tightAt and math.abs(now - tightAt) < MARK_MS)
+if taken > 0 or exists and (newer or lost == 1 or tight or #dead > 0 or next(changed)) then
   if not gen then gen = math.floor(now) end
   if taken > 0 then seq = seq + 1 end
   local set = { 'sum', sum, 'gen', gen, 'seq', seq }
@@ -183,6 +197,7 @@ if taken > 0 or exists and (newer or lost == 1 or #dead > 0 or next(changed)) th
     put('rev', revision)
   end
   if lost == 1 then put('lost', now) end
+  if tight then put('tight', now) end
   for name, value in pairs(changed) do put(name, value) end
   redis.call('HSET', key, unpack(set))
   if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
@@ -194,5 +209,5 @@ end
 local emptyAt = sum > 0 and last * BUCKET_MS + WINDOW_MS or now
 return {
   granted, needBucket, excess, excessBucket, sum, limit, revision,
-  math.floor(now), math.ceil(emptyAt), admitsAt, gen or 0, seq, lost,
+  math.floor(now), math.ceil(emptyAt), admitsAt, gen or 0, seq, lost, scarce,
 }

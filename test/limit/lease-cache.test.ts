@@ -21,6 +21,7 @@ const windowReply = (of: Partial<WindowReply>): WindowReply => ({
   admitsAt: 0,
   gen: 1,
   seq: 1,
+  scarce: false,
   ...of,
 });
 
@@ -42,7 +43,7 @@ describe('LeaseCache', () => {
     const cache = new LeaseCache();
     expect(cache.ask(0, 1, record).excess).toBe(0);
     expect(cache.ask(10, 1, record).excess).toBe(3);
-    expect(cache.ask(20, 1, { limit: 1000, revision: 1 }).excess).toBe(0);
+    expect(cache.ask(20, 1, { limit: 49, revision: 1 }).excess).toBe(0);
     expect(cache.ask(600_000, 1, record).excess).toBe(0);
   });
 
@@ -78,15 +79,29 @@ describe('LeaseCache', () => {
     expect(cache.ask(499, 0, record).settled).toMatchObject([{ unused: 3, used: 0 }]);
   });
 
-  it('keeps a refusal until the window admits, at least 250 ms, and only for records up to its own', () => {
+  it('keeps a refusal until the window admits, at least 300 ms, and only for records up to its own', () => {
     const cache = new LeaseCache();
     const refused = windowReply({ granted: 0, admitsAt: 1_000_400 });
     cache.answer(cache.ask(0, 1, record), refused, 10);
     expect(cache.take(409, 1)).toEqual({ kind: 'refused', resetSec: 1001 });
     expect(cache.take(410, 1)).toBeUndefined();
     cache.answer(cache.ask(500, 1, record), windowReply({ granted: 0, admitsAt: 1_000_001 }), 510);
-    expect(cache.take(759, 1)).toMatchObject({ kind: 'refused' });
-    expect(cache.take(759, 2)).toBeUndefined();
+    expect(cache.take(809, 1)).toMatchObject({ kind: 'refused' });
+    expect(cache.take(809, 2)).toBeUndefined();
+  });
+
+  it('refuses after the last token of a reply that left the window full, and for 300 ms when room is scarce', () => {
+    const cache = new LeaseCache();
+    cache.answer(cache.ask(0, 1, record), windowReply({ admitsAt: 1_000_400 }), 10);
+    expect(cache.take(409, 1)).toMatchObject({ kind: 'refused' });
+    expect(cache.take(410, 1)).toBeUndefined();
+    const contended = cache.ask(450, 40, record);
+    cache.answer(contended, windowReply({ granted: 40 }), 450);
+    const next = cache.ask(500, 1, record);
+    cache.answer(next, windowReply({ excess: 1, scarce: true }), 500);
+    expect(cache.take(501, 1)).toMatchObject({ kind: 'admitted' });
+    expect(cache.take(799, 1)).toMatchObject({ kind: 'refused' });
+    expect(cache.take(800, 1)).toBeUndefined();
   });
 
   it('decides in arrival order', () => {

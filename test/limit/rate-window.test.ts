@@ -49,6 +49,9 @@ describe('rate-window.lua', () => {
     expect(source).toContain(
       `EXACT_LIMIT_MAX, EXCESS_SHARE = ${limits.EXACT_LIMIT_MAX}, ${limits.EXCESS_SHARE_MAX}`,
     );
+    expect(source).toContain(
+      `CONTENDED_MS, CONTENDED_EXCESS_SHARE = ${limits.CONTENDED_MS}, ${limits.CONTENDED_EXCESS_SHARE_MAX}`,
+    );
   });
 
   it('grants what fits into the window and says when the rest can be had', async () => {
@@ -77,9 +80,31 @@ describe('rate-window.lua', () => {
     expect(await call(key, { at: 60_750, limit: 100_000 })).toMatchObject({ booked: 2 });
   });
 
-  it('never grants a reserve for limits up to 1000', async () => {
+  it('never grants a reserve for limits up to 1000 while nobody is refused', async () => {
     expect(await call(freshKey(), { at: 0, limit: 1000, excess: 5 })).toMatchObject({ excess: 0 });
     expect(await call(freshKey(), { at: 0, limit: 1001, excess: 5 })).toMatchObject({ excess: 3 });
+  });
+
+  it('hands out room in halves while a refusal is fresh, also below 1000, and says that it is scarce', async () => {
+    const key = freshKey();
+    await call(key, { at: 0, limit: 800, need: 790 });
+    await call(key, { at: 250, limit: 800, need: 10 });
+    expect(await call(key, { at: 60_250, limit: 800, need: 795 })).toMatchObject({ granted: 790 });
+    const contended = { limit: 800, need: 1, excess: 20 };
+    expect(await call(key, { at: 60_500, ...contended })).toMatchObject({
+      granted: 1,
+      excess: 5,
+      scarce: true,
+      admitsAt: 0,
+    });
+    expect(await call(key, { at: 60_510, ...contended })).toMatchObject({ excess: 2, scarce: true });
+    expect(await call(key, { at: 60_520, limit: 800, need: 1, excess: 1 })).toMatchObject({
+      granted: 1,
+      scarce: true,
+      admitsAt: T + 120_500,
+    });
+    const later = await call(key, { at: 126_000, ...contended });
+    expect(later).toMatchObject({ granted: 1, excess: 0, scarce: false });
   });
 
   it('keeps all outstanding reserve within 0.5 % of the limit, until leases end', async () => {

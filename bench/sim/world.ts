@@ -1,0 +1,153 @@
+/**
+ * Many workers with real lease caches around the twin of the script, in steps of a millisecond: requests come at random, calls take
+ * their time there and back, tokens that ran out are sent back a quarter of a second later at most, as the rate limiter does it.
+ */
+import { type Ask, LeaseCache, type LeaseShape } from '../../src/limit/lease-cache.ts';
+import { parseReply, scriptArgs } from '../../src/limit/rate-limiter.ts';
+import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
+import type { Random } from '../random.ts';
+import { WindowTwin } from './window-twin.ts';
+
+export type WorldOptions = {
+  workers: number;
+  /** Share of the load that each worker has; any positive numbers. */
+  weights: readonly number[];
+  limit: number;
+  /** Requests per minute. */
+  demand: number;
+  shape: LeaseShape;
+  /** A call's way there, and as long back. */
+  wayMs: number;
+  random: Random;
+};
+export type WorldResult = {
+  /** Requests of the measured time. */
+  requests: number;
+  admitted: number;
+  calls: number;
+  /** The most admissions in any 60 seconds. */
+  busiestWindow: number;
+  measuredMs: number;
+};
+type Reply = { worker: number; ask: Ask; reply: number[] };
+
+const EPOCH = 1_790_000_000_000;
+
+export class World {
+  readonly #options: WorldOptions;
+  readonly #twin: WindowTwin;
+  readonly #caches: LeaseCache[];
+  /** Cumulated weights. */
+  readonly #upTo: number[] = [];
+  /** By the millisecond at which they are due. */
+  readonly #arriving = new Map<number, (() => void)[]>();
+  readonly #admittedAt: number[] = [];
+  #now = 0;
+  #calls = 0;
+
+  constructor(options: WorldOptions) {
+    this.#options = options;
+    this.#twin = new WindowTwin(options.shape);
+    this.#caches = Array.from({ length: options.workers }, () => new LeaseCache(options.shape));
+    let sum = 0;
+    for (const weight of options.weights) {
+      sum += weight;
+      this.#upTo.push(sum);
+    }
+  }
+
+  /** The first minute fills the window and is not measured. */
+  run(measuredMs: number): WorldResult {
+    const { demand } = this.#options;
+    let requests = 0;
+    let callsBefore = 0;
+    for (; this.#now < RATE_WINDOW_MS + measuredMs; this.#now++) {
+      if (this.#now === RATE_WINDOW_MS) callsBefore = this.#calls;
+      for (const arrive of this.#arriving.get(this.#now) ?? []) arrive();
+      this.#arriving.delete(this.#now);
+      if (this.#now % RATE_BUCKET_MS === 0) this.#sendBack();
+      const came = poisson(demand / RATE_WINDOW_MS, this.#options.random);
+      if (this.#now >= RATE_WINDOW_MS) requests += came;
+      this.#come(came);
+    }
+    return {
+      requests,
+      admitted: this.#admittedAt.filter((at) => at >= RATE_WINDOW_MS).length,
+      calls: this.#calls - callsBefore,
+      busiestWindow: this.#busiestWindow(),
+      measuredMs,
+    };
+  }
+
+  /** Requests of one millisecond and worker join one call. */
+  #come(count: number): void {
+    const waiting = new Map<number, number>();
+    for (let i = 0; i < count; i++) {
+      const worker = this.#drawWorker();
+      const decision = waiting.has(worker) ? undefined : this.#caches[worker]?.take(this.#now, 1);
+      if (!decision) waiting.set(worker, (waiting.get(worker) ?? 0) + 1);
+      else if (decision.kind === 'admitted') this.#admittedAt.push(this.#now);
+    }
+    for (const [worker, need] of waiting) this.#call(worker, need);
+  }
+
+  #sendBack(): void {
+    this.#caches.forEach((cache, worker) => {
+      if (cache.hasReturns(this.#now)) this.#call(worker, 0);
+    });
+  }
+
+  #call(worker: number, need: number): void {
+    const { limit, wayMs } = this.#options;
+    const ask = (this.#caches[worker] as LeaseCache).ask(this.#now, need, { limit, revision: 1 });
+    this.#calls++;
+    this.#at(this.#now + wayMs, () => {
+      const reply = this.#twin.call(scriptArgs(ask, limit, EPOCH + this.#now));
+      this.#at(this.#now + wayMs, () => this.#answer({ worker, ask, reply }));
+    });
+  }
+
+  #answer({ worker, ask, reply }: Reply): void {
+    const decisions = (this.#caches[worker] as LeaseCache).answer(ask, parseReply(reply), this.#now);
+    for (const decision of decisions ?? [])
+      if (decision.kind === 'admitted') this.#admittedAt.push(this.#now);
+  }
+
+  #at(ms: number, run: () => void): void {
+    const due = this.#arriving.get(ms);
+    if (due) due.push(run);
+    else this.#arriving.set(ms, [run]);
+  }
+
+  #drawWorker(): number {
+    const upTo = this.#upTo;
+    const wanted = this.#options.random() * (upTo[upTo.length - 1] as number);
+    let [low, high] = [0, upTo.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((upTo[middle] as number) > wanted) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  }
+
+  #busiestWindow(): number {
+    const at = this.#admittedAt;
+    let most = 0;
+    for (let i = 0, from = 0; i < at.length; i++) {
+      while ((at[from] as number) <= (at[i] as number) - RATE_WINDOW_MS) from++;
+      most = Math.max(most, i - from + 1);
+    }
+    return most;
+  }
+}
+
+/** Knuth's product of uniforms, in steps that keep the exponential representable. */
+function poisson(mean: number, random: Random): number {
+  let count = 0;
+  for (let rest = mean; rest > 0; rest -= 16) {
+    const bound = Math.exp(-Math.min(rest, 16));
+    for (let product = random(); product > bound; product *= random()) count++;
+  }
+  return count;
+}

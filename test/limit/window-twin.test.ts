@@ -1,0 +1,98 @@
+import fc from 'fast-check';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { seededRandom } from '../../bench/random.ts';
+import { WindowTwin } from '../../bench/sim/window-twin.ts';
+import { World } from '../../bench/sim/world.ts';
+import { LEASE_SHAPE } from '../../src/limit/lease-cache.ts';
+import type { LimitRedis } from '../../src/limit/redis.ts';
+import type { ScriptArg } from '../../src/limit/redis-client.ts';
+import { rateKey } from '../../src/limit/scripts.ts';
+import { redisServer, type TestServer } from '../support/servers.ts';
+import { connected } from './limit-fixture.ts';
+
+let server: TestServer;
+let redis: LimitRedis;
+let runs = 0;
+
+beforeAll(async () => {
+  server = await redisServer();
+  redis = await connected(server.url);
+});
+afterAll(async () => {
+  await redis.close();
+  await server.close();
+});
+
+const T = 1_700_000_000_000;
+const step = fc.record({
+  waitMs: fc.oneof(
+    { weight: 6, arbitrary: fc.integer({ min: 0, max: 600 }) },
+    { weight: 2, arbitrary: fc.integer({ min: 1_000, max: 70_000 }) },
+    fc.integer({ min: -90_000, max: -1 }),
+  ),
+  need: fc.integer({ min: 0, max: 60 }),
+  excess: fc.integer({ min: 0, max: 20 }),
+  /** A new limit with the next revision, or an old one. */
+  limit: fc.option(fc.integer({ min: 1, max: 3_000 }), { freq: 10 }),
+  /** Of an earlier reserve: how many come back and how many were used. */
+  settle: fc.option(fc.record({ of: fc.nat(5), unused: fc.nat(12), used: fc.nat(12) }), { freq: 3 }),
+  knows: fc.option(fc.nat(5), { freq: 3 }),
+});
+
+describe('the twin of rate-window.lua', () => {
+  it('answers every call as the script does', async () => {
+    const scene = fc.record({
+      limit: fc.oneof(fc.integer({ min: 1, max: 100 }), fc.constantFrom(800, 1000, 1001, 2000)),
+      steps: fc.array(step, { minLength: 10, maxLength: 80 }),
+    });
+    await fc.assert(
+      fc.asyncProperty(scene, async ({ limit: firstLimit, steps }) => {
+        const twin = new WindowTwin();
+        const key = rateKey(`twin-${++runs}`);
+        const replies: number[][] = [];
+        let now = T;
+        let record = { limit: firstLimit, revision: 1 };
+        for (const { waitMs, need, excess, limit, settle, knows } of steps) {
+          now += waitMs;
+          if (limit !== null) record = { limit, revision: record.revision + 1 };
+          const known = knows === null ? undefined : replies.at(-1 - knows);
+          const reserve = settle === null ? undefined : replies.at(-1 - settle.of);
+          const args: ScriptArg[] = [now, record.limit, record.revision, need, excess];
+          args.push(known?.[10] ?? '', known?.[11] ?? '', known?.[8] ?? '');
+          if (reserve && settle) args.push(reserve[3] as number, settle.unused, settle.used);
+          const reply = (await redis.request('rateWindow', key, args)) as number[] | undefined;
+          expect(reply).toEqual(twin.call(args));
+          replies.push(reply as number[]);
+        }
+      }),
+      { numRuns: 60, interruptAfterTimeLimit: 15_000 },
+    );
+  });
+});
+
+describe('a flood of 20 times the limit', () => {
+  it.each([
+    [60, 1],
+    [199, 1],
+    [1000, 1],
+    [1000, 4],
+    [30_000, 1],
+    [30_000, 4],
+  ])(
+    'over %i a minute costs each of %i workers fewer than five calls a second, and wastes at most 2 percent',
+    (limit, workers) => {
+      const result = new World({
+        workers,
+        weights: Array.from({ length: workers }, () => 1),
+        limit,
+        demand: 20 * limit,
+        shape: LEASE_SHAPE,
+        wayMs: 1,
+        random: seededRandom(1),
+      }).run(60_000);
+      expect((result.calls * 1000) / result.measuredMs / workers).toBeLessThan(5);
+      expect(result.admitted / limit).toBeGreaterThanOrEqual(0.98);
+      expect(result.busiestWindow).toBeLessThanOrEqual(limit);
+    },
+  );
+});
