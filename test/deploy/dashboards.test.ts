@@ -1,0 +1,136 @@
+/** The dashboard and the rules ask only for what sluice says; where Prometheus is found, each query is answered from a running system. */
+import { spawnSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import type { Project } from '../../src/registry/project.ts';
+import { envelope, errorEvent, eventId } from '../support/envelopes.ts';
+import { System, until } from '../support/system.ts';
+import { findPrometheus, RunningPrometheus } from './prometheus.ts';
+
+type Rule = {
+  record?: string;
+  alert?: string;
+  expr: string;
+  annotations?: { summary: string; runbook: string };
+};
+type Panel = { id: number; type: string; title: string; description?: string; targets?: { expr: string }[] };
+
+const PROJECT = new URL('../..', import.meta.url).pathname;
+const RULES = `${PROJECT}deploy/prometheus/rules.yaml`;
+const { groups } = parse(readFileSync(RULES, 'utf8')) as { groups: { rules: Rule[] }[] };
+const rules = groups.flatMap((group) => group.rules);
+const alerts = rules.filter(({ alert }) => alert);
+const dashboard = JSON.parse(readFileSync(`${PROJECT}deploy/grafana/dashboards/sluice.json`, 'utf8')) as {
+  panels: Panel[];
+  templating: { list: { name: string; query: unknown }[] };
+};
+const queries = dashboard.panels.flatMap(({ title, targets = [] }) =>
+  targets.map(({ expr }) => ({
+    title,
+    promql: expr.replaceAll('$__rate_interval', '15s').replaceAll('$ingest', '.*'),
+  })),
+);
+const prometheus = findPrometheus();
+
+let system: System;
+let project: Project;
+let timer: NodeJS.Timeout;
+
+beforeAll(async () => {
+  system = await System.start({ workers: 2 });
+  project = await system.createProject({ plan: 'Pro', rateLimit: 1_000 });
+  const token = await system.createHeartbeat();
+  timer = setInterval(() => {
+    const sent = [
+      system.send(project, errorEvent(eventId())),
+      system.send(project, envelope(eventId(), 'transaction', { spans: [] })),
+      system.send(project, 'not json'),
+      fetch(`${system.url}/heartbeat/${token}`, { method: 'POST' }),
+      fetch(`${system.url}/healthz`),
+    ];
+    Promise.all(sent).catch(() => undefined);
+  }, 250);
+});
+afterAll(async () => {
+  clearInterval(timer);
+  await system?.stop();
+});
+
+const metricsIn = (promql: string): string[] => promql.match(/\bsluice_\w+/g) ?? [];
+
+it('asks only for metrics that ingest or the processor exposes', async () => {
+  await until(async () => (await system.metrics()).includes('sluice_frame_envelopes_bucket'));
+  await until(() => system.stored().length > 0);
+  const processor = await (await fetch(`http://127.0.0.1:${system.processorPort}/metrics`)).text();
+  const exposed = new Set(`${await system.metrics()}\n${processor}`.match(/^sluice_\w+/gm));
+  const asked = [...queries.map(({ promql }) => promql), ...rules.map(({ expr }) => expr)].flatMap(metricsIn);
+  expect([...new Set(asked)].filter((name) => !exposed.has(name))).toEqual([]);
+  expect(new Set(asked).size).toBeGreaterThan(18);
+});
+
+it('has panels with a title, a description and an id of their own', () => {
+  const { panels, templating } = dashboard;
+  expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length);
+  for (const { type, title, description, targets } of panels) {
+    expect(title).not.toBe('');
+    if (type === 'row') continue;
+    expect(description, title).toBeTruthy();
+    expect(targets?.length, title).toBeGreaterThan(0);
+  }
+  expect(templating.list.map(({ name }) => name)).toEqual(['datasource', 'ingest']);
+});
+
+it('has an entry in the runbook for each alert', () => {
+  const headings = new Set(
+    readFileSync(`${PROJECT}docs/operations.md`, 'utf8')
+      .split('\n')
+      .filter((line) => line.startsWith('#'))
+      .map((line) => line.replace(/^#+ /, '').toLowerCase()),
+  );
+  for (const { alert = '', annotations } of alerts) {
+    expect(annotations?.runbook).toBe(`docs/operations.md#${alert.toLowerCase()}`);
+    expect(headings).toContain(alert.toLowerCase());
+  }
+});
+
+describe.each(prometheus ? [prometheus] : [])('a real Prometheus', (found) => {
+  let running: RunningPrometheus;
+
+  beforeAll(async () => {
+    const jobs = { 'sluice-ingest': system.adminPort, 'sluice-processor': system.processorPort };
+    running = await RunningPrometheus.start(found, { rules: RULES, jobs });
+  });
+  afterAll(() => running?.stop());
+
+  const answered = async (promql: string): Promise<void> => {
+    await until(async () => {
+      const samples = await running.query(promql);
+      return samples.length > 0 && samples.every(({ value }) => value[1] !== 'NaN');
+    });
+  };
+
+  it.each(queries)('answers the panel $title: $promql', async ({ promql }) => answered(promql));
+
+  it.each(rules.filter(({ record }) => record))('records $record', async ({ record = '' }) =>
+    answered(record),
+  );
+
+  it('evaluates every rule without an error, and no alert fires while all is well', async () => {
+    await until(async () => (await running.rules()).every(({ health }) => health === 'ok'));
+    const evaluated = await running.rules();
+    expect(evaluated).toHaveLength(rules.length);
+    expect(evaluated.filter(({ state }) => state !== undefined && state !== 'inactive')).toEqual([]);
+  });
+});
+
+describe.each(prometheus ? [prometheus] : [])('promtool', ({ promtool }) => {
+  it('sees each alert fire when it should', () => {
+    const file = `${PROJECT}test/deploy/alerts.yaml`;
+    const text = readFileSync(file, 'utf8');
+    const { status, stdout, stderr } = spawnSync(promtool, ['test', 'rules', file], { encoding: 'utf8' });
+    expect(`${stdout}${stderr}`, `${status}`).not.toContain('FAILED');
+    expect(status).toBe(0);
+    for (const { alert } of alerts) expect(text).toContain(`alertname: ${alert}\n`);
+  });
+});
