@@ -1,5 +1,5 @@
 import type { Database, Transaction } from './postgres-database.ts';
-import { DAILY_FROM, DAILY_UNTIL, type PartitionedTable } from './postgres-schema.ts';
+import { DAILY_FROM, DAILY_UNTIL, PARTITIONED, type PartitionedTable } from './postgres-schema.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -20,6 +20,15 @@ export class Partitions {
 
   constructor(database: Database) {
     this.#database = database;
+  }
+
+  /** Learns which there are, so that the first rows of a process do not have to find out. @throws UnavailableError */
+  async load(): Promise<void> {
+    const rows = await this.#database.query<{ relname: string }>(
+      'SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = ANY($1::text[]::regclass[])',
+      [PARTITIONED.map((table) => `sluice.${table}`)],
+    );
+    for (const { relname } of rows) this.#known.add(relname);
   }
 
   /** Makes the partitions for rows received at these moments, Unix milliseconds. @throws UnavailableError */

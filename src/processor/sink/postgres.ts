@@ -64,6 +64,7 @@ export class PostgresSink implements Sink {
     this.#prepared ??= (async () => {
       await migrate(this.#database);
       await forgetOldMonths(this.#database);
+      await this.#partitions.load();
     })();
     this.#prepared.catch(() => {
       this.#prepared = undefined;

@@ -82,13 +82,13 @@ async function publishSome(from: number, count: number): Promise<number> {
 }
 
 async function expectEachOnce(count: number): Promise<void> {
+  const { messages } = (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state;
+  expect(messages, `seed ${SEED}`).toBe(0);
   const [stored] = await sink.server.query(
     `SELECT count(*)::int AS rows, count(DISTINCT payload)::int AS items, max((payload::json->>'n')::int) AS last FROM sluice.items`,
   );
   expect(stored, `seed ${SEED}`).toEqual({ rows: count, items: count, last: count - 1 });
   expect(await sink.tally('42', MONTH), `seed ${SEED}`).toEqual({ count, position: count });
-  const { messages } = (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state;
-  expect(messages, `seed ${SEED}`).toBe(0);
 }
 
 it(
