@@ -78,11 +78,20 @@ export async function startRedis(bin: string, dir: string, port?: number): Promi
 }
 
 /** nats-server with JetStream; the file holds only keys that 2.9 and the newest both know. */
-export async function startNats(bin: string, dir: string, port?: number): Promise<RunningServer> {
+export function startNats(bin: string, dir: string, port?: number): Promise<RunningServer> {
+  return startNatsWith(bin, { dir, port, lines: [] });
+}
+
+/** The same with further lines of configuration, such as those of a cluster. */
+export async function startNatsWith(
+  bin: string,
+  { dir, port, lines }: { dir: string; port?: number | undefined; lines: readonly string[] },
+): Promise<RunningServer> {
   mkdirSync(dir, { recursive: true });
   const chosen = port ?? (await freePort());
   const file = join(dir, 'nats.conf');
-  writeFileSync(file, `listen: 127.0.0.1:${chosen}\njetstream { store_dir: ${JSON.stringify(dir)} }\n`);
+  const own = [`listen: 127.0.0.1:${chosen}`, `jetstream { store_dir: ${JSON.stringify(dir)} }`];
+  writeFileSync(file, `${[...own, ...lines].join('\n')}\n`);
   const server = launch(bin, ['-c', file], { scheme: 'nats', port: chosen });
   await ready(server, '', (text) => /"jetstream":\s*true/.test(text));
   return server;

@@ -1,0 +1,44 @@
+/** The broker stalls, dies, is full, loses its leader: no 200 without the item, none twice, and it serves again by itself. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { seededRandom } from '../../bench/random.ts';
+import { BROKER_FROZEN, BROKER_KILLED, type Fault, LEADER_KILLED, STREAM_FULL } from './faults.ts';
+import { runScenario } from './scenario.ts';
+import { Stand } from './stand.ts';
+
+const SEED = 6;
+const MIB = 1024 * 1024;
+let stand: Stand;
+
+/** What must hold of each, and that the fault was felt: a scenario in which all is well shows nothing. */
+async function survives(fault: Fault, felt: readonly string[]): Promise<void> {
+  const starts = stand.ingest.map((part) => part.starts);
+  const { judgement, recoveries } = await runScenario(stand, [fault], { random: seededRandom(SEED) });
+  const [recovery] = recoveries;
+  expect(judgement.broken, `seed ${SEED}, ${JSON.stringify(recovery)}`).toEqual([]);
+  expect(judgement.accepted).toBeGreaterThan(100);
+  const refused = Object.keys(recovery?.during ?? {}).filter((status) => felt.includes(status));
+  expect(refused.length, JSON.stringify(recovery)).toBeGreaterThan(0);
+  expect(stand.ingest.map((part) => part.starts)).toEqual(starts);
+}
+
+describe('a single broker', () => {
+  beforeAll(async () => {
+    stand = await Stand.start({ maxBytes: 24 * MIB });
+  });
+  afterAll(() => stand.close());
+
+  it.each([
+    { fault: BROKER_FROZEN, felt: ['500', '503'] },
+    { fault: BROKER_KILLED, felt: ['503'] },
+    { fault: STREAM_FULL, felt: ['503'] },
+  ])('$fault.name', ({ fault, felt }) => survives(fault, felt), 120_000);
+});
+
+describe('a cluster of three with three replicas', () => {
+  beforeAll(async () => {
+    stand = await Stand.start({ cluster: true, maxBytes: 24 * MIB });
+  }, 120_000);
+  afterAll(() => stand.close());
+
+  it(LEADER_KILLED.name, () => survives(LEADER_KILLED, ['500', '503']), 120_000);
+});

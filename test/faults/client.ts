@@ -1,0 +1,127 @@
+/** One client on one raw keep-alive socket: it sends, hears (or does not hear) the answer, and tells the ledger. */
+import { connect, type Socket } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Told } from './ledger.ts';
+
+/** Far beyond the server's own 2 s: what comes later than this never comes. */
+const ANSWER_MS_MAX = 15_000;
+const RECONNECT_MS = 50;
+
+export type Shot = { told: Omit<Told, 'sentAt' | 'answeredAt' | 'status' | 'admitted'>; request: Buffer };
+
+export type Answer = { status: number; head: string };
+
+export type ClientOptions = {
+  port: number;
+  next(port: number): Shot;
+  record(told: Told): void;
+  /** Could not even connect. */
+  unreachable(port: number, at: number): void;
+  /** Between an answer and the next request. */
+  thinkMs(): number;
+};
+
+const headerOf = (head: string, name: string): string | undefined =>
+  new RegExp(`^${name}: *(.*?)\\r?$`, 'im').exec(head)?.[1];
+
+export class Client {
+  readonly #options: ClientOptions;
+  #socket: Socket | undefined;
+  #stopped = false;
+  #text = '';
+  /** Of the request that is under way. */
+  #settle: ((answer: Answer | undefined) => void) | undefined;
+
+  constructor(options: ClientOptions) {
+    this.#options = options;
+  }
+
+  /** Sends one request after the other until stop(). */
+  async run(): Promise<void> {
+    while (!this.#stopped) {
+      const socket = this.#socket ?? (await this.#connect());
+      if (socket) await this.#shoot(socket);
+      else await pause(RECONNECT_MS);
+      const thinkMs = this.#options.thinkMs();
+      if (thinkMs > 0) await pause(thinkMs);
+    }
+    this.#socket?.destroy();
+  }
+
+  /** The request that is under way is waited for. */
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  async #shoot(socket: Socket): Promise<void> {
+    const { told, request } = this.#options.next(this.#options.port);
+    const sentAt = performance.now();
+    const answer = await this.#exchange(socket, request);
+    const answeredAt = performance.now();
+    const { status = 0, head = '' } = answer ?? {};
+    const usage = headerOf(head, 'X-Service-Usage');
+    this.#options.record({
+      ...told,
+      sentAt,
+      answeredAt,
+      status,
+      admitted: status !== 0 && status !== 429 && headerOf(head, 'X-RateLimit-Remaining') !== undefined,
+      position: usage === undefined ? undefined : Number.parseInt(usage, 10),
+    });
+    if (!answer || /^connection: *close/im.test(head)) this.#drop();
+  }
+
+  #drop(): void {
+    this.#socket?.destroy();
+    this.#socket = undefined;
+  }
+
+  #exchange(socket: Socket, request: Buffer): Promise<Answer | undefined> {
+    return new Promise((resolve) => {
+      const timer = setTimeout(() => this.#settle?.(undefined), ANSWER_MS_MAX);
+      this.#settle = (answer) => {
+        clearTimeout(timer);
+        this.#settle = undefined;
+        this.#text = '';
+        resolve(answer);
+      };
+      socket.write(request);
+    });
+  }
+
+  #hear(data: Buffer): void {
+    this.#text += data.toString('latin1');
+    const end = this.#text.indexOf('\r\n\r\n');
+    if (end < 0) return;
+    const head = this.#text.slice(0, end);
+    if (this.#text.length < end + 4 + Number(headerOf(head, 'Content-Length') ?? 0)) return;
+    this.#settle?.({ status: Number(head.slice(9, 12)), head });
+  }
+
+  #connect(): Promise<Socket | undefined> {
+    const { port, unreachable } = this.#options;
+    const at = performance.now();
+    return new Promise((resolve) => {
+      const socket = connect({ port, host: '127.0.0.1', noDelay: true });
+      socket.on('data', (data) => this.#hear(data));
+      socket.once('connect', () => {
+        this.#socket = socket;
+        resolve(socket);
+      });
+      let connected = false;
+      socket.once('connect', () => {
+        connected = true;
+      });
+      const gone = (): void => {
+        if (!connected) unreachable(port, at);
+        resolve(undefined);
+        if (this.#socket !== socket) return;
+        this.#drop();
+        this.#settle?.(undefined);
+      };
+      socket.on('error', gone);
+      socket.on('end', gone);
+      socket.on('close', gone);
+    });
+  }
+}

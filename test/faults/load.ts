@@ -1,0 +1,117 @@
+/** Many clients, each with its own connection, over both ports: what SDKs send, at a pace that a shared machine bears. */
+import { setTimeout as pause } from 'node:timers/promises';
+import { integer, type Random } from '../../bench/random.ts';
+import { eventId } from '../support/envelopes.ts';
+import { Client, type Shot } from './client.ts';
+import type { ProjectName, Told } from './ledger.ts';
+
+/** Where a project's requests go: path and query. */
+export type Targets = Readonly<Record<ProjectName, string>>;
+
+export type LoadOptions = {
+  random: Random;
+  ports: readonly number[];
+  targets: Targets;
+  clients?: number;
+  /** Mean pause of a client between two requests. */
+  thinkMs?: number;
+  /** Bytes of every payload; by default few, and one in LARGE_ONE_IN goes through the spool and the chunks stream. */
+  payloadBytes?: number;
+};
+
+const SHARES: readonly (readonly [ProjectName, number])[] = [
+  ['open', 0.55],
+  ['limited', 0.7],
+  ['leased', 0.9],
+  ['capped', 1],
+];
+const LARGE_ONE_IN = 150;
+const LARGE_BYTES = [150_000, 400_000] as const;
+const SMALL_BYTES = [10, 600] as const;
+const GOOD_IN_A_ROW = 5;
+const LOOK_MS = 50;
+
+/** Carried by each payload, so that what is stored is known to be what was sent. */
+export const markOf = (id: string): string => `mark-${id}`;
+
+const payloadOf = (id: string, padding: number): Record<string, unknown> => ({
+  timestamp: 1_790_000_000,
+  message: markOf(id),
+  padding: 'x'.repeat(padding),
+});
+
+export class Load {
+  readonly told: Told[] = [];
+  /** Attempts to connect that failed, by port: when they began. */
+  readonly unreachable: { port: number; at: number }[] = [];
+  readonly #options: LoadOptions;
+  readonly #clients: Client[] = [];
+  #running: Promise<unknown> = Promise.resolve();
+
+  constructor(options: LoadOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    const { random, ports, clients = 16, thinkMs = 40 } = this.#options;
+    for (let n = 0; n < clients; n++)
+      this.#clients.push(
+        new Client({
+          port: ports[n % ports.length] as number,
+          next: (port) => this.#shot(port),
+          record: (told) => this.told.push(told),
+          unreachable: (port, at) => this.unreachable.push({ port, at }),
+          thinkMs: () => random() * 2 * thinkMs,
+        }),
+      );
+    this.#running = Promise.all(this.#clients.map((client) => client.run()));
+  }
+
+  /** Resolves when every client has heard its last answer. */
+  async stop(): Promise<void> {
+    for (const client of this.#clients) client.stop();
+    await this.#running;
+  }
+
+  /**
+   * Waits until every port serves: its last requests to the project without limits were all answered 200.
+   * @returns seconds from `since` until the first request of those, per port the latest; undefined when that did not come in time
+   */
+  async servesSince(since: number, msMax: number): Promise<number | undefined> {
+    for (const until = performance.now() + msMax; performance.now() < until; await pause(LOOK_MS)) {
+      const times = this.#options.ports.map((port) => this.#goodSince(port, since));
+      if (times.every((time) => time !== undefined))
+        return Math.max(0, ...times.map((time) => time - since)) / 1000;
+    }
+    return undefined;
+  }
+
+  /** From when on all was good at this port; undefined while that cannot be said. */
+  #goodSince(port: number, since: number): number | undefined {
+    const mine = this.told.filter(
+      (one) => one.port === port && one.project === 'open' && one.sentAt >= since,
+    );
+    const bad = mine.filter(({ status }) => status !== 200).map(({ sentAt }) => sentAt);
+    const refused = this.unreachable
+      .filter((one) => one.port === port && one.at >= since)
+      .map(({ at }) => at);
+    const from = Math.max(since, ...bad, ...refused);
+    const good = mine.filter(({ sentAt }) => sentAt > from || from === since);
+    return good.length >= GOOD_IN_A_ROW ? from : undefined;
+  }
+
+  #shot(port: number): Shot {
+    const { random, targets, payloadBytes } = this.#options;
+    const id = eventId(); // not of the seed: two scenarios on one stand share a sink
+    const draw = random();
+    const project = SHARES.find(([, share]) => draw < share)?.[0] ?? 'open';
+    // Those without limits show whether a port serves; the chunks stream, which is swept after minutes, may fill.
+    const large = project !== 'open' && random() * LARGE_ONE_IN < 1;
+    const [least, most] = large ? LARGE_BYTES : SMALL_BYTES;
+    const payload = JSON.stringify(payloadOf(id, payloadBytes ?? integer(random, least, most)));
+    const type = random() < 0.7 ? 'event' : 'transaction';
+    const body = `${JSON.stringify({ event_id: id })}\n${JSON.stringify({ type })}\n${payload}`;
+    const head = `POST ${targets[project]} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${body.length}\r\n\r\n`;
+    return { told: { id, project, port, payloadBytes: payload.length }, request: Buffer.from(head + body) };
+  }
+}
