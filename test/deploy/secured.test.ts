@@ -1,0 +1,184 @@
+/**
+ * The production overlay's own configuration of Redis and NATS, with certificates and credentials, on real servers: three nats-servers,
+ * one Redis, and sluice as a client that must prove who it is. Only addresses and folders are other ones.
+ */
+import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { hostEnvironment } from '../../src/config.ts';
+import { findServer, freePort } from '../../src/dev/servers.ts';
+import { errorEvent, eventId } from '../support/envelopes.ts';
+import { temporaryFolder } from '../support/servers.ts';
+import { Command, until } from '../support/system.ts';
+import { createNatsOperator } from './nats-operator.ts';
+
+const PROJECT = new URL('../..', import.meta.url).pathname;
+const OVERLAY = `${PROJECT}deploy/kubernetes/overlays/production`;
+const SERVERS = 3;
+const PASSWORD = 'a pass:word/with@signs';
+const hasOpenssl = spawnSync('openssl', ['version'], { stdio: 'ignore' }).status === 0;
+
+/** The server takes the shell's place and is ended when our end of pipe 3 closes, whatever becomes of this process. */
+const UNTIL_WE_DIE = '(cat <&3 >/dev/null; kill -TERM $$ 2>/dev/null) & exec "$@" 3<&-';
+
+const children: ChildProcess[] = [];
+function launch(bin: string, args: string[], env: Record<string, string> = {}): void {
+  const options = { env: { ...process.env, ...env }, stdio: ['ignore', 'ignore', 'ignore', 'pipe'] as never };
+  children.push(spawn('/bin/sh', ['-c', UNTIL_WE_DIE, 'sh', bin, ...args], options));
+}
+
+function binary(kind: 'redis-server' | 'nats-server'): string {
+  const { path, redisServerBin: redis, natsServerBin: nats } = hostEnvironment();
+  const found = findServer(kind, { ...(redis && { redis }), ...(nats && { nats }) }, path);
+  if (!found) throw new Error(`${kind} is not installed`);
+  return found;
+}
+
+/** As docs/operations.md tells it, for the addresses of this machine. */
+function makeCertificates(dir: string): void {
+  const openssl = (...args: string[]): void =>
+    void execFileSync('openssl', args, { cwd: dir, stdio: 'ignore' });
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'];
+  openssl(
+    'req',
+    '-x509',
+    ...key,
+    '-days',
+    '2',
+    '-keyout',
+    'ca.key',
+    '-out',
+    'ca.crt',
+    '-subj',
+    '/CN=sluice-ca',
+  );
+  openssl('req', ...key, '-keyout', 'tls.key', '-out', 'tls.csr', '-subj', '/CN=sluice-servers');
+  writeFileSync(join(dir, 'san'), 'subjectAltName=DNS:localhost,IP:127.0.0.1');
+  const ca = ['-CA', 'ca.crt', '-CAkey', 'ca.key', '-CAcreateserial'];
+  openssl('x509', '-req', '-in', 'tls.csr', ...ca, '-days', '2', '-extfile', 'san', '-out', 'tls.crt');
+}
+
+describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
+  let dir: string;
+  let env: Record<string, string>;
+  let publicPort: number;
+  const commands: Command[] = [];
+
+  async function startNats(): Promise<number[]> {
+    const ports = await Promise.all(Array.from({ length: 3 * SERVERS }, () => freePort()));
+    const { authConf, creds } = createNatsOperator();
+    writeFileSync(join(dir, 'user.creds'), creds);
+    for (let n = 0; n < SERVERS; n++) {
+      const own = join(dir, `nats-${n}`);
+      mkdirSync(join(own, 'auth'), { recursive: true });
+      writeFileSync(join(own, 'auth/auth.conf'), authConf);
+      let text = readFileSync(`${OVERLAY}/nats.conf`, 'utf8')
+        .replaceAll('/etc/sluice/tls', dir)
+        .replaceAll('/data', own)
+        .replace('0.0.0.0:4222', `127.0.0.1:${ports[n]}`)
+        .replace('0.0.0.0:6222', `127.0.0.1:${ports[SERVERS + n]}`)
+        .replace('0.0.0.0:8222', `127.0.0.1:${ports[2 * SERVERS + n]}`);
+      for (let peer = 0; peer < SERVERS; peer++)
+        text = text.replace(`nats-${peer}.nats:6222`, `127.0.0.1:${ports[SERVERS + peer]}`);
+      writeFileSync(join(own, 'nats.conf'), text);
+      launch(binary('nats-server'), ['-c', join(own, 'nats.conf')], { POD_NAME: `nats-${n}` });
+    }
+    return ports.slice(0, SERVERS);
+  }
+
+  async function startRedis(): Promise<number> {
+    const port = await freePort();
+    const text = readFileSync(`${OVERLAY}/redis.conf`, 'utf8')
+      .replaceAll('/etc/sluice/tls', dir)
+      .replace('tls-port 6379', `tls-port ${port}`)
+      .replace('bind 0.0.0.0', 'bind 127.0.0.1')
+      .replace('dir /data', `dir ${dir}`);
+    writeFileSync(join(dir, 'redis.conf'), text);
+    launch(binary('redis-server'), [join(dir, 'redis.conf'), '--requirepass', PASSWORD]);
+    return port;
+  }
+
+  const sluice = (args: string[], overrides: Record<string, string> = {}) =>
+    spawnSync('node', [`${PROJECT}dist/cli.js`, ...args], {
+      env: { ...process.env, ...env, ...overrides },
+      encoding: 'utf8',
+      timeout: 15_000,
+    });
+
+  beforeAll(async () => {
+    dir = temporaryFolder('secured');
+    makeCertificates(dir);
+    const [natsPorts, redisPort] = [await startNats(), await startRedis()];
+    publicPort = await freePort();
+    env = {
+      NODE_EXTRA_CA_CERTS: join(dir, 'ca.crt'),
+      SLUICE_REDIS_URL: `rediss://:${encodeURIComponent(PASSWORD)}@127.0.0.1:${redisPort}`,
+      SLUICE_NATS_URL: natsPorts.map((port) => `tls://127.0.0.1:${port}`).join(','),
+      SLUICE_NATS_CREDS: join(dir, 'user.creds'),
+      SLUICE_STREAM_REPLICAS: '3',
+      SLUICE_STREAM_MAX_BYTES: '100000000',
+      SLUICE_SINK: `ndjson:${join(dir, 'sink')}`,
+      SLUICE_PORT: `${publicPort}`,
+      SLUICE_WORKERS: '1',
+      SLUICE_LOG_LEVEL: 'warn',
+    };
+    await until(() => sluice(['setup']).status === 0, 40_000);
+    for (const name of ['ingest', 'processor'])
+      commands.push(new Command([name], { ...env, SLUICE_ADMIN_PORT: `${await freePort()}` }));
+    const ready = (): Promise<boolean> =>
+      fetch(`http://127.0.0.1:${publicPort}/readyz`).then(
+        (res) => res.ok,
+        () => false,
+      );
+    await until(ready);
+  });
+  afterAll(async () => {
+    await Promise.all(commands.map((command) => command.stop()));
+    const gone = children.map((child) => new Promise((resolve) => child.once('exit', resolve)));
+    for (const child of children) child.kill('SIGTERM');
+    await Promise.all(gone);
+    rmSync(dir, { recursive: true, force: true });
+  });
+
+  it('an event is limited, counted, queued on three servers and stored', async () => {
+    const project = JSON.parse(
+      sluice(['project', 'create', '--plan', 'Pro', '--quota', '10', '--json']).stdout,
+    ) as {
+      id: string;
+      key: string;
+    };
+    const url = `http://127.0.0.1:${publicPort}/api/${project.id}/envelope/?compat_key=${project.key}`;
+    const id = eventId();
+    let answer: Response | undefined;
+    await until(async () => {
+      answer = await fetch(url, { method: 'POST', body: errorEvent(id) });
+      return answer.ok;
+    });
+    expect(answer?.headers.get('x-service-usage')).toBe('1/10');
+    expect(answer?.headers.get('x-ratelimit-remaining')).toBe('999');
+    const stored = (): string =>
+      spawnSync('grep', ['-rl', id, join(dir, 'sink')], { encoding: 'utf8' }).stdout;
+    await until(() => stored().includes('.ndjson'));
+  });
+
+  it('doctor finds nothing that fails', () => {
+    const report = sluice(['doctor', '--json']);
+    const { checks } = JSON.parse(report.stdout) as {
+      checks: { state: string; what: string; found: string }[];
+    };
+    expect(checks.filter(({ state }) => state === 'fail')).toEqual([]);
+  });
+
+  it('nobody comes in without the authority, the password or the credentials', () => {
+    const wrong: Record<string, string>[] = [
+      { NODE_EXTRA_CA_CERTS: '' },
+      { SLUICE_REDIS_URL: env.SLUICE_REDIS_URL?.replace(/:[^@/]*@/, ':wrong@') ?? '' },
+      { SLUICE_NATS_CREDS: '' },
+    ];
+    for (const overrides of wrong) {
+      const { status, stdout } = sluice(['usage', '--json'], overrides);
+      expect([status, stdout], JSON.stringify(Object.keys(overrides))).toEqual([1, '']);
+    }
+  });
+});
