@@ -28,6 +28,8 @@ export type WorkloadOptions = {
   /** `sdk`: as the SDKs do, about a fifth of the requests gzip; else every body alike. */
   encoding: Encoding | 'sdk';
   targets: readonly Target[];
+  /** Every target alike; else by Zipf's law. */
+  even?: boolean | undefined;
   /** Host header. */
   host: string;
   keepAlive: boolean;
@@ -161,7 +163,9 @@ export class Workload {
       query: options.targets.map((target) => requestLines(target, 'query', options)),
       header: options.targets.map((target) => requestLines(target, 'header', options)),
     };
-    this.#projects = drawTable(zipf(options.targets.length), DRAW_ENTRIES);
+    const ranks = options.targets.length;
+    const weights = options.even ? new Array<number>(ranks).fill(1) : zipf(ranks);
+    this.#projects = drawTable(weights, DRAW_ENTRIES);
     this.#random = seededRandom(options.seed + 1);
     let crc = crc32(Buffer.from(this.#projects.buffer));
     for (const { body } of this.#bodies) crc = crc32(body.bytes, crc);

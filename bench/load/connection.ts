@@ -12,8 +12,8 @@ import { stamp } from './body.ts';
 
 export type Endpoint = { host: string; port: number; tls: boolean };
 export type ConnectionEvents = {
-  /** The answer is complete; the connection takes another request. */
-  onAnswer(connection: Connection, status: number): void;
+  /** The answer is complete; the connection takes another request. The bytes of `answer` are only valid during the call. */
+  onAnswer(connection: Connection, status: number, answer: Buffer): void;
   /** No answer: the connection broke, could not be made, or was too late. */
   onFailure(connection: Connection, reason: string): void;
 };
@@ -157,6 +157,6 @@ export class Connection {
     this.#underWay = false;
     const status = statusOf(bytes);
     if (!this.#keepAlive || bytes.indexOf('onnection: close') >= 0) this.#drop();
-    this.#events.onAnswer(this, status);
+    this.#events.onAnswer(this, status, bytes);
   }
 }

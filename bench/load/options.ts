@@ -10,6 +10,7 @@ export type LoadOptions = {
   /** Scheme, host and port of the server. */
   url: string;
   targets: readonly Target[];
+  even?: boolean | undefined;
   mix: Mix;
   encoding: Encoding | 'sdk';
   /** Requests per second; without it closed loop. */
@@ -31,8 +32,9 @@ export function endpointOf(url: string): Endpoint {
 
 /** Runs in the calling process: its event loop is the generator's. */
 export function runLoad(options: LoadOptions, onSecond?: (second: Second) => void): Promise<LoadResult> {
-  const { url, targets, mix, encoding, seed, keepAlive = true } = options;
-  const workload = new Workload({ seed, mix, encoding, targets, host: new URL(url).host, keepAlive });
+  const { url, targets, even, mix, encoding, seed, keepAlive = true } = options;
+  const host = new URL(url).host;
+  const workload = new Workload({ seed, mix, encoding, targets, even, host, keepAlive });
   return new Generator({
     endpoint: endpointOf(url),
     workload,
