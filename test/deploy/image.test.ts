@@ -1,0 +1,106 @@
+/** The image as it was last built (`docker build -t sluice:local .`), where a Docker engine answers and has it. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { freePort } from '../../src/dev/servers.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { ProjectStore } from '../../src/registry/project-store.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
+import { errorEvent, eventId } from '../support/envelopes.ts';
+import { natsServer, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
+import { MIB, until } from '../support/system.ts';
+
+const IMAGE = 'sluice:local';
+const ABOVE_BASE_MAX = 120 * 1_000_000;
+
+const docker = (...args: string[]): string =>
+  execFileSync('docker', args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }).trim();
+const present = spawnSync('docker', ['image', 'inspect', IMAGE], { stdio: 'ignore' }).status === 0;
+
+/** As the composition and Kubernetes run it: nothing but the mounts can be written. */
+const CONFINED = ['--read-only', '--cap-drop=ALL', '--security-opt=no-new-privileges', '--network=host'];
+
+describe.each(present ? [IMAGE] : [])('the image %s', (image) => {
+  let redis: TestServer;
+  let nats: TestServer;
+  let dir: string;
+  let settings: Record<string, string>;
+  const containers: string[] = [];
+
+  const flags = (env: Record<string, string>): string[] =>
+    Object.entries(env).flatMap(([name, value]) => ['-e', `${name}=${value}`]);
+  function start(command: string, env: Record<string, string>, ...mounts: string[]): string {
+    const id = docker('run', '-d', ...CONFINED, ...mounts, ...flags({ ...settings, ...env }), image, command);
+    containers.push(id);
+    return id;
+  }
+  const exitCode = (id: string): string => docker('inspect', '--format', '{{.State.ExitCode}}', id);
+
+  beforeAll(async () => {
+    [redis, nats] = await Promise.all([redisServer(), natsServer()]);
+    dir = temporaryFolder('image');
+    mkdirSync(join(dir, 'sink'));
+    chmodSync(join(dir, 'sink'), 0o777); // the container is another user
+    settings = {
+      SLUICE_REDIS_URL: redis.url,
+      SLUICE_NATS_URL: nats.url,
+      SLUICE_STREAM_MAX_BYTES: `${64 * MIB}`,
+      SLUICE_WORKERS: '1',
+    };
+  });
+  afterAll(async () => {
+    for (const id of containers) docker('rm', '-f', '-v', id);
+    await Promise.all([redis?.close(), nats?.close()]);
+    rmSync(dir, { recursive: true, force: true });
+  });
+
+  it('is at most 120 MB above its base and carries one binary of uWebSockets.js', () => {
+    const layers = docker('history', '--format', '{{.Size}}\t{{.CreatedBy}}', '--human=false', image).split(
+      '\n',
+    );
+    // Everything down to the first layer of our own; the base's lie below.
+    const own = layers.findIndex((line) => line.includes('NODE_ENV'));
+    const bytes = layers.slice(0, own).reduce((sum, line) => sum + Number(line.split('\t')[0]), 0);
+    expect(own).toBeGreaterThan(3);
+    expect(bytes).toBeGreaterThan(MIB);
+    expect(bytes).toBeLessThan(ABOVE_BASE_MAX);
+    const files = docker('run', '--rm', '--entrypoint', 'ls', image, '/app/node_modules/uWebSockets.js');
+    expect(files.split('\n').filter((name) => name.endsWith('.node'))).toHaveLength(1);
+  });
+
+  it('runs every part as an ordinary user over a file system that it cannot write, and leaves on SIGTERM', async () => {
+    docker('run', '--rm', ...CONFINED, ...flags(settings), image, 'setup');
+    const [port, adminPort, processorPort] = [await freePort(), await freePort(), await freePort()];
+    const ports = { SLUICE_PORT: `${port}`, SLUICE_ADMIN_PORT: `${adminPort}` };
+    const ingest = start('ingest', ports, '-v', '/var/spool/sluice');
+    const sink = { SLUICE_SINK: 'ndjson:/var/lib/sluice/sink', SLUICE_ADMIN_PORT: `${processorPort}` };
+    const processor = start('processor', sink, '-v', `${join(dir, 'sink')}:/var/lib/sluice/sink`);
+    const link = await NatsLink.connect({ urls: [nats.url], name: 'test', log: createLog('silent') });
+    const project = await (await ProjectStore.open(link)).create({
+      plan: 'Platform',
+      overage: false,
+      filters: [],
+      allowedOrigins: [],
+    });
+    await link.close();
+    const url = `http://127.0.0.1:${port}/api/${project.id}/envelope/?compat_key=${project.key}`;
+    const post = (message: string): Promise<Response | undefined> =>
+      fetch(url, { method: 'POST', body: errorEvent(eventId(), message) }).catch(() => undefined);
+    await until(async () => (await post('small'))?.ok ?? false);
+    expect((await post('x'.repeat(3 * MIB)))?.status).toBe(200); // by way of the spool
+    await until(() =>
+      readdirSync(join(dir, 'sink'), { recursive: true }).some((name) => `${name}`.endsWith('.ndjson')),
+    );
+    expect(docker('exec', ingest, 'id', '-u')).toBe('1000');
+    expect(spawnSync('docker', ['exec', ingest, 'touch', '/app/x']).status).not.toBe(0);
+    const [, ...check] = JSON.parse(
+      docker('inspect', '--format', '{{json .Config.Healthcheck.Test}}', ingest),
+    ) as string[];
+    for (const id of [ingest, processor]) {
+      docker('exec', id, ...check);
+      docker('stop', '-t', '40', id);
+      expect(exitCode(id)).toBe('0');
+    }
+  }, 60_000);
+});
