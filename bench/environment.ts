@@ -22,7 +22,10 @@ const said = (command: string, args: string[]): string =>
 
 export function describeEnvironment(bins: { redis: string; nats: string }): Environment {
   const all = cpus();
-  const dirty = said('git', ['status', '--porcelain', '--untracked-files=no', '--', 'src', 'bench']) === '' ? '' : ' with changes';
+  const dirty =
+    said('git', ['status', '--porcelain', '--untracked-files=no', '--', 'src', 'bench']) === ''
+      ? ''
+      : ' with changes';
   return {
     date: new Date().toISOString().slice(0, 10),
     cpu: all[0]?.model.trim() ?? 'unknown',

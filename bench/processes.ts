@@ -21,6 +21,17 @@ export function cpuUs(pid: number): number {
   return (ticks / TICKS_PER_SEC) * 1e6;
 }
 
+/** User and system time of everything that runs on this machine, in microseconds; the first line of /proc/stat without idle and waiting. */
+export function machineCpuUs(): number {
+  const [user = 0, nice = 0, system = 0, , , irq = 0, softirq = 0, steal = 0] = read('/proc/stat')
+    .split('\n', 1)[0]!
+    .trim()
+    .split(/\s+/)
+    .slice(1)
+    .map(Number);
+  return ((user + nice + system + irq + softirq + steal) / TICKS_PER_SEC) * 1e6;
+}
+
 /** Largest resident set so far, in bytes. */
 export function peakRssBytes(pid: number): number {
   const kib = /VmHWM:\s+(\d+) kB/.exec(read(`/proc/${pid}/status`))?.[1];

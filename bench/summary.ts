@@ -28,6 +28,8 @@ export type SystemSummary = {
   drainPerSec: Figure;
   peakRssMiB: Record<keyof Usage, Figure>;
   generatorUs: Figure;
+  /** Cores that other programs used meanwhile, the busier phase of each run; absent in old records. */
+  foreignCores: Figure;
   /** Requests that failed, of all rounds. */
   failures: number;
   /** With any of these there is no headline. */
@@ -109,6 +111,7 @@ function summariseSystem(name: string, records: readonly Of<'system'>[]): System
     publishes: of((run) => run.saturation.publishes / answered(run)),
     drainPerSec: of((run) => run.drain.envelopes / run.drain.seconds),
     peakRssMiB: perPart((part) => of((run) => run.peakRss[part] / MIB)),
+    foreignCores: of((run) => Math.max(run.saturation.foreignCores ?? 0, run.open.foreignCores ?? 0)),
     generatorUs: of((run) => run.saturation.load.generator.cpuUsPerRequest),
     failures: phases.reduce((all, { load }) => all + load.failed, 0),
     problems: [...new Set(runs.flatMap(({ problems }) => problems))],

@@ -57,8 +57,8 @@ function frame({ title, x, y }: PlotOptions, [scaleX, scaleY]: readonly [Scale, 
   return vertical.join('') + horizontal.join('') + labels;
 }
 
-const svg = (height: number, content: string): string =>
-  `<svg viewBox="0 0 ${WIDTH} ${height}" role="img" font-family="sans-serif" font-size="12" fill="#333">${content}</svg>`;
+const svg = (height: number, title: string, content: string): string =>
+  `<svg viewBox="0 0 ${WIDTH} ${height}" role="img" font-family="sans-serif" font-size="12" fill="#333"><title>${escaped(title)}</title>${content}</svg>`;
 
 const legend = (names: readonly string[], top: number): string =>
   names
@@ -79,6 +79,7 @@ export function linePlot(options: PlotOptions): string {
   const names = series.map(({ name }) => name);
   return svg(
     HEIGHT + legendHeight(names),
+    options.title,
     frame(options, scales) + lines.join('') + legend(names, HEIGHT + 10),
   );
 }
@@ -103,5 +104,5 @@ export function barPlot(title: string, parts: readonly string[], bars: readonly 
   });
   const bottom = TOP + bars.length * rowHeight + 14;
   const heading = `<text x="10" y="18" font-weight="bold">${escaped(title)}</text>`;
-  return svg(bottom + legendHeight(parts), heading + rows.join('') + legend(parts, bottom));
+  return svg(bottom + legendHeight(parts), title, heading + rows.join('') + legend(parts, bottom));
 }

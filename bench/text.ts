@@ -20,6 +20,9 @@ const costs = (cost: Record<string, Figure>): string =>
 export const perCore = ({ costUs, acceptedPerSec, answeredPerSec }: SystemSummary): number =>
   ((1e6 / costUs.worker.median) * acceptedPerSec.median) / answeredPerSec.median;
 
+/** The bench's own starting and ending of processes takes less. */
+const FOREIGN_CORES_MAX = 0.3;
+
 function systemText(one: SystemSummary): string[] {
   const head = `${one.name}: ${one.title}`;
   if (one.problems.length > 0)
@@ -44,6 +47,14 @@ function systemText(one: SystemSummary): string[] {
     line('failures', `${one.failures}`),
     line('generator µs per request', of(one.generatorUs)),
     ...one.bottlenecks.map((why) => line('CAUTION', why)),
+    ...(one.foreignCores.median > FOREIGN_CORES_MAX
+      ? [
+          line(
+            'CAUTION',
+            `other programs used ${of(one.foreignCores)} cores meanwhile${spread(one.foreignCores)}`,
+          ),
+        ]
+      : []),
     '',
   ];
 }

@@ -11,6 +11,7 @@ import { runFresh } from '../fresh.ts';
 import { Harness, type HarnessOptions, type Usage } from '../harness.ts';
 import type { LoadOptions } from '../load/options.ts';
 import type { LoadResult } from '../load/result.ts';
+import { machineCpuUs } from '../processes.ts';
 import { growth, type Samples, total } from '../scrape.ts';
 import type { Target } from '../workload.ts';
 import type { Scenario } from './scenarios.ts';
@@ -28,6 +29,8 @@ export type Phase = {
   publishes: number;
   /** Shares of one core. */
   busy: Usage;
+  /** Cores that programs used which are no part of this: neighbours, and the little that the bench itself needs. */
+  foreignCores: number;
 };
 
 export type SystemRun = {
@@ -59,12 +62,20 @@ const perPart = (make: (part: (typeof PARTS)[number]) => number): Usage => ({
   processor: make('processor'),
 });
 
+const sumOf = (usage: Usage): number => PARTS.reduce((sum, part) => sum + usage[part], 0);
+
 /** Runs `load` and relates what it found to what the processes used meanwhile. */
 async function phase(harness: Harness, load: LoadOptions, drain: boolean): Promise<Phase> {
-  const before = { cpu: harness.cpu(), metrics: await harness.metrics() };
+  const before = { cpu: harness.cpu(), machine: machineCpuUs(), metrics: await harness.metrics() };
   const startedAt = performance.now();
   const result = await runFresh('load', load);
   const elapsedUs = (performance.now() - startedAt) * 1000;
+  const foreignUs =
+    machineCpuUs() -
+    before.machine -
+    result.generator.busy * elapsedUs -
+    sumOf(harness.cpu()) +
+    sumOf(before.cpu);
   // The processor's share of these envelopes includes what it does after the last answer.
   if (drain) await harness.drained(DRAIN_MS_MAX);
   const cpu = harness.cpu();
@@ -80,6 +91,7 @@ async function phase(harness: Harness, load: LoadOptions, drain: boolean): Promi
     redisCalls: growth(before.metrics, metrics, { name: 'sluice_redis_calls_total', label: 'script' }),
     publishes: total(metrics, 'sluice_publishes_total') - total(before.metrics, 'sluice_publishes_total'),
     busy: perPart((part) => used[part] / elapsedUs),
+    foreignCores: Math.max(0, foreignUs / elapsedUs),
   };
 }
 
