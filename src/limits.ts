@@ -31,12 +31,13 @@ export const HELD_BYTES_MAX = 192 * MIB;
 export const SPOOL_BYTES_MAX = 8 * GIB;
 /** Large uploads that are whole and wait for the stream; beyond it others are paused. 20 MB/s store it within ANSWER_MS_MAX. */
 export const LANDED_BYTES_MAX = 32 * MIB;
+/** Bytes of all uploads that wait for decoders and the disk; beyond it large ones are paused. */
+export const QUEUED_BYTES_MAX = 16 * MIB;
 /** Uploads that are let go in one turn of the loop: each may land at once with a whole body. */
 export const LANDINGS_PER_TURN = 2;
 /** Bytes of one upload that wait for the spool's disk before its socket is paused; while over HELD_BYTES_TIGHT are held the second. */
 export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
 export const SPOOL_QUEUE_BYTES_TIGHT = 128 * KIB;
-/** Blocks that are kept for the next upload. */
 export const SPOOL_BLOCKS_KEPT = 256;
 /** Bytes written to the spool at a time. */
 export const SPOOL_BLOCK_BYTES = 64 * KIB;
@@ -85,7 +86,8 @@ export const ANSWER_MS_MAX = 2_000;
 
 // ---- A request ----
 export const REQUEST_HEADER_BYTES_MAX = 16 * KIB;
-export const REQUEST_HEADERS_MAX = 100;
+/** Under 99: uWebSockets.js waits for the end of a head that has more, and closes after its 10 s without a word. */
+export const REQUEST_HEADERS_MAX = 64;
 export const URL_BYTES_MAX = 4 * KIB;
 /** Requests of one worker that are between their first byte and their answer. */
 export const REQUESTS_IN_FLIGHT_MAX = 20_000;

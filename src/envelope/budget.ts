@@ -95,6 +95,7 @@ export class Holding {
   readonly budget: UploadBudget;
   #held = 0;
   #spooled = 0;
+  #queued = 0;
   #open = true;
 
   constructor(budget: UploadBudget) {
@@ -114,9 +115,17 @@ export class Holding {
     return this.budget.spool(delta);
   }
 
+  /** @param delta bytes that wait for a decoder or the disk */
+  queue(delta: number): void {
+    if (!this.#open || delta === 0) return;
+    this.#queued += delta;
+    this.budget.landing.queue(delta);
+  }
+
   close(): void {
     if (!this.#open) return;
     this.#open = false;
+    if (this.#queued > 0) this.budget.landing.queue(-this.#queued);
     this.budget.hold(-this.#held);
     this.budget.spool(-this.#spooled);
   }

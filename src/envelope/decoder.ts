@@ -44,6 +44,7 @@ export class ZlibDecoder implements Decoder {
   #stream: ZlibStream | undefined;
   readonly #waiting = new ByteQueue(BODY_BYTES_SETTING_MAX);
   #charged = 0;
+  #queued = 0;
   #inFlight = 0;
   #fed = 0;
   #windowBytes = 0;
@@ -82,7 +83,9 @@ export class ZlibDecoder implements Decoder {
     this.#destroyed = true;
     this.#stream?.destroy();
     this.#options.holding.hold(-this.#charged);
+    this.#options.holding.queue(-this.#queued);
     this.#charged = 0;
+    this.#queued = 0;
   }
 
   #writeNext(): void {
@@ -138,8 +141,11 @@ export class ZlibDecoder implements Decoder {
     this.#charged = charge;
     if (!this.#options.holding.hold(delta))
       return this.#options.onFailed('overloaded', 'the worker holds too many bytes');
+    const queued = this.#waiting.length + this.#inFlight;
+    this.#options.holding.queue(queued - this.#queued);
+    this.#queued = queued;
     const most = this.#options.holding.budget.isTight ? DECODER_QUEUE_BYTES_TIGHT : DECODER_QUEUE_BYTES_MAX;
-    const behind = this.#waiting.length + this.#inFlight > most;
+    const behind = queued > most;
     if (behind === this.#behind) return;
     this.#behind = behind;
     this.#options.onBehind(behind);

@@ -1,23 +1,29 @@
 /**
- * Holds large uploads back at their sockets while the stream is behind.
+ * Holds large uploads back at their sockets while the stream, the disk or the decoders are behind.
  *
- * An answer is due two seconds after the last body byte, and a broker takes some 100 MB a second: of 400 bodies of 5 MB that end together
- * most could not be stored in time, although there is nothing wrong but their coming at once. So last bytes are not read before there is
- * room. A spooled upload *approaches* while its body arrives and has *landed* from its last byte until it is disposed of. While
- * LANDED_BYTES_MAX have landed, those that approach are paused, whichever of them would end next: TCP tells their clients to wait, and
- * what they have sent stays in the kernel. Then they are let go in the order in which they came, a few in each turn of the loop,
- * since each may land with its next chunk.
+ * The stream: an answer is due two seconds after the last body byte, and a broker takes some 100 MB a second. Of 400 bodies of 5 MB that
+ * end together most could not be stored in time, although there is nothing wrong but their coming at once. So last bytes are not read
+ * before there is room. A large upload *approaches* while its body arrives and has *landed* from its last byte until it is disposed of.
+ *
+ * Disk and decoders: each upload pauses by itself when much of it waits for them, but when it goes on, its socket may deliver half a MiB in
+ * one go. 400 of those are the worker's whole memory. So what waits is also counted over all.
+ *
+ * While LANDED_BYTES_MAX have landed or QUEUED_BYTES_MAX wait, all that approach are paused, whichever of them would end next:
+ * TCP tells their clients to wait, and what they have sent stays in the kernel. Then they are let go in the order in which they came,
+ * a few in each turn of the loop, since each may land with its next chunk. Both sums fall without any of them going on, so that nobody waits
+ * for himself.
  *
  * The price: an upload in the middle of its body is paused with the others, and its client sees a slower network. A small
  * compressed body cannot be held back: it is whole before anybody knows that it is large.
  */
-import { LANDED_BYTES_MAX, LANDINGS_PER_TURN } from '../limits.ts';
+import { LANDED_BYTES_MAX, LANDINGS_PER_TURN, QUEUED_BYTES_MAX } from '../limits.ts';
 
-/** One upload that is being spooled. */
+/** One upload that is being spooled or decoded in pieces. */
 export type Approach = { hold(held: boolean): void };
 
 export class Landing {
   #landedBytes = 0;
+  #queuedBytes = 0;
   /** In the order in which they came; `held` holds some of the same. */
   readonly #approaching = new Set<Approach>();
   readonly #held = new Set<Approach>();
@@ -42,14 +48,24 @@ export class Landing {
 
   /** @param delta bytes; negative when an upload that has landed is disposed of */
   land(delta: number): void {
+    this.#change(delta, 0);
+  }
+
+  /** @param delta bytes that begin to wait for a decoder or the disk; negative when they do not any more */
+  queue(delta: number): void {
+    this.#change(0, delta);
+  }
+
+  #change(landed: number, queued: number): void {
     const wasFull = this.#isFull;
-    this.#landedBytes += delta;
+    this.#landedBytes += landed;
+    this.#queuedBytes += queued;
     if (this.#isFull && !wasFull) for (const approach of this.#approaching) this.#hold(approach);
     else this.#releaseSoon();
   }
 
   get #isFull(): boolean {
-    return this.#landedBytes >= LANDED_BYTES_MAX;
+    return this.#landedBytes >= LANDED_BYTES_MAX || this.#queuedBytes >= QUEUED_BYTES_MAX;
   }
 
   #hold(approach: Approach): void {

@@ -65,7 +65,7 @@ export class Spool {
   flush(onFlushed: () => void): void {
     if (this.#state !== 'open') return;
     this.#onFlushed = onFlushed;
-    if (this.#filling) this.#waiting.push(this.#filling);
+    if (this.#filling) this.#enqueue(this.#filling);
     this.#filling = undefined;
     this.#writeNext();
   }
@@ -103,7 +103,7 @@ export class Spool {
     block.bytes.set(bytes.subarray(0, count), block.length);
     block.length += count;
     if (block.length === block.bytes.length) {
-      this.#waiting.push(block);
+      this.#enqueue(block);
       this.#filling = undefined;
     }
     return count;
@@ -115,6 +115,11 @@ export class Spool {
   }
 
   // ---- writing ----
+
+  #enqueue(block: Block): void {
+    this.#waiting.push(block);
+    this.#holding.queue(SPOOL_BLOCK_BYTES);
+  }
 
   #writeNext(): void {
     this.#tellBehind();
@@ -142,6 +147,7 @@ export class Spool {
       this.#waiting.shift();
       this.#holding.budget.giveBlock(block.bytes);
       this.#holding.hold(-SPOOL_BLOCK_BYTES);
+      this.#holding.queue(-SPOOL_BLOCK_BYTES);
       this.#writeNext();
     });
   }

@@ -74,7 +74,7 @@ export class Upload {
   #decoder: Decoder | undefined;
   #spoolBehind = false;
   #decoderBehind = false;
-  /** From the first spooled byte to the last of the body. */
+  /** From the first byte that is spooled or decoded in pieces to the last of the body. */
   #approach: Approach | undefined;
   #held = false;
   #landedBytes = 0;
@@ -109,6 +109,7 @@ export class Upload {
   end(): void {
     if (this.#state !== 'open') return;
     this.#state = 'ended';
+    if (this.#approach) this.#options.budget.landing.leave(this.#approach);
     if (this.#collector.spooling) this.#onSpooled();
     const encoding = this.#encoding;
     if (encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
@@ -159,6 +160,7 @@ export class Upload {
     };
     const decoder = encoding === 'zstd' ? new ZstdDecoder(options) : new ZlibDecoder(encoding, options);
     this.#decoder = decoder;
+    this.#startApproach();
     const first = this.#takeFirst();
     if (first) decoder.feed(first);
     return decoder;
@@ -212,14 +214,16 @@ export class Upload {
     this.#updatePressure();
   }
 
+  #startApproach(): void {
+    if (this.#approach || this.#state !== 'open') return;
+    this.#approach = { hold: (held) => this.#onHeld(held) };
+    this.#options.budget.landing.approach(this.#approach);
+  }
+
   #onSpooled(): void {
     const { landing } = this.#options.budget;
-    if (this.#state === 'open') {
-      if (this.#approach) return;
-      this.#approach = { hold: (held) => this.#onHeld(held) };
-      landing.approach(this.#approach);
-    } else if (this.#state === 'ended') {
-      if (this.#approach) landing.leave(this.#approach);
+    if (this.#state === 'open') this.#startApproach();
+    else if (this.#state === 'ended') {
       const landed = this.#collector.spooledBytes;
       landing.land(landed - this.#landedBytes);
       this.#landedBytes = landed;

@@ -97,9 +97,14 @@ export class Exchange {
     else this.#waiting = answer;
   }
 
-  /** Answers without waiting for the body and closes: for a message whose end cannot be trusted. */
+  /**
+   * Answers without waiting for the body and closes: for a message whose end cannot be trusted. Not before the next turn: had the answer gone
+   * out, uWebSockets.js would take what follows in the same packet for another request; while one is due it closes instead.
+   */
   answerAndClose(answer: Answer): void {
-    if (this.#phase === 'open') this.#send(answer, true);
+    setImmediate(() => {
+      if (this.#phase === 'open') this.#send(answer, true);
+    });
   }
 
   /** Back-pressure from whoever reads the body. */
