@@ -47,6 +47,7 @@ export class PostgresBatch implements SinkBatch {
   readonly #storedBefore = new Map<string, number>();
   readonly #tally = new Tally();
   readonly #counts = new RecordCounts();
+  #lastFrame = { id: '', key: '' };
   #pending: PendingEntry[] = [];
   #pendingBytes = 0;
   #transaction: Transaction | undefined;
@@ -63,12 +64,19 @@ export class PostgresBatch implements SinkBatch {
   }
 
   entriesKnown(frameId: string): number {
-    return this.#known.get(frameKey(frameId).toString('hex')) ?? 0;
+    return this.#known.get(this.#keyOf(frameId)) ?? 0;
+  }
+
+  /** In hex. Entries come frame by frame. */
+  #keyOf(frameId: string): string {
+    if (frameId !== this.#lastFrame.id)
+      this.#lastFrame = { id: frameId, key: frameKey(frameId).toString('hex') };
+    return this.#lastFrame.key;
   }
 
   beginEntry({ frameId, index, usage }: BegunEntry): void {
     assert(!this.#ended, 'entries are added to an open batch');
-    const frame = frameKey(frameId).toString('hex');
+    const frame = this.#keyOf(frameId);
     assert(index === (this.#known.get(frame) ?? 0), 'the entries of a frame come in order');
     this.#known.set(frame, index + 1);
     this.#pending.push({ frame, index, rows: [], ...(usage && { usage }) });

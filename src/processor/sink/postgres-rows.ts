@@ -1,37 +1,10 @@
 /** Records as rows: whole columns at a time, one statement for a table. */
+import { numberArray, textArray } from './postgres-arrays.ts';
 import type { Transaction } from './postgres-database.ts';
 import { splitLogs } from './postgres-logs.ts';
 import type { Partitions } from './postgres-partitions.ts';
 import { PARTITIONED, type PartitionedTable } from './postgres-schema.ts';
 import type { HeartbeatFields, ItemFields, SinkRow } from './sink.ts';
-
-type Text = string | Uint8Array | undefined;
-
-const TEXT_OID = 25;
-/** A column of text cannot hold NUL; only what is no JSON can have it. */
-const NUL = /\0/g;
-
-/**
- * PostgreSQL's binary form of text[]: the driver would quote every payload character by character.
- * Dimensions, whether there are nulls, type, length, lower bound; then each element's length and bytes.
- */
-export function textArray(values: readonly Text[]): Buffer {
-  const elements = values.map((value) =>
-    typeof value === 'string' ? Buffer.from(value.replace(NUL, '\ufffd')) : value,
-  );
-  const bytes = elements.reduce((sum, element) => sum + 4 + (element?.length ?? 0), 20);
-  const out = Buffer.allocUnsafe(bytes);
-  const head = [1, elements.includes(undefined) ? 1 : 0, TEXT_OID, elements.length, 1];
-  let at = 0;
-  for (const number of head) at = out.writeInt32BE(number, at);
-  for (const element of elements) {
-    at = out.writeInt32BE(element?.length ?? -1, at);
-    if (!element) continue;
-    out.set(element, at);
-    at += element.length;
-  }
-  return out;
-}
 
 type Item = SinkRow & { fields: ItemFields };
 type Log = { row: Item; payload: Uint8Array; index?: number; container?: Uint8Array };
@@ -43,14 +16,15 @@ const COMMON = 'project_id, event_id, item_index, received_at, sent_at, sdk, ite
 const commonColumns = (rows: readonly Item[]): unknown[] => [
   textArray(rows.map(({ fields }) => fields.envelope.projectId)),
   textArray(rows.map(({ fields }) => fields.envelope.eventId)),
-  rows.map(({ fields }) => fields.index),
-  rows.map(({ fields }) => fields.envelope.receivedAt),
-  rows.map(({ fields }) => fields.envelope.sentAt ?? null),
+  numberArray(rows.map(({ fields }) => fields.index)),
+  numberArray(rows.map(({ fields }) => fields.envelope.receivedAt)),
+  numberArray(rows.map(({ fields }) => fields.envelope.sentAt)),
   textArray(rows.map(({ fields }) => fields.envelope.sdk)),
   textArray(rows.map(({ fields }) => fields.header)),
 ];
-const COMMON_ARRAYS = '$1::text[], $2::text[], $3::int[], $4::float8[], $5::float8[], $6::text[], $7::text[]';
-const COMMON_VALUES = 'p, e, i, to_timestamp(r / 1000), to_timestamp(s / 1000), sdk, h';
+const COMMON_ARRAYS =
+  '$1::text[], $2::text[], $3::float8[], $4::float8[], $5::float8[], $6::text[], $7::text[]';
+const COMMON_VALUES = 'p, e, i::int, to_timestamp(r / 1000), to_timestamp(s / 1000), sdk, h';
 
 async function insertItems(transaction: Transaction, rows: readonly Item[]): Promise<void> {
   if (rows.length === 0) return;
@@ -70,11 +44,11 @@ async function insertLogs(transaction: Transaction, logs: readonly Log[]): Promi
   if (logs.length === 0) return;
   await transaction.query(
     `INSERT INTO sluice.logs (${COMMON}, log_index, container, payload)
-SELECT ${COMMON_VALUES}, n, container, payload
-FROM unnest(${COMMON_ARRAYS}, $8::int[], $9::text[], $10::text[]) AS t (p, e, i, r, s, sdk, h, n, container, payload)`,
+SELECT ${COMMON_VALUES}, n::int, container, payload
+FROM unnest(${COMMON_ARRAYS}, $8::float8[], $9::text[], $10::text[]) AS t (p, e, i, r, s, sdk, h, n, container, payload)`,
     [
       ...commonColumns(logs.map(({ row }) => row)),
-      logs.map(({ index }) => index ?? null),
+      numberArray(logs.map(({ index }) => index)),
       textArray(logs.map(({ container }) => container)),
       textArray(logs.map(({ payload }) => payload)),
     ],
@@ -88,7 +62,7 @@ async function insertHeartbeats(transaction: Transaction, rows: readonly Heartbe
 SELECT token, to_timestamp(r / 1000), body FROM unnest($1::text[], $2::float8[], $3::text[]) AS t (token, r, body)`,
     [
       textArray(rows.map(({ fields }) => fields.token)),
-      rows.map(({ fields }) => fields.receivedAt),
+      numberArray(rows.map(({ fields }) => fields.receivedAt)),
       textArray(rows.map(({ fields, json }) => (fields.hasBody ? json : undefined))),
     ],
   );

@@ -6,6 +6,7 @@
  */
 import { POSTGRES_FRAME_MEMORY_MS, RESEND_WINDOW_MS } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
+import { keyArray, numberArray } from './postgres-arrays.ts';
 import type { Database, Transaction } from './postgres-database.ts';
 
 const hex = (key: Buffer): string => key.toString('hex');
@@ -21,7 +22,7 @@ export async function entriesStored(
 ): Promise<Map<string, number>> {
   const rows = await database.query<FrameRow>(
     'SELECT key, entries FROM sluice.seen_frames WHERE key = ANY($1::bytea[])',
-    [keys],
+    [keyArray(keys)],
   );
   return new Map(rows.map(({ key, entries }) => [hex(key), entries]));
 }
@@ -29,23 +30,33 @@ export async function entriesStored(
 /** A frame of which the entries before `entries` are stored when the transaction is committed. */
 export type FrameClaim = { key: Buffer; entries: number };
 
-/** Rows of `claimed` keys that were there before, locked. */
-async function lockOthers<Row extends { key: Buffer }>(
+/** Rows with these keys, which somebody else inserted, locked. @throws UnavailableError when one of them was pruned meanwhile */
+async function lock<Row extends { key: Buffer }>(
   transaction: Transaction,
   select: string,
-  { claims, inserted }: { claims: readonly { key: Buffer }[]; inserted: readonly { key: Buffer }[] },
+  others: readonly { key: Buffer }[],
 ): Promise<Row[]> {
-  const mine = new Set(inserted.map(({ key }) => hex(key)));
-  const others = claims.map(({ key }) => key).filter((key) => !mine.has(hex(key)));
   if (others.length === 0) return [];
+  const keys = keyArray(others.map(({ key }) => key));
   const rows = await transaction.query<Row>(
     `${select} WHERE key = ANY($1::bytea[]) ORDER BY key FOR UPDATE`,
-    [others],
+    [keys],
   );
   if (rows.length < others.length)
     throw new UnavailableError('postgres: a key was pruned while it was looked for');
   return rows;
 }
+
+/** Statements that insert keys and return those that were there before: nearly always none. */
+const INSERT_FRAMES = `WITH mine AS (
+  INSERT INTO sluice.seen_frames (key, entries) SELECT key, n::int FROM unnest($1::bytea[], $2::float8[]) AS t (key, n)
+  ON CONFLICT DO NOTHING RETURNING key)
+SELECT key FROM unnest($1::bytea[]) AS t (key) EXCEPT SELECT key FROM mine`;
+const INSERT_ITEMS = `WITH mine AS (
+  INSERT INTO sluice.seen_items (key, received_at, stream)
+  SELECT key, at::bigint, $3 FROM unnest($1::bytea[], $2::float8[]) AS t (key, at)
+  ON CONFLICT DO NOTHING RETURNING key)
+SELECT key FROM unnest($1::bytea[]) AS t (key) EXCEPT SELECT key FROM mine`;
 
 /**
  * Marks the entries as stored.
@@ -57,20 +68,18 @@ export async function claimFrames(
   frames: readonly FrameClaim[],
 ): Promise<Map<string, number>> {
   const claims = [...frames].sort(byKey);
-  const inserted = await transaction.query<FrameRow>(
-    `INSERT INTO sluice.seen_frames (key, entries) SELECT * FROM unnest($1::bytea[], $2::int[])
-ON CONFLICT DO NOTHING RETURNING key`,
-    [claims.map(({ key }) => key), claims.map(({ entries }) => entries)],
-  );
-  const select = 'SELECT key, entries FROM sluice.seen_frames';
-  const others = await lockOthers<FrameRow>(transaction, select, { claims, inserted });
+  const found = await transaction.query<FrameRow>(INSERT_FRAMES, [
+    keyArray(claims.map(({ key }) => key)),
+    numberArray(claims.map(({ entries }) => entries)),
+  ]);
+  const others = await lock<FrameRow>(transaction, 'SELECT key, entries FROM sluice.seen_frames', found);
   const before = new Map(others.map(({ key, entries }) => [hex(key), entries]));
   const longer = claims.filter(({ key, entries }) => entries > (before.get(hex(key)) ?? entries));
   if (longer.length > 0)
     await transaction.query(
-      `UPDATE sluice.seen_frames AS f SET entries = t.entries, stored_at = now()
-FROM unnest($1::bytea[], $2::int[]) AS t (key, entries) WHERE f.key = t.key`,
-      [longer.map(({ key }) => key), longer.map(({ entries }) => entries)],
+      `UPDATE sluice.seen_frames AS f SET entries = t.entries::int, stored_at = now()
+FROM unnest($1::bytea[], $2::float8[]) AS t (key, entries) WHERE f.key = t.key`,
+      [keyArray(longer.map(({ key }) => key)), numberArray(longer.map(({ entries }) => entries))],
     );
   return before;
 }
@@ -92,13 +101,12 @@ export async function claimItems(
   const first = new Map<string, ItemClaim>();
   for (const item of items) if (!first.has(hex(item.key))) first.set(hex(item.key), item);
   const claims = [...first.values()].sort(byKey);
-  const inserted = await transaction.query<ItemRow>(
-    `INSERT INTO sluice.seen_items (key, received_at, stream) SELECT *, $3 FROM unnest($1::bytea[], $2::bigint[])
-ON CONFLICT DO NOTHING RETURNING key`,
-    [claims.map(({ key }) => key), claims.map(({ receivedAt }) => receivedAt), stream],
-  );
-  const select = 'SELECT key, received_at FROM sluice.seen_items';
-  const others = await lockOthers<ItemRow>(transaction, select, { claims, inserted });
+  const found = await transaction.query<ItemRow>(INSERT_ITEMS, [
+    keyArray(claims.map(({ key }) => key)),
+    numberArray(claims.map(({ receivedAt }) => receivedAt)),
+    stream,
+  ]);
+  const others = await lock<ItemRow>(transaction, 'SELECT key, received_at FROM sluice.seen_items', found);
   const stored = new Map(others.map(({ key, received_at }) => [hex(key), Number(received_at)]));
   const changed = new Map<string, ItemClaim>();
   const resends = items.map((item) => {
@@ -116,9 +124,9 @@ ON CONFLICT DO NOTHING RETURNING key`,
 async function updateItems(transaction: Transaction, items: readonly ItemClaim[]): Promise<void> {
   if (items.length === 0) return;
   await transaction.query(
-    `UPDATE sluice.seen_items AS i SET received_at = t.received_at
-FROM unnest($1::bytea[], $2::bigint[]) AS t (key, received_at) WHERE i.key = t.key`,
-    [items.map(({ key }) => key), items.map(({ receivedAt }) => receivedAt)],
+    `UPDATE sluice.seen_items AS i SET received_at = t.received_at::bigint
+FROM unnest($1::bytea[], $2::float8[]) AS t (key, received_at) WHERE i.key = t.key`,
+    [keyArray(items.map(({ key }) => key)), numberArray(items.map(({ receivedAt }) => receivedAt))],
   );
 }
 

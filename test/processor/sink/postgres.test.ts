@@ -9,7 +9,7 @@ import { readPostgresTally } from '../../../src/processor/sink/postgres-tally.ts
 import type { SinkRow, StreamSink } from '../../../src/processor/sink/sink.ts';
 import { UnavailableError } from '../../../src/processor/unavailable.ts';
 import { TestPostgres } from '../../support/postgres.ts';
-import { hexId, log } from '../harness.ts';
+import { eventually, hexId, log } from '../harness.ts';
 
 const STREAM = 'SLUICE_EVENTS';
 const NOON = Date.UTC(2026, 4, 6, 12);
@@ -202,14 +202,28 @@ describe('a frame', () => {
   });
 
   it('may share keys in another order with what another processor stores: neither waits for ever', async () => {
-    const streams = [await open(), await open(), await open()];
-    const rows = Array.from({ length: 300 }, (_, n) => row(n));
-    const orders = [rows, rows.toReversed(), [...rows.slice(150), ...rows.slice(0, 150)]];
-    await Promise.all(streams.map((stream, n) => store(stream, `f${n}`, orders[n] as SinkRow[])));
-    expect(await count('items')).toBe(300);
-    expect(await readPostgresTally(server.url, { projectId: '1', month: MONTH })).toMatchObject({
-      count: 900,
+    const streams = [await open(), await open()];
+    const keyOf = ({ resend }: SinkRow): Buffer => resend?.key ?? Buffer.alloc(0);
+    const rows = Array.from({ length: 9 }, (_, n) => row(n)).sort((a, b) =>
+      Buffer.compare(keyOf(a), keyOf(b)),
+    );
+    // Both are under way when both wait: for us, in the middle, or for each other.
+    const third = await server.client();
+    await third.query('BEGIN');
+    await third.query(`INSERT INTO sluice.seen_items VALUES ($1, 'x', 0)`, [keyOf(rows[4] as SinkRow)]);
+    const stores = [rows, rows.toReversed()].map((order, n) =>
+      store(streams[n] as StreamSink, `f${n}`, order),
+    );
+    await eventually(async () => {
+      const waiting = await server.query(`SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`);
+      return waiting.length === 2;
     });
+    await third.query('ROLLBACK');
+    await third.end();
+    await Promise.all(stores);
+    expect(await count('items')).toBe(9);
+    const tally = await readPostgresTally(server.url, { projectId: '1', month: MONTH });
+    expect(tally).toEqual({ count: 18, position: 9 });
   });
 
   it('whose batch is abandoned after a block was written leaves nothing', async () => {
