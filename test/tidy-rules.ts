@@ -114,6 +114,7 @@ const PACKAGE_HOMES: readonly { readonly package: RegExp; readonly home: RegExp 
   { package: /^uWebSockets\.js$/, home: /^src\/http\/server\.ts$/ },
   { package: /^ioredis$/, home: /^src\/limit\/redis[a-z-]*\.ts$/ },
   { package: /^@nats-io\//, home: /^src\/(stream|registry|processor)\// },
+  { package: /^pg$/, home: /^src\/processor\/sink\/postgres[a-z-]*\.ts$/ },
 ];
 
 /** Types may be named anywhere: they bind nobody at run time. */
