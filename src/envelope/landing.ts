@@ -34,6 +34,11 @@ export class Landing {
     return this.#landedBytes;
   }
 
+  /** Bytes that wait for decoders and the disk. */
+  get queuedBytes(): number {
+    return this.#queuedBytes;
+  }
+
   /** May call `hold` at once. */
   approach(approach: Approach): void {
     this.#approaching.add(approach);

@@ -2,7 +2,12 @@
  * Zstandard on the event loop, a slice at a time: after ZSTD_SLICE_BYTES of work the rest waits for the next turn, so that a body
  * that inflates a thousandfold delays nobody else by more than some milliseconds. A small body is decoded within `feed` and `end`.
  */
-import { BODY_BYTES_SETTING_MAX, DECODER_QUEUE_BYTES_MAX, ZSTD_SLICE_BYTES } from '../limits.ts';
+import {
+  BODY_BYTES_SETTING_MAX,
+  DECODER_QUEUE_BYTES_MAX,
+  DECODER_QUEUE_BYTES_TIGHT,
+  ZSTD_SLICE_BYTES,
+} from '../limits.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { Decoder, DecoderOptions } from './decoder.ts';
 import { ZstdCorrupt } from './zstd/bits.ts';
@@ -16,6 +21,7 @@ export class ZstdDecoder implements Decoder {
   readonly #frames = new ZstdFrames();
   readonly #waiting = new ByteQueue(BODY_BYTES_SETTING_MAX);
   #charged = 0;
+  #queued = 0;
   #ended = false;
   #paused = false;
   #behind = false;
@@ -53,7 +59,9 @@ export class ZstdDecoder implements Decoder {
     if (this.#scheduled) clearImmediate(this.#scheduled);
     this.#scheduled = undefined;
     this.#options.holding.hold(-this.#charged);
+    this.#options.holding.queue(-this.#queued);
     this.#charged = 0;
+    this.#queued = 0;
   }
 
   #schedule(): void {
@@ -113,7 +121,10 @@ export class ZstdDecoder implements Decoder {
     this.#charged = charge;
     if (!this.#options.holding.hold(delta))
       return this.#options.onFailed('overloaded', 'the worker holds too many bytes');
-    const behind = this.#waiting.length > DECODER_QUEUE_BYTES_MAX;
+    this.#options.holding.queue(this.#waiting.length - this.#queued);
+    this.#queued = this.#waiting.length;
+    const most = this.#options.holding.budget.isTight ? DECODER_QUEUE_BYTES_TIGHT : DECODER_QUEUE_BYTES_MAX;
+    const behind = this.#queued > most;
     if (behind === this.#behind) return;
     this.#behind = behind;
     this.#options.onBehind(behind);

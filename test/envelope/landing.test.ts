@@ -1,10 +1,18 @@
 import { rmSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Holding } from '../../src/envelope/budget.ts';
 import { type Approach, Landing } from '../../src/envelope/landing.ts';
-import { LANDED_BYTES_MAX, LANDINGS_PER_TURN } from '../../src/limits.ts';
+import {
+  LANDED_BYTES_MAX,
+  LANDINGS_PER_TURN,
+  QUEUED_BYTES_MAX,
+  SPOOL_BLOCK_BYTES,
+} from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { cutEvery, eventBody, startUpload, testBudget } from './bodies.ts';
+import { cutEvery, eventBody, feedAll, startUpload, testBudget } from './bodies.ts';
+import { zstdBlocks } from './zstd-bytes.ts';
 
 /** Approaches that note what they are told. */
 function approaches(landing: Landing, count: number): { held: (boolean | undefined)[]; all: Approach[] } {
@@ -61,6 +69,16 @@ describe('a landing', () => {
     expect(held.at(-1)).toBe(false);
   });
 
+  test('holds all as well while too much waits for disk and decoders', async () => {
+    const landing = new Landing();
+    const { held } = approaches(landing, 2);
+    landing.queue(QUEUED_BYTES_MAX);
+    expect(held).toEqual([true, true]);
+    landing.queue(-1);
+    await nextTurn();
+    expect(held).toEqual([false, false]);
+  });
+
   test('forgets who has left', async () => {
     const landing = new Landing();
     const { held, all } = approaches(landing, 1);
@@ -106,6 +124,39 @@ describe('an upload that is spooled', () => {
     expect(budget.landing.landedBytes).toBeGreaterThan(290_000);
     upload.dispose();
     expect(budget.landing.landedBytes).toBe(0);
+  });
+
+  test('is paused as well while others wait for the disk, and counts what itself waits', async () => {
+    const budget = testBudget({ spoolDir });
+    const other = new Holding(budget);
+    const { upload, pressure, result } = startUpload('', budget);
+    upload.feed(eventBody(300_000));
+    expect(pressure).toEqual([]);
+    // What of it waits fills the rest.
+    other.queue(QUEUED_BYTES_MAX - SPOOL_BLOCK_BYTES);
+    expect(pressure).toEqual([true]);
+    other.close();
+    await nextTurn();
+    expect(pressure).toEqual([true, false]);
+    upload.end();
+    await result;
+    upload.dispose();
+  });
+
+  test.each(['gzip', 'br', 'zstd'])('in %s leaves nothing in the sums, however it ends', async (encoding) => {
+    const budget = testBudget({ spoolDir });
+    const compress = { gzip: gzipSync, br: brotliCompressSync, zstd: zstdBlocks }[
+      encoding
+    ] as typeof gzipSync;
+    const body = compress(eventBody(3_000_000));
+    const whole = startUpload(encoding, budget);
+    feedAll(whole.upload, cutEvery(body, 1 + (body.length >> 1)));
+    expect((await whole.result).ok).toBe(true);
+    const left = startUpload(encoding, budget);
+    left.upload.feed(body.subarray(0, body.length >> 1));
+    left.upload.feed(body.subarray(body.length >> 1, -1));
+    for (const { upload } of [whole, left]) upload.dispose();
+    expect([budget.landing.landedBytes, budget.landing.queuedBytes, budget.heldBytes]).toEqual([0, 0, 0]);
   });
 
   test('that fails does not land', async () => {
