@@ -5,7 +5,18 @@ export type Series = { name: string; points: readonly Point[] };
 export type Axis = { label: string; ticks: readonly (readonly [at: number, text: string])[]; log?: boolean };
 export type PlotOptions = { title: string; x: Axis; y: Axis; series: readonly Series[] };
 
-const COLOURS = ['#1668b8', '#d1600a', '#1b8a4b', '#a3328f', '#8a6d00', '#4d4d4d', '#c02a2a', '#0a8f9b'];
+const COLOURS = [
+  '#1668b8',
+  '#d1600a',
+  '#1b8a4b',
+  '#a3328f',
+  '#8a6d00',
+  '#4d4d4d',
+  '#c02a2a',
+  '#0a8f9b',
+  '#6b4fd8',
+  '#7a3b1e',
+];
 const [WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM] = [720, 360, 70, 40, 20, 50];
 
 export const escaped = (text: string): string =>
