@@ -1,7 +1,7 @@
 /** Kubernetes objects of deploy/kubernetes: read from files, or rendered by kubectl where there is one. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { parseAllDocuments } from 'yaml';
 
 const PROJECT = new URL('../..', import.meta.url).pathname;
@@ -46,6 +46,27 @@ export function render(command: readonly string[], overlay: string): KubernetesO
   const [program = '', ...args] = command;
   const folder = join(KUBERNETES, 'overlays', overlay);
   return parseObjects(execFileSync(program, [...args, folder], { encoding: 'utf8' }));
+}
+
+/** An overlay with a component on top, as an operator would add it. */
+export function renderWith(
+  command: readonly string[],
+  overlay: string,
+  component: string,
+): KubernetesObject[] {
+  const folder = mkdtempSync(join(PROJECT, 'node_modules/.kustomization-'));
+  try {
+    const base = relative(folder, KUBERNETES);
+    const kustomization = {
+      resources: [`${base}/overlays/${overlay}`],
+      components: [`${base}/components/${component}`],
+    };
+    writeFileSync(join(folder, 'kustomization.yaml'), JSON.stringify(kustomization));
+    const [program = '', ...args] = command;
+    return parseObjects(execFileSync(program, [...args, folder], { encoding: 'utf8' }));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 }
 
 /** Where npm has the schema of a group and version. */

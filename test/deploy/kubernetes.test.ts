@@ -11,6 +11,7 @@ import {
   OVERLAYS,
   parseObjects,
   render,
+  renderWith,
   schemaProblems,
   unknownFields,
   writtenObjects,
@@ -201,5 +202,19 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
     expect(config.env).toBe('production');
     expect(config.natsUrls).toHaveLength(overlay === 'production' ? 3 : 1);
     expect(config.streamReplicas).toBe(overlay === 'production' ? 3 : 1);
+  });
+});
+
+describe.each(kustomize ? [{ kustomize }] : [])('the component tcp-migrate-req', ({ kustomize: command }) => {
+  it('gives the pods of ingest the kernel setting, and the namespace the profile that allows it', async () => {
+    const objects = renderWith(command, 'minimal', 'tcp-migrate-req');
+    expect((await Promise.all(objects.map(schemaProblems))).flat()).toEqual([]);
+    const pods = objects
+      .filter(isWorkload)
+      .map(({ metadata, spec }) => [metadata.name, spec.template.spec] as const);
+    const changed = pods.filter(([, pod]) => 'sysctls' in pod.securityContext);
+    expect(changed.map(([name]) => name)).toEqual(['ingest']);
+    const namespace = objects.find(({ kind }) => kind === 'Namespace');
+    expect(namespace?.metadata.labels?.['pod-security.kubernetes.io/enforce']).toBe('privileged');
   });
 });
