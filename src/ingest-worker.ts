@@ -16,6 +16,7 @@ import { Server } from './http/server.ts';
 import { SpoolReader } from './http/spool-reader.ts';
 import { systemClock as clock } from './lib/clock.ts';
 import { createLog, type Log } from './lib/log.ts';
+import { WHILE_AWAY } from './limit/failure-policy.ts';
 import { HeartbeatLimiter } from './limit/heartbeat-limiter.ts';
 import { QuotaCounter } from './limit/quota-counter.ts';
 import { RateLimiter } from './limit/rate-limiter.ts';
@@ -113,7 +114,7 @@ class IngestWorker {
       metrics: this.#metrics,
       clock,
       log,
-      failClosed: this.#config.env === 'production',
+      whileAway: WHILE_AWAY[this.#config.env],
       maxBodyBytes: this.#config.maxBodyBytes,
       readSpooled: (envelope, item) => spoolReader.read(envelope, item),
       note: (endpoint, outcome, { exchange, projectId, counted }) => {

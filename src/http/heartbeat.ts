@@ -37,7 +37,7 @@ export class HeartbeatRequest extends EndpointRequest {
     if (this.finished) return;
     if (decision === 'refused') return this.#refuse('rate_limited');
     if (decision === 'unavailable') {
-      if (this.parts.failClosed) return this.#refuse('limiter_unavailable');
+      if (this.parts.whileAway.heartbeat === 'refuse') return this.#refuse('limiter_unavailable');
       this.parts.log.warn('heartbeat limiter unavailable: let through in development');
     }
     this.#admitted = true;

@@ -1,6 +1,7 @@
 import type { HeldEnvelope, HeldItem, UploadBudget } from '../envelope/upload.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import type { AwayPolicy } from '../limit/failure-policy.ts';
 import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
 import type { QuotaCounter } from '../limit/quota-counter.ts';
 import type { RateLimiter } from '../limit/rate-limiter.ts';
@@ -31,8 +32,8 @@ export type RequestParts = {
   readonly metrics: RequestMetrics;
   readonly clock: Clock;
   readonly log: Log;
-  /** Production: a limiter or counter that is away blocks (spec part 7, last rule). Development: it is logged and passed. */
-  readonly failClosed: boolean;
+  /** What is done when the limiter or the counter is away. */
+  readonly whileAway: AwayPolicy;
   readonly maxBodyBytes: number;
   /** Reads one item's payload back from the envelope's spool; one at a time per worker, so that memory stays bounded. */
   readSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;

@@ -111,7 +111,7 @@ export class IngestRequest extends EndpointRequest {
   #decided(decision: RateDecision): void {
     if (this.finished) return;
     if (decision.kind === 'unavailable') {
-      if (this.parts.failClosed) {
+      if (this.parts.whileAway.rateToken === 'refuse') {
         this.#rateHeaders = rateHeaders.unavailable(this.parts.clock.now());
         return this.#refuse('limiter_unavailable');
       }
@@ -180,7 +180,7 @@ export class IngestRequest extends EndpointRequest {
 
   #quotaDecided(decision: QuotaDecision, envelope: HeldEnvelope): void {
     if (decision.kind === 'unavailable') {
-      if (this.parts.failClosed) return this.fail('the quota could not be counted');
+      if (this.parts.whileAway.quota === 'fail') return this.fail('the quota could not be counted');
       this.parts.log.warn({ project: this.#gate?.id }, 'quota not counted: let through in development');
     } else {
       const { quota } = (this.#gate as ProjectGate).quota;

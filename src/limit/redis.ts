@@ -20,8 +20,8 @@ import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
 import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
 import { AwayKeys } from './away-keys.ts';
+import { isScriptFault } from './failure-policy.ts';
 import { type CallResult, RedisClient, type ScriptArg, type ScriptCall } from './redis-client.ts';
-import { isScriptFault } from './redis-faults.ts';
 import { SCRIPT_NAMES, type ScriptName } from './scripts.ts';
 
 /** The script's result, or undefined: not answered, and it is unknown whether it ran. */

@@ -7,9 +7,11 @@ import { LimitRedis } from '../../src/limit/redis.ts';
 export const log = createLog('silent');
 export const clock = systemClock;
 
-export async function connected(url: string): Promise<LimitRedis> {
-  const redis = new LimitRedis({ urls: [url], log, clock });
+/** One URL: a server. Several: a cluster. */
+export async function connected(...urls: string[]): Promise<LimitRedis> {
+  const redis = new LimitRedis({ urls, log, clock });
   await redis.connect();
+  await until('available', () => redis.available);
   return redis;
 }
 

@@ -7,201 +7,182 @@ import {
   setUsage,
 } from '../../src/limit/quota-counter.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import { redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
-import { clock, connected, log, MemoryCheckpoints, pause, until } from './limit-fixture.ts';
+import { clock, connected, log, MemoryCheckpoints, pause } from './limit-fixture.ts';
+import { STORES, type Store } from './stores.ts';
 
-let server: TestServer;
-let workers: LimitRedis[];
-let project = 0;
+describe.each(STORES)('on $name', ({ start }) => {
+  let server: Store;
+  let workers: LimitRedis[];
+  let project = 0;
 
-beforeAll(async () => {
-  server = await redisServer();
-  workers = await Promise.all([1, 2, 3].map(() => connected(server.url)));
-});
-afterAll(async () => {
-  await Promise.all(workers.map((redis) => redis.close()));
-  await server.close();
-});
-
-type Options = { checkpoints?: MemoryCheckpoints; scriptNow?: () => number };
-
-function counters(options: Options = {}): QuotaCounter[] {
-  const { checkpoints = new MemoryCheckpoints(), ...rest } = options;
-  return workers.map((redis) => new QuotaCounter({ redis, clock, checkpoints, log, ...rest }));
-}
-const subject = (quota: number | undefined, overage = false): QuotaSubject => ({
-  projectId: `quota-${++project}`,
-  quota,
-  overage,
-});
-const count = (counter: QuotaCounter, of: QuotaSubject): Promise<QuotaDecision> =>
-  new Promise((resolve) => counter.count(of, resolve));
-const positions = (decisions: QuotaDecision[]): number[] =>
-  decisions.flatMap((d) => (d.kind === 'counted' ? [d.position] : [])).sort((a, b) => a - b);
-const firstPositions = (n: number): number[] => Array.from({ length: n }, (_, i) => i + 1);
-const month = (): string => new Date().toISOString().slice(0, 7);
-
-/** Counts `total` over all counters, in bursts of `size` each. */
-async function burst(all: QuotaCounter[], of: QuotaSubject, total: number): Promise<QuotaDecision[]> {
-  let left = total;
-  const one = async (counter: QuotaCounter): Promise<QuotaDecision[]> => {
-    const decisions: QuotaDecision[] = [];
-    while (left > 0) {
-      const n = Math.min(left, 9);
-      left -= n;
-      decisions.push(...(await Promise.all(Array.from({ length: n }, () => count(counter, of)))));
-    }
-    return decisions;
-  };
-  return (await Promise.all(all.map(one))).flat();
-}
-
-describe('QuotaCounter', () => {
-  it('gives every position once over several workers, from the first request of the month on', async () => {
-    const decisions = await burst(counters(), subject(undefined), 500);
-    expect(positions(decisions)).toEqual(firstPositions(500));
+  beforeAll(async () => {
+    server = await start();
+    workers = await Promise.all([1, 2, 3].map(() => connected(...server.urls)));
+  });
+  afterAll(async () => {
+    await Promise.all(workers.map((redis) => redis.close()));
+    await server.close();
   });
 
-  it('never counts past the quota, and says where it stands', async () => {
-    const decisions = await burst(counters(), subject(100), 150);
-    expect(positions(decisions)).toEqual(firstPositions(100));
-    const exceeded = decisions.filter((d) => d.kind === 'exceeded');
-    expect(exceeded).toHaveLength(50);
-    for (const decision of exceeded)
-      expect(decision).toEqual({ kind: 'exceeded', current: 100, month: month() });
-  });
+  type Options = { checkpoints?: MemoryCheckpoints; scriptNow?: () => number };
 
-  it('counts on past the quota when overage is enabled', async () => {
-    expect(positions(await burst(counters(), subject(10, true), 30))).toEqual(firstPositions(30));
+  function counters(options: Options = {}): QuotaCounter[] {
+    const { checkpoints = new MemoryCheckpoints(), ...rest } = options;
+    return workers.map((redis) => new QuotaCounter({ redis, clock, checkpoints, log, ...rest }));
+  }
+  const subject = (quota: number | undefined, overage = false): QuotaSubject => ({
+    projectId: `quota-${++project}`,
+    quota,
+    overage,
   });
+  const count = (counter: QuotaCounter, of: QuotaSubject): Promise<QuotaDecision> =>
+    new Promise((resolve) => counter.count(of, resolve));
+  const positions = (decisions: QuotaDecision[]): number[] =>
+    decisions.flatMap((d) => (d.kind === 'counted' ? [d.position] : [])).sort((a, b) => a - b);
+  const firstPositions = (n: number): number[] => Array.from({ length: n }, (_, i) => i + 1);
+  const month = (): string => new Date().toISOString().slice(0, 7);
 
-  it('refuses everything at quota 0', async () => {
-    const [counter] = counters() as [QuotaCounter];
-    expect(await count(counter, subject(0))).toEqual({ kind: 'exceeded', current: 0, month: month() });
-  });
-
-  it('answers in arrival order with one call for the whole turn', async () => {
-    const [counter] = counters() as [QuotaCounter];
-    const of = subject(3);
-    await count(counter, of);
-    const before = workers[0]?.stats.calls.quota ?? 0;
-    const decisions = await Promise.all([1, 2, 3].map(() => count(counter, of)));
-    expect(decisions.map((d) => (d.kind === 'counted' ? d.position : d.kind))).toEqual([2, 3, 'exceeded']);
-    expect(workers[0]?.stats.calls.quota).toBe(before + 1);
-  });
-
-  it('turns the month by the clock of the script', async () => {
-    let now = Date.UTC(2026, 0, 31, 23, 59, 59, 999);
-    const checkpoints = new MemoryCheckpoints();
-    const [counter] = counters({ checkpoints, scriptNow: () => now }) as [QuotaCounter];
-    const of = subject(5);
-    await burst([counter], of, 7);
-    now++;
-    expect(await count(counter, of)).toEqual({ kind: 'counted', position: 1, month: '2026-02' });
-    await counter.close();
-    expect([...checkpoints.figures]).toEqual([
-      [`${of.projectId} 2026-01`, 5],
-      [`${of.projectId} 2026-02`, 1],
-    ]);
-  });
-
-  it('resumes from the checkpoint when the count is missing, over all workers together', async () => {
-    const checkpoints = new MemoryCheckpoints();
-    const of = subject(1100);
-    checkpoints.write(of.projectId, month(), 1000);
-    const decisions = await burst(counters({ checkpoints }), of, 150);
-    expect(positions(decisions)).toEqual(firstPositions(100).map((n) => n + 1000));
-    expect(checkpoints.reads).toBeLessThanOrEqual(3);
-  });
-
-  it('reads a checkpoint once for all that wait for it, in whichever turn they came', async () => {
-    const checkpoints = new MemoryCheckpoints();
-    const read = checkpoints.read.bind(checkpoints);
-    checkpoints.read = async (projectId, of) => {
-      await pause(50);
-      return read(projectId, of);
+  /** Counts `total` over all counters, in bursts of `size` each. */
+  async function burst(all: QuotaCounter[], of: QuotaSubject, total: number): Promise<QuotaDecision[]> {
+    let left = total;
+    const one = async (counter: QuotaCounter): Promise<QuotaDecision[]> => {
+      const decisions: QuotaDecision[] = [];
+      while (left > 0) {
+        const n = Math.min(left, 9);
+        left -= n;
+        decisions.push(...(await Promise.all(Array.from({ length: n }, () => count(counter, of)))));
+      }
+      return decisions;
     };
-    const [counter] = counters({ checkpoints }) as [QuotaCounter];
-    const of = subject(undefined);
-    const decisions: Promise<QuotaDecision>[] = [];
-    for (let turn = 0; turn < 10; turn++) {
-      decisions.push(count(counter, of), count(counter, of));
-      await new Promise((resolve) => setImmediate(resolve));
-    }
-    const given = (await Promise.all(decisions)).map((d) => (d.kind === 'counted' ? d.position : d.kind));
-    expect([...given].sort((a, b) => Number(a) - Number(b))).toEqual(firstPositions(20));
-    expect(checkpoints.reads).toBe(1);
-  });
+    return (await Promise.all(all.map(one))).flat();
+  }
 
-  it('does not count while the checkpoint cannot be read', async () => {
-    const checkpoints = new MemoryCheckpoints();
-    checkpoints.read = () => Promise.reject(new Error('the bucket is away'));
-    const [counter] = counters({ checkpoints }) as [QuotaCounter];
-    const of = subject(10);
-    expect(await Promise.all([count(counter, of), count(counter, of)])).toEqual([
-      { kind: 'unavailable' },
-      { kind: 'unavailable' },
-    ]);
-    expect(await readUsage(workers[0] as LimitRedis, of.projectId)).toEqual({
-      month: month(),
-      count: undefined,
+  describe('QuotaCounter', () => {
+    it('gives every position once over several workers, from the first request of the month on', async () => {
+      const decisions = await burst(counters(), subject(undefined), 500);
+      expect(positions(decisions)).toEqual(firstPositions(500));
+    });
+
+    it('never counts past the quota, and says where it stands', async () => {
+      const decisions = await burst(counters(), subject(100), 150);
+      expect(positions(decisions)).toEqual(firstPositions(100));
+      const exceeded = decisions.filter((d) => d.kind === 'exceeded');
+      expect(exceeded).toHaveLength(50);
+      for (const decision of exceeded)
+        expect(decision).toEqual({ kind: 'exceeded', current: 100, month: month() });
+    });
+
+    it('counts on past the quota when overage is enabled', async () => {
+      expect(positions(await burst(counters(), subject(10, true), 30))).toEqual(firstPositions(30));
+    });
+
+    it('refuses everything at quota 0', async () => {
+      const [counter] = counters() as [QuotaCounter];
+      expect(await count(counter, subject(0))).toEqual({ kind: 'exceeded', current: 0, month: month() });
+    });
+
+    it('answers in arrival order with one call for the whole turn', async () => {
+      const [counter] = counters() as [QuotaCounter];
+      const of = subject(3);
+      await count(counter, of);
+      const before = workers[0]?.stats.calls.quota ?? 0;
+      const decisions = await Promise.all([1, 2, 3].map(() => count(counter, of)));
+      expect(decisions.map((d) => (d.kind === 'counted' ? d.position : d.kind))).toEqual([2, 3, 'exceeded']);
+      expect(workers[0]?.stats.calls.quota).toBe(before + 1);
+    });
+
+    it('turns the month by the clock of the script', async () => {
+      let now = Date.UTC(2026, 0, 31, 23, 59, 59, 999);
+      const checkpoints = new MemoryCheckpoints();
+      const [counter] = counters({ checkpoints, scriptNow: () => now }) as [QuotaCounter];
+      const of = subject(5);
+      await burst([counter], of, 7);
+      now++;
+      expect(await count(counter, of)).toEqual({ kind: 'counted', position: 1, month: '2026-02' });
+      await counter.close();
+      expect([...checkpoints.figures]).toEqual([
+        [`${of.projectId} 2026-01`, 5],
+        [`${of.projectId} 2026-02`, 1],
+      ]);
+    });
+
+    it('resumes from the checkpoint when the count is missing, over all workers together', async () => {
+      const checkpoints = new MemoryCheckpoints();
+      const of = subject(1100);
+      checkpoints.write(of.projectId, month(), 1000);
+      const decisions = await burst(counters({ checkpoints }), of, 150);
+      expect(positions(decisions)).toEqual(firstPositions(100).map((n) => n + 1000));
+      expect(checkpoints.reads).toBeLessThanOrEqual(3);
+    });
+
+    it('reads a checkpoint once for all that wait for it, in whichever turn they came', async () => {
+      const checkpoints = new MemoryCheckpoints();
+      const read = checkpoints.read.bind(checkpoints);
+      checkpoints.read = async (projectId, of) => {
+        await pause(50);
+        return read(projectId, of);
+      };
+      const [counter] = counters({ checkpoints }) as [QuotaCounter];
+      const of = subject(undefined);
+      const decisions: Promise<QuotaDecision>[] = [];
+      for (let turn = 0; turn < 10; turn++) {
+        decisions.push(count(counter, of), count(counter, of));
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      const given = (await Promise.all(decisions)).map((d) => (d.kind === 'counted' ? d.position : d.kind));
+      expect([...given].sort((a, b) => Number(a) - Number(b))).toEqual(firstPositions(20));
+      expect(checkpoints.reads).toBe(1);
+    });
+
+    it('does not count while the checkpoint cannot be read', async () => {
+      const checkpoints = new MemoryCheckpoints();
+      checkpoints.read = () => Promise.reject(new Error('the bucket is away'));
+      const [counter] = counters({ checkpoints }) as [QuotaCounter];
+      const of = subject(10);
+      expect(await Promise.all([count(counter, of), count(counter, of)])).toEqual([
+        { kind: 'unavailable' },
+        { kind: 'unavailable' },
+      ]);
+      expect(await readUsage(workers[0] as LimitRedis, of.projectId)).toEqual({
+        month: month(),
+        count: undefined,
+      });
+    });
+
+    it('gives up a checkpoint that does not come', async () => {
+      const checkpoints = new MemoryCheckpoints();
+      checkpoints.read = () => new Promise(() => undefined);
+      const [counter] = counters({ checkpoints }) as [QuotaCounter];
+      expect(await count(counter, subject(10))).toEqual({ kind: 'unavailable' });
+    });
+
+    it('takes an increment back once, and its position is given again', async () => {
+      const [counter] = counters() as [QuotaCounter];
+      const of = subject(2);
+      await burst([counter], of, 2);
+      counter.refund(of.projectId, month());
+      expect(await count(counter, of)).toMatchObject({ kind: 'counted', position: 2 });
+      expect(await count(counter, of)).toMatchObject({ kind: 'exceeded', current: 2 });
     });
   });
 
-  it('gives up a checkpoint that does not come', async () => {
-    const checkpoints = new MemoryCheckpoints();
-    checkpoints.read = () => new Promise(() => undefined);
-    const [counter] = counters({ checkpoints }) as [QuotaCounter];
-    expect(await count(counter, subject(10))).toEqual({ kind: 'unavailable' });
-  });
+  describe('usage', () => {
+    it('is read without counting and set only as seen', async () => {
+      const [redis] = workers as [LimitRedis];
+      const [counter] = counters() as [QuotaCounter];
+      const of = subject(undefined);
+      await burst([counter], of, 4);
+      expect(await readUsage(redis, of.projectId)).toEqual({ month: month(), count: 4 });
+      const change = { projectId: of.projectId, month: month(), count: 9 };
+      expect(await setUsage(redis, { ...change, seen: 3 })).toEqual({ set: false, count: 4 });
+      expect(await setUsage(redis, { ...change, seen: 4 })).toEqual({ set: true, count: 9 });
+      expect(await count(counter, of)).toMatchObject({ position: 10 });
+    });
 
-  it('takes an increment back once, and its position is given again', async () => {
-    const [counter] = counters() as [QuotaCounter];
-    const of = subject(2);
-    await burst([counter], of, 2);
-    counter.refund(of.projectId, month());
-    expect(await count(counter, of)).toMatchObject({ kind: 'counted', position: 2 });
-    expect(await count(counter, of)).toMatchObject({ kind: 'exceeded', current: 2 });
-  });
-});
-
-describe('usage', () => {
-  it('is read without counting and set only as seen', async () => {
-    const [redis] = workers as [LimitRedis];
-    const [counter] = counters() as [QuotaCounter];
-    const of = subject(undefined);
-    await burst([counter], of, 4);
-    expect(await readUsage(redis, of.projectId)).toEqual({ month: month(), count: 4 });
-    const change = { projectId: of.projectId, month: month(), count: 9 };
-    expect(await setUsage(redis, { ...change, seen: 3 })).toEqual({ set: false, count: 4 });
-    expect(await setUsage(redis, { ...change, seen: 4 })).toEqual({ set: true, count: 9 });
-    expect(await count(counter, of)).toMatchObject({ position: 10 });
-  });
-
-  it('rejects when Redis does not answer', async () => {
-    const closed = await connected(server.url);
-    await closed.close();
-    await expect(readUsage(closed, 'p')).rejects.toThrow('Redis does not answer');
-  });
-});
-
-describe('a server that came back empty', () => {
-  it('costs no position that a checkpoint has', async () => {
-    const first = await redisServer();
-    const redis = await connected(first.url);
-    const checkpoints = new MemoryCheckpoints();
-    const counter = new QuotaCounter({ redis, clock, checkpoints, log });
-    const of = subject(undefined);
-    await burst([counter], of, 20);
-    await counter.close();
-    await first.close();
-    await until('away', () => !redis.available);
-    const second = await redisServer({ port: first.port, dir: temporaryFolder('redis') });
-    await until('available', () => redis.available);
-    const next = new QuotaCounter({ redis, clock, checkpoints, log });
-    expect(await count(next, of)).toMatchObject({ kind: 'counted', position: 21 });
-    await next.close();
-    await redis.close();
-    await second.close();
+    it('rejects when Redis does not answer', async () => {
+      const closed = await connected(...server.urls);
+      await closed.close();
+      await expect(readUsage(closed, 'p')).rejects.toThrow('Redis does not answer');
+    });
   });
 });

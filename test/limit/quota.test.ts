@@ -2,111 +2,113 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import type { ScriptArg } from '../../src/limit/redis-client.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
-import { redisServer, type TestServer } from '../support/servers.ts';
 import { connected } from './limit-fixture.ts';
+import { STORES, type Store } from './stores.ts';
 
-let server: TestServer;
-let redis: LimitRedis;
-let project = 0;
+describe.each(STORES)('on $name', ({ start }) => {
+  let server: Store;
+  let redis: LimitRedis;
+  let project = 0;
 
-beforeAll(async () => {
-  server = await redisServer();
-  redis = await connected(server.url);
-});
-afterAll(async () => {
-  await redis.close();
-  await server.close();
-});
-
-const FEBRUARY = Date.UTC(2026, 1, 3);
-const freshKey = (): string => quotaKey(`quota-${++project}`);
-const quota = (key: string, ...args: ScriptArg[]) => redis.request('quota', key, args);
-
-describe('quota.lua', () => {
-  it('knows the UTC month of any moment', async () => {
-    const moments = [
-      Date.UTC(1970, 0, 1),
-      Date.UTC(2000, 1, 29, 23, 59, 59, 999),
-      Date.UTC(2000, 2, 1),
-      Date.UTC(2024, 1, 29),
-      Date.UTC(2024, 2, 1) - 1,
-      Date.UTC(2025, 11, 31, 23, 59, 59, 999),
-      Date.UTC(2026, 0, 1),
-      Date.UTC(2100, 1, 28, 12),
-      Date.UTC(2100, 2, 1),
-    ];
-    for (let month = 0; month < 36; month++)
-      moments.push(Date.UTC(2026, month, 1), Date.UTC(2026, month, 1) - 1);
-    for (const at of moments)
-      expect(await quota(freshKey(), at, 0, -1, '', '')).toEqual([
-        new Date(at).toISOString().slice(0, 7),
-        -1,
-        0,
-      ]);
+  beforeAll(async () => {
+    server = await start();
+    redis = await connected(...server.urls);
+  });
+  afterAll(async () => {
+    await redis.close();
+    await server.close();
   });
 
-  it('says MISSING and writes nothing when the month has no count', async () => {
-    const key = freshKey();
-    expect(await quota(key, FEBRUARY, 3, 10, '', '')).toEqual(['2026-02', -1, 0]);
-    expect(await quota(key, FEBRUARY, 3, 10, '', '')).toEqual(['2026-02', -1, 0]);
+  const FEBRUARY = Date.UTC(2026, 1, 3);
+  const freshKey = (): string => quotaKey(`quota-${++project}`);
+  const quota = (key: string, ...args: ScriptArg[]) => redis.request('quota', key, args);
+
+  describe('quota.lua', () => {
+    it('knows the UTC month of any moment', async () => {
+      const moments = [
+        Date.UTC(1970, 0, 1),
+        Date.UTC(2000, 1, 29, 23, 59, 59, 999),
+        Date.UTC(2000, 2, 1),
+        Date.UTC(2024, 1, 29),
+        Date.UTC(2024, 2, 1) - 1,
+        Date.UTC(2025, 11, 31, 23, 59, 59, 999),
+        Date.UTC(2026, 0, 1),
+        Date.UTC(2100, 1, 28, 12),
+        Date.UTC(2100, 2, 1),
+      ];
+      for (let month = 0; month < 36; month++)
+        moments.push(Date.UTC(2026, month, 1), Date.UTC(2026, month, 1) - 1);
+      for (const at of moments)
+        expect(await quota(freshKey(), at, 0, -1, '', '')).toEqual([
+          new Date(at).toISOString().slice(0, 7),
+          -1,
+          0,
+        ]);
+    });
+
+    it('says MISSING and writes nothing when the month has no count', async () => {
+      const key = freshKey();
+      expect(await quota(key, FEBRUARY, 3, 10, '', '')).toEqual(['2026-02', -1, 0]);
+      expect(await quota(key, FEBRUARY, 3, 10, '', '')).toEqual(['2026-02', -1, 0]);
+    });
+
+    it('takes a start value only for its own month, and only once', async () => {
+      const key = freshKey();
+      expect(await quota(key, FEBRUARY, 2, -1, '2026-01', 500)).toEqual(['2026-02', -1, 0]);
+      expect(await quota(key, FEBRUARY, 2, -1, '2026-02', 500)).toEqual(['2026-02', 500, 2]);
+      expect(await quota(key, FEBRUARY, 2, -1, '2026-02', 0)).toEqual(['2026-02', 502, 2]);
+    });
+
+    it('grants up to the quota and no further', async () => {
+      const key = freshKey();
+      expect(await quota(key, FEBRUARY, 3, 5, '2026-02', 0)).toEqual(['2026-02', 0, 3]);
+      expect(await quota(key, FEBRUARY, 3, 5, '', '')).toEqual(['2026-02', 3, 2]);
+      expect(await quota(key, FEBRUARY, 3, 5, '', '')).toEqual(['2026-02', 5, 0]);
+      expect(await quota(key, FEBRUARY, 3, -1, '', '')).toEqual(['2026-02', 5, 3]);
+      expect(await quota(key, FEBRUARY, 3, 5, '', '')).toEqual(['2026-02', 8, 0]);
+    });
+
+    it('refuses everything at quota 0', async () => {
+      expect(await quota(freshKey(), FEBRUARY, 3, 0, '2026-02', 0)).toEqual(['2026-02', 0, 0]);
+    });
+
+    it('counts a new month from its own start and keeps the old one', async () => {
+      const key = freshKey();
+      await quota(key, FEBRUARY, 7, -1, '2026-02', 0);
+      const march = Date.UTC(2026, 2, 1);
+      expect(await quota(key, march - 1, 1, -1, '', '')).toEqual(['2026-02', 7, 1]);
+      expect(await quota(key, march, 1, -1, '', '')).toEqual(['2026-03', -1, 0]);
+      expect(await quota(key, march, 1, -1, '2026-03', 0)).toEqual(['2026-03', 0, 1]);
+      expect(await quota(key, FEBRUARY, 0, -1, '', '')).toEqual(['2026-02', 8, 0]);
+    });
+
+    it('counts exactly far beyond 2^32', async () => {
+      const key = freshKey();
+      const start = 4_503_599_627_370_000;
+      await quota(key, FEBRUARY, 1, -1, '2026-02', start);
+      expect(await quota(key, FEBRUARY, 1, -1, '', '')).toEqual(['2026-02', start + 1, 1]);
+    });
   });
 
-  it('takes a start value only for its own month, and only once', async () => {
-    const key = freshKey();
-    expect(await quota(key, FEBRUARY, 2, -1, '2026-01', 500)).toEqual(['2026-02', -1, 0]);
-    expect(await quota(key, FEBRUARY, 2, -1, '2026-02', 500)).toEqual(['2026-02', 500, 2]);
-    expect(await quota(key, FEBRUARY, 2, -1, '2026-02', 0)).toEqual(['2026-02', 502, 2]);
+  describe('refund.lua', () => {
+    it('takes one back, never below nothing and never from a month without a count', async () => {
+      const key = freshKey();
+      expect(await redis.request('refund', key, ['2026-02'])).toEqual([0]);
+      await quota(key, FEBRUARY, 1, -1, '2026-02', 0);
+      expect(await redis.request('refund', key, ['2026-01'])).toEqual([0]);
+      expect(await redis.request('refund', key, ['2026-02'])).toEqual([1]);
+      expect(await redis.request('refund', key, ['2026-02'])).toEqual([0]);
+      expect(await quota(key, FEBRUARY, 0, -1, '', '')).toEqual(['2026-02', 0, 0]);
+    });
   });
 
-  it('grants up to the quota and no further', async () => {
-    const key = freshKey();
-    expect(await quota(key, FEBRUARY, 3, 5, '2026-02', 0)).toEqual(['2026-02', 0, 3]);
-    expect(await quota(key, FEBRUARY, 3, 5, '', '')).toEqual(['2026-02', 3, 2]);
-    expect(await quota(key, FEBRUARY, 3, 5, '', '')).toEqual(['2026-02', 5, 0]);
-    expect(await quota(key, FEBRUARY, 3, -1, '', '')).toEqual(['2026-02', 5, 3]);
-    expect(await quota(key, FEBRUARY, 3, 5, '', '')).toEqual(['2026-02', 8, 0]);
-  });
-
-  it('refuses everything at quota 0', async () => {
-    expect(await quota(freshKey(), FEBRUARY, 3, 0, '2026-02', 0)).toEqual(['2026-02', 0, 0]);
-  });
-
-  it('counts a new month from its own start and keeps the old one', async () => {
-    const key = freshKey();
-    await quota(key, FEBRUARY, 7, -1, '2026-02', 0);
-    const march = Date.UTC(2026, 2, 1);
-    expect(await quota(key, march - 1, 1, -1, '', '')).toEqual(['2026-02', 7, 1]);
-    expect(await quota(key, march, 1, -1, '', '')).toEqual(['2026-03', -1, 0]);
-    expect(await quota(key, march, 1, -1, '2026-03', 0)).toEqual(['2026-03', 0, 1]);
-    expect(await quota(key, FEBRUARY, 0, -1, '', '')).toEqual(['2026-02', 8, 0]);
-  });
-
-  it('counts exactly far beyond 2^32', async () => {
-    const key = freshKey();
-    const start = 4_503_599_627_370_000;
-    await quota(key, FEBRUARY, 1, -1, '2026-02', start);
-    expect(await quota(key, FEBRUARY, 1, -1, '', '')).toEqual(['2026-02', start + 1, 1]);
-  });
-});
-
-describe('refund.lua', () => {
-  it('takes one back, never below nothing and never from a month without a count', async () => {
-    const key = freshKey();
-    expect(await redis.request('refund', key, ['2026-02'])).toEqual([0]);
-    await quota(key, FEBRUARY, 1, -1, '2026-02', 0);
-    expect(await redis.request('refund', key, ['2026-01'])).toEqual([0]);
-    expect(await redis.request('refund', key, ['2026-02'])).toEqual([1]);
-    expect(await redis.request('refund', key, ['2026-02'])).toEqual([0]);
-    expect(await quota(key, FEBRUARY, 0, -1, '', '')).toEqual(['2026-02', 0, 0]);
-  });
-});
-
-describe('set-usage.lua', () => {
-  it('sets the count only if it is still the one that was seen', async () => {
-    const key = freshKey();
-    expect(await redis.request('setUsage', key, ['2026-02', 40, 3])).toEqual([0, -1]);
-    expect(await redis.request('setUsage', key, ['2026-02', 40, ''])).toEqual([1, 40]);
-    expect(await redis.request('setUsage', key, ['2026-02', 50, 39])).toEqual([0, 40]);
-    expect(await redis.request('setUsage', key, ['2026-02', 50, 40])).toEqual([1, 50]);
+  describe('set-usage.lua', () => {
+    it('sets the count only if it is still the one that was seen', async () => {
+      const key = freshKey();
+      expect(await redis.request('setUsage', key, ['2026-02', 40, 3])).toEqual([0, -1]);
+      expect(await redis.request('setUsage', key, ['2026-02', 40, ''])).toEqual([1, 40]);
+      expect(await redis.request('setUsage', key, ['2026-02', 50, 39])).toEqual([0, 40]);
+      expect(await redis.request('setUsage', key, ['2026-02', 50, 40])).toEqual([1, 50]);
+    });
   });
 });

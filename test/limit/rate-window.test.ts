@@ -4,208 +4,210 @@ import type { LimitRedis } from '../../src/limit/redis.ts';
 import type { ScriptArg } from '../../src/limit/redis-client.ts';
 import { rateKey, scriptSource } from '../../src/limit/scripts.ts';
 import * as limits from '../../src/limits.ts';
-import { redisServer, type TestServer } from '../support/servers.ts';
 import { connected } from './limit-fixture.ts';
+import { STORES, type Store } from './stores.ts';
 
 const T = 1_700_000_000_000;
-let server: TestServer;
-let redis: LimitRedis;
-let project = 0;
+describe.each(STORES)('on $name', ({ start }) => {
+  let server: Store;
+  let redis: LimitRedis;
+  let project = 0;
 
-beforeAll(async () => {
-  server = await redisServer();
-  redis = await connected(server.url);
-});
-afterAll(async () => {
-  await redis.close();
-  await server.close();
-});
-
-type Step = {
-  at: number;
-  limit?: number;
-  revision?: number;
-  need?: number;
-  excess?: number;
-  known?: [gen: number, seq: number, emptyAt: number];
-  settled?: number[];
-};
-
-async function call(key: string, step: Step) {
-  const { at, limit = 60, revision = 1, need = 1, excess = 0, known = ['', '', ''], settled = [] } = step;
-  const args: ScriptArg[] = [T + at, limit, revision, need, excess, ...known, ...settled];
-  const reply = await redis.request('rateWindow', key, args);
-  if (!reply) throw new Error('the script failed');
-  return parseReply(reply);
-}
-const freshKey = (): string => rateKey(`window-${++project}`);
-
-describe('rate-window.lua', () => {
-  it('shares its constants with limits.ts', () => {
-    const source = scriptSource('rateWindow');
-    expect(source).toContain(
-      `WINDOW_MS, BUCKET_MS, NEED_MS, EXCESS_MS = ${limits.RATE_WINDOW_MS}, ${limits.RATE_BUCKET_MS}, ${limits.LEASE_NEED_MS}, ${limits.LEASE_EXCESS_MS}`,
-    );
-    expect(source).toContain(
-      `EXACT_LIMIT_MAX, EXCESS_SHARE = ${limits.EXACT_LIMIT_MAX}, ${limits.EXCESS_SHARE_MAX}`,
-    );
-    expect(source).toContain(
-      `CONTENDED_MS, CONTENDED_EXCESS_SHARE = ${limits.CONTENDED_MS}, ${limits.CONTENDED_EXCESS_SHARE_MAX}`,
-    );
+  beforeAll(async () => {
+    server = await start();
+    redis = await connected(...server.urls);
+  });
+  afterAll(async () => {
+    await redis.close();
+    await server.close();
   });
 
-  it('grants what fits into the window and says when the rest can be had', async () => {
-    const key = freshKey();
-    expect(await call(key, { at: 0, need: 59 })).toMatchObject({ granted: 59, booked: 59, admitsAt: 0 });
-    expect(await call(key, { at: 10, need: 3 })).toMatchObject({
-      granted: 1,
-      booked: 60,
-      admitsAt: T + 60_250,
+  type Step = {
+    at: number;
+    limit?: number;
+    revision?: number;
+    need?: number;
+    excess?: number;
+    known?: [gen: number, seq: number, emptyAt: number];
+    settled?: number[];
+  };
+
+  async function call(key: string, step: Step) {
+    const { at, limit = 60, revision = 1, need = 1, excess = 0, known = ['', '', ''], settled = [] } = step;
+    const args: ScriptArg[] = [T + at, limit, revision, need, excess, ...known, ...settled];
+    const reply = await redis.request('rateWindow', key, args);
+    if (!reply) throw new Error('the script failed');
+    return parseReply(reply);
+  }
+  const freshKey = (): string => rateKey(`window-${++project}`);
+
+  describe('rate-window.lua', () => {
+    it('shares its constants with limits.ts', () => {
+      const source = scriptSource('rateWindow');
+      expect(source).toContain(
+        `WINDOW_MS, BUCKET_MS, NEED_MS, EXCESS_MS = ${limits.RATE_WINDOW_MS}, ${limits.RATE_BUCKET_MS}, ${limits.LEASE_NEED_MS}, ${limits.LEASE_EXCESS_MS}`,
+      );
+      expect(source).toContain(
+        `EXACT_LIMIT_MAX, EXCESS_SHARE = ${limits.EXACT_LIMIT_MAX}, ${limits.EXCESS_SHARE_MAX}`,
+      );
+      expect(source).toContain(
+        `CONTENDED_MS, CONTENDED_EXCESS_SHARE = ${limits.CONTENDED_MS}, ${limits.CONTENDED_EXCESS_SHARE_MAX}`,
+      );
     });
-    expect(await call(key, { at: 20 })).toMatchObject({ granted: 0, booked: 60, emptyAt: T + 60_500 });
-  });
 
-  it('frees a booking 60 s after the end of its bucket, not a millisecond earlier', async () => {
-    const key = freshKey();
-    await call(key, { at: 1, limit: 1 });
-    expect(await call(key, { at: 60_499, limit: 1 })).toMatchObject({ granted: 0, admitsAt: T + 60_500 });
-    expect(await call(key, { at: 60_500, limit: 1 })).toMatchObject({ granted: 1, booked: 1 });
-  });
-
-  it('books need at 250 ms and reserve at 500 ms ahead, rounded up', async () => {
-    const key = freshKey();
-    const reply = await call(key, { at: 1, limit: 100_000, need: 1, excess: 10 });
-    expect(reply).toMatchObject({ granted: 1, excess: 10, excessBucket: T / 250 + 3, emptyAt: T + 60_750 });
-    expect(await call(key, { at: 60_500, limit: 100_000 })).toMatchObject({ booked: 11 });
-    expect(await call(key, { at: 60_750, limit: 100_000 })).toMatchObject({ booked: 2 });
-  });
-
-  it('never grants a reserve for limits up to 1000 while nobody is refused', async () => {
-    expect(await call(freshKey(), { at: 0, limit: 1000, excess: 5 })).toMatchObject({ excess: 0 });
-    expect(await call(freshKey(), { at: 0, limit: 1001, excess: 5 })).toMatchObject({ excess: 3 });
-  });
-
-  it('hands out room in halves while a refusal is fresh, also below 1000, and says that it is scarce', async () => {
-    const key = freshKey();
-    await call(key, { at: 0, limit: 800, need: 790 });
-    await call(key, { at: 250, limit: 800, need: 10 });
-    expect(await call(key, { at: 60_250, limit: 800, need: 795 })).toMatchObject({ granted: 790 });
-    const contended = { limit: 800, need: 1, excess: 20 };
-    expect(await call(key, { at: 60_500, ...contended })).toMatchObject({
-      granted: 1,
-      excess: 5,
-      scarce: true,
-      admitsAt: 0,
+    it('grants what fits into the window and says when the rest can be had', async () => {
+      const key = freshKey();
+      expect(await call(key, { at: 0, need: 59 })).toMatchObject({ granted: 59, booked: 59, admitsAt: 0 });
+      expect(await call(key, { at: 10, need: 3 })).toMatchObject({
+        granted: 1,
+        booked: 60,
+        admitsAt: T + 60_250,
+      });
+      expect(await call(key, { at: 20 })).toMatchObject({ granted: 0, booked: 60, emptyAt: T + 60_500 });
     });
-    expect(await call(key, { at: 60_510, ...contended })).toMatchObject({ excess: 2, scarce: true });
-    expect(await call(key, { at: 60_520, limit: 800, need: 1, excess: 1 })).toMatchObject({
-      granted: 1,
-      scarce: true,
-      admitsAt: T + 120_500,
+
+    it('frees a booking 60 s after the end of its bucket, not a millisecond earlier', async () => {
+      const key = freshKey();
+      await call(key, { at: 1, limit: 1 });
+      expect(await call(key, { at: 60_499, limit: 1 })).toMatchObject({ granted: 0, admitsAt: T + 60_500 });
+      expect(await call(key, { at: 60_500, limit: 1 })).toMatchObject({ granted: 1, booked: 1 });
     });
-    const later = await call(key, { at: 126_000, ...contended });
-    expect(later).toMatchObject({ granted: 1, excess: 0, scarce: false });
-  });
 
-  it('keeps all outstanding reserve within 0.5 % of the limit, until leases end', async () => {
-    const key = freshKey();
-    let outstanding = 0;
-    for (let i = 0; i < 12; i++)
-      outstanding += (await call(key, { at: i, limit: 10_000, excess: 1000 })).excess;
-    expect(outstanding).toBe(50);
-    expect(await call(key, { at: 499, limit: 10_000, excess: 1000 })).toMatchObject({ excess: 0 });
-    expect(await call(key, { at: 750, limit: 10_000, excess: 1000 })).toMatchObject({ excess: 25 });
-  });
-
-  it('takes unused tokens back, but never more than the bucket holds', async () => {
-    const key = freshKey();
-    const first = await call(key, { at: 0, limit: 10_000, need: 5, excess: 20 });
-    expect(first).toMatchObject({ booked: 25, excess: 20 });
-    const back = await call(key, { at: 10, limit: 10_000, need: 1, settled: [first.excessBucket, 8, 0] });
-    expect(back.booked).toBe(18);
-    const all = await call(key, { at: 20, limit: 10_000, need: 0, settled: [first.excessBucket, 999, 0] });
-    expect(all.booked).toBe(5);
-    const stranger = await call(key, { at: 30, limit: 10_000, need: 0, settled: [1, 999, 0, 9e9, 999, 9] });
-    expect(stranger.booked).toBe(5);
-  });
-
-  it('hands out reserve again that was used, and keeps it booked', async () => {
-    const key = freshKey();
-    const first = await call(key, { at: 0, limit: 2000, excess: 10 });
-    expect(first).toMatchObject({ excess: 5, booked: 6 });
-    await call(key, { at: 1, limit: 2000, excess: 10 });
-    expect(
-      await call(key, { at: 2, limit: 2000, excess: 10, settled: [first.excessBucket, 0, 5] }),
-    ).toMatchObject({
-      excess: 4,
-      booked: 6 + 4 + 5,
+    it('books need at 250 ms and reserve at 500 ms ahead, rounded up', async () => {
+      const key = freshKey();
+      const reply = await call(key, { at: 1, limit: 100_000, need: 1, excess: 10 });
+      expect(reply).toMatchObject({ granted: 1, excess: 10, excessBucket: T / 250 + 3, emptyAt: T + 60_750 });
+      expect(await call(key, { at: 60_500, limit: 100_000 })).toMatchObject({ booked: 11 });
+      expect(await call(key, { at: 60_750, limit: 100_000 })).toMatchObject({ booked: 2 });
     });
-  });
 
-  it('grants again what came back, up to the limit', async () => {
-    const key = freshKey();
-    const { excessBucket } = await call(key, { at: 0, limit: 2000, need: 1990, excess: 10 });
-    const reply = await call(key, { at: 5, limit: 2000, need: 50, settled: [excessBucket, 5, 0] });
-    expect(reply).toMatchObject({ granted: 10, booked: 2000 });
-  });
-
-  it('lets the newest revision of the limit win, whoever brings it', async () => {
-    const key = freshKey();
-    await call(key, { at: 0, limit: 60, revision: 5, need: 10 });
-    expect(await call(key, { at: 1, limit: 12, revision: 6, need: 5 })).toMatchObject({
-      granted: 2,
-      limit: 12,
-      revision: 6,
+    it('never grants a reserve for limits up to 1000 while nobody is refused', async () => {
+      expect(await call(freshKey(), { at: 0, limit: 1000, excess: 5 })).toMatchObject({ excess: 0 });
+      expect(await call(freshKey(), { at: 0, limit: 1001, excess: 5 })).toMatchObject({ excess: 3 });
     });
-    expect(await call(key, { at: 2, limit: 60, revision: 5, need: 5 })).toMatchObject({
-      granted: 0,
-      limit: 12,
-      revision: 6,
+
+    it('hands out room in halves while a refusal is fresh, also below 1000, and says that it is scarce', async () => {
+      const key = freshKey();
+      await call(key, { at: 0, limit: 800, need: 790 });
+      await call(key, { at: 250, limit: 800, need: 10 });
+      expect(await call(key, { at: 60_250, limit: 800, need: 795 })).toMatchObject({ granted: 790 });
+      const contended = { limit: 800, need: 1, excess: 20 };
+      expect(await call(key, { at: 60_500, ...contended })).toMatchObject({
+        granted: 1,
+        excess: 5,
+        scarce: true,
+        admitsAt: 0,
+      });
+      expect(await call(key, { at: 60_510, ...contended })).toMatchObject({ excess: 2, scarce: true });
+      expect(await call(key, { at: 60_520, limit: 800, need: 1, excess: 1 })).toMatchObject({
+        granted: 1,
+        scarce: true,
+        admitsAt: T + 120_500,
+      });
+      const later = await call(key, { at: 126_000, ...contended });
+      expect(later).toMatchObject({ granted: 1, excess: 0, scarce: false });
     });
-    expect(await call(key, { at: 3, limit: 20, revision: 7, need: 9 })).toMatchObject({
-      granted: 8,
-      limit: 20,
+
+    it('keeps all outstanding reserve within 0.5 % of the limit, until leases end', async () => {
+      const key = freshKey();
+      let outstanding = 0;
+      for (let i = 0; i < 12; i++)
+        outstanding += (await call(key, { at: i, limit: 10_000, excess: 1000 })).excess;
+      expect(outstanding).toBe(50);
+      expect(await call(key, { at: 499, limit: 10_000, excess: 1000 })).toMatchObject({ excess: 0 });
+      expect(await call(key, { at: 750, limit: 10_000, excess: 1000 })).toMatchObject({ excess: 25 });
     });
-  });
 
-  it('looks as many bucket ends ahead as a lowered limit needs', async () => {
-    const key = freshKey();
-    for (const at of [0, 1000, 2000]) await call(key, { at, limit: 30, need: 10 });
-    expect(await call(key, { at: 2100, limit: 5, revision: 2 })).toMatchObject({ admitsAt: T + 62_250 });
-  });
+    it('takes unused tokens back, but never more than the bucket holds', async () => {
+      const key = freshKey();
+      const first = await call(key, { at: 0, limit: 10_000, need: 5, excess: 20 });
+      expect(first).toMatchObject({ booked: 25, excess: 20 });
+      const back = await call(key, { at: 10, limit: 10_000, need: 1, settled: [first.excessBucket, 8, 0] });
+      expect(back.booked).toBe(18);
+      const all = await call(key, { at: 20, limit: 10_000, need: 0, settled: [first.excessBucket, 999, 0] });
+      expect(all.booked).toBe(5);
+      const stranger = await call(key, { at: 30, limit: 10_000, need: 0, settled: [1, 999, 0, 9e9, 999, 9] });
+      expect(stranger.booked).toBe(5);
+    });
 
-  it('moves bookings that a clock stepped back has put into the future', async () => {
-    const key = freshKey();
-    await call(key, { at: 3_600_000, need: 60 });
-    expect(await call(key, { at: 0 })).toMatchObject({ granted: 0, booked: 60, admitsAt: T + 60_500 });
-    expect(await call(key, { at: 60_500 })).toMatchObject({ granted: 1, booked: 1 });
-  });
+    it('hands out reserve again that was used, and keeps it booked', async () => {
+      const key = freshKey();
+      const first = await call(key, { at: 0, limit: 2000, excess: 10 });
+      expect(first).toMatchObject({ excess: 5, booked: 6 });
+      await call(key, { at: 1, limit: 2000, excess: 10 });
+      expect(
+        await call(key, { at: 2, limit: 2000, excess: 10, settled: [first.excessBucket, 0, 5] }),
+      ).toMatchObject({
+        excess: 4,
+        booked: 6 + 4 + 5,
+      });
+    });
 
-  it('says once that a window forgot bookings, and never when it merely emptied', async () => {
-    const key = freshKey();
-    const { gen, seq, emptyAt } = await call(key, { at: 0, need: 3 });
-    const known: [number, number, number] = [gen, seq, emptyAt];
-    expect(await call(key, { at: 5, known })).toMatchObject({ lost: false });
-    const other = freshKey();
-    expect(await call(other, { at: 10, known })).toMatchObject({ lost: true });
-    expect(await call(other, { at: 11, known })).toMatchObject({ lost: false });
-    expect(await call(freshKey(), { at: emptyAt - T, known })).toMatchObject({ lost: false });
-  });
+    it('grants again what came back, up to the limit', async () => {
+      const key = freshKey();
+      const { excessBucket } = await call(key, { at: 0, limit: 2000, need: 1990, excess: 10 });
+      const reply = await call(key, { at: 5, limit: 2000, need: 50, settled: [excessBucket, 5, 0] });
+      expect(reply).toMatchObject({ granted: 10, booked: 2000 });
+    });
 
-  it('notices a window that went back to an earlier state', async () => {
-    const key = freshKey();
-    const { gen, emptyAt } = await call(key, { at: 0 });
-    expect(await call(key, { at: 10, known: [gen, 7, emptyAt] })).toMatchObject({ lost: true });
-  });
+    it('lets the newest revision of the limit win, whoever brings it', async () => {
+      const key = freshKey();
+      await call(key, { at: 0, limit: 60, revision: 5, need: 10 });
+      expect(await call(key, { at: 1, limit: 12, revision: 6, need: 5 })).toMatchObject({
+        granted: 2,
+        limit: 12,
+        revision: 6,
+      });
+      expect(await call(key, { at: 2, limit: 60, revision: 5, need: 5 })).toMatchObject({
+        granted: 0,
+        limit: 12,
+        revision: 6,
+      });
+      expect(await call(key, { at: 3, limit: 20, revision: 7, need: 9 })).toMatchObject({
+        granted: 8,
+        limit: 20,
+      });
+    });
 
-  it('writes nothing when there is nothing to write', async () => {
-    const key = freshKey();
-    expect(await call(key, { at: 0, need: 0 })).toMatchObject({ booked: 0, gen: 0 });
-    expect(await call(key, { at: 1, need: 1 })).toMatchObject({ gen: T + 1, seq: 1 });
-  });
+    it('looks as many bucket ends ahead as a lowered limit needs', async () => {
+      const key = freshKey();
+      for (const at of [0, 1000, 2000]) await call(key, { at, limit: 30, need: 10 });
+      expect(await call(key, { at: 2100, limit: 5, revision: 2 })).toMatchObject({ admitsAt: T + 62_250 });
+    });
 
-  it('asserts its arity', async () => {
-    expect(await redis.request('rateWindow', freshKey(), [1, 2, 3])).toBeUndefined();
-    expect(redis.available).toBe(true);
+    it('moves bookings that a clock stepped back has put into the future', async () => {
+      const key = freshKey();
+      await call(key, { at: 3_600_000, need: 60 });
+      expect(await call(key, { at: 0 })).toMatchObject({ granted: 0, booked: 60, admitsAt: T + 60_500 });
+      expect(await call(key, { at: 60_500 })).toMatchObject({ granted: 1, booked: 1 });
+    });
+
+    it('says once that a window forgot bookings, and never when it merely emptied', async () => {
+      const key = freshKey();
+      const { gen, seq, emptyAt } = await call(key, { at: 0, need: 3 });
+      const known: [number, number, number] = [gen, seq, emptyAt];
+      expect(await call(key, { at: 5, known })).toMatchObject({ lost: false });
+      const other = freshKey();
+      expect(await call(other, { at: 10, known })).toMatchObject({ lost: true });
+      expect(await call(other, { at: 11, known })).toMatchObject({ lost: false });
+      expect(await call(freshKey(), { at: emptyAt - T, known })).toMatchObject({ lost: false });
+    });
+
+    it('notices a window that went back to an earlier state', async () => {
+      const key = freshKey();
+      const { gen, emptyAt } = await call(key, { at: 0 });
+      expect(await call(key, { at: 10, known: [gen, 7, emptyAt] })).toMatchObject({ lost: true });
+    });
+
+    it('writes nothing when there is nothing to write', async () => {
+      const key = freshKey();
+      expect(await call(key, { at: 0, need: 0 })).toMatchObject({ booked: 0, gen: 0 });
+      expect(await call(key, { at: 1, need: 1 })).toMatchObject({ gen: T + 1, seq: 1 });
+    });
+
+    it('asserts its arity', async () => {
+      expect(await redis.request('rateWindow', freshKey(), [1, 2, 3])).toBeUndefined();
+      expect(redis.available).toBe(true);
+    });
   });
 });

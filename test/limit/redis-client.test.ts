@@ -1,77 +1,20 @@
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { findServer, freePort } from '../../src/dev/servers.ts';
 import { RateLimiter } from '../../src/limit/rate-limiter.ts';
-import { LimitRedis } from '../../src/limit/redis.ts';
+import type { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
-import { temporaryFolder } from '../support/servers.ts';
-import { clock, log, until } from './limit-fixture.ts';
+import { clock, connected, pause, until } from './limit-fixture.ts';
+import { answers, type ClusterNode, operator, redisCluster, type TestCluster } from './redis-cluster.ts';
 
-/** Two masters of a cluster, half of the slots each. */
-const nodes: { port: number; process: ChildProcess; stop: () => Promise<void> }[] = [];
+let cluster: TestCluster;
 let redis: LimitRedis;
 
-async function startNode(): Promise<void> {
-  const bin = findServer('redis-server', { redis: process.env.REDIS_SERVER_BIN }, process.env.PATH ?? '');
-  const port = await freePort();
-  const busPort = await freePort();
-  const dir = temporaryFolder('cluster');
-  const args = [
-    '--port',
-    port,
-    '--cluster-enabled',
-    'yes',
-    '--cluster-port',
-    busPort,
-    '--dir',
-    dir,
-    '--save',
-    '',
-  ];
-  const child = spawn(bin ?? 'redis-server', [...args.map(String), '--bind', '127.0.0.1'], {
-    stdio: 'ignore',
-  });
-  const stop = async (): Promise<void> => {
-    child.kill('SIGKILL');
-    if (child.exitCode === null && child.signalCode === null) await once(child, 'exit');
-    await new Promise((done) => execFile('rm', ['-rf', dir], done));
-  };
-  nodes.push({ port, process: child, stop });
-  for (let tries = 0; !(await operator(port, 'PING').catch(() => '')).includes('PONG'); tries++) {
-    if (tries > 200) throw new Error('the node does not start');
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
-  await operator(port, `CLUSTER ADDSLOTSRANGE ${nodes.length === 1 ? '0 8191' : '8192 16383'}`);
-  const [first] = nodes;
-  // The bus port is the fourth argument, because it is not the port plus 10000.
-  if (nodes.length === 2 && first) await operator(first.port, `CLUSTER MEET 127.0.0.1 ${port} ${busPort}`);
-}
-
-function operator(port: number, command: string): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const socket = connect(port, '127.0.0.1', () => socket.write(`${command}\r\n`));
-    socket.once('error', reject);
-    socket.once('data', (data) => {
-      socket.destroy();
-      resolve(data.toString());
-    });
-  });
-}
-
 beforeAll(async () => {
-  await startNode();
-  await startNode();
-  for (const { port } of nodes)
-    for (let ok = false; !ok; ok = (await operator(port, 'CLUSTER INFO')).includes('cluster_state:ok'))
-      await new Promise((resolve) => setTimeout(resolve, 25));
-  redis = new LimitRedis({ urls: nodes.map(({ port }) => `redis://127.0.0.1:${port}`), log, clock });
-  await redis.connect();
+  cluster = await redisCluster(3);
+  redis = await connected(...cluster.urls);
 });
 afterAll(async () => {
   await redis?.close();
-  await Promise.all(nodes.map((node) => node.stop()));
+  await cluster.close();
 });
 
 const month = (): string => new Date().toISOString().slice(0, 7);
@@ -84,10 +27,10 @@ describe('several URLs', () => {
       ids.map((id) => redis.request('quota', quotaKey(id), ['', 2, -1, month(), 0])),
     );
     expect(replies).toEqual(ids.map(() => [month(), 0, 2]));
-    const sizes = await Promise.all(nodes.map(({ port }) => operator(port, 'DBSIZE')));
+    const sizes = await Promise.all(cluster.nodes.map(({ port }) => operator(port, 'DBSIZE')));
     const counts = sizes.map((text) => Number(text.slice(1)));
     expect(counts.reduce((a, b) => a + b)).toBe(100);
-    expect(Math.min(...counts)).toBeGreaterThan(20);
+    expect(Math.min(...counts)).toBeGreaterThan(15);
   });
 
   it('limit exactly, as one server does', async () => {
@@ -103,7 +46,7 @@ describe('several URLs', () => {
   });
 
   it('survive SCRIPT FLUSH on every node', async () => {
-    for (const { port } of nodes) await operator(port, 'SCRIPT FLUSH');
+    for (const { port } of cluster.nodes) await operator(port, 'SCRIPT FLUSH');
     const ids = Array.from({ length: 20 }, (_, i) => `project-${i}`);
     const replies = await Promise.all(
       ids.map((id) => redis.request('quota', quotaKey(id), ['', 1, -1, '', ''])),
@@ -112,10 +55,10 @@ describe('several URLs', () => {
   });
 
   it('go on with the projects of the other nodes while one hangs, and take its projects up again after', async () => {
-    const [first, second] = nodes as [(typeof nodes)[number], (typeof nodes)[number]];
+    const [hanging] = cluster.nodes as [ClusterNode];
     const count = (id: string) => redis.request('quota', quotaKey(id), ['', 1, -1, month(), 0]);
-    const { there, away } = await split(first.port);
-    second.process.kill('SIGSTOP');
+    const { there, away } = await split(hanging);
+    hanging.process.kill('SIGSTOP');
     const before = performance.now();
     const replies = await Promise.all([...there, ...away].map(count));
     expect(performance.now() - before).toBeLessThan(1000);
@@ -124,7 +67,7 @@ describe('several URLs', () => {
       ...away.map(() => false),
     ]);
     expect(await Promise.all(there.map(count))).not.toContain(undefined);
-    second.process.kill('SIGCONT');
+    hanging.process.kill('SIGCONT');
     const recovered = async (): Promise<boolean> => (await count(away[0] as string)) !== undefined;
     for (let tries = 0; !(await recovered()); tries++) {
       expect(tries).toBeLessThan(200);
@@ -132,15 +75,43 @@ describe('several URLs', () => {
     }
     expect(redis.available).toBe(true);
   });
+
+  it('refuse while a slot belongs to nobody (CLUSTERDOWN), and go on once it does', async () => {
+    const [node] = cluster.nodes as [ClusterNode];
+    const slot = node.slots[0];
+    const id = await projectIn(slot, node.slots[1]);
+    const count = () => redis.request('quota', quotaKey(id), ['', 1, -1, month(), 0]);
+    expect(await count()).toEqual([month(), 0, 1]);
+    for (const { port } of cluster.nodes) await operator(port, `CLUSTER DELSLOTS ${slot}`);
+    await answers(node.port, `GET ${quotaKey(id)}`, 'CLUSTERDOWN');
+    const before = performance.now();
+    expect(await count()).toBeUndefined();
+    expect(performance.now() - before).toBeLessThan(1_000);
+    await operator(node.port, `CLUSTER ADDSLOTS ${slot}`);
+    for (const { port } of cluster.nodes) await answers(port, 'CLUSTER INFO', 'cluster_state:ok');
+    for (let tries = 0; (await count()) === undefined; tries++) {
+      expect(tries).toBeLessThan(200);
+      await pause(50);
+    }
+  });
 });
 
-/** Projects of the node at `port`, and of the other. */
-async function split(port: number): Promise<{ there: string[]; away: string[] }> {
-  const there: string[] = [];
-  const away: string[] = [];
-  for (let i = 0; i < 20; i++) {
-    const slot = Number((await operator(port, `CLUSTER KEYSLOT ${quotaKey(`hang-${i}`)}`)).slice(1));
-    (slot <= 8191 ? there : away).push(`hang-${i}`);
+/** Projects of the node, and of the others. */
+async function split({ slots: [from, to] }: ClusterNode): Promise<{ there: string[]; away: string[] }> {
+  const [there, away]: [string[], string[]] = [[], []];
+  const other = cluster.nodes[1] as ClusterNode;
+  for (let i = 0; i < 30; i++) {
+    const slot = Number((await operator(other.port, `CLUSTER KEYSLOT ${quotaKey(`hang-${i}`)}`)).slice(1));
+    (slot >= from && slot <= to ? away : there).push(`hang-${i}`);
   }
   return { there, away };
+}
+
+/** A project whose keys lie in these slots, but not in the first of them. */
+async function projectIn(from: number, to: number): Promise<string> {
+  const [{ port }] = cluster.nodes as [ClusterNode];
+  for (let i = 0; ; i++) {
+    const slot = Number((await operator(port, `CLUSTER KEYSLOT ${quotaKey(`down-${i}`)}`)).slice(1));
+    if (slot > from && slot <= to) return `down-${i}`;
+  }
 }

@@ -1,4 +1,8 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync } from 'node:fs';
 import { connect } from 'node:net';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/dev/servers.ts';
 import { QuotaCounter } from '../../src/limit/quota-counter.ts';
@@ -7,6 +11,7 @@ import { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
 import { redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 import { clock, connected, log, MemoryCheckpoints, pause, until } from './limit-fixture.ts';
+import { answers, operator as tell } from './redis-cluster.ts';
 
 let server: TestServer;
 let redis: LimitRedis;
@@ -43,17 +48,7 @@ const take = (of: RateLimiter): Promise<RateDecision> =>
     if (decision) resolve(decision);
   });
 
-/** Sends one command as an operator would and resolves with the first reply. */
-function operator(command: string, port = server.port): Promise<string> {
-  return new Promise((resolve, reject) => {
-    const socket = connect(port, '127.0.0.1', () => socket.write(`${command}\r\n`));
-    socket.once('error', reject);
-    socket.once('data', (data) => {
-      socket.destroy();
-      resolve(data.toString());
-    });
-  });
-}
+const operator = (command: string): Promise<string> => tell(server.port, command);
 
 describe('LimitRedis', () => {
   it('sends what was called in one turn together and answers each call', async () => {
@@ -153,6 +148,70 @@ describe('LimitRedis', () => {
     expect(await count()).toEqual([thisMonth(), 1, 1]);
   });
 
+  it('takes a replica that has lost its master for away (MASTERDOWN), and comes back when it is a master', async () => {
+    await count();
+    await operator('CONFIG SET replica-serve-stale-data no');
+    await operator('REPLICAOF 127.0.0.1 1');
+    await answers(server.port, 'PING', 'MASTERDOWN');
+    expect(await count()).toBeUndefined();
+    expect(redis.available).toBe(false);
+    await pause(600);
+    expect(redis.available).toBe(false);
+    await operator('REPLICAOF NO ONE');
+    await until('available', () => redis.available);
+    expect(await count()).toEqual([thisMonth(), 1, 1]);
+  });
+
+  it('takes a server that cannot persist for away (MISCONF), and comes back with it', async () => {
+    await count();
+    // A folder in the place of the file: the snapshot cannot be put there.
+    mkdirSync(join(server.dir, 'dump.rdb'));
+    await operator('CONFIG SET save "3600 1"');
+    await operator('BGSAVE');
+    await answers(server.port, 'SET probe 1', 'MISCONF');
+    expect(await count()).toBeUndefined();
+    await operator('CONFIG SET save ""');
+    await until('available', () => redis.available);
+    expect(await count()).toEqual([thisMonth(), 1, 1]);
+  });
+
+  it('takes a server that wants a password for away (NOAUTH), and comes back when it wants none', async () => {
+    await count();
+    await operator('CONFIG SET requirepass secret');
+    await tell(server.port, 'AUTH secret\r\nCLIENT KILL TYPE normal SKIPME yes');
+    await until('away', () => !redis.available);
+    await pause(600);
+    expect(await count()).toBeUndefined();
+    await tell(server.port, 'AUTH secret\r\nCONFIG SET requirepass ""');
+    await until('available', () => redis.available);
+    expect(await count()).toEqual([thisMonth(), 1, 1]);
+  });
+
+  it('refuses while a server that was started again reads its files (LOADING), then counts on', async () => {
+    await count(7);
+    // Large enough that the server looks at its clients while it reads them.
+    await operator('CONFIG SET rdbcompression no');
+    for (let key = 0; key < 30; key++) await operator(`SET filler-${key} ${'x'.repeat(4_000)}`);
+    await operator('BGREWRITEAOF');
+    await answers(server.port, 'INFO persistence', 'aof_rewrite_in_progress:0');
+    server.process.kill('SIGKILL');
+    await server.exited;
+    // Each key of the file takes 50 ms to load.
+    const settings = ['--key-load-delay', '50000', '--loading-process-events-interval-bytes', '1024'];
+    const base = ['--port', `${server.port}`, '--dir', server.dir, '--appendonly', 'yes', '--save', ''];
+    const loading = spawn(server.bin, [...base, ...settings], { stdio: 'ignore' });
+    toClose.push(async () => {
+      loading.kill('SIGKILL');
+      await once(loading, 'exit');
+    });
+    await answers(server.port, 'PING', 'LOADING');
+    await pause(300);
+    expect(redis.available).toBe(false);
+    expect(await count()).toBeUndefined();
+    await until('available', () => redis.available);
+    expect(await count()).toEqual([thisMonth(), 7, 1]);
+  });
+
   it('takes a server that is busy with a script for away', async () => {
     await operator('CONFIG SET busy-reply-threshold 1');
     const stuck = connect(server.port, '127.0.0.1', () => stuck.write('EVAL "while true do end" 0\r\n'));
@@ -190,6 +249,23 @@ describe('LimitRedis', () => {
     await redis.close();
     expect(await waiting).toBeUndefined();
     expect(await count()).toBeUndefined();
+  });
+
+  it('comes back to eight workers without a herd: each connects once and sends a handful of PINGs', async () => {
+    const workers = await Promise.all(Array.from({ length: 8 }, () => connected(server.url)));
+    toClose.push(() => Promise.all(workers.map((worker) => worker.close())));
+    server.process.kill('SIGKILL');
+    await until('all away', () => workers.every((worker) => !worker.available));
+    await pause(2_000);
+    const next = await redisServer({ port: server.port, dir: temporaryFolder('redis') });
+    toClose.push(() => next.close());
+    await until('all available', () => workers.every((worker) => worker.available));
+    await pause(1_000);
+    const figure = async (section: string, name: RegExp): Promise<number> =>
+      Number(name.exec(await operator(`INFO ${section}`))?.[1] ?? 0);
+    // The operator's own, those that asked whether it had started, and one for each of nine workers.
+    expect(await figure('stats', /total_connections_received:(\d+)/)).toBeLessThanOrEqual(9 + 9);
+    expect(await figure('commandstats', /cmdstat_ping:calls=(\d+)/)).toBeLessThanOrEqual(3 * 9);
   });
 
   it('counts nothing while Redis is away', async () => {

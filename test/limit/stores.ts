@@ -1,0 +1,48 @@
+/**
+ * What the scripts and the limiters are tested against: one Redis, a cluster of three masters, and Valkey where VALKEY_SERVER_BIN names
+ * its program.
+ */
+
+import { rmSync } from 'node:fs';
+import { startRedis } from '../../src/dev/servers.ts';
+import { redisServer, temporaryFolder } from '../support/servers.ts';
+import { operator, redisCluster } from './redis-cluster.ts';
+
+export type Store = {
+  urls: string[];
+  /** Loses everything. */
+  flush(): Promise<void>;
+  close(): Promise<void>;
+};
+export type StoreKind = { name: string; start(): Promise<Store> };
+
+const flushing = (ports: readonly number[]) => async (): Promise<void> => {
+  for (const port of ports) await operator(port, 'FLUSHALL');
+};
+
+async function oneRedis(): Promise<Store> {
+  const server = await redisServer();
+  return { urls: [server.url], flush: flushing([server.port]), close: () => server.close() };
+}
+
+async function cluster(): Promise<Store> {
+  const { nodes, urls, close } = await redisCluster(3);
+  return { urls, flush: flushing(nodes.map(({ port }) => port)), close };
+}
+
+async function valkey(bin: string): Promise<Store> {
+  const dir = temporaryFolder('valkey');
+  const server = await startRedis(bin, dir);
+  const close = async (): Promise<void> => {
+    await server.stop();
+    rmSync(dir, { recursive: true, force: true });
+  };
+  return { urls: [server.url], flush: flushing([server.port]), close };
+}
+
+const valkeyBin = process.env.VALKEY_SERVER_BIN;
+export const STORES: readonly StoreKind[] = [
+  { name: 'one Redis', start: oneRedis },
+  { name: 'a cluster of three masters', start: cluster },
+  ...(valkeyBin ? [{ name: 'Valkey', start: () => valkey(valkeyBin) }] : []),
+];
