@@ -25,7 +25,7 @@ CREATE TABLE sluice.${table}_from_2100 PARTITION OF sluice.${table}
 /**
  * Statements from one version of the schema to the next; the first makes version 1. Never edit one that was released, add another.
  *
- * JSON stands in columns of type text, as it was sent: jsonb refuses \u0000 and forgets digits, order and repeats; both json types
+ * JSON stands in columns of type text, as it was sent: jsonb refuses \u0000 and forgets order, repeats and spelling; both json types
  * refuse what is nested some thousand deep. `payload::jsonb` is there for whoever asks.
  */
 const MIGRATIONS: readonly string[] = [
