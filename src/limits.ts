@@ -40,7 +40,7 @@ export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
 export const SPOOL_QUEUE_BYTES_TIGHT = 128 * KIB;
 export const SPOOL_BLOCKS_KEPT = 256;
 /** Bytes written to the spool at a time. */
-export const SPOOL_BLOCK_BYTES = 64 * KIB;
+export const SPOOL_BLOCK_BYTES = 32 * KIB;
 /** Bytes read back from the spool at a time. */
 export const SPOOL_READ_BYTES = 256 * KIB;
 /** A body that arrives in one chunk and is at most this long compressed is inflated synchronously. */
