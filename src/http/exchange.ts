@@ -107,9 +107,12 @@ export class Exchange {
     });
   }
 
-  /** Back-pressure from whoever reads the body. */
+  /**
+   * Back-pressure from whoever reads the body. The last bytes may have come in the same read as those that made it pause: there is nothing
+   * to hold back then, but the socket must still be resumed, or the next request on the connection is never read.
+   */
   setPaused(paused: boolean): void {
-    if (this.#phase !== 'open' || this.#bodyComplete || paused === this.#paused) return;
+    if (this.#phase !== 'open' || paused === this.#paused || (paused && this.#bodyComplete)) return;
     this.#paused = paused;
     this.#pace = undefined;
     if (paused) this.#socket.pause();

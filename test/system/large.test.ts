@@ -1,5 +1,6 @@
 /** Envelopes above one frame arrive intact with the broker's default max_payload. */
 import { createHash, randomBytes } from 'node:crypto';
+import { Agent, request } from 'node:http';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Project } from '../../src/registry/project.ts';
@@ -87,3 +88,27 @@ it('compressed bodies of every encoding arrive', async () => {
     expect((await system.storedOf(id))[0]?.payload.message).toContain(encoding);
   }
 });
+
+it('uploads that follow each other on one connection are all answered', async () => {
+  const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  const statuses: number[] = [];
+  for (let n = 0; n < 60; n++) {
+    const id = eventId();
+    const body = `{"event_id":"${id}"}\n{"type":"event"}\n{"message":"${randomBytes((0.4 + (n % 3) * 0.3) * MIB).toString('hex')}"}`;
+    statuses.push(await post(agent, body));
+  }
+  agent.destroy();
+  expect(statuses).toEqual(statuses.map(() => 200));
+}, 60_000);
+
+function post(agent: Agent, body: string): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const headers = { 'content-length': Buffer.byteLength(body) };
+    const req = request(system.endpoint(project), { agent, method: 'POST', headers }, (res) => {
+      res.resume();
+      res.once('end', () => resolve(res.statusCode ?? 0));
+    });
+    req.once('error', reject);
+    req.end(body);
+  });
+}
