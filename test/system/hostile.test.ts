@@ -1,4 +1,5 @@
 /** The hostile benches in small: what they show at size is in bench/results. */
+import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Asking, type Reply } from '../../bench/hostile/asking.ts';
 import { attacks, slowConnections } from '../../bench/hostile/attacks.ts';
@@ -79,6 +80,15 @@ describe('a worker', () => {
     const honest = await system.send(project, '{}\n{"type":"event"}\n{}');
     expect(honest.status).toBe(200);
     for (const { status, body } of await under) expect(expected, body).toContain(status);
+  });
+
+  it('filters an event of 19 MiB of brackets without holding its breath until it is killed', async () => {
+    const open = `{"x":"Googlebot","deep":${'['.repeat(19 * MIB)},"request":{"url":"http://localhost/"}}`;
+    const body = gzipSync(`{}\n{"type":"event"}\n${open}`);
+    const answer = await system.send(project, body, { 'content-encoding': 'gzip' });
+    // What stands behind brackets that are never closed is not the payload's own.
+    expect([answer.status, answer.headers.get('x-service-filtered')]).toEqual([200, null]);
+    expect(await system.metric('sluice_worker_restarts_total')).toBe(0);
   });
 
   it('ends slow connections of every kind, and answers others meanwhile, also those that are slow but lawful', async () => {
