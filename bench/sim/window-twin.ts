@@ -63,10 +63,9 @@ export class WindowTwin {
     this.#book(excessBucket, excess);
     if (excess > 0) this.#outstanding.set(excessBucket, (this.#outstanding.get(excessBucket) ?? 0) + excess);
     const admitsAt = need > 0 && this.#sum >= inForce.limit ? this.#admitsAt(inForce.limit) : 0;
-    if (granted + excess > 0) {
-      this.#gen ??= Math.floor(now);
-      this.#seq++;
-    }
+    const taken = granted + excess > 0;
+    if (taken || lost) this.#gen ??= Math.floor(now);
+    if (taken) this.#seq++;
     if (this.#gen !== undefined) {
       this.#limit = inForce.limit;
       this.#revision = inForce.revision;

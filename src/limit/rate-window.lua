@@ -182,7 +182,7 @@ end
 local taken = granted + excess
 -- Not at every refusal: while nobody gets a token, a flood shall not cost a write per call.
 local tight = (admitsAt > 0 or scarce == 1) and not (tightAt and math.abs(now - tightAt) < MARK_MS)
-if taken > 0 or exists and (newer or lost == 1 or tight or #dead > 0 or next(changed)) then
+if taken > 0 or lost == 1 or exists and (newer or tight or #dead > 0 or next(changed)) then
   if not gen then gen = math.floor(now) end
   if taken > 0 then seq = seq + 1 end
   local set = { 'sum', sum, 'gen', gen, 'seq', seq }
@@ -201,8 +201,9 @@ if taken > 0 or exists and (newer or lost == 1 or tight or #dead > 0 or next(cha
   for name, value in pairs(changed) do put(name, value) end
   redis.call('HSET', key, unpack(set))
   if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
-  if taken > 0 and last ~= lastBefore then
-    redis.call('PEXPIRE', key, math.ceil(last * BUCKET_MS + WINDOW_MS - now + EXPIRY_SLACK_MS))
+  if not exists or taken > 0 and last ~= lastBefore then
+    local ends = last and last * BUCKET_MS or now
+    redis.call('PEXPIRE', key, math.ceil(ends + WINDOW_MS - now + EXPIRY_SLACK_MS))
   end
 end
 

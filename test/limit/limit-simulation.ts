@@ -1,6 +1,7 @@
 /**
  * Workers with real lease caches around the real script, in simulated time: calls take any time to arrive and to return, and may be
- * lost either way. An oracle keeps the moment of every admission.
+ * lost either way; Redis's clock steps back, and Redis is restarted with its memory or without. An oracle keeps the moment of every
+ * admission.
  */
 import { type Ask, LeaseCache, type LimitRecord, type WindowReply } from '../../src/limit/lease-cache.ts';
 import { parseReply, scriptArgs } from '../../src/limit/rate-limiter.ts';
@@ -22,6 +23,12 @@ export class Simulation {
   readonly uses: Use[] = [];
   refusals = 0;
   calls = 0;
+  /** Moments at which Redis lost its memory. */
+  readonly losses: number[] = [];
+  /** Losses that a call met whose worker knew of bookings, and how often the script said so. */
+  readonly lossesMet = new Set<number>();
+  lossesSaid = 0;
+  #restarts = 0;
   #now = 0;
   #order = 0;
   /** The newest record that a call brought to the script. */
@@ -29,15 +36,16 @@ export class Simulation {
   readonly #workers: Worker[];
   readonly #events: Event[] = [];
   readonly #redis: LimitRedis;
-  readonly #key: string;
-  readonly #epoch: number;
+  readonly #projectId: string;
+  /** Redis's clock at simulated 0. */
+  #epoch: number;
 
   constructor(
     redis: LimitRedis,
     options: { projectId: string; workers: number; record: LimitRecord; epoch: number },
   ) {
     this.#redis = redis;
-    this.#key = rateKey(options.projectId);
+    this.#projectId = options.projectId;
     this.#epoch = options.epoch;
     this.#newest = options.record;
     this.#workers = Array.from({ length: options.workers }, (_, i) => ({
@@ -74,6 +82,22 @@ export class Simulation {
     this.#worker(worker).cache = new LeaseCache();
   }
 
+  /** Redis's clock steps back; time itself does not. */
+  stepClockBack(ms: number): void {
+    this.#epoch -= ms;
+  }
+
+  /** Calls on their way are lost, in whichever direction. */
+  restartRedis(memory: 'kept' | 'lost'): void {
+    this.#restarts++;
+    if (memory === 'lost') this.losses.push(this.#now);
+  }
+
+  /** A memory that is lost is another key. */
+  get #key(): string {
+    return rateKey(`${this.#projectId}-${this.losses.length}`);
+  }
+
   #worker(index: number): Worker {
     return this.#workers[index % this.#workers.length] as Worker;
   }
@@ -96,16 +120,20 @@ export class Simulation {
     const { cache, record } = worker;
     const ask = cache.ask(this.#now + worker.clockOffset, need, record);
     if (journey.lost === 'request') return;
+    const restarts = this.#restarts;
     this.#events.push({
       at: this.#now + journey.thereMs,
       run: async () => {
+        if (this.#restarts !== restarts) return;
         if (record.revision > this.#newest.revision) this.#newest = record;
         const granted = { ask, cache, order: this.#order++, limit: this.#newest.limit };
         const reply = await this.#run(ask, record.limit);
         if (journey.lost === 'reply') return;
         this.#events.push({
           at: this.#now + journey.backMs,
-          run: () => this.#answer(worker, granted, reply),
+          run: () => {
+            if (this.#restarts === restarts) this.#answer(worker, granted, reply);
+          },
         });
       },
     });
@@ -116,7 +144,11 @@ export class Simulation {
     const args = scriptArgs(ask, limit, this.#epoch + this.#now);
     const reply = await this.#redis.request('rateWindow', this.#key, args);
     if (!reply) throw new Error('the script failed');
-    return parseReply(reply);
+    const parsed = parseReply(reply);
+    if (ask.known && ask.known.emptyAt > this.#epoch + this.#now && ask.known.gen !== parsed.gen)
+      this.lossesMet.add(this.losses.length);
+    if (parsed.lost) this.lossesSaid++;
+    return parsed;
   }
 
   #answer(worker: Worker, sent: Sent, reply: WindowReply): void {
@@ -153,6 +185,17 @@ export class Simulation {
         if (!last || (use.order ?? 0) > (last.order ?? 0)) last = use;
         worst = Math.max(worst, i - from + 1 - (last as Use).limit);
       }
+    }
+    return worst;
+  }
+
+  /** By how much any window exceeds one limit, and one more for each loss of memory in it; at most 0 is right. */
+  worstExcessWithLosses(limit: number): number {
+    let worst = Number.NEGATIVE_INFINITY;
+    for (let i = 0, from = 0; i < this.uses.length; i++) {
+      while (this.#at(from) <= this.#at(i) - RATE_WINDOW_MS) from++;
+      const losses = this.losses.filter((at) => at >= this.#at(from) && at <= this.#at(i)).length;
+      worst = Math.max(worst, i - from + 1 - limit * (1 + losses));
     }
     return worst;
   }
