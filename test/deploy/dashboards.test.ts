@@ -118,9 +118,9 @@ describe.each(prometheus ? [prometheus] : [])('a real Prometheus', (found) => {
 
   it('evaluates every rule without an error, and no alert fires while all is well', async () => {
     await until(async () => (await running.rules()).every(({ health }) => health === 'ok'));
-    const evaluated = await running.rules();
-    expect(evaluated).toHaveLength(rules.length);
-    expect(evaluated.filter(({ state }) => state !== undefined && state !== 'inactive')).toEqual([]);
+    expect(await running.rules()).toHaveLength(rules.length);
+    // A rate needs a few samples; then nothing may even be pending.
+    await until(async () => (await running.rules()).every(({ state = 'inactive' }) => state === 'inactive'));
   });
 });
 

@@ -14,6 +14,7 @@ const MIB = 1024 * 1024;
 const api = new OpenApi();
 let system: System;
 let open: Project;
+let free: Project;
 let token: string;
 let calmToken: string;
 
@@ -21,6 +22,7 @@ beforeAll(async () => {
   // Only Free is limited here, so that a project without a limit shows what happens when its quota cannot be counted.
   system = await System.start({ env: { SLUICE_PLAN_LIMITS: 'free-only', SLUICE_LOG_LEVEL: 'silent' } });
   open = await system.createProject({ plan: 'Pro' });
+  free = await system.createProject({ plan: 'Free' });
   [token, calmToken] = [await system.createHeartbeat(), await system.createHeartbeat()];
 });
 afterAll(() => system?.stop());
@@ -108,9 +110,13 @@ it('answers preflights, other methods and unknown paths', async () => {
 
 it('fails and refuses as documented when NATS hangs or is away', async () => {
   process.kill(system.nats.pid, 'SIGSTOP');
-  const [failed, missed] = await Promise.all([send(open, errorEvent(eventId())), ping('', calmToken)]);
+  // A process of several threads stands still only a moment after the signal.
+  const fails = async (answer: () => Promise<Answered>): Promise<boolean> => (await answer()).status === 500;
+  await Promise.all([
+    until(() => fails(() => send(open, errorEvent(eventId())))),
+    until(() => fails(() => ping('', calmToken))),
+  ]);
   process.kill(system.nats.pid, 'SIGCONT');
-  expect([failed.status, missed.status]).toEqual([500, 500]);
   await system.nats.stop();
   await until(async () => (await send(open, errorEvent(eventId()))).status === 503);
   expect((await ping('', calmToken)).status).toBe(503);
@@ -119,7 +125,6 @@ it('fails and refuses as documented when NATS hangs or is away', async () => {
 });
 
 it('fails closed as documented when Redis is away', async () => {
-  const free = await system.createProject({ plan: 'Free' });
   await system.redis.stop();
   expect((await send(free, errorEvent(eventId()))).status).toBe(429);
   expect((await send(open, errorEvent(eventId()))).status).toBe(500);
