@@ -7,6 +7,8 @@ import { WORKER_RESTART_MS_MAX, WORKER_RESTART_MS_MIN, WORKER_SILENT_MS_MAX } fr
 import type { FromWorker, Readiness, ToWorker } from './worker-messages.ts';
 
 const WATCH_MS = 1_000;
+/** A look that comes this late says that this process stood still, not that the workers did. */
+const WATCH_LATE_MS = 2 * WATCH_MS;
 /** A worker that has lived this long starts the back-off anew when it dies. */
 const HEALTHY_MS = 10_000;
 /** Snapshots of the dead that are kept apart before they are summed into one. */
@@ -37,12 +39,15 @@ export type WorkerPoolOptions = {
  *
  * A worker that dies is started again, after a pause that doubles from WORKER_RESTART_MS_MIN up to WORKER_RESTART_MS_MAX while
  * workers die young. One that lives but no longer runs its loop is killed after WORKER_SILENT_MS_MAX: the kernel would go on
- * giving it its share of new connections. What a dead worker has counted goes on counting.
+ * giving it its share of new connections. What a dead worker has counted goes on counting. A primary that stood still itself (stopped,
+ * starved, its machine suspended) finds what the workers said only after its timers have run, so it gives them their time anew:
+ * before that, waking up after seven seconds killed every healthy worker at once.
  */
 export class WorkerPool {
   readonly #options: WorkerPoolOptions;
   readonly #workers = new Set<Worker>();
   readonly #watch: NodeJS.Timeout;
+  #watchedAt = performance.now();
   #departed: MetricsSnapshot[] = [];
   #backOffMs = WORKER_RESTART_MS_MIN;
   #stopping = false;
@@ -145,7 +150,10 @@ export class WorkerPool {
 
   #killSilent(): void {
     const now = performance.now();
+    const stoodStill = now - this.#watchedAt > WATCH_LATE_MS;
+    this.#watchedAt = now;
     for (const worker of this.#workers) {
+      if (stoodStill) worker.heardAt = now;
       if (now - worker.heardAt < WORKER_SILENT_MS_MAX) continue;
       this.#options.log.error({ worker: worker.process.pid }, 'worker does not answer: killed');
       worker.process.kill('SIGKILL');

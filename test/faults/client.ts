@@ -31,9 +31,19 @@ export class Client {
   #text = '';
   /** Of the request that is under way. */
   #settle: ((answer: Answer | undefined) => void) | undefined;
+  #waitsSince: number | undefined;
 
   constructor(options: ClientOptions) {
     this.#options = options;
+  }
+
+  get port(): number {
+    return this.#options.port;
+  }
+
+  /** Milliseconds for which the request that is under way has had no answer; 0 when none is. */
+  waits(now: number): number {
+    return this.#waitsSince === undefined ? 0 : now - this.#waitsSince;
   }
 
   /** Sends one request after the other until stop(). */
@@ -56,7 +66,9 @@ export class Client {
   async #shoot(socket: Socket): Promise<void> {
     const { told, request } = this.#options.next(this.#options.port);
     const sentAt = performance.now();
+    this.#waitsSince = sentAt;
     const answer = await this.#exchange(socket, request);
+    this.#waitsSince = undefined;
     const answeredAt = performance.now();
     const { status = 0, head = '' } = answer ?? {};
     const usage = headerOf(head, 'X-Service-Usage');

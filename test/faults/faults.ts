@@ -237,6 +237,8 @@ export const REDIS_KILLED = redisKilled('Redis: kill -9, started 1.5 s later wit
 export const REDIS_EMPTY = redisKilled('Redis: kill -9, started 1.5 s later, empty', true);
 export const PRIMARY_FROZEN = frozen('primary: SIGSTOP 7 s', 7_000, (scene) => anyIngest(scene).pid);
 export const ROLLING = rolling;
+export const PRIMARY_KILLED = killed('primary: kill -9', anyIngest);
+export const PROCESSOR_KILLED = killed('processor: kill -9', ({ stand }) => stand.processor);
 
 /** In the order in which a run goes through them. */
 export const FAULTS: readonly Fault[] = [
@@ -255,11 +257,19 @@ export const FAULTS: readonly Fault[] = [
     },
   },
   frozen('worker: SIGSTOP 3 s', 3_000, anyWorker),
-  { ...frozen('worker: SIGSTOP 8 s (the primary kills it)', 8_000, anyWorker), cuts: true },
-  killed('primary: kill -9', anyIngest),
+  {
+    name: 'worker: SIGSTOP for good, until the primary kills it',
+    holdMs: 0,
+    cuts: true,
+    strike: async (scene) => {
+      process.kill(anyWorker(scene), 'SIGSTOP');
+      return nothing;
+    },
+  },
+  PRIMARY_KILLED,
   PRIMARY_FROZEN,
   ROLLING,
-  killed('processor: kill -9', ({ stand }) => stand.processor),
+  PROCESSOR_KILLED,
   frozen('processor: SIGSTOP 8 s, beyond the ack wait', 8_000, ({ stand }) => stand.processor.pid),
   processorSlow,
   sinkWeather('sink: 300 ms late, 400 kB/s', { latencyMs: 300, bytesPerSec: 400_000, holdMs: 6_000 }),

@@ -29,6 +29,10 @@ const LARGE_ONE_IN = 150;
 const LARGE_BYTES = [150_000, 400_000] as const;
 const SMALL_BYTES = [10, 600] as const;
 const GOOD_IN_A_ROW = 5;
+/** A port that has served for so long serves for good: what was killed may go on for a second before it is missed. */
+const STEADY_MS = 2_500;
+/** A client that waits longer than this is not served. */
+const WAITS_MS_MAX = 2_500;
 const LOOK_MS = 50;
 
 /** Carried by each payload, so that what is stored is known to be what was sent. */
@@ -88,16 +92,21 @@ export class Load {
 
   /** From when on all was good at this port; undefined while that cannot be said. */
   #goodSince(port: number, since: number): number | undefined {
+    const now = performance.now();
+    if (this.#clients.some((client) => client.port === port && client.waits(now) > WAITS_MS_MAX))
+      return undefined;
     const mine = this.told.filter(
-      (one) => one.port === port && one.project === 'open' && one.sentAt >= since,
+      (one) => one.port === port && one.project === 'open' && one.answeredAt >= since,
     );
-    const bad = mine.filter(({ status }) => status !== 200).map(({ sentAt }) => sentAt);
+    // Who was told something can try again with a request of its own; who was told nothing, only when the connection broke.
+    const bad = mine.filter(({ status }) => status !== 200);
+    const times = bad.map(({ status, sentAt, answeredAt }) => (status === 0 ? answeredAt : sentAt));
     const refused = this.unreachable
       .filter((one) => one.port === port && one.at >= since)
       .map(({ at }) => at);
-    const from = Math.max(since, ...bad, ...refused);
-    const good = mine.filter(({ sentAt }) => sentAt > from || from === since);
-    return good.length >= GOOD_IN_A_ROW ? from : undefined;
+    const from = Math.max(since, ...times, ...refused);
+    const good = mine.filter(({ sentAt, status }) => sentAt > from && status === 200);
+    return now - from >= STEADY_MS && good.length >= GOOD_IN_A_ROW ? from : undefined;
   }
 
   #shot(port: number): Shot {

@@ -8,6 +8,7 @@ import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { readUsage } from '../../src/limit/quota-counter.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
+import { CounterBucket } from '../../src/registry/counters.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER, FRAME_STREAMS, setupTopology, streamName } from '../../src/stream/topology.ts';
@@ -178,17 +179,19 @@ export class Stand {
     return { terms, targets } as Projects;
   }
 
-  /** This month's usage, straight from Redis. */
+  /** This month's usage as it stands in Redis; where that has none, the checkpoint from which counting would resume. */
   async usage(terms: Projects['terms']): Promise<Record<ProjectName, number>> {
     const redis = new LimitRedis({ urls: [this.redis.url], log, clock: systemClock });
     await redis.connect();
     try {
       const names = Object.keys(terms) as ProjectName[];
-      const counts = await Promise.all(names.map((name) => readUsage(redis, terms[name].id)));
-      return Object.fromEntries(names.map((name, n) => [name, counts[n]?.count ?? 0])) as Record<
-        ProjectName,
-        number
-      >;
+      const checkpoints = new CounterBucket({ link: this.link, log });
+      const usageOf = async (id: string): Promise<number> => {
+        const { month, count } = await readUsage(redis, id);
+        return count ?? (await checkpoints.read(id, month)) ?? 0;
+      };
+      const counts = await Promise.all(names.map((name) => usageOf(terms[name].id)));
+      return Object.fromEntries(names.map((name, n) => [name, counts[n]])) as Record<ProjectName, number>;
     } finally {
       await redis.close();
     }

@@ -1,0 +1,114 @@
+/** `npm run test:faults -- --seed N --minutes M`: every fault once, then random mixes until the time is over. */
+import { parseArgs } from 'node:util';
+import { integer, pick, type Random, seededRandom } from '../../bench/random.ts';
+import { FAULTS, type Fault, REDIS_EMPTY } from './faults.ts';
+import { redisForgot } from './redis-empty.ts';
+import { runScenario } from './scenario.ts';
+import { Stand, type StandOptions } from './stand.ts';
+import { faultTable, type Row, totalTable, writeHistory } from './table.ts';
+
+const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster] [--fault PATTERN]
+Without --stand the three follow one another. --fault runs only those whose name matches the pattern. NATS_SERVER_BIN names another broker.`;
+
+type StandName = 'ndjson' | 'postgres' | 'cluster';
+const STANDS: Readonly<Record<StandName, StandOptions>> = {
+  ndjson: {},
+  postgres: { postgres: true },
+  cluster: { cluster: true },
+};
+/** Of one mix. */
+const FAULTS_OF_MIX = [3, 6] as const;
+
+const say = (line: string): void => void process.stdout.write(`${line}\n`);
+
+const fits = (fault: Fault, stand: StandName): boolean =>
+  fault.needs === undefined || (fault.needs === 'broker' && stand !== 'cluster') || fault.needs === stand;
+
+class Run {
+  readonly rows: Row[] = [];
+  #failed = false;
+  readonly #name: StandName;
+  readonly #stand: Stand;
+  readonly #random: Random;
+  readonly #seed: number;
+
+  constructor(name: StandName, stand: Stand, seed: number) {
+    this.#name = name;
+    this.#stand = stand;
+    this.#seed = seed;
+    this.#random = seededRandom(seed);
+  }
+
+  get failed(): boolean {
+    return this.#failed;
+  }
+
+  async scenario(faults: readonly Fault[]): Promise<void> {
+    const options = {
+      random: this.#random,
+      ...(faults.includes(REDIS_EMPTY) && { calmMs: 15_000, afterwards: redisForgot(this.#stand) }),
+    };
+    const report = await runScenario(this.#stand, faults, options);
+    const row: Row = { stand: this.#name, seed: this.#seed, report };
+    this.rows.push(row);
+    say(faultTable([row]).split('\n').slice(2).join('\n'));
+    if (report.judgement.broken.length === 0) return;
+    this.#failed = true;
+    const { ingest, processor } = this.#stand;
+    const file = writeHistory(row, [...ingest, processor].map(({ log }) => log).join('\n'));
+    for (const sentence of report.judgement.broken) say(`BROKEN  ${sentence}`);
+    say(`        history: ${file}`);
+  }
+
+  /** Each that this stand can have, one at a time. */
+  async each(faults: readonly Fault[], until: number): Promise<void> {
+    for (const fault of faults) if (performance.now() < until) await this.scenario([fault]);
+  }
+
+  async mixes(faults: readonly Fault[], until: number): Promise<void> {
+    while (performance.now() < until) {
+      const count = integer(this.#random, ...FAULTS_OF_MIX);
+      await this.scenario(Array.from({ length: count }, () => pick(this.#random, faults)));
+    }
+  }
+}
+
+async function main(): Promise<void> {
+  const { values } = parseArgs({
+    options: {
+      seed: { type: 'string', default: '1' },
+      minutes: { type: 'string', default: '10' },
+      stand: { type: 'string' },
+      fault: { type: 'string' },
+      help: { type: 'boolean' },
+    },
+  });
+  if (values.help) return say(USAGE);
+  const names = Object.keys(STANDS) as StandName[];
+  const chosen = names.filter((name) => values.stand === undefined || name === values.stand);
+  if (chosen.length === 0) throw new Error(USAGE);
+  const share = (Number(values.minutes) * 60_000) / chosen.length;
+  const rows: Row[] = [];
+  let failed = false;
+  for (const name of chosen) {
+    const until = performance.now() + share;
+    const stand = await Stand.start(STANDS[name]);
+    const run = new Run(name, stand, Number(values.seed));
+    const faults = FAULTS.filter((fault) => fits(fault, name));
+    const wanted = [...faults, REDIS_EMPTY].filter((fault) =>
+      new RegExp(values.fault ?? '').test(fault.name),
+    );
+    try {
+      await run.each(wanted, until);
+      if (values.fault === undefined) await run.mixes(faults, until);
+    } finally {
+      await stand.close();
+    }
+    rows.push(...run.rows);
+    failed ||= run.failed;
+  }
+  say(`\n${faultTable(rows)}\n\n${totalTable(rows)}`);
+  process.exitCode = failed ? 1 : 0;
+}
+
+await main();

@@ -1,0 +1,46 @@
+/** Our own processes and Redis die, stand still and come back; a short seeded mix of everything. The long run is `npm run test:faults`. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { integer, pick, seededRandom } from '../../bench/random.ts';
+import { FAULTS, PRIMARY_FROZEN, PRIMARY_KILLED, REDIS_EMPTY, ROLLING } from './faults.ts';
+import { redisForgot } from './redis-empty.ts';
+import { runScenario } from './scenario.ts';
+import { Stand } from './stand.ts';
+
+let stand: Stand;
+beforeAll(async () => {
+  stand = await Stand.start();
+}, 60_000);
+afterAll(() => stand.close());
+
+const random = seededRandom(9);
+
+it('a primary that stood still for seven seconds keeps its workers, and no request goes unanswered', async () => {
+  const workers = stand.ingest.flatMap((part) => part.children);
+  const { judgement, recoveries } = await runScenario(stand, [PRIMARY_FROZEN], { random });
+  expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
+  expect(stand.ingest.flatMap((part) => part.children)).toEqual(workers);
+}, 60_000);
+
+it('a killed primary and a rolling restart cost no request its answer', async () => {
+  const { judgement, recoveries } = await runScenario(stand, [PRIMARY_KILLED, ROLLING], { random });
+  expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
+}, 120_000);
+
+it('a Redis that comes back empty costs what the contract says, and usage reconcile mends it', async () => {
+  const { judgement, recoveries } = await runScenario(stand, [REDIS_EMPTY], {
+    random,
+    calmMs: 12_000,
+    afterwards: redisForgot(stand),
+  });
+  expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
+}, 120_000);
+
+it('three faults of a seeded mix, one after the other', async () => {
+  // From the clock, so that every run tries something else; the message names it.
+  const seed = Date.now() % 1_000_000;
+  const chosen = seededRandom(seed);
+  const possible = FAULTS.filter(({ needs, holdMs }) => (needs ?? 'broker') === 'broker' && holdMs < 5_000);
+  const faults = Array.from({ length: integer(chosen, 3, 3) }, () => pick(chosen, possible));
+  const { judgement, recoveries } = await runScenario(stand, faults, { random: chosen });
+  expect(judgement.broken, `seed ${seed}: ${JSON.stringify(recoveries)}`).toEqual([]);
+}, 180_000);
