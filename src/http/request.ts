@@ -59,8 +59,11 @@ export class IngestRequest extends EndpointRequest {
     this.guard(() => {
       if (!this.#authenticate(head)) return;
       if (!this.parts.publisher.available || !this.parts.budget.hasRoom) return this.#refuse('overloaded');
-      this.#openBody(head);
       this.#takeToken();
+      // A flood over the limit is refused from memory: nothing is made ready for its bodies.
+      if (this.finished) return;
+      this.#openBody(head);
+      this.#proceed();
     });
   }
 
@@ -75,7 +78,7 @@ export class IngestRequest extends EndpointRequest {
     return false;
   }
 
-  /** Reads what is needed of the head before it dies, and lets the body flow: it is parsed while a token is asked for. */
+  /** Reads what is needed of the head before it dies, and lets the body flow: it is parsed while Redis is asked for a token. */
   #openBody(head: RequestHead): void {
     const gate = this.#gate as ProjectGate;
     if (gate.readsHead) this.#facts = readFacts(head);

@@ -1,0 +1,60 @@
+/** A Redis that comes back empty, end to end: counting resumes from a checkpoint, and `usage reconcile` mends the rest. */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createLog } from '../../src/lib/log.ts';
+import { CHECKPOINT_MS_MAX } from '../../src/limits.ts';
+import { CounterBucket } from '../../src/registry/counters.ts';
+import type { Project } from '../../src/registry/project.ts';
+import { operator } from '../limit/redis-cluster.ts';
+import { errorEvent, eventId } from '../support/envelopes.ts';
+import { System, until } from '../support/system.ts';
+
+const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
+let system: System;
+let project: Project;
+beforeAll(async () => {
+  system = await System.start({ workers: 2 });
+  project = await system.createProject({ quota: 1_000 });
+});
+afterAll(() => system.stop());
+
+/** Sends one event and resolves with its position and what remains of the rate window. */
+async function accepted(): Promise<{ position: number; remaining: number }> {
+  const response = await system.send(project, errorEvent(eventId()));
+  expect(response.status).toBe(200);
+  await response.arrayBuffer();
+  const [position, quota] = (response.headers.get('x-service-usage') ?? '').split('/').map(Number);
+  expect(quota).toBe(1_000);
+  return { position: position ?? 0, remaining: Number(response.headers.get('x-ratelimit-remaining')) };
+}
+
+describe('a Redis that lost everything', () => {
+  it('counts on from a checkpoint that is at most ten seconds old, and usage reconcile finds what is missing', async () => {
+    const counters = new CounterBucket({ link: system.link, log: createLog('silent') });
+    const month = new Date().toISOString().slice(0, 7);
+    const noted = performance.now();
+    for (let n = 1; n <= 5; n++) expect((await accepted()).position).toBe(n);
+    await until(async () => (await counters.read(project.id, month)) === 5);
+    // A second for a machine that is busy with something else.
+    expect(performance.now() - noted).toBeLessThan(CHECKPOINT_MS_MAX + 1_000);
+    const [six, seven] = [await accepted(), await accepted()];
+    expect([six.position, seven.position]).toEqual([6, 7]);
+
+    await operator(system.redis.port, 'FLUSHALL');
+    expect((await accepted()).position).toBe(6);
+    const asked: number[] = [];
+    for (let n = 0; n < 8; n++) asked.push((await accepted()).position);
+    expect(asked).toEqual([7, 8, 9, 10, 11, 12, 13, 14]);
+    // Both workers knew of bookings; the loss is told to one of them, once.
+    await until(async () => (await system.metric('sluice_limiter_state_lost_total')) === 1);
+
+    await until(() => system.stored().length === 16);
+    const { stdout } = await promisify(execFile)(process.execPath, [CLI, 'usage', 'reconcile', project.id], {
+      env: { ...process.env, ...system.env },
+    });
+    expect(stdout).toContain("the counter said 14, the processor's tally says 16. The counter is now 16.");
+    expect((await accepted()).position).toBe(17);
+    expect(await counters.read(project.id, month)).toBeGreaterThanOrEqual(16);
+  }, 60_000);
+});
