@@ -31,7 +31,7 @@ sluice is ready.
   project     ${project.id}, plan ${project.plan}, ${limit === undefined ? 'no' : limit} requests a minute, ${project.quota === undefined ? 'no quota' : `quota ${project.quota}`}
   endpoint    ${file.url}/api/${file.project.id}/envelope/
   stored in   ${file.sinkDir} (one item a line, files ending in .ndjson)
-  admin       ${file.adminUrl}/metrics  ${file.adminUrl}/readyz  processor: ${processorAdminUrl}/metrics
+  look at     ${file.adminUrl} (ingest)  ${processorAdminUrl} (processor), metrics under /metrics
 
 Send an event from another terminal:
 
