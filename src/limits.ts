@@ -98,6 +98,8 @@ export const RATE_WINDOW_MS = 60_000;
 export const RATE_BUCKET_MS = 250;
 /** A request waits at most this long for Redis; a later reply is void. */
 export const REDIS_REPLY_MS_MAX = 250;
+/** Script calls of one turn that one server runs in one go: some 10 µs each, in which it does nothing else. */
+export const REDIS_BATCH_MAX = 64;
 /** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
 export const REDIS_PROBE_MS = 250;
 /** One attempt to connect; a worker that starts waits this long for Redis, then goes on without it. */

@@ -3,8 +3,8 @@
  * and every promise settles. What away means and what follows from it is decided in redis.ts.
  */
 import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
-import { REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../limits.ts';
-import { SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
+import { REDIS_BATCH_MAX, REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../limits.ts';
+import { batchSource, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
 /** One script argument; numbers are sent in decimal. */
 export type ScriptArg = string | number;
@@ -14,12 +14,16 @@ export type CallResult = readonly [error: Error | null, reply: unknown];
 
 export class RedisClient {
   readonly #client: Redis | Cluster;
+  /** Commands sent, by script; one may carry the calls of many projects. */
+  readonly sent = Object.fromEntries(SCRIPT_NAMES.map((name) => [name, 0])) as Record<ScriptName, number>;
 
   /** `retryMs`: how long to wait before each attempt to connect. */
   constructor(urls: readonly string[], retryMs: () => number) {
     this.#client = createClient(urls, retryMs);
-    for (const name of SCRIPT_NAMES)
+    for (const name of SCRIPT_NAMES) {
       this.#client.defineCommand(name, { lua: scriptSource(name), numberOfKeys: 1 });
+      this.#client.defineCommand(batchName(name), { lua: batchSource(name) });
+    }
   }
 
   on(events: { error: (error: Error) => void; ready: () => void; close: () => void }): void {
@@ -64,14 +68,22 @@ export class RedisClient {
     this.#client.disconnect();
   }
 
-  /** Writes all calls in one go. In a cluster ioredis groups them by node; alone they are one pipeline. */
+  /**
+   * Writes all calls in one go. In a cluster ioredis groups them by node. One server gets one pipeline, in which those of one script
+   * share a command: it costs both sides more than what the script does.
+   */
   async send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
     const client = this.#client;
     if (client instanceof Redis) {
+      const batches = batchesOf(calls);
       const pipeline = client.pipeline();
-      for (const call of calls) run(pipeline, call);
-      return (await pipeline.exec()) ?? [];
+      for (const batch of batches) {
+        this.sent[(batch[0] as ScriptCall).script]++;
+        runBatch(pipeline, batch);
+      }
+      return inOrder(calls, batches, (await pipeline.exec()) ?? []);
     }
+    for (const { script } of calls) this.sent[script]++;
     return Promise.all(
       calls.map(async (call): Promise<CallResult> => {
         try {
@@ -82,6 +94,53 @@ export class RedisClient {
       }),
     );
   }
+}
+
+const batchName = (script: ScriptName): string => `${script}Batch`;
+
+/** Calls of one script together, at most REDIS_BATCH_MAX, in the order in which they came. */
+function batchesOf(calls: readonly ScriptCall[]): ScriptCall[][] {
+  const open = new Map<ScriptName, ScriptCall[]>();
+  const batches: ScriptCall[][] = [];
+  for (const call of calls) {
+    const batch = open.get(call.script);
+    if (batch && batch.length < REDIS_BATCH_MAX) batch.push(call);
+    else {
+      const begun = [call];
+      open.set(call.script, begun);
+      batches.push(begun);
+    }
+  }
+  return batches;
+}
+
+function runBatch(pipeline: object, batch: readonly ScriptCall[]): void {
+  const [first, second] = batch as [ScriptCall, ScriptCall?];
+  if (!second) return void run(pipeline, first);
+  const keys = batch.map(({ key }) => key);
+  const args = batch.flatMap((call) => [call.args.length, ...call.args]);
+  (pipeline as Record<string, (...args: ScriptArg[]) => unknown>)[batchName(first.script)]?.(
+    keys.length,
+    ...keys,
+    ...args,
+  );
+}
+
+/** The results of the batches, call by call. */
+function inOrder(
+  calls: readonly ScriptCall[],
+  batches: readonly ScriptCall[][],
+  replies: readonly CallResult[],
+): CallResult[] {
+  const results = new Map<ScriptCall, CallResult>();
+  batches.forEach((batch, at) => {
+    const [error, reply] = replies[at] ?? [new Error('no reply'), undefined];
+    batch.forEach((call, i) => {
+      const own = batch.length === 1 || error ? reply : (reply as unknown[])[i];
+      results.set(call, own instanceof Error ? [own, undefined] : [error, own]);
+    });
+  });
+  return calls.map((call) => results.get(call) as CallResult);
 }
 
 /** ioredis adds a method per defined script, which its types cannot know. */

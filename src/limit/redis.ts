@@ -22,7 +22,7 @@ import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../lim
 import { AwayKeys } from './away-keys.ts';
 import { isScriptFault } from './failure-policy.ts';
 import { type CallResult, RedisClient, type ScriptArg, type ScriptCall } from './redis-client.ts';
-import { SCRIPT_NAMES, type ScriptName } from './scripts.ts';
+import type { ScriptName } from './scripts.ts';
 
 /** The script's result, or undefined: not answered, and it is unknown whether it ran. */
 export type ScriptReply = readonly unknown[] | undefined;
@@ -44,10 +44,7 @@ export type LimitRedisOptions = {
 const FAULT_LOG_MS = 10_000;
 
 export class LimitRedis {
-  readonly stats = {
-    calls: Object.fromEntries(SCRIPT_NAMES.map((name) => [name, 0])) as Record<ScriptName, number>,
-    duration: new Distribution(SECONDS_BOUNDS),
-  };
+  readonly stats: { readonly calls: Readonly<Record<ScriptName, number>>; readonly duration: Distribution };
   readonly #log: Log;
   readonly #clock: Clock;
   readonly #random: () => number;
@@ -77,6 +74,7 @@ export class LimitRedis {
     this.#clock = options.clock;
     this.#random = options.random ?? Math.random;
     this.#client = new RedisClient(options.urls, () => this.#jitteredMs());
+    this.stats = { calls: this.#client.sent, duration: new Distribution(SECONDS_BOUNDS) };
     this.#client.on({
       error: (error) => {
         this.#lastError = error.message;
@@ -165,7 +163,6 @@ export class LimitRedis {
     const timer = setTimeout(() => this.#deadline(batch), REDIS_REPLY_MS_MAX);
     const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
     this.#inFlight.add(batch);
-    for (const call of calls) this.stats.calls[call.script]++;
     this.#client.send(calls).then(
       (results) => this.#settle(batch, results),
       (error: Error) => this.#failed(batch, error.message),

@@ -54,8 +54,20 @@ describe('LimitRedis', () => {
   it('sends what was called in one turn together and answers each call', async () => {
     const replies = await Promise.all([count(), count(2), count()]);
     expect(replies.map((reply) => reply?.[1])).toEqual([0, 1, 3]);
-    expect(redis.stats.calls.quota).toBe(3);
+    expect(redis.stats.calls.quota).toBe(1);
     expect(redis.stats.duration.counts.reduce((a, b) => a + b)).toBe(3);
+  });
+
+  it('answers each of many calls of a turn, although one of them fails', async () => {
+    await operator(`SET ${quotaKey('foreign')} text`);
+    const ids = Array.from({ length: 150 }, (_, i) => (i === 77 ? 'foreign' : `many-${i}`));
+    const before = redis.stats.calls.quota;
+    const replies = await Promise.all(
+      ids.map((id, i) => redis.request('quota', quotaKey(id), ['', i, -1, thisMonth(), 0])),
+    );
+    expect(replies).toEqual(ids.map((_, i) => (i === 77 ? undefined : [thisMonth(), 0, i])));
+    expect(redis.stats.calls.quota).toBe(before + 3);
+    expect(redis.available).toBe(true);
   });
 
   it('survives SCRIPT FLUSH without running anything twice', async () => {
