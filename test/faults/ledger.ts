@@ -52,6 +52,8 @@ export type Judgement = {
   /** 500, or no answer. */
   unknown: number;
   lost: number;
+  /** Event ids of some of the lost. */
+  lostIds: string[];
   double: number;
   /** Of all limited projects: most admissions that lie within 60 s for certain, and the limit. */
   windows: { project: ProjectName; most: number; limit: number }[];
@@ -109,7 +111,7 @@ function judgeStorage(told: readonly Told[], evidence: Evidence, terms: Terms) {
   if (ghosts.length > 0) broken.push(`told 429 or 503, and stored: ${listed(ghosts)}`);
   if (altered.length > 0) broken.push(`stored otherwise than sent: ${listed(altered)}`);
   if (evidence.deadLetters > 0) broken.push(`${evidence.deadLetters} dead letters`);
-  return { lost: lost.length, double: double.length, broken };
+  return { lost, double: double.length, broken };
 }
 
 /** 60-second windows. A loss of Redis's memory allows one further `limit` in the windows around it. */
@@ -185,7 +187,8 @@ export function judge(told: readonly Told[], evidence: Evidence, terms: Terms): 
     accepted: count(({ status }) => status === 200),
     refused: count(({ status }) => status === 429 || status === 503),
     unknown: count(({ status }) => status === 0 || status === 500),
-    lost: storage.lost,
+    lost: storage.lost.length,
+    lostIds: storage.lost.slice(0, LISTED_MAX),
     double: storage.double,
     windows: windows.windows,
     overAdmitted: windows.broken.length,

@@ -8,7 +8,7 @@ import { Stand, type StandOptions } from './stand.ts';
 import { faultTable, type Row, totalTable, writeHistory } from './table.ts';
 
 const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster] [--fault PATTERN]
-Without --stand the three follow one another. --fault runs only those whose name matches the pattern. NATS_SERVER_BIN names another broker.`;
+Without --stand the three follow one another. --fault runs only those whose name matches the pattern, again and again. NATS_SERVER_BIN names another broker.`;
 
 type StandName = 'ndjson' | 'postgres' | 'cluster';
 const STANDS: Readonly<Record<StandName, StandOptions>> = {
@@ -46,7 +46,7 @@ class Run {
   async scenario(faults: readonly Fault[]): Promise<void> {
     const options = {
       random: this.#random,
-      ...(faults.includes(REDIS_EMPTY) && { calmMs: 15_000, afterwards: redisForgot(this.#stand) }),
+      ...(faults.includes(REDIS_EMPTY) && { warmMs: 15_000, afterwards: redisForgot(this.#stand) }),
     };
     const report = await runScenario(this.#stand, faults, options);
     const row: Row = { stand: this.#name, seed: this.#seed, report };
@@ -101,6 +101,7 @@ async function main(): Promise<void> {
     try {
       await run.each(wanted, until);
       if (values.fault === undefined) await run.mixes(faults, until);
+      else while (performance.now() < until) await run.each(wanted, until);
     } finally {
       await stand.close();
     }

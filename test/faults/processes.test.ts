@@ -29,7 +29,7 @@ it('a killed primary and a rolling restart cost no request its answer', async ()
 it('a Redis that comes back empty costs what the contract says, and usage reconcile mends it', async () => {
   const { judgement, recoveries } = await runScenario(stand, [REDIS_EMPTY], {
     random,
-    calmMs: 12_000,
+    warmMs: 12_000,
     afterwards: redisForgot(stand),
   });
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);

@@ -9,6 +9,8 @@ import type { Stand } from './stand.ts';
 /** Longer than this is no recovery. */
 const RECOVERY_MS_MAX = 45_000;
 const FLOOD_CLIENTS = 8;
+/** Between faults. */
+const CALM_MS = 1_000;
 
 export type Recovery = {
   fault: string;
@@ -33,8 +35,8 @@ export type Report = {
 
 export type ScenarioOptions = {
   random: Random;
-  /** Before, between and after faults. */
-  calmMs?: number;
+  /** Before the first fault. */
+  warmMs?: number;
   /** Quota of the project that has one. */
   quota?: number;
   thinkMs?: number;
@@ -71,7 +73,7 @@ export async function runScenario(
   faults: readonly Fault[],
   options: ScenarioOptions,
 ): Promise<Report> {
-  const { random, calmMs = 1_000, quota = 500, thinkMs = 40 } = options;
+  const { random, warmMs = CALM_MS, quota = 500, thinkMs = 40 } = options;
   const { terms: projects, targets } = await stand.createProjects(quota);
   const letters = await stand.deadLetters();
   const shared = { random, ports: stand.ports, targets };
@@ -85,10 +87,10 @@ export async function runScenario(
   };
   const recoveries: Recovery[] = [];
   load.start();
-  await pause(calmMs);
+  await pause(warmMs);
   for (const fault of faults) {
     recoveries.push(await strike(fault, { stand, random, flood, redisLosses }, load));
-    await pause(calmMs);
+    await pause(CALM_MS);
   }
   await load.stop();
   const drainedSec = await stand.drained();
@@ -100,6 +102,7 @@ export async function runScenario(
     usage: await stand.usage(projects),
   };
   const judgement = judge(told, evidence, terms);
+  judgement.broken.push(...judgement.lostIds.map((id) => stand.witness.trace(id, stand.sinkDir)));
   for (const { fault, servesAfterSec } of recoveries)
     if (servesAfterSec === undefined) judgement.broken.push(`${fault}: does not serve again`);
   judgement.broken.push(...((await options.afterwards?.(terms, told)) ?? []));

@@ -21,6 +21,7 @@ import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
 import type { Targets } from './load.ts';
 import { readNdjson, readPostgres } from './sink-reader.ts';
 import { Supervised } from './supervised.ts';
+import { Witness } from './witness.ts';
 
 const WORKERS = 2;
 const MIB = 1024 * 1024;
@@ -57,6 +58,7 @@ export class Stand {
   sinkProxy: TcpProxy | undefined;
   #postgres: TestPostgres | undefined;
   link!: NatsLink;
+  witness!: Witness;
   ports: number[] = [];
   #adminPorts: number[] = [];
   #env: Record<string, string> = {};
@@ -86,6 +88,7 @@ export class Stand {
     }
     this.link = await NatsLink.connect({ urls: this.#natsUrls, name: 'faults', log });
     const topology = { replicas: cluster ? 3 : 1, shards: 1, maxBytes };
+    this.witness = new Witness(this.link);
     // A cluster that has just started has no leader yet.
     await until(() => setupTopology(this.link, topology).then(Boolean, () => false), START_MS_MAX);
     const manager = await this.link.manager();

@@ -1,0 +1,55 @@
+/** Sees every frame that a broker stored, so that of a lost item it can be said how far it came. */
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { decodeIndex } from '../../src/processor/sink/index-file.ts';
+import { frameKey } from '../../src/processor/sink/item-key.ts';
+import { decodeFrame } from '../../src/stream/frame.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+
+type Seen = { stream: string; sequence: number; frameId: string; index: number; entries: number };
+
+export class Witness {
+  readonly #seen = new Map<string, Seen>();
+
+  /** Streams repeat what they store; what is stored while this connection is away is missed. */
+  constructor(link: NatsLink) {
+    link.connection.subscribe('sluice.tail.>', {
+      callback: (error, msg) => {
+        if (error) return;
+        const slots = decodeFrame(msg.data);
+        const place = {
+          stream: msg.headers?.get('Nats-Stream') ?? '',
+          sequence: Number(msg.headers?.get('Nats-Sequence')),
+          frameId: msg.headers?.get('Nats-Msg-Id') ?? '',
+          entries: slots.length,
+        };
+        slots.forEach((slot, index) => {
+          if (slot.ok && slot.entry.kind === 'envelope')
+            this.#seen.set(slot.entry.eventId, { ...place, index });
+        });
+      },
+    });
+  }
+
+  /** One sentence: was it in a stream, and what does the ndjson sink know of its frame? */
+  trace(eventId: string, sinkDir: string): string {
+    const seen = this.#seen.get(eventId);
+    if (!seen) return `${eventId} was not seen in any stream`;
+    const { stream, sequence, frameId, index, entries } = seen;
+    const known = entriesKnown(join(sinkDir, stream), frameId);
+    return `${eventId} was entry ${index} of ${entries} in ${stream} ${sequence} (${frameId}); the sink knows ${known} entries of the frame`;
+  }
+}
+
+/** As the journal's indexes say, 0 when the frame stands in none. */
+function entriesKnown(dir: string, frameId: string): number {
+  const journal = join(dir, 'journal');
+  if (!existsSync(journal)) return 0;
+  const key = frameKey(frameId);
+  const entries = readdirSync(journal)
+    .filter((name) => name.endsWith('.idx'))
+    .flatMap((name) => decodeIndex(readFileSync(join(journal, name)), name).frames)
+    .filter((frame) => frame.key.equals(key))
+    .map((frame) => frame.entries);
+  return Math.max(0, ...entries);
+}
