@@ -98,8 +98,6 @@ export const RATE_WINDOW_MS = 60_000;
 export const RATE_BUCKET_MS = 250;
 /** A request waits at most this long for Redis; a later reply is void. */
 export const REDIS_REPLY_MS_MAX = 250;
-/** Script calls of one turn that one server runs in one go: some 10 µs each, in which it does nothing else. */
-export const REDIS_BATCH_MAX = 64;
 /** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
 export const REDIS_PROBE_MS = 250;
 /** One attempt to connect; a worker that starts waits this long for Redis, then goes on without it. */
@@ -114,9 +112,8 @@ export const LEASE_EXCESS_MS = 500;
 export const EXACT_LIMIT_MAX = 1_000;
 /** All reserve outstanding together, as a share of the limit. */
 export const EXCESS_SHARE_MAX = 0.005;
-/** The same while the window is contended: then all of it is used at once, and only a worker that dies wastes some. */
+/** A window is contended until this long after it was last full or nearly. Then more may be outstanding: all of it is used at once. */
 export const CONTENDED_EXCESS_SHARE_MAX = 0.02;
-/** A window is contended until this long after it was last full or nearly: what filled it has left it by then. */
 export const CONTENDED_MS = 65_000;
 /** Between a quarter and a third of a second: four workers that take turns do not meet the same bucket in the same order each time. */
 export const REFUSAL_CACHE_MS_MIN = 300;

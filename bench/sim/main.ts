@@ -54,6 +54,7 @@ export function simulate(size: Size, seed: number): Row[] {
       weights: zipf(workers),
       limit,
       demand: limit * share,
+      begin: 'steady',
       shape: shapeOf(leaseMs),
       wayMs: WAY_MS,
       random: seededRandom(seed),
@@ -88,7 +89,7 @@ export function tableText(rows: readonly Row[], size: Size): string {
     percent(row.busiest),
   ]);
   const lines = [head, under, ...cells].map((line) => line.map((cell) => cell.padStart(14)).join(''));
-  const title = `${size.workers} workers (Zipf), one project, limit ${size.limit} a minute; ${size.measuredMs / 1000} s after the first minute`;
+  const title = `${size.workers} workers (Zipf), one project, limit ${size.limit} a minute; ${size.measuredMs / 1000} s after two minutes`;
   return [title, ...lines].join('\n');
 }
 

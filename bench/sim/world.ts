@@ -15,6 +15,11 @@ export type WorldOptions = {
   limit: number;
   /** Requests per minute. */
   demand: number;
+  /**
+   * How it begins. `flood`: with the whole demand, so that the first limit goes in one burst, and comes back in one each minute.
+   * `steady`: a minute just below the limit, so that afterwards tokens come back one by one.
+   */
+  begin: 'flood' | 'steady';
   shape: LeaseShape;
   /** A call's way there, and as long back. */
   wayMs: number;
@@ -31,6 +36,9 @@ export type WorldResult = {
 };
 type Reply = { worker: number; ask: Ask; reply: number[] };
 
+/** Steady demand as a share of the limit. */
+const BELOW = 0.95;
+const WARM_UP_MS = 2 * RATE_WINDOW_MS;
 const EPOCH = 1_790_000_000_000;
 
 export class World {
@@ -41,6 +49,9 @@ export class World {
   readonly #upTo: number[] = [];
   /** By the millisecond at which they are due. */
   readonly #arriving = new Map<number, (() => void)[]>();
+  /** Requests that wait for the call under way, by worker. */
+  readonly #joined = new Map<number, number>();
+  readonly #asked = new Map<number, number>();
   readonly #admittedAt: number[] = [];
   #now = 0;
   #calls = 0;
@@ -56,39 +67,53 @@ export class World {
     }
   }
 
-  /** The first minute fills the window and is not measured. */
+  /** The first two minutes are not measured. */
   run(measuredMs: number): WorldResult {
-    const { demand } = this.#options;
+    const { demand, begin, limit } = this.#options;
+    const calm = begin === 'steady' ? Math.min(demand, BELOW * limit) : demand;
     let requests = 0;
     let callsBefore = 0;
-    for (; this.#now < RATE_WINDOW_MS + measuredMs; this.#now++) {
-      if (this.#now === RATE_WINDOW_MS) callsBefore = this.#calls;
+    for (; this.#now < WARM_UP_MS + measuredMs; this.#now++) {
+      if (this.#now === WARM_UP_MS) callsBefore = this.#calls;
       for (const arrive of this.#arriving.get(this.#now) ?? []) arrive();
       this.#arriving.delete(this.#now);
       if (this.#now % RATE_BUCKET_MS === 0) this.#sendBack();
-      const came = poisson(demand / RATE_WINDOW_MS, this.#options.random);
-      if (this.#now >= RATE_WINDOW_MS) requests += came;
+      const perMinute = this.#now < RATE_WINDOW_MS ? calm : demand;
+      const came = poisson(perMinute / RATE_WINDOW_MS, this.#options.random);
+      if (this.#now >= WARM_UP_MS) requests += came;
       this.#come(came);
     }
     return {
       requests,
-      admitted: this.#admittedAt.filter((at) => at >= RATE_WINDOW_MS).length,
+      admitted: this.#admittedAt.filter((at) => at >= WARM_UP_MS).length,
       calls: this.#calls - callsBefore,
       busiestWindow: this.#busiestWindow(),
       measuredMs,
     };
   }
 
-  /** Requests of one millisecond and worker join one call. */
+  /** Requests of one millisecond and worker join one call, in a flood the one that is under way. */
   #come(count: number): void {
-    const waiting = new Map<number, number>();
+    const came = new Map<number, number>();
     for (let i = 0; i < count; i++) {
       const worker = this.#drawWorker();
-      const decision = waiting.has(worker) ? undefined : this.#caches[worker]?.take(this.#now, 1);
-      if (!decision) waiting.set(worker, (waiting.get(worker) ?? 0) + 1);
-      else if (decision.kind === 'admitted') this.#admittedAt.push(this.#now);
+      came.set(worker, (came.get(worker) ?? 0) + 1);
     }
-    for (const [worker, need] of waiting) this.#call(worker, need);
+    for (const [worker, requests] of came) this.#serve(worker, requests);
+  }
+
+  #serve(worker: number, requests: number): void {
+    const cache = this.#caches[worker] as LeaseCache;
+    let waiting = requests;
+    for (; waiting > 0; waiting--) {
+      const decision = cache.take(this.#now, 1);
+      if (!decision) break;
+      if (decision.kind === 'admitted') this.#admittedAt.push(this.#now);
+    }
+    if (waiting === 0) return;
+    if ((this.#asked.get(worker) ?? 0) > 0 && cache.pressed)
+      this.#joined.set(worker, (this.#joined.get(worker) ?? 0) + waiting);
+    else this.#call(worker, waiting);
   }
 
   #sendBack(): void {
@@ -101,6 +126,7 @@ export class World {
     const { limit, wayMs } = this.#options;
     const ask = (this.#caches[worker] as LeaseCache).ask(this.#now, need, { limit, revision: 1 });
     this.#calls++;
+    if (need > 0) this.#asked.set(worker, (this.#asked.get(worker) ?? 0) + 1);
     this.#at(this.#now + wayMs, () => {
       const reply = this.#twin.call(scriptArgs(ask, limit, EPOCH + this.#now));
       this.#at(this.#now + wayMs, () => this.#answer({ worker, ask, reply }));
@@ -111,6 +137,10 @@ export class World {
     const decisions = (this.#caches[worker] as LeaseCache).answer(ask, parseReply(reply), this.#now);
     for (const decision of decisions ?? [])
       if (decision.kind === 'admitted') this.#admittedAt.push(this.#now);
+    if (ask.need > 0) this.#asked.set(worker, (this.#asked.get(worker) ?? 0) - 1);
+    const joined = this.#joined.get(worker);
+    this.#joined.delete(worker);
+    if (joined) this.#serve(worker, joined);
   }
 
   #at(ms: number, run: () => void): void {

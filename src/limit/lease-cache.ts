@@ -84,6 +84,8 @@ export class LeaseCache {
   /** Holds for records up to `revision`: a newer one may have raised the limit. */
   #refusal: { until: number; resetSec: number; revision: number } | undefined;
 
+  #pressed = false;
+
   // ---- Demand ----
   #spanStart = Number.NEGATIVE_INFINITY;
   #spanTaken = 0;
@@ -102,6 +104,11 @@ export class LeaseCache {
     return sum;
   }
 
+  /** The last reply found or left little room: the next one decides for all that come until then. */
+  get pressed(): boolean {
+    return this.#pressed;
+  }
+
   /** True when tokens ran out that a call should send back. */
   hasReturns(now: number): boolean {
     this.#expire(now);
@@ -117,8 +124,11 @@ export class LeaseCache {
     }
     const refusal = this.#refusal;
     if (!refusal) return undefined;
-    if (now < refusal.until && revision <= refusal.revision)
+    if (now < refusal.until && revision <= refusal.revision) {
+      // Demand is what is asked for, not what is had.
+      this.#measure(now, 1);
       return { kind: 'refused', resetSec: refusal.resetSec };
+    }
     this.#refusal = undefined;
     return undefined;
   }
@@ -177,7 +187,8 @@ export class LeaseCache {
     for (let i = 1; i <= reply.granted; i++) decisions.push(this.#admitted(reply.granted - i));
     if (ask.need === 0) return decisions;
     this.#refusal = undefined;
-    if (reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce) {
+    this.#pressed = reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce;
+    if (this.#pressed) {
       const refused = this.#refuse(ask, reply, now);
       while (decisions.length < ask.need) decisions.push(refused);
     }

@@ -25,6 +25,8 @@ type ProjectState = {
   /** The newest record that a request brought. */
   record: RateSubject;
   waiting: Later[];
+  /** Calls under way for requests that wait. */
+  asked: number;
   usedAt: number;
 };
 
@@ -91,7 +93,7 @@ export class RateLimiter {
     const { projectId } = subject;
     let state = this.#projects.get(projectId);
     if (!state) {
-      state = { projectId, cache: new LeaseCache(), record: subject, waiting: [], usedAt: 0 };
+      state = { projectId, cache: new LeaseCache(), record: subject, waiting: [], asked: 0, usedAt: 0 };
       this.#projects.set(projectId, state);
     }
     return state;
@@ -104,6 +106,8 @@ export class RateLimiter {
     if (asking.length === 0) return;
     this.#asking = [];
     for (const state of asking) {
+      // In a flood one call at a time: its reply decides for these too.
+      if (state.asked > 0 && state.cache.pressed) continue;
       const waiting = this.#serveLocally(state);
       if (waiting.length > 0) this.#send(state, waiting);
     }
@@ -126,9 +130,12 @@ export class RateLimiter {
   #send(state: ProjectState, waiting: readonly Later[]): void {
     const ask = state.cache.ask(this.#clock.monotonic(), waiting.length, state.record);
     const args = scriptArgs(ask, state.record.limit, this.#scriptNow?.());
-    this.#redis.call({ script: 'rateWindow', key: rateKey(state.projectId), args }, (reply) =>
-      this.#answered(state, { ask, waiting }, reply),
-    );
+    if (waiting.length > 0) state.asked++;
+    this.#redis.call({ script: 'rateWindow', key: rateKey(state.projectId), args }, (reply) => {
+      if (waiting.length > 0) state.asked--;
+      this.#answered(state, { ask, waiting }, reply);
+      this.#resume(state);
+    });
   }
 
   #answered(state: ProjectState, sent: { ask: Ask; waiting: readonly Later[] }, reply: ScriptReply): void {
@@ -139,6 +146,13 @@ export class RateLimiter {
     sent.waiting.forEach((later, i) => {
       later(decisions?.[i] ?? UNAVAILABLE);
     });
+  }
+
+  /** Those who came while the call was under way. */
+  #resume(state: ProjectState): void {
+    if (state.waiting.length === 0 || this.#asking.includes(state)) return;
+    this.#asking.push(state);
+    this.#redis.schedule();
   }
 
   // ---- The timer ----

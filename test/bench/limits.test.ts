@@ -1,0 +1,65 @@
+/** The limiter's benches run small, so that they cannot rot; their figures mean nothing here. */
+import { spawnSync } from 'node:child_process';
+import { copyFileSync, readdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { beforeAll, describe, expect, it } from 'vitest';
+import { below } from '../../bench/limits/witness.ts';
+import { plotSvg, type Size, simulate, tableText } from '../../bench/sim/main.ts';
+
+const ROOT = new URL('../..', import.meta.url).pathname;
+const MS_MAX = 120_000;
+const SMALL: Size = { workers: 20, limit: 3_000, measuredMs: 5_000, leasesMs: [250, 500] };
+
+describe('the simulation', () => {
+  const rows = simulate(SMALL, 1);
+
+  it('says the same for the same seed, and never finds a window over the limit', () => {
+    expect(simulate(SMALL, 1)).toEqual(rows);
+    expect(rows.map(({ leaseMs }) => leaseMs)).toEqual([250, 500]);
+    for (const { busiest, callsOver, callsCalm } of rows) {
+      expect(busiest).toBeLessThanOrEqual(1);
+      expect(Math.min(callsOver, callsCalm)).toBeGreaterThan(0);
+    }
+  });
+
+  it('is shown as a table and a plot', () => {
+    expect(tableText(rows, SMALL).split('\n')).toHaveLength(3 + rows.length);
+    expect(plotSvg(rows)).toMatch(/^<svg xmlns="http:\/\/www.w3.org\/2000\/svg" .*<polyline/s);
+    expect(plotSvg(rows)).not.toContain('NaN');
+  });
+});
+
+describe('a witness', () => {
+  it('counts what is smaller', () => {
+    const sorted = Float64Array.of(1, 2, 2, 3);
+    expect([0, 1, 2, 2.5, 9].map((value) => below(sorted, value))).toEqual([0, 0, 1, 3, 4]);
+  });
+});
+
+describe('bench/limits', () => {
+  beforeAll(() => {
+    const compiler = join(ROOT, 'node_modules/typescript/bin/tsc');
+    const { stdout } = spawnSync(process.execPath, [compiler, '-p', 'bench'], {
+      cwd: ROOT,
+      encoding: 'utf8',
+    });
+    expect(stdout).toBe('');
+    for (const name of readdirSync(join(ROOT, 'src/limit')).filter((file) => file.endsWith('.lua')))
+      copyFileSync(join(ROOT, 'src/limit', name), join(ROOT, '.bench/src/limit', name));
+  }, MS_MAX);
+
+  it(
+    'shows windows and refusals in real processes',
+    () => {
+      const program = join(ROOT, '.bench/bench/limits/main.js');
+      const { status, stdout, stderr } = spawnSync(
+        process.execPath,
+        [program, 'windows', 'refusals', '--smoke', '--limit', '60'],
+        { cwd: ROOT, encoding: 'utf8', timeout: MS_MAX },
+      );
+      expect(status, `${stdout}${stderr}`).toBe(0);
+      expect(stdout.match(/^holds$/gm)).toHaveLength(2);
+    },
+    MS_MAX,
+  );
+});
