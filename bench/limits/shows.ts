@@ -22,6 +22,8 @@ const CONNECTIONS = 256;
 /** Below this a run says more about the pauses between requests than about the limiter. */
 const RATE_MIN = 20;
 const FLOOD = 20;
+/** Answers other than 200 and 429 that a stall of this machine may cost (a Redis that does not answer for 250 ms is away). */
+const STRAY_MAX = 0.005;
 const QUOTA = 1_000_000_000;
 
 const project = (changes: Partial<NewProject> = {}): NewProject => ({
@@ -71,7 +73,8 @@ export const windows: Show = async (stage) => {
   const limits = stage.limits.length > 0 ? stage.limits : [60, 1_000, 30_000, 100_000];
   const lines = [
     `${WORKERS} workers; of each project twice the limit is asked for over ${CONNECTIONS} connections during ${durationMs / 1000} s, all at once`,
-    'most in 60 s: asked and answered within any 60 s · by the moment of the answer; fewest: intervals within the run',
+    'most in 60 s: asked and answered within any 60 s; by answer: 200s in any 60 s; fewest: in any 60 s within the run, where a burst',
+    'that comes back half a second later than a minute leaves a gap; share: of the limit, over the whole run',
     cells(['limit', 'asked', 'admitted', 'refused', 'most in 60 s', 'by answer', 'fewest', 'share']),
   ];
   const projects = limits.map((limit) => project({ rateLimit: limit }));
@@ -93,11 +96,13 @@ export const windows: Show = async (stage) => {
   let holds = true;
   testimonies.forEach((said, i) => {
     const limit = limits[i] as number;
-    const share = said.answeredMin / limit;
+    const share = said.admitted / ((limit * durationMs) / 60_000);
+    const stray = Object.values(said.other).reduce((sum, count) => sum + count, 0);
     const { asked, admitted, refused, insideMax, answeredMax, answeredMin } = said;
     const figures = [limit, asked, admitted, refused, insideMax, answeredMax, answeredMin];
     lines.push(cells([...figures, `${(share * 100).toFixed(1)} %`]), ...others(said));
-    holds &&= insideMax <= limit && others(said).length === 0 && (stage.smoke || share >= 0.98);
+    holds &&= insideMax <= limit && said.implausible.length === 0 && stray <= STRAY_MAX * asked;
+    holds &&= stage.smoke || share >= 0.98;
   });
   return { lines, holds };
 };
