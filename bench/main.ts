@@ -6,6 +6,7 @@ import { ensureServers } from '../src/dev/install.ts';
 import { compareRefs, comparisonText } from './compare.ts';
 import { describeEnvironment, machineName } from './environment.ts';
 import { OWN_DIST, ROOT } from './harness.ts';
+import { limitsCommand } from './limits/main.ts';
 import { LOAD_USAGE, loadCommand, UsageError } from './load-command.ts';
 import {
   allJobs,
@@ -19,6 +20,7 @@ import {
 } from './plan.ts';
 import { rewriteReport, writeReport } from './report.ts';
 import { runJobs } from './runner.ts';
+import { simCommand } from './sim/main.ts';
 import { type Summary, summarise } from './summary.ts';
 import { summaryText } from './text.ts';
 
@@ -33,6 +35,8 @@ const USAGE = `npm run bench [-- COMMAND …]
   compare A B           two git refs alternately; . is this checkout  [--runs 6] [--scenario canonical]
   report FOLDER         summary and report anew from the raw lines of a folder
   load …                load against any deployment
+  limits [SHOW …]       the limiter in real processes: windows flood refusals calls  [--limit N]
+  sim                   the limiter's error and Redis calls against the length of a lease
 
   --rounds N  --seed N  --out FOLDER (save there)  --json  --smoke (seconds; the figures mean nothing)
 
@@ -127,6 +131,8 @@ async function compare(refs: readonly string[], flags: Flags): Promise<number> {
 
 async function main(args: string[]): Promise<number> {
   if (args[0] === 'load') return loadCommand(args.slice(1));
+  if (args[0] === 'limits') return limitsCommand(args.slice(1));
+  if (args[0] === 'sim') return simCommand(args.slice(1));
   const { values: flags, positionals } = parseFlags(args);
   const [command = 'canonical', ...names] = positionals;
   if (flags.help) {

@@ -1,6 +1,6 @@
 /**
- * The limiter in real processes: `node .bench/bench/limits/main.js COMMAND [--smoke] [--limit N]… [--out FILE]`, with a COMMAND of
- * windows, flood, refusals, calls. Prints what is kept in results/; fails when what it shows does not hold.
+ * The limiter in real processes: `npm run bench -- limits COMMAND [--smoke] [--limit N]… [--out FILE]`, with a COMMAND of windows,
+ * flood, refusals, calls. Prints what is kept in results/; fails when what it shows does not hold.
  */
 import { appendFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
@@ -12,8 +12,10 @@ import { calls, flood, refusals, type Show, windows } from './shows.ts';
 
 const SHOWS: Readonly<Record<string, Show>> = { windows, flood, refusals, calls };
 
-async function main(): Promise<boolean> {
+/** @returns exit status: 1 when something does not hold */
+export async function limitsCommand(args: string[]): Promise<number> {
   const { values, positionals } = parseArgs({
+    args,
     allowPositionals: true,
     options: {
       smoke: { type: 'boolean', default: false },
@@ -43,7 +45,5 @@ async function main(): Promise<boolean> {
     process.stdout.write(text);
     if (values.out !== undefined) appendFileSync(values.out, text);
   }
-  return all;
+  return all ? 0 : 1;
 }
-
-process.exit((await main()) ? 0 : 1);

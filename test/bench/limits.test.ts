@@ -51,10 +51,10 @@ describe('bench/limits', () => {
   it(
     'shows windows and refusals in real processes',
     () => {
-      const program = join(ROOT, '.bench/bench/limits/main.js');
+      const program = join(ROOT, '.bench/bench/main.js');
       const { status, stdout, stderr } = spawnSync(
         process.execPath,
-        [program, 'windows', 'refusals', '--smoke', '--limit', '60'],
+        [program, 'limits', 'windows', 'refusals', '--smoke', '--limit', '60'],
         { cwd: ROOT, encoding: 'utf8', timeout: MS_MAX },
       );
       expect(status, `${stdout}${stderr}`).toBe(0);
