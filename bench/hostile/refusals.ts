@@ -15,8 +15,10 @@ const SLOW_MS = 60_000;
 const SLOW_COUNT = 2_000;
 const PER_SECOND = 5;
 const LOWEST_PRIORITY = 19;
+const NORMAL_PRIORITY = 0;
 
-type Beside<T> = { p50: number; p99: number; failed: number; cpu: number; result: T };
+/** `late`: by how much the generator itself was late, p99; its latencies hold that too. */
+type Beside<T> = { p50: number; p99: number; late: number; failed: number; cpu: number; result: T };
 
 /** Honest traffic from a process of its own while `attack` runs, and the worker's share of a core. */
 async function beside<T>(
@@ -35,18 +37,22 @@ async function beside<T>(
     durationMs: ms,
     seed: 7,
   });
+  // It was started by a process of the lowest priority; who is not root cannot mend that, and reads `late`.
+  try {
+    setPriority(honest.pid, NORMAL_PRIORITY);
+  } catch {}
   await new Promise((resolve) => setTimeout(resolve, 1_500));
   const before = cpuUs(worker.pid);
   const startedAt = performance.now();
   const result = await attack();
   const cpu = (cpuUs(worker.pid) - before) / 1000 / (performance.now() - startedAt);
-  const { latencyMs, failed } = await honest.result;
+  const { latencyMs, failed, generator } = await honest.result;
   await honest.end();
-  return { p50: latencyMs.p50, p99: latencyMs.p99, failed, cpu, result };
+  return { p50: latencyMs.p50, p99: latencyMs.p99, late: generator.lateP99Ms, failed, cpu, result };
 }
 
-const row = (name: string, { p50, p99, failed, cpu }: Beside<unknown>, said: string): string =>
-  `${name.padEnd(32)} p50 ${p50.toFixed(2).padStart(6)} ms   p99 ${p99.toFixed(2).padStart(7)} ms   worker ${(cpu * 100).toFixed(0).padStart(3)} %   ${failed} failed   ${said}`;
+const row = (name: string, { p50, p99, late, failed, cpu }: Beside<unknown>, said: string): string =>
+  `${name.padEnd(32)} p50 ${p50.toFixed(2).padStart(6)} ms   p99 ${p99.toFixed(2).padStart(7)} ms   late ${late.toFixed(2).padStart(6)} ms   worker ${(cpu * 100).toFixed(0).padStart(3)} %   ${failed} failed   ${said}`;
 
 export const refusals: Show = async (scene) => {
   // Whoever attacks brings a machine along; here it must not take the worker's.
