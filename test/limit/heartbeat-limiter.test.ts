@@ -64,6 +64,21 @@ describe.each(STORES)('on $name', ({ start }) => {
       expect(decisions.filter((d) => d === 'refused')).toHaveLength(7);
     });
 
+    it('admits tens of thousands of tokens within their rate, and joins their calls', async () => {
+      const limiter = new HeartbeatLimiter({ redis, clock });
+      const [bursts, size] = [50, 1_000];
+      const before = redis.stats.calls.heartbeat;
+      for (let burst = 0; burst < bursts; burst++) {
+        const decisions = await Promise.all(Array.from({ length: size }, () => take(limiter, freshToken())));
+        expect(decisions.every((decision) => decision === 'admitted')).toBe(true);
+      }
+      const calls = redis.stats.calls.heartbeat - before;
+      // One server runs 64 in a call; in a cluster each token is on its own.
+      expect(calls).toBeLessThanOrEqual(
+        server.urls.length === 1 ? bursts * Math.ceil(size / 64) : bursts * size,
+      );
+    });
+
     it('refuses from memory until the next can be admitted', async () => {
       const limiter = new HeartbeatLimiter({ redis, clock });
       const token = freshToken();
