@@ -11,6 +11,7 @@ import { FRAME_BYTES_MAX, REPLAY_MS_MAX } from '../limits.ts';
 import { sourceOf, writeParts } from '../stream/chunks.ts';
 import { decodeFrame, type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
+import { recordHeaders } from '../stream/record-size.ts';
 import { Sender } from '../stream/sender.ts';
 import type { DeadLetterBox, FiledLetter } from './dead-letter-box.ts';
 import { CommandError, reasonOf } from './session.ts';
@@ -36,8 +37,9 @@ export class Replay {
     const { box, link } = this.#parts;
     const body = (await box.bytesOf(letter)).subarray(0, letter.bodyBytes);
     const frame = letter.kind === 'frame' ? body : encodeFrame([await this.#entryBytes(letter, body)]);
-    const msgID = letter.kind === 'frame' ? letter.frameId : `replay.${letter.id}`;
-    const ack = await link.js.publish(letter.subject, frame, { msgID }).catch((error: unknown) => {
+    const msgId = letter.kind === 'frame' ? letter.frameId : `replay.${letter.id}`;
+    const headers = recordHeaders(msgId, letter.subject, frame.length);
+    const ack = await link.js.publish(letter.subject, frame, { headers }).catch((error: unknown) => {
       throw new CommandError(
         `Dead letter ${letter.id} was not taken by ${letter.subject}: ${reasonOf(error)}.`,
       );

@@ -14,6 +14,7 @@ import {
   type PartsRef,
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
+import { fillRecord } from '../stream/record-size.ts';
 import { CHUNKS_SUBJECT, DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../stream/topology.ts';
 import {
   BODY_BYTES_HEADER,
@@ -137,7 +138,9 @@ async function chunked(link: NatsLink, entry: EnvelopeEntry, partBytes: number):
   const sequences: number[] = [];
   for (let at = 0; at < whole.length; at += partBytes) {
     const part = whole.subarray(at, at + partBytes);
-    sequences.push((await link.js.publish(CHUNKS_SUBJECT, part, { timeout: BROKER_REPLY_MS_MAX })).seq);
+    const head = fillRecord(headers(), CHUNKS_SUBJECT, part.length);
+    const options = { headers: head, timeout: BROKER_REPLY_MS_MAX };
+    sequences.push((await link.js.publish(CHUNKS_SUBJECT, part, options)).seq);
   }
   const parts: PartsRef = {
     sequences,
@@ -166,6 +169,7 @@ export async function replayDeadLetter(link: NatsLink, id: string): Promise<Dead
   // Of this letter, not of this command: whoever replays it twice at the same time has one frame.
   head.set('Nats-Msg-Id', `replay:${id}:${letter.at}`);
   const frame = await frameOf(link, letter);
+  fillRecord(head, letter.subject, frame.length);
   await link.js.publish(letter.subject, frame, { headers: head, timeout: BROKER_REPLY_MS_MAX });
   await purgeDeadLetters(link, { id });
   return summary;

@@ -17,6 +17,7 @@ import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
 import { BROKER_REPLY_MS_MAX, FRAME_BYTES_MAX } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
+import { fillRecord } from '../stream/record-size.ts';
 import { DEAD_LETTERS_SUBJECT } from '../stream/topology.ts';
 import { orUnavailable } from './unavailable.ts';
 
@@ -104,10 +105,13 @@ export class DeadLetters {
     await orUnavailable('a dead letter cannot be published', async () => {
       for (let part = 0; part < parts; part++) {
         const bytes = whole.subarray(part * partBytes, (part + 1) * partBytes);
-        await this.#link.js.publish(`${subject}.${part}`, bytes, options);
+        const partSubject = `${subject}.${part}`;
+        const padded = fillRecord(headers(), partSubject, bytes.length);
+        await this.#link.js.publish(partSubject, bytes, { ...options, headers: padded });
       }
       const body = parts === 0 ? whole : undefined;
-      await this.#link.js.publish(subject, body, { ...options, headers: manifest(letter, parts) });
+      const padded = fillRecord(manifest(letter, parts), subject, body?.length ?? 0);
+      await this.#link.js.publish(subject, body, { ...options, headers: padded });
     });
   }
 }

@@ -1,11 +1,12 @@
 import { randomBytes } from 'node:crypto';
-import { createInbox, headers, type Msg, type MsgHdrs } from '@nats-io/transport-node';
+import { createInbox, type Msg, type MsgHdrs } from '@nats-io/transport-node';
 import type { Clock } from '../lib/clock.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
 import type { Log } from '../lib/log.ts';
 import { readAck } from './ack.ts';
 import { type Delivered, Delivery, type Outgoing, type Wire } from './delivery.ts';
 import type { NatsLink } from './nats.ts';
+import { recordHeaders } from './record-size.ts';
 
 const LOG_INTERVAL_MS = 1_000;
 /** Keeps the ids of this process apart from those of any other, before and after it. */
@@ -65,9 +66,8 @@ export class Sender implements Wire {
   send(message: Outgoing, done: (delivered: Delivered) => void): void {
     const number = ++this.#counter;
     const startedAt = this.monotonic();
-    const messageHeaders = headers();
-    messageHeaders.set('Nats-Msg-Id', `${this.#bootId}.${number}`);
-    const outgoing = { message, headers: messageHeaders, replyTo: `${this.#inbox}.${number}` };
+    const headers = recordHeaders(`${this.#bootId}.${number}`, message.subject, message.data.length);
+    const outgoing = { message, headers, replyTo: `${this.#inbox}.${number}` };
     const delivery = new Delivery(this, outgoing, (delivered) => {
       this.#deliveries.delete(number);
       if (delivered.result === 'stored') this.duration.observe((this.monotonic() - startedAt) / 1000);

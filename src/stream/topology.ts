@@ -11,6 +11,7 @@ import { nanos } from '@nats-io/transport-node';
 import type { ItemType } from '../lib/item-types.ts';
 import { ACK_WAIT_MS, CONSUMER_ACK_PENDING_MAX, DEAD_LETTER_AGE_MS, DEDUP_WINDOW_MS } from '../limits.ts';
 import type { NatsLink } from './nats.ts';
+import { wholeRecords } from './record-size.ts';
 import { SetupRun } from './setup-run.ts';
 
 /** The five typed frame streams, in the order in which commands list them. */
@@ -75,7 +76,7 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
   const common = {
     storage: StorageType.File,
     discard: DiscardPolicy.New,
-    max_bytes: maxBytes,
+    max_bytes: wholeRecords(maxBytes),
     num_replicas: replicas,
     duplicate_window: nanos(DEDUP_WINDOW_MS),
   };

@@ -3,7 +3,7 @@ import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { pick, type Random } from '../../bench/random.ts';
-import { natsServer, redisServer } from '../support/servers.ts';
+import { natsServer, redisServer, type TestServer } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 import type { TcpProxy, Weather } from '../support/tcp-proxy.ts';
 import type { RedisLoss } from './ledger.ts';
@@ -28,7 +28,7 @@ export type Fault = {
   /** Kills a process that holds connections of clients: some requests get no answer. */
   cuts?: true;
   /** Only on a stand with this. */
-  needs?: 'broker' | 'cluster' | 'postgres';
+  needs?: 'broker' | 'cluster' | 'postgres' | 'disks';
 };
 
 const EVENTS = 'SLUICE_EVENTS';
@@ -161,6 +161,32 @@ const streamFull: Fault = {
   },
 };
 
+/** nats-server gives JetStream up when a write fails for want of room, and takes it up again only at its next start. */
+const brokerDiskFull: Fault = {
+  name: "broker's disk full, then freed and the broker started anew",
+  holdMs: 3_000,
+  needs: 'disks',
+  strike: async ({ stand }) => {
+    stand.natsDisk?.fill();
+    return async () => {
+      stand.natsDisk?.free();
+      const server = stand.nats as TestServer;
+      await server.stop();
+      stand.nats = await natsServer({ port: server.port, dir: server.dir });
+    };
+  },
+};
+
+const sinkDiskFull: Fault = {
+  name: "sink's disk full for 6 s",
+  holdMs: 6_000,
+  needs: 'disks',
+  strike: async ({ stand }) => {
+    stand.sinkDisk?.fill();
+    return async () => stand.sinkDisk?.free();
+  },
+};
+
 /** Runs for a tenth of the time. */
 const processorSlow: Fault = {
   name: 'processor slowed to a tenth',
@@ -274,6 +300,8 @@ export const FAULTS: readonly Fault[] = [
   processorSlow,
   sinkWeather('sink: 300 ms late, 400 kB/s', { latencyMs: 300, bytesPerSec: 400_000, holdMs: 6_000 }),
   sinkWeather('sink: nothing passes for 8 s', { blackhole: true, holdMs: 8_000 }),
+  brokerDiskFull,
+  sinkDiskFull,
   frozen('Redis: SIGSTOP 3 s', 3_000, ({ stand }) => stand.redis.pid),
   REDIS_KILLED,
   weather('way to Redis: 100 ms late', 'redis', { latencyMs: 50, holdMs: 3_000 }),

@@ -7,14 +7,15 @@ import { runScenario } from './scenario.ts';
 import { Stand, type StandOptions } from './stand.ts';
 import { faultTable, type Row, totalTable, writeHistory } from './table.ts';
 
-const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster] [--fault PATTERN]
-Without --stand the three follow one another. --fault runs only those whose name matches the pattern, again and again. NATS_SERVER_BIN names another broker.`;
+const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN]
+Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again. NATS_SERVER_BIN names another broker.`;
 
-type StandName = 'ndjson' | 'postgres' | 'cluster';
+type StandName = 'ndjson' | 'postgres' | 'cluster' | 'disks';
 const STANDS: Readonly<Record<StandName, StandOptions>> = {
   ndjson: {},
   postgres: { postgres: true },
   cluster: { cluster: true },
+  disks: { smallDisks: true, maxBytes: 16 * 1024 * 1024 },
 };
 /** Of one mix. */
 const FAULTS_OF_MIX = [3, 6] as const;

@@ -20,6 +20,7 @@ import { TcpProxy } from '../support/tcp-proxy.ts';
 import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
 import type { Targets } from './load.ts';
 import { readNdjson, readPostgres } from './sink-reader.ts';
+import { SmallDisk } from './small-disk.ts';
 import { Supervised } from './supervised.ts';
 import { Witness } from './witness.ts';
 
@@ -28,6 +29,8 @@ const MIB = 1024 * 1024;
 /** A killed processor's frames come again after this rather than after half a minute. */
 const ACK_WAIT_MS = 5_000;
 const START_MS_MAX = 30_000;
+const NATS_DISK_MB = 256;
+const SINK_DISK_MB = 64;
 export const DRAIN_MS_MAX = 90_000;
 
 const log = createLog('silent');
@@ -38,15 +41,18 @@ export type StandOptions = {
   maxBytes?: number;
   /** PostgreSQL, instead of a folder of ndjson files. */
   postgres?: boolean;
-  /** An existing folder for the broker's store. */
-  natsDir?: string;
+  /** The broker's store and the ndjson sink stand on small disks of their own. */
+  smallDisks?: boolean;
 };
 
 export type Projects = { terms: Readonly<Record<ProjectName, ProjectTerms>>; targets: Targets };
 
 export class Stand {
   readonly dir = temporaryFolder('faults');
-  readonly sinkDir = join(this.dir, 'sink');
+  sinkDir = join(this.dir, 'sink');
+  /** With `smallDisks`. */
+  natsDisk: SmallDisk | undefined;
+  sinkDisk: SmallDisk | undefined;
   redis!: TestServer;
   /** Undefined on a cluster. */
   nats: TestServer | undefined;
@@ -77,7 +83,13 @@ export class Stand {
     return stand;
   }
 
-  async #startServers({ cluster, maxBytes = 64 * MIB, natsDir }: StandOptions): Promise<void> {
+  async #startServers({ cluster, maxBytes = 64 * MIB, smallDisks }: StandOptions): Promise<void> {
+    if (smallDisks) {
+      this.natsDisk = new SmallDisk(NATS_DISK_MB);
+      this.sinkDisk = new SmallDisk(SINK_DISK_MB);
+      this.sinkDir = join(this.sinkDisk.dir, 'sink');
+    }
+    const natsDir = this.natsDisk && join(this.natsDisk.dir, 'store');
     this.redis = await redisServer();
     this.redisProxy = await TcpProxy.start(this.redis.port);
     if (cluster) this.cluster = await NatsCluster.start();
@@ -241,6 +253,8 @@ export class Stand {
     await Promise.all([this.redisProxy?.close(), this.natsProxy?.close(), this.sinkProxy?.close()]);
     await this.#postgres?.close();
     await Promise.all([this.redis?.close(), this.nats?.close(), this.cluster?.close()]);
+    this.natsDisk?.close();
+    this.sinkDisk?.close();
     rmSync(this.dir, { recursive: true, force: true });
   }
 }

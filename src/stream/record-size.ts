@@ -1,0 +1,53 @@
+/**
+ * Every message of ours takes a whole number of RECORD_BYTES in its stream, and so does the stream's max_bytes.
+ *
+ * nats-server before 2.10.5 (Debian 12 has 2.9.10) decides with `discard: new` whether a message fits by its header and data alone.
+ * What it then stores is some fifty bytes longer, and when those are what goes beyond max_bytes it removes the *oldest* message of the
+ * stream, which somebody was told is queued. When all records and the bound are multiples of a quantum that is larger than those
+ * bytes, a message that goes beyond the bound does so by enough for the server to see it, and is refused. The price is 64 bytes a
+ * message on average; frames and parts are tens of kilobytes under load.
+ */
+import { headers, type MsgHdrs } from '@nats-io/transport-node';
+import { assert } from '../lib/assert.ts';
+
+/** More than a server adds to headers and data for any subject of ours. */
+export const RECORD_BYTES = 128;
+const PAD_HEADER = 'Sluice-Pad';
+/** Length, sequence, time, length of the subject, length of the headers, checksum (filestore.go, writeMsgRecord). */
+const RECORD_OVERHEAD_BYTES = 4 + 8 + 8 + 2 + 4 + 8;
+const VERSION_LINE = 'NATS/1.0\r\n';
+const END = '\r\n';
+
+/** Bytes of the headers on the wire. Names and values are ASCII. */
+function encodedLength(messageHeaders: MsgHdrs): number {
+  let length = VERSION_LINE.length + END.length;
+  for (const [name, values] of messageHeaders)
+    for (const value of values) length += name.length + 2 + value.length + END.length;
+  return length;
+}
+
+/**
+ * Lengthens the headers, which must be complete, so that the message's record is a multiple of RECORD_BYTES.
+ * @returns the same headers
+ */
+export function fillRecord(messageHeaders: MsgHdrs, subject: string, dataBytes: number): MsgHdrs {
+  assert(
+    RECORD_OVERHEAD_BYTES + subject.length <= RECORD_BYTES,
+    'the subject is short enough for its record',
+  );
+  messageHeaders.set(PAD_HEADER, '-');
+  const bytes = RECORD_OVERHEAD_BYTES + subject.length + encodedLength(messageHeaders) + dataBytes;
+  const short = (RECORD_BYTES - (bytes % RECORD_BYTES)) % RECORD_BYTES;
+  if (short > 0) messageHeaders.set(PAD_HEADER, '-'.repeat(1 + short));
+  return messageHeaders;
+}
+
+/** The headers of a message that has an id and nothing else. */
+export function recordHeaders(msgId: string, subject: string, dataBytes: number): MsgHdrs {
+  const messageHeaders = headers();
+  messageHeaders.set('Nats-Msg-Id', msgId);
+  return fillRecord(messageHeaders, subject, dataBytes);
+}
+
+/** The largest bound of a stream that is not above `bytes`. */
+export const wholeRecords = (bytes: number): number => bytes - (bytes % RECORD_BYTES);
