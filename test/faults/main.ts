@@ -7,8 +7,8 @@ import { runScenario } from './scenario.ts';
 import { Stand, type StandOptions } from './stand.ts';
 import { faultTable, type Row, totalTable, writeHistory } from './table.ts';
 
-const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN]
-Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again. NATS_SERVER_BIN names another broker.`;
+const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN | --mixes]
+Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults. NATS_SERVER_BIN names another broker.`;
 
 type StandName = 'ndjson' | 'postgres' | 'cluster' | 'disks';
 const STANDS: Readonly<Record<StandName, StandOptions>> = {
@@ -81,6 +81,7 @@ async function main(): Promise<void> {
       minutes: { type: 'string', default: '10' },
       stand: { type: 'string' },
       fault: { type: 'string' },
+      mixes: { type: 'boolean', default: false },
       help: { type: 'boolean' },
     },
   });
@@ -100,7 +101,7 @@ async function main(): Promise<void> {
       new RegExp(values.fault ?? '').test(fault.name),
     );
     try {
-      await run.each(wanted, until);
+      if (!values.mixes) await run.each(wanted, until);
       if (values.fault === undefined) await run.mixes(faults, until);
       else while (performance.now() < until) await run.each(wanted, until);
     } finally {
