@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/registry/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
+import { rawRequest } from '../support/raw-http.ts';
 import { System, until } from '../support/system.ts';
 
 let system: System;
@@ -114,8 +115,18 @@ describe('NATS away', () => {
     };
     await send();
     process.kill(system.nats.pid, 'SIGSTOP');
+    const { pathname, search } = new URL(system.endpoint(project));
+    const raw = rawRequest(
+      system.port,
+      `POST ${pathname}${search} HTTP/1.1\r\nHost: x\r\nContent-Length: 29\r\n\r\n{}\n{"type":"event"}\n{"a":100}`,
+    );
     await Promise.all(Array.from({ length: 10 }, send));
+    const onTheWire = await raw;
     process.kill(system.nats.pid, 'SIGCONT');
+    expect([onTheWire.status, JSON.parse(onTheWire.body)]).toEqual([
+      500,
+      { error: 'Internal server error', errorId: expect.stringMatching(/^[0-9a-f]{32}$/) },
+    ]);
     await until(() => serves(project));
     expect(told.slice(1).every(({ status }) => status === 500 || status === 503)).toBe(true);
     await system.storedOf(told[0]?.id ?? '');

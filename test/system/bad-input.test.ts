@@ -180,3 +180,43 @@ describe('connections', () => {
     connection.close();
   }, 30_000);
 });
+
+describe('every header of an answer, byte for byte on the wire', () => {
+  const CORS = ['access-control-allow-origin', 'access-control-expose-headers', 'content-type'];
+  const ask = async (target: Project, body: string): Promise<[number, string, Record<string, string>]> => {
+    const head = `POST /api/${target.id}/envelope HTTP/1.1\r\nHost: x\r\nX-Service-Auth: compat_key=${target.key}\r\n`;
+    const bytes = `${head}Content-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+    const answer = await rawRequest(system.port, bytes);
+    return [answer.status, answer.body, Object.fromEntries(answer.headers)];
+  };
+  /** Names of an answer's own headers: what uWebSockets.js adds to every answer is left out. */
+  const names = (headers: Record<string, string>): string[] =>
+    Object.keys(headers)
+      .filter((name) => !['date', 'uwebsockets', 'content-length', ...CORS].includes(name))
+      .sort();
+
+  it('200, 429 quota_exceeded and 429 Rate limit exceeded', async () => {
+    const target = await system.createProject({ rateLimit: 2, quota: 1 });
+    const [ok, okBody, okHeaders] = await ask(target, errorEvent('a'.repeat(32)));
+    expect([ok, okBody]).toEqual([200, `{"id":"${'a'.repeat(32)}"}`]);
+    const usage = ['x-service-quota-warning', 'x-service-usage', 'x-service-usage-percent'];
+    const rate = ['x-ratelimit-remaining', 'x-ratelimit-reset'];
+    expect(names(okHeaders)).toEqual([...rate, ...usage]);
+    expect([okHeaders['x-ratelimit-remaining'], okHeaders['x-service-usage']]).toEqual(['1', '1/1']);
+    for (const name of CORS) expect(okHeaders[name]).toBeDefined();
+    const [over, overBody, overHeaders] = await ask(target, errorEvent(eventId()));
+    expect([over, overBody]).toEqual([429, '{"error":"quota_exceeded"}']);
+    expect(names(overHeaders)).toEqual([...rate, ...usage]);
+    const [limited, limitedBody, limitedHeaders] = await ask(target, errorEvent(eventId()));
+    expect([limited, limitedBody]).toEqual([429, '{"error":"Rate limit exceeded"}']);
+    expect(names(limitedHeaders)).toEqual(['retry-after', ...rate]);
+    expect([limitedHeaders['x-ratelimit-remaining'], limitedHeaders['retry-after']]).toEqual(['0', '60']);
+  });
+
+  it('401, both', async () => {
+    const [wrong, wrongBody, wrongHeaders] = await ask({ ...project, key: 'wrong' }, '{}');
+    expect([wrong, wrongBody, names(wrongHeaders)]).toEqual([401, '{"error":"Invalid project or key"}', []]);
+    const [none, noneBody, noneHeaders] = await ask({ ...project, key: '' }, '{}');
+    expect([none, noneBody, names(noneHeaders)]).toEqual([401, '{"error":"Missing authentication"}', []]);
+  });
+});
