@@ -1,4 +1,5 @@
 /** Once before all tests: installs the servers and the browser that the tests run on, where that is possible without a question. */
+import { spawnSync } from 'node:child_process';
 import { hostEnvironment } from '../../src/config.ts';
 import { aptInstall, ensureServers } from '../../src/dev/install.ts';
 import { findBrowser } from './browser.ts';
@@ -7,6 +8,8 @@ import { findPostgres } from './postgres.ts';
 export default function setup(): void {
   const say = (line: string): void => console.log(line);
   ensureServers(hostEnvironment(), say);
+  if (spawnSync('curl', ['--version']).status !== 0 && !aptInstall(['curl'], say))
+    throw new Error('the tests paste a curl line: sudo apt-get install -y curl');
   if (!findBrowser() && !aptInstall(['chromium'], say))
     throw new Error('the browser tests need Chromium: sudo apt-get install -y chromium');
   if (!findPostgres() && !aptInstall(['postgresql'], say))
