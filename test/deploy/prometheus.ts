@@ -12,23 +12,28 @@ export type Prometheus = { prometheus: string; promtool: string };
 const runs = (program: string): boolean =>
   spawnSync(program, ['--version'], { stdio: 'ignore' }).status === 0;
 
+/** Debian 12 has promtool in Prometheus's own package, Debian 13 in one of its name. */
+const PACKAGES = ['prometheus', 'promtool'];
+
 /** `apt-get download` needs no rights, asks nothing and starts no service. */
-function unpackPackage(): string | undefined {
+function unpackPackages(): string | undefined {
   const folder = join(tmpdir(), 'sluice-prometheus-package');
   const bin = join(folder, 'usr/bin');
-  if (existsSync(join(bin, 'prometheus'))) return bin;
+  const complete = (): boolean => PACKAGES.every((program) => existsSync(join(bin, program)));
+  if (complete()) return bin;
   if (!existsSync('/usr/bin/apt-get')) return undefined;
   mkdirSync(folder, { recursive: true });
-  spawnSync('apt-get', ['download', '-qq', 'prometheus'], { cwd: folder, stdio: 'ignore' });
-  const file = readdirSync(folder).find((name) => name.endsWith('.deb'));
-  if (file) spawnSync('dpkg', ['-x', file, '.'], { cwd: folder, stdio: 'ignore' });
-  return existsSync(join(bin, 'prometheus')) ? bin : undefined;
+  for (const name of PACKAGES)
+    spawnSync('apt-get', ['download', '-qq', name], { cwd: folder, stdio: 'ignore' });
+  for (const file of readdirSync(folder).filter((name) => name.endsWith('.deb')))
+    spawnSync('dpkg', ['-x', file, '.'], { cwd: folder, stdio: 'ignore' });
+  return complete() ? bin : undefined;
 }
 
 /** Undefined on a machine that has neither Prometheus nor apt. */
 export function findPrometheus(): Prometheus | undefined {
   if (runs('prometheus') && runs('promtool')) return { prometheus: 'prometheus', promtool: 'promtool' };
-  const bin = unpackPackage();
+  const bin = unpackPackages();
   return bin ? { prometheus: join(bin, 'prometheus'), promtool: join(bin, 'promtool') } : undefined;
 }
 
