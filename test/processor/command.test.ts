@@ -58,12 +58,6 @@ describe('sluice processor', () => {
     expect(state.said).toContain('SLUICE_STREAM_SHARDS must be');
   });
 
-  it('leaves with 2 and says so when it is asked for a sink that this build does not have', async () => {
-    const state = run(harness.environment({ SLUICE_SINK: 'postgres://localhost/x' }));
-    expect(await state.exited).toBe(2);
-    expect(state.said).toContain('no postgres sink yet');
-  });
-
   it('leaves with 2 when no sink is named', async () => {
     const { SLUICE_SINK: _, ...settings } = harness.environment();
     const state = run(settings);
