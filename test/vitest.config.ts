@@ -1,13 +1,33 @@
 import { defineConfig } from 'vitest/config';
 
+/** Files that load the whole machine: one after the other, after all others, so that nobody's time runs out because of a neighbour. */
+const HEAVY = [
+  'test/bench/{smoke,limits}.test.ts',
+  'test/faults/{broker,processes}.test.ts',
+  'test/deploy/rolling-restart.test.ts',
+  'test/system/{hostile,volume}.test.ts',
+];
+
+const shared = { testTimeout: 30_000, hookTimeout: 60_000, pool: 'forks' } as const;
+
 export default defineConfig({
   root: new URL('..', import.meta.url).pathname,
   test: {
-    include: ['test/**/*.test.ts'],
     globalSetup: ['test/support/install.ts'],
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
-    maxWorkers: 2,
-    pool: 'forks',
+    projects: [
+      {
+        test: {
+          ...shared,
+          name: 'side by side',
+          include: ['test/**/*.test.ts'],
+          exclude: HEAVY,
+          maxWorkers: 2,
+          sequence: { groupOrder: 0 },
+        },
+      },
+      {
+        test: { ...shared, name: 'alone', include: HEAVY, maxWorkers: 1, sequence: { groupOrder: 1 } },
+      },
+    ],
   },
 });

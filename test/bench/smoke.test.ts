@@ -40,9 +40,9 @@ describe('npm run bench', () => {
   it(
     'runs every bench without a failure, and reports it in files that open offline',
     () => {
-      const { status, stderr } = bench('all', '--smoke', '--out', folder);
+      const { status, stdout, stderr } = bench('all', '--smoke', '--out', folder);
       expect(stderr).not.toMatch(/Error/);
-      expect(status, stderr).toBe(0);
+      expect(status, stdout + stderr).toBe(0);
       const summary = JSON.parse(readFileSync(join(folder, 'summary.json'), 'utf8')) as Summary;
       const { nats } = ensureServers(hostEnvironment(), () => undefined);
       const able = SCENARIOS.filter(({ broker }) => !broker.syncAlways || canSyncAlways(nats));
