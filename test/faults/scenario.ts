@@ -25,7 +25,7 @@ export type Recovery = {
 export type Report = {
   recoveries: Recovery[];
   /** From the end of the load until everything was processed. */
-  drainedSec: number;
+  drainedSec: number | undefined;
   judgement: Judgement;
   /** For the history. */
   told: Told[];
@@ -103,6 +103,8 @@ export async function runScenario(
   };
   const judgement = judge(told, evidence, terms);
   judgement.broken.push(...judgement.lostIds.map((id) => stand.witness.trace(id, stand.sinkDir)));
+  if (drainedSec === undefined)
+    judgement.broken.push('not everything is processed', ...(await stand.undrained()));
   for (const { fault, servesAfterSec } of recoveries)
     if (servesAfterSec === undefined) judgement.broken.push(`${fault}: does not serve again`);
   judgement.broken.push(...((await options.afterwards?.(terms, told)) ?? []));

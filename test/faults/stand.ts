@@ -212,16 +212,33 @@ export class Stand {
     }
   }
 
-  /** Resolves when the processor has acknowledged every frame. @returns seconds that it took */
-  async drained(): Promise<number> {
+  /** Resolves when the processor has acknowledged every frame. @returns seconds that it took; undefined: not within DRAIN_MS_MAX */
+  async drained(): Promise<number | undefined> {
     const from = performance.now();
     const manager = await this.link.manager();
     const messages = async (stream: string): Promise<number> =>
       (await manager.streams.info(stream)).state.messages;
     const isEmpty = async (): Promise<boolean> =>
       (await Promise.all(this.#streams.map(messages))).every((count) => count === 0);
-    await until(() => isEmpty().catch(() => false), DRAIN_MS_MAX);
-    return (performance.now() - from) / 1000;
+    const empty = until(() => isEmpty().catch(() => false), DRAIN_MS_MAX);
+    return empty.then(
+      () => (performance.now() - from) / 1000,
+      () => undefined,
+    );
+  }
+
+  /** Of every stream that is not empty, what the broker says of it and of its consumer. */
+  async undrained(): Promise<string[]> {
+    const manager = await this.link.manager();
+    const lines = await Promise.all(
+      this.#streams.map(async (stream) => {
+        const { state, cluster } = await manager.streams.info(stream);
+        if (state.messages === 0) return [];
+        const { ts: _ts, config: _config, ...consumer } = await manager.consumers.info(stream, CONSUMER);
+        return [`${stream} ${JSON.stringify({ state, cluster, consumer })}`];
+      }),
+    );
+    return lines.flat();
   }
 
   async deadLetters(): Promise<number> {

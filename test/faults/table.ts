@@ -62,7 +62,7 @@ export function totalTable(rows: readonly Row[]): string {
       j.double,
       `${j.overAdmitted} of ${j.windows.map(({ most, limit }) => `${most}/${limit}`).join(' ')}`,
       `${j.usageBeyond} (${j.usageBeyondMax})`,
-      drainedSec.toFixed(1),
+      seconds(drainedSec),
     ].map(String),
   );
   return markdown(TOTAL_HEADS, lines);
