@@ -36,8 +36,7 @@ it('a Redis that comes back empty costs what the contract says, and usage reconc
 }, 120_000);
 
 it('three faults of a seeded mix, one after the other', async () => {
-  // From the clock, so that every run tries something else; the message names it.
-  const seed = Date.now() % 1_000_000;
+  const seed = 9; // fixed: what explores is `npm run test:faults`, with a seed of its own
   const chosen = seededRandom(seed);
   const possible = FAULTS.filter(({ needs, holdMs }) => (needs ?? 'broker') === 'broker' && holdMs < 5_000);
   const faults = Array.from({ length: integer(chosen, 3, 3) }, () => pick(chosen, possible));
