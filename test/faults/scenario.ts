@@ -26,6 +26,8 @@ export type Report = {
   recoveries: Recovery[];
   /** From the end of the load until everything was processed. */
   drainedSec: number | undefined;
+  /** Acknowledged messages that the broker still has. */
+  leftovers: number;
   judgement: Judgement;
   /** For the history. */
   told: Told[];
@@ -94,6 +96,7 @@ export async function runScenario(
   }
   await load.stop();
   const drainedSec = await stand.drained();
+  const left = await stand.leftovers();
   const told = [load, ...floods].flatMap((one) => one.told);
   const terms: Terms = { projects, redisLosses, answersAll: !faults.some(({ cuts }) => cuts) };
   const evidence: Evidence = {
@@ -104,9 +107,17 @@ export async function runScenario(
   const judgement = judge(told, evidence, terms);
   judgement.broken.push(...judgement.lostIds.map((id) => stand.witness.trace(id, stand.sinkDir)));
   if (drainedSec === undefined)
-    judgement.broken.push('not everything is processed', ...(await stand.undrained()));
+    judgement.broken.push('not everything is processed', ...left.map(({ text }) => text));
   for (const { fault, servesAfterSec } of recoveries)
     if (servesAfterSec === undefined) judgement.broken.push(`${fault}: does not serve again`);
   judgement.broken.push(...((await options.afterwards?.(terms, told)) ?? []));
-  return { recoveries, drainedSec, judgement, told, terms, evidence };
+  return {
+    recoveries,
+    drainedSec,
+    leftovers: left.reduce((sum, { messages }) => sum + messages, 0),
+    judgement,
+    told,
+    terms,
+    evidence,
+  };
 }

@@ -212,33 +212,41 @@ export class Stand {
     }
   }
 
-  /** Resolves when the processor has acknowledged every frame. @returns seconds that it took; undefined: not within DRAIN_MS_MAX */
+  /**
+   * Resolves when the processor has acknowledged every frame. That the streams are empty then is not asked: a broker that was killed may
+   * keep messages that are acknowledged ({@link leftovers}).
+   * @returns seconds that it took; undefined: not within DRAIN_MS_MAX
+   */
   async drained(): Promise<number | undefined> {
     const from = performance.now();
     const manager = await this.link.manager();
-    const messages = async (stream: string): Promise<number> =>
-      (await manager.streams.info(stream)).state.messages;
-    const isEmpty = async (): Promise<boolean> =>
-      (await Promise.all(this.#streams.map(messages))).every((count) => count === 0);
-    const empty = until(() => isEmpty().catch(() => false), DRAIN_MS_MAX);
-    return empty.then(
+    const isDone = async (stream: string): Promise<boolean> => {
+      const { num_pending, num_ack_pending } = await manager.consumers.info(stream, CONSUMER);
+      return num_pending === 0 && num_ack_pending === 0;
+    };
+    const allDone = async (): Promise<boolean> =>
+      (await Promise.all(this.#streams.map(isDone))).every(Boolean);
+    const done = until(() => allDone().catch(() => false), DRAIN_MS_MAX);
+    return done.then(
       () => (performance.now() - from) / 1000,
       () => undefined,
     );
   }
 
   /** Of every stream that is not empty, what the broker says of it and of its consumer. */
-  async undrained(): Promise<string[]> {
+  async leftovers(): Promise<{ messages: number; text: string }[]> {
     const manager = await this.link.manager();
-    const lines = await Promise.all(
+    const found = await Promise.all(
       this.#streams.map(async (stream) => {
         const { state, cluster } = await manager.streams.info(stream);
-        if (state.messages === 0) return [];
         const { ts: _ts, config: _config, ...consumer } = await manager.consumers.info(stream, CONSUMER);
-        return [`${stream} ${JSON.stringify({ state, cluster, consumer })}`];
+        return {
+          messages: state.messages,
+          text: `${stream} ${JSON.stringify({ state, cluster, consumer })}`,
+        };
       }),
     );
-    return lines.flat();
+    return found.filter(({ messages }) => messages > 0);
   }
 
   async deadLetters(): Promise<number> {

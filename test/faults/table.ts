@@ -46,10 +46,11 @@ const TOTAL_HEADS = [
   'over-admitted',
   'usage beyond the 200s (at most)',
   'all stored after s',
+  'left in the broker',
 ];
 
 export function totalTable(rows: readonly Row[]): string {
-  const lines = rows.map(({ stand, seed, report: { judgement: j, recoveries, drainedSec } }) =>
+  const lines = rows.map(({ stand, seed, report: { judgement: j, recoveries, drainedSec, leftovers } }) =>
     [
       stand,
       seed,
@@ -63,6 +64,7 @@ export function totalTable(rows: readonly Row[]): string {
       `${j.overAdmitted} of ${j.windows.map(({ most, limit }) => `${most}/${limit}`).join(' ')}`,
       `${j.usageBeyond} (${j.usageBeyondMax})`,
       seconds(drainedSec),
+      leftovers,
     ].map(String),
   );
   return markdown(TOTAL_HEADS, lines);
