@@ -8,6 +8,9 @@ const HEAVY = [
   'test/system/{hostile,volume}.test.ts',
 ];
 
+/** Needs a Docker engine and the image: `npm run test:image` builds it and runs these; `npm test` leaves them out. */
+const IMAGE = 'test/deploy/image.test.ts';
+
 const shared = { testTimeout: 30_000, hookTimeout: 60_000, pool: 'forks' } as const;
 
 export default defineConfig({
@@ -20,13 +23,16 @@ export default defineConfig({
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: HEAVY,
+          exclude: [...HEAVY, IMAGE],
           maxWorkers: 2,
           sequence: { groupOrder: 0 },
         },
       },
       {
         test: { ...shared, name: 'alone', include: HEAVY, maxWorkers: 1, sequence: { groupOrder: 1 } },
+      },
+      {
+        test: { ...shared, name: 'image', include: [IMAGE], maxWorkers: 1, sequence: { groupOrder: 2 } },
       },
     ],
   },

@@ -1,4 +1,4 @@
-/** The image as it was last built (`docker build -t sluice:local .`), where a Docker engine answers and has it. */
+/** The image, as `npm run test:image` has just built it. */
 import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
@@ -16,12 +16,11 @@ const ABOVE_BASE_MAX = 120 * 1_000_000;
 
 const docker = (...args: string[]): string =>
   execFileSync('docker', args, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }).trim();
-const present = spawnSync('docker', ['image', 'inspect', IMAGE], { stdio: 'ignore' }).status === 0;
 
 /** As the composition and Kubernetes run it: nothing but the mounts can be written. */
 const CONFINED = ['--read-only', '--cap-drop=ALL', '--security-opt=no-new-privileges', '--network=host'];
 
-describe.each(present ? [IMAGE] : [])('the image %s', (image) => {
+describe('the image', () => {
   let redis: TestServer;
   let nats: TestServer;
   let dir: string;
@@ -31,7 +30,7 @@ describe.each(present ? [IMAGE] : [])('the image %s', (image) => {
   const flags = (env: Record<string, string>): string[] =>
     Object.entries(env).flatMap(([name, value]) => ['-e', `${name}=${value}`]);
   function start(command: string, env: Record<string, string>, ...mounts: string[]): string {
-    const id = docker('run', '-d', ...CONFINED, ...mounts, ...flags({ ...settings, ...env }), image, command);
+    const id = docker('run', '-d', ...CONFINED, ...mounts, ...flags({ ...settings, ...env }), IMAGE, command);
     containers.push(id);
     return id;
   }
@@ -56,7 +55,7 @@ describe.each(present ? [IMAGE] : [])('the image %s', (image) => {
   });
 
   it('is at most 120 MB above its base and carries one binary of uWebSockets.js', () => {
-    const layers = docker('history', '--format', '{{.Size}}\t{{.CreatedBy}}', '--human=false', image).split(
+    const layers = docker('history', '--format', '{{.Size}}\t{{.CreatedBy}}', '--human=false', IMAGE).split(
       '\n',
     );
     // Everything down to the first layer of our own; the base's lie below.
@@ -65,12 +64,12 @@ describe.each(present ? [IMAGE] : [])('the image %s', (image) => {
     expect(own).toBeGreaterThan(3);
     expect(bytes).toBeGreaterThan(MIB);
     expect(bytes).toBeLessThan(ABOVE_BASE_MAX);
-    const files = docker('run', '--rm', '--entrypoint', 'ls', image, '/app/node_modules/uWebSockets.js');
+    const files = docker('run', '--rm', '--entrypoint', 'ls', IMAGE, '/app/node_modules/uWebSockets.js');
     expect(files.split('\n').filter((name) => name.endsWith('.node'))).toHaveLength(1);
   });
 
   it('runs every part as an ordinary user over a file system that it cannot write, and leaves on SIGTERM', async () => {
-    docker('run', '--rm', ...CONFINED, ...flags(settings), image, 'setup');
+    docker('run', '--rm', ...CONFINED, ...flags(settings), IMAGE, 'setup');
     const [port, adminPort, processorPort] = [await freePort(), await freePort(), await freePort()];
     const ports = { SLUICE_PORT: `${port}`, SLUICE_ADMIN_PORT: `${adminPort}` };
     const ingest = start('ingest', ports, '-v', '/var/spool/sluice');
