@@ -214,8 +214,10 @@ export const BROKER_REPLY_MS_MAX = 5_000;
 export const ACK_WAIT_MS = 30_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
-/** A frame that has ended the process this often is dead-lettered undecoded. */
+/** A frame whose decoding has ended the process this often is dead-lettered undecoded. */
 export const FRAME_CRASHES_MAX = 3;
+/** So many deaths while the sink stores it weigh as much as one while it is decoded (crash-ledger.ts says why). */
+export const STORING_DEATHS_PER_CRASH = 4;
 export const RESEND_WINDOW_MS = 600_000;
 /** How long the sink knows a frame after it was stored, by the processor's clock: far above any redelivery. */
 export const FRAME_MEMORY_MS = 600_000;
@@ -292,8 +294,5 @@ assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full strea
 assert(SINK_BATCH_BYTES_MAX * 2 <= PREFETCH_BYTES_MAX, 'a batch is fetched while another is written');
 assert(ACK_WAIT_MS * 2 < FRAME_MEMORY_MS, 'a redelivery meets what the sink knows');
 assert(CHUNKED_ANSWER_MS_MAX <= RECEIVED_DISORDER_MS_MAX, 'the latest frame of a large entry is in order');
-assert(
-  POSTGRES_IDLE_MS_MAX < ACK_WAIT_MS,
-  'locks of a stopped processor are gone when its frames come again',
-);
+assert(POSTGRES_IDLE_MS_MAX < ACK_WAIT_MS, 'a stopped processor loses its locks before its frames');
 assert(ACK_WAIT_MS < DEDUP_WINDOW_MS, 'a redelivery falls into the dedup window');

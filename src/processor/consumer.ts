@@ -3,14 +3,13 @@ import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import {
   DELIVERIES_BEFORE_ALONE,
-  FRAME_CRASHES_MAX,
   SINK_FILE_MS_MIN,
   SINK_RETRY_MS_MAX,
   SINK_RETRY_MS_MIN,
 } from '../limits.ts';
-import type { CrashLedger } from './crash-ledger.ts';
+import { type CrashLedger, type Deaths, deathsOf, isPoison } from './crash-ledger.ts';
 import type { Delivery } from './delivery.ts';
-import type { FrameWriter } from './frame-writer.ts';
+import type { FrameWriter, Phase } from './frame-writer.ts';
 import type { Gate } from './gate.ts';
 import type { PullQueue } from './pull-queue.ts';
 import { UnavailableError } from './unavailable.ts';
@@ -35,8 +34,9 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
  * fail, the same frames are tried again with growing pauses, while the broker is told that we are still at it.
  *
  * Poison: a frame that comes for the third time may be what ended the process before. It is handled with nothing else
- * under way in the process and counted beforehand, so that a count that stays behind names the culprit; after three
- * of them it is set aside undecoded.
+ * under way in the process, and each phase is counted before it begins (crash-ledger.ts), so that a count that stays
+ * behind names the culprit; after three of them it is set aside undecoded. But first the sink is asked: what is stored
+ * already, by a process that died before it could say so, is acknowledged and nothing else.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;
@@ -114,22 +114,34 @@ export class StreamConsumer {
     const { gate, writer } = this.#options;
     const [first] = frames;
     if (first && !mayShare(first)) return gate.alone(() => this.#handleAlone(first, done));
-    return gate.shared(() => writer.write(frames, done));
+    return gate.shared(() => writer.write(frames, { done }));
   }
 
   async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {
     const { ledger, writer, log } = this.#options;
-    const crashes = await ledger.begin(frame);
+    const before = await ledger.read(frame);
+    const isStored = await writer.acknowledgeStored(frame);
+    if (!isStored && isPoison(before))
+      await writer.setAside(frame, `ended the processor ${deathsOf(before)} times; not looked into`);
+    else if (!isStored) await this.#tryAlone(frame, before);
+    // A count that is left over would only matter for a frame that comes again, and is known then.
+    if (!isStored || deathsOf(before) > 0)
+      await ledger
+        .clear(frame)
+        .catch((error) => log.warn({ err: error }, 'processor: count of crashes stays'));
+    done([frame]);
+  }
+
+  async #tryAlone(frame: Delivery, before: Deaths): Promise<void> {
+    const { ledger, writer } = this.#options;
+    const count = (phase: Phase) => ledger.write(frame, { ...before, [phase]: before[phase] + 1 });
     try {
-      if (crashes < FRAME_CRASHES_MAX) await writer.write([frame], () => undefined);
-      else await writer.setAside(frame, `ended the processor ${crashes} times; not looked into`);
+      await writer.write([frame], { done: () => undefined, entering: count });
     } catch (error) {
-      // Whatever this is, the process is still alive; a bug ends it now, and then the count must stay.
-      if (error instanceof UnavailableError) await ledger.restore(frame, crashes);
+      // Outside of us something was away: none of the frame's doing. A bug is: we end by ourselves, nobody kills us.
+      if (error instanceof UnavailableError) await ledger.write(frame, before);
+      else await count('decoding').catch(() => undefined);
       throw error;
     }
-    // A count that is left over would only matter for a frame that comes again, and is known then.
-    await ledger.clear(frame).catch((error) => log.warn({ err: error }, 'processor: count of crashes stays'));
-    done([frame]);
   }
 }

@@ -1,18 +1,33 @@
 import { jetstream } from '@nats-io/jetstream';
 import { type KV, Kvm } from '@nats-io/kv';
-import { BROKER_REPLY_MS_MAX } from '../limits.ts';
+import { BROKER_REPLY_MS_MAX, FRAME_CRASHES_MAX, STORING_DEATHS_PER_CRASH } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 import type { Delivery } from './delivery.ts';
 import { orUnavailable } from './unavailable.ts';
 
+/** How often a process ended while it handled a frame alone, by what it was doing. */
+export type Deaths = Readonly<{ decoding: number; storing: number }>;
+
+const NONE: Deaths = { decoding: 0, storing: 0 };
+
+export const deathsOf = ({ decoding, storing }: Deaths): number => decoding + storing;
+
+/** Whether it is the frame that ends processes, rather than somebody outside. */
+export const isPoison = ({ decoding, storing }: Deaths): boolean =>
+  decoding + storing / STORING_DEATHS_PER_CRASH >= FRAME_CRASHES_MAX;
+
 /**
- * How often each suspicious frame has ended a process. The count is written before the frame is touched and taken
- * back after it was handled, so what stands there is the number of times that nobody came back. A process that is
- * killed from outside counts as well: it cannot be told apart, and a frame would have to be in hand at three such
- * moments.
+ * How often each suspicious frame has ended a process. A phase is counted before it begins, and the count is taken back
+ * after the frame was handled, so what stands there is the number of times that nobody came back.
  *
- * Keys cannot meet those of counters, which begin with a project's id.
+ * A process that is killed from outside counts as well: it cannot be told apart. But kills fall where time is spent, and
+ * that is the sink: with 200 kills over 100,000 items, when both phases weighed the same, one run in three set good
+ * frames aside (39 items). Poison works in the phase of a millisecond in which the bytes are decoded. So a death there
+ * weighs four times one while storing; and a bug that throws while storing is booked as one while decoding, because
+ * then it is known who did it.
+ *
+ * Keys cannot meet those of counters, which begin with a project's id. The value: `<decoding> <storing>`.
  */
 export class CrashLedger {
   readonly #link: NatsLink;
@@ -32,33 +47,35 @@ export class CrashLedger {
     return this.#bucket;
   }
 
-  /** Counts this attempt. @returns how many before it ended their process. @throws UnavailableError */
-  begin(delivery: Delivery): Promise<number> {
-    return orUnavailable('crashes of a frame cannot be counted', async () => {
-      const kv = await this.#kv();
-      const entry = await kv.get(keyOf(delivery));
-      const before = entry?.operation === 'PUT' ? Number(entry.string()) || 0 : 0;
-      await kv.put(keyOf(delivery), `${before + 1}`);
-      return before;
+  /** @throws UnavailableError */
+  read(delivery: Delivery): Promise<Deaths> {
+    return this.#counting(async () => {
+      const entry = await (await this.#kv()).get(keyOf(delivery));
+      if (entry?.operation !== 'PUT') return NONE;
+      const [decoding, storing] = entry.string().split(' ').map(Number);
+      return { decoding: decoding || 0, storing: storing || 0 };
+    });
+  }
+
+  /** @throws UnavailableError */
+  write(delivery: Delivery, deaths: Deaths): Promise<void> {
+    if (deathsOf(deaths) === 0) return this.clear(delivery);
+    return this.#counting(async () => {
+      await (await this.#kv()).put(keyOf(delivery), `${deaths.decoding} ${deaths.storing}`);
     });
   }
 
   /** The frame is handled, and will not come again. @throws UnavailableError */
   clear(delivery: Delivery): Promise<void> {
-    return this.restore(delivery, 0);
-  }
-
-  /** The attempt ended without ending the process. @throws UnavailableError */
-  restore(delivery: Delivery, before: number): Promise<void> {
-    return orUnavailable('crashes of a frame cannot be counted', async () => {
-      if (before > 0) {
-        await (await this.#kv()).put(keyOf(delivery), `${before}`);
-        return;
-      }
+    return this.#counting(async () => {
       // Out of the bucket's stream altogether: deleting a key would leave a marker for ever.
       const filter = `$KV.${COUNTERS_BUCKET}.${keyOf(delivery)}`;
       await (await this.#link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
     });
+  }
+
+  #counting<T>(work: () => Promise<T>): Promise<T> {
+    return orUnavailable('crashes of a frame cannot be counted', work);
   }
 }
 

@@ -1,6 +1,7 @@
 import type { Log } from '../lib/log.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
 import {
+  countOfEntries,
   decodeFrame,
   type Entry,
   type EnvelopeEntry,
@@ -28,6 +29,16 @@ export type FrameWriterOptions = {
   log: Log;
 };
 
+/** What is done with a frame at a moment: its bytes are looked into, or the sink makes its records durable. */
+export type Phase = 'decoding' | 'storing';
+
+export type WriteReport = {
+  /** Told of frames that are stored and acknowledged. */
+  done(stored: readonly Delivery[]): void;
+  /** Awaited before each phase. */
+  entering?(phase: Phase): Promise<void>;
+};
+
 /**
  * Brings frames into the sink, entry by entry: each becomes records, dead letters, or nothing when it is known.
  * Frames are acknowledged when a batch that holds their last entry is committed, and only then.
@@ -49,24 +60,41 @@ export class FrameWriter {
 
   /**
    * Stores the frames in order.
-   * @param done is told of frames that are stored and acknowledged
-   * @throws UnavailableError; frames that `done` was not told of are to be given again
+   * @throws UnavailableError; frames that `report.done` was not told of are to be given again
    */
-  async write(deliveries: readonly Delivery[], done: (stored: readonly Delivery[]) => void): Promise<void> {
+  async write(deliveries: readonly Delivery[], report: WriteReport): Promise<void> {
     const frameIds = deliveries.map(({ frameId }) => frameId);
     let batch = await this.#begin(frameIds);
     try {
+      await report.entering?.('decoding');
       for (const delivery of deliveries) {
         const slots = await this.#slots(delivery);
         for (let index = batch.entriesKnown(delivery.frameId); index < slots.length; index++) {
           await this.#slot(batch, { delivery, index }, slots[index] as FrameSlot);
           if (batch.bytes < SINK_BATCH_BYTES_MAX) continue;
-          await this.#commit(batch, done);
+          await this.#commit(batch, report);
           batch = await this.#begin(frameIds);
+          await report.entering?.('decoding');
         }
         this.#complete.push(delivery);
       }
-      await this.#commit(batch, done);
+      await this.#commit(batch, report);
+    } finally {
+      await batch.abandon();
+    }
+  }
+
+  /**
+   * Acknowledges the frame if all of it is stored; looks into nothing of it.
+   * @returns whether it was. @throws UnavailableError
+   */
+  async acknowledgeStored(delivery: Delivery): Promise<boolean> {
+    const batch = await this.#begin([delivery.frameId]);
+    try {
+      if (batch.entriesKnown(delivery.frameId) < (countOfEntries(delivery.data) ?? Infinity)) return false;
+      await batch.commit(); // whoever stored it may have died before all of that was durable
+      await this.#acknowledge([delivery]);
+      return true;
     } finally {
       await batch.abandon();
     }
@@ -86,7 +114,8 @@ export class FrameWriter {
     return this.#options.sink.begin(frameIds);
   }
 
-  async #commit(batch: SinkBatch, done: (stored: readonly Delivery[]) => void): Promise<void> {
+  async #commit(batch: SinkBatch, { done, entering }: WriteReport): Promise<void> {
+    await entering?.('storing');
     const counts = await batch.commit();
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     this.#count();

@@ -163,6 +163,16 @@ export function encodeFrame(entries: readonly Uint8Array[]): Uint8Array {
   return out.written;
 }
 
+/**
+ * How many entries a frame of {@link encodeFrame} has, by its first bytes alone: nothing of it is decoded. Undefined when those are of
+ * something else, or of a frame without entries.
+ */
+export function countOfEntries(frame: Uint8Array): number | undefined {
+  const [tag = 0, high = 0, low = 0] = frame;
+  const length = tag === 0xdc ? high * 256 + low : tag >>> 4 === 9 ? tag & 0x0f : 0;
+  return length > 1 ? length - 1 : undefined;
+}
+
 const readHeader = (value: unknown): Pick<EntryItem, 'header' | 'headerLength'> =>
   typeof value === 'number'
     ? { header: new Uint8Array(), headerLength: count(value, 'header length') }

@@ -1,4 +1,7 @@
-/** A processor of the build whose process ends at once when a record holds the word poison. */
+/**
+ * A processor of the build whose process ends at once when a record holds the word poison, and, with UNLUCKY in its environment, when the
+ * sink is about to store a record that holds the word unlucky.
+ */
 import { loadConfig } from '../../dist/config.js';
 import { createLog } from '../../dist/lib/log.js';
 import { NdjsonSink } from '../../dist/processor/sink/ndjson.js';
@@ -11,9 +14,17 @@ const sink = await NdjsonSink.lock(config.sink.dir, { log });
 function begin(inner) {
   const batch = inner.begin();
   const add = batch.add.bind(batch);
+  const commit = batch.commit.bind(batch);
+  let unlucky = false;
   batch.add = (row) => {
-    if (Buffer.from(row.json).includes('poison')) process.kill(process.pid, 'SIGKILL');
+    const json = Buffer.from(row.json);
+    if (json.includes('poison')) process.kill(process.pid, 'SIGKILL');
+    unlucky ||= json.includes('unlucky');
     return add(row);
+  };
+  batch.commit = () => {
+    if (unlucky && process.env.UNLUCKY) process.kill(process.pid, 'SIGKILL');
+    return commit();
   };
   return batch;
 }

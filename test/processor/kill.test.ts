@@ -1,3 +1,8 @@
+/**
+ * A processor on ndjson that is killed. KILLS, ITEMS and SEED make a longer run, or the same again:
+ *
+ *     KILLS=200 ITEMS=100000 npx vitest run --config test/vitest.config.ts test/processor/kill.test.ts
+ */
 import { type ChildProcess, fork } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -9,8 +14,9 @@ import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { envelope, Harness, hexId, item } from './harness.ts';
 
 const CLI = new URL('../../dist/cli.js', import.meta.url);
-const ITEMS = 20_000;
-const KILLS = 15;
+const KILLS = Number(process.env.KILLS ?? 15);
+const ITEMS = Number(process.env.ITEMS ?? 20_000);
+const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const FRAME_ENTRIES_MOST = 40;
 const UPTIME_MS_MAX = 900;
 
@@ -72,8 +78,8 @@ const digests = (): Map<string, string> =>
     ]),
   );
 
-it('a processor that is killed at any moment writes each of 20,000 items exactly once', async () => {
-  const seed = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
+async function survives(): Promise<void> {
+  const seed = SEED;
   const random = randomOf(seed);
   harness = await Harness.start({ ackWaitMs: 1_500 });
   const files = new Map<string, string>();
@@ -106,4 +112,10 @@ it('a processor that is killed at any moment writes each of 20,000 items exactly
     count: ITEMS,
     position: ITEMS,
   });
-}, 120_000);
+}
+
+it(
+  `a processor that is killed at any moment writes each of ${ITEMS} items exactly once`,
+  survives,
+  120_000 + KILLS * 4_000,
+);

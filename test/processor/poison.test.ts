@@ -1,12 +1,16 @@
 import { type ChildProcess, fork } from 'node:child_process';
+import { nanos } from '@nats-io/transport-node';
 import { afterEach, describe, expect, it } from 'vitest';
 import { DELIVERIES_BEFORE_ALONE, FRAME_CRASHES_MAX } from '../../src/limits.ts';
+import { CrashLedger } from '../../src/processor/crash-ledger.ts';
 import {
   type DeadLetterSummary,
   listDeadLetters,
   showDeadLetter,
 } from '../../src/processor/dead-letter-store.ts';
+import type { Delivery } from '../../src/processor/delivery.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
+import { FailingSink } from './failing-sink.ts';
 import { envelope, eventually, Harness, hexId, item } from './harness.ts';
 
 const PROGRAM = new URL('./deadly-processor.mjs', import.meta.url);
@@ -23,13 +27,14 @@ afterEach(async () => {
   await harness.close();
 });
 
-/** Starts it again whenever it dies. @returns how often it died */
-function supervise(): () => number {
+/** Starts it again whenever it dies; after `unlucky` deaths nothing happens to it any more. @returns how often it died */
+function supervise(unlucky = 0): () => number {
   let deaths = 0;
   supervised = true;
   const start = (): void => {
     if (!supervised) return;
-    child = fork(PROGRAM, { env: { ...process.env, ...harness.environment() } });
+    const fate: Record<string, string> = deaths < unlucky ? { UNLUCKY: 'yes' } : {};
+    child = fork(PROGRAM, { env: { ...process.env, ...harness.environment(fate) } });
     child.once('exit', () => {
       deaths++;
       start();
@@ -42,9 +47,10 @@ function supervise(): () => number {
 const frameOf = (n: number, text: string): Uint8Array =>
   encodeFrame([encodeEntry(envelope([item('event', JSON.stringify({ n, text }))], { eventId: hexId(n) }))]);
 
+const CRASHES = '$KV.sluice_counters.crashes.>';
+
 async function crashKeys(): Promise<string[]> {
-  const filter = '$KV.sluice_counters.crashes.>';
-  const { state } = await harness.manager.streams.info('KV_sluice_counters', { subjects_filter: filter });
+  const { state } = await harness.manager.streams.info('KV_sluice_counters', { subjects_filter: CRASHES });
   return Object.keys(state.subjects ?? {});
 }
 
@@ -69,12 +75,70 @@ describe('a frame that ends the process', () => {
   }, 60_000);
 });
 
+/** The frame was handed out so often that it is handled alone. */
+async function deliverOften(): Promise<void> {
+  const consumer = await harness.link.js.consumers.get('SLUICE_EVENTS', 'processor');
+  for (let delivery = 1; delivery < DELIVERIES_BEFORE_ALONE; delivery++) (await consumer.next())?.nak();
+}
+const deadLetters = async (): Promise<number> =>
+  (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages;
+
+describe('a frame that is there when the processor is killed from outside', () => {
+  it('is stored in the end, although it was being stored each time', async () => {
+    harness = await Harness.start({ ackWaitMs: 700 });
+    await harness.publishBytes(frameOf(1, 'unlucky'));
+    const uncounted = DELIVERIES_BEFORE_ALONE - 1;
+    const deaths = supervise(uncounted + FRAME_CRASHES_MAX + 1);
+    await harness.drained(40_000);
+    expect(deaths()).toBe(uncounted + FRAME_CRASHES_MAX + 1);
+    expect(harness.stored()).toHaveLength(1);
+    expect(await deadLetters()).toBe(0);
+    await eventually(async () => (await crashKeys()).length === 0);
+  }, 60_000);
+
+  it('is acknowledged, and nothing else, when it had been stored before that', async () => {
+    harness = await Harness.start({ ackWaitMs: 700 });
+    await harness.publishBytes(frameOf(1, 'fine'), { id: 'stored' });
+    const first = await harness.process();
+    await harness.drained();
+    await first.stop();
+    await harness.manager.streams.update('SLUICE_EVENTS', { duplicate_window: nanos(100) });
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    const sequence = await harness.publishBytes(frameOf(1, 'fine'), { id: 'stored' });
+    await deliverOften();
+    const many = { stream: 'SLUICE_EVENTS', sequence } as Delivery;
+    await new CrashLedger(harness.link).write(many, { decoding: 2 * FRAME_CRASHES_MAX, storing: 0 });
+    await harness.process();
+    await harness.drained();
+    expect(harness.stored()).toHaveLength(1);
+    expect(await deadLetters()).toBe(0);
+    await eventually(async () => (await crashKeys()).length === 0);
+  });
+});
+
+describe('a frame whose storing throws', () => {
+  it('is booked as what ended the process', async () => {
+    harness = await Harness.start({ ackWaitMs: 700 });
+    const sequence = await harness.publishBytes(frameOf(1, 'fine'));
+    await deliverOften();
+    const sink = await FailingSink.wrap(harness.dir);
+    sink.failing = 'bug';
+    const bugs: unknown[] = [];
+    await harness.process({ sink, onBug: (error) => bugs.push(error) });
+    await eventually(() => bugs.length > 0);
+    const deaths = await new CrashLedger(harness.link).read({
+      stream: 'SLUICE_EVENTS',
+      sequence,
+    } as Delivery);
+    expect(deaths).toEqual({ decoding: 1, storing: 0 });
+  });
+});
+
 describe('a frame that was delivered often and does no harm', () => {
   it('is stored, and nothing of its count stays', async () => {
     harness = await Harness.start({ ackWaitMs: 700 });
     await harness.publishBytes(frameOf(1, 'fine'));
-    const consumer = await harness.link.js.consumers.get('SLUICE_EVENTS', 'processor');
-    for (let delivery = 0; delivery < 6; delivery++) (await consumer.next())?.nak();
+    await deliverOften();
     await harness.process();
     await harness.drained();
     expect(harness.stored()).toHaveLength(1);

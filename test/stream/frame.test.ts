@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { ITEM_TYPES } from '../../src/lib/item-types.ts';
 import {
+  countOfEntries,
   decodeFrame,
   type Entry,
   encodeEntry,
@@ -139,6 +140,16 @@ describe('a frame', () => {
   it('lets the bytes of one place be framed again', () => {
     const { bytes } = only(encodeFrame([encodeEntry(event('again'))]));
     expect(only(encodeFrame([bytes]))).toMatchObject({ ok: true, entry: event('again') });
+  });
+
+  it('tells how many entries it has without being decoded', () => {
+    for (const count of [1, 2, 14, 15, 16, 255, 256, 300]) {
+      const frame = encodeFrame(Array.from({ length: count }, () => ascii('junk')));
+      expect(countOfEntries(frame)).toBe(count);
+      expect(countOfEntries(frame.subarray(0, 3))).toBe(count);
+    }
+    for (const other of [[], [0x90], [0x91, FRAME_VERSION], [0xdc, 0, 1], [0xdc], [0xff, 0xff], [0x82, 1, 2]])
+      expect(countOfEntries(new Uint8Array(other))).toBeUndefined();
   });
 
   it('that is not ours is refused as a whole', () => {
