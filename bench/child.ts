@@ -5,6 +5,7 @@
 import type { JetStreamOptions } from './component/jetstream.ts';
 import type { RedisScriptOptions } from './component/redis-script.ts';
 import type { UwsOptions } from './component/uws.ts';
+import type { DelayOptions } from './framing/delay.ts';
 import type { LoadOptions } from './load/options.ts';
 import type { MicroOptions } from './micro/run.ts';
 
@@ -16,6 +17,7 @@ export const WORK = {
     (await import('./component/redis-script.ts')).runRedisScript(options),
   jetStream: async (options: JetStreamOptions) =>
     (await import('./component/jetstream.ts')).runJetStream(options),
+  delay: async (options: DelayOptions) => (await import('./framing/delay.ts')).runDelay(options),
   uws: async (options: UwsOptions) => (await import('./component/uws.ts')).serveUws(options),
 };
 export type WorkName = keyof typeof WORK;

@@ -126,6 +126,10 @@ export class Harness {
     await ready(this.#processor, `http://127.0.0.1:${this.#ports.processor}/readyz`);
   }
 
+  signalProcessor(signal: 'SIGSTOP' | 'SIGCONT'): void {
+    this.#processor?.kill(signal);
+  }
+
   /** Creates projects and waits until every worker knows them. */
   async createProjects(wanted: readonly NewProject[]): Promise<Target[]> {
     const link = await this.#connect();

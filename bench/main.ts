@@ -12,6 +12,7 @@ import {
   allJobs,
   canonicalJobs,
   componentJobs,
+  framingJobs,
   type Job,
   microJobs,
   peerJobs,
@@ -29,6 +30,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   (none)                the canonical workload beside the speeds of light, three rounds
   system [SCENARIO …]   the whole system; all scenarios when none is named
   component             bare uWebSockets.js, bare Redis script, bare JetStream
+  framing               frames against one message per item, at 1 to 256 connections; what a frame adds at rest
   micro                 parser, frames, lease cache, filters, auth, decompression
   peers                 the canonical workload against bench/peers/fastify
   all                   all of these, saved below bench/results
@@ -82,6 +84,7 @@ function settingsOf(flags: Flags): Settings {
 const JOBS: Record<string, (settings: Settings, names: readonly string[]) => Job[]> = {
   canonical: canonicalJobs,
   component: componentJobs,
+  framing: framingJobs,
   micro: microJobs,
   peers: peerJobs,
   all: allJobs,
@@ -89,8 +92,8 @@ const JOBS: Record<string, (settings: Settings, names: readonly string[]) => Job
 };
 
 /** No figure stands for a run in which something failed. */
-const failed = ({ system, peers }: Summary): boolean =>
-  [...system, ...peers].some(({ problems }) => problems.length > 0);
+const failed = ({ system, peers, framingProblems }: Summary): boolean =>
+  framingProblems.length > 0 || [...system, ...peers].some(({ problems }) => problems.length > 0);
 
 async function bench(command: string, names: readonly string[], flags: Flags): Promise<number> {
   const settings = settingsOf(flags);

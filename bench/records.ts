@@ -1,6 +1,8 @@
 /** What a bench run leaves behind: one line of raw.ndjson each, whatever the bench. */
 import type { JetStreamRow } from './component/jetstream.ts';
 import type { RedisScriptRow } from './component/redis-script.ts';
+import type { DelayRow } from './framing/delay.ts';
+import type { FramingRun } from './framing/run.ts';
 import type { LoadResult } from './load/result.ts';
 import type { MicroRow } from './micro/run.ts';
 import type { PeerRun } from './peers/run.ts';
@@ -12,6 +14,8 @@ export type BenchRecord = { round: number; at: string } & (
   | { bench: 'system'; name: string; title: string; data: SystemRun }
   | { bench: 'peer'; name: string; data: PeerRun }
   | { bench: 'micro'; name: string; data: MicroRow[] }
+  | { bench: 'framing'; name: string; data: FramingRun }
+  | { bench: 'delay'; name: string; data: DelayRow[] }
   | { bench: 'component'; name: 'uws'; data: UwsRun }
   | { bench: 'component'; name: 'redis-script'; data: RedisScriptRow[] }
   | { bench: 'component'; name: 'jetstream'; data: JetStreamRow[] }

@@ -59,6 +59,9 @@ export type Summary = {
   workloads: Record<string, string>;
   system: readonly SystemSummary[];
   peers: readonly PeerSummary[];
+  framing: readonly Row[];
+  /** With any of these the rows mean nothing. */
+  framingProblems: readonly string[];
   components: readonly Row[];
   micro: readonly Row[];
 };
@@ -137,8 +140,33 @@ function summarisePeer(name: string, records: readonly Of<'peer'>[]): PeerSummar
   };
 }
 
-/** The lines that one record of a component or micro bench adds to. */
-function linesOf(record: Of<'component'> | Of<'micro'>): [name: string, values: Record<string, number>][] {
+type RowRecord = Of<'component'> | Of<'micro'> | Of<'framing'> | Of<'delay'>;
+
+const framingLines = ({ name, data }: Of<'framing'>): [string, Record<string, number>][] =>
+  data.rows.map((row) => [
+    `${name}, ${row.connections} connection${row.connections === 1 ? '' : 's'}`,
+    {
+      'items/s': row.itemsPerSec,
+      'items/publish': row.itemsPerPublish,
+      'publishes/s': row.publishesPerSec,
+      'p50 ms': row.p50Ms,
+      'worker µs': row.workerUs,
+      'broker µs': row.brokerUs,
+      'processor µs': row.processorUs,
+      'broker µs out': row.brokerDrainUs,
+      // Items a second that a core of the processor handles, over those that a core of the worker accepts.
+      'processor ÷ worker': row.workerUs / row.processorUs,
+    },
+  ]);
+
+/** The lines that one record of such a bench adds to. */
+function linesOf(record: RowRecord): [name: string, values: Record<string, number>][] {
+  if (record.bench === 'framing') return framingLines(record);
+  if (record.bench === 'delay')
+    return record.data.map(({ way, p50Ms }) => [
+      `one entry at rest, ${way}, ${record.name}`,
+      { 'ms to the ack': p50Ms },
+    ]);
   if (record.bench === 'micro')
     return record.data.map((row) => [`${record.name}: ${row.name}`, { ns: row.nsPerOperation }]);
   if (record.name === 'uws') {
@@ -166,7 +194,7 @@ function linesOf(record: Of<'component'> | Of<'micro'>): [name: string, values: 
   ]);
 }
 
-function summariseRows(records: readonly (Of<'component'> | Of<'micro'>)[]): Row[] {
+function summariseRows(records: readonly RowRecord[]): Row[] {
   const lines = records.flatMap(linesOf).map(([name, values]) => ({ name, values }));
   return [...byName(lines)].map(([name, runs]) => {
     const units = Object.keys(runs[0]?.values ?? {});
@@ -190,6 +218,10 @@ export function summarise(
     workloads: Object.fromEntries(system.map(({ name, data }) => [name, data.saturation.load.workload])),
     system: [...byName(system)].map(([name, runs]) => summariseSystem(name, runs)),
     peers: [...byName(ofBench(records, 'peer'))].map(([name, runs]) => summarisePeer(name, runs)),
+    framing: summariseRows([...ofBench(records, 'framing'), ...ofBench(records, 'delay')]),
+    framingProblems: ofBench(records, 'framing').flatMap(({ name, data }) =>
+      data.problems.map((problem) => `${name}: ${problem}`),
+    ),
     components: summariseRows(ofBench(records, 'component')),
     micro: summariseRows(ofBench(records, 'micro')),
   };

@@ -92,6 +92,8 @@ export function summaryText(summary: Summary): string {
     '',
     ...summary.system.flatMap(systemText),
     ...summary.peers.flatMap(peerText),
+    ...summary.framingProblems.map((problem) => `NO HEADLINE: ${problem}`),
+    ...rowsText('framing, per item', summary.framing),
     ...rowsText('the speed of light here', summary.components),
     ...rowsText('micro, per operation', summary.micro),
   ].join('\n');

@@ -62,6 +62,26 @@ describe('npm run bench', () => {
     MS_MAX,
   );
 
+  it(
+    'holds frames against one message per item',
+    () => {
+      const { status, stdout, stderr } = bench('framing', '--smoke', '--json');
+      expect(stderr).not.toMatch(/Error/);
+      expect(status, stdout + stderr).toBe(0);
+      const { framing } = JSON.parse(stdout) as Summary;
+      const perPublish = (way: string): number[] =>
+        framing.flatMap(({ name, figures }) =>
+          name.startsWith(way) ? [figures['items/publish']?.median ?? 0] : [],
+        );
+      expect(perPublish('one message per item').map((figure) => figure.toFixed(1))).toEqual(
+        perPublish('frames').map(() => '1.0'),
+      );
+      expect(Math.max(...perPublish('frames'))).toBeGreaterThan(1.5);
+      expect(framing.filter(({ name }) => name.startsWith('one entry at rest, frame'))).not.toEqual([]);
+    },
+    MS_MAX,
+  );
+
   it('makes the same report again from the raw lines', () => {
     const before = readFileSync(join(folder, 'report.html'), 'utf8');
     expect(bench('report', folder).status).toBe(0);
