@@ -3,6 +3,7 @@ import { ConfigError } from '../config.ts';
 import { type Check, fail, ok } from './check.ts';
 import { checkHost } from './doctor-host.ts';
 import { checkNats } from './doctor-nats.ts';
+import { checkPostgres } from './doctor-postgres.ts';
 import { checkRedis } from './doctor-redis.ts';
 import { printJson, printLine, table } from './print.ts';
 import { reasonOf, Session } from './session.ts';
@@ -26,8 +27,13 @@ async function examine(): Promise<Check[]> {
   }
   try {
     const from = session.dev ? 'as the environment and .sluice/dev.json say' : 'as the environment says';
-    const [redis, nats] = await Promise.all([checkRedis(session.redisUrls), natsChecks(session)]);
-    return [ok('settings', from), ...checkHost(session.config), ...redis, ...nats];
+    const { sink } = session.config;
+    const found = await Promise.all([
+      checkRedis(session.redisUrls),
+      natsChecks(session),
+      sink?.kind === 'postgres' ? checkPostgres(sink.url) : [],
+    ]);
+    return [ok('settings', from), ...checkHost(session.config), ...found.flat()];
   } finally {
     await session.close();
   }
@@ -54,7 +60,9 @@ async function run(flags: { json?: boolean }): Promise<void> {
 
 export function doctorCommand(): Command {
   return new Command('doctor')
-    .description('check settings, this machine, Redis and NATS, and say how to mend what is wrong')
+    .description(
+      'check settings, this machine, Redis, NATS and the postgres sink, and say how to mend what is wrong',
+    )
     .option('--json', 'print JSON')
     .action(run);
 }

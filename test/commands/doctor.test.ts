@@ -91,6 +91,13 @@ describe('setup and doctor', () => {
     expect(failures(away)).toEqual(['Redis redis://…@127.0.0.1:1', 'NATS']);
   });
 
+  it('looks at the postgres sink where the settings name one', async () => {
+    const sink = await examine({ SLUICE_SINK: 'postgres://me:pw@127.0.0.1:1/none' });
+    expect(failures(sink)).toContain('postgres postgres://…@127.0.0.1:1/none');
+    const none = await examine({ SLUICE_SINK: 'ndjson:/tmp' });
+    expect(none.checks.filter(({ what }) => what.startsWith('postgres'))).toEqual([]);
+  });
+
   it('reports wrong settings as findings', async () => {
     const wrong = await examine({ SLUICE_PORT: '0', SLUICE_ENV: 'staging' });
     expect(wrong.status).toBe(1);

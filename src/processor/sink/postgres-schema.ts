@@ -96,7 +96,11 @@ CREATE TABLE sluice.tally (
 `,
 ];
 
-async function versionOf(on: Database | Transaction): Promise<number> {
+/** Migrations that this program knows. */
+export const SCHEMA_VERSION = MIGRATIONS.length;
+
+/** Migrations that were applied. @throws UnavailableError */
+export async function schemaVersion(on: Database | Transaction): Promise<number> {
   const [found] = await on.query<{ exists: boolean }>(
     `SELECT to_regclass('sluice.migrations') IS NOT NULL AS exists`,
   );
@@ -135,12 +139,12 @@ export async function migrate(database: Database): Promise<void> {
     throw new SchemaError(
       `the database's encoding is ${encoding?.server_encoding}; the sink needs UTF8 to lose nothing`,
     );
-  const found = await versionOf(database);
+  const found = await schemaVersion(database);
   refuseNewer(found);
   if (found === MIGRATIONS.length) return;
   await database.transaction(async (transaction) => {
     await transaction.query(`SELECT pg_advisory_xact_lock(hashtext('sluice schema'))`);
-    const version = await versionOf(transaction);
+    const version = await schemaVersion(transaction);
     refuseNewer(version);
     if (version === 0) await makeSchema(transaction);
     for (const [at, statements] of MIGRATIONS.entries()) {
