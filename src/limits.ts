@@ -211,7 +211,8 @@ export const PULL_EXPIRES_MS = 5_000;
 export const PULL_RETRY_MS = 1_000;
 /** Wait for the broker's confirmation of an acknowledgement, of a dead letter and of a count in a bucket. */
 export const BROKER_REPLY_MS_MAX = 5_000;
-export const ACK_WAIT_MS = 30_000;
+/** The broker delivers a frame again when it heard nothing for this long: what a processor that was killed had in hand waits so long. */
+export const ACK_WAIT_MS = 10_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
 /** A frame whose decoding has ended the process this often is dead-lettered undecoded. */
@@ -229,7 +230,7 @@ export const POSTGRES_FRAME_MEMORY_MS = 24 * 3_600_000;
 export const POSTGRES_CONNECTIONS_MAX = 10;
 export const POSTGRES_CONNECT_MS_MAX = 5_000;
 /** A transaction whose processor says nothing for this long is ended by the server, and its locks with it. */
-export const POSTGRES_IDLE_MS_MAX = 20_000;
+export const POSTGRES_IDLE_MS_MAX = 8_000;
 /** One statement; the largest carries one recording beyond a batch's bytes. */
 export const POSTGRES_STATEMENT_MS_MAX = 60_000;
 /** What is no longer needed is removed by each batch: twice what it adds and so many more. */

@@ -16,6 +16,8 @@ import { Delivery } from './delivery.ts';
 const MESSAGE_OVERHEAD_BYTES = 4 * 1024;
 /** The broker's answer to a pull may be under way when its time is up. */
 const PULL_GRACE_MS = 1_000;
+/** The broker hears of a frame at the second look: at half of its patience, so that a stall as long as the other half costs nothing. */
+const LOOKS_PER_ACK_WAIT = 4;
 
 const Status = { heartbeat: 100, timeout: 408, notFound: 404, conflict: 409 } as const;
 
@@ -26,9 +28,9 @@ export type PullQueueOptions = { link: NatsLink; stream: string; bytesMax: numbe
  *
  * A pull request stands at the broker whenever there is room: a frame that comes while nothing else is there is
  * delivered at once, and under load the next frames arrive while the last are written. All frames that we hold,
- * fetched or taken, are bounded by bytes and number: a pull asks for what is free, one at a time. The broker is told
- * that we are still at it well before it would deliver a frame again, so frames may wait here as long as a failing
- * sink makes them.
+ * fetched or taken, are bounded by bytes and number: a pull asks for what is free, one at a time. Of a frame that is still
+ * here at a second look the broker is told that we are at it, five seconds after it came at the latest, and then every
+ * 2.5 s: so frames may wait here as long as a failing sink makes them, while those that pass quickly cost no such word.
  *
  * A pull ends with the last frame it asked for, with a status from the broker, or after its time when the status was
  * lost. While the stream or the consumer is missing we look for it once a second.
@@ -46,6 +48,8 @@ export class PullQueue {
   /** Fetched and not settled. */
   readonly #held = new Set<Delivery>();
   #heldBytes = 0;
+  /** Frames that were held at the last look. */
+  #lingering: ReadonlySet<Delivery> = new Set();
   /** The pull that stands at the broker: its number, and the frames it still asks for. 0 when there is none. */
   #pull = 0;
   #pulls = 0;
@@ -69,8 +73,9 @@ export class PullQueue {
     });
     this.#link.onReconnect(() => this.#endPull());
     this.#workingTimer = setInterval(() => {
-      for (const delivery of this.#held) delivery.working();
-    }, ACK_WAIT_MS / 3);
+      for (const delivery of this.#held) if (this.#lingering.has(delivery)) delivery.working();
+      this.#lingering = new Set(this.#held);
+    }, ACK_WAIT_MS / LOOKS_PER_ACK_WAIT);
     void this.#check();
   }
 

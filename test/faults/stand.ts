@@ -26,7 +26,7 @@ import { Witness } from './witness.ts';
 
 const WORKERS = 2;
 const MIB = 1024 * 1024;
-/** A killed processor's frames come again after this rather than after half a minute. */
+/** A killed processor's frames come again after this rather than after twice as long. */
 const ACK_WAIT_MS = 5_000;
 const START_MS_MAX = 30_000;
 const NATS_DISK_MB = 256;

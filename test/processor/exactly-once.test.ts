@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { nanos } from '@nats-io/transport-node';
 import { afterEach, describe, expect, it } from 'vitest';
 import { lockFolder } from '../../src/lib/folder-lock.ts';
+import { ACK_WAIT_MS } from '../../src/limits.ts';
 import { FolderTakenError } from '../../src/processor/sink/ndjson.ts';
 import { readTally } from '../../src/processor/tally.ts';
 import { UnavailableError } from '../../src/processor/unavailable.ts';
@@ -188,6 +189,26 @@ describe('a sink that fails', () => {
     await first.stop();
     await harness.process();
     await harness.drained(10_000);
+    expect(harness.stored()).toHaveLength(1);
+  });
+});
+
+describe('a frame that waits longer than the broker does', () => {
+  it('is not delivered again meanwhile: the broker hears that somebody is at it', async () => {
+    harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
+    const sink = await FailingSink.wrap(harness.dir);
+    await harness.process({ sink });
+    sink.failing = 'commit';
+    await harness.publish([event(1)]);
+    await eventually(() => sink.failures > 0);
+    await new Promise((resolve) => setTimeout(resolve, ACK_WAIT_MS + 3_000));
+    const { num_redelivered, num_ack_pending } = await harness.manager.consumers.info(
+      'SLUICE_EVENTS',
+      CONSUMER,
+    );
+    expect({ num_redelivered, num_ack_pending }).toEqual({ num_redelivered: 0, num_ack_pending: 1 });
+    sink.failing = undefined;
+    await harness.drained();
     expect(harness.stored()).toHaveLength(1);
   });
 });

@@ -83,7 +83,7 @@ export class Harness {
     this.manager = rest.manager;
   }
 
-  /** @param ackWaitMs how long the broker waits before it delivers again; a test does not want to wait for half a minute */
+  /** @param ackWaitMs how long the broker waits before it delivers again; a test does not want to wait for ten seconds */
   static async start({ ackWaitMs = 2_000, maxBytes = 256 * MIB } = {}): Promise<Harness> {
     const nats = await natsServer();
     const link = await NatsLink.connect({ urls: [nats.url], name: 'test', log });

@@ -61,7 +61,7 @@ describe('setup', () => {
       republish: { src: 'sluice.logs.0', dest: 'sluice.tail.logs.0' },
     });
     const consumer = await manager.consumers.info('SLUICE_LOGS', CONSUMER);
-    expect(consumer.config).toMatchObject({ ack_policy: 'explicit', max_deliver: -1, ack_wait: 30e9 });
+    expect(consumer.config).toMatchObject({ ack_policy: 'explicit', max_deliver: -1, ack_wait: 10e9 });
     const chunks = await manager.streams.info('SLUICE_CHUNKS');
     expect(chunks.config).toMatchObject({ retention: 'limits', discard: 'new', max_age: 0 });
     const dead = await manager.streams.info('SLUICE_DEAD_LETTERS');
@@ -82,7 +82,7 @@ describe('setup', () => {
     const said = await setup({ maxBytes: 32 * MIB });
     expect(said).toContain('stream SLUICE_EVENTS: max_bytes 16 MiB → 32 MiB');
     expect(said).toContain('stream SLUICE_EVENTS: duplicate_window 60 s → 120 s');
-    expect(said).toContain('consumer processor of SLUICE_EVENTS: ack_wait 5 s → 30 s');
+    expect(said).toContain('consumer processor of SLUICE_EVENTS: ack_wait 5 s → 10 s');
     expect(said).toContain('created consumer processor of SLUICE_LOGS');
     expect(said).toHaveLength(7 + 3);
     expect(await setup({ maxBytes: 32 * MIB })).toEqual([]);
