@@ -7,7 +7,7 @@ import { jsonKind, onOneLine } from './json-text.ts';
 import { decodeRecording } from './recording.ts';
 import { resendKey } from './sink/item-key.ts';
 import type { EnvelopeFields, SinkRow } from './sink/sink.ts';
-import { DATE_MS_MAX, rfc3339, toUtc } from './timestamp.ts';
+import { DATE_MS_MAX, rfc3339, unixMs } from './timestamp.ts';
 
 /** An item whose payload is at hand. */
 export type WholeItem = EntryItem & { payload: Uint8Array };
@@ -59,22 +59,16 @@ export class EnvelopeDecoder {
   }
 }
 
-function sharedFields({ projectId, eventId, receivedAt, sentAt, sdk }: EnvelopeEntry): Shared {
-  const sent = sentAt === undefined ? undefined : toUtc(sentAt);
-  const origin = [`"received_at":"${rfc3339(receivedAt)}"`];
-  if (sent !== undefined) origin.push(`"sent_at":"${sent}"`);
-  if (sdk !== undefined) origin.push(`"sdk":${JSON.stringify(sdk)}`);
-  return {
-    ids: `{"project_id":${JSON.stringify(projectId)},"event_id":${JSON.stringify(eventId)}`,
-    origin: origin.join(','),
-    envelope: {
-      projectId,
-      eventId,
-      receivedAt,
-      ...(sent !== undefined && { sentAt: Date.parse(sent) }),
-      ...(sdk !== undefined && { sdk }),
-    },
-  };
+function sharedFields({ projectId, eventId, receivedAt, sentAt: sent, sdk }: EnvelopeEntry): Shared {
+  const sentAt = sent === undefined ? undefined : unixMs(sent);
+  let origin = `"received_at":"${rfc3339(receivedAt)}"`;
+  if (sentAt !== undefined) origin += `,"sent_at":"${rfc3339(sentAt)}"`;
+  if (sdk !== undefined) origin += `,"sdk":${JSON.stringify(sdk)}`;
+  const envelope: EnvelopeFields = { projectId, eventId, receivedAt };
+  if (sentAt !== undefined) envelope.sentAt = sentAt;
+  if (sdk !== undefined) envelope.sdk = sdk;
+  const ids = `{"project_id":${JSON.stringify(projectId)},"event_id":${JSON.stringify(eventId)}`;
+  return { ids, origin, envelope };
 }
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });

@@ -3,17 +3,23 @@ const UNIX_SECONDS = /^\d{1,11}(\.\d+)?$/;
 /** Largest moment that a Date can hold, Unix milliseconds (ECMA-262, time values). */
 export const DATE_MS_MAX = 8.64e15;
 
+/** The moment that was asked for last: envelopes of one frame came within a few milliseconds. */
+let latest = { ms: 0, text: new Date(0).toISOString() };
+
 /** Unix milliseconds as RFC 3339 in UTC with milliseconds. The moment must not be beyond {@link DATE_MS_MAX}. */
-export const rfc3339 = (ms: number): string => new Date(ms).toISOString();
+export function rfc3339(ms: number): string {
+  if (ms !== latest.ms) latest = { ms, text: new Date(ms).toISOString() };
+  return latest.text;
+}
 
 /**
- * A client's timestamp, RFC 3339 or Unix seconds, as RFC 3339 in UTC; one without a zone counts as UTC.
+ * A client's timestamp, RFC 3339 or Unix seconds, as Unix milliseconds; one without a zone counts as UTC.
  * @returns undefined when it is neither
  */
-export function toUtc(text: string): string | undefined {
-  if (UNIX_SECONDS.test(text)) return rfc3339(Math.floor(Number(text) * 1000));
+export function unixMs(text: string): number | undefined {
+  if (UNIX_SECONDS.test(text)) return Math.floor(Number(text) * 1000);
   const match = RFC_3339.exec(text);
   if (!match) return undefined;
   const ms = Date.parse(match[2] ? text : `${text}Z`);
-  return Number.isNaN(ms) ? undefined : rfc3339(ms);
+  return Number.isNaN(ms) ? undefined : ms;
 }

@@ -26,8 +26,3 @@ export function tuple(value: unknown, length: number, what: string): readonly un
 export function list<T>(value: unknown, one: Checked<T>, what: string): T[] {
   return Array.isArray(value) ? value.map((each) => one(each, what)) : fail(`${what}: array`, value);
 }
-
-/** Fields that are nil are left out, as they were when the entry was made. */
-export function optional<K extends string, T>(key: K, value: unknown, as: Checked<T>): { [P in K]?: T } {
-  return value === null ? {} : ({ [key]: as(value, key) } as { [P in K]?: T });
-}

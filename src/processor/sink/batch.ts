@@ -10,6 +10,8 @@ import type { BegunEntry, SinkBatch, SinkCount, SinkRow } from './sink.ts';
 
 /** What a batch needs of its stream's journal. */
 export interface BatchHome {
+  /** Where lines gather: SINK_BLOCK_BYTES, for the open batch alone. */
+  readonly block: Buffer;
   /** Where the lines go until the batch is committed. */
   readonly unfinishedPath: string;
   entriesStored(frame: Buffer): number;
@@ -24,21 +26,10 @@ export interface BatchHome {
 }
 
 const END_OF_LINE = Buffer.from('}\n');
-
-/** Neighbours that are small share a buffer; large ones are not copied. */
-function* runsOf(pieces: readonly Uint8Array[]): Generator<Uint8Array> {
-  let small: Uint8Array[] = [];
-  for (const piece of pieces) {
-    if (piece.length < SINK_BLOCK_BYTES) {
-      small.push(piece);
-      continue;
-    }
-    if (small.length > 0) yield Buffer.concat(small);
-    small = [];
-    yield piece;
-  }
-  if (small.length > 0) yield Buffer.concat(small);
-}
+/** A block with this much goes to the file: few further lines would fit. */
+const FULL_BYTES = SINK_BLOCK_BYTES * 0.9;
+/** Bytes that a character of a string may take in UTF-8. */
+const CHARACTER_BYTES_MAX = 3;
 
 /**
  * A batch of the ndjson sink: lines go to an unfinished file as they come, so that a batch needs a block of memory,
@@ -47,12 +38,14 @@ function* runsOf(pieces: readonly Uint8Array[]): Generator<Uint8Array> {
  */
 export class NdjsonBatch implements SinkBatch {
   readonly #home: BatchHome;
-  #pending: Uint8Array[] = [];
-  #pendingBytes = 0;
+  /** Bytes of the home's block that are in use, and what does not fit it, which comes behind. */
+  #blockBytes = 0;
+  #behind: Uint8Array[] = [];
+  #behindBytes = 0;
   #file: FileHandle | undefined;
   /** By frame id. */
   readonly #frames = new Map<string, { key: Buffer; entries: number }>();
-  /** By key in hex. */
+  /** By key, a character a byte. */
   readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
   readonly #tally = new Tally();
   readonly #counts = new RecordCounts();
@@ -73,27 +66,40 @@ export class NdjsonBatch implements SinkBatch {
     const isNew = !row.resend || this.#isFirst(row.resend);
     this.#counts.add(row.type, isNew ? 'stored' : 'resent');
     if (!isNew) return false;
-    const { head, json } = row;
-    const begin = Buffer.from(head);
-    if (json.length < SINK_BLOCK_BYTES) this.#pending.push(Buffer.concat([begin, json, END_OF_LINE]));
-    else this.#pending.push(begin, json, END_OF_LINE);
-    const length = begin.length + json.length + END_OF_LINE.length;
-    this.#pendingBytes += length;
-    this.bytes += length;
+    const before = this.#blockBytes + this.#behindBytes;
+    this.#append(row);
+    this.bytes += this.#blockBytes + this.#behindBytes - before;
     return true;
+  }
+
+  /** Most lines are written into the block at once: as buffers of their own they would be copied twice more, and be garbage. */
+  #append({ head, json }: SinkRow): void {
+    const { block } = this.#home;
+    const bytesMax = head.length * CHARACTER_BYTES_MAX + json.length + END_OF_LINE.length;
+    if (this.#behind.length === 0 && this.#blockBytes + bytesMax <= block.length) {
+      let at = this.#blockBytes;
+      at += block.write(head, at);
+      block.set(json, at);
+      block.set(END_OF_LINE, at + json.length);
+      this.#blockBytes = at + json.length + END_OF_LINE.length;
+      return;
+    }
+    const pieces = [Buffer.from(head), json, END_OF_LINE];
+    this.#behind.push(...pieces);
+    for (const { length } of pieces) this.#behindBytes += length;
   }
 
   /** Notes the item unless it is a resend. */
   #isFirst(resend: { key: Buffer; receivedAt: number }): boolean {
-    const hex = resend.key.toString('hex');
-    const stored = this.#resends.get(hex)?.receivedAt ?? this.#home.storedAt(resend.key);
+    const id = resend.key.toString('latin1');
+    const stored = this.#resends.get(id)?.receivedAt ?? this.#home.storedAt(resend.key);
     if (stored !== undefined && Math.abs(resend.receivedAt - stored) <= RESEND_WINDOW_MS) return false;
-    this.#resends.set(hex, resend);
+    this.#resends.set(id, resend);
     return true;
   }
 
   async relieve(): Promise<void> {
-    if (this.#pendingBytes >= SINK_BLOCK_BYTES) await this.#flush();
+    if (this.#blockBytes >= FULL_BYTES || this.#behindBytes > 0) await this.#flush();
   }
 
   beginEntry({ frameId, index, usage }: BegunEntry): void {
@@ -128,7 +134,7 @@ export class NdjsonBatch implements SinkBatch {
   async abandon(): Promise<void> {
     if (this.#ended) return;
     this.#ended = true;
-    this.#pending = [];
+    this.#behind = [];
     await this.#file?.close().catch(() => undefined); // its content does not matter any more
     this.#file = undefined;
     this.#home.ended();
@@ -138,10 +144,11 @@ export class NdjsonBatch implements SinkBatch {
     const path = this.#home.unfinishedPath;
     return orUnavailable(`${path} cannot be written`, async () => {
       this.#file ??= await open(path, 'w');
-      const pieces = this.#pending;
-      this.#pending = [];
-      this.#pendingBytes = 0;
-      for (const run of runsOf(pieces)) await this.#file.writeFile(run);
+      const pieces = [this.#home.block.subarray(0, this.#blockBytes), ...this.#behind];
+      this.#blockBytes = 0;
+      this.#behind = [];
+      this.#behindBytes = 0;
+      for (const piece of pieces) await this.#file.writeFile(piece);
     });
   }
 

@@ -1,10 +1,10 @@
 /** 128-bit keys of what must not be written twice: the first half of a SHA-256. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { EntryItem, EnvelopeEntry } from '../../stream/frame.ts';
 
 export const KEY_BYTES = 16;
 
-const keyOf = (text: string): Buffer => createHash('sha256').update(text).digest().subarray(0, KEY_BYTES);
+const keyOf = (text: string): Buffer => hash('sha256', text, 'buffer').subarray(0, KEY_BYTES);
 
 export const frameKey = (frameId: string): Buffer => keyOf(`frame\n${frameId}`);
 

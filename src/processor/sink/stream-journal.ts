@@ -8,6 +8,7 @@ import {
   INDEX_PRUNE_COUNT,
   RECEIVED_DISORDER_MS_MAX,
   RESEND_WINDOW_MS,
+  SINK_BLOCK_BYTES,
 } from '../../limits.ts';
 import { loadTallyFile, saveTallyFile, Tally } from '../tally.ts';
 import { orUnavailable } from '../unavailable.ts';
@@ -53,6 +54,8 @@ export class StreamJournal implements StreamSink, BatchHome {
   readonly #log: Log;
   readonly #frames = new KeyTable(() => this.#framesFrom);
   readonly #resends = new KeyTable(() => this.#resendsFrom);
+  /** Made when first needed: many streams are idle. */
+  #block: Buffer | undefined;
   /** Oldest first. */
   #kept: KeptIndex[] = [];
   /** What tally.json says. */
@@ -155,6 +158,11 @@ export class StreamJournal implements StreamSink, BatchHome {
 
   ended(): void {
     this.#open = false;
+  }
+
+  get block(): Buffer {
+    this.#block ??= Buffer.allocUnsafeSlow(SINK_BLOCK_BYTES);
+    return this.#block;
   }
 
   get unfinishedPath(): string {
