@@ -1,5 +1,5 @@
 import { CorruptPartsError, joinParts, MissingPartError, readParts } from '../stream/chunks.ts';
-import type { EnvelopeEntry, PartsRef } from '../stream/frame.ts';
+import type { EntryItem, EnvelopeEntry, PartsRef } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { CHUNKS_STREAM } from '../stream/topology.ts';
 import type { WholeItem } from './decode.ts';
@@ -16,10 +16,10 @@ export type Assembled =
  * @returns why not, when a part is gone or the bytes are not those that were sent
  * @throws UnavailableError when the broker does not answer
  */
-export async function assemble(link: NatsLink, entry: EnvelopeEntry): Promise<Assembled> {
+export function assemble(link: NatsLink, entry: EnvelopeEntry): Assembled | Promise<Assembled> {
   const { parts } = entry;
   if (!parts) return { ok: true, items: entry.items.map(whole) };
-  return orUnavailable('parts of a large entry cannot be read', async () => {
+  return orUnavailable<Assembled>('parts of a large entry cannot be read', async () => {
     try {
       return { ok: true, items: joinParts(entry, await readParts(link, parts)).items.map(whole) };
     } catch (error) {
@@ -32,10 +32,8 @@ export async function assemble(link: NatsLink, entry: EnvelopeEntry): Promise<As
 const isLost = (error: unknown): error is MissingPartError | CorruptPartsError =>
   error instanceof MissingPartError || error instanceof CorruptPartsError;
 
-const whole = (item: EnvelopeEntry['items'][number]): WholeItem => ({
-  ...item,
-  payload: item.payload ?? new Uint8Array(),
-});
+const isWhole = (item: EntryItem): item is WholeItem => item.payload !== undefined;
+const whole = (item: EntryItem): WholeItem => (isWhole(item) ? item : { ...item, payload: new Uint8Array() });
 
 /** At most as many bytes as the entry says that it has. */
 async function whatIsThere(link: NatsLink, { sequences, length }: PartsRef): Promise<Uint8Array> {

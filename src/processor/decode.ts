@@ -7,7 +7,7 @@ import { jsonKind, onOneLine } from './json-text.ts';
 import { decodeRecording } from './recording.ts';
 import { resendKey } from './sink/item-key.ts';
 import type { EnvelopeFields, SinkRow } from './sink/sink.ts';
-import { DATE_MS_MAX, rfc3339, unixMs } from './timestamp.ts';
+import { DATE_MS_MAX, rfc3339, rfc3339OfReceipt, unixMs } from './timestamp.ts';
 
 /** An item whose payload is at hand. */
 export type WholeItem = EntryItem & { payload: Uint8Array };
@@ -61,7 +61,7 @@ export class EnvelopeDecoder {
 
 function sharedFields({ projectId, eventId, receivedAt, sentAt: sent, sdk }: EnvelopeEntry): Shared {
   const sentAt = sent === undefined ? undefined : unixMs(sent);
-  let origin = `"received_at":"${rfc3339(receivedAt)}"`;
+  let origin = `"received_at":"${rfc3339OfReceipt(receivedAt)}"`;
   if (sentAt !== undefined) origin += `,"sent_at":"${rfc3339(sentAt)}"`;
   if (sdk !== undefined) origin += `,"sdk":${JSON.stringify(sdk)}`;
   const envelope: EnvelopeFields = { projectId, eventId, receivedAt };

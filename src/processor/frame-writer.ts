@@ -156,13 +156,12 @@ export class FrameWriter {
     batch.beginEntry({ frameId: delivery.frameId, index, ...(usage && { usage }) });
     if (slot.ok) await this.#entry(batch, place, { entry: slot.entry, bytes: slot.bytes });
     else await this.#bury({ ...entryFacts(place, slot.error.message), body: slot.bytes });
-    await batch.relieve();
   }
 
-  async #entry(batch: SinkBatch, place: Place, { entry, bytes }: { entry: Entry; bytes: Uint8Array }) {
+  #entry(batch: SinkBatch, place: Place, { entry, bytes }: { entry: Entry; bytes: Uint8Array }) {
     if (entry.kind === 'heartbeat') return this.#heartbeat(batch, place, { entry, bytes });
-    const work = () => this.#envelope(batch, place, { entry, bytes });
-    await (isLarge(entry) ? this.#options.large.alone(work) : work());
+    if (!isLarge(entry)) return this.#envelope(batch, place, { entry, bytes });
+    return this.#options.large.alone(() => this.#envelope(batch, place, { entry, bytes }));
   }
 
   async #heartbeat(
@@ -171,7 +170,10 @@ export class FrameWriter {
     { entry, bytes }: { entry: HeartbeatEntry; bytes: Uint8Array },
   ): Promise<void> {
     const decoded = decodeHeartbeat(entry);
-    if (decoded.ok) return batch.add(decoded.row);
+    if (decoded.ok) {
+      batch.add(decoded.row);
+      return batch.relieve();
+    }
     const facts = entryFacts(place, decoded.reason);
     await this.#bury({ ...facts, type: 'heartbeat', receivedAt: entry.receivedAt, body: bytes });
   }
@@ -182,9 +184,10 @@ export class FrameWriter {
     { entry, bytes }: { entry: EnvelopeEntry; bytes: Uint8Array },
   ): Promise<void> {
     const decoder = new EnvelopeDecoder(entry);
-    const whole = decoder.fault
+    const assembled = decoder.fault
       ? { ok: false as const, reason: decoder.fault }
-      : await assemble(this.#options.link, entry);
+      : assemble(this.#options.link, entry);
+    const whole = assembled instanceof Promise ? await assembled : assembled;
     if (!whole.ok) {
       const { ok: _, reason, ...rest } = whole;
       return this.#bury({ ...entryFacts(place, reason), ...envelopeFacts(entry), body: bytes, ...rest });
@@ -194,7 +197,8 @@ export class FrameWriter {
       const decoded = result instanceof Promise ? await result : result;
       if (decoded.ok) batch.add(decoded.row);
       else await this.#bury(itemLetter(place, { entry, item, reason: decoded.reason }));
-      await batch.relieve();
+      const relief = batch.relieve();
+      if (relief) await relief;
     }
   }
 

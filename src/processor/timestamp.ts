@@ -3,12 +3,15 @@ const UNIX_SECONDS = /^\d{1,11}(\.\d+)?$/;
 /** Largest moment that a Date can hold, Unix milliseconds (ECMA-262, time values). */
 export const DATE_MS_MAX = 8.64e15;
 
-/** The moment that was asked for last: envelopes of one frame came within a few milliseconds. */
-let latest = { ms: 0, text: new Date(0).toISOString() };
-
 /** Unix milliseconds as RFC 3339 in UTC with milliseconds. The moment must not be beyond {@link DATE_MS_MAX}. */
-export function rfc3339(ms: number): string {
-  if (ms !== latest.ms) latest = { ms, text: new Date(ms).toISOString() };
+export const rfc3339 = (ms: number): string => new Date(ms).toISOString();
+
+/** The moment that was asked for last. */
+let latest = { ms: 0, text: rfc3339(0) };
+
+/** The same for moments that repeat: the envelopes of a frame came within a few milliseconds. */
+export function rfc3339OfReceipt(ms: number): string {
+  if (ms !== latest.ms) latest = { ms, text: rfc3339(ms) };
   return latest.text;
 }
 

@@ -98,8 +98,8 @@ export class NdjsonBatch implements SinkBatch {
     return true;
   }
 
-  async relieve(): Promise<void> {
-    if (this.#blockBytes >= FULL_BYTES || this.#behindBytes > 0) await this.#flush();
+  relieve(): Promise<void> | undefined {
+    return this.#blockBytes >= FULL_BYTES || this.#behindBytes > 0 ? this.#flush() : undefined;
   }
 
   beginEntry({ frameId, index, usage }: BegunEntry): void {

@@ -58,9 +58,10 @@ export interface SinkBatch {
   /** Adds a record of the entry; a client's resend of one that is stored is left out, now or at the commit. */
   add(row: SinkRow): void;
   /**
-   * Hands what was added to disk or database when it is much; bounds the memory of a batch. @throws UnavailableError
+   * Hands what was added to disk or database when it is much; bounds the memory of a batch. Undefined when there is nothing to wait for.
+   * @throws UnavailableError
    */
-  relieve(): Promise<void>;
+  relieve(): Promise<void> | undefined;
   /**
    * Entries must be whole by now.
    * @returns what this batch did; entries that another processor stored meanwhile are not in it
