@@ -12,7 +12,6 @@ import { cpuUs } from './processes.ts';
 import type { Finding, UwsRun } from './records.ts';
 import { type Durations, runSystem } from './system/run.ts';
 import { SCENARIOS, type Scenario, scenarioNamed } from './system/scenarios.ts';
-import { CANONICAL_MIX } from './workload.ts';
 
 export type Settings = {
   bins: { redis: string; nats: string };
@@ -63,9 +62,12 @@ export function systemJobs(names: readonly string[], settings: Settings): Job[] 
   return able.map((scenario) => systemJob(scenario, SHORT, settings));
 }
 
+/** The scenarios that also run against the bare handler and the peer. */
+const BESIDE = ['canonical', 'single-event'] as const;
+
 // ---- Components ----
 
-async function runUws({ seed, smoke }: Settings): Promise<UwsRun> {
+async function runUws({ seed, smoke }: Settings, { mix, encoding }: Scenario): Promise<UwsRun> {
   const server = startFresh('uws', { port: await freePort() });
   try {
     const { port } = await server.result;
@@ -73,8 +75,8 @@ async function runUws({ seed, smoke }: Settings): Promise<UwsRun> {
     const load = await runFresh('load', {
       url: `http://127.0.0.1:${port}`,
       targets: [{ id: '1', key: 'bare' }],
-      mix: CANONICAL_MIX,
-      encoding: 'sdk',
+      mix,
+      encoding,
       connections: 64,
       warmupMs: smoke ? 100 : 1_000,
       durationMs: smoke ? 300 : 3_000,
@@ -94,10 +96,13 @@ export function componentJobs(settings: Settings): Job[] {
   const { bins, smoke } = settings;
   const durationMs = smoke ? 150 : 1_500;
   return [
-    {
-      name: 'component uws',
-      run: async () => ({ bench: 'component', name: 'uws', data: await runUws(settings) }),
-    },
+    ...BESIDE.map((mix) => ({
+      name: `component uws ${mix}`,
+      run: async (): Promise<Finding> => {
+        const data = await runUws(settings, scenarioNamed(mix));
+        return { bench: 'component', name: 'uws', mix, data };
+      },
+    })),
     {
       name: 'component redis-script',
       run: async () => ({
@@ -170,12 +175,14 @@ export const microJobs = ({ smoke }: Settings): Job[] =>
 
 export function peerJobs(settings: Settings): Job[] {
   const durations = settings.smoke ? SMOKE : FULL;
-  const run = async (): Promise<Finding> => {
-    installPeers(settings.say);
-    const scenario = scenarioNamed('canonical');
-    return { bench: 'peer', name: 'fastify', data: await runPeer({ ...settings, scenario, durations }) };
-  };
-  return [{ name: 'peer fastify', run }];
+  return BESIDE.map((name) => ({
+    name: `peer fastify ${name}`,
+    run: async () => {
+      installPeers(settings.say);
+      const data = await runPeer({ ...settings, scenario: scenarioNamed(name), durations });
+      return { bench: 'peer', name: `fastify, ${name}`, data };
+    },
+  }));
 }
 
 // ---- Commands ----

@@ -16,7 +16,7 @@ export type BenchRecord = { round: number; at: string } & (
   | { bench: 'micro'; name: string; data: MicroRow[] }
   | { bench: 'framing'; name: string; data: FramingRun }
   | { bench: 'delay'; name: string; data: DelayRow[] }
-  | { bench: 'component'; name: 'uws'; data: UwsRun }
+  | { bench: 'component'; name: 'uws'; mix: 'canonical' | 'single-event'; data: UwsRun }
   | { bench: 'component'; name: 'redis-script'; data: RedisScriptRow[] }
   | { bench: 'component'; name: 'jetstream'; data: JetStreamRow[] }
 );

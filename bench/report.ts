@@ -26,7 +26,7 @@ const saturatedRuns = (records: readonly BenchRecord[]): Named[] =>
   records.flatMap((record): Named[] => {
     if (record.bench === 'system' && record.name === 'canonical')
       return [{ name: `canonical, round ${record.round}`, load: record.data.saturation.load }];
-    return record.bench === 'peer'
+    return record.bench === 'peer' && record.name.endsWith('canonical')
       ? [{ name: `peer, round ${record.round}`, load: record.data.saturation }]
       : [];
   });

@@ -21,7 +21,9 @@ export type SystemSummary = {
   /** CPU microseconds per answered envelope at saturation; the processor's from the drain. */
   costUs: Record<keyof Usage, Figure>;
   /** The same in open loop at half the rate, where batches are smaller. */
-  openCostUs: Record<keyof Usage, Figure>;
+  openCostUs: Record<Exclude<keyof Usage, 'processor'>, Figure>;
+  /** The broker's for handing an envelope to the processor. */
+  drainBrokerUs: Figure;
   workerBusy: Figure;
   redisCalls: Figure;
   publishes: Figure;
@@ -108,7 +110,12 @@ function summariseSystem(name: string, records: readonly Of<'system'>[]): System
     costUs: perPart((part) =>
       of((run) => (part === 'processor' ? run.drain.processorUs : run.saturation.costUs[part])),
     ),
-    openCostUs: perPart((part) => of((run) => run.open.costUs[part])),
+    openCostUs: {
+      worker: of((run) => run.open.costUs.worker),
+      redis: of((run) => run.open.costUs.redis),
+      broker: of((run) => run.open.costUs.broker),
+    },
+    drainBrokerUs: of((run) => run.drain.brokerUs),
     workerBusy: of((run) => run.saturation.busy.worker),
     redisCalls: of((run) => sum(run.saturation.redisCalls) / answered(run)),
     publishes: of((run) => run.saturation.publishes / answered(run)),
@@ -176,7 +183,7 @@ function linesOf(record: RowRecord): [name: string, values: Record<string, numbe
       'server µs': serverUs,
       'generator µs': load.generator.cpuUsPerRequest,
     };
-    return [['bare uWebSockets.js, canonical mix', values]];
+    return [[`bare uWebSockets.js, ${record.mix}`, values]];
   }
   if (record.name === 'redis-script')
     return record.data.map((row) => [

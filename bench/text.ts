@@ -1,4 +1,5 @@
 /** A summary as a person reads it in a terminal. */
+import { ratiosOf } from './ratios.ts';
 import type { Figure, PeerSummary, Row, Summary, SystemSummary } from './summary.ts';
 
 /** Three significant digits, thousands apart. */
@@ -42,7 +43,10 @@ function systemText(one: SystemSummary): string[] {
     line('CPU µs per envelope, saturated', costs(one.costUs)),
     line('CPU µs per envelope, at half', costs(one.openCostUs)),
     line('per envelope', `${of(one.redisCalls)} Redis calls · ${of(one.publishes)} publishes`),
-    line('processor drains', `${of(one.drainPerSec)} envelopes/s`),
+    line(
+      'processor drains',
+      `${of(one.drainPerSec)} envelopes/s, at ${of(one.drainBrokerUs)} µs of the broker`,
+    ),
     line('peak RSS, MiB', costs(one.peakRssMiB)),
     line('failures', `${one.failures}`),
     line('generator µs per request', of(one.generatorUs)),
@@ -63,7 +67,7 @@ const peerText = (peer: PeerSummary): string[] =>
   peer.problems.length > 0
     ? [`peer ${peer.name}`, ...peer.problems.map((problem) => `  NO HEADLINE: ${problem}`), '']
     : [
-        `peer ${peer.name}: the canonical mix, one process`,
+        `peer ${peer.name}: one process`,
         line('accepted/s at saturation', `${of(peer.acceptedPerSec)}${spread(peer.acceptedPerSec)}`),
         line(
           'latency at half, open loop',
@@ -84,6 +88,16 @@ const rowsText = (title: string, rows: readonly Row[]): string[] => {
   return [title, ...rows.map((row) => `  ${row.name.padEnd(width)}${cells(row)}`), ''];
 };
 
+const ratiosText = (summary: Summary): string[] => {
+  const lines = ratiosOf(summary).map(({ name, value, bound, wish, raw }) =>
+    line(
+      name,
+      `${number(value).padEnd(8)} bound ${bound}, hoped for ${wish}${raw === '' ? '' : `   (${raw})`}`,
+    ),
+  );
+  return lines.length > 0 ? ['one beside another', ...lines, ''] : [];
+};
+
 export function summaryText(summary: Summary): string {
   const { environment: e } = summary;
   return [
@@ -94,6 +108,7 @@ export function summaryText(summary: Summary): string {
     ...summary.peers.flatMap(peerText),
     ...summary.framingProblems.map((problem) => `NO HEADLINE: ${problem}`),
     ...rowsText('framing, per item', summary.framing),
+    ...ratiosText(summary),
     ...rowsText('the speed of light here', summary.components),
     ...rowsText('micro, per operation', summary.micro),
   ].join('\n');

@@ -1,10 +1,10 @@
 /** A body from its bytes to an envelope in hand, by encoding: what the worker does between a request's head and its filters. */
-import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { loadConfig } from '../../src/config.ts';
 import { Upload, UploadBudget } from '../../src/envelope/upload.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
-import type { MicroTask } from './task.ts';
+import { type MicroTask, micro } from './task.ts';
 
 function upload(body: Buffer, encoding: string, budget: UploadBudget): Promise<void> {
   return new Promise((resolve, reject) => {
@@ -34,9 +34,13 @@ export function decompressionTasks(): MicroTask[] {
     ['gzip', 'gzip', gzipSync(envelope)],
     ['br', 'br', brotliCompressSync(envelope)],
   ] as const;
-  return bodies.map(([name, encoding, body]) => ({
-    name: `transaction of 4 KB, ${name}`,
-    operations: 1,
-    run: () => upload(body, encoding, budget),
-  }));
+  const gzip = gzipSync(envelope);
+  return [
+    ...bodies.map(([name, encoding, body]) => ({
+      name: `transaction of 4 KB, ${name}`,
+      operations: 1,
+      run: () => upload(body, encoding, budget),
+    })),
+    micro('transaction of 4 KB, gunzipSync alone', () => void gunzipSync(gzip)),
+  ];
 }

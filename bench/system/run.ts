@@ -1,9 +1,11 @@
 /**
  * One run of one scenario in fresh processes:
  *
- *     warm-up → saturation (closed loop; the processor is not running, so that the figure is ingest's)
+ *     warm-up → saturation (closed loop)
+ *             → open loop at half that rate
  *             → the processor starts and drains what has piled up
- *             → open loop at half the rate with everything running, then drain again
+ *
+ * The processor does not run beside the first two: on a machine of few cores their figures would be its, not ingest's.
  *
  * Costs are CPU time of each process over a phase, divided by the envelopes that the worker's own metrics count as accepted in it.
  */
@@ -35,7 +37,8 @@ export type Phase = {
 
 export type SystemRun = {
   saturation: Phase;
-  drain: { envelopes: number; seconds: number; processorUs: number; complete: boolean };
+  /** CPU microseconds per envelope; the broker's are those of handing it to the processor. */
+  drain: { envelopes: number; seconds: number; processorUs: number; brokerUs: number; complete: boolean };
   open: Phase;
   peakRss: Usage;
   /** What forbids a headline. */
@@ -146,9 +149,9 @@ async function measure(
   };
   if (durations.warmupMs > 0) await runFresh('load', { ...common, durationMs: durations.warmupMs });
   const saturation = await phase(harness, { ...common, durationMs: durations.saturationMs }, false);
-  const drain = await startAndDrain(harness);
   const rate = options.openRate ?? Math.max(1, Math.round(saturation.load.ratePerSec / 2));
-  const open = await phase(harness, { ...common, rate, durationMs: durations.openMs }, true);
+  const open = await phase(harness, { ...common, rate, durationMs: durations.openMs }, false);
+  const drain = await startAndDrain(harness);
   const problems = [
     ...problemsOf('saturation', saturation, scenario),
     ...problemsOf('open loop', open, scenario),
@@ -159,6 +162,7 @@ async function measure(
 
 async function startAndDrain(harness: Harness): Promise<SystemRun['drain']> {
   const accepted = total(await harness.metrics(), 'sluice_requests_total', 'outcome="accepted"');
+  const brokerUs = harness.cpu().broker;
   const startedAt = performance.now();
   await harness.startProcessor();
   const complete = await harness.drained(DRAIN_MS_MAX);
@@ -167,6 +171,7 @@ async function startAndDrain(harness: Harness): Promise<SystemRun['drain']> {
     envelopes: accepted,
     seconds,
     processorUs: harness.cpu().processor / Math.max(1, accepted),
+    brokerUs: (harness.cpu().broker - brokerUs) / Math.max(1, accepted),
     complete,
   };
 }

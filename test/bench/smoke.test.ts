@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { canSyncAlways } from '../../bench/broker.ts';
 import { MICRO_SUITES } from '../../bench/micro/run.ts';
+import { ratiosOf } from '../../bench/ratios.ts';
 import type { Summary } from '../../bench/summary.ts';
 import { SCENARIOS } from '../../bench/system/scenarios.ts';
 import { hostEnvironment } from '../../src/config.ts';
@@ -48,8 +49,14 @@ describe('npm run bench', () => {
       const able = SCENARIOS.filter(({ broker }) => !broker.syncAlways || canSyncAlways(nats));
       expect(summary.system.map(({ name }) => name).sort()).toEqual(able.map(({ name }) => name).sort());
       expect(summary.system.flatMap(({ problems }) => problems)).toEqual([]);
-      expect(summary.peers.map(({ name, problems }) => [name, problems])).toEqual([['fastify', []]]);
-      expect(summary.components).toHaveLength(8);
+      const peers = ['fastify, canonical', 'fastify, single-event'];
+      expect(summary.peers.map(({ name, problems }) => [name, problems])).toEqual(
+        peers.map((name) => [name, []]),
+      );
+      expect(summary.components).toHaveLength(9);
+      for (const { name, value } of ratiosOf(summary)) expect(value, name).toBeGreaterThan(0);
+      expect(stdout.match(/ bound /g)).toHaveLength(ratiosOf(summary).length);
+      expect(ratiosOf(summary).length).toBeGreaterThan(8);
       for (const suite of Object.keys(MICRO_SUITES))
         expect(
           summary.micro.some(({ name }) => name.startsWith(`${suite}: `)),
