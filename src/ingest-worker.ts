@@ -36,7 +36,7 @@ const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout
 class IngestWorker {
   readonly #config: Config;
   readonly #log: Log;
-  readonly #desk = new ExchangeDesk();
+  readonly #desk = new ExchangeDesk(clock);
   readonly #metrics = new RequestMetrics();
   readonly #board = new ProjectBoard();
   readonly #budget: UploadBudget;
@@ -62,7 +62,6 @@ class IngestWorker {
       this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));
     this.#server = new Server({
       desk: this.#desk,
-      clock,
       metrics: this.#metrics,
       heartbeatPath: config.heartbeatPath,
       parts: () => this.#parts,

@@ -1,6 +1,6 @@
 import { AssertionError, assert } from '../lib/assert.ts';
 import type { BodyReader, Exchange } from './exchange.ts';
-import { type Answer, failure, newErrorId, type Outcome } from './outcome.ts';
+import { type Answer, failure, newErrorId, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { Endpoint } from './request-metrics.ts';
 
@@ -23,6 +23,10 @@ export abstract class EndpointRequest implements BodyReader {
   abstract end(): void;
   /** What the record of this request says beside its outcome. */
   protected abstract trace(): FinishedRequest;
+
+  overdue(): void {
+    this.finish('overloaded', REFUSALS.overloaded);
+  }
 
   gone(why: 'aborted' | 'too_slow'): void {
     if (!this.committed) this.finish(why);

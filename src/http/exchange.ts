@@ -1,6 +1,8 @@
 import { assert } from '../lib/assert.ts';
+import type { Clock } from '../lib/clock.ts';
 import {
   BODY_GRACE_MS,
+  BODY_HELD_MS_MAX,
   BODY_MS_MAX,
   BODY_RATE_BYTES_PER_SEC,
   BODY_RATE_WINDOW_MS,
@@ -29,6 +31,8 @@ export interface BodyReader {
   /** The chunk dies when the call returns. */
   feed(chunk: Uint8Array): void;
   end(): void;
+  /** The client has been held back for BODY_HELD_MS_MAX: to be refused now, since it is not its fault. */
+  overdue(): void;
   /** The client went away, or was cut because its body was too slow. */
   gone(why: 'aborted' | 'too_slow'): void;
 }
@@ -41,9 +45,20 @@ export class ExchangeDesk {
   inFlight = 0;
   /** Once set, every answer closes its connection. */
   closing = false;
+  readonly #clock: Pick<Clock, 'monotonic'>;
 
-  /** Once a second: cuts what is too slow, re-arms the time-out of what is slow but lawful. */
-  sweep(now: number): void {
+  constructor(clock: Pick<Clock, 'monotonic'>) {
+    this.#clock = clock;
+  }
+
+  /** Monotonic ms. */
+  now(): number {
+    return this.#clock.monotonic();
+  }
+
+  /** Once a second: cuts what is too slow, refuses what waited for us too long, re-arms the time-out of what is slow but lawful. */
+  sweep(): void {
+    const now = this.now();
     for (const exchange of this.reading) exchange.checkPace(now);
   }
 }
@@ -55,6 +70,10 @@ export class ExchangeDesk {
  * while bytes are still arriving can reach the client as a reset, and clients that write before they read never see it.
  * The price is that a refusal of a large upload costs its bandwidth; it costs no memory, since the bytes are dropped.
  *
+ * A body has two clocks. The client's counts the time in which we waited for bytes: BODY_MS_MAX and the minimum rate are about that one, and
+ * a client that breaks them is cut. While the socket is paused ours runs instead: a client that sends as fast as we let it is never too
+ * slow, and is told 503 when we have held it back for BODY_HELD_MS_MAX.
+ *
  * Phases: `open` → `answered` (the answer is on the socket) or `gone`. A waiting answer is `#waiting` in phase `open`.
  */
 export class Exchange {
@@ -65,17 +84,20 @@ export class Exchange {
   #waiting: Answer | undefined;
   #bodyComplete = false;
   #paused = false;
+  /** Monotonic ms; means something while paused. */
+  #pausedAt = 0;
+  /** Paused in all, up to the last resume. */
+  #heldMs = 0;
   readonly startedAt: number;
   /** Body bytes as transmitted. */
   bytesRead = 0;
   /** `bytesRead` once a second after the grace, for the minimum rate; the newest last. */
   #pace: number[] | undefined;
 
-  /** @param now monotonic ms */
-  constructor(socket: ResponseSocket, desk: ExchangeDesk, now: number) {
+  constructor(socket: ResponseSocket, desk: ExchangeDesk) {
     this.#socket = socket;
     this.#desk = desk;
-    this.startedAt = now;
+    this.startedAt = desk.now();
     desk.inFlight++;
     desk.reading.add(this);
     socket.onAborted(() => this.#lost('aborted'));
@@ -115,14 +137,22 @@ export class Exchange {
     if (this.#phase !== 'open' || paused === this.#paused || (paused && this.#bodyComplete)) return;
     this.#paused = paused;
     this.#pace = undefined;
-    if (paused) this.#socket.pause();
-    else this.#socket.resume();
+    const now = this.#desk.now();
+    if (paused) {
+      this.#pausedAt = now;
+      this.#socket.pause();
+    } else {
+      this.#heldMs += now - this.#pausedAt;
+      this.#socket.resume();
+    }
   }
 
   checkPace(now: number): void {
     const age = now - this.startedAt;
     if (age < BODY_REARM_MS) return;
-    if (age > BODY_MS_MAX || this.#tooSlow(age)) this.#cut();
+    const held = this.#heldMs + (this.#paused ? now - this.#pausedAt : 0);
+    if (this.#paused && held > BODY_HELD_MS_MAX) this.#reader?.overdue();
+    else if (age - held > BODY_MS_MAX || this.#tooSlow(age - held)) this.#cut();
     else if (!this.#paused) {
       this.#socket.pause();
       this.#socket.resume();
@@ -135,8 +165,9 @@ export class Exchange {
     this.#socket.close();
   }
 
-  #tooSlow(age: number): boolean {
-    if (age < BODY_GRACE_MS || this.#paused) return false;
+  /** @param waited ms on the client's clock */
+  #tooSlow(waited: number): boolean {
+    if (waited < BODY_GRACE_MS || this.#paused) return false;
     this.#pace ??= [];
     const samples = this.#pace.push(this.bytesRead);
     const window = BODY_RATE_WINDOW_MS / 1000;

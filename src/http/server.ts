@@ -1,6 +1,5 @@
 /** The only file that knows uWebSockets.js: routes, and what a message must look like before anybody reads it. */
 import uWS from 'uWebSockets.js';
-import type { Clock } from '../lib/clock.ts';
 import {
   REQUEST_HEADER_BYTES_MAX,
   REQUEST_HEADERS_MAX,
@@ -27,7 +26,6 @@ type Opener = (parts: RequestParts, exchange: Exchange) => { start(head: uWS.Htt
 
 export type ServerOptions = {
   desk: ExchangeDesk;
-  clock: Clock;
   metrics: RequestMetrics;
   heartbeatPath: string;
   /** Undefined until the registry has loaded: requests are then answered 503. */
@@ -92,7 +90,7 @@ export class Server {
       };
     });
     this.#app.any('/*', (res) => this.#other(res, NOT_FOUND));
-    this.#sweeper = setInterval(() => options.desk.sweep(options.clock.monotonic()), SWEEP_MS);
+    this.#sweeper = setInterval(() => options.desk.sweep(), SWEEP_MS);
   }
 
   /** @throws when the address cannot be listened on */
@@ -160,6 +158,6 @@ export class Server {
   }
 
   #exchange(res: uWS.HttpResponse): Exchange {
-    return new Exchange(res, this.#options.desk, this.#options.clock.monotonic());
+    return new Exchange(res, this.#options.desk);
   }
 }

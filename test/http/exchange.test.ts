@@ -1,7 +1,12 @@
-import { expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { type BodyReader, Exchange, ExchangeDesk, type ResponseSocket } from '../../src/http/exchange.ts';
 import { REFUSALS } from '../../src/http/outcome.ts';
-import { BODY_MS_MAX, BODY_RATE_BYTES_PER_SEC, REFUSED_DRAIN_BYTES_MAX } from '../../src/limits.ts';
+import {
+  BODY_HELD_MS_MAX,
+  BODY_MS_MAX,
+  BODY_RATE_BYTES_PER_SEC,
+  REFUSED_DRAIN_BYTES_MAX,
+} from '../../src/limits.ts';
 
 /** A socket in the hands of the test: what comes in is what the test says, what goes out is written down. */
 class Line implements ResponseSocket {
@@ -49,18 +54,28 @@ class Reader implements BodyReader {
   end(): void {
     this.heard.push('end');
   }
+  onOverdue: () => void = () => undefined;
+  overdue(): void {
+    this.heard.push('overdue');
+    this.onOverdue();
+  }
   gone(why: string): void {
     this.heard.push(why);
   }
 }
 
 function open() {
-  const desk = new ExchangeDesk();
+  let now = 0;
+  const desk = new ExchangeDesk({ monotonic: () => now });
+  const sweepAt = (ms: number): void => {
+    now = ms;
+    desk.sweep();
+  };
   const line = new Line();
   const reader = new Reader();
-  const exchange = new Exchange(line, desk, 0);
+  const exchange = new Exchange(line, desk);
   exchange.read(reader);
-  return { desk, line, reader, exchange };
+  return { desk, sweepAt, line, reader, exchange };
 }
 const bytes = (count: number): ArrayBuffer => new ArrayBuffer(count);
 
@@ -119,24 +134,81 @@ it('tells the reader that the client went away, once, and answers nobody', () =>
 });
 
 it('cuts a body that is slower than the minimum rate over any window after the grace', () => {
-  const { desk, line, reader } = open();
+  const { sweepAt, line, reader } = open();
   const enough = BODY_RATE_BYTES_PER_SEC;
   for (let second = 1; second <= 40; second++) {
     line.data(bytes(enough), false);
-    desk.sweep(second * 1_000);
+    sweepAt(second * 1_000);
   }
   expect(line.said.every((word) => word === 'pause' || word === 'resume')).toBe(true);
-  for (let second = 41; second <= 52; second++) desk.sweep(second * 1_000);
+  for (let second = 41; second <= 52; second++) sweepAt(second * 1_000);
   expect(line.said.at(-1)).toBe('close');
   expect(reader.heard.at(-1)).toBe('too_slow');
 });
 
 it('cuts any body at the deadline, and answers first when an answer waits', () => {
-  const { desk, line, exchange } = open();
+  const { sweepAt, line, exchange } = open();
   exchange.answer(REFUSALS.unauthenticated);
   line.data(bytes(1), false);
-  desk.sweep(BODY_MS_MAX + 1);
+  sweepAt(BODY_MS_MAX + 1);
   expect(line.said).toEqual(['401', 'end and close']);
+});
+
+describe('a client that is held back', () => {
+  /** Held from the tenth second on, for so many ms. */
+  function holding(ms: number) {
+    const opened = open();
+    const { sweepAt, line, exchange } = opened;
+    line.data(bytes(100_000), false);
+    sweepAt(10_000);
+    exchange.setPaused(true);
+    for (let at = 11_000; at <= 10_000 + ms; at += 1_000) sweepAt(at);
+    return { ...opened, resumedAt: 10_000 + ms };
+  }
+
+  it('is not too slow, however long its body takes altogether, and has its own time left', () => {
+    const { sweepAt, line, reader, exchange, resumedAt } = holding(BODY_HELD_MS_MAX);
+    exchange.setPaused(false);
+    const endsAt = resumedAt + BODY_MS_MAX - 10_000;
+    for (let at = resumedAt + 1_000; at <= endsAt; at += 1_000) {
+      line.data(bytes(BODY_RATE_BYTES_PER_SEC), false);
+      sweepAt(at);
+    }
+    expect(reader.heard.filter((word) => !word.startsWith('feed'))).toEqual([]);
+    expect(line.said.slice(-2)).toEqual(['pause', 'resume']);
+    sweepAt(endsAt + 1);
+    expect([line.said.at(-1), reader.heard.at(-1)]).toEqual(['close', 'too_slow']);
+  });
+
+  it('must keep the minimum rate once it is let go', () => {
+    const { sweepAt, reader, exchange, resumedAt } = holding(30_000);
+    exchange.setPaused(false);
+    for (let second = 1; second <= 11; second++) sweepAt(resumedAt + second * 1_000);
+    expect(reader.heard.at(-1)).toBe('too_slow');
+  });
+
+  it('is refused once that has taken too long: its socket is read again, and the answer follows its body', () => {
+    const { sweepAt, line, reader, exchange, resumedAt } = holding(BODY_HELD_MS_MAX);
+    reader.onOverdue = () => exchange.answer(REFUSALS.overloaded);
+    expect(reader.heard).not.toContain('overdue');
+    sweepAt(resumedAt + 1);
+    expect([reader.heard.at(-1), line.said.at(-1)]).toEqual(['overdue', 'resume']);
+    sweepAt(resumedAt + 1_000);
+    line.data(bytes(10), true);
+    expect(line.said.slice(-2)).toEqual(['503', 'end']);
+    expect(reader.heard.filter((word) => word === 'overdue')).toHaveLength(1);
+  });
+
+  it('counts what several holds come to', () => {
+    const { sweepAt, reader, exchange, resumedAt } = holding(BODY_HELD_MS_MAX / 2);
+    exchange.setPaused(false);
+    sweepAt(resumedAt + 5_000);
+    exchange.setPaused(true);
+    sweepAt(resumedAt + 5_000 + BODY_HELD_MS_MAX / 2);
+    expect(reader.heard).not.toContain('overdue');
+    sweepAt(resumedAt + 5_001 + BODY_HELD_MS_MAX / 2);
+    expect(reader.heard.at(-1)).toBe('overdue');
+  });
 });
 
 it('closes connections with their next answer once the desk is closing', () => {
