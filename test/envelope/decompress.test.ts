@@ -1,0 +1,33 @@
+import { gzipSync } from 'node:zlib';
+import { expect, test } from 'vitest';
+import { inflateSync } from '../../src/envelope/decompress.ts';
+import { SYNC_INFLATED_BYTES_MAX } from '../../src/limits.ts';
+import { failureOf, testBudget } from './bodies.ts';
+
+/** The body with another figure where gzip says what it inflates to. */
+function claiming(body: Buffer, bytes: number): Buffer {
+  const changed = Buffer.from(body);
+  changed.writeUInt32LE(bytes, body.length - 4);
+  return changed;
+}
+const noise = Buffer.alloc(1_000, 0x5a);
+const large = { ok: false, reason: 'large' };
+
+test('a gzip body that says it is large is left to the stream unread', () => {
+  expect(inflateSync('gzip', claiming(noise, SYNC_INFLATED_BYTES_MAX + 1))).toEqual(large);
+  expect(inflateSync('gzip', claiming(noise, SYNC_INFLATED_BYTES_MAX))).toEqual({
+    ok: false,
+    reason: 'corrupt',
+  });
+});
+
+test('one that is large and says it is small is stopped at the bound', () => {
+  const body = gzipSync(Buffer.alloc(2 * SYNC_INFLATED_BYTES_MAX));
+  expect(inflateSync('gzip', claiming(body, 10))).toEqual(large);
+});
+
+test('one that is small and says it is large is corrupt', async () => {
+  const body = gzipSync('{}\n{"type":"event"}\n{}');
+  const failure = await failureOf([claiming(body, SYNC_INFLATED_BYTES_MAX + 1)], 'gzip', testBudget());
+  expect(failure.kind).toBe('invalid');
+});
