@@ -8,7 +8,7 @@ import type { NewProject } from '../../src/registry/project-store.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
 import type { Target } from '../workload.ts';
 import { allowChunks } from './chunks.ts';
-import { refusals } from './refusals.ts';
+import { connections, refusals } from './refusals.ts';
 import { aborts, mutations, uploads } from './shows.ts';
 import { HostileWorker } from './worker.ts';
 
@@ -18,6 +18,8 @@ export type Scene = {
   targets: readonly Target[];
   count: number | undefined;
   seed: number;
+  /** Part of the name of the only attack that is wanted. */
+  only: string;
 };
 /** @returns lines to print, and whether it held */
 export type Show = (scene: Scene) => Promise<{ lines: string[]; holds: boolean }>;
@@ -48,12 +50,17 @@ const SHOWS: Readonly<Record<string, Show>> = {
   }),
   aborts,
   refusals,
+  connections,
 };
 
 async function main(): Promise<boolean> {
   const { values, positionals } = parseArgs({
     allowPositionals: true,
-    options: { count: { type: 'string' }, seed: { type: 'string', default: '1' } },
+    options: {
+      count: { type: 'string' },
+      seed: { type: 'string', default: '1' },
+      only: { type: 'string', default: '' },
+    },
   });
   const show = SHOWS[positionals[0] ?? ''];
   if (!show) throw new Error(`commands: ${Object.keys(SHOWS).join(', ')}`);
@@ -77,7 +84,14 @@ async function main(): Promise<boolean> {
     const count = values.count === undefined ? undefined : Number(values.count);
     const worker = new HostileWorker();
     await allowChunks(worker, CHUNKS_MAX_BYTES);
-    const { lines, holds } = await show({ harness, worker, targets, count, seed: Number(values.seed) });
+    const { lines, holds } = await show({
+      harness,
+      worker,
+      targets,
+      count,
+      seed: Number(values.seed),
+      only: values.only,
+    });
     console.log([...lines, holds ? 'holds' : 'DOES NOT HOLD'].join('\n'));
     return holds;
   } finally {
