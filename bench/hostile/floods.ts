@@ -4,7 +4,6 @@ import { connect, type Socket } from 'node:net';
 import { Tally } from './asking.ts';
 import type { Siege } from './beside.ts';
 
-const IDLE_COUNT = 5_000;
 const FLOOD_PER_SECOND = 2_000;
 const SHAPES_PER_SECOND = 50;
 const PIPELINED = 200;
@@ -51,9 +50,9 @@ function converse(port: number, bytes: Uint8Array): Promise<{ statuses: number[]
 }
 
 /** Thousands of connections that say nothing; those that the worker ends are made again. */
-function idle(port: number): Siege {
+function idle(port: number, count: number): Siege {
   return {
-    name: `${IDLE_COUNT} idle connections`,
+    name: `${count} idle connections`,
     run: async (ms) => {
       const open = new Set<Socket>();
       let ended = 0;
@@ -70,7 +69,7 @@ function idle(port: number): Siege {
         });
         socket.resume();
       };
-      for (let n = 0; n < IDLE_COUNT; n++) {
+      for (let n = 0; n < count; n++) {
         add();
         if (n % 50 === 49) await sleep(5);
       }
@@ -157,8 +156,14 @@ const GIANTS = [
   fields(1, 1024 * 1024),
 ];
 
-/** @param path of the project that is attacked */
-export function floods({ port, path }: { port: number; path: string }): Siege[] {
+export type FloodOptions = {
+  port: number;
+  /** Of the project that is attacked. */
+  path: string;
+  idleCount: number;
+};
+
+export function floods({ port, path, idleCount }: FloodOptions): Siege[] {
   const message = (headers: readonly string[]): Buffer =>
     Buffer.from(`POST ${path} HTTP/1.1\r\nHost: sluice\r\n${headers.join('\r\n')}\r\n\r\n${BODY}${SMUGGLED}`);
   const unkeyed = `POST ${path.split('?')[0]} HTTP/1.1\r\nHost: sluice\r\nContent-Length: 25\r\n\r\n${BODY}`;
@@ -191,5 +196,5 @@ export function floods({ port, path }: { port: number; path: string }): Siege[] 
       expected: [400, 404, 405, 431, 505],
     },
   ];
-  return [idle(port), connectAndClose(port), ...shapes.map((shape) => shaped(port, shape))];
+  return [idle(port, idleCount), connectAndClose(port), ...shapes.map((shape) => shaped(port, shape))];
 }

@@ -8,6 +8,7 @@ import { pathOf } from './worker.ts';
 
 const SLOW_MS = 60_000;
 const SLOW_COUNT = 2_000;
+const IDLE_COUNT = 5_000;
 const PER_SECOND = 5;
 
 const attackedPath = ({ targets }: Scene): string => pathOf(targets[0] as (typeof targets)[0]);
@@ -57,4 +58,4 @@ export const refusals: Show = (scene) => {
 };
 
 export const connections: Show = (scene) =>
-  siegeOf(scene, floods({ port: scene.worker.port, path: attackedPath(scene) }));
+  siegeOf(scene, floods({ port: scene.worker.port, path: attackedPath(scene), idleCount: IDLE_COUNT }));

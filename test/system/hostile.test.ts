@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Asking, type Reply } from '../../bench/hostile/asking.ts';
 import { attacks, slowConnections } from '../../bench/hostile/attacks.ts';
 import { chunkCount } from '../../bench/hostile/chunks.ts';
+import { floods } from '../../bench/hostile/floods.ts';
 import { runMutations } from '../../bench/hostile/mutations.ts';
 import { findStored, headOf, runAborts, runUploads } from '../../bench/hostile/uploads.ts';
 import { HostileWorker, pathOf } from '../../bench/hostile/worker.ts';
@@ -100,6 +101,15 @@ describe('a worker', () => {
     expect((await lawful).status).toBe(200);
     await worker.idle();
   }, 60_000);
+
+  it('lives through floods of connections and of odd messages, answers nothing hidden in them, and others meanwhile', async () => {
+    const all = floods({ port: worker.port, path: pathOf(project), idleCount: 300 });
+    const under = all.map(async ({ name, run }) => [name, (await run(500)).refused]);
+    expect((await system.send(project, '{}\n{"type":"event"}\n{}')).status).toBe(200);
+    expect(await Promise.all(under)).toEqual(all.map(({ name }) => [name, true]));
+    await worker.idle();
+    expect(await system.metric('sluice_worker_restarts_total')).toBe(0);
+  });
 
   it.each([
     ['two equal lengths', ['Content-Length: 25', 'Content-Length: 25']],
