@@ -1,7 +1,4 @@
-/**
- * Every hard bound of the program, with its reason. Nothing a client sends may grow past one of these.
- * A bound that two deployments need differently is a setting (config.ts); its default stands here.
- */
+/** Every hard bound of the program, with its reason. One that two deployments need differently is a setting; its default stands here. */
 import { assert } from './lib/assert.ts';
 
 const KIB = 1024;
@@ -67,6 +64,9 @@ export const PARSED_WHOLE_BYTES_MAX = 16 * KIB;
 export const VIEWED_CHUNK_BYTES = 16 * KIB;
 /** Types of skipped items are listed for the rate hints; a longer one is in no table. */
 export const ITEM_TYPE_CHARS_KEPT = 64;
+/** Pieces of any size that a body may come in; each further one must bring BODY_PIECE_BYTES_MIN on average, or 400. */
+export const BODY_PIECES_FREE = 1_000;
+export const BODY_PIECE_BYTES_MIN = 64;
 
 // ---- Time per request ----
 /** Spent waiting for the client; a longer body is cut. */

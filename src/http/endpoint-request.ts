@@ -28,6 +28,10 @@ export abstract class EndpointRequest implements BodyReader {
     this.finish('overloaded', REFUSALS.overloaded);
   }
 
+  crumbled(): void {
+    this.finish('invalid', REFUSALS.invalid);
+  }
+
   gone(why: 'aborted' | 'too_slow'): void {
     if (!this.committed) this.finish(why);
   }

@@ -4,6 +4,8 @@ import {
   BODY_GRACE_MS,
   BODY_HELD_MS_MAX,
   BODY_MS_MAX,
+  BODY_PIECE_BYTES_MIN,
+  BODY_PIECES_FREE,
   BODY_RATE_BYTES_PER_SEC,
   BODY_RATE_WINDOW_MS,
   BODY_REARM_MS,
@@ -33,6 +35,8 @@ export interface BodyReader {
   end(): void;
   /** The client has been held back for BODY_HELD_MS_MAX: to be refused now, since it is not its fault. */
   overdue(): void;
+  /** The body comes in more pieces than its bytes explain: to be refused now, for each costs as much as a large one. */
+  crumbled(): void;
   /** The client went away, or was cut because its body was too slow. */
   gone(why: 'aborted' | 'too_slow'): void;
 }
@@ -91,6 +95,8 @@ export class Exchange {
   readonly startedAt: number;
   /** Body bytes as transmitted. */
   bytesRead = 0;
+  /** As they came: uWebSockets.js hands on each chunk of a chunked body by itself. */
+  #pieces = 0;
   /** `bytesRead` once a second after the grace, for the minimum rate; the newest last. */
   #pace: number[] | undefined;
 
@@ -179,17 +185,23 @@ export class Exchange {
   #receive(chunk: ArrayBuffer, isLast: boolean): void {
     if (this.#phase !== 'open') return;
     this.bytesRead += chunk.byteLength;
+    this.#pieces++;
     if (isLast) {
       this.#bodyComplete = true;
       this.#desk.reading.delete(this);
     }
     const reader = this.#reader;
-    if (reader) {
+    if (reader && this.#isCrumbled()) reader.crumbled();
+    else if (reader) {
       if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk));
       // feed may have ended in an answer, which then waits for the rest or has gone out
       if (isLast && this.#reader === reader) reader.end();
     }
     this.#drained();
+  }
+
+  #isCrumbled(): boolean {
+    return this.#pieces > BODY_PIECES_FREE + this.bytesRead / BODY_PIECE_BYTES_MIN;
   }
 
   #drained(): void {

@@ -4,6 +4,8 @@ import { REFUSALS } from '../../src/http/outcome.ts';
 import {
   BODY_HELD_MS_MAX,
   BODY_MS_MAX,
+  BODY_PIECE_BYTES_MIN,
+  BODY_PIECES_FREE,
   BODY_RATE_BYTES_PER_SEC,
   REFUSED_DRAIN_BYTES_MAX,
 } from '../../src/limits.ts';
@@ -59,6 +61,11 @@ class Reader implements BodyReader {
     this.heard.push('overdue');
     this.onOverdue();
   }
+  onCrumbled: () => void = () => undefined;
+  crumbled(): void {
+    this.heard.push('crumbled');
+    this.onCrumbled();
+  }
   gone(why: string): void {
     this.heard.push(why);
   }
@@ -97,6 +104,24 @@ it('keeps a refusal until the body has arrived, and drops the rest of it', () =>
   expect(line.said).toEqual([]);
   line.data(bytes(1_000), true);
   expect([line.said, reader.heard]).toEqual([['413', 'end'], []]);
+});
+
+it('refuses a body of crumbs, once, and drops the rest of it', () => {
+  const { line, reader, exchange } = open();
+  reader.onCrumbled = () => exchange.answer(REFUSALS.invalid);
+  for (let piece = 0; piece < BODY_PIECES_FREE + 15; piece++) line.data(bytes(1), false);
+  expect(reader.heard).not.toContain('crumbled');
+  for (let piece = 0; piece < 1_000; piece++) line.data(bytes(1), false);
+  expect(reader.heard.filter((word) => word === 'crumbled')).toHaveLength(1);
+  expect([reader.heard.at(-1), line.said]).toEqual(['crumbled', []]);
+  line.data(bytes(1), true);
+  expect(line.said).toEqual(['400', 'end']);
+});
+
+it('takes any number of pieces that bring enough', () => {
+  const { line, reader } = open();
+  for (let piece = 0; piece < 20_000; piece++) line.data(bytes(BODY_PIECE_BYTES_MIN), false);
+  expect(reader.heard).not.toContain('crumbled');
 });
 
 it('does not read for ever: beyond the bound it answers and closes', () => {
