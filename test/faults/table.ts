@@ -6,7 +6,7 @@ import type { Recovery, Report } from './scenario.ts';
 
 export type Row = { stand: string; seed: number; report: Report };
 
-const HEADS = ['stand', 'fault', 'held s', 'serves after s', 'answers meanwhile'];
+const HEADS = ['stand', 'fault', 'held s', 'serves after s', 'stored after s', 'answers meanwhile'];
 const seconds = (value: number | undefined): string => (value === undefined ? 'NEVER' : value.toFixed(1));
 
 /** 0 stands for no answer. */
@@ -15,7 +15,7 @@ const answers = (during: Recovery['during']): string =>
     .map(([status, count]) => `${count} × ${status === '0' ? 'none' : status}`)
     .join(', ');
 
-function markdown(heads: readonly string[], lines: readonly (readonly string[])[]): string {
+export function markdown(heads: readonly string[], lines: readonly (readonly string[])[]): string {
   const row = (cells: readonly string[]): string => `| ${cells.join(' | ')} |`;
   return [row(heads), row(heads.map(() => '---')), ...lines.map(row)].join('\n');
 }
@@ -27,6 +27,7 @@ export function faultTable(rows: readonly Row[]): string {
       one.fault,
       seconds(one.heldSec),
       seconds(one.servesAfterSec),
+      seconds(one.storedAfterSec),
       answers(one.during),
     ]),
   );
@@ -61,13 +62,20 @@ export function totalTable(rows: readonly Row[]): string {
       j.unknown,
       j.lost,
       j.double,
-      `${j.overAdmitted} of ${j.windows.map(({ most, limit }) => `${most}/${limit}`).join(' ')}`,
+      `${j.overAdmitted} of ${j.windows.map(({ most, allowed }) => `${most}/${allowed}`).join(' ')}`,
       `${j.usageBeyond} (${j.usageBeyondMax})`,
       seconds(drainedSec),
       leftovers,
     ].map(String),
   );
   return markdown(TOTAL_HEADS, lines);
+}
+
+/** Of a soak. @returns the file */
+export function writeSamples(report: { seed: number }): string {
+  const file = join(mkdtempSync(join(tmpdir(), 'sluice-soak-')), `samples-${report.seed}.json`);
+  writeFileSync(file, JSON.stringify(report));
+  return file;
 }
 
 /** Everything that was told, one JSON object a line, behind what was promised and found. @returns the file */
