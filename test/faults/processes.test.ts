@@ -34,7 +34,7 @@ it('a Redis that comes back empty costs what the contract says, and usage reconc
 }, 120_000);
 
 it('three faults of a seeded mix, one after the other', async () => {
-  const seed = 9; // fixed: what explores is `npm run test:faults`, with a seed of its own
+  const seed = 11; // fixed: what explores is `npm run test:faults`, with a seed of its own
   const chosen = seededRandom(seed);
   const possible = FAULTS.filter((fault) => fits(fault, stand) && fault.holdMs < 5_000);
   const faults = Array.from({ length: integer(chosen, 3, 3) }, () => pick(chosen, possible));
