@@ -138,7 +138,7 @@ class Soak {
     const projects = Object.fromEntries(this.#targets.map(({ id }) => [id, { id }]));
     const usages = await usageOf(this.#stand, projects);
     return {
-      stored: await countStored(this.#stand.backing.sinkDir),
+      stored: countStored(this.#stand.backing.sinkDir),
       usage: Object.values(usages).reduce((sum, count) => sum + count, 0),
       deadLetters: await this.#stand.queue.deadLetters(),
     };
