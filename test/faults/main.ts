@@ -8,7 +8,15 @@ import { runScenario } from './scenario.ts';
 import { soak } from './soak/soak.ts';
 import { growing, soakText } from './soak/soak-table.ts';
 import { Stand, type StandOptions } from './stand.ts';
-import { faultTable, type Row, totalTable, writeHistory, writeSamples } from './table.ts';
+import {
+  faultTable,
+  type Row,
+  recoveryTable,
+  sumTable,
+  totalTable,
+  writeHistory,
+  writeSamples,
+} from './table.ts';
 
 const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN | --mixes | --soak]
 Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. NATS_SERVER_BIN names another broker.`;
@@ -119,7 +127,7 @@ async function main(): Promise<void> {
     rows.push(...run.rows);
     failed ||= run.failed;
   }
-  say(`\n${faultTable(rows)}\n\n${totalTable(rows)}`);
+  say(`\n${totalTable(rows)}\n\n${recoveryTable(rows)}\n\n${sumTable(rows)}`);
   process.exitCode = failed ? 1 : 0;
 }
 
