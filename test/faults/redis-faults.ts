@@ -24,7 +24,7 @@ export const REDIS_FROZEN = frozen('Redis: SIGSTOP 3 s', 3_000, ({ stand }) => s
 export const REDIS_KILLED = redisKilled('Redis: kill -9, started 1.5 s later with its AOF', false);
 export const REDIS_EMPTY: Fault = {
   ...redisKilled('Redis: kill -9, started 1.5 s later, empty', true),
-  warmMs: 12_000,
+  warmMs: 11_000,
   afterwards: redisForgot,
 };
 

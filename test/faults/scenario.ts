@@ -11,7 +11,7 @@ import { usageOf } from './usage.ts';
 const RECOVERY_MS_MAX = 45_000;
 const STORED_MS_MAX = 60_000;
 const FLOOD_CLIENTS = 8;
-/** Between faults. */
+/** Before each fault. */
 const CALM_MS = 1_000;
 
 export type Recovery = {
@@ -100,8 +100,8 @@ export async function runScenario(
   load.start();
   await pause(Math.max(CALM_MS, ...faults.map(({ warmMs = 0 }) => warmMs)));
   for (const fault of faults) {
+    if (recoveries.length > 0) await pause(CALM_MS);
     recoveries.push(await strike(fault, { stand, random, flood, excuses }, load));
-    await pause(CALM_MS);
   }
   await load.stop();
   const drainedSec = await stand.queue.drained();

@@ -52,4 +52,8 @@ describe('the verdict', () => {
   ])('on $slope ± $error a minute, where 1 would matter, is: $said', ({ slope, error, said }) => {
     expect(verdict(at(slope, error), 1)).toBe(said);
   });
+
+  it('on less than four minutes is none', () => {
+    expect(verdict({ ...at(9, 0.1), minutes: 3.9 }, 1)).toBe('too short');
+  });
 });

@@ -15,7 +15,10 @@ export type Trend = {
 };
 
 /** `flat`: the slope and two standard errors lie below what would matter. `grows`: above it. */
-export type Verdict = 'flat' | 'grows' | 'not sure';
+export type Verdict = 'flat' | 'grows' | 'not sure' | 'too short';
+
+/** A heap that finds its size looks like a leak for some minutes. */
+const MINUTES_MIN = 4;
 
 const mean = (values: readonly number[]): number =>
   values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -51,7 +54,8 @@ export function fitTrend(points: readonly Point[]): Trend | undefined {
 }
 
 /** @param bound slope that would matter, per minute */
-export function verdict({ slope, error }: Trend, bound: number): Verdict {
+export function verdict({ slope, error, minutes }: Trend, bound: number): Verdict {
+  if (minutes < MINUTES_MIN) return 'too short';
   if (slope + 2 * error < bound) return 'flat';
   return slope - 2 * error > bound ? 'grows' : 'not sure';
 }
