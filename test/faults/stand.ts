@@ -74,8 +74,10 @@ export class Stand {
     await until(() => setupTopology(this.link, topology).then(Boolean, () => false), START_MS_MAX);
     const streams = FRAME_STREAMS.map((stream) => streamName(stream, 0, 1));
     const manager = await this.link.manager();
-    for (const stream of streams)
-      await manager.consumers.update(stream, CONSUMER, { ack_wait: nanos(ACK_WAIT_MS) });
+    for (const stream of streams) {
+      const update = () => manager.consumers.update(stream, CONSUMER, { ack_wait: nanos(ACK_WAIT_MS) });
+      await until(() => update().then(Boolean, () => false), START_MS_MAX);
+    }
     this.queue = new Queue(this.link, streams);
   }
 

@@ -53,11 +53,29 @@ describe('a process', () => {
 
   it('that took a dead one’s place is a line of its own, from a minute after its start', () => {
     const successor = life('worker', 12, () => still);
-    expect(
-      lifeTable(report([life('worker', 0, () => still), successor]))
-        .split('\n')
-        .slice(2),
-    ).toEqual([expect.stringContaining('| worker | 10.0 |'), expect.stringContaining('| worker | 7.0 |')]);
+    const lines = lifeTable(report([life('worker', 0, () => still), successor])).split('\n');
+    expect(lines.slice(2)).toEqual([
+      expect.stringContaining('| worker | 10.0 | 100 |'),
+      expect.stringContaining('| worker | 7.0 | 100 |'),
+      expect.stringContaining('| 2 workers together | 7.0 | 200 |'),
+    ]);
+  });
+
+  it('of the sink fills its memory of what was stored for fifteen minutes', () => {
+    const filling = life('processor', 0, (minutes) => ({
+      ...still,
+      rssMib: 100 + 5 * Math.min(15, minutes),
+    }));
+    expect(growing(report([filling]))).toEqual([]);
+    expect(lifeTable(report([filling]))).toMatch(/^\| processor \| 4\.5 \| 175 /m);
+  });
+
+  it('that takes over connections from another is no leak: workers are looked at together, too', () => {
+    const taking = life('worker', 0, (minutes) => ({ ...still, files: 30 + Math.floor(minutes / 2) }));
+    const giving = life('worker', 0, (minutes) => ({ ...still, files: 60 - Math.floor(minutes / 2) }));
+    expect(lifeTable(report([taking, giving]))).toMatch(
+      /^\| 2 workers together .* 90 \| 0\.00 ± 0\.00 \| flat \|$/m,
+    );
   });
 
   it('of others is shown and not judged', () => {

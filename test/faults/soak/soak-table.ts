@@ -1,36 +1,73 @@
 /** The soak as text: what was told, and of every process whether its memory and its open files grow. */
+import { RECEIVED_DISORDER_MS_MAX, RESEND_WINDOW_MS } from '../../../src/limits.ts';
 import { markdown } from '../table.ts';
 import type { SoakReport } from './soak.ts';
-import { fitTrend, type Point, type Trend, verdict } from './trend.ts';
-import type { Life, Look } from './watch.ts';
+import { fitTrend, type Point, type Trend, type Verdict, verdict } from './trend.ts';
+import { type Life, type Look, ROUNDS_PER_MINUTE } from './watch.ts';
 
-/** A leak of this many a minute would matter: 1.4 GiB a day; at 1,000 requests a second 17 bytes each. */
+/** All of one process. A leak of this many a minute would matter: 1.4 GiB a day; at 1,000 requests a second 17 bytes each. */
 const RSS_MIB_PER_MINUTE = 1;
 const FILES_PER_MINUTE = 0.5;
 const LAG_SEC_PER_MINUTE = 0.1;
 /** Younger processes are still finding their size. */
 const SETTLED_MINUTES = 1;
+/** The processor's sink knows what it stored for so long; until then its tables must grow, by doubling. Others forget sooner. */
+const REMEMBERED_MINUTES = (RESEND_WINDOW_MS + RECEIVED_DISORDER_MS_MAX) / 60_000 + 0.5;
 /** Shorter series say nothing. */
 const FITTED_MINUTES_MIN = 0.5;
 
-type Line = { life: Life; rss: Trend; files: Trend };
+type Line = { life: Life; rss: Trend; files: Trend; memory: Verdict; openFiles: Verdict };
 
 const points = (looks: readonly Look[], of: (look: Look) => number): Point[] =>
   looks.map((look) => ({ x: look.minute, y: of(look) }));
 
-/** What of a life is after everything has settled. */
-function settled({ looks }: Life, fittedFrom: number): Look[] {
+/** What of a life is after everything has settled; of a short soak, its second half. */
+function settled({ role, looks }: Life, { minutes, fittedFrom }: SoakReport): Look[] {
   const born = looks[0]?.minute ?? 0;
-  const from = Math.max(fittedFrom, born + SETTLED_MINUTES);
+  const filled = role === 'processor' && minutes > REMEMBERED_MINUTES ? REMEMBERED_MINUTES : 0;
+  const from = Math.max(fittedFrom, born + SETTLED_MINUTES, filled);
   return looks.filter(({ minute }) => minute >= from);
 }
 
-function fitted({ lives, fittedFrom }: SoakReport): Line[] {
+/**
+ * The workers as one: each has its share of the clients' connections, which moves when an idle one is closed and made again.
+ * @returns looks at moments at which as many lived as ever did
+ */
+function workersTogether(lives: readonly Life[]): Life {
+  const rounds = new Map<number, Look[]>();
+  for (const { role, looks } of lives)
+    for (const look of looks) {
+      const round = Math.round(look.minute * ROUNDS_PER_MINUTE);
+      if (role.startsWith('worker')) rounds.set(round, [...(rounds.get(round) ?? []), look]);
+    }
+  const most = Math.max(0, ...[...rounds.values()].map(({ length }) => length));
+  const full = [...rounds.values()].filter(({ length }) => length === most);
+  const sum = (looks: readonly Look[], of: (look: Look) => number): number =>
+    looks.reduce((all, look) => all + of(look), 0);
+  const looks = full.map((round) => ({
+    minute: round[0]?.minute ?? 0,
+    rssMib: sum(round, ({ rssMib }) => rssMib),
+    files: sum(round, ({ files }) => files),
+  }));
+  return {
+    role: `${most} workers together`,
+    pid: 0,
+    processes: most,
+    looks: looks.sort((a, b) => a.minute - b.minute),
+  };
+}
+
+function fitted(report: SoakReport): Line[] {
+  const together = workersTogether(report.lives);
+  const lives = [...report.lives, ...((together.processes ?? 0) > 1 ? [together] : [])];
   return lives.flatMap((life) => {
-    const looks = settled(life, fittedFrom);
+    const looks = settled(life, report);
     const rss = fitTrend(points(looks, ({ rssMib }) => rssMib));
     const files = fitTrend(points(looks, (look) => look.files));
-    return rss && files && rss.minutes >= FITTED_MINUTES_MIN ? [{ life, rss, files }] : [];
+    if (!rss || !files || rss.minutes < FITTED_MINUTES_MIN) return [];
+    const { processes = 1 } = life;
+    const memory = verdict(rss, processes * RSS_MIB_PER_MINUTE);
+    return [{ life, rss, files, memory, openFiles: verdict(files, processes * FILES_PER_MINUTE) }];
   });
 }
 
@@ -49,15 +86,15 @@ export function lifeTable(report: SoakReport): string {
     'files a minute',
     'open files',
   ];
-  const lines = fitted(report).map(({ life, rss, files }) => [
+  const lines = fitted(report).map(({ life, rss, files, memory, openFiles }) => [
     life.role,
     rss.minutes.toFixed(1),
     rss.mean.toFixed(0),
     slope(rss, 2),
-    verdict(rss, RSS_MIB_PER_MINUTE),
+    memory,
     files.mean.toFixed(0),
     slope(files, 2),
-    verdict(files, FILES_PER_MINUTE),
+    openFiles,
   ]);
   return markdown(heads, lines);
 }
@@ -92,9 +129,9 @@ export function soakText(report: SoakReport): string {
 
 /** Sentences about what of ours grows for certain. */
 export function growing(report: SoakReport): string[] {
-  const grown = fitted(report).flatMap(({ life, rss, files }) => [
-    ...(verdict(rss, RSS_MIB_PER_MINUTE) === 'grows' ? [`${life.role} ${life.pid}: memory grows`] : []),
-    ...(verdict(files, FILES_PER_MINUTE) === 'grows' ? [`${life.role} ${life.pid}: open files grow`] : []),
+  const grown = fitted(report).flatMap(({ life, memory, openFiles }) => [
+    ...(memory === 'grows' ? [`${life.role} ${life.pid}: memory grows`] : []),
+    ...(openFiles === 'grows' ? [`${life.role} ${life.pid}: open files grow`] : []),
   ]);
   return grown.filter((sentence) => !/^(Redis|broker) /.test(sentence));
 }

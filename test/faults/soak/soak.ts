@@ -2,10 +2,8 @@
  * The soak: SDK-shaped traffic at 70 % of what the stand takes, for minutes, while small faults strike; every process is watched.
  *
  *     as fast as answers come, until everything is stored → capacity
- *     70 % of it, open loop, with deaths and blips → the second half, with blips alone, is what trends are fitted to
+ *     70 % of it, open loop, with deaths and blips → trends are fitted to the second half, which has blips alone
  *     drained → what was told against what is stored and counted
- *
- * The second half alone, because the sink remembers what it stored for ten minutes: before they are over its memory must grow.
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { seededRandom } from '../../../bench/random.ts';

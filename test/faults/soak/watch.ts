@@ -5,13 +5,20 @@ import { parseSamples, total } from '../../../bench/scrape.ts';
 import type { Stand } from '../stand.ts';
 
 const EVERY_MS = 5_000;
+export const ROUNDS_PER_MINUTE = 60_000 / EVERY_MS;
 const MIB = 1024 * 1024;
 const PAGE_BYTES = 4096;
 
 /** One look at one process. `minute`: since the watch began. */
 export type Look = { minute: number; rssMib: number; files: number };
 /** One life of a process: whoever takes its place begins another. */
-export type Life = { role: string; pid: number; looks: Look[] };
+export type Life = {
+  role: string;
+  pid: number;
+  looks: Look[];
+  /** How many a look is the sum of, 1 when it is not said. */
+  processes?: number;
+};
 /** `pending`: frames in the streams; `lagSec`: age of the oldest that is in hand. */
 export type Lag = { minute: number; pending: number; lagSec: number };
 
