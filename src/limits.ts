@@ -220,7 +220,7 @@ export const FRAME_CRASHES_MAX = 3;
 /** So many deaths while the sink stores it weigh as much as one while it is decoded (crash-ledger.ts says why). */
 export const STORING_DEATHS_PER_CRASH = 4;
 export const RESEND_WINDOW_MS = 600_000;
-/** How long the sink knows a frame after it was stored, by the processor's clock: far above any redelivery. */
+/** How long the sink knows a frame after it was stored, by the processor's clock that never steps: far above any redelivery. */
 export const FRAME_MEMORY_MS = 600_000;
 /** How far the data's time may lag behind what was stored before it (a large envelope's frame may follow five minutes later). */
 export const RECEIVED_DISORDER_MS_MAX = 300_000;

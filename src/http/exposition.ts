@@ -36,7 +36,11 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
     counter('sluice_bytes_total', 'Body bytes of finished requests, as transmitted', [[{}, requests.bytes]]),
     counter('sluice_redis_calls_total', 'Script calls', byLabel('script', redis.stats.calls)),
     histogram('sluice_redis_call_duration_seconds', 'Round trip of a script call', redis.stats.duration),
-    counter('sluice_limiter_state_lost_total', 'Rate windows that Redis lost', [[{}, figures.stateLost]]),
+    counter(
+      'sluice_limiter_state_lost_total',
+      'Rate windows that Redis lost, or whose bookings left early by a step of its clock',
+      [[{}, figures.stateLost]],
+    ),
     gauge('sluice_inflight_requests', 'Requests between their first byte and their answer', [
       [{}, figures.inFlight],
     ]),

@@ -7,6 +7,7 @@
  */
 import type { Clock } from '../lib/clock.ts';
 import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
+import { ClockWatch } from './clock-watch.ts';
 import { type Ask, LeaseCache, type LocalDecision, type WindowReply } from './lease-cache.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-client.ts';
@@ -22,6 +23,8 @@ type Later = (decision: RateDecision) => void;
 type ProjectState = {
   readonly projectId: string;
   readonly cache: LeaseCache;
+  /** Of the server that has this project's window. */
+  readonly redisClock: ClockWatch;
   /** The newest record that a request brought. */
   record: RateSubject;
   waiting: Later[];
@@ -29,6 +32,8 @@ type ProjectState = {
   asked: number;
   usedAt: number;
 };
+
+type Sent = { ask: Ask; sentAt: number; waiting: readonly Later[] };
 
 export type RateLimiterOptions = {
   redis: LimitRedis;
@@ -65,7 +70,10 @@ export class RateLimiter {
     this.#timer.unref();
   }
 
-  /** Windows that Redis forgot while this worker knew of bookings in them (sluice_limiter_state_lost_total). */
+  /**
+   * Windows that Redis forgot while this worker knew of bookings in them, and those whose bookings left early because Redis's clock
+   * stepped forward, which each worker sees for itself (sluice_limiter_state_lost_total).
+   */
   get stateLost(): number {
     return this.#stateLost;
   }
@@ -93,7 +101,15 @@ export class RateLimiter {
     const { projectId } = subject;
     let state = this.#projects.get(projectId);
     if (!state) {
-      state = { projectId, cache: new LeaseCache(), record: subject, waiting: [], asked: 0, usedAt: 0 };
+      state = {
+        projectId,
+        cache: new LeaseCache(),
+        redisClock: new ClockWatch(),
+        record: subject,
+        waiting: [],
+        asked: 0,
+        usedAt: 0,
+      };
       this.#projects.set(projectId, state);
     }
     return state;
@@ -128,20 +144,23 @@ export class RateLimiter {
   }
 
   #send(state: ProjectState, waiting: readonly Later[]): void {
-    const ask = state.cache.ask(this.#clock.monotonic(), waiting.length, state.record);
+    const sentAt = this.#clock.monotonic();
+    const ask = state.cache.ask(sentAt, waiting.length, state.record);
     const args = scriptArgs(ask, state.record.limit, this.#scriptNow?.());
     if (waiting.length > 0) state.asked++;
     this.#redis.call({ script: 'rateWindow', key: rateKey(state.projectId), args }, (reply) => {
       if (waiting.length > 0) state.asked--;
-      this.#answered(state, { ask, waiting }, reply);
+      this.#answered(state, { ask, sentAt, waiting }, reply);
       this.#resume(state);
     });
   }
 
-  #answered(state: ProjectState, sent: { ask: Ask; waiting: readonly Later[] }, reply: ScriptReply): void {
+  #answered(state: ProjectState, sent: Sent, reply: ScriptReply): void {
     const window = reply && parseReply(reply);
-    if (window?.lost) this.#stateLost++;
-    const decisions = window && state.cache.answer(sent.ask, window, this.#clock.monotonic());
+    const now = this.#clock.monotonic();
+    const stepped = window !== undefined && state.redisClock.stepped(window.now, sent.sentAt, now);
+    if (window?.lost || stepped) this.#stateLost++;
+    const decisions = window && state.cache.answer(sent.ask, window, now);
     if (window && window.excess > 0) this.#leasing.add(state);
     sent.waiting.forEach((later, i) => {
       later(decisions?.[i] ?? UNAVAILABLE);

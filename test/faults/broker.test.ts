@@ -1,7 +1,8 @@
 /** The broker stalls, dies, is full, loses its leader: no 200 without the item, none twice, and it serves again by itself. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { seededRandom } from '../../bench/random.ts';
-import { BROKER_FROZEN, BROKER_KILLED, type Fault, LEADER_KILLED, STREAM_FULL } from './faults.ts';
+import { BROKER_FROZEN, BROKER_KILLED, LEADER_KILLED, STREAM_FULL } from './broker-faults.ts';
+import type { Fault } from './fault.ts';
 import { runScenario } from './scenario.ts';
 import { Stand } from './stand.ts';
 

@@ -23,6 +23,7 @@ const terms: Terms = {
     capped: { id: '4', quota: 1 },
   },
   redisLosses: [],
+  clockSteps: 0,
   answersAll: true,
 };
 const none = { open: 0, limited: 0, leased: 0, capped: 0 };
@@ -142,6 +143,17 @@ describe('a broken promise', () => {
     const forgotten = evidence({ usage: none });
     expect(judge([recent], forgotten, losses).broken).toEqual([]);
     expect(judge([older], forgotten, losses).broken).toEqual([expect.stringMatching(/is lower than/)]);
+  });
+
+  it('of a window is excused one further limit for each step of the clock of Redis', () => {
+    const stepped = { ...terms, clockSteps: 1 };
+    const admitted = (count: number): Told[] =>
+      Array.from({ length: count }, (_, n) => told(`${n}`, { project: 'limited', status: 500 }));
+    const counted = evidence({ usage: none });
+    expect(judge(admitted(4), counted, stepped).broken).toEqual([]);
+    expect(judge(admitted(5), counted, stepped).broken).toEqual([
+      'limited: 5 admitted within 60 s, the limit is 4',
+    ]);
   });
 });
 

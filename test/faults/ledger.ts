@@ -38,9 +38,15 @@ export type ProjectTerms = { id: string; ratePerMinute?: number; quota?: number 
 /** What the contract excepts: Redis lost its memory at that moment. */
 export type RedisLoss = { at: number; endedAt: number };
 
-export type Terms = {
+/** What happened that the contract excepts. */
+export type Excuses = {
+  redisLosses: RedisLoss[];
+  /** How often Redis's clock stepped forward. */
+  clockSteps: number;
+};
+
+export type Terms = Readonly<Excuses> & {
   projects: Readonly<Record<ProjectName, ProjectTerms>>;
-  redisLosses: readonly RedisLoss[];
   /** Nothing was killed that holds a client's connection: every request must have had an answer. */
   answersAll: boolean;
 };
@@ -55,8 +61,8 @@ export type Judgement = {
   /** Event ids of some of the lost. */
   lostIds: string[];
   double: number;
-  /** Of all limited projects: most admissions that lie within 60 s for certain, and the limit. */
-  windows: { project: ProjectName; most: number; limit: number }[];
+  /** Of all limited projects: most admissions that lie within 60 s for certain, and how many may. */
+  windows: { project: ProjectName; most: number; allowed: number }[];
   overAdmitted: number;
   /** Summed over projects: counted beyond the 200s, and how much that may be. */
   usageBeyond: number;
@@ -114,16 +120,16 @@ function judgeStorage(told: readonly Told[], evidence: Evidence, terms: Terms) {
   return { lost, double: double.length, broken };
 }
 
-/** 60-second windows. A loss of Redis's memory allows one further `limit` in the windows around it. */
-function judgeWindows(told: readonly Told[], { projects, redisLosses }: Terms) {
+/** 60-second windows. A loss of Redis's memory, or a step of its clock, allows one further `limit` in the windows around it. */
+function judgeWindows(told: readonly Told[], { projects, redisLosses, clockSteps }: Terms) {
   const windows: Judgement['windows'] = [];
   const broken: string[] = [];
   for (const [name, { ratePerMinute: limit }] of Object.entries(projects)) {
     if (limit === undefined) continue;
     const project = name as ProjectName;
     const most = mostWithinWindow(told.filter((one) => one.project === project && one.admitted));
-    windows.push({ project, most, limit });
-    const allowed = limit * (1 + redisLosses.length);
+    const allowed = limit * (1 + redisLosses.length + clockSteps);
+    windows.push({ project, most, allowed });
     if (most > allowed) broken.push(`${project}: ${most} admitted within 60 s, the limit is ${allowed}`);
   }
   return { windows, broken };

@@ -1,29 +1,40 @@
 /** `npm run test:faults -- --seed N --minutes M`: every fault once, then random mixes until the time is over. */
 import { parseArgs } from 'node:util';
 import { integer, pick, type Random, seededRandom } from '../../bench/random.ts';
-import { FAULTS, type Fault, REDIS_EMPTY } from './faults.ts';
-import { redisForgot } from './redis-empty.ts';
+import { canStepClocks } from '../support/step-clock.ts';
+import { type Fault, fits } from './fault.ts';
+import { ALONE, FAULTS } from './faults.ts';
 import { runScenario } from './scenario.ts';
+import { soak } from './soak/soak.ts';
+import { growing, soakText } from './soak/soak-table.ts';
 import { Stand, type StandOptions } from './stand.ts';
-import { faultTable, type Row, totalTable, writeHistory } from './table.ts';
+import {
+  faultTable,
+  type Row,
+  recoveryTable,
+  sumTable,
+  totalTable,
+  writeHistory,
+  writeSamples,
+} from './table.ts';
 
-const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN | --mixes]
-Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults. NATS_SERVER_BIN names another broker.`;
+const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN | --mixes | --soak]
+Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. NATS_SERVER_BIN names another broker.`;
 
 type StandName = 'ndjson' | 'postgres' | 'cluster' | 'disks';
+const clocks = canStepClocks();
 const STANDS: Readonly<Record<StandName, StandOptions>> = {
-  ndjson: {},
-  postgres: { postgres: true },
+  ndjson: { clocks },
+  postgres: { postgres: true, processors: 2, clocks },
   cluster: { cluster: true },
   disks: { smallDisks: true, maxBytes: 16 * 1024 * 1024 },
 };
 /** Of one mix. */
 const FAULTS_OF_MIX = [3, 6] as const;
+/** Longer ones strike alone. */
+const HOLD_MS_OF_MIX = 20_000;
 
 const say = (line: string): void => void process.stdout.write(`${line}\n`);
-
-const fits = (fault: Fault, stand: StandName): boolean =>
-  fault.needs === undefined || (fault.needs === 'broker' && stand !== 'cluster') || fault.needs === stand;
 
 class Run {
   readonly rows: Row[] = [];
@@ -45,18 +56,13 @@ class Run {
   }
 
   async scenario(faults: readonly Fault[]): Promise<void> {
-    const options = {
-      random: this.#random,
-      ...(faults.includes(REDIS_EMPTY) && { warmMs: 15_000, afterwards: redisForgot(this.#stand) }),
-    };
-    const report = await runScenario(this.#stand, faults, options);
+    const report = await runScenario(this.#stand, faults, { random: this.#random });
     const row: Row = { stand: this.#name, seed: this.#seed, report };
     this.rows.push(row);
     say(faultTable([row]).split('\n').slice(2).join('\n'));
     if (report.judgement.broken.length === 0) return;
     this.#failed = true;
-    const { ingest, processor } = this.#stand;
-    const file = writeHistory(row, [...ingest, processor].map(({ log }) => log).join('\n'));
+    const file = writeHistory(row, this.#stand.parts.map(({ log }) => log).join('\n'));
     for (const sentence of report.judgement.broken) say(`BROKEN  ${sentence}`);
     say(`        history: ${file}`);
   }
@@ -74,6 +80,15 @@ class Run {
   }
 }
 
+async function mainSoak(options: { minutes: number; seed: number }): Promise<void> {
+  const report = await soak({ ...options, say });
+  say(`\n${soakText(report)}`);
+  say(`samples: ${writeSamples(report)}`);
+  const broken = [...report.broken, ...growing(report)];
+  for (const sentence of broken) say(`BROKEN  ${sentence}`);
+  process.exitCode = broken.length > 0 ? 1 : 0;
+}
+
 async function main(): Promise<void> {
   const { values } = parseArgs({
     options: {
@@ -82,10 +97,12 @@ async function main(): Promise<void> {
       stand: { type: 'string' },
       fault: { type: 'string' },
       mixes: { type: 'boolean', default: false },
+      soak: { type: 'boolean', default: false },
       help: { type: 'boolean' },
     },
   });
   if (values.help) return say(USAGE);
+  if (values.soak) return mainSoak({ minutes: Number(values.minutes), seed: Number(values.seed) });
   const names = Object.keys(STANDS) as StandName[];
   const chosen = names.filter((name) => values.stand === undefined || name === values.stand);
   if (chosen.length === 0) throw new Error(USAGE);
@@ -96,13 +113,13 @@ async function main(): Promise<void> {
     const until = performance.now() + share;
     const stand = await Stand.start(STANDS[name]);
     const run = new Run(name, stand, Number(values.seed));
-    const faults = FAULTS.filter((fault) => fits(fault, name));
-    const wanted = [...faults, REDIS_EMPTY].filter((fault) =>
-      new RegExp(values.fault ?? '').test(fault.name),
-    );
+    const faults = FAULTS.filter((fault) => fits(fault, stand));
+    const mixed = faults.filter(({ holdMs }) => holdMs <= HOLD_MS_OF_MIX);
+    const named = new RegExp(values.fault ?? '');
+    const wanted = [...faults, ...ALONE].filter(({ name }) => named.test(name));
     try {
       if (!values.mixes) await run.each(wanted, until);
-      if (values.fault === undefined) await run.mixes(faults, until);
+      if (values.fault === undefined) await run.mixes(mixed, until);
       else while (performance.now() < until) await run.each(wanted, until);
     } finally {
       await stand.close();
@@ -110,7 +127,7 @@ async function main(): Promise<void> {
     rows.push(...run.rows);
     failed ||= run.failed;
   }
-  say(`\n${faultTable(rows)}\n\n${totalTable(rows)}`);
+  say(`\n${totalTable(rows)}\n\n${recoveryTable(rows)}\n\n${sumTable(rows)}`);
   process.exitCode = failed ? 1 : 0;
 }
 

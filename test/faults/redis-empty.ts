@@ -14,19 +14,17 @@ async function reconciled(stand: Stand, id: string): Promise<number> {
 }
 
 /** For a scenario's end. @returns sentences about what is wrong */
-export const redisForgot =
-  (stand: Stand) =>
-  async (terms: Terms, told: readonly Told[]): Promise<string[]> => {
-    const broken: string[] = [];
-    if ((await stand.metric('sluice_limiter_state_lost_total')) === 0)
-      broken.push('sluice_limiter_state_lost_total says nothing');
-    for (const [name, { id }] of Object.entries(terms.projects)) {
-      const mine = told.filter((one) => one.project === (name as ProjectName));
-      const accepted = mine.filter(({ status }) => status === 200).length;
-      const unknown = mine.filter(({ status }) => status === 0 || status === 500).length;
-      const usage = await reconciled(stand, id);
-      if (usage < accepted || usage > accepted + unknown)
-        broken.push(`${name}: reconciled to ${usage}, and ${accepted} were accepted, ${unknown} unknown`);
-    }
-    return broken;
-  };
+export async function redisForgot(stand: Stand, terms: Terms, told: readonly Told[]): Promise<string[]> {
+  const broken: string[] = [];
+  if ((await stand.metric('sluice_limiter_state_lost_total')) === 0)
+    broken.push('sluice_limiter_state_lost_total says nothing');
+  for (const [name, { id }] of Object.entries(terms.projects)) {
+    const mine = told.filter((one) => one.project === (name as ProjectName));
+    const accepted = mine.filter(({ status }) => status === 200).length;
+    const unknown = mine.filter(({ status }) => status === 0 || status === 500).length;
+    const usage = await reconciled(stand, id);
+    if (usage < accepted || usage > accepted + unknown)
+      broken.push(`${name}: reconciled to ${usage}, and ${accepted} were accepted, ${unknown} unknown`);
+  }
+  return broken;
+}

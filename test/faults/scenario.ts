@@ -1,15 +1,17 @@
 /** One scenario: load, one fault after the other, each followed until the system serves again by itself, then the judgement. */
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Random } from '../../bench/random.ts';
-import type { Fault, Scene } from './faults.ts';
-import { type Evidence, type Judgement, judge, type RedisLoss, type Terms, type Told } from './ledger.ts';
+import type { Fault, Scene } from './fault.ts';
+import { type Evidence, type Excuses, type Judgement, judge, type Terms, type Told } from './ledger.ts';
 import { Load } from './load.ts';
 import type { Stand } from './stand.ts';
+import { usageOf } from './usage.ts';
 
 /** Longer than this is no recovery. */
 const RECOVERY_MS_MAX = 45_000;
+const STORED_MS_MAX = 60_000;
 const FLOOD_CLIENTS = 8;
-/** Between faults. */
+/** Before each fault. */
 const CALM_MS = 1_000;
 
 export type Recovery = {
@@ -18,6 +20,8 @@ export type Recovery = {
   heldSec: number;
   /** From the end of the fault until every port served for good; undefined: not within RECOVERY_MS_MAX. */
   servesAfterSec: number | undefined;
+  /** From the end of the fault until all that was queued by then was in the sink; undefined: not within STORED_MS_MAX. */
+  storedAfterSec: number | undefined;
   /** By status, of requests that began while the fault lasted. */
   during: Record<string, number>;
 };
@@ -37,13 +41,9 @@ export type Report = {
 
 export type ScenarioOptions = {
   random: Random;
-  /** Before the first fault. */
-  warmMs?: number;
   /** Quota of the project that has one. */
   quota?: number;
   thinkMs?: number;
-  /** Looks at the stand when everything is drained. @returns sentences about what is wrong */
-  afterwards?(terms: Terms, told: readonly Told[]): Promise<string[]>;
 };
 
 function statuses(told: readonly Told[], from: number, to: number): Record<string, number> {
@@ -55,17 +55,26 @@ function statuses(told: readonly Told[], from: number, to: number): Record<strin
   return counts;
 }
 
+async function storesSince({ queue }: Stand, since: number): Promise<number | undefined> {
+  const stored = await queue.passed(await queue.mark(), STORED_MS_MAX);
+  return stored ? (performance.now() - since) / 1000 : undefined;
+}
+
 async function strike(fault: Fault, scene: Scene, load: Load): Promise<Recovery> {
   const began = performance.now();
   const end = await fault.strike(scene);
   await pause(fault.holdMs);
   const ended = performance.now();
   await end();
-  const servesAfterSec = await load.servesSince(ended, RECOVERY_MS_MAX);
+  const [servesAfterSec, storedAfterSec] = await Promise.all([
+    load.servesSince(ended, RECOVERY_MS_MAX),
+    storesSince(scene.stand, ended),
+  ]);
   return {
     fault: fault.name,
     heldSec: (ended - began) / 1000,
     servesAfterSec,
+    storedAfterSec,
     during: statuses(load.told, began, ended),
   };
 }
@@ -75,13 +84,13 @@ export async function runScenario(
   faults: readonly Fault[],
   options: ScenarioOptions,
 ): Promise<Report> {
-  const { random, warmMs = CALM_MS, quota = 500, thinkMs = 40 } = options;
+  const { random, quota = 500, thinkMs = 40 } = options;
   const { terms: projects, targets } = await stand.createProjects(quota);
-  const letters = await stand.deadLetters();
+  const letters = await stand.queue.deadLetters();
   const shared = { random, ports: stand.ports, targets };
   const load = new Load({ ...shared, thinkMs });
   const floods: Load[] = [];
-  const redisLosses: RedisLoss[] = [];
+  const excuses: Excuses = { redisLosses: [], clockSteps: 0 };
   const flood = (payloadBytes: number): Load => {
     const one = new Load({ ...shared, payloadBytes, clients: FLOOD_CLIENTS, thinkMs: 0 });
     floods.push(one);
@@ -89,28 +98,31 @@ export async function runScenario(
   };
   const recoveries: Recovery[] = [];
   load.start();
-  await pause(warmMs);
+  await pause(Math.max(CALM_MS, ...faults.map(({ warmMs = 0 }) => warmMs)));
   for (const fault of faults) {
-    recoveries.push(await strike(fault, { stand, random, flood, redisLosses }, load));
-    await pause(CALM_MS);
+    if (recoveries.length > 0) await pause(CALM_MS);
+    recoveries.push(await strike(fault, { stand, random, flood, excuses }, load));
   }
   await load.stop();
-  const drainedSec = await stand.drained();
-  const left = await stand.leftovers();
+  const drainedSec = await stand.queue.drained();
+  const left = await stand.queue.leftovers();
   const told = [load, ...floods].flatMap((one) => one.told);
-  const terms: Terms = { projects, redisLosses, answersAll: !faults.some(({ cuts }) => cuts) };
+  const terms: Terms = { projects, ...excuses, answersAll: !faults.some(({ cuts }) => cuts) };
   const evidence: Evidence = {
     stored: await stand.stored(),
-    deadLetters: (await stand.deadLetters()) - letters,
-    usage: await stand.usage(projects),
+    deadLetters: (await stand.queue.deadLetters()) - letters,
+    usage: await usageOf(stand, projects),
   };
   const judgement = judge(told, evidence, terms);
-  judgement.broken.push(...judgement.lostIds.map((id) => stand.witness.trace(id, stand.sinkDir)));
+  judgement.broken.push(...judgement.lostIds.map((id) => stand.witness.trace(id, stand.backing.sinkDir)));
   if (drainedSec === undefined)
     judgement.broken.push('not everything is processed', ...left.map(({ text }) => text));
-  for (const { fault, servesAfterSec } of recoveries)
+  for (const { fault, servesAfterSec, storedAfterSec } of recoveries) {
     if (servesAfterSec === undefined) judgement.broken.push(`${fault}: does not serve again`);
-  judgement.broken.push(...((await options.afterwards?.(terms, told)) ?? []));
+    if (storedAfterSec === undefined) judgement.broken.push(`${fault}: does not store again`);
+  }
+  const [fault] = faults;
+  if (faults.length === 1) judgement.broken.push(...((await fault?.afterwards?.(stand, terms, told)) ?? []));
   return {
     recoveries,
     drainedSec,

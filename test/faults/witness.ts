@@ -10,6 +10,8 @@ type Seen = { stream: string; sequence: number; frameId: string; index: number; 
 
 export class Witness {
   readonly #seen = new Map<string, Seen>();
+  /** Frames by stream and sequence. More than one: a stream went back to before what it had stored. */
+  readonly #frames = new Map<string, Set<string>>();
 
   /** Streams repeat what they store; what is stored while this connection is away is missed. */
   constructor(link: NatsLink) {
@@ -23,6 +25,8 @@ export class Witness {
           frameId: msg.headers?.get('Nats-Msg-Id') ?? '',
           entries: slots.length,
         };
+        const at = `${place.stream} ${place.sequence}`;
+        this.#frames.set(at, (this.#frames.get(at) ?? new Set()).add(place.frameId));
         slots.forEach((slot, index) => {
           if (slot.ok && slot.entry.kind === 'envelope')
             this.#seen.set(slot.entry.eventId, { ...place, index });
@@ -37,7 +41,8 @@ export class Witness {
     if (!seen) return `${eventId} was not seen in any stream`;
     const { stream, sequence, frameId, index, entries } = seen;
     const known = entriesKnown(join(sinkDir, stream), frameId);
-    return `${eventId} was entry ${index} of ${entries} in ${stream} ${sequence} (${frameId}); the sink knows ${known} entries of the frame`;
+    const others = [...(this.#frames.get(`${stream} ${sequence}`) ?? [])].filter((id) => id !== frameId);
+    return `${eventId} was entry ${index} of ${entries} in ${stream} ${sequence} (${frameId}); the sink knows ${known} entries of the frame; frames of the same sequence: ${others.join(', ') || 'none'}`;
   }
 }
 

@@ -193,5 +193,20 @@ describe.each(STORES)('on $name', ({ start }) => {
       await take(b, of);
       expect(a.stateLost + b.stateLost).toBe(1);
     });
+
+    it('counts a window whose bookings left it because the clock of Redis stepped forward, and none for a step back', async () => {
+      let ahead = 0;
+      const [redis] = workers as [LimitRedis];
+      const stepped = new RateLimiter({ redis, clock, scriptNow: () => clock.now() + ahead });
+      limiters = [stepped];
+      const of = subject(3);
+      const admitted = async (count: number): Promise<number> =>
+        kinds(await Promise.all(Array.from({ length: count }, () => take(stepped, of))), 'admitted');
+      expect([await admitted(2), stepped.stateLost]).toEqual([2, 0]);
+      ahead = 61_000;
+      expect([await admitted(2), stepped.stateLost]).toEqual([2, 1]);
+      ahead = 0;
+      expect([await admitted(2), stepped.stateLost]).toEqual([1, 1]);
+    });
   });
 });

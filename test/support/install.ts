@@ -4,6 +4,7 @@ import { hostEnvironment } from '../../src/config.ts';
 import { aptInstall, ensureServers } from '../../src/dev/install.ts';
 import { findBrowser } from './browser.ts';
 import { findPostgres } from './postgres.ts';
+import { canStepClocks } from './step-clock.ts';
 
 export default function setup(): void {
   const say = (line: string): void => console.log(line);
@@ -14,4 +15,6 @@ export default function setup(): void {
     throw new Error('the browser tests need Chromium: sudo apt-get install -y chromium');
   if (!findPostgres() && !aptInstall(['postgresql'], say))
     throw new Error('the tests of the postgres sink need its server: sudo apt-get install -y postgresql');
+  if (process.platform === 'linux' && !canStepClocks() && !aptInstall(['gcc', 'libc6-dev'], say))
+    throw new Error('clocks are stepped by a small C library: sudo apt-get install -y gcc libc6-dev');
 }

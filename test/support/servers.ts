@@ -11,7 +11,8 @@ import {
 } from '../../src/dev/servers.ts';
 
 export type TestServer = RunningServer & {
-  dir: string /** Stops the server and removes its folder. */;
+  dir: string;
+  /** Stops the server and removes its folder. */
   close(): Promise<void>;
 };
 
@@ -35,9 +36,13 @@ function disposable(server: RunningServer, dir: string): TestServer {
 /** With `port` and `dir` of one that was stopped: the same server again. */
 export type Again = { port: number; dir: string };
 
-export async function redisServer(again?: Again): Promise<TestServer> {
+/** @param wrapped what to start in the program's place, which is told its path */
+export async function redisServer(
+  again?: Again,
+  wrapped: (bin: string) => string = (bin) => bin,
+): Promise<TestServer> {
   const dir = again?.dir ?? temporaryFolder('redis');
-  return disposable(await startRedis(binary('redis-server'), dir, again?.port), dir);
+  return disposable(await startRedis(wrapped(binary('redis-server')), dir, again?.port), dir);
 }
 
 export async function natsServer(again?: Again): Promise<TestServer> {

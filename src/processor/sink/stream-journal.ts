@@ -26,8 +26,8 @@ import {
 import { KeyTable } from './key-table.ts';
 import type { StreamSink } from './sink.ts';
 
-/** An index that is still on the disk. Times in Unix milliseconds. */
-type KeptIndex = { n: number; committedAt: number; receivedAt: number };
+/** An index that is still on the disk. Times in Unix milliseconds, but `storedAt`: by the clock that never steps. */
+type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt: number };
 
 /**
  * One stream's part of the ndjson sink: the folder is the journal.
@@ -43,9 +43,11 @@ type KeptIndex = { n: number; committedAt: number; receivedAt: number };
  * meaning even when somebody has taken their data away. A batch without lines (all dead letters or resends) has no
  * data and is committed by its index alone.
  *
- * What is known is bounded by time: frames by when they were stored (a redelivery follows within minutes, by the
- * processor's clock, however old the data is), items by the data's own time. Indexes beyond both are removed after
- * their counts went to tally.json.
+ * What is known is bounded by time: frames by when they were stored or, if that was before this process began, by its
+ * begin (a redelivery follows within minutes, however old the data is); items by the data's own time. Frames are
+ * measured by the clock that never steps: a machine that slept for an hour has lost its acknowledgements, and the
+ * frames come again to a wall clock that says they were stored long ago. Indexes beyond both are removed after their
+ * counts went to tally.json; those of earlier processes by their age when this one began.
  */
 export class StreamJournal implements StreamSink, BatchHome {
   readonly #dir: string;
@@ -88,7 +90,7 @@ export class StreamJournal implements StreamSink, BatchHome {
   // ---- What is stored ----
 
   get #framesFrom(): number {
-    return this.#committedAt - FRAME_MEMORY_MS;
+    return this.#clock.monotonic() - FRAME_MEMORY_MS;
   }
   get #resendsFrom(): number {
     return this.#receivedAt - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
@@ -104,7 +106,8 @@ export class StreamJournal implements StreamSink, BatchHome {
 
   #learn(n: number, { committedAt, frames, resends }: BatchIndex): void {
     let receivedAt = 0;
-    for (const { key, entries } of frames) this.#frames.set(key, committedAt, entries);
+    const storedAt = this.#clock.monotonic();
+    for (const { key, entries } of frames) this.#frames.set(key, storedAt, entries);
     for (const resend of resends) {
       this.#resends.set(resend.key, resend.receivedAt);
       receivedAt = Math.max(receivedAt, resend.receivedAt);
@@ -112,7 +115,7 @@ export class StreamJournal implements StreamSink, BatchHome {
     receivedAt = Math.min(receivedAt, committedAt); // a worker's clock may be ahead
     this.#committedAt = Math.max(this.#committedAt, committedAt);
     this.#receivedAt = Math.max(this.#receivedAt, receivedAt);
-    this.#kept.push({ n, committedAt, receivedAt });
+    this.#kept.push({ n, committedAt, storedAt, receivedAt });
   }
 
   // ---- Start ----
@@ -129,6 +132,7 @@ export class StreamJournal implements StreamSink, BatchHome {
       if (n <= upTo) await remove(this.#indexPath(n));
       else await this.#loadIndex(n, n === numbers.at(-1));
     }
+    for (const kept of this.#kept) kept.storedAt -= this.#committedAt - kept.committedAt;
     const stored = Math.max(upTo, this.#kept.at(-1)?.n ?? 0, await this.#newestData());
     this.#next = stored + 1;
   }
@@ -203,9 +207,9 @@ export class StreamJournal implements StreamSink, BatchHome {
   // ---- Old indexes ----
 
   async #prune(): Promise<void> {
-    const isNeeded = ({ committedAt, receivedAt }: KeptIndex): boolean =>
-      committedAt >= this.#framesFrom || receivedAt >= this.#resendsFrom;
-    const needed = this.#kept.findIndex(isNeeded); // never -1: the newest is
+    const isNeeded = ({ storedAt, receivedAt }: KeptIndex): boolean =>
+      storedAt >= this.#framesFrom || receivedAt >= this.#resendsFrom;
+    const needed = this.#kept.findIndex(isNeeded); // never -1: the one of this moment is
     if (needed < INDEX_PRUNE_COUNT) return;
     const old = this.#kept.slice(0, needed);
     try {

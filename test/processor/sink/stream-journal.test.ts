@@ -19,10 +19,13 @@ beforeEach(() => {
   root = temporaryFolder('journal');
   dir = join(root, 'SLUICE_EVENTS');
   now = NOON;
+  stepMs = 0;
 });
 afterEach(() => rmSync(root, { recursive: true, force: true }));
 
-const clock = { now: () => now, monotonic: () => now };
+/** How far the wall clock is ahead of the one that never steps. */
+let stepMs: number;
+const clock = { now: () => now + stepMs, monotonic: () => now };
 const open = (): Promise<StreamJournal> => StreamJournal.open(dir, { clock, log });
 const row = (n: number, receivedAt = now) => ({
   type: 'event' as const,
@@ -202,10 +205,44 @@ describe('what is known', () => {
     expect(dataFiles()).toHaveLength(batches);
   });
 
+  /** Batches of so many frames that the table of those that are known is built anew. */
+  async function storeMany(journal: StreamJournal, first = 10_000): Promise<void> {
+    for (const from of [first, first + 2_000, first + 4_000]) {
+      const batch = journal.begin();
+      for (let n = from; n < from + 2_000; n++) batch.beginEntry({ frameId: `frame ${n}`, index: 0 });
+      await batch.commit();
+    }
+  }
+  async function isKnown(journal: StreamJournal, n: number): Promise<boolean> {
+    const batch = journal.begin();
+    const entries = batch.entriesKnown(`frame ${n}`);
+    await batch.abandon();
+    return entries > 0;
+  }
+
+  it('is a frame whose acknowledgement was lost when the clock stepped forward, as after a machine slept', async () => {
+    const journal = await open();
+    await store(journal, 1);
+    stepMs = 3_600_000;
+    await storeMany(journal);
+    expect(await isKnown(journal, 1)).toBe(true);
+    now += FRAME_MEMORY_MS + 1;
+    await storeMany(journal, 20_000);
+    expect(await isKnown(journal, 1)).toBe(false);
+  });
+
+  it('is such a frame also when the process was killed and its successor came late', async () => {
+    await store(await open(), 1);
+    now += 3_600_000;
+    const journal = await open();
+    await storeMany(journal);
+    expect(await isKnown(journal, 1)).toBe(true);
+  });
+
   it('survives a clock that steps back', async () => {
     const journal = await open();
     await store(journal, 1);
-    now -= 3_600_000;
+    stepMs = -3_600_000;
     await store(journal, 2);
     const batch = (await open()).begin();
     expect([batch.entriesKnown('frame 1'), batch.entriesKnown('frame 2')]).toEqual([1, 1]);

@@ -1,0 +1,172 @@
+/** What our processes stand on, and may lose: Redis, a broker or a cluster of three, PostgreSQL, the ways to them, disks and clocks. */
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { freePort } from '../../src/dev/servers.ts';
+import { NatsCluster } from '../support/nats-cluster.ts';
+import { TestPostgres } from '../support/postgres.ts';
+import { natsServer, redisServer, type TestServer } from '../support/servers.ts';
+import { StepClock } from '../support/step-clock.ts';
+import { TcpProxy, type Weather } from '../support/tcp-proxy.ts';
+import { SmallDisk } from './small-disk.ts';
+
+const DISK_MB = { nats: 256, sink: 64, redis: 128, spool: 24 } as const;
+type DiskName = keyof typeof DISK_MB;
+export type ClockName = 'redis' | 'ingest' | 'processor';
+/** Which way's weather is spoiled. `nats` is the way of the ingest workers; on a cluster the processors go there too. */
+export type Way = 'redis' | 'nats' | 'processor to nats' | 'sink';
+
+export type BackingOptions = {
+  cluster?: boolean;
+  /** PostgreSQL, instead of a folder of ndjson files. */
+  postgres?: boolean;
+  /** The broker's store, the ndjson sink, Redis's files and the spool stand on small disks of their own. */
+  smallDisks?: boolean;
+  /** Clocks of Redis, of the first primary with its workers, and of the processors, that can be stepped. */
+  clocks?: boolean;
+};
+
+export class Backing {
+  readonly #dir: string;
+  redis!: TestServer;
+  /** Undefined on a cluster. */
+  nats: TestServer | undefined;
+  cluster: NatsCluster | undefined;
+  postgres: TestPostgres | undefined;
+  readonly #proxies = new Map<Way, readonly TcpProxy[]>();
+  readonly #disks = new Map<DiskName, SmallDisk>();
+  readonly #clocks = new Map<ClockName, StepClock>();
+
+  private constructor(dir: string) {
+    this.#dir = dir;
+  }
+
+  /** @param dir for what needs no disk of its own; the caller removes it */
+  static async start(dir: string, options: BackingOptions): Promise<Backing> {
+    const backing = new Backing(dir);
+    try {
+      await backing.#start(options);
+    } catch (error) {
+      await backing.close();
+      throw error;
+    }
+    return backing;
+  }
+
+  async #start({ cluster, postgres, smallDisks, clocks }: BackingOptions): Promise<void> {
+    if (smallDisks)
+      for (const name of Object.keys(DISK_MB) as DiskName[])
+        this.#disks.set(name, new SmallDisk(DISK_MB[name]));
+    if (clocks)
+      for (const name of ['redis', 'ingest', 'processor'] as const) this.#clocks.set(name, new StepClock());
+    this.redis = await this.#startRedis({ port: await freePort(), dir: this.#folder('redis') });
+    this.#proxies.set('redis', [await TcpProxy.start(this.redis.port)]);
+    if (cluster) {
+      this.cluster = await NatsCluster.start();
+      this.#proxies.set('nats', this.cluster.clientProxies);
+    } else {
+      this.nats = await natsServer({ port: await freePort(), dir: this.#folder('nats') });
+      this.#proxies.set('nats', [await TcpProxy.start(this.nats.port)]);
+      this.#proxies.set('processor to nats', [await TcpProxy.start(this.nats.port)]);
+    }
+    if (!postgres) return;
+    this.postgres = await TestPostgres.start();
+    this.#proxies.set('sink', [await TcpProxy.start(this.postgres.port)]);
+  }
+
+  /** On the small disk of this name where there is one. */
+  #folder(name: DiskName): string {
+    const folder = join(this.#disks.get(name)?.dir ?? this.#dir, name);
+    mkdirSync(folder, { recursive: true });
+    return folder;
+  }
+
+  // ---- Where they are ----
+
+  /** Straight to the broker. */
+  get natsUrls(): string[] {
+    return this.cluster?.urls ?? [this.nats?.url ?? ''];
+  }
+
+  get sinkDir(): string {
+    return this.#folder('sink');
+  }
+
+  get spoolDir(): string {
+    return this.#folder('spool');
+  }
+
+  #proxied(way: Way, scheme: string): string {
+    const proxies = this.#proxies.get(way) ?? [];
+    return proxies.map(({ port }) => `${scheme}://127.0.0.1:${port}`).join(',');
+  }
+
+  /** Settings that lead through the proxies. */
+  settings(who: 'ingest' | 'processor'): Record<string, string> {
+    const way = who === 'processor' && !this.cluster ? 'processor to nats' : 'nats';
+    const [sink] = this.#proxies.get('sink') ?? [];
+    return {
+      SLUICE_REDIS_URL: this.#proxied('redis', 'redis'),
+      SLUICE_NATS_URL: this.#proxied(way, 'nats'),
+      SLUICE_SINK: sink ? `postgres://postgres@127.0.0.1:${sink.port}/postgres` : `ndjson:${this.sinkDir}`,
+      SLUICE_SPOOL_DIR: this.spoolDir,
+    };
+  }
+
+  // ---- What can be spoiled ----
+
+  has(what: Way | DiskName): boolean {
+    return this.#proxies.has(what as Way) || this.#disks.has(what as DiskName);
+  }
+
+  get hasClocks(): boolean {
+    return this.#clocks.size > 0;
+  }
+
+  weather(way: Way, weather: Weather): void {
+    for (const proxy of this.#proxies.get(way) ?? []) proxy.weather = weather;
+  }
+
+  /** Every connection of this way is reset. */
+  cut(way: Way): void {
+    for (const proxy of this.#proxies.get(way) ?? []) proxy.reset();
+  }
+
+  disk(name: DiskName): SmallDisk {
+    const disk = this.#disks.get(name);
+    if (!disk) throw new Error(`no small disk for ${name} on this stand`);
+    return disk;
+  }
+
+  /** Undefined where clocks cannot be stepped. */
+  clock(name: ClockName): StepClock | undefined {
+    return this.#clocks.get(name);
+  }
+
+  // ---- After a death ----
+
+  async restartRedis(): Promise<void> {
+    this.redis = await this.#startRedis(this.redis);
+  }
+
+  #startRedis({ port, dir }: { port: number; dir: string }): Promise<TestServer> {
+    return redisServer({ port, dir }, (bin) => this.clock('redis')?.wrapped(bin) ?? bin);
+  }
+
+  async restartNats(): Promise<void> {
+    const { port, dir } = this.singleBroker;
+    this.nats = await natsServer({ port, dir });
+  }
+
+  /** @throws on a cluster */
+  get singleBroker(): TestServer {
+    if (!this.nats) throw new Error('no single broker on this stand');
+    return this.nats;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#proxies.values()].flat().map((proxy) => proxy.close()));
+    await this.postgres?.close();
+    await Promise.all([this.redis?.close(), this.nats?.close(), this.cluster?.close()]);
+    for (const part of [...this.#disks.values(), ...this.#clocks.values()]) part.close();
+  }
+}

@@ -1,0 +1,105 @@
+/** What stands between ingest and sink, as the broker tells it. */
+import { setTimeout as pause } from 'node:timers/promises';
+import type { NatsLink } from '../../src/stream/nats.ts';
+import { CONSUMER } from '../../src/stream/topology.ts';
+import { until } from '../support/system.ts';
+
+export const DRAIN_MS_MAX = 90_000;
+const LOOK_MS = 100;
+
+/** Last sequence of each stream at some moment. */
+export type Mark = ReadonlyMap<string, number>;
+
+export class Queue {
+  readonly #link: NatsLink;
+  readonly #streams: readonly string[];
+
+  constructor(link: NatsLink, streams: readonly string[]) {
+    this.#link = link;
+    this.#streams = streams;
+  }
+
+  /**
+   * Resolves when the processors have acknowledged every frame. That the streams are empty then is not asked: a broker that was killed
+   * may keep messages that are acknowledged ({@link leftovers}).
+   * @returns seconds that it took; undefined: not within DRAIN_MS_MAX
+   */
+  async drained(): Promise<number | undefined> {
+    const from = performance.now();
+    const allDone = async (): Promise<boolean> => (await this.pending()) === 0;
+    const done = until(() => allDone().catch(() => false), DRAIN_MS_MAX);
+    return done.then(
+      () => (performance.now() - from) / 1000,
+      () => undefined,
+    );
+  }
+
+  /** Frames that wait or are in hand. */
+  async pending(): Promise<number> {
+    const manager = await this.#link.manager();
+    const counts = await Promise.all(
+      this.#streams.map(async (stream) => {
+        const { num_pending, num_ack_pending } = await manager.consumers.info(stream, CONSUMER);
+        return num_pending + num_ack_pending;
+      }),
+    );
+    return counts.reduce((sum, count) => sum + count, 0);
+  }
+
+  /** Waits until the broker says where its streams end. */
+  async mark(): Promise<Mark> {
+    for (;;) {
+      const found = await this.#ends().catch(() => undefined);
+      if (found) return found;
+      await pause(LOOK_MS);
+    }
+  }
+
+  async #ends(): Promise<Mark> {
+    const manager = await this.#link.manager();
+    const ends = this.#streams.map(async (stream) => {
+      const { state } = await manager.streams.info(stream);
+      return [stream, state.last_seq] as const;
+    });
+    return new Map(await Promise.all(ends));
+  }
+
+  /**
+   * Waits until everything up to the mark is processed.
+   * @returns false when it was not within `msMax`
+   */
+  async passed(mark: Mark, msMax: number): Promise<boolean> {
+    const isPast = async ([stream, sequence]: readonly [string, number]): Promise<boolean> => {
+      const manager = await this.#link.manager();
+      const info = await manager.consumers.info(stream, CONSUMER);
+      const { ack_floor, num_pending, num_ack_pending } = info;
+      return ack_floor.stream_seq >= sequence || num_pending + num_ack_pending === 0;
+    };
+    for (const end = performance.now() + msMax; performance.now() < end; await pause(LOOK_MS)) {
+      const past = await Promise.all([...mark].map(isPast)).catch(() => [false]);
+      if (past.every(Boolean)) return true;
+    }
+    return false;
+  }
+
+  /** Of every stream that is not empty, what the broker says of it and of its consumer. */
+  async leftovers(): Promise<{ messages: number; text: string }[]> {
+    const manager = await this.#link.manager();
+    const found = await Promise.all(
+      this.#streams.map(async (stream) => {
+        const { state, cluster } = await manager.streams.info(stream);
+        const { ts: _ts, config: _config, ...consumer } = await manager.consumers.info(stream, CONSUMER);
+        return {
+          messages: state.messages,
+          text: `${stream} ${JSON.stringify({ state, cluster, consumer })}`,
+        };
+      }),
+    );
+    return found.filter(({ messages }) => messages > 0);
+  }
+
+  async deadLetters(): Promise<number> {
+    const { state } = await (await this.#link.manager()).streams.info('SLUICE_DEAD_LETTERS');
+    return state.messages;
+  }
+}

@@ -1,0 +1,107 @@
+/** What the table of a soak says of processes that grow and of those that do not, and what is no promise kept. */
+import { describe, expect, it } from 'vitest';
+import { judgeSoak, type SoakReport } from './soak.ts';
+import { growing, lifeTable, soakText } from './soak-table.ts';
+import type { Life } from './watch.ts';
+
+/** A look every five seconds from `born` to minute 20; memory and files `after` so many minutes. */
+const life = (
+  role: string,
+  born: number,
+  after: (minutes: number) => { rssMib: number; files: number },
+): Life => ({
+  role,
+  pid: 1,
+  looks: Array.from({ length: (20 - born) * 12 + 1 }, (_, n) => ({
+    minute: born + n / 12,
+    ...after(n / 12),
+  })),
+});
+const still = { rssMib: 100, files: 30 };
+const told = { accepted: 10, refused: 2, unknown: 1 };
+const found = { stored: { envelopes: 10, items: 12, double: 0 }, usage: 10, deadLetters: 0, drainedSec: 0.5 };
+const report = (lives: readonly Life[]): SoakReport => ({
+  minutes: 20,
+  seed: 1,
+  capacity: 1_000,
+  rate: 700,
+  answers: { ...told, byReason: {}, p50Ms: 5, p99Ms: 50 },
+  struck: {},
+  lives,
+  lags: Array.from({ length: 240 }, (_, n) => ({ minute: n / 12, pending: 3, lagSec: 0.4 })),
+  fittedFrom: 10,
+  told,
+  ...found,
+  broken: [],
+});
+
+describe('a process', () => {
+  it('that grew only while it settled is flat', () => {
+    const settling = life('worker', 0, (minutes) => ({ ...still, rssMib: 100 + 20 * Math.min(9, minutes) }));
+    expect(growing(report([settling]))).toEqual([]);
+    expect(lifeTable(report([settling]))).toMatch(/^\| worker \| 10\.0 \| 280 \| 0\.00 ± 0\.00 \| flat /m);
+  });
+
+  it('that gains two megabytes a minute, or a file, grows', () => {
+    const fat = life('worker', 0, (minutes) => ({ ...still, rssMib: 100 + 2 * minutes }));
+    const clinging = life('processor', 0, (minutes) => ({ ...still, files: 30 + Math.floor(minutes) }));
+    expect(growing(report([fat, clinging]))).toEqual([
+      'worker 1: memory grows',
+      'processor 1: open files grow',
+    ]);
+  });
+
+  it('that took a dead one’s place is a line of its own, from a minute after its start', () => {
+    const successor = life('worker', 12, () => still);
+    const lines = lifeTable(report([life('worker', 0, () => still), successor])).split('\n');
+    expect(lines.slice(2)).toEqual([
+      expect.stringContaining('| worker | 10.0 | 100 |'),
+      expect.stringContaining('| worker | 7.0 | 100 |'),
+      expect.stringContaining('| 2 workers together | 7.0 | 200 |'),
+    ]);
+  });
+
+  it('of the sink fills its memory of what was stored for fifteen minutes', () => {
+    const filling = life('processor', 0, (minutes) => ({
+      ...still,
+      rssMib: 100 + 5 * Math.min(15, minutes),
+    }));
+    expect(growing(report([filling]))).toEqual([]);
+    expect(lifeTable(report([filling]))).toMatch(/^\| processor \| 4\.5 \| 175 /m);
+  });
+
+  it('that takes over connections from another is no leak: workers are looked at together, too', () => {
+    const taking = life('worker', 0, (minutes) => ({ ...still, files: 30 + Math.floor(minutes / 2) }));
+    const giving = life('worker', 0, (minutes) => ({ ...still, files: 60 - Math.floor(minutes / 2) }));
+    expect(lifeTable(report([taking, giving]))).toMatch(
+      /^\| 2 workers together .* 90 \| 0\.00 ± 0\.00 \| flat \|$/m,
+    );
+  });
+
+  it('of others is shown and not judged', () => {
+    const broker = life('broker', 0, (minutes) => ({ ...still, rssMib: 100 + 9 * minutes }));
+    expect(growing(report([broker]))).toEqual([]);
+    expect(soakText(report([broker]))).toContain('grows');
+  });
+});
+
+describe('what a soak was told', () => {
+  const broken = (more: Partial<typeof found>): string[] => judgeSoak(told, { ...found, ...more });
+
+  it('holds when all is stored once and counted, unknown ones or not', () => {
+    expect(broken({})).toEqual([]);
+    expect(broken({ stored: { envelopes: 11, items: 13, double: 0 }, usage: 13 })).toEqual([]);
+  });
+
+  it.each([
+    { more: { stored: { envelopes: 9, items: 9, double: 0 } }, said: /^10 were told 200, 9 are stored$/ },
+    { more: { stored: { envelopes: 12, items: 12, double: 0 } }, said: /^12 are stored, only 11 can be$/ },
+    { more: { stored: { envelopes: 10, items: 10, double: 1 } }, said: /^1 items are stored twice$/ },
+    { more: { usage: 9 }, said: /^usage 9 is lower/ },
+    { more: { usage: 14 }, said: /^usage 14, but only 13 can be counted$/ },
+    { more: { deadLetters: 1 }, said: /^1 dead letters$/ },
+    { more: { drainedSec: undefined as unknown as number }, said: /^not everything is processed$/ },
+  ])('is broken: $said', ({ more, said }) => {
+    expect(broken(more)).toEqual([expect.stringMatching(said)]);
+  });
+});

@@ -1,0 +1,137 @@
+/** The soak as text: what was told, and of every process whether its memory and its open files grow. */
+import { RECEIVED_DISORDER_MS_MAX, RESEND_WINDOW_MS } from '../../../src/limits.ts';
+import { markdown } from '../table.ts';
+import type { SoakReport } from './soak.ts';
+import { fitTrend, type Point, type Trend, type Verdict, verdict } from './trend.ts';
+import { type Life, type Look, ROUNDS_PER_MINUTE } from './watch.ts';
+
+/** All of one process. A leak of this many a minute would matter: 1.4 GiB a day; at 1,000 requests a second 17 bytes each. */
+const RSS_MIB_PER_MINUTE = 1;
+const FILES_PER_MINUTE = 0.5;
+const LAG_SEC_PER_MINUTE = 0.1;
+/** Younger processes are still finding their size. */
+const SETTLED_MINUTES = 1;
+/** The processor's sink knows what it stored for so long; until then its tables must grow, by doubling. Others forget sooner. */
+const REMEMBERED_MINUTES = (RESEND_WINDOW_MS + RECEIVED_DISORDER_MS_MAX) / 60_000 + 0.5;
+/** Shorter series say nothing. */
+const FITTED_MINUTES_MIN = 0.5;
+
+type Line = { life: Life; rss: Trend; files: Trend; memory: Verdict; openFiles: Verdict };
+
+const points = (looks: readonly Look[], of: (look: Look) => number): Point[] =>
+  looks.map((look) => ({ x: look.minute, y: of(look) }));
+
+/** What of a life is after everything has settled; of a short soak, its second half. */
+function settled({ role, looks }: Life, { minutes, fittedFrom }: SoakReport): Look[] {
+  const born = looks[0]?.minute ?? 0;
+  const filled = role === 'processor' && minutes > REMEMBERED_MINUTES ? REMEMBERED_MINUTES : 0;
+  const from = Math.max(fittedFrom, born + SETTLED_MINUTES, filled);
+  return looks.filter(({ minute }) => minute >= from);
+}
+
+/**
+ * The workers as one: each has its share of the clients' connections, which moves when an idle one is closed and made again.
+ * @returns looks at moments at which as many lived as ever did
+ */
+function workersTogether(lives: readonly Life[]): Life {
+  const rounds = new Map<number, Look[]>();
+  for (const { role, looks } of lives)
+    for (const look of looks) {
+      const round = Math.round(look.minute * ROUNDS_PER_MINUTE);
+      if (role.startsWith('worker')) rounds.set(round, [...(rounds.get(round) ?? []), look]);
+    }
+  const most = Math.max(0, ...[...rounds.values()].map(({ length }) => length));
+  const full = [...rounds.values()].filter(({ length }) => length === most);
+  const sum = (looks: readonly Look[], of: (look: Look) => number): number =>
+    looks.reduce((all, look) => all + of(look), 0);
+  const looks = full.map((round) => ({
+    minute: round[0]?.minute ?? 0,
+    rssMib: sum(round, ({ rssMib }) => rssMib),
+    files: sum(round, ({ files }) => files),
+  }));
+  return {
+    role: `${most} workers together`,
+    pid: 0,
+    processes: most,
+    looks: looks.sort((a, b) => a.minute - b.minute),
+  };
+}
+
+function fitted(report: SoakReport): Line[] {
+  const together = workersTogether(report.lives);
+  const lives = [...report.lives, ...((together.processes ?? 0) > 1 ? [together] : [])];
+  return lives.flatMap((life) => {
+    const looks = settled(life, report);
+    const rss = fitTrend(points(looks, ({ rssMib }) => rssMib));
+    const files = fitTrend(points(looks, (look) => look.files));
+    if (!rss || !files || rss.minutes < FITTED_MINUTES_MIN) return [];
+    const { processes = 1 } = life;
+    const memory = verdict(rss, processes * RSS_MIB_PER_MINUTE);
+    return [{ life, rss, files, memory, openFiles: verdict(files, processes * FILES_PER_MINUTE) }];
+  });
+}
+
+const slope = ({ slope: value, error }: Trend, digits: number): string =>
+  `${value.toFixed(digits)} ± ${(2 * error).toFixed(digits)}`;
+
+/** Slopes stand beside two standard errors. */
+export function lifeTable(report: SoakReport): string {
+  const heads = [
+    'process',
+    'minutes fitted',
+    'RSS MiB',
+    'MiB a minute',
+    'memory',
+    'files',
+    'files a minute',
+    'open files',
+  ];
+  const lines = fitted(report).map(({ life, rss, files, memory, openFiles }) => [
+    life.role,
+    rss.minutes.toFixed(1),
+    rss.mean.toFixed(0),
+    slope(rss, 2),
+    memory,
+    files.mean.toFixed(0),
+    slope(files, 2),
+    openFiles,
+  ]);
+  return markdown(heads, lines);
+}
+
+export function lagLine({ lags, fittedFrom, drainedSec }: SoakReport): string {
+  const late = lags.filter(({ minute }) => minute >= fittedFrom);
+  const trend = fitTrend(late.map(({ minute, lagSec }) => ({ x: minute, y: lagSec })));
+  const most = Math.max(...lags.map(({ pending }) => pending));
+  const said = trend
+    ? `${trend.mean.toFixed(2)} s, ${slope(trend, 3)} s a minute: ${verdict(trend, LAG_SEC_PER_MINUTE)}`
+    : 'not sampled';
+  return `lag ${said}; at most ${most} frames waited; all was stored ${drainedSec?.toFixed(1) ?? 'NEVER'} s after the end`;
+}
+
+const listed = (counts: Readonly<Record<string, number>>): string =>
+  Object.entries(counts)
+    .map(([name, count]) => `${count} × ${name}`)
+    .join(', ');
+
+export function soakText(report: SoakReport): string {
+  const { minutes, seed, rate, capacity, answers, struck, told, stored, usage, deadLetters } = report;
+  return [
+    `${minutes} minutes, seed ${seed}, ${rate} requests/s (70 % of ${Math.round(capacity)}); p50 ${answers.p50Ms} ms, p99 ${answers.p99Ms} ms`,
+    `struck: ${listed(struck)}`,
+    `told: ${told.accepted} × 200, ${told.refused} refused, ${told.unknown} unknown (${listed(answers.byReason)})`,
+    `stored: ${stored.envelopes} envelopes, ${stored.items} items, ${stored.double} double; usage ${usage}; ${deadLetters} dead letters`,
+    lagLine(report),
+    '',
+    lifeTable(report),
+  ].join('\n');
+}
+
+/** Sentences about what of ours grows for certain. */
+export function growing(report: SoakReport): string[] {
+  const grown = fitted(report).flatMap(({ life, memory, openFiles }) => [
+    ...(memory === 'grows' ? [`${life.role} ${life.pid}: memory grows`] : []),
+    ...(openFiles === 'grows' ? [`${life.role} ${life.pid}: open files grow`] : []),
+  ]);
+  return grown.filter((sentence) => !/^(Redis|broker) /.test(sentence));
+}
