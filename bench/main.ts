@@ -4,7 +4,7 @@ import { parseArgs } from 'node:util';
 import { hostEnvironment } from '../src/config.ts';
 import { ensureServers } from '../src/dev/install.ts';
 import { compareRefs, comparisonText } from './compare.ts';
-import { describeEnvironment, machineName } from './environment.ts';
+import { describeEnvironment, type Environment, machineName } from './environment.ts';
 import { OWN_DIST, ROOT } from './harness.ts';
 import { limitsCommand } from './limits/main.ts';
 import { LOAD_USAGE, loadCommand, UsageError } from './load-command.ts';
@@ -100,20 +100,20 @@ async function bench(command: string, names: readonly string[], flags: Flags): P
   const jobs = JOBS[command]?.(settings, names);
   if (!jobs) throw new UsageError(`no command ${command}\n\n${USAGE}`);
   const environment = describeEnvironment(settings.bins);
-  const records = await runJobs(jobs, settings);
-  const summary = summarise(records, { environment, seed: settings.seed });
+  const folder = flags.out ?? (command === 'all' && !flags.smoke ? resultsFolder(environment) : undefined);
+  const context = { environment, seed: settings.seed };
+  const records = await runJobs(jobs, settings, (found) => {
+    if (folder !== undefined) writeReport(folder, found, summarise(found, context));
+  });
+  const summary = summarise(records, context);
   process.stdout.write(
     flags.json ? `${JSON.stringify(summary, undefined, 2)}\n` : `${summaryText(summary)}\n`,
   );
-  const folder = flags.out ?? (command === 'all' && !flags.smoke ? resultsFolder(summary) : undefined);
-  if (folder !== undefined) {
-    writeReport(folder, records, summary);
-    say(`saved in ${folder}`);
-  }
+  if (folder !== undefined) say(`saved in ${folder}`);
   return failed(summary) ? 1 : 0;
 }
 
-const resultsFolder = ({ environment }: Summary): string =>
+const resultsFolder = (environment: Environment): string =>
   join(ROOT, 'bench/results', `${environment.date}-${machineName(environment)}`);
 
 async function compare(refs: readonly string[], flags: Flags): Promise<number> {
