@@ -1,10 +1,9 @@
 /** What our processes stand on, and may lose: Redis, a broker or a cluster of three, PostgreSQL, the ways to them, disks and clocks. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { freePort } from '../../src/dev/servers.ts';
 import { NatsCluster } from '../support/nats-cluster.ts';
 import { TestPostgres } from '../support/postgres.ts';
-import { natsServer, redisServer, type TestServer } from '../support/servers.ts';
+import { lastingPort, natsServer, redisServer, type TestServer } from '../support/servers.ts';
 import { StepClock } from '../support/step-clock.ts';
 import { TcpProxy, type Weather } from '../support/tcp-proxy.ts';
 import { SmallDisk } from './small-disk.ts';
@@ -58,13 +57,13 @@ export class Backing {
         this.#disks.set(name, new SmallDisk(DISK_MB[name]));
     if (clocks)
       for (const name of ['redis', 'ingest', 'processor'] as const) this.#clocks.set(name, new StepClock());
-    this.redis = await this.#startRedis({ port: await freePort(), dir: this.#folder('redis') });
+    this.redis = await this.#startRedis({ port: await lastingPort(), dir: this.#folder('redis') });
     this.#proxies.set('redis', [await TcpProxy.start(this.redis.port)]);
     if (cluster) {
       this.cluster = await NatsCluster.start();
       this.#proxies.set('nats', this.cluster.clientProxies);
     } else {
-      this.nats = await natsServer({ port: await freePort(), dir: this.#folder('nats') });
+      this.nats = await natsServer({ port: await lastingPort(), dir: this.#folder('nats') });
       this.#proxies.set('nats', [await TcpProxy.start(this.nats.port)]);
       this.#proxies.set('processor to nats', [await TcpProxy.start(this.nats.port)]);
     }

@@ -2,12 +2,11 @@
 import { rmSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import { nanos } from '@nats-io/transport-node';
-import { freePort } from '../../src/dev/servers.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER, FRAME_STREAMS, setupTopology, streamName } from '../../src/stream/topology.ts';
-import { temporaryFolder } from '../support/servers.ts';
+import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { REGISTRY_MS_MAX, until } from '../support/system.ts';
 import { Backing, type BackingOptions } from './backing.ts';
 import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
@@ -84,8 +83,8 @@ export class Stand {
   async #startOurs(): Promise<void> {
     const { cluster, processors = 1 } = this.#options;
     const parts = PRIMARIES + processors;
-    this.ports = await Promise.all(Array.from({ length: PRIMARIES }, freePort));
-    this.#adminPorts = await Promise.all(Array.from({ length: parts }, freePort));
+    this.ports = await Promise.all(Array.from({ length: PRIMARIES }, lastingPort));
+    this.#adminPorts = await Promise.all(Array.from({ length: parts }, lastingPort));
     const common = {
       SLUICE_ENV: 'production',
       SLUICE_WORKERS: `${WORKERS}`,

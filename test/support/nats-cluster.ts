@@ -4,9 +4,9 @@
  */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { findServer, freePort, type RunningServer, startNatsWith } from '../../src/dev/servers.ts';
+import { findServer, type RunningServer, startNatsWith } from '../../src/dev/servers.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
-import { temporaryFolder } from './servers.ts';
+import { lastingPort, temporaryFolder } from './servers.ts';
 import { TcpProxy } from './tcp-proxy.ts';
 
 const NODES = 3;
@@ -41,9 +41,9 @@ export class NatsCluster {
   async #prepare(): Promise<void> {
     for (let n = 0; n < NODES; n++) {
       const name = `node${n}`;
-      const port = await freePort();
+      const port = await lastingPort();
       const clients = await TcpProxy.start(port);
-      this.#places.push({ name, dir: join(this.#dir, name), port, routePort: await freePort(), clients });
+      this.#places.push({ name, dir: join(this.#dir, name), port, routePort: await lastingPort(), clients });
     }
     for (const from of this.#places.keys())
       for (const [to, { routePort }] of this.#places.entries())

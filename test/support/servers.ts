@@ -1,5 +1,6 @@
 /** Real servers for tests: started on free ports in a folder of their own, gone afterwards. */
 import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
@@ -21,6 +22,26 @@ function binary(kind: ServerKind): string {
   const found = findServer(kind, bins, process.env.PATH ?? '');
   if (!found) throw new Error(`${kind} is not installed`);
   return found;
+}
+
+/** Below the ports from which kernels choose for outgoing connections and for whoever asks for any (32768 on Linux). */
+const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
+
+/**
+ * A free TCP port of the loopback interface for a server that will be away for a moment: meanwhile nobody is given it by chance, neither
+ * a client that connects from it nor a neighbour's server that is then taken for ours.
+ */
+export async function lastingPort(): Promise<number> {
+  const { from, to } = LASTING_PORTS;
+  for (;;) {
+    const port = from + Math.floor(Math.random() * (to - from));
+    const server = createServer();
+    const free = await new Promise<boolean>((resolve) => {
+      server.once('error', () => resolve(false));
+      server.listen({ port, host: '127.0.0.1', exclusive: true }, () => server.close(() => resolve(true)));
+    });
+    if (free) return port;
+  }
 }
 
 export const temporaryFolder = (name: string): string => mkdtempSync(join(tmpdir(), `sluice-${name}-`));
