@@ -8,7 +8,8 @@ import { StepClock } from '../support/step-clock.ts';
 import { TcpProxy, type Weather } from '../support/tcp-proxy.ts';
 import { SmallDisk } from './small-disk.ts';
 
-const DISK_MB = { nats: 256, sink: 64, redis: 128, spool: 24 } as const;
+/** Megabytes; large enough for what a run of some minutes leaves there. */
+const DISK_MB = { nats: 256, sink: 512, redis: 128, spool: 24 } as const;
 type DiskName = keyof typeof DISK_MB;
 export type ClockName = 'redis' | 'ingest' | 'processor';
 /** Which way's weather is spoiled. `nats` is the way of the ingest workers; on a cluster the processors go there too. */
