@@ -50,9 +50,8 @@ describe('npm run bench', () => {
       expect(summary.system.map(({ name }) => name).sort()).toEqual(able.map(({ name }) => name).sort());
       expect(summary.system.flatMap(({ problems }) => problems)).toEqual([]);
       const peers = ['fastify, canonical', 'fastify, single-event'];
-      expect(summary.peers.map(({ name, problems }) => [name, problems])).toEqual(
-        peers.map((name) => [name, []]),
-      );
+      expect(summary.peers.map(({ name }) => name).sort()).toEqual(peers);
+      expect(summary.peers.flatMap(({ problems }) => problems)).toEqual([]);
       expect(summary.components).toHaveLength(9);
       for (const { name, value } of ratiosOf(summary)) expect(value, name).toBeGreaterThan(0);
       expect(stdout.match(/ bound /g)).toHaveLength(ratiosOf(summary).length);
