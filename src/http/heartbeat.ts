@@ -7,7 +7,7 @@ import { type Answer, HEARTBEAT_REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { RequestHead } from './request.ts';
 
-const ACCEPTED: Answer = { status: '200 OK', headers: [], body: '{"ok":true}' };
+const ACCEPTED: Answer = { status: '200 OK', headers: '', body: '{"ok":true}' };
 
 export class HeartbeatRequest extends EndpointRequest {
   #token = '';

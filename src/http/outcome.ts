@@ -27,9 +27,14 @@ export type Outcome = (typeof OUTCOMES)[number];
 /** One response header. */
 export type Header = readonly [name: string, value: string];
 
+/** Each header as a line break and its line: they go out as the rest of one header's value. */
+export const headerLines = (headers: readonly Header[]): string =>
+  headers.map(([name, value]) => `\r\n${name}: ${value}`).join('');
+
 export type Answer = {
   status: string;
-  headers: readonly Header[];
+  /** As {@link headerLines} makes them. */
+  headers: string;
   body: string;
 };
 
@@ -37,7 +42,7 @@ export const JSON_TYPE: Header = ['Content-Type', 'application/json'];
 
 const refusal = (status: string, error: string, ...headers: Header[]): Answer => ({
   status,
-  headers,
+  headers: headerLines(headers),
   body: JSON.stringify({ error }),
 });
 
@@ -85,6 +90,6 @@ export const newErrorId = (): string => randomUUID().replaceAll('-', '');
 /** Spec part 7: 500 with an id that support finds in the log. */
 export const failure = (errorId: string): Answer => ({
   status: '500 Internal Server Error',
-  headers: [],
+  headers: '',
   body: JSON.stringify({ error: 'Internal server error', errorId }),
 });

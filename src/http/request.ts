@@ -14,7 +14,7 @@ import type { PublishResult } from '../stream/publisher.ts';
 import { findKey } from './auth.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
-import { type Answer, type Header, type Outcome, REFUSALS } from './outcome.ts';
+import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { ProjectGate } from './project-gate.ts';
 import { rateHint } from './rate-hints.ts';
@@ -42,8 +42,9 @@ export class IngestRequest extends EndpointRequest {
   #facts = NO_FACTS;
   /** Set when the limiter has decided, or was not to be asked. */
   #admitted = false;
-  #rateHeaders: readonly Header[] = [];
-  #usageHeaders: readonly Header[] = [];
+  /** Header lines. */
+  #rateHeaders = '';
+  #usageHeaders = '';
   #upload: Upload | undefined;
   #uploaded: UploadResult | undefined;
   #counted: { month: string; position: number } | undefined;
@@ -167,7 +168,7 @@ export class IngestRequest extends EndpointRequest {
     const type = envelope.items.find((item) => filtersEvent(item.type))?.type;
     const item = payload && (type === 'event' || type === 'transaction') ? { type, payload } : undefined;
     const filter = matchInbound((this.#gate as ProjectGate).filters, this.#facts, item);
-    if (filter) return this.#succeed('filtered', [['X-Service-Filtered', filter]]);
+    if (filter) return this.#succeed('filtered', headerLines([['X-Service-Filtered', filter]]));
     if (envelope.items.length === 0) return this.#answerEmpty(envelope);
     this.committed = true;
     this.parts.quota.count((this.#gate as ProjectGate).quota, (decision) =>
@@ -178,7 +179,7 @@ export class IngestRequest extends EndpointRequest {
   /** Nothing to store: neither counted nor queued (contract part 2, Accepted). */
   #answerEmpty(envelope: HeldEnvelope): void {
     const hint = rateHint(envelope.skippedTypes);
-    this.#succeed('empty', hint ? [['X-Sentry-Rate-Limits', hint]] : []);
+    this.#succeed('empty', hint ? headerLines([['X-Sentry-Rate-Limits', hint]]) : '');
   }
 
   #quotaDecided(decision: QuotaDecision, envelope: HeldEnvelope): void {
@@ -216,7 +217,7 @@ export class IngestRequest extends EndpointRequest {
   #published(result: PublishResult, envelope: HeldEnvelope): void {
     if (result === 'stored') {
       for (const item of envelope.items) this.parts.metrics.items[item.type]++;
-      return this.#succeed('accepted', []);
+      return this.#succeed('accepted', '');
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
     // Definitely not queued: the only case in which the increment may be taken back.
@@ -224,10 +225,10 @@ export class IngestRequest extends EndpointRequest {
     this.#refuse('overloaded');
   }
 
-  #succeed(outcome: 'accepted' | 'empty' | 'filtered', extra: readonly Header[]): void {
+  #succeed(outcome: 'accepted' | 'empty' | 'filtered', headers: string): void {
     this.finish(outcome, {
       status: '200 OK',
-      headers: extra,
+      headers,
       body: `{"id":"${this.#eventId}"}`,
     });
   }
@@ -243,10 +244,9 @@ export class IngestRequest extends EndpointRequest {
   protected override finish(outcome: Outcome, answer?: Answer): void {
     if (this.finished) return;
     this.#upload?.dispose();
-    const usage = outcome === 'accepted' || outcome === 'quota_exceeded' ? this.#usageHeaders : [];
-    super.finish(
-      outcome,
-      answer && { ...answer, headers: [...this.#rateHeaders, ...usage, ...answer.headers] },
-    );
+    const usage = outcome === 'accepted' || outcome === 'quota_exceeded' ? this.#usageHeaders : '';
+    if (!answer) return super.finish(outcome);
+    const { status, headers, body } = answer;
+    super.finish(outcome, { status, headers: this.#rateHeaders + usage + headers, body });
   }
 }

@@ -9,7 +9,7 @@ import {
 import { PREFLIGHT_HEADERS } from './cors.ts';
 import { Exchange, type ExchangeDesk } from './exchange.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
-import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
+import { type Answer, headerLines, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
 import type { RequestParts } from './parts.ts';
 import { IngestRequest } from './request.ts';
 import type { Endpoint, RequestMetrics } from './request-metrics.ts';
@@ -18,7 +18,7 @@ const SWEEP_MS = 1_000;
 
 const PREFLIGHT: Answer = {
   status: '204 No Content',
-  headers: PREFLIGHT_HEADERS,
+  headers: headerLines(PREFLIGHT_HEADERS),
   body: '',
 };
 
@@ -78,14 +78,14 @@ export class Server {
     );
     this.#page('/healthz', () => ({
       status: '200 OK',
-      headers: [],
+      headers: '',
       body: '{"status":"ok"}',
     }));
     this.#page('/readyz', () => {
       const { ready, body } = options.readiness();
       return {
         status: ready ? '200 OK' : '503 Service Unavailable',
-        headers: [],
+        headers: '',
         body,
       };
     });

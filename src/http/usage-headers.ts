@@ -1,18 +1,15 @@
 import type { RateDecision } from '../limit/rate-limiter.ts';
 import { RETRY_AFTER_SEC } from '../limits.ts';
-import type { Header } from './outcome.ts';
 
-/** X-RateLimit-* of an answer (spec 4.1). A refusal's row in REFUSALS already says that nothing remains. */
+/** X-RateLimit-* of an answer (spec 4.1), as header lines. A refusal's row in REFUSALS already says that nothing remains. */
 export const rateHeaders = {
-  of(decision: Exclude<RateDecision, { kind: 'unavailable' }>): readonly Header[] {
-    const reset: Header = ['X-RateLimit-Reset', `${decision.resetSec}`];
-    return decision.kind === 'refused'
-      ? [reset]
-      : [['X-RateLimit-Remaining', `${decision.remaining}`], reset];
+  of(decision: Exclude<RateDecision, { kind: 'unavailable' }>): string {
+    const reset = `\r\nX-RateLimit-Reset: ${decision.resetSec}`;
+    return decision.kind === 'refused' ? reset : `\r\nX-RateLimit-Remaining: ${decision.remaining}${reset}`;
   },
   /** The limiter was asked but knows nothing: the reset that goes with Retry-After. @param now Unix ms */
-  unavailable(now: number): readonly Header[] {
-    return [['X-RateLimit-Reset', `${Math.ceil(now / 1000) + RETRY_AFTER_SEC}`]];
+  unavailable(now: number): string {
+    return `\r\nX-RateLimit-Reset: ${Math.ceil(now / 1000) + RETRY_AFTER_SEC}`;
   },
 };
 
@@ -22,12 +19,12 @@ function usagePercent(current: number, quota: number | undefined): number {
   return quota === 0 ? 100 : Math.floor((100 * current) / quota);
 }
 
-/** X-Service-Usage, its percentage, and the warning above 75 % (spec 4.1). `quota` undefined: unlimited. */
-export function quotaHeaders(current: number, quota: number | undefined): readonly Header[] {
-  const headers: Header[] = [
-    ['X-Service-Usage', `${current}/${quota ?? 'unlimited'}`],
-    ['X-Service-Usage-Percent', `${usagePercent(current, quota)}`],
-  ];
-  if (quota !== undefined && 4 * current > 3 * quota) headers.push(['X-Service-Quota-Warning', 'true']);
-  return headers;
+/** X-Service-Usage, its percentage, and the warning above 75 % (spec 4.1), as header lines. `quota` undefined: unlimited. */
+export function quotaHeaders(current: number, quota: number | undefined): string {
+  const warns = quota !== undefined && 4 * current > 3 * quota;
+  return (
+    `\r\nX-Service-Usage: ${current}/${quota ?? 'unlimited'}` +
+    `\r\nX-Service-Usage-Percent: ${usagePercent(current, quota)}` +
+    (warns ? '\r\nX-Service-Quota-Warning: true' : '')
+  );
 }

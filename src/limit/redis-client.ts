@@ -78,12 +78,8 @@ export class RedisClient {
     const client = this.#client;
     if (client instanceof Redis) {
       const batches = batchesOf(calls);
-      const pipeline = client.pipeline();
-      for (const batch of batches) {
-        this.sent[(batch[0] as ScriptCall).script]++;
-        runBatch(pipeline, batch);
-      }
-      return inOrder(calls, batches, (await pipeline.exec()) ?? []);
+      for (const [first] of batches) this.sent[(first as ScriptCall).script]++;
+      return inOrder(calls, batches, await runBatches(client, batches));
     }
     for (const { script } of calls) this.sent[script]++;
     return Promise.all(
@@ -116,12 +112,30 @@ function batchesOf(calls: readonly ScriptCall[]): ScriptCall[][] {
   return batches;
 }
 
-function runBatch(pipeline: object, batch: readonly ScriptCall[]): void {
+/** A pipeline joins the writes of several commands; for one it only costs. */
+async function runBatches(
+  client: Redis,
+  batches: readonly (readonly ScriptCall[])[],
+): Promise<readonly CallResult[]> {
+  const [only, second] = batches;
+  if (only && !second)
+    return [
+      await (runBatch(client, only) as Promise<unknown>).then(
+        (reply): CallResult => [null, reply],
+        (error: Error): CallResult => [error, undefined],
+      ),
+    ];
+  const pipeline = client.pipeline();
+  for (const batch of batches) runBatch(pipeline, batch);
+  return (await pipeline.exec()) ?? [];
+}
+
+function runBatch(target: object, batch: readonly ScriptCall[]): unknown {
   const [first, second] = batch as [ScriptCall, ScriptCall?];
-  if (!second) return void run(pipeline, first);
+  if (!second) return run(target, first);
   const keys = batch.map(({ key }) => key);
   const args = batch.flatMap((call) => [call.args.length, ...call.args]);
-  (pipeline as Record<string, (...args: ScriptArg[]) => unknown>)[batchName(first.script)]?.(
+  return (target as Record<string, (...args: ScriptArg[]) => unknown>)[batchName(first.script)]?.(
     keys.length,
     ...keys,
     ...args,

@@ -102,15 +102,20 @@ function writeEnvelope(out: MessagePackWriter, entry: EnvelopeEntry): void {
   out.string(entry.projectId);
   out.string(entry.eventId);
   out.uint(entry.receivedAt);
-  for (const text of [entry.sentAt, entry.sdk, entry.month])
-    if (text === undefined) out.nil();
-    else out.string(text);
+  writeOptional(out, entry.sentAt);
+  writeOptional(out, entry.sdk);
+  writeOptional(out, entry.month);
   if (entry.position === undefined) out.nil();
   else out.uint(entry.position);
   out.array(entry.items.length);
   for (const item of entry.items) writeItem(out, item);
   if (entry.parts) writeParts(out, entry.parts);
   else out.nil();
+}
+
+function writeOptional(out: MessagePackWriter, text: string | undefined): void {
+  if (text === undefined) out.nil();
+  else out.string(text);
 }
 
 function writeItem(out: MessagePackWriter, item: EntryItem): void {

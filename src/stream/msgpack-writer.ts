@@ -9,6 +9,8 @@ import { assert } from '../lib/assert.ts';
 
 /** Bytes that any header or number may take here. */
 export const SCALAR_BYTES_MAX = 9;
+/** Below this text is written character by character: ids, times and names are, and nearly always ASCII. */
+const SHORT_CHARS = 100;
 
 export class MessagePackWriter {
   readonly #bytes: Buffer;
@@ -45,10 +47,32 @@ export class MessagePackWriter {
   }
 
   string(text: string): void {
+    if (text.length < SHORT_CHARS && this.#ascii(text)) return;
     const length = Buffer.byteLength(text);
+    this.#stringHead(length);
+    this.#at += this.#bytes.write(text, this.#at);
+  }
+
+  #stringHead(length: number): void {
     if (length < 32) this.#bytes[this.#at++] = 0xa0 | length;
     else this.#sized(0xda, length);
-    this.#at += this.#bytes.write(text, this.#at);
+  }
+
+  /** A crossing into the runtime costs as much as a hundred characters here, and it takes two. False, with nothing written: not ASCII. */
+  #ascii(text: string): boolean {
+    const start = this.#at;
+    this.#stringHead(text.length);
+    let at = this.#at;
+    for (let index = 0; index < text.length; index++) {
+      const code = text.charCodeAt(index);
+      if (code > 0x7f) {
+        this.#at = start;
+        return false;
+      }
+      this.#bytes[at++] = code;
+    }
+    this.#at = at;
+    return true;
   }
 
   bytes(value: Uint8Array): void {

@@ -91,7 +91,7 @@ it('hands on the body and answers when it is asked to', () => {
   line.data(bytes(3), false);
   line.data(bytes(2), true);
   expect(reader.heard).toEqual(['feed 3', 'feed 2', 'end']);
-  expect([desk.inFlight, desk.reading.size]).toEqual([1, 0]);
+  expect([desk.inFlight, desk.reading.length]).toEqual([1, 0]);
   exchange.answer(REFUSALS.invalid);
   expect(line.said).toEqual(['400', 'end']);
   expect(desk.inFlight).toBe(0);

@@ -9,7 +9,7 @@ import { RawConnection } from '../support/raw-http.ts';
 
 const BODY_BYTES = 5_000_000;
 const HEAD = `POST / HTTP/1.1\r\nHost: sluice\r\nContent-Length: ${BODY_BYTES}\r\n\r\n`;
-const STORED = { status: '200 OK', headers: [], body: '{"id":"1"}' };
+const STORED = { status: '200 OK', headers: '', body: '{"id":"1"}' };
 
 let now = 0;
 let desk: ExchangeDesk;
@@ -51,7 +51,7 @@ afterEach(() => app.close());
 async function heldUpload(): Promise<RawConnection> {
   const client = await RawConnection.open(port);
   client.send(HEAD);
-  await expect.poll(() => desk.reading.size).toBe(1);
+  await expect.poll(() => desk.reading.length).toBe(1);
   client.send(Buffer.alloc(BODY_BYTES));
   return client;
 }
@@ -81,7 +81,7 @@ describe('an upload that is held back', () => {
     const [answer] = await client.receive();
     expect([answer?.status, answer?.headers.get('retry-after'), client.closed]).toEqual([503, '5', false]);
     client.send(HEAD);
-    await expect.poll(() => desk.reading.size).toBe(1);
+    await expect.poll(() => desk.reading.length).toBe(1);
     expect(gone).toBeUndefined();
     client.close();
   });
@@ -89,7 +89,7 @@ describe('an upload that is held back', () => {
   it('is cut when, once let go, it uses up its own time', async () => {
     const client = await RawConnection.open(port);
     client.send(HEAD);
-    await expect.poll(() => desk.reading.size).toBe(1);
+    await expect.poll(() => desk.reading.length).toBe(1);
     pass(BODY_HELD_MS_MAX);
     exchange.setPaused(false);
     for (let sent = 0; sent < (BODY_MS_MAX / 1000) * BODY_RATE_BYTES_PER_SEC; ) {
