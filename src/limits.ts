@@ -142,8 +142,9 @@ export const REGISTRY_CLAIM_MS = 2_000;
 export const REGISTRY_WRITE_TRIES_MAX = 8;
 /** Checkpoint writes of one worker that are under way together; beyond it one is left to its next time. */
 export const COUNTER_WRITES_IN_FLIGHT_MAX = 256;
-/** How often a worker adds its outcomes to the ledger, and how many projects it writes together. */
+/** How often a worker adds its outcomes to the ledger, how many projects at a time at most, and how many of these together. */
 export const LEDGER_FLUSH_MS = 5_000;
+export const LEDGER_WRITES_PER_FLUSH_MAX = 250;
 export const LEDGER_WRITES_IN_FLIGHT_MAX = 8;
 /** Days of hourly outcomes that are kept for each project. */
 export const OUTCOME_DAYS_KEPT = 32;

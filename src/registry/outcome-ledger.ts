@@ -1,7 +1,12 @@
 import type { KV } from '@nats-io/kv';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { LEDGER_FLUSH_MS, LEDGER_WRITES_IN_FLIGHT_MAX, OUTCOME_DAYS_KEPT } from '../limits.ts';
+import {
+  LEDGER_FLUSH_MS,
+  LEDGER_WRITES_IN_FLIGHT_MAX,
+  LEDGER_WRITES_PER_FLUSH_MAX,
+  OUTCOME_DAYS_KEPT,
+} from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 import { isConflict, openBucket, registryManager } from './bucket.ts';
@@ -18,9 +23,11 @@ export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  *
  * The hot path only raises a number in a Map. Every LEDGER_FLUSH_MS what came together goes to one key per project and day, by
  * compare-and-set: read the day, add, write, and begin again when another worker was faster. One key per day, not one per
- * worker and hour, keeps the bucket small; it costs two requests per active project, worker and flush. Statistics, not
- * accounting: a worker that is killed loses its last few seconds, a write whose answer was lost may count twice, and a request
- * just before the full hour may stand in the next. What cannot be written waits in memory, bounded by the projects that exist.
+ * worker and hour, keeps the bucket small; it costs two requests per active project, worker and flush. A flush writes
+ * LEDGER_WRITES_PER_FLUSH_MAX projects, those that wait longest first, so that ten thousand active ones cost no more than a few hundred and are
+ * told later instead: their turn comes every few minutes. Statistics, not accounting: a worker that is killed loses what it has not
+ * written, a write whose answer was lost may count twice, and a request just before the full hour may stand in the next. What cannot be
+ * written waits in memory, bounded by the projects that exist.
  * A project's days are kept for OUTCOME_DAYS_KEPT; whoever begins a new day removes the old ones.
  */
 export class OutcomeLedger {
@@ -39,7 +46,7 @@ export class OutcomeLedger {
     this.#log = log;
     this.#clock = clock;
     this.#kv = openBucket(link, COUNTERS_BUCKET);
-    setInterval(() => void this.flush(), LEDGER_FLUSH_MS).unref();
+    setInterval(() => void this.flush(LEDGER_WRITES_PER_FLUSH_MAX), LEDGER_FLUSH_MS).unref();
   }
 
   note(projectId: string, outcome: string): void {
@@ -51,12 +58,12 @@ export class OutcomeLedger {
     outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
   }
 
-  /** Writes what has come together. Never throws; what fails is logged and kept for the next time. */
-  async flush(): Promise<void> {
+  /** Writes what has come together, of at most `projects`. Never throws; what fails is logged and kept for the next time. */
+  async flush(projects = Infinity): Promise<void> {
     while (this.#flushing) await this.#flushing;
     this.#gather();
     if (this.#pending.size === 0 || !this.#link.connected) return;
-    this.#flushing = this.#writeAll();
+    this.#flushing = this.#write(projects);
     await this.#flushing;
     this.#flushing = undefined;
   }
@@ -74,10 +81,11 @@ export class OutcomeLedger {
     this.#fresh = new Map();
   }
 
-  async #writeAll(): Promise<void> {
-    const queue = [...this.#pending.keys()];
+  async #write(projects: number): Promise<void> {
+    // A key that is written leaves the map and comes back at its end: the first ones wait longest.
+    const queue = [...this.#pending.keys()].slice(0, projects).values();
     const writer = async (): Promise<void> => {
-      for (let key = queue.pop(); key !== undefined; key = queue.pop()) await this.#writeKey(key);
+      for (const key of queue) await this.#writeKey(key);
     };
     await Promise.all(Array.from({ length: LEDGER_WRITES_IN_FLIGHT_MAX }, writer));
   }

@@ -95,6 +95,25 @@ describe('OutcomeLedger', () => {
     ]);
   });
 
+  it('writes those that wait longest first when not all may be written', async () => {
+    const now = Date.parse('2026-07-04T10:00:00Z');
+    const ledger = new OutcomeLedger({ link, log, clock: clockAt('2026-07-04T10:00:00Z') });
+    const counts = async (): Promise<(number | undefined)[]> =>
+      Promise.all(
+        ['20', '21', '22'].map(
+          async (id) => (await readOutcomes(link, id, { now, hours: 1 }))[0]?.outcomes.accepted,
+        ),
+      );
+    for (const id of ['20', '21', '22']) ledger.note(id, 'accepted');
+    await ledger.flush(2);
+    expect(await counts()).toEqual([1, 1, undefined]);
+    for (const id of ['20', '21', '22']) ledger.note(id, 'accepted');
+    await ledger.flush(2);
+    expect(await counts()).toEqual([2, 1, 2]);
+    await ledger.flush();
+    expect(await counts()).toEqual([2, 2, 2]);
+  });
+
   it('shows the last hours over midnight, oldest first, and none before', async () => {
     for (const time of ['2026-07-01T21:59:00Z', '2026-07-01T22:01:00Z', '2026-07-02T00:30:00Z']) {
       const ledger = new OutcomeLedger({ link, log, clock: clockAt(time) });
