@@ -5,7 +5,7 @@
 
 import { type Config, loadConfig } from './config.ts';
 import { UploadBudget } from './envelope/upload.ts';
-import { ExchangeDesk } from './http/exchange.ts';
+import { ExchangeDesk } from './http/exchange-desk.ts';
 import { exposeMetrics } from './http/exposition.ts';
 import type { RequestParts } from './http/parts.ts';
 import { ProjectBoard } from './http/project-board.ts';

@@ -7,7 +7,8 @@ import {
   URL_BYTES_MAX,
 } from '../limits.ts';
 import { PREFLIGHT_HEADERS } from './cors.ts';
-import { Exchange, type ExchangeDesk } from './exchange.ts';
+import { Exchange } from './exchange.ts';
+import type { ExchangeDesk } from './exchange-desk.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
 import { type Answer, headerLines, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
 import type { RequestParts } from './parts.ts';

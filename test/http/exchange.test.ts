@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { type BodyReader, Exchange, ExchangeDesk, type ResponseSocket } from '../../src/http/exchange.ts';
+import { type BodyReader, Exchange, type ResponseSocket } from '../../src/http/exchange.ts';
+import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
 import { REFUSALS } from '../../src/http/outcome.ts';
 import {
   BODY_HELD_MS_MAX,

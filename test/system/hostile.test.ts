@@ -40,18 +40,19 @@ describe('a worker', () => {
     expect(worker.spoolFiles()).toEqual({ open: 0, named: 0 });
   });
 
-  it('takes sixteen uploads of 5 MB that end together, plain and in gzip, and stores them intact', async () => {
-    const shared = { target: project, count: 8, seed: 3, bytesPerSecond: 2_500_000 };
+  // Few enough for any machine: all that has arrived must be stored within two seconds (ANSWER_MS_MAX). bench/hostile sends hundreds.
+  it('takes eight uploads that end together, plain and in gzip, and stores them intact', async () => {
+    const shared = { target: project, count: 4, seed: 3, bytesPerSecond: 2_500_000 };
     const plain = runUploads(worker, { ...shared, payloadBytes: 5_000_000, gzip: false });
     const gzip = runUploads(worker, { ...shared, seed: 4, payloadBytes: 19 * MIB, gzip: true });
     for (const result of await Promise.all([plain, gzip])) {
-      expect(result.answers).toEqual({ 200: 8 });
+      expect(result.answers).toEqual({ 200: 4 });
       let found = await findStored(worker, result);
       await until(async () => {
         found = await findStored(worker, result);
         return found.missing.length === 0;
       });
-      expect(found).toEqual({ intact: 8, damaged: [], missing: [] });
+      expect(found).toEqual({ intact: 4, damaged: [], missing: [] });
       expect(result.memory.peak - result.memory.before).toBeLessThan(150 * MIB);
     }
     expect(worker.spoolFiles()).toEqual({ open: 0, named: 0 });
