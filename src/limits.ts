@@ -177,7 +177,7 @@ export const PUBLISH_PAUSE_MS = 250;
 /** "No responders" may be a leader election or a stream that is not there: so many further attempts tell them apart. */
 export const NO_RESPONDERS_RETRIES_MAX = 2;
 /** Large envelopes of one worker that write their parts at the same time; others wait for their turn. */
-export const LARGE_ENTRIES_ACTIVE_MAX = 8;
+export const LARGE_ENTRIES_ACTIVE_MAX = 4;
 /** Parts of one large envelope that are in flight together. */
 export const PARTS_IN_FLIGHT_MAX = 4;
 /** 200 for a large envelope only if its frame's ack came within this of its first part (architecture.md, Chunks). */

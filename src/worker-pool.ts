@@ -17,10 +17,10 @@ const DEPARTED_MAX = 16;
 const STOP_MS_MAX = 30_000;
 /**
  * A worker's live heap is some 15 MiB, and bodies pass it by as external memory that V8 counts. Left to itself V8 (Node 20) sets the bound of the
- * old space so close above that at half load it marks the whole heap ten times a second: p99 117 ms; with a bound of five times what
- * lives, twice a minute and 12 ms, in 10 MiB more (DECISIONS.md 54).
+ * old space so close above that at half load it marks the whole heap ten times a second. Below this many MiB it need not look
+ * (DECISIONS.md 54).
  */
-const HEAP_GROWTH = '--heap-growing-percent=400';
+const OLD_SPACE_UNLOOKED = '--initial-old-space-size=64';
 
 type Worker = {
   process: ChildProcess;
@@ -106,7 +106,7 @@ export class WorkerPool {
   #start(): void {
     const child = fork(this.#options.program, {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
-      execArgv: [...process.execArgv, HEAP_GROWTH],
+      execArgv: [...process.execArgv, OLD_SPACE_UNLOOKED],
     });
     const now = performance.now();
     const worker: Worker = {
