@@ -19,7 +19,10 @@ export type ConnectionEvents = {
 };
 
 const RECEIVE_BYTES = 16 * 1024;
+// As bytes: a text would be encoded anew by every search.
 const HEAD_END = Buffer.from('\r\n\r\n');
+const LENGTHS = [Buffer.from('Content-Length: '), Buffer.from('content-length: ')] as const;
+const CLOSE = Buffer.from('onnection: close');
 const CHUNKS_END = Buffer.from('\r\n0\r\n\r\n');
 const NOTHING = Buffer.alloc(0);
 
@@ -37,9 +40,10 @@ export function answerLength(bytes: Buffer): number {
 }
 
 function contentLength(bytes: Buffer, headEnd: number): number {
-  let at = bytes.indexOf('Content-Length: ');
-  if (at < 0 || at > headEnd) at = bytes.indexOf('content-length: ');
-  if (at < 0 || at > headEnd) {
+  // Backwards: it is among the last lines of most answers.
+  let at = bytes.lastIndexOf(LENGTHS[0], headEnd);
+  if (at < 0) at = bytes.lastIndexOf(LENGTHS[1], headEnd);
+  if (at < 0) {
     const found = /\r\ncontent-length:[ \t]*(\d+)/i.exec(bytes.toString('latin1', 0, headEnd));
     return found ? Number(found[1]) : -1;
   }
@@ -156,7 +160,7 @@ export class Connection {
     this.#begun = NOTHING;
     this.#underWay = false;
     const status = statusOf(bytes);
-    if (!this.#keepAlive || bytes.indexOf('onnection: close') >= 0) this.#drop();
+    if (!this.#keepAlive || bytes.indexOf(CLOSE) >= 0) this.#drop();
     this.#events.onAnswer(this, status, bytes);
   }
 }
