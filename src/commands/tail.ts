@@ -4,7 +4,7 @@ import { untilStopped } from '../lib/shutdown.ts';
 import { ProjectStore } from '../registry/project-store.ts';
 import { FrameError } from '../stream/field-checks.ts';
 import { decodeFrame, type Entry } from '../stream/frame.ts';
-import { FRAME_STREAMS, tailSubject } from '../stream/topology.ts';
+import { lookOn } from '../stream/onlookers.ts';
 import { printLine } from './print.ts';
 import { parseProjectId } from './project-fields.ts';
 import { withSession } from './session.ts';
@@ -22,7 +22,7 @@ function entriesOf(frame: Uint8Array): Entry[] {
   }
 }
 
-/** Looks on at what the streams repeat; nothing is consumed, and what was accepted before the start is not shown. */
+/** Looks on at what the streams have acknowledged; nothing is consumed, and what was accepted before the start is not shown. */
 async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
   await withSession(async (session) => {
     const link = await session.nats();
@@ -35,12 +35,7 @@ async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
         printLine(flags.json ? seenJson(item) : seenText(item));
     };
     // All streams: an item of the wanted type may follow the first one of its envelope, which decides the stream.
-    for (const stream of FRAME_STREAMS)
-      link.connection.subscribe(tailSubject(stream, '*'), {
-        callback: (error, message) => {
-          if (!error) show(message.data);
-        },
-      });
+    lookOn(link.connection, show);
     if (!flags.json) process.stderr.write('Showing items as they are accepted; Ctrl-C ends.\n');
     await untilStopped();
   });

@@ -20,7 +20,6 @@ const TEXT_OF: Readonly<Record<string, (value: never) => string>> = {
   duplicate_window: durationText,
   ack_wait: durationText,
   subjects: (value: string[]) => value.join(' '),
-  republish: (value: { src: string; dest: string } | undefined) => value?.dest ?? 'none',
 };
 
 export type FieldChange = { field: string; text: string };

@@ -11,6 +11,7 @@ import { type PartSource, sourceOf } from './chunks.ts';
 import { type Entry, encodedBytesBound, encodeEntry } from './frame.ts';
 import { LargeEntries } from './large-entries.ts';
 import type { NatsLink } from './nats.ts';
+import { Onlookers } from './onlookers.ts';
 import { Sender } from './sender.ts';
 import { type PublishResult, type QueuedEntry, ShardWindow } from './shard-window.ts';
 import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubject } from './topology.ts';
@@ -68,6 +69,7 @@ export class Publisher {
 
   constructor({ link, shards, clock, log }: { link: NatsLink; shards: number; clock: Clock; log: Log }) {
     const sender = new Sender({ link, clock, log });
+    const onlookers = new Onlookers({ link, clock });
     const frameEntries = new Distribution(COUNT_BOUNDS);
     // Half, so that a part still fits one message when it is read back in base64.
     const frameBytesMax = (): number =>
@@ -76,7 +78,8 @@ export class Publisher {
       Array.from({ length: shards }, (_, shard) => {
         const stream = streamName(kind, shard, shards);
         const subject = streamSubject(kind, shard);
-        return new ShardWindow({ sender, stream, subject, frameBytesMax, frameEntries });
+        const onStored = (frame: Uint8Array): void => onlookers.show(kind, frame);
+        return new ShardWindow({ sender, stream, subject, frameBytesMax, frameEntries, onStored });
       });
     this.#windows = Object.fromEntries(FRAME_STREAMS.map((kind) => [kind, windowsOf(kind)])) as Record<
       FrameStream,

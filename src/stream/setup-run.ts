@@ -115,7 +115,7 @@ export class SetupRun {
 
   /**
    * Deletes an empty stream of another number of shards. A worker may still publish to it: it is first made to refuse whatever
-   * comes, and stays if something had come. (2.9 can take away neither its subject, which is republished, nor the republishing.)
+   * comes, and stays if something had come.
    */
   async #retire({ config }: StreamInfo): Promise<void> {
     const { streams } = this.#manager;

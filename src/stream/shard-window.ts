@@ -26,6 +26,8 @@ export type ShardWindowOptions = {
   /** Bytes of entries that fit one frame at this moment. */
   frameBytesMax(): number;
   frameEntries: Distribution;
+  /** Told of each frame that the stream acknowledged, before its entries are. */
+  onStored(frame: Uint8Array): void;
 };
 
 /**
@@ -101,7 +103,7 @@ export class ShardWindow {
   }
 
   #sendFrame(): void {
-    const { sender, stream, subject, frameEntries } = this.#options;
+    const { sender, stream, subject, frameEntries, onStored } = this.#options;
     const entries = this.#take(this.#countForFrame());
     const deadline = entries.reduce((earliest, entry) => Math.min(earliest, entry.deadline), Infinity);
     const data = encodeFrame(entries.map(({ bytes }) => bytes));
@@ -109,6 +111,7 @@ export class ShardWindow {
     this.#framesInFlight++;
     sender.send({ stream, subject, data, deadline }, ({ result }) => {
       this.#framesInFlight--;
+      if (result === 'stored') onStored(data);
       this.#settle(entries, result);
       this.#flushSoon();
     });

@@ -47,13 +47,6 @@ export function streamName(stream: FrameStream, shard: number, shards: number): 
 /** `sluice.events.0` */
 export const streamSubject = (stream: FrameStream, shard: number): string => `sluice.${stream}.${shard}`;
 
-/**
- * Where a stream repeats each of its frames for whoever looks on, as `sluice tail` does: a plain subscription on the stream's own
- * subject would count as a responder and hide that the stream is missing.
- */
-export const tailSubject = (stream: FrameStream, shard: number | '*'): string =>
-  `sluice.tail.${stream}.${shard}`;
-
 /** Whether a stream of this name holds frames, under any number of shards. */
 export const isFrameStreamName = (name: string): boolean =>
   FRAME_STREAMS.some((stream) => new RegExp(`^SLUICE_${stream.toUpperCase()}(_\\d+)?$`).test(name));
@@ -89,14 +82,12 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
   };
   const frames = FRAME_STREAMS.flatMap((stream) =>
     Array.from({ length: shards }, (_, shard): WantedStream => {
-      const subject = streamSubject(stream, shard);
       const config = {
         ...common,
         name: streamName(stream, shard, shards),
-        subjects: [subject],
+        subjects: [streamSubject(stream, shard)],
         retention: RetentionPolicy.Workqueue,
         max_age: 0,
-        republish: { src: subject, dest: tailSubject(stream, shard) },
       };
       return { config, consumer };
     }),

@@ -4,10 +4,13 @@ import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/lib/clock.ts';
+import { createLog } from '../../src/lib/log.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
-import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
+import type { Entry } from '../../src/stream/frame.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
-import { setupTopology, streamSubject } from '../../src/stream/topology.ts';
+import { Publisher } from '../../src/stream/publisher.ts';
+import { setupTopology } from '../../src/stream/topology.ts';
 import { link as connect } from '../registry/broker.ts';
 import { natsServer, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 
@@ -113,30 +116,29 @@ describe('the program', () => {
 });
 
 describe('tail', () => {
-  const frame = (projectId: string, types: ('event' | 'log')[]): Uint8Array =>
-    encodeFrame([
-      encodeEntry({
-        kind: 'envelope',
-        projectId,
-        eventId: '0123456789abcdef0123456789abcdef',
-        receivedAt: 1_790_000_000_000,
-        items: types.map((type, index) => {
-          const payload = Buffer.from(JSON.stringify({ message: `boom\u001b[31m ${projectId}`, of: type }));
-          const header = Buffer.from(JSON.stringify({ type }));
-          return { index, type, header, length: payload.length, payload };
-        }),
-      }),
-    ]);
+  const entry = (projectId: string, types: ('event' | 'log')[]): Entry => ({
+    kind: 'envelope',
+    projectId,
+    eventId: '0123456789abcdef0123456789abcdef',
+    receivedAt: 1_790_000_000_000,
+    items: types.map((type, index) => {
+      const payload = Buffer.from(JSON.stringify({ message: `boom\u001b[31m ${projectId}`, of: type }));
+      const header = Buffer.from(JSON.stringify({ type }));
+      return { index, type, header, length: payload.length, payload };
+    }),
+  });
 
   it('shows what is accepted, of one project and type, and consumes nothing', async () => {
     await (await ProjectStore.open(link)).create({ ...plain, id: CUID, alias: '42' });
     const all = start(['tail'], urls());
     const one = start(['tail', '42', '--type', 'log', '--json'], urls());
-    const publish = (): Promise<unknown[]> =>
-      Promise.all([
-        link.js.publish(streamSubject('events', 0), frame(CUID, ['event', 'log'])),
-        link.js.publish(streamSubject('logs', 0), frame('7', ['log'])),
-      ]);
+    const publisher = new Publisher({ link, shards: 1, clock: systemClock, log: createLog('silent') });
+    const publish = async (): Promise<void> => {
+      const deadline = performance.now() + 2_000;
+      for (const of of [entry(CUID, ['event', 'log']), entry('7', ['log'])])
+        publisher.publish(of, { deadline }, (result) => expect(result).toBe('stored'));
+      await publisher.drain();
+    };
     // Until both look on, what is published passes unseen.
     await expect
       .poll(

@@ -14,7 +14,7 @@ import type { Targets } from './load.ts';
 import { Queue } from './queue.ts';
 import { readNdjson, readPostgres } from './sink-reader.ts';
 import { Supervised } from './supervised.ts';
-import { Witness } from './witness.ts';
+import { Witness, witnessed } from './witness.ts';
 
 const PRIMARIES = 2;
 const WORKERS = 2;
@@ -70,6 +70,14 @@ export class Stand {
     this.witness = new Witness(this.link);
     const topology = { replicas: cluster ? 3 : 1, shards: 1, maxBytes };
     // A cluster that has just started has no leader yet.
+    await until(
+      () =>
+        witnessed(this.link, topology).then(
+          () => true,
+          () => false,
+        ),
+      START_MS_MAX,
+    );
     await until(() => setupTopology(this.link, topology).then(Boolean, () => false), START_MS_MAX);
     const streams = FRAME_STREAMS.map((stream) => streamName(stream, 0, 1));
     const manager = await this.link.manager();

@@ -5,6 +5,18 @@ import { decodeIndex } from '../../src/processor/sink/index-file.ts';
 import { frameKey } from '../../src/processor/sink/item-key.ts';
 import { decodeFrame } from '../../src/stream/frame.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
+import { type TopologyOptions, wantedStreams } from '../../src/stream/topology.ts';
+
+const WITNESS = 'witness';
+
+/** Streams that repeat what they store, as the broker's own word. To be made before all others: nats-server 2.9 cannot add it later. */
+export async function witnessed(link: NatsLink, topology: TopologyOptions): Promise<void> {
+  const { streams } = await link.manager();
+  for (const { config, consumer } of wantedStreams(topology)) {
+    const [src] = config.subjects;
+    if (consumer) await streams.add({ ...config, republish: { src: `${src}`, dest: `${WITNESS}.${src}` } });
+  }
+}
 
 type Seen = { stream: string; sequence: number; frameId: string; index: number; entries: number };
 
@@ -13,9 +25,9 @@ export class Witness {
   /** Frames by stream and sequence. More than one: a stream went back to before what it had stored. */
   readonly #frames = new Map<string, Set<string>>();
 
-  /** Streams repeat what they store; what is stored while this connection is away is missed. */
+  /** @param link to a broker with {@link witnessed} streams; what is stored while this connection is away is missed */
   constructor(link: NatsLink) {
-    link.connection.subscribe('sluice.tail.>', {
+    link.connection.subscribe(`${WITNESS}.>`, {
       callback: (error, msg) => {
         if (error) return;
         const slots = decodeFrame(msg.data);

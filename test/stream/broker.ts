@@ -51,7 +51,7 @@ export class Tally {
   }
 }
 
-const nameOf = (entry: Entry): string => (entry.kind === 'envelope' ? entry.eventId : entry.token);
+export const nameOf = (entry: Entry): string => (entry.kind === 'envelope' ? entry.eventId : entry.token);
 
 export class Broker {
   server: TestServer;

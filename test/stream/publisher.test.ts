@@ -8,11 +8,23 @@ import {
   PUBLISH_ENTRIES_IN_FLIGHT_MAX,
   STREAM_BYTES_IN_FLIGHT_MAX,
 } from '../../src/limits.ts';
-import { type Entry, FRAME_VERSION } from '../../src/stream/frame.ts';
+import { decodeFrame, type Entry } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
+import { lookOn } from '../../src/stream/onlookers.ts';
 import { Publisher } from '../../src/stream/publisher.ts';
+import { link } from '../registry/broker.ts';
 import { natsServer } from '../support/servers.ts';
-import { Broker, type BrokerOptions, envelopeOf, idOf, itemOf, MIB, numbersTo, Tally } from './broker.ts';
+import {
+  Broker,
+  type BrokerOptions,
+  envelopeOf,
+  idOf,
+  itemOf,
+  MIB,
+  nameOf,
+  numbersTo,
+  Tally,
+} from './broker.ts';
 
 let broker: Broker;
 const start = async (options?: BrokerOptions): Promise<Broker> => {
@@ -104,16 +116,24 @@ describe('a publisher', () => {
     expect(shards.flat()).toHaveLength(400);
   });
 
-  it('repeats each frame for onlookers without consuming it', async () => {
-    await start();
+  it('shows onlookers each frame that its stream acknowledged, and no other, without consuming it', async () => {
+    await start({ maxBytes: MIB });
+    const onlooker = await link(broker.server.url);
     const seen: Uint8Array[] = [];
-    broker.link.connection.subscribe('sluice.tail.*.*', {
-      callback: (_, msg) => void seen.push(msg.data),
-    });
-    await broker.publish(envelopeOf(1));
-    await expect.poll(() => seen.length).toBe(1);
-    expect(seen[0]![1]).toBe(FRAME_VERSION);
-    expect(await broker.messageCount('SLUICE_EVENTS')).toBe(1);
+    lookOn(onlooker.connection, (frame) => void seen.push(frame));
+    await onlooker.connection.flush();
+    const tally = new Tally(broker.publisher);
+    for (const number of numbersTo(60)) {
+      tally.publish(envelopeOf(number, Buffer.alloc(50_000)));
+      if (number % 5 === 0) await sleep(5);
+    }
+    await broker.publisher.drain();
+    expect(Object.keys(tally.counts()).sort()).toEqual(['refused', 'stored']);
+    const shownIds = (): string[] =>
+      seen.flatMap((frame) => decodeFrame(frame).map((slot) => (slot.ok ? nameOf(slot.entry) : 'broken')));
+    await expect.poll(() => shownIds().sort()).toEqual(tally.idsOf('stored'));
+    expect(await broker.eventIds('SLUICE_EVENTS')).toEqual(tally.idsOf('stored'));
+    await onlooker.close();
   });
 });
 

@@ -58,7 +58,6 @@ describe('setup', () => {
       max_bytes: 16 * MIB,
       duplicate_window: 120e9,
       subjects: ['sluice.logs.0'],
-      republish: { src: 'sluice.logs.0', dest: 'sluice.tail.logs.0' },
     });
     const consumer = await manager.consumers.info('SLUICE_LOGS', CONSUMER);
     expect(consumer.config).toMatchObject({ ack_policy: 'explicit', max_deliver: -1, ack_wait: 10e9 });
