@@ -7,6 +7,14 @@ import { isConflict, openBucket } from './bucket.ts';
 
 const WRITE_TRIES_MAX = 4;
 
+type Place = { projectId: string; key: string };
+
+/** Our last write of a project, which may be out of date. `contested`: others write it too, so it is not worth remembering. */
+type Own = { key: string; written: { count: number; revision: number } | undefined; contested: boolean };
+
+/** What stands under a key. Revision 0: the key was never written; a spoiled figure counts as none. */
+type Stored = { count: number | undefined; revision: number };
+
 /** `<projectId>.<YYYY-MM>` */
 const counterKey = (projectId: string, month: string): string => `${projectId}.${month}`;
 
@@ -15,7 +23,8 @@ const counterKey = (projectId: string, month: string): string => `${projectId}.$
  *
  * Usage only grows within a month, so of two figures the larger is the newer: a write looks at what stands there and gives way
  * to a larger one, by compare-and-set. Without that, a worker that was slow for a moment could set the figure back, and a start
- * from it would let through requests that were already counted. The price is one more request when another worker wrote last.
+ * from it would let through requests that were already counted. A worker that is alone with a project remembers what it wrote
+ * and need not look.
  * Writes are fire and forget: each key has at most one under way and remembers only the largest figure that waits, so that an
  * outage costs no memory; what is lost is written again with the next checkpoint.
  */
@@ -25,6 +34,8 @@ export class CounterBucket {
   readonly #kv: Promise<KV>;
   /** The write that is under way, by key, and the largest figure that came meanwhile. */
   readonly #underWay = new Map<string, { next: number | undefined; done: Promise<void> }>();
+  /** By project: no more than there are projects, all of which a worker holds anyway. */
+  readonly #own = new Map<string, Own>();
 
   constructor({ link, log }: { link: NatsLink; log: Log }) {
     this.#link = link;
@@ -45,7 +56,7 @@ export class CounterBucket {
     }
     if (!this.#link.connected || this.#underWay.size >= COUNTER_WRITES_IN_FLIGHT_MAX)
       return Promise.resolve();
-    const done = this.#raiseUntilDone(key, count);
+    const done = this.#raiseUntilDone({ projectId, key }, count);
     this.#underWay.set(key, { next: undefined, done });
     return done;
   }
@@ -60,10 +71,11 @@ export class CounterBucket {
     await (await this.#kv).put(counterKey(projectId, month), `${count}`);
   }
 
-  async #raiseUntilDone(key: string, count: number): Promise<void> {
+  async #raiseUntilDone(place: Place, count: number): Promise<void> {
+    const { key } = place;
     try {
       for (let figure: number | undefined = count; figure !== undefined; figure = this.#takeNext(key))
-        await this.#raise(key, figure);
+        await this.#raise(place, figure);
     } catch (error) {
       this.#log.warn({ key, err: error }, 'counters: checkpoint not written');
     }
@@ -77,22 +89,34 @@ export class CounterBucket {
     return next;
   }
 
-  async #raise(key: string, count: number): Promise<void> {
+  async #raise({ projectId, key }: Place, count: number): Promise<void> {
     const kv = await this.#kv;
     for (let tries = 1; ; tries++) {
-      const stored = await this.#stored(key);
+      const own = this.#ownOf({ projectId, key });
+      const { written } = own;
+      own.written = undefined;
+      const stored = written && written.count < count ? written : await this.#stored(key);
       if (stored.count !== undefined && stored.count >= count) return;
       try {
-        await kv.put(key, `${count}`, { previousSeq: stored.revision });
+        const revision = await kv.put(key, `${count}`, { previousSeq: stored.revision });
+        if (!own.contested) own.written = { count, revision };
         return;
       } catch (error) {
         if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
+        own.contested = true;
       }
     }
   }
 
-  /** Revision 0 means that the key was never written; a spoiled figure counts as none. */
-  async #stored(key: string): Promise<{ count: number | undefined; revision: number }> {
+  #ownOf({ projectId, key }: Place): Own {
+    let own = this.#own.get(projectId);
+    if (own?.key === key) return own;
+    own = { key, written: undefined, contested: false };
+    this.#own.set(projectId, own);
+    return own;
+  }
+
+  async #stored(key: string): Promise<Stored> {
     const entry = await (await this.#kv).get(key);
     if (!entry) return { count: undefined, revision: 0 };
     const text = entry.operation === 'PUT' ? entry.string() : '';

@@ -49,6 +49,30 @@ describe('CounterBucket', () => {
     await settled('2', 200);
   });
 
+  it('asks once for each write while it is alone with a project, and looks first when it is not', async () => {
+    const [one, two] = [new CounterBucket({ link, log }), new CounterBucket({ link, log })];
+    const requestsOf = async (worker: CounterBucket, count: number): Promise<number> => {
+      const before = link.connection.stats().outMsgs;
+      await worker.write('8', '2026-07', count);
+      return link.connection.stats().outMsgs - before;
+    };
+    expect(await requestsOf(one, 1)).toBe(2); // look, write
+    expect(await requestsOf(one, 2)).toBe(1);
+    expect(await requestsOf(one, 3)).toBe(1);
+    expect(await requestsOf(two, 4)).toBe(2);
+    expect(await requestsOf(one, 5)).toBe(3); // what it remembered is out of date
+    expect(await requestsOf(one, 6)).toBe(2);
+    expect(await read('8')).toBe(6);
+  });
+
+  it('goes on from a figure that a reconciliation set back', async () => {
+    const counters = new CounterBucket({ link, log });
+    await counters.write('9', '2026-07', 50);
+    await new CounterBucket({ link, log }).replace('9', '2026-07', 10);
+    await counters.write('9', '2026-07', 11);
+    expect(await read('9')).toBe(11);
+  });
+
   it('keeps months apart', async () => {
     const counters = new CounterBucket({ link, log });
     counters.write('3', '2026-06', 9);
