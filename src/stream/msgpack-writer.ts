@@ -11,6 +11,8 @@ import { assert } from '../lib/assert.ts';
 export const SCALAR_BYTES_MAX = 9;
 /** Below this text is written character by character: ids, times and names are, and nearly always ASCII. */
 const SHORT_CHARS = 100;
+/** Texts here are of every kind that V8 has, and a property of so many kinds is looked up anew for each character. */
+const { charCodeAt } = String.prototype;
 
 export class MessagePackWriter {
   readonly #bytes: Buffer;
@@ -62,14 +64,16 @@ export class MessagePackWriter {
   #ascii(text: string): boolean {
     const start = this.#at;
     this.#stringHead(text.length);
+    const bytes = this.#bytes;
+    const { length } = text;
     let at = this.#at;
-    for (let index = 0; index < text.length; index++) {
-      const code = text.charCodeAt(index);
+    for (let index = 0; index < length; index++) {
+      const code = charCodeAt.call(text, index);
       if (code > 0x7f) {
         this.#at = start;
         return false;
       }
-      this.#bytes[at++] = code;
+      bytes[at++] = code;
     }
     this.#at = at;
     return true;
