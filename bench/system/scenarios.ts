@@ -82,7 +82,10 @@ export const SCENARIOS: readonly Scenario[] = [
     expected: [429],
   }),
   scenario('gzip', 'the canonical mix, every body gzip', { encoding: 'gzip' }),
-  scenario('two-workers', 'the canonical mix, two workers', { workers: 2 }),
+  scenario('two-workers', 'the canonical mix, two workers, as many connections for each', {
+    workers: 2,
+    connections: 128,
+  }),
   scenario('sync-always', 'the canonical mix, the broker syncs its disk before every acknowledgement', {
     broker: { syncAlways: true },
   }),
