@@ -35,7 +35,7 @@ async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
         printLine(flags.json ? seenJson(item) : seenText(item));
     };
     // All streams: an item of the wanted type may follow the first one of its envelope, which decides the stream.
-    lookOn(link.connection, show);
+    lookOn(link, show);
     if (!flags.json) process.stderr.write('Showing items as they are accepted; Ctrl-C ends.\n');
     await untilStopped();
   });

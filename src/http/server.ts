@@ -106,13 +106,13 @@ export class Server {
   }
 
   /**
-   * Stops accepting. From now on every answer closes its connection.
-   * Runs right after a poll of the sockets, when the accept queue has just been emptied, so that none of it is reset.
+   * Stops accepting; from then on every answer closes its connection. Not before: a client whose connection is closed comes back at once.
+   * Runs right after a poll of the sockets, when the accept queue has just been emptied. What came since is reset by the kernel.
    */
   closeListener(): Promise<void> {
-    this.#options.desk.closing = true;
     return new Promise((resolve) => {
       setImmediate(() => {
+        this.#options.desk.closing = true;
         if (this.#listenSocket) uWS.us_listen_socket_close(this.#listenSocket);
         this.#listenSocket = undefined;
         resolve();

@@ -1,20 +1,21 @@
 /**
  * Accepted frames for whoever looks on, as `sluice tail` does; nearly nothing while nobody does.
  *
- * An onlooker calls once a second. For three seconds after a call a worker repeats each frame that its stream has acknowledged on a
- * plain subject. The call travels through the same server before any frame that is accepted after it, so a look begins with its first
- * call. A worker that starts or reconnects does not know who called before: it takes it that somebody did.
+ * An onlooker calls once a second. For half a minute after a call, which an onlooker may stand still without missing anything, a worker
+ * repeats each frame that its stream has acknowledged on a plain subject. On one server a call travels before any acknowledgement
+ * that follows it, so a look begins with its first call. A worker that starts or reconnects has heard no call yet: it takes it for
+ * three seconds that somebody looks.
  *
  * A stream could repeat its messages itself, but it would do so at all times: DECISIONS 56.
  */
-import type { NatsConnection } from '@nats-io/transport-node';
 import type { Clock } from '../lib/clock.ts';
 import type { NatsLink } from './nats.ts';
 import type { FrameStream } from './topology.ts';
 
 const CALL_SUBJECT = 'sluice.look';
 const CALL_EVERY_MS = 1_000;
-const SHOWN_MS = 3 * CALL_EVERY_MS;
+const SHOWN_AFTER_CALL_MS = 30_000;
+const SHOWN_AFTER_START_MS = 3 * CALL_EVERY_MS;
 
 const shownSubject = (stream: FrameStream | '*'): string => `sluice.shown.${stream}`;
 
@@ -23,30 +24,34 @@ export class Onlookers {
   readonly #link: NatsLink;
   readonly #clock: Clock;
   /** Monotonic ms. */
-  #shownUntil: number;
+  #shownUntil = 0;
 
   constructor({ link, clock }: { link: NatsLink; clock: Clock }) {
     this.#link = link;
     this.#clock = clock;
-    this.#shownUntil = clock.monotonic() + SHOWN_MS;
-    link.onReconnect(() => this.#called());
-    link.connection.subscribe(CALL_SUBJECT, { callback: () => this.#called() });
+    this.#showFor(SHOWN_AFTER_START_MS);
+    link.onReconnect(() => this.#showFor(SHOWN_AFTER_START_MS));
+    link.connection.subscribe(CALL_SUBJECT, { callback: () => this.#showFor(SHOWN_AFTER_CALL_MS) });
   }
 
-  /** To be called with each frame that its stream has acknowledged. */
+  /** To be called with each frame that its stream has acknowledged. Never throws. */
   show(stream: FrameStream, frame: Uint8Array): void {
-    const { connection, connected } = this.#link;
-    if (this.#clock.monotonic() > this.#shownUntil || !connected || connection.isDraining()) return;
-    connection.publish(shownSubject(stream), frame);
+    if (this.#clock.monotonic() > this.#shownUntil || !this.#link.connected) return;
+    try {
+      this.#link.connection.publish(shownSubject(stream), frame);
+    } catch {
+      // Draining, or a server that takes less than the one that the frame was made for: it is stored, and only not seen.
+    }
   }
 
-  #called(): void {
-    this.#shownUntil = this.#clock.monotonic() + SHOWN_MS;
+  #showFor(ms: number): void {
+    this.#shownUntil = Math.max(this.#shownUntil, this.#clock.monotonic() + ms);
   }
 }
 
 /** Looks on until the connection closes. @param onFrame is told of each stream's frames in the order of their acknowledgement */
-export function lookOn(connection: NatsConnection, onFrame: (frame: Uint8Array) => void): void {
+export function lookOn(link: NatsLink, onFrame: (frame: Uint8Array) => void): void {
+  const { connection } = link;
   connection.subscribe(shownSubject('*'), {
     callback: (error, message) => {
       if (!error) onFrame(message.data);
@@ -57,5 +62,6 @@ export function lookOn(connection: NatsConnection, onFrame: (frame: Uint8Array) 
   };
   const timer = setInterval(call, CALL_EVERY_MS);
   void connection.closed().then(() => clearInterval(timer));
+  link.onReconnect(call);
   call();
 }

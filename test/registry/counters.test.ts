@@ -50,11 +50,12 @@ describe('CounterBucket', () => {
   });
 
   it('asks once for each write while it is alone with a project, and looks first when it is not', async () => {
-    const [one, two] = [new CounterBucket({ link, log }), new CounterBucket({ link, log })];
+    const own = await connect(server.url); // nobody else's requests
+    const [one, two] = [new CounterBucket({ link: own, log }), new CounterBucket({ link: own, log })];
     const requestsOf = async (worker: CounterBucket, count: number): Promise<number> => {
-      const before = link.connection.stats().outMsgs;
+      const before = own.connection.stats().outMsgs;
       await worker.write('8', '2026-07', count);
-      return link.connection.stats().outMsgs - before;
+      return own.connection.stats().outMsgs - before;
     };
     expect(await requestsOf(one, 1)).toBe(2); // look, write
     expect(await requestsOf(one, 2)).toBe(1);
@@ -63,6 +64,7 @@ describe('CounterBucket', () => {
     expect(await requestsOf(one, 5)).toBe(3); // what it remembered is out of date
     expect(await requestsOf(one, 6)).toBe(2);
     expect(await read('8')).toBe(6);
+    await own.close();
   });
 
   it('goes on from a figure that a reconciliation set back', async () => {

@@ -120,7 +120,7 @@ describe('a publisher', () => {
     await start({ maxBytes: MIB });
     const onlooker = await link(broker.server.url);
     const seen: Uint8Array[] = [];
-    lookOn(onlooker.connection, (frame) => void seen.push(frame));
+    lookOn(onlooker, (frame) => void seen.push(frame));
     await onlooker.connection.flush();
     const tally = new Tally(broker.publisher);
     for (const number of numbersTo(60)) {
