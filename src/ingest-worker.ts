@@ -31,6 +31,8 @@ import type { FromWorker, Readiness, ToWorker } from './worker-messages.ts';
 
 const BEAT_MS = 500;
 const POLL_MS = 20;
+/** All workers of a primary stop at once, more or less: a client whose connection one closes must not come to another that is about to. */
+const SIBLINGS_MS = 250;
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
 class IngestWorker {
@@ -165,8 +167,8 @@ class IngestWorker {
   }
 
   /**
-   * Not ready → a pause for the balancer → the listener closes → requests on open connections are still answered, and
-   * their connections closed → last acknowledgements → exit.
+   * Not ready → a pause for the balancer → the listener closes, and our siblings' → requests on open connections are still answered,
+   * and their connections closed → last acknowledgements → exit.
    */
   async stop(): Promise<void> {
     if (this.#stopping) return;
@@ -175,6 +177,8 @@ class IngestWorker {
     if (this.#config.env === 'production') await sleep(SHUTDOWN_PAUSE_MS);
     await this.#server.closeListener();
     const closed = clock.monotonic();
+    await sleep(SIBLINGS_MS);
+    this.#server.closeWithAnswers();
     let quietSince = closed;
     while (clock.monotonic() - closed < SHUTDOWN_MS_MAX) {
       if (this.#desk.inFlight > 0) quietSince = clock.monotonic();

@@ -106,18 +106,22 @@ export class Server {
   }
 
   /**
-   * Stops accepting; from then on every answer closes its connection. Not before: a client whose connection is closed comes back at once.
-   * Runs right after a poll of the sockets, when the accept queue has just been emptied. What came since is reset by the kernel.
+   * Stops accepting. Runs right after a poll of the sockets, when the accept queue has just been emptied: what has come since, the
+   * kernel resets. So no connection is closed yet, for its client would come back at once.
    */
   closeListener(): Promise<void> {
     return new Promise((resolve) => {
       setImmediate(() => {
-        this.#options.desk.closing = true;
         if (this.#listenSocket) uWS.us_listen_socket_close(this.#listenSocket);
         this.#listenSocket = undefined;
         resolve();
       });
     });
+  }
+
+  /** From now on every answer closes its connection. */
+  closeWithAnswers(): void {
+    this.#options.desk.closing = true;
   }
 
   /** Closes every connection that is left. */
