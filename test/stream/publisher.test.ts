@@ -33,6 +33,18 @@ const start = async (options?: BrokerOptions): Promise<Broker> => {
 };
 afterEach(() => broker.close());
 
+/** Three MB to a stream that holds one, in several frames. */
+async function overfill(): Promise<Tally> {
+  const tally = new Tally(broker.publisher);
+  for (const number of numbersTo(60)) {
+    tally.publish(envelopeOf(number, Buffer.alloc(50_000)));
+    if (number % 5 === 0) await sleep(5);
+  }
+  await broker.publisher.drain();
+  expect(Object.keys(tally.counts()).sort()).toEqual(['refused', 'stored']);
+  return tally;
+}
+
 describe('a publisher', () => {
   it('stores an entry alone when nothing else is there', async () => {
     await start();
@@ -122,13 +134,7 @@ describe('a publisher', () => {
     const seen: Uint8Array[] = [];
     lookOn(onlooker, (frame) => void seen.push(frame));
     await onlooker.connection.flush();
-    const tally = new Tally(broker.publisher);
-    for (const number of numbersTo(60)) {
-      tally.publish(envelopeOf(number, Buffer.alloc(50_000)));
-      if (number % 5 === 0) await sleep(5);
-    }
-    await broker.publisher.drain();
-    expect(Object.keys(tally.counts()).sort()).toEqual(['refused', 'stored']);
+    const tally = await overfill();
     const shownIds = (): string[] =>
       seen.flatMap((frame) => decodeFrame(frame).map((slot) => (slot.ok ? nameOf(slot.entry) : 'broken')));
     await expect.poll(() => shownIds().sort()).toEqual(tally.idsOf('stored'));
@@ -140,13 +146,7 @@ describe('a publisher', () => {
 describe('a publisher at its bounds', () => {
   it('refuses what a stream that is full cannot take, while the others go on', async () => {
     await start({ maxBytes: MIB });
-    const tally = new Tally(broker.publisher);
-    for (const number of numbersTo(60)) {
-      tally.publish(envelopeOf(number, Buffer.alloc(50_000)));
-      if (number % 5 === 0) await sleep(5);
-    }
-    await broker.publisher.drain();
-    expect(Object.keys(tally.counts()).sort()).toEqual(['refused', 'stored']);
+    const tally = await overfill();
     expect(await broker.eventIds('SLUICE_EVENTS')).toEqual(tally.idsOf('stored'));
     const log = { ...envelopeOf(99), items: [itemOf('log', Buffer.from('{}'))] };
     expect(await broker.publish(log)).toBe('stored');
