@@ -31,7 +31,7 @@ export class HeartbeatLimiter {
     this.#redis = options.redis;
     this.#clock = options.clock;
     this.#scriptNow = options.scriptNow;
-    this.#redis.onTurnEnd(() => this.#sendAsked());
+    this.#redis.beforeFlush(() => this.#sendAsked());
   }
 
   /** The decision at once, or undefined and `later` is called once, within 250 ms. */

@@ -56,7 +56,7 @@ export class QuotaCounter {
     this.#scriptNow = options.scriptNow;
     const { checkpoints: store, clock, log } = options;
     this.#checkpoints = new Checkpoints({ store, clock, log });
-    this.#redis.onTurnEnd(() => this.#sendGathered());
+    this.#redis.beforeFlush(() => this.#sendGathered());
   }
 
   /** Counts one request; `done` is called once, with positions in arrival order. */

@@ -64,7 +64,7 @@ export class RateLimiter {
     this.#redis = options.redis;
     this.#clock = options.clock;
     this.#scriptNow = options.scriptNow;
-    this.#redis.onTurnEnd(() => this.#sendAsked());
+    this.#redis.beforeFlush(() => this.#sendAsked());
     this.#evictAt = this.#clock.monotonic() + EVICT_EVERY_MS;
     this.#timer = setInterval(() => this.#sweep(), RATE_BUCKET_MS);
     this.#timer.unref();

@@ -2,8 +2,9 @@
  * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself is behind redis-client.ts.
  *
  * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), in
- * one pipeline, so that a hundred requests that came in together cost one write and one read. Just before, the gatherers
- * (`onTurnEnd`) run, in which limiters turn all that waits for one project into one call.
+ * one pipeline, so that a hundred requests that came in together cost one write and one read. While a pipeline is under way its
+ * reply is waited for, a few milliseconds at most: what comes meanwhile joins the next one. Just before, the gatherers
+ * (`beforeFlush`) run, in which limiters turn all that waits for one project into one call.
  *
  * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would mint them. The only repetition
  * is ioredis' own after NOSCRIPT, when nothing has run.
@@ -42,6 +43,8 @@ export type LimitRedisOptions = {
 
 /** Faults of a cluster's nodes are logged once in this time. */
 const FAULT_LOG_MS = 10_000;
+/** Calls wait at most this long for the pipeline before theirs. */
+const HOLD_MS_MAX = 5;
 
 export class LimitRedis {
   readonly stats: { readonly calls: Readonly<Record<ScriptName, number>>; readonly duration: Distribution };
@@ -54,6 +57,8 @@ export class LimitRedis {
   // ---- The turn ----
   #queue: Call[] = [];
   #flushDue = false;
+  /** Runs while a flush waits for the pipeline before it. */
+  #hold: NodeJS.Timeout | undefined;
   readonly #inFlight = new Set<Batch>();
 
   // ---- The breaker ----
@@ -118,19 +123,29 @@ export class LimitRedis {
 
   // ---- The turn ----
 
-  /** `gather` runs at the end of every turn for which {@link schedule} was called, before the calls are sent. */
-  onTurnEnd(gather: () => void): void {
+  /** `gather` runs before every flush, just before the calls are sent. */
+  beforeFlush(gather: () => void): void {
     this.#gatherers.push(gather);
   }
 
-  /** Makes sure that this turn ends with a flush. */
+  /** Makes sure that a flush follows: at the end of this turn, or of the one in which the pipeline under way is answered. */
   schedule(): void {
     if (this.#flushDue) return;
     this.#flushDue = true;
+    setImmediate(() => {
+      if (this.#inFlight.size === 0 || this.#client.isCluster) this.#flush();
+      else this.#hold = setTimeout(() => this.#flush(), HOLD_MS_MAX);
+    });
+  }
+
+  #release(): void {
+    if (this.#hold === undefined) return;
+    clearTimeout(this.#hold);
+    this.#hold = undefined;
     setImmediate(() => this.#flush());
   }
 
-  /** Queues one call for the end of this turn (or, from a gatherer, for this moment). `done` is called exactly once. */
+  /** Queues one call for the next flush (or, from a gatherer, for this one). `done` is called exactly once. */
   call(call: ScriptCall, done: (reply: ScriptReply) => void): void {
     this.#queue.push({ ...call, done });
     this.schedule();
@@ -142,6 +157,8 @@ export class LimitRedis {
   }
 
   #flush(): void {
+    clearTimeout(this.#hold);
+    this.#hold = undefined;
     this.#flushDue = true;
     for (const gather of this.#gatherers) gather();
     this.#flushDue = false;
@@ -190,6 +207,7 @@ export class LimitRedis {
       const result = results?.[i];
       call.done(result && !result[0] ? (result[1] as readonly unknown[]) : undefined);
     });
+    this.#release();
   }
 
   #observe(batch: Batch, results: readonly CallResult[]): void {

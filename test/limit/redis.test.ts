@@ -42,6 +42,8 @@ function limiter(): RateLimiter {
 function stall(): void {
   for (const end = performance.now() + 400; performance.now() < end; );
 }
+/** Queued behind what this turn has queued; no timer runs in between. */
+const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const take = (of: RateLimiter): Promise<RateDecision> =>
   new Promise((resolve) => {
     const decision = of.take({ projectId: 'p', limit: 60, revision: 1 }, resolve);
@@ -56,6 +58,22 @@ describe('LimitRedis', () => {
     expect(replies.map((reply) => reply?.[1])).toEqual([0, 1, 3]);
     expect(redis.stats.calls.quota).toBe(1);
     expect(redis.stats.duration.counts.reduce((a, b) => a + b)).toBe(3);
+  });
+
+  it('joins what comes while a pipeline is under way, and waits for its reply a few milliseconds at most', async () => {
+    await count();
+    server.process.kill('SIGSTOP');
+    const first = count();
+    await turn();
+    expect(redis.stats.calls.quota).toBe(2);
+    const second = count();
+    await turn();
+    const third = count();
+    await until('sent without a reply', () => redis.stats.calls.quota > 2);
+    server.process.kill('SIGCONT');
+    const replies = await Promise.all([first, second, third]);
+    expect(replies.map((reply) => reply?.[1])).toEqual([1, 2, 3]);
+    expect(redis.stats.calls.quota).toBe(3);
   });
 
   it('answers each of many calls of a turn, although one of them fails', async () => {
