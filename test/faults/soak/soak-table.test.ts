@@ -4,15 +4,16 @@ import { judgeSoak, type SoakReport } from './soak.ts';
 import { growing, lifeTable, soakText } from './soak-table.ts';
 import type { Life } from './watch.ts';
 
-/** A look every five seconds from `born` to minute 20; memory and files `after` so many minutes. */
+/** A look every five seconds from `born` to minute `end`; memory and files `after` so many minutes. */
 const life = (
   role: string,
   born: number,
   after: (minutes: number) => { rssMib: number; files: number },
+  end = 20,
 ): Life => ({
   role,
   pid: 1,
-  looks: Array.from({ length: (20 - born) * 12 + 1 }, (_, n) => ({
+  looks: Array.from({ length: (end - born) * 12 + 1 }, (_, n) => ({
     minute: born + n / 12,
     ...after(n / 12),
   })),
@@ -20,8 +21,8 @@ const life = (
 const still = { rssMib: 100, files: 30 };
 const told = { accepted: 10, refused: 2, unknown: 1 };
 const found = { stored: { envelopes: 10, items: 12, double: 0 }, usage: 10, deadLetters: 0, drainedSec: 0.5 };
-const report = (lives: readonly Life[]): SoakReport => ({
-  minutes: 20,
+const report = (lives: readonly Life[], minutes = 20): SoakReport => ({
+  minutes,
   seed: 1,
   capacity: 1_000,
   rate: 700,
@@ -29,7 +30,7 @@ const report = (lives: readonly Life[]): SoakReport => ({
   struck: {},
   lives,
   lags: Array.from({ length: 240 }, (_, n) => ({ minute: n / 12, pending: 3, lagSec: 0.4 })),
-  fittedFrom: 10,
+  fittedFrom: minutes / 2,
   told,
   ...found,
   broken: [],
@@ -61,13 +62,26 @@ describe('a process', () => {
     ]);
   });
 
-  it('of the sink fills its memory of what was stored for fifteen minutes', () => {
-    const filling = life('processor', 0, (minutes) => ({
-      ...still,
-      rssMib: 100 + 5 * Math.min(15, minutes),
-    }));
-    expect(growing(report([filling]))).toEqual([]);
-    expect(lifeTable(report([filling]))).toMatch(/^\| processor \| 4\.5 \| 175 /m);
+  it('of the sink fills its memory of what was stored for fifteen minutes, which doubles once more soon after', () => {
+    const doubling = (minutes: number) => ({ ...still, rssMib: minutes < 18.7 ? 100 + 5 * minutes : 300 });
+    expect(lifeTable(report([life('processor', 0, doubling)]))).toMatch(
+      /^\| processor \| 1\.3 \| .* too short \| 30 /m,
+    );
+    const long = report([life('processor', 0, doubling, 30)], 30);
+    expect(lifeTable(long)).toMatch(/^\| processor \| 11\.3 \| 300 \| 0\.00 ± 0\.00 \| flat /m);
+    expect(growing(long)).toEqual([]);
+  });
+
+  it('of the sink that was started late doubles its memory soon after', () => {
+    const doubling = (minutes: number) => ({ ...still, rssMib: minutes < 3.7 ? 200 : 300 });
+    expect(lifeTable(report([life('processor', 18, doubling, 40)], 40))).toMatch(
+      /^\| processor \| 18\.3 \| 300 \| 0\.00 ± 0\.00 \| flat /m,
+    );
+  });
+
+  it('of the sink that grows on and on grows', () => {
+    const fat = life('processor', 0, (minutes) => ({ ...still, rssMib: 100 + 2 * minutes }), 30);
+    expect(growing(report([fat], 30))).toEqual(['processor 1: memory grows']);
   });
 
   it('that takes over connections from another is no leak: workers are looked at together, too', () => {

@@ -11,8 +11,10 @@ const FILES_PER_MINUTE = 0.5;
 const LAG_SEC_PER_MINUTE = 0.1;
 /** Younger processes are still finding their size. */
 const SETTLED_MINUTES = 1;
-/** The processor's sink knows what it stored for so long; until then its tables must grow, by doubling. Others forget sooner. */
-const REMEMBERED_MINUTES = (RESEND_WINDOW_MS + RECEIVED_DISORDER_MS_MAX) / 60_000 + 0.5;
+/** The processor's sink knows what it stored for so long; others forget sooner. */
+const REMEMBERED_MINUTES = (RESEND_WINDOW_MS + RECEIVED_DISORDER_MS_MAX) / 60_000;
+/** Its table doubles for the last time a quarter of that later (key-table.ts: FULL_SHARE / REBUILT_SHARE), or after the birth of a later process. */
+const DOUBLED_MINUTES = REMEMBERED_MINUTES / 4;
 /** Shorter series say nothing. */
 const FITTED_MINUTES_MIN = 0.5;
 
@@ -22,11 +24,18 @@ const points = (looks: readonly Look[], of: (look: Look) => number): Point[] =>
   looks.map((look) => ({ x: look.minute, y: of(look) }));
 
 /** What of a life is after everything has settled; of a short soak, its second half. */
-function settled({ role, looks }: Life, { minutes, fittedFrom }: SoakReport): Look[] {
+function settled({ looks }: Life, { fittedFrom }: SoakReport): Look[] {
   const born = looks[0]?.minute ?? 0;
-  const filled = role === 'processor' && minutes > REMEMBERED_MINUTES ? REMEMBERED_MINUTES : 0;
-  const from = Math.max(fittedFrom, born + SETTLED_MINUTES, filled);
-  return looks.filter(({ minute }) => minute >= from);
+  return looks.filter(({ minute }) => minute >= Math.max(fittedFrom, born + SETTLED_MINUTES));
+}
+
+/** The same for memory. */
+function filled(life: Life, report: SoakReport): Look[] {
+  const looks = settled(life, report);
+  if (life.role !== 'processor') return looks;
+  const born = life.looks[0]?.minute ?? 0;
+  const from = Math.max(REMEMBERED_MINUTES, born) + DOUBLED_MINUTES;
+  return report.minutes > from + FITTED_MINUTES_MIN ? looks.filter(({ minute }) => minute >= from) : looks;
 }
 
 /**
@@ -61,9 +70,8 @@ function fitted(report: SoakReport): Line[] {
   const together = workersTogether(report.lives);
   const lives = [...report.lives, ...((together.processes ?? 0) > 1 ? [together] : [])];
   return lives.flatMap((life) => {
-    const looks = settled(life, report);
-    const rss = fitTrend(points(looks, ({ rssMib }) => rssMib));
-    const files = fitTrend(points(looks, (look) => look.files));
+    const rss = fitTrend(points(filled(life, report), ({ rssMib }) => rssMib));
+    const files = fitTrend(points(settled(life, report), (look) => look.files));
     if (!rss || !files || rss.minutes < FITTED_MINUTES_MIN) return [];
     const { processes = 1 } = life;
     const memory = verdict(rss, processes * RSS_MIB_PER_MINUTE);
