@@ -14,6 +14,13 @@ export function brokerVersion(bin: string): string {
   return /v?(\d+\.\d+\.\d+)/.exec(said)?.[1] ?? 'unknown';
 }
 
+/** The error with what the broker said last. It must have been stopped. */
+export async function withLastWords(error: unknown, broker: RunningServer | undefined): Promise<unknown> {
+  if (!broker || !(error instanceof Error)) return error;
+  const words = (await broker.exited).trim();
+  return new Error(`${error.message}; the broker said last:\n${words}`, { cause: error });
+}
+
 export function canSyncAlways(bin: string): boolean {
   const [major = 0, minor = 0] = brokerVersion(bin).split('.').map(Number);
   return major > 2 || (major === 2 && minor >= 10);

@@ -13,7 +13,7 @@ import { pathToFileURL } from 'node:url';
 import { childEnvironment } from '../src/config.ts';
 import { freePort, type RunningServer, startRedis } from '../src/dev/servers.ts';
 import type { NewProject } from '../src/registry/project-store.ts';
-import { type BrokerOptions, startBroker } from './broker.ts';
+import { type BrokerOptions, startBroker, withLastWords } from './broker.ts';
 import { childrenOf, cpuUs, peakRssBytes } from './processes.ts';
 import { type Samples, scrape, total } from './scrape.ts';
 import type { Target } from './workload.ts';
@@ -62,7 +62,7 @@ export class Harness {
       return harness;
     } catch (error) {
       await harness.stop();
-      throw error;
+      throw await withLastWords(error, harness.#nats);
     }
   }
 

@@ -92,8 +92,9 @@ const JOBS: Record<string, (settings: Settings, names: readonly string[]) => Job
 };
 
 /** No figure stands for a run in which something failed. */
-const failed = ({ system, peers, framingProblems }: Summary): boolean =>
-  framingProblems.length > 0 || [...system, ...peers].some(({ problems }) => problems.length > 0);
+const failed = ({ system, peers, framingProblems, failedJobs }: Summary): boolean =>
+  failedJobs.length + framingProblems.length > 0 ||
+  [...system, ...peers].some(({ problems }) => problems.length > 0);
 
 async function bench(command: string, names: readonly string[], flags: Flags): Promise<number> {
   const settings = settingsOf(flags);

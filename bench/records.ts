@@ -19,6 +19,8 @@ export type BenchRecord = { round: number; at: string } & (
   | { bench: 'component'; name: 'uws'; mix: 'canonical' | 'single-event'; data: UwsRun }
   | { bench: 'component'; name: 'redis-script'; data: RedisScriptRow[] }
   | { bench: 'component'; name: 'jetstream'; data: JetStreamRow[] }
+  /** `name`: of the job that found nothing. */
+  | { bench: 'failed'; name: string; data: { error: string } }
 );
 /** A record before it has its round and time. */
 export type Finding = BenchRecord extends infer R

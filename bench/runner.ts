@@ -1,11 +1,12 @@
 import type { Job, Settings } from './plan.ts';
-import type { BenchRecord } from './records.ts';
+import type { BenchRecord, Finding } from './records.ts';
 
 /** In a smoke run jobs mostly wait for processes to start; figures mean nothing there, so they may disturb one another. */
 const SMOKE_JOBS_AT_ONCE = 3;
 
 /**
- * Runs all jobs `rounds` times, going backwards every other round, so that what drifts does not favour one of them.
+ * Runs all jobs `rounds` times, going backwards every other round, so that what drifts does not favour one of them. A job that fails is
+ * recorded as such, and the others go on: an hour's run shall not end with one refusal of a broker.
  * @param keep is given everything found so far after each job: a run that is ended early loses nothing
  */
 export async function runJobs(
@@ -20,15 +21,23 @@ export async function runJobs(
     const worker = async (): Promise<void> => {
       for (let job = waiting.shift(); job; job = waiting.shift()) {
         const startedAt = performance.now();
-        const finding = await job.run();
+        const finding = await findingOf(job);
         records.push({ ...finding, round, at: new Date().toISOString() } as BenchRecord);
         keep(records);
-        say(
-          `round ${round}/${rounds}  ${job.name}  ${((performance.now() - startedAt) / 1000).toFixed(1)} s`,
-        );
+        const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
+        const end = finding.bench === 'failed' ? `FAILED: ${finding.data.error}` : `${seconds} s`;
+        say(`round ${round}/${rounds}  ${job.name}  ${end}`);
       }
     };
     await Promise.all(Array.from({ length: smoke ? SMOKE_JOBS_AT_ONCE : 1 }, worker));
   }
   return records;
+}
+
+async function findingOf(job: Job): Promise<Finding> {
+  try {
+    return await job.run();
+  } catch (error) {
+    return { bench: 'failed', name: job.name, data: { error: (error as Error).message } };
+  }
 }

@@ -57,6 +57,8 @@ export type Summary = {
   environment: Environment;
   rounds: number;
   seed: number;
+  /** Jobs that found nothing: their rounds are missing among the others' figures. */
+  failedJobs: readonly string[];
   /** Checksums of the workloads, by scenario. */
   workloads: Record<string, string>;
   system: readonly SystemSummary[];
@@ -222,6 +224,9 @@ export function summarise(
   return {
     ...context,
     rounds: Math.max(0, ...records.map(({ round }) => round)),
+    failedJobs: ofBench(records, 'failed').map(
+      ({ round, name, data }) => `${name}, round ${round}: ${data.error}`,
+    ),
     workloads: Object.fromEntries(system.map(({ name, data }) => [name, data.saturation.load.workload])),
     system: [...byName(system)].map(([name, runs]) => summariseSystem(name, runs)),
     peers: [...byName(ofBench(records, 'peer'))].map(([name, runs]) => summarisePeer(name, runs)),

@@ -104,6 +104,7 @@ export function summaryText(summary: Summary): string {
     `${e.cpu}, ${e.cores} cores, ${e.memoryGiB} GiB, ${e.kernel}; Node ${e.node}, Redis ${e.redis}, nats-server ${e.natsServer}`,
     `sluice ${e.sluice} (${e.commit}), ${e.date}; median of ${summary.rounds}, seed ${summary.seed}; everything on this machine`,
     '',
+    ...summary.failedJobs.map((job) => `FAILED ${job}\n`),
     ...summary.system.flatMap(systemText),
     ...summary.peers.flatMap(peerText),
     ...summary.framingProblems.map((problem) => `NO HEADLINE: ${problem}`),

@@ -10,7 +10,7 @@ import { FRAMES_IN_FLIGHT_MAX } from '../../src/limits.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology, streamName, streamSubject } from '../../src/stream/topology.ts';
-import { type BrokerOptions, startBroker } from '../broker.ts';
+import { type BrokerOptions, startBroker, withLastWords } from '../broker.ts';
 import { eventEntry } from '../entries.ts';
 import { cpuUs } from '../processes.ts';
 import { seededRandom } from '../random.ts';
@@ -80,6 +80,9 @@ export async function runJetStream(options: JetStreamOptions): Promise<JetStream
     }
     await link.close();
     return rows;
+  } catch (error) {
+    await server.stop();
+    throw await withLastWords(error, server);
   } finally {
     await server.stop();
     rmSync(dir, { recursive: true, force: true });
