@@ -1,9 +1,10 @@
 /** `sluice dev` as a person uses it: start, paste, look, stop, start again. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { childrenOf } from '../../bench/processes.ts';
 import { freePort } from '../../src/dev/servers.ts';
 import type { DevFile } from '../../src/dev/system.ts';
 import { temporaryFolder } from '../support/servers.ts';
@@ -71,17 +72,22 @@ function storedMessages(): string[] {
     .map((line) => JSON.parse(line).payload.message);
 }
 
-/** Processes of this machine that name our folder on their command line, or in `environ` too. */
-function processesOf(folder: string, ...files: ('cmdline' | 'environ')[]): string[] {
+/** Processes of this machine that run in our folder, or name it. Redis writes its title over its arguments and its environment. */
+function processesOf(folder: string): string[] {
   const names = (pid: string): boolean => {
     try {
-      return files.some((file) => readFileSync(`/proc/${pid}/${file}`, 'utf8').includes(folder));
+      const said = ['cmdline', 'environ'].map((file) => readFileSync(`/proc/${pid}/${file}`, 'utf8'));
+      return [...said, readlinkSync(`/proc/${pid}/cwd`)].some((text) => text.includes(folder));
     } catch {
       return false; // gone meanwhile
     }
   };
   return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && names(name));
 }
+
+/** By the name of its program. */
+const childOf = (dev: Dev, name: string): number | undefined =>
+  childrenOf(dev.child.pid ?? 0).find((pid) => readFileSync(`/proc/${pid}/comm`, 'utf8').trim() === name);
 
 it('prints a curl line that any shell takes; its event is in the sink within a second, and a line says so', async () => {
   const dev = await Dev.start();
@@ -113,7 +119,7 @@ it('a second terminal needs no settings; a second dev on the folder is refused; 
   expect(second.output).toContain('another sluice dev is running');
   expect(await dev.stop()).toBe(0);
   expect(existsSync(join(dir, '.sluice/dev.json'))).toBe(false);
-  if (process.platform === 'linux') expect(processesOf(dir, 'cmdline', 'environ')).toEqual([]);
+  if (process.platform === 'linux') expect(processesOf(dir)).toEqual([]);
 });
 
 it('a second start finds projects and data again; --reset forgets them', async () => {
@@ -139,10 +145,13 @@ it.runIf(process.platform === 'linux')(
         await fetch(`${url}/api/${project.id}/envelope/?compat_key=${project.key}`, { method: 'POST', body })
       ).status;
     };
-    const servers = processesOf(join(dir, '.sluice'), 'cmdline');
-    for (const pid of servers) process.kill(Number(pid), 'SIGKILL');
-    await until(async () => (await send().catch(() => 0)) === 200);
+    for (const name of ['redis-server', 'nats-server']) {
+      const killed = childOf(dev, name) ?? 0;
+      process.kill(killed, 'SIGKILL');
+      await until(() => ![killed, undefined].includes(childOf(dev, name)));
+      await until(async () => (await send().catch(() => 0)) === 200);
+    }
     dev.child.kill('SIGKILL');
-    await until(() => processesOf(dir, 'cmdline', 'environ').length === 0, 30_000);
+    await until(() => processesOf(dir).length === 0, 30_000);
   },
 );
