@@ -30,6 +30,8 @@ export type StandOptions = BackingOptions & {
   maxBytes?: number;
   /** How many share the postgres sink. */
   processors?: number;
+  /** Without one the streams are as in production, and nothing is remembered of each envelope: for long runs. */
+  witness?: false;
 };
 
 export type Projects = { terms: Readonly<Record<ProjectName, ProjectTerms>>; targets: Targets };
@@ -40,7 +42,7 @@ export class Stand {
   backing!: Backing;
   link!: NatsLink;
   queue!: Queue;
-  witness!: Witness;
+  witness: Witness | undefined;
   /** Where the primaries listen. */
   ports: number[] = [];
   #adminPorts: number[] = [];
@@ -67,17 +69,19 @@ export class Stand {
     const { cluster, maxBytes = 64 * MIB } = this.#options;
     this.backing = await Backing.start(this.#dir, this.#options);
     this.link = await NatsLink.connect({ urls: this.backing.natsUrls, name: 'faults', log: quiet });
-    this.witness = new Witness(this.link);
     const topology = { replicas: cluster ? 3 : 1, shards: 1, maxBytes };
-    // A cluster that has just started has no leader yet.
-    await until(
-      () =>
-        witnessed(this.link, topology).then(
-          () => true,
-          () => false,
-        ),
-      START_MS_MAX,
-    );
+    if (this.#options.witness ?? true) {
+      this.witness = new Witness(this.link);
+      // A cluster that has just started has no leader yet.
+      await until(
+        () =>
+          witnessed(this.link, topology).then(
+            () => true,
+            () => false,
+          ),
+        START_MS_MAX,
+      );
+    }
     await until(() => setupTopology(this.link, topology).then(Boolean, () => false), START_MS_MAX);
     const streams = FRAME_STREAMS.map((stream) => streamName(stream, 0, 1));
     const manager = await this.link.manager();

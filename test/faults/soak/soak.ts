@@ -64,7 +64,7 @@ async function createProjects(stand: Stand): Promise<Target[]> {
 }
 
 export async function soak(options: SoakOptions): Promise<SoakReport> {
-  const stand = await Stand.start({ maxBytes: STREAM_BYTES });
+  const stand = await Stand.start({ maxBytes: STREAM_BYTES, witness: false });
   try {
     const targets = await createProjects(stand);
     return await new Soak(stand, targets, options).run();
