@@ -66,6 +66,7 @@ export async function runTraffic(
   await Promise.race([once(child, 'message'), died]);
   child.send(loadsOf(options));
   const [results] = (await Promise.race([once(child, 'message'), died])) as [LoadResult[]];
+  child.disconnect();
   const worst = (of: (result: LoadResult) => number): number => Math.max(...results.map(of));
   return {
     ...answersOf(results),
