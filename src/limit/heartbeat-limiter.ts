@@ -34,7 +34,7 @@ export class HeartbeatLimiter {
     this.#redis.beforeFlush(() => this.#sendAsked());
   }
 
-  /** The decision at once, or undefined and `later` is called once, within 250 ms. */
+  /** The decision at once, or undefined and `later` is called once, within 250 ms of the call to Redis. */
   take(token: string, later: Later): HeartbeatDecision | undefined {
     const until = this.#refusedUntil.get(token);
     if (until !== undefined) {

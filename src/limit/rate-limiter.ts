@@ -82,7 +82,7 @@ export class RateLimiter {
     clearInterval(this.#timer);
   }
 
-  /** The decision at once, or undefined and `later` is called once, within 250 ms. */
+  /** The decision at once, or undefined and `later` is called once, within 250 ms of the call to Redis. */
   take(subject: RateSubject, later: Later): RateDecision | undefined {
     const now = this.#clock.monotonic();
     const state = this.#stateOf(subject);

@@ -13,7 +13,7 @@
  * LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is settled as unanswered, the
  * connection is dropped (what is queued on it would still run), later calls are refused at once, and one PING per jittered
  * 250 ms asks until one is answered. The trade: a single slow moment of Redis refuses a worker's traffic for about 250 ms;
- * in exchange no request ever waits longer than that, and a struggling server sees one PING per worker instead of a crowd.
+ * in exchange no call ever waits longer than that, and a struggling server sees one PING per worker instead of a crowd.
  * In a cluster one node's fault is no other's: there each call is on its own, and a fault refuses only its key for that while.
  */
 import type { Clock } from '../lib/clock.ts';

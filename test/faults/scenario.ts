@@ -115,7 +115,7 @@ export async function runScenario(
   };
   const judgement = judge(told, evidence, terms);
   judgement.broken.push(
-    ...judgement.lostIds.map((id) => `${stand.witness?.trace(id, stand.backing.sinkDir) ?? id}`),
+    ...judgement.lostIds.map((id) => stand.witness?.trace(id, stand.backing.sinkDir) ?? id),
   );
   if (drainedSec === undefined)
     judgement.broken.push('not everything is processed', ...left.map(({ text }) => text));

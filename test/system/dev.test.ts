@@ -85,9 +85,17 @@ function processesOf(folder: string): string[] {
   return readdirSync('/proc').filter((name) => /^\d+$/.test(name) && names(name));
 }
 
-/** By the name of its program. */
-const childOf = (dev: Dev, name: string): number | undefined =>
-  childrenOf(dev.child.pid ?? 0).find((pid) => readFileSync(`/proc/${pid}/comm`, 'utf8').trim() === name);
+/** By the name of its program; undefined while there is none. */
+function childOf(dev: Dev, name: string): number | undefined {
+  const isNamed = (pid: number): boolean => {
+    try {
+      return readFileSync(`/proc/${pid}/comm`, 'utf8').trim() === name;
+    } catch {
+      return false; // gone meanwhile
+    }
+  };
+  return childrenOf(dev.child.pid ?? 0).find(isNamed);
+}
 
 it('prints a curl line that any shell takes; its event is in the sink within a second, and a line says so', async () => {
   const dev = await Dev.start();
@@ -146,7 +154,8 @@ it.runIf(process.platform === 'linux')(
       ).status;
     };
     for (const name of ['redis-server', 'nats-server']) {
-      const killed = childOf(dev, name) ?? 0;
+      const killed = childOf(dev, name);
+      if (killed === undefined) throw new Error(`dev has no ${name}`);
       process.kill(killed, 'SIGKILL');
       await until(() => ![killed, undefined].includes(childOf(dev, name)));
       await until(async () => (await send().catch(() => 0)) === 200);
