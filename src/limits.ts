@@ -140,8 +140,6 @@ export const REGISTRY_RETRY_MS_MAX = 1_000;
 export const REGISTRY_CLAIM_MS = 2_000;
 /** Rounds of a compare-and-set write, and of minting an id that is still free. */
 export const REGISTRY_WRITE_TRIES_MAX = 8;
-/** Checkpoint writes of one worker that are under way together; beyond it one is left to its next time. */
-export const COUNTER_WRITES_IN_FLIGHT_MAX = 256;
 /** How often a worker adds its outcomes to the ledger, how many projects at a time at most, and how many of these together. */
 export const LEDGER_FLUSH_MS = 5_000;
 export const LEDGER_WRITES_PER_FLUSH_MAX = 250;

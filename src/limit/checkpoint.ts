@@ -1,61 +1,64 @@
 /**
  * Writes each active project's monthly count to a durable place, so that counting can resume when Redis comes back empty.
  *
- * A count is written within CHECKPOINT_MS_MAX of the moment at which it was noted, and a project at most once in that time; what was
- * noted meanwhile is joined. Several workers count the same project, and the last note of one may be older than what another has
- * written: the store keeps the larger figure. A note costs one Map look-up; writes are spread over time, since each falls due by
- * its own note.
+ * Projects are written by group, one record for all of a group, and each group has its turn every ROUND_MS. So a count is written within
+ * CHECKPOINT_MS_MAX of the moment at which it was noted, and ten thousand active projects cost no more writes than a few hundred.
+ * Several workers count the same project, and the last note of one may be older than what another has written: the store keeps the
+ * larger figure. What cannot be written waits for the next turn, bounded by the projects that exist.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_MS_MAX } from '../limits.ts';
 
-/** Where the figures stand: the `sluice_counters` bucket, keyed by project and month (YYYY-MM). */
+/** By project. */
+export type Figures = Map<string, number>;
+
+/** Where the figures stand: the `sluice_counters` bucket, one record per group and month (YYYY-MM). */
 export interface CheckpointStore {
-  /** Keeps the larger of `count` and what stands there: within a month usage only grows. */
-  write(projectId: string, month: string, count: number): void | Promise<void>;
+  readonly groups: number;
+  /** 0 ≤ group < groups, always the same for a project. */
+  groupOf(projectId: string): number;
+  /** Keeps of each project the larger of its figure and what stands there: within a month usage only grows. Rejects when it cannot. */
+  write(group: number, month: string, figures: Figures): Promise<void>;
   /** The stored figure, or undefined when there is none. Rejects when it cannot be known. */
   read(projectId: string, month: string): Promise<number | undefined>;
 }
 
-type Note = { projectId: string; month: string; count: number; dueAt: number };
+/** What is not written yet of one group, by month, and the write that is under way. */
+type Group = { months: Map<string, Figures>; writing: Promise<void> | undefined };
 
-/** Notes fall due a little early, so that the tick and the write fit into the time. */
-const DUE_AFTER_MS = CHECKPOINT_MS_MAX - 1_000;
+/** Leaves a second for the tick and the write. */
+const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
 const TICK_MS = 250;
-/** Written per tick at most: a publish costs about 0.1 ms of the worker's loop. */
-const WRITES_PER_TICK_MAX = 200;
 
-export type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log };
+/** `random`: 0 ≤ r < 1, with which group the first round begins, so that workers do not meet at the same record. */
+export type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log; random?: () => number };
 
 export class Checkpoints {
   readonly #store: CheckpointStore;
   readonly #clock: Clock;
   readonly #log: Log;
-  /** By project; the earliest due first, because every note waits for the same time. */
-  readonly #notes = new Map<string, Note>();
+  readonly #groups: Group[];
   readonly #timer: NodeJS.Timeout;
+  readonly #startedAt: number;
+  readonly #firstGroup: number;
+  /** Groups that had their turn. */
+  #turns = 0;
+  #failing = false;
 
-  constructor(options: CheckpointsOptions) {
-    this.#store = options.store;
-    this.#clock = options.clock;
-    this.#log = options.log;
+  constructor({ store, clock, log, random = Math.random }: CheckpointsOptions) {
+    this.#store = store;
+    this.#clock = clock;
+    this.#log = log;
+    this.#groups = Array.from({ length: store.groups }, () => ({ months: new Map(), writing: undefined }));
+    this.#firstGroup = Math.floor(random() * store.groups);
+    this.#startedAt = clock.monotonic();
     this.#timer = setInterval(() => this.#writeDue(), TICK_MS);
     this.#timer.unref();
   }
 
   note(projectId: string, month: string, count: number): void {
-    const note = this.#notes.get(projectId);
-    if (note && note.month === month) {
-      note.count = Math.max(note.count, count);
-      return;
-    }
-    // The month turned: the last figure of the old one is billed, so it is not lost.
-    if (note) {
-      this.#notes.delete(projectId);
-      void this.#write(note);
-    }
-    this.#notes.set(projectId, { projectId, month, count, dueAt: this.#clock.monotonic() + DUE_AFTER_MS });
+    raise(this.#groups[this.#store.groupOf(projectId)] as Group, month, projectId, count);
   }
 
   /** The stored figure. Rejects when the store cannot tell. */
@@ -66,27 +69,53 @@ export class Checkpoints {
   /** Writes everything that was noted, and stops. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
-    const notes = [...this.#notes.values()];
-    this.#notes.clear();
-    await Promise.all(notes.map((note) => this.#write(note)));
+    await Promise.all(
+      this.#groups.map(async ({ writing }, at) => {
+        await writing;
+        await this.#write(at);
+      }),
+    );
   }
 
   #writeDue(): void {
-    const now = this.#clock.monotonic();
-    let writes = 0;
-    for (const note of this.#notes.values()) {
-      if (note.dueAt > now || writes++ >= WRITES_PER_TICK_MAX) return;
-      this.#notes.delete(note.projectId);
-      void this.#write(note);
-    }
+    const groups = this.#groups.length;
+    const due = Math.floor(((this.#clock.monotonic() - this.#startedAt) / ROUND_MS) * groups);
+    // After a stall of this process one round makes good for all that it missed.
+    for (this.#turns = Math.max(this.#turns, due - groups); this.#turns < due; this.#turns++)
+      void this.#write((this.#firstGroup + this.#turns) % groups);
   }
 
-  async #write({ projectId, month, count }: Note): Promise<void> {
-    try {
-      await this.#store.write(projectId, month, count);
-    } catch (error) {
-      // The next note of this project tries again; until then the checkpoint is older than it should be.
-      this.#log.warn({ err: error, project: projectId, month, count }, 'quota checkpoint not written');
+  /** Nothing when there is nothing to write, or while the last write of this group is under way: then it has its next turn. */
+  async #write(at: number): Promise<void> {
+    const group = this.#groups[at] as Group;
+    if (group.writing || group.months.size === 0) return;
+    const { months } = group;
+    group.months = new Map();
+    group.writing = this.#writeMonths(at, months);
+    await group.writing;
+    group.writing = undefined;
+  }
+
+  async #writeMonths(at: number, months: Group['months']): Promise<void> {
+    for (const [month, figures] of months) {
+      try {
+        await this.#store.write(at, month, figures);
+        if (this.#failing) this.#log.info('quota checkpoints are written again');
+        this.#failing = false;
+      } catch (error) {
+        if (!this.#failing) this.#log.warn({ err: error, month }, 'quota checkpoints not written');
+        this.#failing = true;
+        for (const [projectId, count] of figures) raise(this.#groups[at] as Group, month, projectId, count);
+      }
     }
   }
+}
+
+function raise({ months }: Group, month: string, projectId: string, count: number): void {
+  let figures = months.get(month);
+  if (!figures) {
+    figures = new Map();
+    months.set(month, figures);
+  }
+  figures.set(projectId, Math.max(count, figures.get(projectId) ?? 0));
 }

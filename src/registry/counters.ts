@@ -1,41 +1,34 @@
 import type { KV } from '@nats-io/kv';
 import type { Log } from '../lib/log.ts';
-import { COUNTER_WRITES_IN_FLIGHT_MAX } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 import { isConflict, openBucket } from './bucket.ts';
 
-const WRITE_TRIES_MAX = 4;
+const WRITE_TRIES_MAX = 8;
+/**
+ * Records that the projects of a month share. A worker that counts projects of all groups asks for some thirty requests a second,
+ * whether these are a thousand or a hundred thousand; with the latter a record is 20 KB.
+ */
+const GROUPS = 128;
 
-type Place = { projectId: string; key: string };
+/** Counts of a month by project. */
+type Figures = Map<string, number>;
 
-/** Our last write of a project, which may be out of date. `contested`: others write it too, so it is not worth remembering. */
-type Own = { key: string; written: { count: number; revision: number } | undefined; contested: boolean };
-
-/** What stands under a key. Revision 0: the key was never written; a spoiled figure counts as none. */
-type Stored = { count: number | undefined; revision: number };
-
-/** `<projectId>.<YYYY-MM>` */
-const counterKey = (projectId: string, month: string): string => `${projectId}.${month}`;
+/** `checkpoints.<YYYY-MM>.<group>` */
+const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
 
 /**
  * Checkpoints of the monthly usage, from which counting resumes when Redis comes back empty.
  *
  * Usage only grows within a month, so of two figures the larger is the newer: a write looks at what stands there and gives way
  * to a larger one, by compare-and-set. Without that, a worker that was slow for a moment could set the figure back, and a start
- * from it would let through requests that were already counted. A worker that is alone with a project remembers what it wrote
- * and need not look.
- * Writes are fire and forget: each key has at most one under way and remembers only the largest figure that waits, so that an
- * outage costs no memory; what is lost is written again with the next checkpoint.
+ * from it would let through requests that were already counted.
  */
 export class CounterBucket {
+  readonly groups = GROUPS;
   readonly #link: NatsLink;
   readonly #log: Log;
   readonly #kv: Promise<KV>;
-  /** The write that is under way, by key, and the largest figure that came meanwhile. */
-  readonly #underWay = new Map<string, { next: number | undefined; done: Promise<void> }>();
-  /** By project: no more than there are projects, all of which a worker holds anyway. */
-  readonly #own = new Map<string, Own>();
 
   constructor({ link, log }: { link: NatsLink; log: Log }) {
     this.#link = link;
@@ -43,83 +36,73 @@ export class CounterBucket {
     this.#kv = openBucket(link, COUNTERS_BUCKET);
   }
 
-  /**
-   * `month` is `YYYY-MM`. Nobody needs to wait for it; it never rejects, a failure is logged.
-   * @returns when the figure, or a larger one, is stored or given up
-   */
-  write(projectId: string, month: string, count: number): Promise<void> {
-    const key = counterKey(projectId, month);
-    const underWay = this.#underWay.get(key);
-    if (underWay) {
-      underWay.next = Math.max(count, underWay.next ?? 0);
-      return underWay.done;
-    }
-    if (!this.#link.connected || this.#underWay.size >= COUNTER_WRITES_IN_FLIGHT_MAX)
-      return Promise.resolve();
-    const done = this.#raiseUntilDone({ projectId, key }, count);
-    this.#underWay.set(key, { next: undefined, done });
-    return done;
+  groupOf(projectId: string): number {
+    let hash = 0;
+    for (let i = 0; i < projectId.length; i++) hash = (hash * 31 + projectId.charCodeAt(i)) >>> 0;
+    return hash % GROUPS;
+  }
+
+  /** Raises the figures of projects of one group; `month` is `YYYY-MM`. @throws when they may not be stored */
+  async write(group: number, month: string, figures: ReadonlyMap<string, number>): Promise<void> {
+    if (!this.#link.connected) throw new Error('not connected to NATS');
+    await this.#change(checkpointKey(month, group), (stored) => {
+      let raised = false;
+      for (const [projectId, count] of figures) {
+        if (count <= (stored.get(projectId) ?? -1)) continue;
+        stored.set(projectId, count);
+        raised = true;
+      }
+      return raised;
+    });
   }
 
   /** The newest checkpoint; undefined when there is none. @throws when the bucket does not answer */
   async read(projectId: string, month: string): Promise<number | undefined> {
-    return (await this.#stored(counterKey(projectId, month))).count;
+    const { figures } = await this.#stored(checkpointKey(month, this.groupOf(projectId)));
+    return figures.get(projectId);
   }
 
   /** Sets the figure whatever stands there: for a reconciliation. */
   async replace(projectId: string, month: string, count: number): Promise<void> {
-    await (await this.#kv).put(counterKey(projectId, month), `${count}`);
+    await this.#change(checkpointKey(month, this.groupOf(projectId)), (stored) => {
+      stored.set(projectId, count);
+      return true;
+    });
   }
 
-  async #raiseUntilDone(place: Place, count: number): Promise<void> {
-    const { key } = place;
-    try {
-      for (let figure: number | undefined = count; figure !== undefined; figure = this.#takeNext(key))
-        await this.#raise(place, figure);
-    } catch (error) {
-      this.#log.warn({ key, err: error }, 'counters: checkpoint not written');
-    }
-    this.#underWay.delete(key);
-  }
-
-  #takeNext(key: string): number | undefined {
-    const underWay = this.#underWay.get(key);
-    const next = underWay?.next;
-    if (underWay) underWay.next = undefined;
-    return next;
-  }
-
-  async #raise({ projectId, key }: Place, count: number): Promise<void> {
+  /** `change` says whether there is something to write. */
+  async #change(key: string, change: (figures: Figures) => boolean): Promise<void> {
     const kv = await this.#kv;
     for (let tries = 1; ; tries++) {
-      const own = this.#ownOf({ projectId, key });
-      const { written } = own;
-      own.written = undefined;
-      const stored = written && written.count < count ? written : await this.#stored(key);
-      if (stored.count !== undefined && stored.count >= count) return;
+      const { figures, revision } = await this.#stored(key);
+      if (!change(figures)) return;
       try {
-        const revision = await kv.put(key, `${count}`, { previousSeq: stored.revision });
-        if (!own.contested) own.written = { count, revision };
+        await kv.put(key, JSON.stringify(Object.fromEntries(figures)), { previousSeq: revision });
         return;
       } catch (error) {
         if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
-        own.contested = true;
       }
     }
   }
 
-  #ownOf({ projectId, key }: Place): Own {
-    let own = this.#own.get(projectId);
-    if (own?.key === key) return own;
-    own = { key, written: undefined, contested: false };
-    this.#own.set(projectId, own);
-    return own;
+  /** Revision 0: the key was never written. */
+  async #stored(key: string): Promise<{ figures: Figures; revision: number }> {
+    const entry = await (await this.#kv).get(key);
+    if (!entry) return { figures: new Map(), revision: 0 };
+    const text = entry.operation === 'PUT' ? entry.string() : '{}';
+    return { figures: this.#parse(key, text), revision: entry.revision };
   }
 
-  async #stored(key: string): Promise<Stored> {
-    const entry = await (await this.#kv).get(key);
-    if (!entry) return { count: undefined, revision: 0 };
-    const text = entry.operation === 'PUT' ? entry.string() : '';
-    return { count: /^\d{1,16}$/.test(text) ? Number(text) : undefined, revision: entry.revision };
+  /** What is spoiled counts as none, and is written over. */
+  #parse(key: string, text: string): Figures {
+    try {
+      const stored = Object.entries(JSON.parse(text) as Record<string, unknown>);
+      return new Map(stored.filter((entry): entry is [string, number] => isCount(entry[1])));
+    } catch (error) {
+      this.#log.warn({ key, err: error }, 'counters: a spoiled checkpoint is taken for none');
+      return new Map();
+    }
   }
 }
+
+const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;

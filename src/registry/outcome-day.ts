@@ -15,7 +15,7 @@ const daySchema = z.record(z.string(), z.record(z.string(), z.int().min(0)));
 const DAY_MS = 86_400_000;
 const HOUR_MS = 3_600_000;
 
-/** `outcomes.<projectId>.<YYYY-MM-DD>`; no project id is as short as `outcomes`, so no checkpoint has such a key. */
+/** `outcomes.<projectId>.<YYYY-MM-DD>` */
 export const ledgerKey = (projectId: string, date: string): string => `outcomes.${projectId}.${date}`;
 
 /** What cannot be read counts as nothing: it is statistics, and must not stop further counting. */

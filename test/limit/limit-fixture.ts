@@ -1,7 +1,7 @@
 /** A real Redis and what the limit stage needs around it. */
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
-import type { CheckpointStore } from '../../src/limit/checkpoint.ts';
+import type { CheckpointStore, Figures } from '../../src/limit/checkpoint.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 
 export const log = createLog('silent');
@@ -25,14 +25,21 @@ export const pause = (ms: number): Promise<void> => new Promise((resolve) => set
 
 /** Checkpoints in memory: the bucket is not what is tested here. */
 export class MemoryCheckpoints implements CheckpointStore {
+  readonly groups = 4;
   readonly figures = new Map<string, number>();
   reads = 0;
   writes = 0;
 
-  async write(projectId: string, month: string, count: number): Promise<void> {
+  groupOf(projectId: string): number {
+    return (projectId.codePointAt(projectId.length - 1) ?? 0) % this.groups;
+  }
+
+  async write(_group: number, month: string, figures: Figures): Promise<void> {
     this.writes++;
-    const key = `${projectId} ${month}`;
-    this.figures.set(key, Math.max(count, this.figures.get(key) ?? 0));
+    for (const [projectId, count] of figures) {
+      const key = `${projectId} ${month}`;
+      this.figures.set(key, Math.max(count, this.figures.get(key) ?? 0));
+    }
   }
 
   async read(projectId: string, month: string): Promise<number | undefined> {

@@ -109,7 +109,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     it('resumes from the checkpoint when the count is missing, over all workers together', async () => {
       const checkpoints = new MemoryCheckpoints();
       const of = subject(1100);
-      checkpoints.write(of.projectId, month(), 1000);
+      checkpoints.write(0, month(), new Map([[of.projectId, 1000]]));
       const decisions = await burst(counters({ checkpoints }), of, 150);
       expect(positions(decisions)).toEqual(firstPositions(100).map((n) => n + 1000));
       expect(checkpoints.reads).toBeLessThanOrEqual(3);

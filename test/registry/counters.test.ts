@@ -21,10 +21,15 @@ afterAll(async () => {
 });
 
 describe('CounterBucket', () => {
-  const read = async (id: string): Promise<number | undefined> =>
-    new CounterBucket({ link, log }).read(id, '2026-07');
-  const settled = async (id: string, count: number): Promise<void> => {
-    await expect.poll(() => read(id), { timeout: 3_000 }).toBe(count);
+  const make = (): CounterBucket => new CounterBucket({ link, log });
+  const read = (id: string, month = '2026-07'): Promise<number | undefined> => make().read(id, month);
+  const write = (
+    counters: CounterBucket,
+    figures: Record<string, number>,
+    month = '2026-07',
+  ): Promise<void> => {
+    const [id = ''] = Object.keys(figures);
+    return counters.write(counters.groupOf(id), month, new Map(Object.entries(figures)));
   };
 
   it('reads nothing where nothing was written', async () => {
@@ -32,70 +37,79 @@ describe('CounterBucket', () => {
   });
 
   it('keeps the larger figure, whichever worker writes last', async () => {
-    const [one, two] = [new CounterBucket({ link, log }), new CounterBucket({ link, log })];
-    one.write('1', '2026-07', 50);
-    await settled('1', 50);
-    two.write('1', '2026-07', 40);
-    two.write('1', '2026-07', 60);
-    one.write('1', '2026-07', 55);
-    await settled('1', 60);
-    await new Promise((resolve) => setTimeout(resolve, 100));
+    const [one, two] = [make(), make()];
+    await write(one, { '1': 50 });
+    await write(two, { '1': 40 });
+    expect(await read('1')).toBe(50);
+    await write(two, { '1': 60 });
+    await write(one, { '1': 55 });
     expect(await read('1')).toBe(60);
   });
 
-  it('ends at the largest of many figures written at once', async () => {
-    const workers = Array.from({ length: 4 }, () => new CounterBucket({ link, log }));
-    for (let n = 1; n <= 200; n++) workers[n % 4]?.write('2', '2026-07', n);
-    await settled('2', 200);
+  it('ends at the largest of figures that several workers write at once', async () => {
+    const workers = Array.from({ length: 4 }, make);
+    for (let round = 0; round < 10; round++)
+      await Promise.all(workers.map((worker, n) => write(worker, { '2': round * 4 + n })));
+    expect(await read('2')).toBe(39);
   });
 
-  it('asks once for each write while it is alone with a project, and looks first when it is not', async () => {
-    const own = await connect(server.url); // nobody else's requests
-    const [one, two] = [new CounterBucket({ link: own, log }), new CounterBucket({ link: own, log })];
-    const requestsOf = async (worker: CounterBucket, count: number): Promise<number> => {
-      const before = own.connection.stats().outMsgs;
-      await worker.write('8', '2026-07', count);
-      return own.connection.stats().outMsgs - before;
-    };
-    expect(await requestsOf(one, 1)).toBe(2); // look, write
-    expect(await requestsOf(one, 2)).toBe(1);
-    expect(await requestsOf(one, 3)).toBe(1);
-    expect(await requestsOf(two, 4)).toBe(2);
-    expect(await requestsOf(one, 5)).toBe(3); // what it remembered is out of date
-    expect(await requestsOf(one, 6)).toBe(2);
-    expect(await read('8')).toBe(6);
-    await own.close();
+  it('keeps projects of one group apart, whoever writes them', async () => {
+    const [one, two] = [make(), make()];
+    const group = one.groupOf('6');
+    const [other = ''] = Array.from({ length: 10_000 }, (_, n) => `${n + 1_000}`).filter(
+      (id) => one.groupOf(id) === group,
+    );
+    expect(other).not.toBe('');
+    await Promise.all([write(one, { '6': 1 }), write(two, { [other]: 2 })]);
+    await write(one, { '6': 3, [other]: 1 });
+    expect([await read('6'), await read(other)]).toEqual([3, 2]);
+  });
+
+  it('has all groups between its bounds, and uses them evenly', () => {
+    const counters = make();
+    const projects = new Array<number>(counters.groups).fill(0);
+    for (let n = 0; n < 100 * counters.groups; n++)
+      projects[counters.groupOf(`${4_507_310_002_000_000 + n * 65_536}`)]!++;
+    expect(projects).toHaveLength(counters.groups);
+    expect(Math.max(...projects)).toBeLessThan(200);
   });
 
   it('goes on from a figure that a reconciliation set back', async () => {
-    const counters = new CounterBucket({ link, log });
-    await counters.write('9', '2026-07', 50);
-    await new CounterBucket({ link, log }).replace('9', '2026-07', 10);
-    await counters.write('9', '2026-07', 11);
+    await write(make(), { '9': 50 });
+    await make().replace('9', '2026-07', 10);
+    await write(make(), { '9': 11 });
     expect(await read('9')).toBe(11);
   });
 
   it('keeps months apart', async () => {
-    const counters = new CounterBucket({ link, log });
-    counters.write('3', '2026-06', 9);
-    counters.write('3', '2026-07', 1);
-    await settled('3', 1);
-    expect(await counters.read('3', '2026-06')).toBe(9);
+    await write(make(), { '3': 9 }, '2026-06');
+    await write(make(), { '3': 1 });
+    expect([await read('3'), await read('3', '2026-06')]).toEqual([1, 9]);
   });
 
   it('sets any figure for a reconciliation', async () => {
-    const counters = new CounterBucket({ link, log });
-    await counters.replace('4', '2026-07', 10);
-    await counters.replace('4', '2026-07', 7);
-    expect(await counters.read('4', '2026-07')).toBe(7);
+    await make().replace('4', '2026-07', 10);
+    await make().replace('4', '2026-07', 7);
+    expect(await read('4')).toBe(7);
   });
 
-  it('takes a spoiled figure for none, and writes over it', async () => {
-    await (await new Kvm(link.js).open(COUNTERS_BUCKET)).put('5.2026-07', 'many');
-    expect(await read('5')).toBeUndefined();
-    new CounterBucket({ link, log }).write('5', '2026-07', 3);
-    await settled('5', 3);
+  it('says that it cannot write', async () => {
+    const own = await connect(server.url);
+    const counters = new CounterBucket({ link: own, log });
+    await own.close();
+    await expect(write(counters, { '7': 1 })).rejects.toThrow('not connected to NATS');
   });
+
+  it.each(['many', '[]', 'null', '{"5":"many"}', '{"5":-1}'])(
+    'takes %s for none, and writes over it',
+    async (text) => {
+      const key = `checkpoints.2026-07.${make().groupOf('5')}`;
+      await (await new Kvm(link.js).open(COUNTERS_BUCKET)).put(key, text);
+      expect(await read('5')).toBeUndefined();
+      await write(make(), { '5': 3 });
+      expect(await read('5')).toBe(3);
+    },
+  );
 });
 
 describe('OutcomeLedger', () => {

@@ -42,10 +42,12 @@ describe('a Redis that lost everything', () => {
     expect([six.position, seven.position]).toEqual([6, 7]);
 
     await operator(system.redis.port, 'FLUSHALL');
-    expect((await accepted()).position).toBe(6);
+    const { position: first } = await accepted();
+    // Of the last two the checkpoint may know or not: a worker may just have had its turn.
+    expect(first).toBeOneOf([6, 7, 8]);
     const asked: number[] = [];
     for (let n = 0; n < 8; n++) asked.push((await accepted()).position);
-    expect(asked).toEqual([7, 8, 9, 10, 11, 12, 13, 14]);
+    expect(asked).toEqual([1, 2, 3, 4, 5, 6, 7, 8].map((n) => first + n));
     // Both workers knew of bookings; the loss is told to one of them, once.
     await until(async () => (await system.metric('sluice_limiter_state_lost_total')) === 1);
 
@@ -53,7 +55,7 @@ describe('a Redis that lost everything', () => {
     const { stdout } = await promisify(execFile)(process.execPath, [CLI, 'usage', 'reconcile', project.id], {
       env: { ...process.env, ...system.env },
     });
-    expect(stdout).toContain("the counter said 14, the processor's tally says 16. The counter is now 16.");
+    expect(stdout).toContain(`the counter said ${first + 8}, the processor's tally says 16.`);
     expect((await accepted()).position).toBe(17);
     expect(await counters.read(project.id, month)).toBeGreaterThanOrEqual(16);
   }, 60_000);
