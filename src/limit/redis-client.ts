@@ -2,7 +2,8 @@
  * A server or a cluster behind one face, with ioredis set up so that nothing is queued while it is away, nothing is sent again,
  * and every promise settles. What away means and what follows from it is decided in redis.ts.
  */
-import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
+import { Decoder, Encoder } from '@msgpack/msgpack';
+import { Cluster, type ClusterOptions, Redis, type RedisOptions, ReplyError } from 'ioredis';
 import { REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../limits.ts';
 import { batchSource, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
@@ -72,14 +73,20 @@ export class RedisClient {
 
   /**
    * Writes all calls in one go. In a cluster ioredis groups them by node. One server gets one pipeline, in which those of one script
-   * share a command: it costs both sides more than what the script does.
+   * share a command, with their arguments and results in MessagePack: commands, arguments and replies cost both sides more than what
+   * the script does.
    */
   async send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
     const client = this.#client;
     if (client instanceof Redis) {
       const batches = batchesOf(calls);
-      for (const [first] of batches) this.sent[(first as ScriptCall).script]++;
-      return inOrder(calls, batches, await runBatches(client, batches));
+      for (const { script } of batches) this.sent[script]++;
+      const replies = await runBatches(client, batches);
+      const results = new Array<CallResult>(calls.length);
+      batches.forEach((batch, at) => {
+        place(results, batch, replies[at] ?? [new Error('no reply'), undefined]);
+      });
+      return results;
     }
     for (const { script } of calls) this.sent[script]++;
     return Promise.all(
@@ -94,29 +101,33 @@ export class RedisClient {
   }
 }
 
+/** Calls of one script, and where the results of each belong. */
+type Batch = { script: ScriptName; calls: ScriptCall[]; places: number[] };
+
 const batchName = (script: ScriptName): string => `${script}Batch`;
+const encoder = new Encoder();
+const decoder = new Decoder();
 
 /** Calls of one script together, at most REDIS_BATCH_MAX, in the order in which they came. */
-function batchesOf(calls: readonly ScriptCall[]): ScriptCall[][] {
-  const open = new Map<ScriptName, ScriptCall[]>();
-  const batches: ScriptCall[][] = [];
-  for (const call of calls) {
+function batchesOf(calls: readonly ScriptCall[]): Batch[] {
+  const open = new Map<ScriptName, Batch>();
+  const batches: Batch[] = [];
+  calls.forEach((call, at) => {
     const batch = open.get(call.script);
-    if (batch && batch.length < REDIS_BATCH_MAX) batch.push(call);
-    else {
-      const begun = [call];
+    if (batch && batch.calls.length < REDIS_BATCH_MAX) {
+      batch.calls.push(call);
+      batch.places.push(at);
+    } else {
+      const begun = { script: call.script, calls: [call], places: [at] };
       open.set(call.script, begun);
       batches.push(begun);
     }
-  }
+  });
   return batches;
 }
 
 /** A pipeline joins the writes of several commands; for one it only costs. */
-async function runBatches(
-  client: Redis,
-  batches: readonly (readonly ScriptCall[])[],
-): Promise<readonly CallResult[]> {
+async function runBatches(client: Redis, batches: readonly Batch[]): Promise<readonly CallResult[]> {
   const [only, second] = batches;
   if (only && !second)
     return [
@@ -130,34 +141,28 @@ async function runBatches(
   return (await pipeline.exec()) ?? [];
 }
 
-function runBatch(target: object, batch: readonly ScriptCall[]): unknown {
-  const [first, second] = batch as [ScriptCall, ScriptCall?];
+function runBatch(target: object, { script, calls }: Batch): unknown {
+  const [first, second] = calls as [ScriptCall, ScriptCall?];
   if (!second) return run(target, first);
-  const keys = batch.map(({ key }) => key);
-  const args = batch.flatMap((call) => [call.args.length, ...call.args]);
-  return (target as Record<string, (...args: ScriptArg[]) => unknown>)[batchName(first.script)]?.(
-    keys.length,
-    ...keys,
-    ...args,
-  );
+  const keys = calls.map(({ key }) => key);
+  const args = Buffer.from(encoder.encode(calls.map((call) => call.args)));
+  return (target as Record<string, (...args: (ScriptArg | Buffer)[]) => unknown>)[
+    `${batchName(script)}Buffer`
+  ]?.(keys.length, ...keys, args);
 }
 
-/** The results of the batches, call by call. */
-function inOrder(
-  calls: readonly ScriptCall[],
-  batches: readonly ScriptCall[][],
-  replies: readonly CallResult[],
-): CallResult[] {
-  const results = new Map<ScriptCall, CallResult>();
-  batches.forEach((batch, at) => {
-    const [error, reply] = replies[at] ?? [new Error('no reply'), undefined];
-    batch.forEach((call, i) => {
-      const own = batch.length === 1 || error ? reply : (reply as unknown[])[i];
-      results.set(call, own instanceof Error ? [own, undefined] : [error, own]);
-    });
+/** Writes the results of a batch's calls to their places. */
+function place(results: CallResult[], { calls, places }: Batch, [error, reply]: CallResult): void {
+  const replies = error || calls.length === 1 ? undefined : (decoder.decode(reply as Buffer) as unknown[]);
+  places.forEach((at, i) => {
+    const own = replies ? replies[i] : reply;
+    results[at] = isFault(own) ? [new ReplyError(own.err), undefined] : [error, own];
   });
-  return calls.map((call) => results.get(call) as CallResult);
 }
+
+/** In a batch's reply: this call failed. */
+const isFault = (reply: unknown): reply is { err: string } =>
+  typeof reply === 'object' && reply !== null && 'err' in reply;
 
 /** ioredis adds a method per defined script, which its types cannot know. */
 function run(target: object, { script, key, args }: ScriptCall): unknown {

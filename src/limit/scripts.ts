@@ -21,26 +21,22 @@ export const scriptSource = (name: ScriptName): string =>
   readFileSync(new URL(FILES[name], import.meta.url), 'utf8');
 
 /**
- * A script for many keys at once: KEYS as many as there are calls; ARGV, for each of them, how many arguments follow and these.
- * Result: each call's own result in order, or an error in its place; one that fails changes nothing for the others.
+ * A script for many keys at once: KEYS as many as there are calls; ARGV[1], in MessagePack, the list of their arguments.
+ * Result, in MessagePack: each call's own result in order, or { err } in its place; one that fails changes nothing for the others.
  */
 export const batchSource = (name: ScriptName): string => `
 local function one(KEYS, ARGV)
 ${scriptSource(name)}
 end
-local results, at = {}, 1
-for i = 1, #KEYS do
-  local count = tonumber(ARGV[at])
-  local args = {}
-  for n = 1, count do args[n] = ARGV[at + n] end
-  at = at + count + 1
+local results = {}
+for i, args in ipairs(cmsgpack.unpack(ARGV[1])) do
   local done, result = pcall(one, { KEYS[i] }, args)
   if not done then
-    result = redis.error_reply(type(result) == 'table' and result.err or 'ERR ' .. tostring(result))
+    result = { err = type(result) == 'table' and result.err or 'ERR ' .. tostring(result) }
   end
   results[i] = result
 end
-return results
+return cmsgpack.pack(results)
 `;
 
 // The braces are the hash tag: all that one project needs stands on one node of a cluster.
