@@ -32,9 +32,9 @@ const percentOf = (current: number, quota: number): number =>
   quota === 0 ? 100 : Math.floor((100 * current) / quota);
 
 /** The counter of this month; where Redis has none, the checkpoint from which counting would resume. */
-async function usageOf(session: Session, project: Project): Promise<Usage> {
+async function usageOf(session: Session, project: Project, checkpoints: Checkpoints): Promise<Usage> {
   const { month, count } = await readUsage(await session.redis(), project.id);
-  const figure = count ?? (await checkpoint(session, project.id, month)) ?? 0;
+  const figure = count ?? (await (await checkpoints()).read(project.id, month)) ?? 0;
   return {
     id: project.id,
     month,
@@ -45,14 +45,25 @@ async function usageOf(session: Session, project: Project): Promise<Usage> {
   };
 }
 
-const checkpoint = async (session: Session, projectId: string, month: string): Promise<number | undefined> =>
-  new CounterBucket({ link: await session.nats(), log: session.log }).read(projectId, month);
+/** Asked for when the first checkpoint is needed; its reads are shared. */
+type Checkpoints = () => Promise<CounterBucket>;
+
+function checkpointsOf(session: Session): Checkpoints {
+  let bucket: Promise<CounterBucket> | undefined;
+  return () => {
+    bucket ??= session.nats().then((link) => new CounterBucket({ link, log: session.log }));
+    return bucket;
+  };
+}
 
 async function usageOfAll(session: Session, projects: readonly Project[]): Promise<Usage[]> {
   const all: Usage[] = [];
+  const checkpoints = checkpointsOf(session);
   for (let at = 0; at < projects.length; at += BATCH)
     all.push(
-      ...(await Promise.all(projects.slice(at, at + BATCH).map((project) => usageOf(session, project)))),
+      ...(await Promise.all(
+        projects.slice(at, at + BATCH).map((project) => usageOf(session, project, checkpoints)),
+      )),
     );
   return all;
 }
@@ -74,7 +85,7 @@ function hoursText(hours: readonly HourOfOutcomes[]): string {
 async function showOne(session: Session, id: string, flags: Flags): Promise<void> {
   const link = await session.nats();
   const project = await (await ProjectStore.open(link)).get(id);
-  const usage = await usageOf(session, project);
+  const usage = await usageOf(session, project, checkpointsOf(session));
   const hours = await readOutcomes(link, project.id, { now: systemClock.now(), hours: flags.hours });
   if (flags.json) return printJson({ ...usage, hours });
   const percent = percentText(usage);

@@ -30,6 +30,8 @@ type Group = { months: Map<string, Figures>; writing: Promise<void> | undefined 
 /** Leaves a second for the tick and the write. */
 const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
 const TICK_MS = 250;
+/** Groups that are written together at the end: all workers of a deployment may end at once. */
+const CLOSING_WRITES = 8;
 
 /** `random`: 0 ≤ r < 1, with which group the first round begins, so that workers do not meet at the same record. */
 export type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log; random?: () => number };
@@ -44,7 +46,7 @@ export class Checkpoints {
   readonly #firstGroup: number;
   /** Groups that had their turn. */
   #turns = 0;
-  #failing = false;
+  readonly #failing = new Set<number>();
 
   constructor({ store, clock, log, random = Math.random }: CheckpointsOptions) {
     this.#store = store;
@@ -69,12 +71,14 @@ export class Checkpoints {
   /** Writes everything that was noted, and stops. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
-    await Promise.all(
-      this.#groups.map(async ({ writing }, at) => {
-        await writing;
+    const queue = this.#groups.map((_, i) => (this.#firstGroup + i) % this.#groups.length).values();
+    const writer = async (): Promise<void> => {
+      for (const at of queue) {
+        await this.#groups[at]?.writing;
         await this.#write(at);
-      }),
-    );
+      }
+    };
+    await Promise.all(Array.from({ length: CLOSING_WRITES }, writer));
   }
 
   #writeDue(): void {
@@ -100,11 +104,11 @@ export class Checkpoints {
     for (const [month, figures] of months) {
       try {
         await this.#store.write(at, month, figures);
-        if (this.#failing) this.#log.info('quota checkpoints are written again');
-        this.#failing = false;
+        if (this.#failing.delete(at) && this.#failing.size === 0)
+          this.#log.info('quota checkpoints are all written again');
       } catch (error) {
-        if (!this.#failing) this.#log.warn({ err: error, month }, 'quota checkpoints not written');
-        this.#failing = true;
+        if (this.#failing.size === 0) this.#log.warn({ err: error, month }, 'quota checkpoints not written');
+        this.#failing.add(at);
         for (const [projectId, count] of figures) raise(this.#groups[at] as Group, month, projectId, count);
       }
     }

@@ -27,7 +27,7 @@ export const isPoison = ({ decoding, storing }: Deaths): boolean =>
  * weighs four times one while storing; and a bug that throws while storing is booked as one while decoding, because
  * then it is known who did it.
  *
- * Keys cannot meet those of counters, which begin with a project's id. The value: `<decoding> <storing>`.
+ * Keys cannot meet those of counters, which begin with `checkpoints` or `outcomes`. The value: `<decoding> <storing>`.
  */
 export class CrashLedger {
   readonly #link: NatsLink;

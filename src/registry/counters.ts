@@ -1,18 +1,25 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { KV } from '@nats-io/kv';
 import type { Log } from '../lib/log.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 import { isConflict, openBucket } from './bucket.ts';
 
-const WRITE_TRIES_MAX = 8;
+const WRITE_TRIES_MAX = 12;
 /**
  * Records that the projects of a month share. A worker that counts projects of all groups asks for some thirty requests a second,
  * whether these are a thousand or a hundred thousand; with the latter a record is 20 KB.
  */
 const GROUPS = 128;
+/** Reads of one record join while it is this young: when Redis comes back empty, or a month begins, all projects ask at once. */
+const READ_KEPT_MS = 500;
+/** Before a write that met another is tried again: a random time up to this, longer with each try. */
+const CONFLICT_MS = 20;
 
 /** Counts of a month by project. */
 type Figures = Map<string, number>;
+/** Revision 0: the key was never written. */
+type GroupRecord = { figures: Figures; revision: number };
 
 /** `checkpoints.<YYYY-MM>.<group>` */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
@@ -29,6 +36,8 @@ export class CounterBucket {
   readonly #link: NatsLink;
   readonly #log: Log;
   readonly #kv: Promise<KV>;
+  /** By key. */
+  readonly #reading = new Map<string, Promise<GroupRecord>>();
 
   constructor({ link, log }: { link: NatsLink; log: Log }) {
     this.#link = link;
@@ -56,10 +65,23 @@ export class CounterBucket {
     });
   }
 
-  /** The newest checkpoint; undefined when there is none. @throws when the bucket does not answer */
+  /** The checkpoint of half a second ago or newer; undefined when there is none. @throws when the bucket does not answer */
   async read(projectId: string, month: string): Promise<number | undefined> {
-    const { figures } = await this.#stored(checkpointKey(month, this.groupOf(projectId)));
+    const { figures } = await this.#readTogether(checkpointKey(month, this.groupOf(projectId)));
     return figures.get(projectId);
+  }
+
+  #readTogether(key: string): Promise<GroupRecord> {
+    let reading = this.#reading.get(key);
+    if (!reading) {
+      reading = this.#stored(key);
+      this.#reading.set(key, reading);
+      const forget = (): void => {
+        this.#reading.delete(key);
+      };
+      reading.then(() => setTimeout(forget, READ_KEPT_MS).unref(), forget);
+    }
+    return reading;
   }
 
   /** Sets the figure whatever stands there: for a reconciliation. */
@@ -81,12 +103,12 @@ export class CounterBucket {
         return;
       } catch (error) {
         if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
+        await sleep(Math.random() * CONFLICT_MS * tries);
       }
     }
   }
 
-  /** Revision 0: the key was never written. */
-  async #stored(key: string): Promise<{ figures: Figures; revision: number }> {
+  async #stored(key: string): Promise<GroupRecord> {
     const entry = await (await this.#kv).get(key);
     if (!entry) return { figures: new Map(), revision: 0 };
     const text = entry.operation === 'PUT' ? entry.string() : '{}';
@@ -96,7 +118,7 @@ export class CounterBucket {
   /** What is spoiled counts as none, and is written over. */
   #parse(key: string, text: string): Figures {
     try {
-      const stored = Object.entries(JSON.parse(text) as Record<string, unknown>);
+      const stored = Object.entries(JSON.parse(text) as object);
       return new Map(stored.filter((entry): entry is [string, number] => isCount(entry[1])));
     } catch (error) {
       this.#log.warn({ key, err: error }, 'counters: a spoiled checkpoint is taken for none');

@@ -32,6 +32,16 @@ describe('CounterBucket', () => {
     return counters.write(counters.groupOf(id), month, new Map(Object.entries(figures)));
   };
 
+  let nextId = 10_000;
+  /** Ids of one group that no other test has. */
+  const sameGroup = (count: number): string[] => {
+    const ids: string[] = [];
+    for (const counters = make(); ids.length < count; nextId++)
+      if (ids.length === 0 || counters.groupOf(`${nextId}`) === counters.groupOf(ids[0] ?? ''))
+        ids.push(`${nextId}`);
+    return ids;
+  };
+
   it('reads nothing where nothing was written', async () => {
     expect(await read('404')).toBeUndefined();
   });
@@ -53,16 +63,37 @@ describe('CounterBucket', () => {
     expect(await read('2')).toBe(39);
   });
 
+  it('asks once for all who read one group within half a second, and again after a failure', async () => {
+    const own = await connect(server.url); // nobody else's requests
+    const counters = new CounterBucket({ link: own, log });
+    const figures = Object.fromEntries(sameGroup(20).map((id, n) => [id, n + 1]));
+    await write(counters, figures);
+    const before = own.connection.stats().outMsgs;
+    const read = await Promise.all(Object.keys(figures).map((id) => counters.read(id, '2026-07')));
+    expect(read).toEqual(Object.values(figures));
+    expect(own.connection.stats().outMsgs - before).toBe(1);
+    await write(make(), Object.fromEntries(Object.keys(figures).map((id) => [id, 99])));
+    const [id = ''] = Object.keys(figures);
+    await expect.poll(() => counters.read(id, '2026-07'), { timeout: 3_000 }).toBe(99);
+    await own.close();
+    await expect.poll(() => counters.read(id, '2026-07').catch(() => 'failed')).toBe('failed');
+    await expect(counters.read(id, '2026-07')).rejects.toThrow();
+  });
+
+  it('ends at the largest figures when two dozen workers write the same record at once', async () => {
+    const ids = sameGroup(24);
+    await Promise.all(
+      ids.map((mine, n) => write(make(), Object.fromEntries(ids.map((id) => [id, id === mine ? 1_000 : n])))),
+    );
+    expect(await Promise.all(ids.map((id) => read(id)))).toEqual(ids.map(() => 1_000));
+  });
+
   it('keeps projects of one group apart, whoever writes them', async () => {
     const [one, two] = [make(), make()];
-    const group = one.groupOf('6');
-    const [other = ''] = Array.from({ length: 10_000 }, (_, n) => `${n + 1_000}`).filter(
-      (id) => one.groupOf(id) === group,
-    );
-    expect(other).not.toBe('');
-    await Promise.all([write(one, { '6': 1 }), write(two, { [other]: 2 })]);
-    await write(one, { '6': 3, [other]: 1 });
-    expect([await read('6'), await read(other)]).toEqual([3, 2]);
+    const [id = '', other = ''] = sameGroup(2);
+    await Promise.all([write(one, { [id]: 1 }), write(two, { [other]: 2 })]);
+    await write(one, { [id]: 3, [other]: 1 });
+    expect([await read(id), await read(other)]).toEqual([3, 2]);
   });
 
   it('has all groups between its bounds, and uses them evenly', () => {
