@@ -62,6 +62,8 @@ const urls = (schemes: readonly string[]) =>
       `must be one or several (comma-separated) URLs that begin with ${schemes.map((s) => `${s}://`).join(' or ')}`,
     );
 
+const SINK_FORMS = 'ndjson:<folder> or a postgres:// URL';
+
 function parseSink(text: string): SinkSetting | undefined {
   if (text.startsWith('ndjson:') && text.length > 'ndjson:'.length)
     return { kind: 'ndjson', dir: text.slice('ndjson:'.length) };
@@ -104,7 +106,7 @@ const schema = z.strictObject({
   SLUICE_SINK: z
     .string()
     .transform(parseSink)
-    .refine((sink) => sink !== undefined, 'must be ndjson:<folder> or a postgres:// URL')
+    .refine((sink) => sink !== undefined, `must be ${SINK_FORMS}`)
     .optional(),
   SLUICE_LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info'),
 });
@@ -138,21 +140,36 @@ function explain(error: z.ZodError): string[] {
   );
 }
 
+/** What is wrong between settings that are right by themselves. */
+function relationProblems(raw: Record<string, string>): string[] {
+  const { shape } = schema;
+  const body = shape.SLUICE_MAX_BODY_BYTES.safeParse(raw.SLUICE_MAX_BODY_BYTES).data;
+  const decompressed = shape.SLUICE_MAX_DECOMPRESSED_BYTES.safeParse(raw.SLUICE_MAX_DECOMPRESSED_BYTES).data;
+  const port = shape.SLUICE_PORT.safeParse(raw.SLUICE_PORT).data;
+  const adminPort = shape.SLUICE_ADMIN_PORT.safeParse(raw.SLUICE_ADMIN_PORT).data;
+  const problems: string[] = [];
+  if (body !== undefined && decompressed !== undefined && body > decompressed)
+    problems.push('SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES');
+  if (port !== undefined && adminPort === port)
+    problems.push('SLUICE_ADMIN_PORT must differ from SLUICE_PORT');
+  return problems;
+}
+
 /**
- * Reads and checks the settings.
+ * Reads and checks the settings. `needsSink`: SLUICE_SINK must be set.
  * @returns the frozen settings, and the names of Kubernetes service links that were ignored (to be logged once)
  * @throws ConfigError naming every wrong variable
  */
-export function loadConfig(env: NodeJS.ProcessEnv = process.env): { config: Config; ignored: string[] } {
+export function loadConfig(
+  env: NodeJS.ProcessEnv = process.env,
+  { needsSink = false } = {},
+): { config: Config; ignored: string[] } {
   const { raw, ignored } = gather(env);
   const parsed = schema.safeParse(raw);
-  if (!parsed.success) throw new ConfigError(explain(parsed.error).join('\n'));
+  const problems = [...(parsed.error ? explain(parsed.error) : []), ...relationProblems(raw)];
+  if (needsSink && raw.SLUICE_SINK === undefined) problems.push(`SLUICE_SINK is required: ${SINK_FORMS}`);
+  if (!parsed.success || problems.length > 0) throw new ConfigError(problems.join('\n'));
   const s = parsed.data;
-  const problems: string[] = [];
-  if (s.SLUICE_MAX_BODY_BYTES > s.SLUICE_MAX_DECOMPRESSED_BYTES)
-    problems.push('SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES');
-  if (s.SLUICE_ADMIN_PORT === s.SLUICE_PORT) problems.push('SLUICE_ADMIN_PORT must differ from SLUICE_PORT');
-  if (problems.length > 0) throw new ConfigError(problems.join('\n'));
   const config: Config = Object.freeze({
     env: s.SLUICE_ENV,
     host: s.SLUICE_HOST,

@@ -186,7 +186,7 @@ class IngestWorker {
       await sleep(POLL_MS);
     }
     await this.#publisher?.drain();
-    await Promise.all([this.#ledger?.flush(), this.#quota?.close()]);
+    await Promise.all([this.#ledger?.close(), this.#quota?.close()]);
     this.#rateLimiter.close();
     this.#server.close();
     this.#requestLog?.flush();

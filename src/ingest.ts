@@ -1,6 +1,6 @@
 /** The primary of `sluice ingest`: one port, several workers, one admin port. */
 import { createServer } from 'node:net';
-import type { Config } from './config.ts';
+import { type Config, ConfigError } from './config.ts';
 import { mergeProjects } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import { startAdminServer } from './lib/admin-server.ts';
@@ -58,15 +58,17 @@ async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<t
 
 /**
  * Starts the primary. `onRequests` hears of finished requests in development.
- * @throws when a port is taken
+ * @throws when a port is taken; ConfigError when both are the same
  */
 export async function runIngest(
   config: Config,
   log: Log,
   onRequests: (lines: RequestLines) => void = () => undefined,
 ): Promise<RunningIngest> {
-  await checkPortIsFree(config.host, config.port);
   const adminPort = config.adminPort ?? ADMIN_PORT;
+  if (adminPort === config.port)
+    throw new ConfigError(`SLUICE_ADMIN_PORT (${ADMIN_PORT} unless it is set) must differ from SLUICE_PORT`);
+  await checkPortIsFree(config.host, config.port);
   await checkPortIsFree(config.adminHost, adminPort);
   let stopping = false;
   const pool = new WorkerPool({

@@ -2,6 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Config } from './config.ts';
 import { startAdminServer } from './lib/admin-server.ts';
+import { assert } from './lib/assert.ts';
 import { type Clock, systemClock } from './lib/clock.ts';
 import type { Log } from './lib/log.ts';
 import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from './limits.ts';
@@ -45,7 +46,7 @@ export class SinkSettingError extends Error {
 
 async function openSink({ sink }: Config, parts: { clock: Clock; log: Log }): Promise<Sink> {
   if (sink?.kind === 'ndjson') return NdjsonSink.lock(sink.dir, parts);
-  if (!sink) throw new SinkSettingError('SLUICE_SINK is required: ndjson:<folder> or postgres://…');
+  assert(sink, 'a processor has a sink');
   try {
     return await PostgresSink.connect(sink.url, parts);
   } catch (error) {

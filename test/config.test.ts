@@ -53,6 +53,7 @@ it('cross-checks', () => {
   expect(problems({ SLUICE_MAX_BODY_BYTES: '30000000' })).toEqual([
     'SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES',
   ]);
+  expect(problems({ SLUICE_MAX_BODY_BYTES: '30000000', SLUICE_FOO: '1', SLUICE_PORT: '0' })).toHaveLength(3);
   expect(problems({ SLUICE_PORT: '8081', SLUICE_ADMIN_PORT: '8081' })).toEqual([
     'SLUICE_ADMIN_PORT must differ from SLUICE_PORT',
   ]);

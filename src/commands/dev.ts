@@ -5,7 +5,9 @@ import { DevStart, type DevSystem } from '../dev/system.ts';
 import { lockFolder } from '../lib/folder-lock.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
+import { STREAM_BYTES_DEV } from '../limits.ts';
 import { rateLimitOf } from '../registry/project.ts';
+import { UsageError } from './session.ts';
 
 type Flags = { port?: number; adminPort?: number; workers?: number; dataDir: string; reset?: boolean };
 
@@ -47,6 +49,9 @@ Ctrl-C stops everything; data stays in the data folder. Requests appear below.
 
 async function run(flags: Flags): Promise<void> {
   const { config } = loadConfig();
+  const port = flags.port ?? config.port;
+  const adminPort = flags.adminPort ?? config.adminPort ?? 8081;
+  if (port === adminPort) throw new UsageError(`the admin port must differ from the port, both are ${port}`);
   const lock = await lockFolder(flags.dataDir, 'dev');
   if (!lock) throw new Error(`another sluice dev is running on ${flags.dataDir}`);
   if (flags.reset) rmSync(flags.dataDir, { recursive: true, force: true });
@@ -54,14 +59,16 @@ async function run(flags: Flags): Promise<void> {
   const log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'warn', { process: 'dev' });
   const start = new DevStart(
     {
-      port: flags.port ?? config.port,
-      adminPort: flags.adminPort ?? config.adminPort ?? 8081,
+      port,
+      adminPort,
       workers: flags.workers ?? (isSet('SLUICE_WORKERS') ? config.workers : 1),
       dataDir: flags.dataDir,
       redisUrl: isSet('SLUICE_REDIS_URL') ? config.redisUrls.join(',') : undefined,
       natsUrl: isSet('SLUICE_NATS_URL') ? config.natsUrls.join(',') : undefined,
       shards: config.streamShards,
       replicas: config.streamReplicas,
+      streamMaxBytes: isSet('SLUICE_STREAM_MAX_BYTES') ? config.streamMaxBytes : STREAM_BYTES_DEV,
+      natsCredsFile: config.natsCredsFile,
       publicUrl: isSet('SLUICE_PUBLIC_URL') ? config.publicUrl : undefined,
     },
     log,

@@ -20,7 +20,7 @@ export function processorCommand(): Command {
 }
 
 async function run(): Promise<void> {
-  const { config, ignored } = loadConfig();
+  const { config, ignored } = loadConfig(undefined, { needsSink: true });
   const log = createLog(config.logLevel, { process: 'processor' });
   if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
   const stopped = untilStopped();

@@ -3,7 +3,6 @@ import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { childEnvironment, hostEnvironment, isSet } from '../config.ts';
 import type { Log } from '../lib/log.ts';
-import { STREAM_BYTES_DEV } from '../limits.ts';
 import type { Project } from '../registry/project.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { setupTopology } from '../stream/topology.ts';
@@ -23,8 +22,10 @@ export type DevOptions = {
   /** Given URLs: nothing is started for them. */
   redisUrl: string | undefined;
   natsUrl: string | undefined;
+  natsCredsFile: string | undefined;
   shards: number;
   replicas: number;
+  streamMaxBytes: number;
   publicUrl: string | undefined;
 };
 
@@ -90,9 +91,14 @@ export class DevStart {
 
   async #start(): Promise<DevSystem> {
     const { redisUrl, natsUrl } = await this.#servers();
-    const link = await NatsLink.connect({ urls: natsUrl.split(','), name: 'sluice dev', log: this.#log });
-    const { replicas, shards } = this.#options;
-    await setupTopology(link, { replicas, shards, maxBytes: STREAM_BYTES_DEV });
+    const { replicas, shards, streamMaxBytes: maxBytes, natsCredsFile: credsFile } = this.#options;
+    const link = await NatsLink.connect({
+      urls: natsUrl.split(','),
+      credsFile,
+      name: 'sluice dev',
+      log: this.#log,
+    });
+    await setupTopology(link, { replicas, shards, maxBytes });
     const project = await demoProject(link, this.#options.dataDir);
     await link.close();
     const sinkDir = join(this.#options.dataDir, 'sink');
@@ -142,7 +148,7 @@ export class DevStart {
       SLUICE_SINK: `ndjson:${parts.sinkDir}`,
       SLUICE_PORT: `${port}`,
       SLUICE_WORKERS: `${workers}`,
-      SLUICE_STREAM_MAX_BYTES: `${STREAM_BYTES_DEV}`,
+      SLUICE_STREAM_MAX_BYTES: `${this.#options.streamMaxBytes}`,
       ...(!isSet('SLUICE_ENV') && { SLUICE_ENV: 'development' }),
       ...(!isSet('SLUICE_LOG_LEVEL') && { SLUICE_LOG_LEVEL: 'warn' }),
     };

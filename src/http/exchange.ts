@@ -22,7 +22,8 @@ export interface ResponseSocket {
   writeStatus(status: string): unknown;
   writeHeader(name: string, value: string): unknown;
   end(body: string, closeConnection?: boolean): unknown;
-  endWithoutBody(reportedLength: undefined, closeConnection?: boolean): unknown;
+  /** An argument that is given counts, `undefined` too: as a length of 2^63. */
+  endWithoutBody(reportedLength?: number, closeConnection?: boolean): unknown;
   pause(): void;
   resume(): void;
   close(): unknown;
@@ -195,9 +196,9 @@ export class Exchange {
       // One call for all headers: each crossing into uWebSockets.js costs more than the bytes.
       socket.writeHeader(COMMON_HEADERS.name, COMMON_HEADERS.value + answer.headers);
       const closes = close || this.#desk.closing;
-      // A 204 must not carry a Content-Length.
-      if (answer.body === '') socket.endWithoutBody(undefined, closes);
-      else socket.end(answer.body, closes);
+      if (answer.body !== '') socket.end(answer.body, closes);
+      else if (closes) socket.endWithoutBody(0, true);
+      else socket.endWithoutBody(); // A 204 must not carry a Content-Length.
     });
   }
 

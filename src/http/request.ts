@@ -135,6 +135,12 @@ export class IngestRequest extends EndpointRequest {
     this.guard(() => this.#upload?.feed(chunk));
   }
 
+  override crumbled(): void {
+    this.#upload?.dispose();
+    this.#uploaded = { ok: false, failure: { kind: 'invalid', detail: 'a body of crumbs' } };
+    this.guard(() => this.#proceed());
+  }
+
   end(): void {
     this.#deadline = this.parts.clock.monotonic() + ANSWER_MS_MAX;
     this.guard(() => this.#upload?.end());

@@ -90,7 +90,7 @@ export class Server {
         body,
       };
     });
-    this.#app.any('/*', (res) => this.#other(res, NOT_FOUND));
+    this.#app.any('/*', (res, req) => this.#other(res, req, NOT_FOUND));
     this.#sweeper = setInterval(() => options.desk.sweep(), SWEEP_MS);
   }
 
@@ -147,19 +147,20 @@ export class Server {
     };
     for (const pattern of [path, `${path}/`]) {
       this.#app.post(pattern, serve);
-      this.#app.options(pattern, (res) => this.#other(res, PREFLIGHT));
-      this.#app.any(pattern, (res) => this.#other(res, methodNotAllowed('POST, OPTIONS')));
+      this.#app.options(pattern, (res, req) => this.#other(res, req, PREFLIGHT));
+      this.#app.any(pattern, (res, req) => this.#other(res, req, methodNotAllowed('POST, OPTIONS')));
     }
   }
 
   #page(path: string, answer: () => Answer): void {
-    this.#app.get(path, (res) => this.#other(res, answer()));
-    this.#app.any(path, (res) => this.#other(res, methodNotAllowed('GET')));
+    this.#app.get(path, (res, req) => this.#other(res, req, answer()));
+    this.#app.any(path, (res, req) => this.#other(res, req, methodNotAllowed('GET')));
   }
 
-  #other(res: uWS.HttpResponse, answer: Answer): void {
+  #other(res: uWS.HttpResponse, req: uWS.HttpRequest, answer: Answer): void {
     this.#options.metrics.other(answer.status);
-    this.#exchange(res).answer(answer);
+    // What follows the head of an answer to HEAD would be taken for the next answer.
+    this.#exchange(res).answer(req.getMethod() === 'head' ? { ...answer, body: '' } : answer);
   }
 
   #exchange(res: uWS.HttpResponse): Exchange {

@@ -32,7 +32,7 @@ class Line implements ResponseSocket {
   end(_body: string, close?: boolean): void {
     this.said.push(close ? 'end and close' : 'end');
   }
-  endWithoutBody(_length: undefined, close?: boolean): void {
+  endWithoutBody(_length?: number, close?: boolean): void {
     this.said.push(close ? 'end and close' : 'end');
   }
   pause(): void {

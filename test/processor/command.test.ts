@@ -59,10 +59,11 @@ describe('sluice processor', () => {
   });
 
   it('leaves with 2 when no sink is named', async () => {
-    const { SLUICE_SINK: _, ...settings } = harness.environment();
+    const { SLUICE_SINK: _, ...settings } = harness.environment({ SLUICE_STREAM_SHARDS: '0' });
     const state = run(settings);
     expect(await state.exited).toBe(2);
     expect(state.said).toContain('SLUICE_SINK is required');
+    expect(state.said).toContain('SLUICE_STREAM_SHARDS must be');
   });
 
   it('leaves with 1 when another processor has the folder', async () => {

@@ -212,6 +212,21 @@ describe('OutcomeLedger', () => {
     expect(await kv.get('outcomes.15.2026-05-01')).not.toBeNull();
   });
 
+  it('leaves old days alone while it closes', async () => {
+    const at = async (day: string, end: 'flush' | 'close'): Promise<void> => {
+      const ledger = new OutcomeLedger({ link, log, clock: clockAt(`${day}T12:00:00Z`) });
+      ledger.note('16', 'accepted');
+      await ledger[end]();
+    };
+    const kv = await new Kvm(link.js).open(COUNTERS_BUCKET);
+    await at('2026-05-01', 'flush');
+    await at('2026-07-10', 'close');
+    expect(await kv.get('outcomes.16.2026-07-10')).not.toBeNull();
+    expect(await kv.get('outcomes.16.2026-05-01')).not.toBeNull();
+    await at('2026-07-11', 'flush');
+    expect(await kv.get('outcomes.16.2026-05-01')).toBeNull();
+  });
+
   it('keeps what it cannot write for the next flush', async () => {
     const clock = clockAt('2026-07-03T10:00:00Z');
     const ledger = new OutcomeLedger({ link, log, clock });

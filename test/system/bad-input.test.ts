@@ -181,6 +181,52 @@ describe('connections', () => {
   }, 30_000);
 });
 
+describe('answers without a body', () => {
+  it.each(['/api/1/envelope/', '/heartbeat/x'])(
+    'a preflight of %s has no length, and the connection goes on',
+    async (target) => {
+      const connection = await RawConnection.open(system.port);
+      connection.send(`OPTIONS ${target} HTTP/1.1\r\nHost: sluice\r\nOrigin: https://app.example\r\n\r\n`);
+      const [preflight] = await connection.receive();
+      expect(preflight?.status).toBe(204);
+      expect([...(preflight?.headers.keys() ?? [])]).not.toContain('content-length');
+      connection.send(message(errorEvent(eventId())));
+      const [, accepted] = await connection.receive(2);
+      expect(accepted?.status).toBe(200);
+      connection.close();
+    },
+  );
+
+  it.each([
+    ['/healthz', 405],
+    ['/nowhere', 404],
+    ['/api/1/envelope/', 405],
+  ])('HEAD %s is answered %i without a body, and the connection goes on', async (target, status) => {
+    const connection = await RawConnection.open(system.port);
+    connection.send(`HEAD ${target} HTTP/1.1\r\nHost: sluice\r\n\r\n`);
+    expect((await connection.receive())[0]).toMatchObject({ status, body: '' });
+    connection.send('GET /healthz HTTP/1.1\r\nHost: sluice\r\n\r\n');
+    const [, health] = await connection.receive(2);
+    expect([health?.status, health?.body]).toEqual([200, '{"status":"ok"}']);
+    connection.close();
+  });
+});
+
+it('a body of crumbs is refused after the limiter, with its headers', async () => {
+  const limited = await system.createProject({ rateLimit: 100 });
+  const body = Buffer.from(errorEvent(eventId(), 'x'.repeat(2_000)));
+  const connection = await RawConnection.open(system.port);
+  connection.send(
+    `POST /api/${limited.id}/envelope/?compat_key=${limited.key} HTTP/1.1\r\nHost: sluice\r\nTransfer-Encoding: chunked\r\n\r\n`,
+  );
+  for (const byte of body) connection.send(Buffer.from([0x31, 0x0d, 0x0a, byte, 0x0d, 0x0a]));
+  connection.send('0\r\n\r\n');
+  const [answer] = await connection.receive();
+  expect([answer?.status, JSON.parse(answer?.body ?? '')]).toEqual(INVALID);
+  expect(answer?.headers.get('x-ratelimit-remaining')).toBe('99');
+  connection.close();
+});
+
 describe('every header of an answer, byte for byte on the wire', () => {
   const CORS = ['access-control-allow-origin', 'access-control-expose-headers', 'content-type'];
   const ask = async (target: Project, body: string): Promise<[number, string, Record<string, string>]> => {

@@ -64,6 +64,12 @@ afterEach(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
+it('says at once that both ports are the same', async () => {
+  const dev = new Dev('--port', '8081');
+  expect(await dev.exited).toBe(2);
+  expect(dev.output).toContain('the admin port must differ from the port, both are 8081');
+});
+
 function storedMessages(): string[] {
   const sink = join(dir, '.sluice/sink');
   return readdirSync(sink, { recursive: true, encoding: 'utf8' })
