@@ -23,7 +23,7 @@ import { NatsLink } from './stream/nats.ts';
 import { FRAME_STREAMS, streamName } from './stream/topology.ts';
 
 const ADMIN_PORT = 8082;
-/** Two frames of the largest size that brokers are set up for. */
+/** Room for a pull while as much is in hand. */
 const PREFETCH_BYTES_MIN = 2 * 1024 * 1024;
 
 export type RunningProcessor = {

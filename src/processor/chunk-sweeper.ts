@@ -3,6 +3,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHUNK_SWEEP_DELAY_MS, CHUNK_SWEEP_EVERY_MS } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
+import { streamInfos } from '../stream/stream-infos.ts';
 import { CHUNKS_STREAM, isFrameStreamName } from '../stream/topology.ts';
 
 /** Where a stream begins and ends; the first sequence of an empty one is one beyond its last. */
@@ -57,10 +58,8 @@ const endsOf = ({ messages, first_seq, last_seq }: StreamState): StreamEnds => (
 });
 
 async function readEnds(manager: JetStreamManager): Promise<Map<string, StreamEnds>> {
-  const ends = new Map<string, StreamEnds>();
-  for await (const { config, state } of manager.streams.list())
-    if (config.name === CHUNKS_STREAM || isFrameStreamName(config.name)) ends.set(config.name, endsOf(state));
-  return ends;
+  const infos = await streamInfos(manager, (name) => name === CHUNKS_STREAM || isFrameStreamName(name));
+  return new Map(infos.map(({ config, state }) => [config.name, endsOf(state)]));
 }
 
 /** Looks once a minute, in any number of processors at once: to purge twice does no harm. */
@@ -91,7 +90,7 @@ export class ChunkSweeper {
     await this.#sweeping;
   }
 
-  /** One look. @throws when the broker does not answer */
+  /** One look. @throws when the broker, or the leader of one of the streams, does not answer: then nothing is swept */
   async sweep(): Promise<void> {
     const manager = await this.#link.manager();
     const frames = await readEnds(manager);

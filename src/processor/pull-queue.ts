@@ -2,6 +2,7 @@ import { createInbox, type Msg, nanos, type Subscription } from '@nats-io/transp
 import type { Log } from '../lib/log.ts';
 import {
   ACK_WAIT_MS,
+  FRAME_BYTES_MAX,
   PREFETCH_FRAMES_MAX,
   PULL_EXPIRES_MS,
   PULL_RETRY_MS,
@@ -12,8 +13,8 @@ import type { NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 import { Delivery } from './delivery.ts';
 
-/** Subject, reply subject and headers of a message, which the broker counts as well. */
-const MESSAGE_OVERHEAD_BYTES = 4 * 1024;
+/** Asked for at least: room for a frame, with its subject, reply subject and headers, which the broker counts as well. */
+const PULL_BYTES_MIN = 2 * FRAME_BYTES_MAX;
 /** The broker's answer to a pull may be under way when its time is up. */
 const PULL_GRACE_MS = 1_000;
 /** The broker hears of a frame at the second look: at half of its patience, so that a stall as long as the other half costs nothing. */
@@ -31,6 +32,8 @@ export type PullQueueOptions = { link: NatsLink; stream: string; bytesMax: numbe
  * fetched or taken, are bounded by bytes and number: a pull asks for what is free, one at a time. Of a frame that is still
  * here at a second look the broker is told that we are at it, five seconds after it came at the latest, and then every
  * 2.5 s: so frames may wait here as long as a failing sink makes them, while those that pass quickly cost no such word.
+ *
+ * A message larger than what is free, which none of our workers sends, is fetched alone, when nothing else is held.
  *
  * A pull ends with the last frame it asked for, with a status from the broker, or after its time when the status was
  * lost. While the stream or the consumer is missing we look for it once a second.
@@ -54,9 +57,13 @@ export class PullQueue {
   #pull = 0;
   #pulls = 0;
   #wanted = 0;
+  /** It brought nothing yet. */
+  #barren = true;
   #pullTimer: NodeJS.Timeout | undefined;
   #workingTimer: NodeJS.Timeout | undefined;
   #missing = false;
+  /** The next message is larger than what was free. */
+  #oversized = false;
   #stopped = false;
   #wake: (() => void) | undefined;
 
@@ -160,12 +167,14 @@ export class PullQueue {
 
   #ask(): void {
     const bytes = this.#bytesMax - this.#heldBytes;
-    const frames = PREFETCH_FRAMES_MAX - this.#held.size;
-    const room = bytes >= this.#link.maxPayload + MESSAGE_OVERHEAD_BYTES && frames > 0;
+    const frames = this.#oversized ? 1 : PREFETCH_FRAMES_MAX - this.#held.size;
+    const room = this.#oversized ? this.#held.size === 0 : bytes >= PULL_BYTES_MIN && frames > 0;
     if (this.#stopped || this.#pull !== 0 || !room || !this.#link.connected) return;
     this.#pull = ++this.#pulls;
     this.#wanted = frames;
-    const request = { batch: frames, max_bytes: bytes, expires: nanos(PULL_EXPIRES_MS) };
+    this.#barren = true;
+    const bound = this.#oversized ? {} : { max_bytes: bytes };
+    const request = { batch: frames, ...bound, expires: nanos(PULL_EXPIRES_MS) };
     const subject = `$JS.API.CONSUMER.MSG.NEXT.${this.#stream}.${CONSUMER}`;
     this.#link.connection.publish(subject, JSON.stringify(request), {
       reply: `${this.#inbox}.${this.#pull}`,
@@ -203,6 +212,8 @@ export class PullQueue {
   #receive(msg: Msg): void {
     if (msg.headers?.code) return this.#status(msg);
     const delivery = new Delivery(msg, this.#link.connection);
+    this.#oversized = false;
+    this.#barren = false;
     if (this.#stopped) return delivery.giveBack();
     this.#queued.push(delivery);
     this.#queuedBytes += delivery.data.length;
@@ -217,11 +228,10 @@ export class PullQueue {
     const code = msg.headers?.code ?? 0;
     const reason = msg.headers?.description ?? '';
     if (code === Status.heartbeat) return;
-    const isOver =
-      code === Status.timeout ||
-      code === Status.notFound ||
-      (code === Status.conflict && /Size/.test(reason));
-    if (isOver) this.#endPull();
+    const tooLarge = code === Status.conflict && /Size/.test(reason);
+    // Said as well when the messages before it have used up what was free.
+    if (tooLarge && this.#barren) this.#oversized = true;
+    if (tooLarge || code === Status.timeout || code === Status.notFound) this.#endPull();
     else this.#retryLater(`${code} ${reason}`);
   }
 }

@@ -14,6 +14,7 @@ import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
 import type { NatsLink } from './nats.ts';
 import { explained, isApiError, SetupError } from './setup-error.ts';
 import { checkStorage } from './storage-check.ts';
+import { streamInfos } from './stream-infos.ts';
 import type { WantedStream } from './topology.ts';
 
 export type Wanted = {
@@ -105,9 +106,7 @@ export class SetupRun {
   /** Frame streams of another number of shards. @throws SetupError when one still holds messages */
   async #surplus(): Promise<StreamInfo[]> {
     const wanted = new Set(this.#wanted.streams.map(({ config }) => config.name));
-    const found: StreamInfo[] = [];
-    for await (const info of this.#manager.streams.list())
-      if (this.#wanted.isOurs(info.config.name) && !wanted.has(info.config.name)) found.push(info);
+    const found = await streamInfos(this.#manager, (name) => this.#wanted.isOurs(name) && !wanted.has(name));
     const full = found.filter(({ state }) => state.messages > 0);
     if (full.length > 0) throw surplusFull(full);
     return found;

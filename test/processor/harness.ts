@@ -12,7 +12,7 @@ import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../.
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER, setupTopology } from '../../src/stream/topology.ts';
-import { natsServer, type TestServer, temporaryFolder } from '../support/servers.ts';
+import { natsServerWith, type TestServer, temporaryFolder } from '../support/servers.ts';
 
 export const log = createLog('silent');
 const MIB = 1024 * 1024;
@@ -83,9 +83,16 @@ export class Harness {
     this.manager = rest.manager;
   }
 
-  /** @param ackWaitMs how long the broker waits before it delivers again; a test does not want to wait for ten seconds */
-  static async start({ ackWaitMs = 2_000, maxBytes = 256 * MIB } = {}): Promise<Harness> {
-    const nats = await natsServer();
+  /**
+   * @param ackWaitMs how long the broker waits before it delivers again; a test does not want to wait for ten seconds
+   * @param brokerLines of its configuration
+   */
+  static async start({
+    ackWaitMs = 2_000,
+    maxBytes = 256 * MIB,
+    brokerLines = [] as string[],
+  } = {}): Promise<Harness> {
+    const nats = await natsServerWith(...brokerLines);
     const link = await NatsLink.connect({ urls: [nats.url], name: 'test', log });
     await setupTopology(link, { replicas: 1, shards: 1, maxBytes });
     const manager = await link.manager();

@@ -8,6 +8,7 @@ import {
   type RunningServer,
   type ServerKind,
   startNats,
+  startNatsWith,
   startRedis,
 } from '../../src/dev/servers.ts';
 
@@ -52,6 +53,12 @@ function disposable(server: RunningServer, dir: string): TestServer {
     rmSync(dir, { recursive: true, force: true });
   };
   return { ...server, dir, close };
+}
+
+/** A broker with lines of configuration of its own. */
+export async function natsServerWith(...lines: string[]): Promise<TestServer> {
+  const dir = temporaryFolder('nats');
+  return disposable(await startNatsWith(binary('nats-server'), { dir, lines }), dir);
 }
 
 /** With `port` and `dir` of one that was stopped: the same server again. */

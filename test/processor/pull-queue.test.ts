@@ -1,0 +1,34 @@
+/** Brokers that allow larger messages than a processor fetches ahead. */
+import { afterEach, expect, it } from 'vitest';
+import { PREFETCH_BYTES_MAX } from '../../src/limits.ts';
+import { envelope, eventually, Harness, hexId, item } from './harness.ts';
+
+const MIB = 1024 * 1024;
+let harness: Harness;
+afterEach(() => harness.close());
+
+const publish = (n: number): Promise<number> =>
+  harness.publish([envelope([item('event', '{}')], { eventId: hexId(n) })]);
+
+it('fetches frames though a message may be as large as all that is fetched ahead', async () => {
+  harness = await Harness.start({ brokerLines: ['max_payload: 16MB'] });
+  for (let n = 1; n <= 10; n++) await publish(n);
+  await harness.process();
+  await harness.drained();
+  expect(harness.stored()).toHaveLength(10);
+});
+
+it('fetches a message alone that is larger than all that is fetched ahead', async () => {
+  harness = await Harness.start({ brokerLines: ['max_payload: 32MB'] });
+  for (let n = 1; n <= 5; n++) await publish(n);
+  await harness.publishBytes(Buffer.alloc(PREFETCH_BYTES_MAX + MIB, 0xc1));
+  for (let n = 6; n <= 10; n++) await publish(n);
+  await harness.process();
+  await harness.drained();
+  expect(harness.stored().map((record) => record.event_id)).toEqual(
+    Array.from({ length: 10 }, (_, n) => hexId(n + 1)),
+  );
+  await eventually(
+    async () => (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages > 0,
+  );
+});

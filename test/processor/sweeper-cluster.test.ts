@@ -1,0 +1,72 @@
+/** Sweeping parts while a part of a cluster is silent. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { CHUNK_SWEEP_DELAY_MS } from '../../src/limits.ts';
+import { ChunkSweeper } from '../../src/processor/chunk-sweeper.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
+import { setupTopology } from '../../src/stream/topology.ts';
+import { NatsCluster } from '../support/nats-cluster.ts';
+import { eventually, log } from './harness.ts';
+
+const TOPOLOGY = { replicas: 3, shards: 1, maxBytes: 64 * 1024 * 1024 };
+let cluster: NatsCluster;
+beforeEach(async () => {
+  cluster = await NatsCluster.start();
+});
+afterEach(() => cluster.close());
+
+const connect = (urls: readonly string[]): Promise<NatsLink> =>
+  NatsLink.connect({ urls, name: 'test', log, waitForServer: true });
+
+/** Until one leads, and neither leads the other: the silence of the one must not be that of both. */
+async function leaderApart(link: NatsLink, stream: string, other: string): Promise<number> {
+  return eventually(async () => {
+    const [leader, others] = [await cluster.leaderOf(link, stream), await cluster.leaderOf(link, other)];
+    if (leader !== undefined && leader !== others) return { leader };
+    await link.connection.request(`$JS.API.STREAM.LEADER.STEPDOWN.${other}`, '', { timeout: 2_000 });
+    await sleep(500);
+    return undefined;
+  }, 40_000).then(({ leader }) => leader);
+}
+
+it('keeps parts while the leader of a stream of frames does not answer', async () => {
+  const any = await connect(cluster.urls);
+  await eventually(
+    () =>
+      setupTopology(any, TOPOLOGY).then(
+        () => true,
+        () => false,
+      ),
+    40_000,
+  );
+  const silent = await leaderApart(any, 'SLUICE_EVENTS', 'SLUICE_CHUNKS');
+  await any.close();
+  const link = await connect(cluster.urls.filter((_, node) => node !== silent));
+  const parts = async (): Promise<number> =>
+    (await (await link.manager()).streams.info('SLUICE_CHUNKS')).state.messages;
+  let now = 0;
+  const sweeper = new ChunkSweeper({ link, clock: { now: () => now, monotonic: () => now }, log });
+  await link.js.publish('sluice.chunks', 'a part');
+  await link.js.publish('sluice.events.0', 'a frame that names it');
+  await sweeper.sweep();
+  now += CHUNK_SWEEP_DELAY_MS;
+  await sweeper.sweep();
+  expect(await parts()).toBe(1);
+  process.kill(cluster.pid(silent), 'SIGSTOP');
+  try {
+    await sweeper.sweep().catch(() => undefined);
+    await sleep(1_000);
+  } finally {
+    process.kill(cluster.pid(silent), 'SIGCONT');
+  }
+  const left = await eventually(
+    () =>
+      parts().then(
+        (messages) => ({ messages }),
+        () => undefined,
+      ),
+    30_000,
+  );
+  expect(left).toEqual({ messages: 1 });
+  await link.close();
+}, 120_000);
