@@ -1,10 +1,29 @@
 /** What commands write to standard output: JSON for programs, aligned text for people. */
 
-export const printJson = (value: unknown): void => printLine(JSON.stringify(value, null, 2));
+/** A million dead letters come near what one string may hold (2^29 characters); a write for each would be slow. */
+const ELEMENTS_PER_WRITE = 1_000;
+
+/** An array goes out in pieces, as the same text. */
+export function printJson(value: unknown): void {
+  if (!Array.isArray(value) || value.length <= ELEMENTS_PER_WRITE)
+    return printLine(JSON.stringify(value, null, 2));
+  for (let at = 0; at < value.length; at += ELEMENTS_PER_WRITE) {
+    const lines = JSON.stringify(value.slice(at, at + ELEMENTS_PER_WRITE), null, 2);
+    process.stdout.write(`${at === 0 ? '[' : ','}${lines.slice(1, -'\n]'.length)}`);
+  }
+  printLine('\n]');
+}
 
 export const printLine = (line: string): void => {
   process.stdout.write(`${line}\n`);
 };
+
+/** Of what may be more texts than a call takes arguments, some 125,000. */
+function longest(texts: readonly string[]): number {
+  let length = 0;
+  for (const text of texts) length = Math.max(length, text.length);
+  return length;
+}
 
 /** Columns as wide as their widest cell; `right` names the columns of figures. */
 export function table(
@@ -12,9 +31,7 @@ export function table(
   rows: readonly (readonly string[])[],
   right: readonly string[] = [],
 ): string {
-  const widths = header.map((title, at) =>
-    Math.max(title.length, ...rows.map((row) => row[at]?.length ?? 0)),
-  );
+  const widths = header.map((title, at) => longest([title, ...rows.map((row) => row[at] ?? '')]));
   const line = (cells: readonly string[]): string =>
     cells
       .map((cell, at) => {
@@ -28,6 +45,6 @@ export function table(
 
 /** One line for each pair, the names aligned. */
 export function record(pairs: readonly (readonly [name: string, value: string])[]): string {
-  const width = Math.max(...pairs.map(([name]) => name.length));
+  const width = longest(pairs.map(([name]) => name));
   return pairs.map(([name, value]) => `${name.padEnd(width)}  ${value}`.trimEnd()).join('\n');
 }

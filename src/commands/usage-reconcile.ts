@@ -1,12 +1,15 @@
 /**
  * `sluice usage reconcile`: what the processor has counted exactly once, against what Redis counted.
  *
- * Everything that had been queued when the command began must have reached the sink before the tally says anything, so the command
- * first waits for the streams to move past it. Requests that come in meanwhile are in neither or either figure; so the counter is
- * lowered only when nothing moved between two looks at it, and otherwise only raised: what was accepted is never forgotten.
+ * Everything that had been counted when the command began must have reached the sink before the tally says anything, so the command
+ * first waits until it is queued, then for the streams to move past it. Requests that come in meanwhile are in neither or either
+ * figure; so the counter is lowered only when nothing moved between two looks at it, and otherwise only raised, its checkpoint too:
+ * what was accepted is never forgotten.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
 import { readUsage, setUsage } from '../limit/quota-counter.ts';
+import { ANSWER_MS_MAX } from '../limits.ts';
 import { readPostgresTally } from '../processor/sink/postgres-tally.ts';
 import { readTally, type TallyOfMonth } from '../processor/tally.ts';
 import { UnavailableError } from '../processor/unavailable.ts';
@@ -30,6 +33,12 @@ type Reconciliation = {
   after: number;
   complete: boolean;
 };
+
+/** `seen`: what Redis had when `wanted` was decided. */
+type Mending = { id: string; month: string; seen: number | undefined; wanted: number; complete: boolean };
+
+/** `inRedis` undefined: Redis has no count. Then the checkpoint is the counter, as for `usage`: from there counting would resume. */
+type Counter = { month: string; inRedis: number | undefined; count: number };
 
 type TallyReader = (projectId: string, month: string) => Promise<TallyOfMonth>;
 
@@ -61,31 +70,47 @@ async function untilProcessed(link: NatsLink, shards: number, waitMs: number): P
       const { state } = await manager.streams.info(stream);
       if (state.messages === 0 || state.first_seq > last) break;
       if (performance.now() > until) return false;
-      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+      await sleep(POLL_MS);
     }
   }
   return true;
 }
 
+async function readCounter(session: Session, checkpoints: CounterBucket, id: string): Promise<Counter> {
+  const { month, count: inRedis } = await readUsage(await session.redis(), id);
+  return { month, inRedis, count: inRedis ?? (await checkpoints.read(id, month)) ?? 0 };
+}
+
+/** Sets the counter, then its checkpoint: to a figure that is complete whatever stands there, else only upwards. */
+async function mend(
+  session: Session,
+  checkpoints: CounterBucket,
+  { id, month, seen, wanted, complete }: Mending,
+): Promise<void> {
+  const change = { projectId: id, month, count: wanted, seen };
+  const { set } = await setUsage(await session.redis(), change);
+  if (!set)
+    throw new CommandError('The counter changed while it was being mended; nothing was set. Try again.');
+  if (complete) await checkpoints.replace(id, month, wanted);
+  else await checkpoints.write(checkpoints.groupOf(id), month, new Map([[id, wanted]]));
+}
+
 async function reconcile(session: Session, idOrAlias: string, waitMs: number): Promise<Reconciliation> {
   const link = await session.nats();
-  const redis = await session.redis();
   const tallyOf = tallyReader(session);
+  const checkpoints = new CounterBucket({ link, log: session.log });
   const { id } = await (await ProjectStore.open(link)).get(idOrAlias);
-  const { month, count: before } = await readUsage(redis, id);
+  const { month, ...before } = await readCounter(session, checkpoints, id);
+  await sleep(ANSWER_MS_MAX); // a request is counted first; its frame is stored by the time its answer is due
   const processed = await untilProcessed(link, session.config.streamShards, waitMs);
   const { count: tally } = await tallyOf(id, month);
-  const now = await readUsage(redis, id);
+  const now = await readCounter(session, checkpoints, id);
   if (now.month !== month) throw new CommandError('The month has just turned; run this again.');
-  const complete = processed && now.count === before;
-  const wanted = complete ? tally : Math.max(tally, now.count ?? 0);
-  if (wanted !== now.count) {
-    const { set } = await setUsage(redis, { projectId: id, month, count: wanted, seen: now.count });
-    if (!set)
-      throw new CommandError('The counter changed while it was being mended; nothing was set. Try again.');
-    await new CounterBucket({ link, log: session.log }).replace(id, month, wanted);
-  }
-  return { id, month, before: before ?? 0, tally, after: wanted, complete };
+  const complete = processed && now.inRedis === before.inRedis && now.count === before.count;
+  const wanted = complete ? tally : Math.max(tally, now.count);
+  if (wanted !== now.inRedis)
+    await mend(session, checkpoints, { id, month, seen: now.inRedis, wanted, complete });
+  return { id, month, before: before.count, tally, after: wanted, complete };
 }
 
 function explain({ id, month, before, tally, after, complete }: Reconciliation): string {

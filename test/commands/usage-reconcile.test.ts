@@ -1,11 +1,13 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { usageCommand } from '../../src/commands/usage.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { readUsage, setUsage } from '../../src/limit/quota-counter.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
+import { ANSWER_MS_MAX } from '../../src/limits.ts';
 import { PostgresSink } from '../../src/processor/sink/postgres.ts';
 import { saveTallyFile, Tally } from '../../src/processor/tally.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
@@ -34,6 +36,7 @@ beforeAll(async () => {
   month = (await readUsage(redis, 'any')).month;
 });
 beforeEach(async () => {
+  await (await link.manager()).streams.purge('SLUICE_EVENTS');
   ({ id } = await (await ProjectStore.open(link)).create(plain));
 });
 afterAll(async () => {
@@ -53,6 +56,9 @@ async function processed(stream: string, count: number): Promise<void> {
 const counted = async (): Promise<number | undefined> => (await readUsage(redis, id)).count;
 const count = (to: number): Promise<unknown> =>
   setUsage(redis, { projectId: id, month, count: to, seen: undefined });
+/** A bucket of its own each time: one keeps what it read for a moment. */
+const checkpoint = (): Promise<number | undefined> => new CounterBucket({ link, log }).read(id, month);
+const checkpointed = (to: number): Promise<void> => new CounterBucket({ link, log }).replace(id, month, to);
 const sluiceOn = (setting: string, ...args: string[]): Promise<Ran> =>
   runCommand(new Command('sluice').addCommand(usageCommand()), ['usage', 'reconcile', ...args], {
     SLUICE_REDIS_URL: servers[0].url,
@@ -72,7 +78,7 @@ describe('usage reconcile', () => {
     await processed('SLUICE_LOGS', 12);
     expect(await json(id)).toEqual({ id, month, before: 0, tally: 42, after: 42, complete: true });
     expect(await counted()).toBe(42);
-    expect(await new CounterBucket({ link, log }).read(id, month)).toBe(42);
+    expect(await checkpoint()).toBe(42);
   });
 
   it('lowers a counter that counted too much, saying both figures', async () => {
@@ -113,10 +119,53 @@ describe('usage reconcile', () => {
     await count(31);
     await link.js.publish(streamSubject('events', 0), 'a frame');
     const running = json(id);
-    await new Promise((resolve) => setTimeout(resolve, 300));
+    await sleep(ANSWER_MS_MAX + 300);
     await processed('SLUICE_EVENTS', 31);
     await (await link.manager()).streams.purge('SLUICE_EVENTS');
     expect(await running).toMatchObject({ before: 31, tally: 31, after: 31, complete: true });
+  });
+
+  it('waits for a request that was counted when it began and is queued when its answer is due', async () => {
+    await processed('SLUICE_EVENTS', 30);
+    await count(31);
+    const running = json(id);
+    await sleep(ANSWER_MS_MAX * 0.75);
+    await link.js.publish(streamSubject('events', 0), 'a frame');
+    await sleep(ANSWER_MS_MAX * 0.75);
+    await processed('SLUICE_EVENTS', 31);
+    await (await link.manager()).streams.purge('SLUICE_EVENTS');
+    expect(await running).toMatchObject({ before: 31, tally: 31, after: 31, complete: true });
+    expect(await counted()).toBe(31);
+  });
+
+  it('takes the checkpoint for the counter where Redis has none, and does not lower that either', async () => {
+    await processed('SLUICE_EVENTS', 30);
+    await checkpointed(5_000);
+    await link.js.publish(streamSubject('events', 0), 'a frame');
+    const { out } = await sluice(id, '--wait', '0');
+    expect(out).toMatch(/the counter said 5000, the processor's tally says 30. The counter stays as it is\./);
+    expect(out).toMatch(/so the counter was not lowered/);
+    expect([await counted(), await checkpoint()]).toEqual([5_000, 5_000]);
+  });
+
+  it('raises the counter above a checkpoint, and never the checkpoint down to the counter, while something waits', async () => {
+    await processed('SLUICE_EVENTS', 40);
+    await checkpointed(35);
+    await link.js.publish(streamSubject('events', 0), 'a frame');
+    const raised = { before: 35, tally: 40, after: 40, complete: false };
+    expect(await json(id, '--wait', '0')).toMatchObject(raised);
+    expect([await counted(), await checkpoint()]).toEqual([40, 40]);
+    await checkpointed(5_000);
+    await processed('SLUICE_EVENTS', 41);
+    expect(await json(id, '--wait', '0')).toMatchObject({ before: 40, after: 41, complete: false });
+    expect([await counted(), await checkpoint()]).toEqual([41, 5_000]);
+  });
+
+  it('lowers a checkpoint that stands for the counter when all is processed', async () => {
+    await processed('SLUICE_EVENTS', 30);
+    await checkpointed(33);
+    expect(await json(id)).toMatchObject({ before: 33, tally: 30, after: 30, complete: true });
+    expect([await counted(), await checkpoint()]).toEqual([30, 30]);
   });
 
   it('reads the tally of a postgres sink', async () => {

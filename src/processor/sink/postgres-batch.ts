@@ -10,7 +10,7 @@ import { Tally } from '../tally.ts';
 import { frameKey } from './item-key.ts';
 import { codeOf, type Database, type Transaction } from './postgres-database.ts';
 import type { Partitions } from './postgres-partitions.ts';
-import { ensurePartitions, insertRows } from './postgres-rows.ts';
+import { ensurePartitions, insertRows, type SentRow, toSend } from './postgres-rows.ts';
 import { claimFrames, claimItems, prune } from './postgres-seen.ts';
 import { addToTally } from './postgres-tally.ts';
 import { RecordCounts } from './record-counts.ts';
@@ -25,7 +25,7 @@ export interface BatchHome {
 }
 
 /** An entry, or what of it came after the last block; `usage` is not yet counted. */
-type PendingEntry = { frame: string; index: number; usage?: CountedUsage; rows: SinkRow[] };
+type PendingEntry = { frame: string; index: number; usage?: CountedUsage; rows: SentRow[] };
 
 /** `no partition of relation … found for row`: somebody removed it a moment ago. */
 const CHECK_VIOLATION = '23514';
@@ -85,10 +85,10 @@ export class PostgresBatch implements SinkBatch {
   add(row: SinkRow): void {
     const entry = this.#pending.at(-1);
     assert(entry && !this.#ended, 'a record belongs to an entry of an open batch');
-    entry.rows.push(row);
-    const length = row.head.length + row.json.length;
-    this.#pendingBytes += length;
-    this.bytes += length;
+    const sent = toSend(row);
+    entry.rows.push(sent);
+    this.#pendingBytes += sent.bytes;
+    this.bytes += sent.bytes;
   }
 
   /** A whole batch fits, so only what outgrows one is written before the commit. */
@@ -155,7 +155,7 @@ export class PostgresBatch implements SinkBatch {
     return entries.filter(({ frame, index }) => index >= (this.#storedBefore.get(frame) ?? 0));
   }
 
-  async #withoutResends(transaction: Transaction, rows: readonly SinkRow[]): Promise<SinkRow[]> {
+  async #withoutResends(transaction: Transaction, rows: readonly SentRow[]): Promise<SentRow[]> {
     const claims = rows.flatMap(({ resend }) => (resend ? [resend] : []));
     const resent = await claimItems(transaction, this.#home.stream, claims);
     for (const { receivedAt } of claims) this.#oldest = Math.min(this.#oldest, receivedAt);

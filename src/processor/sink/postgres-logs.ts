@@ -12,6 +12,12 @@ const CLOSE = new Set([0x5d, 0x7d]);
 const SPACE = new Set([0x20, 0x09, 0x0a, 0x0d]);
 const ITEMS = '"items"';
 
+/**
+ * Logs of a container, and members of it, beyond which it is not cut. A log of one byte becomes a row that takes 10 µs and some hundred
+ * bytes, so rows need a bound of their own: the hundred items of an envelope make 100,000, in a second. SDKs send a hundred logs at a time.
+ */
+const PARTS_MAX = 1_000;
+
 export type Logs = {
   logs: Uint8Array[];
   /** The container without its logs, as JSON; undefined when nothing else is in it. */
@@ -32,8 +38,12 @@ function trimmed(json: Uint8Array, from: number, to: number): Uint8Array {
   return json.subarray(start, end);
 }
 
-/** What stands between the outermost brackets, cut at the commas there; none when there is nothing. @param json valid, trimmed */
-function parts(json: Uint8Array): Uint8Array[] {
+/**
+ * What stands between the outermost brackets, cut at the commas there; none when there is nothing.
+ * @param json valid, trimmed
+ * @returns undefined when there are more than PARTS_MAX
+ */
+function parts(json: Uint8Array): Uint8Array[] | undefined {
   const found: Uint8Array[] = [];
   let depth = 0;
   let from = 1;
@@ -44,6 +54,7 @@ function parts(json: Uint8Array): Uint8Array[] {
     else if (CLOSE.has(byte)) depth--;
     else if (byte === COMMA && depth === 0) {
       found.push(trimmed(json, from, at));
+      if (found.length === PARTS_MAX) return undefined;
       from = at + 1;
     }
   }
@@ -63,16 +74,16 @@ const nameOf = (member: Uint8Array): string =>
 /**
  * The logs of a container.
  * @param json valid JSON
- * @returns undefined when it is no container, or holds none
+ * @returns undefined when it is no container, holds none, or more than are cut apart
  */
 export function splitLogs(json: Uint8Array): Logs | undefined {
   const text = trimmed(json, 0, json.length);
   if (text[0] !== 0x7b) return undefined;
-  const members = parts(text);
+  const members = parts(text) ?? [];
   const lists = members.filter((member) => nameOf(member) === ITEMS);
   const list = lists.length === 1 && lists[0] ? valueIn(lists[0]) : undefined;
-  const logs = list?.[0] === 0x5b ? parts(list) : [];
-  if (logs.length === 0) return undefined;
+  const logs = list?.[0] === 0x5b ? parts(list) : undefined;
+  if (!logs || logs.length === 0) return undefined;
   const others = members
     .filter((member) => member !== lists[0])
     .map((member) => Buffer.from(member).toString());

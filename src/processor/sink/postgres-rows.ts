@@ -1,14 +1,24 @@
 /** Records as rows: whole columns at a time, one statement for a table. */
 import { numberArray, textArray } from './postgres-arrays.ts';
 import type { Transaction } from './postgres-database.ts';
-import { splitLogs } from './postgres-logs.ts';
+import { type Logs, splitLogs } from './postgres-logs.ts';
 import type { Partitions } from './postgres-partitions.ts';
 import { PARTITIONED, type PartitionedTable } from './postgres-schema.ts';
 import type { HeartbeatFields, ItemFields, SinkRow } from './sink.ts';
 
-type Item = SinkRow & { fields: ItemFields };
+/** A record as it will be sent: in `bytes`, and as a row for each of its logs if it is split. */
+export type SentRow = SinkRow & { bytes: number; split?: Logs };
+type Item = SentRow & { fields: ItemFields };
 type Log = { row: Item; payload: Uint8Array; index?: number; container?: Uint8Array };
-type Heartbeat = SinkRow & { fields: HeartbeatFields };
+type Heartbeat = SentRow & { fields: HeartbeatFields };
+
+/**
+ * What the rows of one container may say again that its item said once. A header of 16 KiB beside 40,000 logs of a byte would make
+ * 600 MB of a request of 80 KB; beyond this the container stays whole.
+ */
+const REPEATED_BYTES_MAX = 1024 * 1024;
+/** Of a log's row beside its texts: ten lengths and at most four numbers. */
+const LOG_ROW_BYTES = 10 * 4 + 4 * 8;
 
 const COMMON = 'project_id, event_id, item_index, received_at, sent_at, sdk, item_header';
 
@@ -68,15 +78,34 @@ SELECT token, to_timestamp(r / 1000), body FROM unnest($1::text[], $2::float8[],
   );
 }
 
+/** What the rows of a container take; undefined when they would repeat too much. */
+function bytesOfRows({ envelope, header }: ItemFields, { logs, container }: Logs): number | undefined {
+  const texts = [envelope.projectId, envelope.eventId, envelope.sdk ?? '', header];
+  const own = LOG_ROW_BYTES + (container?.length ?? 0);
+  const repeated = texts.reduce((sum, text) => sum + Buffer.byteLength(text), own);
+  if ((logs.length - 1) * repeated > REPEATED_BYTES_MAX) return undefined;
+  return logs.reduce((sum, log) => sum + log.length, logs.length * repeated);
+}
+
+/**
+ * Decides how the record is stored, by what it is and by nothing else: a frame that comes again, in whatever company, makes the same
+ * rows.
+ */
+export function toSend(row: SinkRow): SentRow {
+  const { type, fields, head, json } = row;
+  const split = type === 'log' ? splitLogs(json) : undefined;
+  const bytes = split && !('token' in fields) ? bytesOfRows(fields, split) : undefined;
+  return split && bytes ? { ...row, split, bytes } : { ...row, bytes: head.length + json.length };
+}
+
 function logsOf(row: Item): Log[] {
-  const split = splitLogs(row.json);
-  if (!split) return [{ row, payload: row.json }];
-  const { logs, container } = split;
+  if (!row.split) return [{ row, payload: row.json }];
+  const { logs, container } = row.split;
   return logs.map((payload, index) => ({ row, payload, index, ...(container && { container }) }));
 }
 
-const isHeartbeat = (row: SinkRow): row is Heartbeat => 'token' in row.fields;
-const isItem = (row: SinkRow): row is Item => !isHeartbeat(row);
+const isHeartbeat = (row: SentRow): row is Heartbeat => 'token' in row.fields;
+const isItem = (row: SentRow): row is Item => !isHeartbeat(row);
 
 const tableOf = ({ type }: SinkRow): PartitionedTable => {
   if (type === 'heartbeat') return 'heartbeats';
@@ -92,7 +121,7 @@ export async function ensurePartitions(partitions: Partitions, rows: readonly Si
 }
 
 /** @throws UnavailableError */
-export async function insertRows(transaction: Transaction, rows: readonly SinkRow[]): Promise<void> {
+export async function insertRows(transaction: Transaction, rows: readonly SentRow[]): Promise<void> {
   const items = rows.filter(isItem);
   await insertItems(
     transaction,

@@ -57,7 +57,7 @@ CREATE TABLE sluice.logs (
   payload text NOT NULL
 ) PARTITION BY RANGE (received_at);
 CREATE INDEX ON sluice.logs (project_id, received_at);
-COMMENT ON COLUMN sluice.logs.log_index IS 'Place in its container; NULL when payload is a whole container without a list of logs';
+COMMENT ON COLUMN sluice.logs.log_index IS 'Place in its container; NULL when payload is a whole container';
 COMMENT ON COLUMN sluice.logs.container IS 'What else its container said, as JSON; NULL when nothing';
 
 CREATE TABLE sluice.heartbeats (

@@ -46,7 +46,7 @@ export type SinkCount = { type: RecordType; result: 'stored' | 'resent'; count: 
 export type BegunEntry = { frameId: string; index: number; usage?: CountedUsage };
 
 export interface SinkBatch {
-  /** Bytes of lines so far. */
+  /** Bytes of records so far, as they are written. */
   readonly bytes: number;
   /** Entries of the frame, from its first, that are stored or stand in this batch: the caller goes on from there. */
   entriesKnown(frameId: string): number;
