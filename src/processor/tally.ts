@@ -111,7 +111,10 @@ async function readIndexes(streamDir: string, upTo: number, tally: Tally): Promi
   for (const n of numbers as number[]) {
     const path = join(journal, `${n}.idx`);
     const index = decodeIndex(await readFile(path), path);
-    if (n === newest && (await isUncommitted(streamDir, index))) continue;
+    if (n === newest) {
+      if (await isUncommitted(streamDir, n, index)) continue;
+      await stat(path); // a processor that starts removes an uncommitted index before the file that tells
+    }
     tally.addAll(index.tally);
   }
 }

@@ -1,5 +1,5 @@
 /** The few file operations of the journal. Whatever goes wrong with the disk is an UnavailableError. */
-import { mkdir, open, readdir, rename, rm } from 'node:fs/promises';
+import { access, mkdir, open, readdir, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { orUnavailable } from '../unavailable.ts';
 
@@ -42,6 +42,19 @@ export const move = (from: string, to: string): Promise<void> =>
 
 export const remove = (path: string): Promise<void> =>
   orUnavailable(`${path} cannot be removed`, () => rm(path, { force: true }));
+
+/** Only a missing file is missing: what cannot be asked is an UnavailableError. */
+export function exists(path: string): Promise<boolean> {
+  return orUnavailable(`${path} cannot be looked for`, async () => {
+    try {
+      await access(path);
+      return true;
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return false;
+      throw error;
+    }
+  });
+}
 
 /** Names in the folder; none when it does not exist. */
 export function namesIn(dir: string): Promise<string[]> {

@@ -1,6 +1,6 @@
 /** Where things stand below a stream's folder: data in `<date>/<n>.ndjson`, everything else in `journal/`. */
-import { access } from 'node:fs/promises';
 import { join } from 'node:path';
+import { exists } from './folder.ts';
 import type { BatchIndex } from './index-file.ts';
 
 export const JOURNAL_FOLDER = 'journal';
@@ -25,13 +25,16 @@ export const dataNumber = (name: string): number => Number(DATA_NAME.exec(name)?
 export const dataPath = (n: number, at: number): string =>
   join(new Date(at).toISOString().slice(0, 10), `${String(n).padStart(DIGITS, '0')}.ndjson`);
 
-/** Asked of a stream's newest index only: its data, which is renamed after it, is not there. */
-export async function isUncommitted(streamDir: string, { data }: BatchIndex): Promise<boolean> {
-  if (data === null) return false;
-  try {
-    await access(join(streamDir, data));
-    return false;
-  } catch {
-    return true;
-  }
+/** Where the lines of a batch stand until the rename that commits it. */
+export const unfinishedPath = (streamDir: string, n: number): string =>
+  join(streamDir, JOURNAL_FOLDER, `${n}.tmp`);
+
+/**
+ * Asked of a stream's newest index only: was its process killed before it renamed the data? That the data is missing
+ * does not say so, since somebody may have taken it away; that its lines still stand where they were written does.
+ * They are looked for last: beside a running processor "uncommitted" then holds for the moment of that look.
+ */
+export async function isUncommitted(streamDir: string, n: number, { data }: BatchIndex): Promise<boolean> {
+  if (data === null || (await exists(join(streamDir, data)))) return false;
+  return exists(unfinishedPath(streamDir, n));
 }

@@ -22,6 +22,7 @@ import {
   isDateFolder,
   isUncommitted,
   JOURNAL_FOLDER,
+  unfinishedPath,
 } from './journal-names.ts';
 import { KeyTable } from './key-table.ts';
 import type { StreamSink } from './sink.ts';
@@ -35,13 +36,20 @@ type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt:
  *     <stream>/<date>/<n>.ndjson     the lines of batch n; appears whole, by rename, and never changes
  *     <stream>/journal/<n>.idx       its index: what must be known to write nothing of it again, and what it counted
  *     <stream>/journal/tally.json    what the batches counted whose indexes are gone
- *     <stream>/journal/*.tmp         unfinished; means nothing
+ *     <stream>/journal/<n>.tmp       the lines of batch n until it is committed
+ *     <stream>/journal/*.tmp         others: unfinished; mean nothing
  *
  * A batch is written to <n>.tmp and <n>.idx.tmp and both are synced. Then the index is renamed, then the data, which
- * commits: a process that is killed in between leaves an index without data, and the next start removes it. Batches
- * of a stream are committed one after the other, so only the newest index can be in that state; older ones keep their
- * meaning even when somebody has taken their data away. A batch without lines (all dead letters or resends) has no
+ * commits: a process that is killed in between leaves an index and <n>.tmp, and the next start removes the index and
+ * after it the file. <n>.tmp is there before the index and until that very rename, so an index that has neither its
+ * data nor <n>.tmp was committed, and somebody has taken its data away. Batches of a stream are committed one after
+ * the other, so only the newest index can be uncommitted. A batch without lines (all dead letters or resends) has no
  * data and is committed by its index alone.
+ *
+ * A power cut keeps to this where the file system shows no change of names without those before it, and a rename from
+ * folder to folder wholly or not at all, as those with a journal do. Not taken: syncing the journal's folder before the
+ * data's rename instead of after it, another commit of the file system for each batch (2.6, 4.8, 4.7, 4.9 → 3.4, 5.2,
+ * 5.3, 4.8 ms on ext4), which helps others only in part.
  *
  * What is known is bounded by time: frames by when they were stored or, if that was before this process began, by its
  * begin (a redelivery follows within minutes, however old the data is); items by the data's own time. Frames are
@@ -123,7 +131,6 @@ export class StreamJournal implements StreamSink, BatchHome {
   async #load(): Promise<void> {
     await ensureFolder(this.#journal);
     const names = await namesIn(this.#journal);
-    for (const name of names) if (name.endsWith('.tmp')) await remove(join(this.#journal, name));
     const { upTo, counts } = await loadTallyFile(this.#journal);
     this.#saved.addAll(counts);
     const numbers = names.map(batchNumber).filter((n) => n !== undefined);
@@ -132,6 +139,8 @@ export class StreamJournal implements StreamSink, BatchHome {
       if (n <= upTo) await remove(this.#indexPath(n));
       else await this.#loadIndex(n, n === numbers.at(-1));
     }
+    // Not before the indexes: the newest is told by the file beside it whether it was committed.
+    for (const name of names) if (name.endsWith('.tmp')) await remove(join(this.#journal, name));
     for (const kept of this.#kept) kept.storedAt -= this.#committedAt - kept.committedAt;
     const stored = Math.max(upTo, this.#kept.at(-1)?.n ?? 0, await this.#newestData());
     this.#next = stored + 1;
@@ -141,8 +150,9 @@ export class StreamJournal implements StreamSink, BatchHome {
     const path = this.#indexPath(n);
     const bytes = await orUnavailable(`${path} cannot be read`, () => readFile(path));
     const index = decodeIndex(bytes, path);
-    if (newest && (await isUncommitted(this.#dir, index))) await remove(path);
-    else this.#learn(n, index);
+    if (!newest || !(await isUncommitted(this.#dir, n, index))) return this.#learn(n, index);
+    await remove(path);
+    await syncFolder(this.#journal); // durable before <n>.tmp goes: an index that came back would pass for committed
   }
 
   /** Matters when the journal is gone: no name is used twice. */
@@ -170,7 +180,7 @@ export class StreamJournal implements StreamSink, BatchHome {
   }
 
   get unfinishedPath(): string {
-    return join(this.#journal, `${this.#next}.tmp`);
+    return unfinishedPath(this.#dir, this.#next);
   }
 
   #indexPath(n: number): string {

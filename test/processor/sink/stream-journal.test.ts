@@ -1,4 +1,12 @@
-import { mkdirSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { FRAME_MEMORY_MS, INDEX_PRUNE_COUNT, SINK_BLOCK_BYTES } from '../../../src/limits.ts';
@@ -148,7 +156,7 @@ describe('a start', () => {
     await store(before, 2);
     writeFileSync(join(dir, 'journal', '3.tmp'), 'half a li');
     writeFileSync(join(dir, 'journal', '3.idx.tmp'), 'half an index');
-    rmSync(join(dir, '2026-05-06/000000002.ndjson'));
+    renameSync(join(dir, '2026-05-06/000000002.ndjson'), join(dir, 'journal', '2.tmp'));
     const journal = await open();
     expect(journalFiles()).toEqual(['1.idx']);
     expect(await readTally(root, '1', MONTH)).toEqual({ count: 1, position: 1 });
