@@ -1,5 +1,5 @@
 /**
- * A dead letter goes back to the stream that it came from, once.
+ * A dead letter goes back to the stream that it came from, once; when that was a shard that is no more, to another one of its kind.
  *
  * The sink knows frames by their Nats-Msg-Id. A whole frame keeps the id that it had, so that entries of it which were stored before
  * it was given up are not stored again. An entry or an item becomes a frame of its own, under an id made of the letter's: however
@@ -8,15 +8,16 @@
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { FRAME_BYTES_MAX, REPLAY_MS_MAX } from '../limits.ts';
-import { sourceOf, writeParts } from '../stream/chunks.ts';
+import { sourceOf, splitEntry, writeParts } from '../stream/chunks.ts';
 import { decodeFrame, type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { recordHeaders } from '../stream/record-size.ts';
 import { Sender } from '../stream/sender.ts';
+import { subjectAmong } from '../stream/topology.ts';
 import type { DeadLetterBox, FiledLetter } from './dead-letter-box.ts';
 import { CommandError, reasonOf } from './session.ts';
 
-type ReplayParts = { link: NatsLink; box: DeadLetterBox; clock: Clock; log: Log };
+type ReplayParts = { link: NatsLink; box: DeadLetterBox; shards: number; clock: Clock; log: Log };
 
 /** The entry in the body of an entry's or item's letter; undefined when it cannot be decoded, or the letter is a frame. */
 export function entryOf(letter: FiledLetter, body: Uint8Array): Entry | undefined {
@@ -32,21 +33,21 @@ export class Replay {
     this.#parts = parts;
   }
 
-  /** Publishes the letter and, once JetStream has it, removes it. @throws CommandError */
-  async run(letter: FiledLetter): Promise<void> {
-    const { box, link } = this.#parts;
+  /** Publishes the letter and, once JetStream has it, removes it. @returns the subject that it went to. @throws CommandError */
+  async run(letter: FiledLetter): Promise<string> {
+    const { box, link, shards } = this.#parts;
+    const subject = subjectAmong(letter.subject, shards);
     const body = (await box.bytesOf(letter)).subarray(0, letter.bodyBytes);
     const frame = letter.kind === 'frame' ? body : encodeFrame([await this.#entryBytes(letter, body)]);
     const msgId = letter.kind === 'frame' ? letter.frameId : `replay.${letter.id}`;
-    const headers = recordHeaders(msgId, letter.subject, frame.length);
-    const ack = await link.js.publish(letter.subject, frame, { headers }).catch((error: unknown) => {
-      throw new CommandError(
-        `Dead letter ${letter.id} was not taken by ${letter.subject}: ${reasonOf(error)}.`,
-      );
+    const headers = recordHeaders(msgId, subject, frame.length);
+    const ack = await link.js.publish(subject, frame, { headers }).catch((error: unknown) => {
+      throw new CommandError(`Dead letter ${letter.id} was not taken by ${subject}: ${reasonOf(error)}.`);
     });
     if (ack.duplicate && letter.kind === 'frame')
       throw new CommandError(`The frame of dead letter ${letter.id} is too fresh; try again in two minutes.`);
     await box.purge(letter);
+    return subject;
   }
 
   /** What was counted when the letter was filed is not counted again; what does not fit a message goes into parts. */
@@ -62,14 +63,15 @@ export class Replay {
   async #moveToParts(letter: FiledLetter, entry: EnvelopeEntry): Promise<EnvelopeEntry> {
     const { link, clock, log } = this.#parts;
     this.#sender ??= new Sender({ link, clock, log });
+    const partBytesMax = this.#frameBytes;
+    const split = splitEntry({ entry, source: sourceOf(entry) }, partBytesMax);
     const written = await writeParts(this.#sender, {
-      source: sourceOf(entry),
-      partBytesMax: this.#frameBytes,
+      source: split.source,
+      partBytesMax,
       deadline: clock.monotonic() + REPLAY_MS_MAX,
     });
     if (!written.ok) throw new CommandError(`Dead letter ${letter.id} was not taken: ${written.reason}.`);
-    const items = entry.items.map(({ payload: _payload, ...item }) => item);
-    return { ...entry, items, parts: written.parts };
+    return { ...split.entry, parts: written.parts };
   }
 
   /** A frame or part of this size passes beside headers. */

@@ -4,7 +4,7 @@ import { DeadLetterBox, type FiledLetter } from './dead-letter-box.ts';
 import { entryOf, Replay } from './dead-letter-replay.ts';
 import { letterJson, lettersText, letterText, rawBytes } from './dead-letter-text.ts';
 import { printJson, printLine } from './print.ts';
-import { type Session, UsageError, withSession } from './session.ts';
+import { CommandError, reasonOf, type Session, UsageError, withSession } from './session.ts';
 
 type Chosen = { all?: boolean };
 
@@ -46,13 +46,31 @@ async function replay(ids: string[] = [], flags: Chosen = {}): Promise<void> {
   await withSession(async (session) => {
     const box = await open(session);
     const letters = await chosen(box, ids, flags);
-    const replaying = new Replay({ link: await session.nats(), box, clock, log: session.log });
-    for (const letter of letters) {
-      await replaying.run(letter);
-      printLine(`Replayed ${letter.id} to ${letter.subject}.`);
-    }
+    const { config, log } = session;
+    const link = await session.nats();
+    const failures = await replayEach(
+      letters,
+      new Replay({ link, box, shards: config.streamShards, clock, log }),
+    );
     if (letters.length === 0) printLine('There are no dead letters.');
+    if (letters.length > 1 && failures.length > 0)
+      failures.push(`${failures.length} of ${letters.length} dead letters were not replayed`);
+    if (failures.length > 0) throw new CommandError(failures.join('\n'));
   });
+}
+
+/** One that fails does not stop those behind it. @returns why each that failed did */
+async function replayEach(letters: readonly FiledLetter[], replaying: Replay): Promise<string[]> {
+  const failures: string[] = [];
+  for (const letter of letters) {
+    try {
+      printLine(`Replayed ${letter.id} to ${await replaying.run(letter)}.`);
+    } catch (error) {
+      if (!(error instanceof CommandError)) throw error;
+      failures.push(reasonOf(error));
+    }
+  }
+  return failures;
 }
 
 async function purge(ids: string[] = [], flags: Chosen = {}): Promise<void> {

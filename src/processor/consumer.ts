@@ -7,9 +7,9 @@ import {
   SINK_RETRY_MS_MAX,
   SINK_RETRY_MS_MIN,
 } from '../limits.ts';
-import { type CrashLedger, type Deaths, deathsOf, isPoison } from './crash-ledger.ts';
+import { type CrashLedger, type Deaths, deathsOf, isPoison, isUnreadable } from './crash-ledger.ts';
 import type { Delivery } from './delivery.ts';
-import type { FrameWriter, Phase } from './frame-writer.ts';
+import type { FrameWriter, Phase, WriteReport } from './frame-writer.ts';
 import type { Gate } from './gate.ts';
 import type { PullQueue } from './pull-queue.ts';
 import { UnavailableError } from './unavailable.ts';
@@ -24,6 +24,7 @@ export type StreamConsumerOptions = {
   log: Log;
 };
 
+const culprit = (deaths: Deaths): string => `ended the processor ${deathsOf(deaths)} times; not looked into`;
 const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALONE;
 
 /**
@@ -35,8 +36,9 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
  *
  * Poison: a frame that comes for the third time may be what ended the process before. It is handled with nothing else
  * under way in the process, and each phase is counted before it begins (crash-ledger.ts), so that a count that stays
- * behind names the culprit; after three of them it is set aside undecoded. But first the sink is asked: what is stored
- * already, by a process that died before it could say so, is acknowledged and nothing else.
+ * behind names the culprit; after three of them it is set aside undecoded, which is counted in the same way and after
+ * three more is done without reading even the frame's layout. But first the sink is asked: what is stored already, by a
+ * process that died before it could say so, is acknowledged and nothing else.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;
@@ -121,8 +123,7 @@ export class StreamConsumer {
     const { ledger, writer, log } = this.#options;
     const before = await ledger.read(frame);
     const isStored = await writer.acknowledgeStored(frame);
-    if (!isStored && isPoison(before))
-      await writer.setAside(frame, `ended the processor ${deathsOf(before)} times; not looked into`);
+    if (!isStored && isUnreadable(before)) await writer.setAsideUnread(frame, culprit(before));
     else if (!isStored) await this.#tryAlone(frame, before);
     // A count that is left over would only matter for a frame that comes again, and is known then.
     if (!isStored || deathsOf(before) > 0)
@@ -135,8 +136,10 @@ export class StreamConsumer {
   async #tryAlone(frame: Delivery, before: Deaths): Promise<void> {
     const { ledger, writer } = this.#options;
     const count = (phase: Phase) => ledger.write(frame, { ...before, [phase]: before[phase] + 1 });
+    const report: WriteReport = { done: () => undefined, entering: count };
     try {
-      await writer.write([frame], { done: () => undefined, entering: count });
+      if (isPoison(before)) await writer.setAside(frame, culprit(before), report);
+      else await writer.write([frame], report);
     } catch (error) {
       // Outside of us something was away: none of the frame's doing. A bug is: we end by ourselves, nobody kills us.
       if (error instanceof UnavailableError) await ledger.write(frame, before);

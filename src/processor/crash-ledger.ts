@@ -14,8 +14,12 @@ const NONE: Deaths = { decoding: 0, storing: 0 };
 export const deathsOf = ({ decoding, storing }: Deaths): number => decoding + storing;
 
 /** Whether it is the frame that ends processes, rather than somebody outside. */
-export const isPoison = ({ decoding, storing }: Deaths): boolean =>
-  decoding + storing / STORING_DEATHS_PER_CRASH >= FRAME_CRASHES_MAX;
+export const isPoison = (deaths: Deaths): boolean => weightOf(deaths) >= FRAME_CRASHES_MAX;
+
+/** Whether processes went on ending while they set the frame aside: even its layout is not to be read again. */
+export const isUnreadable = (deaths: Deaths): boolean => weightOf(deaths) >= 2 * FRAME_CRASHES_MAX;
+
+const weightOf = ({ decoding, storing }: Deaths): number => decoding + storing / STORING_DEATHS_PER_CRASH;
 
 /**
  * How often each suspicious frame has ended a process. A phase is counted before it begins, and the count is taken back

@@ -15,7 +15,7 @@ import type { DeadLetter, DeadLetters } from './dead-letter.ts';
 import { decodeHeartbeat, EnvelopeDecoder } from './decode.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
-import { entryFacts, envelopeFacts, frameLetter, itemLetter, type Place } from './letters.ts';
+import { entryFacts, envelopeLetter, frameLetter, itemLetter, type Place } from './letters.ts';
 import type { ProcessorMetrics } from './metrics.ts';
 import type { CountedUsage, SinkBatch, StreamSink } from './sink/sink.ts';
 
@@ -100,8 +100,31 @@ export class FrameWriter {
     }
   }
 
-  /** Sets the frame aside without looking into it. @throws UnavailableError */
-  async setAside(delivery: Delivery, reason: string): Promise<void> {
+  /**
+   * Sets the frame aside with all that clients sent. Where entries name parts, its own bytes are not enough: parts are swept soon after
+   * it is acknowledged. Then each entry becomes a letter with its payloads, which the sink knows as done like any other. For that the
+   * layout of the frame is read, and nothing inside of its items. Nothing else may be under way in the process.
+   * @throws UnavailableError
+   */
+  async setAside(delivery: Delivery, reason: string, report: WriteReport): Promise<void> {
+    const batch = await this.#begin([delivery.frameId]);
+    try {
+      await report.entering?.('decoding');
+      const slots = slotsIfReadable(delivery.data);
+      const known = batch.entriesKnown(delivery.frameId);
+      if (!slots.slice(known).some(namesParts)) return await this.setAsideUnread(delivery, reason);
+      await report.entering?.('storing');
+      for (let index = known; index < slots.length; index++)
+        await this.#slotAside(batch, { delivery, index }, { slot: slots[index] as FrameSlot, reason });
+      this.#complete.push(delivery);
+      await this.#commit(batch, report);
+    } finally {
+      await batch.abandon();
+    }
+  }
+
+  /** Sets the frame aside without looking into it; what it names is lost. @throws UnavailableError */
+  async setAsideUnread(delivery: Delivery, reason: string): Promise<void> {
     this.#results = [];
     await this.#bury(frameLetter(delivery, reason));
     await this.#acknowledge([delivery]);
@@ -151,11 +174,23 @@ export class FrameWriter {
   }
 
   async #slot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> {
-    const { delivery, index } = place;
-    const usage = slot.ok ? usageOf(slot.entry) : undefined;
-    batch.beginEntry({ frameId: delivery.frameId, index, ...(usage && { usage }) });
+    beginEntry(batch, place, slot);
     if (slot.ok) await this.#entry(batch, place, { entry: slot.entry, bytes: slot.bytes });
     else await this.#bury({ ...entryFacts(place, slot.error.message), body: slot.bytes });
+  }
+
+  async #slotAside(
+    batch: SinkBatch,
+    place: Place,
+    { slot, reason }: { slot: FrameSlot; reason: string },
+  ): Promise<void> {
+    beginEntry(batch, place, slot);
+    const why = `its frame ${reason}`;
+    if (!slot.ok || slot.entry.kind === 'heartbeat')
+      return this.#bury({ ...entryFacts(place, why), body: slot.bytes });
+    const { entry, bytes } = slot;
+    const assembled = await assemble(this.#options.link, entry);
+    await this.#bury(envelopeLetter(place, { entry, bytes, assembled, reason: why }));
   }
 
   #entry(batch: SinkBatch, place: Place, { entry, bytes }: { entry: Entry; bytes: Uint8Array }) {
@@ -184,15 +219,11 @@ export class FrameWriter {
     { entry, bytes }: { entry: EnvelopeEntry; bytes: Uint8Array },
   ): Promise<void> {
     const decoder = new EnvelopeDecoder(entry);
-    const assembled = decoder.fault
-      ? { ok: false as const, reason: decoder.fault }
-      : assemble(this.#options.link, entry);
-    const whole = assembled instanceof Promise ? await assembled : assembled;
-    if (!whole.ok) {
-      const { ok: _, reason, ...rest } = whole;
-      return this.#bury({ ...entryFacts(place, reason), ...envelopeFacts(entry), body: bytes, ...rest });
-    }
-    for (const item of whole.items) {
+    const joining = assemble(this.#options.link, entry);
+    const assembled = joining instanceof Promise ? await joining : joining;
+    if (decoder.fault || !assembled.ok)
+      return this.#bury(envelopeLetter(place, { entry, bytes, assembled, reason: decoder.fault }));
+    for (const item of assembled.items) {
       const result = decoder.decode(item);
       const decoded = result instanceof Promise ? await result : result;
       if (decoded.ok) batch.add(decoded.row);
@@ -215,6 +246,23 @@ export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
 
 const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>
   parts !== undefined || items.some(({ type }) => type === 'replay_recording');
+
+/** None when it cannot be told what stands in the frame, for whatever reason: it is being set aside for its faults. */
+function slotsIfReadable(frame: Uint8Array): FrameSlot[] {
+  try {
+    return decodeFrame(frame);
+  } catch {
+    return [];
+  }
+}
+
+const namesParts = (slot: FrameSlot): boolean =>
+  slot.ok && slot.entry.kind === 'envelope' && slot.entry.parts !== undefined;
+
+function beginEntry(batch: SinkBatch, { delivery: { frameId }, index }: Place, slot: FrameSlot): void {
+  const usage = slot.ok ? usageOf(slot.entry) : undefined;
+  batch.beginEntry({ frameId, index, ...(usage && { usage }) });
+}
 
 function usageOf(entry: Entry): CountedUsage | undefined {
   if (entry.kind !== 'envelope' || entry.month === undefined || entry.position === undefined)

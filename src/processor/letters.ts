@@ -1,5 +1,6 @@
 /** Dead letters out of what a frame held: pure. */
 import { type EnvelopeEntry, encodeEntry } from '../stream/frame.ts';
+import type { Assembled } from './assemble.ts';
 import type { DeadLetter, DeadLetterFacts } from './dead-letter.ts';
 import type { WholeItem } from './decode.ts';
 import type { Delivery } from './delivery.ts';
@@ -30,6 +31,26 @@ export const envelopeFacts = ({ projectId, eventId, receivedAt, items }: Envelop
   receivedAt,
   ...(items[0] && { type: items[0].type }),
 });
+
+type WholeEntry = {
+  entry: EnvelopeEntry;
+  bytes: Uint8Array;
+  assembled: Assembled;
+  reason?: string | undefined;
+};
+
+/**
+ * An envelope of which nothing can be stored, with its payloads: the parts that hold those of a large one are swept soon after its
+ * frame is acknowledged. With what is left of them when they cannot be joined.
+ */
+export function envelopeLetter(place: Place, { entry, bytes, assembled, reason }: WholeEntry): DeadLetter {
+  const reasons = [reason, assembled.ok ? undefined : assembled.reason];
+  const why = reasons.filter((one) => one !== undefined).join('; ');
+  const facts = { ...entryFacts(place, why), ...envelopeFacts(entry) };
+  if (!assembled.ok) return { ...facts, body: bytes, rest: assembled.rest };
+  const { parts, ...inline } = entry;
+  return { ...facts, body: parts ? encodeEntry({ ...inline, items: assembled.items }) : bytes };
+}
 
 /**
  * An item alone, as an entry that can be published again. What the envelope counted is counted with its other items.

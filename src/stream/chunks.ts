@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
 import type { Delivered } from './delivery.ts';
-import type { EntryItem, EnvelopeEntry, PartsRef } from './frame.ts';
+import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
 import type { Sender } from './sender.ts';
 import { CHUNKS_STREAM, CHUNKS_SUBJECT } from './topology.ts';
@@ -36,11 +36,18 @@ export function sourceOf(entry: EnvelopeEntry): PartSource {
   };
 }
 
+/** An entry without what its source holds. */
+export type SplitEntry = { entry: EnvelopeEntry; source: PartSource };
+
+/** What stays in the frame, and what goes into parts: the payloads that are the source, and item headers that are long together. */
+export function splitEntry({ entry, source }: SplitEntry, partBytesMax: number): SplitEntry {
+  const bare = { ...entry, items: entry.items.map(({ payload: _, ...item }) => item) };
+  // The other half of a frame is left to the sequence numbers.
+  return encodedBytesBound(bare) > partBytesMax / 2 ? moveHeaders(bare, source) : { entry: bare, source };
+}
+
 /** The entry with its item headers moved behind the payloads of its source. */
-export function moveHeaders(
-  entry: EnvelopeEntry,
-  source: PartSource,
-): { entry: EnvelopeEntry; source: PartSource } {
+export function moveHeaders(entry: EnvelopeEntry, source: PartSource): SplitEntry {
   const tail = Buffer.concat(entry.items.map(({ header }) => header));
   const items = entry.items.map((item) => ({
     ...item,

@@ -1,6 +1,6 @@
 import { AssertionError } from '../lib/assert.ts';
 import { CHUNKED_ANSWER_MS_MAX, LARGE_ENTRIES_ACTIVE_MAX } from '../limits.ts';
-import { joinParts, moveHeaders, type PartSource, writeParts } from './chunks.ts';
+import { joinParts, type PartSource, splitEntry, writeParts } from './chunks.ts';
 import { type EnvelopeEntry, encodedBytesBound, encodeEntry } from './frame.ts';
 import type { Sender } from './sender.ts';
 import type { PublishResult, QueuedEntry } from './shard-window.ts';
@@ -97,10 +97,7 @@ export class LargeEntries {
       return push({ bytes: encodeEntry(joinParts(entry, whole)), deadline, done });
     }
     const startedAt = sender.monotonic();
-    const bare = { ...entry, items: entry.items.map(({ payload: _, ...item }) => item) };
-    // The other half of a frame is left to the sequence numbers.
-    const moves = encodedBytesBound(bare) > partBytesMax / 2;
-    const split = moves ? moveHeaders(bare, source) : { entry: bare, source };
+    const split = splitEntry({ entry, source }, partBytesMax);
     const written = await writeParts(sender, { source: split.source, partBytesMax, deadline });
     if (!written.ok) return done(written.result);
     push({

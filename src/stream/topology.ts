@@ -47,6 +47,13 @@ export function streamName(stream: FrameStream, shard: number, shards: number): 
 /** `sluice.events.0` */
 export const streamSubject = (stream: FrameStream, shard: number): string => `sluice.${stream}.${shard}`;
 
+/** Where a frame goes that was filed under this subject when there were more shards, perhaps: each lost one has its heir. */
+export function subjectAmong(subject: string, shards: number): string {
+  const [, name, shard] = /^sluice\.(\w+)\.(\d+)$/.exec(subject) ?? [];
+  const stream = FRAME_STREAMS.find((one) => one === name);
+  return stream === undefined ? subject : streamSubject(stream, Number(shard) % shards);
+}
+
 /** Whether a stream of this name holds frames, under any number of shards. */
 export const isFrameStreamName = (name: string): boolean =>
   FRAME_STREAMS.some((stream) => new RegExp(`^SLUICE_${stream.toUpperCase()}(_\\d+)?$`).test(name));

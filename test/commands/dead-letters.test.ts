@@ -1,3 +1,4 @@
+import type { Msg } from '@nats-io/transport-node';
 import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { DeadLetterBox } from '../../src/commands/dead-letter-box.ts';
@@ -6,7 +7,12 @@ import { type DeadLetter, DeadLetters, deadLetterId } from '../../src/processor/
 import { joinParts, readParts } from '../../src/stream/chunks.ts';
 import { decodeFrame, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
-import { DEAD_LETTERS_STREAM, setupTopology, streamSubject } from '../../src/stream/topology.ts';
+import {
+  DEAD_LETTERS_STREAM,
+  DEAD_LETTERS_SUBJECT,
+  setupTopology,
+  streamSubject,
+} from '../../src/stream/topology.ts';
 import { link as connect } from '../registry/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { type Ran, runCommand } from './run-command.ts';
@@ -151,6 +157,30 @@ describe('dead-letters', () => {
     expect(await filedIds()).toEqual([first]);
     expect((await (await link.manager()).streams.info(DEAD_LETTERS_STREAM)).state.messages).toBe(1);
   });
+
+  it('purges by sequence what is one message, and lets the broker search for parts only', async () => {
+    const filters: unknown[] = [];
+    const callback = (_: unknown, request: Msg): void => {
+      filters.push(request.json<{ filter?: string }>().filter);
+    };
+    const watching = link.connection.subscribe(`$JS.API.STREAM.PURGE.${DEAD_LETTERS_STREAM}`, { callback });
+    const large = await fileItem(Buffer.alloc(2 * MIB, 'x'));
+    for (let n = 0; n < 5; n++) await file({ frameId: `small.${n}` });
+    expect((await sluice('purge', '--all')).out).toBe('Purged 6 dead letters.\n');
+    await link.connection.flush();
+    watching.unsubscribe();
+    expect(filters).toEqual([`${DEAD_LETTERS_SUBJECT}.${large}.*`]);
+    expect((await (await link.manager()).streams.info(DEAD_LETTERS_STREAM)).state.messages).toBe(0);
+  });
+
+  it('purges what another command has purged meanwhile', async () => {
+    const id = await file({});
+    const box = await DeadLetterBox.open(link);
+    const read = await box.get(id);
+    await box.purge(read);
+    await box.purge(read);
+    expect(await filedIds()).toEqual([]);
+  });
 });
 
 describe('dead-letters replay', () => {
@@ -229,13 +259,45 @@ describe('dead-letters replay', () => {
     expect(body.equals(await box.bytesOf(still))).toBe(true);
   });
 
-  it('says so when the stream does not take it, and keeps the letter', async () => {
-    const id = await file({ frameId: 'boot.8', subject: 'sluice.events.99' });
+  it('says so when no stream takes it, and keeps the letter', async () => {
+    const id = await file({ frameId: 'boot.8', subject: 'sluice.elsewhere.99' });
     const ran = await sluice('replay', id);
     expect(ran).toMatchObject({
       status: 1,
-      err: expect.stringContaining('was not taken by sluice.events.99'),
+      err: expect.stringContaining('was not taken by sluice.elsewhere.99'),
     });
     expect(await filedIds()).toEqual([id]);
+  });
+
+  it('sends the letter of a shard that is no more to one that is', async () => {
+    const body = encodeFrame([encodeEntry(entry(Buffer.from('{}')))]);
+    const id = await file({ frameId: 'boot.9', subject: streamSubject('events', 3), body });
+    expect(await sluice('replay', id)).toMatchObject({
+      status: 0,
+      out: `Replayed ${id} to ${SUBJECT}.\n`,
+      err: '',
+    });
+    expect((await queued())?.header.get('Nats-Msg-Id')).toBe('boot.9');
+    expect(await filedIds()).toEqual([]);
+  });
+
+  it('goes on behind a letter that fails, and says in the end which did and why', async () => {
+    const body = encodeFrame([encodeEntry(entry(Buffer.from('{}')))]);
+    const first = await file({ frameId: 'boot.10', body });
+    const stranger = await file({ frameId: 'boot.11', subject: 'sluice.elsewhere.0' });
+    const torn = await file({ frameId: 'boot.12', body: Buffer.alloc(2 * MIB, 'x') });
+    const part = { filter: `${DEAD_LETTERS_SUBJECT}.${torn}.1` };
+    await (await link.manager()).streams.purge(DEAD_LETTERS_STREAM, part);
+    const last = await file({ frameId: 'boot.13', body });
+    const ran = await sluice('replay', '--all');
+    expect(ran.status).toBe(1);
+    expect(ran.out).toBe(`Replayed ${first} to ${SUBJECT}.\nReplayed ${last} to ${SUBJECT}.\n`);
+    expect(ran.err.split('\n')).toEqual([
+      expect.stringContaining(`Dead letter ${stranger} was not taken by sluice.elsewhere.0: `),
+      expect.stringMatching(`^Of dead letter ${torn} only \\d+ of ${2 * MIB} bytes are there$`),
+      '2 of 4 dead letters were not replayed',
+      '',
+    ]);
+    expect(await filedIds()).toEqual([stranger, torn]);
   });
 });

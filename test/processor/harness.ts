@@ -8,6 +8,7 @@ import { type Config, loadConfig } from '../../src/config.ts';
 import { freePort } from '../../src/dev/servers.ts';
 import type { ItemType } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
+import { DELIVERIES_BEFORE_ALONE } from '../../src/limits.ts';
 import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor.ts';
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
@@ -132,6 +133,12 @@ export class Harness {
     out.set('Nats-Msg-Id', id || `test:${++this.#frames}`);
     const { seq } = await this.link.js.publish(`sluice.${stream}.0`, bytes, { headers: out });
     return seq;
+  }
+
+  /** The first frame of the events was handed out so often that it is handled alone. */
+  async deliverOften(): Promise<void> {
+    const consumer = await this.link.js.consumers.get('SLUICE_EVENTS', CONSUMER);
+    for (let delivery = 1; delivery < DELIVERIES_BEFORE_ALONE; delivery++) (await consumer.next())?.nak();
   }
 
   /** Puts payloads into the chunks stream in pieces. @returns what the frame says of them */

@@ -28,13 +28,14 @@ afterEach(async () => {
 });
 
 /** Starts it again whenever it dies; after `unlucky` deaths nothing happens to it any more. @returns how often it died */
-function supervise(unlucky = 0): () => number {
+function supervise(unlucky = 0, execArgv: string[] = []): () => number {
   let deaths = 0;
   supervised = true;
   const start = (): void => {
     if (!supervised) return;
     const fate: Record<string, string> = deaths < unlucky ? { UNLUCKY: 'yes' } : {};
-    child = fork(PROGRAM, { env: { ...process.env, ...harness.environment(fate) } });
+    const env = { ...process.env, ...harness.environment(fate) };
+    child = fork(PROGRAM, { env, execArgv, stdio: ['ignore', 'ignore', 'ignore', 'ipc'] });
     child.once('exit', () => {
       deaths++;
       start();
@@ -73,13 +74,30 @@ describe('a frame that ends the process', () => {
     expect(Buffer.from(body).equals(Buffer.from(poison))).toBe(true);
     await eventually(async () => (await crashKeys()).length === 0);
   }, 60_000);
+
+  it('by the layout of its bytes alone, is set aside unread after three more deaths', async () => {
+    harness = await Harness.start({ ackWaitMs: 700 });
+    // Arrays in arrays, each of which announces so much that a decoder makes room for it.
+    const bomb = Buffer.concat(Array.from({ length: 2_000 }, () => Buffer.from([0xdd, 0, 1, 0x86, 0xa0])));
+    const poison = encodeFrame([bomb]);
+    await harness.publishBytes(poison, { id: 'bomb' });
+    // At once: it comes again while the process is busy dying of it, so that its deliveries say little of deaths.
+    await harness.deliverOften();
+    await harness.publishBytes(frameOf(1, 'fine'));
+    const deaths = supervise(0, ['--max-old-space-size=100']);
+    await harness.drained(80_000);
+    expect(deaths()).toBe(2 * FRAME_CRASHES_MAX);
+    expect(harness.stored()).toHaveLength(1);
+    const letters: DeadLetterSummary[] = [];
+    for await (const letter of listDeadLetters(harness.link)) letters.push(letter);
+    const reason = `ended the processor ${2 * FRAME_CRASHES_MAX} times; not looked into`;
+    expect(letters).toMatchObject([{ kind: 'frame', frameId: 'bomb', reason }]);
+    const { body } = await showDeadLetter(harness.link, letters[0]?.id ?? '');
+    expect(Buffer.from(body).equals(Buffer.from(poison))).toBe(true);
+    await eventually(async () => (await crashKeys()).length === 0);
+  }, 100_000);
 });
 
-/** The frame was handed out so often that it is handled alone. */
-async function deliverOften(): Promise<void> {
-  const consumer = await harness.link.js.consumers.get('SLUICE_EVENTS', 'processor');
-  for (let delivery = 1; delivery < DELIVERIES_BEFORE_ALONE; delivery++) (await consumer.next())?.nak();
-}
 const deadLetters = async (): Promise<number> =>
   (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages;
 
@@ -105,7 +123,7 @@ describe('a frame that is there when the processor is killed from outside', () =
     await harness.manager.streams.update('SLUICE_EVENTS', { duplicate_window: nanos(100) });
     await new Promise((resolve) => setTimeout(resolve, 300));
     const sequence = await harness.publishBytes(frameOf(1, 'fine'), { id: 'stored' });
-    await deliverOften();
+    await harness.deliverOften();
     const many = { stream: 'SLUICE_EVENTS', sequence } as Delivery;
     await new CrashLedger(harness.link).write(many, { decoding: 2 * FRAME_CRASHES_MAX, storing: 0 });
     await harness.process();
@@ -120,7 +138,7 @@ describe('a frame whose storing throws', () => {
   it('is booked as what ended the process', async () => {
     harness = await Harness.start({ ackWaitMs: 700 });
     const sequence = await harness.publishBytes(frameOf(1, 'fine'));
-    await deliverOften();
+    await harness.deliverOften();
     const sink = await FailingSink.wrap(harness.dir);
     sink.failing = 'bug';
     const bugs: unknown[] = [];
@@ -138,7 +156,7 @@ describe('a frame that was delivered often and does no harm', () => {
   it('is stored, and nothing of its count stays', async () => {
     harness = await Harness.start({ ackWaitMs: 700 });
     await harness.publishBytes(frameOf(1, 'fine'));
-    await deliverOften();
+    await harness.deliverOften();
     await harness.process();
     await harness.drained();
     expect(harness.stored()).toHaveLength(1);
