@@ -33,8 +33,7 @@ const TICK_MS = 250;
 /** Groups that are written together at the end: all workers of a deployment may end at once. */
 const CLOSING_WRITES = 8;
 
-/** `random`: 0 ≤ r < 1, with which group the first round begins, so that workers do not meet at the same record. */
-export type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log; random?: () => number };
+export type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log };
 
 export class Checkpoints {
   readonly #store: CheckpointStore;
@@ -43,17 +42,18 @@ export class Checkpoints {
   readonly #groups: Group[];
   readonly #timer: NodeJS.Timeout;
   readonly #startedAt: number;
+  /** With which each round begins: another one for each worker, so that they do not meet at the same record. */
   readonly #firstGroup: number;
   /** Groups that had their turn. */
   #turns = 0;
   readonly #failing = new Set<number>();
 
-  constructor({ store, clock, log, random = Math.random }: CheckpointsOptions) {
+  constructor({ store, clock, log }: CheckpointsOptions) {
     this.#store = store;
     this.#clock = clock;
     this.#log = log;
     this.#groups = Array.from({ length: store.groups }, () => ({ months: new Map(), writing: undefined }));
-    this.#firstGroup = Math.floor(random() * store.groups);
+    this.#firstGroup = Math.floor(Math.random() * store.groups);
     this.#startedAt = clock.monotonic();
     this.#timer = setInterval(() => this.#writeDue(), TICK_MS);
     this.#timer.unref();

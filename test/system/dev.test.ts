@@ -7,6 +7,8 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
 import { freePort } from '../../src/dev/servers.ts';
 import type { DevFile } from '../../src/dev/system.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
@@ -20,9 +22,10 @@ class Dev {
   output = '';
   readonly exited: Promise<number | null>;
 
-  constructor(...flags: string[]) {
+  constructor(flags: readonly string[] = [], settings: Readonly<Record<string, string>> = {}) {
     this.child = spawn(process.execPath, [CLI, 'dev', ...flags], {
       cwd: dir,
+      env: { ...process.env, ...settings },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     for (const stream of [this.child.stdout, this.child.stderr])
@@ -33,8 +36,9 @@ class Dev {
     started.push(this);
   }
 
-  static async start(): Promise<Dev> {
-    const dev = new Dev('--port', `${await freePort()}`, '--admin-port', `${await freePort()}`);
+  static async start(settings: Readonly<Record<string, string>> = {}): Promise<Dev> {
+    const ports = ['--port', `${await freePort()}`, '--admin-port', `${await freePort()}`];
+    const dev = new Dev(ports, settings);
     await until(() => {
       if (dev.child.exitCode !== null) throw new Error(dev.output);
       return dev.output.includes('sluice is ready');
@@ -64,8 +68,17 @@ afterEach(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
+it('makes streams as large as SLUICE_STREAM_MAX_BYTES says, where that is set', async () => {
+  const dev = await Dev.start({ SLUICE_STREAM_MAX_BYTES: `${8 * 1024 * 1024}` });
+  const link = await NatsLink.connect({ urls: [dev.file.natsUrl], name: 'test', log: createLog('silent') });
+  const { config } = await (await link.manager()).streams.info('SLUICE_EVENTS');
+  await link.close();
+  expect(config.max_bytes).toBeLessThanOrEqual(8 * 1024 * 1024);
+  expect(config.max_bytes).toBeGreaterThan(7 * 1024 * 1024);
+});
+
 it('says at once that both ports are the same', async () => {
-  const dev = new Dev('--port', '8081');
+  const dev = new Dev(['--port', '8081']);
   expect(await dev.exited).toBe(2);
   expect(dev.output).toContain('the admin port must differ from the port, both are 8081');
 });
@@ -143,7 +156,7 @@ it('a second start finds projects and data again; --reset forgets them', async (
   const second = await Dev.start();
   expect(second.file.project.key).toBe(project.key);
   await second.stop();
-  const third = new Dev('--reset', '--port', `${await freePort()}`, '--admin-port', `${await freePort()}`);
+  const third = new Dev(['--reset', '--port', `${await freePort()}`, '--admin-port', `${await freePort()}`]);
   await until(() => third.output.includes('sluice is ready'));
   expect(third.file.project.key).not.toBe(project.key);
 });

@@ -1,31 +1,16 @@
 /** Log containers that are small and would make many or large rows: anybody with a public key can send them. */
 import { connect, createServer } from 'node:net';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { systemClock as clock } from '../../../src/lib/clock.ts';
-import { PostgresSink } from '../../../src/processor/sink/postgres.ts';
+import { describe, expect, it } from 'vitest';
 import type { SinkCount, SinkRow, StreamSink } from '../../../src/processor/sink/sink.ts';
-import { TestPostgres } from '../../support/postgres.ts';
-import { EVENT_ID, log, RECEIVED_AT } from '../harness.ts';
+import { EVENT_ID, RECEIVED_AT } from '../harness.ts';
+import { connectTo, server, usePostgres } from './postgres-fixture.ts';
 
 const MIB = 1024 * 1024;
 const PLAIN_HEADER = '{"type":"log"}';
 
-let server: TestPostgres;
-const sinks: PostgresSink[] = [];
-beforeAll(async () => {
-  server = await TestPostgres.start();
-});
-afterEach(async () => {
-  for (const sink of sinks.splice(0)) await sink.close();
-  await server.query('DROP SCHEMA IF EXISTS sluice CASCADE');
-});
-afterAll(() => server.close());
+usePostgres();
 
-async function open(url = server.url): Promise<StreamSink> {
-  const sink = await PostgresSink.connect(url, { log, clock });
-  sinks.push(sink);
-  return sink.open('SLUICE_LOGS');
-}
+const open = async (url?: string): Promise<StreamSink> => (await connectTo(url)).open('SLUICE_LOGS');
 
 type Container = { json: string; header?: string; sdk?: string };
 

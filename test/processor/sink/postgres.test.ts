@@ -1,37 +1,21 @@
 import { connect, createServer, type Server } from 'node:net';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { systemClock as clock } from '../../../src/lib/clock.ts';
+import { describe, expect, it } from 'vitest';
 import { resendKey } from '../../../src/processor/sink/item-key.ts';
-import { PostgresSink } from '../../../src/processor/sink/postgres.ts';
 import { Database } from '../../../src/processor/sink/postgres-database.ts';
 import { SchemaError } from '../../../src/processor/sink/postgres-schema.ts';
 import { readPostgresTally } from '../../../src/processor/sink/postgres-tally.ts';
 import type { SinkRow, StreamSink } from '../../../src/processor/sink/sink.ts';
 import { UnavailableError } from '../../../src/processor/unavailable.ts';
-import { TestPostgres } from '../../support/postgres.ts';
 import { eventually, hexId, log } from '../harness.ts';
+import { connectTo, server, usePostgres } from './postgres-fixture.ts';
 
 const STREAM = 'SLUICE_EVENTS';
 const NOON = Date.UTC(2026, 4, 6, 12);
 const HOUR_MS = 3_600_000;
 const MONTH = '2026-05';
 
-let server: TestPostgres;
-const sinks: PostgresSink[] = [];
-beforeAll(async () => {
-  server = await TestPostgres.start();
-});
-afterEach(async () => {
-  for (const sink of sinks.splice(0)) await sink.close();
-  await server.query('DROP SCHEMA IF EXISTS sluice CASCADE');
-});
-afterAll(() => server.close());
+usePostgres();
 
-async function connectTo(url = server.url): Promise<PostgresSink> {
-  const sink = await PostgresSink.connect(url, { log, clock });
-  sinks.push(sink);
-  return sink;
-}
 const open = async (url?: string): Promise<StreamSink> => (await connectTo(url)).open(STREAM);
 
 function row(n: number, receivedAt = NOON): SinkRow {
