@@ -1,9 +1,6 @@
 import type { Job, Settings } from './plan.ts';
 import type { BenchRecord, Finding } from './records.ts';
 
-/** In a smoke run jobs mostly wait for processes to start; figures mean nothing there, so they may disturb one another. */
-const SMOKE_JOBS_AT_ONCE = 3;
-
 /**
  * Runs all jobs `rounds` times, going backwards every other round, so that what drifts does not favour one of them. A job that fails is
  * recorded as such, and the others go on: an hour's run shall not end with one refusal of a broker.
@@ -14,22 +11,18 @@ export async function runJobs(
   settings: Settings,
   keep: (records: readonly BenchRecord[]) => void,
 ): Promise<BenchRecord[]> {
-  const { rounds, say, smoke } = settings;
+  const { rounds, say } = settings;
   const records: BenchRecord[] = [];
   for (let round = 1; round <= rounds; round++) {
-    const waiting = round % 2 === 1 ? [...jobs] : jobs.toReversed();
-    const worker = async (): Promise<void> => {
-      for (let job = waiting.shift(); job; job = waiting.shift()) {
-        const startedAt = performance.now();
-        const finding = await findingOf(job);
-        records.push({ ...finding, round, at: new Date().toISOString() } as BenchRecord);
-        keep(records);
-        const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
-        const end = finding.bench === 'failed' ? `FAILED: ${finding.data.error}` : `${seconds} s`;
-        say(`round ${round}/${rounds}  ${job.name}  ${end}`);
-      }
-    };
-    await Promise.all(Array.from({ length: smoke ? SMOKE_JOBS_AT_ONCE : 1 }, worker));
+    for (const job of round % 2 === 1 ? jobs : jobs.toReversed()) {
+      const startedAt = performance.now();
+      const finding = await findingOf(job);
+      records.push({ ...finding, round, at: new Date().toISOString() } as BenchRecord);
+      keep(records);
+      const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
+      const end = finding.bench === 'failed' ? `FAILED: ${finding.data.error}` : `${seconds} s`;
+      say(`round ${round}/${rounds}  ${job.name}  ${end}`);
+    }
   }
   return records;
 }

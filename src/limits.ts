@@ -204,7 +204,7 @@ export const SINK_BATCH_FRAMES_MAX = 1_000;
 export const PREFETCH_BYTES_MAX = 16 * MIB;
 export const PREFETCH_TOTAL_BYTES_MAX = 128 * MIB;
 export const PREFETCH_FRAMES_MAX = 2 * SINK_BATCH_FRAMES_MAX;
-/** How long one pull request stands at the broker. */
+/** How long one pull request stands at the broker; with a shorter ack wait than ours, half of that. */
 export const PULL_EXPIRES_MS = 5_000;
 /** A stream or consumer that is missing is asked for again after this. */
 export const PULL_RETRY_MS = 1_000;
@@ -295,5 +295,4 @@ assert(SINK_BATCH_BYTES_MAX * 2 <= PREFETCH_BYTES_MAX, 'a batch is fetched while
 assert(ACK_WAIT_MS * 2 < FRAME_MEMORY_MS, 'a redelivery meets what the sink knows');
 assert(CHUNKED_ANSWER_MS_MAX <= RECEIVED_DISORDER_MS_MAX, 'the latest frame of a large entry is in order');
 assert(POSTGRES_IDLE_MS_MAX < ACK_WAIT_MS, 'a stopped processor loses its locks before its frames');
-assert(PULL_EXPIRES_MS * 2 <= ACK_WAIT_MS, 'no pull of a dead process stands: 2.9 counts nothing it gets');
 assert(ACK_WAIT_MS < DEDUP_WINDOW_MS, 'a redelivery falls into the dedup window');

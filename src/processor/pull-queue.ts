@@ -1,4 +1,4 @@
-import { createInbox, type Msg, nanos, type Subscription } from '@nats-io/transport-node';
+import { createInbox, type Msg, millis, nanos, type Subscription } from '@nats-io/transport-node';
 import type { Log } from '../lib/log.ts';
 import {
   ACK_WAIT_MS,
@@ -60,6 +60,11 @@ export class PullQueue {
   /** It brought nothing yet. */
   #barren = true;
   #pullTimer: NodeJS.Timeout | undefined;
+  /**
+   * How long a pull stands. At most half of the ack wait, so that none outlives its process until a redelivery falls due: nats-server 2.9
+   * gives that to the dead one's pull, and counts its deliveries from one again.
+   */
+  #expiresMs = PULL_EXPIRES_MS;
   #workingTimer: NodeJS.Timeout | undefined;
   #missing = false;
   /** The next message is larger than what was free. */
@@ -174,18 +179,19 @@ export class PullQueue {
     this.#wanted = frames;
     this.#barren = true;
     const bound = this.#oversized ? {} : { max_bytes: bytes };
-    const request = { batch: frames, ...bound, expires: nanos(PULL_EXPIRES_MS) };
+    const request = { batch: frames, ...bound, expires: nanos(this.#expiresMs) };
     const subject = `$JS.API.CONSUMER.MSG.NEXT.${this.#stream}.${CONSUMER}`;
     this.#link.connection.publish(subject, JSON.stringify(request), {
       reply: `${this.#inbox}.${this.#pull}`,
     });
-    this.#pullTimer = setTimeout(() => void this.#check(), PULL_EXPIRES_MS + PULL_GRACE_MS);
+    this.#pullTimer = setTimeout(() => void this.#check(), this.#expiresMs + PULL_GRACE_MS);
   }
 
   /** Nobody says so when a pull goes to a consumer that does not exist: look, then ask. */
   async #check(): Promise<void> {
     try {
-      await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
+      const { config } = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
+      this.#expiresMs = Math.min(PULL_EXPIRES_MS, millis(config.ack_wait ?? nanos(ACK_WAIT_MS)) / 2);
     } catch (error) {
       return this.#retryLater((error as Error).message);
     }

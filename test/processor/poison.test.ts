@@ -14,6 +14,8 @@ import { FailingSink } from './failing-sink.ts';
 import { envelope, eventually, Harness, hexId, item } from './harness.ts';
 
 const PROGRAM = new URL('./deadly-processor.mjs', import.meta.url);
+/** Long enough for a process that is slow to start. */
+const ACK_WAIT_MS = 1_500;
 let harness: Harness;
 let child: ChildProcess | undefined;
 let supervised = false;
@@ -77,7 +79,7 @@ describe('a frame that ends the process', () => {
   }, 60_000);
 
   it('by the layout of its bytes alone, is set aside unread after three more deaths', async () => {
-    harness = await Harness.start({ ackWaitMs: 700 });
+    harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
     // Arrays in arrays, each of which announces so much that a decoder makes room for it.
     const bomb = Buffer.concat(Array.from({ length: 2_000 }, () => Buffer.from([0xdd, 0, 1, 0x86, 0xa0])));
     const poison = encodeFrame([bomb]);
@@ -104,7 +106,7 @@ const deadLetters = async (): Promise<number> =>
 
 describe('a frame that is there when the processor is killed from outside', () => {
   it('is stored in the end, although it was being stored each time', async () => {
-    harness = await Harness.start({ ackWaitMs: 700 });
+    harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
     await harness.publishBytes(frameOf(1, 'unlucky'));
     const uncounted = DELIVERIES_BEFORE_ALONE - 1;
     const deaths = supervise(uncounted + FRAME_CRASHES_MAX + 1);
@@ -116,7 +118,7 @@ describe('a frame that is there when the processor is killed from outside', () =
   }, 60_000);
 
   it('is acknowledged, and nothing else, when it had been stored before that', async () => {
-    harness = await Harness.start({ ackWaitMs: 700 });
+    harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
     await harness.publishBytes(frameOf(1, 'fine'), { id: 'stored' });
     const first = await harness.process();
     await harness.drained();
@@ -137,7 +139,7 @@ describe('a frame that is there when the processor is killed from outside', () =
 
 describe('a frame whose storing throws', () => {
   it('is booked as what ended the process', async () => {
-    harness = await Harness.start({ ackWaitMs: 700 });
+    harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
     const sequence = await harness.publishBytes(frameOf(1, 'fine'));
     await harness.deliverOften();
     const sink = await FailingSink.wrap(harness.dir);
@@ -155,7 +157,7 @@ describe('a frame whose storing throws', () => {
 
 describe('a frame that was delivered often and does no harm', () => {
   it('is stored, and nothing of its count stays', async () => {
-    harness = await Harness.start({ ackWaitMs: 700 });
+    harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
     await harness.publishBytes(frameOf(1, 'fine'));
     await harness.deliverOften();
     await harness.process();

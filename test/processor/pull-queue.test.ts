@@ -1,4 +1,5 @@
-/** Brokers that allow larger messages than a processor fetches ahead. */
+/** Brokers that allow larger messages than a processor fetches ahead, and consumers with another ack wait than ours. */
+import { nanos } from '@nats-io/transport-node';
 import { afterEach, expect, it } from 'vitest';
 import { PREFETCH_BYTES_MAX } from '../../src/limits.ts';
 import { envelope, eventually, Harness, hexId, item } from './harness.ts';
@@ -31,4 +32,15 @@ it('fetches a message alone that is larger than all that is fetched ahead', asyn
   await eventually(
     async () => (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages > 0,
   );
+});
+
+it('lets no pull outlive its process until a frame comes again: nats-server 2.9 would count its deliveries anew', async () => {
+  harness = await Harness.start({ ackWaitMs: 1_000 });
+  const expirations: number[] = [];
+  harness.link.connection.subscribe('$JS.API.CONSUMER.MSG.NEXT.SLUICE_EVENTS.*', {
+    callback: (_, msg) => void expirations.push(msg.json<{ expires: number }>().expires),
+  });
+  await harness.process();
+  await eventually(() => expirations.length >= 3);
+  expect(new Set(expirations)).toEqual(new Set([nanos(500)]));
 });
