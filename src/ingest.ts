@@ -13,7 +13,7 @@ const ADMIN_PORT = 8081;
 const SCRAPE_MS_MAX = 500;
 
 export type RunningIngest = {
-  /** At least one worker serves. */
+  /** Every worker has begun to serve, and one at least does now. */
   ready(): boolean;
   /** Drains every worker and closes the admin port. */
   stop(): Promise<void>;
@@ -30,17 +30,20 @@ function checkPortIsFree(host: string, port: number): Promise<void> {
   });
 }
 
-/** Ready when one worker is; a check is as bad as the worst worker's. */
-function combine(all: readonly (Readiness | undefined)[], stopping: boolean): Readiness {
-  const spoken = all.filter((one) => one !== undefined);
+/**
+ * Ready when every worker has been so once, because the kernel gives connections to all that listen; from then on, when one is. A check
+ * is as bad as the worst worker's.
+ */
+function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Readiness {
+  const spoken = readiness.filter((one) => one !== undefined);
   const every = (test: (one: Readiness) => boolean): boolean => spoken.length > 0 && spoken.every(test);
-  const ready = !stopping && spoken.some((one) => one.status === 'ready');
+  const ready = !stopping && wasComplete && spoken.some((one) => one.status === 'ready');
   return {
     status: ready ? 'ready' : 'not ready',
     checks: {
       redis: every((one) => one.checks.redis === 'ok') ? 'ok' : 'away',
       nats: every((one) => one.checks.nats === 'ok') ? 'ok' : 'away',
-      registry: spoken.some((one) => one.checks.registry === 'ok') ? 'ok' : 'loading',
+      registry: wasComplete && spoken.some((one) => one.checks.registry === 'ok') ? 'ok' : 'loading',
     },
   };
 }
@@ -77,7 +80,7 @@ export async function runIngest(
     log,
     onRequests,
   });
-  const readiness = (): Readiness => combine(pool.readiness, stopping);
+  const readiness = (): Readiness => combine(pool, stopping);
   const admin = await startAdminServer(config.adminHost, adminPort, {
     ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
     metrics: async () => (await collect(pool)).metrics(),

@@ -58,6 +58,8 @@ export class WorkerPool {
   #backOffMs = WORKER_RESTART_MS_MIN;
   #stopping = false;
   restarts = 0;
+  /** All workers have been ready together at some time. */
+  wasComplete = false;
 
   constructor(options: WorkerPoolOptions) {
     this.#options = options;
@@ -130,6 +132,8 @@ export class WorkerPool {
       worker.readiness = message.readiness;
       worker.snapshot = message.snapshot;
       if (message.projects) worker.projects = message.projects;
+      const ready = this.readiness.filter((one) => one?.status === 'ready').length;
+      this.wasComplete ||= ready === this.#options.count;
     }
   }
 

@@ -215,8 +215,9 @@ export class Generator {
       if (connection.underWay && connection.sentAt < oldest) connection.abandon('no answer within 10 s');
   }
 
-  /** Waits for the answers that are still due. */
+  /** Waits for the answers that are still due. The last tick before the end may still be on its way. */
   async #settle(): Promise<void> {
+    this.#flushBacklog();
     while (this.#connections.some((connection) => connection.underWay)) {
       await new Promise((resolve) => setTimeout(resolve, 5));
       this.#abandonLate();

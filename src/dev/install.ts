@@ -22,6 +22,9 @@ export function missingServers(host: Host): ServerKind[] {
   return kinds.filter((kind) => !findServer(kind, bins, host.path));
 }
 
+/** Another apt may be at work on a machine that has just started; a mirror may fail once. */
+const PATIENT = ['-o', 'DPkg::Lock::Timeout=300', '-o', 'Acquire::Retries=3'];
+
 /** `[]` as root, `['sudo', '-n']` where sudo asks no password, undefined otherwise or without apt. */
 function aptPrefix(): string[] | undefined {
   if (!existsSync('/usr/bin/apt-get')) return undefined;
@@ -38,7 +41,14 @@ export function aptInstall(packages: readonly string[], say: (line: string) => v
   if (!prefix) return false;
   say(`installing ${packages.join(' and ')} with apt-get …`);
   const run = (args: string[]): boolean => {
-    const [command, ...rest] = [...prefix, 'env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', ...args];
+    const [command, ...rest] = [
+      ...prefix,
+      'env',
+      'DEBIAN_FRONTEND=noninteractive',
+      'apt-get',
+      ...PATIENT,
+      ...args,
+    ];
     const { status, stderr } = spawnSync(command as string, rest, {
       encoding: 'utf8',
       stdio: ['ignore', 'ignore', 'pipe'],

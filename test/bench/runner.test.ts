@@ -61,4 +61,17 @@ describe('a run', () => {
     expect(summaryText(summary)).toContain('FAILED system canonical, round 1: no store');
     expect(summary.micro[0]?.figures.ns?.raw).toEqual([7, 7]);
   });
+
+  it('gives a job of a smoke run a second try', async () => {
+    let tries = 0;
+    const flaky: Job = {
+      name: 'flaky',
+      run: () => (++tries === 1 ? Promise.reject(new Error('stood still')) : works('flaky').run()),
+    };
+    said.length = 0;
+    const records = await runJobs([flaky, fails], { ...settings, rounds: 1, smoke: true }, () => undefined);
+    expect(records.map(({ bench }) => bench)).toEqual(['micro', 'failed']);
+    expect(said[0]).toBe('round 1/1  flaky  once more: stood still');
+    expect(said.filter((line) => line.includes('once more'))).toHaveLength(2);
+  });
 });

@@ -13,7 +13,7 @@ import { hostEnvironment } from '../../src/config.ts';
 import { ensureServers } from '../../src/dev/install.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
-const MS_MAX = 240_000;
+const MS_MAX = 600_000;
 const folder = mkdtempSync(join(tmpdir(), 'sluice-smoke-'));
 const bench = (...args: string[]) =>
   spawnSync(process.execPath, [join(ROOT, '.bench/bench/main.js'), ...args], {

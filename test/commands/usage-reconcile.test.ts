@@ -129,9 +129,9 @@ describe('usage reconcile', () => {
     await processed('SLUICE_EVENTS', 30);
     await count(31);
     const running = json(id);
-    await sleep(ANSWER_MS_MAX * 0.75);
+    await sleep(ANSWER_MS_MAX * 0.25);
     await link.js.publish(streamSubject('events', 0), 'a frame');
-    await sleep(ANSWER_MS_MAX * 0.75);
+    await sleep(ANSWER_MS_MAX * 1.25);
     await processed('SLUICE_EVENTS', 31);
     await (await link.manager()).streams.purge('SLUICE_EVENTS');
     expect(await running).toMatchObject({ before: 31, tally: 31, after: 31, complete: true });

@@ -101,5 +101,5 @@ describe('the image', () => {
       docker('stop', '-t', '40', id);
       expect(exitCode(id)).toBe('0');
     }
-  }, 60_000);
+  });
 });

@@ -3,8 +3,7 @@ import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { freePort } from '../../src/dev/servers.ts';
-import { temporaryFolder } from '../support/servers.ts';
+import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
 export type Prometheus = { prometheus: string; promtool: string };
@@ -57,7 +56,7 @@ export class RunningPrometheus {
     options: { rules: string; jobs: Readonly<Record<string, number>> },
   ): Promise<RunningPrometheus> {
     const dir = temporaryFolder('prometheus');
-    const port = await freePort();
+    const port = await lastingPort();
     const jobs = Object.entries(options.jobs).map(([job_name, admin]) => ({
       job_name,
       static_configs: [{ targets: [`127.0.0.1:${admin}`] }],

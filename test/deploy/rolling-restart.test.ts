@@ -1,10 +1,11 @@
 /** An upgrade as docs/operations.md tells it: ingest one by one behind a balancer, then the processor, all under load. */
+
 import { Agent, request } from 'node:http';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { freePort } from '../../src/dev/servers.ts';
 import type { Project } from '../../src/registry/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
+import { lastingPort } from '../support/servers.ts';
 import { Command, System, until } from '../support/system.ts';
 
 const CLIENTS = 16;
@@ -31,7 +32,7 @@ class Balancer {
 
   async listen(): Promise<void> {
     await this.#look();
-    this.port = await freePort();
+    this.port = await lastingPort();
     await new Promise<void>((resolve) => this.#server.listen(this.port, '127.0.0.1', resolve));
   }
 
@@ -81,7 +82,7 @@ const isReady = async (adminPort: number): Promise<boolean> =>
 beforeAll(async () => {
   system = await System.start();
   project = await system.createProject();
-  const second = start(await freePort(), await freePort());
+  const second = start(await lastingPort(), await lastingPort());
   members = [{ port: system.port, adminPort: system.adminPort, command: system.ingest }, second];
   await until(() => isReady(second.adminPort));
   balancer = new Balancer(members);
@@ -135,17 +136,17 @@ it('a rolling restart of ingest and processor fails no request and loses no even
   agent.destroy();
   expect(told.filter(({ status }) => status !== 200)).toEqual([]);
   expect([...balancer.served.keys()].sort()).toEqual(members.map(({ port }) => port).sort());
-  await until(() => system.stored().length >= told.length, 30_000);
+  await until(() => system.stored().length >= told.length);
   expect(
     system
       .stored()
       .map(({ event_id }) => event_id)
       .sort(),
   ).toEqual(told.map(({ id }) => id).sort());
-}, 60_000);
+});
 
 it('a second primary on a taken port is refused, not balanced', async () => {
-  const twin = start(system.port, await freePort());
+  const twin = start(system.port, await lastingPort());
   expect(await twin.command.exited).toBe(1);
   expect(twin.command.log).toContain(`cannot listen on 0.0.0.0:${system.port}`);
 });

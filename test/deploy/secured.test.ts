@@ -7,9 +7,9 @@ import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { hostEnvironment } from '../../src/config.ts';
-import { findServer, freePort } from '../../src/dev/servers.ts';
+import { findServer } from '../../src/dev/servers.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
-import { temporaryFolder } from '../support/servers.ts';
+import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { Command, until } from '../support/system.ts';
 import { createNatsOperator } from './nats-operator.ts';
 
@@ -66,7 +66,7 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
   const commands: Command[] = [];
 
   async function startNats(): Promise<number[]> {
-    const ports = await Promise.all(Array.from({ length: 3 * SERVERS }, () => freePort()));
+    const ports = await Promise.all(Array.from({ length: 3 * SERVERS }, () => lastingPort()));
     const { authConf, creds } = createNatsOperator();
     writeFileSync(join(dir, 'user.creds'), creds);
     for (let n = 0; n < SERVERS; n++) {
@@ -88,7 +88,7 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
   }
 
   async function startRedis(): Promise<number> {
-    const port = await freePort();
+    const port = await lastingPort();
     const text = readFileSync(`${OVERLAY}/redis.conf`, 'utf8')
       .replaceAll('/etc/sluice/tls', dir)
       .replace('tls-port 6379', `tls-port ${port}`)
@@ -103,14 +103,14 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
     spawnSync('node', [`${PROJECT}dist/cli.js`, ...args], {
       env: { ...process.env, ...env, ...overrides },
       encoding: 'utf8',
-      timeout: 15_000,
+      timeout: 60_000,
     });
 
   beforeAll(async () => {
     dir = temporaryFolder('secured');
     makeCertificates(dir);
     const [natsPorts, redisPort] = [await startNats(), await startRedis()];
-    publicPort = await freePort();
+    publicPort = await lastingPort();
     env = {
       NODE_EXTRA_CA_CERTS: join(dir, 'ca.crt'),
       SLUICE_REDIS_URL: `rediss://:${encodeURIComponent(PASSWORD)}@127.0.0.1:${redisPort}`,
@@ -123,9 +123,9 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
       SLUICE_WORKERS: '1',
       SLUICE_LOG_LEVEL: 'warn',
     };
-    await until(() => sluice(['setup']).status === 0, 40_000);
+    await until(() => sluice(['setup']).status === 0, 180_000);
     for (const name of ['ingest', 'processor'])
-      commands.push(new Command([name], { ...env, SLUICE_ADMIN_PORT: `${await freePort()}` }));
+      commands.push(new Command([name], { ...env, SLUICE_ADMIN_PORT: `${await lastingPort()}` }));
     const ready = (): Promise<boolean> =>
       fetch(`http://127.0.0.1:${publicPort}/readyz`).then(
         (res) => res.ok,

@@ -38,7 +38,7 @@ describe('a single broker', () => {
 describe('a cluster of three with three replicas', () => {
   beforeAll(async () => {
     stand = await Stand.start({ cluster: true, maxBytes: 24 * MIB });
-  }, 120_000);
+  });
   afterAll(() => stand.close());
 
   it(LEADER_KILLED.name, () => survives(LEADER_KILLED, ['500', '503']), 120_000);

@@ -11,7 +11,7 @@ import { Stand } from './stand.ts';
 let stand: Stand;
 beforeAll(async () => {
   stand = await Stand.start();
-}, 60_000);
+});
 afterAll(() => stand.close());
 
 const random = seededRandom(9);
@@ -21,17 +21,17 @@ it('a primary that stood still for seven seconds keeps its workers, and no reque
   const { judgement, recoveries } = await runScenario(stand, [PRIMARY_FROZEN], { random });
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
   expect(stand.ingest.flatMap((part) => part.children)).toEqual(workers);
-}, 60_000);
+});
 
 it('a killed primary and a rolling restart cost no request its answer', async () => {
   const { judgement, recoveries } = await runScenario(stand, [PRIMARY_KILLED, ROLLING], { random });
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
-}, 120_000);
+});
 
 it('a Redis that comes back empty costs what the contract says, and usage reconcile mends it', async () => {
   const { judgement, recoveries } = await runScenario(stand, [REDIS_EMPTY], { random });
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
-}, 120_000);
+});
 
 it('three faults of a seeded mix, one after the other', async () => {
   const seed = 11; // fixed: what explores is `npm run test:faults`, with a seed of its own
@@ -40,4 +40,4 @@ it('three faults of a seeded mix, one after the other', async () => {
   const faults = Array.from({ length: integer(chosen, 3, 3) }, () => pick(chosen, possible));
   const { judgement, recoveries } = await runScenario(stand, faults, { random: chosen });
   expect(judgement.broken, `seed ${seed}: ${JSON.stringify(recoveries)}`).toEqual([]);
-}, 180_000);
+});

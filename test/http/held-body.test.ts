@@ -1,12 +1,13 @@
 /** What a client sees on a real connection while its upload is held back. Only the clock is in the hands of the test. */
+
 import uWS from 'uWebSockets.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/dev/servers.ts';
 import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
 import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
 import { REFUSALS } from '../../src/http/outcome.ts';
 import { BODY_HELD_MS_MAX, BODY_MS_MAX, BODY_RATE_BYTES_PER_SEC } from '../../src/limits.ts';
 import { RawConnection } from '../support/raw-http.ts';
+import { lastingPort } from '../support/servers.ts';
 
 const BODY_BYTES = 5_000_000;
 const HEAD = `POST / HTTP/1.1\r\nHost: sluice\r\nContent-Length: ${BODY_BYTES}\r\n\r\n`;
@@ -41,7 +42,7 @@ beforeEach(async () => {
     exchange.read(reader);
     exchange.setPaused(true);
   });
-  port = await freePort();
+  port = await lastingPort();
   await new Promise<void>((resolve, reject) => {
     app.listen('127.0.0.1', port, (socket) => (socket ? resolve() : reject(new Error('cannot listen'))));
   });

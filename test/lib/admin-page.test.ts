@@ -48,12 +48,10 @@ const row = (page: Page, title: string): Promise<string[]> =>
 it('shows outcomes, workers, latency and the usage of projects on the port of ingest', async () => {
   const { page, asked, complaints } = await open(system.adminUrl);
   const total = async (outcome: string) => (await row(page, outcome)).at(-1);
-  await expect.poll(() => total('accepted'), { timeout: 10_000 }).toBe('30');
-  await expect.poll(() => total('rate_limited'), { timeout: 10_000 }).toBe('10');
+  await expect.poll(() => total('accepted')).toBe('30');
+  await expect.poll(() => total('rate_limited')).toBe('10');
   // A worker that is slow to answer is in the next figures, a second later.
-  await expect
-    .poll(() => row(page, limited.id), { timeout: 10_000 })
-    .toEqual([limited.id, '40', '30', '10', '30 of 100']);
+  await expect.poll(() => row(page, limited.id)).toEqual([limited.id, '40', '30', '10', '30 of 100']);
   expect(await page.locator('.card', { hasText: 'workers' }).locator('b').textContent()).toBe('2');
   expect(await page.locator('#checks li').allTextContents()).toEqual([
     'ready',

@@ -3,8 +3,8 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { connect } from 'node:net';
-import { findServer, freePort } from '../../src/dev/servers.ts';
-import { temporaryFolder } from '../support/servers.ts';
+import { findServer } from '../../src/dev/servers.ts';
+import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { pause } from './limit-fixture.ts';
 
 const SLOTS = 16_384;
@@ -40,7 +40,7 @@ export async function answers(port: number, command: string, wanted: string): Pr
 
 async function startNode(dir: string, slots: [number, number]): Promise<ClusterNode> {
   const bin = findServer('redis-server', { redis: process.env.REDIS_SERVER_BIN }, process.env.PATH ?? '');
-  const [port, busPort] = [await freePort(), await freePort()];
+  const [port, busPort] = [await lastingPort(), await lastingPort()];
   const settings = {
     port,
     'cluster-port': busPort,

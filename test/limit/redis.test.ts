@@ -4,12 +4,11 @@ import { mkdirSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/dev/servers.ts';
 import { QuotaCounter } from '../../src/limit/quota-counter.ts';
 import { type RateDecision, RateLimiter } from '../../src/limit/rate-limiter.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
-import { redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
+import { lastingPort, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 import { clock, connected, log, MemoryCheckpoints, pause, until } from './limit-fixture.ts';
 import { answers, operator as tell } from './redis-cluster.ts';
 
@@ -247,7 +246,7 @@ describe('LimitRedis', () => {
     const stuck = connect(server.port, '127.0.0.1', () => stuck.write('EVAL "while true do end" 0\r\n'));
     stuck.on('error', () => undefined);
     toClose.push(() => stuck.destroy());
-    await pause(100);
+    await answers(server.port, 'PING', 'BUSY');
     expect(await count()).toBeUndefined();
     expect(redis.available).toBe(false);
     await operator('SCRIPT KILL');
@@ -262,7 +261,7 @@ describe('LimitRedis', () => {
   });
 
   it('waits for a server that is not there yet', async () => {
-    const port = await freePort();
+    const port = await lastingPort();
     const early = new LimitRedis({ urls: [`redis://127.0.0.1:${port}`], log, clock });
     toClose.push(() => early.close());
     await early.connect();

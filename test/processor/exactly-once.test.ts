@@ -126,7 +126,7 @@ describe('a processor that stops', () => {
     await first.stop();
     await publishing;
     await harness.process();
-    await harness.drained(10_000);
+    await harness.drained();
     const numbers = harness.stored().map(({ payload }) => (payload as { n: number }).n);
     expect(numbers.sort((a, b) => a - b)).toEqual(Array.from({ length: 300 }, (_, n) => n));
   });
@@ -188,7 +188,7 @@ describe('a sink that fails', () => {
     await eventually(() => sink.failures > 0);
     await first.stop();
     await harness.process();
-    await harness.drained(10_000);
+    await harness.drained();
     expect(harness.stored()).toHaveLength(1);
   });
 });

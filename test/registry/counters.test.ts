@@ -74,7 +74,7 @@ describe('CounterBucket', () => {
     expect(own.connection.stats().outMsgs - before).toBe(1);
     await write(make(), Object.fromEntries(Object.keys(figures).map((id) => [id, 99])));
     const [id = ''] = Object.keys(figures);
-    await expect.poll(() => counters.read(id, '2026-07'), { timeout: 3_000 }).toBe(99);
+    await expect.poll(() => counters.read(id, '2026-07')).toBe(99);
     await own.close();
     await expect.poll(() => counters.read(id, '2026-07').catch(() => 'failed')).toBe('failed');
     await expect(counters.read(id, '2026-07')).rejects.toThrow();

@@ -12,7 +12,9 @@ import { setupTopology } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 
 export const MIB = 1024 * 1024;
-const FREEZE_MS = 100;
+const FREEZE_MS = 250;
+/** The deadline of an entry where a test is not about deadlines. */
+const PATIENT_MS = 30_000;
 
 export type BrokerOptions = { shards?: number; maxBytes?: number; clock?: Clock };
 
@@ -27,7 +29,7 @@ export class Tally {
     this.#publisher = publisher;
   }
 
-  publish(entry: Entry, ms = 2_000, source?: PartSource): void {
+  publish(entry: Entry, ms = PATIENT_MS, source?: PartSource): void {
     const row: { id: string; result: PublishResult | undefined } = { id: nameOf(entry), result: undefined };
     this.#results.push(row);
     this.#publisher.publish(entry, { deadline: performance.now() + ms, source }, (result) => {
@@ -102,7 +104,7 @@ export class Broker {
   }
 
   /** Publishes and waits for the result. */
-  publish(entry: Entry, ms = 2_000): Promise<PublishResult> {
+  publish(entry: Entry, ms = PATIENT_MS): Promise<PublishResult> {
     const deadline = performance.now() + ms;
     return new Promise((resolve) => this.publisher.publish(entry, { deadline }, resolve));
   }

@@ -1,4 +1,4 @@
-import { setTimeout as sleep } from 'node:timers/promises';
+import type { Msg } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
@@ -118,9 +118,11 @@ describe('a delivery', () => {
   it('is stored when the answer to an earlier attempt comes late', async () => {
     const subject = `answers.${++subjects}`;
     let attempts = 0;
+    let first: Msg | undefined;
     const subscription = far.connection.subscribe(subject, {
       callback: (_, msg) => {
-        if (++attempts === 1) void sleep(1_000).then(() => msg.respond(JSON.stringify(stored)));
+        first ??= msg;
+        if (++attempts === 2) first.respond(JSON.stringify(stored));
       },
     });
     await far.connection.flush();

@@ -9,8 +9,7 @@ import { chownSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:f
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import pg from 'pg';
-import { freePort } from '../../src/dev/servers.ts';
-import { temporaryFolder } from './servers.ts';
+import { lastingPort, temporaryFolder } from './servers.ts';
 
 const DEBIAN_FOLDER = '/usr/lib/postgresql';
 const USER = 'postgres';
@@ -81,7 +80,7 @@ export class TestPostgres {
       rmSync(dir, { recursive: true, force: true });
       throw new Error(`initdb: ${made.stderr}`);
     }
-    const server = new TestPostgres(bin, dir, { port: await freePort(), owner: as });
+    const server = new TestPostgres(bin, dir, { port: await lastingPort(), owner: as });
     await server.restart();
     return server;
   }

@@ -58,7 +58,10 @@ function disposable(server: RunningServer, dir: string): TestServer {
 /** A broker with lines of configuration of its own. */
 export async function natsServerWith(...lines: string[]): Promise<TestServer> {
   const dir = temporaryFolder('nats');
-  return disposable(await startNatsWith(binary('nats-server'), { dir, lines }), dir);
+  return disposable(
+    await startNatsWith(binary('nats-server'), { dir, port: await lastingPort(), lines }),
+    dir,
+  );
 }
 
 /** With `port` and `dir` of one that was stopped: the same server again. */
@@ -70,10 +73,13 @@ export async function redisServer(
   wrapped: (bin: string) => string = (bin) => bin,
 ): Promise<TestServer> {
   const dir = again?.dir ?? temporaryFolder('redis');
-  return disposable(await startRedis(wrapped(binary('redis-server')), dir, again?.port), dir);
+  return disposable(
+    await startRedis(wrapped(binary('redis-server')), dir, again?.port ?? (await lastingPort())),
+    dir,
+  );
 }
 
 export async function natsServer(again?: Again): Promise<TestServer> {
   const dir = again?.dir ?? temporaryFolder('nats');
-  return disposable(await startNats(binary('nats-server'), dir, again?.port), dir);
+  return disposable(await startNats(binary('nats-server'), dir, again?.port ?? (await lastingPort())), dir);
 }

@@ -3,14 +3,13 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { freePort } from '../../src/dev/servers.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { HeartbeatStore } from '../../src/registry/heartbeat-store.ts';
 import type { Project } from '../../src/registry/project.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
-import { natsServer, redisServer, type TestServer } from './servers.ts';
+import { lastingPort, natsServer, redisServer, type TestServer } from './servers.ts';
 
 const CLI = new URL('../../dist/cli.js', import.meta.url);
 export const MIB = 1024 * 1024;
@@ -120,7 +119,7 @@ export class System {
       maxBytes: 256 * MIB,
     });
     const dir = mkdtempSync(join(tmpdir(), 'sluice-system-'));
-    const ports = [await freePort(), await freePort(), await freePort()];
+    const ports = [await lastingPort(), await lastingPort(), await lastingPort()];
     const system = new System({ redis, nats, link, dir, ports, options });
     await system.ready();
     return system;
@@ -238,8 +237,8 @@ export class System {
   }
 }
 
-/** Polls until `condition` holds; fails after 20 s. */
-export async function until(condition: () => Promise<boolean> | boolean, ms = 20_000): Promise<void> {
+/** Polls until `condition` holds; fails after a minute. */
+export async function until(condition: () => Promise<boolean> | boolean, ms = 60_000): Promise<void> {
   for (const end = Date.now() + ms; Date.now() < end; await new Promise((resolve) => setTimeout(resolve, 30)))
     if (await condition()) return;
   throw new Error(`not so within ${ms} ms: ${condition}`);

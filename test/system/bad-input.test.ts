@@ -164,9 +164,9 @@ describe('connections', () => {
     const connection = await RawConnection.open(system.port);
     const bytes = message(errorEvent(eventId()));
     connection.send(bytes.subarray(0, bytes.length - 5));
-    await expect.poll(() => connection.closed, { timeout: 28_000, interval: 200 }).toBe(true);
+    await expect.poll(() => connection.closed, { interval: 200 }).toBe(true);
     expect(await system.metric('sluice_requests_total', '{endpoint="ingest",outcome="too_slow"}')).toBe(1);
-  }, 30_000);
+  });
 
   it('a slow body at 8 kB/s passes', async () => {
     const id = eventId();
@@ -178,7 +178,7 @@ describe('connections', () => {
     }
     expect(JSON.parse((await connection.receive())[0]?.body ?? '')).toEqual({ id });
     connection.close();
-  }, 30_000);
+  });
 });
 
 describe('answers without a body', () => {

@@ -54,10 +54,10 @@ it('loses and resets nothing', async () => {
   agent.destroy();
   expect([...new Set(told.map(({ status }) => `${status}`))].sort()).toEqual(['200', 'ECONNREFUSED']);
   const accepted = told.filter(({ status }) => status === 200).map(({ id }) => id);
-  await until(() => system.stored().length >= accepted.length + 1, 30_000);
+  await until(() => system.stored().length >= accepted.length + 1);
   const stored = system.stored().map((record) => record.event_id);
   expect(new Set(stored).size).toBe(stored.length);
   expect(stored.sort()).toEqual([...accepted, slowId].sort());
   expect(system.ingest.errors).toEqual([]);
   await system.stop();
-}, 90_000);
+});

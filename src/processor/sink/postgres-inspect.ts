@@ -16,8 +16,9 @@ export type PostgresReport = {
   role: string;
   /** What the role cannot do that the sink will; empty when it may do everything. */
   missingRights: string[];
+  /** Median of a few. */
   roundTripMs: number;
-  /** Unix milliseconds, by the server and by us. */
+  /** Unix milliseconds, by the server and by us in the middle of the quickest round trip. */
   clockMs: number;
   askedAtMs: number;
 };
@@ -68,18 +69,31 @@ async function inspectSchema(
   return { missingRights, ...(isReadable && { schemaVersion: await schemaVersion(database) }) };
 }
 
+const ROUND_TRIPS = 5;
+type Trip = { ms: number; clockMs: number; askedAtMs: number };
+
+async function inspectTime(
+  database: Database,
+): Promise<Pick<PostgresReport, 'roundTripMs' | 'clockMs' | 'askedAtMs'>> {
+  const trips: Trip[] = [];
+  for (let n = 0; n < ROUND_TRIPS; n++) {
+    const sentAt = performance.now();
+    const [clock] = await database.query<{ ms: string }>(
+      'SELECT extract(epoch FROM clock_timestamp()) * 1000 AS ms',
+    );
+    const ms = performance.now() - sentAt;
+    trips.push({ ms, clockMs: Number(clock?.ms), askedAtMs: Date.now() - ms / 2 });
+  }
+  const [quickest, , median] = trips.sort((a, b) => a.ms - b.ms) as [Trip, Trip, Trip];
+  return { roundTripMs: median.ms, clockMs: quickest.clockMs, askedAtMs: quickest.askedAtMs };
+}
+
 /** @throws UnavailableError when the database cannot be asked */
 export async function inspectPostgres(url: string): Promise<PostgresReport> {
   const database = new Database(url, createLog('silent'));
   try {
     const [server] = await database.query<ServerRow>(SERVER);
     if (!server) throw new Error('no answer');
-    const askedAt = performance.now();
-    const [clock] = await database.query<{ ms: string }>(
-      'SELECT extract(epoch FROM clock_timestamp()) * 1000 AS ms',
-    );
-    const roundTripMs = performance.now() - askedAt;
-    const askedAtMs = Date.now() - roundTripMs / 2;
     return {
       version: server.version,
       versionNumber: server.number,
@@ -88,9 +102,7 @@ export async function inspectPostgres(url: string): Promise<PostgresReport> {
       schemaWanted: SCHEMA_VERSION,
       role: server.role,
       ...(await inspectSchema(database)),
-      roundTripMs,
-      clockMs: Number(clock?.ms),
-      askedAtMs,
+      ...(await inspectTime(database)),
     };
   } finally {
     await database.close();

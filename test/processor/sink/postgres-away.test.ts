@@ -1,5 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { ACK_WAIT_MS } from '../../../src/limits.ts';
 import { type RunningProcessor, runProcessor } from '../../../src/processor.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../harness.ts';
 import { PostgresUnderTest } from './sinks.ts';
@@ -8,7 +9,7 @@ let harness: Harness;
 let sink: PostgresUnderTest;
 let processor: RunningProcessor | undefined;
 beforeEach(async () => {
-  [harness, sink] = await Promise.all([Harness.start(), PostgresUnderTest.start()]);
+  [harness, sink] = await Promise.all([Harness.start({ ackWaitMs: ACK_WAIT_MS }), PostgresUnderTest.start()]);
 });
 afterEach(async () => {
   await processor?.stop();
@@ -31,7 +32,7 @@ const state = async (): Promise<unknown> =>
   ).checks.sink;
 
 async function expectEachOnce(count: number): Promise<void> {
-  await harness.drained(30_000);
+  await harness.drained();
   const numbers = (await sink.records()).map(({ payload }) => (payload as { n: number }).n);
   expect(numbers.sort((a, b) => a - b)).toEqual(Array.from({ length: count }, (_, n) => n + 1));
   expect(await sink.tally('42', '2026-01')).toEqual({ count, position: count });
@@ -72,4 +73,4 @@ it('a database that is killed, shut down and has its connections cut costs nothi
     await publishing;
   }
   await expectEachOnce(n);
-}, 60_000);
+});

@@ -3,13 +3,14 @@
  *
  *     KILLS=200 ITEMS=100000 npx vitest run --config test/vitest.config.ts test/processor/sink/postgres-kill.test.ts
  */
+
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { freePort } from '../../../src/dev/servers.ts';
 import { POSTGRES_IDLE_MS_MAX } from '../../../src/limits.ts';
 import { encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
+import { lastingPort } from '../../support/servers.ts';
 import { envelope, eventually, Harness, hexId, item } from '../harness.ts';
 import { PostgresUnderTest } from './sinks.ts';
 
@@ -50,7 +51,7 @@ async function startChild(): Promise<ChildProcess> {
   const settings = {
     SLUICE_SINK: sink.setting,
     SLUICE_LOG_LEVEL: 'fatal',
-    SLUICE_ADMIN_PORT: `${await freePort()}`,
+    SLUICE_ADMIN_PORT: `${await lastingPort()}`,
   };
   const child = fork(CLI, ['processor'], {
     env: { ...process.env, ...harness.environment(settings) },
@@ -104,7 +105,7 @@ it(
     }
     const child = await startChild();
     await publishSome(next, ITEMS - next);
-    await harness.drained(60_000);
+    await harness.drained();
     expect(await end(child, 'SIGTERM'), `seed ${SEED}`).toBe(0);
     await expectEachOnce(ITEMS);
   },
@@ -126,10 +127,10 @@ it('of two processors one may be stopped beyond the ack wait and woken, again an
     await publishing;
     next += 2_000;
   }
-  await harness.drained(60_000);
+  await harness.drained();
   for (const child of both) expect(await end(child, 'SIGTERM'), `seed ${SEED}`).toBe(0);
   await expectEachOnce(next);
-}, 90_000);
+});
 
 it('a processor that is stopped in the middle of its transaction does not keep another from storing its frames', async () => {
   const first = await startChild();
@@ -158,4 +159,4 @@ it('a processor that is stopped in the middle of its transaction does not keep a
   await harness.drained();
   for (const child of [first, second]) expect(await end(child, 'SIGTERM')).toBe(0);
   await expectEachOnce(30);
-}, 90_000);
+});
