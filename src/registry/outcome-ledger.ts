@@ -1,3 +1,4 @@
+import type { JetStreamManager } from '@nats-io/jetstream';
 import type { KV } from '@nats-io/kv';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
@@ -9,12 +10,19 @@ import {
 } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
-import { isConflict, openBucket, registryManager } from './bucket.ts';
+import { isConflict, openBucket } from './bucket.ts';
 import { addCounts, type DayOfOutcomes, ledgerKey, parseDay } from './outcome-day.ts';
 
 const WRITE_TRIES_MAX = 8;
 const DATE_CHARS = 'YYYY-MM-DD'.length;
 const DAY_MS = 86_400_000;
+const STREAM = `KV_${COUNTERS_BUCKET}`;
+/** Its value: the oldest date that is kept. */
+const OLDEST_KEY = 'outcomes.oldest';
+/** Days before it that are removed once more, should their removal have failed. */
+const DAYS_AGAIN = 2;
+
+const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
 
 export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
@@ -28,7 +36,7 @@ export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  * told later instead: their turn comes every few minutes. Statistics, not accounting: a worker that is killed loses what it has not
  * written (with ten thousand active projects up to 200 s), a write whose answer was lost may count twice, and a request just before the full hour may stand in the next. What cannot be
  * written waits in memory, bounded by the projects that exist.
- * A project's days are kept for OUTCOME_DAYS_KEPT; whoever begins a new day removes the old ones.
+ * Days are kept for OUTCOME_DAYS_KEPT; the first worker that writes in a new one removes what is older, of all projects together.
  */
 export class OutcomeLedger {
   readonly #link: NatsLink;
@@ -42,6 +50,8 @@ export class OutcomeLedger {
   #flushing: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
   #closing = false;
+  /** This worker has seen to it that nothing older than this date stays. */
+  #oldestDate = '';
 
   constructor({ link, log, clock = systemClock }: LedgerOptions) {
     this.#link = link;
@@ -66,12 +76,12 @@ export class OutcomeLedger {
     while (this.#flushing) await this.#flushing;
     this.#gather();
     if (this.#pending.size === 0 || !this.#link.connected) return;
-    this.#flushing = this.#write(projects);
+    this.#flushing = this.#write(projects).then(() => this.#forgetOldDays());
     await this.#flushing;
     this.#flushing = undefined;
   }
 
-  /** Writes everything, in a hurry: old days are left to whoever begins the next one. */
+  /** Writes everything, in a hurry: old days are left to whoever writes next. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
     this.#closing = true;
@@ -119,7 +129,6 @@ export class OutcomeLedger {
       addCounts(sum, day);
       try {
         await kv.put(key, JSON.stringify(sum), { previousSeq: entry?.revision ?? 0 });
-        if (!entry && !this.#closing) await this.#forgetOldDays(key);
         return;
       } catch (error) {
         if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
@@ -127,23 +136,42 @@ export class OutcomeLedger {
     }
   }
 
-  /** Whoever begins a day of a project removes its days that nobody asks for any more. */
-  async #forgetOldDays(key: string): Promise<void> {
-    const [projectDays, today] = [key.slice(0, -DATE_CHARS), key.slice(-DATE_CHARS)];
-    const oldest = new Date(Date.parse(today) - OUTCOME_DAYS_KEPT * DAY_MS)
-      .toISOString()
-      .slice(0, DATE_CHARS);
-    const stream = `KV_${COUNTERS_BUCKET}`;
+  /**
+   * Once a day and worker. One request takes a date from all projects: to ask for each project's days cost nats-server 2.9 a tenth of
+   * a second each with ten thousand of them (DECISIONS.md 67). Purged from the stream, because a deletion through the bucket
+   * would leave a marker for each day, for ever. The claim comes first, so that a hundred workers at midnight are one.
+   */
+  async #forgetOldDays(): Promise<void> {
+    const oldestMs = this.#clock.now() - OUTCOME_DAYS_KEPT * DAY_MS;
+    const oldest = dateOf(oldestMs);
+    if (this.#closing || this.#oldestDate === oldest) return;
+    this.#oldestDate = oldest;
     try {
-      const manager = await registryManager(this.#link);
-      const filter = `$KV.${COUNTERS_BUCKET}.${projectDays}*`;
-      const { state } = await manager.streams.info(stream, { subjects_filter: filter });
-      for (const subject of Object.keys(state.subjects ?? {})) {
-        // Purged from the stream: a deletion through the bucket would leave a marker for each day, for ever.
-        if (subject.slice(-DATE_CHARS) < oldest) await manager.streams.purge(stream, { filter: subject });
-      }
+      const kv = await this.#kv;
+      const entry = await kv.get(OLDEST_KEY);
+      const before = entry?.operation === 'PUT' ? entry.string() : undefined;
+      if (before !== undefined && before >= oldest) return;
+      const manager = await this.#link.manager(); // patient: a broker may take seconds for a list of all days
+      const dates = before === undefined ? await datesThere(manager) : datesSince(before, oldestMs);
+      await kv.put(OLDEST_KEY, oldest, { previousSeq: entry?.revision ?? 0 });
+      for (const date of dates.filter((one) => one < oldest))
+        await manager.streams.purge(STREAM, { filter: `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', date)}` });
     } catch (error) {
-      this.#log.warn({ key, err: error }, 'outcomes: old days not removed');
+      if (!isConflict(error)) this.#log.warn({ err: error }, 'outcomes: old days not removed');
     }
   }
+}
+
+/** All dates of which anything stands in the bucket. */
+async function datesThere(manager: JetStreamManager): Promise<string[]> {
+  const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', '*')}`;
+  const { state } = await manager.streams.info(STREAM, { subjects_filter: filter });
+  return [...new Set(Object.keys(state.subjects ?? {}).map((subject) => subject.slice(-DATE_CHARS)))];
+}
+
+/** From some days before `date` up to that of `untilMs`. */
+function datesSince(date: string, untilMs: number): string[] {
+  const dates: string[] = [];
+  for (let ms = Date.parse(date) - DAYS_AGAIN * DAY_MS; ms <= untilMs; ms += DAY_MS) dates.push(dateOf(ms));
+  return dates;
 }

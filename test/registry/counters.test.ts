@@ -1,5 +1,5 @@
 import { Kvm } from '@nats-io/kv';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { readOutcomes } from '../../src/registry/outcome-day.ts';
 import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
@@ -195,36 +195,63 @@ describe('OutcomeLedger', () => {
     expect(hours.map(({ hour }) => hour)).toEqual(['2026-07-01T22:00Z', '2026-07-02T00:00Z']);
   });
 
-  it('removes days that are too old when a new day begins, and leaves no marker', async () => {
-    const note = async (id: string, day: string): Promise<void> => {
+  describe('removes days that are too old', () => {
+    const OLDEST = 'outcomes.oldest';
+    const note = async (id: string, day: string, end: 'flush' | 'close' = 'flush'): Promise<void> => {
       const ledger = new OutcomeLedger({ link, log, clock: clockAt(`${day}T12:00:00Z`) });
       ledger.note(id, 'accepted');
-      await ledger.flush();
-    };
-    await note('14', '2026-05-01');
-    await note('15', '2026-05-01');
-    await note('14', '2026-06-10');
-    await note('14', '2026-07-10');
-    const kv = await new Kvm(link.js).open(COUNTERS_BUCKET);
-    expect(await kv.get('outcomes.14.2026-05-01')).toBeNull();
-    expect(await kv.get('outcomes.14.2026-06-10')).not.toBeNull();
-    expect(await kv.get('outcomes.14.2026-07-10')).not.toBeNull();
-    expect(await kv.get('outcomes.15.2026-05-01')).not.toBeNull();
-  });
-
-  it('leaves old days alone while it closes', async () => {
-    const at = async (day: string, end: 'flush' | 'close'): Promise<void> => {
-      const ledger = new OutcomeLedger({ link, log, clock: clockAt(`${day}T12:00:00Z`) });
-      ledger.note('16', 'accepted');
       await ledger[end]();
     };
-    const kv = await new Kvm(link.js).open(COUNTERS_BUCKET);
-    await at('2026-05-01', 'flush');
-    await at('2026-07-10', 'close');
-    expect(await kv.get('outcomes.16.2026-07-10')).not.toBeNull();
-    expect(await kv.get('outcomes.16.2026-05-01')).not.toBeNull();
-    await at('2026-07-11', 'flush');
-    expect(await kv.get('outcomes.16.2026-05-01')).toBeNull();
+    const daysOf = async (id: string): Promise<string[]> => {
+      const subjects_filter = `$KV.${COUNTERS_BUCKET}.outcomes.${id}.*`;
+      const { state } = await (await link.manager()).streams.info(`KV_${COUNTERS_BUCKET}`, {
+        subjects_filter,
+      });
+      return Object.keys(state.subjects ?? {})
+        .map((subject) => subject.slice(-'YYYY-MM-DD'.length))
+        .sort();
+    };
+    const requests = async (work: () => Promise<void>): Promise<number> => {
+      const before = link.connection.stats().outMsgs;
+      await work();
+      return link.connection.stats().outMsgs - before;
+    };
+    beforeEach(async () => {
+      const filter = `$KV.${COUNTERS_BUCKET}.outcomes.>`;
+      await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
+    });
+
+    it('of all projects, where an earlier build left no word of what is there', async () => {
+      const kv = await new Kvm(link.js).open(COUNTERS_BUCKET);
+      for (const day of ['2026-01-01', '2026-05-01', '2026-06-10'])
+        for (const id of ['14', '15']) await kv.put(`outcomes.${id}.${day}`, '{}');
+      await note('14', '2026-07-10');
+      expect(await daysOf('14')).toEqual(['2026-06-10', '2026-07-10']);
+      expect(await daysOf('15')).toEqual(['2026-06-10']);
+      expect(await kv.get(OLDEST)).toMatchObject({ operation: 'PUT', length: '2026-06-08'.length });
+    });
+
+    it('by one worker a day, and again what an earlier removal missed', async () => {
+      const kv = await new Kvm(link.js).open(COUNTERS_BUCKET);
+      await note('14', '2026-05-22');
+      await note('14', '2026-05-25');
+      await note('14', '2026-06-10');
+      await kv.put(OLDEST, '2026-05-24'); // and its worker died before it removed anything
+      const [first, second] = [
+        await requests(() => note('14', '2026-06-27')),
+        await requests(() => note('14', '2026-06-27')),
+      ];
+      expect(await daysOf('14')).toEqual(['2026-06-10', '2026-06-27']);
+      expect(first - second).toBeGreaterThan(3);
+    });
+
+    it('but not while it closes', async () => {
+      await note('16', '2026-05-01');
+      await note('16', '2026-07-10', 'close');
+      expect(await daysOf('16')).toEqual(['2026-05-01', '2026-07-10']);
+      await note('16', '2026-07-11');
+      expect(await daysOf('16')).toEqual(['2026-07-10', '2026-07-11']);
+    });
   });
 
   it('keeps what it cannot write for the next flush', async () => {
