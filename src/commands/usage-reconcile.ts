@@ -4,12 +4,13 @@
  * Everything that had been counted when the command began must have reached the sink before the tally says anything, so the command
  * first waits until it is queued, then for the streams to move past it. Requests that come in meanwhile are in neither or either
  * figure; so the counter is lowered only when nothing moved between two looks at it, and otherwise only raised, its checkpoint too:
- * what was accepted is never forgotten.
+ * what was accepted is never forgotten. Nor is it lowered while a frame of this month is a dead letter: nobody has read whose it is.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
 import { readUsage, setUsage } from '../limit/quota-counter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
+import { listDeadLetters } from '../processor/dead-letter-store.ts';
 import { readPostgresTally } from '../processor/sink/postgres-tally.ts';
 import { readTally, type TallyOfMonth } from '../processor/tally.ts';
 import { UnavailableError } from '../processor/unavailable.ts';
@@ -24,7 +25,7 @@ import { CommandError, type Session, withSession } from './session.ts';
 const POLL_MS = 200;
 const WAIT_SEC_DEFAULT = 15;
 
-/** `before` and `after` are the counter; `complete` is false when something still waited or moved. */
+/** `before` and `after` are the counter; `complete` is false when something still waited or moved, or was set aside unread. */
 type Reconciliation = {
   id: string;
   month: string;
@@ -32,6 +33,8 @@ type Reconciliation = {
   tally: number;
   after: number;
   complete: boolean;
+  /** The tally may lack requests that are in a dead letter of kind `frame`. */
+  unread?: true;
 };
 
 /** `seen`: what Redis had when `wanted` was decided. */
@@ -76,6 +79,13 @@ async function untilProcessed(link: NatsLink, shards: number, waitMs: number): P
   return true;
 }
 
+/** Whether requests of this month, of any project, are in a frame that was set aside unread. */
+async function hasUnreadFrames(link: NatsLink, month: string): Promise<boolean> {
+  for await (const { kind, at } of listDeadLetters(link))
+    if (kind === 'frame' && new Date(at).toISOString().startsWith(month)) return true;
+  return false;
+}
+
 async function readCounter(session: Session, checkpoints: CounterBucket, id: string): Promise<Counter> {
   const { month, count: inRedis } = await readUsage(await session.redis(), id);
   return { month, inRedis, count: inRedis ?? (await checkpoints.read(id, month)) ?? 0 };
@@ -106,20 +116,28 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   const { count: tally } = await tallyOf(id, month);
   const now = await readCounter(session, checkpoints, id);
   if (now.month !== month) throw new CommandError('The month has just turned; run this again.');
-  const complete = processed && now.inRedis === before.inRedis && now.count === before.count;
+  const still = processed && now.inRedis === before.inRedis && now.count === before.count;
+  const unread = still && tally < now.count && (await hasUnreadFrames(link, month));
+  const complete = still && !unread;
   const wanted = complete ? tally : Math.max(tally, now.count);
   if (wanted !== now.inRedis)
     await mend(session, checkpoints, { id, month, seen: now.inRedis, wanted, complete });
-  return { id, month, before: before.count, tally, after: wanted, complete };
+  const result = { id, month, before: before.count, tally, after: wanted, complete };
+  return { ...result, ...(unread && { unread }) };
 }
 
-function explain({ id, month, before, tally, after, complete }: Reconciliation): string {
+function caveatOf({ complete, unread }: Reconciliation): string {
+  if (unread)
+    return " Frames of this month were set aside unread and may hold requests of this project, so the counter was not lowered; see 'sluice dead-letters list'.";
+  if (complete) return '';
+  return ' Requests are coming in or still wait to be processed, so the counter was not lowered; run this again in a quiet moment.';
+}
+
+function explain(result: Reconciliation): string {
+  const { id, month, before, tally, after } = result;
   const figures = `Project ${id}, ${month}: the counter said ${before}, the processor's tally says ${tally}.`;
   const done = after === before ? 'The counter stays as it is.' : `The counter is now ${after}.`;
-  const caveat = complete
-    ? ''
-    : ' Requests are coming in or still wait to be processed, so the counter was not lowered; run this again in a quiet moment.';
-  return `${figures} ${done}${caveat}`;
+  return `${figures} ${done}${caveatOf(result)}`;
 }
 
 export function reconcileCommand(): Command {

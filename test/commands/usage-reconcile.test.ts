@@ -8,6 +8,7 @@ import { systemClock as clock } from '../../src/lib/clock.ts';
 import { readUsage, setUsage } from '../../src/limit/quota-counter.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { ANSWER_MS_MAX } from '../../src/limits.ts';
+import { DeadLetters } from '../../src/processor/dead-letter.ts';
 import { PostgresSink } from '../../src/processor/sink/postgres.ts';
 import { saveTallyFile, Tally } from '../../src/processor/tally.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
@@ -112,6 +113,24 @@ describe('usage reconcile', () => {
       complete: false,
     });
     await (await link.manager()).streams.purge('SLUICE_EVENTS');
+  });
+
+  it('does not lower it while a frame of the month is a dead letter that nobody has read', async () => {
+    await processed('SLUICE_EVENTS', 30);
+    await count(35);
+    const letters = new DeadLetters(link);
+    const letter = { reason: 'no frame', subject: streamSubject('events', 0), body: Buffer.from('bytes') };
+    await letters.publish({ ...letter, kind: 'item', frameId: 'read' });
+    await letters.publish({ ...letter, kind: 'frame', frameId: 'unread' });
+    const told = await json(id);
+    expect(told).toMatchObject({ before: 35, tally: 30, after: 35, complete: false, unread: true });
+    expect((await sluice(id)).out).toContain('Frames of this month were set aside unread');
+    expect(await counted()).toBe(35);
+    const manager = await link.manager();
+    await manager.streams.purge('SLUICE_DEAD_LETTERS');
+    await letters.publish({ ...letter, kind: 'item', frameId: 'read' });
+    expect(await json(id)).toEqual({ id, month, before: 35, tally: 30, after: 30, complete: true });
+    await manager.streams.purge('SLUICE_DEAD_LETTERS');
   });
 
   it('waits for the processor to get past what was queued', async () => {
