@@ -252,6 +252,8 @@ export const PROJECTS_SHOWN_MAX = 20;
 // ---- Processes ----
 /** A worker that does not answer the primary for this long is killed (a stalled one keeps being given connections). */
 export const WORKER_SILENT_MS_MAX = 5_000;
+/** One that has said nothing yet is given no connections: on a starved machine it may take its time to start. */
+export const WORKER_START_MS_MAX = 60_000;
 export const WORKER_RESTART_MS_MIN = 100;
 export const WORKER_RESTART_MS_MAX = 5_000;
 /** Not ready, but still serving, so that a balancer looks away first. */

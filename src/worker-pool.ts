@@ -3,7 +3,12 @@ import type { ProjectFigures } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import type { Log } from './lib/log.ts';
 import { lasting, type MetricsSnapshot, sumSnapshots } from './lib/metrics.ts';
-import { WORKER_RESTART_MS_MAX, WORKER_RESTART_MS_MIN, WORKER_SILENT_MS_MAX } from './limits.ts';
+import {
+  WORKER_RESTART_MS_MAX,
+  WORKER_RESTART_MS_MIN,
+  WORKER_SILENT_MS_MAX,
+  WORKER_START_MS_MAX,
+} from './limits.ts';
 import type { FromWorker, Readiness, ToWorker } from './worker-messages.ts';
 
 const WATCH_MS = 1_000;
@@ -26,6 +31,8 @@ type Worker = {
   process: ChildProcess;
   startedAt: number;
   heardAt: number;
+  /** It has begun to listen, and is given connections from then on. */
+  hasSpoken: boolean;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
   /** As of the last time that somebody asked for them. */
@@ -45,7 +52,7 @@ export type WorkerPoolOptions = {
  *
  * A worker that dies is started again, after a pause that doubles from WORKER_RESTART_MS_MIN up to WORKER_RESTART_MS_MAX while
  * workers die young. One that lives but no longer runs its loop is killed after WORKER_SILENT_MS_MAX: the kernel would go on
- * giving it its share of new connections. What a dead worker has counted goes on counting. A primary that stood still itself (stopped,
+ * giving it its share of new connections; one that has not come so far yet has WORKER_START_MS_MAX. What a dead worker has counted goes on counting. A primary that stood still itself (stopped,
  * starved, its machine suspended) finds what the workers said only after its timers have run, so it gives them their time anew:
  * before that, waking up after seven seconds killed every healthy worker at once.
  */
@@ -115,6 +122,7 @@ export class WorkerPool {
       process: child,
       startedAt: now,
       heardAt: now,
+      hasSpoken: false,
       readiness: undefined,
       snapshot: [],
       projects: [],
@@ -127,6 +135,7 @@ export class WorkerPool {
 
   #hear(worker: Worker, message: FromWorker): void {
     worker.heardAt = performance.now();
+    worker.hasSpoken = true;
     if (message.kind === 'requests') this.#options.onRequests(message);
     else if (message.kind === 'beat') {
       worker.readiness = message.readiness;
@@ -167,7 +176,8 @@ export class WorkerPool {
     this.#watchedAt = now;
     for (const worker of this.#workers) {
       if (stoodStill) worker.heardAt = now;
-      if (now - worker.heardAt < WORKER_SILENT_MS_MAX) continue;
+      const patience = worker.hasSpoken ? WORKER_SILENT_MS_MAX : WORKER_START_MS_MAX;
+      if (now - worker.heardAt < patience) continue;
       this.#options.log.error({ worker: worker.process.pid }, 'worker does not answer: killed');
       worker.process.kill('SIGKILL');
     }

@@ -1,4 +1,4 @@
-/** Says that it is ready once the test's file GO is there; the worker that finds no file TAKEN makes it and is ready at once. */
+/** A worker that is silent for START_MS, and ready when the file GO is there; whoever makes the file TAKEN first is ready at once. */
 import { existsSync, writeFileSync } from 'node:fs';
 
 let quick = false;
@@ -16,6 +16,6 @@ const beat = () => {
     snapshot: [],
   });
 };
-setInterval(beat, 20);
+setTimeout(() => setInterval(beat, 20), Number(process.env.START_MS));
 process.on('disconnect', () => process.exit());
 process.on('message', ({ kind }) => kind === 'stop' && process.exit());

@@ -3,29 +3,38 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
+import { WORKER_SILENT_MS_MAX } from '../../src/limits.ts';
 import { WorkerPool } from '../../src/worker-pool.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
+const PROGRAM = new URL('./slow-worker.mjs', import.meta.url);
+let dir: string;
 let pool: WorkerPool | undefined;
 afterEach(() => pool?.stop());
 
-it('is complete when all workers have been ready, not when the first one is, and stays so', async () => {
-  const dir = temporaryFolder('workers');
-  vi.stubEnv('TAKEN', join(dir, 'taken'));
-  vi.stubEnv('GO', join(dir, 'go'));
-  const program = new URL('./slow-worker.mjs', import.meta.url);
-  const workers = new WorkerPool({
-    program,
-    count: 2,
-    log: createLog('silent'),
-    onRequests: () => undefined,
-  });
-  pool = workers;
-  const said = (): (string | undefined)[] => workers.readiness.map((one) => one?.status).sort();
-  await until(() => said().join() === 'not ready,ready');
+function poolOf(count: number, startMs: number): WorkerPool {
+  dir = temporaryFolder('workers');
+  for (const [name, value] of Object.entries({ TAKEN: join(dir, 'taken'), GO: join(dir, 'go') }))
+    vi.stubEnv(name, value);
+  vi.stubEnv('START_MS', `${startMs}`);
+  pool = new WorkerPool({ program: PROGRAM, count, log: createLog('silent'), onRequests: () => undefined });
+  return pool;
+}
+const saidBy = ({ readiness }: WorkerPool): (string | undefined)[] =>
+  readiness.map((one) => one?.status).sort();
+
+it('is complete when all workers have been ready, not when the first one is', async () => {
+  const workers = poolOf(2, 0);
+  await until(() => saidBy(workers).join() === 'not ready,ready');
   expect(workers.wasComplete).toBe(false);
   writeFileSync(join(dir, 'go'), '');
   await until(() => workers.wasComplete);
-  expect(said()).toEqual(['ready', 'ready']);
+  expect(saidBy(workers)).toEqual(['ready', 'ready']);
+});
+
+it('has more patience with a worker that starts than with one that falls silent', async () => {
+  const workers = poolOf(1, WORKER_SILENT_MS_MAX + 2_000);
+  await until(() => workers.wasComplete);
+  expect(workers.restarts).toBe(0);
 });
