@@ -20,7 +20,7 @@ export async function runJobs(
       let finding = await findingOf(job);
       const faults = faultsOf(finding);
       if (smoke && faults.length > 0) {
-        say(`round ${round}/${rounds}  ${job.name}  once more: ${faults.join('; ')}`);
+        say(`round ${round}/${rounds}  ${job.name}  once more: ${faults.join('; ').split('\n')[0]}`);
         finding = await findingOf(job);
       }
       records.push({ ...finding, round, at: new Date().toISOString() } as BenchRecord);

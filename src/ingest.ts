@@ -31,19 +31,21 @@ function checkPortIsFree(host: string, port: number): Promise<void> {
 }
 
 /**
- * Ready when every worker has been so once, because the kernel gives connections to all that listen; from then on, when one is. A check
- * is as bad as the worst worker's.
+ * Ready when all workers have been so together, because the kernel gives connections to all that listen, or a minute after the start; from
+ * then on, when one is. A check is as bad as the worst worker's; the registry's only until then.
  */
 function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Readiness {
   const spoken = readiness.filter((one) => one !== undefined);
   const every = (test: (one: Readiness) => boolean): boolean => spoken.length > 0 && spoken.every(test);
   const ready = !stopping && wasComplete && spoken.some((one) => one.status === 'ready');
+  const isLoaded = (one: Readiness | undefined): boolean => one?.checks.registry === 'ok';
+  const loaded = wasComplete ? readiness.some(isLoaded) : readiness.length > 0 && readiness.every(isLoaded);
   return {
     status: ready ? 'ready' : 'not ready',
     checks: {
       redis: every((one) => one.checks.redis === 'ok') ? 'ok' : 'away',
       nats: every((one) => one.checks.nats === 'ok') ? 'ok' : 'away',
-      registry: wasComplete && spoken.some((one) => one.checks.registry === 'ok') ? 'ok' : 'loading',
+      registry: loaded ? 'ok' : 'loading',
     },
   };
 }

@@ -60,12 +60,13 @@ export class WorkerPool {
   readonly #options: WorkerPoolOptions;
   readonly #workers = new Set<Worker>();
   readonly #watch: NodeJS.Timeout;
+  readonly #startedAt = performance.now();
   #watchedAt = performance.now();
   #departed: MetricsSnapshot[] = [];
   #backOffMs = WORKER_RESTART_MS_MIN;
   #stopping = false;
   restarts = 0;
-  /** All workers have been ready together at some time. */
+  /** All workers have been ready together at some time, or it took so long that those that are must do. */
   wasComplete = false;
 
   constructor(options: WorkerPoolOptions) {
@@ -142,7 +143,8 @@ export class WorkerPool {
       worker.snapshot = message.snapshot;
       if (message.projects) worker.projects = message.projects;
       const ready = this.readiness.filter((one) => one?.status === 'ready').length;
-      this.wasComplete ||= ready === this.#options.count;
+      const isLate = worker.heardAt - this.#startedAt > WORKER_START_MS_MAX;
+      this.wasComplete ||= ready === this.#options.count || (isLate && ready > 0);
     }
   }
 

@@ -4,26 +4,29 @@
  * Everything that had been counted when the command began must have reached the sink before the tally says anything, so the command
  * first waits until it is queued, then for the streams to move past it. Requests that come in meanwhile are in neither or either
  * figure; so the counter is lowered only when nothing moved between two looks at it, and otherwise only raised, its checkpoint too:
- * what was accepted is never forgotten. Nor is it lowered while a frame of this month is a dead letter: nobody has read whose it is.
+ * what was accepted is never forgotten. Nor is it lowered while a frame or an entry of this month
+ * is a dead letter that nobody could read: it may be this project's.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
 import { readUsage, setUsage } from '../limit/quota-counter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
-import { listDeadLetters } from '../processor/dead-letter-store.ts';
 import { readPostgresTally } from '../processor/sink/postgres-tally.ts';
 import { readTally, type TallyOfMonth } from '../processor/tally.ts';
 import { UnavailableError } from '../processor/unavailable.ts';
 import { CounterBucket } from '../registry/counters.ts';
 import { ProjectStore } from '../registry/project-store.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
+import { FRAME_STREAMS, streamName, streamSubject } from '../stream/topology.ts';
+import { DeadLetterBox } from './dead-letter-box.ts';
 import { printJson, printLine } from './print.ts';
 import { integerIn, parseProjectId } from './project-fields.ts';
 import { CommandError, type Session, withSession } from './session.ts';
 
 const POLL_MS = 200;
 const WAIT_SEC_DEFAULT = 15;
+/** Pings are no requests of a project. */
+const HEARTBEATS = streamSubject('heartbeats', 0).replace(/\d+$/, '');
 
 /** `before` and `after` are the counter; `complete` is false when something still waited or moved, or was set aside unread. */
 type Reconciliation = {
@@ -33,7 +36,7 @@ type Reconciliation = {
   tally: number;
   after: number;
   complete: boolean;
-  /** The tally may lack requests that are in a dead letter of kind `frame`. */
+  /** The tally may lack requests that are in a dead letter without a project. */
   unread?: true;
 };
 
@@ -79,11 +82,16 @@ async function untilProcessed(link: NatsLink, shards: number, waitMs: number): P
   return true;
 }
 
-/** Whether requests of this month, of any project, are in a frame that was set aside unread. */
-async function hasUnreadFrames(link: NatsLink, month: string): Promise<boolean> {
-  for await (const { kind, at } of listDeadLetters(link))
-    if (kind === 'frame' && new Date(at).toISOString().startsWith(month)) return true;
-  return false;
+/** Whether requests of this month, of whatever project, were set aside unread: the tally does not know of them. */
+async function hasUnread(link: NatsLink, month: string): Promise<boolean> {
+  const letters = await (await DeadLetterBox.open(link)).list();
+  return letters.some(
+    ({ kind, projectId, subject, filedAt }) =>
+      filedAt.startsWith(month) &&
+      kind !== 'item' &&
+      projectId === undefined &&
+      !subject.startsWith(HEARTBEATS),
+  );
 }
 
 async function readCounter(session: Session, checkpoints: CounterBucket, id: string): Promise<Counter> {
@@ -117,7 +125,7 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   const now = await readCounter(session, checkpoints, id);
   if (now.month !== month) throw new CommandError('The month has just turned; run this again.');
   const still = processed && now.inRedis === before.inRedis && now.count === before.count;
-  const unread = still && tally < now.count && (await hasUnreadFrames(link, month));
+  const unread = still && tally < now.count && (await hasUnread(link, month));
   const complete = still && !unread;
   const wanted = complete ? tally : Math.max(tally, now.count);
   if (wanted !== now.inRedis)
@@ -128,7 +136,7 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
 
 function caveatOf({ complete, unread }: Reconciliation): string {
   if (unread)
-    return " Frames of this month were set aside unread and may hold requests of this project, so the counter was not lowered; see 'sluice dead-letters list'.";
+    return " Dead letters of this month that nobody could read may hold requests of this project, so the counter was not lowered; see 'sluice dead-letters list'.";
   if (complete) return '';
   return ' Requests are coming in or still wait to be processed, so the counter was not lowered; run this again in a quiet moment.';
 }

@@ -24,6 +24,9 @@ export function missingServers(host: Host): ServerKind[] {
 
 /** Another apt may be at work on a machine that has just started; a mirror may fail once. */
 const PATIENT = ['-o', 'DPkg::Lock::Timeout=300', '-o', 'Acquire::Retries=3'];
+/** apt waits by itself for the lock of packages, not for that of lists. */
+const LOCK_TRIES = 20;
+const LOCK_PAUSE_MS = 15_000;
 
 /** `[]` as root, `['sudo', '-n']` where sudo asks no password, undefined otherwise or without apt. */
 function aptPrefix(): string[] | undefined {
@@ -40,7 +43,7 @@ export function aptInstall(packages: readonly string[], say: (line: string) => v
   const prefix = aptPrefix();
   if (!prefix) return false;
   say(`installing ${packages.join(' and ')} with apt-get …`);
-  const run = (args: string[]): boolean => {
+  const run = (args: string[]): string | undefined => {
     const [command, ...rest] = [
       ...prefix,
       'env',
@@ -53,10 +56,18 @@ export function aptInstall(packages: readonly string[], say: (line: string) => v
       encoding: 'utf8',
       stdio: ['ignore', 'ignore', 'pipe'],
     });
-    if (status !== 0) say(stderr.trim());
-    return status === 0;
+    return status === 0 ? undefined : stderr.trim();
   };
-  return run(['update', '-qq']) && run(['install', '-y', '-qq', '--no-install-recommends', ...packages]);
+  for (let tries = 1; ; tries++) {
+    const fault =
+      run(['update', '-qq']) ?? run(['install', '-y', '-qq', '--no-install-recommends', ...packages]);
+    if (fault === undefined) return true;
+    if (tries === LOCK_TRIES || !/Could not get lock/.test(fault)) {
+      say(fault);
+      return false;
+    }
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOCK_PAUSE_MS);
+  }
 }
 
 /**

@@ -17,10 +17,10 @@ const WRITE_TRIES_MAX = 8;
 const DATE_CHARS = 'YYYY-MM-DD'.length;
 const DAY_MS = 86_400_000;
 const STREAM = `KV_${COUNTERS_BUCKET}`;
-/** Its value: the oldest date that is kept. */
+/** Its value: the oldest date of which anything stands there. */
 const OLDEST_KEY = 'outcomes.oldest';
-/** Days before it that are removed once more, should their removal have failed. */
-const DAYS_AGAIN = 2;
+/** How often a worker looks whether days have become too old, on average; at random, so that of a hundred workers one finds it first. */
+const OLD_DAYS_LOOK_MS = 600_000;
 
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
 
@@ -36,7 +36,7 @@ export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  * told later instead: their turn comes every few minutes. Statistics, not accounting: a worker that is killed loses what it has not
  * written (with ten thousand active projects up to 200 s), a write whose answer was lost may count twice, and a request just before the full hour may stand in the next. What cannot be
  * written waits in memory, bounded by the projects that exist.
- * Days are kept for OUTCOME_DAYS_KEPT; the first worker that writes in a new one removes what is older, of all projects together.
+ * Days are kept for OUTCOME_DAYS_KEPT; the first worker that notices removes what is older, of all projects together.
  */
 export class OutcomeLedger {
   readonly #link: NatsLink;
@@ -49,9 +49,8 @@ export class OutcomeLedger {
   readonly #pending = new Map<string, DayOfOutcomes>();
   #flushing: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
+  readonly #remover: NodeJS.Timeout;
   #closing = false;
-  /** This worker has seen to it that nothing older than this date stays. */
-  #oldestDate = '';
 
   constructor({ link, log, clock = systemClock }: LedgerOptions) {
     this.#link = link;
@@ -60,6 +59,8 @@ export class OutcomeLedger {
     this.#kv = openBucket(link, COUNTERS_BUCKET);
     this.#timer = setInterval(() => void this.flush(LEDGER_WRITES_PER_FLUSH_MAX), LEDGER_FLUSH_MS);
     this.#timer.unref();
+    this.#remover = setInterval(() => void this.removeOldDays(), OLD_DAYS_LOOK_MS * (0.5 + Math.random()));
+    this.#remover.unref();
   }
 
   note(projectId: string, outcome: string): void {
@@ -76,14 +77,15 @@ export class OutcomeLedger {
     while (this.#flushing) await this.#flushing;
     this.#gather();
     if (this.#pending.size === 0 || !this.#link.connected) return;
-    this.#flushing = this.#write(projects).then(() => this.#forgetOldDays());
+    this.#flushing = this.#write(projects);
     await this.#flushing;
     this.#flushing = undefined;
   }
 
-  /** Writes everything, in a hurry: old days are left to whoever writes next. */
+  /** Writes everything. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
+    clearInterval(this.#remover);
     this.#closing = true;
     await this.flush();
   }
@@ -137,28 +139,35 @@ export class OutcomeLedger {
   }
 
   /**
-   * Once a day and worker. One request takes a date from all projects: to ask for each project's days cost nats-server 2.9 a tenth of
-   * a second each with ten thousand of them (DECISIONS.md 67). Purged from the stream, because a deletion through the bucket
-   * would leave a marker for each day, for ever. The claim comes first, so that a hundred workers at midnight are one.
+   * Removes days that nobody asks for any more. Never throws; what fails is logged, and found again by the next look.
+   *
+   * One request takes a date from all projects: to ask for each project's days cost nats-server 2.9 a tenth of a second each with ten
+   * thousand of them (DECISIONS.md 67). Purged from the stream, because a deletion through the bucket would leave a marker for each day,
+   * for ever. What is too old is never later than the broker's clock says: ours may be wrong, and other workers' figures stand there.
    */
-  async #forgetOldDays(): Promise<void> {
-    const oldestMs = this.#clock.now() - OUTCOME_DAYS_KEPT * DAY_MS;
-    const oldest = dateOf(oldestMs);
-    if (this.#closing || this.#oldestDate === oldest) return;
-    this.#oldestDate = oldest;
+  async removeOldDays(): Promise<void> {
     try {
       const kv = await this.#kv;
       const entry = await kv.get(OLDEST_KEY);
       const before = entry?.operation === 'PUT' ? entry.string() : undefined;
-      if (before !== undefined && before >= oldest) return;
+      if (before !== undefined && before >= dateOf(this.#keptFrom(this.#clock.now()))) return;
       const manager = await this.#link.manager(); // patient: a broker may take seconds for a list of all days
-      const dates = before === undefined ? await datesThere(manager) : datesSince(before, oldestMs);
-      await kv.put(OLDEST_KEY, oldest, { previousSeq: entry?.revision ?? 0 });
-      for (const date of dates.filter((one) => one < oldest))
-        await manager.streams.purge(STREAM, { filter: `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', date)}` });
+      const { state } = await manager.streams.info(STREAM);
+      const keptFrom = this.#keptFrom(Math.min(this.#clock.now(), Date.parse(state.last_ts)));
+      const dates = before === undefined ? await datesThere(manager) : datesBetween(before, keptFrom);
+      for (const date of dates) {
+        if (this.#closing) return;
+        if (date < dateOf(keptFrom))
+          await manager.streams.purge(STREAM, { filter: `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', date)}` });
+      }
+      await kv.put(OLDEST_KEY, dateOf(keptFrom), { previousSeq: entry?.revision ?? 0 });
     } catch (error) {
       if (!isConflict(error)) this.#log.warn({ err: error }, 'outcomes: old days not removed');
     }
+  }
+
+  #keptFrom(now: number): number {
+    return now - OUTCOME_DAYS_KEPT * DAY_MS;
   }
 }
 
@@ -169,9 +178,9 @@ async function datesThere(manager: JetStreamManager): Promise<string[]> {
   return [...new Set(Object.keys(state.subjects ?? {}).map((subject) => subject.slice(-DATE_CHARS)))];
 }
 
-/** From some days before `date` up to that of `untilMs`. */
-function datesSince(date: string, untilMs: number): string[] {
+/** From `date` to that of `untilMs`. */
+function datesBetween(date: string, untilMs: number): string[] {
   const dates: string[] = [];
-  for (let ms = Date.parse(date) - DAYS_AGAIN * DAY_MS; ms <= untilMs; ms += DAY_MS) dates.push(dateOf(ms));
+  for (let ms = Date.parse(date); ms <= untilMs; ms += DAY_MS) dates.push(dateOf(ms));
   return dates;
 }

@@ -115,20 +115,23 @@ describe('usage reconcile', () => {
     await (await link.manager()).streams.purge('SLUICE_EVENTS');
   });
 
-  it('does not lower it while a frame of the month is a dead letter that nobody has read', async () => {
+  it('does not lower it while a frame or an entry of the month is a dead letter that nobody could read', async () => {
     await processed('SLUICE_EVENTS', 30);
     await count(35);
     const letters = new DeadLetters(link);
     const letter = { reason: 'no frame', subject: streamSubject('events', 0), body: Buffer.from('bytes') };
-    await letters.publish({ ...letter, kind: 'item', frameId: 'read' });
-    await letters.publish({ ...letter, kind: 'frame', frameId: 'unread' });
-    const told = await json(id);
-    expect(told).toMatchObject({ before: 35, tally: 30, after: 35, complete: false, unread: true });
-    expect((await sluice(id)).out).toContain('Frames of this month were set aside unread');
-    expect(await counted()).toBe(35);
     const manager = await link.manager();
-    await manager.streams.purge('SLUICE_DEAD_LETTERS');
-    await letters.publish({ ...letter, kind: 'item', frameId: 'read' });
+    for (const unread of [{ kind: 'frame' }, { kind: 'entry', entryIndex: 1 }] as const) {
+      await letters.publish({ ...letter, ...unread, frameId: 'unread' });
+      const told = await json(id);
+      expect(told).toMatchObject({ before: 35, tally: 30, after: 35, complete: false, unread: true });
+      expect(await counted()).toBe(35);
+      await manager.streams.purge('SLUICE_DEAD_LETTERS');
+    }
+    await letters.publish({ ...letter, kind: 'entry', projectId: '7', frameId: 'read' });
+    await letters.publish({ ...letter, kind: 'item', projectId: '7', frameId: 'read' });
+    const pings = { subject: streamSubject('heartbeats', 0), frameId: 'pings' };
+    await letters.publish({ ...letter, ...pings, kind: 'frame' });
     expect(await json(id)).toEqual({ id, month, before: 35, tally: 30, after: 30, complete: true });
     await manager.streams.purge('SLUICE_DEAD_LETTERS');
   });

@@ -1,19 +1,17 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { DeadLetterBox, type FiledLetter } from '../../src/commands/dead-letter-box.ts';
+import { entryOf, Replay } from '../../src/commands/dead-letter-replay.ts';
+import { systemClock as clock } from '../../src/lib/clock.ts';
 import { RECORDING_BYTES_MAX } from '../../src/limits.ts';
-import {
-  type DeadLetterSummary,
-  listDeadLetters,
-  purgeDeadLetters,
-  replayDeadLetter,
-  showDeadLetter,
-} from '../../src/processor/dead-letter-store.ts';
-import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
-import { envelope, eventually, Harness, hexId, item, RECEIVED_AT } from './harness.ts';
+import { type Entry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
+import { envelope, eventually, Harness, hexId, item, log, RECEIVED_AT } from './harness.ts';
 
 let harness: Harness;
+let box: DeadLetterBox;
 beforeAll(async () => {
   harness = await Harness.start();
+  box = await DeadLetterBox.open(harness.link);
   await harness.process();
 });
 afterAll(() => harness.close());
@@ -22,18 +20,23 @@ let events = 0;
 const newId = (): string => hexId(++events);
 const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 
-async function letters(): Promise<DeadLetterSummary[]> {
-  const all: DeadLetterSummary[] = [];
-  for await (const letter of listDeadLetters(harness.link)) all.push(letter);
-  return all;
+const letterWhere = (test: (letter: FiledLetter) => boolean): Promise<FiledLetter> =>
+  eventually(async () => (await box.list()).find(test));
+
+async function contentOf(
+  letter: FiledLetter,
+): Promise<{ body: Buffer; rest: Buffer; entry: Entry | undefined }> {
+  const bytes = Buffer.from(await box.bytesOf(letter));
+  const body = bytes.subarray(0, letter.bodyBytes);
+  return { body, rest: bytes.subarray(letter.bodyBytes), entry: entryOf(letter, body) };
 }
 
-const letterWhere = (test: (letter: DeadLetterSummary) => boolean): Promise<DeadLetterSummary> =>
-  eventually(async () => (await letters()).find(test));
+const replay = (letter: FiledLetter): Promise<string> =>
+  new Replay({ link: harness.link, box, shards: 1, clock, log }).run(letter);
 
 /** The payload of the only item of a letter's entry. */
-async function payloadOf(id: string): Promise<Buffer> {
-  const { entry } = await showDeadLetter(harness.link, id);
+async function payloadOf(letter: FiledLetter): Promise<Buffer> {
+  const { entry } = await contentOf(letter);
   if (entry?.kind !== 'envelope') throw new Error('not an envelope');
   expect(entry.items).toHaveLength(1);
   return Buffer.from(entry.items[0]?.payload as Uint8Array);
@@ -79,7 +82,7 @@ describe('an item that cannot be decoded', () => {
       receivedAt: RECEIVED_AT,
     });
     expect(letter.reason).toMatch(reason);
-    expect(await payloadOf(letter.id)).toEqual(Buffer.from(broken.payload as Uint8Array));
+    expect(await payloadOf(letter)).toEqual(Buffer.from(broken.payload as Uint8Array));
     await harness.drained();
     expect(harness.stored().filter((one) => one.event_id === eventId)).toMatchObject([
       { item_index: 0, payload: { good: true } },
@@ -95,7 +98,7 @@ describe('an item that cannot be decoded', () => {
     await harness.publish([envelope([bomb], { eventId })], { stream: 'replays' });
     const letter = await letterWhere((one) => one.eventId === eventId);
     expect(letter.reason).toBe('recording of more than 67108864 bytes after decompression');
-    expect(await payloadOf(letter.id)).toEqual(Buffer.from(bomb.payload as Uint8Array));
+    expect(await payloadOf(letter)).toEqual(Buffer.from(bomb.payload as Uint8Array));
   });
 
   it('being large is kept in parts, and comes back whole', async () => {
@@ -106,7 +109,7 @@ describe('an item that cannot be decoded', () => {
     await harness.publish([envelope([bare], { eventId, parts })]);
     const letter = await letterWhere((one) => one.eventId === eventId);
     expect(letter.bytes).toBeGreaterThan(2_000_000);
-    expect((await payloadOf(letter.id)).equals(Buffer.from(payload))).toBe(true);
+    expect((await payloadOf(letter)).equals(Buffer.from(payload))).toBe(true);
   });
 
   it('being a ping with a body that is no text is a dead letter too', async () => {
@@ -119,7 +122,7 @@ describe('an item that cannot be decoded', () => {
     await harness.publish([ping], { stream: 'heartbeats' });
     const letter = await letterWhere((one) => one.type === 'heartbeat');
     expect(letter).toMatchObject({ kind: 'entry', reason: 'body is not valid UTF-8' });
-    const { entry } = await showDeadLetter(harness.link, letter.id);
+    const { entry } = await contentOf(letter);
     expect(entry).toMatchObject({ token: 'bad', receivedAt: RECEIVED_AT });
     expect(Buffer.from((entry as typeof ping).body)).toEqual(ping.body);
   });
@@ -136,8 +139,8 @@ describe('a large entry', () => {
     const letter = await letterWhere((one) => one.eventId === eventId);
     expect(letter).toMatchObject({ kind: 'entry', entryIndex: 0 });
     expect(letter.reason).toBe(`part ${parts.sequences[1]} is not in SLUICE_CHUNKS`);
-    const { rest } = await showDeadLetter(harness.link, letter.id);
-    expect(Buffer.from(rest).toString()).toBe(payload.slice(0, 500_000) + payload.slice(1_000_000));
+    const { rest } = await contentOf(letter);
+    expect(rest.toString()).toBe(payload.slice(0, 500_000) + payload.slice(1_000_000));
     await harness.drained();
     expect(harness.stored().filter((one) => one.event_id === eventId)).toMatchObject([{ type: 'log' }]);
   });
@@ -150,7 +153,7 @@ describe('a large entry', () => {
     await harness.publish([envelope([bare], { eventId, parts: claimed })]);
     const letter = await letterWhere((one) => one.eventId === eventId);
     expect(letter.reason).toMatch(/hash/);
-    expect(Buffer.from((await showDeadLetter(harness.link, letter.id)).rest).toString()).toBe('{"a":2}');
+    expect((await contentOf(letter)).rest.toString()).toBe('{"a":2}');
   });
 });
 
@@ -166,7 +169,7 @@ describe('a frame', () => {
     });
     const letter = await letterWhere((one) => one.frameId === 'with-junk');
     expect(letter).toMatchObject({ kind: 'entry', entryIndex: 1 });
-    expect(Buffer.from((await showDeadLetter(harness.link, letter.id)).body)).toEqual(Buffer.from(junk));
+    expect((await contentOf(letter)).body).toEqual(Buffer.from(junk));
     await harness.drained();
     const ids = harness.stored().map(({ event_id }) => event_id);
     expect(ids).toContain(before);
@@ -178,7 +181,7 @@ describe('a frame', () => {
     await harness.publishBytes(junk, { id: 'junk' });
     const letter = await letterWhere((one) => one.frameId === 'junk');
     expect(letter).toMatchObject({ kind: 'frame', subject: 'sluice.events.0', bytes: junk.length });
-    expect(Buffer.from((await showDeadLetter(harness.link, letter.id)).body)).toEqual(Buffer.from(junk));
+    expect((await contentOf(letter)).body).toEqual(Buffer.from(junk));
     await harness.drained();
   });
 });
@@ -190,11 +193,11 @@ describe('the dead letters', () => {
     await harness.publishBytes(frame, { id: 'twice' });
     await letterWhere((one) => one.eventId === eventId);
     await harness.drained();
-    const before = (await letters()).length;
+    const before = (await box.list()).length;
     await harness.link.js.publish('sluice.events.0', frame); // under another id: another frame
-    await eventually(async () => (await letters()).length === before + 1);
+    await eventually(async () => (await box.list()).length === before + 1);
     await harness.drained();
-    expect((await letters()).filter((one) => one.eventId === eventId)).toHaveLength(2);
+    expect((await box.list()).filter((one) => one.eventId === eventId)).toHaveLength(2);
   });
 
   it('are replayed into their stream: stored when the cause is gone', async () => {
@@ -212,11 +215,15 @@ describe('the dead letters', () => {
     });
     const head = shown?.header;
     head?.set('Sluice-Body-Bytes', `${mended.length}`);
+    head?.set('Sluice-Bytes', `${mended.length}`);
     head?.set('Sluice-Parts', '0');
+    await harness.manager.streams.purge('SLUICE_DEAD_LETTERS', {
+      filter: `sluice.dead_letters.${letter.id}.*`,
+    });
     await harness.link.js.publish(`sluice.dead_letters.${letter.id}`, mended, head ? { headers: head } : {});
-    expect(await replayDeadLetter(harness.link, letter.id)).toMatchObject({ id: letter.id, eventId });
+    expect(await replay(await box.get(letter.id))).toBe('sluice.events.0');
     await eventually(() => harness.stored().some((one) => one.event_id === eventId));
-    expect((await letters()).some((one) => one.eventId === eventId)).toBe(false);
+    expect((await box.list()).some((one) => one.eventId === eventId)).toBe(false);
   });
 
   it('come back when they are replayed and cannot be stored again, large ones whole', async () => {
@@ -228,20 +235,22 @@ describe('the dead letters', () => {
       stream: 'logs',
     });
     const first = await letterWhere((one) => one.eventId === eventId);
-    await replayDeadLetter(harness.link, first.id);
+    await replay(first);
     const second = await letterWhere((one) => one.eventId === eventId && one.id !== first.id);
-    expect((await payloadOf(second.id)).equals(Buffer.from(payload))).toBe(true);
-    const { entry } = await showDeadLetter(harness.link, second.id);
+    expect((await payloadOf(second)).equals(Buffer.from(payload))).toBe(true);
+    const { entry } = await contentOf(second);
     expect(entry).not.toHaveProperty('month'); // counted once, when it first came
   });
 
   it('are removed one by one, or all with their parts', async () => {
-    const [{ id } = { id: '' }, ...others] = await letters();
+    const [first, ...others] = await box.list();
+    if (!first) throw new Error('no letter');
     expect(others.length).toBeGreaterThan(5);
-    expect(await purgeDeadLetters(harness.link, { id })).toBe(1);
-    await expect(showDeadLetter(harness.link, id)).rejects.toThrow(`there is no dead letter ${id}`);
-    expect(await purgeDeadLetters(harness.link)).toBe(others.length);
-    expect(await letters()).toEqual([]);
+    await box.purge(first);
+    await expect(box.get(first.id)).rejects.toThrow(`There is no dead letter ${first.id}`);
+    expect(await box.list()).toEqual(others);
+    for (const letter of others) await box.purge(letter);
+    expect(await box.list()).toEqual([]);
     expect((await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages).toBe(0);
   });
 });

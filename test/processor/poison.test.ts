@@ -1,13 +1,9 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { nanos } from '@nats-io/transport-node';
 import { afterEach, describe, expect, it } from 'vitest';
+import { DeadLetterBox } from '../../src/commands/dead-letter-box.ts';
 import { DELIVERIES_BEFORE_ALONE, FRAME_CRASHES_MAX } from '../../src/limits.ts';
 import { CrashLedger } from '../../src/processor/crash-ledger.ts';
-import {
-  type DeadLetterSummary,
-  listDeadLetters,
-  showDeadLetter,
-} from '../../src/processor/dead-letter-store.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { FailingSink } from './failing-sink.ts';
@@ -69,11 +65,11 @@ describe('a frame that ends the process', () => {
     expect(deaths()).toBe(DELIVERIES_BEFORE_ALONE - 1 + FRAME_CRASHES_MAX);
     const numbers = harness.stored().map(({ payload }) => (payload as { n: number }).n);
     expect(numbers.sort((a, b) => a - b)).toEqual(Array.from({ length: 30 }, (_, n) => n + 1));
-    const letters: DeadLetterSummary[] = [];
-    for await (const letter of listDeadLetters(harness.link)) letters.push(letter);
+    const box = await DeadLetterBox.open(harness.link);
+    const letters = await box.list();
     expect(letters).toMatchObject([{ kind: 'frame', frameId: 'poison', subject: 'sluice.events.0' }]);
     expect(letters[0]?.reason).toBe(`ended the processor ${FRAME_CRASHES_MAX} times; not looked into`);
-    const { body } = await showDeadLetter(harness.link, letters[0]?.id ?? '');
+    const body = await box.bytesOf(await box.get(letters[0]?.id ?? ''));
     expect(Buffer.from(body).equals(Buffer.from(poison))).toBe(true);
     await eventually(async () => (await crashKeys()).length === 0);
   });
@@ -91,11 +87,11 @@ describe('a frame that ends the process', () => {
     await harness.drained();
     expect(deaths()).toBe(2 * FRAME_CRASHES_MAX);
     expect(harness.stored()).toHaveLength(1);
-    const letters: DeadLetterSummary[] = [];
-    for await (const letter of listDeadLetters(harness.link)) letters.push(letter);
+    const box = await DeadLetterBox.open(harness.link);
+    const letters = await box.list();
     const reason = `ended the processor ${2 * FRAME_CRASHES_MAX} times; not looked into`;
     expect(letters).toMatchObject([{ kind: 'frame', frameId: 'bomb', reason }]);
-    const { body } = await showDeadLetter(harness.link, letters[0]?.id ?? '');
+    const body = await box.bytesOf(await box.get(letters[0]?.id ?? ''));
     expect(Buffer.from(body).equals(Buffer.from(poison))).toBe(true);
     await eventually(async () => (await crashKeys()).length === 0);
   });

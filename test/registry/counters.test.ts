@@ -1,4 +1,4 @@
-import { Kvm } from '@nats-io/kv';
+import { type KV, Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { readOutcomes } from '../../src/registry/outcome-day.ts';
@@ -195,13 +195,15 @@ describe('OutcomeLedger', () => {
     expect(hours.map(({ hour }) => hour)).toEqual(['2026-07-01T22:00Z', '2026-07-02T00:00Z']);
   });
 
-  describe('removes days that are too old', () => {
+  describe('days that are too old', () => {
     const OLDEST = 'outcomes.oldest';
-    const note = async (id: string, day: string, end: 'flush' | 'close' = 'flush'): Promise<void> => {
-      const ledger = new OutcomeLedger({ link, log, clock: clockAt(`${day}T12:00:00Z`) });
-      ledger.note(id, 'accepted');
-      await ledger[end]();
+    const bucket = (): Promise<KV> => new Kvm(link.js).open(COUNTERS_BUCKET);
+    const ledgerAt = (day: string): OutcomeLedger =>
+      new OutcomeLedger({ link, log, clock: clockAt(`${day}T12:00:00Z`) });
+    const put = async (id: string, ...days: string[]): Promise<void> => {
+      for (const day of days) await (await bucket()).put(`outcomes.${id}.${day}`, '{}');
     };
+    const oldest = async (): Promise<string | undefined> => (await (await bucket()).get(OLDEST))?.string();
     const daysOf = async (id: string): Promise<string[]> => {
       const subjects_filter = `$KV.${COUNTERS_BUCKET}.outcomes.${id}.*`;
       const { state } = await (await link.manager()).streams.info(`KV_${COUNTERS_BUCKET}`, {
@@ -211,46 +213,58 @@ describe('OutcomeLedger', () => {
         .map((subject) => subject.slice(-'YYYY-MM-DD'.length))
         .sort();
     };
-    const requests = async (work: () => Promise<void>): Promise<number> => {
-      const before = link.connection.stats().outMsgs;
-      await work();
-      return link.connection.stats().outMsgs - before;
-    };
     beforeEach(async () => {
       const filter = `$KV.${COUNTERS_BUCKET}.outcomes.>`;
       await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
     });
 
-    it('of all projects, where an earlier build left no word of what is there', async () => {
-      const kv = await new Kvm(link.js).open(COUNTERS_BUCKET);
-      for (const day of ['2026-01-01', '2026-05-01', '2026-06-10'])
-        for (const id of ['14', '15']) await kv.put(`outcomes.${id}.${day}`, '{}');
-      await note('14', '2026-07-10');
-      expect(await daysOf('14')).toEqual(['2026-06-10', '2026-07-10']);
-      expect(await daysOf('15')).toEqual(['2026-06-10']);
-      expect(await kv.get(OLDEST)).toMatchObject({ operation: 'PUT', length: '2026-06-08'.length });
+    it('are removed from all projects, also where an earlier build left no word of what is there', async () => {
+      await put('14', '2026-01-01', '2026-05-01', '2026-06-10');
+      await put('15', '2026-06-07', '2026-06-08');
+      await ledgerAt('2026-07-10').removeOldDays();
+      expect([await daysOf('14'), await daysOf('15')]).toEqual([['2026-06-10'], ['2026-06-08']]);
+      expect(await oldest()).toBe('2026-06-08');
+      await ledgerAt('2026-07-11').removeOldDays();
+      expect([await daysOf('14'), await daysOf('15')]).toEqual([['2026-06-10'], []]);
+      expect(await oldest()).toBe('2026-06-09');
     });
 
-    it('by one worker a day, and again what an earlier removal missed', async () => {
-      const kv = await new Kvm(link.js).open(COUNTERS_BUCKET);
-      await note('14', '2026-05-22');
-      await note('14', '2026-05-25');
-      await note('14', '2026-06-10');
-      await kv.put(OLDEST, '2026-05-24'); // and its worker died before it removed anything
-      const [first, second] = [
-        await requests(() => note('14', '2026-06-27')),
-        await requests(() => note('14', '2026-06-27')),
-      ];
-      expect(await daysOf('14')).toEqual(['2026-06-10', '2026-06-27']);
-      expect(first - second).toBeGreaterThan(3);
+    it('are removed by one worker, and looked at by the others with one request', async () => {
+      await put('14', '2026-06-08', '2026-06-10');
+      await ledgerAt('2026-07-10').removeOldDays();
+      const requestsOf = async (ledger: OutcomeLedger): Promise<number> => {
+        await ledger.removeOldDays(); // opens the bucket
+        const before = link.connection.stats().outMsgs;
+        await ledger.removeOldDays();
+        return link.connection.stats().outMsgs - before;
+      };
+      expect(await requestsOf(ledgerAt('2026-07-10'))).toBe(1);
+      await Promise.all(Array.from({ length: 8 }, () => ledgerAt('2026-07-12').removeOldDays()));
+      expect(await daysOf('14')).toEqual(['2026-06-10']);
+      expect(await oldest()).toBe('2026-06-10');
     });
 
-    it('but not while it closes', async () => {
-      await note('16', '2026-05-01');
-      await note('16', '2026-07-10', 'close');
-      expect(await daysOf('16')).toEqual(['2026-05-01', '2026-07-10']);
-      await note('16', '2026-07-11');
-      expect(await daysOf('16')).toEqual(['2026-07-10', '2026-07-11']);
+    it('are found by the next look when their removal failed', async () => {
+      await put('14', '2026-06-08', '2026-06-10');
+      await ledgerAt('2026-07-10').removeOldDays();
+      const away = await connect(server.url);
+      const cut = new OutcomeLedger({ link: away, log, clock: clockAt('2026-07-12T00:00:00Z') });
+      await away.close();
+      await cut.removeOldDays();
+      expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-08', '2026-06-10'], '2026-06-08']);
+      const leaving = ledgerAt('2026-07-12');
+      await leaving.close();
+      await leaving.removeOldDays();
+      expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-08', '2026-06-10'], '2026-06-08']);
+      await ledgerAt('2026-07-12').removeOldDays();
+      expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-10'], '2026-06-10']);
+    });
+
+    it('are not those that only a clock of ours takes for old', async () => {
+      const today = new Date().toISOString().slice(0, 10);
+      await put('14', '2026-01-01', today);
+      await ledgerAt('2099-01-01').removeOldDays();
+      expect(await daysOf('14')).toEqual([today]);
     });
   });
 
