@@ -33,7 +33,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   framing               frames against one message per item, at 1 to 256 connections; what a frame adds at rest
   micro                 parser, frames, lease cache, filters, auth, decompression
   peers                 the canonical workload against bench/peers/fastify
-  all                   all of these, saved below bench/results
+  all                   all of these but framing, saved below bench/results
   compare A B           two git refs alternately; . is this checkout  [--runs 6] [--scenario canonical]
   report FOLDER         summary and report anew from the raw lines of a folder
   load …                load against any deployment

@@ -13,8 +13,6 @@ const ADMIN_PORT = 8081;
 const SCRAPE_MS_MAX = 500;
 
 export type RunningIngest = {
-  /** Every worker has begun to serve, and one at least does now. */
-  ready(): boolean;
   /** Drains every worker and closes the admin port. */
   stop(): Promise<void>;
 };
@@ -93,7 +91,6 @@ export async function runIngest(
   });
   log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');
   return {
-    ready: () => readiness().status === 'ready',
     stop: async () => {
       stopping = true;
       await pool.stop();

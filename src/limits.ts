@@ -93,7 +93,7 @@ export const URL_BYTES_MAX = 4 * KIB;
 export const REQUESTS_IN_FLIGHT_MAX = 20_000;
 export const HEARTBEAT_BODY_BYTES_MAX = 10 * KIB;
 
-// ---- Limiter (architecture.md, Window) ----
+// ---- Limiter ----
 export const RATE_WINDOW_MS = 60_000;
 export const RATE_BUCKET_MS = 250;
 /** A request waits at most this long for Redis; a later reply is void. */
@@ -127,7 +127,7 @@ export const OVERLOAD_RETRY_AFTER_SEC = 5;
 /** How old a quota checkpoint of an active project may be. */
 export const CHECKPOINT_MS_MAX = 10_000;
 
-// ---- Registry (architecture.md, Registry) ----
+// ---- Registry ----
 /** Time-out of one request to the bucket: short, so that a mirror heals within five seconds of reconnecting. */
 export const REGISTRY_REQUEST_MS = 1_500;
 /** A snapshot that delivers nothing for this long is given up and begun again. */
@@ -178,7 +178,7 @@ export const NO_RESPONDERS_RETRIES_MAX = 2;
 export const LARGE_ENTRIES_ACTIVE_MAX = 4;
 /** Parts of one large envelope that are in flight together. */
 export const PARTS_IN_FLIGHT_MAX = 4;
-/** 200 for a large envelope only if its frame's ack came within this of its first part (architecture.md, Chunks). */
+/** 200 for a large envelope only if its frame's ack came within this of its first part. */
 export const CHUNKED_ANSWER_MS_MAX = 300_000;
 export const CHUNK_SWEEP_DELAY_MS = 600_000;
 export const CHUNK_SWEEP_EVERY_MS = 60_000;

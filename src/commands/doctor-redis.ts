@@ -5,7 +5,7 @@ import { type Check, checkClock, fail, ok, warn } from './check.ts';
 import { reasonOf, withoutPassword } from './session.ts';
 
 /** Scripts read Redis's clock before they write, which older versions refuse. */
-const MAJOR_MIN = 5;
+const MAJOR_MIN = 7;
 const ROUND_TRIP_WARN_MS = 10;
 const MEMORY_WARN_SHARE = 0.8;
 

@@ -19,7 +19,7 @@ export async function superviseServer(
   name: string,
   start: (port?: number) => Promise<RunningServer>,
   say: Say,
-): Promise<Child & { url: string; pid(): number }> {
+): Promise<Child & { url: string }> {
   let server = await start();
   let stopping = false;
   const { url, port } = server;
@@ -40,14 +40,14 @@ export async function superviseServer(
     stopping = true;
     await server.stop();
   };
-  return { url, pid: () => server.pid, stop };
+  return { url, stop };
 }
 
 /** Keeps one of our own commands alive as a child that leaves when we die (its IPC channel closes). */
 export function superviseCommand(
   name: string,
   options: { program: URL; env: NodeJS.ProcessEnv; say: Say },
-): Child & { pid(): number } {
+): Child {
   let stopping = false;
   const start = (): ChildProcess => {
     const child = fork(options.program, [name], {
@@ -74,5 +74,5 @@ export function superviseCommand(
     await gone;
     clearTimeout(killer);
   };
-  return { pid: () => current.pid ?? 0, stop };
+  return { stop };
 }

@@ -40,7 +40,7 @@ export type DevFile = {
   pid: number;
 };
 
-export type DevSystem = { file: DevFile; project: Project; processorAdminUrl: string; stop(): Promise<void> };
+export type DevSystem = { file: DevFile; project: Project; processorAdminUrl: string };
 
 type Say = (line: string) => void;
 
@@ -108,7 +108,7 @@ export class DevStart {
     await this.#untilReady([`${file.adminUrl}/readyz`, `http://127.0.0.1:${processorPort}/readyz`]);
     writeFileSync(`${this.#devJson}.tmp`, `${JSON.stringify(file, null, 2)}\n`);
     renameSync(`${this.#devJson}.tmp`, this.#devJson);
-    return { file, project, processorAdminUrl: `http://127.0.0.1:${processorPort}`, stop: () => this.stop() };
+    return { file, project, processorAdminUrl: `http://127.0.0.1:${processorPort}` };
   }
 
   async #servers(): Promise<{ redisUrl: string; natsUrl: string }> {

@@ -34,7 +34,11 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
     ),
     counter('sluice_items_total', 'Items of accepted envelopes', byLabel('type', requests.items)),
     counter('sluice_bytes_total', 'Body bytes of finished requests, as transmitted', [[{}, requests.bytes]]),
-    counter('sluice_redis_calls_total', 'Script calls', byLabel('script', redis.stats.calls)),
+    counter(
+      'sluice_redis_calls_total',
+      'Script commands sent; one may carry the calls of many projects',
+      byLabel('script', redis.stats.calls),
+    ),
     histogram('sluice_redis_call_duration_seconds', 'Round trip of a script call', redis.stats.duration),
     counter(
       'sluice_limiter_state_lost_total',

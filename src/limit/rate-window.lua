@@ -5,7 +5,7 @@
 -- Bookings are counted in buckets of 250 ms, by their end rounded up: bucket b holds the leases that end in (b-1, b] * 250 ms.
 -- What requests are waiting for (need) is leased for 250 ms; a reserve (excess) for 500 ms.
 -- A window is contended until 65 s after it was last full or scarce, that is until nothing is left of it. Then workers take turns: each gets a reserve, at most half of
--- the room, and asks again a quarter of a second later, so that an endless flood costs four calls a second and worker, not one per token.
+-- the room, and asks again 300 ms later at the earliest, so that an endless flood costs some three calls a second and worker, not one per token.
 --
 -- KEYS[1]  sluice:rate:{projectId}, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost, tight; <b> tokens booked
 --          in bucket b; x<b> how many of them are reserve that is still outstanding. Expires by itself once the window is empty.

@@ -37,8 +37,6 @@ export type LimitRedisOptions = {
   urls: readonly string[];
   log: Log;
   clock: Clock;
-  /** For jitter; 0 ≤ r < 1. */
-  random?: () => number;
 };
 
 /** Faults of a cluster's nodes are logged once in this time. */
@@ -50,7 +48,6 @@ export class LimitRedis {
   readonly stats: { readonly calls: Readonly<Record<ScriptName, number>>; readonly duration: Distribution };
   readonly #log: Log;
   readonly #clock: Clock;
-  readonly #random: () => number;
   readonly #client: RedisClient;
   readonly #gatherers: (() => void)[] = [];
 
@@ -77,7 +74,6 @@ export class LimitRedis {
   constructor(options: LimitRedisOptions) {
     this.#log = options.log;
     this.#clock = options.clock;
-    this.#random = options.random ?? Math.random;
     this.#client = new RedisClient(options.urls, () => this.#jitteredMs());
     this.stats = { calls: this.#client.sent, duration: new Distribution(SECONDS_BOUNDS) };
     this.#client.on({
@@ -225,7 +221,7 @@ export class LimitRedis {
   // ---- The breaker ----
 
   #jitteredMs(): number {
-    return REDIS_PROBE_MS * (0.8 + 0.4 * this.#random());
+    return REDIS_PROBE_MS * (0.8 + 0.4 * Math.random());
   }
 
   /** A call proves more than a PING: a server that is out of memory answers PINGs. */

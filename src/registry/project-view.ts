@@ -36,10 +36,6 @@ export class ProjectView {
     this.#log = log;
   }
 
-  get size(): number {
-    return this.#byId.size;
-  }
-
   find(idOrAlias: string): RegisteredProject | undefined {
     return this.#byName.get(idOrAlias);
   }

@@ -1,6 +1,6 @@
 /**
  * Large entries: their payloads leave as parts into the chunks stream, one payload after the other, and the frame carries where they
- * stand. Write and read stand side by side. Who sweeps parts that nobody needs any more is the processor (architecture.md, Chunks).
+ * stand. Write and read stand side by side. Who sweeps parts that nobody needs any more is the processor.
  */
 import { createHash } from 'node:crypto';
 import type { JetStreamManager } from '@nats-io/jetstream';

@@ -1,7 +1,7 @@
 /**
  * Millions of 128-bit keys, each with a time and a number, in one flat array.
  *
- * Ten minutes of 10,000 events a second are six million keys. As strings in a Map they would cost a gigabyte; here a
+ * Fifteen minutes of 10,000 events a second are nine million keys. As strings in a Map they would cost a gigabyte; here a
  * slot has 32 bytes, which lie in one line of the CPU's cache: nearly each look at a large table misses that. The table is
  * at most three quarters full. Keys are halves of hashes, so their first word picks the slot and the next free one is taken on
  * collision (open addressing). Nothing is removed one by one: when the table is full, it is built anew with what is younger
