@@ -12,6 +12,8 @@ export const API_CODES = {
   serverStorageExceeded: 10047,
   streamNameInUse: 10058,
   subjectsOverlap: 10065,
+  /** Any reason; its text tells which. */
+  streamCreate: 10049,
   consumerExists: 10100,
   consumerFilterNeeded: 10099,
 } as const;

@@ -10,6 +10,7 @@ import {
   type StreamInfo,
 } from '@nats-io/jetstream';
 import { Kvm } from '@nats-io/kv';
+import { addStream } from './add-stream.ts';
 import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
 import type { NatsLink } from './nats.ts';
 import { explained, isApiError, SetupError } from './setup-error.ts';
@@ -133,7 +134,7 @@ export class SetupRun {
     const { name, max_bytes: maxBytes, num_replicas: replicas } = config;
     try {
       if (!current) {
-        await this.#manager.streams.add(config);
+        await addStream(this.#manager, config);
         this.#said.push(`created stream ${name}, ${bytesText(maxBytes)}, replicas ${replicas}`);
       } else if (changes.length > 0) {
         await this.#manager.streams.update(name, config);

@@ -6,6 +6,7 @@
  * account's limits are compared, and a server that is full is reported when it refuses.
  */
 import { type JetStreamManager, StorageType } from '@nats-io/jetstream';
+import { addStream } from './add-stream.ts';
 import { bytesText } from './config-diff.ts';
 import type { NatsLink } from './nats.ts';
 import { API_CODES, isApiError, SetupError } from './setup-error.ts';
@@ -17,7 +18,7 @@ const PRECISION_BYTES = 1024 * 1024;
 
 async function fits(manager: JetStreamManager, bytes: number): Promise<boolean> {
   try {
-    await manager.streams.add({
+    await addStream(manager, {
       name: PROBE,
       subjects: [PROBE_SUBJECT],
       storage: StorageType.File,

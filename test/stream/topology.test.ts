@@ -1,3 +1,5 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { RetentionPolicy } from '@nats-io/jetstream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
@@ -43,6 +45,14 @@ describe('setup', () => {
     expect(said).toHaveLength(7 + 5 + 3);
     expect(said[0]).toBe('created stream SLUICE_EVENTS, 16 MiB, replicas 1');
     expect(said[1]).toBe('created consumer processor of SLUICE_EVENTS');
+  });
+
+  it('tries again where the server cannot make the folder of a stream at this moment', async () => {
+    const account = join(server.dir, 'jetstream', '$G');
+    rmSync(account, { recursive: true, force: true });
+    writeFileSync(account, 'a file where a folder should be');
+    setTimeout(() => rmSync(account, { force: true }), 700);
+    expect(await setup()).toHaveLength(7 + 5 + 3);
   });
 
   it('gives frame streams a work queue that forgets nothing, and one consumer', async () => {

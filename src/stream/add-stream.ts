@@ -1,0 +1,25 @@
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { JetStreamManager, StreamConfig } from '@nats-io/jetstream';
+import { API_CODES, isApiError } from './setup-error.ts';
+
+type NewStream = Partial<StreamConfig> & Pick<StreamConfig, 'name'>;
+
+const TRIES = 10;
+const PAUSE_MS = 200;
+
+/**
+ * Creates a stream. nats-server (2.15) removes an account's folders in the background when its last stream was deleted, also from under
+ * the next one, which then cannot be stored; so that is tried again.
+ * @throws what the server says
+ */
+export async function addStream(manager: JetStreamManager, config: NewStream): Promise<void> {
+  for (let tries = 1; ; tries++)
+    try {
+      await manager.streams.add(config);
+      return;
+    } catch (error) {
+      const isFolder = isApiError(error, API_CODES.streamCreate) && /creating store/.test(error.message);
+      if (tries === TRIES || !isFolder) throw error;
+      await sleep(PAUSE_MS);
+    }
+}
