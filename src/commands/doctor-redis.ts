@@ -4,7 +4,7 @@ import { REDIS_REPLY_MS_MAX } from '../limits.ts';
 import { type Check, checkClock, fail, ok, warn } from './check.ts';
 import { reasonOf, withoutPassword } from './session.ts';
 
-/** Scripts read Redis's clock before they write, which older versions refuse. */
+/** What the documents ask for and the tests run on. */
 const MAJOR_MIN = 7;
 const ROUND_TRIP_WARN_MS = 10;
 const MEMORY_WARN_SHARE = 0.8;

@@ -1,5 +1,5 @@
 import { type KV, Kvm } from '@nats-io/kv';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { readOutcomes } from '../../src/registry/outcome-day.ts';
 import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
@@ -258,6 +258,16 @@ describe('OutcomeLedger', () => {
       expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-08', '2026-06-10'], '2026-06-08']);
       await ledgerAt('2026-07-12').removeOldDays();
       expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-10'], '2026-06-10']);
+    });
+
+    it('are looked for from time to time', async () => {
+      await put('14', '2026-06-07', '2026-06-08');
+      vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
+      const ledger = ledgerAt('2026-07-10');
+      vi.advanceTimersByTime(900_000);
+      vi.useRealTimers();
+      await expect.poll(() => daysOf('14')).toEqual(['2026-06-08']);
+      await ledger.close();
     });
 
     it('are not those that only a clock of ours takes for old', async () => {

@@ -32,8 +32,8 @@ const CHECK_VIOLATION = '23514';
 
 /**
  * A batch of the postgres sink: one transaction. What is added waits in memory, mostly until the commit. Then, in this order: the
- * keys of the frames, the keys of items that clients send again, the rows of those entries and items that were not there yet, the
- * tally, pruning, COMMIT. A batch that outgrows its memory, because recordings inflate, does the first three earlier, block by
+ * keys of the frames, the keys of items that clients send again, the rows of those entries and items that were not there yet,
+ * pruning, the tally, COMMIT. A batch that outgrows its memory, because recordings inflate, does the first three earlier, block by
  * block.
  *
  * The keys decide: a processor that was stopped and comes back with frames that another one has stored finds their keys and adds

@@ -1,0 +1,42 @@
+/** When a primary says that it is ready. */
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { childrenOf } from '../../bench/processes.ts';
+import { System, until } from '../support/system.ts';
+
+let system: System;
+beforeAll(async () => {
+  system = await System.start({ workers: 2, processor: false });
+});
+afterAll(() => system?.stop());
+
+const statusOf = (url: string): Promise<number> =>
+  fetch(`${url}/readyz`, { headers: { connection: 'close' }, signal: AbortSignal.timeout(1_000) }).then(
+    ({ status }) => status,
+    () => 0,
+  );
+
+/** Starts it with one worker that stands still from its first moments. @returns what the primary says while the other one serves */
+async function statusWithHalf(): Promise<number> {
+  await system.ingest.stop();
+  system.ingest = system.startIngest();
+  let held: number | undefined;
+  await until(() => {
+    held = childrenOf(system.ingest.child.pid ?? 0)[1];
+    return held !== undefined;
+  });
+  process.kill(held as number, 'SIGSTOP');
+  try {
+    await until(async () => (await statusOf(system.url)) === 200);
+    return await statusOf(system.adminUrl);
+  } finally {
+    process.kill(held as number, 'SIGCONT');
+  }
+}
+
+it.runIf(process.platform === 'linux')('does not do so while a worker has not come up', async () => {
+  // A test that was slow may have stopped a worker that served already: that says nothing.
+  const said: number[] = [];
+  while (said.length < 5 && !said.includes(503)) said.push(await statusWithHalf());
+  expect(said).toContain(503);
+  await until(async () => (await statusOf(system.adminUrl)) === 200);
+});
