@@ -43,7 +43,6 @@ class IngestWorker {
   readonly #board = new ProjectBoard();
   readonly #budget: UploadBudget;
   readonly #redis: LimitRedis;
-  readonly #rateLimiter: RateLimiter;
   readonly #requestLog: RequestLog | undefined;
   readonly #server: Server;
   #link: NatsLink | undefined;
@@ -51,6 +50,7 @@ class IngestWorker {
   #replica: Replica | undefined;
   #ledger: OutcomeLedger | undefined;
   #quota: QuotaCounter | undefined;
+  #rateLimiter: RateLimiter | undefined;
   #parts: RequestParts | undefined;
   #stopping = false;
 
@@ -59,7 +59,6 @@ class IngestWorker {
     this.#log = log;
     this.#budget = new UploadBudget(config);
     this.#redis = new LimitRedis({ urls: config.redisUrls, log, clock });
-    this.#rateLimiter = new RateLimiter({ redis: this.#redis, clock });
     if (config.env === 'development')
       this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));
     this.#server = new Server({
@@ -103,6 +102,7 @@ class IngestWorker {
     const quota = new QuotaCounter({ redis: this.#redis, clock, checkpoints: counters, log });
     this.#ledger = ledger;
     this.#quota = quota;
+    this.#rateLimiter = new RateLimiter({ redis: this.#redis, clock, quota });
     this.#publisher = publisher;
     return {
       gates: new ProjectGates(replica),
@@ -157,7 +157,7 @@ class IngestWorker {
       inFlight: this.#desk.inFlight,
       budget: this.#budget,
       redis: this.#redis,
-      stateLost: this.#rateLimiter.stateLost,
+      stateLost: this.#rateLimiter?.stateLost ?? 0,
       publisher: this.#publisher,
     });
     const projects = withProjects && {
@@ -187,7 +187,7 @@ class IngestWorker {
     }
     await this.#publisher?.drain();
     await Promise.all([this.#ledger?.close(), this.#quota?.close()]);
-    this.#rateLimiter.close();
+    this.#rateLimiter?.close();
     this.#server.close();
     this.#requestLog?.flush();
     await this.#replica?.stop();

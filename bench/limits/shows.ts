@@ -59,6 +59,9 @@ async function callsDuring<T>(harness: Harness, play: () => Promise<T>) {
   return { result, calls, sum: Object.values(calls).reduce((all, count) => all + count, 0) };
 }
 
+/** Calls that ask for tokens; some count against the quota as well. */
+const tokenCalls = (calls: Record<string, number>): number => (calls.rateWindow ?? 0) + (calls.admit ?? 0);
+
 const cells = (values: readonly (string | number)[]): string =>
   values.map((value) => `${value}`.padStart(12)).join('');
 const others = ({ other, implausible }: Testimony): string[] => [
@@ -139,9 +142,9 @@ export const flood: Show = async (stage) => {
             }),
           );
         const [first, then] = [await phase(), await phase()];
-        // The quota is asked once for each turn that admits; the limiter is what a flood could drive.
+        // The quota is asked for each turn that admits; the limiter is what a flood could drive.
         const perWorker = ({ calls }: typeof first): number =>
-          ((calls.rateWindow ?? 0) * 1000) / phaseMs / WORKERS;
+          (tokenCalls(calls) * 1000) / phaseMs / WORKERS;
         const refused = then.result.statuses[429] ?? 0;
         lines.push(
           cells([
@@ -292,7 +295,7 @@ export const calls: Show = async (stage) => {
         `${name.padEnd(30)}${cells([
           result.ratePerSec.toFixed(0),
           refused,
-          made.rateWindow ?? 0,
+          tokenCalls(made),
           made.quota ?? 0,
           perRequest.toFixed(4),
           most,

@@ -1,13 +1,20 @@
 /**
  * The story of one ingest request, top to bottom (spec 4.1, contract part 2):
  * authenticate → take a rate token → parse the body as it arrives → filter → count the quota → publish → answer.
- * It ends in exactly one outcome. Each step runs only if the one before passed; everything else is a part that it calls.
+ * It ends in exactly one outcome. Each step runs only if the one before passed; everything else is a part that it calls. One short cut: a
+ * body that is whole and passed the filters while the token is asked for is counted by the same call.
  */
-import type { HeldEnvelope, UploadResult } from '../envelope/upload.ts';
+import type { HeldEnvelope, HeldItem, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
-import { matchInbound, needsPayload, type RequestFacts } from '../filter/inbound.ts';
-import type { QuotaDecision } from '../limit/quota-counter.ts';
-import type { RateDecision } from '../limit/rate-limiter.ts';
+import {
+  type FilteredItem,
+  type InboundFilter,
+  matchInbound,
+  needsPayload,
+  type RequestFacts,
+} from '../filter/inbound.ts';
+import type { QuotaDecision, QuotaSubject } from '../limit/quota-counter.ts';
+import type { RateDecision, TokenWaiter } from '../limit/rate-limiter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { EnvelopeEntry } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publisher.ts';
@@ -34,10 +41,11 @@ const readFacts = (head: RequestHead): RequestFacts => ({
   referer: head.getHeader('referer'),
   userAgent: head.getHeader('user-agent'),
 });
-const filtersEvent = (type: string): type is 'event' | 'transaction' =>
-  type === 'event' || type === 'transaction';
+/** The filters look at the first event or transaction. */
+const isJudged = (item: HeldItem): item is HeldItem & { type: FilteredItem['type'] } =>
+  item.type === 'event' || item.type === 'transaction';
 
-export class IngestRequest extends EndpointRequest {
+export class IngestRequest extends EndpointRequest implements TokenWaiter {
   #gate: ProjectGate | undefined;
   #facts = NO_FACTS;
   /** Set when the limiter has decided, or was not to be asked. */
@@ -47,6 +55,8 @@ export class IngestRequest extends EndpointRequest {
   #usageHeaders = '';
   #upload: Upload | undefined;
   #uploaded: UploadResult | undefined;
+  /** It has been left to the limiter or the counter to count it. */
+  #counting = false;
   #counted: { month: string; position: number } | undefined;
   #eventId = '';
   /** Monotonic ms; set with the last body byte. */
@@ -108,8 +118,24 @@ export class IngestRequest extends EndpointRequest {
       this.#admitted = true;
       return this.#proceed();
     }
-    const decision = this.parts.rateLimiter.take(rate, (later) => this.guard(() => this.#decided(later)));
+    const decision = this.parts.rateLimiter.take(rate, this);
     if (decision) this.#decided(decision);
+  }
+
+  counts(): QuotaSubject | undefined {
+    let subject: QuotaSubject | undefined;
+    this.guard(() => {
+      if (this.finished || !this.#uploaded?.ok) return;
+      const { items } = this.#uploaded.envelope;
+      const item = this.#judgedItem(items);
+      if (items.length === 0 || (item && !item.payload) || this.#matchingFilter(item, item?.payload)) return;
+      subject = this.#beginCount();
+    });
+    return subject;
+  }
+
+  decided(decision: RateDecision): void {
+    this.guard(() => this.#decided(decision));
   }
 
   #decided(decision: RateDecision): void {
@@ -156,30 +182,46 @@ export class IngestRequest extends EndpointRequest {
     }
     const envelope = this.#uploaded.envelope;
     this.#eventId = envelope.eventId;
-    this.#filter(envelope);
+    if (!this.#counting) this.#filter(envelope);
   }
 
   #filter(envelope: HeldEnvelope): void {
-    const { filters } = this.#gate as ProjectGate;
-    const item = needsPayload(filters) ? envelope.items.find(({ type }) => filtersEvent(type)) : undefined;
-    if (!item || item.payload) return this.#filterWith(envelope, item?.payload);
+    const item = this.#judgedItem(envelope.items);
+    if (!item || item.payload) return this.#filterWith(envelope, item, item?.payload);
     this.parts.readSpooled(envelope, item).then(
-      (payload) => this.guard(() => this.#filterWith(envelope, payload)),
+      (payload) => this.guard(() => this.#filterWith(envelope, item, payload)),
       (cause) => this.fail('the spool could not be read', cause),
     );
   }
 
-  #filterWith(envelope: HeldEnvelope, payload: Uint8Array | undefined): void {
+  #filterWith(
+    envelope: HeldEnvelope,
+    item: Pick<FilteredItem, 'type'> | undefined,
+    payload: Uint8Array | undefined,
+  ): void {
     if (this.finished) return;
-    const type = envelope.items.find((item) => filtersEvent(item.type))?.type;
-    const item = payload && (type === 'event' || type === 'transaction') ? { type, payload } : undefined;
-    const filter = matchInbound((this.#gate as ProjectGate).filters, this.#facts, item);
+    const filter = this.#matchingFilter(item, payload);
     if (filter) return this.#succeed('filtered', headerLines([['X-Service-Filtered', filter]]));
     if (envelope.items.length === 0) return this.#answerEmpty(envelope);
+    this.parts.quota.count(this.#beginCount(), this);
+  }
+
+  #judgedItem(items: readonly HeldItem[]): (HeldItem & { type: FilteredItem['type'] }) | undefined {
+    return needsPayload((this.#gate as ProjectGate).filters) ? items.find(isJudged) : undefined;
+  }
+
+  #matchingFilter(
+    item: Pick<FilteredItem, 'type'> | undefined,
+    payload: Uint8Array | undefined,
+  ): InboundFilter | undefined {
+    const judged = item && payload && { type: item.type, payload };
+    return matchInbound((this.#gate as ProjectGate).filters, this.#facts, judged);
+  }
+
+  #beginCount(): QuotaSubject {
     this.committed = true;
-    this.parts.quota.count((this.#gate as ProjectGate).quota, (decision) =>
-      this.guard(() => this.#quotaDecided(decision, envelope)),
-    );
+    this.#counting = true;
+    return (this.#gate as ProjectGate).quota;
   }
 
   /** Nothing to store: neither counted nor queued (contract part 2, Accepted). */
@@ -188,7 +230,13 @@ export class IngestRequest extends EndpointRequest {
     this.#succeed('empty', hint ? headerLines([['X-Sentry-Rate-Limits', hint]]) : '');
   }
 
-  #quotaDecided(decision: QuotaDecision, envelope: HeldEnvelope): void {
+  counted(decision: QuotaDecision): void {
+    this.guard(() => this.#quotaDecided(decision));
+  }
+
+  #quotaDecided(decision: QuotaDecision): void {
+    // The token came too late to be used, and what rode on its call was counted.
+    if (this.finished) return decision.kind === 'counted' ? this.#refund(decision) : undefined;
     if (decision.kind === 'unavailable') {
       if (this.parts.whileAway.quota === 'fail') return this.fail('the quota could not be counted');
       this.parts.log.warn({ project: this.#gate?.id }, 'quota not counted: let through in development');
@@ -199,7 +247,7 @@ export class IngestRequest extends EndpointRequest {
       if (decision.kind === 'exceeded') return this.#refuse('quota_exceeded');
       this.#counted = { month: decision.month, position: decision.position };
     }
-    this.#publish(envelope);
+    this.#publish((this.#uploaded as Extract<UploadResult, { ok: true }>).envelope);
   }
 
   #publish(envelope: HeldEnvelope): void {
@@ -226,9 +274,13 @@ export class IngestRequest extends EndpointRequest {
       return this.#succeed('accepted', '');
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
-    // Definitely not queued: the only case in which the increment may be taken back.
-    if (this.#counted) this.parts.quota.refund((this.#gate as ProjectGate).id, this.#counted.month);
+    if (this.#counted) this.#refund(this.#counted);
     this.#refuse('overloaded');
+  }
+
+  /** Only for what is definitely not queued. */
+  #refund({ month }: { month: string }): void {
+    this.parts.quota.refund((this.#gate as ProjectGate).id, month);
   }
 
   #succeed(outcome: 'accepted' | 'empty' | 'filtered', headers: string): void {

@@ -57,7 +57,7 @@ export class HeartbeatLimiter {
     for (const [token, waiting] of asked) {
       const sentAt = this.#clock.monotonic();
       const args = [now === undefined ? '' : now * 1000, waiting.length];
-      this.#redis.call({ script: 'heartbeat', key: heartbeatKey(token), args }, (reply) => {
+      this.#redis.call({ script: 'heartbeat', keys: [heartbeatKey(token)], args }, (reply) => {
         if (reply) this.#remember(token, sentAt, reply);
         waiting.forEach((later, i) => {
           later(decisionOf(reply, i));

@@ -5,6 +5,9 @@
  * The month is Redis's. A month without a count is MISSING: it is new, or Redis came back empty. Then the checkpoint is read
  * once, all requests of the project wait for it, and the call is made again with the figure to start from. A lost reply is
  * never asked for again: those who waited are told `unavailable`, and the positions are wasted.
+ *
+ * Requests that wait for a rate token with their body whole are counted by the call that asks for the token (rate-limiter.ts, admit.lua),
+ * which hands its result in here.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
@@ -23,9 +26,13 @@ export type QuotaDecision =
   | { kind: 'exceeded'; current: number; month: string }
   | { kind: 'unavailable' };
 
-type Done = (decision: QuotaDecision) => void;
-/** Requests of one project that are counted by one call. */
-type Group = { subject: QuotaSubject; waiting: Done[] };
+/** Who waits to be counted. */
+export interface CountWaiter {
+  /** Once; never in the turn in which it began to wait, unless Redis is away. */
+  counted(decision: QuotaDecision): void;
+}
+/** Requests of one project that are counted by one call, in arrival order. */
+export type CountedTogether = { subject: QuotaSubject; waiting: CountWaiter[] };
 /** The figure to start a month from. */
 type Start = { month: string; count: number };
 
@@ -46,9 +53,9 @@ export class QuotaCounter {
   readonly #log: Log;
   readonly #scriptNow: (() => number) | undefined;
   /** Gathered this turn, by project. */
-  #gathered = new Map<string, Group>();
+  #gathered = new Map<string, CountedTogether>();
   /** Projects whose checkpoint is being read; requests join the group that waits for it. */
-  readonly #restoring = new Map<string, Group>();
+  readonly #restoring = new Map<string, CountedTogether>();
 
   constructor(options: QuotaCounterOptions) {
     this.#redis = options.redis;
@@ -59,22 +66,27 @@ export class QuotaCounter {
     this.#redis.beforeFlush(() => this.#sendGathered());
   }
 
-  /** Counts one request; `done` is called once, with positions in arrival order. */
-  count(subject: QuotaSubject, done: Done): void {
-    if (!this.#redis.available) return done(UNAVAILABLE);
+  /** Counts one request. Positions are given in arrival order. */
+  count(subject: QuotaSubject, waiter: CountWaiter): void {
+    if (!this.#redis.available) return waiter.counted(UNAVAILABLE);
     const group = this.#restoring.get(subject.projectId) ?? this.#gathered.get(subject.projectId);
     if (group) {
       group.subject = subject;
-      group.waiting.push(done);
+      group.waiting.push(waiter);
       return;
     }
-    this.#gathered.set(subject.projectId, { subject, waiting: [done] });
+    this.#gathered.set(subject.projectId, { subject, waiting: [waiter] });
     this.#redis.schedule();
+  }
+
+  /** Whether the project's checkpoint is being read: who comes now is counted with those who wait for it. */
+  isRestoring(projectId: string): boolean {
+    return this.#restoring.has(projectId);
   }
 
   /** One guarded decrement, sent once, errors only logged. Call it only when nothing of the envelope can have been queued. */
   refund(projectId: string, month: string): void {
-    this.#redis.call({ script: 'refund', key: quotaKey(projectId), args: [month] }, (reply) => {
+    this.#redis.call({ script: 'refund', keys: [quotaKey(projectId)], args: [month] }, (reply) => {
       if (reply?.[0] !== 1)
         this.#log.warn(
           { project: projectId, month, known: reply !== undefined },
@@ -95,23 +107,27 @@ export class QuotaCounter {
     for (const group of gathered.values()) this.#send(group, undefined);
   }
 
-  #send(group: Group, start: Start | undefined): void {
-    const { projectId, quota, overage } = group.subject;
-    const cap = quota === undefined || overage ? -1 : quota;
-    const args = quotaArgs(group.waiting.length, { cap, start, now: this.#scriptNow?.() });
-    this.#redis.call({ script: 'quota', key: quotaKey(projectId), args }, (reply) =>
-      this.#answered(group, reply),
+  #send(group: CountedTogether, start: Start | undefined): void {
+    const { projectId } = group.subject;
+    const args = quotaArgs(group.waiting.length, {
+      cap: capOf(group.subject),
+      start,
+      now: this.#scriptNow?.(),
+    });
+    this.#redis.call({ script: 'quota', keys: [quotaKey(projectId)], args }, (reply) =>
+      this.answered(group, reply),
     );
   }
 
-  #answered(group: Group, reply: ScriptReply): void {
+  /** Takes in the result of quota.lua for a group. */
+  answered(group: CountedTogether, reply: ScriptReply): void {
     if (!reply) return refuseAll(group);
     const [month, before, granted] = reply as [string, number, number];
     if (before < 0) return this.#restore(group, month);
     if (granted > 0) this.#checkpoints.note(group.subject.projectId, month, before + granted);
     const current = before + granted;
-    group.waiting.forEach((done, i) => {
-      done(
+    group.waiting.forEach((waiter, i) => {
+      waiter.counted(
         i < granted
           ? { kind: 'counted', position: before + i + 1, month }
           : { kind: 'exceeded', current, month },
@@ -121,7 +137,7 @@ export class QuotaCounter {
 
   // ---- A month without a count ----
 
-  #restore(group: Group, month: string): void {
+  #restore(group: CountedTogether, month: string): void {
     const { projectId } = group.subject;
     const restoring = this.#restoring.get(projectId);
     if (restoring) {
@@ -142,8 +158,8 @@ export class QuotaCounter {
   }
 }
 
-function refuseAll(group: Group): void {
-  for (const done of group.waiting) done(UNAVAILABLE);
+function refuseAll(group: CountedTogether): void {
+  for (const waiter of group.waiting) waiter.counted(UNAVAILABLE);
 }
 
 /** Rejects when `promise` is not settled in time; its late result is dropped. */
@@ -153,6 +169,10 @@ function within<T>(ms: number, promise: Promise<T>): Promise<T> {
     promise.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }
+
+/** The quota as the scripts take it. */
+export const capOf = ({ quota, overage }: QuotaSubject): number =>
+  quota === undefined || overage ? -1 : quota;
 
 /** ARGV of quota.lua; `cap` -1: none. */
 function quotaArgs(

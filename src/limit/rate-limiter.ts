@@ -1,6 +1,7 @@
 /**
  * The per-minute limit (spec part 4.1 step 2, contract part 2): a token from the worker's lease cache, or one script call for all
- * requests of this turn that need one for the same project.
+ * requests of this turn that need one for the same project. Where the bodies of some are whole by then, the same call counts those of them
+ * that get a token against the quota (admit.lua): a project of few requests, which has no token in hand, asks Redis once and not twice.
  *
  * State: one {@link LeaseCache} per project that was active in the last minute. A timer sends back tokens whose lease ended unused,
  * so that a worker that falls silent keeps nothing from the others, and forgets idle projects.
@@ -9,9 +10,10 @@ import type { Clock } from '../lib/clock.ts';
 import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
 import { ClockWatch } from './clock-watch.ts';
 import { type Ask, LeaseCache, type LocalDecision, type WindowReply } from './lease-cache.ts';
+import { type CountWaiter, capOf, type QuotaCounter, type QuotaSubject } from './quota-counter.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-client.ts';
-import { rateKey } from './scripts.ts';
+import { quotaKey, rateKey } from './scripts.ts';
 
 /** `revision`: of the registry record that says so. The newest revision that any worker brings is in force everywhere. */
 export type RateSubject = { projectId: string; limit: number; revision: number };
@@ -19,7 +21,15 @@ export type RateSubject = { projectId: string; limit: number; revision: number }
 /** `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can be admitted. */
 export type RateDecision = LocalDecision | { kind: 'unavailable' };
 
-type Later = (decision: RateDecision) => void;
+/** Who waits for a token. */
+export interface TokenWaiter extends CountWaiter {
+  /**
+   * Asked as the call leaves: the quota that this request is to be counted against when it gets a token; undefined: not yet. Who names one
+   * may have been counted from then on, and is told by `counted`, after `decided` and unless that refused it.
+   */
+  counts(): QuotaSubject | undefined;
+  decided(decision: RateDecision): void;
+}
 type ProjectState = {
   readonly projectId: string;
   readonly cache: LeaseCache;
@@ -27,21 +37,34 @@ type ProjectState = {
   readonly redisClock: ClockWatch;
   /** The newest record that a request brought. */
   record: RateSubject;
-  waiting: Later[];
+  /** {@link NOBODY} most of the time. */
+  waiting: TokenWaiter[];
   /** Calls under way for requests that wait. */
   asked: number;
   usedAt: number;
 };
 
-type Sent = { ask: Ask; sentAt: number; waiting: readonly Later[] };
+/** `counting`: those of `waiting` that are counted by the same call; undefined: none. */
+type Sent = {
+  ask: Ask;
+  sentAt: number;
+  waiting: readonly TokenWaiter[];
+  counting: { subject: QuotaSubject; who: readonly boolean[] } | undefined;
+};
 
 export type RateLimiterOptions = {
   redis: LimitRedis;
   clock: Clock;
+  quota: QuotaCounter;
   /** Unix ms that the script shall take for now, in tests; without it, it reads Redis's own clock. */
   scriptNow?: () => number;
 };
 
+/**
+ * Never filled. An empty list of its own for each project would be made in the old space, where V8 puts what lives as long, and hold the
+ * requests that once waited in it until a full collection (DECISIONS.md 70).
+ */
+const NOBODY: TokenWaiter[] = [];
 const UNAVAILABLE: RateDecision = { kind: 'unavailable' };
 /** Idle for longer than any window that this worker may know of. */
 const IDLE_MS = RATE_WINDOW_MS + 5_000;
@@ -50,6 +73,7 @@ const EVICT_EVERY_MS = 10_000;
 export class RateLimiter {
   readonly #redis: LimitRedis;
   readonly #clock: Clock;
+  readonly #quota: QuotaCounter;
   readonly #scriptNow: (() => number) | undefined;
   readonly #projects = new Map<string, ProjectState>();
   /** Projects with requests that wait for this turn's call. */
@@ -63,6 +87,7 @@ export class RateLimiter {
   constructor(options: RateLimiterOptions) {
     this.#redis = options.redis;
     this.#clock = options.clock;
+    this.#quota = options.quota;
     this.#scriptNow = options.scriptNow;
     this.#redis.beforeFlush(() => this.#sendAsked());
     this.#evictAt = this.#clock.monotonic() + EVICT_EVERY_MS;
@@ -82,8 +107,8 @@ export class RateLimiter {
     clearInterval(this.#timer);
   }
 
-  /** The decision at once, or undefined and `later` is called once, within 250 ms of the call to Redis. */
-  take(subject: RateSubject, later: Later): RateDecision | undefined {
+  /** The decision at once, or undefined and the waiter is told, once, within 250 ms of the call to Redis. */
+  take(subject: RateSubject, waiter: TokenWaiter): RateDecision | undefined {
     const now = this.#clock.monotonic();
     const state = this.#stateOf(subject);
     state.usedAt = now;
@@ -91,8 +116,10 @@ export class RateLimiter {
     const local = state.cache.take(now, subject.revision);
     if (local) return local;
     if (!this.#redis.available) return UNAVAILABLE;
-    if (state.waiting.length === 0) this.#asking.push(state);
-    state.waiting.push(later);
+    if (state.waiting === NOBODY) {
+      state.waiting = [waiter];
+      this.#asking.push(state);
+    } else state.waiting.push(waiter);
     this.#redis.schedule();
     return undefined;
   }
@@ -106,7 +133,7 @@ export class RateLimiter {
         cache: new LeaseCache(),
         redisClock: new ClockWatch(),
         record: subject,
-        waiting: [],
+        waiting: NOBODY,
         asked: 0,
         usedAt: 0,
       };
@@ -130,29 +157,55 @@ export class RateLimiter {
   }
 
   /** A reply that came after these began to wait may have brought tokens, or a refusal. */
-  #serveLocally(state: ProjectState): Later[] {
+  #serveLocally(state: ProjectState): TokenWaiter[] {
     const waiting = state.waiting;
-    state.waiting = [];
+    state.waiting = NOBODY;
     const now = this.#clock.monotonic();
     let served = 0;
     for (; served < waiting.length; served++) {
       const decision = state.cache.take(now, state.record.revision);
       if (!decision) break;
-      waiting[served]?.(decision);
+      waiting[served]?.decided(decision);
     }
     return served === 0 ? waiting : waiting.slice(served);
   }
 
-  #send(state: ProjectState, waiting: readonly Later[]): void {
+  #send(state: ProjectState, waiting: readonly TokenWaiter[]): void {
+    const { projectId } = state;
     const sentAt = this.#clock.monotonic();
     const ask = state.cache.ask(sentAt, waiting.length, state.record);
     const args = scriptArgs(ask, state.record.limit, this.#scriptNow?.());
+    const sent: Sent = { ask, sentAt, waiting, counting: this.#countingOf(projectId, waiting) };
     if (waiting.length > 0) state.asked++;
-    this.#redis.call({ script: 'rateWindow', key: rateKey(state.projectId), args }, (reply) => {
+    const done = (window: ScriptReply, counted: ScriptReply): void => {
       if (waiting.length > 0) state.asked--;
-      this.#answered(state, { ask, sentAt, waiting }, reply);
+      this.#answered(state, sent, window);
+      this.#counted(sent, window, counted);
       this.#resume(state);
+    };
+    const { counting } = sent;
+    if (!counting)
+      return this.#redis.call({ script: 'rateWindow', keys: [rateKey(projectId)], args }, (reply) =>
+        done(reply, undefined),
+      );
+    args.unshift(counting.who.map(Number).join(''), capOf(counting.subject));
+    const keys = [rateKey(projectId), quotaKey(projectId)] as const;
+    this.#redis.call({ script: 'admit', keys, args }, (reply) => {
+      const [window, counted] = (reply ?? []) as ScriptReply[];
+      done(window, counted);
     });
+  }
+
+  /** Undefined: nobody can be counted yet. */
+  #countingOf(projectId: string, waiting: readonly TokenWaiter[]): Sent['counting'] {
+    if (waiting.length === 0 || this.#quota.isRestoring(projectId)) return undefined;
+    let subject: QuotaSubject | undefined;
+    const who = waiting.map((waiter) => {
+      const own = waiter.counts();
+      subject = own ?? subject;
+      return own !== undefined;
+    });
+    return subject && { subject, who };
   }
 
   #answered(state: ProjectState, sent: Sent, reply: ScriptReply): void {
@@ -162,9 +215,17 @@ export class RateLimiter {
     if (window?.lost || stepped) this.#stateLost++;
     const decisions = window && state.cache.answer(sent.ask, window, now);
     if (window && window.excess > 0) this.#leasing.add(state);
-    sent.waiting.forEach((later, i) => {
-      later(decisions?.[i] ?? UNAVAILABLE);
+    sent.waiting.forEach((waiter, i) => {
+      waiter.decided(decisions?.[i] ?? UNAVAILABLE);
     });
+  }
+
+  /** `window` undefined: it is not known who was counted. */
+  #counted({ waiting, counting }: Sent, window: ScriptReply, counted: ScriptReply): void {
+    if (!counting) return;
+    const granted = window ? (window[0] as number) : waiting.length;
+    const those = waiting.filter((_, i) => i < granted && counting.who[i]);
+    if (those.length > 0) this.#quota.answered({ subject: counting.subject, waiting: those }, counted);
   }
 
   /** Those who came while the call was under way. */

@@ -5,11 +5,16 @@
 import { Decoder, Encoder } from '@msgpack/msgpack';
 import { Cluster, type ClusterOptions, Redis, type RedisOptions, ReplyError } from 'ioredis';
 import { REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../limits.ts';
-import { batchSource, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
+import { batchSource, keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
 /** One script argument; numbers are sent in decimal. */
 export type ScriptArg = string | number;
-export type ScriptCall = { script: ScriptName; key: string; args: readonly ScriptArg[] };
+/** All keys of a call belong to the same project or token. */
+export type ScriptCall = {
+  script: ScriptName;
+  keys: readonly [string, ...string[]];
+  args: readonly ScriptArg[];
+};
 /** Calls that one server runs in one go: some 10 µs each, in which it does nothing else. */
 const REDIS_BATCH_MAX = 64;
 /** One of the two is null or undefined. */
@@ -24,7 +29,7 @@ export class RedisClient {
   constructor(urls: readonly string[], retryMs: () => number) {
     this.#client = createClient(urls, retryMs);
     for (const name of SCRIPT_NAMES) {
-      this.#client.defineCommand(name, { lua: scriptSource(name), numberOfKeys: 1 });
+      this.#client.defineCommand(name, { lua: scriptSource(name), numberOfKeys: keysOf(name) });
       this.#client.defineCommand(batchName(name), { lua: batchSource(name) });
     }
   }
@@ -144,7 +149,7 @@ async function runBatches(client: Redis, batches: readonly Batch[]): Promise<rea
 function runBatch(target: object, { script, calls }: Batch): unknown {
   const [first, second] = calls as [ScriptCall, ScriptCall?];
   if (!second) return run(target, first);
-  const keys = calls.map(({ key }) => key);
+  const keys = calls.flatMap((call) => call.keys);
   const args = Buffer.from(encoder.encode(calls.map((call) => call.args)));
   return (target as Record<string, (...args: (ScriptArg | Buffer)[]) => unknown>)[
     `${batchName(script)}Buffer`
@@ -165,8 +170,8 @@ const isFault = (reply: unknown): reply is { err: string } =>
   typeof reply === 'object' && reply !== null && 'err' in reply;
 
 /** ioredis adds a method per defined script, which its types cannot know. */
-function run(target: object, { script, key, args }: ScriptCall): unknown {
-  return (target as Record<ScriptName, (...args: ScriptArg[]) => unknown>)[script](key, ...args);
+function run(target: object, { script, keys, args }: ScriptCall): unknown {
+  return (target as Record<ScriptName, (...args: ScriptArg[]) => unknown>)[script](...keys, ...args);
 }
 
 function createClient(urls: readonly string[], retryMs: () => number): Redis | Cluster {

@@ -18,6 +18,7 @@
  */
 import type { Clock } from '../lib/clock.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
+import { remove } from '../lib/in-flight.ts';
 import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
 import { AwayKeys } from './away-keys.ts';
@@ -56,7 +57,7 @@ export class LimitRedis {
   #flushDue = false;
   /** Runs while a flush waits for the pipeline before it. */
   #hold: NodeJS.Timeout | undefined;
-  readonly #inFlight = new Set<Batch>();
+  readonly #inFlight: Batch[] = [];
 
   // ---- The breaker ----
   #available = false;
@@ -129,7 +130,7 @@ export class LimitRedis {
     if (this.#flushDue) return;
     this.#flushDue = true;
     setImmediate(() => {
-      if (this.#inFlight.size === 0 || this.#client.isCluster) this.#flush();
+      if (this.#inFlight.length === 0 || this.#client.isCluster) this.#flush();
       else this.#hold = setTimeout(() => this.#flush(), HOLD_MS_MAX);
     });
   }
@@ -149,7 +150,7 @@ export class LimitRedis {
 
   /** The same as a promise, for what is not in a hurry. */
   request(script: ScriptName, key: string, args: readonly ScriptArg[]): Promise<ScriptReply> {
-    return new Promise((resolve) => this.call({ script, key, args }, resolve));
+    return new Promise((resolve) => this.call({ script, keys: [key], args }, resolve));
   }
 
   #flush(): void {
@@ -168,14 +169,14 @@ export class LimitRedis {
 
   /** ioredis joins what goes to the same node; each call has its own deadline, so that no node waits for another. */
   #sendAlone(call: Call): void {
-    if (this.#awayKeys.has(call.key, this.#clock.monotonic())) call.done(undefined);
+    if (this.#awayKeys.has(call.keys[0], this.#clock.monotonic())) call.done(undefined);
     else this.#send([call]);
   }
 
   #send(calls: Call[]): void {
     const timer = setTimeout(() => this.#deadline(batch), REDIS_REPLY_MS_MAX);
     const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
-    this.#inFlight.add(batch);
+    this.#inFlight.push(batch);
     this.#client.send(calls).then(
       (results) => this.#settle(batch, results),
       (error: Error) => this.#failed(batch, error.message),
@@ -185,18 +186,18 @@ export class LimitRedis {
   /** After a stall of this process the replies may be waiting in the socket: they get this turn's poll phase before Redis is blamed. */
   #deadline(batch: Batch): void {
     setImmediate(() => {
-      if (this.#inFlight.has(batch)) this.#failed(batch, `no reply within ${REDIS_REPLY_MS_MAX} ms`);
+      if (this.#inFlight.includes(batch)) this.#failed(batch, `no reply within ${REDIS_REPLY_MS_MAX} ms`);
     });
   }
 
   #failed(batch: Batch, reason: string): void {
     this.#settle(batch, undefined);
-    for (const call of batch.calls) this.#fault(call.key, reason);
+    for (const call of batch.calls) this.#fault(call.keys[0], reason);
   }
 
   /** Calls back for each call of the batch, once; `results` undefined: none was answered. */
   #settle(batch: Batch, results: readonly CallResult[] | undefined): void {
-    if (!this.#inFlight.delete(batch)) return;
+    if (!remove(this.#inFlight, batch)) return;
     clearTimeout(batch.timer);
     if (results) this.#observe(batch, results);
     batch.calls.forEach((call, i) => {
@@ -214,7 +215,7 @@ export class LimitRedis {
       if (!error) this.#answered();
       else if (isScriptFault(error))
         this.#log.error({ err: error, script: call.script }, 'redis: script failed');
-      else this.#fault(call.key, error.message);
+      else this.#fault(call.keys[0], error.message);
     });
   }
 

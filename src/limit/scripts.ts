@@ -1,36 +1,45 @@
 /**
  * The Lua scripts of this folder. Each file opens with its contract: purpose, KEYS, ARGV, result, example.
- * Every script has exactly one key, so that in a cluster each runs where its project or token lives; on one server those of a turn
+ * All keys of a call belong to one project or token, so that in a cluster each runs where that lives; on one server those of a turn
  * run together (batchSource).
  */
 import { readFileSync } from 'node:fs';
 
-const FILES = {
-  rateWindow: './rate-window.lua',
-  quota: './quota.lua',
-  refund: './refund.lua',
-  setUsage: './set-usage.lua',
-  heartbeat: './heartbeat.lua',
-} as const;
+type Script = { file: string; keys: number; uses?: readonly ScriptName[] };
+export type ScriptName = 'rateWindow' | 'quota' | 'admit' | 'refund' | 'setUsage' | 'heartbeat';
 
-export type ScriptName = keyof typeof FILES;
-export const SCRIPT_NAMES = Object.keys(FILES) as ScriptName[];
+const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
+  rateWindow: { file: './rate-window.lua', keys: 1 },
+  quota: { file: './quota.lua', keys: 1 },
+  admit: { file: './admit.lua', keys: 2, uses: ['rateWindow', 'quota'] },
+  refund: { file: './refund.lua', keys: 1 },
+  setUsage: { file: './set-usage.lua', keys: 1 },
+  heartbeat: { file: './heartbeat.lua', keys: 1 },
+};
+export const SCRIPT_NAMES = Object.keys(SCRIPTS) as ScriptName[];
+export const keysOf = (name: ScriptName): number => SCRIPTS[name].keys;
 
-/** The source of one script: beside this file both in the sources and in the build. */
-export const scriptSource = (name: ScriptName): string =>
-  readFileSync(new URL(FILES[name], import.meta.url), 'utf8');
+const asFunction = (name: ScriptName): string => `
+local function ${name}(KEYS, ARGV)
+${scriptSource(name)}
+end
+`;
+
+/** The source of one script: beside this file both in the sources and in the build. What it uses stands before it, as functions. */
+export function scriptSource(name: ScriptName): string {
+  const { file, uses = [] } = SCRIPTS[name];
+  return uses.map(asFunction).join('') + readFileSync(new URL(file, import.meta.url), 'utf8');
+}
 
 /**
- * A script for many keys at once: KEYS as many as there are calls; ARGV[1], in MessagePack, the list of their arguments.
+ * A script for many calls at once: KEYS are theirs one after the other; ARGV[1], in MessagePack, the list of their arguments.
  * Result, in MessagePack: each call's own result in order, or { err } in its place; one that fails changes nothing for the others.
  */
 export const batchSource = (name: ScriptName): string => `
-local function one(KEYS, ARGV)
-${scriptSource(name)}
-end
+${asFunction(name)}
 local results = {}
 for i, args in ipairs(cmsgpack.unpack(ARGV[1])) do
-  local done, result = pcall(one, { KEYS[i] }, args)
+  local done, result = pcall(${name}, { unpack(KEYS, (i - 1) * ${keysOf(name)} + 1, i * ${keysOf(name)}) }, args)
   if not done then
     result = { err = type(result) == 'table' and result.err or 'ERR ' .. tostring(result) }
   end

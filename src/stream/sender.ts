@@ -2,11 +2,15 @@ import { randomBytes } from 'node:crypto';
 import { createInbox, type Msg, type MsgHdrs } from '@nats-io/transport-node';
 import type { Clock } from '../lib/clock.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
+import { remove } from '../lib/in-flight.ts';
 import type { Log } from '../lib/log.ts';
 import { readAck } from './ack.ts';
 import { type Delivered, Delivery, type Outgoing, type Wire } from './delivery.ts';
 import type { NatsLink } from './nats.ts';
 import { recordHeaders } from './record-size.ts';
+
+/** The number stands in the reply subject and in the message id. */
+type Numbered = { number: number; delivery: Delivery };
 
 const LOG_INTERVAL_MS = 1_000;
 /** Keeps the ids of this process apart from those of any other, before and after it. */
@@ -29,8 +33,7 @@ export class Sender implements Wire {
   readonly #log: Log;
   readonly #inbox = createInbox();
   readonly #bootId = randomBytes(BOOT_ID_BYTES).toString('base64url');
-  /** By the number in the reply subject and the message id. */
-  readonly #deliveries = new Map<number, Delivery>();
+  readonly #deliveries: Numbered[] = [];
   #counter = 0;
   #unreported = 0;
   #reportedAt = Number.NEGATIVE_INFINITY;
@@ -69,12 +72,13 @@ export class Sender implements Wire {
     const headers = recordHeaders(`${this.#bootId}.${number}`, message.subject, message.data.length);
     const outgoing = { message, headers, replyTo: `${this.#inbox}.${number}` };
     const delivery = new Delivery(this, outgoing, (delivered) => {
-      this.#deliveries.delete(number);
+      remove(this.#deliveries, numbered);
       if (delivered.result === 'stored') this.duration.observe((this.monotonic() - startedAt) / 1000);
       else this.#report(message.stream, delivered);
       done(delivered);
     });
-    this.#deliveries.set(number, delivery);
+    const numbered = { number, delivery };
+    this.#deliveries.push(numbered);
     this.publishes[message.stream] = (this.publishes[message.stream] ?? 0) + 1;
     delivery.send();
   }
@@ -105,11 +109,11 @@ export class Sender implements Wire {
 
   #receive(msg: Msg): void {
     const number = Number(msg.subject.slice(this.#inbox.length + 1));
-    this.#deliveries.get(number)?.answered(readAck(msg));
+    this.#deliveries.find((one) => one.number === number)?.delivery.answered(readAck(msg));
   }
 
   #each(step: (delivery: Delivery) => void): void {
-    for (const delivery of [...this.#deliveries.values()]) step(delivery);
+    for (const { delivery } of [...this.#deliveries]) step(delivery);
   }
 
   /** A line a second at most: a broker that is away fails hundreds of messages at once. */

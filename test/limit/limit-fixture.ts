@@ -2,6 +2,8 @@
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
 import type { CheckpointStore, Figures } from '../../src/limit/checkpoint.ts';
+import { QuotaCounter, type QuotaDecision, type QuotaSubject } from '../../src/limit/quota-counter.ts';
+import type { RateDecision, RateLimiter, RateSubject } from '../../src/limit/rate-limiter.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 
 export const log = createLog('silent');
@@ -14,6 +16,28 @@ export async function connected(...urls: string[]): Promise<LimitRedis> {
   await until('available', () => redis.available);
   return redis;
 }
+
+export const count = (counter: QuotaCounter, of: QuotaSubject): Promise<QuotaDecision> =>
+  new Promise((resolve) => counter.count(of, { counted: resolve }));
+
+/** A counter that starts from nothing. */
+export const quotaOn = (redis: LimitRedis): QuotaCounter =>
+  new QuotaCounter({ redis, clock, checkpoints: new MemoryCheckpoints(), log });
+
+/** Asks for a token only, as a request does whose body is not whole yet. */
+export const take = (limiter: RateLimiter, of: RateSubject): Promise<RateDecision> =>
+  new Promise((resolve) => {
+    const decision = takeNow(limiter, of, resolve);
+    if (decision) resolve(decision);
+  });
+
+/** The same; `later` is told when the decision does not come at once. */
+export const takeNow = (
+  limiter: RateLimiter,
+  of: RateSubject,
+  later: (decision: RateDecision) => void = () => undefined,
+): RateDecision | undefined =>
+  limiter.take(of, { counts: () => undefined, decided: later, counted: () => undefined });
 
 /** Resolves when `condition` holds; fails after ten seconds. */
 export async function until(what: string, condition: () => boolean): Promise<void> {

@@ -7,7 +7,7 @@ import {
   setUsage,
 } from '../../src/limit/quota-counter.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import { clock, connected, log, MemoryCheckpoints, pause } from './limit-fixture.ts';
+import { clock, connected, count, log, MemoryCheckpoints, pause } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
 describe.each(STORES)('on $name', ({ start }) => {
@@ -35,8 +35,6 @@ describe.each(STORES)('on $name', ({ start }) => {
     quota,
     overage,
   });
-  const count = (counter: QuotaCounter, of: QuotaSubject): Promise<QuotaDecision> =>
-    new Promise((resolve) => counter.count(of, resolve));
   const positions = (decisions: QuotaDecision[]): number[] =>
     decisions.flatMap((d) => (d.kind === 'counted' ? [d.position] : [])).sort((a, b) => a - b);
   const firstPositions = (n: number): number[] => Array.from({ length: n }, (_, i) => i + 1);

@@ -1,10 +1,10 @@
 /** Properties of the quota over all workers, whatever dies. fast-check prints the seed of a failure. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { QuotaCounter, type QuotaDecision, type QuotaSubject } from '../../src/limit/quota-counter.ts';
+import { QuotaCounter, type QuotaDecision } from '../../src/limit/quota-counter.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
-import { clock, connected, log, MemoryCheckpoints, until } from './limit-fixture.ts';
+import { clock, connected, count, log, MemoryCheckpoints, until } from './limit-fixture.ts';
 
 let server: TestServer;
 let project = 0;
@@ -15,8 +15,6 @@ beforeAll(async () => {
 afterAll(() => server.close());
 
 type Worker = { redis: LimitRedis; counter: QuotaCounter };
-const count = (counter: QuotaCounter, of: QuotaSubject): Promise<QuotaDecision> =>
-  new Promise((resolve) => counter.count(of, resolve));
 const positionsOf = (decisions: readonly QuotaDecision[]): number[] =>
   decisions
     .flatMap((decision) => (decision.kind === 'counted' ? [decision.position] : []))

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type RateDecision, RateLimiter, type RateSubject } from '../../src/limit/rate-limiter.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { rateKey } from '../../src/limit/scripts.ts';
-import { clock, connected, pause } from './limit-fixture.ts';
+import { clock, connected, pause, quotaOn, take, takeNow } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
 describe.each(STORES)('on $name', ({ start }) => {
@@ -26,7 +26,9 @@ describe.each(STORES)('on $name', ({ start }) => {
   });
 
   function makeLimiters(count: number): RateLimiter[] {
-    limiters = workers.slice(0, count).map((redis) => new RateLimiter({ redis, clock }));
+    limiters = workers
+      .slice(0, count)
+      .map((redis) => new RateLimiter({ redis, clock, quota: quotaOn(redis) }));
     return limiters;
   }
   const subject = (limit: number, revision = 1): RateSubject => ({
@@ -34,11 +36,6 @@ describe.each(STORES)('on $name', ({ start }) => {
     limit,
     revision,
   });
-  const take = (limiter: RateLimiter, of: RateSubject): Promise<RateDecision> =>
-    new Promise((resolve) => {
-      const decision = limiter.take(of, resolve);
-      if (decision) resolve(decision);
-    });
   const kinds = (decisions: RateDecision[], kind: RateDecision['kind']): number =>
     decisions.filter((decision) => decision.kind === kind).length;
   const callCount = (): number => workers.reduce((sum, redis) => sum + redis.stats.calls.rateWindow, 0);
@@ -110,10 +107,9 @@ describe.each(STORES)('on $name', ({ start }) => {
       const before = callCount();
       await Promise.all(Array.from({ length: 50 }, () => take(limiter, of)));
       expect(callCount()).toBe(before + 1);
-      for (let i = 0; i < 10_000; i++)
-        expect(limiter.take(of, () => undefined)).toMatchObject({ kind: 'refused' });
+      for (let i = 0; i < 10_000; i++) expect(takeNow(limiter, of)).toMatchObject({ kind: 'refused' });
       await pause(300);
-      expect(limiter.take(of, () => undefined)).toMatchObject({ kind: 'refused' });
+      expect(takeNow(limiter, of)).toMatchObject({ kind: 'refused' });
       expect(callCount()).toBe(before + 1);
     });
 
@@ -197,7 +193,12 @@ describe.each(STORES)('on $name', ({ start }) => {
     it('counts a window whose bookings left it because the clock of Redis stepped forward, and none for a step back', async () => {
       let ahead = 0;
       const [redis] = workers as [LimitRedis];
-      const stepped = new RateLimiter({ redis, clock, scriptNow: () => clock.now() + ahead });
+      const stepped = new RateLimiter({
+        redis,
+        clock,
+        quota: quotaOn(redis),
+        scriptNow: () => clock.now() + ahead,
+      });
       limiters = [stepped];
       const of = subject(3);
       const admitted = async (count: number): Promise<number> =>

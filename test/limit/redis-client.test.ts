@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { RateLimiter } from '../../src/limit/rate-limiter.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
-import { clock, connected, pause, until } from './limit-fixture.ts';
+import { clock, connected, pause, quotaOn, take, until } from './limit-fixture.ts';
 import { answers, type ClusterNode, operator, redisCluster, type TestCluster } from './redis-cluster.ts';
 
 let cluster: TestCluster;
@@ -34,15 +34,11 @@ describe('several URLs', () => {
   });
 
   it('limit exactly, as one server does', async () => {
-    const limiter = new RateLimiter({ redis, clock });
+    const limiter = new RateLimiter({ redis, clock, quota: quotaOn(redis) });
     const subject = { projectId: 'exact', limit: 60, revision: 1 };
-    const decisions = await Promise.all(
-      Array.from({ length: 80 }, () => new Promise((done) => limiter.take(subject, done))),
-    );
+    const decisions = await Promise.all(Array.from({ length: 80 }, () => take(limiter, subject)));
     limiter.close();
-    expect(decisions.filter((decision) => (decision as { kind: string }).kind === 'admitted')).toHaveLength(
-      60,
-    );
+    expect(decisions.filter(({ kind }) => kind === 'admitted')).toHaveLength(60);
   });
 
   it('survive SCRIPT FLUSH on every node', async () => {

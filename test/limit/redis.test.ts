@@ -9,7 +9,18 @@ import { type RateDecision, RateLimiter } from '../../src/limit/rate-limiter.ts'
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
 import { lastingPort, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
-import { clock, connected, log, MemoryCheckpoints, pause, until } from './limit-fixture.ts';
+import {
+  clock,
+  connected,
+  count as countOf,
+  log,
+  MemoryCheckpoints,
+  pause,
+  quotaOn,
+  takeNow,
+  take as takeOf,
+  until,
+} from './limit-fixture.ts';
 import { answers, operator as tell } from './redis-cluster.ts';
 
 let server: TestServer;
@@ -33,7 +44,7 @@ const thisMonth = (): string => new Date().toISOString().slice(0, 7);
 const counted = async (): Promise<number> => ((await count(0)) as [string, number])[1];
 
 function limiter(): RateLimiter {
-  const made = new RateLimiter({ redis, clock });
+  const made = new RateLimiter({ redis, clock, quota: quotaOn(redis) });
   toClose.push(() => made.close());
   return made;
 }
@@ -44,10 +55,7 @@ function stall(): void {
 /** Queued behind what this turn has queued; no timer runs in between. */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 const take = (of: RateLimiter): Promise<RateDecision> =>
-  new Promise((resolve) => {
-    const decision = of.take({ projectId: 'p', limit: 60, revision: 1 }, resolve);
-    if (decision) resolve(decision);
-  });
+  takeOf(of, { projectId: 'p', limit: 60, revision: 1 });
 
 const operator = (command: string): Promise<string> => tell(server.port, command);
 
@@ -104,7 +112,7 @@ describe('LimitRedis', () => {
     expect(performance.now() - before).toBeLessThan(1000);
     expect(waiting).toEqual([{ kind: 'unavailable' }, { kind: 'unavailable' }]);
     expect(redis.available).toBe(false);
-    expect(rate.take({ projectId: 'q', limit: 60, revision: 1 }, () => undefined)).toEqual({
+    expect(takeNow(rate, { projectId: 'q', limit: 60, revision: 1 })).toEqual({
       kind: 'unavailable',
     });
     expect(await count()).toBeUndefined();
@@ -303,9 +311,7 @@ describe('LimitRedis', () => {
     toClose.push(() => quota.close());
     server.process.kill('SIGSTOP');
     const decisions = await Promise.all(
-      [1, 2].map(
-        () => new Promise((done) => quota.count({ projectId: 'p', quota: 5, overage: false }, done)),
-      ),
+      [1, 2].map(() => countOf(quota, { projectId: 'p', quota: 5, overage: false })),
     );
     expect(decisions).toEqual([{ kind: 'unavailable' }, { kind: 'unavailable' }]);
   });
