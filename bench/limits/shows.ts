@@ -143,8 +143,7 @@ export const flood: Show = async (stage) => {
           );
         const [first, then] = [await phase(), await phase()];
         // The quota is asked for each turn that admits; the limiter is what a flood could drive.
-        const perWorker = ({ calls }: typeof first): number =>
-          (tokenCalls(calls) * 1000) / phaseMs / WORKERS;
+        const perWorker = ({ calls }: typeof first): number => (tokenCalls(calls) * 1000) / phaseMs / WORKERS;
         const refused = then.result.statuses[429] ?? 0;
         lines.push(
           cells([
@@ -265,7 +264,7 @@ const CALM = [
 export const calls: Show = async (stage) => {
   const lines = [
     `one worker, ${CONNECTIONS} connections, closed loop: Redis calls per request while nobody is refused`,
-    `${''.padEnd(30)}${cells(['accepted/s', 'refused', 'rate window', 'quota', 'calls/req', 'at most'])}`,
+    `${''.padEnd(30)}${cells(['accepted/s', 'refused', 'for tokens', 'quota only', 'calls/req', 'at most'])}`,
   ];
   let holds = true;
   for (const { name, most, even, projects } of CALM) {

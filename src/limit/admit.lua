@@ -8,7 +8,8 @@
 -- ARGV[3…] ARGV of rate-window.lua
 --
 -- Result   { what rate-window.lua returns, what quota.lua returns for those that were granted a token and are to be counted }
---          the second is empty when there are none: nothing was counted then.
+--          The second is empty when there are none: nothing was counted then. Where quota.lua fails (its key is none of ours) it is the
+--          error as one text: the tokens are booked, and the answer is that of a quota that cannot be counted.
 --
 -- Example  three wait, the second has no whole body yet; 2 tokens are left; quota 100, 98 counted:  ARGV  101 100 '' 60 7 3 0 '' '' ''
 --          -> { { 2, 4001, 0, 4002, 60, … }, { '2026-02', 98, 1 } }
@@ -17,4 +18,6 @@ assert(#KEYS == 2 and #ARGV >= 10, 'admit: 2 keys, 2 arguments and those of rate
 local window = rateWindow({ KEYS[1] }, { unpack(ARGV, 3) })
 local _, counting = string.gsub(string.sub(ARGV[1], 1, window[1]), '1', '')
 if counting == 0 then return { window, {} } end
-return { window, quota({ KEYS[2] }, { ARGV[3], counting, ARGV[2], '', '' }) }
+local done, counted = pcall(quota, { KEYS[2] }, { ARGV[3], counting, ARGV[2], '', '' })
+if not done then counted = { type(counted) == 'table' and counted.err or tostring(counted) } end
+return { window, counted }

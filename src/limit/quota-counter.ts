@@ -45,7 +45,7 @@ export type QuotaCounterOptions = {
   scriptNow?: () => number;
 };
 
-const UNAVAILABLE: QuotaDecision = { kind: 'unavailable' };
+export const NOT_COUNTED: QuotaDecision = { kind: 'unavailable' };
 
 export class QuotaCounter {
   readonly #redis: LimitRedis;
@@ -68,7 +68,7 @@ export class QuotaCounter {
 
   /** Counts one request. Positions are given in arrival order. */
   count(subject: QuotaSubject, waiter: CountWaiter): void {
-    if (!this.#redis.available) return waiter.counted(UNAVAILABLE);
+    if (!this.#redis.available) return waiter.counted(NOT_COUNTED);
     const group = this.#restoring.get(subject.projectId) ?? this.#gathered.get(subject.projectId);
     if (group) {
       group.subject = subject;
@@ -119,9 +119,10 @@ export class QuotaCounter {
     );
   }
 
-  /** Takes in the result of quota.lua for a group. */
+  /** Takes in the result of quota.lua for a group. One element alone is the error that it failed with, within another script. */
   answered(group: CountedTogether, reply: ScriptReply): void {
-    if (!reply) return refuseAll(group);
+    if (reply?.length === 1) this.#log.error({ err: reply[0], script: 'quota' }, 'redis: script failed');
+    if (!reply || reply.length === 1) return refuseAll(group);
     const [month, before, granted] = reply as [string, number, number];
     if (before < 0) return this.#restore(group, month);
     if (granted > 0) this.#checkpoints.note(group.subject.projectId, month, before + granted);
@@ -159,7 +160,7 @@ export class QuotaCounter {
 }
 
 function refuseAll(group: CountedTogether): void {
-  for (const waiter of group.waiting) waiter.counted(UNAVAILABLE);
+  for (const waiter of group.waiting) waiter.counted(NOT_COUNTED);
 }
 
 /** Rejects when `promise` is not settled in time; its late result is dropped. */

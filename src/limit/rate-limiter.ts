@@ -10,7 +10,13 @@ import type { Clock } from '../lib/clock.ts';
 import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
 import { ClockWatch } from './clock-watch.ts';
 import { type Ask, LeaseCache, type LocalDecision, type WindowReply } from './lease-cache.ts';
-import { type CountWaiter, capOf, type QuotaCounter, type QuotaSubject } from './quota-counter.ts';
+import {
+  type CountWaiter,
+  capOf,
+  NOT_COUNTED,
+  type QuotaCounter,
+  type QuotaSubject,
+} from './quota-counter.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-client.ts';
 import { quotaKey, rateKey } from './scripts.ts';
@@ -179,8 +185,8 @@ export class RateLimiter {
     if (waiting.length > 0) state.asked++;
     const done = (window: ScriptReply, counted: ScriptReply): void => {
       if (waiting.length > 0) state.asked--;
-      this.#answered(state, sent, window);
-      this.#counted(sent, window, counted);
+      const isDecided = this.#answered(state, sent, window);
+      this.#counted(sent, isDecided, window, counted);
       this.#resume(state);
     };
     const { counting } = sent;
@@ -208,7 +214,8 @@ export class RateLimiter {
     return subject && { subject, who };
   }
 
-  #answered(state: ProjectState, sent: Sent, reply: ScriptReply): void {
+  /** @returns false when the call was not answered, or too late for its tokens to be used */
+  #answered(state: ProjectState, sent: Sent, reply: ScriptReply): boolean {
     const window = reply && parseReply(reply);
     const now = this.#clock.monotonic();
     const stepped = window !== undefined && state.redisClock.stepped(window.now, sent.sentAt, now);
@@ -218,13 +225,18 @@ export class RateLimiter {
     sent.waiting.forEach((waiter, i) => {
       waiter.decided(decisions?.[i] ?? UNAVAILABLE);
     });
+    return decisions !== undefined;
   }
 
-  /** `window` undefined: it is not known who was counted. */
-  #counted({ waiting, counting }: Sent, window: ScriptReply, counted: ScriptReply): void {
+  /** Tells those that named a quota, but for whom a decision has refused. */
+  #counted({ waiting, counting }: Sent, isDecided: boolean, window: ScriptReply, counted: ScriptReply): void {
     if (!counting) return;
-    const granted = window ? (window[0] as number) : waiting.length;
-    const those = waiting.filter((_, i) => i < granted && counting.who[i]);
+    const those: TokenWaiter[] = [];
+    waiting.forEach((waiter, i) => {
+      if (!counting.who[i]) return;
+      if (!window || i < (window[0] as number)) those.push(waiter);
+      else if (!isDecided) waiter.counted(NOT_COUNTED);
+    });
     if (those.length > 0) this.#quota.answered({ subject: counting.subject, waiting: those }, counted);
   }
 

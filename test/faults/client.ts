@@ -7,7 +7,10 @@ import type { Told } from './ledger.ts';
 const ANSWER_MS_MAX = 15_000;
 const RECONNECT_MS = 50;
 
-export type Shot = { told: Omit<Told, 'sentAt' | 'answeredAt' | 'status' | 'admitted'>; request: Buffer };
+export type Shot = {
+  told: Omit<Told, 'sentAt' | 'answeredAt' | 'status' | 'admitted' | 'limiterAway'>;
+  request: Buffer;
+};
 
 export type Answer = { status: number; head: string };
 
@@ -23,6 +26,15 @@ export type ClientOptions = {
 
 const headerOf = (head: string, name: string): string | undefined =>
   new RegExp(`^${name}: *(.*?)\\r?$`, 'im').exec(head)?.[1];
+
+/**
+ * Of the head of a 429: whether the limiter was away, which leaves no `X-RateLimit-Remaining` and a reset a minute from the answer. A window that
+ * was full says so only in the second in which it was filled.
+ */
+function saysAway(head: string, sentSec: number): boolean {
+  const reset = Number(headerOf(head, 'X-RateLimit-Reset') ?? 0);
+  return reset >= sentSec + 60 && headerOf(head, 'X-RateLimit-Remaining') === undefined;
+}
 
 export class Client {
   readonly #options: ClientOptions;
@@ -66,6 +78,7 @@ export class Client {
   async #shoot(socket: Socket): Promise<void> {
     const { told, request } = this.#options.next(this.#options.port);
     const sentAt = performance.now();
+    const sentSec = Math.ceil(Date.now() / 1000);
     this.#waitsSince = sentAt;
     const answer = await this.#exchange(socket, request);
     this.#waitsSince = undefined;
@@ -78,6 +91,7 @@ export class Client {
       answeredAt,
       status,
       admitted: status !== 0 && status !== 429 && headerOf(head, 'X-RateLimit-Remaining') !== undefined,
+      limiterAway: status === 429 && saysAway(head, sentSec),
       position: usage === undefined ? undefined : Number.parseInt(usage, 10),
     });
     if (!answer || /^connection: *close/im.test(head)) this.#drop();

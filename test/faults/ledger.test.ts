@@ -11,6 +11,7 @@ const told = (id: string, more: Partial<Told> = {}): Told => ({
   status: 200,
   payloadBytes: 10,
   admitted: true,
+  limiterAway: false,
   position: undefined,
   ...more,
 });
@@ -54,6 +55,13 @@ describe('a promise that was kept', () => {
       usage: { ...none, open: 3 },
     });
     expect(judge(uncertain, half, terms)).toMatchObject({ broken: [], usageBeyond: 2, usageBeyondMax: 2 });
+  });
+
+  it('is not complained of: a position that went to a request whose limiter was away', () => {
+    const away = [good, told('w', { status: 429, admitted: false, limiterAway: true })];
+    const more = evidence({ usage: { ...none, open: 2 } });
+    expect(judge(away, more, terms)).toMatchObject({ broken: [], usageBeyond: 1, usageBeyondMax: 1 });
+    expect(judge([good, told('w', { status: 429 })], more, terms).broken).not.toEqual([]);
   });
 });
 

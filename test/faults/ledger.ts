@@ -20,6 +20,8 @@ export type Told = {
   payloadBytes: number;
   /** The answer shows that a rate token was used. */
   admitted: boolean;
+  /** A 429 that says that the limiter was away: the call that was lost may have counted the request. */
+  limiterAway: boolean;
   /** This request's place in the month's usage, where the answer said it. */
   position?: number | undefined;
 };
@@ -153,7 +155,9 @@ function judgeUsage(told: readonly Told[], usage: Evidence['usage'], terms: Term
     const mine = told.filter((one) => one.project === project);
     const accepted = mine.filter(({ status }) => status === 200);
     // A 503 may come after the increment; it is taken back once, and that once may be lost.
-    const uncertain = mine.filter(({ status }) => status === 0 || status === 500 || status === 503).length;
+    const uncertain = mine.filter(
+      ({ status, limiterAway }) => status === 0 || status === 500 || status === 503 || limiterAway,
+    ).length;
     const excused = uncheckpointed(accepted, terms.redisLosses);
     const over = usage[project] - accepted.length;
     beyond += Math.max(0, over);

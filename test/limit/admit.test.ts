@@ -8,6 +8,7 @@ import {
 } from '../../src/limit/quota-counter.ts';
 import { type RateDecision, RateLimiter, type TokenWaiter } from '../../src/limit/rate-limiter.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
+import { quotaKey } from '../../src/limit/scripts.ts';
 import { clock, connected, count, log, MemoryCheckpoints } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
@@ -83,6 +84,13 @@ describe.each(STORES)('on $name', ({ start }) => {
     const counting = waiters.filter((waiter) => waiter.counts() && waiter.rate?.kind === 'admitted');
     await expect.poll(() => counting.every((waiter) => waiter.count !== undefined)).toBe(true);
   }
+
+  /** Resolves right after a call has left, before its reply can be read. */
+  const leaves = (sent: number): Promise<void> =>
+    new Promise((resolve) => {
+      const look = () => (calls().admit > sent ? resolve() : setImmediate(look));
+      setImmediate(look);
+    });
 
   it('is one call for all of a turn, which tells the token first and then the position', async () => {
     const of = subject(100);
@@ -160,15 +168,44 @@ describe.each(STORES)('on $name', ({ start }) => {
     const of = subject(100);
     await count(quota, of);
     const waiter = new Waiter(of);
-    limiter.take({ projectId: of.projectId, limit: 60, revision: 1 }, waiter);
-    // After the flush of this turn; a cluster is asked in the next.
     const sent = calls().admit;
-    await new Promise<void>((resolve) => {
-      const look = () => (calls().admit > sent ? resolve() : setImmediate(look));
-      setImmediate(look);
-    });
+    limiter.take({ projectId: of.projectId, limit: 60, revision: 1 }, waiter);
+    await leaves(sent);
     ahead = 300;
     await expect.poll(() => waiter.count).toEqual({ kind: 'counted', position: 2, month: month() });
     expect(waiter.rate).toEqual({ kind: 'unavailable' });
+  });
+
+  it('is one call for many projects of a turn, of which one may fail for itself', async () => {
+    const all = Array.from({ length: 70 }, () => subject(100));
+    await Promise.all(all.map((of) => count(quota, of)));
+    const [broken, ...rest] = all as [QuotaSubject, ...QuotaSubject[]];
+    await server.set(quotaKey(broken.projectId), 'foreign');
+    const waiters = all.map((of) => [new Waiter(of), new Waiter()]);
+    await Promise.all(all.map((of, i) => takeAll(waiters[i] as Waiter[], of, 60)));
+    const told = (of: QuotaSubject) =>
+      waiters[all.indexOf(of)]?.map(({ rate, position }) => [rate?.kind, position]);
+    for (const of of rest)
+      expect(told(of)).toEqual([
+        ['admitted', 2],
+        ['admitted', undefined],
+      ]);
+    expect(told(broken)).toEqual([
+      ['admitted', 'unavailable'],
+      ['admitted', undefined],
+    ]);
+    expect(redis.available).toBe(true);
+  });
+
+  it('tells all that named a quota, when a reply comes too late that granted only some', async () => {
+    const of = subject(100);
+    await count(quota, of);
+    const waiters = [new Waiter(of), new Waiter(of)];
+    const sent = calls().admit;
+    for (const waiter of waiters) limiter.take({ projectId: of.projectId, limit: 1, revision: 1 }, waiter);
+    await leaves(sent);
+    ahead = 300;
+    await expect.poll(() => waiters.map(({ position }) => position)).toEqual([2, 'unavailable']);
+    expect(waiters.map(({ rate }) => rate)).toEqual([{ kind: 'unavailable' }, { kind: 'unavailable' }]);
   });
 });

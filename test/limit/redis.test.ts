@@ -103,6 +103,27 @@ describe('LimitRedis', () => {
     expect(redis.available).toBe(true);
   });
 
+  it('sends what one gatherer makes another ask for, in whichever order they were added', async () => {
+    let wanted = false;
+    let reply: unknown;
+    redis.beforeFlush(() => {
+      if (!wanted) return;
+      wanted = false;
+      redis.call({ script: 'quota', keys: [quotaKey('g')], args: ['', 0, -1, '', ''] }, (result) => {
+        reply = result;
+      });
+    });
+    let asks = true;
+    redis.beforeFlush(() => {
+      wanted = asks;
+      if (asks) redis.schedule();
+      asks = false;
+    });
+    redis.schedule();
+    await until('answered', () => reply !== undefined);
+    expect(reply).toEqual([thisMonth(), -1, 0]);
+  });
+
   it('refuses within a second when Redis hangs, at once while it hangs, and recovers without a restart', async () => {
     const rate = limiter();
     expect(await take(rate)).toMatchObject({ kind: 'admitted' });

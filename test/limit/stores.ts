@@ -12,22 +12,30 @@ export type Store = {
   urls: string[];
   /** Loses everything. */
   flush(): Promise<void>;
+  /** A text where one of our scripts expects something else. */
+  set(key: string, word: string): Promise<void>;
   close(): Promise<void>;
 };
 export type StoreKind = { name: string; start(): Promise<Store> };
 
-const flushing = (ports: readonly number[]) => async (): Promise<void> => {
-  for (const port of ports) await operator(port, 'FLUSHALL');
-};
+/** Each node is told; in a cluster only that which has the key does as it is told. */
+const tampering = (ports: readonly number[]): Pick<Store, 'flush' | 'set'> => ({
+  flush: async () => {
+    for (const port of ports) await operator(port, 'FLUSHALL');
+  },
+  set: async (key, word) => {
+    for (const port of ports) await operator(port, `SET ${key} ${word}`);
+  },
+});
 
 async function oneRedis(): Promise<Store> {
   const server = await redisServer();
-  return { urls: [server.url], flush: flushing([server.port]), close: () => server.close() };
+  return { urls: [server.url], ...tampering([server.port]), close: () => server.close() };
 }
 
 async function cluster(): Promise<Store> {
   const { nodes, urls, close } = await redisCluster(3);
-  return { urls, flush: flushing(nodes.map(({ port }) => port)), close };
+  return { urls, ...tampering(nodes.map(({ port }) => port)), close };
 }
 
 async function valkey(bin: string): Promise<Store> {
@@ -37,7 +45,7 @@ async function valkey(bin: string): Promise<Store> {
     await server.stop();
     rmSync(dir, { recursive: true, force: true });
   };
-  return { urls: [server.url], flush: flushing([server.port]), close };
+  return { urls: [server.url], ...tampering([server.port]), close };
 }
 
 const valkeyBin = process.env.VALKEY_SERVER_BIN;
