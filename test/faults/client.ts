@@ -28,12 +28,13 @@ const headerOf = (head: string, name: string): string | undefined =>
   new RegExp(`^${name}: *(.*?)\\r?$`, 'im').exec(head)?.[1];
 
 /**
- * Of the head of a 429: whether the limiter was away, which leaves no `X-RateLimit-Remaining` and a reset a minute from the answer. A window that
- * was full says so only in the second in which it was filled.
+ * Of the head of a 429: whether the limiter was away, which tells nothing of the usage and a reset a minute from the answer. A window that was full
+ * says so only in the second in which it was filled.
+ * @param sentSec Unix seconds, rounded up
  */
-function saysAway(head: string, sentSec: number): boolean {
+export function saysAway(head: string, sentSec: number): boolean {
   const reset = Number(headerOf(head, 'X-RateLimit-Reset') ?? 0);
-  return reset >= sentSec + 60 && headerOf(head, 'X-RateLimit-Remaining') === undefined;
+  return reset >= sentSec + 60 && headerOf(head, 'X-Service-Usage') === undefined;
 }
 
 export class Client {

@@ -1,5 +1,8 @@
 /** The ledger finds every kind of broken promise, and nothing where none was broken. */
 import { describe, expect, it } from 'vitest';
+import { REFUSALS } from '../../src/http/outcome.ts';
+import { quotaHeaders, rateHeaders } from '../../src/http/usage-headers.ts';
+import { saysAway } from './client.ts';
 import { type Evidence, judge, mostWithinWindow, type Terms, type Told } from './ledger.ts';
 
 const told = (id: string, more: Partial<Told> = {}): Told => ({
@@ -173,5 +176,26 @@ describe('a 60-second window', () => {
     expect(mostWithinWindow([at(0, 1), at(59_000, 60_000)])).toBe(2);
     expect(mostWithinWindow([at(0, 1), at(59_000, 60_001)])).toBe(1);
     expect(mostWithinWindow([at(0, 1), at(30_000, 70_000), at(61_000, 61_001), at(62_000, 62_001)])).toBe(3);
+  });
+});
+
+describe('a 429', () => {
+  const now = 1_790_000_000_200;
+  const sentSec = Math.ceil(now / 1000);
+
+  it.each([
+    ['the limiter was away', rateHeaders.unavailable(now + 260) + REFUSALS.limiter_unavailable.headers, true],
+    [
+      'the window is full',
+      rateHeaders.of({ kind: 'refused', resetSec: sentSec + 57 }) + REFUSALS.rate_limited.headers,
+      false,
+    ],
+    [
+      'the quota is used up',
+      rateHeaders.of({ kind: 'admitted', remaining: 5, resetSec: sentSec + 61 }) + quotaHeaders(3, 3),
+      false,
+    ],
+  ])('shows whether %s', (_, headers, away) => {
+    expect(saysAway(`HTTP/1.1 429 Too Many Requests${headers}\r\n`, sentSec)).toBe(away);
   });
 });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { type BodyReader, Exchange, type ResponseSocket } from '../../src/http/exchange.ts';
+import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
 import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
 import { REFUSALS } from '../../src/http/outcome.ts';
 import {
@@ -10,42 +10,7 @@ import {
   BODY_RATE_BYTES_PER_SEC,
   REFUSED_DRAIN_BYTES_MAX,
 } from '../../src/limits.ts';
-
-/** A socket in the hands of the test: what comes in is what the test says, what goes out is written down. */
-class Line implements ResponseSocket {
-  readonly said: string[] = [];
-  data: (chunk: ArrayBuffer, isLast: boolean) => void = () => undefined;
-  abort: () => void = () => undefined;
-  onAborted(handler: () => void): void {
-    this.abort = handler;
-  }
-  onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): void {
-    this.data = handler;
-  }
-  cork(callback: () => void): void {
-    callback();
-  }
-  writeStatus(status: string): void {
-    this.said.push(status.slice(0, 3));
-  }
-  writeHeader(): void {}
-  end(_body: string, close?: boolean): void {
-    this.said.push(close ? 'end and close' : 'end');
-  }
-  endWithoutBody(_length?: number, close?: boolean): void {
-    this.said.push(close ? 'end and close' : 'end');
-  }
-  pause(): void {
-    this.said.push('pause');
-  }
-  resume(): void {
-    this.said.push('resume');
-  }
-  close(): void {
-    this.said.push('close');
-    this.abort();
-  }
-}
+import { Line } from './line.ts';
 
 class Reader implements BodyReader {
   readonly heard: string[] = [];

@@ -1,0 +1,37 @@
+import type { ResponseSocket } from '../../src/http/exchange.ts';
+
+/** A socket in the hands of the test: what comes in is what the test says, what goes out is written down. */
+export class Line implements ResponseSocket {
+  readonly said: string[] = [];
+  data: (chunk: ArrayBuffer, isLast: boolean) => void = () => undefined;
+  abort: () => void = () => undefined;
+  onAborted(handler: () => void): void {
+    this.abort = handler;
+  }
+  onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): void {
+    this.data = handler;
+  }
+  cork(callback: () => void): void {
+    callback();
+  }
+  writeStatus(status: string): void {
+    this.said.push(status.slice(0, 3));
+  }
+  writeHeader(): void {}
+  end(_body: string, close?: boolean): void {
+    this.said.push(close ? 'end and close' : 'end');
+  }
+  endWithoutBody(_length?: number, close?: boolean): void {
+    this.said.push(close ? 'end and close' : 'end');
+  }
+  pause(): void {
+    this.said.push('pause');
+  }
+  resume(): void {
+    this.said.push('resume');
+  }
+  close(): void {
+    this.said.push('close');
+    this.abort();
+  }
+}
