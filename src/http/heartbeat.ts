@@ -5,7 +5,7 @@ import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import { type Answer, HEARTBEAT_REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
-import type { RequestHead } from './request.ts';
+import type { RequestHead } from './request-head.ts';
 
 const ACCEPTED: Answer = { status: '200 OK', headers: '', body: '{"ok":true}' };
 

@@ -6,13 +6,7 @@
  */
 import type { HeldEnvelope, HeldItem, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
-import {
-  type FilteredItem,
-  type InboundFilter,
-  matchInbound,
-  needsPayload,
-  type RequestFacts,
-} from '../filter/inbound.ts';
+import { type FilteredItem, type InboundFilter, matchInbound, needsPayload } from '../filter/inbound.ts';
 import type { QuotaDecision, QuotaSubject } from '../limit/quota-counter.ts';
 import type { RateDecision, TokenWaiter } from '../limit/rate-limiter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
@@ -25,22 +19,9 @@ import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { ProjectGate } from './project-gate.ts';
 import { rateHint } from './rate-hints.ts';
+import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
 import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 
-/** The head of a request; only valid in the turn in which it arrived. */
-export interface RequestHead {
-  getHeader(lowerCaseName: string): string;
-  /** Without the question mark; undefined when the URL has none. */
-  getQuery(): string | undefined;
-  getParameter(index: number): string;
-}
-
-const NO_FACTS: RequestFacts = { origin: '', referer: '', userAgent: '' };
-const readFacts = (head: RequestHead): RequestFacts => ({
-  origin: head.getHeader('origin'),
-  referer: head.getHeader('referer'),
-  userAgent: head.getHeader('user-agent'),
-});
 /** The filters look at the first event or transaction. */
 const isJudged = (item: HeldItem): item is HeldItem & { type: FilteredItem['type'] } =>
   item.type === 'event' || item.type === 'transaction';
