@@ -39,7 +39,8 @@ const systemJob = (scenario: Scenario, durations: Durations, settings: Settings)
       ? {
           connections: scenario.connections / 8,
           projects: scenario.projects.slice(0, SMOKE_PROJECTS_MAX),
-          streamMaxBytes: STREAM_BYTES_SMOKE,
+          // What a fast machine sends in these moments must fit, large uploads above all.
+          streamMaxBytes: scenario.streamMaxBytes / 8,
         }
       : {};
     const options = {

@@ -33,23 +33,21 @@ export class EnvelopeDecoder {
 
   /** Only a recording is decoded asynchronously. */
   decode(item: WholeItem): Decoded | Promise<Decoded> {
-    const header = jsonKind(item.header);
-    if (!header.ok) return { ok: false, reason: `item header is ${header.reason}` };
-    if (header.kind !== 'object') return { ok: false, reason: 'item header is no JSON object' };
-    if (item.type === 'replay_recording') return this.#recording(item);
+    const header = headerText(item.header);
+    if (!header.ok) return header;
+    if (item.type === 'replay_recording') return this.#recording(item, header.text);
     const payload = jsonKind(item.payload);
     if (!payload.ok) return { ok: false, reason: `payload is ${payload.reason}` };
-    return { ok: true, row: this.#row(item, onOneLine(item.payload)) };
+    return { ok: true, row: this.#row(item, header.text, onOneLine(item.payload)) };
   }
 
-  async #recording(item: WholeItem): Promise<Decoded> {
+  async #recording(item: WholeItem, header: string): Promise<Decoded> {
     const recording = await decodeRecording(item.payload);
-    return recording.ok ? { ok: true, row: this.#row(item, recording.json) } : recording;
+    return recording.ok ? { ok: true, row: this.#row(item, header, recording.json) } : recording;
   }
 
-  #row(item: WholeItem, payload: Uint8Array): SinkRow {
+  #row(item: WholeItem, header: string, payload: Uint8Array): SinkRow {
     const { ids, origin, envelope } = this.#shared;
-    const header = Buffer.from(onOneLine(item.header)).toString();
     const head = `${ids},"item_index":${item.index},"type":"${item.type}",${origin},"item_header":${header},"payload":`;
     const fields = { envelope, index: item.index, header };
     const row: SinkRow = { type: item.type, head, fields, json: payload };
@@ -57,6 +55,29 @@ export class EnvelopeDecoder {
       row.resend = { key: resendKey(this.#entry, item), receivedAt: this.#entry.receivedAt };
     return row;
   }
+}
+
+type HeaderText = { ok: true; text: string } | { ok: false; reason: string };
+
+/** The item header before this one. Many SDKs send `{"type":"event"}` and nothing else. */
+let lastHeader: { bytes: Buffer; text: HeaderText } | undefined;
+/** Of a header that is remembered. */
+const HEADER_BYTES_KEPT_MAX = 256;
+
+/** An item header as JSON on one line. */
+function headerText(header: Uint8Array): HeaderText {
+  if (lastHeader && lastHeader.bytes.length === header.length && lastHeader.bytes.equals(header))
+    return lastHeader.text;
+  const text = readHeader(header);
+  if (header.length <= HEADER_BYTES_KEPT_MAX) lastHeader = { bytes: Buffer.from(header), text };
+  return text;
+}
+
+function readHeader(header: Uint8Array): HeaderText {
+  const json = jsonKind(header);
+  if (!json.ok) return { ok: false, reason: `item header is ${json.reason}` };
+  if (json.kind !== 'object') return { ok: false, reason: 'item header is no JSON object' };
+  return { ok: true, text: Buffer.from(onOneLine(header)).toString() };
 }
 
 function sharedFields({ projectId, eventId, receivedAt, sentAt: sent, sdk }: EnvelopeEntry): Shared {

@@ -10,9 +10,9 @@ import {
   type HeartbeatEntry,
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { assemble } from './assemble.ts';
+import { type Assembled, assemble } from './assemble.ts';
 import type { DeadLetter, DeadLetters } from './dead-letter.ts';
-import { decodeHeartbeat, EnvelopeDecoder } from './decode.ts';
+import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
 import { entryFacts, envelopeLetter, frameLetter, itemLetter, type Place } from './letters.ts';
@@ -70,7 +70,8 @@ export class FrameWriter {
       for (const delivery of deliveries) {
         const slots = await this.#slots(delivery);
         for (let index = batch.entriesKnown(delivery.frameId); index < slots.length; index++) {
-          await this.#slot(batch, { delivery, index }, slots[index] as FrameSlot);
+          const pending = this.#slot(batch, { delivery, index }, slots[index] as FrameSlot);
+          if (pending) await pending;
           if (batch.bytes < SINK_BATCH_BYTES_MAX) continue;
           await this.#commit(batch, report);
           batch = await this.#begin(frameIds);
@@ -173,10 +174,11 @@ export class FrameWriter {
     }
   }
 
-  async #slot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> {
+  /** A promise only where something must be waited for: most entries are written at once. */
+  #slot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> | undefined {
     beginEntry(batch, place, slot);
-    if (slot.ok) await this.#entry(batch, place, { entry: slot.entry, bytes: slot.bytes });
-    else await this.#bury({ ...entryFacts(place, slot.error.message), body: slot.bytes });
+    if (slot.ok) return this.#entry(batch, place, { entry: slot.entry, bytes: slot.bytes });
+    return this.#bury({ ...entryFacts(place, slot.error.message), body: slot.bytes });
   }
 
   async #slotAside(
@@ -193,10 +195,14 @@ export class FrameWriter {
     await this.#bury(envelopeLetter(place, { entry, bytes, assembled, reason: why }));
   }
 
-  #entry(batch: SinkBatch, place: Place, { entry, bytes }: { entry: Entry; bytes: Uint8Array }) {
+  #entry(
+    batch: SinkBatch,
+    place: Place,
+    { entry, bytes }: { entry: Entry; bytes: Uint8Array },
+  ): Promise<void> | undefined {
     if (entry.kind === 'heartbeat') return this.#heartbeat(batch, place, { entry, bytes });
     if (!isLarge(entry)) return this.#envelope(batch, place, { entry, bytes });
-    return this.#options.large.alone(() => this.#envelope(batch, place, { entry, bytes }));
+    return this.#options.large.alone(async () => this.#envelope(batch, place, { entry, bytes }));
   }
 
   async #heartbeat(
@@ -213,24 +219,44 @@ export class FrameWriter {
     await this.#bury({ ...facts, type: 'heartbeat', receivedAt: entry.receivedAt, body: bytes });
   }
 
-  async #envelope(
+  #envelope(
     batch: SinkBatch,
     place: Place,
     { entry, bytes }: { entry: EnvelopeEntry; bytes: Uint8Array },
-  ): Promise<void> {
-    const decoder = new EnvelopeDecoder(entry);
-    const joining = assemble(this.#options.link, entry);
-    const assembled = joining instanceof Promise ? await joining : joining;
-    if (decoder.fault || !assembled.ok)
-      return this.#bury(envelopeLetter(place, { entry, bytes, assembled, reason: decoder.fault }));
-    for (const item of assembled.items) {
+  ): Promise<void> | undefined {
+    const assembled = assemble(this.#options.link, entry);
+    const proceed = (found: Assembled): Promise<void> | undefined => {
+      const decoder = new EnvelopeDecoder(entry);
+      if (decoder.fault || !found.ok)
+        return this.#bury(envelopeLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }));
+      return this.#items(batch, place, { entry, decoder, items: found.items });
+    };
+    return assembled instanceof Promise ? assembled.then(proceed) : proceed(assembled);
+  }
+
+  /** From `from` on, as far as nothing must be waited for, and the rest after that. */
+  #items(batch: SinkBatch, place: Place, work: EnvelopeItems, from = 0): Promise<void> | undefined {
+    const { decoder, items } = work;
+    for (let at = from; at < items.length; at++) {
+      const item = items[at] as WholeItem;
       const result = decoder.decode(item);
-      const decoded = result instanceof Promise ? await result : result;
-      if (decoded.ok) batch.add(decoded.row);
-      else await this.#bury(itemLetter(place, { entry, item, reason: decoded.reason }));
-      const relief = batch.relieve();
-      if (relief) await relief;
+      const pending =
+        result instanceof Promise
+          ? result.then((decoded) => this.#item(batch, place, { entry: work.entry, item, decoded }))
+          : this.#item(batch, place, { entry: work.entry, item, decoded: result });
+      if (pending) return pending.then(() => this.#items(batch, place, work, at + 1));
     }
+    return undefined;
+  }
+
+  #item(
+    batch: SinkBatch,
+    place: Place,
+    { entry, item, decoded }: { entry: EnvelopeEntry; item: WholeItem; decoded: Decoded },
+  ): Promise<void> | undefined {
+    if (!decoded.ok) return this.#bury(itemLetter(place, { entry, item, reason: decoded.reason }));
+    batch.add(decoded.row);
+    return batch.relieve();
   }
 
   async #bury(letter: DeadLetter): Promise<void> {
@@ -240,6 +266,8 @@ export class FrameWriter {
     this.#results.push([type ?? kind, 'dead_letter']);
   }
 }
+
+type EnvelopeItems = { entry: EnvelopeEntry; decoder: EnvelopeDecoder; items: readonly WholeItem[] };
 
 /** `resent`: a client's own resend of something that is stored. */
 export type ProcessResult = 'stored' | 'resent' | 'dead_letter';

@@ -104,12 +104,21 @@ function skipName(text: Uint8Array, from: number): number {
   return text[at] === COLON ? at + 1 : -1;
 }
 
+/** Brackets that may be open without more memory. */
+const BRACKETS_KEPT = 64;
+
 /** The brackets that are open, innermost last. */
 class Brackets {
-  #outer = new Uint8Array(64);
+  #outer = new Uint8Array(BRACKETS_KEPT);
   depth = 0;
   /** 0 outside of all. */
   innermost = 0;
+
+  clear(): void {
+    this.depth = 0;
+    this.innermost = 0;
+    if (this.#outer.length > BRACKETS_KEPT) this.#outer = new Uint8Array(BRACKETS_KEPT);
+  }
 
   open(bracket: number): void {
     if (this.depth === this.#outer.length) {
@@ -125,16 +134,19 @@ class Brackets {
   }
 }
 
+/** Of the one scan that is under way. */
+const brackets = new Brackets();
+
 /** What may come next, white space apart. The first two stand behind an opening bracket, where its end may come too. */
 type Expected = 'name or end' | 'value or end' | 'name' | 'value' | 'comma or end';
 
 class Scan {
   readonly #text: Uint8Array;
-  readonly #brackets = new Brackets();
   #expected: Expected = 'value';
 
   constructor(text: Uint8Array) {
     this.#text = text;
+    brackets.clear();
   }
 
   /** Whether the text is one value and nothing else. */
@@ -148,7 +160,7 @@ class Scan {
         if (at < 0) return false;
       }
     }
-    return this.#expected === 'comma or end' && this.#brackets.depth === 0;
+    return this.#expected === 'comma or end' && brackets.depth === 0;
   }
 
   #step(at: number): number {
@@ -168,15 +180,15 @@ class Scan {
   }
 
   #comma(at: number): number {
-    if (this.#brackets.depth === 0) return -1;
-    this.#expected = this.#brackets.innermost === OPEN_OBJECT ? 'name' : 'value';
+    if (brackets.depth === 0) return -1;
+    this.#expected = brackets.innermost === OPEN_OBJECT ? 'name' : 'value';
     return at + 1;
   }
 
   #close(byte: number, at: number): number {
-    const { innermost } = this.#brackets;
+    const { innermost } = brackets;
     if (innermost === 0 || byte !== (innermost === OPEN_OBJECT ? CLOSE_OBJECT : CLOSE_ARRAY)) return -1;
-    this.#brackets.close();
+    brackets.close();
     this.#expected = 'comma or end';
     return at + 1;
   }
@@ -191,7 +203,7 @@ class Scan {
       this.#expected = 'comma or end';
       return skipScalar(this.#text, at);
     }
-    this.#brackets.open(byte);
+    brackets.open(byte);
     this.#expected = byte === OPEN_OBJECT ? 'name or end' : 'value or end';
     return at + 1;
   }
