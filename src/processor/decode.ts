@@ -3,11 +3,11 @@
  * item.
  */
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../stream/frame.ts';
-import { jsonKind, onOneLine } from './json-text.ts';
+import { jsonText } from './json-text.ts';
 import { decodeRecording } from './recording.ts';
 import { resendKey } from './sink/item-key.ts';
 import type { EnvelopeFields, SinkRow } from './sink/sink.ts';
-import { DATE_MS_MAX, rfc3339, rfc3339OfReceipt, unixMs } from './timestamp.ts';
+import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from './timestamp.ts';
 
 /** An item whose payload is at hand. */
 export type WholeItem = EntryItem & { payload: Uint8Array };
@@ -36,9 +36,9 @@ export class EnvelopeDecoder {
     const header = headerText(item.header);
     if (!header.ok) return header;
     if (item.type === 'replay_recording') return this.#recording(item, header.text);
-    const payload = jsonKind(item.payload);
+    const payload = jsonText(item.payload);
     if (!payload.ok) return { ok: false, reason: `payload is ${payload.reason}` };
-    return { ok: true, row: this.#row(item, header.text, onOneLine(item.payload)) };
+    return { ok: true, row: this.#row(item, header.text, payload.line) };
   }
 
   async #recording(item: WholeItem, header: string): Promise<Decoded> {
@@ -74,21 +74,26 @@ function headerText(header: Uint8Array): HeaderText {
 }
 
 function readHeader(header: Uint8Array): HeaderText {
-  const json = jsonKind(header);
+  const json = jsonText(header);
   if (!json.ok) return { ok: false, reason: `item header is ${json.reason}` };
   if (json.kind !== 'object') return { ok: false, reason: 'item header is no JSON object' };
-  return { ok: true, text: Buffer.from(onOneLine(header)).toString() };
+  const { buffer, byteOffset, length } = json.line;
+  return { ok: true, text: Buffer.from(buffer, byteOffset, length).toString() };
 }
 
+/** Nothing of it is escaped in JSON. */
+const UNESCAPED = /^[\w./:@+-]*$/;
+const quoted = (text: string): string => (UNESCAPED.test(text) ? `"${text}"` : JSON.stringify(text));
+
 function sharedFields({ projectId, eventId, receivedAt, sentAt: sent, sdk }: EnvelopeEntry): Shared {
-  const sentAt = sent === undefined ? undefined : unixMs(sent);
+  const sentAt = sent === undefined ? undefined : moment(sent);
   let origin = `"received_at":"${rfc3339OfReceipt(receivedAt)}"`;
-  if (sentAt !== undefined) origin += `,"sent_at":"${rfc3339(sentAt)}"`;
-  if (sdk !== undefined) origin += `,"sdk":${JSON.stringify(sdk)}`;
+  if (sentAt) origin += `,"sent_at":"${sentAt.text}"`;
+  if (sdk !== undefined) origin += `,"sdk":${quoted(sdk)}`;
   const envelope: EnvelopeFields = { projectId, eventId, receivedAt };
-  if (sentAt !== undefined) envelope.sentAt = sentAt;
+  if (sentAt) envelope.sentAt = sentAt.ms;
   if (sdk !== undefined) envelope.sdk = sdk;
-  const ids = `{"project_id":${JSON.stringify(projectId)},"event_id":${JSON.stringify(eventId)}`;
+  const ids = `{"project_id":${quoted(projectId)},"event_id":${quoted(eventId)}`;
   return { ids, origin, envelope };
 }
 

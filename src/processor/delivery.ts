@@ -11,6 +11,7 @@ const NANOS_PER_MS = 1e6;
 export class Delivery {
   readonly #connection: NatsConnection;
   readonly #reply: string;
+  /** The frame's bytes, until it is settled. */
   readonly data: Uint8Array;
   readonly subject: string;
   readonly stream: string;
@@ -26,13 +27,13 @@ export class Delivery {
    * `$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.<consumer
    * seq>.<nanoseconds>.<pending>[.<random>]`
    */
-  constructor(msg: Msg, connection: NatsConnection) {
+  constructor(msg: Msg, data: Uint8Array, connection: NatsConnection) {
     const tokens = (msg.reply ?? '').split('.');
     const at = tokens.length === 9 ? 2 : 4;
     assert(tokens[0] === '$JS' && tokens[1] === 'ACK' && tokens.length >= 9, 'a JetStream delivery');
     this.#connection = connection;
     this.#reply = msg.reply ?? '';
-    this.data = msg.data;
+    this.data = data;
     this.subject = msg.subject;
     this.stream = tokens[at] ?? '';
     this.count = Number(tokens[at + 2]);

@@ -289,7 +289,7 @@ const namesParts = (slot: FrameSlot): boolean =>
 
 function beginEntry(batch: SinkBatch, { delivery: { frameId }, index }: Place, slot: FrameSlot): void {
   const usage = slot.ok ? usageOf(slot.entry) : undefined;
-  batch.beginEntry({ frameId, index, ...(usage && { usage }) });
+  batch.beginEntry(usage ? { frameId, index, usage } : { frameId, index });
 }
 
 function usageOf(entry: Entry): CountedUsage | undefined {

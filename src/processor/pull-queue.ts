@@ -12,6 +12,7 @@ import {
 import type { NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 import { Delivery } from './delivery.ts';
+import { FrameMemory, type KeptFrame } from './frame-memory.ts';
 
 /** Asked for at least: room for a frame, with its subject, reply subject and headers, which the broker counts as well. */
 const PULL_BYTES_MIN = 2 * FRAME_BYTES_MAX;
@@ -49,7 +50,8 @@ export class PullQueue {
   #queued: Delivery[] = [];
   #queuedBytes = 0;
   /** Fetched and not settled. */
-  readonly #held = new Set<Delivery>();
+  readonly #held = new Map<Delivery, KeptFrame>();
+  readonly #memory = new FrameMemory();
   #heldBytes = 0;
   /** Frames that were held at the last look. */
   #lingering: ReadonlySet<Delivery> = new Set();
@@ -85,8 +87,8 @@ export class PullQueue {
     });
     this.#link.onReconnect(() => this.#endPull());
     this.#workingTimer = setInterval(() => {
-      for (const delivery of this.#held) if (this.#lingering.has(delivery)) delivery.working();
-      this.#lingering = new Set(this.#held);
+      for (const delivery of this.#held.keys()) if (this.#lingering.has(delivery)) delivery.working();
+      this.#lingering = new Set(this.#held.keys());
     }, ACK_WAIT_MS / LOOKS_PER_ACK_WAIT);
     void this.#check();
   }
@@ -129,7 +131,8 @@ export class PullQueue {
   /** When the broker stored the oldest frame that we hold, Unix milliseconds. */
   get oldest(): number | undefined {
     let oldest: number | undefined;
-    for (const { storedAt } of this.#held) if (oldest === undefined || storedAt < oldest) oldest = storedAt;
+    for (const { storedAt } of this.#held.keys())
+      if (oldest === undefined || storedAt < oldest) oldest = storedAt;
     return oldest;
   }
 
@@ -161,11 +164,18 @@ export class PullQueue {
     return taken;
   }
 
-  /** These frames are acknowledged or given back. */
+  /** These frames are acknowledged or given back, and nobody looks at their bytes any more: others will stand there. */
   settle(deliveries: readonly Delivery[]): void {
-    for (const delivery of deliveries)
-      if (this.#held.delete(delivery)) this.#heldBytes -= delivery.data.length;
+    for (const delivery of deliveries) this.#letGo(delivery);
     this.#ask();
+  }
+
+  #letGo(delivery: Delivery): void {
+    const kept = this.#held.get(delivery);
+    if (!kept) return;
+    this.#held.delete(delivery);
+    this.#heldBytes -= delivery.data.length;
+    this.#memory.release(kept);
   }
 
   // ---- Pulls ----
@@ -217,13 +227,14 @@ export class PullQueue {
 
   #receive(msg: Msg): void {
     if (msg.headers?.code) return this.#status(msg);
-    const delivery = new Delivery(msg, this.#link.connection);
     this.#oversized = false;
     this.#barren = false;
-    if (this.#stopped) return delivery.giveBack();
+    if (this.#stopped) return new Delivery(msg, msg.data, this.#link.connection).giveBack();
+    const kept = this.#memory.keep(msg.data);
+    const delivery = new Delivery(msg, kept.bytes, this.#link.connection);
     this.#queued.push(delivery);
     this.#queuedBytes += delivery.data.length;
-    this.#held.add(delivery);
+    this.#held.set(delivery, kept);
     this.#heldBytes += delivery.data.length;
     if (--this.#wanted <= 0) this.#endPull();
     if (this.#queued.length === 1 || this.full) this.#wake?.();

@@ -5,7 +5,7 @@
 import { promisify } from 'node:util';
 import { gunzip, inflate } from 'node:zlib';
 import { RECORDING_BYTES_MAX, RECORDING_HEADER_BYTES_MAX } from '../limits.ts';
-import { jsonKind, onOneLine } from './json-text.ts';
+import { jsonText } from './json-text.ts';
 
 const gunzipAsync = promisify(gunzip);
 const inflateAsync = promisify(inflate);
@@ -51,9 +51,9 @@ export async function decodeRecording(payload: Uint8Array): Promise<Recording> {
     return refuse(code === 'ERR_BUFFER_TOO_LARGE' ? TOO_LARGE : `recording is not valid: ${message}`);
   }
   if (recording.length > RECORDING_BYTES_MAX) return refuse(TOO_LARGE);
-  const json = jsonKind(recording);
+  const json = jsonText(recording);
   if (!json.ok) return refuse(`recording is ${json.reason}`);
   if (json.kind !== 'array') return refuse('recording is no JSON array');
   const head = Buffer.from(`{"segment_id":${segment},"recording":`);
-  return { ok: true, json: Buffer.concat([head, onOneLine(recording), Buffer.from('}')]) };
+  return { ok: true, json: Buffer.concat([head, json.line, Buffer.from('}')]) };
 }

@@ -6,6 +6,49 @@ export const DATE_MS_MAX = 8.64e15;
 /** Unix milliseconds as RFC 3339 in UTC with milliseconds. The moment must not be beyond {@link DATE_MS_MAX}. */
 export const rfc3339 = (ms: number): string => new Date(ms).toISOString();
 
+/** A moment, and the same as {@link rfc3339} gives it. */
+export type Moment = Readonly<{ ms: number; text: string }>;
+
+/** What {@link rfc3339} makes of years with four digits, and what most SDKs send. */
+const SHAPE = '0000-00-00T00:00:00.000Z';
+const ZERO = 0x30;
+const NINE = 0x39;
+/** Of each month; the 29th of February is left to the calendar. */
+const DAYS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+
+/** As in the MessagePack writer: looked up once, not for each character. */
+const { charCodeAt } = String.prototype;
+
+function hasShape(text: string): boolean {
+  if (text.length !== SHAPE.length) return false;
+  for (let at = 0; at < SHAPE.length; at++) {
+    const code = charCodeAt.call(text, at);
+    const wanted = SHAPE.charCodeAt(at);
+    if (wanted === ZERO ? code < ZERO || code > NINE : code !== wanted) return false;
+  }
+  return true;
+}
+
+function digits(text: string, from: number, to: number): number {
+  let value = 0;
+  for (let at = from; at < to; at++) value = value * 10 + charCodeAt.call(text, at) - ZERO;
+  return value;
+}
+
+/** The moment of a text that is as {@link rfc3339} would write it; undefined when it may be another. */
+function asWritten(text: string): Moment | undefined {
+  if (!hasShape(text)) return undefined;
+  const year = digits(text, 0, 4);
+  const month = digits(text, 5, 7);
+  const day = digits(text, 8, 10);
+  const hour = digits(text, 11, 13);
+  const minute = digits(text, 14, 16);
+  const second = digits(text, 17, 19);
+  const isDay = year >= 1000 && day >= 1 && day <= (DAYS[month - 1] ?? 0);
+  if (!isDay || hour > 23 || minute > 59 || second > 59) return undefined;
+  return { ms: Date.UTC(year, month - 1, day, hour, minute, second, digits(text, 20, 23)), text };
+}
+
 /** The moment that was asked for last. */
 let latest = { ms: 0, text: rfc3339(0) };
 
@@ -15,14 +58,21 @@ export function rfc3339OfReceipt(ms: number): string {
   return latest.text;
 }
 
-/**
- * A client's timestamp, RFC 3339 or Unix seconds, as Unix milliseconds; one without a zone counts as UTC.
- * @returns undefined when it is neither
- */
-export function unixMs(text: string): number | undefined {
+function unixMs(text: string): number | undefined {
   if (UNIX_SECONDS.test(text)) return Math.floor(Number(text) * 1000);
   const match = RFC_3339.exec(text);
   if (!match) return undefined;
   const ms = Date.parse(match[2] ? text : `${text}Z`);
   return Number.isNaN(ms) ? undefined : ms;
+}
+
+/**
+ * A client's timestamp, RFC 3339 or Unix seconds; one without a zone counts as UTC.
+ * @returns undefined when it is neither
+ */
+export function moment(text: string): Moment | undefined {
+  const written = asWritten(text);
+  if (written) return written;
+  const ms = unixMs(text);
+  return ms === undefined ? undefined : { ms, text: rfc3339(ms) };
 }

@@ -14,6 +14,7 @@
 import { Decoder } from '@msgpack/msgpack';
 import { ITEM_TYPES, type ItemType } from '../lib/item-types.ts';
 import { bytes, type Checked, count, FrameError, fail, list, text, tuple } from './field-checks.ts';
+import { MessagePackReader } from './msgpack-reader.ts';
 import { MessagePackWriter, SCALAR_BYTES_MAX } from './msgpack-writer.ts';
 
 export { FrameError };
@@ -247,8 +248,11 @@ function readHeartbeat(value: unknown): HeartbeatEntry {
 /** Arrays of a frame or an entry: far above what is written, far below what a forged header could ask for. */
 const ARRAY_LENGTH_MAX = 100_000;
 const decoder = new Decoder({ maxArrayLength: ARRAY_LENGTH_MAX });
+const reader = new MessagePackReader();
 
 function decodeValue(encoded: Uint8Array, what: string): unknown {
+  const value = reader.read(encoded);
+  if (value !== undefined) return value;
   try {
     return decoder.decode(encoded);
   } catch (cause) {

@@ -19,11 +19,11 @@ export async function runCommand(
   for (const name of Object.keys(process.env)) if (name.startsWith('SLUICE_')) delete process.env[name];
   Object.assign(process.env, env);
   process.stdout.write = (text: string | Uint8Array) => {
-    ran.out += text;
+    ran.out += typeof text === 'string' ? text : Buffer.from(text).toString();
     return true;
   };
   process.stderr.write = (text: string | Uint8Array) => {
-    ran.err += text;
+    ran.err += typeof text === 'string' ? text : Buffer.from(text).toString();
     return true;
   };
   try {

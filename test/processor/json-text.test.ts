@@ -1,8 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { jsonKind, onOneLine } from '../../src/processor/json-text.ts';
+import { jsonText } from '../../src/processor/json-text.ts';
 
 const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
+
+function lineOf(text: Uint8Array): Uint8Array {
+  const found = jsonText(text);
+  if (!found.ok) throw new Error(found.reason);
+  return found.line;
+}
 
 function parses(text: string): boolean {
   try {
@@ -27,7 +33,7 @@ describe('a JSON text', () => {
     ['true', 'scalar'],
     ['null', 'scalar'],
   ])('%j is one, of kind %s', (text, kind) => {
-    expect(jsonKind(bytes(text))).toEqual({ ok: true, kind });
+    expect(jsonText(bytes(text))).toMatchObject({ ok: true, kind });
   });
 
   it.each([
@@ -74,12 +80,12 @@ describe('a JSON text', () => {
     '\ufeff{}',
     '\u00a01',
   ])('%j is none', (text) => {
-    expect(jsonKind(bytes(text)).ok).toBe(false);
+    expect(jsonText(bytes(text)).ok).toBe(false);
   });
 
   it('is never bytes that are no UTF-8, such as a lone surrogate or an overlong form', () => {
     for (const broken of [[0xff], [0xed, 0xa0, 0x80], [0xc0, 0xaf], [0xe2, 0x82]])
-      expect(jsonKind(Uint8Array.of(0x22, ...broken, 0x22))).toEqual({
+      expect(jsonText(Uint8Array.of(0x22, ...broken, 0x22))).toEqual({
         ok: false,
         reason: 'not valid UTF-8',
       });
@@ -89,8 +95,9 @@ describe('a JSON text', () => {
     fc.assert(
       fc.property(fc.json({ maxDepth: 6 }), fc.integer({ min: 0, max: 4 }), (json, indent) => {
         const text = JSON.stringify(JSON.parse(json), null, indent);
-        expect(jsonKind(bytes(text)).ok).toBe(true);
-        expect(JSON.parse(Buffer.from(onOneLine(bytes(text))).toString())).toEqual(JSON.parse(json));
+        const line = Buffer.from(lineOf(bytes(text))).toString();
+        expect(line).not.toContain('\n');
+        expect(JSON.parse(line)).toEqual(JSON.parse(json));
       }),
       { numRuns: 300 },
     );
@@ -106,7 +113,7 @@ describe('a JSON text', () => {
           json.slice(0, at) + (how === 'remove' ? '' : char) + json.slice(how === 'insert' ? at : at + 1);
         const sent = bytes(text);
         const arrived = Buffer.from(sent).toString(); // half a surrogate pair does not survive
-        expect(jsonKind(sent).ok, JSON.stringify(text)).toBe(parses(arrived));
+        expect(jsonText(sent).ok, JSON.stringify(text)).toBe(parses(arrived));
       }),
       { numRuns: 5_000 },
     );
@@ -116,7 +123,7 @@ describe('a JSON text', () => {
     const text = fc.string({ unit: fc.constantFrom(...'{}[]",:01.e-tn\\ '), maxLength: 8 });
     fc.assert(
       fc.property(text, (some) => {
-        expect(jsonKind(bytes(some)).ok, JSON.stringify(some)).toBe(parses(some));
+        expect(jsonText(bytes(some)).ok, JSON.stringify(some)).toBe(parses(some));
       }),
       { numRuns: 20_000 },
     );
@@ -124,18 +131,25 @@ describe('a JSON text', () => {
 
   it('may be nested as deep as it is long', () => {
     const depth = 1_000_000;
-    expect(jsonKind(bytes('['.repeat(depth) + ']'.repeat(depth)))).toEqual({ ok: true, kind: 'array' });
-    expect(jsonKind(bytes('['.repeat(depth))).ok).toBe(false);
+    expect(jsonText(bytes('['.repeat(depth) + ']'.repeat(depth)))).toMatchObject({ ok: true, kind: 'array' });
+    expect(jsonText(bytes('['.repeat(depth))).ok).toBe(false);
   });
 });
 
 describe('on one line', () => {
   it('a text without line breaks is not copied', () => {
-    const text = bytes('{"a": "\\n"}');
-    expect(onOneLine(text)).toBe(text);
+    const text = bytes('{"a": "\\n",\t"b":[ ]} ');
+    expect(lineOf(text)).toBe(text);
   });
 
-  it('line breaks between tokens become spaces', () => {
-    expect(Buffer.from(onOneLine(bytes('[\r\n1,\n2]'))).toString()).toBe('[  1, 2]');
+  it.each([
+    ['[\r\n1,\n2]', '[  1, 2]'],
+    ['[1,\r2]', '[1, 2]'],
+    ['\n1', ' 1'],
+    ['1\n', '1 '],
+    ['{\r"a"\n:1}', '{ "a" :1}'],
+    ['{ "a":\n1\r,"b":[\n]}', '{ "a": 1 ,"b":[ ]}'],
+  ])('%j becomes %j', (text, line) => {
+    expect(Buffer.from(lineOf(bytes(text))).toString()).toBe(line);
   });
 });

@@ -46,6 +46,15 @@ describe('a stored record', () => {
     ]);
   });
 
+  it.each(['', 'a"b', 'a\\b', 'a\n', '\n', 'a\u0000', 'ü', '\ud800', 'a b', 'a/1.0+x@y:z-_'])(
+    'has an sdk as it came: %j',
+    async (sdk) => {
+      const eventId = newId();
+      await harness.publish([envelope([item('event', '{}')], { eventId, sdk })]);
+      expect((await recordsOf(eventId))[0]?.sdk).toBe(Buffer.from(sdk).toString());
+    },
+  );
+
   it('has no sent_at and sdk when the envelope gave none, or no moment', async () => {
     const [absent, senseless] = [newId(), newId()];
     await harness.publish([

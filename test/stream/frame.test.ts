@@ -50,7 +50,10 @@ function only(frame: Uint8Array) {
 }
 
 const count = fc.oneof(fc.maxSafeNat(), fc.nat(300), fc.constantFrom(127, 128, 2 ** 32 - 1, 2 ** 32));
-const text = fc.string({ unit: 'binary', maxLength: 300 });
+const text = fc.oneof(
+  fc.string({ unit: 'binary', maxLength: 300, size: 'max' }),
+  fc.string({ unit: 'binary-ascii', maxLength: 300, size: 'max' }),
+);
 const optional = <T>(arbitrary: fc.Arbitrary<T>) => fc.option(arbitrary, { nil: undefined });
 const bytes = fc.uint8Array({ maxLength: 300 });
 const item = fc
@@ -128,7 +131,13 @@ describe('a frame', () => {
   });
 
   it('keeps neighbours apart: an entry that is junk takes only its own place, with its original bytes', () => {
-    const junk = [ascii('junk'), Uint8Array.of(0xc1), encode([9]), encode({ a: 1 }), new Uint8Array()];
+    const nested = new Uint8Array(200_000).fill(0x91);
+    nested[nested.length - 1] = 0xc0;
+    const junk = [
+      ...[ascii('junk'), Uint8Array.of(0xc1), encode([9]), encode({ a: 1 }), new Uint8Array()],
+      nested,
+      nested.subarray(1, -1),
+    ];
     for (const bad of junk) {
       const slots = decodeFrame(encodeFrame([encodeEntry(event('a')), bad, encodeEntry(event('b'))]));
       expect(slots.map((slot) => slot.ok)).toEqual([true, false, true]);

@@ -2,16 +2,16 @@ import type { RecordType, SinkCount } from './sink.ts';
 
 /** How many records a batch stored and left out, by type. */
 export class RecordCounts {
-  readonly #counts = new Map<string, SinkCount>();
+  readonly #counts = { stored: new Map<RecordType, SinkCount>(), resent: new Map<RecordType, SinkCount>() };
 
   add(type: RecordType, result: SinkCount['result']): void {
-    const key = `${type} ${result}`;
-    const found = this.#counts.get(key);
+    const counts = this.#counts[result];
+    const found = counts.get(type);
     if (found) found.count++;
-    else this.#counts.set(key, { type, result, count: 1 });
+    else counts.set(type, { type, result, count: 1 });
   }
 
   list(): readonly SinkCount[] {
-    return [...this.#counts.values()];
+    return [...this.#counts.stored.values(), ...this.#counts.resent.values()];
   }
 }
