@@ -8,11 +8,14 @@ const ANSWER_MS_MAX = 15_000;
 const RECONNECT_MS = 50;
 
 export type Shot = {
-  told: Omit<Told, 'sentAt' | 'answeredAt' | 'status' | 'admitted' | 'limiterAway'>;
+  told: Omit<Told, 'sentAt' | 'answeredAt' | 'status' | 'admitted' | 'limiterAway' | 'silence'>;
   request: Buffer;
 };
 
 export type Answer = { status: number; head: string };
+
+/** There was no answer, and why. */
+export type Silence = { silence: string };
 
 export type ClientOptions = {
   port: number;
@@ -43,7 +46,10 @@ export class Client {
   #stopped = false;
   #text = '';
   /** Of the request that is under way. */
-  #settle: ((answer: Answer | undefined) => void) | undefined;
+  #settle: ((heard: Answer | Silence) => void) | undefined;
+  #connectedAt = 0;
+  /** On this connection. */
+  #answers = 0;
   #waitsSince: number | undefined;
 
   constructor(options: ClientOptions) {
@@ -81,10 +87,10 @@ export class Client {
     const sentAt = performance.now();
     const sentSec = Math.ceil(Date.now() / 1000);
     this.#waitsSince = sentAt;
-    const answer = await this.#exchange(socket, request);
+    const heard = await this.#exchange(socket, request);
     this.#waitsSince = undefined;
     const answeredAt = performance.now();
-    const { status = 0, head = '' } = answer ?? {};
+    const { status, head } = 'silence' in heard ? { status: 0, head: '' } : heard;
     const usage = headerOf(head, 'X-Service-Usage');
     this.#options.record({
       ...told,
@@ -94,8 +100,16 @@ export class Client {
       admitted: status !== 0 && status !== 429 && headerOf(head, 'X-RateLimit-Remaining') !== undefined,
       limiterAway: status === 429 && saysAway(head, sentSec),
       position: usage === undefined ? undefined : Number.parseInt(usage, 10),
+      ...('silence' in heard && { silence: this.#circumstances(heard, sentAt) }),
     });
-    if (!answer || /^connection: *close/im.test(head)) this.#drop();
+    this.#answers++;
+    if (status === 0 || /^connection: *close/im.test(head)) this.#drop();
+  }
+
+  #circumstances({ silence }: Silence, sentAt: number): string {
+    const ms = (from: number, to: number): string => `${(to - from).toFixed(1)} ms`;
+    const life = `request ${this.#answers + 1} of its connection, sent ${ms(this.#connectedAt, sentAt)} after it was made`;
+    return `${silence} after ${ms(sentAt, performance.now())}, ${life}`;
   }
 
   #drop(): void {
@@ -103,14 +117,14 @@ export class Client {
     this.#socket = undefined;
   }
 
-  #exchange(socket: Socket, request: Buffer): Promise<Answer | undefined> {
+  #exchange(socket: Socket, request: Buffer): Promise<Answer | Silence> {
     return new Promise((resolve) => {
-      const timer = setTimeout(() => this.#settle?.(undefined), ANSWER_MS_MAX);
-      this.#settle = (answer) => {
+      const timer = setTimeout(() => this.#settle?.({ silence: 'nothing came' }), ANSWER_MS_MAX);
+      this.#settle = (heard) => {
         clearTimeout(timer);
         this.#settle = undefined;
         this.#text = '';
-        resolve(answer);
+        resolve(heard);
       };
       socket.write(request);
     });
@@ -133,22 +147,22 @@ export class Client {
       socket.on('data', (data) => this.#hear(data));
       socket.once('connect', () => {
         this.#socket = socket;
+        this.#connectedAt = performance.now();
+        this.#answers = 0;
+        connected = true;
         resolve(socket);
       });
       let connected = false;
-      socket.once('connect', () => {
-        connected = true;
-      });
-      const gone = (): void => {
+      const gone = (how: string): void => {
         if (!connected) unreachable(port, at);
         resolve(undefined);
         if (this.#socket !== socket) return;
         this.#drop();
-        this.#settle?.(undefined);
+        this.#settle?.({ silence: how });
       };
-      socket.on('error', gone);
-      socket.on('end', gone);
-      socket.on('close', gone);
+      socket.on('error', (error: NodeJS.ErrnoException) => gone(error.code ?? error.message));
+      socket.on('end', () => gone('the end of the connection'));
+      socket.on('close', () => gone('a closed connection'));
     });
   }
 }

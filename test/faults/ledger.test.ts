@@ -139,8 +139,8 @@ describe('a broken promise', () => {
       evidence: evidence(),
     },
     {
-      sentence: /^1 requests had no answer$/,
-      told: [good, told('b', { status: 0 })],
+      sentence: /^1 requests had no answer: port 1: ECONNRESET$/,
+      told: [good, told('b', { status: 0, silence: 'ECONNRESET' })],
       evidence: evidence(),
     },
   ])('$sentence', ({ sentence, told: all, evidence: found }) => {

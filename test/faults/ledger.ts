@@ -24,6 +24,8 @@ export type Told = {
   limiterAway: boolean;
   /** This request's place in the month's usage, where the answer said it. */
   position?: number | undefined;
+  /** What came instead of an answer, and when. */
+  silence?: string;
 };
 
 export type Stored = { count: number; payloadBytes: number; marked: boolean; projectId: string };
@@ -182,16 +184,21 @@ function judgePositions(project: ProjectName, accepted: readonly Told[]): string
   return all ? [] : [`${project}: ${accepted.length} accepted do not show each position once`];
 }
 
+function sayUnanswered(unanswered: readonly Told[]): string {
+  const how = unanswered.map(({ port, silence }) => `port ${port}: ${silence}`);
+  return `${unanswered.length} requests had no answer: ${listed(how)}`;
+}
+
 export function judge(told: readonly Told[], evidence: Evidence, terms: Terms): Judgement {
   const storage = judgeStorage(told, evidence, terms);
   const windows = judgeWindows(told, terms);
   const usage = judgeUsage(told, evidence.usage, terms);
   const odd = told.filter(({ status }) => !EXPECTED_STATUS.has(status));
   const count = (test: (one: Told) => boolean): number => told.filter(test).length;
-  const unanswered = count(({ status }) => status === 0);
+  const unanswered = told.filter(({ status }) => status === 0);
   const broken = [...storage.broken, ...windows.broken, ...usage.broken];
   if (odd.length > 0) broken.push(`answered ${odd[0]?.status}: ${listed(odd.map(({ id }) => id))}`);
-  if (terms.answersAll && unanswered > 0) broken.push(`${unanswered} requests had no answer`);
+  if (terms.answersAll && unanswered.length > 0) broken.push(sayUnanswered(unanswered));
   return {
     requests: told.length,
     accepted: count(({ status }) => status === 200),

@@ -13,6 +13,8 @@ const STORED_MS_MAX = 60_000;
 const FLOOD_CLIENTS = 8;
 /** Before each fault. */
 const CALM_MS = 1_000;
+/** Lines of our processes' logs that follow a broken promise. */
+const LOGGED_MAX = 10;
 
 export type Recovery = {
   fault: string;
@@ -125,6 +127,7 @@ export async function runScenario(
   }
   const [fault] = faults;
   if (faults.length === 1) judgement.broken.push(...((await fault?.afterwards?.(stand, terms, told)) ?? []));
+  if (judgement.broken.length > 0) judgement.broken.push(...stand.errors.slice(-LOGGED_MAX));
   return {
     recoveries,
     drainedSec,

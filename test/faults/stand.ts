@@ -123,6 +123,11 @@ export class Stand {
     return [...this.ingest, ...this.processors];
   }
 
+  /** Lines that our processes logged with level error or above. */
+  get errors(): string[] {
+    return this.parts.flatMap(({ log }) => log.split('\n').filter((line) => /"level":(50|60)/.test(line)));
+  }
+
   /** Resolves when everything says that it is ready. */
   async ready(): Promise<void> {
     const isReady = (port: number): Promise<boolean> =>
