@@ -3,6 +3,7 @@
  * A worker is a child of the primary (ingest.ts) and shares nothing with its siblings but the port, Redis and NATS.
  */
 
+import { setImmediate as afterPoll } from 'node:timers/promises';
 import { type Config, loadConfig } from './config.ts';
 import { UploadBudget } from './envelope/upload.ts';
 import { ExchangeDesk } from './http/exchange-desk.ts';
@@ -174,7 +175,7 @@ class IngestWorker {
     if (this.#stopping) return;
     this.#stopping = true;
     this.beat();
-    if (this.#config.env === 'production') await sleep(SHUTDOWN_PAUSE_MS);
+    await sleep(this.#config.env === 'production' ? SHUTDOWN_PAUSE_MS : 0);
     await this.#server.closeListener();
     const closed = clock.monotonic();
     await sleep(SIBLINGS_MS);
@@ -184,7 +185,10 @@ class IngestWorker {
       if (this.#desk.inFlight > 0) quietSince = clock.monotonic();
       else if (this.#server.connections === 0 || clock.monotonic() - quietSince > SHUTDOWN_LINGER_MS) break;
       await sleep(POLL_MS);
+      await afterPoll();
     }
+    // Idle connections go at once: a request that came while we wait for the rest would be cut in the midst of its work.
+    if (this.#desk.inFlight === 0) this.#server.close();
     await this.#publisher?.drain();
     await Promise.all([this.#ledger?.close(), this.#quota?.close()]);
     this.#rateLimiter?.close();
@@ -198,7 +202,7 @@ class IngestWorker {
 }
 
 function send(message: FromWorker): void {
-  if (process.connected) process.send?.(message);
+  if (process.connected) process.send?.(message, undefined, undefined, () => undefined); // fails when the primary has just died
 }
 
 async function main(): Promise<void> {

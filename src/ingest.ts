@@ -1,11 +1,11 @@
 /** The primary of `sluice ingest`: one port, several workers, one admin port. */
-import { createServer } from 'node:net';
 import { type Config, ConfigError } from './config.ts';
 import { mergeProjects } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import { startAdminServer } from './lib/admin-server.ts';
 import type { Log } from './lib/log.ts';
 import { counter, gauge, type MetricsSnapshot, sumSnapshots } from './lib/metrics.ts';
+import { checkPortIsFree } from './lib/port-check.ts';
 import type { Readiness } from './worker-messages.ts';
 import { WorkerPool } from './worker-pool.ts';
 
@@ -16,17 +16,6 @@ export type RunningIngest = {
   /** Drains every worker and closes the admin port. */
   stop(): Promise<void>;
 };
-
-/** Workers share the port by SO_REUSEPORT, which makes listening on somebody else's port succeed silently: look first. */
-function checkPortIsFree(host: string, port: number): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const probe = createServer();
-    probe.once('error', (cause) =>
-      reject(new Error(`cannot listen on ${host}:${port}: ${cause.message}`, { cause })),
-    );
-    probe.listen({ host, port, exclusive: true }, () => probe.close(() => resolve()));
-  });
-}
 
 /**
  * Ready when all workers have been so together, because the kernel gives connections to all that listen, or a minute after the start; from
@@ -71,6 +60,7 @@ export async function runIngest(
   const adminPort = config.adminPort ?? ADMIN_PORT;
   if (adminPort === config.port)
     throw new ConfigError(`SLUICE_ADMIN_PORT (${ADMIN_PORT} unless it is set) must differ from SLUICE_PORT`);
+  // Workers share the port by SO_REUSEPORT, which makes listening on another sluice's port succeed silently.
   await checkPortIsFree(config.host, config.port);
   await checkPortIsFree(config.adminHost, adminPort);
   let stopping = false;

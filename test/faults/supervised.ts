@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Command } from '../support/system.ts';
 
@@ -24,8 +23,7 @@ export class Supervised {
 
   /** Process ids of its children. */
   get children(): number[] {
-    const text = readFileSync(`/proc/${this.pid}/task/${this.pid}/children`, 'utf8').trim();
-    return text === '' ? [] : text.split(' ').map(Number);
+    return this.#command.children;
   }
 
   /** Everything that it logged in all its lives. */

@@ -1,6 +1,5 @@
 /** Real servers for tests: started on free ports in a folder of their own, gone afterwards. */
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import {
@@ -11,6 +10,7 @@ import {
   startNatsWith,
   startRedis,
 } from '../../src/dev/servers.ts';
+import { checkPortIsFree } from '../../src/lib/port-check.ts';
 
 export type TestServer = RunningServer & {
   dir: string;
@@ -36,11 +36,10 @@ export async function lastingPort(): Promise<number> {
   const { from, to } = LASTING_PORTS;
   for (;;) {
     const port = from + Math.floor(Math.random() * (to - from));
-    const server = createServer();
-    const free = await new Promise<boolean>((resolve) => {
-      server.once('error', () => resolve(false));
-      server.listen({ port, host: '127.0.0.1', exclusive: true }, () => server.close(() => resolve(true)));
-    });
+    const free = await checkPortIsFree('127.0.0.1', port).then(
+      () => true,
+      () => false,
+    );
     if (free) return port;
   }
 }

@@ -1,11 +1,16 @@
-/** SIGTERM under load: what was answered 200 is stored, and no request that a worker has begun to read is reset. */
+/** SIGTERM under load, and a primary that dies: what was answered 200 is stored, and no request that a worker has begun to read is reset. */
+import { existsSync } from 'node:fs';
 import { Agent, request } from 'node:http';
+import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
+import type { Project } from '../../src/registry/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { System, until } from '../support/system.ts';
 
 const CONNECTIONS = 32;
+/** A worker tells its primary how it fares at least once in this time. */
+const BEATS_MS = 700;
 
 type Told = { id: string; status: number | string };
 
@@ -19,6 +24,22 @@ function post(agent: Agent, url: string, id: string): Promise<Told> {
     req.once('error', (error: NodeJS.ErrnoException) => resolve({ id, status: error.code ?? error.message }));
     req.end(errorEvent(id));
   });
+}
+
+/** Its head is read; its body comes when `finish` is called, which returns the answer's status. */
+async function beginRequest(system: System, project: Project) {
+  const connection = await RawConnection.open(system.port);
+  const id = eventId();
+  const body = errorEvent(id);
+  const { pathname, search } = new URL(system.endpoint(project));
+  connection.send(
+    `POST ${pathname}${search} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n${body.slice(0, 10)}`,
+  );
+  const finish = async (): Promise<number | undefined> => {
+    connection.send(body.slice(10));
+    return (await connection.receive())[0]?.status;
+  };
+  return { id, finish };
 }
 
 it('loses and resets nothing', async () => {
@@ -35,19 +56,11 @@ it('loses and resets nothing', async () => {
     }
   };
   const clients = Array.from({ length: CONNECTIONS }, client);
-  // A request that has begun: its head is read, its body comes only after the signal.
-  const begun = await RawConnection.open(system.port);
-  const slowId = eventId();
-  const body = errorEvent(slowId);
-  begun.send(
-    `POST ${new URL(system.endpoint(project)).pathname}?compat_key=${project.key} HTTP/1.1\r\nHost: x\r\nContent-Length: ${body.length}\r\n\r\n`,
-  );
-  begun.send(body.slice(0, 10));
+  const slow = await beginRequest(system, project);
   await until(() => told.length > 2_000);
   const exited = system.ingest.stop('SIGTERM');
-  await new Promise((resolve) => setTimeout(resolve, 1_500));
-  begun.send(body.slice(10));
-  expect((await begun.receive())[0]?.status).toBe(200);
+  await pause(1_500);
+  expect(await slow.finish()).toBe(200);
   expect(await exited).toBe(0);
   stopped = true;
   await Promise.all(clients);
@@ -57,7 +70,28 @@ it('loses and resets nothing', async () => {
   await until(() => system.stored().length >= accepted.length + 1);
   const stored = system.stored().map((record) => record.event_id);
   expect(new Set(stored).size).toBe(stored.length);
-  expect(stored.sort()).toEqual([...accepted, slowId].sort());
+  expect(stored.sort()).toEqual([...accepted, slow.id].sort());
+  expect(system.ingest.errors).toEqual([]);
+  await system.stop();
+});
+
+it('leaves in order too when the primary has died while its workers stood still', async () => {
+  const system = await System.start({ workers: 2 });
+  const project = await system.createProject();
+  const slow = await beginRequest(system, project);
+  await pause(BEATS_MS);
+  const workers = system.ingest.children;
+  expect(workers).toHaveLength(2);
+  for (const pid of workers) process.kill(pid, 'SIGSTOP');
+  await pause(BEATS_MS);
+  system.ingest.child.kill('SIGKILL');
+  await system.ingest.exited;
+  // The first thing that each does now is to tell somebody who is not there how it fares.
+  for (const pid of workers) process.kill(pid, 'SIGCONT');
+  await pause(BEATS_MS);
+  expect(await slow.finish()).toBe(200);
+  await system.storedOf(slow.id);
+  await until(() => workers.every((pid) => !existsSync(`/proc/${pid}`)));
   expect(system.ingest.errors).toEqual([]);
   await system.stop();
 });
