@@ -28,7 +28,7 @@ import { OutcomeLedger } from './registry/outcome-ledger.ts';
 import { Replica } from './registry/replica.ts';
 import { NatsLink } from './stream/nats.ts';
 import { Publisher } from './stream/publisher.ts';
-import type { FromWorker, Readiness, ToWorker } from './worker-messages.ts';
+import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } from './worker-messages.ts';
 
 const BEAT_MS = 500;
 const POLL_MS = 20;
@@ -74,10 +74,12 @@ class IngestWorker {
     });
   }
 
-  /** Listens at once, so that probes see why it is not ready; serves as soon as the registry has loaded. */
-  async start(): Promise<void> {
-    await this.#server.listen(this.#config.host, this.#config.port);
-    send({ kind: 'listening' });
+  /**
+   * Listens at once, so that probes see why it is not ready, or (beside siblings that are) when it is; serves as soon as the registry has
+   * loaded.
+   */
+  async start({ listenWhenReady }: { listenWhenReady: boolean }): Promise<void> {
+    if (!listenWhenReady) await this.#listen();
     await this.#redis.connect();
     const { natsUrls: urls, natsCredsFile: credsFile, planLimits } = this.#config;
     const link = await NatsLink.connect({
@@ -91,7 +93,13 @@ class IngestWorker {
     this.#replica = new Replica({ link, planLimits, log: this.#log, clock });
     await this.#replica.start();
     this.#parts = this.#assemble(link, this.#replica);
+    if (listenWhenReady && !this.#stopping) await this.#listen();
     this.beat();
+  }
+
+  async #listen(): Promise<void> {
+    await this.#server.listen(this.#config.host, this.#config.port);
+    send({ kind: 'listening' });
   }
 
   #assemble(link: NatsLink, replica: Replica): RequestParts {
@@ -227,7 +235,7 @@ async function main(): Promise<void> {
     else worker.beat(message.projects);
   });
   setInterval(() => worker.beat(), BEAT_MS).unref();
-  await worker.start();
+  await worker.start({ listenWhenReady: process.argv.includes(LISTEN_WHEN_READY) });
 }
 
 await main();

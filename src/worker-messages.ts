@@ -3,6 +3,9 @@ import type { ProjectFigures } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import type { MetricsSnapshot } from './lib/metrics.ts';
 
+/** Argument of a worker that shall take no connections before it can serve them. */
+export const LISTEN_WHEN_READY = 'listen-when-ready';
+
 export type Readiness = {
   status: 'ready' | 'not ready';
   checks: { redis: 'ok' | 'away'; nats: 'ok' | 'away'; registry: 'ok' | 'loading' };

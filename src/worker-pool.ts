@@ -9,7 +9,7 @@ import {
   WORKER_SILENT_MS_MAX,
   WORKER_START_MS_MAX,
 } from './limits.ts';
-import type { FromWorker, Readiness, ToWorker } from './worker-messages.ts';
+import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } from './worker-messages.ts';
 
 const WATCH_MS = 1_000;
 /** A look that comes this late says that this process stood still, not that the workers did. */
@@ -31,7 +31,7 @@ type Worker = {
   process: ChildProcess;
   startedAt: number;
   heardAt: number;
-  /** It has begun to listen, and is given connections from then on. */
+  /** Its loop runs, and it listens or is about to. */
   hasSpoken: boolean;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
@@ -114,7 +114,9 @@ export class WorkerPool {
   }
 
   #start(): void {
-    const child = fork(this.#options.program, {
+    // Beside others that serve, one that takes a dead one's place would only refuse what the kernel gives it until its registry is there.
+    const isServed = this.readiness.some((one) => one?.status === 'ready');
+    const child = fork(this.#options.program, isServed ? [LISTEN_WHEN_READY] : [], {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       execArgv: [...process.execArgv, OLD_SPACE_UNLOOKED],
     });

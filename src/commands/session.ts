@@ -49,6 +49,9 @@ function isAlive(pid: number): boolean {
   }
 }
 
+/** Somebody at a terminal, often far from Redis, has more patience than a request. */
+const REDIS_MS_MAX = 2_000;
+
 export class Session {
   readonly config: Config;
   /** Base of the DSNs and heartbeat URLs that are printed. */
@@ -103,7 +106,8 @@ export class Session {
   }
 
   async #connectRedis(): Promise<LimitRedis> {
-    const redis = new LimitRedis({ urls: this.redisUrls, log: this.log, clock: systemClock });
+    const { redisUrls: urls, log } = this;
+    const redis = new LimitRedis({ urls, log, clock: systemClock, replyMs: REDIS_MS_MAX });
     await redis.connect();
     if (redis.available) return redis;
     await redis.close();

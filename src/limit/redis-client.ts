@@ -4,7 +4,7 @@
  */
 import { Decoder, Encoder } from '@msgpack/msgpack';
 import { Cluster, type ClusterOptions, Redis, type RedisOptions, ReplyError } from 'ioredis';
-import { REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../limits.ts';
+import { REDIS_CONNECT_MS_MAX } from '../limits.ts';
 import { batchSource, keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
 /** One script argument; numbers are sent in decimal. */
@@ -20,14 +20,23 @@ const REDIS_BATCH_MAX = 64;
 /** One of the two is null or undefined. */
 export type CallResult = readonly [error: Error | null, reply: unknown];
 
+export type RedisClientOptions = {
+  urls: readonly string[];
+  /** How long an answer is waited for. */
+  replyMs: number;
+  /** How long to wait before each attempt to connect. */
+  retryMs(): number;
+};
+
 export class RedisClient {
   readonly #client: Redis | Cluster;
+  readonly #replyMs: number;
   /** Commands sent, by script; one may carry the calls of many projects. */
   readonly sent = Object.fromEntries(SCRIPT_NAMES.map((name) => [name, 0])) as Record<ScriptName, number>;
 
-  /** `retryMs`: how long to wait before each attempt to connect. */
-  constructor(urls: readonly string[], retryMs: () => number) {
-    this.#client = createClient(urls, retryMs);
+  constructor(options: RedisClientOptions) {
+    this.#replyMs = options.replyMs;
+    this.#client = createClient(options);
     for (const name of SCRIPT_NAMES) {
       this.#client.defineCommand(name, { lua: scriptSource(name), numberOfKeys: keysOf(name) });
       this.#client.defineCommand(batchName(name), { lua: batchSource(name) });
@@ -53,11 +62,11 @@ export class RedisClient {
     this.#client.connect().catch(() => undefined);
   }
 
-  /** Rejects when no answer came within REDIS_REPLY_MS_MAX. */
+  /** Rejects when no answer came within `replyMs`. */
   async ping(): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error('no reply to PING')), REDIS_REPLY_MS_MAX);
+      timer = setTimeout(() => reject(new Error('no reply to PING')), this.#replyMs);
     });
     await Promise.race([this.#client.ping(), late]).finally(() => clearTimeout(timer));
   }
@@ -174,7 +183,8 @@ function run(target: object, { script, keys, args }: ScriptCall): unknown {
   return (target as Record<ScriptName, (...args: ScriptArg[]) => unknown>)[script](...keys, ...args);
 }
 
-function createClient(urls: readonly string[], retryMs: () => number): Redis | Cluster {
+function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | Cluster {
+  const connectMs = Math.max(REDIS_CONNECT_MS_MAX, replyMs);
   const common = {
     protocol: 2,
     lazyConnect: true,
@@ -182,8 +192,8 @@ function createClient(urls: readonly string[], retryMs: () => number): Redis | C
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
     // The deadline is redis.ts's; this only settles promises that a broken connection left behind, and leaves room for a stall.
-    commandTimeout: 10 * REDIS_REPLY_MS_MAX,
-    connectTimeout: REDIS_CONNECT_MS_MAX,
+    commandTimeout: 10 * replyMs,
+    connectTimeout: connectMs,
     // end() alone waits for the other side, and a stopped server never answers.
     disconnectTimeout: 1,
     // The breaker's own PING sees LOADING.
@@ -196,8 +206,8 @@ function createClient(urls: readonly string[], retryMs: () => number): Redis | C
   const redisOptions: ClusterOptions['redisOptions'] = {
     ...common,
     // One pipeline is in flight per node: a node that hangs is noticed here, and its connection made anew.
-    commandTimeout: 2 * REDIS_REPLY_MS_MAX,
-    socketTimeout: 2 * REDIS_REPLY_MS_MAX,
+    commandTimeout: 2 * replyMs,
+    socketTimeout: 2 * replyMs,
     ...(username && { username: decodeURIComponent(username) }),
     ...(password && { password: decodeURIComponent(password) }),
     ...(protocol === 'rediss:' && { tls: {} }),
@@ -209,7 +219,7 @@ function createClient(urls: readonly string[], retryMs: () => number): Redis | C
     enableReadyCheck: false,
     enableAutoPipelining: true,
     clusterRetryStrategy: retryMs,
-    slotsRefreshTimeout: REDIS_CONNECT_MS_MAX,
+    slotsRefreshTimeout: connectMs,
     // 0 turns off ioredis' repetition of commands that may have run.
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,

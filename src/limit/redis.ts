@@ -38,6 +38,8 @@ export type LimitRedisOptions = {
   urls: readonly string[];
   log: Log;
   clock: Clock;
+  /** How long a call is waited for, and at least REDIS_CONNECT_MS_MAX or as long for the first connection; REDIS_REPLY_MS_MAX by default. */
+  replyMs?: number;
 };
 
 /** Faults of a cluster's nodes are logged once in this time. */
@@ -49,6 +51,7 @@ export class LimitRedis {
   readonly stats: { readonly calls: Readonly<Record<ScriptName, number>>; readonly duration: Distribution };
   readonly #log: Log;
   readonly #clock: Clock;
+  readonly #replyMs: number;
   readonly #client: RedisClient;
   readonly #gatherers: (() => void)[] = [];
 
@@ -77,7 +80,9 @@ export class LimitRedis {
   constructor(options: LimitRedisOptions) {
     this.#log = options.log;
     this.#clock = options.clock;
-    this.#client = new RedisClient(options.urls, () => this.#jitteredMs());
+    this.#replyMs = options.replyMs ?? REDIS_REPLY_MS_MAX;
+    const { urls } = options;
+    this.#client = new RedisClient({ urls, replyMs: this.#replyMs, retryMs: () => this.#jitteredMs() });
     this.stats = { calls: this.#client.sent, duration: new Distribution(SECONDS_BOUNDS) };
     this.#client.on({
       error: (error) => {
@@ -93,12 +98,12 @@ export class LimitRedis {
     return this.#available;
   }
 
-  /** Starts connecting. Resolves when Redis answers, or after a second without it: it goes on trying, and never rejects. */
+  /** Starts connecting. Resolves when Redis answers, or after a second or `replyMs` without it: it goes on trying, and never rejects. */
   async connect(): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const answered = new Promise<void>((resolve) => {
       this.#firstAvailable = resolve;
-      timer = setTimeout(resolve, REDIS_CONNECT_MS_MAX);
+      timer = setTimeout(resolve, Math.max(REDIS_CONNECT_MS_MAX, this.#replyMs));
     });
     this.#client.connect();
     this.#probeLater();
@@ -188,7 +193,7 @@ export class LimitRedis {
   }
 
   #send(calls: Call[]): void {
-    const timer = setTimeout(() => this.#deadline(batch), REDIS_REPLY_MS_MAX);
+    const timer = setTimeout(() => this.#deadline(batch), this.#replyMs);
     const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
     this.#inFlight.push(batch);
     this.#client.send(calls).then(
@@ -200,7 +205,7 @@ export class LimitRedis {
   /** After a stall of this process the replies may be waiting in the socket: they get this turn's poll phase before Redis is blamed. */
   #deadline(batch: Batch): void {
     setImmediate(() => {
-      if (this.#inFlight.includes(batch)) this.#failed(batch, `no reply within ${REDIS_REPLY_MS_MAX} ms`);
+      if (this.#inFlight.includes(batch)) this.#failed(batch, `no reply within ${this.#replyMs} ms`);
     });
   }
 

@@ -4,12 +4,14 @@ import { usageCommand } from '../../src/commands/usage.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { readUsage, setUsage } from '../../src/limit/quota-counter.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
+import { REDIS_REPLY_MS_MAX } from '../../src/limits.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { link as connect, log, makeBuckets } from '../registry/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../support/servers.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
 import { type Ran, runCommand } from './run-command.ts';
 
 const plain: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
@@ -31,11 +33,13 @@ afterAll(async () => {
   await Promise.all(servers.map((server) => server.close()));
 });
 
-const sluice = (...args: string[]): Promise<Ran> =>
+const sluiceWith = (env: Record<string, string>, ...args: string[]): Promise<Ran> =>
   runCommand(new Command('sluice').addCommand(usageCommand()), args, {
     SLUICE_REDIS_URL: servers[0].url,
     SLUICE_NATS_URL: servers[1].url,
+    ...env,
   });
+const sluice = (...args: string[]): Promise<Ran> => sluiceWith({}, ...args);
 const json = async (...args: string[]): Promise<unknown> => {
   const ran = await sluice(...args, '--json');
   expect(ran).toMatchObject({ status: 0, err: '' });
@@ -56,6 +60,16 @@ describe('usage', () => {
       hours: [],
     });
     expect((await sluice('usage', '1')).out).toContain('230 of 300, 76 %');
+  });
+
+  it('waits for a Redis that is far away', async () => {
+    const proxy = await TcpProxy.start(Number(new URL(servers[0].url).port));
+    proxy.weather = { latencyMs: REDIS_REPLY_MS_MAX };
+    const far = { SLUICE_REDIS_URL: `redis://127.0.0.1:${proxy.port}` };
+    const ran = await sluiceWith(far, 'usage', '1', '--json');
+    expect(ran).toMatchObject({ status: 0, err: '' });
+    expect(JSON.parse(ran.out)).toMatchObject({ current: 230 });
+    await proxy.close();
   });
 
   it('shows the checkpoint where Redis has no count', async () => {

@@ -1,4 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises';
+import { childrenOf } from '../../bench/processes.ts';
 import { Command } from '../support/system.ts';
 
 const RESTART_MS = 300;
@@ -23,7 +24,7 @@ export class Supervised {
 
   /** Process ids of its children. */
   get children(): number[] {
-    return this.#command.children;
+    return childrenOf(this.pid);
   }
 
   /** Everything that it logged in all its lives. */

@@ -58,13 +58,6 @@ export class Command {
     return this.#errors;
   }
 
-  /** Process ids of its children. */
-  get children(): number[] {
-    const { pid } = this.child;
-    const text = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim();
-    return text === '' ? [] : text.split(' ').map(Number);
-  }
-
   /** Log lines of level error and above. */
   get errors(): string[] {
     return this.#errors.split('\n').filter((line) => /"level":(50|60)/.test(line) || /Error/.test(line));

@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
+import { childrenOf } from '../../bench/processes.ts';
 import type { Project } from '../../src/registry/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection } from '../support/raw-http.ts';
@@ -80,7 +81,7 @@ it('leaves in order too when the primary has died while its workers stood still'
   const project = await system.createProject();
   const slow = await beginRequest(system, project);
   await pause(BEATS_MS);
-  const workers = system.ingest.children;
+  const workers = childrenOf(system.ingest.child.pid ?? 0);
   expect(workers).toHaveLength(2);
   for (const pid of workers) process.kill(pid, 'SIGSTOP');
   await pause(BEATS_MS);
