@@ -53,7 +53,9 @@ class IngestWorker {
   #quota: QuotaCounter | undefined;
   #rateLimiter: RateLimiter | undefined;
   #parts: RequestParts | undefined;
+  #listens = false;
   #stopping = false;
+  #stopped: Promise<void> | undefined;
 
   constructor(config: Config, log: Log) {
     this.#config = config;
@@ -79,7 +81,7 @@ class IngestWorker {
    * loaded.
    */
   async start({ listenWhenReady }: { listenWhenReady: boolean }): Promise<void> {
-    if (!listenWhenReady) await this.#listen();
+    if (!listenWhenReady) await this.listen();
     await this.#redis.connect();
     const { natsUrls: urls, natsCredsFile: credsFile, planLimits } = this.#config;
     const link = await NatsLink.connect({
@@ -93,11 +95,14 @@ class IngestWorker {
     this.#replica = new Replica({ link, planLimits, log: this.#log, clock });
     await this.#replica.start();
     this.#parts = this.#assemble(link, this.#replica);
-    if (listenWhenReady && !this.#stopping) await this.#listen();
+    await this.listen();
     this.beat();
   }
 
-  async #listen(): Promise<void> {
+  /** Does nothing when it listens already, or is about to leave. */
+  async listen(): Promise<void> {
+    if (this.#listens || this.#stopping) return;
+    this.#listens = true;
     await this.#server.listen(this.#config.host, this.#config.port);
     send({ kind: 'listening' });
   }
@@ -179,8 +184,12 @@ class IngestWorker {
    * Not ready → a pause for the balancer → the listener closes, and our siblings' → requests on open connections are still answered,
    * and their connections closed → last acknowledgements → exit.
    */
-  async stop(): Promise<void> {
-    if (this.#stopping) return;
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
     this.#stopping = true;
     this.beat();
     await sleep(this.#config.env === 'production' ? SHUTDOWN_PAUSE_MS : 0);
@@ -230,8 +239,10 @@ async function main(): Promise<void> {
   process.on('SIGTERM', () => void leave());
   process.on('SIGINT', () => undefined); // a terminal sends it to the whole group: the primary decides
   process.on('disconnect', () => void leave()); // the primary died
+  if (!process.connected) void leave(); // it did so while this program was loaded, and nobody says so again
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'stop') void leave();
+    else if (message.kind === 'listen') void worker.listen();
     else worker.beat(message.projects);
   });
   setInterval(() => worker.beat(), BEAT_MS).unref();

@@ -16,4 +16,5 @@ export type FromWorker =
   | { kind: 'beat'; readiness: Readiness; snapshot: MetricsSnapshot; projects?: ProjectFigures[] }
   | ({ kind: 'requests' } & RequestLines);
 
-export type ToWorker = { kind: 'stop' } | { kind: 'beat'; projects: boolean };
+/** `listen`: at once, though it was to wait until it is ready. */
+export type ToWorker = { kind: 'stop' } | { kind: 'listen' } | { kind: 'beat'; projects: boolean };

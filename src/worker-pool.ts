@@ -33,6 +33,8 @@ type Worker = {
   heardAt: number;
   /** Its loop runs, and it listens or is about to. */
   hasSpoken: boolean;
+  /** It was told to listen only when it is ready. */
+  waits: boolean;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
   /** As of the last time that somebody asked for them. */
@@ -115,8 +117,8 @@ export class WorkerPool {
 
   #start(): void {
     // Beside others that serve, one that takes a dead one's place would only refuse what the kernel gives it until its registry is there.
-    const isServed = this.readiness.some((one) => one?.status === 'ready');
-    const child = fork(this.#options.program, isServed ? [LISTEN_WHEN_READY] : [], {
+    const waits = this.#isServed;
+    const child = fork(this.#options.program, waits ? [LISTEN_WHEN_READY] : [], {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       execArgv: [...process.execArgv, OLD_SPACE_UNLOOKED],
     });
@@ -126,6 +128,7 @@ export class WorkerPool {
       startedAt: now,
       heardAt: now,
       hasSpoken: false,
+      waits,
       readiness: undefined,
       snapshot: [],
       projects: [],
@@ -155,6 +158,7 @@ export class WorkerPool {
     this.#departed.push(lasting(worker.snapshot));
     if (this.#departed.length > DEPARTED_MAX) void this.#sumDeparted();
     if (this.#stopping) return;
+    if (!this.#isServed) this.#waitNoLonger();
     this.restarts++;
     if (performance.now() - worker.startedAt > HEALTHY_MS) this.#backOffMs = WORKER_RESTART_MS_MIN;
     this.#options.log.error(
@@ -165,6 +169,15 @@ export class WorkerPool {
       if (!this.#stopping) this.#start();
     }, this.#backOffMs);
     this.#backOffMs = Math.min(this.#backOffMs * 2, WORKER_RESTART_MS_MAX);
+  }
+
+  get #isServed(): boolean {
+    return this.readiness.some((one) => one?.status === 'ready');
+  }
+
+  /** Better a refusal with a reason than nobody. */
+  #waitNoLonger(): void {
+    for (const worker of this.#workers) if (worker.waits) this.#tell(worker, { kind: 'listen' });
   }
 
   /** So that a worker that dies every few seconds for a week costs nothing. */

@@ -18,6 +18,8 @@ const VERSION_MIN = [2, 9] as const;
 const PAYLOAD_BYTES_MIN = 1024 * 1024;
 const FULL_WARN_SHARE = 0.8;
 const ROUND_TRIP_WARN_MS = 10;
+const MAKE_ANEW =
+  'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and run sluice setup: what stands in the stream is handed out anew, and stored once.';
 const RUN_SETUP = 'Run sluice setup.';
 /** No project has this id, so nobody counts under it. */
 const CLOCK_KEY = 'doctor.clock';
@@ -130,6 +132,10 @@ async function checkConsumer(
   const what = `consumer ${stream}/${CONSUMER}`;
   try {
     const info = await manager.consumers.info(stream, CONSUMER);
+    const { last_seq: last } = (await manager.streams.info(stream)).state;
+    const ahead = info.delivered.stream_seq - last;
+    if (ahead > 0)
+      return fail(what, `${ahead} ahead of its stream: the broker lost the end of it`, MAKE_ANEW);
     const differing = changesBetween(info.config, wanted).map(({ text }) => text);
     return differing.length > 0
       ? warn(what, `differs: ${differing.join(', ')}`, RUN_SETUP)

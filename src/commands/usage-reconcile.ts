@@ -16,8 +16,9 @@ import { readTally, type TallyOfMonth } from '../processor/tally.ts';
 import { UnavailableError } from '../processor/unavailable.ts';
 import { CounterBucket } from '../registry/counters.ts';
 import { ProjectStore } from '../registry/project-store.ts';
+import { readBacklog } from '../stream/backlog.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { FRAME_STREAMS, streamName, streamSubject } from '../stream/topology.ts';
+import { CONSUMER, FRAME_STREAMS, streamName, streamSubject } from '../stream/topology.ts';
 import { DeadLetterBox } from './dead-letter-box.ts';
 import { printJson, printLine } from './print.ts';
 import { integerIn, parseProjectId } from './project-fields.ts';
@@ -63,7 +64,7 @@ function tallyReader({ config: { sink }, dev }: Session): TallyReader {
   throw new CommandError("SLUICE_SINK must name the processor's sink: the tally stands beside its records.");
 }
 
-/** Waits until every frame that stands in a stream now has left it. @returns whether that came to pass */
+/** Waits until every frame that stands in a stream now is processed. @returns whether that came to pass */
 async function untilProcessed(link: NatsLink, shards: number, waitMs: number): Promise<boolean> {
   const manager = await link.manager();
   const streams = FRAME_STREAMS.flatMap((stream) =>
@@ -71,10 +72,10 @@ async function untilProcessed(link: NatsLink, shards: number, waitMs: number): P
   );
   const until = performance.now() + waitMs;
   for (const stream of streams) {
-    const { last_seq: last } = (await manager.streams.info(stream)).state;
+    const { last } = await readBacklog(manager, { stream, consumer: CONSUMER });
     for (;;) {
-      const { state } = await manager.streams.info(stream);
-      if (state.messages === 0 || state.first_seq > last) break;
+      const { first } = await readBacklog(manager, { stream, consumer: CONSUMER });
+      if (first > last) break;
       if (performance.now() > until) return false;
       await sleep(POLL_MS);
     }

@@ -1,5 +1,14 @@
 import { lookup } from 'node:dns/promises';
-import { connect, isIPv4 } from 'node:net';
+import { connect } from 'node:net';
+
+/** A port that is free is known to be so at once, unless something on the machine swallows what goes to port 0. */
+const ANSWER_MS_MAX = 1_000;
+
+const REASONS: Readonly<Record<string, string>> = {
+  EADDRINUSE: 'the port is taken',
+  EADDRNOTAVAIL: 'this machine has no such address',
+  EACCES: 'this port is for privileged users',
+};
 
 /** An address of this machine to connect to from one that is listened on. */
 function nearby(address: string): string {
@@ -7,20 +16,35 @@ function nearby(address: string): string {
   return address === '::' ? '::1' : address;
 }
 
+/** Binds a socket to the port and lets it go. Rejects with the error of bind. */
+function bind(address: string, port: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const probe = connect({ host: nearby(address), port: 0, localAddress: address, localPort: port });
+    const settle = (error?: NodeJS.ErrnoException): void => {
+      clearTimeout(timer);
+      probe.destroy();
+      if (error?.syscall === 'bind') reject(error);
+      else resolve();
+    };
+    const timer = setTimeout(settle, ANSWER_MS_MAX);
+    probe.once('error', settle);
+    probe.once('connect', settle);
+  });
+}
+
 /**
  * Looks whether a port could be listened on, without listening: the kernel resets who comes to a listener that closes again, and the clients of
  * a server that is just being started again do come. So a socket is bound to the port and connected to nowhere (port 0, which nobody
  * can have).
- * @throws when the port is taken or forbidden, or the address is not this machine's
+ * @throws when the port is taken or forbidden, or the address is unknown or not this machine's
  */
 export async function checkPortIsFree(host: string, port: number): Promise<void> {
-  const { address } = await lookup(host);
-  await new Promise<void>((resolve, reject) => {
-    const family = isIPv4(address) ? 4 : 6;
-    const probe = connect({ host: nearby(address), port: 0, localAddress: address, localPort: port, family });
-    probe.once('error', (cause: NodeJS.ErrnoException) => {
-      if (cause.syscall === 'connect') resolve();
-      else reject(new Error(`cannot listen on ${host}:${port}: ${cause.message}`, { cause }));
-    });
-  });
+  try {
+    const { address } = await lookup(host);
+    await bind(address, port);
+  } catch (error) {
+    const { code = '', message } = error as NodeJS.ErrnoException;
+    const reason = code in REASONS ? `${REASONS[code]} (${code})` : message;
+    throw new Error(`cannot listen on ${host}:${port}: ${reason}`);
+  }
 }

@@ -4,6 +4,7 @@ export async function untilStopped(): Promise<void> {
     process.once('SIGINT', () => resolve());
     process.once('SIGTERM', () => resolve());
     process.once('disconnect', () => resolve());
+    if (process.send && !process.connected) resolve(); // it died while we were starting, and nobody says so again
   });
   process.channel?.unref(); // listening for 'disconnect' would keep the process alive after its last work
 }

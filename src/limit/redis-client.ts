@@ -62,11 +62,14 @@ export class RedisClient {
     this.#client.connect().catch(() => undefined);
   }
 
-  /** Rejects when no answer came within `replyMs`. */
+  /** Rejects when no answer came within `replyMs`, or REDIS_CONNECT_MS_MAX: connecting has time for another one. */
   async ping(): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error('no reply to PING')), this.#replyMs);
+      timer = setTimeout(
+        () => reject(new Error('no reply to PING')),
+        Math.min(this.#replyMs, REDIS_CONNECT_MS_MAX),
+      );
     });
     await Promise.race([this.#client.ping(), late]).finally(() => clearTimeout(timer));
   }

@@ -9,7 +9,7 @@
  * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would mint them. The only repetition
  * is ioredis' own after NOSCRIPT, when nothing has run.
  *
- * Away. A call that has no reply after 250 ms, a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
+ * Away. A call that has no reply after `replyMs` (250 ms but for commands), a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
  * LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is settled as unanswered, the
  * connection is dropped (what is queued on it would still run), later calls are refused at once, and one PING per jittered
  * 250 ms asks until one is answered. The trade: a single slow moment of Redis refuses a worker's traffic for about 250 ms;

@@ -2,11 +2,12 @@ import type { JetStreamManager, StreamState } from '@nats-io/jetstream';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHUNK_SWEEP_DELAY_MS, CHUNK_SWEEP_EVERY_MS } from '../limits.ts';
+import { readBacklog } from '../stream/backlog.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { streamInfos } from '../stream/stream-infos.ts';
-import { CHUNKS_STREAM, isFrameStreamName } from '../stream/topology.ts';
+import { CHUNKS_STREAM, CONSUMER, isFrameStreamName } from '../stream/topology.ts';
 
-/** Where a stream begins and ends; the first sequence of an empty one is one beyond its last. */
+/** Where a stream begins and ends, of a frame stream what is not processed; the first sequence of an empty one is one beyond its last. */
 export type StreamEnds = { first: number; last: number };
 
 type Watermark = {
@@ -23,7 +24,7 @@ type Watermark = {
  *
  * A frame that names a part is stored at most five minutes after it (the worker answers 200 only then). So ten
  * minutes after the chunks stream ended at A, every frame that could name a part up to A stands in its stream at or
- * before its last sequence L. Once every frame stream begins beyond its L, all of them have been processed, and parts
+ * before its last sequence L. Once what is not processed begins beyond L in every frame stream, parts
  * up to A can go. No clock is compared with another, and no index of parts is kept.
  */
 export class SweepPlan {
@@ -57,9 +58,17 @@ const endsOf = ({ messages, first_seq, last_seq }: StreamState): StreamEnds => (
   last: last_seq,
 });
 
-async function readEnds(manager: JetStreamManager): Promise<Map<string, StreamEnds>> {
+/** Undefined: there is no chunks stream. */
+async function readEnds(
+  manager: JetStreamManager,
+): Promise<{ chunks: StreamEnds; frames: Map<string, StreamEnds> } | undefined> {
   const infos = await streamInfos(manager, (name) => name === CHUNKS_STREAM || isFrameStreamName(name));
-  return new Map(infos.map(({ config, state }) => [config.name, endsOf(state)]));
+  const frames = new Map<string, StreamEnds>();
+  let chunks: StreamEnds | undefined;
+  for (const { config, state } of infos)
+    if (config.name === CHUNKS_STREAM) chunks = endsOf(state);
+    else frames.set(config.name, await readBacklog(manager, { stream: config.name, consumer: CONSUMER }));
+  return chunks && { chunks, frames };
 }
 
 /** Looks once a minute, in any number of processors at once: to purge twice does no harm. */
@@ -93,11 +102,9 @@ export class ChunkSweeper {
   /** One look. @throws when the broker, or the leader of one of the streams, does not answer: then nothing is swept */
   async sweep(): Promise<void> {
     const manager = await this.#link.manager();
-    const frames = await readEnds(manager);
-    const chunks = frames.get(CHUNKS_STREAM);
-    if (!chunks) return;
-    frames.delete(CHUNKS_STREAM);
-    const upTo = this.#plan.next(this.#clock.monotonic(), chunks, frames);
+    const ends = await readEnds(manager);
+    if (!ends) return;
+    const upTo = this.#plan.next(this.#clock.monotonic(), ends.chunks, ends.frames);
     if (upTo === undefined) return;
     const { purged } = await manager.streams.purge(CHUNKS_STREAM, { seq: upTo + 1 });
     if (purged > 0) this.#log.info({ upTo, purged }, 'processor: swept parts of large entries');

@@ -1,4 +1,4 @@
-import { JetStreamApiError } from '@nats-io/jetstream';
+import { JetStreamApiCodes, JetStreamApiError } from '@nats-io/jetstream';
 
 /** Why streams, consumers or buckets cannot be as they should; `message` says what stands against it and what helps. */
 export class SetupError extends Error {
@@ -20,6 +20,17 @@ export const API_CODES = {
 
 export const isApiError = (error: unknown, ...codes: readonly number[]): error is JetStreamApiError =>
   error instanceof JetStreamApiError && codes.includes(error.code);
+
+/** What the server says of something, or undefined when it does not exist. */
+export async function orMissing<T>(question: Promise<T>): Promise<T | undefined> {
+  try {
+    return await question;
+  } catch (error) {
+    if (isApiError(error, JetStreamApiCodes.StreamNotFound, JetStreamApiCodes.ConsumerNotFound))
+      return undefined;
+    throw error;
+  }
+}
 
 /** An error of the server on creating or changing `what`, in words for an operator where there are some. */
 export function explained(what: string, cause: unknown): unknown {

@@ -2,18 +2,13 @@
  * One run of setup: look at everything, refuse what cannot be, and only then change anything.
  * What may be in the way is data that a change would lose: that is never decided here, but by the operator.
  */
-import {
-  type ConsumerInfo,
-  JetStreamApiCodes,
-  type JetStreamManager,
-  StorageType,
-  type StreamInfo,
-} from '@nats-io/jetstream';
+import { type ConsumerInfo, type JetStreamManager, StorageType, type StreamInfo } from '@nats-io/jetstream';
 import { Kvm } from '@nats-io/kv';
 import { addStream } from './add-stream.ts';
+import { readBacklog } from './backlog.ts';
 import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
 import type { NatsLink } from './nats.ts';
-import { explained, isApiError, SetupError } from './setup-error.ts';
+import { explained, orMissing, SetupError } from './setup-error.ts';
 import { checkStorage } from './storage-check.ts';
 import { streamInfos } from './stream-infos.ts';
 import type { WantedStream } from './topology.ts';
@@ -23,23 +18,14 @@ export type Wanted = {
   buckets: readonly { bucket: string; replicas: number }[];
   /** Whether a stream of this name is one of the product's frame streams, wanted or not. */
   isOurs(name: string): boolean;
+  /** Of each frame stream. */
+  consumer: string;
 };
 
 type StreamPlan = WantedStream & { current: StreamInfo | undefined; changes: FieldChange[] };
 
 /** Fields of streams and consumers that the server never changes. */
 const FIXED = ['retention', 'storage', 'ack_policy'];
-
-/** What the server says of something, or undefined when it does not exist. */
-async function orMissing<T>(question: Promise<T>): Promise<T | undefined> {
-  try {
-    return await question;
-  } catch (error) {
-    if (isApiError(error, JetStreamApiCodes.StreamNotFound, JetStreamApiCodes.ConsumerNotFound))
-      return undefined;
-    throw error;
-  }
-}
 
 function refuseFixed(what: string, changes: readonly FieldChange[]): void {
   const fixed = changes.find(({ field }) => FIXED.includes(field));
@@ -104,11 +90,18 @@ export class SetupRun {
     return { ...wanted, current, changes };
   }
 
-  /** Frame streams of another number of shards. @throws SetupError when one still holds messages */
+  /** Whether frames may be lost with a stream. */
+  async #holdsFrames(stream: string): Promise<boolean> {
+    const { first, last } = await readBacklog(this.#manager, { stream, consumer: this.#wanted.consumer });
+    return first <= last;
+  }
+
+  /** Frame streams of another number of shards. @throws SetupError when one still holds frames */
   async #surplus(): Promise<StreamInfo[]> {
     const wanted = new Set(this.#wanted.streams.map(({ config }) => config.name));
     const found = await streamInfos(this.#manager, (name) => this.#wanted.isOurs(name) && !wanted.has(name));
-    const full = found.filter(({ state }) => state.messages > 0);
+    const full: StreamInfo[] = [];
+    for (const info of found) if (await this.#holdsFrames(info.config.name)) full.push(info);
     if (full.length > 0) throw surplusFull(full);
     return found;
   }
@@ -121,8 +114,8 @@ export class SetupRun {
     const { streams } = this.#manager;
     const { name } = config;
     await streams.update(name, { ...config, max_msg_size: 1 });
-    const info = await streams.info(name);
-    if (info.state.messages > 0) {
+    if (await this.#holdsFrames(name)) {
+      const info = await streams.info(name);
       await streams.update(name, { ...info.config, max_msg_size: config.max_msg_size });
       throw surplusFull([info]);
     }

@@ -127,6 +127,7 @@ export async function setupTopology(link: NatsLink, options: TopologyOptions): P
     streams: wantedStreams(options),
     buckets: BUCKETS.map((bucket) => ({ bucket, replicas: options.replicas })),
     isOurs: isFrameStreamName,
+    consumer: CONSUMER,
   });
   return await run.apply();
 }

@@ -14,8 +14,9 @@ import { saveTallyFile, Tally } from '../../src/processor/tally.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
-import { setupTopology, streamSubject } from '../../src/stream/topology.ts';
+import { CONSUMER, setupTopology, streamSubject } from '../../src/stream/topology.ts';
 import { link as connect, log } from '../registry/broker.ts';
+import { keepAcknowledged } from '../stream/leftovers.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { natsServer, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 import { type Ran, runCommand } from './run-command.ts';
@@ -92,6 +93,18 @@ describe('usage reconcile', () => {
       `Project ${id}, ${month}: the counter said 35, the processor's tally says 30. The counter is now 30.\n`,
     );
     expect(await counted()).toBe(30);
+  });
+
+  it('does not wait for what was acknowledged and is still there', async () => {
+    const manager = await link.manager();
+    await keepAcknowledged(manager, 'SLUICE_LOGS');
+    await link.js.publish(streamSubject('logs', 0), 'a frame');
+    const consumer = await link.js.consumers.get('SLUICE_LOGS', CONSUMER);
+    await (await consumer.next())?.ackAck();
+    await processed('SLUICE_LOGS', 0);
+    await processed('SLUICE_EVENTS', 30);
+    await count(35);
+    expect(await json(id, '--wait', '0')).toMatchObject({ tally: 30, after: 30, complete: true });
   });
 
   it('does not lower it while something waits to be processed', async () => {

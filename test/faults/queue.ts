@@ -1,8 +1,8 @@
 /** What stands between ingest and sink, as the broker tells it. */
 import { setTimeout as pause } from 'node:timers/promises';
+import { readBacklog } from '../../src/stream/backlog.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER } from '../../src/stream/topology.ts';
-import { until } from '../support/system.ts';
 
 export const DRAIN_MS_MAX = 90_000;
 const LOOK_MS = 100;
@@ -20,18 +20,14 @@ export class Queue {
   }
 
   /**
-   * Resolves when the processors have acknowledged every frame. That the streams are empty then is not asked: a broker that was killed
-   * may keep messages that are acknowledged ({@link leftovers}).
+   * Resolves when the processors have acknowledged every frame. That the streams are empty then is not asked, nor that nothing is pending: a
+   * broker that was killed may keep messages that are acknowledged ({@link leftovers}), and wait for what is gone.
    * @returns seconds that it took; undefined: not within DRAIN_MS_MAX
    */
   async drained(): Promise<number | undefined> {
     const from = performance.now();
-    const allDone = async (): Promise<boolean> => (await this.pending()) === 0;
-    const done = until(() => allDone().catch(() => false), DRAIN_MS_MAX);
-    return done.then(
-      () => (performance.now() - from) / 1000,
-      () => undefined,
-    );
+    const done = await this.passed(await this.mark(), DRAIN_MS_MAX);
+    return done ? (performance.now() - from) / 1000 : undefined;
   }
 
   /** Frames that wait or are in hand. */
@@ -69,12 +65,9 @@ export class Queue {
    * @returns false when it was not within `msMax`
    */
   async passed(mark: Mark, msMax: number): Promise<boolean> {
-    const isPast = async ([stream, sequence]: readonly [string, number]): Promise<boolean> => {
-      const manager = await this.#link.manager();
-      const info = await manager.consumers.info(stream, CONSUMER);
-      const { ack_floor, num_pending, num_ack_pending } = info;
-      return ack_floor.stream_seq >= sequence || num_pending + num_ack_pending === 0;
-    };
+    const manager = await this.#link.manager();
+    const isPast = async ([stream, sequence]: readonly [string, number]): Promise<boolean> =>
+      (await readBacklog(manager, { stream, consumer: CONSUMER })).first > sequence;
     for (const end = performance.now() + msMax; performance.now() < end; await pause(LOOK_MS)) {
       const past = await Promise.all([...mark].map(isPast)).catch(() => [false]);
       if (past.every(Boolean)) return true;

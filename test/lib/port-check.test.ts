@@ -32,7 +32,7 @@ describe('a port', () => {
     await once(server, 'listening');
     const { port } = server.address() as { port: number };
     await expect(checkPortIsFree(ours, port)).rejects.toThrow(
-      `cannot listen on ${ours}:${port}: bind EADDRINUSE`,
+      `cannot listen on ${ours}:${port}: the port is taken (EADDRINUSE)`,
     );
     await new Promise((resolve) => server.close(resolve));
     await checkPortIsFree(ours, port);
@@ -40,7 +40,13 @@ describe('a port', () => {
 
   it('of another machine is none of ours', async () => {
     await expect(checkPortIsFree('192.0.2.1', 80)).rejects.toThrow(
-      'cannot listen on 192.0.2.1:80: bind EADDRNOTAVAIL',
+      'cannot listen on 192.0.2.1:80: this machine has no such address (EADDRNOTAVAIL)',
+    );
+  });
+
+  it('of an unknown host is named in the error', async () => {
+    await expect(checkPortIsFree('nowhere.invalid', 80)).rejects.toThrow(
+      'cannot listen on nowhere.invalid:80: getaddrinfo',
     );
   });
 

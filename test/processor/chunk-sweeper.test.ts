@@ -1,7 +1,10 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { CHUNK_SWEEP_DELAY_MS } from '../../src/limits.ts';
 import { ChunkSweeper, SweepPlan } from '../../src/processor/chunk-sweeper.ts';
-import { envelope, Harness, item, log } from './harness.ts';
+import { readBacklog } from '../../src/stream/backlog.ts';
+import { CONSUMER } from '../../src/stream/topology.ts';
+import { keepAcknowledged } from '../stream/leftovers.ts';
+import { envelope, eventually, Harness, item, log } from './harness.ts';
 
 const MINUTE_MS = 60_000;
 const ends = (first: number, last: number) => ({ first, last });
@@ -50,8 +53,12 @@ describe('the sweeper', () => {
   let harness: Harness;
   afterEach(() => harness.close());
 
-  it('purges parts whose frames are processed, and no others', async () => {
+  it.each([
+    ['', async () => undefined],
+    [', also from a broker that keeps what was acknowledged', keepAcknowledged],
+  ])('purges parts whose frames are processed, and no others%s', async (_, prepare) => {
     harness = await Harness.start();
+    await prepare(harness.manager, 'SLUICE_EVENTS');
     let now = 0;
     const clock = { now: () => now, monotonic: () => now };
     const sweeper = new ChunkSweeper({ link: harness.link, clock, log });
@@ -64,7 +71,8 @@ describe('the sweeper', () => {
     await sweeper.sweep();
     expect((await chunks()).messages).toBe(5); // the frame waits
     await harness.process();
-    await harness.drained();
+    const backlog = { stream: 'SLUICE_EVENTS', consumer: CONSUMER };
+    await eventually(async () => (await readBacklog(harness.manager, backlog)).first === 2);
     await sweeper.sweep();
     expect(await chunks()).toMatchObject({ messages: 2, first_seq: 4 });
   });

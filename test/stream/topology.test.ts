@@ -15,6 +15,7 @@ import {
 } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { MIB } from './broker.ts';
+import { keepAcknowledged } from './leftovers.ts';
 
 let server: TestServer;
 let link: NatsLink;
@@ -169,6 +170,18 @@ describe('another number of shards', () => {
     await setup({ shards: 1 });
     expect((await streamNames()).filter(isFrameStreamName)).toHaveLength(5);
     expect(await setup()).toEqual([]);
+  });
+
+  it('is not refused for what was acknowledged and is still there', async () => {
+    await setup();
+    const manager = await link.manager();
+    await keepAcknowledged(manager, 'SLUICE_EVENTS');
+    await link.js.publish('sluice.events.0', Buffer.from('a frame'));
+    await expect(setup({ shards: 2 })).rejects.toThrow(/SLUICE_EVENTS \(messages: 1\): stop ingest/);
+    const consumer = await link.js.consumers.get('SLUICE_EVENTS', CONSUMER);
+    await (await consumer.next())?.ackAck();
+    expect((await manager.streams.info('SLUICE_EVENTS')).state.messages).toBe(1);
+    expect((await setup({ shards: 2 }))[0]).toContain('deleted stream SLUICE_EVENTS');
   });
 
   it('is refused while a stream that would go still holds messages', async () => {

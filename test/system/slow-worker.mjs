@@ -1,9 +1,16 @@
-/** A worker that is silent for START_MS, and ready when the file GO is there; whoever makes the file TAKEN first is ready at once. */
-import { existsSync, writeFileSync } from 'node:fs';
+/**
+ * A worker that is silent for START_MS, and ready when the file GO is there; whoever makes the file TAKEN first is ready at once. Each adds a
+ * line to the file BORN, and one when it is told to listen: what happened, its process id, its arguments.
+ */
+import { appendFileSync, existsSync, writeFileSync } from 'node:fs';
+
+const note = (what) =>
+  appendFileSync(process.env.BORN, `${[what, process.pid, ...process.argv.slice(2)].join(' ')}\n`);
+note('born');
 
 let quick = false;
 try {
-  writeFileSync(process.env.TAKEN, '', { flag: 'wx' });
+  writeFileSync(process.env.TAKEN, `${process.pid}`, { flag: 'wx' });
   quick = true;
 } catch {
   // The other one was faster.
@@ -18,4 +25,7 @@ const beat = () => {
 };
 setTimeout(() => setInterval(beat, 20), Number(process.env.START_MS));
 process.on('disconnect', () => process.exit());
-process.on('message', ({ kind }) => kind === 'stop' && process.exit());
+process.on('message', ({ kind }) => {
+  if (kind === 'stop') process.exit();
+  if (kind === 'listen') note('told');
+});

@@ -37,18 +37,19 @@ it.runIf(process.platform === 'linux')(
     const clients = Array.from({ length: CLIENTS }, client);
     await until(() => told.length > 100);
     const [first = 0, second = 0] = workers();
+    expect(Math.min(first, second)).toBeGreaterThan(0);
     process.kill(first, 'SIGKILL');
     await until(() => workers().length === 2 && !workers().includes(first));
     await pause(STARTED_MS);
     stopped = true;
     await Promise.all(clients);
-    const statuses = new Set(told.filter((status) => typeof status === 'number'));
-    expect([...statuses]).toEqual([200]);
+    expect(told).not.toContain(503);
     const unanswered = told.filter((status) => typeof status === 'string');
     expect(unanswered.length, unanswered.join()).toBeLessThanOrEqual(CLIENTS);
-    // The successor does serve.
+    // The successor does serve: nobody else can, for some hundred milliseconds.
     process.kill(second, 'SIGKILL');
-    await until(async () => (await post(url)) === 200);
+    await until(() => !workers().includes(second));
+    expect(await post(url)).toBe(200);
     expect(await system.ingest.stop()).toBe(0);
     await system.stop();
   },

@@ -1,5 +1,5 @@
 /** What a primary knows of its workers; the workers are programs of the test. */
-import { writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
@@ -15,7 +15,11 @@ afterEach(() => pool?.stop());
 
 function poolOf(count: number, startMs: number): WorkerPool {
   dir = temporaryFolder('workers');
-  for (const [name, value] of Object.entries({ TAKEN: join(dir, 'taken'), GO: join(dir, 'go') }))
+  for (const [name, value] of Object.entries({
+    TAKEN: join(dir, 'taken'),
+    GO: join(dir, 'go'),
+    BORN: join(dir, 'born'),
+  }))
     vi.stubEnv(name, value);
   vi.stubEnv('START_MS', `${startMs}`);
   pool = new WorkerPool({ program: PROGRAM, count, log: createLog('silent'), onRequests: () => undefined });
@@ -37,4 +41,22 @@ it('has more patience with a worker that starts than with one that falls silent'
   const workers = poolOf(1, WORKER_SILENT_MS_MAX + 2_000);
   await until(() => workers.wasComplete);
   expect(workers.restarts).toBe(0);
+});
+
+it('lets a successor wait until it is ready only while another one is', async () => {
+  const workers = poolOf(2, 0);
+  const lines = (): string[] => readFileSync(join(dir, 'born'), 'utf8').trimEnd().split('\n');
+  await until(() => saidBy(workers).join() === 'not ready,ready');
+  const pids = lines().map((line) => Number(line.split(' ')[1]));
+  const quick = Number(readFileSync(join(dir, 'taken'), 'utf8'));
+  process.kill(pids.find((pid) => pid !== quick) as number, 'SIGKILL');
+  await until(() => lines().length === 3 && saidBy(workers).join() === 'not ready,ready');
+  expect(lines()[2]).toMatch(/^born \d+ listen-when-ready$/);
+  process.kill(quick, 'SIGKILL');
+  await until(() => lines().length === 5);
+  const [, pid] = lines()[2]?.split(' ') ?? [];
+  expect(lines().slice(3).sort()).toEqual([
+    expect.stringMatching(/^born \d+$/),
+    `told ${pid} listen-when-ready`,
+  ]);
 });

@@ -1,0 +1,117 @@
+import { cpSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import type { JetStreamManager } from '@nats-io/jetstream';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { readBacklog } from '../../src/stream/backlog.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+import { CONSUMER, setupTopology } from '../../src/stream/topology.ts';
+import { link as connect } from '../registry/broker.ts';
+import { natsServer, type TestServer } from '../support/servers.ts';
+import { until } from '../support/system.ts';
+import { keepAcknowledged } from './leftovers.ts';
+
+const STREAM = 'SLUICE_EVENTS';
+let server: TestServer;
+let link: NatsLink;
+let manager: JetStreamManager;
+beforeEach(async () => {
+  server = await natsServer();
+  link = await connect(server.url);
+  await setupTopology(link, { replicas: 1, shards: 1, maxBytes: 1024 * 1024 });
+  manager = await link.manager();
+});
+afterEach(async () => {
+  await link.close();
+  await server.close();
+});
+
+const backlog = () => readBacklog(manager, { stream: STREAM, consumer: CONSUMER });
+async function publish(count: number): Promise<void> {
+  for (let n = 0; n < count; n++) await link.js.publish('sluice.events.0', 'a frame');
+}
+/** Takes that many, and acknowledges those at which `acked` says so. */
+async function take(count: number, acked: (at: number) => boolean = () => true): Promise<void> {
+  const consumer = await link.js.consumers.get(STREAM, CONSUMER);
+  for (let at = 0; at < count; at++) {
+    const msg = await consumer.next();
+    if (acked(at)) await msg?.ackAck();
+  }
+}
+
+/** What a power cut does. @returns what brings a folder of the stream's storage back to what it is now */
+async function remember(folder: 'msgs' | 'obs'): Promise<() => Promise<void>> {
+  const now = join(server.dir, 'jetstream', '$G', 'streams', STREAM, folder);
+  const earlier = `${now}-earlier`;
+  await restarted(() => cpSync(now, earlier, { recursive: true }));
+  return () =>
+    restarted(() => {
+      rmSync(now, { recursive: true });
+      cpSync(earlier, now, { recursive: true });
+    });
+}
+
+async function restarted(meanwhile: () => void): Promise<void> {
+  await server.stop();
+  meanwhile();
+  server = await natsServer({ port: server.port, dir: server.dir });
+  await until(() => backlog().then(Boolean, () => false));
+}
+
+describe('the backlog of a stream', () => {
+  it('is what stands in it while the broker removes what is acknowledged', async () => {
+    expect(await backlog()).toEqual({ first: 1, last: 0 });
+    await publish(3);
+    expect(await backlog()).toEqual({ first: 1, last: 3 });
+    await take(2);
+    expect(await backlog()).toEqual({ first: 3, last: 3 });
+    await take(1);
+    expect(await backlog()).toEqual({ first: 4, last: 3 });
+  });
+
+  it('is all of it where there is no consumer', async () => {
+    await publish(3);
+    await manager.consumers.delete(STREAM, CONSUMER);
+    expect(await backlog()).toEqual({ first: 1, last: 3 });
+  });
+
+  it('leaves out what was acknowledged and is still there', async () => {
+    await keepAcknowledged(manager, STREAM);
+    await publish(5);
+    await take(3);
+    expect((await manager.streams.info(STREAM)).state).toMatchObject({ messages: 5, first_seq: 1 });
+    expect(await backlog()).toEqual({ first: 4, last: 5 });
+    await take(2);
+    expect(await backlog()).toEqual({ first: 6, last: 5 });
+  });
+
+  it('begins with what was handed out and not acknowledged', async () => {
+    await keepAcknowledged(manager, STREAM);
+    await publish(5);
+    await take(4, (at) => at !== 1);
+    expect(await backlog()).toEqual({ first: 2, last: 5 });
+  });
+
+  it('does not wait for the acknowledgement of what is gone', async () => {
+    await keepAcknowledged(manager, STREAM);
+    await publish(4);
+    await take(3, (at) => at !== 1);
+    const restore = await remember('obs');
+    await manager.streams.deleteMessage(STREAM, 2);
+    await manager.streams.deleteMessage(STREAM, 3);
+    await restore();
+    expect(await backlog()).toEqual({ first: 4, last: 4 });
+  });
+
+  it('takes nothing for processed that got its number after the broker had lost what was', async () => {
+    await publish(5);
+    await take(3);
+    const restore = await remember('msgs');
+    await publish(5);
+    await take(7);
+    await restore();
+    await publish(3);
+    const { first, last } = await backlog();
+    expect(last).toBe(8);
+    expect(first).toBeLessThanOrEqual(6);
+  });
+});
