@@ -19,7 +19,7 @@ const PAYLOAD_BYTES_MIN = 1024 * 1024;
 const FULL_WARN_SHARE = 0.8;
 const ROUND_TRIP_WARN_MS = 10;
 const MAKE_ANEW =
-  'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and run sluice setup: what stands in the stream is handed out anew, and stored once.';
+  'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and run sluice setup: what stands in the stream is handed out anew. Of that the sink knows what it stored in the last ten minutes (ndjson) or day (postgres), and stores the rest again.';
 const RUN_SETUP = 'Run sluice setup.';
 /** No project has this id, so nobody counts under it. */
 const CLOCK_KEY = 'doctor.clock';
