@@ -31,8 +31,9 @@ export type JetStreamRow = {
   clientUsPerEnvelope: number;
 };
 
-/** Of the stream that is published to, emptied before each size. */
-const STREAM_MAX_BYTES = 1024 ** 3;
+const STREAM_MAX_BYTES = 128 * 1024 ** 2;
+/** Of the stream that is published to, emptied before each size: some seconds of a fast disk. */
+const EVENTS_MAX_BYTES = 6 * 1024 ** 3;
 
 /** `FRAMES_IN_FLIGHT_MAX` publishers in turn, each waiting for its acknowledgement. */
 async function measure(
@@ -73,10 +74,12 @@ export async function runJetStream(options: JetStreamOptions): Promise<JetStream
     const link = await NatsLink.connect({ urls: [server.url], name: 'bench', log: createLog('silent') });
     await setupTopology(link, { replicas: 1, shards: 1, maxBytes: STREAM_MAX_BYTES });
     const rows: JetStreamRow[] = [];
-    const manager = await link.manager();
+    const { streams } = await link.manager();
+    const events = streamName('events', 0, 1);
+    await streams.update(events, { max_bytes: EVENTS_MAX_BYTES });
     for (const count of options.frames) {
       rows.push(await measure(link, server.pid, { count, durationMs: options.durationMs }));
-      await manager.streams.purge(streamName('events', 0, 1));
+      await streams.purge(events);
     }
     await link.close();
     return rows;
