@@ -4,7 +4,7 @@ import type { Log } from '../lib/log.ts';
 import { CHUNK_SWEEP_DELAY_MS, CHUNK_SWEEP_EVERY_MS } from '../limits.ts';
 import { readBacklog } from '../stream/backlog.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { streamInfos } from '../stream/stream-infos.ts';
+import { streamNames } from '../stream/stream-infos.ts';
 import { CHUNKS_STREAM, CONSUMER, isFrameStreamName } from '../stream/topology.ts';
 
 /** Where a stream begins and ends, of a frame stream what is not processed; the first sequence of an empty one is one beyond its last. */
@@ -62,13 +62,13 @@ const endsOf = ({ messages, first_seq, last_seq }: StreamState): StreamEnds => (
 async function readEnds(
   manager: JetStreamManager,
 ): Promise<{ chunks: StreamEnds; frames: Map<string, StreamEnds> } | undefined> {
-  const infos = await streamInfos(manager, (name) => name === CHUNKS_STREAM || isFrameStreamName(name));
+  const names = await streamNames(manager, (name) => name === CHUNKS_STREAM || isFrameStreamName(name));
+  if (!names.includes(CHUNKS_STREAM)) return undefined;
+  const { state } = await manager.streams.info(CHUNKS_STREAM);
   const frames = new Map<string, StreamEnds>();
-  let chunks: StreamEnds | undefined;
-  for (const { config, state } of infos)
-    if (config.name === CHUNKS_STREAM) chunks = endsOf(state);
-    else frames.set(config.name, await readBacklog(manager, { stream: config.name, consumer: CONSUMER }));
-  return chunks && { chunks, frames };
+  for (const stream of names.filter(isFrameStreamName))
+    frames.set(stream, await readBacklog(manager, { stream, consumer: CONSUMER }));
+  return { chunks: endsOf(state), frames };
 }
 
 /** Looks once a minute, in any number of processors at once: to purge twice does no harm. */
