@@ -25,6 +25,13 @@ function newer(a: ProjectFigures['usage'], b: ProjectFigures['usage']): ProjectF
   return a.position >= b.position ? a : b;
 }
 
+/** In place: what is kept of a request would outlive it by far, in V8's old space. */
+function raiseUsage(figures: ProjectFigures, { month, position }: { month: string; position: number }): void {
+  const { usage } = figures;
+  if (usage?.month === month) usage.position = Math.max(usage.position, position);
+  else if (!usage || month > usage.month) figures.usage = { month, position };
+}
+
 const busiest = (all: Iterable<ProjectFigures>): ProjectFigures[] =>
   [...all].sort((a, b) => b.requests - a.requests || (a.id < b.id ? -1 : 1)).slice(0, PROJECTS_SHOWN_MAX);
 
@@ -61,7 +68,7 @@ export class ProjectBoard {
     if (outcome === 'accepted') figures.accepted++;
     else if (outcome === 'filtered') figures.filtered++;
     else if (LIMITED.has(outcome)) figures.limited++;
-    if (counted) figures.usage = newer(figures.usage, counted) ?? counted;
+    if (counted) raiseUsage(figures, counted);
   }
 
   /** The busiest, with the quota that `quotaOf` knows for each. */

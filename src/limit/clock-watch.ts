@@ -8,8 +8,8 @@
 import { RATE_BUCKET_MS } from '../limits.ts';
 
 export class ClockWatch {
-  /** Most by which Redis's clock was ahead of ours, milliseconds; undefined before the first reply. */
-  #aheadMost: number | undefined;
+  /** Most by which Redis's clock was ahead of ours, milliseconds; infinite before the first reply, which cannot have stepped. */
+  #aheadMost = Number.POSITIVE_INFINITY;
 
   /**
    * @param redisNow Unix ms that Redis said
@@ -18,6 +18,6 @@ export class ClockWatch {
   stepped(redisNow: number, sentAt: number, repliedAt: number): boolean {
     const before = this.#aheadMost;
     this.#aheadMost = redisNow - sentAt;
-    return before !== undefined && redisNow - repliedAt > before + RATE_BUCKET_MS;
+    return redisNow - repliedAt > before + RATE_BUCKET_MS;
   }
 }

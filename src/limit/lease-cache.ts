@@ -27,6 +27,8 @@ import {
 export type LimitRecord = { limit: number; revision: number };
 /** The window as a script call left it. */
 type Window = { limit: number; booked: number; emptyAt: number; gen: number; seq: number };
+/** What a call says of the window as the one before it was answered. */
+type KnownWindow = Pick<Window, 'emptyAt' | 'gen' | 'seq'>;
 /** Reserve in hand; `endsAt` on the monotonic clock, exclusive. */
 type Lease = { bucket: number; unused: number; used: number; endsAt: number };
 
@@ -43,7 +45,7 @@ export type Ask = {
   revision: number;
   /** Reserve that is used up or ran out. */
   settled: readonly Lease[];
-  known: Window | undefined;
+  known: KnownWindow | undefined;
 };
 
 /** rate-window.lua's result by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's clock. */
@@ -62,6 +64,8 @@ export type WindowReply = {
   scarce: boolean;
 };
 
+/** Never filled. A list of its own for each call, or a window for each reply, would live on in the old space (DECISIONS.md 81). */
+const NOTHING_SETTLED: Lease[] = [];
 /** How much demand is looked at to size the reserve. */
 const RATE_SPAN_MS = 100;
 
@@ -77,9 +81,9 @@ export class LeaseCache {
   readonly #shape: LeaseShape;
   /** Reserve, the earliest end first. */
   #leases: Lease[] = [];
-  /** Used up or run out, until the next call tells so. */
-  #settled: Lease[] = [];
-  /** Undefined before the first reply. */
+  /** Used up or run out, until the next call tells so; {@link NOTHING_SETTLED} most of the time. */
+  #settled = NOTHING_SETTLED;
+  /** Undefined before the first reply, and written over by each one after it. */
   #window: Window | undefined;
   /** Holds for records up to `revision`: a newer one may have raised the limit. */
   #refusal: { until: number; resetSec: number; revision: number } | undefined;
@@ -155,17 +159,26 @@ export class LeaseCache {
     assert(need === 0 || this.#leases.length === 0, 'no request waits while a token is in hand');
     const excess = need > 0 ? this.#excessWanted(now, record.limit) : 0;
     this.#measure(now, need);
-    // What ran out used up no longer counts as outstanding anyway.
-    const settled = this.#settled.filter((lease) => lease.unused > 0 || lease.endsAt > now);
-    this.#settled = [];
     return {
       sentAt: now,
       need,
       excess,
       revision: record.revision,
-      settled,
-      known: this.#window,
+      settled: this.#takeSettled(now),
+      known: this.#window && {
+        emptyAt: this.#window.emptyAt,
+        gen: this.#window.gen,
+        seq: this.#window.seq,
+      },
     };
+  }
+
+  /** What ran out used up no longer counts as outstanding anyway. */
+  #takeSettled(now: number): readonly Lease[] {
+    const settled = this.#settled;
+    if (settled === NOTHING_SETTLED) return settled;
+    this.#settled = NOTHING_SETTLED;
+    return settled.filter((lease) => lease.unused > 0 || lease.endsAt > now);
   }
 
   /** As much as half a lease of the demand so far; nothing for the first request after a lull. */
@@ -179,8 +192,7 @@ export class LeaseCache {
   /** One decision for each that waited, in their order; undefined: the reply came too late and is void. */
   answer(ask: Ask, reply: WindowReply, now: number): LocalDecision[] | undefined {
     assert(reply.granted <= ask.need && reply.excess <= ask.excess, 'no more is granted than was asked for');
-    const { limit, booked, emptyAt, gen, seq } = reply;
-    this.#window = { limit, booked, emptyAt, gen, seq };
+    this.#learn(reply);
     this.#keep(ask.sentAt + this.#shape.excessMs - LEASE_GUARD_MS, reply.excessBucket, reply.excess);
     if (now - ask.sentAt >= LEASE_NEED_MS - LEASE_GUARD_MS) return undefined;
     const decisions: LocalDecision[] = [];
@@ -193,6 +205,19 @@ export class LeaseCache {
       while (decisions.length < ask.need) decisions.push(refused);
     }
     return decisions;
+  }
+
+  #learn({ limit, booked, emptyAt, gen, seq }: WindowReply): void {
+    const window = this.#window;
+    if (!window) {
+      this.#window = { limit, booked, emptyAt, gen, seq };
+      return;
+    }
+    window.limit = limit;
+    window.booked = booked;
+    window.emptyAt = emptyAt;
+    window.gen = gen;
+    window.seq = seq;
   }
 
   /**
@@ -220,7 +245,8 @@ export class LeaseCache {
   #settle(): void {
     const lease = this.#leases.shift() as Lease;
     const same = this.#settled.find((other) => other.bucket === lease.bucket);
-    if (!same) this.#settled.push(lease);
+    if (this.#settled === NOTHING_SETTLED) this.#settled = [lease];
+    else if (!same) this.#settled.push(lease);
     else {
       same.unused += lease.unused;
       same.used += lease.used;

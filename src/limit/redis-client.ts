@@ -5,7 +5,7 @@
 import { Decoder, Encoder } from '@msgpack/msgpack';
 import { Cluster, type ClusterOptions, Redis, type RedisOptions, ReplyError } from 'ioredis';
 import { REDIS_CONNECT_MS_MAX } from '../limits.ts';
-import { batchSource, keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
+import { BATCH_SOURCE, keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
 /** One script argument; numbers are sent in decimal. */
 export type ScriptArg = string | number;
@@ -31,16 +31,15 @@ export type RedisClientOptions = {
 export class RedisClient {
   readonly #client: Redis | Cluster;
   readonly #replyMs: number;
-  /** Commands sent, by script; one may carry the calls of many projects. */
+  /** Commands sent that carry calls of a script, by script; one may carry those of many projects, and of several scripts. */
   readonly sent = Object.fromEntries(SCRIPT_NAMES.map((name) => [name, 0])) as Record<ScriptName, number>;
 
   constructor(options: RedisClientOptions) {
     this.#replyMs = options.replyMs;
     this.#client = createClient(options);
-    for (const name of SCRIPT_NAMES) {
+    for (const name of SCRIPT_NAMES)
       this.#client.defineCommand(name, { lua: scriptSource(name), numberOfKeys: keysOf(name) });
-      this.#client.defineCommand(batchName(name), { lua: batchSource(name) });
-    }
+    this.#client.defineCommand(BATCH, { lua: BATCH_SOURCE });
   }
 
   on(events: { error: (error: Error) => void; ready: () => void; close: () => void }): void {
@@ -89,102 +88,82 @@ export class RedisClient {
   }
 
   /**
-   * Writes all calls in one go. In a cluster ioredis groups them by node. One server gets one pipeline, in which those of one script
-   * share a command, with their arguments and results in MessagePack: commands, arguments and replies cost both sides more than what
-   * the script does.
+   * In a cluster ioredis groups calls by node. One server gets them in commands of up to REDIS_BATCH_MAX, with their arguments and results in
+   * MessagePack: commands, arguments and replies cost both sides more than what the scripts do.
    */
   async send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
     const client = this.#client;
     if (client instanceof Redis) {
-      const batches = batchesOf(calls);
-      for (const { script } of batches) this.sent[script]++;
-      const replies = await runBatches(client, batches);
-      const results = new Array<CallResult>(calls.length);
-      batches.forEach((batch, at) => {
-        place(results, batch, replies[at] ?? [new Error('no reply'), undefined]);
-      });
-      return results;
+      const batches: Promise<readonly CallResult[]>[] = [];
+      for (let at = 0; at < calls.length; at += REDIS_BATCH_MAX) {
+        const batch = calls.length <= REDIS_BATCH_MAX ? calls : calls.slice(at, at + REDIS_BATCH_MAX);
+        for (const script of new Set(batch.map((call) => call.script))) this.sent[script]++;
+        batches.push(batch.length === 1 ? runEach(client, batch) : runBatch(client, batch));
+      }
+      const [only, second] = batches;
+      return only && !second ? only : (await Promise.all(batches)).flat();
     }
     for (const { script } of calls) this.sent[script]++;
-    return Promise.all(
-      calls.map(async (call): Promise<CallResult> => {
-        try {
-          return [null, await run(client, call)];
-        } catch (error) {
-          return [error as Error, undefined];
-        }
-      }),
-    );
+    return runEach(client, calls);
   }
 }
 
-/** Calls of one script, and where the results of each belong. */
-type Batch = { script: ScriptName; calls: ScriptCall[]; places: number[] };
-
-const batchName = (script: ScriptName): string => `${script}Batch`;
+const BATCH = 'scriptBatch';
+const SCRIPT_NUMBERS = Object.fromEntries(SCRIPT_NAMES.map((name, i) => [name, i + 1])) as Record<
+  ScriptName,
+  number
+>;
 const encoder = new Encoder();
 const decoder = new Decoder();
 
-/** Calls of one script together, at most REDIS_BATCH_MAX, in the order in which they came. */
-function batchesOf(calls: readonly ScriptCall[]): Batch[] {
-  const open = new Map<ScriptName, Batch>();
-  const batches: Batch[] = [];
-  calls.forEach((call, at) => {
-    const batch = open.get(call.script);
-    if (batch && batch.calls.length < REDIS_BATCH_MAX) {
-      batch.calls.push(call);
-      batch.places.push(at);
-    } else {
-      const begun = { script: call.script, calls: [call], places: [at] };
-      open.set(call.script, begun);
-      batches.push(begun);
-    }
-  });
-  return batches;
+/**
+ * One command for all. Not several in a pipeline of ioredis: each of those has a hidden class of its own, which V8 keeps until a full
+ * collection, and with it all arguments and replies (DECISIONS.md 81).
+ */
+async function runBatch(client: Redis, calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
+  const keys: string[] = [];
+  const scripts: number[] = [];
+  const args: [number[], ...(readonly ScriptArg[])[]] = [scripts];
+  for (const call of calls) {
+    keys.push(...call.keys);
+    scripts.push(SCRIPT_NUMBERS[call.script]);
+    args.push(call.args);
+  }
+  try {
+    const reply = await commandOf(client, `${BATCH}Buffer`)(
+      keys.length,
+      ...keys,
+      Buffer.from(encoder.encode(args)),
+    );
+    return (decoder.decode(reply as Buffer) as unknown[]).map(
+      (own): CallResult => (isFault(own) ? [new ReplyError(own.err), undefined] : [null, own]),
+    );
+  } catch (error) {
+    return calls.map(() => [error as Error, undefined]);
+  }
 }
 
-/** A pipeline joins the writes of several commands; for one it only costs. */
-async function runBatches(client: Redis, batches: readonly Batch[]): Promise<readonly CallResult[]> {
-  const [only, second] = batches;
-  if (only && !second)
-    return [
-      await (runBatch(client, only) as Promise<unknown>).then(
-        (reply): CallResult => [null, reply],
-        (error: Error): CallResult => [error, undefined],
-      ),
-    ];
-  const pipeline = client.pipeline();
-  for (const batch of batches) runBatch(pipeline, batch);
-  return (await pipeline.exec()) ?? [];
-}
-
-function runBatch(target: object, { script, calls }: Batch): unknown {
-  const [first, second] = calls as [ScriptCall, ScriptCall?];
-  if (!second) return run(target, first);
-  const keys = calls.flatMap((call) => call.keys);
-  const args = Buffer.from(encoder.encode(calls.map((call) => call.args)));
-  return (target as Record<string, (...args: (ScriptArg | Buffer)[]) => unknown>)[
-    `${batchName(script)}Buffer`
-  ]?.(keys.length, ...keys, args);
-}
-
-/** Writes the results of a batch's calls to their places. */
-function place(results: CallResult[], { calls, places }: Batch, [error, reply]: CallResult): void {
-  const replies = error || calls.length === 1 ? undefined : (decoder.decode(reply as Buffer) as unknown[]);
-  places.forEach((at, i) => {
-    const own = replies ? replies[i] : reply;
-    results[at] = isFault(own) ? [new ReplyError(own.err), undefined] : [error, own];
-  });
+function runEach(client: Redis | Cluster, calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
+  return Promise.all(
+    calls.map(async ({ script, keys, args }): Promise<CallResult> => {
+      try {
+        return [null, await commandOf(client, script)(...keys, ...args)];
+      } catch (error) {
+        return [error as Error, undefined];
+      }
+    }),
+  );
 }
 
 /** In a batch's reply: this call failed. */
 const isFault = (reply: unknown): reply is { err: string } =>
   typeof reply === 'object' && reply !== null && 'err' in reply;
 
+type DefinedCommand = (...args: (ScriptArg | Buffer)[]) => Promise<unknown>;
+
 /** ioredis adds a method per defined script, which its types cannot know. */
-function run(target: object, { script, keys, args }: ScriptCall): unknown {
-  return (target as Record<ScriptName, (...args: ScriptArg[]) => unknown>)[script](...keys, ...args);
-}
+const commandOf = (client: Redis | Cluster, name: string): DefinedCommand =>
+  (client as unknown as Record<string, DefinedCommand>)[name]?.bind(client) as DefinedCommand;
 
 function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | Cluster {
   const connectMs = Math.max(REDIS_CONNECT_MS_MAX, replyMs);

@@ -1,10 +1,11 @@
 /**
  * The Lua scripts of this folder. Each file opens with its contract: purpose, KEYS, ARGV, result, example.
  * All keys of a call belong to one project or token, so that in a cluster each runs where that lives; on one server those of a turn
- * run together (batchSource).
+ * run together ({@link BATCH_SOURCE}).
  */
 import { readFileSync } from 'node:fs';
 
+/** `uses`: scripts that stand before it, as functions. */
 type Script = { file: string; keys: number; uses?: readonly ScriptName[] };
 export type ScriptName = 'rateWindow' | 'quota' | 'admit' | 'refund' | 'setUsage' | 'heartbeat';
 
@@ -19,31 +20,38 @@ const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
 export const SCRIPT_NAMES = Object.keys(SCRIPTS) as ScriptName[];
 export const keysOf = (name: ScriptName): number => SCRIPTS[name].keys;
 
+const textOf = (name: ScriptName): string =>
+  readFileSync(new URL(SCRIPTS[name].file, import.meta.url), 'utf8');
+
 const asFunction = (name: ScriptName): string => `
 local function ${name}(KEYS, ARGV)
-${scriptSource(name)}
+${textOf(name)}
 end
 `;
 
 /** The source of one script: beside this file both in the sources and in the build. What it uses stands before it, as functions. */
 export function scriptSource(name: ScriptName): string {
-  const { file, uses = [] } = SCRIPTS[name];
-  return uses.map(asFunction).join('') + readFileSync(new URL(file, import.meta.url), 'utf8');
+  const { uses = [] } = SCRIPTS[name];
+  return uses.map(asFunction).join('') + textOf(name);
 }
 
 /**
- * A script for many calls at once: KEYS are theirs one after the other; ARGV[1], in MessagePack, the list of their arguments.
+ * Many calls at once, of any scripts. KEYS are theirs one after the other; ARGV[1], in MessagePack: the list of their scripts (each its place
+ * in {@link SCRIPT_NAMES}, from 1), then the list of arguments of each.
  * Result, in MessagePack: each call's own result in order, or { err } in its place; one that fails changes nothing for the others.
  */
-export const batchSource = (name: ScriptName): string => `
-${asFunction(name)}
-local results = {}
-for i, args in ipairs(cmsgpack.unpack(ARGV[1])) do
-  local done, result = pcall(${name}, { unpack(KEYS, (i - 1) * ${keysOf(name)} + 1, i * ${keysOf(name)}) }, args)
+export const BATCH_SOURCE = `${SCRIPT_NAMES.map(asFunction).join('')}
+local scripts = { ${SCRIPT_NAMES.join(', ')} }
+local keyCounts = { ${SCRIPT_NAMES.map(keysOf).join(', ')} }
+local calls = cmsgpack.unpack(ARGV[1])
+local results, keysBefore = {}, 0
+for i, script in ipairs(calls[1]) do
+  local keysEnd = keysBefore + keyCounts[script]
+  local done, result = pcall(scripts[script], { unpack(KEYS, keysBefore + 1, keysEnd) }, calls[i + 1])
   if not done then
     result = { err = type(result) == 'table' and result.err or 'ERR ' .. tostring(result) }
   end
-  results[i] = result
+  results[i], keysBefore = result, keysEnd
 end
 return cmsgpack.pack(results)
 `;
