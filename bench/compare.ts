@@ -7,7 +7,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { OWN_DIST, ROOT } from './harness.ts';
-import type { Settings } from './plan.ts';
+import { type Settings, WARM_UP_MS } from './plan.ts';
 import { compareSamples, median, type Verdict } from './statistics.ts';
 import { type Durations, runSystem, type SystemRun } from './system/run.ts';
 import { scenarioNamed } from './system/scenarios.ts';
@@ -32,7 +32,7 @@ export type Comparison = {
   problems: string[];
 };
 
-const DURATIONS: Durations = { warmupMs: 2_000, saturationMs: 4_000, openMs: 4_000 };
+const DURATIONS: Durations = { warmupMs: WARM_UP_MS, saturationMs: 4_000, openMs: 4_000 };
 const SMOKE: Durations = { warmupMs: 0, saturationMs: 400, openMs: 400 };
 /** The working tree as it is built. */
 export const WORKING_TREE = '.';

@@ -5,7 +5,7 @@ import { canSyncAlways } from './broker.ts';
 import { distWithoutFrames } from './framing/one-message.ts';
 import { runFraming } from './framing/run.ts';
 import { runFresh, startFresh } from './fresh.ts';
-import { STREAM_BYTES_SMOKE } from './harness.ts';
+import { STREAM_BYTES_FULL, STREAM_BYTES_SMOKE } from './harness.ts';
 import { MICRO_SUITES, type MicroSuite } from './micro/run.ts';
 import { installPeers, runPeer } from './peers/run.ts';
 import { cpuUs } from './processes.ts';
@@ -25,8 +25,13 @@ export type Settings = {
 };
 export type Job = { name: string; run(): Promise<Finding> };
 
-const FULL: Durations = { warmupMs: 3_000, saturationMs: 6_000, openMs: 8_000 };
-const SHORT: Durations = { warmupMs: 1_500, saturationMs: 3_000, openMs: 3_000 };
+/**
+ * Until V8 has compiled what a worker runs it costs several times what it does afterwards: on two cores one worker is warm after some eight
+ * seconds under load, two after twelve (DECISIONS.md 82).
+ */
+export const WARM_UP_MS = 12_000;
+const FULL: Durations = { warmupMs: WARM_UP_MS, saturationMs: 6_000, openMs: 8_000 };
+const SHORT: Durations = { warmupMs: WARM_UP_MS, saturationMs: 3_000, openMs: 3_000 };
 const SMOKE: Durations = { warmupMs: 0, saturationMs: 400, openMs: 400 };
 const SMOKE_PROJECTS_MAX = 100;
 
@@ -46,7 +51,9 @@ const systemJob = (scenario: Scenario, durations: Durations, settings: Settings)
     const options = {
       ...settings,
       scenario: { ...scenario, ...small },
-      durations: settings.smoke ? SMOKE : durations,
+      durations: settings.smoke
+        ? SMOKE
+        : { ...durations, warmupMs: Math.min(durations.warmupMs, scenario.warmupMsMax) },
     };
     return { bench: 'system', name: scenario.name, title: scenario.title, data: await runSystem(options) };
   },
@@ -79,7 +86,7 @@ async function runUws({ seed, smoke }: Settings, { mix, encoding }: Scenario): P
       mix,
       encoding,
       connections: 64,
-      warmupMs: smoke ? 100 : 1_000,
+      warmupMs: smoke ? 100 : 3_000,
       durationMs: smoke ? 300 : 3_000,
       seed,
     });
@@ -131,7 +138,7 @@ export function componentJobs(settings: Settings): Job[] {
 // ---- Framing ----
 
 const FRAMING_CONNECTIONS = [1, 16, 64, 256];
-const FRAMING_FULL = { warmupMs: 2_500, durationMs: 3_000 };
+const FRAMING_FULL = { warmupMs: WARM_UP_MS, durationMs: 3_000, streamMaxBytes: 1.5 * STREAM_BYTES_FULL };
 const FRAMING_SMOKE = { warmupMs: 100, durationMs: 200, streamMaxBytes: STREAM_BYTES_SMOKE };
 
 /** Frames and one message per item, each with a broker that syncs when it likes and one that syncs before every acknowledgement. */
