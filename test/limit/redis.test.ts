@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { QuotaCounter } from '../../src/limit/quota-counter.ts';
 import { type RateDecision, RateLimiter } from '../../src/limit/rate-limiter.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
-import { quotaKey } from '../../src/limit/scripts.ts';
+import { heartbeatKey, quotaKey, rateKey } from '../../src/limit/scripts.ts';
 import { lastingPort, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 import {
   clock,
@@ -93,6 +93,35 @@ describe('LimitRedis', () => {
     expect(replies).toEqual(ids.map((_, i) => (i === 77 ? undefined : [thisMonth(), 0, i])));
     expect(redis.stats.calls.quota).toBe(before + 3);
     expect(redis.available).toBe(true);
+  });
+
+  it('sends calls of all scripts of a turn in one command, which runs them in their order, each with its own keys', async () => {
+    const turnOfAll = (): Promise<unknown[]> =>
+      Promise.all([
+        redis.request('quota', quotaKey('p'), ['', 3, 100, thisMonth(), 0]),
+        redis.request('heartbeat', heartbeatKey('t'), ['', 2]),
+        redis.request('refund', quotaKey('p'), [thisMonth()]),
+        new Promise((resolve) => {
+          const window = ['', 60, 1, 1, 0, '', '', ''];
+          const keys = [rateKey('p'), quotaKey('p')] as const;
+          redis.call({ script: 'admit', keys, args: ['1', 100, ...window] }, resolve);
+        }),
+        redis.request('rateWindow', rateKey('p'), ['', 60, 1, 2, 0, '', '', '']),
+        redis.request('setUsage', quotaKey('q'), [thisMonth(), 7, '']),
+      ]);
+    await turnOfAll();
+    await operator('CONFIG RESETSTAT');
+    const month = thisMonth();
+    expect(await turnOfAll()).toEqual([
+      [month, 3, 3],
+      [2, 0],
+      [1],
+      [expect.arrayContaining([1]), [month, 5, 1]],
+      expect.arrayContaining([2]),
+      [0, 7],
+    ]);
+    expect(await operator('INFO commandstats')).toContain('cmdstat_evalsha:calls=1,');
+    expect(await counted()).toBe(6);
   });
 
   it('survives SCRIPT FLUSH without running anything twice', async () => {
