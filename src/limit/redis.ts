@@ -1,8 +1,8 @@
 /**
  * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself is behind redis-client.ts.
  *
- * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), in
- * one pipeline, so that a hundred requests that came in together cost one write and one read. While a pipeline is under way its
+ * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), as
+ * one batch, so that a hundred requests that came in together cost one write and one read. While a batch is under way its
  * reply is waited for, a few milliseconds at most: what comes meanwhile joins the next one. Just before, the gatherers
  * (`beforeFlush`) run, in which limiters turn all that waits for one project into one call.
  *
@@ -44,7 +44,7 @@ export type LimitRedisOptions = {
 
 /** Faults of a cluster's nodes are logged once in this time. */
 const FAULT_LOG_MS = 10_000;
-/** Calls wait at most this long for the pipeline before theirs. */
+/** Calls wait at most this long for the batch before theirs. */
 const HOLD_MS_MAX = 5;
 
 export class LimitRedis {
@@ -60,7 +60,7 @@ export class LimitRedis {
   #flushDue = false;
   /** While the gatherers run: `again` when one of them has set another going. */
   #gathering: { again: boolean } | undefined;
-  /** Runs while a flush waits for the pipeline before it. */
+  /** Runs while a flush waits for the batch before it. */
   #hold: NodeJS.Timeout | undefined;
   readonly #inFlight: Batch[] = [];
 
@@ -132,7 +132,7 @@ export class LimitRedis {
     this.#gatherers.push(gather);
   }
 
-  /** Makes sure that a flush follows: at the end of this turn, or of the one in which the pipeline under way is answered. */
+  /** Makes sure that a flush follows: at the end of this turn, or of the one in which the batch under way is answered. */
   schedule(): void {
     if (this.#gathering) this.#gathering.again = true;
     if (this.#flushDue) return;

@@ -67,7 +67,7 @@ describe('LimitRedis', () => {
     expect(redis.stats.duration.counts.reduce((a, b) => a + b)).toBe(3);
   });
 
-  it('joins what comes while a pipeline is under way, and waits for its reply a few milliseconds at most', async () => {
+  it('joins what comes while a batch is under way, and waits for its reply a few milliseconds at most', async () => {
     await count();
     server.process.kill('SIGSTOP');
     const first = count();
