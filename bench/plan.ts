@@ -51,9 +51,7 @@ const systemJob = (scenario: Scenario, durations: Durations, settings: Settings)
     const options = {
       ...settings,
       scenario: { ...scenario, ...small },
-      durations: settings.smoke
-        ? SMOKE
-        : { ...durations, warmupMs: Math.min(durations.warmupMs, scenario.warmupMsMax) },
+      durations: settings.smoke ? SMOKE : durations,
     };
     return { bench: 'system', name: scenario.name, title: scenario.title, data: await runSystem(options) };
   },

@@ -20,7 +20,7 @@ import { median } from '../statistics.ts';
 export type DelayOptions = { bin: string; broker: BrokerOptions; warmupMs: number; durationMs: number };
 export type DelayRow = { way: 'frame' | 'bare publish'; count: number; p50Ms: number };
 
-const STREAM_MAX_BYTES = 512 * 1024 ** 2;
+const STREAM_MAX_BYTES = 1024 ** 3;
 
 type Way = { way: DelayRow['way']; send(): Promise<unknown>; tookMs: number[] };
 

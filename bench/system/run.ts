@@ -172,7 +172,8 @@ async function measure(
     seed,
     expected: [200, ...scenario.expected],
   };
-  if (durations.warmupMs > 0) await runFresh('load', { ...common, durationMs: durations.warmupMs });
+  const warmupMs = Math.min(durations.warmupMs, scenario.warmupMsMax);
+  if (warmupMs > 0) await runFresh('load', { ...common, durationMs: warmupMs });
   const saturation = await phase(harness, { ...common, durationMs: durations.saturationMs }, false);
   const rate = options.openRate ?? Math.max(1, Math.round(saturation.load.ratePerSec / 2));
   const open = await phase(harness, { ...common, rate, durationMs: durations.openMs }, false);

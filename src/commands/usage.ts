@@ -24,7 +24,7 @@ type Usage = {
 
 const HOURS_DEFAULT = 24;
 const HOURS_MAX = OUTCOME_DAYS_KEPT * 24;
-/** Projects asked about in one go: a pipeline must be answered within the session's time-out. */
+/** Projects asked about in one go: they must all be answered within the session's time-out. */
 const BATCH = 100;
 
 /** As the answers of ingest say it (contract part 2): rounded down, and 100 of no quota at all. */

@@ -36,7 +36,7 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
     counter('sluice_bytes_total', 'Body bytes of finished requests, as transmitted', [[{}, requests.bytes]]),
     counter(
       'sluice_redis_calls_total',
-      'Script commands sent; one may carry the calls of many projects',
+      'Commands sent that carry calls of a script; one may carry those of many projects, and counts for each script in it',
       byLabel('script', redis.stats.calls),
     ),
     histogram('sluice_redis_call_duration_seconds', 'Round trip of a script call', redis.stats.duration),

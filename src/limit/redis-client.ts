@@ -4,6 +4,7 @@
  */
 import { Decoder, Encoder } from '@msgpack/msgpack';
 import { Cluster, type ClusterOptions, Redis, type RedisOptions, ReplyError } from 'ioredis';
+import { assert } from '../lib/assert.ts';
 import { REDIS_CONNECT_MS_MAX } from '../limits.ts';
 import { BATCH_SOURCE, keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
@@ -118,13 +119,17 @@ const decoder = new Decoder();
 
 /**
  * One command for all. Not several in a pipeline of ioredis: each of those has a hidden class of its own, which V8 keeps until a full
- * collection, and with it all arguments and replies (DECISIONS.md 81).
+ * collection, and with it all arguments and replies (DECISIONS.md 81). In a cluster ioredis still makes them.
  */
 async function runBatch(client: Redis, calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
   const keys: string[] = [];
   const scripts: number[] = [];
   const args: [number[], ...(readonly ScriptArg[])[]] = [scripts];
   for (const call of calls) {
+    assert(
+      call.keys.length === keysOf(call.script),
+      'a call has the keys of its script: those of others follow',
+    );
     keys.push(...call.keys);
     scripts.push(SCRIPT_NUMBERS[call.script]);
     args.push(call.args);

@@ -2,7 +2,7 @@
  * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself is behind redis-client.ts.
  *
  * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), as
- * one batch, so that a hundred requests that came in together cost one write and one read. While a batch is under way its
+ * one batch, so that requests that came in together cost one write and one read for every 64 calls. While a batch is under way its
  * reply is waited for, a few milliseconds at most: what comes meanwhile joins the next one. Just before, the gatherers
  * (`beforeFlush`) run, in which limiters turn all that waits for one project into one call.
  *

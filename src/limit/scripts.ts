@@ -9,6 +9,7 @@ import { readFileSync } from 'node:fs';
 type Script = { file: string; keys: number; uses?: readonly ScriptName[] };
 export type ScriptName = 'rateWindow' | 'quota' | 'admit' | 'refund' | 'setUsage' | 'heartbeat';
 
+/** What one uses stands before it. */
 const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
   rateWindow: { file: './rate-window.lua', keys: 1 },
   quota: { file: './quota.lua', keys: 1 },
