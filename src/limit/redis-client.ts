@@ -92,8 +92,10 @@ export class RedisClient {
    * In a cluster ioredis groups calls by node. One server gets them in commands of up to REDIS_BATCH_MAX, with their arguments and results in
    * MessagePack: commands, arguments and replies cost both sides more than what the scripts do.
    */
-  async send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
+  send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
     const client = this.#client;
+    for (const { script, keys } of calls)
+      assert(keys.length === keysOf(script), 'a call has the keys of its script: those of others follow');
     if (client instanceof Redis) {
       const batches: Promise<readonly CallResult[]>[] = [];
       for (let at = 0; at < calls.length; at += REDIS_BATCH_MAX) {
@@ -102,7 +104,7 @@ export class RedisClient {
         batches.push(batch.length === 1 ? runEach(client, batch) : runBatch(client, batch));
       }
       const [only, second] = batches;
-      return only && !second ? only : (await Promise.all(batches)).flat();
+      return only && !second ? only : Promise.all(batches).then((all) => all.flat());
     }
     for (const { script } of calls) this.sent[script]++;
     return runEach(client, calls);
@@ -126,10 +128,6 @@ async function runBatch(client: Redis, calls: readonly ScriptCall[]): Promise<re
   const scripts: number[] = [];
   const args: [number[], ...(readonly ScriptArg[])[]] = [scripts];
   for (const call of calls) {
-    assert(
-      call.keys.length === keysOf(call.script),
-      'a call has the keys of its script: those of others follow',
-    );
     keys.push(...call.keys);
     scripts.push(SCRIPT_NUMBERS[call.script]);
     args.push(call.args);

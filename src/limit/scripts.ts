@@ -5,11 +5,11 @@
  */
 import { readFileSync } from 'node:fs';
 
-/** `uses`: scripts that stand before it, as functions. */
+/** `uses`: scripts that it calls as functions. */
 type Script = { file: string; keys: number; uses?: readonly ScriptName[] };
 export type ScriptName = 'rateWindow' | 'quota' | 'admit' | 'refund' | 'setUsage' | 'heartbeat';
 
-/** What one uses stands before it. */
+/** Each after those that it uses. */
 const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
   rateWindow: { file: './rate-window.lua', keys: 1 },
   quota: { file: './quota.lua', keys: 1 },
