@@ -3,7 +3,7 @@
  * their time there and back, tokens that ran out are sent back a quarter of a second later at most, as the rate limiter does it.
  */
 import { type Ask, LeaseCache, type LeaseShape } from '../../src/limit/lease-cache.ts';
-import { parseReply, scriptArgs } from '../../src/limit/rate-limiter.ts';
+import { parseReply, scriptArgs } from '../../src/limit/rate-window-call.ts';
 import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
 import type { Random } from '../random.ts';
 import { WindowTwin } from './window-twin.ts';

@@ -57,12 +57,13 @@ export class HeartbeatLimiter {
     for (const [token, waiting] of asked) {
       const sentAt = this.#clock.monotonic();
       const args = [now === undefined ? '' : now * 1000, waiting.length];
-      this.#redis.call({ script: 'heartbeat', keys: [heartbeatKey(token)], args }, (reply) => {
+      const done = (reply: ScriptReply): void => {
         if (reply) this.#remember(token, sentAt, reply);
         waiting.forEach((later, i) => {
           later(decisionOf(reply, i));
         });
-      });
+      };
+      this.#redis.call({ script: 'heartbeat', keys: [heartbeatKey(token)], args, done });
     }
   }
 

@@ -86,13 +86,14 @@ export class QuotaCounter {
 
   /** One guarded decrement, sent once, errors only logged. Call it only when nothing of the envelope can have been queued. */
   refund(projectId: string, month: string): void {
-    this.#redis.call({ script: 'refund', keys: [quotaKey(projectId)], args: [month] }, (reply) => {
-      if (reply?.[0] !== 1)
-        this.#log.warn(
-          { project: projectId, month, known: reply !== undefined },
-          'quota increment not taken back',
-        );
-    });
+    const done = (reply: ScriptReply): void => {
+      if (reply?.[0] === 1) return;
+      this.#log.warn(
+        { project: projectId, month, known: reply !== undefined },
+        'quota increment not taken back',
+      );
+    };
+    this.#redis.call({ script: 'refund', keys: [quotaKey(projectId)], args: [month], done });
   }
 
   /** Writes the checkpoints that are still due. */
@@ -114,9 +115,8 @@ export class QuotaCounter {
       start,
       now: this.#scriptNow?.(),
     });
-    this.#redis.call({ script: 'quota', keys: [quotaKey(projectId)], args }, (reply) =>
-      this.answered(group, reply),
-    );
+    const done = (reply: ScriptReply): void => this.answered(group, reply);
+    this.#redis.call({ script: 'quota', keys: [quotaKey(projectId)], args, done });
   }
 
   /** Takes in the result of quota.lua for a group. One element alone is the error that it failed with, within another script. */

@@ -9,7 +9,7 @@
 import type { Clock } from '../lib/clock.ts';
 import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
 import { ClockWatch } from './clock-watch.ts';
-import { type Ask, LeaseCache, type LocalDecision, type WindowReply } from './lease-cache.ts';
+import { type Ask, LeaseCache, type LocalDecision } from './lease-cache.ts';
 import {
   type CountWaiter,
   capOf,
@@ -17,8 +17,8 @@ import {
   type QuotaCounter,
   type QuotaSubject,
 } from './quota-counter.ts';
+import { parseReply, scriptArgs } from './rate-window-call.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
-import type { ScriptArg } from './redis-client.ts';
 import { quotaKey, rateKey } from './scripts.ts';
 
 /** `revision`: of the registry record that says so. The newest revision that any worker brings is in force everywhere. */
@@ -50,12 +50,12 @@ type ProjectState = {
   usedAt: number;
 };
 
-/** `counting`: those of `waiting` that are counted by the same call; undefined: none. */
+/** `counting.who`: those of `waiting` that are counted by the same call, '1' or '0' for each; undefined: none. */
 type Sent = {
   ask: Ask;
   sentAt: number;
   waiting: readonly TokenWaiter[];
-  counting: { subject: QuotaSubject; who: readonly boolean[] } | undefined;
+  counting: { subject: QuotaSubject; who: string } | undefined;
 };
 
 export type RateLimiterOptions = {
@@ -180,37 +180,43 @@ export class RateLimiter {
     const { projectId } = state;
     const sentAt = this.#clock.monotonic();
     const ask = state.cache.ask(sentAt, waiting.length, state.record);
-    const args = scriptArgs(ask, state.record.limit, this.#scriptNow?.());
-    const sent: Sent = { ask, sentAt, waiting, counting: this.#countingOf(projectId, waiting) };
+    const counting = this.#countingOf(projectId, waiting);
+    const sent: Sent = { ask, sentAt, waiting, counting };
     if (waiting.length > 0) state.asked++;
-    const done = (window: ScriptReply, counted: ScriptReply): void => {
-      if (waiting.length > 0) state.asked--;
-      const isDecided = this.#answered(state, sent, window);
-      this.#counted(sent, isDecided, window, counted);
-      this.#resume(state);
-    };
-    const { counting } = sent;
-    if (!counting)
-      return this.#redis.call({ script: 'rateWindow', keys: [rateKey(projectId)], args }, (reply) =>
-        done(reply, undefined),
-      );
-    args.unshift(counting.who.map(Number).join(''), capOf(counting.subject));
-    const keys = [rateKey(projectId), quotaKey(projectId)] as const;
-    this.#redis.call({ script: 'admit', keys, args }, (reply) => {
-      const [window, counted] = (reply ?? []) as ScriptReply[];
-      done(window, counted);
-    });
+    const own = scriptArgs(ask, state.record.limit, this.#scriptNow?.());
+    if (counting)
+      this.#redis.call({
+        script: 'admit',
+        keys: [rateKey(projectId), quotaKey(projectId)],
+        args: [counting.who, capOf(counting.subject), ...own],
+        done: (reply) => this.#done(state, sent, reply?.[0] as ScriptReply, reply?.[1] as ScriptReply),
+      });
+    else
+      this.#redis.call({
+        script: 'rateWindow',
+        keys: [rateKey(projectId)],
+        args: own,
+        done: (reply) => this.#done(state, sent, reply, undefined),
+      });
+  }
+
+  #done(state: ProjectState, sent: Sent, window: ScriptReply, counted: ScriptReply): void {
+    if (sent.waiting.length > 0) state.asked--;
+    const isDecided = this.#answered(state, sent, window);
+    this.#counted(sent, isDecided, window, counted);
+    this.#resume(state);
   }
 
   /** Undefined: nobody can be counted yet. */
   #countingOf(projectId: string, waiting: readonly TokenWaiter[]): Sent['counting'] {
     if (waiting.length === 0 || this.#quota.isRestoring(projectId)) return undefined;
     let subject: QuotaSubject | undefined;
-    const who = waiting.map((waiter) => {
+    let who = '';
+    for (const waiter of waiting) {
       const own = waiter.counts();
       subject = own ?? subject;
-      return own !== undefined;
-    });
+      who += own ? '1' : '0';
+    }
     return subject && { subject, who };
   }
 
@@ -233,7 +239,7 @@ export class RateLimiter {
     if (!counting) return;
     const those: TokenWaiter[] = [];
     waiting.forEach((waiter, i) => {
-      if (!counting.who[i]) return;
+      if (counting.who[i] === '0') return;
       if (!window || i < (window[0] as number)) those.push(waiter);
       else if (!isDecided) waiter.counted(NOT_COUNTED);
     });
@@ -263,34 +269,4 @@ export class RateLimiter {
       this.#leasing.delete(state);
     }
   }
-}
-
-/** ARGV of rate-window.lua. */
-export function scriptArgs(ask: Ask, limit: number, now?: number): ScriptArg[] {
-  const { known } = ask;
-  const args: ScriptArg[] = [now ?? '', limit, ask.revision, ask.need, ask.excess];
-  args.push(known?.gen ?? '', known?.seq ?? '', known?.emptyAt ?? '');
-  for (const { bucket, unused, used } of ask.settled) args.push(bucket, unused, used);
-  return args;
-}
-
-/** The result of rate-window.lua by name. */
-export function parseReply(reply: readonly unknown[]): WindowReply & { lost: boolean } {
-  const [granted, , excess, excessBucket, booked, limit, revision, now] = reply as number[];
-  const [emptyAt, admitsAt, gen, seq, lost, scarce] = reply.slice(8) as number[];
-  return {
-    granted: granted as number,
-    excess: excess as number,
-    excessBucket: excessBucket as number,
-    booked: booked as number,
-    limit: limit as number,
-    revision: revision as number,
-    now: now as number,
-    emptyAt: emptyAt as number,
-    admitsAt: admitsAt as number,
-    gen: gen as number,
-    seq: seq as number,
-    lost: lost === 1,
-    scarce: scarce === 1,
-  };
 }

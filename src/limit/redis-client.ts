@@ -128,7 +128,7 @@ async function runBatch(client: Redis, calls: readonly ScriptCall[]): Promise<re
   const scripts: number[] = [];
   const args: [number[], ...(readonly ScriptArg[])[]] = [scripts];
   for (const call of calls) {
-    keys.push(...call.keys);
+    for (const key of call.keys) keys.push(key);
     scripts.push(SCRIPT_NUMBERS[call.script]);
     args.push(call.args);
   }

@@ -29,9 +29,10 @@ import type { ScriptName } from './scripts.ts';
 /** The script's result, or undefined: not answered, and it is unknown whether it ran. */
 export type ScriptReply = readonly unknown[] | undefined;
 
-type Call = ScriptCall & { done: (reply: ScriptReply) => void };
+/** `done` is called exactly once. */
+export type GatheredCall = ScriptCall & { done: (reply: ScriptReply) => void };
 /** Calls that were written together. */
-type Batch = { calls: Call[]; sentAt: number; timer: NodeJS.Timeout };
+type Batch = { calls: GatheredCall[]; sentAt: number; timer: NodeJS.Timeout };
 
 export type LimitRedisOptions = {
   /** One URL: a server. Several: nodes of a cluster. */
@@ -56,7 +57,7 @@ export class LimitRedis {
   readonly #gatherers: (() => void)[] = [];
 
   // ---- The turn ----
-  #queue: Call[] = [];
+  #queue: GatheredCall[] = [];
   #flushDue = false;
   /** While the gatherers run: `again` when one of them has set another going. */
   #gathering: { again: boolean } | undefined;
@@ -71,7 +72,6 @@ export class LimitRedis {
   #probeTimer: NodeJS.Timeout | undefined;
   /** A call has been answered since the breaker closed: only then is the next fault news worth a log line. */
   #proven = true;
-  /** Cluster only. */
   readonly #awayKeys = new AwayKeys();
   #quietUntil = Number.NEGATIVE_INFINITY;
   #firstAvailable: (() => void) | undefined;
@@ -150,15 +150,15 @@ export class LimitRedis {
     setImmediate(() => this.#flush());
   }
 
-  /** Queues one call for the next flush (or, from a gatherer, for this one). `done` is called exactly once. */
-  call(call: ScriptCall, done: (reply: ScriptReply) => void): void {
-    this.#queue.push({ ...call, done });
+  /** Queues one call for the next flush (or, from a gatherer, for this one). Kept as it is: a copy by spread has a hidden class of its own. */
+  call(call: GatheredCall): void {
+    this.#queue.push(call);
     this.schedule();
   }
 
   /** The same as a promise, for what is not in a hurry. */
   request(script: ScriptName, key: string, args: readonly ScriptArg[]): Promise<ScriptReply> {
-    return new Promise((resolve) => this.call({ script, keys: [key], args }, resolve));
+    return new Promise((resolve) => this.call({ script, keys: [key], args, done: resolve }));
   }
 
   #flush(): void {
@@ -187,12 +187,12 @@ export class LimitRedis {
   }
 
   /** ioredis joins what goes to the same node; each call has its own deadline, so that no node waits for another. */
-  #sendAlone(call: Call): void {
+  #sendAlone(call: GatheredCall): void {
     if (this.#awayKeys.has(call.keys[0], this.#clock.monotonic())) call.done(undefined);
     else this.#send([call]);
   }
 
-  #send(calls: Call[]): void {
+  #send(calls: GatheredCall[]): void {
     const timer = setTimeout(() => this.#deadline(batch), this.#replyMs);
     const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
     this.#inFlight.push(batch);

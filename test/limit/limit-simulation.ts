@@ -4,7 +4,7 @@
  * admission.
  */
 import { type Ask, LeaseCache, type LimitRecord, type WindowReply } from '../../src/limit/lease-cache.ts';
-import { parseReply, scriptArgs } from '../../src/limit/rate-limiter.ts';
+import { parseReply, scriptArgs } from '../../src/limit/rate-window-call.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { rateKey } from '../../src/limit/scripts.ts';
 import { RATE_WINDOW_MS } from '../../src/limits.ts';

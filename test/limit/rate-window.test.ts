@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { parseReply } from '../../src/limit/rate-limiter.ts';
+import { parseReply } from '../../src/limit/rate-window-call.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import type { ScriptArg } from '../../src/limit/redis-client.ts';
 import { rateKey, scriptSource } from '../../src/limit/scripts.ts';

@@ -103,7 +103,12 @@ describe('LimitRedis', () => {
         redis.request('refund', quotaKey('p'), [thisMonth()]),
         new Promise((resolve) => {
           const keys = [rateKey('p'), quotaKey('p')] as const;
-          redis.call({ script: 'admit', keys, args: ['1', 100, '', 60, 1, 1, 0, '', '', ''] }, resolve);
+          redis.call({
+            script: 'admit',
+            keys,
+            args: ['1', 100, '', 60, 1, 1, 0, '', '', ''],
+            done: resolve,
+          });
         }),
         redis.request('rateWindow', rateKey('p'), ['', 60, 1, 2, 0, '', '', '']),
         redis.request('setUsage', quotaKey('q'), [thisMonth(), 7, '']),
@@ -140,9 +145,10 @@ describe('LimitRedis', () => {
     redis.beforeFlush(() => {
       if (!wanted) return;
       wanted = false;
-      redis.call({ script: 'quota', keys: [quotaKey('g')], args: ['', 0, -1, '', ''] }, (result) => {
+      const done = (result: unknown): void => {
         reply = result;
-      });
+      };
+      redis.call({ script: 'quota', keys: [quotaKey('g')], args: ['', 0, -1, '', ''], done });
     });
     let asks = true;
     redis.beforeFlush(() => {
