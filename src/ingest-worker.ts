@@ -132,19 +132,19 @@ class IngestWorker {
       whileAway: WHILE_AWAY[this.#config.env],
       maxBodyBytes: this.#config.maxBodyBytes,
       readSpooled: (envelope, item) => spoolReader.read(envelope, item),
-      note: (endpoint, outcome, { exchange, projectId, counted }) => {
+      note: (endpoint, outcome, { exchange, project, counted }) => {
         const seconds = (clock.monotonic() - exchange.startedAt) / 1000;
         this.#metrics.outcomes[endpoint][outcome]++;
         this.#metrics.duration.observe(seconds);
         this.#metrics.bytes += exchange.bytesRead;
-        if (projectId !== undefined) {
-          ledger.note(projectId, outcome);
-          this.#board.note(projectId, outcome, counted);
+        if (project) {
+          ledger.note(project, outcome);
+          this.#board.note(project, outcome, counted);
         }
         this.#requestLog?.note({
           endpoint,
           outcome,
-          projectId,
+          projectId: project?.id,
           bytes: exchange.bytesRead,
           ms: seconds * 1000,
         });

@@ -51,13 +51,18 @@ const unquoted = (value: string): string =>
 function headerKey(header: string): string {
   if (header === '') return '';
   const found: { [name in (typeof KEY_NAMES)[number]]?: string } = {};
-  for (const part of header.split(',')) {
-    const equals = part.indexOf('=');
-    if (equals === -1) continue;
+  for (let start = 0, end: number; start < header.length; start = end + 1) {
+    const comma = header.indexOf(',', start);
+    end = comma === -1 ? header.length : comma;
+    const equals = header.indexOf('=', start);
+    if (equals === -1) break;
+    if (equals > end) continue;
     // Before the first name there may be the scheme word: the name is what stands last before the equals sign.
-    const name = part.slice(0, equals).trim().split(/\s+/).at(-1)?.toLowerCase();
+    const before = header.slice(start, equals).trimEnd();
+    if (!before.endsWith('y') && !before.endsWith('Y')) continue; // most names are others, and cost no more than this
+    const name = before.slice(before.search(/\S+$/)).toLowerCase();
     if (name !== 'compat_key' && name !== 'sentry_key') continue;
-    found[name] ||= unquoted(part.slice(equals + 1).trim());
+    found[name] ||= unquoted(header.slice(equals + 1, end).trim());
   }
   return found.compat_key || found.sentry_key || '';
 }

@@ -48,8 +48,8 @@ export abstract class EndpointRequest implements BodyReader {
   protected fail(reason: string, cause?: unknown): void {
     if (this.finished) return;
     const errorId = newErrorId();
-    const { projectId } = this.trace();
-    this.parts.log.error({ errorId, endpoint: this.#endpoint, project: projectId, err: cause }, reason);
+    const { project } = this.trace();
+    this.parts.log.error({ errorId, endpoint: this.#endpoint, project: project?.id, err: cause }, reason);
     this.finish('failed', failure(errorId));
   }
 

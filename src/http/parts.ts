@@ -9,13 +9,13 @@ import type { Replica } from '../registry/replica.ts';
 import type { Publisher } from '../stream/publisher.ts';
 import type { Exchange } from './exchange.ts';
 import type { Outcome } from './outcome.ts';
-import type { ProjectGates } from './project-gate.ts';
+import type { ProjectGate, ProjectGates } from './project-gate.ts';
 import type { Endpoint, RequestMetrics } from './request-metrics.ts';
 
 /** What one finished request leaves behind for metrics, the usage ledger and the development log. */
 export type FinishedRequest = {
   exchange: Exchange;
-  projectId?: string | undefined;
+  project?: ProjectGate | undefined;
   /** Position of this request in the month's usage, when it was counted. */
   counted?: { month: string; position: number } | undefined;
 };

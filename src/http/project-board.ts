@@ -16,6 +16,9 @@ export type ProjectFigures = {
   quota?: number;
 };
 
+/** A project, with a place for what the board knows of it. */
+export type BoardSubject = { readonly id: string; figures?: ProjectFigures | 'not watched' | undefined };
+
 const LIMITED: ReadonlySet<Outcome> = new Set(['rate_limited', 'limiter_unavailable', 'quota_exceeded']);
 
 /** Month strings compare as they follow one another; within a month the larger position is the newer. */
@@ -55,15 +58,16 @@ export function mergeProjects(lists: readonly (readonly ProjectFigures[])[]): Pr
 /**
  * What each project did at this worker, for the page of the admin port.
  *
- * One look-up and two additions per request, nothing else: the page is for the eye, `sluice usage` is for accounting. Bounded to
+ * Two additions per request, nothing else: the page is for the eye, `sluice usage` is for accounting. Bounded to
  * PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves more shows the busiest of those.
  */
 export class ProjectBoard {
   readonly #projects = new Map<string, ProjectFigures>();
 
-  note(id: string, outcome: Outcome, counted?: { month: string; position: number }): void {
-    const figures = this.#figures(id);
-    if (!figures) return;
+  note(project: BoardSubject, outcome: Outcome, counted?: { month: string; position: number }): void {
+    project.figures ??= this.#figures(project.id);
+    const { figures } = project;
+    if (figures === 'not watched') return;
     figures.requests++;
     if (outcome === 'accepted') figures.accepted++;
     else if (outcome === 'filtered') figures.filtered++;
@@ -79,9 +83,10 @@ export class ProjectBoard {
     });
   }
 
-  #figures(id: string): ProjectFigures | undefined {
+  #figures(id: string): Required<BoardSubject>['figures'] {
     const known = this.#projects.get(id);
-    if (known || this.#projects.size >= PROJECTS_WATCHED_MAX) return known;
+    if (known) return known;
+    if (this.#projects.size >= PROJECTS_WATCHED_MAX) return 'not watched';
     const fresh = { id, requests: 0, accepted: 0, filtered: 0, limited: 0 };
     this.#projects.set(id, fresh);
     return fresh;

@@ -1,7 +1,9 @@
 import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
 import type { QuotaSubject } from '../limit/quota-counter.ts';
 import type { RateSubject } from '../limit/rate-limiter.ts';
+import type { LedgerSubject } from '../registry/outcome-ledger.ts';
 import type { RegisteredProject, Replica } from '../registry/replica.ts';
+import type { BoardSubject } from './project-board.ts';
 
 /** A project as the request path needs it: compiled once per revision of its record. */
 export type ProjectGate = {
@@ -13,23 +15,26 @@ export type ProjectGate = {
   readonly filters: CompiledFilters;
   /** Whether a filter looks at headers of the request itself; reading them costs, so only then. */
   readonly readsHead: boolean;
-};
+} & LedgerSubject &
+  BoardSubject;
 
 function compile({ project, revision, rateLimit }: RegisteredProject): ProjectGate {
   const { id, key, quota, overage, filters, allowedOrigins } = project;
   return {
     id,
     key,
-    rate: rateLimit === undefined ? undefined : { projectId: id, limit: rateLimit, revision },
-    quota: { projectId: id, quota, overage },
+    rate:
+      rateLimit === undefined ? undefined : { projectId: id, limit: rateLimit, revision, state: undefined },
+    quota: { projectId: id, quota, overage, noted: undefined },
     filters: compileFilters({ filters, allowedOrigins }),
     readsHead: filters.includes('crawler') || allowedOrigins.length > 0,
+    fresh: undefined,
+    figures: undefined,
   };
 }
 
 export class ProjectGates {
   readonly #replica: Replica;
-  readonly #compiled = new WeakMap<RegisteredProject, ProjectGate>();
 
   constructor(replica: Replica) {
     this.#replica = replica;
@@ -38,10 +43,7 @@ export class ProjectGates {
   find(idOrAlias: string): ProjectGate | undefined {
     const registered = this.#replica.findProject(idOrAlias);
     if (!registered) return undefined;
-    const known = this.#compiled.get(registered);
-    if (known) return known;
-    const gate = compile(registered);
-    this.#compiled.set(registered, gate);
-    return gate;
+    registered.compiled ??= compile(registered);
+    return registered.compiled as ProjectGate;
   }
 }

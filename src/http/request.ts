@@ -277,7 +277,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   }
 
   protected override trace(): FinishedRequest {
-    return { exchange: this.exchange, projectId: this.#gate?.id, counted: this.#counted };
+    return { exchange: this.exchange, project: this.#gate, counted: this.#counted };
   }
 
   protected override finish(outcome: Outcome, answer?: Answer): void {

@@ -24,8 +24,17 @@ export interface CheckpointStore {
   read(projectId: string, month: string): Promise<number | undefined>;
 }
 
-/** What is not written yet of one group, by month, and the write that is under way. */
-type Group = { months: Map<string, Figures>; writing: Promise<void> | undefined };
+/** The newest figure of a project that is not written yet. `checkpoints`: undefined once it is being written. */
+type Noted = {
+  checkpoints: Checkpoints | undefined;
+  readonly projectId: string;
+  readonly month: string;
+  count: number;
+};
+/** A project, with a place for its figure. */
+export type CheckpointSubject = { readonly projectId: string; noted?: Noted | undefined };
+/** What is not written yet of one group, and the write that is under way. */
+type Group = { noted: Noted[]; writing: Promise<void> | undefined };
 
 /** Leaves a second for the tick and the write. */
 const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
@@ -52,15 +61,23 @@ export class Checkpoints {
     this.#store = store;
     this.#clock = clock;
     this.#log = log;
-    this.#groups = Array.from({ length: store.groups }, () => ({ months: new Map(), writing: undefined }));
+    this.#groups = Array.from({ length: store.groups }, () => ({ noted: [], writing: undefined }));
     this.#firstGroup = Math.floor(Math.random() * store.groups);
     this.#startedAt = clock.monotonic();
     this.#timer = setInterval(() => this.#writeDue(), TICK_MS);
     this.#timer.unref();
   }
 
-  note(projectId: string, month: string, count: number): void {
-    raise(this.#groups[this.#store.groupOf(projectId)] as Group, month, projectId, count);
+  note(project: CheckpointSubject, month: string, count: number): void {
+    const { noted } = project;
+    if (noted?.checkpoints === this && noted.month === month) noted.count = Math.max(noted.count, count);
+    else project.noted = this.#keep(project.projectId, month, count);
+  }
+
+  #keep(projectId: string, month: string, count: number): Noted {
+    const noted: Noted = { checkpoints: this, projectId, month, count };
+    this.#groups[this.#store.groupOf(projectId)]?.noted.push(noted);
+    return noted;
   }
 
   /** The stored figure. Rejects when the store cannot tell. */
@@ -92,15 +109,15 @@ export class Checkpoints {
   /** Nothing when there is nothing to write, or while the last write of this group is under way: then it has its next turn. */
   async #write(at: number): Promise<void> {
     const group = this.#groups[at] as Group;
-    if (group.writing || group.months.size === 0) return;
-    const { months } = group;
-    group.months = new Map();
-    group.writing = this.#writeMonths(at, months);
+    if (group.writing || group.noted.length === 0) return;
+    const { noted } = group;
+    group.noted = [];
+    group.writing = this.#writeMonths(at, byMonth(noted));
     await group.writing;
     group.writing = undefined;
   }
 
-  async #writeMonths(at: number, months: Group['months']): Promise<void> {
+  async #writeMonths(at: number, months: ReadonlyMap<string, Figures>): Promise<void> {
     for (const [month, figures] of months) {
       try {
         await this.#store.write(at, month, figures);
@@ -109,17 +126,20 @@ export class Checkpoints {
       } catch (error) {
         if (this.#failing.size === 0) this.#log.warn({ err: error, month }, 'quota checkpoints not written');
         this.#failing.add(at);
-        for (const [projectId, count] of figures) raise(this.#groups[at] as Group, month, projectId, count);
+        for (const [projectId, count] of figures) this.#keep(projectId, month, count);
       }
     }
   }
 }
 
-function raise({ months }: Group, month: string, projectId: string, count: number): void {
-  let figures = months.get(month);
-  if (!figures) {
-    figures = new Map();
-    months.set(month, figures);
+/** Takes them out of their projects' hands: what comes from now on is noted anew. */
+function byMonth(all: readonly Noted[]): Map<string, Figures> {
+  const months = new Map<string, Figures>();
+  for (const noted of all) {
+    noted.checkpoints = undefined;
+    const figures = months.get(noted.month) ?? new Map<string, number>();
+    months.set(noted.month, figures);
+    figures.set(noted.projectId, Math.max(noted.count, figures.get(noted.projectId) ?? 0));
   }
-  figures.set(projectId, Math.max(count, figures.get(projectId) ?? 0));
+  return months;
 }

@@ -12,13 +12,13 @@
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_READ_MS_MAX } from '../limits.ts';
-import { type CheckpointStore, Checkpoints } from './checkpoint.ts';
+import { type CheckpointStore, type CheckpointSubject, Checkpoints } from './checkpoint.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-client.ts';
 import { quotaKey } from './scripts.ts';
 
 /** `quota` undefined: unlimited. With overage counting goes on past the quota. */
-export type QuotaSubject = { projectId: string; quota: number | undefined; overage: boolean };
+export type QuotaSubject = CheckpointSubject & { quota: number | undefined; overage: boolean };
 
 /** `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within it. */
 export type QuotaDecision =
@@ -125,7 +125,7 @@ export class QuotaCounter {
     if (!reply || reply.length === 1) return refuseAll(group);
     const [month, before, granted] = reply as [string, number, number];
     if (before < 0) return this.#restore(group, month);
-    if (granted > 0) this.#checkpoints.note(group.subject.projectId, month, before + granted);
+    if (granted > 0) this.#checkpoints.note(group.subject, month, before + granted);
     const current = before + granted;
     group.waiting.forEach((waiter, i) => {
       waiter.counted(

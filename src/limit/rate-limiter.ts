@@ -22,7 +22,13 @@ import type { LimitRedis, ScriptReply } from './redis.ts';
 import { quotaKey, rateKey } from './scripts.ts';
 
 /** `revision`: of the registry record that says so. The newest revision that any worker brings is in force everywhere. */
-export type RateSubject = { projectId: string; limit: number; revision: number };
+export type RateSubject = {
+  readonly projectId: string;
+  readonly limit: number;
+  readonly revision: number;
+  /** The limiter's own. */
+  state?: ProjectState | undefined;
+};
 
 /** `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can be admitted. */
 export type RateDecision = LocalDecision | { kind: 'unavailable' };
@@ -37,6 +43,8 @@ export interface TokenWaiter extends CountWaiter {
   decided(decision: RateDecision): void;
 }
 type ProjectState = {
+  /** Undefined once it is forgotten. */
+  limiter: RateLimiter | undefined;
   readonly projectId: string;
   readonly cache: LeaseCache;
   /** Of the server that has this project's window. */
@@ -131,10 +139,12 @@ export class RateLimiter {
   }
 
   #stateOf(subject: RateSubject): ProjectState {
+    if (subject.state?.limiter === this) return subject.state;
     const { projectId } = subject;
     let state = this.#projects.get(projectId);
     if (!state) {
       state = {
+        limiter: this,
         projectId,
         cache: new LeaseCache(),
         redisClock: new ClockWatch(),
@@ -145,6 +155,7 @@ export class RateLimiter {
       };
       this.#projects.set(projectId, state);
     }
+    subject.state = state;
     return state;
   }
 
@@ -266,6 +277,7 @@ export class RateLimiter {
     for (const state of this.#projects.values()) {
       if (now - state.usedAt < IDLE_MS || state.waiting.length > 0) continue;
       this.#projects.delete(state.projectId);
+      state.limiter = undefined;
       this.#leasing.delete(state);
     }
   }

@@ -24,12 +24,21 @@ const OLD_DAYS_LOOK_MS = 600_000;
 
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
 
+/** Requests of a project since the last flush, by outcome. `ledger`: undefined once they are gathered. */
+type Fresh = {
+  ledger: OutcomeLedger | undefined;
+  readonly projectId: string;
+  readonly counts: Record<string, number>;
+};
+/** A project, with a place for its fresh requests. */
+export type LedgerSubject = { readonly id: string; fresh?: Fresh | undefined };
+
 export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
 /**
  * What became of a project's requests, by hour and outcome, over all workers: what `sluice usage` shows.
  *
- * The hot path only raises a number in a Map. Every LEDGER_FLUSH_MS what came together goes to one key per project and day, by
+ * The hot path only raises a number that hangs on the project. Every LEDGER_FLUSH_MS what came together goes to one key per project and day, by
  * compare-and-set: read the day, add, write, and begin again when another worker was faster. One key per day, not one per
  * worker and hour, keeps the bucket small; it costs two requests per active project, worker and flush. A flush writes
  * LEDGER_WRITES_PER_FLUSH_MAX projects, those that wait longest first, so that ten thousand active ones cost no more than a few hundred and are
@@ -43,8 +52,7 @@ export class OutcomeLedger {
   readonly #log: Log;
   readonly #clock: Clock;
   readonly #kv: Promise<KV>;
-  /** Project → outcome → requests since the last flush. */
-  #fresh = new Map<string, Map<string, number>>();
+  #fresh: Fresh[] = [];
   /** Key → what is not written yet. */
   readonly #pending = new Map<string, DayOfOutcomes>();
   #flushing: Promise<void> | undefined;
@@ -63,13 +71,14 @@ export class OutcomeLedger {
     this.#remover.unref();
   }
 
-  note(projectId: string, outcome: string): void {
-    let outcomes = this.#fresh.get(projectId);
-    if (!outcomes) {
-      outcomes = new Map();
-      this.#fresh.set(projectId, outcomes);
+  note(project: LedgerSubject, outcome: string): void {
+    let { fresh } = project;
+    if (fresh?.ledger !== this) {
+      fresh = { ledger: this, projectId: project.id, counts: {} };
+      project.fresh = fresh;
+      this.#fresh.push(fresh);
     }
-    outcomes.set(outcome, (outcomes.get(outcome) ?? 0) + 1);
+    fresh.counts[outcome] = (fresh.counts[outcome] ?? 0) + 1;
   }
 
   /** Writes what has come together, of at most `projects`. Never throws; what fails is logged and kept for the next time. */
@@ -94,13 +103,14 @@ export class OutcomeLedger {
   #gather(): void {
     const time = new Date(this.#clock.now()).toISOString();
     const hour = time.slice(11, 13);
-    for (const [projectId, outcomes] of this.#fresh) {
-      const key = ledgerKey(projectId, time.slice(0, 10));
+    for (const fresh of this.#fresh) {
+      const key = ledgerKey(fresh.projectId, time.slice(0, 10));
       const day = this.#pending.get(key) ?? {};
-      addCounts(day, { [hour]: Object.fromEntries(outcomes) });
+      addCounts(day, { [hour]: fresh.counts });
       this.#pending.set(key, day);
+      fresh.ledger = undefined;
     }
-    this.#fresh = new Map();
+    this.#fresh = [];
   }
 
   async #write(projects: number): Promise<void> {

@@ -4,7 +4,7 @@ import type { BucketEntry } from './bucket-watch.ts';
 import { parseEntry } from './entry.ts';
 import { type PlanLimits, type Project, rateLimitOf } from './project.ts';
 
-/** The same object until the record changes, so that a caller can hang compiled things on it in a WeakMap. */
+/** The same object until the record changes. */
 export type RegisteredProject = Readonly<{
   project: Project;
   /**
@@ -14,7 +14,10 @@ export type RegisteredProject = Readonly<{
   revision: number;
   /** Requests a minute in force, undefined for none. */
   rateLimit: number | undefined;
-}>;
+}> & {
+  /** What the request path made of this record, kept here for it: one look-up less than by a map of its own. */
+  compiled?: unknown;
+};
 
 /**
  * The bucket has one key per name. A record stands under the project's id; under an alias stands a claim that names the id. An
@@ -74,7 +77,7 @@ export class ProjectView {
   #register(project: Project, sequence: number, known: RegisteredProject | undefined): RegisteredProject {
     const revision = this.#createdMs + sequence;
     if (known?.revision === revision) return known;
-    return { project, revision, rateLimit: rateLimitOf(project, this.#planLimits) };
+    return { project, revision, rateLimit: rateLimitOf(project, this.#planLimits), compiled: undefined };
   }
 
   #link(alias: string | undefined, registered: RegisteredProject | undefined): void {

@@ -81,8 +81,8 @@ describe('usage', () => {
   it('shows what became of the requests, by hour', async () => {
     await (await ProjectStore.open(link)).create({ ...plain, id: '3' });
     const ledger = new OutcomeLedger({ link, log, clock });
-    for (let n = 0; n < 3; n++) ledger.note('3', 'accepted');
-    ledger.note('3', 'rate_limited');
+    for (let n = 0; n < 3; n++) ledger.note({ id: '3' }, 'accepted');
+    ledger.note({ id: '3' }, 'rate_limited');
     await ledger.flush();
     expect(await json('usage', '3')).toEqual({
       id: '3',

@@ -13,10 +13,12 @@ const figures = (id: string, requests: number): ProjectFigures => ({
 
 it('counts each outcome where it belongs and keeps the newest position', () => {
   const board = new ProjectBoard();
-  board.note('1', 'accepted', { month: '2026-07', position: 7 });
-  board.note('1', 'accepted', { month: '2026-07', position: 6 });
+  const project = { id: '1' };
+  board.note(project, 'accepted', { month: '2026-07', position: 7 });
+  board.note(project, 'accepted', { month: '2026-07', position: 6 });
+  // The others come after its record has changed.
   for (const outcome of ['filtered', 'rate_limited', 'quota_exceeded', 'invalid'] as const)
-    board.note('1', outcome);
+    board.note({ id: '1' }, outcome);
   expect(board.busiest(() => 10)).toEqual([
     {
       id: '1',
@@ -32,16 +34,17 @@ it('counts each outcome where it belongs and keeps the newest position', () => {
 
 it('takes the first position of a new month for newer than the last of the old one', () => {
   const board = new ProjectBoard();
-  board.note('1', 'accepted', { month: '2026-12', position: 900 });
-  board.note('1', 'accepted', { month: '2027-01', position: 1 });
+  board.note({ id: '1' }, 'accepted', { month: '2026-12', position: 900 });
+  board.note({ id: '1' }, 'accepted', { month: '2027-01', position: 1 });
   expect(board.busiest(none)[0]?.usage).toEqual({ month: '2027-01', position: 1 });
 });
 
 it('watches a bounded number of projects and shows the busiest of them', () => {
   const board = new ProjectBoard();
-  for (let id = 0; id <= PROJECTS_WATCHED_MAX; id++) board.note(`${id}`, 'accepted');
-  board.note('5', 'accepted');
-  board.note(`${PROJECTS_WATCHED_MAX}`, 'accepted');
+  const projects = Array.from({ length: PROJECTS_WATCHED_MAX + 1 }, (_, id) => ({ id: `${id}` }));
+  for (const project of projects) board.note(project, 'accepted');
+  for (const at of [5, PROJECTS_WATCHED_MAX, PROJECTS_WATCHED_MAX])
+    board.note(projects[at] as { id: string }, 'accepted');
   const shown = board.busiest(none);
   expect(shown).toHaveLength(PROJECTS_SHOWN_MAX);
   expect(shown[0]).toMatchObject({ id: '5', requests: 2 });

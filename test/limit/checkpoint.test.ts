@@ -19,9 +19,12 @@ const make = (store = new MemoryCheckpoints()) => ({
 describe('Checkpoints', () => {
   it('writes the newest figure within ten seconds of the first note, and once', async () => {
     const { store, checkpoints } = make();
-    checkpoints.note('p', '2026-02', 1);
-    checkpoints.note('p', '2026-02', 7);
-    checkpoints.note('p', '2026-02', 6);
+    const project = { projectId: 'p' };
+    checkpoints.note(project, '2026-02', 1);
+    checkpoints.note(project, '2026-02', 7);
+    checkpoints.note(project, '2026-02', 6);
+    // The same project as a request saw it that came before its record changed.
+    checkpoints.note({ projectId: 'p' }, '2026-02', 5);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(store.figures.get('p 2026-02')).toBe(7);
     await vi.advanceTimersByTimeAsync(60_000);
@@ -30,8 +33,9 @@ describe('Checkpoints', () => {
 
   it('writes a busy project no more than once in nine seconds', async () => {
     const { store, checkpoints } = make();
+    const project = { projectId: 'p' };
     for (let i = 0; i < 900; i++) {
-      checkpoints.note('p', '2026-02', i);
+      checkpoints.note(project, '2026-02', i);
       await vi.advanceTimersByTimeAsync(100);
     }
     expect(store.writes).toBeGreaterThanOrEqual(9);
@@ -40,7 +44,7 @@ describe('Checkpoints', () => {
 
   it('writes ten thousand projects in ten seconds, by as many writes as there are groups', async () => {
     const { store, checkpoints } = make();
-    for (let i = 0; i < 10_000; i++) checkpoints.note(`p${i}`, '2026-02', i);
+    for (let i = 0; i < 10_000; i++) checkpoints.note({ projectId: `p${i}` }, '2026-02', i);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(store.figures.size).toBe(10_000);
     expect(store.writes).toBe(store.groups);
@@ -48,8 +52,9 @@ describe('Checkpoints', () => {
 
   it('writes the last figure of a month that turned', async () => {
     const { store, checkpoints } = make();
-    checkpoints.note('p', '2026-01', 5);
-    checkpoints.note('p', '2026-02', 1);
+    const project = { projectId: 'p' };
+    checkpoints.note(project, '2026-01', 5);
+    checkpoints.note(project, '2026-02', 1);
     await checkpoints.close();
     expect([...store.figures]).toEqual([
       ['p 2026-01', 5],
@@ -59,12 +64,13 @@ describe('Checkpoints', () => {
 
   it('keeps what a store that is away did not take, and newer figures over it', async () => {
     const { store, checkpoints } = make();
+    const project = { projectId: 'p' };
     const away = vi.spyOn(store, 'write').mockRejectedValue(new Error('away'));
-    checkpoints.note('p', '2026-02', 5);
-    checkpoints.note('q', '2026-02', 8);
+    checkpoints.note(project, '2026-02', 5);
+    checkpoints.note({ projectId: 'q' }, '2026-02', 8);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(store.figures.size).toBe(0);
-    checkpoints.note('p', '2026-02', 6);
+    checkpoints.note(project, '2026-02', 6);
     away.mockRestore();
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(Object.fromEntries(store.figures)).toEqual({ 'p 2026-02': 6, 'q 2026-02': 8 });
@@ -72,6 +78,7 @@ describe('Checkpoints', () => {
 
   it('does not begin a write beside one of the same group, and waits for it at the end', async () => {
     const { store, checkpoints } = make();
+    const project = { projectId: 'p' };
     let finish = (): void => undefined;
     const slow = vi.spyOn(store, 'write').mockImplementationOnce(
       () =>
@@ -79,9 +86,9 @@ describe('Checkpoints', () => {
           finish = resolve;
         }),
     );
-    checkpoints.note('p', '2026-02', 5);
+    checkpoints.note(project, '2026-02', 5);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
-    checkpoints.note('p', '2026-02', 6);
+    checkpoints.note(project, '2026-02', 6);
     await vi.advanceTimersByTimeAsync(30_000);
     expect(slow).toHaveBeenCalledTimes(1);
     const closed = checkpoints.close();
@@ -96,7 +103,7 @@ describe('Checkpoints', () => {
     let now = 0;
     const stalled = { now: () => now, monotonic: () => now };
     const checkpoints = new Checkpoints({ store, clock: stalled, log });
-    for (let i = 0; i < 8; i++) checkpoints.note(`${i}`, '2026-02', 1);
+    for (let i = 0; i < 8; i++) checkpoints.note({ projectId: `${i}` }, '2026-02', 1);
     now = 3_600_000;
     await vi.advanceTimersByTimeAsync(300);
     expect(store.figures.size).toBe(8);

@@ -2,7 +2,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type RateDecision, RateLimiter, type RateSubject } from '../../src/limit/rate-limiter.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { rateKey } from '../../src/limit/scripts.ts';
-import { clock, connected, pause, quotaOn, take, takeNow } from './limit-fixture.ts';
+import { clock, connected, pause, quotaOn, take, takeNow, until } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
 describe.each(STORES)('on $name', ({ start }) => {
@@ -176,6 +176,24 @@ describe.each(STORES)('on $name', ({ start }) => {
         kind: 'admitted',
         remaining: 9,
       });
+    });
+
+    it('holds one window for all records of a project, also after it was idle and forgotten', async () => {
+      let later = 0;
+      const [redis] = workers as [LimitRedis];
+      const aged = { now: clock.now, monotonic: () => clock.monotonic() + later };
+      const limiter = new RateLimiter({ redis, clock: aged, quota: quotaOn(redis) });
+      limiters = [limiter];
+      const before = subject(1);
+      const after = { ...before };
+      const sharesRefusals = async (): Promise<void> => {
+        while ((await take(limiter, before)).kind !== 'refused');
+        expect(takeNow(limiter, after)).toMatchObject({ kind: 'refused' });
+      };
+      await sharesRefusals();
+      later = 100_000;
+      await until('forgotten', () => before.state?.limiter === undefined);
+      await sharesRefusals();
     });
 
     it('counts a window that Redis forgot, once', async () => {

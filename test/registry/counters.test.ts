@@ -148,14 +148,18 @@ describe('OutcomeLedger', () => {
 
   it('sums what several workers note, by hour and outcome', async () => {
     const clock = clockAt('2026-07-01T13:20:00Z');
-    const workers = Array.from({ length: 4 }, () => new OutcomeLedger({ link, log, clock }));
+    const workers = Array.from({ length: 4 }, () => ({
+      ledger: new OutcomeLedger({ link, log, clock }),
+      project: { id: '10' },
+    }));
     for (let round = 0; round < 3; round++) {
-      for (const worker of workers) {
-        for (let n = 0; n < 5; n++) worker.note('10', 'accepted');
-        worker.note('10', 'rate_limited');
-        worker.note('11', 'accepted');
+      for (const { ledger, project } of workers) {
+        for (let n = 0; n < 5; n++) ledger.note(project, 'accepted');
+        // The same project after its record has changed, and another one.
+        ledger.note({ id: '10' }, 'rate_limited');
+        ledger.note({ id: '11' }, 'accepted');
       }
-      await Promise.all(workers.map((worker) => worker.flush()));
+      await Promise.all(workers.map(({ ledger }) => ledger.flush()));
     }
     const span = { now: clock.now(), hours: 24 };
     expect(await readOutcomes(link, '10', span)).toEqual([
@@ -175,10 +179,10 @@ describe('OutcomeLedger', () => {
           async (id) => (await readOutcomes(link, id, { now, hours: 1 }))[0]?.outcomes.accepted,
         ),
       );
-    for (const id of ['20', '21', '22']) ledger.note(id, 'accepted');
+    for (const id of ['20', '21', '22']) ledger.note({ id }, 'accepted');
     await ledger.flush(2);
     expect(await counts()).toEqual([1, 1, undefined]);
-    for (const id of ['20', '21', '22']) ledger.note(id, 'accepted');
+    for (const id of ['20', '21', '22']) ledger.note({ id }, 'accepted');
     await ledger.flush(2);
     expect(await counts()).toEqual([2, 1, 2]);
     await ledger.flush();
@@ -188,7 +192,7 @@ describe('OutcomeLedger', () => {
   it('shows the last hours over midnight, oldest first, and none before', async () => {
     for (const time of ['2026-07-01T21:59:00Z', '2026-07-01T22:01:00Z', '2026-07-02T00:30:00Z']) {
       const ledger = new OutcomeLedger({ link, log, clock: clockAt(time) });
-      ledger.note('12', 'filtered');
+      ledger.note({ id: '12' }, 'filtered');
       await ledger.flush();
     }
     const hours = await readOutcomes(link, '12', { now: Date.parse('2026-07-02T00:45:00Z'), hours: 3 });
@@ -282,10 +286,10 @@ describe('OutcomeLedger', () => {
     const clock = clockAt('2026-07-03T10:00:00Z');
     const ledger = new OutcomeLedger({ link, log, clock });
     await (await new Kvm(link.js).open(COUNTERS_BUCKET)).destroy();
-    ledger.note('13', 'accepted');
+    ledger.note({ id: '13' }, 'accepted');
     await ledger.flush();
     await makeBuckets(link);
-    ledger.note('13', 'accepted');
+    ledger.note({ id: '13' }, 'accepted');
     await ledger.flush();
     expect(await readOutcomes(link, '13', { now: clock.now(), hours: 1 })).toEqual([
       { hour: '2026-07-03T10:00Z', outcomes: { accepted: 2 } },
