@@ -156,6 +156,13 @@ const GIANTS = [
   fields(1, 1024 * 1024),
 ];
 
+const KEYLESS = [
+  `${'A'.repeat(15_000)} y=1`,
+  `${','.repeat(15_000)}=`,
+  'sentry_key=,'.repeat(1_250),
+  '='.repeat(15_000),
+];
+
 export type FloodOptions = {
   port: number;
   /** Of the project that is attacked. */
@@ -169,6 +176,12 @@ export function floods({ port, path, idleCount }: FloodOptions): Siege[] {
   const unkeyed = `POST ${path.split('?')[0]} HTTP/1.1\r\nHost: sluice\r\nContent-Length: 25\r\n\r\n${BODY}`;
   // The last is refused in a way that ends the connection, so that nobody waits for a time-out.
   const pipeline = Buffer.concat([Buffer.from(unkeyed.repeat(PIPELINED)), message(SMUGGLING[0])]);
+  const keyless = KEYLESS.map((auth) =>
+    Buffer.concat([
+      Buffer.from(unkeyed.replace('Content-Length', `X-Sentry-Auth: ${auth}\r\nContent-Length`)),
+      message(SMUGGLING[0]),
+    ]),
+  );
   const noise = Array.from({ length: 16 }, () => randomBytes(NOISE_BYTES));
   const shapes: Shape[] = [
     {
@@ -188,6 +201,12 @@ export function floods({ port, path, idleCount }: FloodOptions): Siege[] {
       perSecond: SHAPES_PER_SECOND,
       make: (n) => message(['Content-Length: 25', ...(GIANTS[n % GIANTS.length] as string[])]),
       expected: [400, 431],
+    },
+    {
+      name: 'auth headers of 15 KB without a key',
+      perSecond: SHAPES_PER_SECOND,
+      make: (n) => keyless[n % keyless.length] as Buffer,
+      expected: [400, 401],
     },
     {
       name: 'random bytes',

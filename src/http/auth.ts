@@ -47,21 +47,25 @@ function queryKey(query: string): string {
 const unquoted = (value: string): string =>
   value.length > 1 && value.startsWith('"') && value.endsWith('"') ? value.slice(1, -1) : value;
 
-/** `[scheme] name=value, name="value", …`: an optional scheme word, then pairs, with white space wherever it may stand. */
+/** Both names have as many. */
+const NAME_CHARS = 10;
+
+/**
+ * `[scheme] name=value, name="value", …`: an optional scheme word, then pairs, with white space wherever it may stand. No pair is looked at
+ * that has another name, and no character more than a few times, whatever the header is: it may be 16 KiB, and of anybody.
+ */
 function headerKey(header: string): string {
-  if (header === '') return '';
   const found: { [name in (typeof KEY_NAMES)[number]]?: string } = {};
-  for (let start = 0, end: number; start < header.length; start = end + 1) {
-    const comma = header.indexOf(',', start);
-    end = comma === -1 ? header.length : comma;
-    const equals = header.indexOf('=', start);
-    if (equals === -1) break;
-    if (equals > end) continue;
-    // Before the first name there may be the scheme word: the name is what stands last before the equals sign.
-    const before = header.slice(start, equals).trimEnd();
-    if (!before.endsWith('y') && !before.endsWith('Y')) continue; // most names are others, and cost no more than this
-    const name = before.slice(before.search(/\S+$/)).toLowerCase();
+  let start = 0;
+  for (let equals = header.indexOf('='); equals !== -1; equals = header.indexOf('=', start)) {
+    const comma = header.indexOf(',', equals);
+    const end = comma === -1 ? header.length : comma;
+    const before = header.slice(Math.max(start, header.lastIndexOf(',', equals) + 1), equals).trimEnd();
+    start = end + 1;
+    const name = before.slice(-NAME_CHARS).toLowerCase();
     if (name !== 'compat_key' && name !== 'sentry_key') continue;
+    // Before the first name there may be the scheme word.
+    if (before.length > NAME_CHARS && before.charAt(before.length - NAME_CHARS - 1).trim() !== '') continue;
     found[name] ||= unquoted(header.slice(equals + 1, end).trim());
   }
   return found.compat_key || found.sentry_key || '';

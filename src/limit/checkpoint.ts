@@ -24,7 +24,10 @@ export interface CheckpointStore {
   read(projectId: string, month: string): Promise<number | undefined>;
 }
 
-/** The newest figure of a project that is not written yet. `checkpoints`: undefined once it is being written. */
+/**
+ * A figure that is not written yet. `checkpoints`: undefined once it is being written. There may be several of a project and month, when its record
+ * has changed or a write has failed: the largest counts.
+ */
 type Noted = {
   checkpoints: Checkpoints | undefined;
   readonly projectId: string;
@@ -76,7 +79,7 @@ export class Checkpoints {
 
   #keep(projectId: string, month: string, count: number): Noted {
     const noted: Noted = { checkpoints: this, projectId, month, count };
-    this.#groups[this.#store.groupOf(projectId)]?.noted.push(noted);
+    (this.#groups[this.#store.groupOf(projectId)] as Group).noted.push(noted);
     return noted;
   }
 

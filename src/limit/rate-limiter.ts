@@ -278,6 +278,7 @@ export class RateLimiter {
       if (now - state.usedAt < IDLE_MS || state.waiting.length > 0) continue;
       this.#projects.delete(state.projectId);
       state.limiter = undefined;
+      if (state.record.state === state) state.record.state = undefined;
       this.#leasing.delete(state);
     }
   }

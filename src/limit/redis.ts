@@ -72,7 +72,7 @@ export class LimitRedis {
   #probeTimer: NodeJS.Timeout | undefined;
   /** A call has been answered since the breaker closed: only then is the next fault news worth a log line. */
   #proven = true;
-  readonly #awayKeys = new AwayKeys();
+  readonly #awayKeys = new AwayKeys(); // of a cluster only
   #quietUntil = Number.NEGATIVE_INFINITY;
   #firstAvailable: (() => void) | undefined;
   #lastError = 'never connected';

@@ -133,4 +133,40 @@ describe('the key of a request', () => {
       }),
     );
   });
+
+  it('of any header is what its pairs say when it is split at commas', () => {
+    const split = (header: string): string => {
+      const found: Record<string, string> = {};
+      for (const pair of header.split(',')) {
+        const [before = '', ...value] = pair.split('=');
+        const name = before.trim().split(/\s+/).at(-1)?.toLowerCase() ?? '';
+        const text = value.join('=').trim();
+        found[name] ||= text.length > 1 && /^".*"$/s.test(text) ? text.slice(1, -1) : text;
+      }
+      return found.compat_key || found.sentry_key || '';
+    };
+    const part = fc.oneof(
+      fc.constantFrom(
+        'compat_key',
+        'Sentry_Key',
+        'Sentry',
+        '=',
+        ',',
+        ' ',
+        '\t',
+        '\u00a0',
+        '"',
+        'K',
+        'y',
+        '_key',
+      ),
+      fc.string({ unit: 'binary', maxLength: 2 }),
+    );
+    fc.assert(
+      fc.property(fc.array(part, { maxLength: 16 }), (parts) => {
+        const header = parts.join('');
+        expect(key('', { 'x-sentry-auth': header })).toBe(split(header));
+      }),
+    );
+  });
 });
