@@ -18,6 +18,6 @@ assert(#KEYS == 2 and #ARGV >= 10, 'admit: 2 keys, 2 arguments and those of rate
 local window = rateWindow({ KEYS[1] }, { unpack(ARGV, 3) })
 local _, counting = string.gsub(string.sub(ARGV[1], 1, window[1]), '1', '')
 if counting == 0 then return { window, {} } end
-local done, counted = pcall(quota, { KEYS[2] }, { ARGV[3], counting, ARGV[2], '', '' })
+local done, counted = pcall(quota, { KEYS[2] }, { window[8], counting, ARGV[2], '', '' }) -- window[8]: now, read once
 if not done then counted = { type(counted) == 'table' and counted.err or tostring(counted) } end
 return { window, counted }

@@ -52,19 +52,22 @@ local needBucket = math.ceil((now + NEED_MS) / BUCKET_MS)
 local excessBucket = math.ceil((now + EXCESS_MS) / BUCKET_MS)
 local deadBucket = math.floor((now - WINDOW_MS) / BUCKET_MS) -- it and all before it have left the window
 
-local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost', 'tight')
+local needName = string.format('%d', needBucket)
+local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost', 'tight', needName)
 local sum, first, last = tonumber(stored[1]) or 0, tonumber(stored[2]), tonumber(stored[3])
 local storedLimit, storedRevision = tonumber(stored[4]), tonumber(stored[5])
 local gen, seq, lostAt = tonumber(stored[6]), tonumber(stored[7]) or 0, tonumber(stored[8])
 local tightAt = tonumber(stored[9])
 local exists = gen ~= nil
 
+local read = { [needName] = tonumber(stored[10]) or 0 } -- field -> value as stored
 local changed = {} -- field -> new value
 local dead = {} -- fields to delete
 
 local function field(name) -- the number in a bucket, with what this call changes
   if changed[name] then return changed[name] end
-  return tonumber(redis.call('HGET', key, name)) or 0
+  read[name] = read[name] or tonumber(redis.call('HGET', key, name)) or 0
+  return read[name]
 end
 
 local function buckets(from, to) -- the tokens of buckets from..to as stored, absent ones 0
