@@ -30,7 +30,7 @@ import type { ScriptName } from './scripts.ts';
 export type ScriptReply = readonly unknown[] | undefined;
 
 /** `done` is called exactly once. */
-export type GatheredCall = ScriptCall & { done: (reply: ScriptReply) => void };
+type GatheredCall = ScriptCall & { done: (reply: ScriptReply) => void };
 /** Calls that were written together. */
 type Batch = { calls: GatheredCall[]; sentAt: number; timer: NodeJS.Timeout };
 
@@ -150,7 +150,7 @@ export class LimitRedis {
     setImmediate(() => this.#flush());
   }
 
-  /** Queues one call for the next flush (or, from a gatherer, for this one). Kept as it is: a copy by spread has a hidden class of its own. */
+  /** Queues one call for the next flush (or, from a gatherer, for this one). Kept as it is: V8 makes a copy by spread in its slow path. */
   call(call: GatheredCall): void {
     this.#queue.push(call);
     this.schedule();
