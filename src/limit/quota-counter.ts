@@ -14,7 +14,7 @@ import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_READ_MS_MAX } from '../limits.ts';
 import { type CheckpointStore, type CheckpointSubject, Checkpoints } from './checkpoint.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
-import type { ScriptArg } from './redis-client.ts';
+import type { ScriptArg } from './redis-batch.ts';
 import { quotaKey } from './scripts.ts';
 
 /** `quota` undefined: unlimited. With overage counting goes on past the quota. */

@@ -1,6 +1,6 @@
 /** What rate-window.lua takes and returns, by name. */
 import type { Ask, WindowReply } from './lease-cache.ts';
-import type { ScriptArg } from './redis-client.ts';
+import type { ScriptArg } from './redis-batch.ts';
 
 /** ARGV of rate-window.lua. */
 export function scriptArgs(ask: Ask, limit: number, now?: number): ScriptArg[] {

@@ -2,24 +2,14 @@
  * A server or a cluster behind one face, with ioredis set up so that nothing is queued while it is away, nothing is sent again,
  * and every promise settles. What away means and what follows from it is decided in redis.ts.
  */
-import { Decoder, Encoder } from '@msgpack/msgpack';
-import { Cluster, type ClusterOptions, Redis, type RedisOptions, ReplyError } from 'ioredis';
+import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
 import { assert } from '../lib/assert.ts';
 import { REDIS_CONNECT_MS_MAX } from '../limits.ts';
-import { BATCH_SOURCE, keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
+import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './redis-batch.ts';
+import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
-/** One script argument; numbers are sent in decimal. */
-export type ScriptArg = string | number;
-/** All keys of a call belong to the same project or token. */
-export type ScriptCall = {
-  script: ScriptName;
-  keys: readonly [string, ...string[]];
-  args: readonly ScriptArg[];
-};
 /** Calls that one server runs in one go: some 10 µs each, in which it does nothing else. */
 const REDIS_BATCH_MAX = 64;
-/** One of the two is null or undefined. */
-export type CallResult = readonly [error: Error | null, reply: unknown];
 
 export type RedisClientOptions = {
   urls: readonly string[];
@@ -40,7 +30,6 @@ export class RedisClient {
     this.#client = createClient(options);
     for (const name of SCRIPT_NAMES)
       this.#client.defineCommand(name, { lua: scriptSource(name), numberOfKeys: keysOf(name) });
-    this.#client.defineCommand(BATCH, { lua: BATCH_SOURCE });
   }
 
   on(events: { error: (error: Error) => void; ready: () => void; close: () => void }): void {
@@ -89,8 +78,7 @@ export class RedisClient {
   }
 
   /**
-   * In a cluster ioredis groups calls by node. One server gets them in commands of up to REDIS_BATCH_MAX, with their arguments and results in
-   * MessagePack: commands, arguments and replies cost both sides more than what the scripts do.
+   * In a cluster ioredis groups calls by node. One server gets them in commands of up to REDIS_BATCH_MAX.
    */
   send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
     const client = this.#client;
@@ -111,41 +99,6 @@ export class RedisClient {
   }
 }
 
-const BATCH = 'scriptBatch';
-const SCRIPT_NUMBERS = Object.fromEntries(SCRIPT_NAMES.map((name, i) => [name, i + 1])) as Record<
-  ScriptName,
-  number
->;
-const encoder = new Encoder();
-const decoder = new Decoder();
-
-/**
- * One command for all. Not several in a pipeline of ioredis: each of those has a hidden class of its own, which V8 keeps until a full
- * collection, and with it all arguments and replies (DECISIONS.md 81). In a cluster ioredis still makes them.
- */
-async function runBatch(client: Redis, calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
-  const keys: string[] = [];
-  const scripts: number[] = [];
-  const args: [number[], ...(readonly ScriptArg[])[]] = [scripts];
-  for (const call of calls) {
-    for (const key of call.keys) keys.push(key);
-    scripts.push(SCRIPT_NUMBERS[call.script]);
-    args.push(call.args);
-  }
-  try {
-    const reply = await commandOf(client, `${BATCH}Buffer`)(
-      keys.length,
-      ...keys,
-      Buffer.from(encoder.encode(args)),
-    );
-    return (decoder.decode(reply as Buffer) as unknown[]).map(
-      (own): CallResult => (isFault(own) ? [new ReplyError(own.err), undefined] : [null, own]),
-    );
-  } catch (error) {
-    return calls.map(() => [error as Error, undefined]);
-  }
-}
-
 function runEach(client: Redis | Cluster, calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
   return Promise.all(
     calls.map(async ({ script, keys, args }): Promise<CallResult> => {
@@ -158,11 +111,7 @@ function runEach(client: Redis | Cluster, calls: readonly ScriptCall[]): Promise
   );
 }
 
-/** In a batch's reply: this call failed. */
-const isFault = (reply: unknown): reply is { err: string } =>
-  typeof reply === 'object' && reply !== null && 'err' in reply;
-
-type DefinedCommand = (...args: (ScriptArg | Buffer)[]) => Promise<unknown>;
+type DefinedCommand = (...args: ScriptArg[]) => Promise<unknown>;
 
 /** ioredis adds a method per defined script, which its types cannot know. */
 const commandOf = (client: Redis | Cluster, name: string): DefinedCommand =>

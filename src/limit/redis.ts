@@ -1,10 +1,9 @@
 /**
  * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself is behind redis-client.ts.
  *
- * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), as
- * one batch, so that requests that came in together cost one write and one read for every 64 calls. While a batch is under way its
- * reply is waited for, a few milliseconds at most: what comes meanwhile joins the next one. Just before, the gatherers
- * (`beforeFlush`) run, in which limiters turn all that waits for one project into one call.
+ * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), as one
+ * batch, so that requests that came in together cost one write and one read for every 64 calls. While a batch is under way its reply is
+ * waited for, a few milliseconds at most. Just before, the gatherers (`beforeFlush`) turn all that waits for one project into one call.
  *
  * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would mint them. The only repetition
  * is ioredis' own after NOSCRIPT, when nothing has run.
@@ -23,7 +22,8 @@ import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
 import { AwayKeys } from './away-keys.ts';
 import { isScriptFault } from './failure-policy.ts';
-import { type CallResult, RedisClient, type ScriptArg, type ScriptCall } from './redis-client.ts';
+import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';
+import { RedisClient } from './redis-client.ts';
 import type { ScriptName } from './scripts.ts';
 
 /** The script's result, or undefined: not answered, and it is unknown whether it ran. */

@@ -13,9 +13,9 @@
  */
 import { Decoder } from '@msgpack/msgpack';
 import { ITEM_TYPES, type ItemType } from '../lib/item-types.ts';
+import { MessagePackWriter, SCALAR_BYTES_MAX } from '../lib/msgpack-writer.ts';
 import { bytes, type Checked, count, FrameError, fail, list, text, tuple } from './field-checks.ts';
 import { MessagePackReader } from './msgpack-reader.ts';
-import { MessagePackWriter, SCALAR_BYTES_MAX } from './msgpack-writer.ts';
 
 export { FrameError };
 export const FRAME_VERSION = 1;

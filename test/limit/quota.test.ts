@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import type { ScriptArg } from '../../src/limit/redis-client.ts';
+import type { ScriptArg } from '../../src/limit/redis-batch.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
 import { connected } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';

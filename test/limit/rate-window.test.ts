@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseReply } from '../../src/limit/rate-window-call.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import type { ScriptArg } from '../../src/limit/redis-client.ts';
+import type { ScriptArg } from '../../src/limit/redis-batch.ts';
 import { rateKey, scriptSource } from '../../src/limit/scripts.ts';
 import * as limits from '../../src/limits.ts';
 import { connected } from './limit-fixture.ts';

@@ -5,7 +5,7 @@ import { WindowTwin } from '../../bench/sim/window-twin.ts';
 import { World } from '../../bench/sim/world.ts';
 import { LEASE_SHAPE } from '../../src/limit/lease-cache.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import type { ScriptArg } from '../../src/limit/redis-client.ts';
+import type { ScriptArg } from '../../src/limit/redis-batch.ts';
 import { rateKey } from '../../src/limit/scripts.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
 import { connected } from './limit-fixture.ts';

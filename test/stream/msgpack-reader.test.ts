@@ -1,8 +1,8 @@
 import { decode, encode } from '@msgpack/msgpack';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { MessagePackWriter } from '../../src/lib/msgpack-writer.ts';
 import { MessagePackReader } from '../../src/stream/msgpack-reader.ts';
-import { MessagePackWriter } from '../../src/stream/msgpack-writer.ts';
 
 type Value = null | number | string | Uint8Array | Value[];
 
