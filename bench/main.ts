@@ -15,6 +15,7 @@ import {
   framingJobs,
   type Job,
   microJobs,
+  pairJobs,
   peerJobs,
   type Settings,
   systemJobs,
@@ -32,6 +33,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   component             bare uWebSockets.js, bare Redis script, bare JetStream
   framing               frames against one message per item, at 1 to 256 connections; what a frame adds at rest
   micro                 parser, frames, lease cache, filters, auth, decompression
+  pairs                 two servers up at once, loaded in turn: what costs how much more than what
   peers                 the canonical workload against bench/peers/fastify
   all                   all of these but framing, saved below bench/results
   compare A B           two git refs alternately; . is this checkout  [--runs 6] [--scenario canonical]
@@ -86,15 +88,16 @@ const JOBS: Record<string, (settings: Settings, names: readonly string[]) => Job
   component: componentJobs,
   framing: framingJobs,
   micro: microJobs,
+  pairs: pairJobs,
   peers: peerJobs,
   all: allJobs,
   system: (settings, names) => systemJobs(names, settings),
 };
 
 /** No figure stands for a run in which something failed. */
-const failed = ({ system, peers, framingProblems, failedJobs }: Summary): boolean =>
+const failed = ({ system, peers, pairs, framingProblems, failedJobs }: Summary): boolean =>
   failedJobs.length + framingProblems.length > 0 ||
-  [...system, ...peers].some(({ problems }) => problems.length > 0);
+  [...system, ...peers, ...pairs].some(({ problems }) => problems.length > 0);
 
 async function bench(command: string, names: readonly string[], flags: Flags): Promise<number> {
   const settings = settingsOf(flags);

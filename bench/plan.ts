@@ -7,6 +7,7 @@ import { runFraming } from './framing/run.ts';
 import { runFresh, startFresh } from './fresh.ts';
 import { STREAM_BYTES_FULL, STREAM_BYTES_SMOKE } from './harness.ts';
 import { MICRO_SUITES, type MicroSuite } from './micro/run.ts';
+import { type Pair, runPair, type Side } from './pairs.ts';
 import { installPeers, runPeer } from './peers/run.ts';
 import { cpuUs } from './processes.ts';
 import type { Finding, UwsRun } from './records.ts';
@@ -40,22 +41,26 @@ const SMOKE_PROJECTS_MAX = 100;
 const systemJob = (scenario: Scenario, durations: Durations, settings: Settings): Job => ({
   name: `system ${scenario.name}`,
   run: async () => {
-    const small = settings.smoke
-      ? {
-          connections: scenario.connections / 8,
-          projects: scenario.projects.slice(0, SMOKE_PROJECTS_MAX),
-          // What a fast machine sends in these moments must fit, large uploads above all.
-          streamMaxBytes: scenario.streamMaxBytes / 8,
-        }
-      : {};
     const options = {
       ...settings,
-      scenario: { ...scenario, ...small },
+      scenario: fitted(scenario, settings),
       durations: settings.smoke ? SMOKE : durations,
     };
     return { bench: 'system', name: scenario.name, title: scenario.title, data: await runSystem(options) };
   },
 });
+
+/** As it is, or small for a smoke run. */
+function fitted(scenario: Scenario, { smoke }: Settings): Scenario {
+  if (!smoke) return scenario;
+  return {
+    ...scenario,
+    connections: scenario.connections / 8,
+    projects: scenario.projects.slice(0, SMOKE_PROJECTS_MAX),
+    // What a fast machine sends in these moments must fit, large uploads above all.
+    streamMaxBytes: scenario.streamMaxBytes / 8,
+  };
+}
 
 /** @param names of scenarios; none means all that this broker can run */
 export function systemJobs(names: readonly string[], settings: Settings): Job[] {
@@ -70,6 +75,36 @@ export function systemJobs(names: readonly string[], settings: Settings): Job[] 
 
 /** The scenarios that also run against the bare handler and the peer. */
 const BESIDE = ['canonical', 'single-event'] as const;
+
+// ---- Pairs ----
+
+const single = scenarioNamed('single-event');
+export const PAIRS: readonly Pair[] = [
+  { name: 'worker ÷ bare handler', first: { scenario: single, bare: true }, second: { scenario: single } },
+  {
+    name: '2 workers ÷ 1',
+    first: { scenario: scenarioNamed('canonical') },
+    second: { scenario: scenarioNamed('two-workers') },
+  },
+  {
+    name: '10,000 projects ÷ 1',
+    first: { scenario: scenarioNamed('hot-project') },
+    second: { scenario: scenarioNamed('ten-thousand-projects') },
+  },
+];
+const PAIR_FULL = { warmupMs: WARM_UP_MS, burstMs: 2_000, bursts: 4 };
+const PAIR_SMOKE = { warmupMs: 0, burstMs: 200, bursts: 1 };
+
+export const pairJobs = (settings: Settings): Job[] =>
+  PAIRS.map(({ name, first, second }) => ({
+    name: `pair ${name}`,
+    run: async () => {
+      const sized = (side: Side): Side => ({ ...side, scenario: fitted(side.scenario, settings) });
+      const pair = { name, first: sized(first), second: sized(second) };
+      const times = settings.smoke ? PAIR_SMOKE : PAIR_FULL;
+      return { bench: 'pair', name, data: await runPair({ ...settings, ...times, pair }) };
+    },
+  }));
 
 // ---- Components ----
 
@@ -201,6 +236,7 @@ export const canonicalJobs = (settings: Settings): Job[] => [
 export const allJobs = (settings: Settings): Job[] => [
   ...canonicalJobs(settings),
   ...peerJobs(settings),
+  ...pairJobs(settings),
   ...systemJobs([], settings).filter(({ name }) => name !== 'system canonical'),
   ...microJobs(settings),
 ];

@@ -5,6 +5,7 @@ import type { DelayRow } from './framing/delay.ts';
 import type { FramingRun } from './framing/run.ts';
 import type { LoadResult } from './load/result.ts';
 import type { MicroRow } from './micro/run.ts';
+import type { PairRun } from './pairs.ts';
 import type { PeerRun } from './peers/run.ts';
 import type { SystemRun } from './system/run.ts';
 
@@ -13,6 +14,7 @@ export type UwsRun = { load: LoadResult; serverUs: number };
 export type BenchRecord = { round: number; at: string } & (
   | { bench: 'system'; name: string; title: string; data: SystemRun }
   | { bench: 'peer'; name: string; data: PeerRun }
+  | { bench: 'pair'; name: string; data: PairRun }
   | { bench: 'micro'; name: string; data: MicroRow[] }
   | { bench: 'framing'; name: string; data: FramingRun }
   | { bench: 'delay'; name: string; data: DelayRow[] }

@@ -43,5 +43,5 @@ async function findingOf(job: Job): Promise<Finding> {
 
 function faultsOf({ bench, data }: Finding): readonly string[] {
   if (bench === 'failed') return [data.error];
-  return bench === 'system' || bench === 'peer' || bench === 'framing' ? data.problems : [];
+  return 'problems' in data ? data.problems : [];
 }

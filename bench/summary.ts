@@ -50,6 +50,14 @@ export type PeerSummary = {
   peakRssMiB: Figure;
   problems: readonly string[];
 };
+/** `ratio`, and the median cost of each side's bursts in CPU microseconds of the workers, by round. */
+export type PairSummary = {
+  name: string;
+  ratio: Figure;
+  firstUs: Figure;
+  secondUs: Figure;
+  problems: readonly string[];
+};
 /** A line of a table: what, and its figures by unit. */
 export type Row = { name: string; figures: Record<string, Figure> };
 
@@ -63,6 +71,7 @@ export type Summary = {
   workloads: Record<string, string>;
   system: readonly SystemSummary[];
   peers: readonly PeerSummary[];
+  pairs: readonly PairSummary[];
   framing: readonly Row[];
   /** With any of these the rows mean nothing. */
   framingProblems: readonly string[];
@@ -149,6 +158,17 @@ function summarisePeer(name: string, records: readonly Of<'peer'>[]): PeerSummar
   };
 }
 
+function summarisePair(name: string, records: readonly Of<'pair'>[]): PairSummary {
+  const runs = records.map(({ data }) => data);
+  return {
+    name,
+    ratio: figure(runs, ({ ratio }) => ratio),
+    firstUs: figure(runs, ({ costUs }) => median(costUs.first)),
+    secondUs: figure(runs, ({ costUs }) => median(costUs.second)),
+    problems: [...new Set(runs.flatMap(({ problems }) => problems))],
+  };
+}
+
 type RowRecord = Of<'component'> | Of<'micro'> | Of<'framing'> | Of<'delay'>;
 
 const framingLines = ({ name, data }: Of<'framing'>): [string, Record<string, number>][] =>
@@ -230,6 +250,7 @@ export function summarise(
     workloads: Object.fromEntries(system.map(({ name, data }) => [name, data.saturation.load.workload])),
     system: [...byName(system)].map(([name, runs]) => summariseSystem(name, runs)),
     peers: [...byName(ofBench(records, 'peer'))].map(([name, runs]) => summarisePeer(name, runs)),
+    pairs: [...byName(ofBench(records, 'pair'))].map(([name, runs]) => summarisePair(name, runs)),
     framing: summariseRows([...ofBench(records, 'framing'), ...ofBench(records, 'delay')]),
     framingProblems: ofBench(records, 'framing').flatMap(({ name, data }) =>
       data.problems.map((problem) => `${name}: ${problem}`),

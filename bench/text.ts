@@ -107,6 +107,9 @@ export function summaryText(summary: Summary): string {
     ...summary.failedJobs.map((job) => `FAILED ${job}\n`),
     ...summary.system.flatMap(systemText),
     ...summary.peers.flatMap(peerText),
+    ...summary.pairs.flatMap(({ name, problems }) =>
+      problems.map((problem) => `NO HEADLINE: ${name}: ${problem}`),
+    ),
     ...summary.framingProblems.map((problem) => `NO HEADLINE: ${problem}`),
     ...rowsText('framing, per item', summary.framing),
     ...ratiosText(summary),

@@ -141,7 +141,8 @@ export async function runSystem(options: SystemOptions): Promise<SystemRun> {
   }
 }
 
-async function firstEvents(url: string, targets: readonly Target[]): Promise<void> {
+/** One event of each project, so that its month has begun. @throws when one is not answered with success */
+export async function firstEvents(url: string, targets: readonly Target[]): Promise<void> {
   const queue = targets.values();
   const sendAll = async (): Promise<void> => {
     for (const { id, key } of queue) {

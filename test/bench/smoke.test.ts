@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { canSyncAlways } from '../../bench/broker.ts';
 import { MICRO_SUITES } from '../../bench/micro/run.ts';
+import { PAIRS } from '../../bench/plan.ts';
 import { ratiosOf } from '../../bench/ratios.ts';
 import type { Summary } from '../../bench/summary.ts';
 import { SCENARIOS } from '../../bench/system/scenarios.ts';
@@ -47,7 +48,9 @@ describe('npm run bench', () => {
       expect(existsSync(join(folder, 'summary.json')), stderr).toBe(true);
       const summary = JSON.parse(readFileSync(join(folder, 'summary.json'), 'utf8')) as Summary;
       expect(summary.failedJobs).toEqual([]);
-      expect([...summary.system, ...summary.peers].flatMap(({ problems }) => problems)).toEqual([]);
+      expect(
+        [...summary.system, ...summary.peers, ...summary.pairs].flatMap(({ problems }) => problems),
+      ).toEqual([]);
       expect(stderr).not.toMatch(ERROR);
       expect(status, stdout + stderr).toBe(0);
       const { nats } = ensureServers(hostEnvironment(), () => undefined);
@@ -55,8 +58,10 @@ describe('npm run bench', () => {
       expect(summary.system.map(({ name }) => name).sort()).toEqual(able.map(({ name }) => name).sort());
       const peers = ['fastify, canonical', 'fastify, single-event'];
       expect(summary.peers.map(({ name }) => name).sort()).toEqual(peers);
+      expect(summary.pairs.map(({ name }) => name).sort()).toEqual(PAIRS.map(({ name }) => name).sort());
       expect(summary.components).toHaveLength(9);
       for (const { name, value } of ratiosOf(summary)) expect(value, name).toBeGreaterThan(0);
+      for (const { name, bound } of ratiosOf(summary)) expect(bound, name).toMatch(/[≤≥]/);
       expect(stdout.match(/ bound /g)).toHaveLength(ratiosOf(summary).length);
       expect(ratiosOf(summary).length).toBeGreaterThan(8);
       for (const suite of Object.keys(MICRO_SUITES))
