@@ -40,16 +40,16 @@ type Running = {
   stop(): Promise<void>;
 };
 
-/** The load process connects and its first requests are cold in every burst. */
-const RAMP_MS = 200;
-
 async function startBare({ mix, encoding, connections }: Scenario, seed: number): Promise<Running> {
   const server = startFresh('uws', { port: await freePort() });
-  const { port } = await server.result;
-  const targets = [{ id: '1', key: 'bare' }];
-  const url = `http://127.0.0.1:${port}`;
-  const load = { url, targets, mix, encoding, connections, warmupMs: RAMP_MS, seed };
-  return { load, workerUs: () => cpuUs(server.pid), stop: () => server.end() };
+  try {
+    const url = `http://127.0.0.1:${(await server.result).port}`;
+    const load = { url, targets: [{ id: '1', key: 'bare' }], mix, encoding, connections, warmupMs: 0, seed };
+    return { load, workerUs: () => cpuUs(server.pid), stop: () => server.end() };
+  } catch (error) {
+    await server.end();
+    throw error;
+  }
 }
 
 async function startSystem(scenario: Scenario, { seed, dist, bins }: PairOptions): Promise<Running> {
@@ -58,7 +58,7 @@ async function startSystem(scenario: Scenario, { seed, dist, bins }: PairOptions
     const targets = await harness.createProjects(scenario.projects);
     await firstEvents(harness.url, targets);
     const { mix, encoding, connections } = scenario;
-    const load = { url: harness.url, targets, mix, encoding, connections, warmupMs: RAMP_MS, seed };
+    const load = { url: harness.url, targets, mix, encoding, connections, warmupMs: 0, seed };
     return { load, workerUs: () => harness.cpu().worker, stop: () => harness.stop() };
   } catch (error) {
     await harness.stop();
@@ -78,7 +78,7 @@ export async function runPair(options: PairOptions): Promise<PairRun> {
     running.push(await start(second, options));
     return await measure(running as [Running, Running], options);
   } finally {
-    for (const side of running) await side.stop();
+    await Promise.allSettled(running.map((side) => side.stop()));
   }
 }
 

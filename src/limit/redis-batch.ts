@@ -51,7 +51,7 @@ async function evaluate(client: Redis, calls: readonly ScriptCall[]): Promise<Bu
   for (const call of calls) for (const key of call.keys) keys.push(key);
   const payload = encodeCalls(calls);
   try {
-    return (await client.sendCommand(new EvalSha(keys, payload))) as Buffer;
+    return (await client.sendCommand(new EvalSha(client.options.keyPrefix ?? '', keys, payload))) as Buffer;
   } catch (error) {
     if (!(error as Error).message.startsWith('NOSCRIPT')) throw error;
     return (await client.callBuffer(
@@ -73,7 +73,7 @@ function encodeCalls(calls: readonly ScriptCall[]): Uint8Array {
   for (const { args } of calls) {
     out.array(args.length);
     for (const arg of args) {
-      if (typeof arg === 'number' && Number.isSafeInteger(arg) && arg >= 0) out.uint(arg);
+      if (isUint(arg)) out.uint(arg);
       else out.string(String(arg));
     }
   }
@@ -83,34 +83,35 @@ function encodeCalls(calls: readonly ScriptCall[]): Uint8Array {
 function bytesBound(calls: readonly ScriptCall[]): number {
   let bound = (2 + 2 * calls.length) * SCALAR_BYTES_MAX;
   for (const { args } of calls)
-    for (const arg of args) bound += SCALAR_BYTES_MAX + (typeof arg === 'string' ? 3 * arg.length : 0);
+    for (const arg of args) bound += SCALAR_BYTES_MAX + (isUint(arg) ? 0 : 3 * String(arg).length);
   return bound;
 }
 
+const isUint = (arg: ScriptArg): arg is number =>
+  typeof arg === 'number' && Number.isSafeInteger(arg) && arg >= 0;
+
 class EvalSha extends Command {
+  /** Of every key: `?keyPrefix=` in the server's URL, which ioredis puts before those that it writes. */
+  readonly #prefix: string;
   readonly #keys: readonly string[];
   readonly #payload: Uint8Array;
 
-  constructor(keys: readonly string[], payload: Uint8Array) {
+  constructor(prefix: string, keys: readonly string[], payload: Uint8Array) {
     super('evalsha');
+    this.#prefix = prefix;
     this.#keys = keys;
     this.#payload = payload;
   }
 
   /** In RESP: all but the payload is one text, which is written at once. */
   override toWritable(): Buffer {
-    const keys = this.#keys;
-    const payload = this.#payload;
-    let head = `*${keys.length + 4}\r\n$7\r\nevalsha\r\n$40\r\n${BATCH_SHA}\r\n`;
-    const count = String(keys.length);
-    head += `$${count.length}\r\n${count}\r\n`;
-    for (const key of keys) head += `$${key.length}\r\n${key}\r\n`;
-    head += `$${payload.length}\r\n`;
-    const bytes = Buffer.allocUnsafe(head.length + payload.length + LINE_END.length);
-    bytes.write(head, 0, 'latin1');
-    bytes.set(payload, head.length);
-    bytes.set(LINE_END, head.length + payload.length);
-    return bytes;
+    const prefix = this.#prefix;
+    const prefixBytes = Buffer.byteLength(prefix);
+    const count = String(this.#keys.length);
+    let head = `*${this.#keys.length + 4}\r\n$7\r\nevalsha\r\n$40\r\n${BATCH_SHA}\r\n$${count.length}\r\n${count}\r\n`;
+    for (const key of this.#keys) head += `$${prefixBytes + key.length}\r\n${prefix}${key}\r\n`;
+    head += `$${this.#payload.length}\r\n`;
+    return Buffer.concat([Buffer.from(head), this.#payload, LINE_END]);
   }
 }
 

@@ -6,7 +6,7 @@
  * waited for, a few milliseconds at most. Just before, the gatherers (`beforeFlush`) turn all that waits for one project into one call.
  *
  * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would mint them. The only repetition
- * is ioredis' own after NOSCRIPT, when nothing has run.
+ * is that after NOSCRIPT, when nothing has run.
  *
  * Away. A call that has no reply after `replyMs` (250 ms but for commands), a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
  * LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is settled as unanswered, the

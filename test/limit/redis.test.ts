@@ -139,6 +139,20 @@ describe('LimitRedis', () => {
     expect(redis.available).toBe(true);
   });
 
+  it('puts a prefix of its URL before all keys, of calls that go alone and of those that go together', async () => {
+    const prefixed = await connected(`${server.url}?keyPrefix=app:`);
+    toClose.push(() => prefixed.close());
+    const ask = () => prefixed.request('quota', quotaKey('p'), ['', 1, -1, thisMonth(), 0]);
+    await ask();
+    await Promise.all([ask(), ask()]);
+    expect(await Promise.all([ask(), ask()])).toEqual([
+      [thisMonth(), 3, 1],
+      [thisMonth(), 4, 1],
+    ]);
+    expect(await operator(`HGET app:${quotaKey('p')} ${thisMonth()}`)).toContain('5');
+    expect(await operator('DBSIZE')).toContain(':1');
+  });
+
   it('sends what one gatherer makes another ask for, in whichever order they were added', async () => {
     let wanted = false;
     let reply: unknown;
