@@ -111,7 +111,12 @@ class EvalSha extends Command {
     let head = `*${this.#keys.length + 4}\r\n$7\r\nevalsha\r\n$40\r\n${BATCH_SHA}\r\n$${count.length}\r\n${count}\r\n`;
     for (const key of this.#keys) head += `$${prefixBytes + key.length}\r\n${prefix}${key}\r\n`;
     head += `$${this.#payload.length}\r\n`;
-    return Buffer.concat([Buffer.from(head), this.#payload, LINE_END]);
+    const headBytes = Buffer.byteLength(head);
+    const bytes = Buffer.allocUnsafe(headBytes + this.#payload.length + LINE_END.length);
+    bytes.write(head);
+    bytes.set(this.#payload, headBytes);
+    bytes.set(LINE_END, headBytes + this.#payload.length);
+    return bytes;
   }
 }
 
