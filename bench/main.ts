@@ -10,6 +10,7 @@ import { limitsCommand } from './limits/main.ts';
 import { LOAD_USAGE, loadCommand, UsageError } from './load-command.ts';
 import {
   allJobs,
+  boundsJobs,
   canonicalJobs,
   componentJobs,
   framingJobs,
@@ -36,6 +37,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   pairs                 two servers up at once, loaded in turn: what costs how much more than what
   peers                 the canonical workload against bench/peers/fastify
   all                   all of these but framing, saved below bench/results
+  bounds                what the figures of "one beside another" are made from
   compare A B           two git refs alternately; . is this checkout  [--runs 6] [--scenario canonical]
   report FOLDER         summary and report anew from the raw lines of a folder
   load …                load against any deployment
@@ -91,6 +93,7 @@ const JOBS: Record<string, (settings: Settings, names: readonly string[]) => Job
   pairs: pairJobs,
   peers: peerJobs,
   all: allJobs,
+  bounds: boundsJobs,
   system: (settings, names) => systemJobs(names, settings),
 };
 

@@ -92,7 +92,7 @@ export const PAIRS: readonly Pair[] = [
     second: { scenario: scenarioNamed('ten-thousand-projects') },
   },
 ];
-const PAIR_FULL = { warmupMs: WARM_UP_MS, burstMs: 2_000, bursts: 4 };
+const PAIR_FULL = { warmupMs: WARM_UP_MS, burstMs: 2_000, bursts: 6 };
 const PAIR_SMOKE = { warmupMs: 0, burstMs: 200, bursts: 1 };
 
 export const pairJobs = (settings: Settings): Job[] =>
@@ -240,3 +240,16 @@ export const allJobs = (settings: Settings): Job[] => [
   ...systemJobs([], settings).filter(({ name }) => name !== 'system canonical'),
   ...microJobs(settings),
 ];
+
+/** What the figures of ratios.ts are made from, and nothing else. */
+const BOUNDS: ReadonlySet<string> = new Set([
+  'system canonical',
+  'system single-event',
+  'system sync-always',
+  'component uws single-event',
+  'peer fastify single-event',
+  'micro decompression',
+]);
+
+export const boundsJobs = (settings: Settings): Job[] =>
+  allJobs(settings).filter(({ name }) => BOUNDS.has(name) || name.startsWith('pair '));
