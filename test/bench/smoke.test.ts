@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { canSyncAlways } from '../../bench/broker.ts';
 import { MICRO_SUITES } from '../../bench/micro/run.ts';
-import { PAIRS } from '../../bench/plan.ts';
+import { allJobs, boundsJobs, PAIRS, type Settings } from '../../bench/plan.ts';
 import { ratiosOf } from '../../bench/ratios.ts';
 import type { Summary } from '../../bench/summary.ts';
 import { SCENARIOS } from '../../bench/system/scenarios.ts';
@@ -111,6 +111,15 @@ describe('npm run bench', () => {
     },
     MS_MAX,
   );
+
+  it('has a command for the figures beside one another alone', () => {
+    const bins = ensureServers(hostEnvironment(), () => undefined);
+    const settings: Settings = { bins, dist: '', seed: 1, rounds: 1, smoke: true, say: () => undefined };
+    const names = boundsJobs(settings).map(({ name }) => name);
+    // Two scenarios, the bare handler, the peer and a micro bench, and one that only a newer broker runs.
+    expect(names).toHaveLength(PAIRS.length + (canSyncAlways(bins.nats) ? 6 : 5));
+    expect(names.length).toBeLessThan(allJobs(settings).length / 2);
+  });
 
   it('refuses a command that it does not have', () => {
     const { status, stderr } = bench('nonsense');
