@@ -21,6 +21,7 @@ async function statusWithHalf(): Promise<number> {
   system.ingest = system.startIngest();
   let held: number | undefined;
   await until(() => {
+    expect(system.ingest.child.exitCode, system.ingest.log).toBeNull();
     held = childrenOf(system.ingest.child.pid ?? 0)[1];
     return held !== undefined;
   });
