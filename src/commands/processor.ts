@@ -12,7 +12,6 @@ export function processorCommand(): Command {
       try {
         await run();
       } catch (error) {
-        process.channel?.unref(); // a parent that still listens does not keep a failed start alive
         const isSetting = error instanceof ConfigError || error instanceof SinkSettingError;
         throw isSetting ? new UsageError(error.message) : error;
       }

@@ -1,10 +1,10 @@
-/** Resolves at the first SIGINT or SIGTERM, or when the parent that holds our IPC channel dies. */
-export async function untilStopped(): Promise<void> {
-  await new Promise<void>((resolve) => {
+/** Resolves at the first SIGINT or SIGTERM, or when the parent that holds our IPC channel dies. Does not keep the process alive by itself. */
+export function untilStopped(): Promise<void> {
+  return new Promise<void>((resolve) => {
     process.once('SIGINT', () => resolve());
     process.once('SIGTERM', () => resolve());
     process.once('disconnect', () => resolve());
+    process.channel?.unref(); // which listening for 'disconnect' has undone: neither a failed start nor the last work waits for the parent
     if (process.send && !process.connected) resolve(); // it died while we were starting, and nobody says so again
   });
-  process.channel?.unref(); // listening for 'disconnect' would keep the process alive after its last work
 }

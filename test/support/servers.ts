@@ -27,6 +27,9 @@ function binary(kind: ServerKind): string {
 
 /** Below the ports from which kernels choose for outgoing connections and for whoever asks for any (32768 on Linux). */
 const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
+/** Test files that run side by side choose from ports of their own: what one has let go for a moment is not given to another. */
+const LANES = 2;
+const LANE = Number(process.env.VITEST_POOL_ID ?? 0) % LANES;
 
 /**
  * A free TCP port of the loopback interface for a server that will be away for a moment: meanwhile nobody is given it by chance, neither
@@ -35,7 +38,7 @@ const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
 export async function lastingPort(): Promise<number> {
   const { from, to } = LASTING_PORTS;
   for (;;) {
-    const port = from + Math.floor(Math.random() * (to - from));
+    const port = from + LANE + LANES * Math.floor((Math.random() * (to - from)) / LANES);
     const free = await checkPortIsFree('127.0.0.1', port).then(
       () => true,
       () => false,

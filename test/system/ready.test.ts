@@ -1,4 +1,5 @@
 /** When a primary says that it is ready. */
+import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
 import { System, until } from '../support/system.ts';
@@ -15,6 +16,10 @@ const statusOf = (url: string): Promise<number> =>
     () => 0,
   );
 
+/** A child that was stopped before it has become our program would hold the primary, which waits for that. */
+const isWorker = (pid: number): boolean =>
+  readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('ingest-worker.js');
+
 /** Starts it with one worker that stands still from its first moments. @returns what the primary says while the other one serves */
 async function statusWithHalf(): Promise<number> {
   await system.ingest.stop();
@@ -23,7 +28,7 @@ async function statusWithHalf(): Promise<number> {
   await until(() => {
     expect(system.ingest.child.exitCode, system.ingest.log).toBeNull();
     held = childrenOf(system.ingest.child.pid ?? 0)[1];
-    return held !== undefined;
+    return held !== undefined && isWorker(held);
   });
   process.kill(held as number, 'SIGSTOP');
   try {

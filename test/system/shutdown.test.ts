@@ -121,17 +121,22 @@ it.runIf(process.platform === 'linux')('finishes what is open when it is told tw
   await system.stop();
 });
 
+/** A primary with two workers that find neither Redis nor a broker. */
+async function startWithoutServers(): Promise<Command> {
+  const [port, adminPort] = [await lastingPort(), await lastingPort()];
+  return new Command(['ingest'], {
+    SLUICE_PORT: `${port}`,
+    SLUICE_ADMIN_PORT: `${adminPort}`,
+    SLUICE_WORKERS: '2',
+    SLUICE_REDIS_URL: 'redis://127.0.0.1:1',
+    SLUICE_NATS_URL: 'nats://127.0.0.1:1',
+  });
+}
+
 it.runIf(process.platform === 'linux')(
   'leaves also when the primary died before the worker was loaded',
   async () => {
-    const [port, adminPort] = [await lastingPort(), await lastingPort()];
-    const ingest = new Command(['ingest'], {
-      SLUICE_PORT: `${port}`,
-      SLUICE_ADMIN_PORT: `${adminPort}`,
-      SLUICE_WORKERS: '2',
-      SLUICE_REDIS_URL: 'redis://127.0.0.1:1',
-      SLUICE_NATS_URL: 'nats://127.0.0.1:1',
-    });
+    const ingest = await startWithoutServers();
     let workers: number[] = [];
     await until(() => {
       workers = childrenOf(ingest.child.pid ?? 0);
@@ -139,5 +144,26 @@ it.runIf(process.platform === 'linux')(
     });
     ingest.child.kill('SIGKILL');
     await until(() => workers.every(isGone), 20_000);
+  },
+);
+
+it.runIf(process.platform === 'linux')(
+  'takes the workers along when it is told to leave while it starts them',
+  async () => {
+    const ingest = await startWithoutServers();
+    let first: number | undefined;
+    while (first === undefined) {
+      expect(ingest.child.exitCode, ingest.log).toBeNull();
+      first = childrenOf(ingest.child.pid ?? 0)[0];
+      await pause(0);
+    }
+    const workers = new Set([first]);
+    ingest.child.kill('SIGTERM');
+    const watch = setInterval(() => {
+      for (const pid of childrenOf(ingest.child.pid ?? 0)) workers.add(pid);
+    }, 2);
+    expect(await ingest.exited).toBe(0);
+    clearInterval(watch);
+    expect([...workers].filter((pid) => !isGone(pid))).toEqual([]);
   },
 );
