@@ -10,7 +10,7 @@ import { ExchangeDesk } from './http/exchange-desk.ts';
 import { exposeMetrics } from './http/exposition.ts';
 import type { RequestParts } from './http/parts.ts';
 import { ProjectBoard } from './http/project-board.ts';
-import { ProjectGates } from './http/project-gate.ts';
+import { gateOf, type ProjectGate } from './http/project-gate.ts';
 import { RequestLog } from './http/request-log.ts';
 import { RequestMetrics } from './http/request-metrics.ts';
 import { Server } from './http/server.ts';
@@ -48,7 +48,7 @@ class IngestWorker {
   readonly #server: Server;
   #link: NatsLink | undefined;
   #publisher: Publisher | undefined;
-  #replica: Replica | undefined;
+  #replica: Replica<ProjectGate> | undefined;
   #ledger: OutcomeLedger | undefined;
   #quota: QuotaCounter | undefined;
   #rateLimiter: RateLimiter | undefined;
@@ -92,7 +92,7 @@ class IngestWorker {
       waitForServer: true,
     });
     this.#link = link;
-    this.#replica = new Replica({ link, planLimits, log: this.#log, clock });
+    this.#replica = new Replica({ link, planLimits, register: gateOf, log: this.#log, clock });
     await this.#replica.start();
     this.#parts = this.#assemble(link, this.#replica);
     await this.listen();
@@ -107,7 +107,7 @@ class IngestWorker {
     send({ kind: 'listening' });
   }
 
-  #assemble(link: NatsLink, replica: Replica): RequestParts {
+  #assemble(link: NatsLink, replica: Replica<ProjectGate>): RequestParts {
     const log = this.#log;
     const counters = new CounterBucket({ link, log });
     const ledger = new OutcomeLedger({ link, log });
@@ -119,7 +119,6 @@ class IngestWorker {
     this.#rateLimiter = new RateLimiter({ redis: this.#redis, clock, quota });
     this.#publisher = publisher;
     return {
-      gates: new ProjectGates(replica),
       replica,
       rateLimiter: this.#rateLimiter,
       heartbeatLimiter: new HeartbeatLimiter({ redis: this.#redis, clock }),
@@ -175,7 +174,7 @@ class IngestWorker {
       publisher: this.#publisher,
     });
     const projects = withProjects && {
-      projects: this.#board.busiest((id) => this.#parts?.gates.find(id)?.quota.quota),
+      projects: this.#board.busiest((id) => this.#replica?.findProject(id)?.quota),
     };
     send({ kind: 'beat', readiness: this.readiness(), snapshot, ...projects });
   }

@@ -59,16 +59,22 @@ function laneOf(filters: readonly PayloadFilter[]): Lane | undefined {
   return lane;
 }
 
+/** By the names of their filters: one for all projects that have the same, so that it is in the processor's caches (DECISIONS.md 89). */
+const withoutOrigins = new Map<string, CompiledFilters>();
+
+function compileNamed(filters: readonly PayloadFilter[]): CompiledFilters {
+  const laneFor = (type: FilteredItem['type']) =>
+    laneOf(filters.filter(({ itemTypes }) => itemTypes.includes(type)));
+  return { origins: undefined, lanes: { event: laneFor('event'), transaction: laneFor('transaction') } };
+}
+
 /** Compiled once per project record. */
 export function compileFilters({ filters, allowedOrigins }: FilterSettings): CompiledFilters {
-  const laneFor = (type: FilteredItem['type']) =>
-    laneOf(
-      PAYLOAD_FILTERS.filter(({ name, itemTypes }) => filters.includes(name) && itemTypes.includes(type)),
-    );
-  return {
-    origins: allowedOrigins.length > 0 ? compileOrigins(allowedOrigins) : undefined,
-    lanes: { event: laneFor('event'), transaction: laneFor('transaction') },
-  };
+  const wanted = PAYLOAD_FILTERS.filter(({ name }) => filters.includes(name));
+  const names = wanted.map(({ name }) => name).join();
+  const compiled = withoutOrigins.get(names) ?? compileNamed(wanted);
+  withoutOrigins.set(names, compiled);
+  return allowedOrigins.length > 0 ? { ...compiled, origins: compileOrigins(allowedOrigins) } : compiled;
 }
 
 /** Whether the payload of the event or transaction is needed at all for a decision. */

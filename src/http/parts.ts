@@ -9,7 +9,7 @@ import type { Replica } from '../registry/replica.ts';
 import type { Publisher } from '../stream/publisher.ts';
 import type { Exchange } from './exchange.ts';
 import type { Outcome } from './outcome.ts';
-import type { ProjectGate, ProjectGates } from './project-gate.ts';
+import type { ProjectGate } from './project-gate.ts';
 import type { Endpoint, RequestMetrics } from './request-metrics.ts';
 
 /** What one finished request leaves behind for metrics, the usage ledger and the development log. */
@@ -22,8 +22,7 @@ export type FinishedRequest = {
 
 /** Everything the two endpoints call; made by the worker's composition root. */
 export type RequestParts = {
-  readonly gates: ProjectGates;
-  readonly replica: Replica;
+  readonly replica: Replica<ProjectGate>;
   readonly rateLimiter: RateLimiter;
   readonly heartbeatLimiter: HeartbeatLimiter;
   readonly quota: QuotaCounter;

@@ -16,8 +16,10 @@ export type ProjectFigures = {
   quota?: number;
 };
 
+/** The same in one object (DECISIONS.md 89); `month` empty: no position is known. */
+type Watched = Omit<ProjectFigures, 'usage' | 'quota'> & { month: string; position: number };
 /** A project, with a place for what the board knows of it. */
-export type BoardSubject = { readonly id: string; figures?: ProjectFigures | 'not watched' | undefined };
+export type BoardSubject = { readonly id: string; watched?: Watched | 'not watched' | undefined };
 
 const LIMITED: ReadonlySet<Outcome> = new Set(['rate_limited', 'limiter_unavailable', 'quota_exceeded']);
 
@@ -28,14 +30,15 @@ function newer(a: ProjectFigures['usage'], b: ProjectFigures['usage']): ProjectF
   return a.position >= b.position ? a : b;
 }
 
-/** In place: what is kept of a request would outlive it by far, in V8's old space. */
-function raiseUsage(figures: ProjectFigures, { month, position }: { month: string; position: number }): void {
-  const { usage } = figures;
-  if (usage?.month === month) usage.position = Math.max(usage.position, position);
-  else if (!usage || month > usage.month) figures.usage = { month, position };
+function raiseUsage(of: Watched, { month, position }: { month: string; position: number }): void {
+  if (month === of.month) of.position = Math.max(of.position, position);
+  else if (month > of.month) {
+    of.month = month;
+    of.position = position;
+  }
 }
 
-const busiest = (all: Iterable<ProjectFigures>): ProjectFigures[] =>
+const busiest = <Of extends Pick<ProjectFigures, 'id' | 'requests'>>(all: Iterable<Of>): Of[] =>
   [...all].sort((a, b) => b.requests - a.requests || (a.id < b.id ? -1 : 1)).slice(0, PROJECTS_SHOWN_MAX);
 
 /** The busiest projects over all workers. `quota` is that of whichever list names the project last. */
@@ -62,32 +65,36 @@ export function mergeProjects(lists: readonly (readonly ProjectFigures[])[]): Pr
  * PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves more shows the busiest of those.
  */
 export class ProjectBoard {
-  readonly #projects = new Map<string, ProjectFigures>();
+  readonly #projects = new Map<string, Watched>();
 
   note(project: BoardSubject, outcome: Outcome, counted?: { month: string; position: number }): void {
-    project.figures ??= this.#figures(project.id);
-    const { figures } = project;
-    if (figures === 'not watched') return;
-    figures.requests++;
-    if (outcome === 'accepted') figures.accepted++;
-    else if (outcome === 'filtered') figures.filtered++;
-    else if (LIMITED.has(outcome)) figures.limited++;
-    if (counted) raiseUsage(figures, counted);
+    project.watched ??= this.#watch(project.id);
+    const { watched } = project;
+    if (watched === 'not watched') return;
+    watched.requests++;
+    if (outcome === 'accepted') watched.accepted++;
+    else if (outcome === 'filtered') watched.filtered++;
+    else if (LIMITED.has(outcome)) watched.limited++;
+    if (counted) raiseUsage(watched, counted);
   }
 
   /** The busiest, with the quota that `quotaOf` knows for each. */
   busiest(quotaOf: (id: string) => number | undefined): ProjectFigures[] {
-    return busiest(this.#projects.values()).map((figures) => {
+    return busiest(this.#projects.values()).map(({ month, position, ...figures }) => {
       const quota = quotaOf(figures.id);
-      return quota === undefined ? figures : { ...figures, quota };
+      return {
+        ...figures,
+        ...(month !== '' && { usage: { month, position } }),
+        ...(quota !== undefined && { quota }),
+      };
     });
   }
 
-  #figures(id: string): Required<BoardSubject>['figures'] {
+  #watch(id: string): Watched | 'not watched' {
     const known = this.#projects.get(id);
     if (known) return known;
     if (this.#projects.size >= PROJECTS_WATCHED_MAX) return 'not watched';
-    const fresh = { id, requests: 0, accepted: 0, filtered: 0, limited: 0 };
+    const fresh = { id, requests: 0, accepted: 0, filtered: 0, limited: 0, month: '', position: 0 };
     this.#projects.set(id, fresh);
     return fresh;
   }

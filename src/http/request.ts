@@ -17,7 +17,7 @@ import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
-import type { ProjectGate } from './project-gate.ts';
+import { isLimited, type ProjectGate } from './project-gate.ts';
 import { rateHint } from './rate-hints.ts';
 import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
 import { quotaHeaders, rateHeaders } from './usage-headers.ts';
@@ -61,7 +61,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
 
   #authenticate(head: RequestHead): boolean {
     const key = findKey(head.getQuery() ?? '', (name) => head.getHeader(name));
-    const gate = key === '' ? undefined : this.parts.gates.find(head.getParameter(0));
+    const gate = key === '' ? undefined : this.parts.replica.findProject(head.getParameter(0));
     if (gate && gate.key === key) {
       this.#gate = gate;
       return true;
@@ -94,12 +94,12 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   }
 
   #takeToken(): void {
-    const rate = (this.#gate as ProjectGate).rate;
-    if (!rate) {
+    const gate = this.#gate as ProjectGate;
+    if (!isLimited(gate)) {
       this.#admitted = true;
       return this.#proceed();
     }
-    const decision = this.parts.rateLimiter.take(rate, this);
+    const decision = this.parts.rateLimiter.take(gate, this);
     if (decision) this.#decided(decision);
   }
 
@@ -202,7 +202,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   #beginCount(): QuotaSubject {
     this.committed = true;
     this.#counting = true;
-    return (this.#gate as ProjectGate).quota;
+    return this.#gate as ProjectGate;
   }
 
   /** Nothing to store: neither counted nor queued (contract part 2, Accepted). */
@@ -222,7 +222,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
       if (this.parts.whileAway.quota === 'fail') return this.fail('the quota could not be counted');
       this.parts.log.warn({ project: this.#gate?.id }, 'quota not counted: let through in development');
     } else {
-      const { quota } = (this.#gate as ProjectGate).quota;
+      const { quota } = this.#gate as ProjectGate;
       const current = decision.kind === 'counted' ? decision.position : decision.current;
       this.#usageHeaders = quotaHeaders(current, quota);
       if (decision.kind === 'exceeded') return this.#refuse('quota_exceeded');

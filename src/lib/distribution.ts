@@ -20,10 +20,11 @@ export class Distribution {
     this.counts = new Array<number>(bounds.length + 1).fill(0);
   }
 
-  observe(value: number): void {
+  /** `times`: how often the same was observed. */
+  observe(value: number, times = 1): void {
     let at = 0;
     while (at < this.bounds.length && value > (this.bounds[at] as number)) at++;
-    this.counts[at] = (this.counts[at] as number) + 1;
-    this.sum += value;
+    this.counts[at] = (this.counts[at] as number) + times;
+    this.sum += value * times;
   }
 }

@@ -25,19 +25,22 @@ export interface CheckpointStore {
 }
 
 /**
- * A figure that is not written yet. `checkpoints`: undefined once it is being written. There may be several of a project and month, when its record
+ * A project, with a place for the figure of it that is not written yet: no object of its own, which would be one more that is in no cache
+ * (DECISIONS.md 89).
+ */
+export type CheckpointSubject = {
+  readonly id: string;
+  /** Who has the figure in hand; undefined: nobody. */
+  notedBy?: Checkpoints | undefined;
+  /** YYYY-MM */
+  notedMonth?: string;
+  notedCount?: number;
+};
+/**
+ * What is not written yet of one group, and the write that is under way. There may be several figures of a project and month, when its record
  * has changed or a write has failed: the largest counts.
  */
-type Noted = {
-  checkpoints: Checkpoints | undefined;
-  readonly projectId: string;
-  readonly month: string;
-  count: number;
-};
-/** A project, with a place for its figure. */
-export type CheckpointSubject = { readonly projectId: string; noted?: Noted | undefined };
-/** What is not written yet of one group, and the write that is under way. */
-type Group = { noted: Noted[]; writing: Promise<void> | undefined };
+type Group = { noted: CheckpointSubject[]; writing: Promise<void> | undefined };
 
 /** Leaves a second for the tick and the write. */
 const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
@@ -72,15 +75,22 @@ export class Checkpoints {
   }
 
   note(project: CheckpointSubject, month: string, count: number): void {
-    const { noted } = project;
-    if (noted?.checkpoints === this && noted.month === month) noted.count = Math.max(noted.count, count);
-    else project.noted = this.#keep(project.projectId, month, count);
+    const { id, notedBy, notedMonth = '', notedCount = 0 } = project;
+    if (notedBy === this && notedMonth === month) {
+      project.notedCount = Math.max(notedCount, count);
+      return;
+    }
+    if (notedBy !== undefined && notedBy !== this)
+      return this.#keep({ id, notedMonth: month, notedCount: count });
+    if (notedBy === this) this.#keep({ id, notedMonth, notedCount });
+    else this.#keep(project);
+    project.notedBy = this;
+    project.notedMonth = month;
+    project.notedCount = count;
   }
 
-  #keep(projectId: string, month: string, count: number): Noted {
-    const noted: Noted = { checkpoints: this, projectId, month, count };
-    (this.#groups[this.#store.groupOf(projectId)] as Group).noted.push(noted);
-    return noted;
+  #keep(figure: CheckpointSubject): void {
+    (this.#groups[this.#store.groupOf(figure.id)] as Group).noted.push(figure);
   }
 
   /** The stored figure. Rejects when the store cannot tell. */
@@ -129,20 +139,21 @@ export class Checkpoints {
       } catch (error) {
         if (this.#failing.size === 0) this.#log.warn({ err: error, month }, 'quota checkpoints not written');
         this.#failing.add(at);
-        for (const [projectId, count] of figures) this.#keep(projectId, month, count);
+        for (const [id, count] of figures) this.#keep({ id, notedMonth: month, notedCount: count });
       }
     }
   }
 }
 
 /** Takes them out of their projects' hands: what comes from now on is noted anew. */
-function byMonth(all: readonly Noted[]): Map<string, Figures> {
+function byMonth(all: readonly CheckpointSubject[]): Map<string, Figures> {
   const months = new Map<string, Figures>();
-  for (const noted of all) {
-    noted.checkpoints = undefined;
-    const figures = months.get(noted.month) ?? new Map<string, number>();
-    months.set(noted.month, figures);
-    figures.set(noted.projectId, Math.max(noted.count, figures.get(noted.projectId) ?? 0));
+  for (const project of all) {
+    const { id, notedMonth = '', notedCount = 0 } = project;
+    project.notedBy = undefined;
+    const figures = months.get(notedMonth) ?? new Map<string, number>();
+    months.set(notedMonth, figures);
+    figures.set(id, Math.max(notedCount, figures.get(id) ?? 0));
   }
   return months;
 }

@@ -7,17 +7,22 @@
  */
 import { RATE_BUCKET_MS } from '../limits.ts';
 
-export class ClockWatch {
-  /** Most by which Redis's clock was ahead of ours, milliseconds; infinite before the first reply, which cannot have stepped. */
-  #aheadMost = Number.POSITIVE_INFINITY;
+/** What is remembered of a server's clock from one reply to the next. */
+export type ClockLead = {
+  /** Most by which it was ahead of ours, ms; infinite before the first reply, which cannot have stepped. */
+  leadMost: number;
+};
 
-  /**
-   * @param redisNow Unix ms that Redis said
-   * @param sentAt @param repliedAt of that call, monotonic ms
-   */
-  stepped(redisNow: number, sentAt: number, repliedAt: number): boolean {
-    const before = this.#aheadMost;
-    this.#aheadMost = redisNow - sentAt;
-    return redisNow - repliedAt > before + RATE_BUCKET_MS;
-  }
+/**
+ * Whether the clock stepped since the reply before; remembers this one.
+ * @param redisNow Unix ms that Redis said
+ * @param sentAt @param repliedAt of that call, monotonic ms
+ */
+export function hasStepped(
+  of: ClockLead,
+  { redisNow, sentAt, repliedAt }: { redisNow: number; sentAt: number; repliedAt: number },
+): boolean {
+  const before = of.leadMost;
+  of.leadMost = redisNow - sentAt;
+  return redisNow - repliedAt > before + RATE_BUCKET_MS;
 }

@@ -4,7 +4,8 @@
  * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from memory: one script call per 300 ms
  * at most, whatever the clients do.
  *
- * How. Pure: no timer, no connection, the caller's monotonic clock. `take` answers from memory or not at all; `ask` describes the
+ * How. Pure: no timer, no connection, the caller's monotonic clock. One object, since a worker has one for each of its active projects, and with
+ * ten thousand of those each further object is one more that is in no cache of the processor's (DECISIONS.md 89). `take` answers from memory or not at all; `ask` describes the
  * script call that is about to be sent; `answer` takes its reply in. A reserve (excess) is asked for about as much as this worker
  * used in the last quarter of a second; up to EXACT_LIMIT_MAX the script grants it only while the window refuses.
  *
@@ -25,12 +26,10 @@ import {
 
 /** The limit of a project as this worker's registry has it. */
 export type LimitRecord = { limit: number; revision: number };
-/** The window as a script call left it. */
-type Window = { limit: number; booked: number; emptyAt: number; gen: number; seq: number };
 /** What a call says of the window as the one before it was answered. */
-type KnownWindow = Pick<Window, 'emptyAt' | 'gen' | 'seq'>;
-/** Reserve in hand; `endsAt` on the monotonic clock, exclusive. */
-type Lease = { bucket: number; unused: number; used: number; endsAt: number };
+type KnownWindow = { emptyAt: number; gen: number; seq: number };
+/** Reserve in hand; `endsAt` on the monotonic clock, exclusive. `next`: the one that ends next. */
+type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
 /** Answered from memory. Times in Unix seconds by Redis's clock, rounded up. */
 export type LocalDecision =
@@ -64,7 +63,7 @@ export type WindowReply = {
   scarce: boolean;
 };
 
-/** Never filled. A list of its own for each call, or a window for each reply, would live on in the old space (DECISIONS.md 81). */
+/** Never filled. A list of its own for each call would live on in the old space (DECISIONS.md 81). */
 const NOTHING_SETTLED: Lease[] = [];
 /** How much demand is looked at to size the reserve. */
 const RATE_SPAN_MS = 100;
@@ -79,16 +78,22 @@ export const LEASE_SHAPE: LeaseShape = {
 
 export class LeaseCache {
   readonly #shape: LeaseShape;
-  /** Reserve, the earliest end first. */
-  #leases: Lease[] = [];
+  /** Reserve, the earliest end first; several only when calls have crossed. */
+  #lease: Lease | undefined;
   /** Used up or run out, until the next call tells so; {@link NOTHING_SETTLED} most of the time. */
   #settled = NOTHING_SETTLED;
-  /** Undefined before the first reply, and written over by each one after it. */
-  #window: Window | undefined;
   /** Holds for records up to `revision`: a newer one may have raised the limit. */
   #refusal: { until: number; resetSec: number; revision: number } | undefined;
 
   #pressed = false;
+
+  // ---- The window as the last reply left it; nothing before the first one ----
+  #isKnown = false;
+  #limit = 0;
+  #booked = 0;
+  #emptyAt = 0;
+  #gen = 0;
+  #seq = 0;
 
   // ---- Demand ----
   #spanStart = Number.NEGATIVE_INFINITY;
@@ -103,8 +108,8 @@ export class LeaseCache {
   /** Tokens that are booked and not used; those that ran out count until they are sent back. */
   get unused(): number {
     let sum = 0;
-    for (const lease of this.#leases) sum += lease.unused;
-    for (const lease of this.#settled) sum += lease.unused;
+    for (let lease = this.#lease; lease; lease = lease.next) sum += lease.unused;
+    if (this.#settled !== NOTHING_SETTLED) for (const lease of this.#settled) sum += lease.unused;
     return sum;
   }
 
@@ -121,10 +126,9 @@ export class LeaseCache {
 
   /** A token or a refusal from memory; undefined: Redis must be asked. `now` is monotonic, in ms, as everywhere here. */
   take(now: number, revision: number): LocalDecision | undefined {
-    if (this.#leases.length > 0) {
+    if (this.#lease) {
       this.#expire(now);
-      const [lease] = this.#leases;
-      if (lease) return this.#use(lease, now);
+      if (this.#lease) return this.#use(this.#lease, now);
     }
     const refusal = this.#refusal;
     if (!refusal) return undefined;
@@ -141,22 +145,21 @@ export class LeaseCache {
     assert(lease.unused > 0 && now < lease.endsAt, 'a token is used within its lease');
     lease.unused--;
     lease.used++;
-    if (lease.unused === 0) this.#settle();
+    if (lease.unused === 0) this.#settle(lease);
     this.#measure(now, 1);
     return this.#admitted(0);
   }
 
   /** An admission that leaves `promised` tokens of the same call to those who wait behind it. */
   #admitted(promised: number): LocalDecision {
-    const { limit, booked, emptyAt } = this.#window as Window;
-    const remaining = Math.max(0, limit - booked + this.unused + promised);
-    return { kind: 'admitted', remaining, resetSec: Math.ceil(emptyAt / 1000) };
+    const remaining = Math.max(0, this.#limit - this.#booked + this.unused + promised);
+    return { kind: 'admitted', remaining, resetSec: Math.ceil(this.#emptyAt / 1000) };
   }
 
   /** The call for `need` waiting requests (0: only to send tokens back). Takes what is sent back out of the cache. */
   ask(now: number, need: number, record: LimitRecord): Ask {
     this.#expire(now);
-    assert(need === 0 || this.#leases.length === 0, 'no request waits while a token is in hand');
+    assert(need === 0 || !this.#lease, 'no request waits while a token is in hand');
     const excess = need > 0 ? this.#excessWanted(now, record.limit) : 0;
     this.#measure(now, need);
     return {
@@ -165,11 +168,7 @@ export class LeaseCache {
       excess,
       revision: record.revision,
       settled: this.#takeSettled(now),
-      known: this.#window && {
-        emptyAt: this.#window.emptyAt,
-        gen: this.#window.gen,
-        seq: this.#window.seq,
-      },
+      known: this.#isKnown ? { emptyAt: this.#emptyAt, gen: this.#gen, seq: this.#seq } : undefined,
     };
   }
 
@@ -208,16 +207,12 @@ export class LeaseCache {
   }
 
   #learn({ limit, booked, emptyAt, gen, seq }: WindowReply): void {
-    const window = this.#window;
-    if (!window) {
-      this.#window = { limit, booked, emptyAt, gen, seq };
-      return;
-    }
-    window.limit = limit;
-    window.booked = booked;
-    window.emptyAt = emptyAt;
-    window.gen = gen;
-    window.seq = seq;
+    this.#isKnown = true;
+    this.#limit = limit;
+    this.#booked = booked;
+    this.#emptyAt = emptyAt;
+    this.#gen = gen;
+    this.#seq = seq;
   }
 
   /**
@@ -233,17 +228,22 @@ export class LeaseCache {
 
   #keep(endsAt: number, bucket: number, count: number): void {
     if (count === 0) return;
-    const at = this.#leases.findIndex((lease) => lease.endsAt > endsAt);
-    this.#leases.splice(at < 0 ? this.#leases.length : at, 0, { bucket, unused: count, used: 0, endsAt });
+    let before: Lease | undefined;
+    for (let lease = this.#lease; lease && lease.endsAt <= endsAt; lease = lease.next) before = lease;
+    const next = before ? before.next : this.#lease;
+    const kept = { bucket, unused: count, used: 0, endsAt, next };
+    if (before) before.next = kept;
+    else this.#lease = kept;
   }
 
   #expire(now: number): void {
-    while (this.#leases[0] && this.#leases[0].endsAt <= now) this.#settle();
+    while (this.#lease && this.#lease.endsAt <= now) this.#settle(this.#lease);
   }
 
   /** The first lease is done with. */
-  #settle(): void {
-    const lease = this.#leases.shift() as Lease;
+  #settle(lease: Lease): void {
+    this.#lease = lease.next;
+    lease.next = undefined;
     const same = this.#settled.find((other) => other.bucket === lease.bucket);
     if (this.#settled === NOTHING_SETTLED) this.#settled = [lease];
     else if (!same) this.#settled.push(lease);

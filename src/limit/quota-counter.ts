@@ -18,7 +18,12 @@ import type { ScriptArg } from './redis-batch.ts';
 import { quotaKey } from './scripts.ts';
 
 /** `quota` undefined: unlimited. With overage counting goes on past the quota. */
-export type QuotaSubject = CheckpointSubject & { quota: number | undefined; overage: boolean };
+export type QuotaSubject = CheckpointSubject & {
+  readonly quota: number | undefined;
+  readonly overage: boolean;
+  /** The counter's own: among those gathered in this turn; means something where this project stands at it. */
+  gatheredAt?: number;
+};
 
 /** `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within it. */
 export type QuotaDecision =
@@ -32,7 +37,7 @@ export interface CountWaiter {
   counted(decision: QuotaDecision): void;
 }
 /** Requests of one project that are counted by one call, in arrival order. */
-export type CountedTogether = { subject: QuotaSubject; waiting: CountWaiter[] };
+export type CountedTogether = { subject: QuotaSubject; readonly waiting: CountWaiter[] };
 /** The figure to start a month from. */
 type Start = { month: string; count: number };
 
@@ -52,8 +57,10 @@ export class QuotaCounter {
   readonly #checkpoints: Checkpoints;
   readonly #log: Log;
   readonly #scriptNow: (() => number) | undefined;
-  /** Gathered this turn, by project. */
-  #gathered = new Map<string, CountedTogether>();
+  /** Of the last reply. */
+  #month = '';
+  /** Gathered this turn. */
+  #gathered: CountedTogether[] = [];
   /** Projects whose checkpoint is being read; requests join the group that waits for it. */
   readonly #restoring = new Map<string, CountedTogether>();
 
@@ -69,19 +76,25 @@ export class QuotaCounter {
   /** Counts one request. Positions are given in arrival order. */
   count(subject: QuotaSubject, waiter: CountWaiter): void {
     if (!this.#redis.available) return waiter.counted(NOT_COUNTED);
-    const group = this.#restoring.get(subject.projectId) ?? this.#gathered.get(subject.projectId);
-    if (group) {
-      group.subject = subject;
-      group.waiting.push(waiter);
+    const restoring = this.#restoring.size > 0 ? this.#restoring.get(subject.id) : undefined;
+    if (restoring) {
+      restoring.subject = subject;
+      restoring.waiting.push(waiter);
       return;
     }
-    this.#gathered.set(subject.projectId, { subject, waiting: [waiter] });
+    const gathered = this.#gathered[subject.gatheredAt ?? 0];
+    if (gathered?.subject === subject) {
+      gathered.waiting.push(waiter);
+      return;
+    }
+    subject.gatheredAt = this.#gathered.length;
+    this.#gathered.push({ subject, waiting: [waiter] });
     this.#redis.schedule();
   }
 
   /** Whether the project's checkpoint is being read: who comes now is counted with those who wait for it. */
   isRestoring(projectId: string): boolean {
-    return this.#restoring.has(projectId);
+    return this.#restoring.size > 0 && this.#restoring.has(projectId);
   }
 
   /** One guarded decrement, sent once, errors only logged. Call it only when nothing of the envelope can have been queued. */
@@ -102,44 +115,47 @@ export class QuotaCounter {
   }
 
   #sendGathered(): void {
-    if (this.#gathered.size === 0) return;
+    if (this.#gathered.length === 0) return;
     const gathered = this.#gathered;
-    this.#gathered = new Map();
-    for (const group of gathered.values()) this.#send(group, undefined);
+    this.#gathered = [];
+    for (const group of gathered) this.#send(group, undefined);
   }
 
   #send(group: CountedTogether, start: Start | undefined): void {
-    const { projectId } = group.subject;
-    const args = quotaArgs(group.waiting.length, {
-      cap: capOf(group.subject),
-      start,
-      now: this.#scriptNow?.(),
-    });
+    const { subject, waiting } = group;
+    const args = quotaArgs(waiting.length, { cap: capOf(subject), start, now: this.#scriptNow?.() });
     const done = (reply: ScriptReply): void => this.answered(group, reply);
-    this.#redis.call({ script: 'quota', keys: [quotaKey(projectId)], args, done });
+    this.#redis.call({ script: 'quota', keys: [quotaKey(subject.id)], args, done });
   }
 
   /** Takes in the result of quota.lua for a group. One element alone is the error that it failed with, within another script. */
   answered(group: CountedTogether, reply: ScriptReply): void {
     if (reply?.length === 1) this.#log.error({ err: reply[0], script: 'quota' }, 'redis: script failed');
     if (!reply || reply.length === 1) return refuseAll(group);
-    const [month, before, granted] = reply as [string, number, number];
+    const month = this.#sameMonth(reply[0] as string);
+    const before = reply[1] as number;
+    const granted = reply[2] as number;
     if (before < 0) return this.#restore(group, month);
     if (granted > 0) this.#checkpoints.note(group.subject, month, before + granted);
     const current = before + granted;
-    group.waiting.forEach((waiter, i) => {
-      waiter.counted(
+    for (let i = 0; i < group.waiting.length; i++)
+      group.waiting[i]?.counted(
         i < granted
           ? { kind: 'counted', position: before + i + 1, month }
           : { kind: 'exceeded', current, month },
       );
-    });
+  }
+
+  /** One string for all replies of a month: what stays with a project is not to be a young object (DECISIONS.md 89). */
+  #sameMonth(month: string): string {
+    if (month !== this.#month) this.#month = month;
+    return this.#month;
   }
 
   // ---- A month without a count ----
 
   #restore(group: CountedTogether, month: string): void {
-    const { projectId } = group.subject;
+    const { id: projectId } = group.subject;
     const restoring = this.#restoring.get(projectId);
     if (restoring) {
       restoring.waiting.push(...group.waiting);

@@ -3,12 +3,12 @@
  * requests of this turn that need one for the same project. Where the bodies of some are whole by then, the same call counts those of them
  * that get a token against the quota (admit.lua): a project of few requests, which has no token in hand, asks Redis once and not twice.
  *
- * State: one {@link LeaseCache} per project that was active in the last minute. A timer sends back tokens whose lease ended unused,
+ * State: one {@link RateWindow} per project that was active in the last minute. A timer sends back tokens whose lease ended unused,
  * so that a worker that falls silent keeps nothing from the others, and forgets idle projects.
  */
 import type { Clock } from '../lib/clock.ts';
-import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
-import { ClockWatch } from './clock-watch.ts';
+import { LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
+import { type ClockLead, hasStepped } from './clock-watch.ts';
 import { type Ask, LeaseCache, type LocalDecision } from './lease-cache.ts';
 import {
   type CountWaiter,
@@ -23,11 +23,11 @@ import { quotaKey, rateKey } from './scripts.ts';
 
 /** `revision`: of the registry record that says so. The newest revision that any worker brings is in force everywhere. */
 export type RateSubject = {
-  readonly projectId: string;
+  readonly id: string;
   readonly limit: number;
   readonly revision: number;
   /** The limiter's own. */
-  state?: ProjectState | undefined;
+  window?: RateWindow | undefined;
 };
 
 /** `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can be admitted. */
@@ -42,26 +42,41 @@ export interface TokenWaiter extends CountWaiter {
   counts(): QuotaSubject | undefined;
   decided(decision: RateDecision): void;
 }
-type ProjectState = {
+
+/** All that a limiter knows of one project, in one object. */
+class RateWindow extends LeaseCache implements ClockLead {
   /** Undefined once it is forgotten. */
   limiter: RateLimiter | undefined;
-  readonly projectId: string;
-  readonly cache: LeaseCache;
-  /** Of the server that has this project's window. */
-  readonly redisClock: ClockWatch;
+  readonly id: string;
   /** The newest record that a request brought. */
   record: RateSubject;
-  /** {@link NOBODY} most of the time. */
-  waiting: TokenWaiter[];
+  /** Among those that ask in this turn; means something where this window stands at it. */
+  place = 0;
   /** Calls under way for requests that wait. */
-  asked: number;
-  usedAt: number;
-};
+  asked = 0;
+  /** Those who wait for the reply to the call under way: in a flood. */
+  held: TokenWaiter[] | undefined;
+  usedAt = 0;
+  /** Of the server that has this window. */
+  leadMost = Number.POSITIVE_INFINITY;
+
+  constructor(limiter: RateLimiter, record: RateSubject) {
+    super();
+    this.limiter = limiter;
+    this.id = record.id;
+    this.record = record;
+  }
+}
+
+/**
+ * Those who wait for this turn's call, in their order. A young list that names the window, not a list of the window's: that would make V8 look
+ * through old objects for young ones at each collection.
+ */
+type Asking = { window: RateWindow; waiting: TokenWaiter[] };
 
 /** `counting.who`: those of `waiting` that are counted by the same call, '1' or '0' for each; undefined: none. */
 type Sent = {
   ask: Ask;
-  sentAt: number;
   waiting: readonly TokenWaiter[];
   counting: { subject: QuotaSubject; who: string } | undefined;
 };
@@ -74,11 +89,6 @@ export type RateLimiterOptions = {
   scriptNow?: () => number;
 };
 
-/**
- * Never filled. An empty list of its own for each project would be made in the old space, where V8 puts what lives as long, and hold the
- * requests that once waited in it until a full collection (DECISIONS.md 70).
- */
-const NOBODY: TokenWaiter[] = [];
 const UNAVAILABLE: RateDecision = { kind: 'unavailable' };
 /** Idle for longer than any window that this worker may know of. */
 const IDLE_MS = RATE_WINDOW_MS + 5_000;
@@ -89,11 +99,10 @@ export class RateLimiter {
   readonly #clock: Clock;
   readonly #quota: QuotaCounter;
   readonly #scriptNow: (() => number) | undefined;
-  readonly #projects = new Map<string, ProjectState>();
-  /** Projects with requests that wait for this turn's call. */
-  #asking: ProjectState[] = [];
-  /** Projects that hold reserve tokens. */
-  readonly #leasing = new Set<ProjectState>();
+  readonly #windows = new Map<string, RateWindow>();
+  #asking: Asking[] = [];
+  /** Reserve that was granted and may be in hand, in the order in which it ends. */
+  #leased: { window: RateWindow; endsAt: number }[] = [];
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
   #stateLost = 0;
@@ -124,103 +133,99 @@ export class RateLimiter {
   /** The decision at once, or undefined and the waiter is told, once, within 250 ms of the call to Redis. */
   take(subject: RateSubject, waiter: TokenWaiter): RateDecision | undefined {
     const now = this.#clock.monotonic();
-    const state = this.#stateOf(subject);
-    state.usedAt = now;
-    if (subject.revision > state.record.revision) state.record = subject;
-    const local = state.cache.take(now, subject.revision);
+    const window = this.#windowOf(subject);
+    window.usedAt = now;
+    if (subject.revision > window.record.revision) window.record = subject;
+    const local = window.take(now, subject.revision);
     if (local) return local;
     if (!this.#redis.available) return UNAVAILABLE;
-    if (state.waiting === NOBODY) {
-      state.waiting = [waiter];
-      this.#asking.push(state);
-    } else state.waiting.push(waiter);
-    this.#redis.schedule();
+    const asking = this.#asking[window.place];
+    if (asking?.window === window) asking.waiting.push(waiter);
+    else if (window.held) window.held.push(waiter);
+    else this.#ask(window, [waiter]);
     return undefined;
   }
 
-  #stateOf(subject: RateSubject): ProjectState {
-    if (subject.state?.limiter === this) return subject.state;
-    const { projectId } = subject;
-    let state = this.#projects.get(projectId);
-    if (!state) {
-      state = {
-        limiter: this,
-        projectId,
-        cache: new LeaseCache(),
-        redisClock: new ClockWatch(),
-        record: subject,
-        waiting: NOBODY,
-        asked: 0,
-        usedAt: 0,
-      };
-      this.#projects.set(projectId, state);
+  #windowOf(subject: RateSubject): RateWindow {
+    if (subject.window?.limiter === this) return subject.window;
+    const { id } = subject;
+    let window = this.#windows.get(id);
+    if (!window) {
+      window = new RateWindow(this, subject);
+      this.#windows.set(id, window);
     }
-    subject.state = state;
-    return state;
+    subject.window = window;
+    return window;
   }
 
   // ---- The call ----
+
+  #ask(window: RateWindow, waiting: TokenWaiter[]): void {
+    window.place = this.#asking.length;
+    this.#asking.push({ window, waiting });
+    this.#redis.schedule();
+  }
 
   #sendAsked(): void {
     const asking = this.#asking;
     if (asking.length === 0) return;
     this.#asking = [];
-    for (const state of asking) {
+    for (const { window, waiting } of asking) {
       // In a flood one call at a time: its reply decides for these too.
-      if (state.asked > 0 && state.cache.pressed) continue;
-      const waiting = this.#serveLocally(state);
-      if (waiting.length > 0) this.#send(state, waiting);
+      if (window.asked > 0 && window.pressed) {
+        window.held = waiting;
+        continue;
+      }
+      const left = this.#serveLocally(window, waiting);
+      if (left.length > 0) this.#send(window, left);
     }
   }
 
   /** A reply that came after these began to wait may have brought tokens, or a refusal. */
-  #serveLocally(state: ProjectState): TokenWaiter[] {
-    const waiting = state.waiting;
-    state.waiting = NOBODY;
+  #serveLocally(window: RateWindow, waiting: readonly TokenWaiter[]): readonly TokenWaiter[] {
     const now = this.#clock.monotonic();
     let served = 0;
     for (; served < waiting.length; served++) {
-      const decision = state.cache.take(now, state.record.revision);
+      const decision = window.take(now, window.record.revision);
       if (!decision) break;
       waiting[served]?.decided(decision);
     }
     return served === 0 ? waiting : waiting.slice(served);
   }
 
-  #send(state: ProjectState, waiting: readonly TokenWaiter[]): void {
-    const { projectId } = state;
-    const sentAt = this.#clock.monotonic();
-    const ask = state.cache.ask(sentAt, waiting.length, state.record);
-    const counting = this.#countingOf(projectId, waiting);
-    const sent: Sent = { ask, sentAt, waiting, counting };
-    if (waiting.length > 0) state.asked++;
-    const own = scriptArgs(ask, state.record.limit, this.#scriptNow?.());
+  #send(window: RateWindow, waiting: readonly TokenWaiter[]): void {
+    const { id } = window;
+    const ask = window.ask(this.#clock.monotonic(), waiting.length, window.record);
+    const counting = this.#countingOf(id, waiting);
+    const sent: Sent = { ask, waiting, counting };
+    if (waiting.length > 0) window.asked++;
+    const own = scriptArgs(ask, window.record.limit, this.#scriptNow?.());
     if (counting)
       this.#redis.call({
         script: 'admit',
-        keys: [rateKey(projectId), quotaKey(projectId)],
+        keys: [rateKey(id), quotaKey(id)],
         args: [counting.who, capOf(counting.subject), ...own],
-        done: (reply) => this.#done(state, sent, reply?.[0] as ScriptReply, reply?.[1] as ScriptReply),
+        done: (reply) => this.#done(window, sent, reply?.[0] as ScriptReply, reply?.[1] as ScriptReply),
       });
     else
       this.#redis.call({
         script: 'rateWindow',
-        keys: [rateKey(projectId)],
+        keys: [rateKey(id)],
         args: own,
-        done: (reply) => this.#done(state, sent, reply, undefined),
+        done: (reply) => this.#done(window, sent, reply, undefined),
       });
   }
 
-  #done(state: ProjectState, sent: Sent, window: ScriptReply, counted: ScriptReply): void {
-    if (sent.waiting.length > 0) state.asked--;
-    const isDecided = this.#answered(state, sent, window);
-    this.#counted(sent, isDecided, window, counted);
-    this.#resume(state);
+  #done(window: RateWindow, sent: Sent, booked: ScriptReply, counted: ScriptReply): void {
+    if (sent.waiting.length > 0) window.asked--;
+    const isDecided = this.#answered(window, sent, booked);
+    this.#counted(sent, isDecided, booked, counted);
+    this.#resume(window);
   }
 
   /** Undefined: nobody can be counted yet. */
-  #countingOf(projectId: string, waiting: readonly TokenWaiter[]): Sent['counting'] {
-    if (waiting.length === 0 || this.#quota.isRestoring(projectId)) return undefined;
+  #countingOf(id: string, waiting: readonly TokenWaiter[]): Sent['counting'] {
+    if (waiting.length === 0 || this.#quota.isRestoring(id)) return undefined;
     let subject: QuotaSubject | undefined;
     let who = '';
     for (const waiter of waiting) {
@@ -232,54 +237,61 @@ export class RateLimiter {
   }
 
   /** @returns false when the call was not answered, or too late for its tokens to be used */
-  #answered(state: ProjectState, sent: Sent, reply: ScriptReply): boolean {
-    const window = reply && parseReply(reply);
+  #answered(window: RateWindow, { ask, waiting }: Sent, booked: ScriptReply): boolean {
+    const reply = booked && parseReply(booked);
     const now = this.#clock.monotonic();
-    const stepped = window !== undefined && state.redisClock.stepped(window.now, sent.sentAt, now);
-    if (window?.lost || stepped) this.#stateLost++;
-    const decisions = window && state.cache.answer(sent.ask, window, now);
-    if (window && window.excess > 0) this.#leasing.add(state);
-    sent.waiting.forEach((waiter, i) => {
-      waiter.decided(decisions?.[i] ?? UNAVAILABLE);
-    });
+    const stepped =
+      reply !== undefined && hasStepped(window, { redisNow: reply.now, sentAt: ask.sentAt, repliedAt: now });
+    if (reply?.lost || stepped) this.#stateLost++;
+    const decisions = reply && window.answer(ask, reply, now);
+    if (reply && reply.excess > 0) this.#leased.push({ window, endsAt: ask.sentAt + LEASE_EXCESS_MS });
+    for (let i = 0; i < waiting.length; i++) waiting[i]?.decided(decisions?.[i] ?? UNAVAILABLE);
     return decisions !== undefined;
   }
 
   /** Tells those that named a quota, but for whom a decision has refused. */
-  #counted({ waiting, counting }: Sent, isDecided: boolean, window: ScriptReply, counted: ScriptReply): void {
+  #counted({ waiting, counting }: Sent, isDecided: boolean, booked: ScriptReply, counted: ScriptReply): void {
     if (!counting) return;
     const those: TokenWaiter[] = [];
     waiting.forEach((waiter, i) => {
       if (counting.who[i] === '0') return;
-      if (!window || i < (window[0] as number)) those.push(waiter);
+      if (!booked || i < (booked[0] as number)) those.push(waiter);
       else if (!isDecided) waiter.counted(NOT_COUNTED);
     });
     if (those.length > 0) this.#quota.answered({ subject: counting.subject, waiting: those }, counted);
   }
 
   /** Those who came while the call was under way. */
-  #resume(state: ProjectState): void {
-    if (state.waiting.length === 0 || this.#asking.includes(state)) return;
-    this.#asking.push(state);
-    this.#redis.schedule();
+  #resume(window: RateWindow): void {
+    const { held } = window;
+    if (!held) return;
+    window.held = undefined;
+    this.#ask(window, held);
   }
 
   // ---- The timer ----
 
   #sweep(): void {
     const now = this.#clock.monotonic();
-    for (const state of this.#leasing) {
-      if (this.#redis.available && state.cache.hasReturns(now)) this.#send(state, []);
-      if (state.cache.unused === 0) this.#leasing.delete(state);
-    }
+    if (this.#redis.available) this.#sendBack(now);
     if (now < this.#evictAt) return;
     this.#evictAt = now + EVICT_EVERY_MS;
-    for (const state of this.#projects.values()) {
-      if (now - state.usedAt < IDLE_MS || state.waiting.length > 0) continue;
-      this.#projects.delete(state.projectId);
-      state.limiter = undefined;
-      if (state.record.state === state) state.record.state = undefined;
-      this.#leasing.delete(state);
+    for (const window of this.#windows.values()) {
+      if (now - window.usedAt < IDLE_MS || window.asked > 0 || window.held) continue;
+      this.#windows.delete(window.id);
+      window.limiter = undefined;
+      if (window.record.window === window) window.record.window = undefined;
     }
+  }
+
+  #sendBack(now: number): void {
+    const leased = this.#leased;
+    let ended = 0;
+    for (; ended < leased.length; ended++) {
+      const { window, endsAt } = leased[ended] as (typeof leased)[number];
+      if (endsAt > now) break;
+      if (window.hasReturns(now)) this.#send(window, []);
+    }
+    leased.splice(0, ended);
   }
 }

@@ -19,54 +19,23 @@ export function scriptArgs(ask: Ask, limit: number, now?: number): ScriptArg[] {
   return args;
 }
 
-type WindowResult = readonly [
-  granted: number,
-  bucket: number,
-  excess: number,
-  excessBucket: number,
-  booked: number,
-  limit: number,
-  revision: number,
-  now: number,
-  emptyAt: number,
-  admitsAt: number,
-  gen: number,
-  seq: number,
-  lost: number,
-  scarce: number,
-];
-
-/** The result of rate-window.lua by name. */
+/** The result of rate-window.lua by name. By number: taking a list apart by position asks it for an iterator. */
 export function parseReply(reply: readonly unknown[]): WindowReply & { lost: boolean } {
-  const [
-    granted,
-    ,
-    excess,
-    excessBucket,
-    booked,
-    limit,
-    revision,
-    now,
-    emptyAt,
-    admitsAt,
-    gen,
-    seq,
-    lost,
-    scarce,
-  ] = reply as WindowResult;
+  const integers = reply as readonly number[];
+  const at = (index: number): number => integers[index] as number;
   return {
-    granted,
-    excess,
-    excessBucket,
-    booked,
-    limit,
-    revision,
-    now,
-    emptyAt,
-    admitsAt,
-    gen,
-    seq,
-    lost: lost === 1,
-    scarce: scarce === 1,
+    granted: at(0),
+    excess: at(2),
+    excessBucket: at(3),
+    booked: at(4),
+    limit: at(5),
+    revision: at(6),
+    now: at(7),
+    emptyAt: at(8),
+    admitsAt: at(9),
+    gen: at(10),
+    seq: at(11),
+    lost: at(12) === 1,
+    scarce: at(13) === 1,
   };
 }

@@ -22,8 +22,11 @@ export type ScriptCall = {
   keys: readonly [string, ...string[]];
   args: readonly ScriptArg[];
 };
-/** One of the two is null or undefined. */
-export type CallResult = readonly [error: Error | null, reply: unknown];
+/** What a script returned, or how it failed. */
+export type CallResult = readonly unknown[] | Error;
+
+/** In a batch's reply: this call failed. */
+type Fault = { err: string };
 
 const BATCH_SHA = createHash('sha1').update(BATCH_SOURCE).digest('hex');
 const LINE_END = Buffer.from('\r\n');
@@ -37,11 +40,11 @@ const decoder = new Decoder();
 export async function runBatch(client: Redis, calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
   try {
     const reply = await evaluate(client, calls);
-    return (decoder.decode(reply) as unknown[]).map(
-      (own): CallResult => (isFault(own) ? [new ReplyError(own.err), undefined] : [null, own]),
+    return (decoder.decode(reply) as (readonly unknown[] | Fault)[]).map(
+      (own): CallResult => ('err' in own ? new ReplyError(own.err) : own),
     );
   } catch (error) {
-    return calls.map(() => [error as Error, undefined]);
+    return calls.map(() => error as Error);
   }
 }
 
@@ -119,7 +122,3 @@ class EvalSha extends Command {
     return bytes;
   }
 }
-
-/** In a batch's reply: this call failed. */
-const isFault = (reply: unknown): reply is { err: string } =>
-  typeof reply === 'object' && reply !== null && 'err' in reply;

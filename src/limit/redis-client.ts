@@ -103,9 +103,9 @@ function runEach(client: Redis | Cluster, calls: readonly ScriptCall[]): Promise
   return Promise.all(
     calls.map(async ({ script, keys, args }): Promise<CallResult> => {
       try {
-        return [null, await commandOf(client, script)(...keys, ...args)];
+        return (await commandOf(client, script)(...keys, ...args)) as readonly unknown[];
       } catch (error) {
-        return [error as Error, undefined];
+        return error as Error;
       }
     }),
   );

@@ -221,20 +221,19 @@ export class LimitRedis {
     if (results) this.#observe(batch, results);
     batch.calls.forEach((call, i) => {
       const result = results?.[i];
-      call.done(result && !result[0] ? (result[1] as readonly unknown[]) : undefined);
+      call.done(result instanceof Error ? undefined : result);
     });
     this.#release();
   }
 
-  #observe(batch: Batch, results: readonly CallResult[]): void {
-    const seconds = (this.#clock.monotonic() - batch.sentAt) / 1000;
-    batch.calls.forEach((call, i) => {
-      this.stats.duration.observe(seconds);
-      const error = results[i]?.[0];
-      if (!error) this.#answered();
-      else if (isScriptFault(error))
-        this.#log.error({ err: error, script: call.script }, 'redis: script failed');
-      else this.#fault(call.keys[0], error.message);
+  #observe({ calls, sentAt }: Batch, results: readonly CallResult[]): void {
+    this.stats.duration.observe((this.#clock.monotonic() - sentAt) / 1000, calls.length);
+    calls.forEach((call, i) => {
+      const result = results[i];
+      if (!(result instanceof Error)) this.#answered();
+      else if (isScriptFault(result))
+        this.#log.error({ err: result, script: call.script }, 'redis: script failed');
+      else this.#fault(call.keys[0], result.message);
     });
   }
 

@@ -24,14 +24,18 @@ const OLD_DAYS_LOOK_MS = 600_000;
 
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
 
-/** Requests of a project since the last flush, by outcome. `ledger`: undefined once they are gathered. */
-type Fresh = {
-  ledger: OutcomeLedger | undefined;
-  readonly projectId: string;
-  readonly counts: Record<string, number>;
+/**
+ * A project, with a place for its requests since they were last gathered: no object of its own for the most common outcome, which would be one
+ * more that is in no cache (DECISIONS.md 89).
+ */
+export type LedgerSubject = {
+  readonly id: string;
+  /** Who is to gather them; undefined: there are none. */
+  freshIn?: OutcomeLedger | undefined;
+  freshAccepted?: number;
+  /** Requests by any other outcome. */
+  freshOthers?: Record<string, number> | undefined;
 };
-/** A project, with a place for its fresh requests. */
-export type LedgerSubject = { readonly id: string; fresh?: Fresh | undefined };
 
 export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
@@ -52,7 +56,7 @@ export class OutcomeLedger {
   readonly #log: Log;
   readonly #clock: Clock;
   readonly #kv: Promise<KV>;
-  #fresh: Fresh[] = [];
+  #fresh: LedgerSubject[] = [];
   /** Key → what is not written yet. */
   readonly #pending = new Map<string, DayOfOutcomes>();
   #flushing: Promise<void> | undefined;
@@ -71,14 +75,21 @@ export class OutcomeLedger {
     this.#remover.unref();
   }
 
+  /** A project whose requests another ledger is to gather is counted beside it. */
   note(project: LedgerSubject, outcome: string): void {
-    let { fresh } = project;
-    if (fresh?.ledger !== this) {
-      fresh = { ledger: this, projectId: project.id, counts: {} };
-      project.fresh = fresh;
-      this.#fresh.push(fresh);
+    let counted = project;
+    if (project.freshIn !== this) {
+      if (project.freshIn) counted = { id: project.id };
+      counted.freshIn = this;
+      counted.freshAccepted = 0;
+      counted.freshOthers = undefined;
+      this.#fresh.push(counted);
     }
-    fresh.counts[outcome] = (fresh.counts[outcome] ?? 0) + 1;
+    if (outcome === 'accepted') counted.freshAccepted = (counted.freshAccepted ?? 0) + 1;
+    else {
+      counted.freshOthers ??= {};
+      counted.freshOthers[outcome] = (counted.freshOthers[outcome] ?? 0) + 1;
+    }
   }
 
   /** Writes what has come together, of at most `projects`. Never throws; what fails is logged and kept for the next time. */
@@ -103,12 +114,13 @@ export class OutcomeLedger {
   #gather(): void {
     const time = new Date(this.#clock.now()).toISOString();
     const hour = time.slice(11, 13);
-    for (const fresh of this.#fresh) {
-      const key = ledgerKey(fresh.projectId, time.slice(0, 10));
+    for (const project of this.#fresh) {
+      const key = ledgerKey(project.id, time.slice(0, 10));
       const day = this.#pending.get(key) ?? {};
-      addCounts(day, { [hour]: fresh.counts });
+      if (project.freshAccepted) addCounts(day, { [hour]: { accepted: project.freshAccepted } });
+      if (project.freshOthers) addCounts(day, { [hour]: project.freshOthers });
       this.#pending.set(key, day);
-      fresh.ledger = undefined;
+      project.freshIn = undefined;
     }
     this.#fresh = [];
   }

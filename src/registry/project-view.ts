@@ -4,8 +4,8 @@ import type { BucketEntry } from './bucket-watch.ts';
 import { parseEntry } from './entry.ts';
 import { type PlanLimits, type Project, rateLimitOf } from './project.ts';
 
-/** The same object until the record changes. */
-export type RegisteredProject = Readonly<{
+/** A project's record as it came. */
+export type Registration = Readonly<{
   project: Project;
   /**
    * Grows with every change of the record: the bucket's creation time (Unix ms) plus the key-value revision. The addition keeps
@@ -14,9 +14,15 @@ export type RegisteredProject = Readonly<{
   revision: number;
   /** Requests a minute in force, undefined for none. */
   rateLimit: number | undefined;
-}> & {
-  /** What the request path made of this record, kept here for it: one look-up less than by a map of its own. */
-  compiled?: unknown;
+}>;
+
+/** What a view makes of a registration: the same object until the record changes. */
+export type Registered = Pick<Registration, 'project' | 'revision'>;
+
+export type ProjectViewOptions<Of> = {
+  planLimits: PlanLimits;
+  log: Log;
+  register: (registration: Registration) => Of;
 };
 
 /**
@@ -24,27 +30,30 @@ export type RegisteredProject = Readonly<{
  * alias resolves only while claim and record agree, so that a claim left behind by a crash, or a record whose claim was lost,
  * leads nowhere rather than to the wrong project.
  */
-export class ProjectView {
+export class ProjectView<Of extends Registered> {
   readonly #planLimits: PlanLimits;
   readonly #log: Log;
+  readonly #register: (registration: Registration) => Of;
   #createdMs = 0;
   /** What a look-up reads: ids and the aliases in force. */
-  #byName = new Map<string, RegisteredProject>();
-  #byId = new Map<string, RegisteredProject>();
+  #byName = new Map<string, Of>();
+  #byId = new Map<string, Of>();
   /** Alias → id, as claimed. */
   #claims = new Map<string, string>();
 
-  constructor(planLimits: PlanLimits, log: Log) {
+  /** @param register what the look-up is to lead to: no other object stands between */
+  constructor({ planLimits, log, register }: ProjectViewOptions<Of>) {
     this.#planLimits = planLimits;
     this.#log = log;
+    this.#register = register;
   }
 
-  find(idOrAlias: string): RegisteredProject | undefined {
+  find(idOrAlias: string): Of | undefined {
     return this.#byName.get(idOrAlias);
   }
 
   replace(entries: readonly BucketEntry[], createdMs: number): void {
-    const before = this.#createdMs === createdMs ? this.#byId : new Map<string, RegisteredProject>();
+    const before = this.#createdMs === createdMs ? this.#byId : new Map<string, Of>();
     this.#createdMs = createdMs;
     this.#byName = new Map();
     this.#byId = new Map();
@@ -58,7 +67,7 @@ export class ProjectView {
     this.#put(entry, known);
   }
 
-  #put(entry: BucketEntry, known: RegisteredProject | undefined): void {
+  #put(entry: BucketEntry, known: Of | undefined): void {
     const parsed = entry.text === undefined ? undefined : parseEntry(entry.key, entry.text);
     if (!parsed) return;
     if (parsed.kind === 'broken') {
@@ -67,20 +76,20 @@ export class ProjectView {
       this.#claims.set(entry.key, parsed.id);
       this.#link(entry.key, this.#byId.get(parsed.id));
     } else {
-      const registered = this.#register(parsed.project, entry.revision, known);
+      const registered = this.#registered(parsed.project, entry.revision, known);
       this.#byId.set(entry.key, registered);
       this.#byName.set(entry.key, registered);
       this.#link(registered.project.alias, registered);
     }
   }
 
-  #register(project: Project, sequence: number, known: RegisteredProject | undefined): RegisteredProject {
+  #registered(project: Project, sequence: number, known: Of | undefined): Of {
     const revision = this.#createdMs + sequence;
     if (known?.revision === revision) return known;
-    return { project, revision, rateLimit: rateLimitOf(project, this.#planLimits), compiled: undefined };
+    return this.#register({ project, revision, rateLimit: rateLimitOf(project, this.#planLimits) });
   }
 
-  #link(alias: string | undefined, registered: RegisteredProject | undefined): void {
+  #link(alias: string | undefined, registered: Of | undefined): void {
     if (alias === undefined || registered === undefined) return;
     const agreed = registered.project.alias === alias && this.#claims.get(alias) === registered.project.id;
     if (agreed) this.#byName.set(alias, registered);

@@ -1,15 +1,11 @@
 import type { Clock } from '../lib/clock.ts';
-import type { Log } from '../lib/log.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { HEARTBEATS_BUCKET, PROJECTS_BUCKET } from '../stream/topology.ts';
 import { BucketMirror, type BucketView } from './bucket-mirror.ts';
 import type { BucketEntry } from './bucket-watch.ts';
-import type { PlanLimits } from './project.ts';
-import { ProjectView, type RegisteredProject } from './project-view.ts';
+import { ProjectView, type ProjectViewOptions, type Registered } from './project-view.ts';
 
-export type { RegisteredProject } from './project-view.ts';
-
-export type ReplicaOptions = { link: NatsLink; planLimits: PlanLimits; log: Log; clock: Clock };
+export type ReplicaOptions<Of> = ProjectViewOptions<Of> & { link: NatsLink; clock: Clock };
 
 /**
  * Who may send: every project and every heartbeat token, in this worker's memory. Authentication is a Map look-up, so an
@@ -17,13 +13,13 @@ export type ReplicaOptions = { link: NatsLink; planLimits: PlanLimits; log: Log;
  * kilobyte per project and worker, and that a revoked key lives on in a worker that is cut off from the broker; such a worker
  * answers 503 anyway, because it cannot queue. How the copy stays true is told in bucket-mirror.ts.
  */
-export class Replica {
-  readonly #projects: ProjectView;
+export class Replica<Of extends Registered> {
+  readonly #projects: ProjectView<Of>;
   readonly #tokens = new TokenView();
   readonly #mirrors: readonly BucketMirror[];
 
-  constructor({ planLimits, ...common }: ReplicaOptions) {
-    this.#projects = new ProjectView(planLimits, common.log);
+  constructor({ planLimits, register, ...common }: ReplicaOptions<Of>) {
+    this.#projects = new ProjectView({ planLimits, register, log: common.log });
     this.#mirrors = [
       new BucketMirror({ ...common, bucket: PROJECTS_BUCKET, view: this.#projects }),
       new BucketMirror({ ...common, bucket: HEARTBEATS_BUCKET, view: this.#tokens }),
@@ -39,7 +35,7 @@ export class Replica {
     return this.#mirrors.every((mirror) => mirror.loaded);
   }
 
-  findProject(idOrAlias: string): RegisteredProject | undefined {
+  findProject(idOrAlias: string): Of | undefined {
     return this.#projects.find(idOrAlias);
   }
 

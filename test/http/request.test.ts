@@ -13,12 +13,13 @@ import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
 import { testBudget } from '../envelope/bodies.ts';
 import { Line } from './line.ts';
 
-const QUOTA = { projectId: '1', quota: 10, overage: false };
 const GATE = {
   id: '1',
   key: 'k',
-  rate: { projectId: '1', limit: 60, revision: 1 },
-  quota: QUOTA,
+  limit: 60,
+  revision: 1,
+  quota: 10,
+  overage: false,
   filters: compileFilters({ filters: ['localhost'], allowedOrigins: [] }),
   readsHead: false,
 };
@@ -35,7 +36,7 @@ function waiting({ env = 'production' as keyof typeof WHILE_AWAY } = {}) {
   const asked: string[] = [];
   let published = 0;
   const parts = {
-    gates: { find: () => GATE },
+    replica: { findProject: () => GATE },
     rateLimiter: { take: () => undefined },
     quota: {
       count: () => asked.push('quota'),
@@ -69,7 +70,7 @@ describe('a request that waits for its token', () => {
     const { request, receive, outcomes, asked, published, line } = waiting();
     expect(request.counts()).toBeUndefined();
     receive(EVENT);
-    expect(request.counts()).toBe(QUOTA);
+    expect(request.counts()).toBe(GATE);
     request.decided(TOKEN);
     expect([published(), asked]).toEqual([0, []]);
     request.counted(COUNTED);

@@ -68,18 +68,18 @@ describe.each(STORES)('on $name', ({ start }) => {
 
   const month = (): string => new Date().toISOString().slice(0, 7);
   const subject = (max: number | undefined, overage = false): QuotaSubject => ({
-    projectId: `admit-${++project}`,
+    id: `admit-${++project}`,
     quota: max,
     overage,
   });
-  const used = async ({ projectId }: QuotaSubject): Promise<number | undefined> =>
-    (await readUsage(redis, projectId)).count;
+  const used = async ({ id }: QuotaSubject): Promise<number | undefined> =>
+    (await readUsage(redis, id)).count;
   const calls = () => ({ ...redis.stats.calls });
 
   /** All in one turn; resolves when all were told all that they wait for. */
   async function takeAll(waiters: readonly Waiter[], of: QuotaSubject, limit: number): Promise<void> {
     for (const waiter of waiters)
-      expect(limiter.take({ projectId: of.projectId, limit, revision: 1 }, waiter)).toBeUndefined();
+      expect(limiter.take({ id: of.id, limit, revision: 1 }, waiter)).toBeUndefined();
     await expect.poll(() => waiters.every((waiter) => waiter.rate !== undefined)).toBe(true);
     const counting = waiters.filter((waiter) => waiter.counts() && waiter.rate?.kind === 'admitted');
     await expect.poll(() => counting.every((waiter) => waiter.count !== undefined)).toBe(true);
@@ -142,7 +142,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
   it('goes on from the checkpoint when the month has no count; who comes while it is read is left to count himself', async () => {
     const of = subject(2_000);
-    checkpoints.write(0, month(), new Map([[of.projectId, 1_000]]));
+    checkpoints.write(0, month(), new Map([[of.id, 1_000]]));
     const read = checkpoints.read.bind(checkpoints);
     let told = (): void => undefined;
     const readable = new Promise<void>((resolve) => {
@@ -150,10 +150,10 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
     checkpoints.read = (...which) => readable.then(() => read(...which));
     const first = new Waiter(of);
-    limiter.take({ projectId: of.projectId, limit: 60, revision: 1 }, first);
+    limiter.take({ id: of.id, limit: 60, revision: 1 }, first);
     await expect.poll(() => first.rate?.kind).toBe('admitted');
     const own = new Waiter(of);
-    limiter.take({ projectId: of.projectId, limit: 60, revision: 1 }, own);
+    limiter.take({ id: of.id, limit: 60, revision: 1 }, own);
     await expect.poll(() => own.rate?.kind).toBe('admitted');
     const last = count(quota, of);
     expect([first.count, own.count]).toEqual([undefined, undefined]);
@@ -169,7 +169,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     await count(quota, of);
     const waiter = new Waiter(of);
     const sent = calls().admit;
-    limiter.take({ projectId: of.projectId, limit: 60, revision: 1 }, waiter);
+    limiter.take({ id: of.id, limit: 60, revision: 1 }, waiter);
     await leaves(sent);
     ahead = 300;
     await expect.poll(() => waiter.count).toEqual({ kind: 'counted', position: 2, month: month() });
@@ -180,7 +180,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     const all = Array.from({ length: 70 }, () => subject(100));
     await Promise.all(all.map((of) => count(quota, of)));
     const [broken, ...rest] = all as [QuotaSubject, ...QuotaSubject[]];
-    await server.set(quotaKey(broken.projectId), 'foreign');
+    await server.set(quotaKey(broken.id), 'foreign');
     const waiters = all.map((of) => [new Waiter(of), new Waiter()]);
     await Promise.all(all.map((of, i) => takeAll(waiters[i] as Waiter[], of, 60)));
     const told = (of: QuotaSubject) =>
@@ -202,7 +202,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     await count(quota, of);
     const waiters = [new Waiter(of), new Waiter(of)];
     const sent = calls().admit;
-    for (const waiter of waiters) limiter.take({ projectId: of.projectId, limit: 1, revision: 1 }, waiter);
+    for (const waiter of waiters) limiter.take({ id: of.id, limit: 1, revision: 1 }, waiter);
     await leaves(sent);
     ahead = 300;
     await expect.poll(() => waiters.map(({ position }) => position)).toEqual([2, 'unavailable']);

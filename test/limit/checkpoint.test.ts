@@ -19,12 +19,12 @@ const make = (store = new MemoryCheckpoints()) => ({
 describe('Checkpoints', () => {
   it('writes the newest figure within ten seconds of the first note, and once', async () => {
     const { store, checkpoints } = make();
-    const project = { projectId: 'p' };
+    const project = { id: 'p' };
     checkpoints.note(project, '2026-02', 1);
     checkpoints.note(project, '2026-02', 7);
     checkpoints.note(project, '2026-02', 6);
     // The same project as a request saw it that came before its record changed.
-    checkpoints.note({ projectId: 'p' }, '2026-02', 5);
+    checkpoints.note({ id: 'p' }, '2026-02', 5);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(store.figures.get('p 2026-02')).toBe(7);
     await vi.advanceTimersByTimeAsync(60_000);
@@ -33,7 +33,7 @@ describe('Checkpoints', () => {
 
   it('writes a busy project no more than once in nine seconds', async () => {
     const { store, checkpoints } = make();
-    const project = { projectId: 'p' };
+    const project = { id: 'p' };
     for (let i = 0; i < 900; i++) {
       checkpoints.note(project, '2026-02', i);
       await vi.advanceTimersByTimeAsync(100);
@@ -44,7 +44,7 @@ describe('Checkpoints', () => {
 
   it('writes ten thousand projects in ten seconds, by as many writes as there are groups', async () => {
     const { store, checkpoints } = make();
-    for (let i = 0; i < 10_000; i++) checkpoints.note({ projectId: `p${i}` }, '2026-02', i);
+    for (let i = 0; i < 10_000; i++) checkpoints.note({ id: `p${i}` }, '2026-02', i);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(store.figures.size).toBe(10_000);
     expect(store.writes).toBe(store.groups);
@@ -52,22 +52,37 @@ describe('Checkpoints', () => {
 
   it('writes the last figure of a month that turned', async () => {
     const { store, checkpoints } = make();
-    const project = { projectId: 'p' };
+    const project = { id: 'p' };
     checkpoints.note(project, '2026-01', 5);
     checkpoints.note(project, '2026-02', 1);
     await checkpoints.close();
-    expect([...store.figures]).toEqual([
-      ['p 2026-01', 5],
-      ['p 2026-02', 1],
+    expect(store.figures).toEqual(
+      new Map([
+        ['p 2026-01', 5],
+        ['p 2026-02', 1],
+      ]),
+    );
+  });
+
+  it('writes each of two what it was told of the same project', async () => {
+    const [one, other] = [make(), make()];
+    const project = { id: 'p' };
+    one.checkpoints.note(project, '2026-02', 5);
+    other.checkpoints.note(project, '2026-02', 6);
+    one.checkpoints.note(project, '2026-02', 7);
+    await Promise.all([one.checkpoints.close(), other.checkpoints.close()]);
+    expect([one.store.figures, other.store.figures]).toEqual([
+      new Map([['p 2026-02', 7]]),
+      new Map([['p 2026-02', 6]]),
     ]);
   });
 
   it('keeps what a store that is away did not take, and newer figures over it', async () => {
     const { store, checkpoints } = make();
-    const project = { projectId: 'p' };
+    const project = { id: 'p' };
     const away = vi.spyOn(store, 'write').mockRejectedValue(new Error('away'));
     checkpoints.note(project, '2026-02', 5);
-    checkpoints.note({ projectId: 'q' }, '2026-02', 8);
+    checkpoints.note({ id: 'q' }, '2026-02', 8);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(store.figures.size).toBe(0);
     checkpoints.note(project, '2026-02', 6);
@@ -78,7 +93,7 @@ describe('Checkpoints', () => {
 
   it('does not begin a write beside one of the same group, and waits for it at the end', async () => {
     const { store, checkpoints } = make();
-    const project = { projectId: 'p' };
+    const project = { id: 'p' };
     let finish = (): void => undefined;
     const slow = vi.spyOn(store, 'write').mockImplementationOnce(
       () =>
@@ -103,7 +118,7 @@ describe('Checkpoints', () => {
     let now = 0;
     const stalled = { now: () => now, monotonic: () => now };
     const checkpoints = new Checkpoints({ store, clock: stalled, log });
-    for (let i = 0; i < 8; i++) checkpoints.note({ projectId: `${i}` }, '2026-02', 1);
+    for (let i = 0; i < 8; i++) checkpoints.note({ id: `${i}` }, '2026-02', 1);
     now = 3_600_000;
     await vi.advanceTimersByTimeAsync(300);
     expect(store.figures.size).toBe(8);

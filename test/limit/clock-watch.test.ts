@@ -1,12 +1,14 @@
 /** A step is told from a slow reply and from drift. */
 import { expect, it } from 'vitest';
-import { ClockWatch } from '../../src/limit/clock-watch.ts';
+import { hasStepped } from '../../src/limit/clock-watch.ts';
 
 /** Redis is `ahead` of us when it runs the call, `late` ms after it was sent; the reply takes as long again. */
 type Reply = { at: number; ahead: number; late?: number };
 const seen = (...replies: Reply[]): boolean[] => {
-  const watch = new ClockWatch();
-  return replies.map(({ at, ahead, late = 0 }) => watch.stepped(at + late + ahead, at, at + 2 * late));
+  const watched = { leadMost: Number.POSITIVE_INFINITY };
+  return replies.map(({ at, ahead, late = 0 }) =>
+    hasStepped(watched, { redisNow: at + late + ahead, sentAt: at, repliedAt: at + 2 * late }),
+  );
 };
 
 it.each([

@@ -31,7 +31,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     return workers.map((redis) => new QuotaCounter({ redis, clock, checkpoints, log, ...rest }));
   }
   const subject = (quota: number | undefined, overage = false): QuotaSubject => ({
-    projectId: `quota-${++project}`,
+    id: `quota-${++project}`,
     quota,
     overage,
   });
@@ -98,16 +98,18 @@ describe.each(STORES)('on $name', ({ start }) => {
       now++;
       expect(await count(counter, of)).toEqual({ kind: 'counted', position: 1, month: '2026-02' });
       await counter.close();
-      expect([...checkpoints.figures]).toEqual([
-        [`${of.projectId} 2026-01`, 5],
-        [`${of.projectId} 2026-02`, 1],
-      ]);
+      expect(checkpoints.figures).toEqual(
+        new Map([
+          [`${of.id} 2026-01`, 5],
+          [`${of.id} 2026-02`, 1],
+        ]),
+      );
     });
 
     it('resumes from the checkpoint when the count is missing, over all workers together', async () => {
       const checkpoints = new MemoryCheckpoints();
       const of = subject(1100);
-      checkpoints.write(0, month(), new Map([[of.projectId, 1000]]));
+      checkpoints.write(0, month(), new Map([[of.id, 1000]]));
       const decisions = await burst(counters({ checkpoints }), of, 150);
       expect(positions(decisions)).toEqual(firstPositions(100).map((n) => n + 1000));
       expect(checkpoints.reads).toBeLessThanOrEqual(3);
@@ -141,7 +143,7 @@ describe.each(STORES)('on $name', ({ start }) => {
         { kind: 'unavailable' },
         { kind: 'unavailable' },
       ]);
-      expect(await readUsage(workers[0] as LimitRedis, of.projectId)).toEqual({
+      expect(await readUsage(workers[0] as LimitRedis, of.id)).toEqual({
         month: month(),
         count: undefined,
       });
@@ -158,7 +160,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       const [counter] = counters() as [QuotaCounter];
       const of = subject(2);
       await burst([counter], of, 2);
-      counter.refund(of.projectId, month());
+      counter.refund(of.id, month());
       expect(await count(counter, of)).toMatchObject({ kind: 'counted', position: 2 });
       expect(await count(counter, of)).toMatchObject({ kind: 'exceeded', current: 2 });
     });
@@ -170,8 +172,8 @@ describe.each(STORES)('on $name', ({ start }) => {
       const [counter] = counters() as [QuotaCounter];
       const of = subject(undefined);
       await burst([counter], of, 4);
-      expect(await readUsage(redis, of.projectId)).toEqual({ month: month(), count: 4 });
-      const change = { projectId: of.projectId, month: month(), count: 9 };
+      expect(await readUsage(redis, of.id)).toEqual({ month: month(), count: 4 });
+      const change = { projectId: of.id, month: month(), count: 9 };
       expect(await setUsage(redis, { ...change, seen: 3 })).toEqual({ set: false, count: 4 });
       expect(await setUsage(redis, { ...change, seen: 4 })).toEqual({ set: true, count: 9 });
       expect(await count(counter, of)).toMatchObject({ position: 10 });

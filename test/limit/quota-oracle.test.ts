@@ -45,7 +45,7 @@ describe('positions', () => {
     const workers = await Promise.all(upTo(4).map(() => startWorker(checkpoints)));
     await fc.assert(
       fc.asyncProperty(bursts, fc.option(fc.nat(200)), async (steps, quota) => {
-        const of = { projectId: `permutation-${++project}`, quota: quota ?? undefined, overage: false };
+        const of = { id: `permutation-${++project}`, quota: quota ?? undefined, overage: false };
         const waiting: Promise<QuotaDecision>[] = [];
         for (const { worker, n, turns } of steps) {
           for (let i = 0; i < n; i++) waiting.push(count((workers[worker] as Worker).counter, of));
@@ -66,7 +66,7 @@ describe('positions', () => {
     const bursts = fc.array(burst, { minLength: 5, maxLength: 40 });
     await fc.assert(
       fc.asyncProperty(bursts, fc.option(fc.integer({ min: 1, max: 150 })), async (steps, quota) => {
-        const of = { projectId: `crash-${++project}`, quota: quota ?? undefined, overage: false };
+        const of = { id: `crash-${++project}`, quota: quota ?? undefined, overage: false };
         const checkpoints = new MemoryCheckpoints();
         const workers = await Promise.all(upTo(4).map(() => startWorker(checkpoints)));
         const waiting: Promise<QuotaDecision>[] = [];
@@ -101,7 +101,7 @@ describe('the month', () => {
     let now = midnight - 40;
     const checkpoints = new MemoryCheckpoints();
     const workers = await Promise.all(upTo(4).map(() => startWorker(checkpoints, () => now)));
-    const of = { projectId: `midnight-${++project}`, quota: 350, overage: false };
+    const of = { id: `midnight-${++project}`, quota: 350, overage: false };
     const waiting: Promise<QuotaDecision>[] = [];
     for (; now < midnight + 40; now++) {
       const asked = workers.flatMap(({ counter }) => upTo(3).map(() => count(counter, of)));
@@ -116,7 +116,7 @@ describe('the month', () => {
     for (const month of ['2026-06', '2026-07']) expect(positionsOf(inMonth(month))).toEqual(upTo(350));
     await Promise.all(workers.map(stop));
     // The old month's last figure is billed, so it was written as well.
-    expect(checkpoints.figures.get(`${of.projectId} 2026-06`)).toBe(350);
+    expect(checkpoints.figures.get(`${of.id} 2026-06`)).toBe(350);
   });
 });
 
@@ -126,7 +126,7 @@ describe('a server that came back empty', () => {
     const redis = await connected(first.url);
     const checkpoints = new MemoryCheckpoints();
     const counter = new QuotaCounter({ redis, clock, checkpoints, log });
-    const of = { projectId: 'came-back-empty', quota: undefined, overage: false };
+    const of = { id: 'came-back-empty', quota: undefined, overage: false };
     await Promise.all(upTo(20).map(() => count(counter, of)));
     await counter.close();
     await first.close();

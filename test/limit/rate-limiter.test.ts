@@ -32,7 +32,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     return limiters;
   }
   const subject = (limit: number, revision = 1): RateSubject => ({
-    projectId: `rate-${++project}`,
+    id: `rate-${++project}`,
     limit,
     revision,
   });
@@ -153,16 +153,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       await pause(1000);
       const last = await take(limiter, of);
       expect(last).toMatchObject({ kind: 'admitted', remaining: 100_000 - 801 });
-      const reply = await workers[0]?.request('rateWindow', rateKey(of.projectId), [
-        '',
-        1,
-        0,
-        0,
-        0,
-        '',
-        '',
-        '',
-      ]);
+      const reply = await workers[0]?.request('rateWindow', rateKey(of.id), ['', 1, 0, 0, 0, '', '', '']);
       expect(reply?.[4]).toBe(801);
     });
 
@@ -192,7 +183,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       };
       await sharesRefusals();
       later = 100_000;
-      await until('forgotten', () => before.state?.limiter === undefined);
+      await until('forgotten', () => before.window?.limiter === undefined);
       await sharesRefusals();
     });
 
@@ -201,7 +192,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       const of = subject(60);
       await Promise.all([take(a, of), take(b, of)]);
       await take(a, of);
-      await workers[0]?.request('rateWindow', rateKey(of.projectId), ['', 1, 0, 0, 0, '', '', '']);
+      await workers[0]?.request('rateWindow', rateKey(of.id), ['', 1, 0, 0, 0, '', '', '']);
       await server.flush();
       await take(a, of);
       await take(b, of);

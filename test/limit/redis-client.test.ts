@@ -35,7 +35,7 @@ describe('several URLs', () => {
 
   it('limit exactly, as one server does', async () => {
     const limiter = new RateLimiter({ redis, clock, quota: quotaOn(redis) });
-    const subject = { projectId: 'exact', limit: 60, revision: 1 };
+    const subject = { id: 'exact', limit: 60, revision: 1 };
     const decisions = await Promise.all(Array.from({ length: 80 }, () => take(limiter, subject)));
     limiter.close();
     expect(decisions.filter(({ kind }) => kind === 'admitted')).toHaveLength(60);

@@ -54,8 +54,7 @@ function stall(): void {
 }
 /** Queued behind what this turn has queued; no timer runs in between. */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-const take = (of: RateLimiter): Promise<RateDecision> =>
-  takeOf(of, { projectId: 'p', limit: 60, revision: 1 });
+const take = (of: RateLimiter): Promise<RateDecision> => takeOf(of, { id: 'p', limit: 60, revision: 1 });
 
 const operator = (command: string): Promise<string> => tell(server.port, command);
 
@@ -184,7 +183,7 @@ describe('LimitRedis', () => {
     expect(performance.now() - before).toBeLessThan(1000);
     expect(waiting).toEqual([{ kind: 'unavailable' }, { kind: 'unavailable' }]);
     expect(redis.available).toBe(false);
-    expect(takeNow(rate, { projectId: 'q', limit: 60, revision: 1 })).toEqual({
+    expect(takeNow(rate, { id: 'q', limit: 60, revision: 1 })).toEqual({
       kind: 'unavailable',
     });
     expect(await count()).toBeUndefined();
@@ -383,7 +382,7 @@ describe('LimitRedis', () => {
     toClose.push(() => quota.close());
     server.process.kill('SIGSTOP');
     const decisions = await Promise.all(
-      [1, 2].map(() => countOf(quota, { projectId: 'p', quota: 5, overage: false })),
+      [1, 2].map(() => countOf(quota, { id: 'p', quota: 5, overage: false })),
     );
     expect(decisions).toEqual([{ kind: 'unavailable' }, { kind: 'unavailable' }]);
   });

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { BucketEntry } from '../../src/registry/bucket-watch.ts';
-import type { Project } from '../../src/registry/project.ts';
+import type { PlanLimits, Project } from '../../src/registry/project.ts';
 import { ProjectView } from '../../src/registry/project-view.ts';
 import { log } from './broker.ts';
 
@@ -26,11 +26,14 @@ const claim = (alias: string, aliasOf: string, revision: number): BucketEntry =>
 });
 const gone = (key: string, revision: number): BucketEntry => ({ key, text: undefined, revision });
 
+const viewOf = (planLimits: PlanLimits) =>
+  new ProjectView({ planLimits, log, register: (registration) => registration });
+
 describe('ProjectView', () => {
   it('finds a project by id and alias, in whichever order claim and record come', () => {
     const entries = [claim('42', CUID, 1), record(project(CUID, { alias: '42' }), 2)];
     for (const order of [entries, [...entries].reverse()]) {
-      const view = new ProjectView('table', log);
+      const view = viewOf('table');
       for (const entry of order) view.apply(entry);
       expect(view.find('42')?.project.id).toBe(CUID);
       expect(view.find('42')).toBe(view.find(CUID));
@@ -38,7 +41,7 @@ describe('ProjectView', () => {
   });
 
   it('lets an alias lead nowhere while claim and record disagree', () => {
-    const view = new ProjectView('table', log);
+    const view = viewOf('table');
     view.replace([claim('42', 'cjld2cyuq0000t3rmniod1foy', 1), record(project(CUID, { alias: '42' }), 2)], 1);
     expect(view.find('42')).toBeUndefined();
     expect(view.find(CUID)).toBeDefined();
@@ -49,7 +52,7 @@ describe('ProjectView', () => {
   });
 
   it('forgets id and alias of a deleted project', () => {
-    const view = new ProjectView('table', log);
+    const view = viewOf('table');
     view.replace([claim('42', CUID, 1), record(project(CUID, { alias: '42' }), 2)], 1);
     view.apply(gone(CUID, 3));
     expect(view.find(CUID)).toBeUndefined();
@@ -57,7 +60,7 @@ describe('ProjectView', () => {
   });
 
   it('keeps the same object over a fresh snapshot until the record changes', () => {
-    const view = new ProjectView('table', log);
+    const view = viewOf('table');
     view.replace([record(project('1'), 5), record(project('2'), 6)], 1000);
     const [first, second] = [view.find('1'), view.find('2')];
     view.replace([record(project('1'), 5), record(project('2', { quota: 1 }), 7)], 1000);
@@ -66,7 +69,7 @@ describe('ProjectView', () => {
   });
 
   it('lets revisions grow when the bucket was made anew', () => {
-    const view = new ProjectView('table', log);
+    const view = viewOf('table');
     view.replace([record(project('1'), 900)], 1_000_000);
     const before = view.find('1');
     view.replace([record(project('1', { rateLimit: 5 }), 1)], 1_060_000);
@@ -75,7 +78,7 @@ describe('ProjectView', () => {
   });
 
   it('skips what cannot be read, and forgets what stood there before', () => {
-    const view = new ProjectView('table', log);
+    const view = viewOf('table');
     view.replace([record(project('1'), 1), record(project('2'), 2)], 1);
     view.apply({ key: '1', text: '{"id":', revision: 3 });
     view.apply({ key: '3', text: JSON.stringify(project('4')), revision: 4 });
@@ -92,7 +95,7 @@ describe('ProjectView', () => {
     ['free-only', 'Starter', 7, 7],
     ['free-only', 'Free', undefined, 60],
   ] as const)('with %s a %s project with custom limit %s has %s', (planLimits, plan, custom, inForce) => {
-    const view = new ProjectView(planLimits, log);
+    const view = viewOf(planLimits);
     view.apply(record(project('1', { plan, ...(custom !== undefined && { rateLimit: custom }) }), 1));
     expect(view.find('1')?.rateLimit).toBe(inForce);
   });

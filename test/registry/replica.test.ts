@@ -4,6 +4,7 @@ import { findServer, type RunningServer, startNats } from '../../src/dev/servers
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { HeartbeatStore } from '../../src/registry/heartbeat-store.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
+import type { Registration } from '../../src/registry/project-view.ts';
 import { Replica } from '../../src/registry/replica.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { PROJECTS_BUCKET } from '../../src/stream/topology.ts';
@@ -17,13 +18,19 @@ describe('Replica', () => {
   let server: TestServer;
   let again: RunningServer | undefined;
   let link: NatsLink;
-  let replica: Replica;
+  let replica: Replica<Registration>;
   let store: ProjectStore;
 
   beforeEach(async () => {
     server = await natsServer();
     link = await connect(server.url);
-    replica = new Replica({ link, planLimits: 'table', log, clock });
+    replica = new Replica({
+      link,
+      planLimits: 'table',
+      log,
+      clock,
+      register: (registration) => registration,
+    });
     store = await ProjectStore.open(link);
   });
   afterEach(async () => {
