@@ -99,7 +99,7 @@ export class CounterBucket {
       const { figures, revision } = await this.#stored(key);
       if (!change(figures)) return;
       try {
-        await kv.put(key, JSON.stringify(Object.fromEntries(figures)), { previousSeq: revision });
+        await kv.put(key, textOf(figures), { previousSeq: revision });
         return;
       } catch (error) {
         if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
@@ -111,15 +111,14 @@ export class CounterBucket {
   async #stored(key: string): Promise<GroupRecord> {
     const entry = await (await this.#kv).get(key);
     if (!entry) return { figures: new Map(), revision: 0 };
-    const text = entry.operation === 'PUT' ? entry.string() : '{}';
-    return { figures: this.#parse(key, text), revision: entry.revision };
+    const figures = entry.operation === 'PUT' ? this.#parse(key, entry.string()) : new Map();
+    return { figures, revision: entry.revision };
   }
 
   /** What is spoiled counts as none, and is written over. */
   #parse(key: string, text: string): Figures {
     try {
-      const stored = Object.entries(JSON.parse(text) as object);
-      return new Map(stored.filter((entry): entry is [string, number] => isCount(entry[1])));
+      return figuresOf(JSON.parse(text) as Columns);
     } catch (error) {
       this.#log.warn({ key, err: error }, 'counters: a spoiled checkpoint is taken for none');
       return new Map();
@@ -127,4 +126,19 @@ export class CounterBucket {
   }
 }
 
-const isCount = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0;
+/** A record: two lists of the same length. By name, a project's numeric id would be sorted and printed by V8, at three times the cost. */
+type Columns = { ids: readonly unknown[]; counts: readonly unknown[] };
+
+const textOf = (figures: Figures): string =>
+  JSON.stringify({ ids: [...figures.keys()], counts: [...figures.values()] } satisfies Columns);
+
+function figuresOf({ ids, counts }: Columns): Figures {
+  const figures: Figures = new Map();
+  ids.forEach((id, i) => {
+    const count = counts[i];
+    if (typeof id === 'string' && isCount(count)) figures.set(id, count);
+  });
+  return figures;
+}
+
+const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;

@@ -131,16 +131,22 @@ describe('CounterBucket', () => {
     await expect(write(counters, { '7': 1 })).rejects.toThrow('not connected to NATS');
   });
 
-  it.each(['many', '[]', 'null', '{"5":"many"}', '{"5":-1}'])(
-    'takes %s for none, and writes over it',
-    async (text) => {
-      const key = `checkpoints.2026-07.${make().groupOf('5')}`;
-      await (await new Kvm(link.js).open(COUNTERS_BUCKET)).put(key, text);
-      expect(await read('5')).toBeUndefined();
-      await write(make(), { '5': 3 });
-      expect(await read('5')).toBe(3);
-    },
-  );
+  it.each([
+    'many',
+    '[]',
+    'null',
+    '{"5":7}',
+    '{"ids":["5"]}',
+    '{"ids":["5"],"counts":[]}',
+    '{"ids":["5"],"counts":["many"]}',
+    '{"ids":["5"],"counts":[-1]}',
+  ])('takes %s for none, and writes over it', async (text) => {
+    const key = `checkpoints.2026-07.${make().groupOf('5')}`;
+    await (await new Kvm(link.js).open(COUNTERS_BUCKET)).put(key, text);
+    expect(await read('5')).toBeUndefined();
+    await write(make(), { '5': 3 });
+    expect(await read('5')).toBe(3);
+  });
 });
 
 describe('OutcomeLedger', () => {
