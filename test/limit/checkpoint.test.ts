@@ -113,6 +113,25 @@ describe('Checkpoints', () => {
     expect(store.figures.get('p 2026-02')).toBe(6);
   });
 
+  it('keeps the newer figure when a write fails that was under way as it was noted', async () => {
+    const { store, checkpoints } = make();
+    const project = { id: 'p' };
+    let fail = (): void => undefined;
+    vi.spyOn(store, 'write').mockImplementationOnce(
+      () =>
+        new Promise((_, reject) => {
+          fail = () => reject(new Error('away'));
+        }),
+    );
+    checkpoints.note(project, '2026-02', 5);
+    await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
+    checkpoints.note(project, '2026-02', 6);
+    fail();
+    await vi.advanceTimersByTimeAsync(0);
+    await checkpoints.close();
+    expect(store.figures).toEqual(new Map([['p 2026-02', 6]]));
+  });
+
   it('makes good for a stall with one round', async () => {
     const store = new MemoryCheckpoints();
     let now = 0;
