@@ -78,6 +78,9 @@ export async function runIngest(
       const metrics = (await (await collect(pool, true)).getMetricsAsJSON()) as MetricsSnapshot;
       return { role: 'ingest', readiness: readiness(), metrics, projects: mergeProjects(pool.projects) };
     },
+  }).catch(async (error: unknown) => {
+    await pool.stop(); // somebody else was faster since the port was looked at
+    throw error;
   });
   log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');
   return {

@@ -6,6 +6,7 @@
  * State: one {@link RateWindow} per project that was active in the last minute. A timer sends back tokens whose lease ended unused,
  * so that a worker that falls silent keeps nothing from the others, and forgets idle projects.
  */
+import { assert } from '../lib/assert.ts';
 import type { Clock } from '../lib/clock.ts';
 import { LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
 import { type ClockLead, hasStepped } from './clock-watch.ts';
@@ -101,7 +102,7 @@ export class RateLimiter {
   readonly #scriptNow: (() => number) | undefined;
   readonly #windows = new Map<string, RateWindow>();
   #asking: Asking[] = [];
-  /** Reserve that was granted and may be in hand, in the order in which it ends. */
+  /** Reserve that was granted and may be in hand, in the order of the replies: nearly that in which it ends. */
   #leased: { window: RateWindow; endsAt: number }[] = [];
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
@@ -173,6 +174,7 @@ export class RateLimiter {
     for (const { window, waiting } of asking) {
       // In a flood one call at a time: its reply decides for these too.
       if (window.asked > 0 && window.pressed) {
+        assert(!window.held, 'whoever comes while others are held joins them');
         window.held = waiting;
         continue;
       }
@@ -290,7 +292,7 @@ export class RateLimiter {
     for (; ended < leased.length; ended++) {
       const { window, endsAt } = leased[ended] as (typeof leased)[number];
       if (endsAt > now) break;
-      if (window.hasReturns(now)) this.#send(window, []);
+      if (window.limiter === this && window.hasReturns(now)) this.#send(window, []);
     }
     leased.splice(0, ended);
   }

@@ -118,7 +118,7 @@ export class CounterBucket {
   /** What is spoiled counts as none, and is written over. */
   #parse(key: string, text: string): Figures {
     try {
-      return figuresOf(JSON.parse(text) as Columns);
+      return figuresOf(JSON.parse(text) as Record<string, unknown>);
     } catch (error) {
       this.#log.warn({ key, err: error }, 'counters: a spoiled checkpoint is taken for none');
       return new Map();
@@ -132,7 +132,11 @@ type Columns = { ids: readonly unknown[]; counts: readonly unknown[] };
 const textOf = (figures: Figures): string =>
   JSON.stringify({ ids: [...figures.keys()], counts: [...figures.values()] } satisfies Columns);
 
-function figuresOf({ ids, counts }: Columns): Figures {
+/** Earlier builds wrote the figures by name. */
+function figuresOf(record: Columns | Record<string, unknown>): Figures {
+  const { ids, counts } = record;
+  if (!Array.isArray(ids) || !Array.isArray(counts))
+    return new Map(Object.entries(record).filter((entry): entry is [string, number] => isCount(entry[1])));
   const figures: Figures = new Map();
   ids.forEach((id, i) => {
     const count = counts[i];

@@ -124,6 +124,15 @@ describe('CounterBucket', () => {
     expect(await read('4')).toBe(7);
   });
 
+  it('reads a record of an earlier build, by name, and keeps what stands there', async () => {
+    const [id = '', other = ''] = sameGroup(2);
+    const key = `checkpoints.2026-07.${make().groupOf(id)}`;
+    await (await new Kvm(link.js).open(COUNTERS_BUCKET)).put(key, JSON.stringify({ [id]: 990 }));
+    expect(await read(id)).toBe(990);
+    await write(make(), { [other]: 1 });
+    expect([await read(id), await read(other)]).toEqual([990, 1]);
+  });
+
   it('says that it cannot write', async () => {
     const own = await connect(server.url);
     const counters = new CounterBucket({ link: own, log });
@@ -135,7 +144,8 @@ describe('CounterBucket', () => {
     'many',
     '[]',
     'null',
-    '{"5":7}',
+    '{"5":"many"}',
+    '{"5":-1}',
     '{"ids":["5"]}',
     '{"ids":["5"],"counts":[]}',
     '{"ids":["5"],"counts":["many"]}',

@@ -1,6 +1,7 @@
 /** SIGTERM under load, and a primary that dies: what was answered 200 is stored, and no request that a worker has begun to read is reset. */
 import { existsSync, readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
+import { createServer } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
@@ -121,16 +122,25 @@ it.runIf(process.platform === 'linux')('finishes what is open when it is told tw
   await system.stop();
 });
 
-/** A primary with two workers that find neither Redis nor a broker. */
-async function startWithoutServers(): Promise<Command> {
-  const [port, adminPort] = [await lastingPort(), await lastingPort()];
+/** A primary whose workers find neither Redis nor a broker. */
+async function startWithoutServers({ workers = 2, adminPort = 0 } = {}): Promise<Command> {
   return new Command(['ingest'], {
-    SLUICE_PORT: `${port}`,
-    SLUICE_ADMIN_PORT: `${adminPort}`,
-    SLUICE_WORKERS: '2',
+    SLUICE_PORT: `${await lastingPort()}`,
+    SLUICE_ADMIN_PORT: `${adminPort || (await lastingPort())}`,
+    SLUICE_WORKERS: `${workers}`,
     SLUICE_REDIS_URL: 'redis://127.0.0.1:1',
     SLUICE_NATS_URL: 'nats://127.0.0.1:1',
   });
+}
+
+/** As soon as there is one. */
+async function firstChild(ingest: Command): Promise<number> {
+  for (;;) {
+    expect(ingest.child.exitCode, ingest.log).toBeNull();
+    const [first] = childrenOf(ingest.child.pid ?? 0);
+    if (first !== undefined) return first;
+    await pause(0);
+  }
 }
 
 it.runIf(process.platform === 'linux')(
@@ -151,19 +161,39 @@ it.runIf(process.platform === 'linux')(
   'takes the workers along when it is told to leave while it starts them',
   async () => {
     const ingest = await startWithoutServers();
-    let first: number | undefined;
-    while (first === undefined) {
-      expect(ingest.child.exitCode, ingest.log).toBeNull();
-      first = childrenOf(ingest.child.pid ?? 0)[0];
-      await pause(0);
-    }
-    const workers = new Set([first]);
+    const workers = new Set([await firstChild(ingest)]);
     ingest.child.kill('SIGTERM');
     const watch = setInterval(() => {
       for (const pid of childrenOf(ingest.child.pid ?? 0)) workers.add(pid);
     }, 2);
     expect(await ingest.exited).toBe(0);
     clearInterval(watch);
+    expect([...workers].filter((pid) => !isGone(pid))).toEqual([]);
+  },
+);
+
+it.runIf(process.platform === 'linux')(
+  'ends with its workers when somebody takes the admin port while it starts them',
+  async () => {
+    const adminPort = await lastingPort();
+    const taker = createServer();
+    // It has looked at the port before its first fork, and listens after its last: we are faster than sixteen.
+    const ingest = await startWithoutServers({ workers: 16, adminPort });
+    await firstChild(ingest);
+    await new Promise<void>((resolve, reject) => {
+      taker.once('error', reject);
+      taker.listen(adminPort, '127.0.0.1', resolve);
+    });
+    const workers = new Set<number>();
+    const watch = setInterval(() => {
+      for (const pid of childrenOf(ingest.child.pid ?? 0)) workers.add(pid);
+    }, 2);
+    const ended = await Promise.race([ingest.exited, pause(30_000, 'still there')]);
+    clearInterval(watch);
+    taker.close();
+    await ingest.stop('SIGKILL');
+    expect([ended, ingest.log]).toEqual([1, expect.stringContaining('EADDRINUSE')]);
+    expect(workers.size).toBe(16);
     expect([...workers].filter((pid) => !isGone(pid))).toEqual([]);
   },
 );
