@@ -158,6 +158,7 @@ export class QuotaCounter {
     const { id: projectId } = group.subject;
     const restoring = this.#restoring.get(projectId);
     if (restoring) {
+      restoring.subject = group.subject; // the newer record's
       restoring.waiting.push(...group.waiting);
       return;
     }

@@ -89,6 +89,16 @@ describe.each(STORES)('on $name', ({ start }) => {
       expect(workers[0]?.stats.calls.quota).toBe(before + 1);
     });
 
+    it('gives a project whose record has just changed one row of positions', async () => {
+      const [counter] = counters() as [QuotaCounter];
+      const of = subject(3);
+      const changed = { ...of, quota: 5 };
+      // All in one turn: those who came with the record before, and those who came with the new one.
+      const decisions = await Promise.all([of, changed, of, changed].map((one) => count(counter, one)));
+      expect(positions(decisions)).toEqual(firstPositions(4));
+      expect(decisions[0]).toMatchObject({ kind: 'counted', position: 1 });
+    });
+
     it('turns the month by the clock of the script', async () => {
       let now = Date.UTC(2026, 0, 31, 23, 59, 59, 999);
       const checkpoints = new MemoryCheckpoints();

@@ -162,6 +162,17 @@ describe('CounterBucket', () => {
 describe('OutcomeLedger', () => {
   const clockAt = (iso: string) => ({ now: () => Date.parse(iso), monotonic: () => 0 });
 
+  it('counts a project for each of two ledgers that note it', async () => {
+    const clock = clockAt('2026-07-01T13:20:00Z');
+    const [one, other] = [new OutcomeLedger({ link, log, clock }), new OutcomeLedger({ link, log, clock })];
+    const project = { id: '14' };
+    for (const ledger of [one, one, one, other]) ledger.note(project, 'accepted');
+    for (const ledger of [one, other]) await ledger.close();
+    expect(await readOutcomes(link, '14', { now: clock.now(), hours: 1 })).toEqual([
+      { hour: '2026-07-01T13:00Z', outcomes: { accepted: 4 } },
+    ]);
+  });
+
   it('sums what several workers note, by hour and outcome', async () => {
     const clock = clockAt('2026-07-01T13:20:00Z');
     const workers = Array.from({ length: 4 }, () => ({
