@@ -16,7 +16,12 @@ export const BODY_BYTES_SETTING_MAX = 100 * MIB;
 export const ENVELOPE_HEADER_BYTES_MAX = 16 * KIB;
 /** One item header line, without its newline. */
 export const ITEM_HEADER_BYTES_MAX = 16 * KIB;
-export const ITEMS_MAX = 100;
+export const ITEMS_MAX = 1_000;
+/** Item header lines of one envelope together: they are held in memory whatever is spooled. */
+export const ITEM_HEADERS_BYTES_MAX = 256 * KIB;
+/** Beside its bytes each further held item counts so much, for 17 KB of body may be 1,000 items. */
+export const ITEMS_FREE = 10;
+export const ITEM_RECORD_BYTES = 256;
 /** Up to here an envelope is held as owned bytes; above it is spooled to an unlinked file. */
 export const INLINE_BYTES_MAX = 128 * KIB;
 /** Above this many held bytes per worker the inline bound shrinks to INLINE_BYTES_MIN. */

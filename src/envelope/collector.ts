@@ -7,7 +7,13 @@
  * chunk, the common case, costs no copy here.
  */
 import type { ItemType } from '../lib/item-types.ts';
-import { INLINE_BYTES_MAX, ITEM_TYPE_CHARS_KEPT, VIEWED_CHUNK_BYTES } from '../limits.ts';
+import {
+  INLINE_BYTES_MAX,
+  ITEM_RECORD_BYTES,
+  ITEM_TYPE_CHARS_KEPT,
+  ITEMS_FREE,
+  VIEWED_CHUNK_BYTES,
+} from '../limits.ts';
 import type { Holding, UploadBudget } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { EnvelopeHeader } from './header.ts';
@@ -58,6 +64,7 @@ export class Collector implements ParserSink {
   #items: HeldItem[] = [];
   readonly #skippedTypes: string[] = [];
   #bytes = 0;
+  /** Of header lines and the records of items: what stays in memory when payloads move to a spool. */
   #headerBytes = 0;
   /** What this collector has charged to the holding, its spool apart. */
   #charged = 0;
@@ -126,8 +133,9 @@ export class Collector implements ParserSink {
 
   itemBegin({ index, type, header }: { index: number; type: ItemType; header: Uint8Array }): void {
     if (this.#closed) return;
-    this.#headerBytes += header.length;
-    this.#charge(header.length);
+    const bytes = header.length + (this.#items.length < ITEMS_FREE ? 0 : ITEM_RECORD_BYTES);
+    this.#headerBytes += bytes;
+    this.#charge(bytes);
     const kept = this.#spool ? Buffer.from(header) : this.#keep(header);
     this.#items.push({ index, type, header: kept, length: 0 });
   }
