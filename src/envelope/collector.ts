@@ -7,13 +7,7 @@
  * chunk, the common case, costs no copy here.
  */
 import type { ItemType } from '../lib/item-types.ts';
-import {
-  INLINE_BYTES_MAX,
-  ITEM_RECORD_BYTES,
-  ITEM_TYPE_CHARS_KEPT,
-  ITEMS_FREE,
-  VIEWED_CHUNK_BYTES,
-} from '../limits.ts';
+import { INLINE_BYTES_MAX, VIEWED_CHUNK_BYTES } from '../limits.ts';
 import type { Holding, UploadBudget } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { EnvelopeHeader } from './header.ts';
@@ -54,6 +48,11 @@ export type CollectorOptions = {
 };
 
 const NOTHING = Buffer.alloc(0);
+/** Beside its bytes each further held item counts so much: 17 KB of body may be 1,000 items. */
+const ITEMS_FREE = 10;
+const ITEM_RECORD_BYTES = 256;
+/** Types of skipped items are listed for the rate hints; a longer one is in no table. */
+const ITEM_TYPE_CHARS_KEPT = 64;
 /** A piece that is at least this part of its chunk is kept as a view of it. */
 const VIEW_SHARE = 1 / 4;
 
