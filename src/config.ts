@@ -5,6 +5,7 @@
 import { tmpdir } from 'node:os';
 import { z } from 'zod';
 import { allowedCpus } from './lib/cpus.ts';
+import { EXTRA_TYPES, type ExtraType, isExtraType } from './lib/item-types.ts';
 import { LOG_LEVELS, type LogLevel } from './lib/log.ts';
 import {
   BODY_BYTES_MAX,
@@ -38,6 +39,8 @@ export type Config = Readonly<{
   streamMaxBytes: number;
   sink: SinkSetting | undefined;
   logLevel: LogLevel;
+  /** Stored beside the types that always are. */
+  storeTypes: readonly ExtraType[];
 }>;
 
 /** Every problem of the environment at once; `message` has one line for each. */
@@ -109,6 +112,14 @@ const schema = z.strictObject({
     .refine((sink) => sink !== undefined, `must be ${SINK_FORMS}`)
     .optional(),
   SLUICE_LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info'),
+  SLUICE_STORE_TYPES: z
+    .string()
+    .transform((text) => text.split(',').map((type) => type.trim()))
+    .refine(
+      (types): types is ExtraType[] => types.every(isExtraType),
+      `must be one or several (comma-separated) of ${EXTRA_TYPES.join(', ')}`,
+    )
+    .default([]),
 });
 
 /** The names of all settings, for the check that README has them all. */
@@ -191,6 +202,7 @@ export function loadConfig(
     streamMaxBytes: s.SLUICE_STREAM_MAX_BYTES,
     sink: s.SLUICE_SINK,
     logLevel: s.SLUICE_LOG_LEVEL,
+    storeTypes: s.SLUICE_STORE_TYPES,
   });
   return { config, ignored };
 }

@@ -11,6 +11,7 @@ import { exposeMetrics } from './http/exposition.ts';
 import type { RequestParts } from './http/parts.ts';
 import { ProjectBoard } from './http/project-board.ts';
 import { gateOf, type ProjectGate } from './http/project-gate.ts';
+import { rateHintFor } from './http/rate-hints.ts';
 import { RequestLog } from './http/request-log.ts';
 import { RequestMetrics } from './http/request-metrics.ts';
 import { Server } from './http/server.ts';
@@ -130,6 +131,7 @@ class IngestWorker {
       log,
       whileAway: WHILE_AWAY[this.#config.env],
       maxBodyBytes: this.#config.maxBodyBytes,
+      rateHint: rateHintFor(this.#budget.storedTypes),
       readSpooled: (envelope, item) => spoolReader.read(envelope, item),
       note: (endpoint, outcome, { exchange, project, counted }) => {
         const seconds = (clock.monotonic() - exchange.startedAt) / 1000;

@@ -80,6 +80,16 @@ it('takes several URLs as a cluster, and a sink', () => {
   expect(config.sink).toEqual({ kind: 'ndjson', dir: '/var/sink' });
 });
 
+it('takes a list of further item types to store', () => {
+  expect(loadConfig({}).config.storeTypes).toEqual([]);
+  const { config } = loadConfig({ SLUICE_STORE_TYPES: 'attachment, check_in' });
+  expect(config.storeTypes).toEqual(['attachment', 'check_in']);
+  for (const wrong of ['attachments', 'attachment,', 'event', 'statsd', 'constructor'])
+    expect(problems({ SLUICE_STORE_TYPES: wrong })).toEqual([
+      expect.stringMatching(/^SLUICE_STORE_TYPES must be .* of attachment, check_in, /),
+    ]);
+});
+
 it('README documents every setting, and no other', () => {
   const readme = readFileSync(new URL('../README.md', import.meta.url), 'utf8');
   const documented = [...readme.matchAll(/^\| `(SLUICE_\w+)` +\|/gm)].map(([, name]) => name);

@@ -78,7 +78,8 @@ function summary(payload: unknown): string {
         at(payload, 'message') ??
         at(payload, 'logentry', 'formatted') ??
         at(payload, 'transaction') ??
-        at(payload, 'items', 0, 'body'));
+        at(payload, 'items', 0, 'body') ??
+        at(payload, 'items', 0, 'name'));
   if (typeof text !== 'string') return '';
   const detail = at(payload, 'exception', 'values', 0, 'value');
   const whole = typeof detail === 'string' ? `${text}: ${detail}` : text;

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { openSync, unlinkSync } from 'node:fs';
 import { join } from 'node:path';
+import { type ExtraType, storedTypes } from '../lib/item-types.ts';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_TIGHT,
@@ -16,6 +17,8 @@ import { Landing } from './landing.ts';
 export class UploadBudget {
   readonly maxBodyBytes: number;
   readonly maxDecompressedBytes: number;
+  /** Types of items that are kept. */
+  readonly storedTypes: ReadonlySet<string>;
   /** Paces the ends of large uploads. */
   readonly landing = new Landing();
   readonly #spoolDir: string;
@@ -23,9 +26,15 @@ export class UploadBudget {
   #held = 0;
   #spooled = 0;
 
-  constructor(options: { maxBodyBytes: number; maxDecompressedBytes: number; spoolDir: string }) {
+  constructor(options: {
+    maxBodyBytes: number;
+    maxDecompressedBytes: number;
+    spoolDir: string;
+    storeTypes?: readonly ExtraType[];
+  }) {
     this.maxBodyBytes = options.maxBodyBytes;
     this.maxDecompressedBytes = options.maxDecompressedBytes;
+    this.storedTypes = storedTypes(options.storeTypes ?? []);
     this.#spoolDir = options.spoolDir;
   }
 

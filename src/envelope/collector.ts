@@ -6,7 +6,7 @@
  * a large chunk is copied instead: what is charged is what is alive, whatever a client mixes into its chunks. An envelope of one item in one
  * chunk, the common case, costs no copy here.
  */
-import type { ItemType } from '../lib/item-types.ts';
+import { type ItemType, type SkippedType, skippedType } from '../lib/item-types.ts';
 import { INLINE_BYTES_MAX, VIEWED_CHUNK_BYTES } from '../limits.ts';
 import type { Holding, UploadBudget } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
@@ -26,12 +26,15 @@ export type HeldItem = {
   payload?: Uint8Array;
 };
 
+/** How many items of each type were skipped, in the order of their first ones. */
+export type SkippedItems = ReadonlyMap<SkippedType, number>;
+const NOTHING_SKIPPED: SkippedItems = new Map();
+
 /** What was gathered; the event id is undefined when the header has none. */
 export type Collected = {
   header: EnvelopeHeader;
   items: HeldItem[];
-  /** Distinct types of skipped items in the order of their first item; absurdly long ones are left out. */
-  skippedTypes: string[];
+  skipped: SkippedItems;
   /** When set, the payloads of all items stand in it, one after the other, in item order. */
   spool?: Spool;
   /** Payload bytes of all items. */
@@ -51,8 +54,6 @@ const NOTHING = Buffer.alloc(0);
 /** Beside its bytes each further held item counts so much: 17 KB of body may be 1,000 items. */
 const ITEMS_FREE = 10;
 const ITEM_RECORD_BYTES = 256;
-/** Types of skipped items are listed for the rate hints; a longer one is in no table. */
-const ITEM_TYPE_CHARS_KEPT = 64;
 /** A piece that is at least this part of its chunk is kept as a view of it. */
 const VIEW_SHARE = 1 / 4;
 
@@ -61,7 +62,7 @@ export class Collector implements ParserSink {
   readonly #holding: Holding;
   #header: EnvelopeHeader = {};
   #items: HeldItem[] = [];
-  readonly #skippedTypes: string[] = [];
+  #skipped: Map<SkippedType, number> | undefined;
   #bytes = 0;
   /** Of header lines and the records of items: what stays in memory when payloads move to a spool. */
   #headerBytes = 0;
@@ -103,7 +104,7 @@ export class Collector implements ParserSink {
     const collected: Collected = {
       header: this.#header,
       items: this.#items,
-      skippedTypes: this.#skippedTypes,
+      skipped: this.#skipped ?? NOTHING_SKIPPED,
       bytes: this.#bytes,
     };
     if (!this.#spool) return done(collected);
@@ -156,8 +157,9 @@ export class Collector implements ParserSink {
   }
 
   itemSkipped(type: string): void {
-    const isNew = type.length <= ITEM_TYPE_CHARS_KEPT && !this.#skippedTypes.includes(type);
-    if (isNew) this.#skippedTypes.push(type);
+    this.#skipped ??= new Map();
+    const counted = skippedType(type);
+    this.#skipped.set(counted, (this.#skipped.get(counted) ?? 0) + 1);
   }
 
   // ---- in memory ----

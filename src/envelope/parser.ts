@@ -17,7 +17,7 @@
  *
  * Malformed input is a value of a closed set, not an exception; after it the parser stays malformed whatever it is fed.
  */
-import { type ItemType, isItemType } from '../lib/item-types.ts';
+import { type ItemType, storedTypes } from '../lib/item-types.ts';
 import {
   ENVELOPE_HEADER_BYTES_MAX,
   ITEM_HEADER_BYTES_MAX,
@@ -43,6 +43,7 @@ type State = 'envelope-header' | 'item-header' | 'sized-payload' | 'line-payload
 
 const NEWLINE = 0x0a;
 const NOTHING = Buffer.alloc(0);
+const ALWAYS_STORED = storedTypes([]);
 const LINE_BYTES_MAX = Math.max(ENVELOPE_HEADER_BYTES_MAX, ITEM_HEADER_BYTES_MAX);
 
 const asBuffer = (bytes: Uint8Array): Buffer =>
@@ -50,6 +51,7 @@ const asBuffer = (bytes: Uint8Array): Buffer =>
 
 export class Parser {
   readonly #sink: ParserSink;
+  readonly #storedTypes: ReadonlySet<string>;
   #state: State = 'envelope-header';
   /** The beginning of a header line whose end has not come. */
   readonly #line = new ByteQueue(LINE_BYTES_MAX);
@@ -64,8 +66,10 @@ export class Parser {
   #stored = false;
   #remaining = 0;
 
-  constructor(sink: ParserSink) {
+  /** @param stored types whose items the sink gets; without it, those that are always stored */
+  constructor(sink: ParserSink, stored: ReadonlySet<string> = ALWAYS_STORED) {
     this.#sink = sink;
+    this.#storedTypes = stored;
   }
 
   /** @returns why the body is no envelope, as soon as that is certain */
@@ -149,8 +153,8 @@ export class Parser {
 
   #beginItem(item: { index: number; type: string; header: Uint8Array }, length: number | undefined): void {
     const { index, type, header } = item;
-    this.#stored = isItemType(type);
-    if (isItemType(type)) this.#sink.itemBegin({ index, type, header });
+    this.#stored = this.#storedTypes.has(type);
+    if (this.#stored) this.#sink.itemBegin({ index, type: type as ItemType, header });
     else this.#sink.itemSkipped(type);
     this.#remaining = length ?? 0;
     this.#state = length === undefined ? 'line-payload' : 'sized-payload';

@@ -33,6 +33,11 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
       requests.duration,
     ),
     counter('sluice_items_total', 'Items of accepted envelopes', byLabel('type', requests.items)),
+    counter(
+      'sluice_items_skipped_total',
+      'Items of types that are not stored, in envelopes that were answered 200',
+      byLabel('type', requests.skipped),
+    ),
     counter('sluice_bytes_total', 'Body bytes of finished requests, as transmitted', [[{}, requests.bytes]]),
     counter(
       'sluice_redis_calls_total',

@@ -10,6 +10,7 @@ import type { Publisher } from '../stream/publisher.ts';
 import type { Exchange } from './exchange.ts';
 import type { Outcome } from './outcome.ts';
 import type { ProjectGate } from './project-gate.ts';
+import type { RateHint } from './rate-hints.ts';
 import type { Endpoint, RequestMetrics } from './request-metrics.ts';
 
 /** What one finished request leaves behind for metrics, the usage ledger and the development log. */
@@ -34,6 +35,7 @@ export type RequestParts = {
   /** What is done when the limiter or the counter is away. */
   readonly whileAway: AwayPolicy;
   readonly maxBodyBytes: number;
+  readonly rateHint: RateHint;
   /** Reads one item's payload back from the envelope's spool; one at a time per worker, so that memory stays bounded. */
   readSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
   /** Records the one outcome of a request. */

@@ -1,5 +1,5 @@
 /**
- * A client that sends only what is not stored is told so, and stops (contract part 2, Rate hints).
+ * A client that sends what is not stored is told so, and stops (contract part 2, Rate hints).
  * Categories by item type: notes of the convention's public documentation.
  */
 const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
@@ -19,16 +19,21 @@ const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
 
 const HINT_SEC = 86_400;
 
+const categoriesOf = (type: string): readonly string[] =>
+  Object.hasOwn(CATEGORY_OF_TYPE, type) ? (CATEGORY_OF_TYPE[type] ?? []) : [];
+
+/** The value of X-Sentry-Rate-Limits for an envelope that held items of these types, none of which is stored. */
+export type RateHint = (skipped: Iterable<string>) => string | undefined;
+
 /**
- * The value of X-Sentry-Rate-Limits for an envelope that held only these types, none of them stored.
- * @returns undefined when no category is known: an empty list would silence everything
+ * Hints name no category that would silence a type that is stored. There is none when no category is left: an empty list would silence
+ * everything.
  */
-export function rateHint(skippedTypes: readonly string[]): string | undefined {
-  const categories = new Set(
-    skippedTypes.flatMap((type) =>
-      Object.hasOwn(CATEGORY_OF_TYPE, type) ? (CATEGORY_OF_TYPE[type] ?? []) : [],
-    ),
-  );
-  if (categories.size === 0) return undefined;
-  return `${HINT_SEC}:${[...categories].join(';')}:organization:unsupported`;
+export function rateHintFor(stored: ReadonlySet<string>): RateHint {
+  const spared = new Set([...stored].flatMap(categoriesOf));
+  return (skipped) => {
+    const categories = new Set([...skipped].flatMap(categoriesOf).filter((one) => !spared.has(one)));
+    if (categories.size === 0) return undefined;
+    return `${HINT_SEC}:${[...categories].join(';')}:organization:unsupported`;
+  };
 }

@@ -1,5 +1,5 @@
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
-import { ITEM_TYPES, type ItemType } from '../lib/item-types.ts';
+import { ITEM_TYPES, type ItemType, SKIPPED_TYPES, type SkippedType } from '../lib/item-types.ts';
 import { OUTCOMES, type Outcome } from './outcome.ts';
 
 export type Endpoint = 'ingest' | 'heartbeat';
@@ -17,6 +17,8 @@ export class RequestMetrics {
   readonly otherStatuses: Record<string, number> = {};
   /** Stored items by type. */
   readonly items: Record<ItemType, number> = zeroes(ITEM_TYPES);
+  /** Items of other types, in envelopes that were answered 200. */
+  readonly skipped: Record<SkippedType, number> = zeroes(SKIPPED_TYPES);
   /** Body bytes of finished requests, as transmitted. */
   bytes = 0;
   /** From the request's head to its outcome. */

@@ -4,7 +4,7 @@
  * It ends in exactly one outcome. Each step runs only if the one before passed; everything else is a part that it calls. One short cut: a
  * body that is whole and passed the filters while the token is asked for is counted by the same call.
  */
-import type { HeldEnvelope, HeldItem, UploadResult } from '../envelope/upload.ts';
+import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
 import { type InboundFilter, needsPayload, siftItems, siftSpooled } from '../filter/inbound.ts';
 import type { QuotaDecision, QuotaSubject } from '../limit/quota-counter.ts';
@@ -18,7 +18,6 @@ import type { Exchange } from './exchange.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import { isLimited, type ProjectGate } from './project-gate.ts';
-import { rateHint } from './rate-hints.ts';
 import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
 import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 
@@ -167,11 +166,11 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   }
 
   #filter(envelope: HeldEnvelope): void {
-    if (!this.#isReadBack(envelope)) return this.#filtered(envelope, this.#sift(envelope));
+    if (!this.#isReadBack(envelope)) return this.#filtered(this.#sift(envelope));
     const { filters } = this.#gate as ProjectGate;
     const read = (item: HeldItem): Promise<Uint8Array> => this.parts.readSpooled(envelope, item);
     siftSpooled(filters, this.#facts, { items: envelope.items, read }).then(
-      (kept) => this.guard(() => this.#filtered(envelope, kept)),
+      (kept) => this.guard(() => this.#filtered(kept)),
       (cause) => this.fail('the spool could not be read', cause),
     );
   }
@@ -186,11 +185,12 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   }
 
   /** @param kept the items that the filters left, or the filter that left none */
-  #filtered(envelope: HeldEnvelope, kept: HeldItem[] | InboundFilter): void {
+  #filtered(kept: HeldItem[] | InboundFilter): void {
     if (this.finished) return;
     if (typeof kept === 'string')
       return this.#succeed('filtered', headerLines([['X-Service-Filtered', kept]]));
-    if (kept.length === 0) return this.#answerEmpty(envelope);
+    // Nothing to store: neither counted nor queued (contract part 2, Accepted).
+    if (kept.length === 0) return this.#succeed('empty', '');
     this.parts.quota.count(this.#beginCount(kept), this);
   }
 
@@ -199,12 +199,6 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
     this.#counting = true;
     this.#kept = kept;
     return this.#gate as ProjectGate;
-  }
-
-  /** Nothing to store: neither counted nor queued (contract part 2, Accepted). */
-  #answerEmpty(envelope: HeldEnvelope): void {
-    const hint = rateHint(envelope.skippedTypes);
-    this.#succeed('empty', hint ? headerLines([['X-Sentry-Rate-Limits', hint]]) : '');
   }
 
   counted(decision: QuotaDecision): void {
@@ -224,7 +218,12 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
       if (decision.kind === 'exceeded') return this.#refuse('quota_exceeded');
       this.#counted = { month: decision.month, position: decision.position };
     }
-    this.#publish((this.#uploaded as Extract<UploadResult, { ok: true }>).envelope);
+    this.#publish(this.#envelope);
+  }
+
+  /** Of a body that was parsed. */
+  get #envelope(): HeldEnvelope {
+    return (this.#uploaded as Extract<UploadResult, { ok: true }>).envelope;
   }
 
   #publish(envelope: HeldEnvelope): void {
@@ -261,11 +260,19 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   }
 
   #succeed(outcome: 'accepted' | 'empty' | 'filtered', headers: string): void {
+    const { skipped } = this.#envelope;
     this.finish(outcome, {
       status: '200 OK',
-      headers,
+      headers: skipped.size === 0 ? headers : headers + this.#noteSkipped(skipped),
       body: `{"id":"${this.#eventId}"}`,
     });
+  }
+
+  /** @returns the header line that tells the client to stop sending such items */
+  #noteSkipped(skipped: SkippedItems): string {
+    for (const [type, count] of skipped) this.parts.metrics.skipped[type] += count;
+    const hint = this.parts.rateHint(skipped.keys());
+    return hint ? headerLines([['X-Sentry-Rate-Limits', hint]]) : '';
   }
 
   #refuse(outcome: keyof typeof REFUSALS): void {

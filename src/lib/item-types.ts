@@ -1,16 +1,38 @@
-/**
- * Item types that are stored: those of spec part 2, and containers of spans (contract part 2, Item types). A frame names a type by its place
- * in this list, so a new one is added at the end.
- */
-export const ITEM_TYPES = [
-  'event',
-  'transaction',
-  'log',
-  'replay_event',
-  'replay_recording',
-  'span',
+/** Item types of the envelope convention (contract part 2, Item types). */
+
+/** Always stored: those of spec part 2, and containers of spans. */
+const STANDARD_TYPES = ['event', 'transaction', 'log', 'replay_event', 'replay_recording', 'span'] as const;
+
+/** Stored as they are where SLUICE_STORE_TYPES names them. */
+export const EXTRA_TYPES = [
+  'attachment',
+  'check_in',
+  'session',
+  'sessions',
+  'feedback',
+  'user_report',
+  'profile',
+  'profile_chunk',
+  'trace_metric',
+  'client_report',
 ] as const;
+export type ExtraType = (typeof EXTRA_TYPES)[number];
+
+/** All that a frame may hold. It names a type by its place in this list: a new one is added at the end. */
+export const ITEM_TYPES = [...STANDARD_TYPES, ...EXTRA_TYPES] as const;
 export type ItemType = (typeof ITEM_TYPES)[number];
 
-const KNOWN: ReadonlySet<string> = new Set(ITEM_TYPES);
-export const isItemType = (type: string): type is ItemType => KNOWN.has(type);
+/** Under which skipped items are counted: a closed set, whatever clients write. */
+export const SKIPPED_TYPES = [...EXTRA_TYPES, 'statsd', 'raw_security', 'other'] as const;
+export type SkippedType = (typeof SKIPPED_TYPES)[number];
+
+const EXTRA: ReadonlySet<string> = new Set(EXTRA_TYPES);
+export const isExtraType = (type: string): type is ExtraType => EXTRA.has(type);
+
+const SKIPPED: ReadonlySet<string> = new Set(SKIPPED_TYPES);
+const isSkippedType = (type: string): type is SkippedType => SKIPPED.has(type);
+export const skippedType = (type: string): SkippedType => (isSkippedType(type) ? type : 'other');
+
+/** The types that are stored, with these beside those that always are. */
+export const storedTypes = (extra: readonly ExtraType[]): ReadonlySet<string> =>
+  new Set<string>([...STANDARD_TYPES, ...extra]);

@@ -2,11 +2,12 @@
  * From an entry of a frame to the records of the sink (contract part 6). What cannot be decoded is named item by
  * item.
  */
+import { isExtraType } from '../lib/item-types.ts';
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../stream/frame.ts';
 import { jsonText } from './json-text.ts';
 import { decodeRecording } from './recording.ts';
 import { resendKey } from './sink/item-key.ts';
-import type { EnvelopeFields, SinkRow } from './sink/sink.ts';
+import type { EnvelopeFields, ItemFields, SinkRow } from './sink/sink.ts';
 import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from './timestamp.ts';
 
 /** An item whose payload is at hand. */
@@ -37,6 +38,7 @@ export class EnvelopeDecoder {
     if (!header.ok) return header;
     if (item.type === 'replay_recording') return this.#recording(item, header.text);
     const payload = jsonText(item.payload);
+    if (!payload.ok && isExtraType(item.type)) return { ok: true, row: this.#base64Row(item, header.text) };
     if (!payload.ok) return { ok: false, reason: `payload is ${payload.reason}` };
     return { ok: true, row: this.#row(item, header.text, payload.line) };
   }
@@ -44,6 +46,15 @@ export class EnvelopeDecoder {
   async #recording(item: WholeItem, header: string): Promise<Decoded> {
     const recording = await decodeRecording(item.payload);
     return recording.ok ? { ok: true, row: this.#row(item, header, recording.json) } : recording;
+  }
+
+  /** Of a type that is stored as it is, whatever that is. */
+  #base64Row(item: WholeItem, header: string): SinkRow {
+    const { buffer, byteOffset, length } = item.payload;
+    const json = Buffer.from(`"${Buffer.from(buffer, byteOffset, length).toString('base64')}"`, 'latin1');
+    const { head, fields, ...row } = this.#row(item, header, json);
+    const named = `${head.slice(0, -'"payload":'.length)}"payload_base64":`;
+    return { ...row, head: named, fields: { ...(fields as ItemFields), isBase64: true } };
   }
 
   #row(item: WholeItem, header: string, payload: Uint8Array): SinkRow {

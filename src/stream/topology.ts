@@ -8,14 +8,14 @@ import {
   type StreamConfig,
 } from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';
-import type { ItemType } from '../lib/item-types.ts';
+import { EXTRA_TYPES, type ExtraType, type ItemType } from '../lib/item-types.ts';
 import { ACK_WAIT_MS, CONSUMER_ACK_PENDING_MAX, DEAD_LETTER_AGE_MS, DEDUP_WINDOW_MS } from '../limits.ts';
 import type { NatsLink } from './nats.ts';
 import { wholeRecords } from './record-size.ts';
 import { SetupRun } from './setup-run.ts';
 
-/** The five typed frame streams, in the order in which commands list them. */
-export const FRAME_STREAMS = ['events', 'transactions', 'logs', 'replays', 'heartbeats'] as const;
+/** The typed frame streams, in the order in which commands list them. */
+export const FRAME_STREAMS = ['events', 'transactions', 'logs', 'replays', 'heartbeats', 'extras'] as const;
 export type FrameStream = (typeof FRAME_STREAMS)[number];
 
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
@@ -37,6 +37,7 @@ export const STREAM_OF_TYPE: Record<ItemType, FrameStream> = {
   replay_event: 'replays',
   replay_recording: 'replays',
   span: 'transactions',
+  ...(Object.fromEntries(EXTRA_TYPES.map((type) => [type, 'extras'])) as Record<ExtraType, 'extras'>),
 };
 
 /** `SLUICE_EVENTS`, or with several shards `SLUICE_EVENTS_0`, `SLUICE_EVENTS_1`, … */

@@ -53,7 +53,7 @@ describe('doctor, of the postgres sink', () => {
     expect(strange?.found).toContain('owner of sluice.items');
     await server.query('GRANT USAGE, CREATE ON SCHEMA sluice TO stranger');
     await server.query('GRANT ALL ON ALL TABLES IN SCHEMA sluice TO stranger');
-    const owned = ['heartbeats', 'items', 'logs', 'spans']
+    const owned = ['extras', 'heartbeats', 'items', 'logs', 'spans']
       .map((table) => `owner of sluice.${table}`)
       .join(', ');
     const known = await checkPostgres(urlOf('stranger'));

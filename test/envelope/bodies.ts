@@ -164,6 +164,7 @@ export async function shapeOf(envelope: HeldEnvelope): Promise<object> {
       payload: Buffer.from(payload ?? []).toString('latin1'),
     });
   }
-  const { sentAt, sdk, skippedTypes, bytes } = envelope;
-  return { sentAt, sdk, skippedTypes, bytes, items };
+  const { sentAt, sdk, bytes } = envelope;
+  const skipped = Object.fromEntries(envelope.skipped);
+  return { sentAt, sdk, skipped, bytes, items };
 }

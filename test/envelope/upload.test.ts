@@ -44,7 +44,7 @@ const MIXED = encodeEnvelope(
 const MIXED_SHAPE = {
   sentAt: '2026-01-01T00:00:00Z',
   sdk: 'n/1',
-  skippedTypes: ['session', 'attachment'],
+  skipped: { session: 2, attachment: 1 },
   bytes: 20,
   items: [
     { index: 1, type: 'event', length: 16, header: '{"type":"event"}', payload: '{"message":"Ã©"}' },
@@ -98,9 +98,29 @@ describe('an upload', () => {
     expect(new Set(ids).size).toBe(100);
   });
 
-  test('leaves an absurdly long type out of the skipped types', async () => {
-    const body = `{}\n{"type":"${'x'.repeat(65)}"}\n{}\n{"type":"${'y'.repeat(64)}"}\n{}`;
-    expect((await envelopeOf([bytesOf(body)])).skippedTypes).toEqual(['y'.repeat(64)]);
+  test('counts skipped items by type, those of types that nobody knows together', async () => {
+    const types = ['x'.repeat(10_000), 'session', 'y', 'statsd', 'session', '__proto__', 'other', ''];
+    const body = ['{}', ...types.map((type) => `{"type":"${type}"}\n{}`)].join('\n');
+    const { skipped, items } = await envelopeOf([bytesOf(body)]);
+    expect([...skipped]).toEqual([
+      ['other', 5],
+      ['session', 2],
+      ['statsd', 1],
+    ]);
+    expect(items).toEqual([]);
+  });
+
+  test('keeps items of further types where they are to be stored', async () => {
+    const body =
+      '{}\n{"type":"session"}\n{}\n{"type":"attachment","length":3}\n\n\n\n\n{"type":"check_in"}\n{}\n{"type":"event"}\n{}';
+    const budget = testBudget({ spoolDir, storeTypes: ['attachment', 'check_in'] });
+    const { items, skipped } = await bodies.envelopeOf([bytesOf(body)], '', budget);
+    expect(items.map(({ index, type, payload }) => [index, type, `${payload}`])).toEqual([
+      [1, 'attachment', '\n\n\n'],
+      [2, 'check_in', '{}'],
+      [3, 'event', '{}'],
+    ]);
+    expect([...skipped]).toEqual([['session', 1]]);
   });
 
   test('says why a malformed body is invalid', async () => {

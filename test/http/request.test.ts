@@ -5,9 +5,11 @@ import { Exchange } from '../../src/http/exchange.ts';
 import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
 import type { Outcome } from '../../src/http/outcome.ts';
 import type { RequestParts } from '../../src/http/parts.ts';
+import { rateHintFor } from '../../src/http/rate-hints.ts';
 import { IngestRequest } from '../../src/http/request.ts';
 import { RequestMetrics } from '../../src/http/request-metrics.ts';
 import { systemClock } from '../../src/lib/clock.ts';
+import { storedTypes } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
 import { testBudget } from '../envelope/bodies.ts';
@@ -55,6 +57,7 @@ function waiting({ env = 'production' as keyof typeof WHILE_AWAY } = {}) {
     log: createLog('silent'),
     whileAway: WHILE_AWAY[env],
     maxBodyBytes: 1_000_000,
+    rateHint: rateHintFor(storedTypes([])),
     note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
   };
   const exchange = new Exchange(line, new ExchangeDesk(systemClock));

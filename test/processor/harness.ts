@@ -12,7 +12,7 @@ import { FrameMemory } from '../../src/processor/frame-memory.ts';
 import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor.ts';
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { CONSUMER, setupTopology } from '../../src/stream/topology.ts';
+import { CONSUMER, FRAME_STREAMS, setupTopology, streamName } from '../../src/stream/topology.ts';
 import { lastingPort, natsServerWith, type TestServer, temporaryFolder } from '../support/servers.ts';
 
 export const log = createLog('silent');
@@ -104,8 +104,8 @@ export class Harness {
     const link = await NatsLink.connect({ urls: [nats.url], name: 'test', log });
     await setupTopology(link, { replicas: 1, shards: 1, maxBytes });
     const manager = await link.manager();
-    for (const stream of ['EVENTS', 'TRANSACTIONS', 'LOGS', 'REPLAYS', 'HEARTBEATS'])
-      await manager.consumers.update(`SLUICE_${stream}`, CONSUMER, { ack_wait: nanos(ackWaitMs) });
+    for (const stream of FRAME_STREAMS)
+      await manager.consumers.update(streamName(stream, 0, 1), CONSUMER, { ack_wait: nanos(ackWaitMs) });
     return new Harness(nats, link, { adminPort: await lastingPort(), manager });
   }
 
@@ -186,8 +186,8 @@ export class Harness {
   /** Resolves when every frame is acknowledged. */
   async drained(withinMs = 120_000): Promise<void> {
     await eventually(async () => {
-      for (const stream of ['EVENTS', 'TRANSACTIONS', 'LOGS', 'REPLAYS', 'HEARTBEATS'])
-        if ((await this.manager.streams.info(`SLUICE_${stream}`)).state.messages > 0) return false;
+      for (const stream of FRAME_STREAMS)
+        if ((await this.manager.streams.info(streamName(stream, 0, 1))).state.messages > 0) return false;
       return true;
     }, withinMs);
   }

@@ -39,11 +39,20 @@ const streamNames = async (): Promise<string[]> => {
 describe('setup', () => {
   it('creates what the contract names, and says so', async () => {
     const said = await setup();
-    const names = ['EVENTS', 'TRANSACTIONS', 'LOGS', 'REPLAYS', 'HEARTBEATS', 'CHUNKS', 'DEAD_LETTERS'];
+    const names = [
+      'EVENTS',
+      'TRANSACTIONS',
+      'LOGS',
+      'REPLAYS',
+      'HEARTBEATS',
+      'EXTRAS',
+      'CHUNKS',
+      'DEAD_LETTERS',
+    ];
     expect(await streamNames()).toEqual(
       [...names.map((name) => `SLUICE_${name}`), ...BUCKETS.map((bucket) => `KV_${bucket}`)].sort(),
     );
-    expect(said).toHaveLength(7 + 5 + 3);
+    expect(said).toHaveLength(8 + 6 + 3);
     expect(said[0]).toBe('created stream SLUICE_EVENTS, 16 MiB, replicas 1');
     expect(said[1]).toBe('created consumer processor of SLUICE_EVENTS');
   });
@@ -53,7 +62,7 @@ describe('setup', () => {
     rmSync(account, { recursive: true, force: true });
     writeFileSync(account, 'a file where a folder should be');
     setTimeout(() => rmSync(account, { force: true }), 700);
-    expect(await setup()).toHaveLength(7 + 5 + 3);
+    expect(await setup()).toHaveLength(8 + 6 + 3);
   });
 
   it('gives frame streams a work queue that forgets nothing, and one consumer', async () => {
@@ -94,7 +103,7 @@ describe('setup', () => {
     expect(said).toContain('stream SLUICE_EVENTS: duplicate_window 60 s → 120 s');
     expect(said).toContain('consumer processor of SLUICE_EVENTS: ack_wait 5 s → 10 s');
     expect(said).toContain('created consumer processor of SLUICE_LOGS');
-    expect(said).toHaveLength(7 + 3);
+    expect(said).toHaveLength(8 + 3);
     expect(await setup({ maxBytes: 32 * MIB })).toEqual([]);
   });
 
@@ -107,7 +116,7 @@ describe('setup', () => {
     );
     const { config } = await (await link.manager()).streams.info('SLUICE_EVENTS');
     expect(config.max_bytes).toBe(16 * MIB);
-    expect(await setup({ maxBytes: 2 * MIB })).toHaveLength(7);
+    expect(await setup({ maxBytes: 2 * MIB })).toHaveLength(8);
   });
 
   it('refuses another retention, which the server cannot change', async () => {
@@ -143,7 +152,7 @@ describe('setup', () => {
     const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
     expect(failure).toBeInstanceOf(SetupError);
     expect(failure.message).toMatch(
-      /^the streams need 448 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
+      /^the streams need 512 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
     );
     expect(await streamNames()).toEqual([]);
   });
@@ -151,9 +160,9 @@ describe('setup', () => {
   it('counts what is reserved already as had', async () => {
     const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
     const left = Number(/has ([\d.]+) GiB left/.exec(failure.message)?.[1]) * 1024 * MIB;
-    const ofLeft = (share: number): number => Math.floor((left * share) / 7);
+    const ofLeft = (share: number): number => Math.floor((left * share) / 8);
     await setup({ maxBytes: ofLeft(0.6) });
-    expect(await setup({ maxBytes: ofLeft(0.8) })).toHaveLength(7);
+    expect(await setup({ maxBytes: ofLeft(0.8) })).toHaveLength(8);
     await expect(setup({ maxBytes: ofLeft(1.2) })).rejects.toThrow(SetupError);
   });
 });
@@ -165,10 +174,10 @@ describe('another number of shards', () => {
     expect(said[0]).toBe(
       'deleted stream SLUICE_EVENTS, which was empty and belongs to another number of shards',
     );
-    expect((await streamNames()).filter(isFrameStreamName)).toHaveLength(10);
+    expect((await streamNames()).filter(isFrameStreamName)).toHaveLength(12);
     await setup({ shards: 3 });
     await setup({ shards: 1 });
-    expect((await streamNames()).filter(isFrameStreamName)).toHaveLength(5);
+    expect((await streamNames()).filter(isFrameStreamName)).toHaveLength(6);
     expect(await setup()).toEqual([]);
   });
 
@@ -189,7 +198,7 @@ describe('another number of shards', () => {
     await link.js.publish('sluice.logs.1', Buffer.from('unread'));
     await expect(setup()).rejects.toThrow(/SLUICE_LOGS_1 \(messages: 1\): stop ingest/);
     expect(await setup({ shards: 2 })).toEqual([]);
-    expect(await setup({ shards: 3 })).toHaveLength(10);
+    expect(await setup({ shards: 3 })).toHaveLength(12);
   });
 });
 
@@ -203,7 +212,7 @@ describe('the topology', () => {
 
   it('never lets a stream forget in order to make room', () => {
     const wanted = wantedStreams({ replicas: 3, shards: 4, maxBytes: MIB });
-    expect(wanted).toHaveLength(22);
+    expect(wanted).toHaveLength(26);
     for (const { config } of wanted) expect(config.discard).toBe('new');
   });
 });

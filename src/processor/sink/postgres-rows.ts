@@ -1,4 +1,5 @@
 /** Records as rows: whole columns at a time, one statement for a table. */
+import { isExtraType } from '../../lib/item-types.ts';
 import { numberArray, textArray } from './postgres-arrays.ts';
 import { type Container, splitContainer } from './postgres-containers.ts';
 import type { Transaction } from './postgres-database.ts';
@@ -58,6 +59,21 @@ FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[]) AS t (p, e, i, r, s, sdk, 
       ...commonColumns(rows),
       textArray(rows.map(({ type }) => type)),
       textArray(rows.map(({ json }) => json)),
+    ],
+  );
+}
+
+async function insertExtras(transaction: Transaction, rows: readonly Item[]): Promise<void> {
+  if (rows.length === 0) return;
+  await transaction.query(
+    `INSERT INTO sluice.extras (${COMMON}, type, payload, payload_base64)
+SELECT ${COMMON_VALUES}, type, payload, base64
+FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[], $10::text[]) AS t (p, e, i, r, s, sdk, h, type, payload, base64)`,
+    [
+      ...commonColumns(rows),
+      textArray(rows.map(({ type }) => type)),
+      textArray(rows.map(({ fields, json }) => (fields.isBase64 ? undefined : json))),
+      textArray(rows.map(({ fields, json }) => (fields.isBase64 ? json.subarray(1, -1) : undefined))),
     ],
   );
 }
@@ -128,6 +144,7 @@ const isItem = (row: SentRow): row is Item => !isHeartbeat(row);
 
 const tableOf = ({ type }: SinkRow): PartitionedTable => {
   if (type === 'heartbeat') return 'heartbeats';
+  if (isExtraType(type)) return 'extras';
   return isContainer(type) ? CONTAINERS[type].table : 'items';
 };
 const receivedAtOf = ({ fields }: SinkRow): number =>
@@ -144,7 +161,11 @@ export async function insertRows(transaction: Transaction, rows: readonly SentRo
   const items = rows.filter(isItem);
   await insertItems(
     transaction,
-    items.filter(({ type }) => !isContainer(type)),
+    items.filter((row) => tableOf(row) === 'items'),
+  );
+  await insertExtras(
+    transaction,
+    items.filter((row) => tableOf(row) === 'extras'),
   );
   for (const wanted of CONTAINER_TYPES) {
     const containers = items.filter(({ type }) => type === wanted);

@@ -7,7 +7,7 @@ export class SchemaError extends Error {
 }
 
 /** Tables with a partition for each UTC day of received_at. */
-export const PARTITIONED = ['items', 'logs', 'spans', 'heartbeats'] as const;
+export const PARTITIONED = ['items', 'logs', 'spans', 'extras', 'heartbeats'] as const;
 export type PartitionedTable = (typeof PARTITIONED)[number];
 
 /** Days before the first and from the second on share a partition each, so that no clock can make partitions without end. */
@@ -114,6 +114,24 @@ CREATE INDEX ON sluice.spans (project_id, received_at);
 COMMENT ON COLUMN sluice.spans.span_index IS 'Place in its container; NULL when payload is a whole container';
 COMMENT ON COLUMN sluice.spans.container IS 'What else its container said, as JSON; NULL when nothing';
 ${edgePartitions(['spans'])}
+`,
+  `
+CREATE TABLE sluice.extras (
+  project_id text NOT NULL,
+  event_id text NOT NULL,
+  item_index integer NOT NULL,
+  type text NOT NULL,
+  received_at timestamptz NOT NULL,
+  sent_at timestamptz,
+  sdk text,
+  item_header text NOT NULL,
+  payload text,
+  payload_base64 text
+) PARTITION BY RANGE (received_at);
+CREATE INDEX ON sluice.extras (project_id, received_at);
+CREATE INDEX ON sluice.extras (event_id);
+COMMENT ON COLUMN sluice.extras.payload_base64 IS 'The payload when it is no JSON';
+${edgePartitions(['extras'])}
 `,
 ];
 

@@ -18,7 +18,13 @@ export type EnvelopeFields = {
   sdk?: string;
 };
 /** An item; `index` counts all items of its envelope, `header` is its header as JSON. */
-export type ItemFields = { envelope: EnvelopeFields; index: number; header: string };
+export type ItemFields = {
+  envelope: EnvelopeFields;
+  index: number;
+  header: string;
+  /** The record's last value is the payload in base64, because it is no JSON. */
+  isBase64?: boolean;
+};
 export type HeartbeatFields = { token: string; receivedAt: number; hasBody: boolean };
 
 /** One record: the line `head + json + "}"`, in UTF-8 and without line breaks. */

@@ -169,6 +169,32 @@ describe.each(SINKS)('%s', (_, start) => {
     );
   });
 
+  it('stores what other types hold as it is: JSON as JSON, all else in base64', async () => {
+    const eventId = newId();
+    const binary = Buffer.from([0, 0xff, 10, 34, 92, 0xc3]);
+    const items = [
+      item('attachment', binary, { index: 0 }),
+      item('attachment', '{"log":[1.50]}', { index: 1 }),
+      item('check_in', '{"status":"ok"}', { index: 3 }),
+      item('user_report', 'not JSON \u0000', { index: 4 }),
+      item('feedback', '', { index: 5 }),
+    ];
+    await harness.publish([envelope(items, { eventId })], { stream: 'extras' });
+    const records = await recordsOf(eventId);
+    const base64 = (text: string | Buffer): string => Buffer.from(text).toString('base64');
+    const found = records.map(({ item_index, type, ...record }) => {
+      const { payload, payload_base64 } = record as { payload?: unknown; payload_base64?: string };
+      return [item_index, type, payload, payload_base64];
+    });
+    expect(found).toEqual([
+      [0, 'attachment', undefined, base64(binary)],
+      [1, 'attachment', { log: [1.5] }, undefined],
+      [3, 'check_in', { status: 'ok' }, undefined],
+      [4, 'user_report', undefined, base64('not JSON \u0000')],
+      [5, 'feedback', undefined, ''],
+    ]);
+  });
+
   it("stores a client's resend of an event or transaction within ten minutes once, and a later one again", async () => {
     const eventId = newId();
     const times = [0, 5, 10 * MINUTE_MS, 10 * MINUTE_MS + 1, 20 * MINUTE_MS, 21 * MINUTE_MS];

@@ -65,7 +65,9 @@ describe('the schema', () => {
 
   it('of the first version is brought up to date and keeps its rows', async () => {
     await store(await open(), 'before', [row(1)]);
-    await server.query('DROP TABLE sluice.spans; DELETE FROM sluice.migrations WHERE version > 1');
+    await server.query(
+      'DROP TABLE sluice.spans, sluice.extras; DELETE FROM sluice.migrations WHERE version > 1',
+    );
     const stream = await open();
     await store(stream, 'after', [row(2), { ...row(3), type: 'span', json: Buffer.from('{"items":[1,2]}') }]);
     expect([await count('migrations'), await count('items'), await count('spans')]).toEqual([

@@ -85,6 +85,7 @@ export class PostgresUnderTest implements SinkUnderTest {
     const rows = await Promise.all([
       this.server.query(`SELECT ${COMMON}, type FROM sluice.items`),
       this.server.query(`SELECT ${COMMON}, 'log' AS type FROM sluice.logs ORDER BY log_index`),
+      this.server.query(`SELECT ${COMMON}, payload_base64, type FROM sluice.extras`),
       this.server.query(`SELECT ${COMMON}, 'span' AS type FROM sluice.spans ORDER BY span_index`),
       this.server.query(
         `SELECT 'heartbeat' AS type, token, ${WHEN('received_at')}, body FROM sluice.heartbeats`,
