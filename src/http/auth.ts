@@ -3,6 +3,8 @@
  * query, x-service-auth, x-compat-auth, x-sentry-auth, authorization. In each, `compat_key` wins over `sentry_key`.
  */
 
+import type { RequestHead } from './request-head.ts';
+
 /** In order of precedence, after the query. */
 const KEY_HEADERS = ['x-service-auth', 'x-compat-auth', 'x-sentry-auth'] as const;
 
@@ -86,4 +88,37 @@ export function findKey(query: string, header: (lowerCaseName: string) => string
   const authorization = header('authorization');
   // Any other scheme belongs to whatever stands in front of us.
   return /^\s*sentry\s/i.test(authorization) ? headerKey(authorization) : '';
+}
+
+const CLIENT = 'sentry_client';
+const CLIENT_PAIR = /(?:^|[\s,])sentry_client\s*=\s*"?([^",]*)/i;
+
+/** What the head of a request says of who sends it. */
+export class Credentials {
+  /** The key that the request supplies, or '' when it supplies none. */
+  readonly key: string;
+  readonly #query: string;
+  /** The header that was read last: the one that has the key, unless the query has it. */
+  #keyHeader = '';
+  #userAgent = '';
+
+  constructor(head: RequestHead) {
+    this.#query = head.getQuery() ?? '';
+    this.key = findKey(this.#query, (name) => {
+      this.#keyHeader = head.getHeader(name);
+      return this.#keyHeader;
+    });
+  }
+
+  /** Reads the User-Agent, which costs, when the client does not name itself beside its key. In the turn of the head. */
+  keepAgent(head: RequestHead): void {
+    if (!this.#query.includes(CLIENT) && !this.#keyHeader.includes(CLIENT))
+      this.#userAgent = head.getHeader('user-agent');
+  }
+
+  /** What the client calls itself, `name/version`: beside its key, else by the first word of its User-Agent. */
+  get client(): string | undefined {
+    const beside = CLIENT_PAIR.exec(this.#keyHeader)?.[1]?.trim() || queryValue(this.#query, CLIENT);
+    return beside || this.#userAgent.trim().split(/\s/, 1)[0] || undefined;
+  }
 }

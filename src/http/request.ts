@@ -12,7 +12,7 @@ import type { RateDecision, TokenWaiter } from '../limit/rate-limiter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { EnvelopeEntry } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publisher.ts';
-import { findKey } from './auth.ts';
+import { Credentials } from './auth.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
@@ -26,6 +26,7 @@ const NO_ITEMS: HeldItem[] = [];
 export class IngestRequest extends EndpointRequest implements TokenWaiter {
   #gate: ProjectGate | undefined;
   #facts = NO_FACTS;
+  #credentials: Credentials | undefined;
   /** Set when the limiter has decided, or was not to be asked. */
   #admitted = false;
   /** Header lines. */
@@ -59,7 +60,8 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   }
 
   #authenticate(head: RequestHead): boolean {
-    const key = findKey(head.getQuery() ?? '', (name) => head.getHeader(name));
+    this.#credentials = new Credentials(head);
+    const { key } = this.#credentials;
     const gate = key === '' ? undefined : this.parts.replica.findProject(head.getParameter(0));
     if (gate && gate.key === key) {
       this.#gate = gate;
@@ -73,6 +75,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   #openBody(head: RequestHead): void {
     const gate = this.#gate as ProjectGate;
     if (gate.readsHead) this.#facts = readFacts(head);
+    this.#credentials?.keepAgent(head);
     if (Number(head.getHeader('content-length')) > this.parts.maxBodyBytes) {
       this.#uploaded = {
         ok: false,
@@ -233,7 +236,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
       eventId: envelope.eventId,
       receivedAt: this.parts.clock.now(),
       sentAt: envelope.sentAt,
-      sdk: envelope.sdk,
+      sdk: envelope.sdk ?? this.#credentials?.client,
       month: this.#counted?.month,
       position: this.#counted?.position,
       items: this.#kept,

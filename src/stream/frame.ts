@@ -53,7 +53,7 @@ export type EnvelopeEntry = {
   receivedAt: number;
   /** The envelope header's sent_at, as sent. */
   sentAt?: string;
-  /** The envelope header's sdk, `name/version`. */
+  /** Who sent it, `name/version`: by the envelope header, else by the key's header or query, else by the User-Agent. */
   sdk?: string;
   /** UTC month that the usage was counted in, `YYYY-MM` by Redis's clock; absent when it was not counted (development, Redis away). */
   month?: string;

@@ -449,6 +449,35 @@ describe('Contract part 1: other paths and methods', () => {
     }
   });
 
+  it.each([
+    [
+      'the envelope',
+      '{"sdk":{"name":"n","version":"1"}}',
+      { 'x-sentry-auth': 'Sentry sentry_client=x/2' },
+      'n/1',
+    ],
+    [
+      'the key header',
+      '{}',
+      { 'x-sentry-auth': 'Sentry sentry_client=sentry.python/2.75.0' },
+      'sentry.python/2.75.0',
+    ],
+    ['the User-Agent', '{}', { 'x-sentry-auth': 'Sentry sentry_version=7' }, 'agent/3'],
+  ])('the sdk of a record is that of %s', async (_, begin, headers, sdk) => {
+    const id = eventId();
+    const header = JSON.stringify({ event_id: id, ...JSON.parse(begin) });
+    const response = await fetch(`${system.url}/api/${demo.id}/envelope/`, {
+      method: 'POST',
+      body: `${header}\n{"type":"event"}\n{}`,
+      headers: {
+        'user-agent': 'agent/3 (of a test)',
+        'x-sentry-auth': `${headers['x-sentry-auth']}, sentry_key=${demo.key}`,
+      },
+    });
+    expect(response.status).toBe(200);
+    expect((await system.storedOf(id))[0]?.sdk).toBe(sdk);
+  });
+
   it('an envelope of unknown types only is answered 200, counts nothing, and hints the SDK to stop', async () => {
     const body = '{}\n{"type":"session"}\n{}\n{"type":"client_report"}\n{}\n{"type":"made_up"}\n{}';
     const response = await system.send(demo, body);
