@@ -86,7 +86,7 @@ describe('the program', () => {
     [['nonsense']],
     [['project', 'nonsense']],
     [['project', 'show']],
-    [['tail', '--type', 'session']],
+    [['tail', '--type', 'statsd']],
   ])('ends with 2 for %j', async (args) => {
     const child = start(args);
     expect(await child.ended).toBe(2);

@@ -51,9 +51,11 @@ describe('400 Invalid envelope format', () => {
     ['a length beyond the end', '{}\n{"type":"event","length":3}\n{}'],
     ['a negative length', '{}\n{"type":"event","length":-1}\n{}'],
     ['a fractional length', '{}\n{"type":"event","length":1.5}\n{}'],
-    ['101 items', `{}${'\n{"type":"session"}\n{}'.repeat(101)}`],
-    ['two events', '{}\n{"type":"event"}\n{}\n{"type":"event"}\n{}'],
-    ['an event beside a transaction', '{}\n{"type":"event"}\n{}\n{"type":"transaction"}\n{}'],
+    ['1,001 items', `{}${'\n{"type":"session"}\n{}'.repeat(1_001)}`],
+    [
+      'item headers of over 256 KiB together',
+      `{}${`\n{"type":"session","x":"${'h'.repeat(16_000)}"}\n{}`.repeat(17)}`,
+    ],
     ['an id of the wrong shape', '{"event_id":"123"}\n{"type":"event"}\n{}'],
     ['an id that is no string', '{"event_id":5}\n{"type":"event"}\n{}'],
   ])('%s', async (_name, body) => {
