@@ -82,17 +82,15 @@ describe('the program', () => {
       expect(help.out()).toMatch(new RegExp(`^  ${name}\\b`, 'm'));
   });
 
-  it.each([
-    [['nonsense']],
-    [['project', 'nonsense']],
-    [['project', 'show']],
-    [['tail', '--type', 'statsd']],
-  ])('ends with 2 for %j', async (args) => {
-    const child = start(args);
-    expect(await child.ended).toBe(2);
-    expect(child.out()).toBe('');
-    expect(child.err()).not.toContain('    at ');
-  });
+  it.each([[['nonsense']], [['project', 'nonsense']], [['project', 'show']], [['tail', '--type', 'statsd']]])(
+    'ends with 2 for %j',
+    async (args) => {
+      const child = start(args);
+      expect(await child.ended).toBe(2);
+      expect(child.out()).toBe('');
+      expect(child.err()).not.toContain('    at ');
+    },
+  );
 
   it('uses the sluice dev of its folder while that lives, and its URL for DSNs', async () => {
     writeDevFile(process.pid);
