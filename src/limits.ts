@@ -49,10 +49,8 @@ export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
 export const DECODER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
-/** Blocks and frames of one zstd body: each may cost some 20 µs for tables whatever it gives; 160 full ones are 20 MiB. */
-export const ZSTD_BLOCKS_MAX = 16_384;
-/** zstd is decoded on the event loop: work of one turn in bytes of output, some 5 ms. */
-export const ZSTD_SLICE_BYTES = 512 * KIB;
+/** Frames of one zstd body: each costs a trip to zlib's threads, some 20 µs of the event loop. */
+export const ZSTD_FRAMES_MAX = 1_000;
 /** What filters get of one field (filter/pick-fields.ts): JSON.parse takes some 50 ms for a MiB of brackets, so those have a bound too. */
 export const PICKED_BYTES_MAX = 1 * MIB;
 export const PICKED_STRUCTURE_BYTES_MAX = 256 * KIB;
