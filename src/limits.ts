@@ -212,10 +212,8 @@ export const BROKER_REPLY_MS_MAX = 5_000;
 export const ACK_WAIT_MS = 10_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
-/** A frame whose decoding has ended the process this often is dead-lettered undecoded. */
+/** A frame that has ended the process this often is dead-lettered undecoded; `CRASH_WEIGHT` says what a death counts. */
 export const FRAME_CRASHES_MAX = 3;
-/** So many deaths while the sink stores it weigh as much as one while it is decoded (crash-ledger.ts says why). */
-export const STORING_DEATHS_PER_CRASH = 4;
 export const RESEND_WINDOW_MS = 600_000;
 /** How long the sink knows a frame after it was stored, by the processor's clock that never steps: far above any redelivery. */
 export const FRAME_MEMORY_MS = 600_000;
