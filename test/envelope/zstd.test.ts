@@ -2,6 +2,8 @@
 import { rmSync } from 'node:fs';
 import zlib from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Holding } from '../../src/envelope/budget.ts';
+import { Decoder } from '../../src/envelope/decoder.ts';
 import { HAS_ZSTD } from '../../src/envelope/decompress.ts';
 import type { HeldEnvelope, UploadFailure } from '../../src/envelope/upload.ts';
 import { ZstdFrames } from '../../src/envelope/zstd-frames.ts';
@@ -146,6 +148,33 @@ describe('a zstd body', () => {
     const body = Buffer.concat([framed(bytesOf('{}\n{"type":"log"}\n')), ...Array(100).fill(frame)]);
     await expectEverywhere(body, { kind: 'too_large' });
   });
+});
+
+test('the window of a zstd decoder is charged as it fills, up to its bound', async () => {
+  const run = zstdBlock(BLOCK.rle, 128 * 1024, bytesOf('a'), false);
+  const head = zstdFrame([], { head: [13 << 3] });
+  if (!RUNTIME_HAS_ZSTD) return expect(await verdictOf([Buffer.concat([head, run])])).toEqual(UNKNOWN);
+  const budget = testBudget({ spoolDir });
+  let given = 0;
+  const decoder = new Decoder('zstd', {
+    holding: new Holding(budget),
+    onBytes: (bytes) => {
+      given += bytes.length;
+    },
+    onEnd: () => expect.unreachable('the frame goes on'),
+    onFailed: (_kind, detail) => expect.unreachable(detail),
+    onBehind: () => undefined,
+  });
+  decoder.feed(head);
+  const ENGINE_AND_BLOCKS_BYTES = 512 * 1024;
+  for (let blocks = 1; blocks <= 160; blocks++) {
+    decoder.feed(run);
+    while (given < blocks * 128 * 1024) await new Promise((resolve) => setImmediate(resolve));
+    const window = Math.min(given, ZSTD_WINDOW_BYTES_MAX);
+    expect(Math.abs(budget.heldBytes - window), `${blocks} blocks`).toBeLessThan(ENGINE_AND_BLOCKS_BYTES);
+  }
+  decoder.destroy();
+  expect(budget.heldBytes).toBe(0);
 });
 
 describe('the frames of a zstd body', () => {
