@@ -16,7 +16,9 @@ export const BODY_BYTES_SETTING_MAX = 100 * MIB;
 export const ENVELOPE_HEADER_BYTES_MAX = 16 * KIB;
 /** One item header line, without its newline. */
 export const ITEM_HEADER_BYTES_MAX = 16 * KIB;
-export const ITEMS_MAX = 100;
+export const ITEMS_MAX = 1_000;
+/** Item header lines of one envelope together: they are held in memory whatever is spooled. */
+export const ITEM_HEADERS_BYTES_MAX = 256 * KIB;
 /** Up to here an envelope is held as owned bytes; above it is spooled to an unlinked file. */
 export const INLINE_BYTES_MAX = 128 * KIB;
 /** Above this many held bytes per worker the inline bound shrinks to INLINE_BYTES_MIN. */
@@ -60,8 +62,6 @@ export const PICKED_DEPTH_MAX = 64;
 export const PARSED_WHOLE_BYTES_MAX = 16 * KIB;
 /** Chunks up to here are kept whole for any piece of them; of larger ones a small piece is copied. */
 export const VIEWED_CHUNK_BYTES = 16 * KIB;
-/** Types of skipped items are listed for the rate hints; a longer one is in no table. */
-export const ITEM_TYPE_CHARS_KEPT = 64;
 /** Pieces of any size that a body may come in; each further one must bring BODY_PIECE_BYTES_MIN on average, or 400. */
 export const BODY_PIECES_FREE = 1_000;
 export const BODY_PIECE_BYTES_MIN = 64;

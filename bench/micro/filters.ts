@@ -1,4 +1,4 @@
-import { compileFilters, matchInbound } from '../../src/filter/inbound.ts';
+import { compileFilters, siftItems } from '../../src/filter/inbound.ts';
 import { FILTERS } from '../../src/registry/project.ts';
 import { eventPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
@@ -17,8 +17,8 @@ export function filterTasks(): MicroTask[] {
   const plain = { type: 'event', payload: Buffer.from(text) } as const;
   const suspect = { type: 'event', payload: Buffer.from(text.replace('Chrome/', 'Googlebot/')) } as const;
   return [
-    micro('ordinary event of 1.9 KB, all filters', () => matchInbound(all, FACTS, plain)),
-    micro('the same with a needle, so parsed', () => matchInbound(all, FACTS, suspect)),
-    micro('origin only', () => matchInbound(origins, FACTS, undefined)),
+    micro('ordinary event of 1.9 KB, all filters', () => siftItems(all, FACTS, [plain])),
+    micro('the same with a needle, so parsed', () => siftItems(all, FACTS, [suspect])),
+    micro('origin only', () => siftItems(origins, FACTS, [plain])),
   ];
 }

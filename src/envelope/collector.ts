@@ -7,7 +7,7 @@
  * chunk, the common case, costs no copy here.
  */
 import type { ItemType } from '../lib/item-types.ts';
-import { INLINE_BYTES_MAX, ITEM_TYPE_CHARS_KEPT, VIEWED_CHUNK_BYTES } from '../limits.ts';
+import { INLINE_BYTES_MAX, VIEWED_CHUNK_BYTES } from '../limits.ts';
 import type { Holding, UploadBudget } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { EnvelopeHeader } from './header.ts';
@@ -48,6 +48,11 @@ export type CollectorOptions = {
 };
 
 const NOTHING = Buffer.alloc(0);
+/** Beside its bytes each further held item counts so much: 17 KB of body may be 1,000 items. */
+const ITEMS_FREE = 10;
+const ITEM_RECORD_BYTES = 256;
+/** Types of skipped items are listed for the rate hints; a longer one is in no table. */
+const ITEM_TYPE_CHARS_KEPT = 64;
 /** A piece that is at least this part of its chunk is kept as a view of it. */
 const VIEW_SHARE = 1 / 4;
 
@@ -58,6 +63,7 @@ export class Collector implements ParserSink {
   #items: HeldItem[] = [];
   readonly #skippedTypes: string[] = [];
   #bytes = 0;
+  /** Of header lines and the records of items: what stays in memory when payloads move to a spool. */
   #headerBytes = 0;
   /** What this collector has charged to the holding, its spool apart. */
   #charged = 0;
@@ -126,8 +132,9 @@ export class Collector implements ParserSink {
 
   itemBegin({ index, type, header }: { index: number; type: ItemType; header: Uint8Array }): void {
     if (this.#closed) return;
-    this.#headerBytes += header.length;
-    this.#charge(header.length);
+    const bytes = header.length + (this.#items.length < ITEMS_FREE ? 0 : ITEM_RECORD_BYTES);
+    this.#headerBytes += bytes;
+    this.#charge(bytes);
     const kept = this.#spool ? Buffer.from(header) : this.#keep(header);
     this.#items.push({ index, type, header: kept, length: 0 });
   }

@@ -13,7 +13,7 @@ export type Malformed =
   | 'a payload is followed by another byte than a newline'
   | 'the body ends inside a payload'
   | 'the envelope has too many items'
-  | 'the envelope has more than one event or transaction';
+  | 'the item headers are too long together';
 
 export type EnvelopeHeader = {
   /** 32 lower-case hex; undefined when the header has none. */

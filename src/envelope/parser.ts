@@ -18,7 +18,12 @@
  * Malformed input is a value of a closed set, not an exception; after it the parser stays malformed whatever it is fed.
  */
 import { type ItemType, isItemType } from '../lib/item-types.ts';
-import { ENVELOPE_HEADER_BYTES_MAX, ITEM_HEADER_BYTES_MAX, ITEMS_MAX } from '../limits.ts';
+import {
+  ENVELOPE_HEADER_BYTES_MAX,
+  ITEM_HEADER_BYTES_MAX,
+  ITEM_HEADERS_BYTES_MAX,
+  ITEMS_MAX,
+} from '../limits.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { type EnvelopeHeader, type Malformed, parseEnvelopeHeader, parseItemHeader } from './header.ts';
 
@@ -53,8 +58,8 @@ export class Parser {
   #at = 0;
   #malformed: Malformed | undefined;
   #items = 0;
-  /** The envelope has its one event or transaction. */
-  #hasPrimary = false;
+  /** Of all item header lines. */
+  #headersBytes = 0;
   /** Of the current item: whether the sink gets it, and in `sized-payload` the bytes that must still come. */
   #stored = false;
   #remaining = 0;
@@ -134,12 +139,11 @@ export class Parser {
       return;
     }
     const index = this.#items++;
-    const isPrimary = header.type === 'event' || header.type === 'transaction';
+    this.#headersBytes += line.length;
     if (index >= ITEMS_MAX) this.#malformed = 'the envelope has too many items';
-    else if (isPrimary && this.#hasPrimary)
-      this.#malformed = 'the envelope has more than one event or transaction';
+    else if (this.#headersBytes > ITEM_HEADERS_BYTES_MAX)
+      this.#malformed = 'the item headers are too long together';
     if (this.#malformed !== undefined) return;
-    if (isPrimary) this.#hasPrimary = true;
     this.#beginItem({ index, type: header.type, header: line }, header.length);
   }
 

@@ -21,8 +21,34 @@ export type SpoolOptions = {
   onFailed(detail: string): void;
 };
 
+/** Bytes that can be read from any offset. */
+export type SpoolPart = {
+  readonly length: number;
+  read(offset: number, length: number): Promise<Uint8Array>;
+};
+
 type Block = { bytes: Buffer; length: number };
 type State = 'open' | 'failed' | 'closed';
+
+/** Bytes of the file that are read as if nothing stood between them and the next ones. */
+type Stretch = { start: number; length: number };
+
+/** Neighbours are one stretch. */
+function stretchesOf<T extends { length: number }>(items: readonly T[], kept: readonly T[]): Stretch[] {
+  const stretches: Stretch[] = [];
+  let start = 0;
+  let next = 0;
+  for (const item of items) {
+    if (item === kept[next]) {
+      next++;
+      const last = stretches.at(-1);
+      if (last && last.start + last.length === start) last.length += item.length;
+      else stretches.push({ start, length: item.length });
+    }
+    start += item.length;
+  }
+  return stretches;
+}
 
 export class Spool {
   readonly #fd: number;
@@ -82,6 +108,30 @@ export class Spool {
       at += count;
     }
     return bytes;
+  }
+
+  /**
+   * The payloads of some items alone, one after the other: those of others stay in the file, unread.
+   * @param items whose payloads are all that was appended, in order
+   * @param kept some of them, in the same order
+   */
+  only<T extends { length: number }>(items: readonly T[], kept: readonly T[]): SpoolPart {
+    if (kept === items) return this;
+    const stretches = stretchesOf(items, kept);
+    const length = stretches.reduce((sum, stretch) => sum + stretch.length, 0);
+    return { length, read: (offset, count) => this.#readStretches(stretches, offset, offset + count) };
+  }
+
+  async #readStretches(stretches: readonly Stretch[], from: number, to: number): Promise<Uint8Array> {
+    const pieces: Uint8Array[] = [];
+    let at = 0;
+    for (const { start, length } of stretches) {
+      const [begin, end] = [Math.max(from, at), Math.min(to, at + length)];
+      if (begin < end) pieces.push(await this.read(start + begin - at, end - begin));
+      at += length;
+    }
+    const [only] = pieces;
+    return pieces.length === 1 && only ? only : Buffer.concat(pieces);
   }
 
   /** Gives the file back; idempotent. */

@@ -83,6 +83,5 @@ export const browserExtension: PayloadFilter = {
   name: 'browser-extension',
   itemTypes: ['event'],
   needles,
-  suspects: () => false,
   matches,
 };

@@ -3,7 +3,7 @@
  * that left it out sent the request itself, so then the request's own counts if it is a browser's. `isbot` is no help here: it also
  * takes curl, python-requests, node and other server clients for bots, and these are who server SDKs report for.
  */
-import { anyOf, headerOf, type JsonObject, type PayloadFilter, type RequestFacts } from './payload.ts';
+import { anyOf, headerOf, type JsonObject, type RequestFacts } from './payload.ts';
 
 const CRAWLERS = [
   'Mediapartners-Google',
@@ -53,26 +53,17 @@ export const isCrawler = (userAgent: string): boolean =>
   (WORD.test(userAgent) || NAMED.test(userAgent)) && !NEVER.test(userAgent);
 
 /** The request's own agent counts only as far as it is a browser's, and for want of one in the payload. */
-const suspects = ({ userAgent }: RequestFacts): boolean =>
+export const isSuspect = ({ userAgent }: RequestFacts): boolean =>
   /^mozilla\//i.test(userAgent) && isCrawler(userAgent);
 
-function matches(payload: JsonObject, request: RequestFacts): boolean {
-  const userAgent = headerOf(payload, 'user-agent');
-  return userAgent === '' ? suspects(request) : isCrawler(userAgent);
-}
+/** '' when the payload names none. */
+export const agentOf = (payload: JsonObject): string => headerOf(payload, 'user-agent');
 
 const WORDS = ['bot', 'bots', 'spider'];
 /** What may follow such a word in JSON text; a backslash is that of an escaped slash. */
 const WORD_ENDS = [' ', '/', '\\', ';', ')', '"'];
-const needles = [
+/** As `PayloadFilter.needles`. */
+export const CRAWLER_NEEDLES = [
   ...CRAWLERS.map((name) => name.toLowerCase().replace(/\/.*/, '')),
   ...WORDS.flatMap((word) => WORD_ENDS.map((end) => word + end)),
 ];
-
-export const crawler: PayloadFilter = {
-  name: 'crawler',
-  itemTypes: ['event', 'transaction'],
-  needles,
-  suspects,
-  matches,
-};

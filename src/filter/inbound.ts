@@ -1,41 +1,45 @@
 /**
- * Inbound filters (spec part 4.1, step 3): which filter, if any, takes an envelope out before it counts. `origin` needs no payload and is
- * asked first, then browser-extension, localhost and crawler as the spec names them; the first that matches gives its name.
+ * Inbound filters (spec part 4.1, step 3; contract part 2, Filters): what of an envelope is kept before it counts. `origin` and `crawler`
+ * judge the request as a whole, `browser-extension` and `localhost` each event and transaction by itself.
  *
  * Most payloads are never parsed. A scan of the bytes looks for the needles of all filters that are on; only where one is found, or where
  * escapes could hide one, is the JSON read. An ordinary 1.9 KB browser event costs the scan; parsing it would cost several times that.
  */
 import { PARSED_WHOLE_BYTES_MAX } from '../limits.ts';
 import { browserExtension } from './browser-extension.ts';
-import { crawler } from './crawler.ts';
+import { agentOf, CRAWLER_NEEDLES, isCrawler, isSuspect } from './crawler.ts';
 import { localhost } from './localhost.ts';
 import { NeedleScan } from './needle-scan.ts';
 import { type AllowedOrigins, compileOrigins, isForeign } from './origin.ts';
-import { type PayloadFilter, parsePayload, type RequestFacts } from './payload.ts';
+import { type JsonObject, type PayloadFilter, parsePayload, type RequestFacts } from './payload.ts';
 import { pickFields } from './pick-fields.ts';
 
 export { originPatternProblem } from './origin.ts';
 export type { RequestFacts } from './payload.ts';
 
+type FilterName = PayloadFilter['name'] | 'crawler';
 /** The value of X-Service-Filtered. */
-export type InboundFilter = PayloadFilter['name'] | 'origin';
+export type InboundFilter = FilterName | 'origin';
 export type FilterSettings = {
-  filters: readonly PayloadFilter['name'][];
+  filters: readonly FilterName[];
   allowedOrigins: readonly string[];
 };
-export type FilteredItem = { type: 'event' | 'transaction'; payload: Uint8Array };
+/** An item as filters see it: of other types than these two, nothing is looked at. */
+export type FilteredItem = { readonly type: string; readonly payload?: Uint8Array };
+type JudgedType = 'event' | 'transaction';
 
-/** The filters that look at one item type, in order of precedence, and the scan for all their needles. */
+/** What looks at one item type: filters in order of precedence, and the scan for all needles, those of `crawler` among them. */
 type Lane = { readonly filters: readonly PayloadFilter[]; readonly scan: NeedleScan };
 
 export type CompiledFilters = {
   /** Undefined when the project lists none: then every origin may send. */
   readonly origins: AllowedOrigins | undefined;
+  readonly findsCrawlers: boolean;
   /** Undefined when no filter looks at that type. */
-  readonly lanes: Readonly<Record<FilteredItem['type'], Lane | undefined>>;
+  readonly lanes: Readonly<Record<JudgedType, Lane | undefined>>;
 };
 
-const PAYLOAD_FILTERS: readonly PayloadFilter[] = [browserExtension, localhost, crawler];
+const PAYLOAD_FILTERS: readonly PayloadFilter[] = [browserExtension, localhost];
 
 /** `\u0069` is a legal i: an escape that spells a character of a needle could hide that needle, so it is one itself. */
 function escapesOf(needles: readonly string[]): string[] {
@@ -48,12 +52,12 @@ function escapesOf(needles: readonly string[]): string[] {
 /** By the names of their filters: there are few combinations and may be many projects. */
 const lanes = new Map<string, Lane>();
 
-function laneOf(filters: readonly PayloadFilter[]): Lane | undefined {
-  if (filters.length === 0) return undefined;
-  const names = filters.map(({ name }) => name).join();
+function laneOf(filters: readonly PayloadFilter[], findsCrawlers: boolean): Lane | undefined {
+  if (filters.length === 0 && !findsCrawlers) return undefined;
+  const names = [...filters.map(({ name }) => name), ...(findsCrawlers ? ['crawler'] : [])].join();
   const known = lanes.get(names);
   if (known) return known;
-  const needles = filters.flatMap((filter) => filter.needles);
+  const needles = [...filters.flatMap((filter) => filter.needles), ...(findsCrawlers ? CRAWLER_NEEDLES : [])];
   const lane = { filters, scan: new NeedleScan([...needles, ...escapesOf(needles)]) };
   lanes.set(names, lane);
   return lane;
@@ -62,42 +66,127 @@ function laneOf(filters: readonly PayloadFilter[]): Lane | undefined {
 /** By the names of their filters: one for all projects that have the same, so that it is in the processor's caches (DECISIONS.md 89). */
 const withoutOrigins = new Map<string, CompiledFilters>();
 
-function compileNamed(filters: readonly PayloadFilter[]): CompiledFilters {
-  const laneFor = (type: FilteredItem['type']) =>
-    laneOf(filters.filter(({ itemTypes }) => itemTypes.includes(type)));
-  return { origins: undefined, lanes: { event: laneFor('event'), transaction: laneFor('transaction') } };
+function compileNamed(names: readonly FilterName[]): CompiledFilters {
+  const wanted = PAYLOAD_FILTERS.filter(({ name }) => names.includes(name));
+  const findsCrawlers = names.includes('crawler');
+  const laneFor = (type: JudgedType) =>
+    laneOf(
+      wanted.filter(({ itemTypes }) => itemTypes.includes(type)),
+      findsCrawlers,
+    );
+  const lanes = { event: laneFor('event'), transaction: laneFor('transaction') };
+  return { origins: undefined, findsCrawlers, lanes };
 }
 
 /** Compiled once per project record. */
 export function compileFilters({ filters, allowedOrigins }: FilterSettings): CompiledFilters {
-  const wanted = PAYLOAD_FILTERS.filter(({ name }) => filters.includes(name));
-  const names = wanted.map(({ name }) => name).join();
-  const compiled = withoutOrigins.get(names) ?? compileNamed(wanted);
-  withoutOrigins.set(names, compiled);
+  const names = [...filters].sort();
+  const compiled = withoutOrigins.get(names.join()) ?? compileNamed(names);
+  withoutOrigins.set(names.join(), compiled);
   return allowedOrigins.length > 0 ? { ...compiled, origins: compileOrigins(allowedOrigins) } : compiled;
 }
 
-/** Whether the payload of the event or transaction is needed at all for a decision. */
-export const needsPayload = ({ lanes }: CompiledFilters): boolean =>
-  lanes.event !== undefined || lanes.transaction !== undefined;
+function laneFor({ lanes }: CompiledFilters, type: string): Lane | undefined {
+  if (type === 'event') return lanes.event;
+  return type === 'transaction' ? lanes.transaction : undefined;
+}
+
+/** How many of these items have a payload that a filter looks at. */
+function countJudged(filters: CompiledFilters, items: readonly FilteredItem[]): number {
+  let count = 0;
+  for (const { type } of items) if (laneFor(filters, type)) count++;
+  return count;
+}
+
+/** Whether the payload of any of these items is needed for a decision. */
+export const needsPayload = (filters: CompiledFilters, items: readonly FilteredItem[]): boolean =>
+  countJudged(filters, items) > 0;
 
 /**
- * The first filter that matches, or undefined. A payload that is no JSON object matches none; of a large one only the fields that filters look
- * at are read.
- * @param item the event or transaction of the envelope; without one only `origin` applies
+ * The items that are kept, in order, or, when a filter leaves none of them, its name: the first that matched. The same array when nothing is
+ * removed. A payload that is no JSON object matches no filter.
  */
-export function matchInbound(
+export function siftItems<T extends FilteredItem>(
   filters: CompiledFilters,
   request: RequestFacts,
-  item: FilteredItem | undefined,
-): InboundFilter | undefined {
+  items: T[],
+): T[] | InboundFilter {
   if (filters.origins && isForeign(filters.origins, request)) return 'origin';
-  const lane = item && filters.lanes[item.type];
-  if (!lane) return undefined;
-  if (!lane.scan.foundIn(item.payload) && !lane.filters.some((filter) => filter.suspects(request))) {
-    return undefined;
+  const judged = countJudged(filters, items);
+  if (judged === 0) return items;
+  const sieve = new Sieve(items, { filters, request, judged });
+  for (const item of items) if (item.payload) sieve.judge(item, item.payload);
+  return sieve.kept();
+}
+
+/** As {@link siftItems}, one payload after the other. @param read gives what filters look at of an event or transaction, as JSON */
+export async function siftSpooled<T extends FilteredItem>(
+  filters: CompiledFilters,
+  request: RequestFacts,
+  { items, read }: { items: T[]; read(item: T): Promise<Uint8Array> },
+): Promise<T[] | InboundFilter> {
+  if (filters.origins && isForeign(filters.origins, request)) return 'origin';
+  const sieve = new Sieve(items, { filters, request, judged: countJudged(filters, items) });
+  for (const item of items) if (laneFor(filters, item.type)) sieve.judge(item, await read(item));
+  return sieve.kept();
+}
+
+/**
+ * One envelope's judgement. The request's User-Agent is that of the first event or transaction that names one; for want of it, the
+ * request's own counts as far as it is a browser's. A payload without a needle cannot name a crawler, but it may name
+ * another agent: so beside others each is read until one names an agent, and alone only when it has a needle.
+ */
+class Sieve<T extends FilteredItem> {
+  readonly #filters: CompiledFilters;
+  readonly #request: RequestFacts;
+  readonly #items: T[];
+  #removed: Set<T> | undefined;
+  /** The filter that removed the first of them. */
+  #filter: InboundFilter | undefined;
+  readonly #seeksAgent: boolean;
+  /** Undefined until a payload was read, '' until one named an agent. */
+  #agent: string | undefined;
+  #wholeBytesLeft = PARSED_WHOLE_BYTES_MAX;
+
+  /** @param judged how many of the items have a payload that a filter looks at */
+  constructor(
+    items: T[],
+    { filters, request, judged }: { filters: CompiledFilters; request: RequestFacts; judged: number },
+  ) {
+    this.#items = items;
+    this.#filters = filters;
+    this.#request = request;
+    this.#seeksAgent = filters.findsCrawlers && (judged > 1 || isSuspect(request));
   }
-  const { payload: bytes } = item;
-  const payload = parsePayload(bytes.length > PARSED_WHOLE_BYTES_MAX ? pickFields(bytes) : bytes);
-  return payload && lane.filters.find((filter) => filter.matches(payload, request))?.name;
+
+  judge(item: T, bytes: Uint8Array): void {
+    const lane = laneFor(this.#filters, item.type);
+    if (!lane || !((this.#seeksAgent && !this.#agent) || lane.scan.foundIn(bytes))) return;
+    const payload = this.#parse(bytes);
+    if (!payload) return;
+    if (this.#filters.findsCrawlers) this.#agent ||= agentOf(payload);
+    const filter = lane.filters.find(({ matches }) => matches(payload));
+    if (!filter) return;
+    this.#filter ??= filter.name;
+    this.#removed ??= new Set();
+    this.#removed.add(item);
+  }
+
+  kept(): T[] | InboundFilter {
+    const removed = this.#removed;
+    const kept = removed ? this.#items.filter((item) => !removed.has(item)) : this.#items;
+    if (kept.length === 0 && this.#filter) return this.#filter;
+    return this.#isOfCrawler() ? 'crawler' : kept;
+  }
+
+  #isOfCrawler(): boolean {
+    if (this.#agent === undefined) return false;
+    return this.#agent === '' ? isSuspect(this.#request) : isCrawler(this.#agent);
+  }
+
+  /** What is large, or many, is not parsed whole: only the fields that filters look at. */
+  #parse(bytes: Uint8Array): JsonObject | undefined {
+    this.#wholeBytesLeft -= bytes.length;
+    return parsePayload(this.#wholeBytesLeft < 0 ? pickFields(bytes) : bytes);
+  }
 }

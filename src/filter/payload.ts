@@ -8,18 +8,16 @@ export type JsonObject = { readonly [name: string]: unknown };
 /** What the filters see of the HTTP request itself; '' when a header is absent. */
 export type RequestFacts = { origin: string; referer: string; userAgent: string };
 
-/** A filter that looks at the payload of an event or a transaction. */
+/** A filter that judges an event or a transaction by its payload. */
 export type PayloadFilter = {
-  readonly name: 'browser-extension' | 'localhost' | 'crawler';
+  readonly name: 'browser-extension' | 'localhost';
   readonly itemTypes: readonly ('event' | 'transaction')[];
   /**
    * Lower-case ASCII texts without `/` (which JSON may escape). A payload that matches holds at least one of them, in any
    * case, in its JSON text as it was sent; one that holds none is never parsed. A `"` stands for an end of a JSON string.
    */
   readonly needles: readonly string[];
-  /** Whether the request itself is reason enough to parse a payload without a needle. */
-  suspects(request: RequestFacts): boolean;
-  matches(payload: JsonObject, request: RequestFacts): boolean;
+  matches(payload: JsonObject): boolean;
 };
 
 const isObject = (value: unknown): value is JsonObject =>

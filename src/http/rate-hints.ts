@@ -12,7 +12,6 @@ const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
   feedback: ['feedback'],
   user_report: ['default'],
   attachment: ['attachment'],
-  span: ['span'],
   statsd: ['metric_bucket'],
   trace_metric: ['trace_metric'],
   raw_security: ['security'],

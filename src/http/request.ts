@@ -6,7 +6,7 @@
  */
 import type { HeldEnvelope, HeldItem, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
-import { type FilteredItem, type InboundFilter, matchInbound, needsPayload } from '../filter/inbound.ts';
+import { type InboundFilter, needsPayload, siftItems, siftSpooled } from '../filter/inbound.ts';
 import type { QuotaDecision, QuotaSubject } from '../limit/quota-counter.ts';
 import type { RateDecision, TokenWaiter } from '../limit/rate-limiter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
@@ -22,9 +22,7 @@ import { rateHint } from './rate-hints.ts';
 import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
 import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 
-/** The filters look at the first event or transaction. */
-const isJudged = (item: HeldItem): item is HeldItem & { type: FilteredItem['type'] } =>
-  item.type === 'event' || item.type === 'transaction';
+const NO_ITEMS: HeldItem[] = [];
 
 export class IngestRequest extends EndpointRequest implements TokenWaiter {
   #gate: ProjectGate | undefined;
@@ -36,6 +34,8 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   #usageHeaders = '';
   #upload: Upload | undefined;
   #uploaded: UploadResult | undefined;
+  /** The items to be stored; set with `#counting`. */
+  #kept: HeldItem[] = NO_ITEMS;
   /** It has been left to the limiter or the counter to count it. */
   #counting = false;
   #counted: { month: string; position: number } | undefined;
@@ -107,10 +107,10 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
     let subject: QuotaSubject | undefined;
     this.guard(() => {
       if (this.finished || !this.#uploaded?.ok) return;
-      const { items } = this.#uploaded.envelope;
-      const item = this.#judgedItem(items);
-      if (items.length === 0 || (item && !item.payload) || this.#matchingFilter(item, item?.payload)) return;
-      subject = this.#beginCount();
+      const { envelope } = this.#uploaded;
+      if (envelope.items.length === 0 || this.#isReadBack(envelope)) return;
+      const kept = this.#sift(envelope);
+      if (typeof kept !== 'string') subject = this.#beginCount(kept);
     });
     return subject;
   }
@@ -167,41 +167,37 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   }
 
   #filter(envelope: HeldEnvelope): void {
-    const item = this.#judgedItem(envelope.items);
-    if (!item || item.payload) return this.#filterWith(envelope, item, item?.payload);
-    this.parts.readSpooled(envelope, item).then(
-      (payload) => this.guard(() => this.#filterWith(envelope, item, payload)),
+    if (!this.#isReadBack(envelope)) return this.#filtered(envelope, this.#sift(envelope));
+    const { filters } = this.#gate as ProjectGate;
+    const read = (item: HeldItem): Promise<Uint8Array> => this.parts.readSpooled(envelope, item);
+    siftSpooled(filters, this.#facts, { items: envelope.items, read }).then(
+      (kept) => this.guard(() => this.#filtered(envelope, kept)),
       (cause) => this.fail('the spool could not be read', cause),
     );
   }
 
-  #filterWith(
-    envelope: HeldEnvelope,
-    item: Pick<FilteredItem, 'type'> | undefined,
-    payload: Uint8Array | undefined,
-  ): void {
+  /** Whether the filters need payloads that are in a file. */
+  #isReadBack({ spool, items }: HeldEnvelope): boolean {
+    return spool !== undefined && needsPayload((this.#gate as ProjectGate).filters, items);
+  }
+
+  #sift({ items }: HeldEnvelope): HeldItem[] | InboundFilter {
+    return siftItems((this.#gate as ProjectGate).filters, this.#facts, items);
+  }
+
+  /** @param kept the items that the filters left, or the filter that left none */
+  #filtered(envelope: HeldEnvelope, kept: HeldItem[] | InboundFilter): void {
     if (this.finished) return;
-    const filter = this.#matchingFilter(item, payload);
-    if (filter) return this.#succeed('filtered', headerLines([['X-Service-Filtered', filter]]));
-    if (envelope.items.length === 0) return this.#answerEmpty(envelope);
-    this.parts.quota.count(this.#beginCount(), this);
+    if (typeof kept === 'string')
+      return this.#succeed('filtered', headerLines([['X-Service-Filtered', kept]]));
+    if (kept.length === 0) return this.#answerEmpty(envelope);
+    this.parts.quota.count(this.#beginCount(kept), this);
   }
 
-  #judgedItem(items: readonly HeldItem[]): (HeldItem & { type: FilteredItem['type'] }) | undefined {
-    return needsPayload((this.#gate as ProjectGate).filters) ? items.find(isJudged) : undefined;
-  }
-
-  #matchingFilter(
-    item: Pick<FilteredItem, 'type'> | undefined,
-    payload: Uint8Array | undefined,
-  ): InboundFilter | undefined {
-    const judged = item && payload && { type: item.type, payload };
-    return matchInbound((this.#gate as ProjectGate).filters, this.#facts, judged);
-  }
-
-  #beginCount(): QuotaSubject {
+  #beginCount(kept: HeldItem[]): QuotaSubject {
     this.committed = true;
     this.#counting = true;
+    this.#kept = kept;
     return this.#gate as ProjectGate;
   }
 
@@ -241,17 +237,17 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
       sdk: envelope.sdk,
       month: this.#counted?.month,
       position: this.#counted?.position,
-      items: envelope.items,
+      items: this.#kept,
     };
-    const options = { deadline: this.#deadline, source: envelope.spool };
-    this.parts.publisher.publish(entry, options, (result) =>
-      this.guard(() => this.#published(result, envelope)),
+    const source = envelope.spool?.only(envelope.items, this.#kept);
+    this.parts.publisher.publish(entry, { deadline: this.#deadline, source }, (result) =>
+      this.guard(() => this.#published(result)),
     );
   }
 
-  #published(result: PublishResult, envelope: HeldEnvelope): void {
+  #published(result: PublishResult): void {
     if (result === 'stored') {
-      for (const item of envelope.items) this.parts.metrics.items[item.type]++;
+      for (const item of this.#kept) this.parts.metrics.items[item.type]++;
       return this.#succeed('accepted', '');
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');

@@ -36,6 +36,7 @@ export const STREAM_OF_TYPE: Record<ItemType, FrameStream> = {
   log: 'logs',
   replay_event: 'replays',
   replay_recording: 'replays',
+  span: 'transactions',
 };
 
 /** `SLUICE_EVENTS`, or with several shards `SLUICE_EVENTS_0`, `SLUICE_EVENTS_1`, … */

@@ -1,5 +1,10 @@
 /** Every rule of the envelope (contract part 2) as a body and what a parser must make of it. */
-import { ENVELOPE_HEADER_BYTES_MAX, ITEM_HEADER_BYTES_MAX, ITEMS_MAX } from '../../src/limits.ts';
+import {
+  ENVELOPE_HEADER_BYTES_MAX,
+  ITEM_HEADER_BYTES_MAX,
+  ITEM_HEADERS_BYTES_MAX,
+  ITEMS_MAX,
+} from '../../src/limits.ts';
 import { bytesOf, EVENT_ID } from './bodies.ts';
 
 /** Why it is malformed, or its items as `type@index:payload`, skipped ones as `[type]`. */
@@ -13,6 +18,9 @@ const filler = (bytes: number): string => 'x'.repeat(bytes);
 const objectOf = (bytes: number, begin = '{"type":"log","a":"'): string =>
   `${begin}${filler(bytes - begin.length - 2)}"}`;
 const items = (count: number): string => Array.from({ length: count }, () => '\n{"type":"log"}\n{}').join('');
+/** Items whose headers are as long as may be, `bytes` of them in all. */
+const longHeaders = (bytes: number): string =>
+  `\n${objectOf(ITEM_HEADER_BYTES_MAX)}\n{}`.repeat(bytes / ITEM_HEADER_BYTES_MAX);
 
 export const CASES: [title: string, body: string | Buffer, verdict: Verdict][] = [
   // ---- the envelope header ----
@@ -217,14 +225,9 @@ export const CASES: [title: string, body: string | Buffer, verdict: Verdict][] =
     found('replay_event@0:{"r":1}', 'replay_recording@1:{"s":0}\n\n'),
   ],
   [
-    'a second event is malformed',
-    '{}\n{"type":"event"}\n{}\n{"type":"event"}\n{}',
-    malformed('the envelope has more than one event or transaction'),
-  ],
-  [
-    'an event beside a transaction is malformed',
-    '{}\n{"type":"transaction"}\n{}\n{"type":"event"}\n{}',
-    malformed('the envelope has more than one event or transaction'),
+    'events and transactions may be several',
+    '{}\n{"type":"event"}\n{}\n{"type":"transaction"}\n[]\n{"type":"event"}\n{"a":1}',
+    found('event@0:{}', 'transaction@1:[]', 'event@2:{"a":1}'),
   ],
   [
     'as many items as are allowed',
@@ -232,4 +235,24 @@ export const CASES: [title: string, body: string | Buffer, verdict: Verdict][] =
     found(...Array.from({ length: ITEMS_MAX }, (_, i) => `log@${i}:{}`)),
   ],
   ['one item more is malformed', `{}${items(ITEMS_MAX + 1)}`, malformed('the envelope has too many items')],
+  [
+    'skipped items count as items',
+    `{}${items(ITEMS_MAX - 1)}${'\n{"type":"session"}\n{}'.repeat(2)}`,
+    malformed('the envelope has too many items'),
+  ],
+  [
+    'item headers at their bound together',
+    `{}${longHeaders(ITEM_HEADERS_BYTES_MAX)}`,
+    found(...Array.from({ length: ITEM_HEADERS_BYTES_MAX / ITEM_HEADER_BYTES_MAX }, (_, i) => `log@${i}:{}`)),
+  ],
+  [
+    'item headers over their bound together are malformed',
+    `{}${longHeaders(ITEM_HEADERS_BYTES_MAX)}\n{"type":"log"}\n{}`,
+    malformed('the item headers are too long together'),
+  ],
+  [
+    'headers of skipped items count too',
+    `{}${longHeaders(ITEM_HEADERS_BYTES_MAX)}\n{"type":"x"}\n{}`,
+    malformed('the item headers are too long together'),
+  ],
 ];

@@ -23,10 +23,7 @@ const item: fc.Arbitrary<WrittenItem> = fc
     // Without a length a newline would end the payload.
     payload: hasLength ? payload : payload.map((byte) => (byte === 10 ? 11 : byte)),
   }));
-const isPrimary = ({ type }: WrittenItem): boolean => type === 'event' || type === 'transaction';
-const items = fc
-  .array(item, { maxLength: 12 })
-  .map((list) => list.filter((one, i) => !isPrimary(one) || list.findIndex(isPrimary) === i));
+const items = fc.array(item, { maxLength: 12 });
 const envelope = fc.record({ items, hasFinalNewline: fc.boolean(), hasEventId: fc.boolean() });
 const cuts = fc.array(fc.double({ min: 0, max: 1, noNaN: true }), { maxLength: 12 });
 

@@ -34,6 +34,27 @@ const randomBytes = (length: number, seed: number): Buffer => {
 };
 
 describe('a spool', () => {
+  test('gives back some items as if the others were not in it, in pieces of any size', async () => {
+    const { spool, flushed } = startSpool();
+    const items = [5, 0, 7, 3, 11, 1, 0, 4].map((length, n) => ({ length, bytes: randomBytes(length, n) }));
+    for (const { bytes } of items) spool.append(bytes);
+    await flushed();
+    for (const places of [[0], [7], [2, 3], [0, 2, 4, 7], [1, 6], [1, 2, 3, 4, 5, 6, 7]]) {
+      const kept = places.map((at) => items[at] as (typeof items)[number]);
+      const part = spool.only(items, kept);
+      const expected = Buffer.concat(kept.map(({ bytes }) => bytes));
+      expect(part.length).toBe(expected.length);
+      for (const size of [1, 2, 3, 100]) {
+        const pieces: Uint8Array[] = [];
+        for (let at = 0; at < part.length; at += size)
+          pieces.push(await part.read(at, Math.min(size, part.length - at)));
+        expect(Buffer.concat(pieces).equals(expected), `items ${places}, ${size} bytes at a time`).toBe(true);
+      }
+    }
+    expect(spool.only(items, items)).toBe(spool);
+    spool.close();
+  });
+
   test('gives back what it was given, from any place', async () => {
     const { spool, flushed, behind, failures } = startSpool();
     const bytes = randomBytes(3 * SPOOL_BLOCK_BYTES + 17, 7);

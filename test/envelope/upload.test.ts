@@ -190,6 +190,15 @@ describe('the accounting', () => {
     upload.dispose();
   });
 
+  test('counts many items for more than their bytes', async () => {
+    const { upload, result, budget } = startUpload('', testBudget({ spoolDir }));
+    feedAll(upload, [bytesOf(`{}${'\n{"type":"log"}\n{}'.repeat(1_000)}`)]);
+    await result;
+    expect(budget.heldBytes).toBeGreaterThan(200_000);
+    upload.dispose();
+    expect(budget.heldBytes).toBe(0);
+  });
+
   test('copies a small piece of a large chunk instead of keeping the chunk', async () => {
     const body = encodeEnvelope({}, [
       { header: { type: 'attachment', length: 1_000_000 }, payload: Buffer.alloc(1_000_000) },

@@ -1,10 +1,11 @@
 /** Ways in which SDKs write the same JSON; a filter must not tell them apart. */
 import {
+  type CompiledFilters,
   compileFilters,
-  type FilteredItem,
   type FilterSettings,
   type InboundFilter,
-  matchInbound,
+  type RequestFacts,
+  siftItems,
 } from '../../src/filter/inbound.ts';
 
 const unicodeEscape = (char: string): string => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
@@ -29,18 +30,28 @@ export const encodings: Readonly<Record<string, (payload: unknown) => string>> =
 };
 
 export type Subject = {
-  type?: FilteredItem['type'];
+  type?: 'event' | 'transaction';
   userAgent?: string;
   filters?: FilterSettings['filters'];
 };
 
 const ALL: FilterSettings['filters'] = ['browser-extension', 'localhost', 'crawler'];
 
+/** The filter that leaves nothing of an envelope of this one item, or of a log when there is none. */
+export function verdictOnItem(
+  filters: CompiledFilters,
+  request: RequestFacts,
+  item: { type: string; payload: Uint8Array } = { type: 'log', payload: new Uint8Array() },
+): InboundFilter | undefined {
+  const kept = siftItems(filters, request, [item]);
+  return typeof kept === 'string' ? kept : undefined;
+}
+
 /** The verdict on a payload that is sent as the given text. */
 export function verdictOnText(json: string, subject: Subject = {}): InboundFilter | undefined {
   const { type = 'event', userAgent = '', filters = ALL } = subject;
   const compiled = compileFilters({ filters, allowedOrigins: [] });
-  return matchInbound(
+  return verdictOnItem(
     compiled,
     { origin: '', referer: '', userAgent },
     { type, payload: new TextEncoder().encode(json) },

@@ -3,11 +3,12 @@ import { describe, expect, it } from 'vitest';
 import {
   compileFilters,
   type FilterSettings,
-  matchInbound,
   needsPayload,
   type RequestFacts,
+  siftItems,
+  siftSpooled,
 } from '../../src/filter/inbound.ts';
-import { verdictOn, verdictOnText } from './encodings.ts';
+import { verdictOn, verdictOnItem, verdictOnText } from './encodings.ts';
 
 const GOOGLEBOT = 'Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)';
 const CHROME =
@@ -21,7 +22,7 @@ const UNWANTED = {
 };
 
 const verdict = (settings: Partial<FilterSettings>, payload: unknown, request: Partial<RequestFacts> = {}) =>
-  matchInbound(
+  verdictOnItem(
     compileFilters({ filters: [], allowedOrigins: [], ...settings }),
     { ...NO_FACTS, ...request },
     { type: 'event', payload: new TextEncoder().encode(JSON.stringify(payload)) },
@@ -48,7 +49,8 @@ describe('inbound filters', () => {
   });
 
   it('need the payload only when one of them looks at it', () => {
-    const needs = (settings: FilterSettings) => needsPayload(compileFilters(settings));
+    const needs = (settings: FilterSettings) =>
+      needsPayload(compileFilters(settings), [{ type: 'log' }, { type: 'event' }]);
     expect(needs({ filters: [], allowedOrigins: [] })).toBe(false);
     expect(needs({ filters: [], allowedOrigins: ['*'] })).toBe(false);
     for (const filter of ['browser-extension', 'localhost', 'crawler'] as const) {
@@ -59,8 +61,13 @@ describe('inbound filters', () => {
   it('leave an envelope without event and transaction to origin alone', () => {
     const filters = compileFilters({ filters: ['crawler', 'localhost'], allowedOrigins: ['https://a.com'] });
     const request = { ...NO_FACTS, userAgent: GOOGLEBOT };
-    expect(matchInbound(filters, request, undefined)).toBeUndefined();
-    expect(matchInbound(filters, { ...request, origin: 'https://evil.example' }, undefined)).toBe('origin');
+    expect(verdictOnItem(filters, request)).toBeUndefined();
+    expect(verdictOnItem(filters, { ...request, origin: 'https://evil.example' })).toBe('origin');
+  });
+
+  it('need no payload when there is neither event nor transaction', () => {
+    const filters = compileFilters({ filters: ['crawler', 'localhost'], allowedOrigins: [] });
+    expect(needsPayload(filters, [{ type: 'log' }, { type: 'span' }])).toBe(false);
   });
 
   it('let an ordinary browser event pass in every encoding', () => {
@@ -96,14 +103,14 @@ describe('inbound filters', () => {
       Buffer.from('","request":{"url":"http://localhost/"}}'),
     ]);
     const filters = compileFilters({ filters: ['localhost'], allowedOrigins: [] });
-    expect(matchInbound(filters, NO_FACTS, { type: 'event', payload })).toBe('localhost');
+    expect(verdictOnItem(filters, NO_FACTS, { type: 'event', payload })).toBe('localhost');
   });
 
   it('read a payload that is a window of a larger buffer', () => {
     const text = JSON.stringify(UNWANTED);
     const payload = new TextEncoder().encode(`xx${text}xx`).subarray(2, 2 + text.length);
     const filters = compileFilters({ filters: ['crawler'], allowedOrigins: [] });
-    expect(matchInbound(filters, NO_FACTS, { type: 'event', payload })).toBe('crawler');
+    expect(verdictOnItem(filters, NO_FACTS, { type: 'event', payload })).toBe('crawler');
   });
 
   it('take no field from a prototype', () => {
@@ -179,5 +186,91 @@ describe('inbound filters', () => {
     }
     const deep = `${'['.repeat(100_000)}${']'.repeat(100_000)}`;
     expect(verdictOnText(`{"x":${deep},"request":{"url":"http://localhost/"}}`)).toBe('localhost');
+  });
+});
+
+const PAGE = { url: 'https://a.com/' };
+const payloads = {
+  fine: { message: 'fine', request: PAGE },
+  extension: { exception: { values: [{ value: 'top.GLOBALS' }] } },
+  local: { request: { url: 'http://localhost/' } },
+  person: { request: { ...PAGE, headers: { 'User-Agent': CHROME } } },
+  bot: { request: { ...PAGE, headers: { 'User-Agent': GOOGLEBOT } } },
+  none: 17,
+} as const;
+type Written = `${'event' | 'transaction' | 'log'}:${keyof typeof payloads}`;
+const itemsOf = (written: readonly Written[]) =>
+  written.map((text) => {
+    const [type = '', name = 'fine'] = text.split(':') as [string, keyof typeof payloads];
+    return { text, type, payload: Buffer.from(JSON.stringify(payloads[name])) };
+  });
+
+describe('of an envelope with several items', () => {
+  const filters = compileFilters({
+    filters: ['browser-extension', 'localhost', 'crawler'],
+    allowedOrigins: ['https://a.com'],
+  });
+  const BROWSER = { userAgent: CHROME };
+  const BOT = { userAgent: GOOGLEBOT };
+  const EVIL = { origin: 'https://evil.example' };
+  type Case = [title: string, items: Written[], kept: Written[] | string, request?: Partial<RequestFacts>];
+  it.each<Case>([
+    ['all are kept', ['event:fine', 'log:fine', 'event:person'], ['event:fine', 'log:fine', 'event:person']],
+    ['events of extensions go', ['event:extension', 'event:fine'], ['event:fine']],
+    [
+      'transactions from extensions stay',
+      ['transaction:extension', 'log:fine'],
+      ['transaction:extension', 'log:fine'],
+    ],
+    ['local events and transactions go', ['event:local', 'transaction:local', 'event:fine'], ['event:fine']],
+    [
+      'the rest stays in order',
+      ['log:fine', 'event:local', 'log:local', 'event:fine'],
+      ['log:fine', 'log:local', 'event:fine'],
+    ],
+    ['what is not judged stays alone', ['event:local', 'log:fine'], ['log:fine']],
+    ['nothing is left: the first match names the filter', ['event:local', 'event:extension'], 'localhost'],
+    [
+      'nothing is left: by extension and crawler',
+      ['event:extension', 'event:extension'],
+      'browser-extension',
+      BOT,
+    ],
+    ['origin judges the request', ['log:fine', 'event:local'], 'origin', EVIL],
+    ['the first agent is a crawler', ['event:fine', 'event:bot', 'event:person', 'log:fine'], 'crawler'],
+    ['the first agent is a person', ['event:person', 'event:bot'], ['event:person', 'event:bot']],
+    ['an agent in an item that goes counts', ['event:local', 'event:bot', 'log:fine'], 'crawler'],
+    [
+      'an agent of a person in the payload beats the request',
+      ['event:fine', 'event:person'],
+      ['event:fine', 'event:person'],
+      BOT,
+    ],
+    ['no agent in any payload: the request itself', ['event:fine', 'log:fine', 'event:fine'], 'crawler', BOT],
+    [
+      'no agent in any payload, and a person',
+      ['event:fine', 'event:fine'],
+      ['event:fine', 'event:fine'],
+      BROWSER,
+    ],
+    ['a log names no agent', ['log:bot', 'log:fine'], ['log:bot', 'log:fine'], BOT],
+    [
+      'payloads that are no object match nothing',
+      ['event:none', 'event:none'],
+      ['event:none', 'event:none'],
+      BOT,
+    ],
+  ])('%s', async (_title, written, expected, request = {}) => {
+    const facts = { ...NO_FACTS, ...request };
+    const items = itemsOf(written);
+    const shown = (kept: typeof items | string) =>
+      typeof kept === 'string' ? kept : kept.map(({ text }) => text);
+    const kept = siftItems(filters, facts, items);
+    expect(shown(kept)).toEqual(expected);
+    const spooled = items.map(({ text, type }) => ({ text, type, payload: Buffer.alloc(0) }));
+    const read = (item: (typeof spooled)[number]): Promise<Uint8Array> =>
+      Promise.resolve(items[spooled.indexOf(item)]?.payload ?? new Uint8Array());
+    expect(shown(await siftSpooled(filters, facts, { items: spooled, read }))).toEqual(expected);
+    if (Array.isArray(expected) && expected.length === written.length) expect(kept).toBe(items);
   });
 });

@@ -1,12 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { compileFilters, matchInbound, originPatternProblem } from '../../src/filter/inbound.ts';
+import { compileFilters, originPatternProblem } from '../../src/filter/inbound.ts';
+import { verdictOnItem } from './encodings.ts';
 
 const verdict = (allowedOrigins: readonly string[], origin: string, referer = '') =>
-  matchInbound(
-    compileFilters({ filters: [], allowedOrigins }),
-    { origin, referer, userAgent: '' },
-    undefined,
-  );
+  verdictOnItem(compileFilters({ filters: [], allowedOrigins }), { origin, referer, userAgent: '' });
 
 describe('the origin filter', () => {
   it.each([

@@ -122,6 +122,14 @@ describe('a frame', () => {
     expect(decode(second)).toEqual([1, 't', 5, null]);
   });
 
+  it('names item types by places that never change: frames of earlier builds wait in streams', () => {
+    const types = ['event', 'transaction', 'log', 'replay_event', 'replay_recording', 'span'];
+    for (const [place, type] of types.entries()) {
+      const slot = only(encodeFrame([altered(event(), [[[8, 0, 1], place]])]));
+      expect(slot).toMatchObject({ ok: true, entry: { items: [{ type }] } });
+    }
+  });
+
   it('can be made by any encoder', () => {
     const entry = encode([1, 'token', 7, ascii('late')]);
     expect(only(encode([FRAME_VERSION, entry]))).toMatchObject({

@@ -16,6 +16,7 @@ let project: Project;
 let site: Server;
 let browser: Browser;
 let page: Page;
+let url: string;
 
 async function bundle(): Promise<string> {
   const built = (await build({
@@ -46,7 +47,8 @@ beforeAll(async () => {
     userAgent: 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36',
   });
   const { port } = site.address() as AddressInfo;
-  await page.goto(`http://127.0.0.1:${port}/?dsn=${encodeURIComponent(system.dsn(project))}`);
+  url = `http://127.0.0.1:${port}/?dsn=${encodeURIComponent(system.dsn(project))}`;
+  await page.goto(url);
 });
 afterAll(async () => {
   await browser?.close();
@@ -91,6 +93,36 @@ it('records a session replay of at least three segments, all stored', async () =
   const first = records.find(({ type, payload }) => type === 'replay_recording' && payload.segment_id === 0);
   const recording = first?.payload.recording as { type: number }[];
   expect(recording.some(({ type }) => type === 2)).toBe(true); // rrweb's full snapshot of the page
+});
+
+/** The trace's spans, by name: those of the containers, or a transaction and its spans. */
+const namesOf = (type: 'span' | 'transaction', trace: string): string[] =>
+  system
+    .stored()
+    .filter((record) => record.type === type && JSON.stringify(record.payload).includes(trace))
+    .flatMap(({ payload }) => {
+      if (type === 'span') return (payload.items as { name: string }[]).map(({ name }) => name);
+      return [
+        `${payload.transaction}`,
+        ...(payload.spans as { description: string }[]).map((s) => s.description),
+      ];
+    });
+
+it('reports a trace as spans, as it does by default', async () => {
+  const trace = `${await page.evaluate('window.trace()')}`;
+  await until(() => namesOf('span', trace).includes('press'));
+  expect(namesOf('span', trace)).toEqual(expect.arrayContaining(['press', 'price']));
+  expect(namesOf('transaction', trace)).toEqual([]);
+});
+
+it('reports a trace as a transaction when told to', async () => {
+  const other = await browser.newPage({ userAgent: await page.evaluate('navigator.userAgent') });
+  await other.goto(`${url}&lifecycle=static`);
+  const trace = `${await other.evaluate('window.trace()')}`;
+  await until(() => namesOf('transaction', trace).includes('press'));
+  expect(namesOf('transaction', trace)).toEqual(expect.arrayContaining(['press', 'price']));
+  expect(namesOf('span', trace)).toEqual([]);
+  await other.close();
 });
 
 it('passes the preflight and can read every header, also of an error', async () => {

@@ -8,14 +8,24 @@ import { type StoredRecord, System, until } from '../support/system.ts';
 const CLIENT = new URL('../support/clients/node.mjs', import.meta.url).pathname;
 let system: System;
 let project: Project;
-let sent: { exception: string; message: string; trace: string; flushed: boolean };
+type Sent = { exception: string; message: string; trace: string; flushed: boolean };
+let sent: Sent;
+
+/** @param lifecycle of traces; the SDK's default without it */
+async function runClient(lifecycle?: 'static'): Promise<Sent> {
+  const env = {
+    ...process.env,
+    DSN: system.dsn(project),
+    ...(lifecycle && { TRACE_LIFECYCLE: lifecycle }),
+  };
+  const { stdout } = await promisify(execFile)(process.execPath, [CLIENT], { env });
+  return JSON.parse(stdout);
+}
 
 beforeAll(async () => {
   system = await System.start();
   project = await system.createProject();
-  const env = { ...process.env, DSN: system.dsn(project) };
-  const { stdout } = await promisify(execFile)(process.execPath, [CLIENT], { env });
-  sent = JSON.parse(stdout);
+  sent = await runClient();
 });
 afterAll(() => system.stop());
 
@@ -55,14 +65,56 @@ it('reports a message of over 40 KB, which it compresses', async () => {
   expect(record?.payload.message).toBe(`big ${'lorem ipsum '.repeat(4_000)}`);
 });
 
-it('reports a transaction with its spans', async () => {
-  await until(() => system.stored().some(({ type }) => type === 'transaction'));
-  const record = system.stored().find(({ type }) => type === 'transaction');
+type Span = {
+  trace_id: string;
+  span_id: string;
+  parent_span_id?: string;
+  name: string;
+  is_segment: boolean;
+  attributes: Record<string, { value: unknown }>;
+};
+
+it('reports a trace as a container of spans, as it does by default', async () => {
+  const ofTrace = ({ type, payload }: StoredRecord): boolean =>
+    type === 'span' && JSON.stringify(payload).includes(sent.trace);
+  await until(() => system.stored().some(ofTrace));
+  const records = system.stored().filter(ofTrace);
+  expect(records).toHaveLength(1);
+  const [record] = records;
   expect(record).toMatchObject({
+    ...common('span'),
+    item_header: {
+      type: 'span',
+      item_count: 2,
+      content_type: 'application/vnd.sentry.items.span.v2+json',
+    },
+  });
+  const spans = record?.payload.items as Span[];
+  const named = (name: string): Span | undefined => spans.find((span) => span.name === name);
+  const [segment, child] = [named('GET /checkout'), named('select cart')];
+  expect(segment).toMatchObject({
+    trace_id: sent.trace,
+    is_segment: true,
+    attributes: { 'sentry.op': { value: 'http.server' } },
+  });
+  expect(child).toMatchObject({
+    trace_id: sent.trace,
+    parent_span_id: segment?.span_id,
+    attributes: { 'sentry.op': { value: 'db' } },
+  });
+  expect(system.stored().filter(({ type }) => type === 'transaction')).toEqual([]);
+});
+
+it('reports a trace as a transaction with its spans when told to', async () => {
+  const { trace } = await runClient('static');
+  await until(() => system.stored().some(({ type }) => type === 'transaction'));
+  const records = system.stored().filter(({ type }) => type === 'transaction');
+  expect(records).toHaveLength(1);
+  expect(records[0]).toMatchObject({
     ...common('transaction'),
     payload: {
       transaction: 'GET /checkout',
-      contexts: { trace: { trace_id: sent.trace, op: 'http.server' } },
+      contexts: { trace: { trace_id: trace, op: 'http.server' } },
       spans: [{ description: 'select cart', op: 'db' }],
     },
   });

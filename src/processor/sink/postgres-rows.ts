@@ -1,15 +1,16 @@
 /** Records as rows: whole columns at a time, one statement for a table. */
 import { numberArray, textArray } from './postgres-arrays.ts';
+import { type Container, splitContainer } from './postgres-containers.ts';
 import type { Transaction } from './postgres-database.ts';
-import { type Logs, splitLogs } from './postgres-logs.ts';
 import type { Partitions } from './postgres-partitions.ts';
 import { PARTITIONED, type PartitionedTable } from './postgres-schema.ts';
 import type { HeartbeatFields, ItemFields, SinkRow } from './sink.ts';
 
-/** A record as it will be sent: in `bytes`, and as a row for each of its logs if it is split. */
-export type SentRow = SinkRow & { bytes: number; split?: Logs };
+/** A record as it will be sent: in `bytes`, and as a row for each entry of its container if it is split. */
+export type SentRow = SinkRow & { bytes: number; split?: Container };
 type Item = SentRow & { fields: ItemFields };
-type Log = { row: Item; payload: Uint8Array; index?: number; container?: Uint8Array };
+/** A log or span of a container, or, without an index, a whole container. */
+type Entry = { row: Item; payload: Uint8Array; index?: number; rest?: Uint8Array };
 type Heartbeat = SentRow & { fields: HeartbeatFields };
 
 /**
@@ -17,8 +18,19 @@ type Heartbeat = SentRow & { fields: HeartbeatFields };
  * 600 MB of a request of 80 KB; beyond this the container stays whole.
  */
 const REPEATED_BYTES_MAX = 1024 * 1024;
-/** Of a log's row beside its texts: ten lengths and at most four numbers. */
-const LOG_ROW_BYTES = 10 * 4 + 4 * 8;
+/** Of an entry's row beside its texts: ten lengths and at most four numbers. */
+const ENTRY_ROW_BYTES = 10 * 4 + 4 * 8;
+/** Containers further back in their envelope stay whole: 1,000 of them, each just split, would make a million rows. */
+const SPLIT_INDEX_MAX = 99;
+
+/** Where the entries of containers go. */
+const CONTAINERS = {
+  log: { table: 'logs', index: 'log_index' },
+  span: { table: 'spans', index: 'span_index' },
+} as const;
+const CONTAINER_TYPES = ['log', 'span'] as const;
+type ContainerType = (typeof CONTAINER_TYPES)[number];
+const isContainer = (type: string): type is ContainerType => Object.hasOwn(CONTAINERS, type);
 
 const COMMON = 'project_id, event_id, item_index, received_at, sent_at, sdk, item_header';
 
@@ -50,17 +62,22 @@ FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[]) AS t (p, e, i, r, s, sdk, 
   );
 }
 
-async function insertLogs(transaction: Transaction, logs: readonly Log[]): Promise<void> {
-  if (logs.length === 0) return;
+async function insertEntries(
+  transaction: Transaction,
+  type: ContainerType,
+  entries: readonly Entry[],
+): Promise<void> {
+  if (entries.length === 0) return;
+  const { table, index } = CONTAINERS[type];
   await transaction.query(
-    `INSERT INTO sluice.logs (${COMMON}, log_index, container, payload)
+    `INSERT INTO sluice.${table} (${COMMON}, ${index}, container, payload)
 SELECT ${COMMON_VALUES}, n::int, container, payload
 FROM unnest(${COMMON_ARRAYS}, $8::float8[], $9::text[], $10::text[]) AS t (p, e, i, r, s, sdk, h, n, container, payload)`,
     [
-      ...commonColumns(logs.map(({ row }) => row)),
-      numberArray(logs.map(({ index }) => index)),
-      textArray(logs.map(({ container }) => container)),
-      textArray(logs.map(({ payload }) => payload)),
+      ...commonColumns(entries.map(({ row }) => row)),
+      numberArray(entries.map((entry) => entry.index)),
+      textArray(entries.map(({ rest }) => rest)),
+      textArray(entries.map(({ payload }) => payload)),
     ],
   );
 }
@@ -79,12 +96,12 @@ SELECT token, to_timestamp(r / 1000), body FROM unnest($1::text[], $2::float8[],
 }
 
 /** What the rows of a container take; undefined when they would repeat too much. */
-function bytesOfRows({ envelope, header }: ItemFields, { logs, container }: Logs): number | undefined {
+function bytesOfRows({ envelope, header }: ItemFields, { entries, rest }: Container): number | undefined {
   const texts = [envelope.projectId, envelope.eventId, envelope.sdk ?? '', header];
-  const own = LOG_ROW_BYTES + (container?.length ?? 0);
+  const own = ENTRY_ROW_BYTES + (rest?.length ?? 0);
   const repeated = texts.reduce((sum, text) => sum + Buffer.byteLength(text), own);
-  if ((logs.length - 1) * repeated > REPEATED_BYTES_MAX) return undefined;
-  return logs.reduce((sum, log) => sum + log.length, logs.length * repeated);
+  if ((entries.length - 1) * repeated > REPEATED_BYTES_MAX) return undefined;
+  return entries.reduce((sum, entry) => sum + entry.length, entries.length * repeated);
 }
 
 /**
@@ -93,15 +110,17 @@ function bytesOfRows({ envelope, header }: ItemFields, { logs, container }: Logs
  */
 export function toSend(row: SinkRow): SentRow {
   const { type, fields, head, json } = row;
-  const split = type === 'log' ? splitLogs(json) : undefined;
-  const bytes = split && !('token' in fields) ? bytesOfRows(fields, split) : undefined;
-  return split && bytes ? { ...row, split, bytes } : { ...row, bytes: head.length + json.length };
+  const whole = { ...row, bytes: head.length + json.length };
+  if ('token' in fields || !isContainer(type) || fields.index > SPLIT_INDEX_MAX) return whole;
+  const split = splitContainer(json);
+  const bytes = split && bytesOfRows(fields, split);
+  return split && bytes ? { ...row, split, bytes } : whole;
 }
 
-function logsOf(row: Item): Log[] {
+function entriesOf(row: Item): Entry[] {
   if (!row.split) return [{ row, payload: row.json }];
-  const { logs, container } = row.split;
-  return logs.map((payload, index) => ({ row, payload, index, ...(container && { container }) }));
+  const { entries, rest } = row.split;
+  return entries.map((payload, index) => ({ row, payload, index, ...(rest && { rest }) }));
 }
 
 const isHeartbeat = (row: SentRow): row is Heartbeat => 'token' in row.fields;
@@ -109,7 +128,7 @@ const isItem = (row: SentRow): row is Item => !isHeartbeat(row);
 
 const tableOf = ({ type }: SinkRow): PartitionedTable => {
   if (type === 'heartbeat') return 'heartbeats';
-  return type === 'log' ? 'logs' : 'items';
+  return isContainer(type) ? CONTAINERS[type].table : 'items';
 };
 const receivedAtOf = ({ fields }: SinkRow): number =>
   'token' in fields ? fields.receivedAt : fields.envelope.receivedAt;
@@ -125,8 +144,11 @@ export async function insertRows(transaction: Transaction, rows: readonly SentRo
   const items = rows.filter(isItem);
   await insertItems(
     transaction,
-    items.filter(({ type }) => type !== 'log'),
+    items.filter(({ type }) => !isContainer(type)),
   );
-  await insertLogs(transaction, items.filter(({ type }) => type === 'log').flatMap(logsOf));
+  for (const wanted of CONTAINER_TYPES) {
+    const containers = items.filter(({ type }) => type === wanted);
+    await insertEntries(transaction, wanted, containers.flatMap(entriesOf));
+  }
   await insertHeartbeats(transaction, rows.filter(isHeartbeat));
 }

@@ -7,20 +7,23 @@ export class SchemaError extends Error {
 }
 
 /** Tables with a partition for each UTC day of received_at. */
-export const PARTITIONED = ['items', 'logs', 'heartbeats'] as const;
+export const PARTITIONED = ['items', 'logs', 'spans', 'heartbeats'] as const;
 export type PartitionedTable = (typeof PARTITIONED)[number];
 
 /** Days before the first and from the second on share a partition each, so that no clock can make partitions without end. */
 export const DAILY_FROM = Date.UTC(2020, 0, 1);
 export const DAILY_UNTIL = Date.UTC(2100, 0, 1);
 
-const edgePartitions = PARTITIONED.map(
-  (table) => `
+const edgePartitions = (tables: readonly PartitionedTable[]): string =>
+  tables
+    .map(
+      (table) => `
 CREATE TABLE sluice.${table}_before_2020 PARTITION OF sluice.${table}
   FOR VALUES FROM (MINVALUE) TO ('2020-01-01T00:00:00Z');
 CREATE TABLE sluice.${table}_from_2100 PARTITION OF sluice.${table}
   FOR VALUES FROM ('2100-01-01T00:00:00Z') TO (MAXVALUE);`,
-).join('');
+    )
+    .join('');
 
 /**
  * Statements from one version of the schema to the next; the first makes version 1. Never edit one that was released, add another.
@@ -67,7 +70,7 @@ CREATE TABLE sluice.heartbeats (
 ) PARTITION BY RANGE (received_at);
 CREATE INDEX ON sluice.heartbeats (token, received_at);
 COMMENT ON COLUMN sluice.heartbeats.body IS 'A JSON string';
-${edgePartitions}
+${edgePartitions(['items', 'logs', 'heartbeats'])}
 
 CREATE TABLE sluice.seen_frames (
   key bytea PRIMARY KEY,
@@ -93,6 +96,24 @@ CREATE TABLE sluice.tally (
   position bigint NOT NULL,
   PRIMARY KEY (project_id, month, stream)
 );
+`,
+  `
+CREATE TABLE sluice.spans (
+  project_id text NOT NULL,
+  event_id text NOT NULL,
+  item_index integer NOT NULL,
+  span_index integer,
+  received_at timestamptz NOT NULL,
+  sent_at timestamptz,
+  sdk text,
+  item_header text NOT NULL,
+  container text,
+  payload text NOT NULL
+) PARTITION BY RANGE (received_at);
+CREATE INDEX ON sluice.spans (project_id, received_at);
+COMMENT ON COLUMN sluice.spans.span_index IS 'Place in its container; NULL when payload is a whole container';
+COMMENT ON COLUMN sluice.spans.container IS 'What else its container said, as JSON; NULL when nothing';
+${edgePartitions(['spans'])}
 `,
 ];
 

@@ -5,6 +5,7 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RunningProcessor, runProcessor } from '../../../src/processor.ts';
 import { type Entry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
+import { STREAM_OF_TYPE } from '../../../src/stream/topology.ts';
 import { natsServer } from '../../support/servers.ts';
 import {
   envelope,
@@ -154,17 +155,17 @@ describe.each(SINKS)('%s', (_, start) => {
     expect(found.map(({ recording: [first] }) => first?.data.length)).toEqual(sizes);
   });
 
-  it('stores each log, with what is its own', async () => {
+  it.each(['log', 'span'] as const)('stores each %s of a container, with what is its own', async (type) => {
     const eventId = newId();
     const logs = ['{"body":"a, ]\\"}","n":1.50}', '{"body":"\\u0000"}', '[]'];
     const container = `{ "version" : 2, "items" : [ ${logs.join(' , ')} ] }`;
-    await harness.publish([envelope([item('log', container, { index: 3 })], { eventId })], {
-      stream: 'logs',
+    await harness.publish([envelope([item(type, container, { index: 3 })], { eventId })], {
+      stream: STREAM_OF_TYPE[type],
     });
     const records = await recordsOf(eventId);
     expect(records.map(({ payload }) => payload)).toEqual(logs.map((text) => JSON.parse(text)));
     expect(new Set(records.map(({ item_index, type }) => `${item_index} ${type}`))).toEqual(
-      new Set(['3 log']),
+      new Set([`3 ${type}`]),
     );
   });
 

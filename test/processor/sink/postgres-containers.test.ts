@@ -81,6 +81,22 @@ describe('a small container', () => {
     expect(new Set(found.map(({ payload }) => payload))).toEqual(new Set(['1']));
   });
 
+  it('behind a hundred others in its envelope stays whole', async () => {
+    const stream = await open();
+    const batch = await stream.begin(['f']);
+    batch.beginEntry({ frameId: 'f', index: 0 });
+    for (const index of [98, 99, 100, 999]) batch.add(row({ json: '{"items":[1,2]}' }, index));
+    await batch.commit();
+    expect((await stored()).map(({ item_index, log_index }) => [item_index, log_index])).toEqual([
+      [98, 0],
+      [98, 1],
+      [99, 0],
+      [99, 1],
+      [100, null],
+      [999, null],
+    ]);
+  });
+
   it('is stored beside the others of its frame, which it does not hold up', async () => {
     const others = Array.from({ length: 20 }, () => ({ json: '{"items":[true]}' }));
     await store(await open(), 'f', [...others, LONG_CONTAINER, LONG_HEADER]);

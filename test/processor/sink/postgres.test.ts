@@ -2,7 +2,7 @@ import { connect, createServer, type Server } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { resendKey } from '../../../src/processor/sink/item-key.ts';
 import { Database } from '../../../src/processor/sink/postgres-database.ts';
-import { SchemaError } from '../../../src/processor/sink/postgres-schema.ts';
+import { SCHEMA_VERSION, SchemaError } from '../../../src/processor/sink/postgres-schema.ts';
 import { readPostgresTally } from '../../../src/processor/sink/postgres-tally.ts';
 import type { SinkRow, StreamSink } from '../../../src/processor/sink/sink.ts';
 import { UnavailableError } from '../../../src/processor/unavailable.ts';
@@ -51,14 +51,28 @@ const count = async (table: string): Promise<number> =>
 describe('the schema', () => {
   it('is made once, however many processors start together', async () => {
     await Promise.all(Array.from({ length: 5 }, () => connectTo()));
-    expect(await count('migrations')).toBe(1);
+    expect(await count('migrations')).toBe(SCHEMA_VERSION);
     expect(await count('items')).toBe(0);
   });
 
   it('of a newer program is refused', async () => {
     await connectTo();
     await server.query('INSERT INTO sluice.migrations VALUES (1000)');
-    await expect(connectTo()).rejects.toThrow(/version 1000 of the sink's schema, and this program knows 1/);
+    await expect(connectTo()).rejects.toThrow(
+      `version 1000 of the sink's schema, and this program knows ${SCHEMA_VERSION}:`,
+    );
+  });
+
+  it('of the first version is brought up to date and keeps its rows', async () => {
+    await store(await open(), 'before', [row(1)]);
+    await server.query('DROP TABLE sluice.spans; DELETE FROM sluice.migrations WHERE version > 1');
+    const stream = await open();
+    await store(stream, 'after', [row(2), { ...row(3), type: 'span', json: Buffer.from('{"items":[1,2]}') }]);
+    expect([await count('migrations'), await count('items'), await count('spans')]).toEqual([
+      SCHEMA_VERSION,
+      2,
+      2,
+    ]);
   });
 
   it('needs no right to create anything when it is there', async () => {
@@ -146,27 +160,30 @@ describe('partitions', () => {
   });
 });
 
-describe('rows of logs', () => {
-  it('are one for each log, and hold what else the container said', async () => {
-    const stream = await open();
-    const log = (json: string): SinkRow => {
-      const { resend: _, ...bare } = row(1);
-      return { ...bare, type: 'log', json: Buffer.from(json) };
-    };
-    const texts = ['{"items":[{"n":1}, {"n":2.0}],"version":2}', '{"items":[]}', '{"items":[true]}'];
-    await store(stream, 'f', texts.map(log));
-    const rows = await server.query(
-      'SELECT log_index, container, payload FROM sluice.logs ORDER BY payload COLLATE "C"',
-    );
-    expect(rows).toEqual(
-      [
-        { log_index: null, container: null, payload: '{"items":[]}' },
-        { log_index: 0, container: null, payload: 'true' },
-        { log_index: 0, container: '{"version":2}', payload: '{"n":1}' },
-        { log_index: 1, container: '{"version":2}', payload: '{"n":2.0}' },
-      ].sort((a, b) => (a.payload < b.payload ? -1 : 1)),
-    );
-  });
+describe('rows of containers', () => {
+  it.each(['log', 'span'] as const)(
+    'are one for each %s, and hold what else the container said',
+    async (type) => {
+      const stream = await open();
+      const container = (json: string): SinkRow => {
+        const { resend: _, ...bare } = row(1);
+        return { ...bare, type, json: Buffer.from(json) };
+      };
+      const texts = ['{"items":[{"n":1}, {"n":2.0}],"version":2}', '{"items":[]}', '{"items":[true]}'];
+      await store(stream, 'f', texts.map(container));
+      const rows = await server.query(
+        `SELECT ${type}_index AS index, container, payload FROM sluice.${type}s ORDER BY payload COLLATE "C"`,
+      );
+      expect(rows).toEqual(
+        [
+          { index: null, container: null, payload: '{"items":[]}' },
+          { index: 0, container: null, payload: 'true' },
+          { index: 0, container: '{"version":2}', payload: '{"n":1}' },
+          { index: 1, container: '{"version":2}', payload: '{"n":2.0}' },
+        ].sort((a, b) => (a.payload < b.payload ? -1 : 1)),
+      );
+    },
+  );
 });
 
 describe('a frame', () => {

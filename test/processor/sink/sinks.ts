@@ -10,7 +10,7 @@ import type { StoredRecord } from '../harness.ts';
 export interface SinkUnderTest {
   /** The value of SLUICE_SINK. */
   readonly setting: string;
-  /** Every record as the contract shows it (part 6), in no particular order; a log container is one record for each of its logs. */
+  /** Every record as the contract shows it (part 6), in no particular order; a container is one record for each log or span of it. */
   records(): Promise<StoredRecord[]>;
   /** The stored texts of an event's payloads. */
   payloadTexts(eventId: string): Promise<string[]>;
@@ -31,7 +31,7 @@ class NdjsonUnderTest implements SinkUnderTest {
   async records(): Promise<StoredRecord[]> {
     const found = this.#lines().map((line) => JSON.parse(line) as StoredRecord);
     return found.flatMap((record) =>
-      record.type === 'log'
+      record.type === 'log' || record.type === 'span'
         ? (record.payload as { items: unknown[] }).items.map((payload) => ({ ...record, payload }))
         : [record],
     );
@@ -85,6 +85,7 @@ export class PostgresUnderTest implements SinkUnderTest {
     const rows = await Promise.all([
       this.server.query(`SELECT ${COMMON}, type FROM sluice.items`),
       this.server.query(`SELECT ${COMMON}, 'log' AS type FROM sluice.logs ORDER BY log_index`),
+      this.server.query(`SELECT ${COMMON}, 'span' AS type FROM sluice.spans ORDER BY span_index`),
       this.server.query(
         `SELECT 'heartbeat' AS type, token, ${WHEN('received_at')}, body FROM sluice.heartbeats`,
       ),

@@ -7,9 +7,12 @@ const replay = Sentry.replayIntegration({
   flushMinDelay: 500,
   flushMaxDelay: 1_000,
 });
+const query = new URLSearchParams(location.search);
 Sentry.init({
-  dsn: new URLSearchParams(location.search).get('dsn'),
-  integrations: [replay],
+  dsn: query.get('dsn'),
+  integrations: [replay, Sentry.browserTracingIntegration()],
+  tracesSampleRate: 1,
+  ...(query.has('lifecycle') && { traceLifecycle: query.get('lifecycle') }),
   replaysSessionSampleRate: 1,
   replaysOnErrorSampleRate: 1,
   release: 'page@1.0.0',
@@ -17,3 +20,11 @@ Sentry.init({
 window.replayId = () => replay.getReplayId();
 window.report = () => Sentry.captureException(new RangeError('button pressed too hard'));
 window.flushReplay = () => replay.flush();
+window.trace = async () => {
+  const trace = Sentry.startSpan({ name: 'press', op: 'ui.action', forceTransaction: true }, (span) => {
+    Sentry.startSpan({ name: 'price', op: 'compute' }, () => undefined);
+    return span.spanContext().traceId;
+  });
+  await Sentry.flush(10_000);
+  return trace;
+};

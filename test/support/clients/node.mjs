@@ -5,6 +5,7 @@ Sentry.init({
   dsn: process.env.DSN,
   tracesSampleRate: 1,
   enableLogs: true,
+  ...(process.env.TRACE_LIFECYCLE && { traceLifecycle: process.env.TRACE_LIFECYCLE }),
   release: 'shop@1.2.3',
   environment: 'test',
 });

@@ -1,5 +1,5 @@
 /**
- * A log container is `{"items":[…]}`. Its logs are cut out as they stand, byte for byte: the text is valid JSON already, so
+ * A container of logs or spans is `{"items":[…]}`. Its entries are cut out as they stand, byte for byte: the text is valid JSON already, so
  * strings and brackets are all that has to be told apart.
  */
 
@@ -13,15 +13,15 @@ const SPACE = new Set([0x20, 0x09, 0x0a, 0x0d]);
 const ITEMS = '"items"';
 
 /**
- * Logs of a container, and members of it, beyond which it is not cut. A log of one byte becomes a row that takes 10 µs and some hundred
- * bytes, so rows need a bound of their own: the hundred items of an envelope make 100,000, in a second. SDKs send a hundred logs at a time.
+ * Entries of a container, and members of it, beyond which it is not cut. An entry of one byte becomes a row that takes 10 µs and some hundred
+ * bytes, so rows need a bound of their own: a hundred containers make 100,000, in a second. SDKs send 100 logs or up to 1,000 spans at a time.
  */
 const PARTS_MAX = 1_000;
 
-export type Logs = {
-  logs: Uint8Array[];
-  /** The container without its logs, as JSON; undefined when nothing else is in it. */
-  container?: Uint8Array;
+export type Container = {
+  entries: Uint8Array[];
+  /** What else the container says, as JSON; undefined when that is nothing. */
+  rest?: Uint8Array;
 };
 
 /** @param at behind the opening quote. @returns the place behind the closing one */
@@ -72,20 +72,20 @@ const nameOf = (member: Uint8Array): string =>
   Buffer.from(member.subarray(0, afterString(member, 1))).toString();
 
 /**
- * The logs of a container.
+ * The entries of a container.
  * @param json valid JSON
  * @returns undefined when it is no container, holds none, or more than are cut apart
  */
-export function splitLogs(json: Uint8Array): Logs | undefined {
+export function splitContainer(json: Uint8Array): Container | undefined {
   const text = trimmed(json, 0, json.length);
   if (text[0] !== 0x7b) return undefined;
   const members = parts(text) ?? [];
   const lists = members.filter((member) => nameOf(member) === ITEMS);
   const list = lists.length === 1 && lists[0] ? valueIn(lists[0]) : undefined;
-  const logs = list?.[0] === 0x5b ? parts(list) : undefined;
-  if (!logs || logs.length === 0) return undefined;
+  const entries = list?.[0] === 0x5b ? parts(list) : undefined;
+  if (!entries || entries.length === 0) return undefined;
   const others = members
     .filter((member) => member !== lists[0])
     .map((member) => Buffer.from(member).toString());
-  return others.length === 0 ? { logs } : { logs, container: Buffer.from(`{${others.join(',')}}`) };
+  return others.length === 0 ? { entries } : { entries, rest: Buffer.from(`{${others.join(',')}}`) };
 }

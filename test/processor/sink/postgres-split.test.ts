@@ -1,26 +1,26 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { splitLogs } from '../../../src/processor/sink/postgres-logs.ts';
+import { splitContainer } from '../../../src/processor/sink/postgres-containers.ts';
 
 const text = (bytes: Uint8Array | undefined): string | undefined => bytes && Buffer.from(bytes).toString();
 const split = (json: string) => {
-  const found = splitLogs(Buffer.from(json));
-  return found && { logs: found.logs.map(text), container: text(found.container) };
+  const found = splitContainer(Buffer.from(json));
+  return found && { entries: found.entries.map(text), rest: text(found.rest) };
 };
 
-describe('a log container', () => {
-  it('is cut into its logs as they stand', () => {
+describe('a container', () => {
+  it('is cut into its entries as they stand', () => {
     const json = ' {"items" : [ {"body":"a,]}\\"\\\\"} ,\t1.50, "x" , [1,[2]],{ } ] } ';
     expect(split(json)).toEqual({
-      logs: ['{"body":"a,]}\\"\\\\"}', '1.50', '"x"', '[1,[2]]', '{ }'],
-      container: undefined,
+      entries: ['{"body":"a,]}\\"\\\\"}', '1.50', '"x"', '[1,[2]]', '{ }'],
+      rest: undefined,
     });
   });
 
   it('keeps what else it said', () => {
     expect(split('{"version":2, "items":[1] ,"a":{"items":[3]}}')).toEqual({
-      logs: ['1'],
-      container: '{"version":2,"a":{"items":[3]}}',
+      entries: ['1'],
+      rest: '{"version":2,"a":{"items":[3]}}',
     });
   });
 
@@ -47,10 +47,10 @@ describe('a log container', () => {
         (logs, others, indent) => {
           const { items: _, ...rest } = others;
           const found = split(JSON.stringify({ ...rest, items: logs }, null, indent));
-          expect(found?.logs.map((log) => JSON.parse(log as string))).toEqual(
+          expect(found?.entries.map((log) => JSON.parse(log as string))).toEqual(
             JSON.parse(JSON.stringify(logs)),
           );
-          const container = JSON.parse(found?.container ?? '{}');
+          const container = JSON.parse(found?.rest ?? '{}');
           expect(container).toEqual(JSON.parse(JSON.stringify(rest)));
         },
       ),
