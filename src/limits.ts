@@ -51,10 +51,8 @@ export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
 export const DECODER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
-/** Blocks and frames of one zstd body: each may cost some 20 µs for tables whatever it gives; 160 full ones are 20 MiB. */
-export const ZSTD_BLOCKS_MAX = 16_384;
-/** zstd is decoded on the event loop: work of one turn in bytes of output, some 5 ms. */
-export const ZSTD_SLICE_BYTES = 512 * KIB;
+/** Frames of one zstd body: each costs a trip to zlib's threads, some 20 µs of the event loop. */
+export const ZSTD_FRAMES_MAX = 1_000;
 /** What filters get of one field (filter/pick-fields.ts): JSON.parse takes some 50 ms for a MiB of brackets, so those have a bound too. */
 export const PICKED_BYTES_MAX = 1 * MIB;
 export const PICKED_STRUCTURE_BYTES_MAX = 256 * KIB;
@@ -214,10 +212,8 @@ export const BROKER_REPLY_MS_MAX = 5_000;
 export const ACK_WAIT_MS = 10_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
-/** A frame whose decoding has ended the process this often is dead-lettered undecoded. */
+/** A frame that has ended the process this often is dead-lettered undecoded; `CRASH_WEIGHT` says what a death counts. */
 export const FRAME_CRASHES_MAX = 3;
-/** So many deaths while the sink stores it weigh as much as one while it is decoded (crash-ledger.ts says why). */
-export const STORING_DEATHS_PER_CRASH = 4;
 export const RESEND_WINDOW_MS = 600_000;
 /** How long the sink knows a frame after it was stored, by the processor's clock that never steps: far above any redelivery. */
 export const FRAME_MEMORY_MS = 600_000;

@@ -4,7 +4,7 @@
  */
 import { gzipSync } from 'node:zlib';
 import { Holding, UploadBudget } from '../../src/envelope/budget.ts';
-import { ZlibDecoder } from '../../src/envelope/decoder.ts';
+import { Decoder } from '../../src/envelope/decoder.ts';
 import { inflateSync } from '../../src/envelope/decompress.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
@@ -17,7 +17,7 @@ const budget = new UploadBudget({ maxBodyBytes: 1, maxDecompressedBytes: 1, spoo
 
 function streamed(body: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
-    const decoder = new ZlibDecoder('gzip', {
+    const decoder = new Decoder('gzip', {
       holding: new Holding(budget),
       onBytes: () => undefined,
       onEnd: () => {

@@ -1,8 +1,9 @@
-/** What this machine gives: kernel settings, file handles, room for large uploads. Nothing here is asked of a server. */
+/** What this machine gives: Node, kernel settings, file handles, room for large uploads. Nothing here is asked of a server. */
 import { accessSync, constants, mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { Config } from '../config.ts';
+import { HAS_ZSTD } from '../envelope/decompress.ts';
 import { REQUESTS_IN_FLIGHT_MAX, SPOOL_BYTES_MAX } from '../limits.ts';
 import { bytesText } from '../stream/config-diff.ts';
 import { type Check, fail, ok, warn } from './check.ts';
@@ -15,6 +16,7 @@ const HANDLES_FAIL = 4_096;
 
 export function checkHost(config: Config): Check[] {
   return [
+    checkNode(),
     checkWorkers(config),
     checkMigration(),
     checkBacklog(),
@@ -30,6 +32,12 @@ function readNumber(file: string): number | undefined {
   } catch {
     return undefined;
   }
+}
+
+function checkNode(): Check {
+  const { version } = process;
+  const lacksZstd = `${version} has no zstd: bodies with Content-Encoding zstd are answered 400`;
+  return HAS_ZSTD ? ok('Node', version) : warn('Node', lacksZstd, 'Run Node 22.15 or later, or the image.');
 }
 
 function checkWorkers({ workers }: Config): Check {

@@ -36,19 +36,6 @@ export class ByteQueue {
     this.#length = length;
   }
 
-  /** What is queued, without taking it; valid until the next call. */
-  view(): Buffer {
-    return this.#bytes.subarray(0, this.#length);
-  }
-
-  /** Removes the first `count` bytes; moves the rest, so drop seldom and much. */
-  drop(count: number): void {
-    assert(count <= this.#length, 'more bytes were dropped than are queued');
-    this.#bytes.copyWithin(0, count, this.#length);
-    this.#length -= count;
-    if (this.#length === 0) this.#bytes = NOTHING;
-  }
-
   /** Everything in one piece, which the caller owns; the queue is empty afterwards. */
   take(): Buffer {
     const taken = this.#bytes.subarray(0, this.#length);

@@ -1,19 +1,13 @@
-/** Decompression of a body that comes in chunks. What a decoder takes is borrowed, what it gives is the receiver's. */
-import { BODY_BYTES_SETTING_MAX, DECODER_QUEUE_BYTES_MAX, DECODER_QUEUE_BYTES_TIGHT } from '../limits.ts';
+import {
+  BODY_BYTES_SETTING_MAX,
+  DECODER_QUEUE_BYTES_MAX,
+  DECODER_QUEUE_BYTES_TIGHT,
+  ZSTD_WINDOW_BYTES_MAX,
+} from '../limits.ts';
 import type { Holding } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
-import { DEFLATE_SNIFF_BYTES, type ZlibEncoding, type ZlibStream, zlibStream } from './decompress.ts';
-
-export interface Decoder {
-  feed(chunk: Uint8Array): void;
-  /** The last byte has been fed. */
-  end(): void;
-  /** No more bytes until `resume`: what comes meanwhile waits here. */
-  pause(): void;
-  resume(): void;
-  /** Nothing is told any more, nothing is held; idempotent. */
-  destroy(): void;
-}
+import { type Compression, DEFLATE_SNIFF_BYTES, type ZlibStream, zlibStream } from './decompress.ts';
+import { ZstdFrames } from './zstd-frames.ts';
 
 export type DecoderOptions = {
   holding: Holding;
@@ -27,22 +21,27 @@ export type DecoderOptions = {
 
 /** What the engine itself allocates, about: window, tables and one piece of output. */
 const ENGINE_BYTES = 128 * 1024;
-/** A brotli window grows with its output up to here. */
-const BROTLI_WINDOW_BYTES_MAX = 16 * 1024 * 1024;
+/** A window that ENGINE_BYTES does not cover grows with its output up to here. */
+const WINDOW_BYTES_MAX = { gzip: 0, deflate: 0, br: 16 * 1024 * 1024, zstd: ZSTD_WINDOW_BYTES_MAX } as const;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * gzip, deflate and brotli by Node's zlib, which works on a thread beside the event loop.
+ * Decompression by Node's zlib, which works on a thread beside the event loop.
  *
  * One write is in flight; chunks that come meanwhile are joined and go together with the next, so that a client that sends single bytes
- * does not cost a trip to the other thread for each.
+ * does not cost a trip to the other thread for each. A write to zstd ends where a frame does.
+ *
+ * What a decoder takes is borrowed, what it gives is the receiver's.
  */
-export class ZlibDecoder implements Decoder {
-  readonly #encoding: ZlibEncoding;
+export class Decoder {
+  readonly #encoding: Compression;
   readonly #options: DecoderOptions;
   /** Undefined until the first bytes have told which one. */
   #stream: ZlibStream | undefined;
   readonly #waiting = new ByteQueue(BODY_BYTES_SETTING_MAX);
+  /** Taken from the queue, and to be written next. */
+  #taken: Buffer = NOTHING;
+  readonly #zstdFrames: ZstdFrames | undefined;
   #charged = 0;
   #queued = 0;
   #inFlight = 0;
@@ -53,9 +52,10 @@ export class ZlibDecoder implements Decoder {
   #behind = false;
   #destroyed = false;
 
-  constructor(encoding: ZlibEncoding, options: DecoderOptions) {
+  constructor(encoding: Compression, options: DecoderOptions) {
     this.#encoding = encoding;
     this.#options = options;
+    if (encoding === 'zstd') this.#zstdFrames = new ZstdFrames();
   }
 
   feed(chunk: Uint8Array): void {
@@ -64,11 +64,13 @@ export class ZlibDecoder implements Decoder {
     this.#writeNext();
   }
 
+  /** The last byte has been fed. */
   end(): void {
     this.#ended = true;
     this.#writeNext();
   }
 
+  /** No more bytes until `resume`: what comes meanwhile waits here. */
   pause(): void {
     this.#paused = true;
     this.#stream?.pause();
@@ -79,6 +81,7 @@ export class ZlibDecoder implements Decoder {
     this.#stream?.resume();
   }
 
+  /** Nothing is told any more, nothing is held; idempotent. */
   destroy(): void {
     this.#destroyed = true;
     this.#stream?.destroy();
@@ -91,13 +94,20 @@ export class ZlibDecoder implements Decoder {
   #writeNext(): void {
     if (this.#destroyed) return;
     const canWrite = this.#inFlight === 0 && (this.#ended || this.#fed >= DEFLATE_SNIFF_BYTES);
-    const bytes = canWrite ? this.#waiting.take() : NOTHING;
+    const bytes = canWrite ? this.#takeNext() : NOTHING;
     this.#inFlight += bytes.length;
     this.#account();
     if (this.#destroyed || !canWrite) return;
     this.#stream ??= this.#open(bytes);
     if (bytes.length > 0) this.#stream.write(bytes, () => this.#onWritten());
     else if (this.#ended) this.#stream.end();
+  }
+
+  #takeNext(): Buffer {
+    const taken = this.#taken.length > 0 ? this.#taken : this.#waiting.take();
+    const end = this.#zstdFrames?.pass(taken) ?? taken.length;
+    this.#taken = taken.subarray(end);
+    return taken.subarray(0, end);
   }
 
   #onWritten(): void {
@@ -116,15 +126,16 @@ export class ZlibDecoder implements Decoder {
 
   #onData(bytes: Buffer): void {
     if (this.#destroyed) return;
-    if (this.#encoding === 'br')
-      this.#windowBytes = Math.min(this.#windowBytes + bytes.length, BROTLI_WINDOW_BYTES_MAX);
+    this.#windowBytes = Math.min(this.#windowBytes + bytes.length, WINDOW_BYTES_MAX[this.#encoding]);
     this.#options.onBytes(bytes);
   }
 
   /** The engine also stops where its stream is complete and other bytes follow. */
   #onStreamEnd(stream: ZlibStream): void {
     if (this.#destroyed) return;
-    if (this.#ended && stream.bytesWritten === this.#fed) this.#options.onEnd();
+    if (this.#zstdFrames?.isComplete === false)
+      this.#options.onFailed('invalid', 'the compressed body is not made of whole zstd frames');
+    else if (this.#ended && stream.bytesWritten === this.#fed) this.#options.onEnd();
     else this.#options.onFailed('invalid', 'other bytes follow the compressed body');
   }
 
@@ -136,12 +147,13 @@ export class ZlibDecoder implements Decoder {
 
   /** Charges what is held by now and says whether we are behind. */
   #account(): void {
-    const charge = ENGINE_BYTES + this.#windowBytes + this.#waiting.capacity + this.#inFlight;
+    const taken = this.#taken.length + this.#inFlight;
+    const charge = ENGINE_BYTES + this.#windowBytes + this.#waiting.capacity + taken;
     const delta = charge - this.#charged;
     this.#charged = charge;
     if (!this.#options.holding.hold(delta))
       return this.#options.onFailed('overloaded', 'the worker holds too many bytes');
-    const queued = this.#waiting.length + this.#inFlight;
+    const queued = this.#waiting.length + taken;
     this.#options.holding.queue(queued - this.#queued);
     this.#queued = queued;
     const most = this.#options.holding.budget.isTight ? DECODER_QUEUE_BYTES_TIGHT : DECODER_QUEUE_BYTES_MAX;

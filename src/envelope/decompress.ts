@@ -5,26 +5,24 @@
  * zlib tolerates what we refuse: it stops silently at the first byte after a finished stream. So the bytes it took are compared with the
  * bytes it was given.
  */
-import {
-  type BrotliDecompress,
-  brotliDecompressSync,
-  constants,
-  createBrotliDecompress,
-  createGunzip,
-  createInflate,
-  createInflateRaw,
-  gunzipSync,
-  inflateRawSync,
-  type Zlib,
-  inflateSync as zlibInflateSync,
-} from 'node:zlib';
-import { SYNC_INFLATED_BYTES_MAX } from '../limits.ts';
+import zlib, { type BrotliDecompress, type Gunzip, type Zlib, type ZlibOptions } from 'node:zlib';
+import { SYNC_INFLATED_BYTES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../limits.ts';
+import { ZstdFrames } from './zstd-frames.ts';
 
-/** The encodings that zlib decodes. */
-export type ZlibEncoding = 'gzip' | 'deflate' | 'br';
-export type Compression = ZlibEncoding | 'zstd';
+export type Compression = 'gzip' | 'deflate' | 'br' | 'zstd';
 export type Encoding = Compression | 'none';
-export type ZlibStream = (BrotliDecompress | ReturnType<typeof createGunzip>) & Zlib;
+export type ZlibStream = (BrotliDecompress | Gunzip) & Zlib;
+
+type ZstdOptions = Pick<ZlibOptions, 'chunkSize' | 'info' | 'maxOutputLength'> & {
+  params: Record<number, number>;
+};
+/** zlib has zstd from Node 22.15 on; the types are those of Node 20. */
+const zstd = zlib as unknown as {
+  createZstdDecompress(options: ZstdOptions): ZlibStream;
+  zstdDecompressSync(body: Uint8Array, options: ZstdOptions): unknown;
+  constants: { ZSTD_d_windowLogMax: number };
+};
+export const HAS_ZSTD = 'createZstdDecompress' in zlib;
 
 /** `UTF-8` is what some older clients say and mean nothing by. */
 const ENCODINGS: ReadonlyMap<string, Encoding> = new Map([
@@ -35,7 +33,7 @@ const ENCODINGS: ReadonlyMap<string, Encoding> = new Map([
   ['x-gzip', 'gzip'],
   ['deflate', 'deflate'],
   ['br', 'br'],
-  ['zstd', 'zstd'],
+  ...(HAS_ZSTD ? ([['zstd', 'zstd']] as const) : []),
 ]);
 
 /** @param header raw Content-Encoding; '' when absent. @returns undefined for an encoding, or a list of several, that we do not know */
@@ -43,7 +41,9 @@ export const parseEncoding = (header: string): Encoding | undefined =>
   ENCODINGS.get(header.trim().toLowerCase());
 
 /** Windows over 16 MiB are an extension of brotli that no HTTP client may use (RFC 7932 section 9.1). */
-const BROTLI_OPTIONS = { params: { [constants.BROTLI_DECODER_PARAM_LARGE_WINDOW]: 0 } };
+const BROTLI_OPTIONS = { params: { [zlib.constants.BROTLI_DECODER_PARAM_LARGE_WINDOW]: 0 } };
+/** A frame that asks for a larger window is corrupt. */
+const ZSTD_OPTIONS = { params: { [zstd.constants.ZSTD_d_windowLogMax]: Math.log2(ZSTD_WINDOW_BYTES_MAX) } };
 /**
  * Each output buffer of each engine is garbage once it was copied: 400 of them under way are memory that counts. And below 32 KiB, for
  * from there on V8 (Node 20) takes them for a reason to collect the whole heap: 12 times in 5 s at 100 MB/s, up to 24 ms each; below, never.
@@ -58,19 +58,20 @@ function isZlibWrapped(begin: Uint8Array): boolean {
 }
 
 /** @param begin for deflate the first two bytes of the body */
-export function zlibStream(encoding: ZlibEncoding, begin: Uint8Array): ZlibStream {
+export function zlibStream(encoding: Compression, begin: Uint8Array): ZlibStream {
   const options = { chunkSize: STREAM_CHUNK_BYTES };
-  if (encoding === 'br') return createBrotliDecompress({ ...options, ...BROTLI_OPTIONS });
-  if (encoding === 'gzip') return createGunzip(options);
-  return isZlibWrapped(begin) ? createInflate(options) : createInflateRaw(options);
+  if (encoding === 'br') return zlib.createBrotliDecompress({ ...options, ...BROTLI_OPTIONS });
+  if (encoding === 'zstd') return zstd.createZstdDecompress({ ...options, ...ZSTD_OPTIONS });
+  if (encoding === 'gzip') return zlib.createGunzip(options);
+  return isZlibWrapped(begin) ? zlib.createInflate(options) : zlib.createInflateRaw(options);
 }
 
-export type Inflated = { ok: true; bytes: Buffer } | { ok: false; reason: 'corrupt' | 'large' };
+export type Inflated = { ok: true; bytes: Buffer } | { ok: false; reason: 'corrupt' | 'stream' };
 
 const GZIP_TRAILER_BYTES = 8;
 
 /** What gzip says in its last four bytes to inflate to (RFC 1952, ISIZE). Only a hint: where it lies, the bounds below still hold. */
-function claimsToBeLarge(encoding: ZlibEncoding, body: Uint8Array): boolean {
+function claimsToBeLarge(encoding: Compression, body: Uint8Array): boolean {
   if (encoding !== 'gzip' || body.length < GZIP_TRAILER_BYTES) return false;
   const size = new DataView(body.buffer, body.byteOffset + body.length - 4, 4).getUint32(0, true);
   return size > SYNC_INFLATED_BYTES_MAX;
@@ -78,10 +79,15 @@ function claimsToBeLarge(encoding: ZlibEncoding, body: Uint8Array): boolean {
 
 /**
  * Inflates a whole body at once.
- * @returns `large` when more than SYNC_INFLATED_BYTES_MAX would come out: take the stream then
+ * @returns `stream` when a Decoder has to: more than SYNC_INFLATED_BYTES_MAX would come out, or there are several zstd frames
  */
-export function inflateSync(encoding: ZlibEncoding, body: Uint8Array): Inflated {
-  if (claimsToBeLarge(encoding, body)) return { ok: false, reason: 'large' };
+export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
+  if (claimsToBeLarge(encoding, body)) return { ok: false, reason: 'stream' };
+  if (encoding === 'zstd') {
+    const frames = new ZstdFrames();
+    if (frames.pass(body) < body.length) return { ok: false, reason: 'stream' };
+    if (!frames.isComplete) return { ok: false, reason: 'corrupt' };
+  }
   try {
     const { buffer, engine } = inflateWithInfo(encoding, body);
     return engine.bytesWritten === body.length
@@ -89,19 +95,20 @@ export function inflateSync(encoding: ZlibEncoding, body: Uint8Array): Inflated 
       : { ok: false, reason: 'corrupt' };
   } catch (error) {
     const isLarge = (error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE';
-    return { ok: false, reason: isLarge ? 'large' : 'corrupt' };
+    return { ok: false, reason: isLarge ? 'stream' : 'corrupt' };
   }
 }
 
 type WithInfo = { buffer: Buffer; engine: Zlib };
 
-function inflateWithInfo(encoding: ZlibEncoding, body: Uint8Array): WithInfo {
+function inflateWithInfo(encoding: Compression, body: Uint8Array): WithInfo {
   const options = { info: true, maxOutputLength: SYNC_INFLATED_BYTES_MAX };
   // With `info` these return both the bytes and the engine, which their types do not know.
   const inflate = (): unknown => {
-    if (encoding === 'br') return brotliDecompressSync(body, { ...options, ...BROTLI_OPTIONS });
-    if (encoding === 'gzip') return gunzipSync(body, options);
-    return isZlibWrapped(body) ? zlibInflateSync(body, options) : inflateRawSync(body, options);
+    if (encoding === 'br') return zlib.brotliDecompressSync(body, { ...options, ...BROTLI_OPTIONS });
+    if (encoding === 'zstd') return zstd.zstdDecompressSync(body, { ...options, ...ZSTD_OPTIONS });
+    if (encoding === 'gzip') return zlib.gunzipSync(body, options);
+    return isZlibWrapped(body) ? zlib.inflateSync(body, options) : zlib.inflateRawSync(body, options);
   };
   return inflate() as WithInfo;
 }

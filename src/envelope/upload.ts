@@ -12,13 +12,12 @@ import { randomUUID } from 'node:crypto';
 import { SYNC_INFLATE_BYTES_MAX } from '../limits.ts';
 import { Holding, UploadBudget } from './budget.ts';
 import { type Collected, Collector, type HeldItem, type SkippedItems } from './collector.ts';
-import { type Decoder, ZlibDecoder } from './decoder.ts';
+import { Decoder } from './decoder.ts';
 import { type Compression, type Encoding, inflateSync, parseEncoding } from './decompress.ts';
 import type { Malformed } from './header.ts';
 import type { Approach } from './landing.ts';
 import { Parser } from './parser.ts';
 import type { Spool } from './spool.ts';
-import { ZstdDecoder } from './zstd-decoder.ts';
 
 export { type HeldItem, type SkippedItems, type Spool, UploadBudget };
 
@@ -138,26 +137,24 @@ export class Upload {
 
   /** A body in one chunk. */
   #inflateFirst(encoding: Compression, body: Buffer): void {
-    if (encoding === 'zstd') return this.#startDecoder(encoding).end();
     const inflated = inflateSync(encoding, body);
     if (inflated.ok) {
       this.#takeFirst();
       this.#parse(inflated.bytes);
       this.#finish();
-    } else if (inflated.reason === 'large') this.#startDecoder(encoding).end();
+    } else if (inflated.reason === 'stream') this.#startDecoder(encoding).end();
     else this.#fail('invalid', 'the compressed body is corrupt');
   }
 
   /** A decoder that has been fed what was held back. */
   #startDecoder(encoding: Compression): Decoder {
-    const options = {
+    const decoder = new Decoder(encoding, {
       holding: this.#holding,
-      onBytes: (bytes: Buffer) => this.#parse(bytes),
+      onBytes: (bytes) => this.#parse(bytes),
       onEnd: () => this.#finish(),
-      onFailed: (kind: UploadFailure['kind'], detail: string) => this.#fail(kind, detail),
-      onBehind: (behind: boolean) => this.#onDecoderBehind(behind),
-    };
-    const decoder = encoding === 'zstd' ? new ZstdDecoder(options) : new ZlibDecoder(encoding, options);
+      onFailed: (kind, detail) => this.#fail(kind, detail),
+      onBehind: (behind) => this.#onDecoderBehind(behind),
+    });
     this.#decoder = decoder;
     this.#startApproach();
     const first = this.#takeFirst();

@@ -7,9 +7,9 @@ import {
   SINK_RETRY_MS_MAX,
   SINK_RETRY_MS_MIN,
 } from '../limits.ts';
-import { type CrashLedger, type Deaths, deathsOf, isPoison, isUnreadable } from './crash-ledger.ts';
+import { CRASH_WEIGHT, type CrashLedger, isPoison, isUnreadable } from './crash-ledger.ts';
 import type { Delivery } from './delivery.ts';
-import type { FrameWriter, Phase, WriteReport } from './frame-writer.ts';
+import type { FrameWriter, WriteReport } from './frame-writer.ts';
 import type { Gate } from './gate.ts';
 import type { PullQueue } from './pull-queue.ts';
 import { UnavailableError } from './unavailable.ts';
@@ -24,7 +24,8 @@ export type StreamConsumerOptions = {
   log: Log;
 };
 
-const culprit = (deaths: Deaths): string => `ended the processor ${deathsOf(deaths)} times; not looked into`;
+const culprit = (crashes: number): string =>
+  `ended the processor at least ${Math.floor(crashes)} times; not looked into`;
 const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALONE;
 
 /**
@@ -121,29 +122,28 @@ export class StreamConsumer {
 
   async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {
     const { ledger, writer, log } = this.#options;
-    const before = await ledger.read(frame);
+    const crashes = await ledger.read(frame);
     const isStored = await writer.acknowledgeStored(frame);
-    if (!isStored && isUnreadable(before)) await writer.setAsideUnread(frame, culprit(before));
-    else if (!isStored) await this.#tryAlone(frame, before);
+    if (!isStored) await this.#tryAlone(frame, crashes);
     // A count that is left over would only matter for a frame that comes again, and is known then.
-    if (!isStored || deathsOf(before) > 0)
-      await ledger
-        .clear(frame)
-        .catch((error) => log.warn({ err: error }, 'processor: count of crashes stays'));
+    await ledger.clear(frame).catch((error) => log.warn({ err: error }, 'processor: count of crashes stays'));
     done([frame]);
   }
 
-  async #tryAlone(frame: Delivery, before: Deaths): Promise<void> {
+  async #tryAlone(frame: Delivery, crashes: number): Promise<void> {
     const { ledger, writer } = this.#options;
-    const count = (phase: Phase) => ledger.write(frame, { ...before, [phase]: before[phase] + 1 });
-    const report: WriteReport = { done: () => undefined, entering: count };
+    const report: WriteReport = {
+      done: () => undefined,
+      entering: (phase) => ledger.write(frame, crashes + CRASH_WEIGHT[phase]),
+    };
     try {
-      if (isPoison(before)) await writer.setAside(frame, culprit(before), report);
+      if (isUnreadable(crashes)) await writer.setAsideUnread(frame, culprit(crashes));
+      else if (isPoison(crashes)) await writer.setAside(frame, culprit(crashes), report);
       else await writer.write([frame], report);
     } catch (error) {
       // Outside of us something was away: none of the frame's doing. A bug is: we end by ourselves, nobody kills us.
-      if (error instanceof UnavailableError) await ledger.write(frame, before);
-      else await count('decoding').catch(() => undefined);
+      if (error instanceof UnavailableError) await ledger.write(frame, crashes);
+      else await ledger.write(frame, crashes + CRASH_WEIGHT.decoding).catch(() => undefined);
       throw error;
     }
   }

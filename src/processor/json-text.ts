@@ -118,7 +118,7 @@ function skipScalar(text: Uint8Array, at: number): number {
   return byte === MINUS || DIGIT[byte] === 1 ? skipNumber(text, at) : skipWord(text, at);
 }
 
-/** A member's name with its colon. */
+/** A member's name with its colon, and blanks before either. */
 function skipName(text: Uint8Array, from: number): number {
   const quote = skipBlank(text, from);
   if (quote === text.length || text[quote] !== QUOTE) return -1;
@@ -142,13 +142,13 @@ function widen(): void {
   outer = wider;
 }
 
-/** Whether the text is one value and nothing else. One function with a state of its own: as several it takes a fifth more. */
-function isValue(text: Uint8Array): boolean {
+/** A value with the blanks on both sides. One function with a state of its own: as several it takes a fifth more. */
+function skipValue(text: Uint8Array, from: number): number {
   const end = text.length;
   let depth = 0;
   let innermost = 0;
   // Each turn begins where a value is expected.
-  for (let at = 0; at >= 0; ) {
+  for (let at = from; at >= 0; ) {
     at = skipBlank(text, at);
     const byte = at < end ? text[at] : 0;
     if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
@@ -162,19 +162,25 @@ function isValue(text: Uint8Array): boolean {
       }
     } else {
       at = skipScalar(text, at);
-      if (at < 0) return false;
+      if (at < 0) return -1;
       at = skipBlank(text, at);
     }
     while (depth > 0 && at < end && text[at] === innermost + TO_CLOSING) {
       innermost = outer[--depth] as number;
       at = skipBlank(text, at + 1);
     }
-    if (depth === 0) return at === end;
-    if (at === end || text[at] !== COMMA) return false;
+    if (depth === 0) return at;
+    if (at === end || text[at] !== COMMA) return -1;
     at = innermost === OPEN_OBJECT ? skipName(text, at + 1) : at + 1;
   }
-  return false;
+  return -1;
 }
+
+/**
+ * Steps of the scan, for cutting JSON apart that is known to be valid.
+ * Members of one object: each use of an exported name goes through a cell of the module, and the scan takes 7 % more.
+ */
+export const jsonScan = { skipBlank, skipName, skipValue } as const;
 
 export type JsonKind = 'object' | 'array' | 'scalar';
 export type JsonText =
@@ -194,7 +200,7 @@ export function jsonText(text: Uint8Array): JsonText {
   if (text.length === 0) return { ok: false, reason: 'empty, JSON expected' };
   if (!isUtf8(text)) return { ok: false, reason: 'not valid UTF-8' };
   blanks = 0;
-  const valid = isValue(text);
+  const valid = skipValue(text, 0) === text.length;
   if (outer.length > BRACKETS_KEPT) outer = new Uint8Array(BRACKETS_KEPT);
   if (!valid) return { ok: false, reason: 'not valid JSON' };
   const line = blanks === BREAK ? onOneLine(text) : text;

@@ -1,3 +1,4 @@
+import zlib from 'node:zlib';
 import { Command } from 'commander';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -89,6 +90,19 @@ describe('setup and doctor', () => {
     });
     expect(away.status).toBe(1);
     expect(failures(away)).toEqual(['Redis redis://…@127.0.0.1:1', 'NATS']);
+  });
+
+  it('says whether this Node has zstd', async () => {
+    const node = (await examine()).checks.find(({ what }) => what === 'Node');
+    const { version } = process;
+    if ('createZstdDecompress' in zlib) expect(node).toEqual({ state: 'ok', what: 'Node', found: version });
+    else
+      expect(node).toEqual({
+        state: 'warn',
+        what: 'Node',
+        found: `${version} has no zstd: bodies with Content-Encoding zstd are answered 400`,
+        mend: 'Run Node 22.15 or later, or the image.',
+      });
   });
 
   it('looks at the postgres sink where the settings name one', async () => {

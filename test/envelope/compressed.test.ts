@@ -18,7 +18,7 @@ import {
   startUpload,
   testBudget,
 } from './bodies.ts';
-import { zstdBlocks } from './zstd-bytes.ts';
+import { RUNTIME_HAS_ZSTD, zstdBlocks, zstdCompressSync, zstdSkippable } from './zstd-bytes.ts';
 
 let spoolDir: string;
 beforeAll(() => {
@@ -49,8 +49,23 @@ const ENCODINGS: [encoding: string, title: string, compress: Compress][] = [
         params: { [constants.BROTLI_PARAM_LGWIN]: 24, [constants.BROTLI_PARAM_QUALITY]: 5 },
       }),
   ],
-  ['zstd', 'zstd', (body) => zstdBlocks(body)],
 ];
+const ZSTD_ENCODINGS: typeof ENCODINGS = [
+  ['zstd', 'zstd', (body) => zstdCompressSync(body)],
+  ['zstd', 'zstd of raw blocks and runs', (body) => zstdBlocks(body)],
+  [
+    'zstd',
+    'zstd of three frames and one to be skipped',
+    (body) =>
+      Buffer.concat([
+        zstdSkippable('index'),
+        zstdCompressSync(body.subarray(0, 9)),
+        zstdCompressSync(Buffer.alloc(0)),
+        zstdCompressSync(body.subarray(9)),
+      ]),
+  ],
+];
+if (RUNTIME_HAS_ZSTD) ENCODINGS.push(...ZSTD_ENCODINGS);
 
 const SMALL = encodeEnvelope({}, [
   { header: { type: 'session' }, payload: bytesOf('{}') },
@@ -196,7 +211,7 @@ describe('Content-Encoding', () => {
     ['gzip', gzipSync],
     ['deflate', deflateSync],
     ['br', brotliCompressSync],
-    ['zstd', zstdBlocks],
+    ...(RUNTIME_HAS_ZSTD ? [['zstd', zstdCompressSync]] : []),
   ] as [string, Compress][])('a small %s body is told within end', (encoding, compress) => {
     const { upload, budget } = startUpload(encoding, budgetOf());
     upload.feed(compress(eventBody(40_000)));

@@ -1,4 +1,12 @@
-/** Writes zstd frames by hand (RFC 8878): raw blocks, and RLE blocks where a block is one byte repeated. */
+/** Writes zstd frames by hand (RFC 8878), on any runtime: raw blocks, and RLE blocks where a block is one byte repeated. */
+import zlib from 'node:zlib';
+
+/** From Node 22.15 on. The tests of zstd assert something else on a runtime that has it than on one that has not. */
+export const RUNTIME_HAS_ZSTD = 'zstdCompressSync' in zlib;
+/** The reference implementation, where the runtime has it. */
+export const { zstdCompressSync } = zlib as unknown as {
+  zstdCompressSync(bytes: Uint8Array, options?: { params: Record<number, number> }): Buffer;
+};
 
 const MAGIC = 0xfd2fb528;
 const BLOCK_BYTES = 128 * 1024;
@@ -41,4 +49,12 @@ export function zstdBlocks(body: Uint8Array): Buffer {
     );
   }
   return zstdFrame(blocks);
+}
+
+/** A frame that decoders skip. */
+export function zstdSkippable(content: string): Buffer {
+  const head = Buffer.alloc(8);
+  head.writeUInt32LE(0x184d2a5f);
+  head.writeUInt32LE(content.length, 4);
+  return Buffer.concat([head, Buffer.from(content)]);
 }

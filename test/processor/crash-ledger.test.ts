@@ -1,20 +1,20 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { FRAME_CRASHES_MAX, STORING_DEATHS_PER_CRASH } from '../../src/limits.ts';
-import { CrashLedger, isPoison } from '../../src/processor/crash-ledger.ts';
+import { CRASH_WEIGHT, CrashLedger, isPoison } from '../../src/processor/crash-ledger.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
 import { UnavailableError } from '../../src/processor/unavailable.ts';
 import { Harness } from './harness.ts';
 
 describe('poison', () => {
+  const { decoding, storing } = CRASH_WEIGHT;
   it.each([
-    { decoding: FRAME_CRASHES_MAX, storing: 0, poison: true },
-    { decoding: FRAME_CRASHES_MAX - 1, storing: STORING_DEATHS_PER_CRASH - 1, poison: false },
-    { decoding: FRAME_CRASHES_MAX - 1, storing: STORING_DEATHS_PER_CRASH, poison: true },
-    { decoding: 0, storing: FRAME_CRASHES_MAX * STORING_DEATHS_PER_CRASH - 1, poison: false },
-    { decoding: 0, storing: FRAME_CRASHES_MAX * STORING_DEATHS_PER_CRASH, poison: true },
-    { decoding: 0, storing: 0, poison: false },
-  ])('after $decoding deaths while decoding and $storing while storing: $poison', ({ poison, ...deaths }) => {
-    expect(isPoison(deaths)).toBe(poison);
+    { deaths: '3 while decoding', crashes: 3 * decoding, poison: true },
+    { deaths: '2 while decoding, 3 while storing', crashes: 2 * decoding + 3 * storing, poison: false },
+    { deaths: '2 while decoding, 4 while storing', crashes: 2 * decoding + 4 * storing, poison: true },
+    { deaths: '11 while storing', crashes: 11 * storing, poison: false },
+    { deaths: '12 while storing', crashes: 12 * storing, poison: true },
+    { deaths: 'none', crashes: 0, poison: false },
+  ])('after $deaths: $poison', ({ crashes, poison }) => {
+    expect(isPoison(crashes)).toBe(poison);
   });
 });
 
@@ -24,17 +24,19 @@ describe('the ledger of crashes', () => {
   const delivery = (sequence: number) => ({ stream: 'SLUICE_LOGS', sequence }) as Delivery;
   const messages = async () => (await harness.manager.streams.info('KV_sluice_counters')).state.messages;
 
-  it('keeps both counts of each frame, and nothing when they are taken back', async () => {
+  it('keeps the count of each frame, and nothing when it is cleared', async () => {
     harness = await Harness.start();
     const ledger = new CrashLedger(harness.link);
-    expect(await ledger.read(delivery(1))).toEqual({ decoding: 0, storing: 0 });
-    await ledger.write(delivery(1), { decoding: 2, storing: 5 });
-    await ledger.write(delivery(11), { decoding: 0, storing: 1 });
+    expect(await ledger.read(delivery(1))).toBe(0);
+    await ledger.write(delivery(1), 2.25);
+    await ledger.write(delivery(11), 0.25);
+    await ledger.write(delivery(11), 1);
     const next = new CrashLedger(harness.link);
-    expect(await next.read(delivery(1))).toEqual({ decoding: 2, storing: 5 });
-    expect(await next.read(delivery(11))).toEqual({ decoding: 0, storing: 1 });
-    await next.write(delivery(1), { decoding: 0, storing: 0 });
-    expect(await next.read(delivery(1))).toEqual({ decoding: 0, storing: 0 });
+    expect(await next.read(delivery(1))).toBe(2.25);
+    expect(await next.read(delivery(11))).toBe(1);
+    expect(await messages()).toBe(2);
+    await next.clear(delivery(1));
+    expect(await next.read(delivery(1))).toBe(0);
     await next.clear(delivery(11));
     expect(await messages()).toBe(0);
   });
@@ -46,7 +48,7 @@ describe('the ledger of crashes', () => {
     const ledger = new CrashLedger(harness.link);
     await expect(ledger.read(delivery(1))).rejects.toThrow(UnavailableError);
     await harness.manager.streams.add(config);
-    await ledger.write(delivery(1), { decoding: 1, storing: 0 });
-    expect(await ledger.read(delivery(1))).toEqual({ decoding: 1, storing: 0 });
+    await ledger.write(delivery(1), 1);
+    expect(await ledger.read(delivery(1))).toBe(1);
   });
 });

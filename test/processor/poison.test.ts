@@ -68,7 +68,9 @@ describe('a frame that ends the process', () => {
     const box = await DeadLetterBox.open(harness.link);
     const letters = await box.list();
     expect(letters).toMatchObject([{ kind: 'frame', frameId: 'poison', subject: 'sluice.events.0' }]);
-    expect(letters[0]?.reason).toBe(`ended the processor ${FRAME_CRASHES_MAX} times; not looked into`);
+    expect(letters[0]?.reason).toBe(
+      `ended the processor at least ${FRAME_CRASHES_MAX} times; not looked into`,
+    );
     const body = await box.bytesOf(await box.get(letters[0]?.id ?? ''));
     expect(Buffer.from(body).equals(Buffer.from(poison))).toBe(true);
     await eventually(async () => (await crashKeys()).length === 0);
@@ -89,7 +91,7 @@ describe('a frame that ends the process', () => {
     expect(harness.stored()).toHaveLength(1);
     const box = await DeadLetterBox.open(harness.link);
     const letters = await box.list();
-    const reason = `ended the processor ${2 * FRAME_CRASHES_MAX} times; not looked into`;
+    const reason = `ended the processor at least ${2 * FRAME_CRASHES_MAX} times; not looked into`;
     expect(letters).toMatchObject([{ kind: 'frame', frameId: 'bomb', reason }]);
     const body = await box.bytesOf(await box.get(letters[0]?.id ?? ''));
     expect(Buffer.from(body).equals(Buffer.from(poison))).toBe(true);
@@ -124,7 +126,7 @@ describe('a frame that is there when the processor is killed from outside', () =
     const sequence = await harness.publishBytes(frameOf(1, 'fine'), { id: 'stored' });
     await harness.deliverOften();
     const many = { stream: 'SLUICE_EVENTS', sequence } as Delivery;
-    await new CrashLedger(harness.link).write(many, { decoding: 2 * FRAME_CRASHES_MAX, storing: 0 });
+    await new CrashLedger(harness.link).write(many, 2 * FRAME_CRASHES_MAX);
     await harness.process();
     await harness.drained();
     expect(harness.stored()).toHaveLength(1);
@@ -143,11 +145,8 @@ describe('a frame whose storing throws', () => {
     const bugs: unknown[] = [];
     await harness.process({ sink, onBug: (error) => bugs.push(error) });
     await eventually(() => bugs.length > 0);
-    const deaths = await new CrashLedger(harness.link).read({
-      stream: 'SLUICE_EVENTS',
-      sequence,
-    } as Delivery);
-    expect(deaths).toEqual({ decoding: 1, storing: 0 });
+    const frame = { stream: 'SLUICE_EVENTS', sequence } as Delivery;
+    expect(await new CrashLedger(harness.link).read(frame)).toBe(1);
   });
 });
 

@@ -1,16 +1,14 @@
-/**
- * A container of logs or spans is `{"items":[…]}`. Its entries are cut out as they stand, byte for byte: the text is valid JSON already, so
- * strings and brackets are all that has to be told apart.
- */
+/** A container of logs or spans is `{"items":[…]}`. Its entries are cut out as they stand, byte for byte. */
+import { jsonScan } from '../json-text.ts';
 
-const QUOTE = 0x22;
-const BACKSLASH = 0x5c;
+const { skipBlank, skipName, skipValue } = jsonScan;
+const SPACE = 0x20;
 const COMMA = 0x2c;
-const COLON = 0x3a;
-const OPEN = new Set([0x5b, 0x7b]);
-const CLOSE = new Set([0x5d, 0x7d]);
-const SPACE = new Set([0x20, 0x09, 0x0a, 0x0d]);
-const ITEMS = '"items"';
+const OPEN_ARRAY = 0x5b;
+const OPEN_OBJECT = 0x7b;
+/** From a bracket to the one that closes it, in ASCII. */
+const TO_CLOSING = 2;
+const ITEMS = Buffer.from('"items"');
 
 /**
  * Entries of a container, and members of it, beyond which it is not cut. An entry of one byte becomes a row that takes 10 µs and some hundred
@@ -24,52 +22,31 @@ export type Container = {
   rest?: Uint8Array;
 };
 
-/** @param at behind the opening quote. @returns the place behind the closing one */
-function afterString(json: Uint8Array, at: number): number {
-  let place = at;
-  while (json[place] !== QUOTE) place += json[place] === BACKSLASH ? 2 : 1;
-  return place + 1;
-}
-
-function trimmed(json: Uint8Array, from: number, to: number): Uint8Array {
-  let [start, end] = [from, to];
-  while (start < end && SPACE.has(json[start] as number)) start++;
-  while (end > start && SPACE.has(json[end - 1] as number)) end--;
-  return json.subarray(start, end);
-}
+/** An entry of a list, or a member of an object: where it begins, where its value begins, where both end. */
+type Part = { start: number; value: number; end: number };
 
 /**
- * What stands between the outermost brackets, cut at the commas there; none when there is nothing.
- * @param json valid, trimmed
+ * What is between a bracket and the one that closes it, cut at the commas.
+ * @param json valid
+ * @param bracket where the bracket is that opens
  * @returns undefined when there are more than PARTS_MAX
  */
-function parts(json: Uint8Array): Uint8Array[] | undefined {
-  const found: Uint8Array[] = [];
-  let depth = 0;
-  let from = 1;
-  for (let at = 1; at < json.length - 1; at++) {
-    const byte = json[at] as number;
-    if (byte === QUOTE) at = afterString(json, at + 1) - 1;
-    else if (OPEN.has(byte)) depth++;
-    else if (CLOSE.has(byte)) depth--;
-    else if (byte === COMMA && depth === 0) {
-      found.push(trimmed(json, from, at));
-      if (found.length === PARTS_MAX) return undefined;
-      from = at + 1;
-    }
+function partsOf(json: Uint8Array, bracket: number): Part[] | undefined {
+  const found: Part[] = [];
+  const opening = json[bracket] as number;
+  let start = skipBlank(json, bracket + 1);
+  if (json[start] === opening + TO_CLOSING) return found;
+  for (;;) {
+    const value = opening === OPEN_OBJECT ? skipBlank(json, skipName(json, start)) : start;
+    const next = skipValue(json, value);
+    let end = next;
+    while ((json[end - 1] as number) <= SPACE) end--;
+    found.push({ start, value, end });
+    if (json[next] !== COMMA) return found;
+    if (found.length === PARTS_MAX) return undefined;
+    start = skipBlank(json, next + 1);
   }
-  const last = trimmed(json, from, json.length - 1);
-  return found.length === 0 && last.length === 0 ? [] : [...found, last];
 }
-
-/** @param member `"name" : value` */
-function valueIn(member: Uint8Array): Uint8Array {
-  const colon = member.indexOf(COLON, afterString(member, 1));
-  return trimmed(member, colon + 1, member.length);
-}
-
-const nameOf = (member: Uint8Array): string =>
-  Buffer.from(member.subarray(0, afterString(member, 1))).toString();
 
 /**
  * The entries of a container.
@@ -77,15 +54,16 @@ const nameOf = (member: Uint8Array): string =>
  * @returns undefined when it is no container, holds none, or more than are cut apart
  */
 export function splitContainer(json: Uint8Array): Container | undefined {
-  const text = trimmed(json, 0, json.length);
-  if (text[0] !== 0x7b) return undefined;
-  const members = parts(text) ?? [];
-  const lists = members.filter((member) => nameOf(member) === ITEMS);
-  const list = lists.length === 1 && lists[0] ? valueIn(lists[0]) : undefined;
-  const entries = list?.[0] === 0x5b ? parts(list) : undefined;
-  if (!entries || entries.length === 0) return undefined;
-  const others = members
-    .filter((member) => member !== lists[0])
-    .map((member) => Buffer.from(member).toString());
-  return others.length === 0 ? { entries } : { entries, rest: Buffer.from(`{${others.join(',')}}`) };
+  const bracket = skipBlank(json, 0);
+  if (json[bracket] !== OPEN_OBJECT) return undefined;
+  const members = partsOf(json, bracket) ?? [];
+  const isList = ({ start }: Part): boolean => ITEMS.equals(json.subarray(start, start + ITEMS.length));
+  const [list, other] = members.filter(isList);
+  const parts = list && !other && json[list.value] === OPEN_ARRAY ? partsOf(json, list.value) : undefined;
+  if (!parts || parts.length === 0) return undefined;
+  const entries = parts.map(({ start, end }) => json.subarray(start, end));
+  const texts = members
+    .filter((member) => member !== list)
+    .map(({ start, end }) => Buffer.from(json.subarray(start, end)).toString());
+  return texts.length === 0 ? { entries } : { entries, rest: Buffer.from(`{${texts.join(',')}}`) };
 }
