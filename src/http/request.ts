@@ -18,7 +18,7 @@ import type { Exchange } from './exchange.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import { isLimited, type ProjectGate } from './project-gate.ts';
-import { rateHint } from './rate-hints.ts';
+import { RATE_HINT, rateHint } from './rate-hints.ts';
 import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
 import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 
@@ -131,7 +131,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
         'rate limiter unavailable: let through in development',
       );
     } else {
-      this.#rateHeaders = rateHeaders.of(decision);
+      this.#rateHeaders = rateHeaders.of(decision, this.parts.clock);
       if (decision.kind === 'refused') return this.#refuse('rate_limited');
     }
     this.#admitted = true;
@@ -208,7 +208,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   /** Nothing to store: neither counted nor queued (contract part 2, Accepted). */
   #answerEmpty(envelope: HeldEnvelope): void {
     const hint = rateHint(envelope.skippedTypes);
-    this.#succeed('empty', hint ? headerLines([['X-Sentry-Rate-Limits', hint]]) : '');
+    this.#succeed('empty', hint ? headerLines([[RATE_HINT, hint]]) : '');
   }
 
   counted(decision: QuotaDecision): void {

@@ -365,6 +365,10 @@ describe('7 Errors', () => {
     expect(await error(response)).toEqual([429, { error: 'Rate limit exceeded' }]);
     expect([header(response, 'x-ratelimit-remaining'), header(response, 'retry-after')]).toEqual(['0', '60']);
     expect(Number(header(response, 'x-ratelimit-reset'))).toBeGreaterThan(Date.now() / 1000);
+    const [seconds, ...rest] = (header(response, 'x-sentry-rate-limits') ?? '').split(':');
+    expect([rest, Number(seconds)]).toEqual([['', 'project'], expect.any(Number)]);
+    const left = Number(header(response, 'x-ratelimit-reset')) - Date.now() / 1000;
+    expect(Math.abs(Number(seconds) - left)).toBeLessThan(2); // a second of rounding, and the answer's way
   });
 
   it('429 quota_exceeded when overage is disabled; with overage the count goes on', async () => {
@@ -377,6 +381,10 @@ describe('7 Errors', () => {
         header(refused, name),
       ),
     ).toEqual(['1/1', '100', 'true']);
+    expect([header(refused, 'retry-after'), header(refused, 'x-sentry-rate-limits')]).toEqual([
+      '600',
+      '600::project',
+    ]);
     const lax = await system.createProject({ quota: 1, overage: true });
     for (const usage of ['1/1', '2/1', '3/1'])
       expect(header(await system.send(lax, errorEvent(eventId())), 'x-service-usage')).toBe(usage);
