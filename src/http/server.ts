@@ -6,22 +6,22 @@ import {
   REQUESTS_IN_FLIGHT_MAX,
   URL_BYTES_MAX,
 } from '../limits.ts';
-import { PREFLIGHT_HEADERS } from './cors.ts';
+import { preflightHeaders } from './cors.ts';
 import { type Closing, Exchange } from './exchange.ts';
 import type { ExchangeDesk } from './exchange-desk.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
-import { type Answer, headerLines, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
+import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
 import type { RequestParts } from './parts.ts';
 import { IngestRequest } from './request.ts';
 import type { Endpoint, RequestMetrics } from './request-metrics.ts';
 
 const SWEEP_MS = 1_000;
 
-const PREFLIGHT: Answer = {
+const preflight = (req: uWS.HttpRequest): Answer => ({
   status: '204 No Content',
-  headers: headerLines(PREFLIGHT_HEADERS),
+  headers: preflightHeaders(req.getHeader('access-control-request-headers')),
   body: '',
-};
+});
 
 type Opener = (parts: RequestParts, exchange: Exchange) => { start(head: uWS.HttpRequest): void };
 
@@ -165,7 +165,7 @@ export class Server {
     };
     for (const pattern of [path, `${path}/`]) {
       this.#app.post(pattern, serve);
-      this.#app.options(pattern, (res, req) => this.#other(res, req, PREFLIGHT));
+      this.#app.options(pattern, (res, req) => this.#other(res, req, preflight(req)));
       this.#app.any(pattern, (res, req) => this.#other(res, req, methodNotAllowed('POST, OPTIONS')));
     }
   }

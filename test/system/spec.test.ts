@@ -195,17 +195,20 @@ describe('4.1 Ingest envelope', () => {
 
   it('CORS: preflight and every answer are permissive, a null origin is allowed', async () => {
     const url = `${system.url}/api/${demo.id}/envelope/`;
-    const preflight = await fetch(url, {
-      method: 'OPTIONS',
-      headers: {
-        origin: 'https://app.example',
-        'access-control-request-method': 'POST',
-        'access-control-request-headers': 'content-type',
-      },
-    });
+    const ask = (names?: string): Promise<Response> =>
+      fetch(url, {
+        method: 'OPTIONS',
+        headers: {
+          origin: 'https://app.example',
+          'access-control-request-method': 'POST',
+          ...(names !== undefined && { 'access-control-request-headers': names }),
+        },
+      });
+    const preflight = await ask();
     expect(preflight.status).toBe(204);
     expect(header(preflight, 'access-control-allow-origin')).toBe('*');
     expect(header(preflight, 'access-control-max-age')).toBe('86400');
+    expect(header(preflight, 'vary')).toBe('Access-Control-Request-Headers');
     expect(header(preflight, 'access-control-allow-methods')).toContain('POST');
     for (const name of [
       'content-type',
@@ -217,8 +220,12 @@ describe('4.1 Ingest envelope', () => {
       'x-requested-with',
       'sentry-trace',
       'baggage',
+      'traceparent',
+      'tracestate',
     ])
       expect(header(preflight, 'access-control-allow-headers')?.toLowerCase()).toContain(name);
+    const instrumented = await ask('content-type,x-anything');
+    expect(header(instrumented, 'access-control-allow-headers')).toBe('content-type, x-anything');
     const accepted = await system.send(demo, errorEvent(eventId()), { origin: 'null' });
     expect([accepted.status, header(accepted, 'access-control-allow-origin')]).toEqual([200, '*']);
     const exposed = header(accepted, 'access-control-expose-headers')?.toLowerCase() ?? '';
