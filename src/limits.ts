@@ -122,10 +122,6 @@ export const RATE_LIMIT_MIN = 1;
 export const RATE_LIMIT_MAX = 100_000;
 /** Retry-After on 429, seconds (spec part 8, rule 4). */
 export const RETRY_AFTER_SEC = 60;
-/** Retry-After of `quota_exceeded`: the quota may be raised at any time, and the month is long. */
-export const QUOTA_RETRY_AFTER_SEC = 600;
-/** What SDKs are hinted to wait while the limiter is away: an outage of ours must not last longer in them. */
-export const AWAY_HINT_SEC = 10;
 export const HEARTBEAT_RETRY_AFTER_SEC = 1;
 export const OVERLOAD_RETRY_AFTER_SEC = 5;
 /** How old a quota checkpoint of an active project may be. */

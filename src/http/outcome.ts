@@ -3,13 +3,7 @@
  * Refusals are values of this table; each row gives status, body and the headers that always go with it.
  */
 import { randomUUID } from 'node:crypto';
-import {
-  AWAY_HINT_SEC,
-  HEARTBEAT_RETRY_AFTER_SEC,
-  OVERLOAD_RETRY_AFTER_SEC,
-  QUOTA_RETRY_AFTER_SEC,
-  RETRY_AFTER_SEC,
-} from '../limits.ts';
+import { HEARTBEAT_RETRY_AFTER_SEC, OVERLOAD_RETRY_AFTER_SEC, RETRY_AFTER_SEC } from '../limits.ts';
 import { projectHint, RATE_HINT } from './rate-hints.ts';
 
 export const OUTCOMES = [
@@ -53,6 +47,10 @@ const refusal = (status: string, error: string, ...headers: Header[]): Answer =>
   body: JSON.stringify({ error }),
 });
 
+/** Of `quota_exceeded`: the quota may be raised at any time. */
+const QUOTA_RETRY_AFTER_SEC = 600;
+/** What SDKs are hinted to wait while the limiter is away: an outage of ours must not last longer in them. */
+const AWAY_HINT_SEC = 10;
 const REMAINING_NONE: Header = ['X-RateLimit-Remaining', '0'];
 const RETRY_AFTER: Header = ['Retry-After', `${RETRY_AFTER_SEC}`];
 
