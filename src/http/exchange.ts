@@ -177,9 +177,14 @@ export class Exchange {
     else if (reader) {
       if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk));
       // feed may have ended in an answer, which then waits for the rest or has gone out
-      if (isLast && this.#reader === reader) reader.end();
+      if (isLast && this.#reader === reader) this.#desk.endAfterPoll(this);
     }
     this.#drained();
+  }
+
+  /** For the desk: the body has arrived whole, and nothing came with it that ends the connection. */
+  end(): void {
+    this.#reader?.end();
   }
 
   #isCrumbled(): boolean {

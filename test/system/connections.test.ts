@@ -83,3 +83,36 @@ it.each([
   const seen = await ask({ body: errorEvent(eventId()), headers });
   expect(seen).toEqual({ status: 200, said: 0, closed: false });
 });
+
+describe('what follows a request in the same packet', () => {
+  const one = (id: string): string => message({ body: errorEvent(id) });
+  const chunked = (id: string): string => {
+    const body = errorEvent(id);
+    const head = `POST /api/${project.id}/envelope/?compat_key=${project.key} HTTP/1.1\r\nHost: sluice`;
+    return `${head}\r\nTransfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n`;
+  };
+  const SENT: readonly (readonly [string, (id: string) => string])[] = [
+    ['two more requests', (id) => one(id) + one(eventId()) + one(eventId())],
+    ['bytes that are no request', (id) => `${one(id)}GARBAGE\r\n\r\n`],
+    ['a trailer', (id) => `${chunked(id)}X-Sum: 1\r\n\r\n`],
+  ];
+  /** In rounds, so that the worker has tokens in hand for some and none for others. */
+  const ROUNDS = 20;
+
+  it.each(SENT)('stores nothing without an answer: %s', async (_name, bytesOf) => {
+    const sent: { id: string; connection: RawConnection }[] = [];
+    for (let round = 0; round < ROUNDS; round++) {
+      const id = eventId();
+      const connection = await RawConnection.open(system.port);
+      connection.send(bytesOf(id));
+      await expect.poll(() => connection.closed, { interval: 5 }).toBe(true);
+      sent.push({ id, connection });
+    }
+    const last = eventId();
+    expect((await ask({ body: errorEvent(last) })).status).toBe(200);
+    await system.storedOf(last);
+    const stored = new Set(system.stored().map(({ event_id }) => event_id));
+    const silent = sent.filter(({ id, connection }) => !connection.text.includes(`{"id":"${id}"}`));
+    expect(silent.filter(({ id }) => stored.has(id))).toEqual([]);
+  });
+});
