@@ -52,10 +52,11 @@ export class ExchangeDesk {
    * one, a trailer), and nothing that is told of that before its end is stored.
    */
   endAfterPoll(exchange: Exchange): void {
-    if (this.#whole.push(exchange) === 1) this.#afterPoll(this.#endWhole);
+    if (this.#whole.push(exchange) === 1) this.#afterPoll(this.endWhole);
   }
 
-  readonly #endWhole = (): void => {
+  /** Not to be called while sockets are polled. */
+  readonly endWhole = (): void => {
     const whole = this.#whole;
     this.#whole = [];
     for (const exchange of whole) exchange.end();

@@ -32,8 +32,10 @@ afterAll(async () => {
 
 type Asked = { method?: string; target?: string; body?: string; headers?: readonly string[] };
 
+const targetOf = ({ id, key }: Project): string => `/api/${id}/envelope/?compat_key=${key}`;
+
 function message({ method = 'POST', target, body = '', headers = [] }: Asked): string {
-  const path = target ?? `/api/${project.id}/envelope/?compat_key=${project.key}`;
+  const path = target ?? targetOf(project);
   const lines = [`${method} ${path} HTTP/1.1`, 'Host: sluice', `Content-Length: ${body.length}`, ...headers];
   return `${lines.join('\r\n')}\r\n\r\n${body}`;
 }
@@ -88,7 +90,7 @@ describe('what follows a request in the same packet', () => {
   const one = (id: string): string => message({ body: errorEvent(id) });
   const chunked = (id: string): string => {
     const body = errorEvent(id);
-    const head = `POST /api/${project.id}/envelope/?compat_key=${project.key} HTTP/1.1\r\nHost: sluice`;
+    const head = `POST ${targetOf(project)} HTTP/1.1\r\nHost: sluice`;
     return `${head}\r\nTransfer-Encoding: chunked\r\n\r\n${body.length.toString(16)}\r\n${body}\r\n0\r\n`;
   };
   const SENT: readonly (readonly [string, (id: string) => string])[] = [
@@ -114,5 +116,16 @@ describe('what follows a request in the same packet', () => {
     const stored = new Set(system.stored().map(({ event_id }) => event_id));
     const silent = sent.filter(({ id, connection }) => !connection.text.includes(`{"id":"${id}"}`));
     expect(silent.filter(({ id }) => stored.has(id))).toEqual([]);
+  });
+
+  it('costs others no call to Redis: a request is still counted by the call that asks for its token', async () => {
+    const fresh = await system.createProject({ rateLimit: 100 }); // so low a limit leaves no tokens in hand
+    const calls = (script: string): Promise<number> =>
+      system.metric('sluice_redis_calls_total', `{script="${script}"}`);
+    expect((await ask({ target: targetOf(fresh), body: errorEvent(eventId()) })).status).toBe(200);
+    const before = [await calls('admit'), await calls('quota'), await calls('rateWindow')];
+    expect((await ask({ target: targetOf(fresh), body: errorEvent(eventId()) })).status).toBe(200);
+    const after = [await calls('admit'), await calls('quota'), await calls('rateWindow')];
+    expect(after.map((count, at) => count - (before[at] ?? 0))).toEqual([1, 0, 0]);
   });
 });
