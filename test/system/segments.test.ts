@@ -129,3 +129,12 @@ describe.each([
     expect(system.stored().filter((record) => record.event_id === id)).toEqual([]);
   });
 });
+
+it.each([3, 10, 40])('a request line that is cut at byte %i is accepted, or refused at once', async (at) => {
+  const id = eventId();
+  const body = errorEvent(id);
+  const connection = await sendCut(headOf(1_000, body.length) + body, [at]);
+  const [answer] = await connection.receive(1, 2_000);
+  expect([200, 505]).toContain(answer?.status); // README lists the second
+  connection.close();
+});
