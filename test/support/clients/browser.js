@@ -7,7 +7,10 @@ const replay = Sentry.replayIntegration({
   flushMinDelay: 500,
   flushMaxDelay: 1_000,
 });
+// The SDK would send with another frame's fetch where the page's own looks wrapped.
+const { instrumentedFetch } = window;
 Sentry.init({
+  ...(instrumentedFetch && { transport: (options) => Sentry.makeFetchTransport(options, instrumentedFetch) }),
   dsn: new URLSearchParams(location.search).get('dsn'),
   integrations: [replay],
   replaysSessionSampleRate: 1,
