@@ -63,6 +63,8 @@ class IngestWorker {
     this.#log = log;
     this.#budget = new UploadBudget(config);
     this.#redis = new LimitRedis({ urls: config.redisUrls, log, clock });
+    // First of all that runs before a flush: a request whose body is whole is counted by the call that asks for its token.
+    this.#redis.beforeFlush(this.#desk.endWhole);
     if (config.env === 'development')
       this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));
     this.#server = new Server({

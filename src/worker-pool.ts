@@ -1,9 +1,11 @@
 import { type ChildProcess, fork } from 'node:child_process';
+import { childEnvironment } from './config.ts';
 import type { ProjectFigures } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import type { Log } from './lib/log.ts';
 import { lasting, type MetricsSnapshot, sumSnapshots } from './lib/metrics.ts';
 import {
+  REQUEST_HEADER_BYTES_MAX,
   WORKER_RESTART_MS_MAX,
   WORKER_RESTART_MS_MIN,
   WORKER_SILENT_MS_MAX,
@@ -31,6 +33,12 @@ const OLD_SPACE_UNLOOKED = '--initial-old-space-size=64';
  * space is still small: then all requests to come are held until a full collection, at a quarter more CPU (DECISIONS.md 81).
  */
 const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
+
+/**
+ * uWebSockets.js buffers so much of a head that comes in segments, and answers 431 beyond it; left to itself 4 KiB. Twice our own bound, so that
+ * a head that has more headers than that, or a long request line too, gets our answer. It reads this when it is loaded.
+ */
+const LIBRARY_SETTINGS = { UWS_HTTP_MAX_HEADERS_SIZE: `${2 * REQUEST_HEADER_BYTES_MAX}` };
 
 type Worker = {
   process: ChildProcess;
@@ -125,6 +133,7 @@ export class WorkerPool {
     const waits = this.#isServed;
     const child = fork(this.#options.program, waits ? [LISTEN_WHEN_READY] : [], {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+      env: childEnvironment(LIBRARY_SETTINGS),
       execArgv: [...process.execArgv, OLD_SPACE_UNLOOKED, NOTHING_BORN_OLD],
     });
     const now = performance.now();

@@ -13,9 +13,17 @@ export class ExchangeDesk {
   /** Once set, every answer closes its connection. */
   closing = false;
   readonly #clock: Pick<Clock, 'monotonic'>;
+  readonly #afterPoll: (run: () => void) => unknown;
+  /** Whose body became whole in this turn. */
+  #whole: Exchange[] = [];
 
-  constructor(clock: Pick<Clock, 'monotonic'>) {
+  /** @param afterPoll runs something when all that one poll of the sockets brought has been handed on */
+  constructor(
+    clock: Pick<Clock, 'monotonic'>,
+    afterPoll: (run: () => void) => unknown = (run) => setImmediate(run),
+  ) {
     this.#clock = clock;
+    this.#afterPoll = afterPoll;
   }
 
   /** Monotonic ms. */
@@ -38,6 +46,21 @@ export class ExchangeDesk {
     }
     exchange.place = undefined;
   }
+
+  /**
+   * The end of the body is told after the poll: uWebSockets.js closes a connection whose packet holds anything behind the request (another
+   * one, a trailer), and nothing that is told of that before its end is stored.
+   */
+  endAfterPoll(exchange: Exchange): void {
+    if (this.#whole.push(exchange) === 1) this.#afterPoll(this.endWhole);
+  }
+
+  /** Not to be called while sockets are polled. */
+  readonly endWhole = (): void => {
+    const whole = this.#whole;
+    this.#whole = [];
+    for (const exchange of whole) exchange.end();
+  };
 
   leave(exchange: Exchange): void {
     this.inFlight--;

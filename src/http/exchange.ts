@@ -29,6 +29,10 @@ export interface ResponseSocket {
   close(): unknown;
 }
 
+/** Who ends the connection after the answer. The library does it without telling the client, which HTTP asks for. */
+export type Closing = 'no' | 'by us' | 'by the library';
+const CLOSE_LINE = '\r\nConnection: close';
+
 /** Who takes the body of a request. None of these is called after the answer or after `gone`. */
 export interface BodyReader {
   /** The chunk dies when the call returns. */
@@ -58,6 +62,7 @@ export interface BodyReader {
 export class Exchange {
   readonly #socket: ResponseSocket;
   readonly #desk: ExchangeDesk;
+  readonly #closing: Closing;
   #phase: 'open' | 'answered' | 'gone' = 'open';
   #reader: BodyReader | undefined;
   #waiting: Answer | undefined;
@@ -77,9 +82,10 @@ export class Exchange {
   /** `bytesRead` once a second after the grace, for the minimum rate; the newest last. */
   #pace: number[] | undefined;
 
-  constructor(socket: ResponseSocket, desk: ExchangeDesk) {
+  constructor(socket: ResponseSocket, desk: ExchangeDesk, closing: Closing = 'no') {
     this.#socket = socket;
     this.#desk = desk;
+    this.#closing = closing;
     this.startedAt = desk.now();
     desk.enter(this);
     socket.onAborted(() => this.#lost('aborted'));
@@ -171,9 +177,14 @@ export class Exchange {
     else if (reader) {
       if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk));
       // feed may have ended in an answer, which then waits for the rest or has gone out
-      if (isLast && this.#reader === reader) reader.end();
+      if (isLast && this.#reader === reader) this.#desk.endAfterPoll(this);
     }
     this.#drained();
+  }
+
+  /** For the desk: the body has arrived whole, and nothing came with it that ends the connection. */
+  end(): void {
+    this.#reader?.end();
   }
 
   #isCrumbled(): boolean {
@@ -191,11 +202,13 @@ export class Exchange {
     this.#phase = 'answered';
     this.#desk.leave(this);
     const socket = this.#socket;
+    const byLibrary = this.#closing === 'by the library';
+    const headers = byLibrary ? answer.headers + CLOSE_LINE : answer.headers;
+    const closes = !byLibrary && (close || this.#closing === 'by us' || this.#desk.closing);
     socket.cork(() => {
       socket.writeStatus(answer.status);
       // One call for all headers: each crossing into uWebSockets.js costs more than the bytes.
-      socket.writeHeader(COMMON_HEADERS.name, COMMON_HEADERS.value + answer.headers);
-      const closes = close || this.#desk.closing;
+      socket.writeHeader(COMMON_HEADERS.name, COMMON_HEADERS.value + headers);
       if (answer.body !== '') socket.end(answer.body, closes);
       else if (closes) socket.endWithoutBody(0, true);
       else socket.endWithoutBody(); // A 204 must not carry a Content-Length.

@@ -4,6 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { HEARTBEAT_RETRY_AFTER_SEC, OVERLOAD_RETRY_AFTER_SEC, RETRY_AFTER_SEC } from '../limits.ts';
+import { projectHint, RATE_HINT } from './rate-hints.ts';
 
 export const OUTCOMES = [
   'accepted',
@@ -46,16 +47,31 @@ const refusal = (status: string, error: string, ...headers: Header[]): Answer =>
   body: JSON.stringify({ error }),
 });
 
+/** Of `quota_exceeded`: the quota may be raised at any time. */
+const QUOTA_RETRY_AFTER_SEC = 600;
+/** What SDKs are hinted to wait while the limiter is away: an outage of ours must not last longer in them. */
+const AWAY_HINT_SEC = 10;
 const REMAINING_NONE: Header = ['X-RateLimit-Remaining', '0'];
 const RETRY_AFTER: Header = ['Retry-After', `${RETRY_AFTER_SEC}`];
 
-/** Spec part 7 and contract part 2. `failed` carries an errorId: see {@link failure}. */
+/**
+ * Spec part 7 and contract part 2. `failed` carries an errorId: see {@link failure}. The hint of `rate_limited` depends on the window:
+ * see usage-headers.ts.
+ */
 export const REFUSALS = {
   unauthenticated: refusal('401 Unauthorized', 'Missing authentication'),
   forbidden_key: refusal('401 Unauthorized', 'Invalid project or key'),
   rate_limited: refusal('429 Too Many Requests', 'Rate limit exceeded', REMAINING_NONE, RETRY_AFTER),
-  limiter_unavailable: refusal('429 Too Many Requests', 'Rate limit exceeded', REMAINING_NONE, RETRY_AFTER),
-  quota_exceeded: refusal('429 Too Many Requests', 'quota_exceeded'),
+  limiter_unavailable: refusal('429 Too Many Requests', 'Rate limit exceeded', REMAINING_NONE, RETRY_AFTER, [
+    RATE_HINT,
+    projectHint(AWAY_HINT_SEC),
+  ]),
+  quota_exceeded: refusal(
+    '429 Too Many Requests',
+    'quota_exceeded',
+    ['Retry-After', `${QUOTA_RETRY_AFTER_SEC}`],
+    [RATE_HINT, projectHint(QUOTA_RETRY_AFTER_SEC)],
+  ),
   invalid: refusal('400 Bad Request', 'Invalid envelope format'),
   too_large: refusal('413 Payload Too Large', 'Payload too large'),
   overloaded: refusal('503 Service Unavailable', 'Service overloaded', [

@@ -1,7 +1,13 @@
 /**
- * A client that sends what is not stored is told so, and stops (contract part 2, Rate hints).
- * Categories by item type: notes of the convention's public documentation.
+ * X-Sentry-Rate-Limits (contract part 2, Rate hints): what SDKs are to stop sending, and for how long. They prefer it to Retry-After.
+ * Each limit is `seconds:categories:scope`; no category means all of them.
  */
+export const RATE_HINT = 'X-Sentry-Rate-Limits';
+
+/** On 429: everything of this project waits. */
+export const projectHint = (seconds: number): string => `${seconds}::project`;
+
+/** Categories by item type: notes of the convention's public documentation. */
 const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
   session: ['session'],
   sessions: ['session'],

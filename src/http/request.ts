@@ -18,6 +18,7 @@ import type { Exchange } from './exchange.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import { isLimited, type ProjectGate } from './project-gate.ts';
+import { RATE_HINT } from './rate-hints.ts';
 import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
 import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 
@@ -133,7 +134,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
         'rate limiter unavailable: let through in development',
       );
     } else {
-      this.#rateHeaders = rateHeaders.of(decision);
+      this.#rateHeaders = rateHeaders.of(decision, this.parts.clock);
       if (decision.kind === 'refused') return this.#refuse('rate_limited');
     }
     this.#admitted = true;
@@ -275,7 +276,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   #noteSkipped(skipped: SkippedItems): string {
     for (const [type, count] of skipped) this.parts.metrics.skipped[type] += count;
     const hint = this.parts.rateHint(skipped.keys());
-    return hint ? headerLines([['X-Sentry-Rate-Limits', hint]]) : '';
+    return hint ? headerLines([[RATE_HINT, hint]]) : '';
   }
 
   #refuse(outcome: keyof typeof REFUSALS): void {

@@ -6,22 +6,22 @@ import {
   REQUESTS_IN_FLIGHT_MAX,
   URL_BYTES_MAX,
 } from '../limits.ts';
-import { PREFLIGHT_HEADERS } from './cors.ts';
-import { Exchange } from './exchange.ts';
+import { preflightHeaders } from './cors.ts';
+import { type Closing, Exchange } from './exchange.ts';
 import type { ExchangeDesk } from './exchange-desk.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
-import { type Answer, headerLines, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
+import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
 import type { RequestParts } from './parts.ts';
 import { IngestRequest } from './request.ts';
 import type { Endpoint, RequestMetrics } from './request-metrics.ts';
 
 const SWEEP_MS = 1_000;
 
-const PREFLIGHT: Answer = {
+const preflight = (req: uWS.HttpRequest): Answer => ({
   status: '204 No Content',
-  headers: headerLines(PREFLIGHT_HEADERS),
+  headers: preflightHeaders(req.getHeader('access-control-request-headers')),
   body: '',
-};
+});
 
 type Opener = (parts: RequestParts, exchange: Exchange) => { start(head: uWS.HttpRequest): void };
 
@@ -35,23 +35,40 @@ export type ServerOptions = {
   readiness(): { ready: boolean; body: string };
 };
 
-/** Counts what can hide a second message or exhaust memory. Called in the turn of the head. */
-function headProblem(req: uWS.HttpRequest): boolean {
+/** SDKs that write into a connection which the server has just closed as idle, and lose what they wrote. */
+const REUSES_CLOSED = 'sentry.rust/';
+const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
+
+/** What the walk over a head's headers finds. One object for all heads: it is read in the turn of its head. */
+const found = { oddLength: false, oddEncoding: false, tooBig: false, closing: 'no' as Closing };
+
+/** Finds what can hide a second message or exhaust memory, and whether the connection ends with the answer. Called in the turn of the head. */
+function walk(req: uWS.HttpRequest): typeof found {
   let bytes = 0;
   let headers = 0;
   let lengths = 0;
-  let oddEncoding = false;
+  let connections = 0;
+  found.oddEncoding = false;
+  found.closing = 'no';
   req.forEach((name, value) => {
     bytes += name.length + value.length + 4;
     headers++;
     if (name === 'content-length') {
       lengths++;
       if (!/^\d+$/.test(value)) lengths = 2;
-    } else if (name === 'transfer-encoding') oddEncoding ||= value.toLowerCase() !== 'chunked';
+    } else if (name === 'transfer-encoding') found.oddEncoding ||= value.toLowerCase() !== 'chunked';
+    else if (name === 'connection') {
+      // uWebSockets.js knows `close` by the length of the first such header, and ends the connection then without saying so.
+      if (connections++ === 0 && value.length === 5) found.closing = 'by the library';
+      else if (found.closing === 'no' && CLOSE_OPTION.test(value)) found.closing = 'by us';
+    } else if ((name === 'user-agent' || name === 'x-sentry-auth') && value.includes(REUSES_CLOSED)) {
+      if (found.closing === 'no') found.closing = 'by us';
+    }
   });
-  const tooBig =
+  found.oddLength = lengths > 1;
+  found.tooBig =
     bytes > REQUEST_HEADER_BYTES_MAX || headers > REQUEST_HEADERS_MAX || req.getUrl().length > URL_BYTES_MAX;
-  return lengths > 1 || oddEncoding || tooBig;
+  return found;
 }
 
 export class Server {
@@ -135,9 +152,10 @@ export class Server {
     const { desk, metrics } = this.#options;
     const outcomes = metrics.outcomes[endpoint];
     const serve = (res: uWS.HttpResponse, req: uWS.HttpRequest): void => {
-      const exchange = this.#exchange(res);
+      const { oddLength, oddEncoding, tooBig, closing } = walk(req);
+      const exchange = new Exchange(res, desk, closing);
       const parts = this.#options.parts();
-      if (headProblem(req)) {
+      if (oddLength || oddEncoding || tooBig) {
         outcomes.invalid++;
         exchange.answerAndClose(REFUSALS.invalid);
       } else if (!parts || desk.inFlight > REQUESTS_IN_FLIGHT_MAX) {
@@ -147,7 +165,7 @@ export class Server {
     };
     for (const pattern of [path, `${path}/`]) {
       this.#app.post(pattern, serve);
-      this.#app.options(pattern, (res, req) => this.#other(res, req, PREFLIGHT));
+      this.#app.options(pattern, (res, req) => this.#other(res, req, preflight(req)));
       this.#app.any(pattern, (res, req) => this.#other(res, req, methodNotAllowed('POST, OPTIONS')));
     }
   }
@@ -160,10 +178,7 @@ export class Server {
   #other(res: uWS.HttpResponse, req: uWS.HttpRequest, answer: Answer): void {
     this.#options.metrics.other(answer.status);
     // What follows the head of an answer to HEAD would be taken for the next answer.
-    this.#exchange(res).answer(req.getMethod() === 'head' ? { ...answer, body: '' } : answer);
-  }
-
-  #exchange(res: uWS.HttpResponse): Exchange {
-    return new Exchange(res, this.#options.desk);
+    const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
+    new Exchange(res, this.#options.desk, walk(req).closing).answer(shown);
   }
 }

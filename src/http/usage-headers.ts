@@ -1,11 +1,19 @@
+import type { Clock } from '../lib/clock.ts';
 import type { RateDecision } from '../limit/rate-limiter.ts';
 import { RETRY_AFTER_SEC } from '../limits.ts';
+import { projectHint, RATE_HINT } from './rate-hints.ts';
+
+/** Seconds until a window has room. A reset is never further away, but a clock of ours may be wrong. */
+function secondsUntil(resetSec: number, now: number): number {
+  return Math.min(Math.max(Math.ceil(resetSec - now / 1000), 1), RETRY_AFTER_SEC + 1);
+}
 
 /** X-RateLimit-* of an answer (spec 4.1), as header lines. A refusal's row in REFUSALS already says that nothing remains. */
 export const rateHeaders = {
-  of(decision: Exclude<RateDecision, { kind: 'unavailable' }>): string {
+  of(decision: Exclude<RateDecision, { kind: 'unavailable' }>, clock: Pick<Clock, 'now'>): string {
     const reset = `\r\nX-RateLimit-Reset: ${decision.resetSec}`;
-    return decision.kind === 'refused' ? reset : `\r\nX-RateLimit-Remaining: ${decision.remaining}${reset}`;
+    if (decision.kind === 'admitted') return `\r\nX-RateLimit-Remaining: ${decision.remaining}${reset}`;
+    return `${reset}\r\n${RATE_HINT}: ${projectHint(secondsUntil(decision.resetSec, clock.now()))}`;
   },
   /** The limiter was asked but knows nothing: the reset that goes with Retry-After. @param now Unix ms */
   unavailable(now: number): string {

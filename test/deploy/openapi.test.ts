@@ -99,6 +99,8 @@ it('answers heartbeats', async () => {
 it('answers preflights, other methods and unknown paths', async () => {
   await ask('OPTIONS', ENVELOPE, { url: `/api/${open.id}/envelope` });
   await ask('OPTIONS', HEARTBEAT, { url: `/heartbeat/${token}` });
+  const names = { 'access-control-request-headers': "content-type,x-odd.~!#$%&'*+^_`|9" };
+  await ask('OPTIONS', ENVELOPE, { url: `/api/${open.id}/envelope`, headers: names });
   await ask('PUT', ENVELOPE, { url: `/api/${open.id}/envelope` });
   await ask('PUT', HEARTBEAT, { url: `/heartbeat/${token}` });
   await ask('PUT', '/healthz');

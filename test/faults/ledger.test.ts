@@ -181,18 +181,19 @@ describe('a 60-second window', () => {
 
 describe('a 429', () => {
   const now = 1_790_000_000_200;
+  const clock = { now: () => now };
   const sentSec = Math.ceil(now / 1000);
 
   it.each([
     ['the limiter was away', rateHeaders.unavailable(now + 260) + REFUSALS.limiter_unavailable.headers, true],
     [
       'the window is full',
-      rateHeaders.of({ kind: 'refused', resetSec: sentSec + 57 }) + REFUSALS.rate_limited.headers,
+      rateHeaders.of({ kind: 'refused', resetSec: sentSec + 57 }, clock) + REFUSALS.rate_limited.headers,
       false,
     ],
     [
       'the quota is used up',
-      rateHeaders.of({ kind: 'admitted', remaining: 5, resetSec: sentSec + 61 }) + quotaHeaders(3, 3),
+      rateHeaders.of({ kind: 'admitted', remaining: 5, resetSec: sentSec + 61 }, clock) + quotaHeaders(3, 3),
       false,
     ],
   ])('shows whether %s', (_, headers, away) => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { CORS_HEADERS, PREFLIGHT_HEADERS } from '../../src/http/cors.ts';
+import { CORS_HEADERS, preflightHeaders } from '../../src/http/cors.ts';
 
 const list = (headers: readonly (readonly [string, string])[], name: string): string[] =>
   (new Map(headers).get(name) ?? '').split(', ').sort();
@@ -21,20 +21,58 @@ describe('CORS headers', () => {
       'X-Service-Usage-Percent',
     ]);
   });
+});
 
-  it('answer a preflight with the methods and headers that clients send, for a day', () => {
-    expect(list(PREFLIGHT_HEADERS, 'Access-Control-Allow-Methods')).toEqual(['OPTIONS', 'POST']);
-    expect(new Map(PREFLIGHT_HEADERS).get('Access-Control-Max-Age')).toBe('86400');
-    expect(list(PREFLIGHT_HEADERS, 'Access-Control-Allow-Headers')).toEqual([
-      'authorization',
-      'baggage',
-      'content-encoding',
-      'content-type',
-      'sentry-trace',
-      'x-compat-auth',
-      'x-requested-with',
-      'x-sentry-auth',
-      'x-service-auth',
+describe('the answer to a preflight', () => {
+  const DEFAULT =
+    'content-type, content-encoding, authorization, x-service-auth, x-compat-auth, x-sentry-auth, ' +
+    'x-requested-with, sentry-trace, baggage, traceparent, tracestate';
+  const allowed = (asked: string): string | undefined =>
+    /\r\nAccess-Control-Allow-Headers: (.*)\r\n/.exec(preflightHeaders(asked))?.[1];
+  const names = (count: number, chars = 3): string =>
+    Array.from({ length: count }, (_, n) => `${n}`.padStart(chars, 'x')).join(',');
+
+  it('allows POST, for a day, and differs by the headers that are asked for', () => {
+    expect(preflightHeaders('a').split('\r\n')).toEqual([
+      '',
+      'Access-Control-Allow-Methods: POST, OPTIONS',
+      'Access-Control-Allow-Headers: a',
+      'Access-Control-Max-Age: 86400',
+      'Vary: Access-Control-Request-Headers',
     ]);
+  });
+
+  it.each([
+    ['content-type', 'content-type'],
+    ['content-type,traceparent', 'content-type, traceparent'],
+    [' X-Mine ,\tx-dtc , newrelic ', 'X-Mine, x-dtc, newrelic'],
+    ["!#$%&'*+-.^_`|~09azAZ", "!#$%&'*+-.^_`|~09azAZ"],
+    ['authorization', 'authorization'],
+    [names(100), names(100).replaceAll(',', ', ')],
+    [names(1, 4_096), names(1, 4_096)],
+    [names(64, 63), names(64, 63).replaceAll(',', ', ')], // 4,095 characters
+  ])('allows what is asked for: %s', (asked, answer) => {
+    expect(allowed(asked)).toBe(answer);
+  });
+
+  it.each([
+    ['nothing', ''],
+    ['101 names', names(101)],
+    ['more than 4 KiB', names(1, 4_097)],
+    ['an empty name', 'a,,b'],
+    ['white space alone', ' \t '],
+    ['a space within a name', 'content type'],
+    ['a line break', 'a\r\nSet-Cookie: b=c'],
+    ['a line feed', 'a,b\nX: y'],
+    ['a carriage return', 'a\rb'],
+    ['a NUL', 'a\0'],
+    ['a colon', 'x:y'],
+    ['a quote', 'a"b'],
+    ['a byte above ASCII', 'x-\u00e9'],
+    ['a sign that is a comma elsewhere', 'a\uff0cb'],
+    ['a semicolon', 'a;b'],
+    ['a wildcard beside a bracket', '*,(x)'],
+  ])('is the list of what SDKs send for %s', (_name, asked) => {
+    expect(allowed(asked)).toBe(DEFAULT);
   });
 });

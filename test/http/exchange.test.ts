@@ -37,9 +37,9 @@ class Reader implements BodyReader {
   }
 }
 
-function open() {
+function open(afterPoll = (run: () => void): unknown => run()) {
   let now = 0;
-  const desk = new ExchangeDesk({ monotonic: () => now });
+  const desk = new ExchangeDesk({ monotonic: () => now }, afterPoll);
   const sweepAt = (ms: number): void => {
     now = ms;
     desk.sweep();
@@ -61,6 +61,38 @@ it('hands on the body and answers when it is asked to', () => {
   exchange.answer(REFUSALS.invalid);
   expect(line.said).toEqual(['400', 'end']);
   expect(desk.inFlight).toBe(0);
+});
+
+describe('the end of a body', () => {
+  const polling = () => {
+    const afterPoll: (() => void)[] = [];
+    return { ...open((run) => afterPoll.push(run)), poll: () => afterPoll.shift()?.() };
+  };
+
+  it('is told after the poll, once for each poll', () => {
+    const { line, reader, poll } = polling();
+    line.data(bytes(3), true);
+    expect(reader.heard).toEqual(['feed 3']);
+    poll();
+    poll();
+    expect(reader.heard).toEqual(['feed 3', 'end']);
+  });
+
+  it('is never told when the connection was closed in the same poll', () => {
+    const { line, reader, poll } = polling();
+    line.data(bytes(3), true);
+    line.abort();
+    poll();
+    expect(reader.heard).toEqual(['feed 3', 'aborted']);
+  });
+
+  it('is never told once the request was answered', () => {
+    const { line, exchange, reader, poll } = polling();
+    line.data(bytes(3), true);
+    exchange.answer(REFUSALS.invalid);
+    poll();
+    expect([reader.heard, line.said]).toEqual([['feed 3'], ['400', 'end']]);
+  });
 });
 
 it('keeps a refusal until the body has arrived, and drops the rest of it', () => {

@@ -60,7 +60,7 @@ function waiting({ env = 'production' as keyof typeof WHILE_AWAY } = {}) {
     rateHint: rateHintFor(storedTypes([])),
     note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
   };
-  const exchange = new Exchange(line, new ExchangeDesk(systemClock));
+  const exchange = new Exchange(line, new ExchangeDesk(systemClock, (run) => run()));
   const request = new IngestRequest(parts as unknown as RequestParts, exchange);
   request.start({ getHeader: () => '', getQuery: () => 'sentry_key=k', getParameter: () => '1' });
   const receive = (text: string, isLast = true): void =>

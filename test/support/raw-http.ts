@@ -60,6 +60,11 @@ export class RawConnection {
     this.socket.write(bytes);
   }
 
+  /** Everything that came, as latin1. */
+  get text(): string {
+    return this.#text;
+  }
+
   get answers(): RawAnswer[] {
     return parse(this.#text);
   }

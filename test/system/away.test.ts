@@ -37,6 +37,7 @@ describe('Redis away', () => {
     for (const { status, body, headers } of [first, next]) {
       expect([status, body]).toEqual([429, { error: 'Rate limit exceeded' }]);
       expect([headers.get('x-ratelimit-remaining'), headers.get('retry-after')]).toEqual(['0', '60']);
+      expect(headers.get('x-sentry-rate-limits')).toBe('10::project');
     }
     expect(first.ms).toBeLessThan(1_000); // the bound is 250 ms; a shared machine may stall
     expect([beat.status, beat.headers.get('retry-after')]).toEqual([429, '1']);

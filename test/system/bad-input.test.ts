@@ -254,10 +254,12 @@ describe('every header of an answer, byte for byte on the wire', () => {
     for (const name of CORS) expect(okHeaders[name]).toBeDefined();
     const [over, overBody, overHeaders] = await ask(target, errorEvent(eventId()));
     expect([over, overBody]).toEqual([429, '{"error":"quota_exceeded"}']);
-    expect(names(overHeaders)).toEqual([...rate, ...usage]);
+    expect(names(overHeaders)).toEqual(['retry-after', ...rate, 'x-sentry-rate-limits', ...usage]);
+    const quotaHints = [overHeaders['retry-after'], overHeaders['x-sentry-rate-limits']];
+    expect(quotaHints).toEqual(['600', '600::project']);
     const [limited, limitedBody, limitedHeaders] = await ask(target, errorEvent(eventId()));
     expect([limited, limitedBody]).toEqual([429, '{"error":"Rate limit exceeded"}']);
-    expect(names(limitedHeaders)).toEqual(['retry-after', ...rate]);
+    expect(names(limitedHeaders)).toEqual(['retry-after', ...rate, 'x-sentry-rate-limits']);
     expect([limitedHeaders['x-ratelimit-remaining'], limitedHeaders['retry-after']]).toEqual(['0', '60']);
   });
 

@@ -1,7 +1,7 @@
 /** An unmodified @sentry/browser in headless Chromium, on a page of another origin. */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { Browser, Page } from 'playwright-core';
+import type { Browser, Page, Request } from 'playwright-core';
 import { build, type Rollup } from 'vite';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Project } from '../../src/registry/project.ts';
@@ -11,6 +11,16 @@ import { System, until } from '../support/system.ts';
 const CLIENT = new URL('../support/clients/browser.js', import.meta.url).pathname;
 const HTML =
   '<!doctype html><title>shop</title><button id="b">press</button><p id="p"></p><script src="/client.js"></script>';
+/** Adds to every request what tracing libraries add, and a header that nobody knows. */
+const INSTRUMENTED = `
+  const plain = window.fetch;
+  window.instrumentedFetch = (input, init) => {
+    const headers = new Headers(init?.headers);
+    headers.set('traceparent', '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01');
+    headers.set('X-0dd--9', 'odd');
+    return plain(input, { ...init, headers });
+  };
+`;
 let system: System;
 let project: Project;
 let site: Server;
@@ -43,13 +53,21 @@ beforeAll(async () => {
   });
   await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve));
   browser = await openBrowser();
-  page = await browser.newPage({
+  page = await openPage();
+});
+
+/** @param script runs in every frame before anything of the page */
+async function openPage(script?: string): Promise<Page> {
+  const opened = await browser.newPage({
     userAgent: 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36',
   });
+  if (script) await opened.addInitScript({ content: script });
   const { port } = site.address() as AddressInfo;
   url = `http://127.0.0.1:${port}/?dsn=${encodeURIComponent(system.dsn(project))}`;
-  await page.goto(url);
-});
+  await opened.goto(url);
+  return opened;
+}
+
 afterAll(async () => {
   await browser?.close();
   site?.close();
@@ -144,4 +162,21 @@ it('passes the preflight and can read every header, also of an error', async () 
     remaining: expect.stringMatching(/^\d+$/),
   });
   expect(await request('nonsense')).toMatchObject({ status: 400, usage: null });
+});
+
+it('delivers the events of a page whose fetch is instrumented with headers of others', async () => {
+  const instrumented = await openPage(INSTRUMENTED);
+  const sent: Request[] = [];
+  instrumented.on('request', (request) => {
+    if (request.method() === 'POST' && request.url().startsWith(system.url)) sent.push(request);
+  });
+  const id = await instrumented.evaluate('window.report()');
+  expect(await system.storedOf(`${id}`)).toMatchObject([{ payload: { release: 'page@1.0.0' } }]);
+  expect(sent.length).toBeGreaterThan(0);
+  for (const request of sent)
+    expect(await request.allHeaders()).toMatchObject({
+      traceparent: expect.stringMatching(/^00-/),
+      'x-0dd--9': 'odd',
+    });
+  await instrumented.close();
 });

@@ -195,17 +195,20 @@ describe('4.1 Ingest envelope', () => {
 
   it('CORS: preflight and every answer are permissive, a null origin is allowed', async () => {
     const url = `${system.url}/api/${demo.id}/envelope/`;
-    const preflight = await fetch(url, {
-      method: 'OPTIONS',
-      headers: {
-        origin: 'https://app.example',
-        'access-control-request-method': 'POST',
-        'access-control-request-headers': 'content-type',
-      },
-    });
+    const ask = (names?: string): Promise<Response> =>
+      fetch(url, {
+        method: 'OPTIONS',
+        headers: {
+          origin: 'https://app.example',
+          'access-control-request-method': 'POST',
+          ...(names !== undefined && { 'access-control-request-headers': names }),
+        },
+      });
+    const preflight = await ask();
     expect(preflight.status).toBe(204);
     expect(header(preflight, 'access-control-allow-origin')).toBe('*');
     expect(header(preflight, 'access-control-max-age')).toBe('86400');
+    expect(header(preflight, 'vary')).toBe('Access-Control-Request-Headers');
     expect(header(preflight, 'access-control-allow-methods')).toContain('POST');
     for (const name of [
       'content-type',
@@ -217,8 +220,12 @@ describe('4.1 Ingest envelope', () => {
       'x-requested-with',
       'sentry-trace',
       'baggage',
+      'traceparent',
+      'tracestate',
     ])
       expect(header(preflight, 'access-control-allow-headers')?.toLowerCase()).toContain(name);
+    const instrumented = await ask('content-type,x-anything');
+    expect(header(instrumented, 'access-control-allow-headers')).toBe('content-type, x-anything');
     const accepted = await system.send(demo, errorEvent(eventId()), { origin: 'null' });
     expect([accepted.status, header(accepted, 'access-control-allow-origin')]).toEqual([200, '*']);
     const exposed = header(accepted, 'access-control-expose-headers')?.toLowerCase() ?? '';
@@ -365,6 +372,10 @@ describe('7 Errors', () => {
     expect(await error(response)).toEqual([429, { error: 'Rate limit exceeded' }]);
     expect([header(response, 'x-ratelimit-remaining'), header(response, 'retry-after')]).toEqual(['0', '60']);
     expect(Number(header(response, 'x-ratelimit-reset'))).toBeGreaterThan(Date.now() / 1000);
+    const [seconds, ...rest] = (header(response, 'x-sentry-rate-limits') ?? '').split(':');
+    expect([rest, Number(seconds)]).toEqual([['', 'project'], expect.any(Number)]);
+    const left = Number(header(response, 'x-ratelimit-reset')) - Date.now() / 1000;
+    expect(Math.abs(Number(seconds) - left)).toBeLessThan(2); // a second of rounding, and the answer's way
   });
 
   it('429 quota_exceeded when overage is disabled; with overage the count goes on', async () => {
@@ -377,6 +388,10 @@ describe('7 Errors', () => {
         header(refused, name),
       ),
     ).toEqual(['1/1', '100', 'true']);
+    expect([header(refused, 'retry-after'), header(refused, 'x-sentry-rate-limits')]).toEqual([
+      '600',
+      '600::project',
+    ]);
     const lax = await system.createProject({ quota: 1, overage: true });
     for (const usage of ['1/1', '2/1', '3/1'])
       expect(header(await system.send(lax, errorEvent(eventId())), 'x-service-usage')).toBe(usage);

@@ -8,7 +8,10 @@ const replay = Sentry.replayIntegration({
   flushMaxDelay: 1_000,
 });
 const query = new URLSearchParams(location.search);
+// The SDK would send with another frame's fetch where the page's own looks wrapped.
+const { instrumentedFetch } = window;
 Sentry.init({
+  ...(instrumentedFetch && { transport: (options) => Sentry.makeFetchTransport(options, instrumentedFetch) }),
   dsn: query.get('dsn'),
   integrations: [replay, Sentry.browserTracingIntegration()],
   tracesSampleRate: 1,
