@@ -1,4 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
+import { childEnvironment } from './config.ts';
+import { POOL_THREADS } from './envelope/spool-disk.ts';
 import type { ProjectFigures } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import type { Log } from './lib/log.ts';
@@ -125,6 +127,7 @@ export class WorkerPool {
     const waits = this.#isServed;
     const child = fork(this.#options.program, waits ? [LISTEN_WHEN_READY] : [], {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+      env: childEnvironment({ UV_THREADPOOL_SIZE: `${POOL_THREADS}` }),
       execArgv: [...process.execArgv, OLD_SPACE_UNLOOKED, NOTHING_BORN_OLD],
     });
     const now = performance.now();

@@ -1,7 +1,4 @@
 /** What all uploads of a worker hold together (contract part 7: buffered and spooled bytes), and the part of one upload in it. */
-import { randomBytes } from 'node:crypto';
-import { openSync, unlinkSync } from 'node:fs';
-import { join } from 'node:path';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_TIGHT,
@@ -12,13 +9,14 @@ import {
   SPOOL_BYTES_MAX,
 } from '../limits.ts';
 import { Landing } from './landing.ts';
+import { SpoolDisk } from './spool-disk.ts';
 
 export class UploadBudget {
   readonly maxBodyBytes: number;
   readonly maxDecompressedBytes: number;
   /** Paces the ends of large uploads. */
   readonly landing = new Landing();
-  readonly #spoolDir: string;
+  readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   #held = 0;
   #spooled = 0;
@@ -26,7 +24,7 @@ export class UploadBudget {
   constructor(options: { maxBodyBytes: number; maxDecompressedBytes: number; spoolDir: string }) {
     this.maxBodyBytes = options.maxBodyBytes;
     this.maxDecompressedBytes = options.maxDecompressedBytes;
-    this.#spoolDir = options.spoolDir;
+    this.disk = new SpoolDisk(options.spoolDir);
   }
 
   /** Bytes of memory that uploads own: bodies, header lines, decoders, what waits for the disk. */
@@ -74,19 +72,6 @@ export class UploadBudget {
   /** @param block of {@link takeBlock} that nobody uses any more */
   giveBlock(block: Buffer): void {
     if (this.#freeBlocks.length < SPOOL_BLOCKS_KEPT) this.#freeBlocks.push(block);
-  }
-
-  /**
-   * A file that has no name any more, so that the kernel cleans up after us however we die. Opened synchronously: some 50 µs on a local
-   * disk, only for bodies over the inline bound, and no instant at which a stop of the loop could leave the name behind.
-   * @returns the file descriptor
-   * @throws the file system's error
-   */
-  openSpoolFile(): number {
-    const path = join(this.#spoolDir, `sluice-spool-${process.pid}-${randomBytes(8).toString('hex')}`);
-    const fd = openSync(path, 'wx+', 0o600);
-    unlinkSync(path);
-    return fd;
   }
 }
 
