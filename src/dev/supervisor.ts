@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
+import { YOUNG_SPACE } from '../worker-pool.ts';
 import type { RunningServer } from './servers.ts';
 
 const RESTART_MS = 500;
@@ -96,6 +97,7 @@ export class CommandChild implements Child {
     const { program, env } = this.#options;
     const child = fork(program, [this.#name], {
       env,
+      execArgv: [...process.execArgv, YOUNG_SPACE],
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       detached: true,
     });
