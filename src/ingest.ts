@@ -50,7 +50,7 @@ async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<t
 
 /**
  * Starts the primary. `onRequests` hears of finished requests in development.
- * @throws when a port is taken; ConfigError when both are the same
+ * @throws PortError when a port is taken; ConfigError when both are the same
  */
 export async function runIngest(
   config: Config,

@@ -186,7 +186,7 @@ class Processor implements RunningProcessor {
 
 /**
  * Starts the processor; waits for NATS as long as it takes.
- * @throws SinkSettingError, FolderTakenError, JournalError, or when the admin port is taken
+ * @throws SinkSettingError, FolderTakenError, JournalError; PortError when the admin port is taken
  */
 export async function runProcessor(
   config: Config,

@@ -1,6 +1,7 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { Command, InvalidArgumentError } from 'commander';
 import { type Config, isSet, loadConfig } from '../config.ts';
+import { checkDevPorts } from '../dev/ports.ts';
 import { DevStart, type DevSystem } from '../dev/system.ts';
 import { lockFolder } from '../lib/folder-lock.ts';
 import { createLog } from '../lib/log.ts';
@@ -54,6 +55,7 @@ async function run(flags: Flags): Promise<void> {
   if (port === adminPort) throw new UsageError(`the admin port must differ from the port, both are ${port}`);
   const lock = await lockFolder(flags.dataDir, 'dev');
   if (!lock) throw new Error(`another sluice dev is running on ${flags.dataDir}`);
+  await checkDevPorts({ host: config.host, port }, { host: config.adminHost, port: adminPort });
   if (flags.reset) rmSync(flags.dataDir, { recursive: true, force: true });
   mkdirSync(flags.dataDir, { recursive: true });
   const log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'warn', { process: 'dev' });

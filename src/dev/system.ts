@@ -9,10 +9,9 @@ import { setupTopology } from '../stream/topology.ts';
 import { demoProject } from './demo-project.ts';
 import { ensureServers } from './install.ts';
 import { freePort, startNats, startRedis } from './servers.ts';
-import { type Child, superviseCommand, superviseServer } from './supervisor.ts';
+import { type Child, CommandChild, superviseServer } from './supervisor.ts';
 
 const READY_MS_MAX = 30_000;
-const READY_POLL_MS = 50;
 
 export type DevOptions = {
   port: number;
@@ -105,7 +104,6 @@ export class DevStart {
     const processorPort = await freePort();
     await this.#commands({ redisUrl, natsUrl, sinkDir, processorPort });
     const file = this.#describe({ redisUrl, natsUrl, sinkDir, project });
-    await this.#untilReady([`${file.adminUrl}/readyz`, `http://127.0.0.1:${processorPort}/readyz`]);
     writeFileSync(`${this.#devJson}.tmp`, `${JSON.stringify(file, null, 2)}\n`);
     renameSync(`${this.#devJson}.tmp`, this.#devJson);
     return { file, project, processorAdminUrl: `http://127.0.0.1:${processorPort}` };
@@ -152,12 +150,15 @@ export class DevStart {
       ...(!isSet('SLUICE_ENV') && { SLUICE_ENV: 'development' }),
       ...(!isSet('SLUICE_LOG_LEVEL') && { SLUICE_LOG_LEVEL: 'warn' }),
     };
-    const run = (name: string, ownPort: number): Promise<void> => {
+    const run = async (name: string, ownPort: number): Promise<CommandChild> => {
       const env = childEnvironment({ ...settings, SLUICE_ADMIN_PORT: `${ownPort}` });
-      return this.#keep(superviseCommand(name, { program, env, say: this.#say }));
+      const readyUrl = `http://localhost:${ownPort}/readyz`;
+      const child = new CommandChild(name, { program, env, readyUrl, say: this.#say });
+      await this.#keep(child);
+      return child;
     };
-    await run('processor', parts.processorPort);
-    await run('ingest', adminPort);
+    const children = [await run('processor', parts.processorPort), await run('ingest', adminPort)];
+    await Promise.all(children.map((child) => child.ready(READY_MS_MAX)));
   }
 
   #describe(parts: { redisUrl: string; natsUrl: string; sinkDir: string; project: Project }): DevFile {
@@ -173,21 +174,5 @@ export class DevStart {
       project: { id: project.id, key: project.key, dsn: `${dsn}/${project.alias ?? project.id}` },
       pid: process.pid,
     };
-  }
-
-  async #untilReady(urls: readonly string[]): Promise<void> {
-    for (const until = Date.now() + READY_MS_MAX; Date.now() < until; ) {
-      const states = await Promise.all(
-        urls.map((url) =>
-          fetch(url).then(
-            (res) => res.ok,
-            () => false,
-          ),
-        ),
-      );
-      if (states.every(Boolean)) return;
-      await new Promise((r) => setTimeout(r, READY_POLL_MS));
-    }
-    throw new Error(`not ready after ${READY_MS_MAX / 1000} s; the lines above say why`);
   }
 }

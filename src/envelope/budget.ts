@@ -1,7 +1,4 @@
 /** What all uploads of a worker hold together (contract part 7: buffered and spooled bytes), and the part of one upload in it. */
-import { randomBytes } from 'node:crypto';
-import { openSync, unlinkSync } from 'node:fs';
-import { join } from 'node:path';
 import { type ExtraType, storedTypes } from '../lib/item-types.ts';
 import {
   HELD_BYTES_MAX,
@@ -13,6 +10,7 @@ import {
   SPOOL_BYTES_MAX,
 } from '../limits.ts';
 import { Landing } from './landing.ts';
+import { SpoolDisk } from './spool-disk.ts';
 
 export class UploadBudget {
   readonly maxBodyBytes: number;
@@ -21,7 +19,7 @@ export class UploadBudget {
   readonly storedTypes: ReadonlySet<string>;
   /** Paces the ends of large uploads. */
   readonly landing = new Landing();
-  readonly #spoolDir: string;
+  readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   #held = 0;
   #spooled = 0;
@@ -35,7 +33,7 @@ export class UploadBudget {
     this.maxBodyBytes = options.maxBodyBytes;
     this.maxDecompressedBytes = options.maxDecompressedBytes;
     this.storedTypes = storedTypes(options.storeTypes ?? []);
-    this.#spoolDir = options.spoolDir;
+    this.disk = new SpoolDisk(options.spoolDir);
   }
 
   /** Bytes of memory that uploads own: bodies, header lines, decoders, what waits for the disk. */
@@ -83,19 +81,6 @@ export class UploadBudget {
   /** @param block of {@link takeBlock} that nobody uses any more */
   giveBlock(block: Buffer): void {
     if (this.#freeBlocks.length < SPOOL_BLOCKS_KEPT) this.#freeBlocks.push(block);
-  }
-
-  /**
-   * A file that has no name any more, so that the kernel cleans up after us however we die. Opened synchronously: some 50 µs on a local
-   * disk, only for bodies over the inline bound, and no instant at which a stop of the loop could leave the name behind.
-   * @returns the file descriptor
-   * @throws the file system's error
-   */
-  openSpoolFile(): number {
-    const path = join(this.#spoolDir, `sluice-spool-${process.pid}-${randomBytes(8).toString('hex')}`);
-    const fd = openSync(path, 'wx+', 0o600);
-    unlinkSync(path);
-    return fd;
   }
 }
 

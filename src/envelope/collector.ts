@@ -221,11 +221,8 @@ export class Collector implements ParserSink {
 
   #openSpool(): Spool | undefined {
     const { budget, holding, onBehind, onOverload } = this.#options;
-    try {
-      return new Spool({ fd: budget.openSpoolFile(), holding, onBehind, onFailed: onOverload });
-    } catch (error) {
-      onOverload(`the spool cannot be opened: ${(error as NodeJS.ErrnoException).code ?? error}`);
-      return undefined;
-    }
+    if (!budget.disk.hangs) return new Spool({ holding, onBehind, onFailed: onOverload });
+    onOverload('the disk of the spool does not answer');
+    return undefined;
   }
 }

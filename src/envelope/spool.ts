@@ -9,12 +9,12 @@
  * A descriptor must not be closed under a running call, for its number could belong to another file by then: `close` waits for them.
  */
 import { close, read, write } from 'node:fs';
+import { assert } from '../lib/assert.ts';
 import { SPOOL_BLOCK_BYTES, SPOOL_QUEUE_BYTES_MAX, SPOOL_QUEUE_BYTES_TIGHT } from '../limits.ts';
 import type { Holding } from './budget.ts';
+import type { Done } from './spool-disk.ts';
 
 export type SpoolOptions = {
-  /** Open for reading and writing, empty; owned by the spool from now on. */
-  fd: number;
   holding: Holding;
   onBehind(behind: boolean): void;
   /** The disk refused, or the worker's spools are at their bound. At most once. */
@@ -51,7 +51,8 @@ function stretchesOf<T extends { length: number }>(items: readonly T[], kept: re
 }
 
 export class Spool {
-  readonly #fd: number;
+  /** Open for reading and writing; undefined until the disk has given it, and again once it is closed. */
+  #fd: number | undefined;
   readonly #holding: Holding;
   readonly #options: SpoolOptions;
   #state: State = 'open';
@@ -60,7 +61,8 @@ export class Spool {
   #filling: Block | undefined;
   /** Full blocks, the first of which is being written while `writing`. */
   readonly #waiting: Block[] = [];
-  #writing = false;
+  /** Nothing can be written: a write is in flight, or the file is not open yet. */
+  #writing = true;
   #written = 0;
   #behind = false;
   #onFlushed: (() => void) | undefined;
@@ -68,9 +70,12 @@ export class Spool {
   #calls = 0;
 
   constructor(options: SpoolOptions) {
-    this.#fd = options.fd;
     this.#holding = options.holding;
     this.#options = options;
+    this.#call<number>(
+      (done) => this.#holding.budget.disk.open(done),
+      (error, fd) => this.#opened(error, fd),
+    );
   }
 
   /** Bytes appended. */
@@ -166,6 +171,13 @@ export class Spool {
 
   // ---- writing ----
 
+  #opened(error: NodeJS.ErrnoException | null, fd: number): void {
+    if (error) return this.#fail(`the spool cannot be opened: ${error.code ?? error}`);
+    this.#fd = fd;
+    this.#writing = false;
+    if (this.#state === 'open') this.#writeNext();
+  }
+
   #enqueue(block: Block): void {
     this.#waiting.push(block);
     this.#holding.queue(SPOOL_BLOCK_BYTES);
@@ -185,21 +197,22 @@ export class Spool {
 
   #write(block: Block, from: number): void {
     this.#writing = true;
-    this.#calls++;
-    write(this.#fd, block.bytes, from, block.length - from, this.#written, (error, count) => {
-      this.#calls--;
-      this.#writing = false;
-      if (this.#state !== 'open') return this.#closeWhenIdle();
-      if (error || count === 0)
-        return this.#fail(`the spool cannot be written: ${error?.code ?? 'no bytes taken'}`);
-      this.#written += count;
-      if (from + count < block.length) return this.#write(block, from + count);
-      this.#waiting.shift();
-      this.#holding.budget.giveBlock(block.bytes);
-      this.#holding.hold(-SPOOL_BLOCK_BYTES);
-      this.#holding.queue(-SPOOL_BLOCK_BYTES);
-      this.#writeNext();
-    });
+    this.#call<number>(
+      (done) => write(this.#openFd, block.bytes, from, block.length - from, this.#written, done),
+      (error, count) => {
+        this.#writing = false;
+        if (this.#state !== 'open') return;
+        if (error || count === 0)
+          return this.#fail(`the spool cannot be written: ${error?.code ?? 'no bytes taken'}`);
+        this.#written += count;
+        if (from + count < block.length) return this.#write(block, from + count);
+        this.#waiting.shift();
+        this.#holding.budget.giveBlock(block.bytes);
+        this.#holding.hold(-SPOOL_BLOCK_BYTES);
+        this.#holding.queue(-SPOOL_BLOCK_BYTES);
+        this.#writeNext();
+      },
+    );
   }
 
   #tellBehind(): void {
@@ -220,19 +233,39 @@ export class Spool {
   // ---- reading, closing ----
 
   #readInto(bytes: Buffer, position: number): Promise<number> {
-    this.#calls++;
     return new Promise((resolve, reject) => {
-      read(this.#fd, bytes, 0, bytes.length, position, (error, count) => {
+      this.#call<number>(
+        (done) => read(this.#openFd, bytes, 0, bytes.length, position, done),
+        (error, count) => (error ? reject(error) : resolve(count)),
+      );
+    });
+  }
+
+  get #openFd(): number {
+    assert(this.#fd !== undefined, 'only an open file is written and read');
+    return this.#fd;
+  }
+
+  /** One call to the file system. One that has not been made when the spool is closed is not made any more. */
+  #call<T>(make: (done: Done<T>) => void, then: Done<T>): void {
+    this.#calls++;
+    this.#holding.budget.disk.run((returned) => {
+      const done: Done<T> = (error, value) => {
+        returned();
         this.#calls--;
+        then(error, value);
         this.#closeWhenIdle();
-        if (error) reject(error);
-        else resolve(count);
-      });
+      };
+      if (this.#state === 'closed') done(new Error('the spool is closed'), undefined as T);
+      else make(done);
     });
   }
 
   #closeWhenIdle(): void {
+    const fd = this.#fd;
+    if (this.#state !== 'closed' || this.#calls > 0 || fd === undefined) return;
+    this.#fd = undefined;
     // An error here has no consequence: the file has no name and nobody reads it any more.
-    if (this.#state === 'closed' && this.#calls === 0) close(this.#fd, () => undefined);
+    this.#holding.budget.disk.run((returned) => close(fd, returned));
   }
 }

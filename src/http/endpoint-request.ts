@@ -12,6 +12,7 @@ export abstract class EndpointRequest implements BodyReader {
   protected committed = false;
   protected finished = false;
   readonly #endpoint: Endpoint;
+  #timer: NodeJS.Timeout | undefined;
 
   constructor(parts: RequestParts, exchange: Exchange, endpoint: Endpoint) {
     this.parts = parts;
@@ -40,8 +41,18 @@ export abstract class EndpointRequest implements BodyReader {
   protected finish(outcome: Outcome, answer?: Answer): void {
     if (this.finished) return;
     this.finished = true;
+    clearTimeout(this.#timer);
     this.parts.note(this.#endpoint, outcome, this.trace());
     if (answer) this.exchange.answer(answer);
+  }
+
+  /** Answers 500 unless there is an outcome by then, or {@link stopTimer} is called. */
+  protected failAfter(ms: number, reason: string): void {
+    if (!this.finished) this.#timer = setTimeout(() => this.fail(reason), ms);
+  }
+
+  protected stopTimer(): void {
+    clearTimeout(this.#timer);
   }
 
   /** 500 with an errorId that stands in the log (spec part 7). */

@@ -154,6 +154,10 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   end(): void {
     this.#deadline = this.parts.clock.monotonic() + ANSWER_MS_MAX;
     this.guard(() => this.#upload?.end());
+    const uploaded = this.#uploaded;
+    // Neither disk nor decoders have a time-out of their own.
+    if (!uploaded || (uploaded.ok && uploaded.envelope.spool))
+      this.failAfter(ANSWER_MS_MAX, 'not decoded and spooled before the deadline');
   }
 
   /** Both the token and the parsed body are there: on with it. */
@@ -231,6 +235,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   }
 
   #publish(envelope: HeldEnvelope): void {
+    this.stopTimer(); // the publisher has a deadline
     const entry: EnvelopeEntry = {
       kind: 'envelope',
       projectId: (this.#gate as ProjectGate).id,

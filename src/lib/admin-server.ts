@@ -2,6 +2,7 @@
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import { loadAdminPage } from './admin-page.ts';
 import type { MetricsSnapshot } from './metrics.ts';
+import { PortError } from './port-check.ts';
 
 /** What the page polls: figures since the process started; it computes rates from two answers. */
 export type AdminStats = {
@@ -48,7 +49,7 @@ async function serve(path: string, res: ServerResponse, pages: AdminPages): Prom
 
 /**
  * Serves the admin pages.
- * @throws when the address cannot be listened on
+ * @throws PortError when the address cannot be listened on
  */
 export function startAdminServer(host: string, port: number, pages: AdminPages): Promise<Server> {
   const server = createServer((req, res) => {
@@ -62,7 +63,7 @@ export function startAdminServer(host: string, port: number, pages: AdminPages):
     );
   });
   return new Promise((resolve, reject) => {
-    server.once('error', reject);
+    server.once('error', (error) => reject(new PortError(host, port, error)));
     server.listen(port, host, () => resolve(server));
   });
 }

@@ -1,6 +1,8 @@
 /** The built program as a child process, as a user runs it. */
 import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -12,7 +14,13 @@ import type { NatsLink } from '../../src/stream/nats.ts';
 import { Publisher } from '../../src/stream/publisher.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
 import { link as connect } from '../registry/broker.ts';
-import { natsServer, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
+import {
+  lastingPort,
+  natsServer,
+  redisServer,
+  type TestServer,
+  temporaryFolder,
+} from '../support/servers.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../dist/cli.js', import.meta.url));
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
@@ -169,4 +177,30 @@ describe('tail', () => {
     expect(all.out()).not.toContain('\u001b');
     expect(before.messages).toBeGreaterThan(0);
   });
+});
+
+it.each([
+  ['ingest', 'SLUICE_PORT'],
+  ['ingest', 'SLUICE_ADMIN_PORT'],
+  ['processor', 'SLUICE_ADMIN_PORT'],
+])('%s says in one line that the port of %s is taken, and who has it', async (command, setting) => {
+  const taken = createServer().listen({ host: '127.0.0.1', port: await lastingPort() });
+  await once(taken, 'listening');
+  const { port } = taken.address() as { port: number };
+  const others = { SLUICE_PORT: `${await lastingPort()}`, SLUICE_ADMIN_PORT: `${await lastingPort()}` };
+  const sink = { SLUICE_SINK: `ndjson:${join(folder, 'sink')}` };
+  const child = start([command], {
+    ...urls(),
+    ...others,
+    ...sink,
+    SLUICE_WORKERS: '1',
+    [setting]: `${port}`,
+  });
+  expect(await child.ended).toBe(1);
+  const by = process.platform === 'linux' ? ` by node.* \\(process ${process.pid}\\)` : '.*';
+  const host = setting === 'SLUICE_PORT' ? '0.0.0.0' : '127.0.0.1';
+  expect(child.err()).toMatch(
+    new RegExp(`^sluice: cannot listen on ${host}:${port}: the port is taken \\(EADDRINUSE\\)${by}\n$`),
+  );
+  taken.close();
 });

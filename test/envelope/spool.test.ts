@@ -18,8 +18,8 @@ function startSpool(fd?: number) {
   const holding = new Holding(budget);
   const behind: boolean[] = [];
   const failures: string[] = [];
+  if (fd !== undefined) budget.disk.open = (done) => setImmediate(done, null, fd);
   const spool = new Spool({
-    fd: fd ?? budget.openSpoolFile(),
     holding,
     onBehind: (is) => behind.push(is),
     onFailed: (detail) => failures.push(detail),

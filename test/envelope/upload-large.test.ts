@@ -1,8 +1,13 @@
 import { createHash } from 'node:crypto';
-import { openSync, rmSync } from 'node:fs';
+import { open, rmSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type HeldEnvelope, Upload, UploadBudget, type UploadFailure } from '../../src/envelope/upload.ts';
+import {
+  type HeldEnvelope,
+  Upload,
+  type UploadBudget,
+  type UploadFailure,
+} from '../../src/envelope/upload.ts';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_TIGHT,
@@ -121,14 +126,9 @@ test('a refusal that comes while the socket is paused resumes it first', () => {
 });
 
 describe('an overloaded worker', () => {
-  class FullDisk extends UploadBudget {
-    override openSpoolFile(): number {
-      return openSync('/dev/full', 'r+');
-    }
-  }
-
   test('refuses a large envelope when the disk is full', async () => {
-    const budget = new FullDisk({ maxBodyBytes: 5e6, maxDecompressedBytes: 2e7, spoolDir });
+    const budget = testBudget({ spoolDir });
+    budget.disk.open = (done) => open('/dev/full', 'r+', done);
     const failure = await failureOf(cutEvery(eventBody(3_000_000), 100_000), budget);
     expect(failure).toEqual({ kind: 'overloaded', detail: 'the spool cannot be written: ENOSPC' });
     expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);

@@ -1,6 +1,16 @@
 /** `sluice dev` as a person uses it: start, paste, look, stop, start again. */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { existsSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs';
+import { once } from 'node:events';
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { createServer, type Server } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -82,6 +92,76 @@ it('says at once that both ports are the same', async () => {
   expect(await dev.exited).toBe(2);
   expect(dev.output).toContain('the admin port must differ from the port, both are 8081');
 });
+
+async function listenOn(port: number): Promise<Server> {
+  const server = createServer((socket) => socket.destroy()).listen(port);
+  await once(server, 'listening');
+  return server;
+}
+
+/** What a start says that fails, when it has left nothing behind. */
+async function failureOf(dev: Dev): Promise<string> {
+  expect(await dev.exited).toBe(1);
+  expect(existsSync(join(dir, '.sluice/dev.json'))).toBe(false);
+  if (process.platform === 'linux') await until(() => processesOf(dir).length === 0);
+  return dev.output;
+}
+
+it('a taken port ends the start before anything runs: one line says which, who has it, and what to type', async () => {
+  const [port, adminPort] = [await freePort(), await freePort()];
+  const flags = ['--port', `${port}`, '--admin-port', `${adminPort}`];
+  const by = process.platform === 'linux' ? ` by node.* \\(process ${process.pid}\\)` : '.*';
+  const line = (ports: number[], hint: string): RegExp => {
+    const each = ports.map(
+      (taken) => `cannot listen on [^ ]+:${taken}: the port is taken \\(EADDRINUSE\\)${by}`,
+    );
+    return new RegExp(`^sluice: ${each.join('; ')}; choose another: npm start -- ${hint}\n$`);
+  };
+  const first = await listenOn(port);
+  expect(await failureOf(new Dev(flags))).toMatch(line([port], '--port \\d+'));
+  const second = await listenOn(adminPort);
+  const both = await failureOf(new Dev(flags));
+  expect(both).toMatch(line([port, adminPort], '--port \\d+ --admin-port \\d+'));
+  first.close();
+  const admin = await failureOf(new Dev(flags));
+  expect(admin).toMatch(line([adminPort], '--port \\d+ --admin-port \\d+'));
+  expect(readdirSync(join(dir, '.sluice'))).toEqual([]);
+  const hinted = new Dev(/npm start -- (.+)\n/.exec(admin)?.[1]?.split(' '));
+  await until(() => hinted.output.includes('sluice is ready'));
+  second.close();
+});
+
+it('a start that fails for a taken port forgets nothing, even with --reset', async () => {
+  const port = await freePort();
+  const taken = await listenOn(port);
+  const kept = join(dir, '.sluice/kept');
+  mkdirSync(join(dir, '.sluice'));
+  writeFileSync(kept, 'data');
+  await failureOf(new Dev(['--reset', '--port', `${port}`, '--admin-port', `${await freePort()}`]));
+  expect(existsSync(kept)).toBe(true);
+  taken.close();
+});
+
+it.each(['ingest', 'processor', 'redis', 'nats'])(
+  '%s that ends before it was ready ends the start with its error',
+  async (part) => {
+    const port = await freePort();
+    const flags = ['--port', `${port}`, '--admin-port', `${await freePort()}`];
+    mkdirSync(join(dir, '.sluice'));
+    // The processor's folder is a file, and so are those of the servers; ingest loses its port after it was looked at.
+    const wrong = { processor: 'sink', redis: 'redis', nats: 'nats' }[part];
+    if (wrong) writeFileSync(join(dir, '.sluice', wrong), 'a file');
+    const dev = new Dev(flags);
+    if (!wrong) await until(() => existsSync(join(dir, '.sluice/redis')));
+    const taken = wrong ? undefined : await listenOn(port);
+    const output = await failureOf(dev);
+    expect(output).toContain(wrong ? `.sluice/${wrong}` : `:${port}: the port is taken`);
+    expect(output).not.toContain('starting it again');
+    if (part === 'ingest' || part === 'processor')
+      expect(output).toContain(`sluice ${part} ended at start (1); the lines above say why`);
+    taken?.close();
+  },
+);
 
 function storedMessages(): string[] {
   const sink = join(dir, '.sluice/sink');

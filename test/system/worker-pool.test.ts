@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { WORKER_SILENT_MS_MAX } from '../../src/limits.ts';
-import { WorkerPool } from '../../src/worker-pool.ts';
+import { WorkerPool, YOUNG_SPACE } from '../../src/worker-pool.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
@@ -59,4 +59,11 @@ it('lets a successor wait until it is ready only while another one is', async ()
     expect.stringMatching(/^born \d+$/),
     `told ${pid} listen-when-ready`,
   ]);
+});
+
+it.runIf(process.platform === 'linux')('bounds the young space of its workers', async () => {
+  const workers = poolOf(1, 0);
+  await until(() => workers.wasComplete);
+  const pid = readFileSync(join(dir, 'born'), 'utf8').split(' ')[1]?.trim();
+  expect(readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')).toContain(YOUNG_SPACE);
 });

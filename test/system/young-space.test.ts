@@ -1,0 +1,62 @@
+/** The processor bounds its young space as workers do (worker-pool.test.ts), whatever this version of Node would do by itself. */
+import { execFileSync, spawn } from 'node:child_process';
+import { readFileSync, rmSync } from 'node:fs';
+import { expect, it } from 'vitest';
+import { childrenOf } from '../../bench/processes.ts';
+import { freePort } from '../../src/dev/servers.ts';
+import { YOUNG_SPACE } from '../../src/worker-pool.ts';
+import { temporaryFolder } from '../support/servers.ts';
+import { until } from '../support/system.ts';
+
+const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
+const DOCKERFILE = new URL('../../Dockerfile', import.meta.url);
+const MIB = 1024 * 1024;
+
+/** Keeps enough of what it makes for the young space to grow as far as it may; prints its size then. */
+const GROWS = `
+  const v8 = require('node:v8');
+  let [kept, most] = [[], 0];
+  for (let n = 0; n < 1_000_000; n++) {
+    kept.push({ n, list: [n, n + 1] });
+    if (kept.length > 60_000) kept = kept.slice(-30_000);
+    if (n % 1_000 > 0) continue;
+    const space = v8.getHeapSpaceStatistics().find(({ space_name }) => space_name === 'new_space');
+    most = Math.max(most, space.space_size);
+  }
+  console.log(most);
+`;
+
+it('the flag bounds both halves together at 32 MiB', () => {
+  const most = Number(execFileSync(process.execPath, [YOUNG_SPACE, '-e', GROWS], { encoding: 'utf8' }));
+  expect(most).toBeGreaterThan(8 * MIB);
+  expect(most).toBeLessThanOrEqual(32 * MIB);
+});
+
+it('the image gives it to both services', () => {
+  const entrypoint = `ENTRYPOINT ["node", "${YOUNG_SPACE}", "/app/dist/cli.js"]`;
+  expect(readFileSync(DOCKERFILE, 'utf8').split('\n')).toContain(entrypoint);
+});
+
+const argumentsOf = (pid: number): string[] => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+
+it.runIf(process.platform === 'linux')('dev gives it to the processor', async () => {
+  const dir = temporaryFolder('young-space');
+  const ports = ['--port', `${await freePort()}`, '--admin-port', `${await freePort()}`];
+  const dev = spawn(process.execPath, [CLI, 'dev', ...ports], {
+    cwd: dir,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const exited = new Promise((resolve) => dev.once('exit', resolve));
+  let output = '';
+  dev.stdout.on('data', (data: Buffer) => {
+    output += data.toString();
+  });
+  await until(() => output.includes('sluice is ready'));
+  const processors = childrenOf(dev.pid ?? 0)
+    .map(argumentsOf)
+    .filter((args) => args.includes('processor'));
+  dev.kill('SIGTERM');
+  await exited;
+  rmSync(dir, { recursive: true, force: true });
+  expect(processors).toEqual([expect.arrayContaining([YOUNG_SPACE])]);
+});
