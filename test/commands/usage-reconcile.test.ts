@@ -131,7 +131,7 @@ describe('usage reconcile', () => {
   it('does not lower it while a frame or an entry of the month is a dead letter that nobody could read', async () => {
     await processed('SLUICE_EVENTS', 30);
     await count(35);
-    const letters = new DeadLetters(link);
+    const letters = new DeadLetters({ link, log });
     const letter = { reason: 'no frame', subject: streamSubject('events', 0), body: Buffer.from('bytes') };
     const manager = await link.manager();
     for (const unread of [{ kind: 'frame' }, { kind: 'entry', entryIndex: 1 }] as const) {
