@@ -28,8 +28,7 @@ const LOOK_MS = 10_000;
 const FETCH = { max_messages: 500, expires: 2_000 };
 
 /** Bytes that one project's letters may take. */
-export const deadLetterShare = (streamBytesMax: number): number =>
-  Math.floor(streamBytesMax / SHARES);
+export const deadLetterShare = (streamBytesMax: number): number => Math.floor(streamBytesMax / SHARES);
 
 /** Headers of the messages below a subject, oldest first. */
 export async function* deadLetterHeaders(link: NatsLink, filter: string): AsyncGenerator<JsMsg> {
@@ -97,8 +96,7 @@ export class DeadLetterBounds {
     const share = deadLetterShare(bytesMax);
     const keepsBytes = bytes + MESSAGE_OVERHEAD_BYTES <= share;
     const more = (keepsBytes ? bytes : 0) + MESSAGE_OVERHEAD_BYTES;
-    const isOver = (used: Used): boolean =>
-      used.bytes + more > share || used.messages >= MESSAGES_MAX;
+    const isOver = (used: Used): boolean => used.bytes + more > share || used.messages >= MESSAGES_MAX;
     let used = this.#projects.get(projectToken);
     if (!used || isOver(used)) {
       const messages = await this.#read(`${DEAD_LETTERS_SUBJECT}.${projectToken}.>`);
