@@ -35,20 +35,13 @@ const weightOf = ({ decoding, storing }: Deaths): number => decoding + storing /
  */
 export class CrashLedger {
   readonly #link: NatsLink;
-  #bucket: Promise<KV> | undefined;
 
   constructor(link: NatsLink) {
     this.#link = link;
   }
 
   #kv(): Promise<KV> {
-    this.#bucket ??= new Kvm(jetstream(this.#link.connection, { timeout: BROKER_REPLY_MS_MAX })).open(
-      COUNTERS_BUCKET,
-    );
-    this.#bucket.catch(() => {
-      this.#bucket = undefined;
-    });
-    return this.#bucket;
+    return new Kvm(jetstream(this.#link.connection, { timeout: BROKER_REPLY_MS_MAX })).open(COUNTERS_BUCKET);
   }
 
   /** @throws UnavailableError */

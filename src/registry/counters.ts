@@ -35,14 +35,17 @@ export class CounterBucket {
   readonly groups = GROUPS;
   readonly #link: NatsLink;
   readonly #log: Log;
-  readonly #kv: Promise<KV>;
   /** By key. */
   readonly #reading = new Map<string, Promise<GroupRecord>>();
 
   constructor({ link, log }: { link: NatsLink; log: Log }) {
     this.#link = link;
     this.#log = log;
-    this.#kv = openBucket(link, COUNTERS_BUCKET);
+  }
+
+  /** On the connection of this moment. */
+  #kv(): Promise<KV> {
+    return openBucket(this.#link, COUNTERS_BUCKET);
   }
 
   groupOf(projectId: string): number {
@@ -94,7 +97,7 @@ export class CounterBucket {
 
   /** `change` says whether there is something to write. */
   async #change(key: string, change: (figures: Figures) => boolean): Promise<void> {
-    const kv = await this.#kv;
+    const kv = await this.#kv();
     for (let tries = 1; ; tries++) {
       const { figures, revision } = await this.#stored(key);
       if (!change(figures)) return;
@@ -109,7 +112,7 @@ export class CounterBucket {
   }
 
   async #stored(key: string): Promise<GroupRecord> {
-    const entry = await (await this.#kv).get(key);
+    const entry = await (await this.#kv()).get(key);
     if (!entry) return { figures: new Map(), revision: 0 };
     const figures = entry.operation === 'PUT' ? this.#parse(key, entry.string()) : new Map();
     return { figures, revision: entry.revision };
