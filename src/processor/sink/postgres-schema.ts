@@ -94,7 +94,14 @@ CREATE TABLE sluice.tally (
   PRIMARY KEY (project_id, month, stream)
 );
 `,
+  `
+ALTER TABLE sluice.heartbeats ADD COLUMN body_base64 text;
+COMMENT ON COLUMN sluice.heartbeats.body_base64 IS 'A body that is no UTF-8; body is NULL then';
+`,
 ];
+
+/** What a partition lacks that was detached before a version of the schema added it. */
+export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = { heartbeats: 'body_base64 text' };
 
 /** Migrations that this program knows. */
 export const SCHEMA_VERSION = MIGRATIONS.length;

@@ -19,7 +19,12 @@ export type EnvelopeFields = {
 };
 /** An item; `index` counts all items of its envelope, `header` is its header as JSON. */
 export type ItemFields = { envelope: EnvelopeFields; index: number; header: string };
-export type HeartbeatFields = { token: string; receivedAt: number; hasBody: boolean };
+/** `bodyIn`: the field of the ping's body, which is in base64 when it is no UTF-8; undefined when there was none. */
+export type HeartbeatFields = {
+  token: string;
+  receivedAt: number;
+  bodyIn: 'body' | 'body_base64' | undefined;
+};
 
 /** One record: the line `head + json + "}"`, in UTF-8 and without line breaks. */
 export type SinkRow = {

@@ -2,7 +2,7 @@ import { connect, createServer, type Server } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import { resendKey } from '../../../src/processor/sink/item-key.ts';
 import { Database } from '../../../src/processor/sink/postgres-database.ts';
-import { SchemaError } from '../../../src/processor/sink/postgres-schema.ts';
+import { SCHEMA_VERSION, SchemaError } from '../../../src/processor/sink/postgres-schema.ts';
 import { readPostgresTally } from '../../../src/processor/sink/postgres-tally.ts';
 import type { SinkRow, StreamSink } from '../../../src/processor/sink/sink.ts';
 import { UnavailableError } from '../../../src/processor/unavailable.ts';
@@ -51,14 +51,28 @@ const count = async (table: string): Promise<number> =>
 describe('the schema', () => {
   it('is made once, however many processors start together', async () => {
     await Promise.all(Array.from({ length: 5 }, () => connectTo()));
-    expect(await count('migrations')).toBe(1);
+    expect(await count('migrations')).toBe(SCHEMA_VERSION);
     expect(await count('items')).toBe(0);
   });
 
   it('of a newer program is refused', async () => {
     await connectTo();
     await server.query('INSERT INTO sluice.migrations VALUES (1000)');
-    await expect(connectTo()).rejects.toThrow(/version 1000 of the sink's schema, and this program knows 1/);
+    await expect(connectTo()).rejects.toThrow(/version 1000 of the sink's schema, and this program knows 2/);
+  });
+
+  it('of an earlier version gets what is new, also a partition that was detached before', async () => {
+    await connectTo();
+    const partition = 'CREATE TABLE sluice.heartbeats_20260506 (LIKE sluice.heartbeats)';
+    await server.query(`ALTER TABLE sluice.heartbeats DROP COLUMN body_base64; ${partition};
+      DELETE FROM sluice.migrations WHERE version > 1`);
+    const stream = await open();
+    const fields = { token: 't', receivedAt: NOON, bodyIn: 'body_base64' } as const;
+    const ping: SinkRow = { type: 'heartbeat', head: '{', fields, json: Buffer.from('"/wA="') };
+    await store(stream, 'ping', [ping]);
+    const [stored] = await server.query('SELECT body, body_base64 FROM sluice.heartbeats_20260506');
+    expect(stored).toEqual({ body: null, body_base64: '/wA=' });
+    expect(await count('heartbeats')).toBe(1);
   });
 
   it('needs no right to create anything when it is there', async () => {

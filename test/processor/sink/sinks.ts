@@ -86,7 +86,7 @@ export class PostgresUnderTest implements SinkUnderTest {
       this.server.query(`SELECT ${COMMON}, type FROM sluice.items`),
       this.server.query(`SELECT ${COMMON}, 'log' AS type FROM sluice.logs ORDER BY log_index`),
       this.server.query(
-        `SELECT 'heartbeat' AS type, token, ${WHEN('received_at')}, body FROM sluice.heartbeats`,
+        `SELECT 'heartbeat' AS type, token, ${WHEN('received_at')}, body, body_base64 FROM sluice.heartbeats`,
       ),
     ]);
     return rows.flat().map(asRecord);
