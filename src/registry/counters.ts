@@ -23,6 +23,8 @@ type GroupRecord = { figures: Figures; revision: number };
 
 /** `checkpoints.<YYYY-MM>.<group>` */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
+/** What was counted under the ids of deleted projects, and is in the tally still: the same records, `deleted.<YYYY-MM>.<group>`. */
+const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
 
 /**
  * Checkpoints of the monthly usage, from which counting resumes when Redis comes back empty.
@@ -93,6 +95,30 @@ export class CounterBucket {
       stored.set(projectId, count);
       return true;
     });
+  }
+
+  /** Removes the figure of a deleted project. @returns it */
+  async remove(projectId: string, month: string): Promise<number | undefined> {
+    let removed: number | undefined;
+    await this.#change(checkpointKey(month, this.groupOf(projectId)), (stored) => {
+      removed = stored.get(projectId);
+      return stored.delete(projectId);
+    });
+    return removed;
+  }
+
+  /** Notes what was counted under the id of a project that is deleted: the processor's tally knows ids only. */
+  async addDeleted(projectId: string, month: string, count: number): Promise<void> {
+    await this.#change(deletedKey(month, this.groupOf(projectId)), (stored) => {
+      stored.set(projectId, (stored.get(projectId) ?? 0) + count);
+      return count > 0;
+    });
+  }
+
+  /** What earlier projects of this id counted in the month. */
+  async readDeleted(projectId: string, month: string): Promise<number> {
+    const { figures } = await this.#stored(deletedKey(month, this.groupOf(projectId)));
+    return figures.get(projectId) ?? 0;
   }
 
   /** `change` says whether there is something to write. */

@@ -95,6 +95,24 @@ describe('usage reconcile', () => {
     expect(await counted()).toBe(30);
   });
 
+  it('leaves out what a deleted project of the id counted', async () => {
+    await new CounterBucket({ link, log }).addDeleted(id, month, 40);
+    await processed('SLUICE_EVENTS', 43);
+    await processed('SLUICE_LOGS', 0);
+    await count(3);
+    expect(await json(id)).toMatchObject({ before: 3, tally: 3, after: 3, complete: true });
+    await processed('SLUICE_EVENTS', 45);
+    expect(await json(id)).toMatchObject({ before: 3, tally: 5, after: 5, complete: true });
+  });
+
+  it('counts all of a tally that began anew since a project of the id was deleted', async () => {
+    await new CounterBucket({ link, log }).addDeleted(id, month, 40);
+    await processed('SLUICE_EVENTS', 6);
+    await processed('SLUICE_LOGS', 0);
+    await count(6);
+    expect(await json(id)).toMatchObject({ before: 6, tally: 6, after: 6, complete: true });
+  });
+
   it('does not wait for what was acknowledged and is still there', async () => {
     const manager = await link.manager();
     await keepAcknowledged(manager, 'SLUICE_LOGS');
