@@ -10,7 +10,7 @@ import { ExchangeDesk } from './http/exchange-desk.ts';
 import { exposeMetrics } from './http/exposition.ts';
 import type { RequestParts } from './http/parts.ts';
 import { ProjectBoard } from './http/project-board.ts';
-import { gateOf, type ProjectGate } from './http/project-gate.ts';
+import { forgetCounted, gateOf, type ProjectGate } from './http/project-gate.ts';
 import { rateHintFor } from './http/rate-hints.ts';
 import { RequestLog } from './http/request-log.ts';
 import { RequestMetrics } from './http/request-metrics.ts';
@@ -95,7 +95,14 @@ class IngestWorker {
       waitForServer: true,
     });
     this.#link = link;
-    this.#replica = new Replica({ link, planLimits, register: gateOf, log: this.#log, clock });
+    this.#replica = new Replica({
+      link,
+      planLimits,
+      register: gateOf,
+      onDeleted: forgetCounted,
+      log: this.#log,
+      clock,
+    });
     await this.#replica.start();
     this.#parts = this.#assemble(link, this.#replica);
     await this.listen();

@@ -78,6 +78,7 @@ class Processor implements RunningProcessor {
   /** What to close, in the order of opening. */
   readonly #closers: (() => Promise<void>)[] = [];
   #link: NatsLink | undefined;
+  #deadLetters: DeadLetters | undefined;
   #ready = false;
 
   constructor(config: Config, log: Log, { clock = systemClock, onBug = endProcess }: ProcessorOptions) {
@@ -112,9 +113,12 @@ class Processor implements RunningProcessor {
     const names = streamNames(this.#config);
     const share = Math.floor(PREFETCH_TOTAL_BYTES_MAX / names.length);
     const bytesMax = Math.max(PREFETCH_BYTES_MIN, Math.min(PREFETCH_BYTES_MAX, share));
+    const deadLetters = new DeadLetters({ link, log, clock });
+    this.#deadLetters = deadLetters;
+    this.#closers.push(() => deadLetters.close());
     const shared = {
       link,
-      deadLetters: new DeadLetters(link),
+      deadLetters,
       metrics: this.#metrics,
       large: new Gate(),
       log,
@@ -158,6 +162,7 @@ class Processor implements RunningProcessor {
     const checks = {
       nats: this.#link?.connected ? 'ok' : 'away',
       sink: this.#parts.some(({ consumer }) => consumer.failing) ? 'failing' : 'ok',
+      dead_letters: this.#deadLetters?.failing ? 'failing' : 'ok',
     };
     return { status: this.#ready ? 'ready' : 'not ready', checks };
   }
@@ -166,7 +171,8 @@ class Processor implements RunningProcessor {
     const oldest = Math.min(...this.#parts.map(({ queue }) => queue.oldest ?? Number.POSITIVE_INFINITY));
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
     const pending = this.#link?.connected ? await pendingMessages(this.#link, streamNames(this.#config)) : {};
-    return { lagSeconds, pendingMessages: pending };
+    const droppedLetters = this.#deadLetters?.dropped ?? 0;
+    return { lagSeconds, pendingMessages: pending, droppedLetters };
   }
 
   async stop(): Promise<void> {

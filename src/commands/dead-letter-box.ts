@@ -1,15 +1,18 @@
-/** The reading side of the dead letters: src/processor/dead-letter.ts tells how they stand in their stream. */
+/** The reading side of the dead letters: src/processor/dead-letter-format.ts tells what they look like in their stream. */
 
 import type { JetStreamManager } from '@nats-io/jetstream';
 import type { MsgHdrs } from '@nats-io/transport-node';
+import { deadLetterHeaders } from '../processor/dead-letter-bounds.ts';
 import {
   BODY_BYTES_HEADER,
+  BYTES_GONE_HEADER,
   type DeadLetterFacts,
   type DeadLetterKind,
   FACT_HEADERS,
   LETTER_BYTES_HEADER,
   PARTS_HEADER,
-} from '../processor/dead-letter.ts';
+  SHA256_HEADER,
+} from '../processor/dead-letter-format.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../stream/topology.ts';
 import { CommandError } from './session.ts';
@@ -20,15 +23,25 @@ export type FiledLetter = DeadLetterFacts & {
   filedAt: string;
   /** Of the manifest in the stream. */
   sequence: number;
+  /** Where the manifest is; parts are below it. */
+  filedUnder: string;
   parts: number;
   /** What a replay needs, of the bytes that belong to the letter. */
   bodyBytes: number;
   bytes: number;
+  /** Of all bytes, hex; letters of earlier builds have none. */
+  sha256?: string;
+  /** The bytes were larger than the project's share of the stream, and were not kept. */
+  bytesGone?: true;
 };
 
-const FETCH = { max_messages: 500, expires: 2_000 };
+/** Manifests: those of earlier builds, whose subjects do not name the project, and ours. Among the latter are old parts. */
+const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 
-const subjectOf = (id: string): string => `${DEAD_LETTERS_SUBJECT}.${id}`;
+/** The bytes of a letter are not all there; its record is. */
+export class BytesGoneError extends CommandError {
+  override name = 'BytesGoneError';
+}
 
 export class DeadLetterBox {
   readonly #link: NatsLink;
@@ -46,37 +59,37 @@ export class DeadLetterBox {
   /** Oldest first; reads headers, not bodies. */
   async list(): Promise<FiledLetter[]> {
     const letters: FiledLetter[] = [];
-    const filter = { filter_subjects: subjectOf('*'), headers_only: true };
-    const consumer = await this.#link.js.consumers.get(DEAD_LETTERS_STREAM, filter);
-    for (let pending = (await consumer.info(true)).num_pending; pending > 0; ) {
-      // A letter may be purged meanwhile: a fetch that brings nothing ends the reading too.
-      pending = 0;
-      for await (const { subject, headers, seq, info } of await consumer.fetch(FETCH)) {
+    for (const filter of MANIFESTS)
+      for await (const { subject, headers, seq, info } of deadLetterHeaders(this.#link, filter)) {
+        if (!headers?.get(FACT_HEADERS.kind)) continue;
         letters.push(filed({ subject, headers, sequence: seq, storedAt: info.timestampNanos / 1e6 }));
-        pending = info.pending;
-        if (pending === 0) break;
       }
-    }
-    return letters;
+    return letters.sort((one, other) => one.sequence - other.sequence);
   }
 
   /** @throws CommandError when there is none */
   async get(id: string): Promise<FiledLetter> {
-    const message = await this.#last(subjectOf(id));
+    const message =
+      (await this.#last(`${DEAD_LETTERS_SUBJECT}.*.${id}`)) ??
+      (await this.#last(`${DEAD_LETTERS_SUBJECT}.${id}`));
     if (!message) throw new CommandError(`There is no dead letter ${id}.`);
     const { subject, header: headers, seq: sequence, time } = message;
     return filed({ subject, headers, sequence, storedAt: time.getTime() });
   }
 
-  /** All bytes of a letter; the first `bodyBytes` of them are its body. @throws CommandError when a part is missing */
-  async bytesOf({ id, parts, bytes }: FiledLetter): Promise<Uint8Array> {
+  /** All bytes of a letter; the first `bodyBytes` of them are its body. @throws BytesGoneError when they are not all there */
+  async bytesOf({ id, filedUnder, parts, bytes, sha256, bytesGone }: FiledLetter): Promise<Uint8Array> {
+    if (bytesGone)
+      throw new BytesGoneError(
+        `The ${bytes} bytes of dead letter ${id} were not kept: they are more than its project's share (sha256 ${sha256}).`,
+      );
     const pieces: Uint8Array[] = [];
-    if (parts === 0) pieces.push((await this.#last(subjectOf(id)))?.data ?? new Uint8Array());
+    if (parts === 0) pieces.push((await this.#last(filedUnder))?.data ?? new Uint8Array());
     for (let part = 0; part < parts; part++)
-      pieces.push((await this.#last(`${subjectOf(id)}.${part}`))?.data ?? new Uint8Array());
+      pieces.push((await this.#last(`${filedUnder}.${part}`))?.data ?? new Uint8Array());
     const whole = Buffer.concat(pieces);
     if (whole.length === bytes) return whole;
-    throw new CommandError(`Of dead letter ${id} only ${whole.length} of ${bytes} bytes are there.`);
+    throw new BytesGoneError(`Of dead letter ${id} only ${whole.length} of ${bytes} bytes are there.`);
   }
 
   /**
@@ -85,8 +98,8 @@ export class DeadLetterBox {
    * By sequence, because the broker looks for a filter among all subjects of the stream: 4,000 letters took 5.4 s so, and take 0.9 s
    * now. Nor are many removed at once up to a sequence: below it may stand parts of a letter that is still being filed.
    */
-  async purge({ id, sequence, parts }: FiledLetter): Promise<void> {
-    const filter = `${subjectOf(id)}.*`;
+  async purge({ filedUnder, sequence, parts }: FiledLetter): Promise<void> {
+    const filter = `${filedUnder}.*`;
     if (parts > 0) await this.#manager.streams.purge(DEAD_LETTERS_STREAM, { filter, seq: sequence + 1 });
     await this.#remove(sequence);
   }
@@ -116,7 +129,7 @@ function filed({ subject, headers, sequence, storedAt }: Message): FiledLetter {
   const optional = <K extends string, V>(key: K, value: V | undefined) =>
     value === undefined ? {} : ({ [key]: value } as Record<K, V>);
   return {
-    id: subject.slice(DEAD_LETTERS_SUBJECT.length + 1),
+    id: subject.slice(subject.lastIndexOf('.') + 1),
     filedAt: new Date(storedAt).toISOString(),
     kind: (text(FACT_HEADERS.kind) ?? 'frame') as DeadLetterKind,
     reason: text(FACT_HEADERS.reason) ?? '',
@@ -129,8 +142,11 @@ function filed({ subject, headers, sequence, storedAt }: Message): FiledLetter {
     ...optional('type', text(FACT_HEADERS.type)),
     ...optional('receivedAt', number(FACT_HEADERS.receivedAt)),
     sequence,
+    filedUnder: subject,
     parts: number(PARTS_HEADER) ?? 0,
     bodyBytes: number(BODY_BYTES_HEADER) ?? 0,
     bytes: number(LETTER_BYTES_HEADER) ?? 0,
+    ...optional('sha256', text(SHA256_HEADER)),
+    ...(text(BYTES_GONE_HEADER) && { bytesGone: true }),
   };
 }

@@ -23,7 +23,7 @@ export function lettersText(letters: readonly FiledLetter[]): string {
     letter.kind,
     letter.type ?? '',
     letter.projectId ?? '',
-    `${letter.bytes}`,
+    letter.bytesGone ? `${letter.bytes}, gone` : `${letter.bytes}`,
     cut(letter.reason, REASON_CHARS_MAX),
   ]);
   return table(['ID', 'FILED', 'KIND', 'TYPE', 'PROJECT', 'BYTES', 'REASON'], rows, ['BYTES']);
@@ -62,6 +62,12 @@ export function rawBytes(letter: FiledLetter, entry: Entry | undefined, bytes: U
 }
 
 export function letterText(letter: FiledLetter, entry: Entry | undefined, bytes: Uint8Array): string {
+  const items = itemsOf(entry);
+  const contents = items.length > 0 ? items.map(itemText) : [bytesText(bytes)];
+  return [factsText(letter), ...contents].join('\n\n');
+}
+
+export function factsText(letter: FiledLetter): string {
   const facts: (readonly [string, string | number | undefined])[] = [
     ['id', letter.id],
     ['filed', letter.filedAt],
@@ -74,13 +80,12 @@ export function letterText(letter: FiledLetter, entry: Entry | undefined, bytes:
     ['received', letter.receivedAt === undefined ? undefined : new Date(letter.receivedAt).toISOString()],
     ['from', `${letter.subject}, frame ${letter.frameId}`],
     ['bytes', letter.bytes],
+    ['sha256', letter.sha256],
   ];
   const known = facts
     .filter(([, value]) => value !== undefined)
     .map(([name, value]) => [name, `${value}`] as const);
-  const items = itemsOf(entry);
-  const contents = items.length > 0 ? items.map(itemText) : [bytesText(bytes)];
-  return [record(known), ...contents].join('\n\n');
+  return record(known);
 }
 
 const itemText = ({ index, header, payload, length }: EntryItem): string =>

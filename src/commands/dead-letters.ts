@@ -1,8 +1,8 @@
 import { Command, InvalidArgumentError } from 'commander';
 import { systemClock as clock } from '../lib/clock.ts';
-import { DeadLetterBox, type FiledLetter } from './dead-letter-box.ts';
+import { BytesGoneError, DeadLetterBox, type FiledLetter } from './dead-letter-box.ts';
 import { entryOf, Replay } from './dead-letter-replay.ts';
-import { letterJson, lettersText, letterText, rawBytes } from './dead-letter-text.ts';
+import { factsText, letterJson, lettersText, letterText, rawBytes } from './dead-letter-text.ts';
 import { printJson, printLine } from './print.ts';
 import { CommandError, reasonOf, type Session, UsageError, withSession } from './session.ts';
 
@@ -28,7 +28,14 @@ async function show([id]: string[], flags: { json?: boolean; raw?: boolean }): P
   await withSession(async (session) => {
     const box = await open(session);
     const letter = await box.get(id ?? '');
-    const bytes = await box.bytesOf(letter);
+    const bytes = await box.bytesOf(letter).catch((error: unknown) => {
+      if (flags.raw || !(error instanceof BytesGoneError)) throw error;
+      return error.message;
+    });
+    if (typeof bytes === 'string') {
+      if (flags.json) return printJson({ ...letter, bytes_gone: bytes });
+      return printLine(`${factsText(letter)}\n\n${bytes}`);
+    }
     const entry = entryOf(letter, bytes.subarray(0, letter.bodyBytes));
     if (flags.raw) process.stdout.write(rawBytes(letter, entry, bytes));
     else if (flags.json) printJson(letterJson(letter, entry, bytes));

@@ -2,11 +2,13 @@
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { openBucket } from '../registry/bucket.ts';
 import { bytesText, changesBetween } from '../stream/config-diff.ts';
+import { readDropped } from '../stream/dropped-record.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import {
   BUCKETS,
   CONSUMER,
   COUNTERS_BUCKET,
+  DEAD_LETTERS_STREAM,
   type TopologyOptions,
   type WantedStream,
   wantedStreams,
@@ -21,6 +23,8 @@ const ROUND_TRIP_WARN_MS = 10;
 const MAKE_ANEW =
   'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and run sluice setup: what stands in the stream is handed out anew. Of that the sink knows what it stored in the last ten minutes (ndjson) or day (postgres), and stores the rest again.';
 const RUN_SETUP = 'Run sluice setup.';
+const LETTERS_FULL =
+  'The oldest make room for new ones. See sluice dead-letters list; replay or purge them, or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.';
 /** No project has this id, so nobody counts under it. */
 const CLOCK_KEY = 'doctor.clock';
 
@@ -33,7 +37,8 @@ export async function checkNats(link: NatsLink, options: TopologyOptions): Promi
   for (const wanted of wantedStreams(options)) streams.push(...(await checkStream(manager, wanted)));
   const buckets: Check[] = [];
   for (const bucket of BUCKETS) buckets.push(await checkBucket(manager, bucket, options.replicas));
-  return [...server, jetStream, await clockOf(link, manager), ...streams, ...buckets];
+  const clock = await clockOf(link, manager);
+  return [...server, jetStream, clock, ...streams, await checkDropped(link), ...buckets];
 }
 
 async function checkServer(link: NatsLink): Promise<Check[]> {
@@ -117,11 +122,26 @@ async function checkStream(manager: JetStreamManager, { config, consumer }: Want
       warn(
         `${what} fill`,
         found,
-        'Start more processors, or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.',
+        config.name === DEAD_LETTERS_STREAM
+          ? LETTERS_FULL
+          : 'Start more processors, or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.',
       ),
     );
   if (consumer) checks.push(await checkConsumer(manager, config.name, consumer));
   return checks;
+}
+
+async function checkDropped(link: NatsLink): Promise<Check> {
+  const what = 'dropped dead letters';
+  try {
+    const dropped = await readDropped(link, Date.now());
+    if (!dropped) return ok(what, 'none within a week');
+    const { letters, at, project } = dropped;
+    const whose = project === undefined ? '' : `, of project ${project}`;
+    return warn(what, `${letters}, the last at ${at}${whose}`, LETTERS_FULL);
+  } catch (error) {
+    return warn(what, `not readable: ${reasonOf(error)}`, RUN_SETUP);
+  }
 }
 
 async function checkConsumer(

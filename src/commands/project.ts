@@ -2,6 +2,7 @@ import { Command } from 'commander';
 import { FILTERS, type Project } from '../registry/project.ts';
 import { ProjectStore } from '../registry/project-store.ts';
 import { printJson, printLine } from './print.ts';
+import { deleteProject, LeftoverDeleted } from './project-delete.ts';
 import {
   changesOf,
   checked,
@@ -43,6 +44,18 @@ async function set(idOrAlias: string, flags: ProjectFlags & Output): Promise<voi
   await onProject(flags, (store) => store.set(idOrAlias, (project) => checked({ ...project, ...changes })));
 }
 
+async function remove(id: string, flags: Output & { keepUsage?: boolean }): Promise<void> {
+  await withSession(async (session) => {
+    try {
+      print(session, await deleteProject(session, id, { keepUsage: flags.keepUsage === true }), flags);
+    } catch (error) {
+      if (!(error instanceof LeftoverDeleted)) throw error;
+      if (flags.json) printJson({ id: error.id });
+      else printLine(error.message);
+    }
+  });
+}
+
 async function list(flags: Output): Promise<void> {
   await withSession(async (session) => {
     const projects = await (await open(session)).list();
@@ -81,10 +94,11 @@ export function projectCommand(): Command {
     .action(list);
   command
     .command('delete')
-    .description('delete a project; what it sent stays')
+    .description('delete a project and its usage; what it sent stays')
     .argument('<id>', 'id or alias', parseProjectId)
+    .option('--keep-usage', 'the next project of this id goes on from its counts')
     .option(...JSON_FLAG)
-    .action((id: string, flags: Output) => onProject(flags, (store) => store.delete(id)));
+    .action(remove);
   command
     .command('rotate-key')
     .description('give a project a new key; the old one stops working within a second')

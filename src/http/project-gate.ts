@@ -48,3 +48,10 @@ export function gateOf({ project, revision, rateLimit }: Registration): ProjectG
     watched: undefined,
   };
 }
+
+/** The project was deleted: what was counted and is not written yet must not become the usage of the next one with its id. */
+export function forgetCounted(gate: ProjectGate): void {
+  gate.notedCount = 0;
+  gate.freshAccepted = 0;
+  gate.freshOthers = undefined;
+}

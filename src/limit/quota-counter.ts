@@ -15,7 +15,7 @@ import { CHECKPOINT_READ_MS_MAX } from '../limits.ts';
 import { type CheckpointStore, type CheckpointSubject, Checkpoints } from './checkpoint.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-batch.ts';
-import { quotaKey } from './scripts.ts';
+import { quotaKey, rateKey } from './scripts.ts';
 
 /** `quota` undefined: unlimited. With overage counting goes on past the quota. */
 export type QuotaSubject = CheckpointSubject & {
@@ -225,4 +225,16 @@ export async function setUsage(
   if (!reply) throw new Error('Redis does not answer');
   const [set, current] = reply as [number, number];
   return { set: set === 1, count: current < 0 ? undefined : current };
+}
+
+/** Removes the counts of all months and the rate window. @returns the counts as they were, by month. Rejects when Redis does not answer */
+export async function forgetUsage(redis: LimitRedis, projectId: string): Promise<Map<string, number>> {
+  const keys = [quotaKey(projectId), rateKey(projectId)] as const;
+  const reply = await new Promise<ScriptReply>((done) =>
+    redis.call({ script: 'forgetUsage', keys, args: [], done }),
+  );
+  if (!reply) throw new Error('Redis does not answer');
+  const months = new Map<string, number>();
+  for (let at = 0; at < reply.length; at += 2) months.set(String(reply[at]), Number(reply[at + 1]));
+  return months;
 }

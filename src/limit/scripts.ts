@@ -7,7 +7,14 @@ import { readFileSync } from 'node:fs';
 
 /** `uses`: scripts that it calls as functions. */
 type Script = { file: string; keys: number; uses?: readonly ScriptName[] };
-export type ScriptName = 'rateWindow' | 'quota' | 'admit' | 'refund' | 'setUsage' | 'heartbeat';
+export type ScriptName =
+  | 'rateWindow'
+  | 'quota'
+  | 'admit'
+  | 'refund'
+  | 'setUsage'
+  | 'forgetUsage'
+  | 'heartbeat';
 
 /** Each after those that it uses. */
 const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
@@ -16,6 +23,7 @@ const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
   admit: { file: './admit.lua', keys: 2, uses: ['rateWindow', 'quota'] },
   refund: { file: './refund.lua', keys: 1 },
   setUsage: { file: './set-usage.lua', keys: 1 },
+  forgetUsage: { file: './forget-usage.lua', keys: 2 },
   heartbeat: { file: './heartbeat.lua', keys: 1 },
 };
 export const SCRIPT_NAMES = Object.keys(SCRIPTS) as ScriptName[];

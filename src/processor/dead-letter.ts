@@ -1,117 +1,144 @@
-/**
- * Dead letters: what the processor could not store, with its reason and its bytes.
- *
- * Each stands under a subject of its own, made of the frame's id and the place in it, and the stream keeps the last
- * message of a subject: to publish the same letter twice changes nothing. (No Nats-Msg-Id: the broker would swallow a
- * letter that was purged a moment ago.) The message is the manifest, everything but the body in headers; a body
- * larger than a message stands in parts below the subject, published before it.
- *
- *     sluice.dead_letters.<id>        headers, and the body if it is small
- *     sluice.dead_letters.<id>.<k>    part k of the body, from 0
- *
- * The body is what replay needs: a whole frame, an encoded entry, or an encoded entry that was made for one item
- * alone. Behind it may stand further bytes that belong to the letter (what could be read of a large entry's damaged
- * parts).
- */
+/** Files dead letters. What they look like in their stream is told in dead-letter-format.ts. */
 import { createHash } from 'node:crypto';
-import { headers, type MsgHdrs } from '@nats-io/transport-node';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
 import { BROKER_REPLY_MS_MAX, FRAME_BYTES_MAX } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { fillRecord } from '../stream/record-size.ts';
-import { DEAD_LETTERS_SUBJECT } from '../stream/topology.ts';
-import { orUnavailable } from './unavailable.ts';
+import { DeadLetterBounds } from './dead-letter-bounds.ts';
+import {
+  type DeadLetter,
+  type DeadLetterFacts,
+  letterSubject,
+  manifest,
+  projectToken,
+} from './dead-letter-format.ts';
+import { DroppedLetters } from './dropped-letters.ts';
+import { UnavailableError } from './unavailable.ts';
 
-export type DeadLetterKind = 'frame' | 'entry' | 'item';
+/** A stream that does not take dead letters delays the good for so long: some leader elections pass within it. */
+const PATIENCE_MS = 5_000;
+/** After a letter was given up, others are given up without asking the broker for so long. */
+const PAUSE_MS = 10_000;
+/** An outage is over when nothing failed for so long. */
+const OUTAGE_MS = 30_000;
+/** Lines of one batch; the others are one line together. */
+const LINES_MAX = 20;
 
-/** What is known of a dead letter besides its body. */
-export type DeadLetterFacts = {
-  kind: DeadLetterKind;
-  /** One sentence for an operator. */
-  reason: string;
-  /** Subject that the frame came from, and that a replay goes to. */
-  subject: string;
-  frameId: string;
-  /** Place in the frame; undefined for a whole frame. */
-  entryIndex?: number;
-  itemIndex?: number;
-  projectId?: string;
-  eventId?: string;
-  /** An item type, or heartbeat. */
-  type?: string;
-  /** Unix milliseconds. */
-  receivedAt?: number;
+/** What became of a letter, to be told when its batch is committed. */
+export type Buried = DeadLetterFacts & {
+  bytes: number;
+  sha256: string;
+  bytesGone?: true;
+  /** Why it could not be filed. */
+  lost?: string;
 };
 
-export type DeadLetter = DeadLetterFacts & {
-  body: Uint8Array;
-  /** Bytes that belong to it and are not replayed. */
-  rest?: Uint8Array;
-};
-
-const REASON_CHARS_MAX = 500;
-
-/** Header of each fact. Numbers and texts alike are written as text. */
-export const FACT_HEADERS = {
-  kind: 'Sluice-Kind',
-  reason: 'Sluice-Reason',
-  subject: 'Sluice-Subject',
-  frameId: 'Sluice-Frame',
-  entryIndex: 'Sluice-Entry',
-  itemIndex: 'Sluice-Item',
-  projectId: 'Sluice-Project',
-  eventId: 'Sluice-Event',
-  type: 'Sluice-Type',
-  receivedAt: 'Sluice-Received-At',
-} as const satisfies Record<keyof DeadLetterFacts, string>;
-export const PARTS_HEADER = 'Sluice-Parts';
-export const BODY_BYTES_HEADER = 'Sluice-Body-Bytes';
-export const LETTER_BYTES_HEADER = 'Sluice-Bytes';
-
-/** 32 hex, the same for every delivery of the frame. */
-export function deadLetterId({ frameId, entryIndex, itemIndex }: DeadLetterFacts): string {
-  const place = [frameId, entryIndex ?? '', itemIndex ?? ''].join('\n');
-  return createHash('sha256').update(place).digest('hex').slice(0, 32);
-}
-
-/** Header values are one line of visible characters. */
-const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, ' ').slice(0, REASON_CHARS_MAX);
-
-function manifest(letter: DeadLetter, parts: number): MsgHdrs {
-  const out = headers();
-  for (const [fact, name] of Object.entries(FACT_HEADERS)) {
-    const value = letter[fact as keyof DeadLetterFacts];
-    if (value !== undefined) out.set(name, printable(`${value}`));
-  }
-  out.set(PARTS_HEADER, `${parts}`);
-  out.set(BODY_BYTES_HEADER, `${letter.body.length}`);
-  out.set(LETTER_BYTES_HEADER, `${letter.body.length + (letter.rest?.length ?? 0)}`);
-  return out;
-}
-
+/**
+ * A letter must never stop what is good. While the broker is away as a whole, nothing can be done but to wait. When it is there and
+ * does not take a letter (no stream, no leader, no space), the letter's batch is tried again for PATIENCE_MS. After that
+ * letters are lost: each is counted, and logged with its reason, size and hash.
+ */
 export class DeadLetters {
   readonly #link: NatsLink;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #bounds: DeadLetterBounds;
+  readonly #dropped: DroppedLetters;
+  /** Monotonic ms: the first and the last failure of an outage. */
+  #failingSince = 0;
+  #failedAt = Number.NEGATIVE_INFINITY;
+  #pausedUntil = Number.NEGATIVE_INFINITY;
+  #reason = '';
+  /** The last letter could not be filed. */
+  failing = false;
 
-  constructor(link: NatsLink) {
+  constructor({ link, log, clock = systemClock }: { link: NatsLink; log: Log; clock?: Clock }) {
     this.#link = link;
+    this.#clock = clock;
+    this.#log = log;
+    this.#dropped = new DroppedLetters({ link, log, clock });
+    const onDropped = (letters: number, project?: string): void => {
+      log.warn({ letters, project }, 'processor: the oldest dead letters were removed to make room');
+      this.#dropped.note(letters, project);
+    };
+    this.#bounds = new DeadLetterBounds({ link, clock, onDropped });
+    link.onReconnect(() => this.#bounds.forget());
   }
 
-  /** Resolves when the broker has the whole letter. @throws UnavailableError: full, or away */
-  async publish(letter: DeadLetter): Promise<void> {
-    const subject = `${DEAD_LETTERS_SUBJECT}.${deadLetterId(letter)}`;
+  /** Letters that were removed to make room, or could not be filed. */
+  get dropped(): number {
+    return this.#dropped.count;
+  }
+
+  /**
+   * Resolves when the broker has the letter, or when it is given up.
+   * @throws UnavailableError: try its batch again
+   */
+  async publish(letter: DeadLetter): Promise<Buried> {
     const whole = letter.rest ? Buffer.concat([letter.body, letter.rest]) : letter.body;
+    const { body: _body, rest: _rest, ...facts } = letter;
+    const sha256 = createHash('sha256').update(whole).digest('hex');
+    const buried = { ...facts, bytes: whole.length, sha256 };
+    if (this.#clock.monotonic() < this.#pausedUntil) return { ...buried, lost: this.#reason };
+    try {
+      const isKept = await this.#file(letter, { whole, sha256 });
+      this.failing = false;
+      return isKept ? buried : { ...buried, bytesGone: true };
+    } catch (cause) {
+      this.#failed(cause as Error);
+      return { ...buried, lost: this.#reason };
+    }
+  }
+
+  /** Logs and counts what became of a batch's letters, once. */
+  settle(letters: readonly Buried[]): void {
+    const lost = letters.filter((one) => one.lost !== undefined);
+    if (lost.length > 0) this.#dropped.note(lost.length);
+    const filed = letters.filter((one) => one.lost === undefined);
+    for (const one of lost.slice(0, LINES_MAX)) this.#log.error(one, 'processor: dead letter lost');
+    const left = Math.max(0, LINES_MAX - lost.length);
+    for (const one of filed.slice(0, left)) this.#log.warn(one, 'processor: dead letter');
+    const further = letters.length - LINES_MAX;
+    if (further <= 0) return;
+    const more = { letters: further, lost: Math.max(0, lost.length - LINES_MAX) };
+    this.#log.warn(more, 'processor: further dead letters');
+  }
+
+  /** Writes what the operator will be shown. */
+  close(): Promise<void> {
+    return this.#dropped.close();
+  }
+
+  /** @throws UnavailableError while there is patience left */
+  #failed(cause: Error): void {
+    const now = this.#clock.monotonic();
+    if (now - this.#failedAt > OUTAGE_MS) this.#failingSince = now;
+    this.#failedAt = now;
+    this.#reason = cause.message;
+    this.failing = true;
+    if (!this.#link.connected || now - this.#failingSince < PATIENCE_MS)
+      throw new UnavailableError(`a dead letter cannot be published: ${cause.message}`, { cause });
+    this.#pausedUntil = now + PAUSE_MS;
+    this.#bounds.forget();
+  }
+
+  /** @returns whether its bytes are kept */
+  async #file(
+    letter: DeadLetter,
+    { whole, sha256 }: { whole: Uint8Array; sha256: string },
+  ): Promise<boolean> {
+    const subject = letterSubject(letter);
+    const isKept = await this.#bounds.makeRoom(projectToken(letter), whole.length);
     const partBytes = Math.min(FRAME_BYTES_MAX, Math.floor(this.#link.maxPayload / 2));
-    const parts = whole.length <= partBytes ? 0 : Math.ceil(whole.length / partBytes);
+    const parts = !isKept || whole.length <= partBytes ? 0 : Math.ceil(whole.length / partBytes);
     const options = { timeout: BROKER_REPLY_MS_MAX };
-    await orUnavailable('a dead letter cannot be published', async () => {
-      for (let part = 0; part < parts; part++) {
-        const bytes = whole.subarray(part * partBytes, (part + 1) * partBytes);
-        const partSubject = `${subject}.${part}`;
-        const padded = fillRecord(headers(), partSubject, bytes.length);
-        await this.#link.js.publish(partSubject, bytes, { ...options, headers: padded });
-      }
-      const body = parts === 0 ? whole : undefined;
-      const padded = fillRecord(manifest(letter, parts), subject, body?.length ?? 0);
-      await this.#link.js.publish(subject, body, { ...options, headers: padded });
-    });
+    for (let part = 0; part < parts; part++) {
+      const bytes = whole.subarray(part * partBytes, (part + 1) * partBytes);
+      await this.#link.js.publish(`${subject}.${part}`, bytes, options);
+    }
+    const headers = manifest(letter, { length: whole.length, sha256, parts, gone: !isKept });
+    const body = parts === 0 && isKept ? whole : undefined;
+    await this.#link.js.publish(subject, body, { ...options, headers });
+    return isKept;
   }
 }

@@ -2,6 +2,7 @@
  * From an entry of a frame to the records of the sink (contract part 6). What cannot be decoded is named item by
  * item.
  */
+import { isUtf8 } from 'node:buffer';
 import { isExtraType } from '../lib/item-types.ts';
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../stream/frame.ts';
 import { jsonText } from './json-text.ts';
@@ -108,26 +109,20 @@ function sharedFields({ projectId, eventId, receivedAt, sentAt: sent, sdk }: Env
   return { ids, origin, envelope };
 }
 
-const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
-
-function bodyText(body: Uint8Array): string | undefined {
-  try {
-    return utf8.decode(body);
-  } catch {
-    return undefined;
-  }
-}
-
-/** A ping; its body is kept as text. */
+/** A ping. */
 export function decodeHeartbeat({ token, receivedAt, body }: HeartbeatEntry): Decoded {
   if (isUnbounded(receivedAt)) return { ok: false, reason: 'receivedAt is no moment' };
   const begin = `{"type":"heartbeat","token":${JSON.stringify(token)},"received_at":`;
   const at = JSON.stringify(rfc3339(receivedAt));
-  const hasBody = body !== undefined && body.length > 0;
-  const row = { type: 'heartbeat' as const, fields: { token, receivedAt, hasBody } };
-  if (!hasBody) return { ok: true, row: { ...row, head: begin, json: Buffer.from(at) } };
-  const text = bodyText(body);
-  if (text === undefined) return { ok: false, reason: 'body is not valid UTF-8' };
+  const fields = { token, receivedAt, bodyIn: undefined };
+  const row = { type: 'heartbeat', fields } as const;
+  if (body === undefined || body.length === 0)
+    return { ok: true, row: { ...row, head: begin, json: Buffer.from(at) } };
+  const bodyIn = isUtf8(body) ? 'body' : 'body_base64';
+  const text = Buffer.from(body).toString(bodyIn === 'body' ? 'utf8' : 'base64');
   const json = Buffer.from(JSON.stringify(text));
-  return { ok: true, row: { ...row, head: `${begin}${at},"body":`, json } };
+  return {
+    ok: true,
+    row: { ...row, fields: { ...fields, bodyIn }, head: `${begin}${at},"${bodyIn}":`, json },
+  };
 }

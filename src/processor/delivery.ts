@@ -1,7 +1,8 @@
 /** One message as the broker handed it to us: what it carries, where it stands, and the answers that it wants. */
-import type { Msg, NatsConnection } from '@nats-io/transport-node';
+import type { Msg } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
 import { BROKER_REPLY_MS_MAX } from '../limits.ts';
+import type { NatsLink } from '../stream/nats.ts';
 
 const ACK = Buffer.from('+ACK');
 const NAK = Buffer.from('-NAK');
@@ -9,7 +10,7 @@ const WORKING = Buffer.from('+WPI');
 const NANOS_PER_MS = 1e6;
 
 export class Delivery {
-  readonly #connection: NatsConnection;
+  readonly #link: NatsLink;
   readonly #reply: string;
   /** The frame's bytes, until it is settled. */
   readonly data: Uint8Array;
@@ -27,11 +28,11 @@ export class Delivery {
    * `$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.<consumer
    * seq>.<nanoseconds>.<pending>[.<random>]`
    */
-  constructor(msg: Msg, data: Uint8Array, connection: NatsConnection) {
+  constructor(msg: Msg, data: Uint8Array, link: NatsLink) {
     const tokens = (msg.reply ?? '').split('.');
     const at = tokens.length === 9 ? 2 : 4;
     assert(tokens[0] === '$JS' && tokens[1] === 'ACK' && tokens.length >= 9, 'a JetStream delivery');
-    this.#connection = connection;
+    this.#link = link;
     this.#reply = msg.reply ?? '';
     this.data = data;
     this.subject = msg.subject;
@@ -49,7 +50,7 @@ export class Delivery {
 
   /** @throws when the broker does not confirm in time */
   async ackConfirmed(): Promise<void> {
-    await this.#connection.request(this.#reply, ACK, { timeout: BROKER_REPLY_MS_MAX });
+    await this.#link.connection.request(this.#reply, ACK, { timeout: BROKER_REPLY_MS_MAX });
   }
 
   /** Deliver it again at once, to whoever asks. */
@@ -63,6 +64,7 @@ export class Delivery {
   }
 
   #send(answer: Uint8Array): void {
-    if (!this.#connection.isClosed()) this.#connection.publish(this.#reply, answer);
+    const { connection } = this.#link;
+    if (!connection.isClosed()) connection.publish(this.#reply, answer);
   }
 }

@@ -11,7 +11,8 @@ import {
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { type Assembled, assemble } from './assemble.ts';
-import type { DeadLetter, DeadLetters } from './dead-letter.ts';
+import type { Buried, DeadLetters } from './dead-letter.ts';
+import type { DeadLetter } from './dead-letter-format.ts';
 import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
@@ -51,8 +52,8 @@ export class FrameWriter {
   readonly #options: FrameWriterOptions;
   /** Frames whose entries all stand in the open batch or earlier ones. */
   #complete: Delivery[] = [];
-  /** What the open batch did, by type and result, to be counted when it is committed. */
-  #results: [type: string, result: ProcessResult][] = [];
+  /** Letters of the open batch, to be counted and logged when it is committed. */
+  #buried: Buried[] = [];
 
   constructor(options: FrameWriterOptions) {
     this.#options = options;
@@ -126,7 +127,7 @@ export class FrameWriter {
 
   /** Sets the frame aside without looking into it; what it names is lost. @throws UnavailableError */
   async setAsideUnread(delivery: Delivery, reason: string): Promise<void> {
-    this.#results = [];
+    this.#buried = [];
     await this.#bury(frameLetter(delivery, reason));
     await this.#acknowledge([delivery]);
     this.#count();
@@ -134,7 +135,7 @@ export class FrameWriter {
 
   async #begin(frameIds: readonly string[]): Promise<SinkBatch> {
     this.#complete = [];
-    this.#results = [];
+    this.#buried = [];
     return this.#options.sink.begin(frameIds);
   }
 
@@ -148,8 +149,9 @@ export class FrameWriter {
   }
 
   #count(): void {
-    for (const [type, result] of this.#results) this.#options.metrics.processed(type, result);
-    this.#results = [];
+    for (const { type, kind } of this.#buried) this.#options.metrics.processed(type ?? kind, 'dead_letter');
+    this.#options.deadLetters.settle(this.#buried);
+    this.#buried = [];
   }
 
   /** The last one's confirmation stands for all: the broker handles them in order. */
@@ -260,10 +262,7 @@ export class FrameWriter {
   }
 
   async #bury(letter: DeadLetter): Promise<void> {
-    await this.#options.deadLetters.publish(letter);
-    const { kind, reason, subject, frameId, type } = letter;
-    this.#options.log.warn({ kind, reason, subject, frameId, type }, 'processor: dead letter');
-    this.#results.push([type ?? kind, 'dead_letter']);
+    this.#buried.push(await this.#options.deadLetters.publish(letter));
   }
 }
 

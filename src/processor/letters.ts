@@ -1,7 +1,7 @@
 /** Dead letters out of what a frame held: pure. */
 import { type EnvelopeEntry, encodeEntry } from '../stream/frame.ts';
 import type { Assembled } from './assemble.ts';
-import type { DeadLetter, DeadLetterFacts } from './dead-letter.ts';
+import type { DeadLetter, DeadLetterFacts } from './dead-letter-format.ts';
 import type { WholeItem } from './decode.ts';
 import type { Delivery } from './delivery.ts';
 

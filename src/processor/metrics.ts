@@ -6,6 +6,8 @@ export type ProcessorGauges = {
   lagSeconds: number;
   /** By stream; those that could not be asked are left out. */
   pendingMessages: Readonly<Record<string, number>>;
+  /** A counter of its own. */
+  droppedLetters: number;
 };
 
 /** The processor's metrics (contract part 7). */
@@ -28,7 +30,11 @@ export class ProcessorMetrics {
     return (await this.#collect(gauges).getMetricsAsJSON()) as MetricsSnapshot;
   }
 
-  #collect({ lagSeconds, pendingMessages }: ProcessorGauges): ReturnType<typeof sumSnapshots> {
+  #collect({
+    lagSeconds,
+    pendingMessages,
+    droppedLetters,
+  }: ProcessorGauges): ReturnType<typeof sumSnapshots> {
     const processed = [...this.#processed].map(([key, count]) => {
       const [type = '', result = ''] = key.split('\n');
       return [{ type, result }, count] as const;
@@ -40,6 +46,11 @@ export class ProcessorMetrics {
           'sluice_processed_total',
           'Items by what became of them: stored, resent, dead_letter',
           processed,
+        ),
+        counter(
+          'sluice_dead_letters_dropped_total',
+          'Dead letters that were removed to make room for newer ones, or could not be filed',
+          [[{}, droppedLetters]],
         ),
         gauge(
           'sluice_processing_lag_seconds',

@@ -1,4 +1,4 @@
-import { createInbox, type Msg, millis, nanos, type Subscription } from '@nats-io/transport-node';
+import { createInbox, type Msg, millis, nanos } from '@nats-io/transport-node';
 import type { Log } from '../lib/log.ts';
 import {
   ACK_WAIT_MS,
@@ -9,7 +9,7 @@ import {
   SINK_BATCH_BYTES_MAX,
   SINK_BATCH_FRAMES_MAX,
 } from '../limits.ts';
-import type { NatsLink } from '../stream/nats.ts';
+import type { LastingSubscription, NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 import { Delivery } from './delivery.ts';
 import { FrameMemory, type KeptFrame } from './frame-memory.ts';
@@ -45,7 +45,7 @@ export class PullQueue {
   readonly #bytesMax: number;
   readonly #log: Log;
   readonly #inbox = createInbox();
-  #subscription: Subscription | undefined;
+  #subscription: LastingSubscription | undefined;
   /** Fetched, not taken yet. */
   #queued: Delivery[] = [];
   #queuedBytes = 0;
@@ -82,9 +82,7 @@ export class PullQueue {
   }
 
   start(): void {
-    this.#subscription = this.#link.connection.subscribe(`${this.#inbox}.*`, {
-      callback: (error, msg) => (error ? this.#retryLater(error.message) : this.#receive(msg)),
-    });
+    this.#subscription = this.#link.subscribe(`${this.#inbox}.*`, (msg) => this.#receive(msg));
     this.#link.onReconnect(() => this.#endPull());
     this.#workingTimer = setInterval(() => {
       for (const delivery of this.#held.keys()) if (this.#lingering.has(delivery)) delivery.working();
@@ -98,7 +96,7 @@ export class PullQueue {
     this.#stopped = true;
     clearTimeout(this.#pullTimer);
     // Frames that are on their way still arrive, and are given back one by one.
-    if (this.#link.connected) await this.#subscription?.drain().catch(() => undefined);
+    if (this.#link.connected) await this.#subscription?.drain();
     else this.#subscription?.unsubscribe();
     for (const delivery of this.#queued) delivery.giveBack();
     this.settle(this.#queued);
@@ -229,9 +227,9 @@ export class PullQueue {
     if (msg.headers?.code) return this.#status(msg);
     this.#oversized = false;
     this.#barren = false;
-    if (this.#stopped) return new Delivery(msg, msg.data, this.#link.connection).giveBack();
+    if (this.#stopped) return new Delivery(msg, msg.data, this.#link).giveBack();
     const kept = this.#memory.keep(msg.data);
-    const delivery = new Delivery(msg, kept.bytes, this.#link.connection);
+    const delivery = new Delivery(msg, kept.bytes, this.#link);
     this.#queued.push(delivery);
     this.#queuedBytes += delivery.data.length;
     this.#held.set(delivery, kept);

@@ -98,7 +98,7 @@ export class BucketMirror {
     const began = clock.monotonic();
     this.#renewal = false;
     try {
-      this.#access ??= {
+      this.#access = {
         bucket,
         kv: await openBucket(link, bucket),
         manager: await registryManager(link),

@@ -23,6 +23,8 @@ type GroupRecord = { figures: Figures; revision: number };
 
 /** `checkpoints.<YYYY-MM>.<group>` */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
+/** What was counted under the ids of deleted projects, and is in the tally still: the same records, `deleted.<YYYY-MM>.<group>`. */
+const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
 
 /**
  * Checkpoints of the monthly usage, from which counting resumes when Redis comes back empty.
@@ -35,14 +37,17 @@ export class CounterBucket {
   readonly groups = GROUPS;
   readonly #link: NatsLink;
   readonly #log: Log;
-  readonly #kv: Promise<KV>;
   /** By key. */
   readonly #reading = new Map<string, Promise<GroupRecord>>();
 
   constructor({ link, log }: { link: NatsLink; log: Log }) {
     this.#link = link;
     this.#log = log;
-    this.#kv = openBucket(link, COUNTERS_BUCKET);
+  }
+
+  /** On the connection of this moment. */
+  #kv(): Promise<KV> {
+    return openBucket(this.#link, COUNTERS_BUCKET);
   }
 
   groupOf(projectId: string): number {
@@ -92,9 +97,33 @@ export class CounterBucket {
     });
   }
 
+  /** Removes the figure of a deleted project. @returns it */
+  async remove(projectId: string, month: string): Promise<number | undefined> {
+    let removed: number | undefined;
+    await this.#change(checkpointKey(month, this.groupOf(projectId)), (stored) => {
+      removed = stored.get(projectId);
+      return stored.delete(projectId);
+    });
+    return removed;
+  }
+
+  /** Notes what was counted under the id of a project that is deleted: the processor's tally knows ids only. */
+  async addDeleted(projectId: string, month: string, count: number): Promise<void> {
+    await this.#change(deletedKey(month, this.groupOf(projectId)), (stored) => {
+      stored.set(projectId, (stored.get(projectId) ?? 0) + count);
+      return count > 0;
+    });
+  }
+
+  /** What earlier projects of this id counted in the month. */
+  async readDeleted(projectId: string, month: string): Promise<number> {
+    const { figures } = await this.#stored(deletedKey(month, this.groupOf(projectId)));
+    return figures.get(projectId) ?? 0;
+  }
+
   /** `change` says whether there is something to write. */
   async #change(key: string, change: (figures: Figures) => boolean): Promise<void> {
-    const kv = await this.#kv;
+    const kv = await this.#kv();
     for (let tries = 1; ; tries++) {
       const { figures, revision } = await this.#stored(key);
       if (!change(figures)) return;
@@ -109,7 +138,7 @@ export class CounterBucket {
   }
 
   async #stored(key: string): Promise<GroupRecord> {
-    const entry = await (await this.#kv).get(key);
+    const entry = await (await this.#kv()).get(key);
     if (!entry) return { figures: new Map(), revision: 0 };
     const figures = entry.operation === 'PUT' ? this.#parse(key, entry.string()) : new Map();
     return { figures, revision: entry.revision };

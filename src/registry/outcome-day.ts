@@ -57,6 +57,13 @@ export async function readOutcomes(
   return result;
 }
 
+/** Removes all days of a project, out of the bucket's stream: deleting a key would leave a marker for ever. @returns how many */
+export async function removeOutcomes(link: NatsLink, projectId: string): Promise<number> {
+  const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey(projectId, '*')}`;
+  const { purged } = await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
+  return purged;
+}
+
 async function readDay(kv: KV, key: string): Promise<DayOfOutcomes> {
   const entry = await kv.get(key);
   return entry?.operation === 'PUT' ? parseDay(entry.string()) : {};

@@ -1,5 +1,4 @@
 import type { JetStreamManager } from '@nats-io/jetstream';
-import type { KV } from '@nats-io/kv';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import {
@@ -55,7 +54,6 @@ export class OutcomeLedger {
   readonly #link: NatsLink;
   readonly #log: Log;
   readonly #clock: Clock;
-  readonly #kv: Promise<KV>;
   #fresh: LedgerSubject[] = [];
   /** Key → what is not written yet. */
   readonly #pending = new Map<string, DayOfOutcomes>();
@@ -68,7 +66,6 @@ export class OutcomeLedger {
     this.#link = link;
     this.#log = log;
     this.#clock = clock;
-    this.#kv = openBucket(link, COUNTERS_BUCKET);
     this.#timer = setInterval(() => void this.flush(LEDGER_WRITES_PER_FLUSH_MAX), LEDGER_FLUSH_MS);
     this.#timer.unref();
     this.#remover = setInterval(() => void this.removeOldDays(), OLD_DAYS_LOOK_MS * (0.5 + Math.random()));
@@ -146,7 +143,7 @@ export class OutcomeLedger {
   }
 
   async #add(key: string, day: DayOfOutcomes): Promise<void> {
-    const kv = await this.#kv;
+    const kv = await openBucket(this.#link, COUNTERS_BUCKET);
     for (let tries = 1; ; tries++) {
       const entry = await kv.get(key);
       const sum = entry?.operation === 'PUT' ? parseDay(entry.string()) : {};
@@ -169,7 +166,7 @@ export class OutcomeLedger {
    */
   async removeOldDays(): Promise<void> {
     try {
-      const kv = await this.#kv;
+      const kv = await openBucket(this.#link, COUNTERS_BUCKET);
       const entry = await kv.get(OLDEST_KEY);
       const before = entry?.operation === 'PUT' ? entry.string() : undefined;
       if (before !== undefined && before >= dateOf(this.#keptFrom(this.#clock.now()))) return;

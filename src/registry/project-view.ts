@@ -23,6 +23,8 @@ export type ProjectViewOptions<Of> = {
   planLimits: PlanLimits;
   log: Log;
   register: (registration: Registration) => Of;
+  /** Told of each project that was deleted, with what `register` made of it. */
+  onDeleted?: ((deleted: Of) => void) | undefined;
 };
 
 /**
@@ -34,6 +36,7 @@ export class ProjectView<Of extends Registered> {
   readonly #planLimits: PlanLimits;
   readonly #log: Log;
   readonly #register: (registration: Registration) => Of;
+  readonly #onDeleted: ((deleted: Of) => void) | undefined;
   #createdMs = 0;
   /** What a look-up reads: ids and the aliases in force. */
   #byName = new Map<string, Of>();
@@ -42,10 +45,11 @@ export class ProjectView<Of extends Registered> {
   #claims = new Map<string, string>();
 
   /** @param register what the look-up is to lead to: no other object stands between */
-  constructor({ planLimits, log, register }: ProjectViewOptions<Of>) {
+  constructor({ planLimits, log, register, onDeleted }: ProjectViewOptions<Of>) {
     this.#planLimits = planLimits;
     this.#log = log;
     this.#register = register;
+    this.#onDeleted = onDeleted;
   }
 
   find(idOrAlias: string): Of | undefined {
@@ -59,12 +63,14 @@ export class ProjectView<Of extends Registered> {
     this.#byId = new Map();
     this.#claims = new Map();
     for (const entry of entries) this.#put(entry, before.get(entry.key));
+    for (const [id, known] of before) if (!this.#byId.has(id)) this.#onDeleted?.(known);
   }
 
   apply(entry: BucketEntry): void {
     const known = this.#byId.get(entry.key);
     this.#remove(entry.key);
     this.#put(entry, known);
+    if (known && entry.text === undefined) this.#onDeleted?.(known);
   }
 
   #put(entry: BucketEntry, known: Of | undefined): void {

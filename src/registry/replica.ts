@@ -18,8 +18,8 @@ export class Replica<Of extends Registered> {
   readonly #tokens = new TokenView();
   readonly #mirrors: readonly BucketMirror[];
 
-  constructor({ planLimits, register, ...common }: ReplicaOptions<Of>) {
-    this.#projects = new ProjectView({ planLimits, register, log: common.log });
+  constructor({ planLimits, register, onDeleted, ...common }: ReplicaOptions<Of>) {
+    this.#projects = new ProjectView({ planLimits, register, onDeleted, log: common.log });
     this.#mirrors = [
       new BucketMirror({ ...common, bucket: PROJECTS_BUCKET, view: this.#projects }),
       new BucketMirror({ ...common, bucket: HEARTBEATS_BUCKET, view: this.#tokens }),

@@ -31,7 +31,7 @@ export class Onlookers {
     this.#clock = clock;
     this.#showFor(SHOWN_AFTER_START_MS);
     link.onReconnect(() => this.#showFor(SHOWN_AFTER_START_MS));
-    link.connection.subscribe(CALL_SUBJECT, { callback: () => this.#showFor(SHOWN_AFTER_CALL_MS) });
+    link.subscribe(CALL_SUBJECT, () => this.#showFor(SHOWN_AFTER_CALL_MS));
   }
 
   /** To be called with each frame that its stream has acknowledged. Never throws. */
@@ -49,19 +49,15 @@ export class Onlookers {
   }
 }
 
-/** Looks on until the connection closes. @param onFrame is told of each stream's frames in the order of their acknowledgement */
+/** Looks on until the link is closed. @param onFrame is told of each stream's frames in the order of their acknowledgement */
 export function lookOn(link: NatsLink, onFrame: (frame: Uint8Array) => void): void {
-  const { connection } = link;
-  connection.subscribe(shownSubject('*'), {
-    callback: (error, message) => {
-      if (!error) onFrame(message.data);
-    },
-  });
+  link.subscribe(shownSubject('*'), (message) => onFrame(message.data));
   const call = (): void => {
-    if (!connection.isDraining()) connection.publish(CALL_SUBJECT);
+    const { connection } = link;
+    if (!connection.isDraining() && !connection.isClosed()) connection.publish(CALL_SUBJECT);
   };
   const timer = setInterval(call, CALL_EVERY_MS);
-  void connection.closed().then(() => clearInterval(timer));
+  link.onClose(() => clearInterval(timer));
   link.onReconnect(call);
   call();
 }

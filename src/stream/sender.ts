@@ -42,12 +42,7 @@ export class Sender implements Wire {
     this.#link = link;
     this.#clock = clock;
     this.#log = log;
-    link.connection.subscribe(`${this.#inbox}.*`, {
-      callback: (error, msg) => {
-        if (error) log.error({ err: error }, 'nats: the inbox of acknowledgements is closed');
-        else this.#receiveSafely(msg);
-      },
-    });
+    link.subscribe(`${this.#inbox}.*`, (msg) => this.#receiveSafely(msg));
     link.onReconnect(() => this.#each((delivery) => delivery.send()));
     link.onDisconnect(() => this.#each((delivery) => delivery.disconnected()));
   }

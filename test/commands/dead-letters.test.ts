@@ -3,7 +3,8 @@ import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { DeadLetterBox } from '../../src/commands/dead-letter-box.ts';
 import { deadLettersCommand } from '../../src/commands/dead-letters.ts';
-import { type DeadLetter, DeadLetters, deadLetterId } from '../../src/processor/dead-letter.ts';
+import { DeadLetters } from '../../src/processor/dead-letter.ts';
+import { type DeadLetter, deadLetterId } from '../../src/processor/dead-letter-format.ts';
 import { joinParts, readParts } from '../../src/stream/chunks.ts';
 import { decodeFrame, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
@@ -13,7 +14,7 @@ import {
   setupTopology,
   streamSubject,
 } from '../../src/stream/topology.ts';
-import { link as connect } from '../registry/broker.ts';
+import { link as connect, log } from '../registry/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { type Ran, runCommand } from './run-command.ts';
 
@@ -22,9 +23,11 @@ const EVENT_ID = '0123456789abcdef0123456789abcdef';
 const SUBJECT = streamSubject('events', 0);
 let server: TestServer;
 let link: NatsLink;
+let letters: DeadLetters;
 beforeAll(async () => {
   server = await natsServer();
   link = await connect(server.url);
+  letters = new DeadLetters({ link, log });
   await setupTopology(link, { replicas: 1, shards: 1, maxBytes: 32 * MIB });
 });
 beforeEach(async () => {
@@ -67,7 +70,7 @@ async function file(letter: Partial<DeadLetter>): Promise<string> {
     body: Buffer.from('no frame'),
     ...letter,
   };
-  await new DeadLetters(link).publish(whole);
+  expect(await letters.publish(whole)).not.toHaveProperty('lost');
   return deadLetterId(whole);
 }
 const fileItem = (payload: Uint8Array, frameId = 'boot.2'): Promise<string> => {
@@ -169,7 +172,7 @@ describe('dead-letters', () => {
     expect((await sluice('purge', '--all')).out).toBe('Purged 6 dead letters.\n');
     await link.connection.flush();
     watching.unsubscribe();
-    expect(filters).toEqual([`${DEAD_LETTERS_SUBJECT}.${large}.*`]);
+    expect(filters).toEqual([`${DEAD_LETTERS_SUBJECT}.7.${large}.*`]);
     expect((await (await link.manager()).streams.info(DEAD_LETTERS_STREAM)).state.messages).toBe(0);
   });
 
@@ -180,6 +183,59 @@ describe('dead-letters', () => {
     await box.purge(read);
     await box.purge(read);
     expect(await filedIds()).toEqual([]);
+  });
+});
+
+describe('a letter without its bytes', () => {
+  it('is listed, shown with size and hash, and purged; neither its bytes nor a replay can be had', async () => {
+    const payload = Buffer.alloc(5 * MIB, 'x'); // an eighth of the stream is 4 MiB
+    const id = await fileItem(payload, 'boot.20');
+    const [listed] = await json<{ bytes: number; sha256: string }[]>('list');
+    expect(listed).toMatchObject({ id, bytesGone: true, sha256: expect.stringMatching(/^[0-9a-f]{64}$/) });
+    expect(listed?.bytes).toBeGreaterThan(payload.length);
+    expect((await sluice('list')).out).toMatch(/ \d+, gone /);
+    const gone = `The ${listed?.bytes} bytes of dead letter ${id} were not kept: they are more than its project's share (sha256 ${listed?.sha256})`;
+    const shown = await sluice('show', id);
+    expect(shown).toMatchObject({ status: 0, err: '' });
+    expect(shown.out).toMatch(/^reason +the payload is not JSON$/m);
+    expect(shown.out).toContain(gone);
+    expect(await json('show', id)).toMatchObject({ id, bytes_gone: `${gone}.` });
+    expect(await sluice('show', id, '--raw')).toMatchObject({ status: 1, out: '', err: `sluice: ${gone}\n` });
+    expect(await sluice('replay', id)).toMatchObject({ status: 1, out: '' });
+    expect(await filedIds()).toEqual([id]);
+    expect((await sluice('purge', id)).out).toBe('Purged 1 dead letter.\n');
+    expect(await filedIds()).toEqual([]);
+  });
+});
+
+describe('letters of an earlier build, whose subjects do not name their project', () => {
+  /** Moves a letter to where earlier builds filed it. */
+  async function fileEarlier(payload: Buffer, frameId: string): Promise<string> {
+    const id = await fileItem(payload, frameId);
+    const manager = await link.manager();
+    const { state } = await manager.streams.info(DEAD_LETTERS_STREAM);
+    for (let seq = state.first_seq; seq <= state.last_seq; seq++) {
+      const message = await manager.streams.getMessage(DEAD_LETTERS_STREAM, { seq });
+      if (!message?.subject.includes(`.7.${id}`)) continue;
+      await link.js.publish(message.subject.replace('.7.', '.'), message.data, { headers: message.header });
+      await manager.streams.deleteMessage(DEAD_LETTERS_STREAM, seq);
+    }
+    return id;
+  }
+
+  it('are listed among the others, shown, replayed and purged', async () => {
+    const payload = Buffer.alloc(3 * MIB, '{"a":1}');
+    const [large, small] = [
+      await fileEarlier(payload, 'boot.21'),
+      await fileEarlier(Buffer.from('{"small"'), 'boot.22'),
+    ];
+    const fresh = await fileItem(Buffer.from('{"fresh"'), 'boot.23');
+    expect(await filedIds()).toEqual([large, small, fresh]);
+    expect((await sluice('show', large, '--raw')).out).toBe(payload.toString());
+    expect((await sluice('replay', large)).status).toBe(0);
+    expect((await sluice('purge', small)).out).toBe('Purged 1 dead letter.\n');
+    expect(await filedIds()).toEqual([fresh]);
+    expect((await (await link.manager()).streams.info(DEAD_LETTERS_STREAM)).state.messages).toBe(1);
   });
 });
 
@@ -286,7 +342,7 @@ describe('dead-letters replay', () => {
     const first = await file({ frameId: 'boot.10', body });
     const stranger = await file({ frameId: 'boot.11', subject: 'sluice.elsewhere.0' });
     const torn = await file({ frameId: 'boot.12', body: Buffer.alloc(2 * MIB, 'x') });
-    const part = { filter: `${DEAD_LETTERS_SUBJECT}.${torn}.1` };
+    const part = { filter: `${DEAD_LETTERS_SUBJECT}.-.${torn}.1` };
     await (await link.manager()).streams.purge(DEAD_LETTERS_STREAM, part);
     const last = await file({ frameId: 'boot.13', body });
     const ran = await sluice('replay', '--all');

@@ -6,6 +6,7 @@ import type { Check } from '../../src/commands/check.ts';
 import { checkClock } from '../../src/commands/check.ts';
 import { doctorCommand } from '../../src/commands/doctor.ts';
 import { setupCommand } from '../../src/commands/setup.ts';
+import { addDropped } from '../../src/stream/dropped-record.ts';
 import { link as connect } from '../registry/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../support/servers.ts';
 import { type Ran, runCommand } from './run-command.ts';
@@ -72,6 +73,22 @@ describe('setup and doctor', () => {
       state: 'warn',
       found: 'differs: max_bytes 16 MiB → 32 MiB',
     });
+  });
+
+  it('says how many dead letters were dropped lately, and whose the last ones were', async () => {
+    await sluice(['setup']);
+    const droppedOf = async () =>
+      (await examine()).checks.find(({ what }) => what === 'dropped dead letters');
+    expect(await droppedOf()).toMatchObject({ state: 'ok', found: 'none within a week' });
+    const link = await connect(nats.url);
+    const at = new Date().toISOString();
+    await addDropped(link, { letters: 40, at: new Date(Date.now() - 8 * 86_400_000).toISOString() });
+    expect(await droppedOf()).toMatchObject({ state: 'ok' });
+    await addDropped(link, { letters: 2, at });
+    await addDropped(link, { letters: 3, at, project: '42' });
+    expect(await droppedOf()).toMatchObject({ state: 'warn', found: `5, the last at ${at}, of project 42` });
+    await (await link.manager()).streams.purge('KV_sluice_counters');
+    await link.close();
   });
 
   it('leaves no key behind from reading the clock of NATS', async () => {

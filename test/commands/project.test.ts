@@ -159,7 +159,7 @@ describe('project list, rotate-key and delete', () => {
 
   it('deletes, after which the project is unknown', async () => {
     const id = await idOf();
-    expect((await json('project', 'delete', id)).id).toBe(id);
+    expect((await json('project', 'delete', id, '--keep-usage')).id).toBe(id);
     for (const name of ['show', 'delete', 'rotate-key'])
       expect(await sluice('project', name, id)).toEqual({
         status: 1,

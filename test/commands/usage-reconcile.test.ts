@@ -95,6 +95,24 @@ describe('usage reconcile', () => {
     expect(await counted()).toBe(30);
   });
 
+  it('leaves out what a deleted project of the id counted', async () => {
+    await new CounterBucket({ link, log }).addDeleted(id, month, 40);
+    await processed('SLUICE_EVENTS', 43);
+    await processed('SLUICE_LOGS', 0);
+    await count(3);
+    expect(await json(id)).toMatchObject({ before: 3, tally: 3, after: 3, complete: true });
+    await processed('SLUICE_EVENTS', 45);
+    expect(await json(id)).toMatchObject({ before: 3, tally: 5, after: 5, complete: true });
+  });
+
+  it('counts all of a tally that began anew since a project of the id was deleted', async () => {
+    await new CounterBucket({ link, log }).addDeleted(id, month, 40);
+    await processed('SLUICE_EVENTS', 6);
+    await processed('SLUICE_LOGS', 0);
+    await count(6);
+    expect(await json(id)).toMatchObject({ before: 6, tally: 6, after: 6, complete: true });
+  });
+
   it('does not wait for what was acknowledged and is still there', async () => {
     const manager = await link.manager();
     await keepAcknowledged(manager, 'SLUICE_LOGS');
@@ -131,7 +149,7 @@ describe('usage reconcile', () => {
   it('does not lower it while a frame or an entry of the month is a dead letter that nobody could read', async () => {
     await processed('SLUICE_EVENTS', 30);
     await count(35);
-    const letters = new DeadLetters(link);
+    const letters = new DeadLetters({ link, log });
     const letter = { reason: 'no frame', subject: streamSubject('events', 0), body: Buffer.from('bytes') };
     const manager = await link.manager();
     for (const unread of [{ kind: 'frame' }, { kind: 'entry', entryIndex: 1 }] as const) {

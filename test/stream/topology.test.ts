@@ -1,6 +1,6 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { RetentionPolicy } from '@nats-io/jetstream';
+import { DiscardPolicy, RetentionPolicy } from '@nats-io/jetstream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
@@ -84,12 +84,23 @@ describe('setup', () => {
     const chunks = await manager.streams.info('SLUICE_CHUNKS');
     expect(chunks.config).toMatchObject({ retention: 'limits', discard: 'new', max_age: 0 });
     const dead = await manager.streams.info('SLUICE_DEAD_LETTERS');
-    expect(dead.config).toMatchObject({ retention: 'limits', discard: 'new', max_age: 30 * 24 * 3600e9 });
+    expect(dead.config).toMatchObject({ retention: 'limits', discard: 'old', max_age: 30 * 24 * 3600e9 });
   });
 
   it('has nothing to say the second time', async () => {
     await setup({ shards: 2 });
     expect(await setup({ shards: 2 })).toEqual([]);
+  });
+
+  it('lets the dead letters of an earlier build make room for new ones, and keeps what is there', async () => {
+    await setup();
+    const manager = await link.manager();
+    await manager.streams.update('SLUICE_DEAD_LETTERS', { discard: DiscardPolicy.New } as object);
+    await link.js.publish('sluice.dead_letters.00', 'a letter');
+    expect(await setup()).toEqual(['stream SLUICE_DEAD_LETTERS: discard new → old']);
+    const { config, state } = await manager.streams.info('SLUICE_DEAD_LETTERS');
+    expect(config.discard).toBe('old');
+    expect(state.messages).toBe(1);
   });
 
   it('mends what differs and names both figures', async () => {
@@ -210,9 +221,10 @@ describe('the topology', () => {
     expect(['SLUICE_CHUNKS', 'SLUICE_EVENTS_', 'XSLUICE_LOGS', 'KV_x'].some(isFrameStreamName)).toBe(false);
   });
 
-  it('never lets a stream forget in order to make room', () => {
+  it('lets no stream but that of the dead letters forget in order to make room', () => {
     const wanted = wantedStreams({ replicas: 3, shards: 4, maxBytes: MIB });
     expect(wanted).toHaveLength(26);
-    for (const { config } of wanted) expect(config.discard).toBe('new');
+    for (const { config } of wanted)
+      expect(config.discard).toBe(config.name === 'SLUICE_DEAD_LETTERS' ? 'old' : 'new');
   });
 });

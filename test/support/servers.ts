@@ -66,6 +66,12 @@ export async function natsServerWith(...lines: string[]): Promise<TestServer> {
   );
 }
 
+/** Another broker on the port of one that was stopped, with a configuration of its own. */
+export async function natsServerInPlaceOf({ port }: TestServer, ...lines: string[]): Promise<TestServer> {
+  const dir = temporaryFolder('nats');
+  return disposable(await startNatsWith(binary('nats-server'), { dir, port, lines }), dir);
+}
+
 /** With `port` and `dir` of one that was stopped: the same server again. */
 export type Again = { port: number; dir: string };
 

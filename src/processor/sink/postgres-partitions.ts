@@ -1,5 +1,11 @@
 import type { Database, Transaction } from './postgres-database.ts';
-import { DAILY_FROM, DAILY_UNTIL, PARTITIONED, type PartitionedTable } from './postgres-schema.ts';
+import {
+  ADDED_COLUMNS,
+  DAILY_FROM,
+  DAILY_UNTIL,
+  PARTITIONED,
+  type PartitionedTable,
+} from './postgres-schema.ts';
 
 const DAY_MS = 86_400_000;
 
@@ -60,7 +66,9 @@ async function attach(
   );
   if (attached.length > 0) return;
   const [from, to] = [day, day + DAY_MS].map((ms) => new Date(ms).toISOString());
+  const added = ADDED_COLUMNS[table];
   await transaction.query(`
 CREATE TABLE IF NOT EXISTS sluice.${name} (LIKE sluice.${table} INCLUDING DEFAULTS);
+${added ? `ALTER TABLE sluice.${name} ADD COLUMN IF NOT EXISTS ${added};` : ''}
 ALTER TABLE sluice.${table} ATTACH PARTITION sluice.${name} FOR VALUES FROM ('${from}') TO ('${to}')`);
 }

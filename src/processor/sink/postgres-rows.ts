@@ -98,15 +98,21 @@ FROM unnest(${COMMON_ARRAYS}, $8::float8[], $9::text[], $10::text[]) AS t (p, e,
   );
 }
 
+const unquoted = (json: Uint8Array): Uint8Array => json.subarray(1, -1);
+
 async function insertHeartbeats(transaction: Transaction, rows: readonly Heartbeat[]): Promise<void> {
   if (rows.length === 0) return;
   await transaction.query(
-    `INSERT INTO sluice.heartbeats (token, received_at, body)
-SELECT token, to_timestamp(r / 1000), body FROM unnest($1::text[], $2::float8[], $3::text[]) AS t (token, r, body)`,
+    `INSERT INTO sluice.heartbeats (token, received_at, body, body_base64)
+SELECT token, to_timestamp(r / 1000), body, body_base64
+FROM unnest($1::text[], $2::float8[], $3::text[], $4::text[]) AS t (token, r, body, body_base64)`,
     [
       textArray(rows.map(({ fields }) => fields.token)),
       numberArray(rows.map(({ fields }) => fields.receivedAt)),
-      textArray(rows.map(({ fields, json }) => (fields.hasBody ? json : undefined))),
+      textArray(rows.map(({ fields, json }) => (fields.bodyIn === 'body' ? json : undefined))),
+      textArray(
+        rows.map(({ fields, json }) => (fields.bodyIn === 'body_base64' ? unquoted(json) : undefined)),
+      ),
     ],
   );
 }

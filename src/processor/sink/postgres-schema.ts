@@ -133,7 +133,14 @@ CREATE INDEX ON sluice.extras (event_id);
 COMMENT ON COLUMN sluice.extras.payload_base64 IS 'The payload when it is no JSON';
 ${edgePartitions(['extras'])}
 `,
+  `
+ALTER TABLE sluice.heartbeats ADD COLUMN body_base64 text;
+COMMENT ON COLUMN sluice.heartbeats.body_base64 IS 'A body that is no UTF-8; body is NULL then';
+`,
 ];
+
+/** What a partition lacks that was detached before a version of the schema added it. */
+export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = { heartbeats: 'body_base64 text' };
 
 /** Migrations that this program knows. */
 export const SCHEMA_VERSION = MIGRATIONS.length;

@@ -25,7 +25,12 @@ export type ItemFields = {
   /** The record's last value is the payload in base64, because it is no JSON. */
   isBase64?: boolean;
 };
-export type HeartbeatFields = { token: string; receivedAt: number; hasBody: boolean };
+/** `bodyIn`: the field of the ping's body, which is in base64 when it is no UTF-8; undefined when there was none. */
+export type HeartbeatFields = {
+  token: string;
+  receivedAt: number;
+  bodyIn: 'body' | 'body_base64' | undefined;
+};
 
 /** One record: the line `head + json + "}"`, in UTF-8 and without line breaks. */
 export type SinkRow = {

@@ -84,13 +84,15 @@ describe.each(SINKS)('%s', (_, start) => {
     expect(record).not.toHaveProperty('sdk');
   });
 
-  it('stores heartbeats with and without a body, whatever text that is', async () => {
+  it('stores heartbeats with and without a body, whatever text or bytes that is', async () => {
     const ping = { kind: 'heartbeat' as const, receivedAt: RECEIVED_AT };
     const body = new Uint8Array(Buffer.from('a "ü" \0 \u{1f600}\n'));
     await harness.publish(
       [
         { ...ping, token: 'tick' },
         { ...ping, token: 'tock', body },
+        { ...ping, token: 'tuck', body: Uint8Array.of(0xff, 0, 0x7b, 0xfe) },
+        { ...ping, token: 'tyck', body: Uint8Array.of(0xef, 0xbb, 0xbf, 0x61) },
       ],
       { stream: 'heartbeats' },
     );
@@ -100,7 +102,10 @@ describe.each(SINKS)('%s', (_, start) => {
     expect(pings.sort((a, b) => (`${a.token}` < `${b.token}` ? -1 : 1))).toEqual([
       { type: 'heartbeat', token: 'tick', received_at },
       { type: 'heartbeat', token: 'tock', received_at, body: 'a "ü" \0 \u{1f600}\n' },
+      { type: 'heartbeat', token: 'tuck', received_at, body_base64: '/wB7/g==' },
+      { type: 'heartbeat', token: 'tyck', received_at, body: '\ufeffa' },
     ]);
+    expect(await harness.metric('sluice_processed_total', '{type="heartbeat",result="dead_letter"}')).toBe(0);
   });
 
   it.each([

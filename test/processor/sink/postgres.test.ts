@@ -66,7 +66,8 @@ describe('the schema', () => {
   it('of the first version is brought up to date and keeps its rows', async () => {
     await store(await open(), 'before', [row(1)]);
     await server.query(
-      'DROP TABLE sluice.spans, sluice.extras; DELETE FROM sluice.migrations WHERE version > 1',
+      `DROP TABLE sluice.spans, sluice.extras; ALTER TABLE sluice.heartbeats DROP COLUMN body_base64;
+        DELETE FROM sluice.migrations WHERE version > 1`,
     );
     const stream = await open();
     await store(stream, 'after', [row(2), { ...row(3), type: 'span', json: Buffer.from('{"items":[1,2]}') }]);
@@ -75,6 +76,20 @@ describe('the schema', () => {
       2,
       2,
     ]);
+  });
+
+  it('of an earlier version gets what is new, also a partition that was detached before', async () => {
+    await connectTo();
+    const partition = 'CREATE TABLE sluice.heartbeats_20260506 (LIKE sluice.heartbeats)';
+    await server.query(`ALTER TABLE sluice.heartbeats DROP COLUMN body_base64; ${partition};
+      DELETE FROM sluice.migrations WHERE version > 3`);
+    const stream = await open();
+    const fields = { token: 't', receivedAt: NOON, bodyIn: 'body_base64' } as const;
+    const ping: SinkRow = { type: 'heartbeat', head: '{', fields, json: Buffer.from('"/wA="') };
+    await store(stream, 'ping', [ping]);
+    const [stored] = await server.query('SELECT body, body_base64 FROM sluice.heartbeats_20260506');
+    expect(stored).toEqual({ body: null, body_base64: '/wA=' });
+    expect(await count('heartbeats')).toBe(1);
   });
 
   it('needs no right to create anything when it is there', async () => {

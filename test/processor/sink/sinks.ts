@@ -88,7 +88,7 @@ export class PostgresUnderTest implements SinkUnderTest {
       this.server.query(`SELECT ${COMMON}, payload_base64, type FROM sluice.extras`),
       this.server.query(`SELECT ${COMMON}, 'span' AS type FROM sluice.spans ORDER BY span_index`),
       this.server.query(
-        `SELECT 'heartbeat' AS type, token, ${WHEN('received_at')}, body FROM sluice.heartbeats`,
+        `SELECT 'heartbeat' AS type, token, ${WHEN('received_at')}, body, body_base64 FROM sluice.heartbeats`,
       ),
     ]);
     return rows.flat().map(asRecord);

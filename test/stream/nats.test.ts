@@ -1,0 +1,188 @@
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock as clock } from '../../src/lib/clock.ts';
+import { CrashLedger } from '../../src/processor/crash-ledger.ts';
+import { DeadLetters } from '../../src/processor/dead-letter.ts';
+import type { Delivery } from '../../src/processor/delivery.ts';
+import { PullQueue } from '../../src/processor/pull-queue.ts';
+import { CounterBucket } from '../../src/registry/counters.ts';
+import { readOutcomes } from '../../src/registry/outcome-day.ts';
+import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
+import { ProjectStore } from '../../src/registry/project-store.ts';
+import { Replica } from '../../src/registry/replica.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
+import { lookOn } from '../../src/stream/onlookers.ts';
+import { Publisher } from '../../src/stream/publisher.ts';
+import { setupTopology } from '../../src/stream/topology.ts';
+import { createNatsOperator } from '../deploy/nats-operator.ts';
+import { link as connect, eventually, log } from '../registry/broker.ts';
+import { natsServer, natsServerInPlaceOf, natsServerWith, type TestServer } from '../support/servers.ts';
+import { envelopeOf, MIB } from './broker.ts';
+
+const WITHIN_MS = 30_000;
+let server: TestServer;
+let link: NatsLink;
+afterEach(async () => {
+  await link?.close();
+  await server?.close();
+});
+
+describe('credentials in a file', () => {
+  it('are read at each attempt to connect: new ones are used without a restart, torn ones do no harm', async () => {
+    const [before, after] = [createNatsOperator(), createNatsOperator()];
+    server = await natsServerWith(before.authConf);
+    const credsFile = join(server.dir, 'user.creds');
+    writeFileSync(credsFile, before.creds);
+    link = await NatsLink.connect({ urls: [server.url], credsFile, name: 'test', log });
+    await setupTopology(link, { replicas: 1, shards: 1, maxBytes: MIB });
+    let reconnects = 0;
+    let losses = 0;
+    link.onReconnect(() => reconnects++);
+    link.onDisconnect(() => losses++);
+    await server.stop();
+    const other = await natsServerInPlaceOf(server, after.authConf);
+    writeFileSync(credsFile, 'half a fi');
+    const torn = losses;
+    await eventually(WITHIN_MS, () => losses >= torn + 5);
+    expect([link.connected, reconnects]).toEqual([false, 0]);
+    writeFileSync(credsFile, after.creds);
+    await eventually(WITHIN_MS, () => link.connected);
+    expect(reconnects).toBe(1);
+    await setupTopology(link, { replicas: 1, shards: 1, maxBytes: MIB });
+    await other.close();
+  });
+});
+
+describe('a command that the server refuses', () => {
+  it('is told so at once', async () => {
+    server = await natsServerWith('authorization { user: other, password: one }');
+    await expect(NatsLink.connect({ urls: [server.url], name: 'test', log })).rejects.toThrow(
+      'Authorization',
+    );
+  });
+});
+
+describe('a subscription that the server denies', () => {
+  it('is there again when the server allows it', async () => {
+    const user = (allowed: string): string =>
+      `authorization { users: [ { user: a, password: b, permissions: { publish: ">", subscribe: { allow: ["_INBOX.>"${allowed}] } } } ] }\nno_auth_user: a`;
+    server = await natsServerWith(user(''));
+    let refused = 0;
+    const noting = log.child({});
+    noting.warn = () => void refused++;
+    link = await NatsLink.connect({ urls: [server.url], name: 'test', log: noting });
+    let heard = 0;
+    link.subscribe('sluice.test', () => heard++);
+    await eventually(WITHIN_MS, () => refused > 0);
+    await server.stop();
+    const other = await natsServerInPlaceOf(server, user(', "sluice.test"'));
+    await eventually(WITHIN_MS, () => {
+      if (link.connected) link.connection.publish('sluice.test');
+      return heard > 0;
+    });
+    await other.close();
+  });
+});
+
+describe('a connection that the client library closed by itself', () => {
+  const closers: (() => unknown)[] = [];
+  beforeEach(async () => {
+    server = await natsServer();
+    link = await connect(server.url);
+    await setupTopology(link, { replicas: 1, shards: 1, maxBytes: 64 * MIB });
+  });
+  afterEach(async () => {
+    for (const close of closers.splice(0).reverse()) await close();
+  });
+
+  /** As the library does when an authenticator throws. */
+  async function breakConnection(): Promise<void> {
+    const before = link.connection;
+    await before.close();
+    await eventually(WITHIN_MS, () => link.connected && link.connection !== before);
+  }
+
+  it('is made anew, and whatever hangs on it goes on: publisher, replica, queue, counters, ledgers, letters, tail', async () => {
+    const publisher = new Publisher({ link, shards: 1, clock, log });
+    const replica = new Replica({ link, planLimits: 'table', register: (one) => one, log, clock });
+    const queue = new PullQueue({ link, stream: 'SLUICE_EVENTS', bytesMax: 16 * MIB, log });
+    const counters = new CounterBucket({ link, log });
+    const outcomes = new OutcomeLedger({ link, log });
+    const crashes = new CrashLedger(link);
+    const letters = new DeadLetters({ link, log });
+    const seen: Uint8Array[] = [];
+    closers.push(
+      () => replica.stop(),
+      () => outcomes.close(),
+      () => letters.close(),
+      () => queue.stop(),
+      () => queue.close(),
+    );
+    await replica.start();
+    queue.start();
+    const publish = (n: number): Promise<string> =>
+      new Promise((resolve) =>
+        publisher.publish(envelopeOf(n), { deadline: performance.now() + 5_000 }, resolve),
+      );
+    const taken = async (): Promise<Delivery> => {
+      await eventually(WITHIN_MS, () => !queue.isEmpty);
+      return queue.take(() => true)[0] as Delivery;
+    };
+    const frame = { stream: 'SLUICE_EVENTS', sequence: 1 } as Delivery;
+    const letter = {
+      kind: 'frame',
+      reason: 'a test',
+      subject: 'sluice.events.0',
+      body: Buffer.alloc(3),
+    } as const;
+    lookOn(link, (shown) => seen.push(shown));
+    expect(await publish(1)).toBe('stored');
+    const early = await taken();
+    await counters.write(counters.groupOf('1'), '2026-01', new Map([['1', 5]]));
+    await crashes.write(frame, 1);
+    await letters.publish({ ...letter, frameId: 'before' });
+
+    await breakConnection();
+    await early.ackConfirmed();
+    expect(await publish(2)).toBe('stored');
+    await (await taken()).ackConfirmed();
+    const { state } = await (await link.manager()).streams.info('SLUICE_EVENTS');
+    expect(state.messages).toBe(0);
+    await eventually(WITHIN_MS, () => seen.length > 0);
+    const { id } = await (await ProjectStore.open(link)).create({
+      plan: 'Pro',
+      overage: false,
+      filters: [],
+      allowedOrigins: [],
+    });
+    await eventually(WITHIN_MS, () => replica.findProject(id) !== undefined);
+    await counters.write(counters.groupOf('1'), '2026-01', new Map([['1', 7]]));
+    expect(await new CounterBucket({ link, log }).read('1', '2026-01')).toBe(7);
+    expect(await crashes.read(frame)).toBe(1);
+    expect(await letters.publish({ ...letter, frameId: 'after' })).not.toHaveProperty('lost');
+    outcomes.note({ id: '1' }, 'accepted');
+    await outcomes.flush();
+    expect(await readOutcomes(link, '1', { now: Date.now(), hours: 1 })).toHaveLength(1);
+  });
+
+  it('is made anew when the server is back, if it is away just then', async () => {
+    await server.stop();
+    await link.connection.close();
+    expect(link.connected).toBe(false);
+    server = await natsServer(server);
+    await eventually(WITHIN_MS, () => link.connected);
+    expect((await (await link.manager()).streams.info('SLUICE_EVENTS')).state.messages).toBe(0);
+  });
+
+  it('is not made anew by a link that is closed', async () => {
+    await server.stop();
+    await link.connection.close();
+    await link.close();
+    server = await natsServer(server);
+    const other = await connect(server.url);
+    await other.connection.flush();
+    expect(link.connected).toBe(false);
+    await other.close();
+  });
+});
