@@ -8,7 +8,7 @@ export type Cell = {
   /** In milliseconds, between two steps. */
   readonly silence?: number;
   readonly steps: readonly Act[];
-  /** The SDK is flushed after so many steps; 1 unless it is said. */
+  /** The SDK is flushed after so many steps, where its client allows it; 1 unless it is said. */
   readonly atOnce?: number;
 };
 export type Act = Exclude<Step, typeof FLUSH>;
@@ -30,7 +30,7 @@ export const QUICK_CELLS: readonly Cell[] = [
   { title: 'reports a trace', steps: [{ do: 'trace', name: 'GET /checkout', child: 'select cart' }] },
   { title: 'reports a log', steps: [{ do: 'log', text: 'order placed für 42 €' }] },
   {
-    title: 'loses none of 100 events, 10 at once',
+    title: 'loses none of 100 events',
     atOnce: 10,
     steps: Array.from({ length: 100 }, (_, at) => message(`one of many: ${at}`)),
   },

@@ -18,12 +18,15 @@ export const FLUSH = { do: 'flush' } as const;
 export type Answer = { readonly id?: string; readonly trace?: string };
 
 export interface Client {
+  /** Steps between two flushes. */
+  readonly atOnceMax: number;
   step(step: Step): Promise<Answer>;
   close(): Promise<void>;
 }
 
 /** A program that reads a step a line and prints an answer a line. */
 export class Program implements Client {
+  readonly atOnceMax = Number.POSITIVE_INFINITY;
   readonly #child: ChildProcess;
   readonly #answers: AsyncIterator<string>;
   readonly #exited: Promise<void>;
@@ -60,10 +63,11 @@ export class Program implements Client {
 }
 
 /**
- * Chromium lets requests with `keepalive` be under way for 64 KiB in all and fails the next one, whose event the SDK drops without
- * any server knowing. So a flush waits until all have ended.
+ * Chromium lets requests with `keepalive` be under way for 64 KiB in all, heads included, and fails the next one, whose event the SDK
+ * drops without any server knowing. So a page sends one event at a time, and a flush waits until its request has ended.
  */
 class OpenPage implements Client {
+  readonly atOnceMax = 1;
   readonly #page: Page;
   readonly #underWay = new Set<Request>();
 

@@ -68,12 +68,14 @@ class Run {
   }
 
   async do(cells: readonly Cell[]): Promise<void> {
-    for (const cell of cells)
+    for (const cell of cells) {
+      const atOnce = Math.min(cell.atOnce ?? 1, this.#client.atOnceMax);
       for (const [at, step] of cell.steps.entries()) {
         if (at > 0 && cell.silence) await pause(cell.silence);
         await this.#step(cell, step);
-        if ((at + 1) % (cell.atOnce ?? 1) === 0) await this.#client.step(FLUSH);
+        if ((at + 1) % atOnce === 0) await this.#client.step(FLUSH);
       }
+    }
   }
 
   async #limitedMessage(): Promise<void> {
