@@ -113,20 +113,32 @@ async function restart(system: System): Promise<void> {
   await system.ready();
 }
 
-/** All variants at once, so that their silences cost the time of one. */
+/** Errors that the system answered, which SDKs do not repeat. Each outcome is none of the client's fault. */
+async function errorsOf(system: System): Promise<string[]> {
+  const lines = (await system.metrics()).split('\n');
+  const errors = /outcome="(failed|overloaded|aborted|limiter_unavailable|too_slow|invalid)"} (?!0$)/;
+  return lines.filter((line) => line.startsWith('sluice_requests_total{') && errors.test(line));
+}
+
+/**
+ * All variants at once, so that their silences cost the time of one.
+ * @returns the errors that the system answered before the restart
+ */
 async function playAll(
   runs: readonly Run[],
   system: System,
   cells: readonly Cell[],
   waits: boolean,
-): Promise<void> {
+): Promise<string[]> {
   await Promise.all(
     runs.flatMap((run) => [run.attempt(() => run.do(cells)), run.attempt(() => run.exceedLimit(waits))]),
   );
   const [before, after] = RESTART_CELL.steps as [Act, Act];
   await Promise.all(runs.map((run) => run.attempt(() => run.stepAndFlush(RESTART_CELL, before))));
+  const errors = await errorsOf(system);
   await restart(system);
   await Promise.all(runs.map((run) => run.attempt(() => run.stepAndFlush(RESTART_CELL, after))));
+  return errors;
 }
 
 /** @param options.waits also the silences, and the recovery from a 429: a minute and a half */
@@ -135,6 +147,7 @@ export function describeMatrix(variants: readonly Variant[], { waits }: { waits:
   const runs = new Map<Variant, Run>();
   let system: System;
   let pages: Pages;
+  let errors: string[];
 
   beforeAll(async () => {
     await Promise.all([...new Set(variants.map(({ sdk }) => sdk))].map(build));
@@ -142,12 +155,16 @@ export function describeMatrix(variants: readonly Variant[], { waits }: { waits:
     await Promise.all(
       variants.map(async (variant) => runs.set(variant, await Run.start(variant, system, pages))),
     );
-    await playAll([...runs.values()], system, cells, waits);
+    errors = await playAll([...runs.values()], system, cells, waits);
   }, MATRIX.buildMsMax);
   afterAll(async () => {
     await Promise.all([...runs.values()].map((run) => run.close()));
     await pages?.close();
     await system?.stop();
+  });
+
+  it('the system answers no SDK with an error of its own', async () => {
+    expect([...errors, ...(await errorsOf(system))]).toEqual([]);
   });
 
   describe.each(variants)('$title', (variant) => {
