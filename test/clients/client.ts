@@ -63,8 +63,9 @@ export class Program implements Client {
 }
 
 /**
- * Chromium lets requests with `keepalive` be under way for 64 KiB in all, heads included, and fails the next one, whose event the SDK
- * drops without any server knowing. So a page sends one event at a time, and a flush waits until its request has ended.
+ * Chromium lets requests with `keepalive` be under way for 64 KiB in all, heads included. It fails
+ * the next one, and the SDK drops that event, of which no server hears. So a page sends one event
+ * at a time, and a flush waits until its request has ended.
  */
 class OpenPage implements Client {
   readonly atOnceMax = 1;

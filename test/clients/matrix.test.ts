@@ -1,6 +1,7 @@
 /**
- * The whole matrix, `npm run test:clients`. JavaScript always takes part, the other languages where their toolchain is found.
- * `TEST_CLIENTS=python,go` says which of them take part; then a toolchain that is missing is a failure.
+ * The whole matrix, `npm run test:clients`. JavaScript always takes part, the other languages where
+ * their toolchain is found. `TEST_CLIENTS=python,go` says which of them take part; then a toolchain
+ * that is missing is a failure.
  */
 import { expect, it } from 'vitest';
 import { aptInstall } from '../../src/dev/install.ts';

@@ -1,4 +1,4 @@
-/** The matrix: every SDK does what the table of cells says, against one real system; what is stored is compared. */
+/** The matrix: every SDK does what the table of cells says, against one real system. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/registry/project.ts';
 import { type StoredRecord, System } from '../support/system.ts';
@@ -26,9 +26,9 @@ const MATRIX = {
   /** Requests a minute of the project that is limited, and how many messages it is sent at once. */
   rateLimit: 5,
   burst: 10,
-  /** The oldest request leaves the window after 60 s. An SDK that heard so sends again at the next second. */
+  /** The oldest request leaves the window after 60 s. An SDK that heard so sends soon after. */
   recoveryMsMax: 67_000,
-  /** For the package managers and compilers of other languages, on a machine that has nothing yet. */
+  /** For package managers and compilers, on a machine that has nothing yet. */
   buildMsMax: 15 * 60_000,
 } as const;
 
@@ -83,7 +83,7 @@ class Run {
     await this.#limitedClient.step(FLUSH);
   }
 
-  /** More messages at once than the limit, and then one a second until an SDK that was told when to go on has done so. */
+  /** More messages at once than the limit, then one a second until the SDK should have gone on. */
   async exceedLimit(withRecovery: boolean): Promise<void> {
     const since = Date.now();
     for (let at = 0; at < MATRIX.burst; at++) await this.#limitedMessage();
@@ -113,7 +113,7 @@ async function restart(system: System): Promise<void> {
   await system.ready();
 }
 
-/** Errors that the system answered, which SDKs do not repeat. Each outcome is none of the client's fault. */
+/** Errors that the system answered: SDKs do not repeat what they sent. */
 async function errorsOf(system: System): Promise<string[]> {
   const lines = (await system.metrics()).split('\n');
   const errors = /outcome="(failed|overloaded|aborted|limiter_unavailable|too_slow|invalid)"} (?!0$)/;

@@ -1,4 +1,4 @@
-/** The SDKs of the matrix: what each needs, how its program is built and started, which version its manifest pins. */
+/** The SDKs of the matrix: how each program is built and started, which version is pinned. */
 import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { promisify } from 'node:util';
@@ -115,7 +115,7 @@ export const COMMANDS = {
   python: [`${OUT}python/bin/python`, `${HERE}python/client.py`],
   go: [`${OUT}go/client`],
   java: ['java', '-cp', `${OUT}java:${OUT}java/*`, 'Client'],
-  /** The JDK sends a request again in silence when a connection turns out to be closed; not here. */
+  /** By default the JDK sends a request again in silence where a connection was closed. */
   javaWithoutRetry: ['java', '-Dsun.net.http.retryPost=false', '-cp', `${OUT}java:${OUT}java/*`, 'Client'],
   rust: [`${OUT}rust/debug/client`],
   node: [process.execPath, `${HERE}javascript/node.mjs`],

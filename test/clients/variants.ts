@@ -1,4 +1,4 @@
-/** Who takes part in the matrix: each SDK as it is by default, and again with the other way of sending traces. */
+/** Who takes part: each SDK by default, and again with the other way of sending traces. */
 import { Program } from './client.ts';
 import type { Variant } from './scenario.ts';
 import { BROWSER, COMMANDS, GO, JAVA, NODE, PYTHON, RUST } from './sdks.ts';
