@@ -11,6 +11,9 @@ const HEAVY = [
 /** Needs a Docker engine and the image: `npm run test:image` builds it and runs these; `npm test` leaves them out. */
 const IMAGE = 'test/deploy/image.test.ts';
 
+/** Waits for minutes, and wants the toolchains of other languages: `npm run test:clients`; `npm test` leaves it out. */
+const CLIENTS = 'test/clients/matrix.test.ts';
+
 /** Nets for what hangs, wide enough for a machine that is ten times slower: what shall be quick is asserted where it is. */
 const shared = {
   testTimeout: 180_000,
@@ -29,7 +32,7 @@ export default defineConfig({
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: [...HEAVY, IMAGE],
+          exclude: [...HEAVY, IMAGE, CLIENTS],
           maxWorkers: 2,
           sequence: { groupOrder: 0 },
         },
@@ -39,6 +42,9 @@ export default defineConfig({
       },
       {
         test: { ...shared, name: 'image', include: [IMAGE], maxWorkers: 1, sequence: { groupOrder: 2 } },
+      },
+      {
+        test: { ...shared, name: 'clients', include: [CLIENTS], maxWorkers: 1, sequence: { groupOrder: 3 } },
       },
     ],
   },

@@ -1,0 +1,137 @@
+/** An application with an unmodified SDK, told what to do one step at a time. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createInterface } from 'node:readline';
+import type { Browser, Page, Request } from 'playwright-core';
+import { build, type Rollup } from 'vite';
+import { openBrowser } from '../support/browser.ts';
+import { until } from '../support/system.ts';
+
+export type Step =
+  | { readonly do: 'exception' | 'message' | 'log'; readonly text: string }
+  | { readonly do: 'trace'; readonly name: string; readonly child: string }
+  | typeof FLUSH;
+/** Answered when the SDK has sent all that it has. */
+export const FLUSH = { do: 'flush' } as const;
+/** What the SDK returned: the id of an event, or of a trace. */
+export type Answer = { readonly id?: string; readonly trace?: string };
+
+export interface Client {
+  /** Steps between two flushes. */
+  readonly atOnceMax: number;
+  step(step: Step): Promise<Answer>;
+  close(): Promise<void>;
+}
+
+/** A program that reads a step a line and prints an answer a line. */
+export class Program implements Client {
+  readonly atOnceMax = Number.POSITIVE_INFINITY;
+  readonly #child: ChildProcess;
+  readonly #answers: AsyncIterator<string>;
+  readonly #exited: Promise<void>;
+  #errors = '';
+
+  constructor(command: readonly string[], env: Record<string, string>) {
+    const [program = '', ...args] = command;
+    this.#child = spawn(program, args, { env: { ...process.env, ...env }, stdio: 'pipe' });
+    this.#exited = new Promise((resolve) => this.#child.once('close', () => resolve()));
+    this.#child.once('error', (error) => {
+      this.#errors += error.message;
+    });
+    // A program that died says so by its missing answer.
+    this.#child.stdin?.on('error', () => undefined);
+    this.#child.stderr?.on('data', (data: Buffer) => {
+      this.#errors += data.toString();
+    });
+    this.#answers = createInterface({ input: this.#child.stdout as NodeJS.ReadableStream })[
+      Symbol.asyncIterator
+    ]();
+  }
+
+  async step(step: Step): Promise<Answer> {
+    this.#child.stdin?.write(`${JSON.stringify(step)}\n`);
+    const { value, done } = await this.#answers.next();
+    if (done) throw new Error(`${this.#child.spawnfile} ended: ${this.#errors}`);
+    return JSON.parse(value) as Answer;
+  }
+
+  async close(): Promise<void> {
+    this.#child.stdin?.end();
+    await this.#exited;
+  }
+}
+
+/**
+ * Chromium lets requests with `keepalive` be under way for 64 KiB in all, heads included. It fails
+ * the next one, and the SDK drops that event, of which no server hears. So a page sends one event
+ * at a time, and a flush waits until its request has ended.
+ */
+class OpenPage implements Client {
+  readonly atOnceMax = 1;
+  readonly #page: Page;
+  readonly #underWay = new Set<Request>();
+
+  constructor(page: Page) {
+    this.#page = page;
+    page.on('request', (request) => this.#underWay.add(request));
+    page.on('requestfinished', (request) => this.#underWay.delete(request));
+    page.on('requestfailed', (request) => this.#underWay.delete(request));
+  }
+
+  async step(step: Step): Promise<Answer> {
+    const answer = await this.#page.evaluate<Answer>(`window.step(${JSON.stringify(step)})`);
+    if (step.do === 'flush') await until(() => this.#underWay.size === 0);
+    return answer;
+  }
+
+  close(): Promise<void> {
+    return this.#page.close();
+  }
+}
+
+/** Headless Chromium and a site of another origin, whose page has the SDK. */
+export class Pages {
+  readonly #browser: Browser;
+  readonly #site: Server;
+
+  private constructor(browser: Browser, site: Server) {
+    this.#browser = browser;
+    this.#site = site;
+  }
+
+  static async start(): Promise<Pages> {
+    const script = await bundle(new URL('./javascript/browser.js', import.meta.url).pathname);
+    const site = createServer((req, res) => {
+      if (req.url === '/client.js') res.writeHead(200, { 'content-type': 'text/javascript' }).end(script);
+      else
+        res
+          .writeHead(200, { 'content-type': 'text/html' })
+          .end('<!doctype html><title>shop</title><script src="/client.js"></script>');
+    });
+    await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve));
+    return new Pages(await openBrowser(), site);
+  }
+
+  async open(dsn: string, lifecycle: string): Promise<Client> {
+    const page = await this.#browser.newPage();
+    const { port } = this.#site.address() as AddressInfo;
+    await page.goto(`http://127.0.0.1:${port}/?${new URLSearchParams({ dsn, lifecycle })}`);
+    return new OpenPage(page);
+  }
+
+  async close(): Promise<void> {
+    await this.#browser.close();
+    this.#site.close();
+  }
+}
+
+async function bundle(entry: string): Promise<string> {
+  const lib = { entry, formats: ['iife' as const], name: 'client' };
+  const built = await build({
+    configFile: false,
+    logLevel: 'silent',
+    build: { write: false, minify: false, lib },
+  });
+  return (built as Rollup.RollupOutput[])[0]?.output[0].code ?? '';
+}
