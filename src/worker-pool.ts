@@ -1,5 +1,5 @@
 import { type ChildProcess, fork } from 'node:child_process';
-import type { ProjectFigures } from './http/project-board.ts';
+import type { ProjectRow } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import type { Log } from './lib/log.ts';
 import { lasting, type MetricsSnapshot, sumSnapshots } from './lib/metrics.ts';
@@ -43,7 +43,7 @@ type Worker = {
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
   /** As of the last time that somebody asked for them. */
-  projects: ProjectFigures[];
+  projects: ProjectRow[];
 };
 
 export type WorkerPoolOptions = {
@@ -92,7 +92,7 @@ export class WorkerPool {
   }
 
   /** By living worker, as of the last {@link snapshots} that asked for projects. */
-  get projects(): ProjectFigures[][] {
+  get projects(): ProjectRow[][] {
     return [...this.#workers].map((worker) => worker.projects);
   }
 

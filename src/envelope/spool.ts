@@ -29,6 +29,7 @@ export class Spool {
   readonly #holding: Holding;
   readonly #options: SpoolOptions;
   #state: State = 'open';
+  #started = false;
   #length = 0;
   /** The block being filled; undefined until the next byte comes. */
   #filling: Block | undefined;
@@ -50,6 +51,12 @@ export class Spool {
   /** Bytes appended. */
   get length(): number {
     return this.#length;
+  }
+
+  /** Lets the disk be used; until then blocks wait in memory. */
+  start(): void {
+    this.#started = true;
+    if (this.#state === 'open') this.#writeNext();
   }
 
   /** Copies `bytes`. Does nothing after a failure or `close`. */
@@ -123,7 +130,7 @@ export class Spool {
 
   #writeNext(): void {
     this.#tellBehind();
-    if (this.#writing) return;
+    if (this.#writing || !this.#started) return;
     const block = this.#waiting[0];
     if (block) this.#write(block, 0);
     else if (this.#onFlushed) {

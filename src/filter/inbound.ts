@@ -29,6 +29,8 @@ export type FilteredItem = { type: 'event' | 'transaction'; payload: Uint8Array 
 type Lane = { readonly filters: readonly PayloadFilter[]; readonly scan: NeedleScan };
 
 export type CompiledFilters = {
+  /** Whether a filter looks at headers of the request itself. */
+  readonly readsHead: boolean;
   /** Undefined when the project lists none: then every origin may send. */
   readonly origins: AllowedOrigins | undefined;
   /** Undefined when no filter looks at that type. */
@@ -65,7 +67,12 @@ const withoutOrigins = new Map<string, CompiledFilters>();
 function compileNamed(filters: readonly PayloadFilter[]): CompiledFilters {
   const laneFor = (type: FilteredItem['type']) =>
     laneOf(filters.filter(({ itemTypes }) => itemTypes.includes(type)));
-  return { origins: undefined, lanes: { event: laneFor('event'), transaction: laneFor('transaction') } };
+  const readsHead = filters.includes(crawler);
+  return {
+    readsHead,
+    origins: undefined,
+    lanes: { event: laneFor('event'), transaction: laneFor('transaction') },
+  };
 }
 
 /** Compiled once per project record. */
@@ -74,7 +81,8 @@ export function compileFilters({ filters, allowedOrigins }: FilterSettings): Com
   const names = wanted.map(({ name }) => name).join();
   const compiled = withoutOrigins.get(names) ?? compileNamed(wanted);
   withoutOrigins.set(names, compiled);
-  return allowedOrigins.length > 0 ? { ...compiled, origins: compileOrigins(allowedOrigins) } : compiled;
+  if (allowedOrigins.length === 0) return compiled;
+  return { ...compiled, readsHead: true, origins: compileOrigins(allowedOrigins) };
 }
 
 /** Whether the payload of the event or transaction is needed at all for a decision. */

@@ -1,43 +1,43 @@
 /**
- * The story of one ingest request, top to bottom (spec 4.1, contract part 2):
- * authenticate → take a rate token → parse the body as it arrives → filter → count the quota → publish → answer.
- * It ends in exactly one outcome. Each step runs only if the one before passed; everything else is a part that it calls. One short cut: a
- * body that is whole and passed the filters while the token is asked for is counted by the same call.
+ * The story of one ingest request, top to bottom (spec 4.1, contract part 2): authenticate → known refusal → body → filter → one admission
+ * (token and position) → publish → answer. It ends in exactly one outcome. Each step runs only if the one before passed, but a body that
+ * is refused, or that holds nothing to store, still takes a token: what the limit says comes first.
  */
 import type { HeldEnvelope, HeldItem, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
-import { type FilteredItem, type InboundFilter, matchInbound, needsPayload } from '../filter/inbound.ts';
-import type { QuotaDecision, QuotaSubject } from '../limit/quota-counter.ts';
-import type { RateDecision, TokenWaiter } from '../limit/rate-limiter.ts';
+import {
+  type FilteredItem,
+  type InboundFilter,
+  matchInbound,
+  needsPayload,
+  type RequestFacts,
+} from '../filter/inbound.ts';
+import type { CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
-import type { EnvelopeEntry } from '../stream/frame.ts';
+import type { ProjectState } from '../registry/project-state.ts';
 import type { PublishResult } from '../stream/publisher.ts';
 import { findKey } from './auth.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
-import { isLimited, type ProjectGate } from './project-gate.ts';
 import { rateHint } from './rate-hints.ts';
-import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
+import { type RequestHead, readFacts } from './request-head.ts';
 import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 
 /** The filters look at the first event or transaction. */
 const isJudged = (item: HeldItem): item is HeldItem & { type: FilteredItem['type'] } =>
   item.type === 'event' || item.type === 'transaction';
 
-export class IngestRequest extends EndpointRequest implements TokenWaiter {
-  #gate: ProjectGate | undefined;
-  #facts = NO_FACTS;
-  /** Set when the limiter has decided, or was not to be asked. */
-  #admitted = false;
+export class IngestRequest extends EndpointRequest {
+  #project: ProjectState | undefined;
   /** Header lines. */
   #rateHeaders = '';
   #usageHeaders = '';
   #upload: Upload | undefined;
-  #uploaded: UploadResult | undefined;
-  /** It has been left to the limiter or the counter to count it. */
-  #counting = false;
+  #bodyRead: ((result: UploadResult) => void) | undefined;
+  /** Set when the token was asked for before the body went to disk; false: there was none. */
+  #earlyToken: Promise<boolean> | undefined;
   #counted: { month: string; position: number } | undefined;
   #eventId = '';
   /** Monotonic ms; set with the last body byte. */
@@ -47,105 +47,64 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
     super(parts, exchange, 'ingest');
   }
 
-  start(head: RequestHead): void {
-    this.guard(() => {
-      if (!this.#authenticate(head)) return;
-      if (!this.parts.publisher.available || !this.parts.budget.hasRoom) return this.#refuse('overloaded');
-      this.#takeToken();
-      // A flood over the limit is refused from memory: nothing is made ready for its bodies.
-      if (this.finished) return;
-      this.#openBody(head);
-      this.#proceed();
-    });
+  protected override async serve(head: RequestHead): Promise<void> {
+    const project = this.#authenticate(head);
+    if (!project) return;
+    const { publisher, budget, admission } = this.parts;
+    if (!publisher.available || !budget.hasRoom) return this.#refuse('overloaded');
+    // A flood over the limit ends here: nothing is made ready for its bodies.
+    if (!this.#accepts(admission.knownRefusal(project))) return;
+
+    const facts = readFacts(head, project.filters);
+    const body = await this.#readBody(head, project);
+    const envelope = body.ok ? body.envelope : undefined;
+    const filter = envelope && (await this.#filterOf(project, facts, envelope));
+    if (this.finished) return;
+    const stores = envelope !== undefined && filter === undefined && envelope.items.length > 0;
+    if (!(await this.#admit(project, stores))) return;
+
+    if (!body.ok) return this.#refuseBody(body.failure);
+    this.#eventId = body.envelope.eventId;
+    if (filter) return this.#succeed('filtered', headerLines([['X-Service-Filtered', filter]]));
+    if (!stores) return this.#answerEmpty(body.envelope);
+    this.#conclude(await this.#publish(project, body.envelope), body.envelope);
   }
 
-  #authenticate(head: RequestHead): boolean {
+  #authenticate(head: RequestHead): ProjectState | undefined {
     const key = findKey(head.getQuery() ?? '', (name) => head.getHeader(name));
-    const gate = key === '' ? undefined : this.parts.replica.findProject(head.getParameter(0));
-    if (gate && gate.key === key) {
-      this.#gate = gate;
-      return true;
+    const project = key === '' ? undefined : this.parts.replica.findProject(head.getParameter(0));
+    if (project?.record.key === key) {
+      this.#project = project;
+      return project;
     }
     this.#refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
-    return false;
+    return undefined;
   }
 
-  /** Reads what is needed of the head before it dies, and lets the body flow: it is parsed while Redis is asked for a token. */
-  #openBody(head: RequestHead): void {
-    const gate = this.#gate as ProjectGate;
-    if (gate.readsHead) this.#facts = readFacts(head);
-    if (Number(head.getHeader('content-length')) > this.parts.maxBodyBytes) {
-      this.#uploaded = {
-        ok: false,
-        failure: { kind: 'too_large', detail: 'Content-Length over the bound' },
-      };
-      return;
-    }
-    this.#upload = new Upload({
-      encoding: head.getHeader('content-encoding'),
-      budget: this.parts.budget,
-      onResult: (result) => {
-        this.#uploaded = result;
-        this.guard(() => this.#proceed());
-      },
-      onPressure: (paused) => this.exchange.setPaused(paused),
-    });
-    this.exchange.read(this);
-  }
+  // ---- The body ----
 
-  #takeToken(): void {
-    const gate = this.#gate as ProjectGate;
-    if (!isLimited(gate)) {
-      this.#admitted = true;
-      return this.#proceed();
-    }
-    const decision = this.parts.rateLimiter.take(gate, this);
-    if (decision) this.#decided(decision);
-  }
-
-  counts(): QuotaSubject | undefined {
-    let subject: QuotaSubject | undefined;
-    this.guard(() => {
-      if (this.finished || !this.#uploaded?.ok) return;
-      const { items } = this.#uploaded.envelope;
-      const item = this.#judgedItem(items);
-      if (items.length === 0 || (item && !item.payload) || this.#matchingFilter(item, item?.payload)) return;
-      subject = this.#beginCount();
-    });
-    return subject;
-  }
-
-  decided(decision: RateDecision): void {
-    this.guard(() => this.#decided(decision));
-  }
-
-  #decided(decision: RateDecision): void {
-    if (this.finished) return;
-    if (decision.kind === 'unavailable') {
-      if (this.parts.whileAway.rateToken === 'refuse') {
-        this.#rateHeaders = rateHeaders.unavailable(this.parts.clock.now());
-        return this.#refuse('limiter_unavailable');
+  /** Never settles when the client goes away. */
+  #readBody(head: RequestHead, project: ProjectState): Promise<UploadResult> {
+    const { maxBodyBytes, budget } = this.parts;
+    return new Promise((resolve) => {
+      if (Number(head.getHeader('content-length')) > maxBodyBytes) {
+        const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
+        return resolve({ ok: false, failure });
       }
-      this.parts.log.warn(
-        { project: this.#gate?.id },
-        'rate limiter unavailable: let through in development',
-      );
-    } else {
-      this.#rateHeaders = rateHeaders.of(decision);
-      if (decision.kind === 'refused') return this.#refuse('rate_limited');
-    }
-    this.#admitted = true;
-    this.#proceed();
+      this.#bodyRead = resolve;
+      this.#upload = new Upload({
+        encoding: head.getHeader('content-encoding'),
+        budget,
+        onResult: resolve,
+        onPressure: (paused) => this.exchange.setPaused(paused),
+        beforeSpool: (spool) => this.#takeTokenFirst(project, spool),
+      });
+      this.exchange.read(this);
+    });
   }
 
   feed(chunk: Uint8Array): void {
     this.guard(() => this.#upload?.feed(chunk));
-  }
-
-  override crumbled(): void {
-    this.#upload?.dispose();
-    this.#uploaded = { ok: false, failure: { kind: 'invalid', detail: 'a body of crumbs' } };
-    this.guard(() => this.#proceed());
   }
 
   end(): void {
@@ -153,57 +112,115 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
     this.guard(() => this.#upload?.end());
   }
 
-  /** Both the token and the parsed body are there: on with it. */
-  #proceed(): void {
-    if (!this.#admitted || !this.#uploaded || this.finished) return;
-    if (!this.#uploaded.ok) {
-      const { kind, detail } = this.#uploaded.failure;
-      this.parts.log.debug({ project: this.#gate?.id, kind, detail }, 'body refused');
-      return this.#refuse(kind);
-    }
-    const envelope = this.#uploaded.envelope;
-    this.#eventId = envelope.eventId;
-    if (!this.#counting) this.#filter(envelope);
+  override crumbled(): void {
+    this.#upload?.dispose();
+    this.#bodyRead?.({ ok: false, failure: { kind: 'invalid', detail: 'a body of crumbs' } });
   }
 
-  #filter(envelope: HeldEnvelope): void {
-    const item = this.#judgedItem(envelope.items);
-    if (!item || item.payload) return this.#filterWith(envelope, item, item?.payload);
-    this.parts.readSpooled(envelope, item).then(
-      (payload) => this.guard(() => this.#filterWith(envelope, item, payload)),
-      (cause) => this.fail('the spool could not be read', cause),
+  /** No flood of uploads is written to disk only to be refused: a body that needs the disk takes its token first. */
+  #takeTokenFirst(project: ProjectState, spool: () => void): void {
+    const asked = this.parts.admission.admit(project, { token: true, count: false });
+    this.#earlyToken = asked.then(({ rate }) => this.#accepts(rate));
+    this.run(this.#earlyToken.then((has) => has && spool()));
+  }
+
+  // ---- The filters ----
+
+  async #filterOf(
+    project: ProjectState,
+    facts: RequestFacts,
+    envelope: HeldEnvelope,
+  ): Promise<InboundFilter | undefined> {
+    const item = needsPayload(project.filters) ? envelope.items.find(isJudged) : undefined;
+    const payload = item && (item.payload ?? (await this.parts.readSpooled(envelope, item)));
+    return matchInbound(project.filters, facts, item && payload && { type: item.type, payload });
+  }
+
+  // ---- The admission ----
+
+  /** @returns whether the request goes on; if not, it is finished */
+  async #admit(project: ProjectState, stores: boolean): Promise<boolean> {
+    if (this.#earlyToken && !(await this.#earlyToken)) return false;
+    if (this.finished) return false;
+    // A client that leaves from now on changes nothing any more.
+    if (stores) this.committed = true;
+    const wanted = { token: !this.#earlyToken, count: stores };
+    const { rate, count } = await this.parts.admission.admit(project, wanted);
+    return this.#accepts(rate) && this.#acceptsCount(project, count);
+  }
+
+  /** @returns whether the request goes on; `rate` undefined: no token was asked for */
+  #accepts(rate: RateDecision | undefined): boolean {
+    if (this.finished) return false;
+    if (!rate) return true;
+    if (rate.kind !== 'unavailable') {
+      this.#rateHeaders = rateHeaders.of(rate);
+      if (rate.kind === 'refused') this.#refuse('rate_limited');
+      return rate.kind === 'admitted';
+    }
+    if (this.parts.whileAway.rateToken === 'refuse') {
+      this.#rateHeaders = rateHeaders.unavailable(this.parts.clock.now());
+      this.#refuse('limiter_unavailable');
+      return false;
+    }
+    this.parts.log.warn(
+      { project: this.#project?.id },
+      'rate limiter unavailable: let through in development',
+    );
+    return true;
+  }
+
+  #acceptsCount(project: ProjectState, count: CountDecision | undefined): boolean {
+    if (!count) return true;
+    if (count.kind === 'unavailable') {
+      if (this.parts.whileAway.quota === 'fail') {
+        this.fail('the quota could not be counted');
+        return false;
+      }
+      this.parts.log.warn({ project: project.id }, 'quota not counted: let through in development');
+      return true;
+    }
+    const current = count.kind === 'counted' ? count.position : count.current;
+    this.#usageHeaders = quotaHeaders(current, project.record.quota);
+    if (count.kind === 'exceeded') this.#refuse('quota_exceeded');
+    else this.#counted = count;
+    return count.kind === 'counted';
+  }
+
+  // ---- The stream ----
+
+  #publish(project: ProjectState, envelope: HeldEnvelope): Promise<PublishResult> {
+    const { eventId, sentAt, sdk, items, spool: source } = envelope;
+    return new Promise((resolve) =>
+      this.parts.publisher.publish(
+        {
+          kind: 'envelope',
+          projectId: project.id,
+          eventId,
+          receivedAt: this.parts.clock.now(),
+          sentAt,
+          sdk,
+          month: this.#counted?.month,
+          position: this.#counted?.position,
+          items,
+        },
+        { deadline: this.#deadline, source },
+        resolve,
+      ),
     );
   }
 
-  #filterWith(
-    envelope: HeldEnvelope,
-    item: Pick<FilteredItem, 'type'> | undefined,
-    payload: Uint8Array | undefined,
-  ): void {
-    if (this.finished) return;
-    const filter = this.#matchingFilter(item, payload);
-    if (filter) return this.#succeed('filtered', headerLines([['X-Service-Filtered', filter]]));
-    if (envelope.items.length === 0) return this.#answerEmpty(envelope);
-    this.parts.quota.count(this.#beginCount(), this);
+  #conclude(result: PublishResult, envelope: HeldEnvelope): void {
+    if (result === 'stored') {
+      for (const item of envelope.items) this.parts.metrics.items[item.type]++;
+      return this.#succeed('accepted', '');
+    }
+    if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
+    if (this.#counted) this.parts.admission.refund(this.#project as ProjectState, this.#counted.month);
+    this.#refuse('overloaded');
   }
 
-  #judgedItem(items: readonly HeldItem[]): (HeldItem & { type: FilteredItem['type'] }) | undefined {
-    return needsPayload((this.#gate as ProjectGate).filters) ? items.find(isJudged) : undefined;
-  }
-
-  #matchingFilter(
-    item: Pick<FilteredItem, 'type'> | undefined,
-    payload: Uint8Array | undefined,
-  ): InboundFilter | undefined {
-    const judged = item && payload && { type: item.type, payload };
-    return matchInbound((this.#gate as ProjectGate).filters, this.#facts, judged);
-  }
-
-  #beginCount(): QuotaSubject {
-    this.committed = true;
-    this.#counting = true;
-    return this.#gate as ProjectGate;
-  }
+  // ---- The answer ----
 
   /** Nothing to store: neither counted nor queued (contract part 2, Accepted). */
   #answerEmpty(envelope: HeldEnvelope): void {
@@ -211,65 +228,13 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
     this.#succeed('empty', hint ? headerLines([['X-Sentry-Rate-Limits', hint]]) : '');
   }
 
-  counted(decision: QuotaDecision): void {
-    this.guard(() => this.#quotaDecided(decision));
-  }
-
-  #quotaDecided(decision: QuotaDecision): void {
-    // The token came too late to be used, and what rode on its call was counted.
-    if (this.finished) return decision.kind === 'counted' ? this.#refund(decision) : undefined;
-    if (decision.kind === 'unavailable') {
-      if (this.parts.whileAway.quota === 'fail') return this.fail('the quota could not be counted');
-      this.parts.log.warn({ project: this.#gate?.id }, 'quota not counted: let through in development');
-    } else {
-      const { quota } = this.#gate as ProjectGate;
-      const current = decision.kind === 'counted' ? decision.position : decision.current;
-      this.#usageHeaders = quotaHeaders(current, quota);
-      if (decision.kind === 'exceeded') return this.#refuse('quota_exceeded');
-      this.#counted = { month: decision.month, position: decision.position };
-    }
-    this.#publish((this.#uploaded as Extract<UploadResult, { ok: true }>).envelope);
-  }
-
-  #publish(envelope: HeldEnvelope): void {
-    const entry: EnvelopeEntry = {
-      kind: 'envelope',
-      projectId: (this.#gate as ProjectGate).id,
-      eventId: envelope.eventId,
-      receivedAt: this.parts.clock.now(),
-      sentAt: envelope.sentAt,
-      sdk: envelope.sdk,
-      month: this.#counted?.month,
-      position: this.#counted?.position,
-      items: envelope.items,
-    };
-    const options = { deadline: this.#deadline, source: envelope.spool };
-    this.parts.publisher.publish(entry, options, (result) =>
-      this.guard(() => this.#published(result, envelope)),
-    );
-  }
-
-  #published(result: PublishResult, envelope: HeldEnvelope): void {
-    if (result === 'stored') {
-      for (const item of envelope.items) this.parts.metrics.items[item.type]++;
-      return this.#succeed('accepted', '');
-    }
-    if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
-    if (this.#counted) this.#refund(this.#counted);
-    this.#refuse('overloaded');
-  }
-
-  /** Only for what is definitely not queued. */
-  #refund({ month }: { month: string }): void {
-    this.parts.quota.refund((this.#gate as ProjectGate).id, month);
-  }
-
   #succeed(outcome: 'accepted' | 'empty' | 'filtered', headers: string): void {
-    this.finish(outcome, {
-      status: '200 OK',
-      headers,
-      body: `{"id":"${this.#eventId}"}`,
-    });
+    this.finish(outcome, { status: '200 OK', headers, body: `{"id":"${this.#eventId}"}` });
+  }
+
+  #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {
+    this.parts.log.debug({ project: this.#project?.id, kind, detail }, 'body refused');
+    this.#refuse(kind);
   }
 
   #refuse(outcome: keyof typeof REFUSALS): void {
@@ -277,7 +242,7 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
   }
 
   protected override trace(): FinishedRequest {
-    return { exchange: this.exchange, project: this.#gate, counted: this.#counted };
+    return { exchange: this.exchange, project: this.#project, counted: this.#counted };
   }
 
   protected override finish(outcome: Outcome, answer?: Answer): void {

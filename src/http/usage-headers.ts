@@ -1,4 +1,4 @@
-import type { RateDecision } from '../limit/rate-limiter.ts';
+import type { RateDecision } from '../limit/admission.ts';
 import { RETRY_AFTER_SEC } from '../limits.ts';
 
 /** X-RateLimit-* of an answer (spec 4.1), as header lines. A refusal's row in REFUSALS already says that nothing remains. */

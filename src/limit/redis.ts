@@ -59,8 +59,6 @@ export class LimitRedis {
   // ---- The turn ----
   #queue: GatheredCall[] = [];
   #flushDue = false;
-  /** While the gatherers run: `again` when one of them has set another going. */
-  #gathering: { again: boolean } | undefined;
   /** Runs while a flush waits for the batch before it. */
   #hold: NodeJS.Timeout | undefined;
   readonly #inFlight: Batch[] = [];
@@ -134,7 +132,6 @@ export class LimitRedis {
 
   /** Makes sure that a flush follows: at the end of this turn, or of the one in which the batch under way is answered. */
   schedule(): void {
-    if (this.#gathering) this.#gathering.again = true;
     if (this.#flushDue) return;
     this.#flushDue = true;
     setImmediate(() => {
@@ -157,33 +154,21 @@ export class LimitRedis {
   }
 
   /** The same as a promise, for what is not in a hurry. */
-  request(script: ScriptName, key: string, args: readonly ScriptArg[]): Promise<ScriptReply> {
-    return new Promise((resolve) => this.call({ script, keys: [key], args, done: resolve }));
+  request(script: ScriptName, keys: ScriptCall['keys'], args: readonly ScriptArg[]): Promise<ScriptReply> {
+    return new Promise((resolve) => this.call({ script, keys, args, done: resolve }));
   }
 
   #flush(): void {
     clearTimeout(this.#hold);
     this.#hold = undefined;
-    this.#gather();
+    for (const gather of this.#gatherers) gather();
+    this.#flushDue = false;
     if (this.#queue.length === 0) return;
     const calls = this.#queue;
     this.#queue = [];
     if (!this.#available) for (const call of calls) call.done(undefined);
     else if (this.#client.isCluster) for (const call of calls) this.#sendAlone(call);
     else this.#send(calls);
-  }
-
-  /** In rounds: a token that one gatherer finds in memory lets a request go on to the other, and nothing else would send what it asks. */
-  #gather(): void {
-    const gathering = { again: true };
-    this.#flushDue = true;
-    this.#gathering = gathering;
-    while (gathering.again) {
-      gathering.again = false;
-      for (const gather of this.#gatherers) gather();
-    }
-    this.#gathering = undefined;
-    this.#flushDue = false;
   }
 
   /** ioredis joins what goes to the same node; each call has its own deadline, so that no node waits for another. */

@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { usageCommand } from '../../src/commands/usage.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { readUsage, setUsage } from '../../src/limit/quota-counter.ts';
+import { readUsage, setUsage } from '../../src/limit/month-count.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { REDIS_REPLY_MS_MAX } from '../../src/limits.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';

@@ -23,6 +23,7 @@ import {
   LEASE_NEED_MS,
   REFUSAL_CACHE_MS_MIN,
 } from '../limits.ts';
+import type { ClockLead } from './clock-watch.ts';
 
 /** The limit of a project as this worker's registry has it. */
 export type LimitRecord = { limit: number; revision: number };
@@ -47,7 +48,7 @@ export type Ask = {
   known: KnownWindow | undefined;
 };
 
-/** rate-window.lua's result by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's clock. */
+/** admit.lua's result for the window by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's clock. */
 export type WindowReply = {
   granted: number;
   excess: number;
@@ -85,8 +86,6 @@ export class LeaseCache {
   /** Holds for records up to `revision`: a newer one may have raised the limit. */
   #refusal: { until: number; resetSec: number; revision: number } | undefined;
 
-  #pressed = false;
-
   // ---- The window as the last reply left it; nothing before the first one ----
   #isKnown = false;
   #limit = 0;
@@ -113,11 +112,6 @@ export class LeaseCache {
     return sum;
   }
 
-  /** The last reply found or left little room: the next one decides for all that come until then. */
-  get pressed(): boolean {
-    return this.#pressed;
-  }
-
   /** True when tokens ran out that a call should send back. */
   hasReturns(now: number): boolean {
     this.#expire(now);
@@ -130,6 +124,17 @@ export class LeaseCache {
       this.#expire(now);
       if (this.#lease) return this.#use(this.#lease, now);
     }
+    return this.refusal(now, revision);
+  }
+
+  /** True when {@link take} would find a token. */
+  hasToken(now: number): boolean {
+    if (this.#lease) this.#expire(now);
+    return this.#lease !== undefined;
+  }
+
+  /** The refusal that is in force while no token is in hand. */
+  refusal(now: number, revision: number): LocalDecision | undefined {
     const refusal = this.#refusal;
     if (!refusal) return undefined;
     if (now < refusal.until && revision <= refusal.revision) {
@@ -198,8 +203,7 @@ export class LeaseCache {
     for (let i = 1; i <= reply.granted; i++) decisions.push(this.#admitted(reply.granted - i));
     if (ask.need === 0) return decisions;
     this.#refusal = undefined;
-    this.#pressed = reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce;
-    if (this.#pressed) {
+    if (reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce) {
       const refused = this.#refuse(ask, reply, now);
       while (decisions.length < ask.need) decisions.push(refused);
     }
@@ -262,4 +266,13 @@ export class LeaseCache {
     }
     this.#spanTaken += taken;
   }
+}
+
+/** What the admission of one process keeps of a project that was active in the last minute. */
+export class ProjectWindow extends LeaseCache implements ClockLead {
+  /** Monotonic ms. */
+  usedAt = 0;
+  /** A call is under way; what is asked meanwhile joins the next one. */
+  isCalling = false;
+  leadMost = Number.POSITIVE_INFINITY;
 }
