@@ -7,6 +7,7 @@ import { LimitRedis } from '../../src/limit/redis.ts';
 import { REDIS_REPLY_MS_MAX } from '../../src/limits.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
+import { ProjectState } from '../../src/registry/project-state.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { link as connect, log, makeBuckets } from '../registry/broker.ts';
@@ -79,10 +80,11 @@ describe('usage', () => {
   });
 
   it('shows what became of the requests, by hour', async () => {
-    await (await ProjectStore.open(link)).create({ ...plain, id: '3' });
+    const record = await (await ProjectStore.open(link)).create({ ...plain, id: '3' });
     const ledger = new OutcomeLedger({ link, log, clock });
-    for (let n = 0; n < 3; n++) ledger.note({ id: '3' }, 'accepted');
-    ledger.note({ id: '3' }, 'rate_limited');
+    const project = new ProjectState(record, 1, undefined);
+    for (let n = 0; n < 3; n++) ledger.note(project, 'accepted');
+    ledger.note(project, 'rate_limited');
     await ledger.flush();
     expect(await json('usage', '3')).toEqual({
       id: '3',
