@@ -132,8 +132,18 @@ export class IngestRequest extends EndpointRequest {
     envelope: HeldEnvelope,
   ): Promise<InboundFilter | undefined> {
     const item = needsPayload(project.filters) ? envelope.items.find(isJudged) : undefined;
-    const payload = item && (item.payload ?? (await this.parts.readSpooled(envelope, item)));
+    const payload = item && (item.payload ?? (await this.#readBack(envelope, item)));
     return matchInbound(project.filters, facts, item && payload && { type: item.type, payload });
+  }
+
+  /** Undefined when the request ended meanwhile: then its spool is closed. */
+  async #readBack(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array | undefined> {
+    try {
+      return await this.parts.readSpooled(envelope, item);
+    } catch (error) {
+      if (this.finished) return undefined;
+      throw error;
+    }
   }
 
   // ---- The admission ----
