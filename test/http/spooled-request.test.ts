@@ -1,10 +1,10 @@
 /** The story of a request whose body goes to disk: its token comes first. The admission and the stream are in the hands of the test. */
 import { expect, it } from 'vitest';
+import { envelopeOf, eventBody, testBudget } from '../envelope/bodies.ts';
 import { COUNTED, REFUSED, serve, TOKEN, turn, UNAVAILABLE } from './ingest.ts';
 
 const LOG = `{}\n{"type":"log","length":300000}\n${'x'.repeat(300_000)}`;
-const PLACES = [0, 200_000, LOG.length] as const;
-const [FIRST, REST] = [LOG.slice(0, PLACES[1]), LOG.slice(PLACES[1])];
+const [FIRST, REST] = [LOG.slice(0, 200_000), LOG.slice(200_000)];
 const EVENT = `{}\n{"type":"event"}\n{"message":"${'x'.repeat(300_000)}"}`;
 
 /** A request that has asked for its token, within its body. */
@@ -17,7 +17,12 @@ async function early(serving?: Parameters<typeof serve>[0], first = FIRST) {
 
 it('asks for its token before it is written, and at the end for a position only', async () => {
   const { receive, settle, store, asked, wants, published, outcomes, budget, line } = await early();
+  // A write that was begun would be done by the time at which others have come and gone.
+  const other = eventBody(1_000_000);
+  for (let i = 0; i < 5; i++) await envelopeOf([other], '', testBudget());
+  expect(budget.heldBytes).toBeGreaterThan(FIRST.length);
   await settle(TOKEN);
+  await expect.poll(() => budget.heldBytes).toBeLessThan(FIRST.length / 2);
   await receive(REST);
   await expect.poll(() => asked.length).toBe(2);
   expect([wants(), published]).toEqual(['tc', []]);
