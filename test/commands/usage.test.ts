@@ -65,7 +65,8 @@ describe('usage', () => {
 
   it('waits for a Redis that is far away', async () => {
     const proxy = await TcpProxy.start(Number(new URL(servers[0].url).port));
-    proxy.weather = { latencyMs: REDIS_REPLY_MS_MAX };
+    // There and back: longer than a worker would wait.
+    proxy.weather = { latencyMs: 0.55 * REDIS_REPLY_MS_MAX };
     const far = { SLUICE_REDIS_URL: `redis://127.0.0.1:${proxy.port}` };
     const ran = await sluiceWith(far, 'usage', '1', '--json');
     expect(ran).toMatchObject({ status: 0, err: '' });
