@@ -60,6 +60,7 @@ function parseWindow(integers: readonly number[]): WindowReply & { lost: boolean
   const at = (index: number): number => integers[index] as number;
   return {
     granted: at(0),
+    needBucket: at(1),
     excess: at(2),
     excessBucket: at(3),
     booked: at(4),

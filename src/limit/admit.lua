@@ -27,7 +27,8 @@
 -- ARGV[10] month that the start value belongs to, YYYY-MM; '' = no start value
 -- ARGV[11] start value: the month's count before this call, taken only if the month has no count yet, integer >= 0; '' = none
 -- ARGV[12…] triples (bucket, unused, used): reserve that the caller settles. Unused tokens were never used and never will be:
---          they leave the window. Used ones stay booked; they only stop to count as outstanding.
+--          they leave the window. Used ones stay booked; they only stop to count as outstanding. Need that came back too late
+--          is settled as (bucket, n, -n): it never counted as outstanding.
 --
 -- Result   { window, month }
 --          window: {} without a limit, else integers { granted, need's bucket, excess, excess's bucket, tokens booked, limit in force,
@@ -239,11 +240,9 @@ local function admitToWindow()
       if value > 0 then put(name, value) else dead[#dead + 1] = name end
     end
     redis.call('HSET', key, unpack(set))
-    if #dead > 0 then
-      redis.call('HDEL', key, unpack(dead))
-      removeLeftovers(key, first)
-    end
+    if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
     if not exists or taken > 0 and last ~= lastBefore then
+      removeLeftovers(key, first)
       local ends = last and last * BUCKET_MS or now
       redis.call('PEXPIRE', key, math.ceil(ends + WINDOW_MS - now + EXPIRY_SLACK_MS))
     end
@@ -296,5 +295,9 @@ for kind in string.gmatch(waiting, '.') do
 end
 if n == 0 and (limit or waiting ~= '') then return { window, {} } end
 local done, counted = pcall(countInMonth, n)
-if not done then counted = { type(counted) == 'table' and counted.err or tostring(counted) } end
+if not done then
+  local reason = type(counted) == 'table' and counted.err or tostring(counted)
+  if not string.find(reason, 'WRONGTYPE', 1, true) then error(counted, 0) end
+  counted = { reason }
+end
 return { window, counted }

@@ -11,7 +11,7 @@
  *
  * Never too much. A lease counts from the moment at which the call was SENT, which is before the script's own clock read; the
  * script books it at its end by that clock. So no token is used after the moment at which it is booked. A reply that comes later
- * than the lease is void. Tokens that ran out unused are taken out of the cache before they are sent back: if that call is lost
+ * than the lease is void: what it granted goes back with the next call. Tokens that ran out unused are taken out of the cache before they are sent back: if that call is lost
  * they are wasted, never used.
  */
 import { assert } from '../lib/assert.ts';
@@ -51,6 +51,7 @@ export type Ask = {
 /** admit.lua's result for the window by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's clock. */
 export type WindowReply = {
   granted: number;
+  needBucket: number;
   excess: number;
   excessBucket: number;
   booked: number;
@@ -198,7 +199,14 @@ export class LeaseCache {
     assert(reply.granted <= ask.need && reply.excess <= ask.excess, 'no more is granted than was asked for');
     this.#learn(reply);
     this.#keep(ask.sentAt + this.#shape.excessMs - LEASE_GUARD_MS, reply.excessBucket, reply.excess);
-    if (now - ask.sentAt >= LEASE_NEED_MS - LEASE_GUARD_MS) return undefined;
+    const endsAt = ask.sentAt + LEASE_NEED_MS - LEASE_GUARD_MS;
+    if (now >= endsAt) {
+      // They go back unused; they never counted as outstanding reserve, and `used` makes up for that.
+      const { needBucket: bucket, granted } = reply;
+      if (granted > 0)
+        this.#tellSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
+      return undefined;
+    }
     const decisions: LocalDecision[] = [];
     for (let i = 1; i <= reply.granted; i++) decisions.push(this.#admitted(reply.granted - i));
     if (ask.need === 0) return decisions;
@@ -248,6 +256,10 @@ export class LeaseCache {
   #settle(lease: Lease): void {
     this.#lease = lease.next;
     lease.next = undefined;
+    this.#tellSettled(lease);
+  }
+
+  #tellSettled(lease: Lease): void {
     const same = this.#settled.find((other) => other.bucket === lease.bucket);
     if (this.#settled === NOTHING_SETTLED) this.#settled = [lease];
     else if (!same) this.#settled.push(lease);

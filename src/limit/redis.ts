@@ -8,11 +8,11 @@
  * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would mint them. The only repetition
  * is that after NOSCRIPT, when nothing has run.
  *
- * Away. A call that has no reply after `replyMs` (250 ms but for commands), a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
+ * Away. A call that has no reply after `replyMs` (700 ms but for commands), a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
  * LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is settled as unanswered, the
  * connection is dropped (what is queued on it would still run), later calls are refused at once, and one PING per jittered
- * 250 ms asks until one is answered. The trade: a single slow moment of Redis refuses a worker's traffic for about 250 ms;
- * in exchange no call ever waits longer than that, and a struggling server sees one PING per worker instead of a crowd.
+ * 250 ms asks until one is answered. The trade: a stall of up to 700 ms refuses no request, it makes them wait; a longer one refuses
+ * at once, and a struggling server sees one PING per worker instead of a crowd.
  * In a cluster one node's fault is no other's: there each call is on its own, and a fault refuses only its key for that while.
  */
 import type { Clock } from '../lib/clock.ts';
