@@ -10,7 +10,6 @@ import { ExchangeDesk } from './http/exchange-desk.ts';
 import { exposeMetrics } from './http/exposition.ts';
 import type { RequestParts } from './http/parts.ts';
 import { ProjectBoard } from './http/project-board.ts';
-import { forgetCounted, gateOf, type ProjectGate } from './http/project-gate.ts';
 import { rateHintFor } from './http/rate-hints.ts';
 import { RequestLog } from './http/request-log.ts';
 import { RequestMetrics } from './http/request-metrics.ts';
@@ -18,12 +17,12 @@ import { Server } from './http/server.ts';
 import { SpoolReader } from './http/spool-reader.ts';
 import { systemClock as clock } from './lib/clock.ts';
 import { createLog, type Log } from './lib/log.ts';
+import { Admission } from './limit/admission.ts';
 import { WHILE_AWAY } from './limit/failure-policy.ts';
 import { HeartbeatLimiter } from './limit/heartbeat-limiter.ts';
-import { QuotaCounter } from './limit/quota-counter.ts';
-import { RateLimiter } from './limit/rate-limiter.ts';
 import { LimitRedis } from './limit/redis.ts';
 import { SHUTDOWN_LINGER_MS, SHUTDOWN_MS_MAX, SHUTDOWN_PAUSE_MS } from './limits.ts';
+import { Checkpoints } from './registry/checkpoints.ts';
 import { CounterBucket } from './registry/counters.ts';
 import { OutcomeLedger } from './registry/outcome-ledger.ts';
 import { Replica } from './registry/replica.ts';
@@ -49,10 +48,10 @@ class IngestWorker {
   readonly #server: Server;
   #link: NatsLink | undefined;
   #publisher: Publisher | undefined;
-  #replica: Replica<ProjectGate> | undefined;
+  #replica: Replica | undefined;
   #ledger: OutcomeLedger | undefined;
-  #quota: QuotaCounter | undefined;
-  #rateLimiter: RateLimiter | undefined;
+  #checkpoints: Checkpoints | undefined;
+  #admission: Admission | undefined;
   #parts: RequestParts | undefined;
   #listens = false;
   #stopping = false;
@@ -63,8 +62,6 @@ class IngestWorker {
     this.#log = log;
     this.#budget = new UploadBudget(config);
     this.#redis = new LimitRedis({ urls: config.redisUrls, log, clock });
-    // First of all that runs before a flush: a request whose body is whole is counted by the call that asks for its token.
-    this.#redis.beforeFlush(this.#desk.endWhole);
     if (config.env === 'development')
       this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));
     this.#server = new Server({
@@ -95,14 +92,7 @@ class IngestWorker {
       waitForServer: true,
     });
     this.#link = link;
-    this.#replica = new Replica({
-      link,
-      planLimits,
-      register: gateOf,
-      onDeleted: forgetCounted,
-      log: this.#log,
-      clock,
-    });
+    this.#replica = new Replica({ link, planLimits, log: this.#log, clock });
     await this.#replica.start();
     this.#parts = this.#assemble(link, this.#replica);
     await this.listen();
@@ -117,22 +107,21 @@ class IngestWorker {
     send({ kind: 'listening' });
   }
 
-  #assemble(link: NatsLink, replica: Replica<ProjectGate>): RequestParts {
+  #assemble(link: NatsLink, replica: Replica): RequestParts {
     const log = this.#log;
-    const counters = new CounterBucket({ link, log });
+    const checkpoints = new Checkpoints({ store: new CounterBucket({ link, log }), clock, log });
+    const admission = new Admission({ redis: this.#redis, clock, checkpoints, log });
     const ledger = new OutcomeLedger({ link, log });
     const publisher = new Publisher({ link, shards: this.#config.streamShards, clock, log });
     const spoolReader = new SpoolReader();
-    const quota = new QuotaCounter({ redis: this.#redis, clock, checkpoints: counters, log });
     this.#ledger = ledger;
-    this.#quota = quota;
-    this.#rateLimiter = new RateLimiter({ redis: this.#redis, clock, quota });
+    this.#checkpoints = checkpoints;
+    this.#admission = admission;
     this.#publisher = publisher;
     return {
       replica,
-      rateLimiter: this.#rateLimiter,
+      admission,
       heartbeatLimiter: new HeartbeatLimiter({ redis: this.#redis, clock }),
-      quota,
       publisher,
       budget: this.#budget,
       metrics: this.#metrics,
@@ -181,12 +170,10 @@ class IngestWorker {
       inFlight: this.#desk.inFlight,
       budget: this.#budget,
       redis: this.#redis,
-      stateLost: this.#rateLimiter?.stateLost ?? 0,
+      stateLost: this.#admission?.stateLost ?? 0,
       publisher: this.#publisher,
     });
-    const projects = withProjects && {
-      projects: this.#board.busiest((id) => this.#replica?.findProject(id)?.quota),
-    };
+    const projects = withProjects && { projects: this.#board.busiest() };
     send({ kind: 'beat', readiness: this.readiness(), snapshot, ...projects });
   }
 
@@ -217,8 +204,8 @@ class IngestWorker {
     // Idle connections go at once: a request that came while we wait for the rest would be cut in the midst of its work.
     if (this.#desk.inFlight === 0) this.#server.close();
     await this.#publisher?.drain();
-    await Promise.all([this.#ledger?.close(), this.#quota?.close()]);
-    this.#rateLimiter?.close();
+    await Promise.all([this.#ledger?.close(), this.#checkpoints?.close()]);
+    this.#admission?.close();
     this.#server.close();
     this.#requestLog?.flush();
     await this.#replica?.stop();

@@ -1,5 +1,5 @@
 /** What primary and workers say to each other over IPC. */
-import type { ProjectFigures } from './http/project-board.ts';
+import type { ProjectRow } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import type { MetricsSnapshot } from './lib/metrics.ts';
 
@@ -13,7 +13,7 @@ export type Readiness = {
 
 export type FromWorker =
   | { kind: 'listening' }
-  | { kind: 'beat'; readiness: Readiness; snapshot: MetricsSnapshot; projects?: ProjectFigures[] }
+  | { kind: 'beat'; readiness: Readiness; snapshot: MetricsSnapshot; projects?: ProjectRow[] }
   | ({ kind: 'requests' } & RequestLines);
 
 /** `listen`: at once, though it was to wait until it is ready. */

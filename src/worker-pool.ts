@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { childEnvironment } from './config.ts';
 import { POOL_THREADS } from './envelope/spool-disk.ts';
-import type { ProjectFigures } from './http/project-board.ts';
+import type { ProjectRow } from './http/project-board.ts';
 import type { RequestLines } from './http/request-log.ts';
 import type { Log } from './lib/log.ts';
 import { lasting, type MetricsSnapshot, sumSnapshots } from './lib/metrics.ts';
@@ -57,7 +57,7 @@ type Worker = {
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
   /** As of the last time that somebody asked for them. */
-  projects: ProjectFigures[];
+  projects: ProjectRow[];
 };
 
 export type WorkerPoolOptions = {
@@ -106,7 +106,7 @@ export class WorkerPool {
   }
 
   /** By living worker, as of the last {@link snapshots} that asked for projects. */
-  get projects(): ProjectFigures[][] {
+  get projects(): ProjectRow[][] {
     return [...this.#workers].map((worker) => worker.projects);
   }
 

@@ -1,10 +1,11 @@
-/** The speed of light of the limiter: one connection that runs the quota script in pipelines, and nothing else. */
+/** The speed of light of the limiter: one connection that counts requests by admit.lua in pipelines, and nothing else. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { startRedis } from '../../src/dev/servers.ts';
-import { quotaKey, scriptSource } from '../../src/limit/scripts.ts';
+import { admitArgs } from '../../src/limit/admit-call.ts';
+import { keysOf, quotaKey, rateKey, scriptSource } from '../../src/limit/scripts.ts';
 import { cpuUs } from '../processes.ts';
 
 export type RedisScriptOptions = {
@@ -21,10 +22,10 @@ export type RedisScriptRow = {
   clientUsPerCall: number;
 };
 
-const NO_QUOTA = -1;
-const START = ['2000-01', 0] as const;
+/** One request without a per-minute limit. */
+const ARGS = admitArgs({ waiting: 'c' });
 
-type Script = { quota(key: string, ...args: (string | number)[]): unknown };
+type Script = { admit(...keysAndArgs: (string | number)[]): unknown };
 
 async function measure(
   client: Redis,
@@ -37,8 +38,10 @@ async function measure(
   const startedAt = performance.now();
   while (performance.now() - startedAt < durationMs) {
     const pipeline = client.pipeline();
-    for (let i = 0; i < depth; i++)
-      (pipeline as unknown as Script).quota(quotaKey(`${(calls + i) % projects}`), '', 1, NO_QUOTA, ...START);
+    for (let i = 0; i < depth; i++) {
+      const id = `${(calls + i) % projects}`;
+      (pipeline as unknown as Script).admit(rateKey(id), quotaKey(id), ...ARGS);
+    }
     const replies = await pipeline.exec();
     const failed = replies?.find(([error]) => error);
     if (failed?.[0]) throw failed[0];
@@ -60,8 +63,8 @@ export async function runRedisScript(options: RedisScriptOptions): Promise<Redis
   const server = await startRedis(options.bin, dir);
   const client = new Redis(server.url);
   try {
-    client.defineCommand('quota', { lua: scriptSource('quota'), numberOfKeys: 1 });
-    // A month without a count asks for a start value: give every project one.
+    client.defineCommand('admit', { lua: scriptSource('admit'), numberOfKeys: keysOf('admit') });
+    // A month without a count is not counted: give every project one.
     for (let i = 0; i < options.projects; i++)
       await client.hset(quotaKey(`${i}`), new Date().toISOString().slice(0, 7), 0);
     const rows: RedisScriptRow[] = [];

@@ -20,6 +20,7 @@ function upload(body: Buffer, encoding: string, budget: UploadBudget): Promise<v
         });
       },
       onPressure: () => undefined,
+      beforeSpool: (spool) => spool(),
     });
     one.feed(body);
     one.end();

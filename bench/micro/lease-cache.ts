@@ -1,4 +1,4 @@
-import { type Ask, LeaseCache } from '../../src/limit/lease-cache.ts';
+import { type Ask, LeaseCache } from '../../src/limit/lease.ts';
 import { type MicroTask, micro } from './task.ts';
 
 const RECORD = { limit: 100_000, revision: 1 };
@@ -8,6 +8,7 @@ const GAP_MS = 0.05;
 /** What a script call in an idle window answers. */
 const reply = (ask: Ask, granted: number, admitsAt = 0) => ({
   granted,
+  needBucket: 0,
   excess: granted === 0 ? 0 : ask.excess,
   excessBucket: Math.ceil((ask.sentAt + 500) / 250),
   booked: 1_000,

@@ -1,9 +1,9 @@
 /**
- * rate-window.lua once more, in memory, so that minutes of hundreds of workers are simulated in seconds. Takes and gives what the
- * script does, and `test/limit/window-twin.test.ts` holds the two against each other. The lease of a reserve and its share of the
- * limit are parameters, because they are what is simulated.
+ * The window part of admit.lua once more, in memory, so that minutes of hundreds of workers are simulated in seconds. It answers an
+ * Ask as the script does, and `test/limit/window-twin.test.ts` holds the two against each other. The lease of a reserve and its share of
+ * the limit are parameters, because they are what is simulated.
  */
-import { LEASE_SHAPE, type LeaseShape } from '../../src/limit/lease-cache.ts';
+import { type Ask, LEASE_SHAPE, type LeaseShape, type WindowReply } from '../../src/limit/lease.ts';
 import {
   RATE_BUCKET_MS as BUCKET_MS,
   CONTENDED_MS,
@@ -12,14 +12,10 @@ import {
   RATE_WINDOW_MS as WINDOW_MS,
 } from '../../src/limits.ts';
 
-/** ARGV of the script by place; '' is none. */
-type Arg = string | number;
-type Demand = { need: number; wanted: number };
-/** What a caller knew of the window; NaN: nothing. */
-type Known = { gen: number; seq: number; emptyAt: number };
+/** `now`: Unix ms by Redis's clock. With as many waiting requests as the ask needs tokens, also a call of the script. */
+export type TwinCall = { ask: Ask; limit: number; now: number };
 
 const MARK_MS = 1_000;
-const orNone = (arg: Arg | undefined): number => (arg === '' || arg === undefined ? Number.NaN : Number(arg));
 
 export class WindowTwin {
   readonly #shape: LeaseShape;
@@ -41,28 +37,19 @@ export class WindowTwin {
     this.#shape = shape;
   }
 
-  /** @returns the script's result */
-  call(args: readonly Arg[]): number[] {
-    const [now, limit, revision, need, wanted] = args.slice(0, 5).map(Number) as [
-      number,
-      number,
-      number,
-      number,
-      number,
-    ];
-    const known: Known = { gen: orNone(args[5]), seq: orNone(args[6]), emptyAt: orNone(args[7]) };
+  call({ ask, limit, now }: TwinCall): WindowReply & { lost: boolean } {
     const needBucket = Math.ceil((now + LEASE_NEED_MS) / BUCKET_MS);
     const excessBucket = Math.ceil((now + this.#shape.excessMs) / BUCKET_MS);
     this.#pullBack(excessBucket);
     this.#drop(Math.floor((now - WINDOW_MS) / BUCKET_MS));
-    this.#settle(args.slice(8).map(Number));
-    const inForce = this.#inForce(limit, revision);
-    const lost = this.#isLost(known, now);
-    const { granted, excess, scarce } = this.#grant({ need, wanted }, inForce.limit, now);
+    for (const lease of ask.settled) this.#settle(lease);
+    const inForce = this.#inForce(limit, ask.revision);
+    const lost = this.#isLost(ask.known, now);
+    const { granted, excess, scarce } = this.#grant(ask, inForce.limit, now);
     this.#book(needBucket, granted);
     this.#book(excessBucket, excess);
     if (excess > 0) this.#outstanding.set(excessBucket, (this.#outstanding.get(excessBucket) ?? 0) + excess);
-    const admitsAt = need > 0 && this.#sum >= inForce.limit ? this.#admitsAt(inForce.limit) : 0;
+    const admitsAt = ask.need > 0 && this.#sum >= inForce.limit ? this.#admitsAt(inForce.limit) : 0;
     const taken = granted + excess > 0;
     if (taken || lost) this.#gen ??= Math.floor(now);
     if (taken) this.#seq++;
@@ -74,22 +61,22 @@ export class WindowTwin {
       if (tight && !this.#tightWithin(MARK_MS, now)) this.#tightAt = now;
     }
     const emptyAt = this.#sum > 0 ? (this.#last as number) * BUCKET_MS + WINDOW_MS : now;
-    return [
+    return {
       granted,
       needBucket,
       excess,
       excessBucket,
-      this.#sum,
-      inForce.limit,
-      inForce.revision,
-      Math.floor(now),
-      Math.ceil(emptyAt),
+      booked: this.#sum,
+      limit: inForce.limit,
+      revision: inForce.revision,
+      now: Math.floor(now),
+      emptyAt: Math.ceil(emptyAt),
       admitsAt,
-      this.#gen ?? 0,
-      this.#seq,
-      lost ? 1 : 0,
-      scarce ? 1 : 0,
-    ];
+      gen: this.#gen ?? 0,
+      seq: this.#seq,
+      lost,
+      scarce,
+    };
   }
 
   /** The clock stepped back: what ends later than anything granted now is moved there. */
@@ -118,17 +105,16 @@ export class WindowTwin {
     this.#first = to + 1;
   }
 
-  #settle(triples: readonly number[]): void {
-    for (let i = 0; i < triples.length; i += 3) {
-      const [bucket, unused, used] = triples.slice(i, i + 3) as [number, number, number];
-      if (this.#first === undefined || bucket < this.#first || bucket > (this.#last as number)) continue;
-      const booked = this.#booked.get(bucket) ?? 0;
-      const back = Math.min(unused, booked);
-      if (back > 0) this.#booked.set(bucket, booked - back);
-      this.#sum -= back;
-      const outstanding = this.#outstanding.get(bucket) ?? 0;
-      if (outstanding > 0) this.#outstanding.set(bucket, Math.max(0, outstanding - unused - used));
-    }
+  #settle({ bucket, unused, used }: Ask['settled'][number]): void {
+    if (this.#first === undefined || bucket < this.#first || bucket > (this.#last as number)) return;
+    const booked = this.#booked.get(bucket) ?? 0;
+    const back = Math.min(unused, booked);
+    this.#sum -= back;
+    if (booked > back) this.#booked.set(bucket, booked - back);
+    else this.#booked.delete(bucket);
+    const outstanding = (this.#outstanding.get(bucket) ?? 0) - unused - used;
+    if (outstanding > 0 && booked > back) this.#outstanding.set(bucket, outstanding);
+    else this.#outstanding.delete(bucket);
   }
 
   #inForce(limit: number, revision: number): { limit: number; revision: number } {
@@ -137,7 +123,7 @@ export class WindowTwin {
   }
 
   #grant(
-    { need, wanted }: Demand,
+    { need, excess: wanted }: Ask,
     limit: number,
     now: number,
   ): { granted: number; excess: number; scarce: boolean } {
@@ -176,9 +162,9 @@ export class WindowTwin {
     return 0;
   }
 
-  #isLost({ gen, seq, emptyAt }: Known, now: number): boolean {
-    if (Number.isNaN(gen) || !(emptyAt > now)) return false;
-    if (gen === this.#gen && seq <= this.#seq) return false;
+  #isLost(known: Ask['known'], now: number): boolean {
+    if (!known || known.emptyAt <= now) return false;
+    if (known.gen === this.#gen && known.seq <= this.#seq) return false;
     return this.#lostAt === undefined || now - this.#lostAt > WINDOW_MS;
   }
 }

@@ -1,9 +1,9 @@
 /**
  * Many workers with real lease caches around the twin of the script, in steps of a millisecond: requests come at random, calls take
- * their time there and back, tokens that ran out are sent back a quarter of a second later at most, as the rate limiter does it.
+ * their time there and back, a worker has one under way at most, and tokens that ran out are sent back a quarter of a second later,
+ * all as the admission does it.
  */
-import { type Ask, LeaseCache, type LeaseShape } from '../../src/limit/lease-cache.ts';
-import { parseReply, scriptArgs } from '../../src/limit/rate-window-call.ts';
+import { type Ask, LeaseCache, type LeaseShape, type WindowReply } from '../../src/limit/lease.ts';
 import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
 import type { Random } from '../random.ts';
 import { WindowTwin } from './window-twin.ts';
@@ -34,7 +34,7 @@ export type WorldResult = {
   busiestWindow: number;
   measuredMs: number;
 };
-type Reply = { worker: number; ask: Ask; reply: number[] };
+type Reply = { worker: number; ask: Ask; reply: WindowReply };
 
 /** Steady demand as a share of the limit. */
 const BELOW = 0.95;
@@ -49,9 +49,8 @@ export class World {
   readonly #upTo: number[] = [];
   /** By the millisecond at which they are due. */
   readonly #arriving = new Map<number, (() => void)[]>();
-  /** Requests that wait for the call under way, by worker. */
-  readonly #joined = new Map<number, number>();
-  readonly #asked = new Map<number, number>();
+  /** Workers that have a call under way, and how many requests wait for the next one. */
+  readonly #calling = new Map<number, number>();
   readonly #admittedAt: number[] = [];
   #now = 0;
   #calls = 0;
@@ -92,7 +91,7 @@ export class World {
     };
   }
 
-  /** Requests of one millisecond and worker join one call, in a flood the one that is under way. */
+  /** Requests of one millisecond and worker join one call. */
   #come(count: number): void {
     const came = new Map<number, number>();
     for (let i = 0; i < count; i++) {
@@ -111,14 +110,14 @@ export class World {
       if (decision.kind === 'admitted') this.#admittedAt.push(this.#now);
     }
     if (waiting === 0) return;
-    if ((this.#asked.get(worker) ?? 0) > 0 && cache.pressed)
-      this.#joined.set(worker, (this.#joined.get(worker) ?? 0) + waiting);
-    else this.#call(worker, waiting);
+    const joined = this.#calling.get(worker);
+    if (joined === undefined) this.#call(worker, waiting);
+    else this.#calling.set(worker, joined + waiting);
   }
 
   #sendBack(): void {
     this.#caches.forEach((cache, worker) => {
-      if (cache.hasReturns(this.#now)) this.#call(worker, 0);
+      if (cache.hasReturns(this.#now) && !this.#calling.has(worker)) this.#call(worker, 0);
     });
   }
 
@@ -126,21 +125,20 @@ export class World {
     const { limit, wayMs } = this.#options;
     const ask = (this.#caches[worker] as LeaseCache).ask(this.#now, need, { limit, revision: 1 });
     this.#calls++;
-    if (need > 0) this.#asked.set(worker, (this.#asked.get(worker) ?? 0) + 1);
+    this.#calling.set(worker, 0);
     this.#at(this.#now + wayMs, () => {
-      const reply = this.#twin.call(scriptArgs(ask, limit, EPOCH + this.#now));
+      const reply = this.#twin.call({ ask, limit, now: EPOCH + this.#now });
       this.#at(this.#now + wayMs, () => this.#answer({ worker, ask, reply }));
     });
   }
 
   #answer({ worker, ask, reply }: Reply): void {
-    const decisions = (this.#caches[worker] as LeaseCache).answer(ask, parseReply(reply), this.#now);
+    const decisions = (this.#caches[worker] as LeaseCache).answer(ask, reply, this.#now);
     for (const decision of decisions ?? [])
       if (decision.kind === 'admitted') this.#admittedAt.push(this.#now);
-    if (ask.need > 0) this.#asked.set(worker, (this.#asked.get(worker) ?? 0) - 1);
-    const joined = this.#joined.get(worker);
-    this.#joined.delete(worker);
-    if (joined) this.#serve(worker, joined);
+    const joined = this.#calling.get(worker) ?? 0;
+    this.#calling.delete(worker);
+    if (joined > 0) this.#serve(worker, joined);
   }
 
   #at(ms: number, run: () => void): void {

@@ -1,6 +1,6 @@
 /** `sluice project delete`: the record, then what was counted under its id, which the next project of this id must not inherit. */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { forgetUsage, readUsage } from '../limit/quota-counter.ts';
+import { forgetUsage, readUsage } from '../limit/month-count.ts';
 import type { LimitRedis } from '../limit/redis.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import { CounterBucket } from '../registry/counters.ts';

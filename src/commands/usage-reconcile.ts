@@ -9,7 +9,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
-import { readUsage, setUsage } from '../limit/quota-counter.ts';
+import { readUsage, setUsage } from '../limit/month-count.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import { readPostgresTally } from '../processor/sink/postgres-tally.ts';
 import { readTally, type TallyOfMonth } from '../processor/tally.ts';

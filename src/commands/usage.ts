@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { systemClock } from '../lib/clock.ts';
-import { readUsage } from '../limit/quota-counter.ts';
+import { readUsage } from '../limit/month-count.ts';
 import { OUTCOME_DAYS_KEPT } from '../limits.ts';
 import { CounterBucket } from '../registry/counters.ts';
 import { type HourOfOutcomes, readOutcomes } from '../registry/outcome-day.ts';

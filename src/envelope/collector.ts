@@ -48,6 +48,8 @@ export type CollectorOptions = {
   onOverload(detail: string): void;
   /** The spool is behind, or no longer. */
   onBehind(behind: boolean): void;
+  /** A spool was opened: it writes once `spool` is called. */
+  beforeSpool(spool: () => void): void;
 };
 
 const NOTHING = Buffer.alloc(0);
@@ -217,6 +219,7 @@ export class Collector implements ParserSink {
       item.header = Buffer.from(item.header);
     }
     this.#charge(this.#headerBytes - this.#charged);
+    this.#options.beforeSpool(() => spool.start());
   }
 
   #openSpool(): Spool | undefined {

@@ -72,15 +72,20 @@ export class Spool {
   constructor(options: SpoolOptions) {
     this.#holding = options.holding;
     this.#options = options;
-    this.#call<number>(
-      (done) => this.#holding.budget.disk.open(done),
-      (error, fd) => this.#opened(error, fd),
-    );
   }
 
   /** Bytes appended. */
   get length(): number {
     return this.#length;
+  }
+
+  /** Opens the file; until then blocks wait in memory. Once. */
+  start(): void {
+    if (this.#state !== 'open') return;
+    this.#call<number>(
+      (done) => this.#holding.budget.disk.open(done),
+      (error, fd) => this.#opened(error, fd),
+    );
   }
 
   /** Copies `bytes`. Does nothing after a failure or `close`. */

@@ -51,6 +51,8 @@ export type UploadOptions = {
   onResult(result: UploadResult): void;
   /** Pause the socket, or resume it: disk, decoder or stream is behind, or no longer. */
   onPressure(paused: boolean): void;
+  /** Once, before the first byte goes to disk; nothing is written until `spool` is called, at once or later. */
+  beforeSpool(spool: () => void): void;
 };
 
 type State = 'open' | 'ended' | 'settled' | 'disposed';
@@ -87,6 +89,7 @@ export class Upload {
       holding: this.#holding,
       onOverload: (detail) => this.#fail('overloaded', detail),
       onBehind: (behind) => this.#onSpoolBehind(behind),
+      beforeSpool: (spool) => options.beforeSpool(spool),
     });
     this.#parser = new Parser(this.#collector, options.budget.storedTypes);
   }

@@ -32,6 +32,8 @@ type JudgedType = 'event' | 'transaction';
 type Lane = { readonly filters: readonly PayloadFilter[]; readonly scan: NeedleScan };
 
 export type CompiledFilters = {
+  /** Whether a filter looks at headers of the request itself. */
+  readonly readsHead: boolean;
   /** Undefined when the project lists none: then every origin may send. */
   readonly origins: AllowedOrigins | undefined;
   readonly findsCrawlers: boolean;
@@ -75,7 +77,7 @@ function compileNamed(names: readonly FilterName[]): CompiledFilters {
       findsCrawlers,
     );
   const lanes = { event: laneFor('event'), transaction: laneFor('transaction') };
-  return { origins: undefined, findsCrawlers, lanes };
+  return { readsHead: findsCrawlers, origins: undefined, findsCrawlers, lanes };
 }
 
 /** Compiled once per project record. */
@@ -83,7 +85,8 @@ export function compileFilters({ filters, allowedOrigins }: FilterSettings): Com
   const names = [...filters].sort();
   const compiled = withoutOrigins.get(names.join()) ?? compileNamed(names);
   withoutOrigins.set(names.join(), compiled);
-  return allowedOrigins.length > 0 ? { ...compiled, origins: compileOrigins(allowedOrigins) } : compiled;
+  if (allowedOrigins.length === 0) return compiled;
+  return { ...compiled, readsHead: true, origins: compileOrigins(allowedOrigins) };
 }
 
 function laneFor({ lanes }: CompiledFilters, type: string): Lane | undefined {

@@ -2,6 +2,7 @@ import { AssertionError, assert } from '../lib/assert.ts';
 import type { BodyReader, Exchange } from './exchange.ts';
 import { type Answer, failure, newErrorId, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
+import type { RequestHead } from './request-head.ts';
 import type { Endpoint } from './request-metrics.ts';
 
 /** What every request of the two endpoints has: one outcome, exactly once, whatever happens on the way. */
@@ -20,6 +21,12 @@ export abstract class EndpointRequest implements BodyReader {
     this.#endpoint = endpoint;
   }
 
+  start(head: RequestHead): void {
+    this.run(this.serve(head));
+  }
+
+  /** The whole story. `head` is dead after the first await, and so may the request be: `finished` says so. */
+  protected abstract serve(head: RequestHead): Promise<void>;
   abstract feed(chunk: Uint8Array): void;
   abstract end(): void;
   /** What the record of this request says beside its outcome. */
@@ -37,7 +44,7 @@ export abstract class EndpointRequest implements BodyReader {
     if (!this.committed) this.finish(why);
   }
 
-  /** `answer` undefined: nobody is left to be answered. */
+  /** `answer` undefined: there is no client left to be answered. */
   protected finish(outcome: Outcome, answer?: Answer): void {
     if (this.finished) return;
     this.finished = true;
@@ -55,7 +62,7 @@ export abstract class EndpointRequest implements BodyReader {
     clearTimeout(this.#timer);
   }
 
-  /** 500 with an errorId that stands in the log (spec part 7). */
+  /** 500 with an errorId that is in the log (spec part 7). */
   protected fail(reason: string, cause?: unknown): void {
     if (this.finished) return;
     const errorId = newErrorId();
@@ -64,14 +71,23 @@ export abstract class EndpointRequest implements BodyReader {
     this.finish('failed', failure(errorId));
   }
 
-  /** An error that nobody foresaw fails this request; a broken invariant ends the worker. */
+  /** An unforeseen error of `step` fails this request; a broken invariant ends the worker. */
   protected guard(step: () => void): void {
     try {
       step();
     } catch (error) {
-      if (error instanceof AssertionError) throw error;
-      assert(!this.finished, `after the outcome: ${error}`);
-      this.fail('unforeseen error', error);
+      this.#unforeseen(error);
     }
+  }
+
+  /** As {@link guard}. */
+  protected run(step: Promise<unknown>): void {
+    step.catch((error) => this.#unforeseen(error));
+  }
+
+  #unforeseen(error: unknown): void {
+    if (error instanceof AssertionError) throw error;
+    assert(!this.finished, `after the outcome: ${error}`);
+    this.fail('unforeseen error', error);
   }
 }

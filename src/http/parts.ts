@@ -1,32 +1,30 @@
 import type { HeldEnvelope, HeldItem, UploadBudget } from '../envelope/upload.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import type { Admission } from '../limit/admission.ts';
 import type { AwayPolicy } from '../limit/failure-policy.ts';
 import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
-import type { QuotaCounter } from '../limit/quota-counter.ts';
-import type { RateLimiter } from '../limit/rate-limiter.ts';
+import type { ProjectState } from '../registry/project-state.ts';
 import type { Replica } from '../registry/replica.ts';
 import type { Publisher } from '../stream/publisher.ts';
 import type { Exchange } from './exchange.ts';
 import type { Outcome } from './outcome.ts';
-import type { ProjectGate } from './project-gate.ts';
 import type { RateHint } from './rate-hints.ts';
 import type { Endpoint, RequestMetrics } from './request-metrics.ts';
 
 /** What one finished request leaves behind for metrics, the usage ledger and the development log. */
 export type FinishedRequest = {
   exchange: Exchange;
-  project?: ProjectGate | undefined;
+  project?: ProjectState | undefined;
   /** Position of this request in the month's usage, when it was counted. */
   counted?: { month: string; position: number } | undefined;
 };
 
 /** Everything the two endpoints call; made by the worker's composition root. */
 export type RequestParts = {
-  readonly replica: Replica<ProjectGate>;
-  readonly rateLimiter: RateLimiter;
+  readonly replica: Replica;
+  readonly admission: Admission;
   readonly heartbeatLimiter: HeartbeatLimiter;
-  readonly quota: QuotaCounter;
   readonly publisher: Publisher;
   readonly budget: UploadBudget;
   readonly metrics: RequestMetrics;

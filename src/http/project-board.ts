@@ -1,36 +1,26 @@
 import { PROJECTS_SHOWN_MAX, PROJECTS_WATCHED_MAX } from '../limits.ts';
+import type { ProjectFigures, ProjectState } from '../registry/project-state.ts';
 import type { Outcome } from './outcome.ts';
 
 /** What one project did at one worker since the worker started, or at several, summed. */
-export type ProjectFigures = {
+export type ProjectRow = Omit<ProjectFigures, 'month' | 'position'> & {
   id: string;
-  requests: number;
-  accepted: number;
-  /** Removed by an inbound filter. */
-  filtered: number;
-  /** Over the per-minute limit or the quota. */
-  limited: number;
   /** Newest known position of the month's usage, and the month (`YYYY-MM`) that it belongs to. */
   usage?: { month: string; position: number };
   /** Absent: unlimited. */
   quota?: number;
 };
 
-/** The same in one object (DECISIONS.md 89); `month` empty: no position is known. */
-type Watched = Omit<ProjectFigures, 'usage' | 'quota'> & { month: string; position: number };
-/** A project, with a place for what the board knows of it. */
-export type BoardSubject = { readonly id: string; watched?: Watched | 'not watched' | undefined };
-
 const LIMITED: ReadonlySet<Outcome> = new Set(['rate_limited', 'limiter_unavailable', 'quota_exceeded']);
 
 /** Month strings compare as they follow one another; within a month the larger position is the newer. */
-function newer(a: ProjectFigures['usage'], b: ProjectFigures['usage']): ProjectFigures['usage'] {
+function newer(a: ProjectRow['usage'], b: ProjectRow['usage']): ProjectRow['usage'] {
   if (!a || !b) return a ?? b;
   if (a.month !== b.month) return a.month > b.month ? a : b;
   return a.position >= b.position ? a : b;
 }
 
-function raiseUsage(of: Watched, { month, position }: { month: string; position: number }): void {
+function raiseUsage(of: ProjectFigures, { month, position }: { month: string; position: number }): void {
   if (month === of.month) of.position = Math.max(of.position, position);
   else if (month > of.month) {
     of.month = month;
@@ -38,12 +28,12 @@ function raiseUsage(of: Watched, { month, position }: { month: string; position:
   }
 }
 
-const busiest = <Of extends Pick<ProjectFigures, 'id' | 'requests'>>(all: Iterable<Of>): Of[] =>
+const busiest = (all: Iterable<ProjectRow>): ProjectRow[] =>
   [...all].sort((a, b) => b.requests - a.requests || (a.id < b.id ? -1 : 1)).slice(0, PROJECTS_SHOWN_MAX);
 
 /** The busiest projects over all workers. `quota` is that of whichever list names the project last. */
-export function mergeProjects(lists: readonly (readonly ProjectFigures[])[]): ProjectFigures[] {
-  const sums = new Map<string, ProjectFigures>();
+export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): ProjectRow[] {
+  const sums = new Map<string, ProjectRow>();
   for (const one of lists.flat()) {
     const sum = sums.get(one.id);
     if (!sum) {
@@ -65,37 +55,39 @@ export function mergeProjects(lists: readonly (readonly ProjectFigures[])[]): Pr
  * PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves more shows the busiest of those.
  */
 export class ProjectBoard {
-  readonly #projects = new Map<string, Watched>();
+  readonly #projects: ProjectState[] = [];
 
-  note(project: BoardSubject, outcome: Outcome, counted?: { month: string; position: number }): void {
-    project.watched ??= this.#watch(project.id);
-    const { watched } = project;
-    if (watched === 'not watched') return;
-    watched.requests++;
-    if (outcome === 'accepted') watched.accepted++;
-    else if (outcome === 'filtered') watched.filtered++;
-    else if (LIMITED.has(outcome)) watched.limited++;
-    if (counted) raiseUsage(watched, counted);
+  note(project: ProjectState, outcome: Outcome, counted?: { month: string; position: number }): void {
+    if (project.figures === undefined) this.#watch(project);
+    const { figures } = project;
+    if (!figures) return;
+    figures.requests++;
+    if (outcome === 'accepted') figures.accepted++;
+    else if (outcome === 'filtered') figures.filtered++;
+    else if (LIMITED.has(outcome)) figures.limited++;
+    if (counted) raiseUsage(figures, counted);
   }
 
-  /** The busiest, with the quota that `quotaOf` knows for each. */
-  busiest(quotaOf: (id: string) => number | undefined): ProjectFigures[] {
-    return busiest(this.#projects.values()).map(({ month, position, ...figures }) => {
-      const quota = quotaOf(figures.id);
-      return {
-        ...figures,
-        ...(month !== '' && { usage: { month, position } }),
-        ...(quota !== undefined && { quota }),
-      };
-    });
+  busiest(): ProjectRow[] {
+    return busiest(this.#projects.map(rowOf));
   }
 
-  #watch(id: string): Watched | 'not watched' {
-    const known = this.#projects.get(id);
-    if (known) return known;
-    if (this.#projects.size >= PROJECTS_WATCHED_MAX) return 'not watched';
-    const fresh = { id, requests: 0, accepted: 0, filtered: 0, limited: 0, month: '', position: 0 };
-    this.#projects.set(id, fresh);
-    return fresh;
+  #watch(project: ProjectState): void {
+    if (this.#projects.length >= PROJECTS_WATCHED_MAX) {
+      project.figures = null;
+      return;
+    }
+    project.figures = { requests: 0, accepted: 0, filtered: 0, limited: 0, month: '', position: 0 };
+    this.#projects.push(project);
   }
+}
+
+function rowOf({ id, figures, record }: ProjectState): ProjectRow {
+  const { month, position, ...counts } = figures as ProjectFigures;
+  return {
+    id,
+    ...counts,
+    ...(month !== '' && { usage: { month, position } }),
+    ...(record.quota !== undefined && { quota: record.quota }),
+  };
 }

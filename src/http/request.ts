@@ -1,15 +1,20 @@
 /**
- * The story of one ingest request, top to bottom (spec 4.1, contract part 2):
- * authenticate → take a rate token → parse the body as it arrives → filter → count the quota → publish → answer.
- * It ends in exactly one outcome. Each step runs only if the one before passed; everything else is a part that it calls. One short cut: a
- * body that is whole and passed the filters while the token is asked for is counted by the same call.
+ * The story of one ingest request, top to bottom (spec 4.1, contract part 2): authenticate → known refusal → body → filter → one admission
+ * (token and position) → publish → answer. It ends in exactly one outcome. Each step runs only if the one before passed, but a body that
+ * is refused, or that holds nothing to store, still takes a token: what the limit says comes first.
  */
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
-import { type InboundFilter, needsPayload, siftItems, siftSpooled } from '../filter/inbound.ts';
-import type { QuotaDecision, QuotaSubject } from '../limit/quota-counter.ts';
-import type { RateDecision, TokenWaiter } from '../limit/rate-limiter.ts';
+import {
+  type InboundFilter,
+  needsPayload,
+  type RequestFacts,
+  siftItems,
+  siftSpooled,
+} from '../filter/inbound.ts';
+import type { CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
+import type { ProjectState } from '../registry/project-state.ts';
 import type { EnvelopeEntry } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publisher.ts';
 import { Credentials } from './auth.ts';
@@ -17,30 +22,24 @@ import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
-import { isLimited, type ProjectGate } from './project-gate.ts';
 import { RATE_HINT } from './rate-hints.ts';
-import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
+import { type RequestHead, readFacts } from './request-head.ts';
 import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 
-export class IngestRequest extends EndpointRequest implements TokenWaiter {
-  #gate: ProjectGate | undefined;
-  #facts = NO_FACTS;
-  #credentials: Credentials | undefined;
-  /** Set when the limiter has decided, or was not to be asked. */
-  #admitted = false;
+export class IngestRequest extends EndpointRequest {
+  #project: ProjectState | undefined;
   /** Header lines. */
   #rateHeaders = '';
   #usageHeaders = '';
   #upload: Upload | undefined;
-  #uploaded: UploadResult | undefined;
-  /** The items to be stored; set with `#counting`. */
-  #kept: HeldItem[] = NO_ITEMS;
-  /** It has been left to the limiter or the counter to count it. */
-  #counting = false;
+  /** Undefined until the body was read, or refused. */
+  #body: UploadResult | undefined;
+  #bodyRead: ((result: UploadResult) => void) | undefined;
+  /** Set when the token was asked for before the body went to disk; false: there was none. */
+  #earlyToken: Promise<boolean> | undefined;
   #counted: { month: string; position: number } | undefined;
-  #eventId = '';
   /** Monotonic ms; set with the last body byte. */
   #deadline = 0;
 
@@ -48,232 +47,201 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
     super(parts, exchange, 'ingest');
   }
 
-  start(head: RequestHead): void {
-    this.guard(() => {
-      if (!this.#authenticate(head)) return;
-      if (!this.parts.publisher.available || !this.parts.budget.hasRoom) return this.#refuse('overloaded');
-      this.#takeToken();
-      // A flood over the limit is refused from memory: nothing is made ready for its bodies.
-      if (this.finished) return;
-      this.#openBody(head);
-      this.#proceed();
-    });
+  protected override async serve(head: RequestHead): Promise<void> {
+    const credentials = new Credentials(head);
+    const project = this.#authenticate(head, credentials.key);
+    if (!project) return;
+    const { publisher, budget, admission } = this.parts;
+    if (!publisher.available || !budget.hasRoom) return this.#refuse('overloaded');
+    // A flood over the limit ends here: nothing is made ready for its bodies.
+    if (!this.#accepts(admission.knownRefusal(project))) return;
+
+    const facts = readFacts(head, project.filters);
+    credentials.keepAgent(head);
+    const body = await this.#readBody(head, project);
+    const kept = body.ok ? await this.#filter(project, facts, body.envelope) : NO_ITEMS;
+    const isFiltered = typeof kept === 'string';
+    if (!(await this.#admit(project, !isFiltered && kept.length > 0))) return;
+
+    if (!body.ok) return this.#refuseBody(body.failure);
+    const { envelope } = body;
+    if (isFiltered) return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', kept]]));
+    // Nothing to store: neither counted nor queued (contract part 2, Accepted).
+    if (kept.length === 0) return this.#succeed('empty', envelope);
+    envelope.sdk ??= credentials.client;
+    this.#conclude(await this.#publish(project, envelope, kept), envelope, kept);
   }
 
-  #authenticate(head: RequestHead): boolean {
-    this.#credentials = new Credentials(head);
-    const { key } = this.#credentials;
-    const gate = key === '' ? undefined : this.parts.replica.findProject(head.getParameter(0));
-    if (gate && gate.key === key) {
-      this.#gate = gate;
-      return true;
+  #authenticate(head: RequestHead, key: string): ProjectState | undefined {
+    const project = key === '' ? undefined : this.parts.replica.findProject(head.getParameter(0));
+    if (project?.record.key === key) {
+      this.#project = project;
+      return project;
     }
     this.#refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
-    return false;
+    return undefined;
   }
 
-  /** Reads what is needed of the head before it dies, and lets the body flow: it is parsed while Redis is asked for a token. */
-  #openBody(head: RequestHead): void {
-    const gate = this.#gate as ProjectGate;
-    if (gate.readsHead) this.#facts = readFacts(head);
-    this.#credentials?.keepAgent(head);
-    if (Number(head.getHeader('content-length')) > this.parts.maxBodyBytes) {
-      this.#uploaded = {
-        ok: false,
-        failure: { kind: 'too_large', detail: 'Content-Length over the bound' },
-      };
-      return;
-    }
-    this.#upload = new Upload({
-      encoding: head.getHeader('content-encoding'),
-      budget: this.parts.budget,
-      onResult: (result) => {
-        this.#uploaded = result;
-        this.guard(() => this.#proceed());
-      },
-      onPressure: (paused) => this.exchange.setPaused(paused),
-    });
-    this.exchange.read(this);
-  }
+  // ---- The body ----
 
-  #takeToken(): void {
-    const gate = this.#gate as ProjectGate;
-    if (!isLimited(gate)) {
-      this.#admitted = true;
-      return this.#proceed();
-    }
-    const decision = this.parts.rateLimiter.take(gate, this);
-    if (decision) this.#decided(decision);
-  }
-
-  counts(): QuotaSubject | undefined {
-    let subject: QuotaSubject | undefined;
-    this.guard(() => {
-      if (this.finished || !this.#uploaded?.ok) return;
-      const { envelope } = this.#uploaded;
-      if (envelope.items.length === 0 || this.#isReadBack(envelope)) return;
-      const kept = this.#sift(envelope);
-      if (typeof kept !== 'string') subject = this.#beginCount(kept);
-    });
-    return subject;
-  }
-
-  decided(decision: RateDecision): void {
-    this.guard(() => this.#decided(decision));
-  }
-
-  #decided(decision: RateDecision): void {
-    if (this.finished) return;
-    if (decision.kind === 'unavailable') {
-      if (this.parts.whileAway.rateToken === 'refuse') {
-        this.#rateHeaders = rateHeaders.unavailable(this.parts.clock.now());
-        return this.#refuse('limiter_unavailable');
+  /** Never settles when the client goes away. */
+  #readBody(head: RequestHead, project: ProjectState): Promise<UploadResult> {
+    const { maxBodyBytes, budget } = this.parts;
+    return new Promise((resolve) => {
+      if (Number(head.getHeader('content-length')) > maxBodyBytes) {
+        const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
+        return resolve({ ok: false, failure });
       }
-      this.parts.log.warn(
-        { project: this.#gate?.id },
-        'rate limiter unavailable: let through in development',
-      );
-    } else {
-      this.#rateHeaders = rateHeaders.of(decision, this.parts.clock);
-      if (decision.kind === 'refused') return this.#refuse('rate_limited');
-    }
-    this.#admitted = true;
-    this.#proceed();
+      this.#bodyRead = (result) => {
+        this.#body = result;
+        resolve(result);
+      };
+      this.#upload = new Upload({
+        encoding: head.getHeader('content-encoding'),
+        budget,
+        onResult: this.#bodyRead,
+        onPressure: (paused) => this.exchange.setPaused(paused),
+        beforeSpool: (spool) => this.#takeTokenFirst(project, spool),
+      });
+      this.exchange.read(this);
+    });
   }
 
   feed(chunk: Uint8Array): void {
     this.guard(() => this.#upload?.feed(chunk));
   }
 
-  override crumbled(): void {
-    this.#upload?.dispose();
-    this.#uploaded = { ok: false, failure: { kind: 'invalid', detail: 'a body of crumbs' } };
-    this.guard(() => this.#proceed());
-  }
-
   end(): void {
     this.#deadline = this.parts.clock.monotonic() + ANSWER_MS_MAX;
     this.guard(() => this.#upload?.end());
-    const uploaded = this.#uploaded;
-    // Neither disk nor decoders have a time-out of their own.
-    if (!uploaded || (uploaded.ok && uploaded.envelope.spool))
+    // Neither the disk nor the decoders have a time-out of their own.
+    if (!this.#body || (this.#body.ok && this.#body.envelope.spool))
       this.failAfter(ANSWER_MS_MAX, 'not decoded and spooled before the deadline');
   }
 
-  /** Both the token and the parsed body are there: on with it. */
-  #proceed(): void {
-    if (!this.#admitted || !this.#uploaded || this.finished) return;
-    if (!this.#uploaded.ok) {
-      const { kind, detail } = this.#uploaded.failure;
-      this.parts.log.debug({ project: this.#gate?.id, kind, detail }, 'body refused');
-      return this.#refuse(kind);
-    }
-    const envelope = this.#uploaded.envelope;
-    this.#eventId = envelope.eventId;
-    if (!this.#counting) this.#filter(envelope);
+  override crumbled(): void {
+    this.#upload?.dispose();
+    this.#bodyRead?.({ ok: false, failure: { kind: 'invalid', detail: 'a body of crumbs' } });
   }
 
-  #filter(envelope: HeldEnvelope): void {
-    if (!this.#isReadBack(envelope)) return this.#filtered(this.#sift(envelope));
-    const { filters } = this.#gate as ProjectGate;
+  /** No flood of uploads is written to disk only to be refused: a body that needs the disk takes its token first. */
+  #takeTokenFirst(project: ProjectState, spool: () => void): void {
+    const asked = this.parts.admission.admit(project, { token: true, count: false });
+    this.#earlyToken = asked.then(({ rate }) => this.#accepts(rate));
+    this.run(this.#earlyToken.then((has) => has && spool()));
+  }
+
+  // ---- The filters ----
+
+  /** The items that the filters keep, or the filter that left none. */
+  #filter(
+    { filters }: ProjectState,
+    facts: RequestFacts,
+    envelope: HeldEnvelope,
+  ): HeldItem[] | InboundFilter | Promise<HeldItem[] | InboundFilter> {
+    const { items, spool } = envelope;
+    if (!spool || !needsPayload(filters, items)) return siftItems(filters, facts, items);
     const read = (item: HeldItem): Promise<Uint8Array> => this.parts.readSpooled(envelope, item);
-    siftSpooled(filters, this.#facts, { items: envelope.items, read }).then(
-      (kept) => this.guard(() => this.#filtered(kept)),
-      (cause) => this.fail('the spool could not be read', cause),
-    );
+    return siftSpooled(filters, facts, { items, read }).catch((error) => {
+      // When the request has ended, its spool is closed.
+      if (this.finished) return NO_ITEMS;
+      throw error;
+    });
   }
 
-  /** Whether the filters need payloads that are in a file. */
-  #isReadBack({ spool, items }: HeldEnvelope): boolean {
-    return spool !== undefined && needsPayload((this.#gate as ProjectGate).filters, items);
+  // ---- The admission ----
+
+  /** @returns whether the request goes on; if not, it is finished */
+  async #admit(project: ProjectState, stores: boolean): Promise<boolean> {
+    if (this.#earlyToken && !(await this.#earlyToken)) return false;
+    if (this.finished) return false;
+    // A client that leaves from now on changes nothing any more.
+    if (stores) this.committed = true;
+    const wanted = { token: !this.#earlyToken, count: stores };
+    const { rate, count } = await this.parts.admission.admit(project, wanted);
+    if (this.finished && count?.kind === 'counted') this.parts.admission.refund(project, count.month);
+    return this.#accepts(rate) && this.#acceptsCount(project, count);
   }
 
-  #sift({ items }: HeldEnvelope): HeldItem[] | InboundFilter {
-    return siftItems((this.#gate as ProjectGate).filters, this.#facts, items);
-  }
-
-  /** @param kept the items that the filters left, or the filter that left none */
-  #filtered(kept: HeldItem[] | InboundFilter): void {
-    if (this.finished) return;
-    if (typeof kept === 'string')
-      return this.#succeed('filtered', headerLines([['X-Service-Filtered', kept]]));
-    // Nothing to store: neither counted nor queued (contract part 2, Accepted).
-    if (kept.length === 0) return this.#succeed('empty', '');
-    this.parts.quota.count(this.#beginCount(kept), this);
-  }
-
-  #beginCount(kept: HeldItem[]): QuotaSubject {
-    this.committed = true;
-    this.#counting = true;
-    this.#kept = kept;
-    return this.#gate as ProjectGate;
-  }
-
-  counted(decision: QuotaDecision): void {
-    this.guard(() => this.#quotaDecided(decision));
-  }
-
-  #quotaDecided(decision: QuotaDecision): void {
-    // The token came too late to be used, and what rode on its call was counted.
-    if (this.finished) return decision.kind === 'counted' ? this.#refund(decision) : undefined;
-    if (decision.kind === 'unavailable') {
-      if (this.parts.whileAway.quota === 'fail') return this.fail('the quota could not be counted');
-      this.parts.log.warn({ project: this.#gate?.id }, 'quota not counted: let through in development');
-    } else {
-      const { quota } = this.#gate as ProjectGate;
-      const current = decision.kind === 'counted' ? decision.position : decision.current;
-      this.#usageHeaders = quotaHeaders(current, quota);
-      if (decision.kind === 'exceeded') return this.#refuse('quota_exceeded');
-      this.#counted = { month: decision.month, position: decision.position };
+  /** @returns whether the request goes on; `rate` undefined: no token was asked for */
+  #accepts(rate: RateDecision | undefined): boolean {
+    if (this.finished) return false;
+    if (!rate) return true;
+    if (rate.kind !== 'unavailable') {
+      this.#rateHeaders = rateHeaders.of(rate, this.parts.clock);
+      if (rate.kind === 'refused') this.#refuse('rate_limited');
+      return rate.kind === 'admitted';
     }
-    this.#publish(this.#envelope);
+    if (this.parts.whileAway.rateToken === 'refuse') {
+      this.#rateHeaders = rateHeaders.unavailable(this.parts.clock.now());
+      this.#refuse('limiter_unavailable');
+      return false;
+    }
+    this.parts.log.warn(
+      { project: this.#project?.id },
+      'rate limiter unavailable: let through in development',
+    );
+    return true;
   }
 
-  /** Of a body that was parsed. */
-  get #envelope(): HeldEnvelope {
-    return (this.#uploaded as Extract<UploadResult, { ok: true }>).envelope;
+  #acceptsCount(project: ProjectState, count: CountDecision | undefined): boolean {
+    if (!count) return true;
+    if (count.kind === 'unavailable') {
+      if (this.parts.whileAway.quota === 'fail') {
+        this.fail('the quota could not be counted');
+        return false;
+      }
+      this.parts.log.warn({ project: project.id }, 'quota not counted: let through in development');
+      return true;
+    }
+    const current = count.kind === 'counted' ? count.position : count.current;
+    this.#usageHeaders = quotaHeaders(current, project.record.quota);
+    if (count.kind === 'exceeded') this.#refuse('quota_exceeded');
+    else this.#counted = count;
+    return count.kind === 'counted';
   }
 
-  #publish(envelope: HeldEnvelope): void {
+  // ---- The stream ----
+
+  #publish({ id }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
     this.stopTimer(); // the publisher has a deadline
+    const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
       kind: 'envelope',
-      projectId: (this.#gate as ProjectGate).id,
-      eventId: envelope.eventId,
+      projectId: id,
+      eventId,
       receivedAt: this.parts.clock.now(),
-      sentAt: envelope.sentAt,
-      sdk: envelope.sdk ?? this.#credentials?.client,
+      sentAt,
+      sdk,
       month: this.#counted?.month,
       position: this.#counted?.position,
-      items: this.#kept,
+      items,
     };
-    const source = envelope.spool?.only(envelope.items, this.#kept);
-    this.parts.publisher.publish(entry, { deadline: this.#deadline, source }, (result) =>
-      this.guard(() => this.#published(result)),
-    );
+    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items) };
+    return new Promise((resolve) => this.parts.publisher.publish(entry, options, resolve));
   }
 
-  #published(result: PublishResult): void {
+  #conclude(result: PublishResult, envelope: HeldEnvelope, kept: readonly HeldItem[]): void {
     if (result === 'stored') {
-      for (const item of this.#kept) this.parts.metrics.items[item.type]++;
-      return this.#succeed('accepted', '');
+      for (const item of kept) this.parts.metrics.items[item.type]++;
+      return this.#succeed('accepted', envelope);
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
-    if (this.#counted) this.#refund(this.#counted);
+    if (this.#counted) this.parts.admission.refund(this.#project as ProjectState, this.#counted.month);
     this.#refuse('overloaded');
   }
 
-  /** Only for what is definitely not queued. */
-  #refund({ month }: { month: string }): void {
-    this.parts.quota.refund((this.#gate as ProjectGate).id, month);
-  }
+  // ---- The answer ----
 
-  #succeed(outcome: 'accepted' | 'empty' | 'filtered', headers: string): void {
-    const { skipped } = this.#envelope;
+  #succeed(
+    outcome: 'accepted' | 'empty' | 'filtered',
+    { eventId, skipped }: HeldEnvelope,
+    headers = '',
+  ): void {
     this.finish(outcome, {
       status: '200 OK',
       headers: skipped.size === 0 ? headers : headers + this.#noteSkipped(skipped),
-      body: `{"id":"${this.#eventId}"}`,
+      body: `{"id":"${eventId}"}`,
     });
   }
 
@@ -284,12 +252,17 @@ export class IngestRequest extends EndpointRequest implements TokenWaiter {
     return hint ? headerLines([[RATE_HINT, hint]]) : '';
   }
 
+  #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {
+    this.parts.log.debug({ project: this.#project?.id, kind, detail }, 'body refused');
+    this.#refuse(kind);
+  }
+
   #refuse(outcome: keyof typeof REFUSALS): void {
     this.finish(outcome, REFUSALS[outcome]);
   }
 
   protected override trace(): FinishedRequest {
-    return { exchange: this.exchange, project: this.#gate, counted: this.#counted };
+    return { exchange: this.exchange, project: this.#project, counted: this.#counted };
   }
 
   protected override finish(outcome: Outcome, answer?: Answer): void {

@@ -1,5 +1,5 @@
 import type { Clock } from '../lib/clock.ts';
-import type { RateDecision } from '../limit/rate-limiter.ts';
+import type { RateDecision } from '../limit/admission.ts';
 import { RETRY_AFTER_SEC } from '../limits.ts';
 import { projectHint, RATE_HINT } from './rate-hints.ts';
 

@@ -1,23 +1,303 @@
--- A rate token and the quota in one call: for requests whose body is whole, so that only these two stand between them and the stream.
--- It runs rate-window.lua and then, for those who got a token, quota.lua; scripts.ts puts both before it as functions of these names.
+-- Admits requests of one project: takes rate tokens from its sliding 60-second window, and counts requests in the current UTC month,
+-- up to its quota. One call serves all requests of the project that wait, in their order. A refusal for the rate comes first: a request
+-- that gets no token is not counted.
 --
--- KEYS[1]  sluice:rate:{projectId}, see rate-window.lua
--- KEYS[2]  sluice:quota:{projectId}, see quota.lua
--- ARGV[1]  who of those that wait for a token is to be counted when he gets one: '1' or '0' for each, in their order
--- ARGV[2]  ARGV[3] of quota.lua: the quota, -1 = none
--- ARGV[3…] ARGV of rate-window.lua
+-- The window. A token is booked at the END of its lease: the last moment at which a worker may still use it. Every booking that ended
+-- less than a window ago counts, so whatever a worker does, no 60-second interval holds more uses than the limit.
+-- Bookings are counted in buckets of 250 ms, by their end rounded up: bucket b holds the leases that end in (b-1, b] * 250 ms.
+-- What requests wait for (need) is leased for 250 ms; a reserve (excess) for 500 ms.
+-- A window is contended until 65 s after it was last full or scarce, that is until nothing is left of it. Then workers take turns: each
+-- gets a reserve, at most half of the room, and asks again 300 ms later at the earliest, so that an endless flood costs some three calls a
+-- second and worker, not one per token.
 --
--- Result   { what rate-window.lua returns, what quota.lua returns for those that were granted a token and are to be counted }
---          The second is empty when there are none: nothing was counted then. Where quota.lua fails (its key is none of ours) it is the
---          error as one text: the tokens are booked, and the answer is that of a quota that cannot be counted.
+-- KEYS[1]  sluice:rate:{projectId}, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost, tight; <b> tokens booked
+--          in bucket b; x<b> how many of them are reserve that is still outstanding. No bucket is kept at 0, so the hash has at most some
+--          500 fields. Expires by itself once the window is empty.
+-- KEYS[2]  sluice:quota:{projectId}, a hash: <YYYY-MM> -> count. It stays for billing: the newest month at least 500 days.
+-- ARGV[1]  now, Unix ms; '' = Redis's own clock, which alone decides the month
+-- ARGV[2]  who waits, a character each in arrival order: 't' needs a token; 'b' needs a token and is to be counted; 'c' has a token, or
+--          needs none, and is to be counted. '' = nobody
+-- ARGV[3]  limit, tokens per window, integer >= 1; '' = none: the window is not touched, and only 'c' may wait
+-- ARGV[4]  registry revision of the record that says so; the newest that any worker brings is in force
+-- ARGV[5]  excess wanted, integer >= 0; for limits up to 1000 only granted while contended
+-- ARGV[6]  generation of the window that the caller saw last; '' = none
+-- ARGV[7]  its sequence number then; '' = none
+-- ARGV[8]  the moment, Unix ms, at which the window as the caller saw it would be empty; '' = none
+-- ARGV[9]  quota, integer >= 0; -1 = none, or overage is enabled: all are counted
+-- ARGV[10] month that the start value belongs to, YYYY-MM; '' = no start value
+-- ARGV[11] start value: the month's count before this call, taken only if the month has no count yet, integer >= 0; '' = none
+-- ARGV[12…] triples (bucket, unused, used): reserve that the caller settles. Unused tokens were never used and never will be:
+--          they leave the window. Used ones stay booked; they only stop to count as outstanding. Need that came back too late
+--          is settled as (bucket, n, -n): it never counted as outstanding.
 --
--- Example  three wait, the second has no whole body yet; 2 tokens are left; quota 100, 98 counted:  ARGV  101 100 '' 60 7 3 0 '' '' ''
---          -> { { 2, 4001, 0, 4002, 60, … }, { '2026-02', 98, 1 } }
+-- Result   { window, month }
+--          window: {} without a limit, else integers { granted, need's bucket, excess, excess's bucket, tokens booked, limit in force,
+--            its revision, now (ms), empty at (ms), admits at (ms; 0 while there is room), gen, seq, lost (1: see below), scarce (0 or 1) }
+--            granted: the first so many of those that need a token have one.
+--            admits at: for a caller that needed something and found or left the window full.
+--            scarce: contended, and less excess than wanted because the room is small: refuse for a while once it is used up.
+--            lost: the window forgot bookings that the caller knows of. Said once a minute per project, to one caller.
+--          month: {} when nobody is to be counted (but without limit and waiters: only looked at), else { month, before, counted }:
+--            of those that have a token and are to be counted, the first `counted` hold the positions before + 1 … before + counted.
+--            before = -1 means MISSING: the month has no count and no start value came for it. No count is written; the caller looks
+--            for a checkpoint and calls again. { error } when the count failed (KEYS[2] is none of ours): tokens are booked all the same.
+--
+-- Example  limit 60, 58 booked, quota 100, 98 counted, at 2026-02-03:  ARGV  '' 'btbb' 60 7 0 '' '' '' 100 '' ''
+--          -> { { 2, 4001, 0, 4002, 60, 60, 7, … }, { '2026-02', 98, 1 } }: tokens for the first two, a position for the first
 
-assert(#KEYS == 2 and #ARGV >= 10, 'admit: 2 keys, 2 arguments and those of rate-window')
-local window = rateWindow({ KEYS[1] }, { unpack(ARGV, 3) })
-local _, counting = string.gsub(string.sub(ARGV[1], 1, window[1]), '1', '')
-if counting == 0 then return { window, {} } end
-local done, counted = pcall(quota, { KEYS[2] }, { window[8], counting, ARGV[2], '', '' }) -- window[8]: now, read once
-if not done then counted = { type(counted) == 'table' and counted.err or tostring(counted) } end
+local WINDOW_MS, BUCKET_MS, NEED_MS, EXCESS_MS = 60000, 250, 250, 500
+local EXACT_LIMIT_MAX, EXCESS_SHARE = 1000, 0.005
+local CONTENDED_MS, CONTENDED_EXCESS_SHARE = 65000, 0.02
+local MARK_MS = 1000
+-- The key outlives its window by this much, so that its absence proves an empty window.
+local EXPIRY_SLACK_MS = 1000
+-- Two fields for each bucket of a window and of the longest lease, and the named ones. A hash with more has some of an earlier build.
+local FIELDS_MAX, SWEEP_FIELDS = 2 * (WINDOW_MS + EXCESS_MS) / BUCKET_MS + 20, 1000
+local KEEP_SEC = 500 * 86400
+
+assert(#KEYS == 2 and #ARGV >= 11 and #ARGV % 3 == 2, 'admit: 2 keys, 11 arguments and triples')
+local now = tonumber(ARGV[1])
+if not now then
+  local time = redis.call('TIME')
+  now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
+end
+local waiting = ARGV[2]
+local limit = tonumber(ARGV[3])
+
+-- An earlier build kept buckets at 0 for ever. They leave a few at a time, so that no call takes long.
+local function removeLeftovers(key, first)
+  if redis.call('HLEN', key) <= FIELDS_MAX then return end
+  local found = redis.call('HSCAN', key, 0, 'COUNT', SWEEP_FIELDS)[2]
+  local left = {}
+  for i = 1, #found, 2 do
+    local bucket = tonumber(string.match(found[i], '^x?(%d+)$'))
+    if bucket and (not first or bucket < first or found[i + 1] == '0') then left[#left + 1] = found[i] end
+  end
+  if #left > 0 then redis.call('HDEL', key, unpack(left)) end
+end
+
+local function admitToWindow()
+  local key = KEYS[1]
+  local revision = assert(tonumber(ARGV[4]), 'admit: revision')
+  local need = #string.gsub(waiting, 'c', '')
+  local wanted = assert(tonumber(ARGV[5]), 'admit: excess wanted')
+
+  local needBucket = math.ceil((now + NEED_MS) / BUCKET_MS)
+  local excessBucket = math.ceil((now + EXCESS_MS) / BUCKET_MS)
+  local deadBucket = math.floor((now - WINDOW_MS) / BUCKET_MS) -- it and all before it have left the window
+
+  local needName = string.format('%d', needBucket)
+  local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost', 'tight', needName)
+  local sum, first, last = tonumber(stored[1]) or 0, tonumber(stored[2]), tonumber(stored[3])
+  local storedLimit, storedRevision = tonumber(stored[4]), tonumber(stored[5])
+  local gen, seq, lostAt = tonumber(stored[6]), tonumber(stored[7]) or 0, tonumber(stored[8])
+  local tightAt = tonumber(stored[9])
+  local exists = gen ~= nil
+
+  local read = { [needName] = tonumber(stored[10]) or 0 } -- field -> value as stored
+  local changed = {} -- field -> new value
+  local dead = {} -- fields to delete
+
+  local function field(name) -- the number in a bucket, with what this call changes
+    if changed[name] then return changed[name] end
+    read[name] = read[name] or tonumber(redis.call('HGET', key, name)) or 0
+    return read[name]
+  end
+
+  local function buckets(from, to) -- the tokens of buckets from..to as stored, absent ones 0
+    local names = {}
+    for b = from, to do names[#names + 1] = string.format('%d', b) end
+    local counts = redis.call('HMGET', key, unpack(names))
+    for i = 1, #counts do counts[i] = tonumber(counts[i]) or 0 end
+    return counts
+  end
+
+  -- ---- Decide: the clock stepped back. No lease can end later than one granted now, so what claims to is moved there;
+  -- without this a step of an hour would close the window for an hour.
+  if last and last > excessBucket then
+    local all = redis.call('HGETALL', key)
+    local moved = 0
+    for i = 1, #all, 2 do
+      local b = tonumber(all[i])
+      if b and b > excessBucket then
+        moved = moved + tonumber(all[i + 1])
+        dead[#dead + 1] = all[i]
+        dead[#dead + 1] = 'x' .. all[i]
+      end
+    end
+    changed[string.format('%d', excessBucket)] = field(string.format('%d', excessBucket)) + moved
+    first, last = math.min(first, excessBucket), excessBucket
+  end
+
+  -- ---- Decide: buckets that left the window
+  if first and first <= math.min(deadBucket, last) then -- after all have left, first is last + 1
+    local to = math.min(deadBucket, last)
+    for i, count in ipairs(buckets(first, to)) do
+      if count > 0 then
+        local name = string.format('%d', first + i - 1)
+        sum = sum - count
+        dead[#dead + 1] = name
+        dead[#dead + 1] = 'x' .. name
+      end
+    end
+    first = to + 1
+  end
+
+  -- ---- Decide: reserve is settled
+  for i = 12, #ARGV, 3 do
+    local b, unused, used = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
+    if first and b >= first and b <= last then
+      local name = string.format('%d', b)
+      local back = math.min(unused, field(name))
+      if back > 0 then changed[name] = field(name) - back end
+      sum = sum - back
+      local outstanding = field('x' .. name)
+      if field(name) == 0 then unused = outstanding end
+      if outstanding > 0 then changed['x' .. name] = math.max(0, outstanding - unused - used) end
+    end
+  end
+
+  -- ---- Decide: the limit in force
+  local newer = not storedRevision or revision > storedRevision
+  if not newer then limit, revision = storedLimit, storedRevision end
+
+  -- ---- Decide: tokens
+  local room = math.max(0, limit - sum)
+  local granted = math.min(need, room)
+  local contended = tightAt ~= nil and math.abs(now - tightAt) < CONTENDED_MS
+  local excess, scarce = 0, 0
+  if wanted > 0 and granted == need and (contended or limit > EXACT_LIMIT_MAX) then
+    local reserve = math.floor(limit * (contended and CONTENDED_EXCESS_SHARE or EXCESS_SHARE))
+    for b = math.floor(now / BUCKET_MS) + 1, excessBucket do
+      reserve = reserve - field('x' .. string.format('%d', b))
+    end
+    -- Half of what may still be handed out: the next worker finds some too.
+    local share = math.ceil(reserve / 2)
+    if contended then
+      share = math.ceil((room - granted) / 2)
+      if share < wanted then scarce = 1 end
+    end
+    excess = math.max(0, math.min(wanted, reserve, share, room - granted))
+  end
+  local function book(bucket, count)
+    if count == 0 then return end
+    local name = string.format('%d', bucket)
+    changed[name] = field(name) + count
+    sum = sum + count
+    first = math.min(first or bucket, bucket)
+    last = math.max(last or bucket, bucket)
+  end
+  local lastBefore = tonumber(stored[3])
+  book(needBucket, granted)
+  book(excessBucket, excess)
+  if excess > 0 then
+    local name = 'x' .. string.format('%d', excessBucket)
+    changed[name] = field(name) + excess
+  end
+
+  -- ---- Decide: when the next token can be had
+  local admitsAt = 0
+  if need > 0 and sum >= limit then
+    local left = sum
+    for i, count in ipairs(buckets(first, last)) do
+      local b = first + i - 1
+      left = left - (changed[string.format('%d', b)] or count)
+      if left < limit then
+        admitsAt = b * BUCKET_MS + WINDOW_MS
+        break
+      end
+    end
+  end
+
+  -- ---- Decide: is something missing that the caller knows of?
+  local knownGen, knownSeq, knownEmptyAt = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+  local lost = 0
+  if knownGen and knownEmptyAt > now and (gen ~= knownGen or seq < knownSeq) then
+    if not lostAt or now - lostAt > WINDOW_MS then lost = 1 end
+  end
+
+  -- ---- Write. First what can be refused for want of memory; nothing of a refused call remains.
+  local taken = granted + excess
+  -- Not at every refusal: while nobody gets a token, a flood shall not cost a write per call.
+  local tight = (admitsAt > 0 or scarce == 1) and not (tightAt and math.abs(now - tightAt) < MARK_MS)
+  if taken > 0 or lost == 1 or exists and (newer or tight or #dead > 0 or next(changed)) then
+    if not gen then gen = math.floor(now) end
+    if taken > 0 then seq = seq + 1 end
+    local set = { 'sum', sum, 'gen', gen, 'seq', seq }
+    local function put(name, value)
+      set[#set + 1] = name
+      set[#set + 1] = string.format('%.0f', value)
+    end
+    if first then put('first', first) end
+    if last then put('last', last) end
+    if newer then
+      put('limit', limit)
+      put('rev', revision)
+    end
+    if lost == 1 then put('lost', now) end
+    if tight then put('tight', now) end
+    for name, value in pairs(changed) do
+      if value > 0 then put(name, value) else dead[#dead + 1] = name end
+    end
+    redis.call('HSET', key, unpack(set))
+    if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
+    if not exists or taken > 0 and last ~= lastBefore then
+      removeLeftovers(key, first)
+      local ends = last and last * BUCKET_MS or now
+      redis.call('PEXPIRE', key, math.ceil(ends + WINDOW_MS - now + EXPIRY_SLACK_MS))
+    end
+  end
+
+  local emptyAt = sum > 0 and last * BUCKET_MS + WINDOW_MS or now
+  return {
+    granted, needBucket, excess, excessBucket, sum, limit, revision,
+    math.floor(now), math.ceil(emptyAt), admitsAt, gen or 0, seq, lost, scarce,
+  }
+end
+
+-- Year and month of a Unix time (days to civil date, after the proleptic Gregorian calendar; no os.date in scripts).
+local function monthOf(ms)
+  local days = math.floor(ms / 86400000) + 719468
+  local era = math.floor(days / 146097)
+  local day = days - era * 146097
+  local year = math.floor((day - math.floor(day / 1460) + math.floor(day / 36524) - math.floor(day / 146096)) / 365)
+  local dayOfYear = day - (365 * year + math.floor(year / 4) - math.floor(year / 100))
+  local month = math.floor((5 * dayOfYear + 2) / 153) -- 0 = March
+  local civil = month < 10 and month + 3 or month - 9
+  return string.format('%04d-%02d', year + era * 400 + (civil <= 2 and 1 or 0), civil)
+end
+
+local function countInMonth(n)
+  local quota = assert(tonumber(ARGV[9]), 'admit: quota')
+  local month = monthOf(now)
+  local before = tonumber(redis.call('HGET', KEYS[2], month))
+  local fresh = before == nil
+  if fresh then
+    if ARGV[10] ~= month then return { month, -1, 0 } end
+    before = assert(tonumber(ARGV[11]), 'admit: start value')
+  end
+  local counted = n
+  if quota >= 0 then counted = math.max(0, math.min(n, quota - before)) end
+  if counted > 0 or fresh then
+    redis.call('HSET', KEYS[2], month, string.format('%.0f', before + counted))
+    if fresh then redis.call('EXPIRE', KEYS[2], KEEP_SEC) end
+  end
+  return { month, before, counted }
+end
+
+local window = {}
+if limit then window = admitToWindow() end
+local tokens, n = window[1] or 0, 0
+for kind in string.gmatch(waiting, '.') do
+  local granted = kind == 'c' or tokens > 0
+  if kind ~= 'c' then tokens = tokens - 1 end
+  if granted and kind ~= 't' then n = n + 1 end
+end
+if n == 0 and (limit or waiting ~= '') then return { window, {} } end
+local done, counted = pcall(countInMonth, n)
+if not done then
+  local reason = type(counted) == 'table' and counted.err or tostring(counted)
+  if not string.find(reason, 'WRONGTYPE', 1, true) then error(counted, 0) end
+  counted = { reason }
+end
 return { window, counted }

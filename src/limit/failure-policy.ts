@@ -48,7 +48,7 @@ export const REDIS_FAULTS: readonly Row[] = [
   row('short of replicas', /\bNOREPLICAS\b/, 'away', 'PINGs are answered: one turn in 250 ms tries again'),
   row('does not let us in', /\b(NOAUTH|NOPERM|WRONGPASS)\b/, 'away', 'until the password is right'),
   row('a broken assertion or a foreign key', /^(ERR|WRONGTYPE)\b/, 'bug', 'the other projects go on'),
-  row('slow: no reply in 250 ms', none, 'away', 'never asked again: the call may have run'),
+  row('slow: no reply in 700 ms', none, 'away', 'never asked again: the call may have run'),
   row('down: the connection broke', none, 'away', 'one attempt to connect per worker in a jittered 250 ms'),
   row('script cache flushed', none, 'resumed', 'NOSCRIPT: nothing has run, the source is sent'),
   row('restarted empty: rate window', none, 'resumed', 'admits up to one more limit; counted as state lost'),

@@ -1,7 +1,7 @@
 -- Removes all that is counted of one project: the usage of all months, and its rate window.
 --
--- KEYS[1]  sluice:quota:{projectId}, see quota.lua
--- KEYS[2]  sluice:rate:{projectId}, see rate-window.lua
+-- KEYS[1]  sluice:quota:{projectId}, see admit.lua
+-- KEYS[2]  sluice:rate:{projectId}, see admit.lua
 --
 -- Result   { month, count, month, count, … } as they were, counts as text
 --

@@ -34,19 +34,20 @@ export class HeartbeatLimiter {
     this.#redis.beforeFlush(() => this.#sendAsked());
   }
 
-  /** The decision at once, or undefined and `later` is called once, within 250 ms of the call to Redis. */
-  take(token: string, later: Later): HeartbeatDecision | undefined {
-    const until = this.#refusedUntil.get(token);
-    if (until !== undefined) {
-      if (this.#clock.monotonic() < until) return 'refused';
-      this.#refusedUntil.delete(token);
-    }
-    if (!this.#redis.available) return 'unavailable';
-    const waiting = this.#waiting.get(token);
-    if (waiting) waiting.push(later);
-    else this.#waiting.set(token, [later]);
-    this.#redis.schedule();
-    return undefined;
+  /** Settles at once from memory, else within REDIS_REPLY_MS_MAX of the call to Redis. Never rejects. */
+  take(token: string): Promise<HeartbeatDecision> {
+    return new Promise((resolve) => {
+      const until = this.#refusedUntil.get(token);
+      if (until !== undefined) {
+        if (this.#clock.monotonic() < until) return resolve('refused');
+        this.#refusedUntil.delete(token);
+      }
+      if (!this.#redis.available) return resolve('unavailable');
+      const waiting = this.#waiting.get(token);
+      if (waiting) waiting.push(resolve);
+      else this.#waiting.set(token, [resolve]);
+      this.#redis.schedule();
+    });
   }
 
   #sendAsked(): void {

@@ -8,11 +8,11 @@
  * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would mint them. The only repetition
  * is that after NOSCRIPT, when nothing has run.
  *
- * Away. A call that has no reply after `replyMs` (250 ms but for commands), a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
+ * Away. A call that has no reply after `replyMs` (700 ms but for commands), a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
  * LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is settled as unanswered, the
  * connection is dropped (what is queued on it would still run), later calls are refused at once, and one PING per jittered
- * 250 ms asks until one is answered. The trade: a single slow moment of Redis refuses a worker's traffic for about 250 ms;
- * in exchange no call ever waits longer than that, and a struggling server sees one PING per worker instead of a crowd.
+ * 250 ms asks until one is answered. The trade: a stall of up to 700 ms refuses no request, it makes them wait; a longer one refuses
+ * at once, and a struggling server sees one PING per worker instead of a crowd.
  * In a cluster one node's fault is no other's: there each call is on its own, and a fault refuses only its key for that while.
  */
 import type { Clock } from '../lib/clock.ts';
@@ -59,8 +59,6 @@ export class LimitRedis {
   // ---- The turn ----
   #queue: GatheredCall[] = [];
   #flushDue = false;
-  /** While the gatherers run: `again` when one of them has set another going. */
-  #gathering: { again: boolean } | undefined;
   /** Runs while a flush waits for the batch before it. */
   #hold: NodeJS.Timeout | undefined;
   readonly #inFlight: Batch[] = [];
@@ -134,7 +132,6 @@ export class LimitRedis {
 
   /** Makes sure that a flush follows: at the end of this turn, or of the one in which the batch under way is answered. */
   schedule(): void {
-    if (this.#gathering) this.#gathering.again = true;
     if (this.#flushDue) return;
     this.#flushDue = true;
     setImmediate(() => {
@@ -157,33 +154,21 @@ export class LimitRedis {
   }
 
   /** The same as a promise, for what is not in a hurry. */
-  request(script: ScriptName, key: string, args: readonly ScriptArg[]): Promise<ScriptReply> {
-    return new Promise((resolve) => this.call({ script, keys: [key], args, done: resolve }));
+  request(script: ScriptName, keys: ScriptCall['keys'], args: readonly ScriptArg[]): Promise<ScriptReply> {
+    return new Promise((resolve) => this.call({ script, keys, args, done: resolve }));
   }
 
   #flush(): void {
     clearTimeout(this.#hold);
     this.#hold = undefined;
-    this.#gather();
+    for (const gather of this.#gatherers) gather();
+    this.#flushDue = false;
     if (this.#queue.length === 0) return;
     const calls = this.#queue;
     this.#queue = [];
     if (!this.#available) for (const call of calls) call.done(undefined);
     else if (this.#client.isCluster) for (const call of calls) this.#sendAlone(call);
     else this.#send(calls);
-  }
-
-  /** In rounds: a token that one gatherer finds in memory lets a request go on to the other, and nothing else would send what it asks. */
-  #gather(): void {
-    const gathering = { again: true };
-    this.#flushDue = true;
-    this.#gathering = gathering;
-    while (gathering.again) {
-      gathering.again = false;
-      for (const gather of this.#gatherers) gather();
-    }
-    this.#gathering = undefined;
-    this.#flushDue = false;
   }
 
   /** ioredis joins what goes to the same node; each call has its own deadline, so that no node waits for another. */

@@ -1,6 +1,6 @@
 -- Takes one increment back: a request was counted, and nothing of it can have been queued.
 --
--- KEYS[1]  sluice:quota:{projectId}, see quota.lua
+-- KEYS[1]  sluice:quota:{projectId}, see admit.lua
 -- ARGV[1]  month that it was counted in, YYYY-MM
 --
 -- Result   { 1 } when the month's count was lowered by one; { 0 } when the month has no count or stands at 0: then Redis lost

@@ -5,22 +5,11 @@
  */
 import { readFileSync } from 'node:fs';
 
-/** `uses`: scripts that it calls as functions. */
-type Script = { file: string; keys: number; uses?: readonly ScriptName[] };
-export type ScriptName =
-  | 'rateWindow'
-  | 'quota'
-  | 'admit'
-  | 'refund'
-  | 'setUsage'
-  | 'forgetUsage'
-  | 'heartbeat';
+type Script = { file: string; keys: number };
+export type ScriptName = 'admit' | 'refund' | 'setUsage' | 'forgetUsage' | 'heartbeat';
 
-/** Each after those that it uses. */
 const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
-  rateWindow: { file: './rate-window.lua', keys: 1 },
-  quota: { file: './quota.lua', keys: 1 },
-  admit: { file: './admit.lua', keys: 2, uses: ['rateWindow', 'quota'] },
+  admit: { file: './admit.lua', keys: 2 },
   refund: { file: './refund.lua', keys: 1 },
   setUsage: { file: './set-usage.lua', keys: 1 },
   forgetUsage: { file: './forget-usage.lua', keys: 2 },
@@ -29,20 +18,15 @@ const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
 export const SCRIPT_NAMES = Object.keys(SCRIPTS) as ScriptName[];
 export const keysOf = (name: ScriptName): number => SCRIPTS[name].keys;
 
-const textOf = (name: ScriptName): string =>
+/** The source of one script: beside this file both in the sources and in the build. */
+export const scriptSource = (name: ScriptName): string =>
   readFileSync(new URL(SCRIPTS[name].file, import.meta.url), 'utf8');
 
 const asFunction = (name: ScriptName): string => `
 local function ${name}(KEYS, ARGV)
-${textOf(name)}
+${scriptSource(name)}
 end
 `;
-
-/** The source of one script: beside this file both in the sources and in the build. What it uses stands before it, as functions. */
-export function scriptSource(name: ScriptName): string {
-  const { uses = [] } = SCRIPTS[name];
-  return uses.map(asFunction).join('') + textOf(name);
-}
 
 /**
  * Many calls at once, of any scripts. KEYS are theirs one after the other; ARGV[1], in MessagePack: the list of their scripts (each its place

@@ -1,6 +1,6 @@
 -- Sets the count of one project's month: what `usage reconcile` found in the processor's tally.
 --
--- KEYS[1]  sluice:quota:{projectId}, see quota.lua
+-- KEYS[1]  sluice:quota:{projectId}, see admit.lua
 -- ARGV[1]  month, YYYY-MM
 -- ARGV[2]  count, integer >= 0
 -- ARGV[3]  the count that the caller saw, integer >= 0: nothing is set when it is another by now; '' = the month had none

@@ -11,6 +11,7 @@ import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 import { isConflict, openBucket } from './bucket.ts';
 import { addCounts, type DayOfOutcomes, ledgerKey, parseDay } from './outcome-day.ts';
+import type { ProjectState } from './project-state.ts';
 
 const WRITE_TRIES_MAX = 8;
 const DATE_CHARS = 'YYYY-MM-DD'.length;
@@ -22,19 +23,6 @@ const OLDEST_KEY = 'outcomes.oldest';
 const OLD_DAYS_LOOK_MS = 600_000;
 
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
-
-/**
- * A project, with a place for its requests since they were last gathered: no object of its own for the most common outcome, which would be one
- * more that is in no cache (DECISIONS.md 89).
- */
-export type LedgerSubject = {
-  readonly id: string;
-  /** Who is to gather them; undefined: there are none. */
-  freshIn?: OutcomeLedger | undefined;
-  freshAccepted?: number;
-  /** Requests by any other outcome. */
-  freshOthers?: Record<string, number> | undefined;
-};
 
 export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
@@ -54,7 +42,8 @@ export class OutcomeLedger {
   readonly #link: NatsLink;
   readonly #log: Log;
   readonly #clock: Clock;
-  #fresh: LedgerSubject[] = [];
+  /** Projects with requests that were not gathered yet. */
+  #fresh: ProjectState[] = [];
   /** Key → what is not written yet. */
   readonly #pending = new Map<string, DayOfOutcomes>();
   #flushing: Promise<void> | undefined;
@@ -72,20 +61,15 @@ export class OutcomeLedger {
     this.#remover.unref();
   }
 
-  /** A project whose requests another ledger is to gather is counted beside it. */
-  note(project: LedgerSubject, outcome: string): void {
-    let counted = project;
-    if (project.freshIn !== this) {
-      if (project.freshIn) counted = { id: project.id };
-      counted.freshIn = this;
-      counted.freshAccepted = 0;
-      counted.freshOthers = undefined;
-      this.#fresh.push(counted);
+  note(project: ProjectState, outcome: string): void {
+    if (!project.isGathered) {
+      project.isGathered = true;
+      this.#fresh.push(project);
     }
-    if (outcome === 'accepted') counted.freshAccepted = (counted.freshAccepted ?? 0) + 1;
+    if (outcome === 'accepted') project.freshAccepted++;
     else {
-      counted.freshOthers ??= {};
-      counted.freshOthers[outcome] = (counted.freshOthers[outcome] ?? 0) + 1;
+      project.freshOthers ??= {};
+      project.freshOthers[outcome] = (project.freshOthers[outcome] ?? 0) + 1;
     }
   }
 
@@ -114,10 +98,12 @@ export class OutcomeLedger {
     for (const project of this.#fresh) {
       const key = ledgerKey(project.id, time.slice(0, 10));
       const day = this.#pending.get(key) ?? {};
-      if (project.freshAccepted) addCounts(day, { [hour]: { accepted: project.freshAccepted } });
+      if (project.freshAccepted > 0) addCounts(day, { [hour]: { accepted: project.freshAccepted } });
       if (project.freshOthers) addCounts(day, { [hour]: project.freshOthers });
       this.#pending.set(key, day);
-      project.freshIn = undefined;
+      project.isGathered = false;
+      project.freshAccepted = 0;
+      project.freshOthers = undefined;
     }
     this.#fresh = [];
   }

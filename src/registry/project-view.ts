@@ -3,77 +3,52 @@ import type { Log } from '../lib/log.ts';
 import type { BucketEntry } from './bucket-watch.ts';
 import { parseEntry } from './entry.ts';
 import { type PlanLimits, type Project, rateLimitOf } from './project.ts';
+import { ProjectState } from './project-state.ts';
 
-/** A project's record as it came. */
-export type Registration = Readonly<{
-  project: Project;
-  /**
-   * Grows with every change of the record: the bucket's creation time (Unix ms) plus the key-value revision. The addition keeps
-   * it growing when a bucket is deleted and made again, whose own revisions begin at 1: the limiter lets the newest win.
-   */
-  revision: number;
-  /** Requests a minute in force, undefined for none. */
-  rateLimit: number | undefined;
-}>;
-
-/** What a view makes of a registration: the same object until the record changes. */
-export type Registered = Pick<Registration, 'project' | 'revision'>;
-
-export type ProjectViewOptions<Of> = {
-  planLimits: PlanLimits;
-  log: Log;
-  register: (registration: Registration) => Of;
-  /** Told of each project that was deleted, with what `register` made of it. */
-  onDeleted?: ((deleted: Of) => void) | undefined;
-};
+export type ProjectViewOptions = { planLimits: PlanLimits; log: Log };
 
 /**
  * The bucket has one key per name. A record stands under the project's id; under an alias stands a claim that names the id. An
  * alias resolves only while claim and record agree, so that a claim left behind by a crash, or a record whose claim was lost,
  * leads nowhere rather than to the wrong project.
  */
-export class ProjectView<Of extends Registered> {
+export class ProjectView {
   readonly #planLimits: PlanLimits;
   readonly #log: Log;
-  readonly #register: (registration: Registration) => Of;
-  readonly #onDeleted: ((deleted: Of) => void) | undefined;
   #createdMs = 0;
   /** What a look-up reads: ids and the aliases in force. */
-  #byName = new Map<string, Of>();
-  #byId = new Map<string, Of>();
+  #byName = new Map<string, ProjectState>();
+  #byId = new Map<string, ProjectState>();
   /** Alias → id, as claimed. */
   #claims = new Map<string, string>();
 
-  /** @param register what the look-up is to lead to: no other object stands between */
-  constructor({ planLimits, log, register, onDeleted }: ProjectViewOptions<Of>) {
+  constructor({ planLimits, log }: ProjectViewOptions) {
     this.#planLimits = planLimits;
     this.#log = log;
-    this.#register = register;
-    this.#onDeleted = onDeleted;
   }
 
-  find(idOrAlias: string): Of | undefined {
+  find(idOrAlias: string): ProjectState | undefined {
     return this.#byName.get(idOrAlias);
   }
 
   replace(entries: readonly BucketEntry[], createdMs: number): void {
-    const before = this.#createdMs === createdMs ? this.#byId : new Map<string, Of>();
+    const before = this.#byId;
     this.#createdMs = createdMs;
     this.#byName = new Map();
     this.#byId = new Map();
     this.#claims = new Map();
     for (const entry of entries) this.#put(entry, before.get(entry.key));
-    for (const [id, known] of before) if (!this.#byId.has(id)) this.#onDeleted?.(known);
+    for (const [id, known] of before) if (!this.#byId.has(id)) known.forgetUsage();
   }
 
   apply(entry: BucketEntry): void {
     const known = this.#byId.get(entry.key);
     this.#remove(entry.key);
     this.#put(entry, known);
-    if (known && entry.text === undefined) this.#onDeleted?.(known);
+    if (entry.text === undefined) known?.forgetUsage();
   }
 
-  #put(entry: BucketEntry, known: Of | undefined): void {
+  #put(entry: BucketEntry, known: ProjectState | undefined): void {
     const parsed = entry.text === undefined ? undefined : parseEntry(entry.key, entry.text);
     if (!parsed) return;
     if (parsed.kind === 'broken') {
@@ -82,28 +57,33 @@ export class ProjectView<Of extends Registered> {
       this.#claims.set(entry.key, parsed.id);
       this.#link(entry.key, this.#byId.get(parsed.id));
     } else {
-      const registered = this.#registered(parsed.project, entry.revision, known);
-      this.#byId.set(entry.key, registered);
-      this.#byName.set(entry.key, registered);
-      this.#link(registered.project.alias, registered);
+      const state = this.#updated(parsed.project, entry.revision, known);
+      this.#byId.set(entry.key, state);
+      this.#byName.set(entry.key, state);
+      this.#link(state.record.alias, state);
     }
   }
 
-  #registered(project: Project, sequence: number, known: Of | undefined): Of {
+  /**
+   * The bucket's creation time (Unix ms) plus the key-value revision is a revision that keeps growing when a
+   * bucket is deleted and made again, whose own revisions begin at 1.
+   */
+  #updated(record: Project, sequence: number, known: ProjectState | undefined): ProjectState {
     const revision = this.#createdMs + sequence;
-    if (known?.revision === revision) return known;
-    return this.#register({ project, revision, rateLimit: rateLimitOf(project, this.#planLimits) });
+    const limit = rateLimitOf(record, this.#planLimits);
+    if (!known) return new ProjectState(record, revision, limit);
+    if (known.revision !== revision) known.update(record, revision, limit);
+    return known;
   }
 
-  #link(alias: string | undefined, registered: Of | undefined): void {
-    if (alias === undefined || registered === undefined) return;
-    const agreed = registered.project.alias === alias && this.#claims.get(alias) === registered.project.id;
-    if (agreed) this.#byName.set(alias, registered);
+  #link(alias: string | undefined, state: ProjectState | undefined): void {
+    if (alias === undefined || state === undefined) return;
+    if (state.record.alias === alias && this.#claims.get(alias) === state.id) this.#byName.set(alias, state);
   }
 
   /** Forgets what stood under a key, with the aliases that led there. */
   #remove(key: string): void {
-    const alias = this.#byId.get(key)?.project.alias;
+    const alias = this.#byId.get(key)?.record.alias;
     if (alias !== undefined && this.#claims.get(alias) === key) this.#byName.delete(alias);
     this.#byName.delete(key);
     this.#byId.delete(key);

@@ -3,9 +3,10 @@ import type { NatsLink } from '../stream/nats.ts';
 import { HEARTBEATS_BUCKET, PROJECTS_BUCKET } from '../stream/topology.ts';
 import { BucketMirror, type BucketView } from './bucket-mirror.ts';
 import type { BucketEntry } from './bucket-watch.ts';
-import { ProjectView, type ProjectViewOptions, type Registered } from './project-view.ts';
+import type { ProjectState } from './project-state.ts';
+import { ProjectView, type ProjectViewOptions } from './project-view.ts';
 
-export type ReplicaOptions<Of> = ProjectViewOptions<Of> & { link: NatsLink; clock: Clock };
+export type ReplicaOptions = ProjectViewOptions & { link: NatsLink; clock: Clock };
 
 /**
  * Who may send: every project and every heartbeat token, in this worker's memory. Authentication is a Map look-up, so an
@@ -13,13 +14,13 @@ export type ReplicaOptions<Of> = ProjectViewOptions<Of> & { link: NatsLink; cloc
  * kilobyte per project and worker, and that a revoked key lives on in a worker that is cut off from the broker; such a worker
  * answers 503 anyway, because it cannot queue. How the copy stays true is told in bucket-mirror.ts.
  */
-export class Replica<Of extends Registered> {
-  readonly #projects: ProjectView<Of>;
+export class Replica {
+  readonly #projects: ProjectView;
   readonly #tokens = new TokenView();
   readonly #mirrors: readonly BucketMirror[];
 
-  constructor({ planLimits, register, onDeleted, ...common }: ReplicaOptions<Of>) {
-    this.#projects = new ProjectView({ planLimits, register, onDeleted, log: common.log });
+  constructor({ planLimits, ...common }: ReplicaOptions) {
+    this.#projects = new ProjectView({ planLimits, log: common.log });
     this.#mirrors = [
       new BucketMirror({ ...common, bucket: PROJECTS_BUCKET, view: this.#projects }),
       new BucketMirror({ ...common, bucket: HEARTBEATS_BUCKET, view: this.#tokens }),
@@ -35,7 +36,7 @@ export class Replica<Of extends Registered> {
     return this.#mirrors.every((mirror) => mirror.loaded);
   }
 
-  findProject(idOrAlias: string): Of | undefined {
+  findProject(idOrAlias: string): ProjectState | undefined {
     return this.#projects.find(idOrAlias);
   }
 

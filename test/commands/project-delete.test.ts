@@ -3,12 +3,13 @@ import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { projectCommand } from '../../src/commands/project.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { readUsage, setUsage } from '../../src/limit/quota-counter.ts';
+import { readUsage, setUsage } from '../../src/limit/month-count.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey, rateKey } from '../../src/limit/scripts.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { readOutcomes } from '../../src/registry/outcome-day.ts';
 import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
+import { ProjectState } from '../../src/registry/project-state.ts';
 import { ProjectStore } from '../../src/registry/project-store.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { link as connect, log, makeBuckets } from '../registry/broker.ts';
@@ -34,13 +35,20 @@ beforeAll(async () => {
 /** A project that has counted 10, in this month and an earlier one, everywhere. */
 beforeEach(async () => {
   const store = await ProjectStore.open(link);
-  ({ id } = await store.create({ plan: 'Pro', overage: false, filters: [], allowedOrigins: [], quota: 100 }));
+  const project = await store.create({
+    plan: 'Pro',
+    overage: false,
+    filters: [],
+    allowedOrigins: [],
+    quota: 100,
+  });
+  ({ id } = project);
   for (const of of [month, '2020-01'])
     await setUsage(redis, { projectId: id, month: of, count: 10, seen: undefined });
   await client.hset(rateKey(id), 'any', 1);
   await counters().replace(id, month, 10);
   const ledger = new OutcomeLedger({ link, log });
-  ledger.note({ id }, 'accepted');
+  ledger.note(new ProjectState(project, 1, undefined), 'accepted');
   await ledger.close();
 });
 afterAll(async () => {

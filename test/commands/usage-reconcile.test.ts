@@ -5,7 +5,7 @@ import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { usageCommand } from '../../src/commands/usage.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { readUsage, setUsage } from '../../src/limit/quota-counter.ts';
+import { readUsage, setUsage } from '../../src/limit/month-count.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { ANSWER_MS_MAX } from '../../src/limits.ts';
 import { DeadLetters } from '../../src/processor/dead-letter.ts';

@@ -2,11 +2,12 @@ import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { usageCommand } from '../../src/commands/usage.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { readUsage, setUsage } from '../../src/limit/quota-counter.ts';
+import { readUsage, setUsage } from '../../src/limit/month-count.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { REDIS_REPLY_MS_MAX } from '../../src/limits.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
+import { ProjectState } from '../../src/registry/project-state.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { link as connect, log, makeBuckets } from '../registry/broker.ts';
@@ -64,7 +65,8 @@ describe('usage', () => {
 
   it('waits for a Redis that is far away', async () => {
     const proxy = await TcpProxy.start(Number(new URL(servers[0].url).port));
-    proxy.weather = { latencyMs: REDIS_REPLY_MS_MAX };
+    // There and back: longer than a worker would wait.
+    proxy.weather = { latencyMs: 0.55 * REDIS_REPLY_MS_MAX };
     const far = { SLUICE_REDIS_URL: `redis://127.0.0.1:${proxy.port}` };
     const ran = await sluiceWith(far, 'usage', '1', '--json');
     expect(ran).toMatchObject({ status: 0, err: '' });
@@ -79,10 +81,11 @@ describe('usage', () => {
   });
 
   it('shows what became of the requests, by hour', async () => {
-    await (await ProjectStore.open(link)).create({ ...plain, id: '3' });
+    const record = await (await ProjectStore.open(link)).create({ ...plain, id: '3' });
     const ledger = new OutcomeLedger({ link, log, clock });
-    for (let n = 0; n < 3; n++) ledger.note({ id: '3' }, 'accepted');
-    ledger.note({ id: '3' }, 'rate_limited');
+    const project = new ProjectState(record, 1, undefined);
+    for (let n = 0; n < 3; n++) ledger.note(project, 'accepted');
+    ledger.note(project, 'rate_limited');
     await ledger.flush();
     expect(await json('usage', '3')).toEqual({
       id: '3',

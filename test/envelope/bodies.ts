@@ -5,6 +5,7 @@ import {
   Upload,
   UploadBudget,
   type UploadFailure,
+  type UploadOptions,
   type UploadResult,
 } from '../../src/envelope/upload.ts';
 
@@ -82,7 +83,12 @@ export const testBudget = (
     ...options,
   });
 
-export function startUpload(encoding = '', budget = testBudget()): UploadRun {
+/** Spools as soon as it has to, unless the test says when. */
+export function startUpload(
+  encoding = '',
+  budget = testBudget(),
+  beforeSpool: UploadOptions['beforeSpool'] = (spool) => spool(),
+): UploadRun {
   const pressure: boolean[] = [];
   let upload: Upload | undefined;
   const result = new Promise<UploadResult>((resolve, reject) => {
@@ -96,6 +102,7 @@ export function startUpload(encoding = '', budget = testBudget()): UploadRun {
         resolve(verdict);
       },
       onPressure: (paused) => pressure.push(paused),
+      beforeSpool,
     });
   });
   return { upload: upload as Upload, budget, pressure, result };

@@ -13,7 +13,7 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(spoolDir, { recursive: true }));
 
-function startSpool(fd?: number) {
+function startSpool(fd?: number, isStarted = true) {
   const budget = testBudget({ spoolDir });
   const holding = new Holding(budget);
   const behind: boolean[] = [];
@@ -24,6 +24,7 @@ function startSpool(fd?: number) {
     onBehind: (is) => behind.push(is),
     onFailed: (detail) => failures.push(detail),
   });
+  if (isStarted) spool.start();
   const flushed = (): Promise<void> => new Promise((resolve) => spool.flush(resolve));
   return { budget, holding, behind, failures, spool, flushed };
 }
@@ -129,6 +130,34 @@ describe('a spool', () => {
     spool.close();
     spool.close();
     expect((await reading).length).toBe(100);
+  });
+
+  test('keeps what it is given in memory until it is started', async () => {
+    const { spool, budget, flushed, behind } = startSpool(undefined, false);
+    const bytes = randomBytes(2 * SPOOL_BLOCK_BYTES + 17, 9);
+    spool.append(bytes);
+    const waiting = flushed();
+    // Its writes would have begun before those of the other one.
+    const other = startSpool();
+    other.spool.append(Buffer.alloc(8 * SPOOL_BLOCK_BYTES));
+    await other.flushed();
+    other.spool.close();
+    expect(budget.heldBytes).toBe(3 * SPOOL_BLOCK_BYTES);
+    await expect(spool.read(0, 1)).rejects.toThrow(RangeError);
+    spool.start();
+    await waiting;
+    expect(bytes.equals(await spool.read(0, bytes.length))).toBe(true);
+    expect([budget.heldBytes, behind]).toEqual([0, []]);
+    spool.close();
+  });
+
+  test('does nothing when it is started after it was closed', async () => {
+    const { spool, budget, holding, failures } = startSpool(undefined, false);
+    spool.append(Buffer.alloc(2 * SPOOL_BLOCK_BYTES));
+    spool.close();
+    spool.start();
+    holding.close();
+    expect([budget.heldBytes, budget.spooledBytes, failures]).toEqual([0, 0, []]);
   });
 
   test('says once that the disk is full', async () => {

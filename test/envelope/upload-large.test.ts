@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
-import { open, rmSync } from 'node:fs';
-import { readdir } from 'node:fs/promises';
+import { fstatSync, open, rmSync } from 'node:fs';
+import { readdir, readlink } from 'node:fs/promises';
+import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   type HeldEnvelope,
@@ -13,7 +14,9 @@ import {
   HELD_BYTES_TIGHT,
   INLINE_BYTES_MAX,
   INLINE_BYTES_MIN,
+  SPOOL_BLOCK_BYTES,
   SPOOL_BYTES_MAX,
+  SPOOL_QUEUE_BYTES_MAX,
 } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import * as bodies from './bodies.ts';
@@ -40,6 +43,9 @@ const envelopeOf = (chunks: readonly Buffer[], budget = testBudget({ spoolDir })
   bodies.envelopeOf(chunks, '', budget);
 const failureOf = (chunks: readonly Buffer[], budget: UploadBudget): Promise<UploadFailure> =>
   bodies.failureOf(chunks, '', budget);
+
+/** What may come on top of the bound before the socket is paused: a chunk and a block that is being filled. */
+const SPOOL_MORE_BYTES_MAX = INLINE_BYTES_MAX + SPOOL_BLOCK_BYTES;
 
 describe('a large envelope', () => {
   const sha = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex');
@@ -117,12 +123,113 @@ test('a refusal that comes while the socket is paused resumes it first', () => {
     budget: testBudget({ spoolDir }),
     onResult: (result) => told.push(result.ok ? 'taken' : result.failure.kind),
     onPressure: (paused) => told.push(paused ? 'pause' : 'resume'),
+    beforeSpool: (spool) => spool(),
   });
   upload.feed(bytesOf(`{}\n{"type":"log","length":2000000}\n${'x'.repeat(2_000_000)}`));
   expect(told).toEqual(['pause']);
   upload.feed(bytesOf('x'));
   expect(told).toEqual(['pause', 'resume', 'invalid']);
   upload.dispose();
+});
+
+describe('a large envelope that may not go to disk yet', () => {
+  function startHeld(encoding = '') {
+    const budget = testBudget({ spoolDir });
+    const { disk } = budget;
+    const open = disk.open.bind(disk);
+    let fd: number | undefined;
+    disk.open = (done) =>
+      open((error, opened) => {
+        fd = opened;
+        done(error, opened);
+      });
+    /** Bytes in the file. */
+    const written = (): number => (fd === undefined ? 0 : fstatSync(fd).size);
+    const asked: (() => void)[] = [];
+    const run = startUpload(encoding, budget, (spool) => asked.push(spool));
+    return { ...run, budget, written, asked };
+  }
+  const other = eventBody(1_000_000);
+  /** Time enough for a write that was begun: others come and go. */
+  const letOthersPass = async (): Promise<void> => {
+    for (let i = 0; i < 8; i++) expect((await envelopeOf([other])).bytes).toBe(1_000_000);
+  };
+  /** Files of this test that are open, named or not. */
+  async function spoolsOpen(): Promise<number> {
+    const fds = await readdir('/proc/self/fd');
+    const links = await Promise.all(fds.map((fd) => readlink(`/proc/self/fd/${fd}`).catch(() => '')));
+    return links.filter((link) => link.startsWith(`${spoolDir}/`)).length;
+  }
+
+  test.each(['', 'gzip'])(
+    'waits in memory, bounded, its client paused, and then all arrives (%s)',
+    async (encoding) => {
+      const { upload, budget, written, asked, pressure, result } = startHeld(encoding);
+      const plain = eventBody(4_500_000);
+      const chunks = cutEvery(encoding === '' ? plain : gzipSync(plain), 65_536);
+      let fed = 0;
+      const isPaused = (): boolean => pressure.at(-1) === true;
+      do {
+        for (; !isPaused(); await new Promise(setImmediate)) upload.feed(chunks[fed++] as Buffer);
+        await letOthersPass();
+      } while (!isPaused());
+      expect([asked.length, written()]).toEqual([1, 0]);
+      expect(budget.spooledBytes).toBeLessThan(SPOOL_QUEUE_BYTES_MAX + SPOOL_MORE_BYTES_MAX);
+      expect(budget.heldBytes).toBeLessThan(2 * SPOOL_QUEUE_BYTES_MAX);
+      expect(fed).toBeLessThan(chunks.length);
+
+      asked[0]?.();
+      await expect.poll(() => pressure.at(-1)).toBe(false);
+      feedAll(upload, chunks.slice(fed));
+      const verdict = await result;
+      if (!verdict.ok) throw new Error(verdict.failure.detail);
+      const whole = plain.subarray(plain.length - 4_500_000);
+      expect(whole.equals((await verdict.envelope.spool?.read(0, whole.length)) ?? Buffer.alloc(0))).toBe(
+        true,
+      );
+      expect([asked.length, written()]).toEqual([1, whole.length]);
+      upload.dispose();
+      expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
+    },
+  );
+
+  test('gives no verdict while it waits, also when its body is whole', async () => {
+    const { upload, written, asked, pressure, result } = startHeld();
+    let verdict: unknown;
+    void result.then((told) => {
+      verdict = told;
+    });
+    feedAll(upload, cutEvery(eventBody(300_000), 65_536));
+    await letOthersPass();
+    expect([verdict, asked.length, written(), pressure]).toEqual([undefined, 1, 0, []]);
+    asked[0]?.();
+    expect(await result).toMatchObject({ ok: true, envelope: { bytes: 300_000 } });
+    expect(written()).toBe(300_000);
+    upload.dispose();
+  });
+
+  test('is asked for by none that fits in memory', async () => {
+    const { upload, asked, result } = startHeld();
+    feedAll(upload, [eventBody(INLINE_BYTES_MAX)]);
+    expect(await result).toMatchObject({ ok: true });
+    expect(asked).toEqual([]);
+    upload.dispose();
+  });
+
+  test.each([0, 300_000])(
+    'leaves nothing behind when it is given up first, %i bytes after it asked',
+    async (more) => {
+      const before = await spoolsOpen();
+      const { upload, budget, asked } = startHeld();
+      upload.feed(eventBody(INLINE_BYTES_MAX + 1 + more));
+      expect([asked.length, await spoolsOpen()]).toEqual([1, before]);
+      upload.dispose();
+      expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
+      asked[0]?.();
+      await expect.poll(spoolsOpen).toBe(before);
+      expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
+    },
+  );
 });
 
 describe('an overloaded worker', () => {

@@ -83,6 +83,7 @@ describe('an upload', () => {
       budget: testBudget({ spoolDir }),
       onResult: (result) => results.push(result.ok),
       onPressure: () => undefined,
+      beforeSpool: (spool) => spool(),
     });
     upload.feed(MIXED);
     expect(results).toEqual([]);

@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { systemClock } from '../../src/lib/clock.ts';
-import { readUsage } from '../../src/limit/quota-counter.ts';
+import { readUsage } from '../../src/limit/month-count.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { quiet, type Stand } from './stand.ts';

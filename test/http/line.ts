@@ -3,6 +3,9 @@ import type { ResponseSocket } from '../../src/http/exchange.ts';
 /** A socket in the hands of the test: what comes in is what the test says, what goes out is written down. */
 export class Line implements ResponseSocket {
   readonly said: string[] = [];
+  /** Of the answer: lines of headers, and the body. */
+  headers: string[] = [];
+  body = '';
   data: (chunk: ArrayBuffer, isLast: boolean) => void = () => undefined;
   abort: () => void = () => undefined;
   onAborted(handler: () => void): void {
@@ -17,8 +20,11 @@ export class Line implements ResponseSocket {
   writeStatus(status: string): void {
     this.said.push(status.slice(0, 3));
   }
-  writeHeader(): void {}
-  end(_body: string, close?: boolean): void {
+  writeHeader(name: string, value: string): void {
+    this.headers.push(...`${name}: ${value}`.split('\r\n'));
+  }
+  end(body: string, close?: boolean): void {
+    this.body = body;
     this.said.push(close ? 'end and close' : 'end');
   }
   endWithoutBody(_length?: number, close?: boolean): void {

@@ -1,159 +1,274 @@
-/** The short cut: a request whose body is whole is counted by the call that asks for its token. The limiter and the counter are in the test's hands. */
+/** The story of a request whose body stays in memory. What the admission and the stream say, and when, is in the hands of the test. */
 import { describe, expect, it } from 'vitest';
-import { compileFilters } from '../../src/filter/inbound.ts';
-import { Exchange } from '../../src/http/exchange.ts';
-import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
-import type { Outcome } from '../../src/http/outcome.ts';
-import type { RequestParts } from '../../src/http/parts.ts';
-import { rateHintFor } from '../../src/http/rate-hints.ts';
-import { IngestRequest } from '../../src/http/request.ts';
-import { RequestMetrics } from '../../src/http/request-metrics.ts';
-import { systemClock } from '../../src/lib/clock.ts';
-import { storedTypes } from '../../src/lib/item-types.ts';
-import { createLog } from '../../src/lib/log.ts';
-import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
-import { testBudget } from '../envelope/bodies.ts';
-import { Line } from './line.ts';
+import { COUNTED, EVENT, REFUSED, serve, TOKEN, turn, UNAVAILABLE } from './ingest.ts';
 
-const GATE = {
-  id: '1',
-  key: 'k',
-  limit: 60,
-  revision: 1,
-  quota: 10,
-  overage: false,
-  filters: compileFilters({ filters: ['localhost'], allowedOrigins: [] }),
-  readsHead: false,
-};
-const EVENT = '{}\n{"type":"event"}\n{"message":"x"}';
-const COUNTED = { kind: 'counted', position: 3, month: '2026-11' } as const;
-const TOKEN = { kind: 'admitted', remaining: 59, resetSec: 1 } as const;
-const UNAVAILABLE = { kind: 'unavailable' } as const;
+const RATE_HEADERS = ['X-RateLimit-Remaining: 59', 'X-RateLimit-Reset: 7'];
+const EXCEEDED = { kind: 'exceeded', current: 10, month: '2026-11' } as const;
+const ERROR_ID = /^\{"error":"Internal server error","errorId":"[0-9a-f]{32}"\}$/;
 
-/** A request that waits for its token. */
-function waiting({ env = 'production' as keyof typeof WHILE_AWAY } = {}) {
-  const line = new Line();
-  const outcomes: Outcome[] = [];
-  const refunds: string[] = [];
-  const asked: string[] = [];
-  let published = 0;
-  const parts = {
-    replica: { findProject: () => GATE },
-    rateLimiter: { take: () => undefined },
-    quota: {
-      count: () => asked.push('quota'),
-      refund: (_id: string, month: string) => refunds.push(month),
-    },
-    publisher: {
-      available: true,
-      publish: (_entry: unknown, _options: unknown, done: (result: string) => void) => {
-        published++;
-        done('stored');
-      },
-    },
-    budget: testBudget(),
-    metrics: new RequestMetrics(),
-    clock: systemClock,
-    log: createLog('silent'),
-    whileAway: WHILE_AWAY[env],
-    maxBodyBytes: 1_000_000,
-    rateHint: rateHintFor(storedTypes([])),
-    note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
-  };
-  const exchange = new Exchange(line, new ExchangeDesk(systemClock, (run) => run()));
-  const request = new IngestRequest(parts as unknown as RequestParts, exchange);
-  request.start({ getHeader: () => '', getQuery: () => 'sentry_key=k', getParameter: () => '1' });
-  const receive = (text: string, isLast = true): void =>
-    line.data(new TextEncoder().encode(text).buffer, isLast);
-  return { request, receive, line, outcomes, refunds, asked, published: () => published };
-}
-
-describe('a request that waits for its token', () => {
-  it('names its quota once its body is whole, and is published when it was counted', () => {
-    const { request, receive, outcomes, asked, published, line } = waiting();
-    expect(request.counts()).toBeUndefined();
-    receive(EVENT);
-    expect(request.counts()).toBe(GATE);
-    request.decided(TOKEN);
-    expect([published(), asked]).toEqual([0, []]);
-    request.counted(COUNTED);
-    expect([published(), outcomes, line.said]).toEqual([1, ['accepted'], ['200', 'end']]);
+describe('a request that may be stored', () => {
+  it('asks once for token and position when its body is whole, and is published when it has both', async () => {
+    const { receive, settle, store, wants, published, outcomes, line, refunds } = serve();
+    await receive(EVENT.slice(0, 20), false);
+    expect(wants()).toBe('');
+    await receive(EVENT.slice(20));
+    expect([wants(), published]).toEqual(['b', []]);
+    await settle(TOKEN, COUNTED);
+    expect(published[0]).toMatchObject({
+      isSpooled: false,
+      entry: { projectId: '1', month: '2026-11', position: 3 },
+    });
+    expect([outcomes, line.said]).toEqual([[], []]);
+    await store('stored');
+    expect([outcomes, line.said, wants(), published.length]).toEqual([['accepted'], ['200', 'end'], 'b', 1]);
+    expect(line.headers).toEqual(expect.arrayContaining([...RATE_HEADERS, 'X-Service-Usage: 3/10']));
+    expect([line.body, refunds]).toEqual([expect.stringMatching(/^\{"id":"[0-9a-f]{32}"\}$/), []]);
   });
 
-  it('is counted by itself when its body came after the call had left', () => {
-    const { request, receive, asked } = waiting();
-    receive(EVENT.slice(0, 20), false);
-    expect(request.counts()).toBeUndefined();
-    request.decided(TOKEN);
-    expect(asked).toEqual([]);
-    receive(EVENT.slice(20));
-    expect(asked).toEqual(['quota']);
+  it('is refused for the rate, and not published', async () => {
+    const { receive, settle, published, outcomes, line, refunds } = serve();
+    await receive(EVENT);
+    await settle(REFUSED);
+    expect([outcomes, published, refunds, line.said]).toEqual([['rate_limited'], [], [], ['429', 'end']]);
+    expect(line.headers).toEqual(
+      expect.arrayContaining(['X-RateLimit-Remaining: 0', 'Retry-After: 60', 'X-RateLimit-Reset: 7']),
+    );
+  });
+
+  it('is refused over the quota, with the rate and usage that it met', async () => {
+    const { receive, settle, published, outcomes, line, refunds } = serve();
+    await receive(EVENT);
+    await settle(TOKEN, EXCEEDED);
+    expect([outcomes, published, refunds, line.said]).toEqual([['quota_exceeded'], [], [], ['429', 'end']]);
+    expect(line.headers).toEqual(expect.arrayContaining([...RATE_HEADERS, 'X-Service-Usage: 10/10']));
+    expect(line.body).toBe('{"error":"quota_exceeded"}');
+  });
+
+  it('gives its position back, once, when the stream refuses it', async () => {
+    const { receive, settle, store, outcomes, line, refunds } = serve();
+    await receive(EVENT);
+    await settle(TOKEN, COUNTED);
+    await store('refused');
+    expect([outcomes, refunds, line.said]).toEqual([['overloaded'], ['2026-11'], ['503', 'end']]);
+    expect(line.headers).toEqual(expect.arrayContaining([...RATE_HEADERS, 'Retry-After: 5']));
+    expect(line.headers.join()).not.toContain('X-Service-Usage: ');
+  });
+
+  it('keeps its position when the stream may have it', async () => {
+    const { receive, settle, store, outcomes, line, refunds } = serve();
+    await receive(EVENT);
+    await settle(TOKEN, COUNTED);
+    await store('unknown');
+    expect([outcomes, refunds, line.said]).toEqual([['failed'], [], ['500', 'end']]);
+    expect(line.body).toMatch(ERROR_ID);
+  });
+});
+
+describe('a refusal that is known', () => {
+  it('ends a request before any of its body is held', async () => {
+    const { receive, wants, outcomes, line, budget } = serve({ knownRefusal: () => REFUSED });
+    expect(outcomes).toEqual(['rate_limited']);
+    await receive('x'.repeat(200_000), false);
+    expect([budget.heldBytes, budget.spooledBytes, line.said]).toEqual([0, 0, []]);
+    await receive('x');
+    expect([wants(), outcomes, line.said]).toEqual(['', ['rate_limited'], ['429', 'end']]);
+    expect(line.headers).toContain('X-RateLimit-Reset: 7');
+  });
+
+  it('is one in production while Redis is away', async () => {
+    const { receive, wants, outcomes, line } = serve({ knownRefusal: () => UNAVAILABLE });
+    await receive(EVENT);
+    expect([wants(), outcomes, line.said]).toEqual(['', ['limiter_unavailable'], ['429', 'end']]);
+  });
+
+  it('is none in development while Redis is away', async () => {
+    const { receive, settle, store, outcomes, published } = serve({
+      env: 'development',
+      knownRefusal: () => UNAVAILABLE,
+    });
+    await receive(EVENT);
+    await settle(UNAVAILABLE);
+    await store('stored');
+    expect([outcomes, published.length]).toEqual([['accepted'], 1]);
+  });
+});
+
+describe('a request with nothing to store', () => {
+  const NO_ENVELOPE = 'no envelope';
+  const cases = [
+    { what: 'is no envelope', body: NO_ENVELOPE, outcome: 'invalid', status: '400' },
+    { what: 'is empty', body: '', outcome: 'invalid', status: '400' },
+    {
+      what: 'is too large',
+      body: `{}\n{"type":"log"}\n${'x'.repeat(5_300_000)}`,
+      outcome: 'too_large',
+      status: '413',
+    },
+    {
+      what: 'says that it is too large',
+      body: EVENT,
+      length: '1000001',
+      outcome: 'too_large',
+      status: '413',
+    },
+    { what: 'holds no stored type', body: '{}\n{"type":"session"}\n{}', outcome: 'empty', status: '200' },
+    {
+      what: 'is filtered',
+      body: '{}\n{"type":"event"}\n{"request":{"url":"http://localhost/"}}',
+      outcome: 'filtered',
+      status: '200',
+    },
+  ].map((row) => ({ ...row, head: { headers: { 'content-length': row.length ?? '' } } }));
+
+  it.each(cases)('takes a token and no position when its body $what', async (row) => {
+    const { receive, settle, wants, outcomes, published, line } = serve(row.head);
+    await receive(row.body);
+    expect([wants(), outcomes]).toEqual(['t', []]);
+    await settle(TOKEN);
+    expect([wants(), outcomes, published, line.said]).toEqual(['t', [row.outcome], [], [row.status, 'end']]);
+    expect(line.headers).toEqual(expect.arrayContaining(RATE_HEADERS));
+  });
+
+  it.each(cases)('is refused for the rate first when its body $what', async (row) => {
+    const { receive, settle, wants, outcomes, published, line } = serve(row.head);
+    await receive(row.body);
+    await settle(REFUSED);
+    expect([wants(), outcomes, published, line.said]).toEqual(['t', ['rate_limited'], [], ['429', 'end']]);
+  });
+
+  it('asks as soon as its body is bad, and is answered once the rest was drained', async () => {
+    const { receive, settle, wants, outcomes, line } = serve();
+    await receive(`${NO_ENVELOPE}\n`, false);
+    expect(wants()).toBe('t');
+    await settle(TOKEN);
+    expect([outcomes, line.said]).toEqual([['invalid'], []]);
+    await receive(EVENT);
+    expect([wants(), outcomes, line.said]).toEqual(['t', ['invalid'], ['400', 'end']]);
+  });
+
+  it('takes a token when its body comes in crumbs', async () => {
+    const { receive, settle, wants, outcomes, line, budget } = serve();
+    for (let i = 0; i < 1_100; i++) line.data(Uint8Array.of(0x20).buffer, false);
+    await receive('');
+    expect([wants(), budget.heldBytes]).toEqual(['t', 0]);
+    await settle(TOKEN);
+    expect([outcomes, line.said]).toEqual([['invalid'], ['400', 'end']]);
+  });
+});
+
+describe('a request while Redis is away', () => {
+  it('is refused in production when there is no token', async () => {
+    const { receive, settle, outcomes, published, line, refunds } = serve();
+    await receive(EVENT);
+    await settle(UNAVAILABLE);
+    expect([outcomes, published, refunds]).toEqual([['limiter_unavailable'], [], []]);
+    const resetSec = Number(
+      line.headers.find((header) => header.startsWith('X-RateLimit-Reset: '))?.slice(19),
+    );
+    expect(Math.abs(resetSec - (Date.now() / 1000 + 60))).toBeLessThan(10);
+  });
+
+  it('fails in production when it cannot be counted', async () => {
+    const { receive, settle, outcomes, published, line } = serve();
+    await receive(EVENT);
+    await settle(TOKEN, UNAVAILABLE);
+    expect([outcomes, published, line.said]).toEqual([['failed'], [], ['500', 'end']]);
+    expect(line.body).toMatch(ERROR_ID);
   });
 
   it.each([
-    ['a filter takes it out', '{}\n{"type":"event"}\n{"request":{"url":"http://localhost/"}}', 'filtered'],
-    ['it holds nothing that is stored', '{}\n{"type":"session"}\n{}', 'empty'],
-    ['its body is no envelope', 'no envelope', 'invalid'],
-  ] as const)('names no quota when %s', (_, body, outcome) => {
-    const { request, receive, outcomes, asked } = waiting();
-    receive(body);
-    expect(request.counts()).toBeUndefined();
-    request.decided(TOKEN);
-    expect([outcomes, asked]).toEqual([[outcome], []]);
+    ['neither', UNAVAILABLE, undefined],
+    ['its token alone', TOKEN, UNAVAILABLE],
+    ['no token, which it needs not', undefined, UNAVAILABLE],
+  ] as const)('is let through in development when it got %s, uncounted', async (_, rate, count) => {
+    const { receive, settle, store, outcomes, published, line, refunds } = serve({ env: 'development' });
+    await receive(EVENT);
+    await settle(rate, count);
+    expect(published[0]?.entry).toMatchObject({ projectId: '1', month: undefined, position: undefined });
+    await store('stored');
+    expect([outcomes, refunds]).toEqual([['accepted'], []]);
+    expect(line.headers.join()).not.toContain('X-Service-Usage: ');
   });
 
-  it('is refused without a word of the quota when it gets no token', () => {
-    const { request, receive, outcomes, published } = waiting();
-    receive(EVENT);
-    request.counts();
-    request.decided({ kind: 'refused', resetSec: 1 });
-    expect([outcomes, published()]).toEqual([['rate_limited'], 0]);
+  it('gives nothing back in development when it was not counted and the stream refuses it', async () => {
+    const { receive, settle, store, outcomes, refunds } = serve({ env: 'development' });
+    await receive(EVENT);
+    await settle(UNAVAILABLE);
+    await store('refused');
+    expect([outcomes, refunds]).toEqual([['overloaded'], []]);
+  });
+});
+
+describe('a request whose client leaves', () => {
+  it('asks for nothing when it leaves within the body', async () => {
+    const { receive, wants, outcomes, line, budget } = serve();
+    await receive(EVENT.slice(0, 20), false);
+    line.abort();
+    await receive(EVENT.slice(20));
+    expect([wants(), outcomes, line.said, budget.heldBytes]).toEqual(['', ['aborted'], [], 0]);
   });
 
-  it('names no quota once its client has gone; one that leaves later changes nothing any more', () => {
-    const early = waiting();
-    early.receive(EVENT);
-    early.line.abort();
-    expect(early.request.counts()).toBeUndefined();
-    early.request.decided(TOKEN);
-    expect([early.outcomes, early.published()]).toEqual([['aborted'], 0]);
-    const late = waiting();
-    late.receive(EVENT);
-    late.request.counts();
-    late.line.abort();
-    late.request.decided(TOKEN);
-    late.request.counted(COUNTED);
-    expect([late.outcomes, late.published()]).toEqual([['accepted'], 1]);
+  it('asks for nothing when it leaves in the turn in which its body is whole', async () => {
+    const { receive, wants, outcomes, line } = serve();
+    const received = receive(EVENT);
+    line.abort();
+    await received;
+    expect([wants(), outcomes]).toEqual(['', ['aborted']]);
   });
 
-  it('gives its position back, once, when the token came too late and it was counted', () => {
-    const { request, receive, outcomes, refunds, published } = waiting();
-    receive(EVENT);
-    request.counts();
-    request.decided(UNAVAILABLE);
-    request.counted(COUNTED);
-    expect([outcomes, refunds, published()]).toEqual([['limiter_unavailable'], ['2026-11'], 0]);
-  });
-
-  it.each([UNAVAILABLE, { kind: 'exceeded', current: 10, month: '2026-11' } as const])(
-    'gives nothing back for $kind',
-    (decision) => {
-      const { request, receive, refunds } = waiting();
-      receive(EVENT);
-      request.counts();
-      request.decided(UNAVAILABLE);
-      request.counted(decision);
-      expect(refunds).toEqual([]);
-    },
-  );
-
-  it('is let through in development when neither is known', () => {
-    const { request, receive, outcomes, published } = waiting({ env: 'development' });
-    receive(EVENT);
-    request.counts();
-    request.decided(UNAVAILABLE);
+  it('is stored all the same when it leaves after it asked for a position', async () => {
+    const { receive, settle, store, outcomes, line, budget } = serve();
+    await receive(EVENT);
+    line.abort();
     expect(outcomes).toEqual([]);
-    request.counted(UNAVAILABLE);
-    expect([outcomes, published()]).toEqual([['accepted'], 1]);
+    await settle(TOKEN, COUNTED);
+    await store('stored');
+    expect([outcomes, line.said, budget.heldBytes]).toEqual([['accepted'], [], 0]);
+  });
+
+  it('ends when it leaves after it asked for a token alone', async () => {
+    const { receive, settle, outcomes, line, budget } = serve();
+    await receive('no envelope');
+    line.abort();
+    expect([outcomes, budget.heldBytes]).toEqual([['aborted'], 0]);
+    await settle(REFUSED);
+    expect([outcomes, line.said]).toEqual([['aborted'], []]);
+  });
+});
+
+describe('an unforeseen error', () => {
+  it.each([
+    {
+      where: 'in the head',
+      serving: {
+        knownRefusal: () => {
+          throw new Error('unforeseen');
+        },
+      },
+      rate: undefined,
+    },
+    {
+      where: 'of the stream',
+      serving: {
+        publish: () => {
+          throw new Error('unforeseen');
+        },
+      },
+      rate: TOKEN,
+    },
+  ])('$where fails the request, once', async ({ serving, rate }) => {
+    const { receive, settle, outcomes, line } = serve(serving);
+    await receive(EVENT);
+    if (rate) await settle(rate, COUNTED);
+    expect([outcomes, line.said]).toEqual([['failed'], ['500', 'end']]);
+    expect(line.body).toMatch(ERROR_ID);
+  });
+
+  it('of the admission fails the request, once', async () => {
+    const { receive, asked, outcomes, line } = serve();
+    await receive(EVENT);
+    asked[0]?.fail(new Error('unforeseen'));
+    await turn();
+    expect([outcomes, line.said]).toEqual([['failed'], ['500', 'end']]);
   });
 });

@@ -1,10 +1,13 @@
 /** A real Redis and what the limit stage needs around it. */
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
-import type { CheckpointStore, Figures } from '../../src/limit/checkpoint.ts';
-import { QuotaCounter, type QuotaDecision, type QuotaSubject } from '../../src/limit/quota-counter.ts';
-import type { RateDecision, RateLimiter, RateSubject } from '../../src/limit/rate-limiter.ts';
+import { Admission, type CountDecision, type RateDecision } from '../../src/limit/admission.ts';
+import { type AdmitCall, admitArgs, parseReply } from '../../src/limit/admit-call.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
+import { quotaKey, rateKey } from '../../src/limit/scripts.ts';
+import { type CheckpointStore, Checkpoints, type Figures } from '../../src/registry/checkpoints.ts';
+import type { Project } from '../../src/registry/project.ts';
+import { ProjectState } from '../../src/registry/project-state.ts';
 
 export const log = createLog('silent');
 export const clock = systemClock;
@@ -17,27 +20,69 @@ export async function connected(...urls: string[]): Promise<LimitRedis> {
   return redis;
 }
 
-export const count = (counter: QuotaCounter, of: QuotaSubject): Promise<QuotaDecision> =>
-  new Promise((resolve) => counter.count(of, { counted: resolve }));
+/** A project as the registry knows it. `limit` and `quota` undefined: none. */
+export function projectOf({
+  id,
+  limit,
+  revision = 1,
+  ...more
+}: Partial<Project> & { id: string; limit?: number | undefined; revision?: number }): ProjectState {
+  return new ProjectState({ ...RECORD, ...more, id }, revision, limit);
+}
+/** The same project as another worker keeps it. */
+export const elsewhere = ({ record, revision, limit }: ProjectState): ProjectState =>
+  new ProjectState(record, revision, limit);
+const RECORD = {
+  key: 'k',
+  plan: 'Pro',
+  overage: false,
+  filters: [],
+  allowedOrigins: [],
+} as const satisfies Omit<Project, 'id'>;
 
-/** A counter that starts from nothing. */
-export const quotaOn = (redis: LimitRedis): QuotaCounter =>
-  new QuotaCounter({ redis, clock, checkpoints: new MemoryCheckpoints(), log });
+export type TestAdmission = Admission & { readonly checkpoints: Checkpoints };
+export type AdmissionSettings = {
+  store?: CheckpointStore;
+  scriptNow?: () => number;
+  monotonic?: () => number;
+};
 
-/** Asks for a token only, as a request does whose body is not whole yet. */
-export const take = (limiter: RateLimiter, of: RateSubject): Promise<RateDecision> =>
-  new Promise((resolve) => {
-    const decision = takeNow(limiter, of, resolve);
-    if (decision) resolve(decision);
-  });
+/** An admission that counts from nothing unless `store` has something. */
+export function admissionOn(redis: LimitRedis, settings: AdmissionSettings = {}): TestAdmission {
+  const { store = new MemoryCheckpoints(), scriptNow, monotonic = clock.monotonic } = settings;
+  const checkpoints = new Checkpoints({ store, clock, log });
+  const own = { now: () => clock.now(), monotonic };
+  const admission = new Admission({ redis, clock: own, checkpoints, log, ...(scriptNow && { scriptNow }) });
+  return Object.assign(admission, { checkpoints });
+}
 
-/** The same; `later` is told when the decision does not come at once. */
-export const takeNow = (
-  limiter: RateLimiter,
-  of: RateSubject,
-  later: (decision: RateDecision) => void = () => undefined,
-): RateDecision | undefined =>
-  limiter.take(of, { counts: () => undefined, decided: later, counted: () => undefined });
+/** A token only, as for a body that is refused. */
+export async function take(admission: Admission, of: ProjectState): Promise<RateDecision> {
+  const { rate } = await admission.admit(of, { token: true, count: false });
+  if (!rate) throw new Error('the project has no limit');
+  return rate;
+}
+
+/** A position only, as for a request that has its token. */
+export async function count(admission: Admission, of: ProjectState): Promise<CountDecision> {
+  const { count: decision } = await admission.admit(of, { token: false, count: true });
+  return decision as CountDecision;
+}
+
+/** Counts `n` requests of a project by one call: the script's own result; undefined when there was none. */
+export async function countedBy(redis: LimitRedis, id: string, n: number): Promise<unknown> {
+  const start = { month: new Date().toISOString().slice(0, 7), count: 0 };
+  const keys = [rateKey(id), quotaKey(id)] as const;
+  const reply = await redis.request('admit', keys, admitArgs({ waiting: 'c'.repeat(n), start }));
+  return reply?.[1];
+}
+
+/** One call of admit.lua for a project. */
+export async function callAdmit(redis: LimitRedis, id: string, call: AdmitCall) {
+  const reply = await redis.request('admit', [rateKey(id), quotaKey(id)], admitArgs(call));
+  if (!reply) throw new Error('the script failed');
+  return parseReply(reply);
+}
 
 /** Resolves when `condition` holds; fails after ten seconds. */
 export async function until(what: string, condition: () => boolean): Promise<void> {

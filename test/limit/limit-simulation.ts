@@ -3,11 +3,10 @@
  * lost either way; Redis's clock steps back, and Redis is restarted with its memory or without. An oracle keeps the moment of every
  * admission.
  */
-import { type Ask, LeaseCache, type LimitRecord, type WindowReply } from '../../src/limit/lease-cache.ts';
-import { parseReply, scriptArgs } from '../../src/limit/rate-window-call.ts';
+import { type Ask, LeaseCache, type LimitRecord, type WindowReply } from '../../src/limit/lease.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import { rateKey } from '../../src/limit/scripts.ts';
 import { RATE_WINDOW_MS } from '../../src/limits.ts';
+import { callAdmit } from './limit-fixture.ts';
 
 /** How one call travels; `lost`: the request (it never runs) or the reply (it ran). */
 export type Journey = { thereMs: number; backMs: number; lost: 'no' | 'request' | 'reply' };
@@ -93,9 +92,9 @@ export class Simulation {
     if (memory === 'lost') this.losses.push(this.#now);
   }
 
-  /** A memory that is lost is another key. */
-  get #key(): string {
-    return rateKey(`${this.#projectId}-${this.losses.length}`);
+  /** A memory that is lost is another project. */
+  get memory(): string {
+    return `${this.#projectId}-${this.losses.length}`;
   }
 
   #worker(index: number): Worker {
@@ -141,10 +140,10 @@ export class Simulation {
 
   async #run(ask: Ask, limit: number): Promise<WindowReply> {
     this.calls++;
-    const args = scriptArgs(ask, limit, this.#epoch + this.#now);
-    const reply = await this.#redis.request('rateWindow', this.#key, args);
-    if (!reply) throw new Error('the script failed');
-    const parsed = parseReply(reply);
+    const now = this.#epoch + this.#now;
+    const call = { waiting: 't'.repeat(ask.need), limit, ask, now };
+    const { window: parsed } = await callAdmit(this.#redis, this.memory, call);
+    if (!parsed) throw new Error('there is no window');
     if (ask.known && ask.known.emptyAt > this.#epoch + this.#now && ask.known.gen !== parsed.gen)
       this.lossesMet.add(this.losses.length);
     if (parsed.lost) this.lossesSaid++;

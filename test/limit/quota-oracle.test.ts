@@ -1,10 +1,20 @@
 /** Properties of the quota over all workers, whatever dies. fast-check prints the seed of a failure. */
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { QuotaCounter, type QuotaDecision } from '../../src/limit/quota-counter.ts';
+import type { CountDecision } from '../../src/limit/admission.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
+import type { ProjectState } from '../../src/registry/project-state.ts';
 import { redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
-import { clock, connected, count, log, MemoryCheckpoints, until } from './limit-fixture.ts';
+import {
+  admissionOn,
+  connected,
+  count,
+  elsewhere,
+  MemoryCheckpoints,
+  projectOf,
+  type TestAdmission,
+  until,
+} from './limit-fixture.ts';
 
 let server: TestServer;
 let project = 0;
@@ -14,20 +24,32 @@ beforeAll(async () => {
 });
 afterAll(() => server.close());
 
-type Worker = { redis: LimitRedis; counter: QuotaCounter };
-const positionsOf = (decisions: readonly QuotaDecision[]): number[] =>
+/** Each keeps its own object of a project, as a process does. */
+type Worker = {
+  redis: LimitRedis;
+  counter: TestAdmission;
+  count(of: ProjectState): Promise<CountDecision>;
+};
+const positionsOf = (decisions: readonly CountDecision[]): number[] =>
   decisions
     .flatMap((decision) => (decision.kind === 'counted' ? [decision.position] : []))
     .sort((a, b) => a - b);
 const upTo = (n: number): number[] => Array.from({ length: n }, (_, i) => i + 1);
 
-async function startWorker(checkpoints: MemoryCheckpoints, scriptNow?: () => number): Promise<Worker> {
+async function startWorker(store: MemoryCheckpoints, scriptNow?: () => number): Promise<Worker> {
   const redis = await connected(server.url);
-  const options = { redis, clock, checkpoints, log, ...(scriptNow && { scriptNow }) };
-  return { redis, counter: new QuotaCounter(options) };
+  const counter = admissionOn(redis, { store, ...(scriptNow && { scriptNow }) });
+  const own = new Map<string, ProjectState>();
+  const countOwn = (of: ProjectState): Promise<CountDecision> => {
+    const state = own.get(of.id) ?? elsewhere(of);
+    own.set(of.id, state);
+    return count(counter, state);
+  };
+  return { redis, counter, count: countOwn };
 }
 const stop = async ({ redis, counter }: Worker): Promise<void> => {
-  await counter.close();
+  counter.close();
+  await counter.checkpoints.close();
   await redis.close();
 };
 
@@ -45,10 +67,10 @@ describe('positions', () => {
     const workers = await Promise.all(upTo(4).map(() => startWorker(checkpoints)));
     await fc.assert(
       fc.asyncProperty(bursts, fc.option(fc.nat(200)), async (steps, quota) => {
-        const of = { id: `permutation-${++project}`, quota: quota ?? undefined, overage: false };
-        const waiting: Promise<QuotaDecision>[] = [];
+        const of = projectOf({ id: `permutation-${++project}`, quota: quota ?? undefined });
+        const waiting: Promise<CountDecision>[] = [];
         for (const { worker, n, turns } of steps) {
-          for (let i = 0; i < n; i++) waiting.push(count((workers[worker] as Worker).counter, of));
+          for (let i = 0; i < n; i++) waiting.push((workers[worker] as Worker).count(of));
           for (let i = 0; i < turns; i++) await new Promise((resolve) => setImmediate(resolve));
         }
         const decisions = await Promise.all(waiting);
@@ -66,13 +88,13 @@ describe('positions', () => {
     const bursts = fc.array(burst, { minLength: 5, maxLength: 40 });
     await fc.assert(
       fc.asyncProperty(bursts, fc.option(fc.integer({ min: 1, max: 150 })), async (steps, quota) => {
-        const of = { id: `crash-${++project}`, quota: quota ?? undefined, overage: false };
+        const of = projectOf({ id: `crash-${++project}`, quota: quota ?? undefined });
         const checkpoints = new MemoryCheckpoints();
         const workers = await Promise.all(upTo(4).map(() => startWorker(checkpoints)));
-        const waiting: Promise<QuotaDecision>[] = [];
+        const waiting: Promise<CountDecision>[] = [];
         for (const { worker: at, n, turns, dies } of steps) {
           const worker = workers[at] as Worker;
-          for (let i = 0; i < n; i++) waiting.push(count(worker.counter, of));
+          for (let i = 0; i < n; i++) waiting.push(worker.count(of));
           for (let i = 0; i < turns; i++) await new Promise((resolve) => setImmediate(resolve));
           if (dies > 0) continue;
           // Its connection breaks wherever its calls are; another process takes its place.
@@ -80,7 +102,7 @@ describe('positions', () => {
           workers[at] = await startWorker(checkpoints);
         }
         const decisions = await Promise.all(waiting);
-        const last = await count((workers[0] as Worker).counter, { ...of, overage: true });
+        const last = await count((workers[0] as Worker).counter, projectOf({ id: of.id, overage: true }));
         const positions = positionsOf(decisions);
         expect(new Set(positions).size).toBe(positions.length);
         if (quota !== null) expect(positions.at(-1) ?? 0).toBeLessThanOrEqual(quota);
@@ -101,15 +123,15 @@ describe('the month', () => {
     let now = midnight - 40;
     const checkpoints = new MemoryCheckpoints();
     const workers = await Promise.all(upTo(4).map(() => startWorker(checkpoints, () => now)));
-    const of = { id: `midnight-${++project}`, quota: 350, overage: false };
-    const waiting: Promise<QuotaDecision>[] = [];
+    const of = projectOf({ id: `midnight-${++project}`, quota: 350 });
+    const waiting: Promise<CountDecision>[] = [];
     for (; now < midnight + 40; now++) {
-      const asked = workers.flatMap(({ counter }) => upTo(3).map(() => count(counter, of)));
+      const asked = workers.flatMap((worker) => upTo(3).map(() => worker.count(of)));
       waiting.push(...asked);
       await Promise.race(asked); // the others are under way while the clock goes on
     }
     const decisions = await Promise.all(waiting);
-    const inMonth = (month: string): QuotaDecision[] =>
+    const inMonth = (month: string): CountDecision[] =>
       decisions.filter((decision) => decision.kind !== 'unavailable' && decision.month === month);
     expect(inMonth('2026-06').length + inMonth('2026-07').length).toBe(80 * 4 * 3);
     expect(Math.min(inMonth('2026-06').length, inMonth('2026-07').length)).toBeGreaterThan(400);
@@ -125,17 +147,18 @@ describe('a server that came back empty', () => {
     const first = await redisServer();
     const redis = await connected(first.url);
     const checkpoints = new MemoryCheckpoints();
-    const counter = new QuotaCounter({ redis, clock, checkpoints, log });
-    const of = { id: 'came-back-empty', quota: undefined, overage: false };
+    const counter = admissionOn(redis, { store: checkpoints });
+    const of = projectOf({ id: 'came-back-empty', quota: undefined });
     await Promise.all(upTo(20).map(() => count(counter, of)));
-    await counter.close();
+    counter.close();
+    await counter.checkpoints.close();
     await first.close();
     await until('away', () => !redis.available);
     const second = await redisServer({ port: first.port, dir: temporaryFolder('redis') });
     await until('available', () => redis.available);
-    const next = new QuotaCounter({ redis, clock, checkpoints, log });
+    const next = admissionOn(redis, { store: checkpoints });
     expect(await count(next, of)).toMatchObject({ kind: 'counted', position: 21 });
-    await next.close();
+    next.close();
     await redis.close();
     await second.close();
   });

@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { RateLimiter } from '../../src/limit/rate-limiter.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
-import { clock, connected, pause, quotaOn, take, until } from './limit-fixture.ts';
+import { admissionOn, connected, countedBy, pause, projectOf, take, until } from './limit-fixture.ts';
 import { answers, type ClusterNode, operator, redisCluster, type TestCluster } from './redis-cluster.ts';
 
 let cluster: TestCluster;
@@ -23,9 +22,7 @@ describe('several URLs', () => {
   it('are a cluster: each project is counted on its own node, many in one turn', async () => {
     await until('available', () => redis.available);
     const ids = Array.from({ length: 100 }, (_, i) => `project-${i}`);
-    const replies = await Promise.all(
-      ids.map((id) => redis.request('quota', quotaKey(id), ['', 2, -1, month(), 0])),
-    );
+    const replies = await Promise.all(ids.map((id) => countedBy(redis, id, 2)));
     expect(replies).toEqual(ids.map(() => [month(), 0, 2]));
     const sizes = await Promise.all(cluster.nodes.map(({ port }) => operator(port, 'DBSIZE')));
     const counts = sizes.map((text) => Number(text.slice(1)));
@@ -34,8 +31,8 @@ describe('several URLs', () => {
   });
 
   it('limit exactly, as one server does', async () => {
-    const limiter = new RateLimiter({ redis, clock, quota: quotaOn(redis) });
-    const subject = { id: 'exact', limit: 60, revision: 1 };
+    const limiter = admissionOn(redis);
+    const subject = projectOf({ id: 'exact', limit: 60 });
     const decisions = await Promise.all(Array.from({ length: 80 }, () => take(limiter, subject)));
     limiter.close();
     expect(decisions.filter(({ kind }) => kind === 'admitted')).toHaveLength(60);
@@ -44,15 +41,13 @@ describe('several URLs', () => {
   it('survive SCRIPT FLUSH on every node', async () => {
     for (const { port } of cluster.nodes) await operator(port, 'SCRIPT FLUSH');
     const ids = Array.from({ length: 20 }, (_, i) => `project-${i}`);
-    const replies = await Promise.all(
-      ids.map((id) => redis.request('quota', quotaKey(id), ['', 1, -1, '', ''])),
-    );
+    const replies = await Promise.all(ids.map((id) => countedBy(redis, id, 1)));
     expect(replies).toEqual(ids.map(() => [month(), 2, 1]));
   });
 
   it('go on with the projects of the other nodes while one hangs, and take its projects up again after', async () => {
     const [hanging] = cluster.nodes as [ClusterNode];
-    const count = (id: string) => redis.request('quota', quotaKey(id), ['', 1, -1, month(), 0]);
+    const count = (id: string) => countedBy(redis, id, 1);
     const { there, away } = await split(hanging);
     hanging.process.kill('SIGSTOP');
     const before = performance.now();
@@ -76,7 +71,7 @@ describe('several URLs', () => {
     const [node] = cluster.nodes as [ClusterNode];
     const slot = node.slots[0];
     const id = await projectIn(slot, node.slots[1]);
-    const count = () => redis.request('quota', quotaKey(id), ['', 1, -1, month(), 0]);
+    const count = () => countedBy(redis, id, 1);
     expect(await count()).toEqual([month(), 0, 1]);
     for (const { port } of cluster.nodes) await operator(port, `CLUSTER DELSLOTS ${slot}`);
     await answers(node.port, `GET ${quotaKey(id)}`, 'CLUSTERDOWN');

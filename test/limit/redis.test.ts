@@ -4,25 +4,26 @@ import { mkdirSync } from 'node:fs';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { QuotaCounter } from '../../src/limit/quota-counter.ts';
-import { type RateDecision, RateLimiter } from '../../src/limit/rate-limiter.ts';
+import type { Admission, RateDecision } from '../../src/limit/admission.ts';
+import { admitArgs } from '../../src/limit/admit-call.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { heartbeatKey, quotaKey, rateKey } from '../../src/limit/scripts.ts';
 import { lastingPort, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 import {
+  admissionOn,
   clock,
   connected,
+  countedBy,
   count as countOf,
   log,
-  MemoryCheckpoints,
   pause,
-  quotaOn,
-  takeNow,
+  projectOf,
   take as takeOf,
   until,
 } from './limit-fixture.ts';
 import { answers, operator as tell } from './redis-cluster.ts';
 
+const ASK = { sentAt: 0, need: 2, excess: 0, revision: 1, settled: [], known: undefined };
 let server: TestServer;
 let redis: LimitRedis;
 const toClose: (() => unknown)[] = [];
@@ -38,13 +39,13 @@ afterEach(async () => {
   await server.close();
 });
 
-const count = (n = 1) => redis.request('quota', quotaKey('p'), ['', n, -1, thisMonth(), 0]);
+const count = (n = 1) => countedBy(redis, 'p', n);
 /** Started with Redis's month, which is this machine's. */
 const thisMonth = (): string => new Date().toISOString().slice(0, 7);
 const counted = async (): Promise<number> => ((await count(0)) as [string, number])[1];
 
-function limiter(): RateLimiter {
-  const made = new RateLimiter({ redis, clock, quota: quotaOn(redis) });
+function limiter(): Admission {
+  const made = admissionOn(redis);
   toClose.push(() => made.close());
   return made;
 }
@@ -54,15 +55,16 @@ function stall(): void {
 }
 /** Queued behind what this turn has queued; no timer runs in between. */
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
-const take = (of: RateLimiter): Promise<RateDecision> => takeOf(of, { id: 'p', limit: 60, revision: 1 });
+const limited = projectOf({ id: 'p', limit: 60 });
+const take = (of: Admission): Promise<RateDecision> => takeOf(of, limited);
 
 const operator = (command: string): Promise<string> => tell(server.port, command);
 
 describe('LimitRedis', () => {
   it('sends what was called in one turn together and answers each call', async () => {
     const replies = await Promise.all([count(), count(2), count()]);
-    expect(replies.map((reply) => reply?.[1])).toEqual([0, 1, 3]);
-    expect(redis.stats.calls.quota).toBe(1);
+    expect(replies.map((reply) => (reply as [string, number])[1])).toEqual([0, 1, 3]);
+    expect(redis.stats.calls.admit).toBe(1);
     expect(redis.stats.duration.counts.reduce((a, b) => a + b)).toBe(3);
   });
 
@@ -71,46 +73,41 @@ describe('LimitRedis', () => {
     server.process.kill('SIGSTOP');
     const first = count();
     await turn();
-    expect(redis.stats.calls.quota).toBe(2);
+    expect(redis.stats.calls.admit).toBe(2);
     const second = count();
     await turn();
     const third = count();
-    await until('sent without a reply', () => redis.stats.calls.quota > 2);
+    await until('sent without a reply', () => redis.stats.calls.admit > 2);
     server.process.kill('SIGCONT');
     const replies = await Promise.all([first, second, third]);
-    expect(replies.map((reply) => reply?.[1])).toEqual([1, 2, 3]);
-    expect(redis.stats.calls.quota).toBe(3);
+    expect(replies.map((reply) => (reply as [string, number])[1])).toEqual([1, 2, 3]);
+    expect(redis.stats.calls.admit).toBe(3);
   });
 
   it('answers each of many calls of a turn, although one of them fails', async () => {
     await operator(`SET ${quotaKey('foreign')} text`);
     const ids = Array.from({ length: 150 }, (_, i) => (i === 77 ? 'foreign' : `many-${i}`));
-    const before = redis.stats.calls.quota;
-    const replies = await Promise.all(
-      ids.map((id, i) => redis.request('quota', quotaKey(id), ['', i, -1, thisMonth(), 0])),
+    const before = redis.stats.calls.admit;
+    const replies = await Promise.all(ids.map((id, i) => countedBy(redis, id, i + 1)));
+    expect(replies).toEqual(
+      ids.map((_, i) => (i === 77 ? [expect.stringContaining('WRONGTYPE')] : [thisMonth(), 0, i + 1])),
     );
-    expect(replies).toEqual(ids.map((_, i) => (i === 77 ? undefined : [thisMonth(), 0, i])));
-    expect(redis.stats.calls.quota).toBe(before + 3);
+    expect(redis.stats.calls.admit).toBe(before + 3);
     expect(redis.available).toBe(true);
   });
 
   it('sends calls of all scripts of a turn in one command, which runs them in their order, each with its own keys', async () => {
     const turnOfAll = (): Promise<unknown[]> =>
       Promise.all([
-        redis.request('quota', quotaKey('p'), ['', 3, 100, thisMonth(), 0]),
-        redis.request('heartbeat', heartbeatKey('t'), ['', 2]),
-        redis.request('refund', quotaKey('p'), [thisMonth()]),
-        new Promise((resolve) => {
-          const keys = [rateKey('p'), quotaKey('p')] as const;
-          redis.call({
-            script: 'admit',
-            keys,
-            args: ['1', 100, '', 60, 1, 1, 0, '', '', ''],
-            done: resolve,
-          });
-        }),
-        redis.request('rateWindow', rateKey('p'), ['', 60, 1, 2, 0, '', '', '']),
-        redis.request('setUsage', quotaKey('q'), [thisMonth(), 7, '']),
+        countedBy(redis, 'p', 3),
+        redis.request('heartbeat', [heartbeatKey('t')], ['', 2]),
+        redis.request('refund', [quotaKey('p')], [thisMonth()]),
+        redis.request(
+          'admit',
+          [rateKey('p'), quotaKey('p')],
+          admitArgs({ waiting: 'bt', limit: 60, ask: ASK }),
+        ),
+        redis.request('setUsage', [quotaKey('q')], [thisMonth(), 7, '']),
       ]);
     await turnOfAll();
     await operator('CONFIG RESETSTAT');
@@ -118,14 +115,7 @@ describe('LimitRedis', () => {
     const window = (granted: number, booked: number): unknown =>
       expect.objectContaining({ 0: granted, 4: booked });
     const month = thisMonth();
-    expect(await turnOfAll()).toEqual([
-      [month, 3, 3],
-      [2, 0],
-      [1],
-      [window(1, 4), [month, 5, 1]],
-      window(2, 6),
-      [0, 7],
-    ]);
+    expect(await turnOfAll()).toEqual([[month, 3, 3], [2, 0], [1], [window(2, 4), [month, 5, 1]], [0, 7]]);
     expect(await operator('INFO commandstats')).toContain('cmdstat_evalsha:calls=1,');
     expect(await counted()).toBe(6);
   });
@@ -141,7 +131,7 @@ describe('LimitRedis', () => {
   it('puts a prefix of its URL before all keys, of calls that go alone and of those that go together', async () => {
     const prefixed = await connected(`${server.url}?keyPrefix=app:`);
     toClose.push(() => prefixed.close());
-    const ask = () => prefixed.request('quota', quotaKey('p'), ['', 1, -1, thisMonth(), 0]);
+    const ask = () => countedBy(prefixed, 'p', 1);
     await ask();
     await Promise.all([ask(), ask()]);
     expect(await Promise.all([ask(), ask()])).toEqual([
@@ -150,28 +140,6 @@ describe('LimitRedis', () => {
     ]);
     expect(await operator(`HGET app:${quotaKey('p')} ${thisMonth()}`)).toContain('5');
     expect(await operator('DBSIZE')).toContain(':1');
-  });
-
-  it('sends what one gatherer makes another ask for, in whichever order they were added', async () => {
-    let wanted = false;
-    let reply: unknown;
-    redis.beforeFlush(() => {
-      if (!wanted) return;
-      wanted = false;
-      const done = (result: unknown): void => {
-        reply = result;
-      };
-      redis.call({ script: 'quota', keys: [quotaKey('g')], args: ['', 0, -1, '', ''], done });
-    });
-    let asks = true;
-    redis.beforeFlush(() => {
-      wanted = asks;
-      if (asks) redis.schedule();
-      asks = false;
-    });
-    redis.schedule();
-    await until('answered', () => reply !== undefined);
-    expect(reply).toEqual([thisMonth(), -1, 0]);
   });
 
   it('refuses within a second when Redis hangs, at once while it hangs, and recovers without a restart', async () => {
@@ -183,7 +151,7 @@ describe('LimitRedis', () => {
     expect(performance.now() - before).toBeLessThan(1000);
     expect(waiting).toEqual([{ kind: 'unavailable' }, { kind: 'unavailable' }]);
     expect(redis.available).toBe(false);
-    expect(takeNow(rate, { id: 'q', limit: 60, revision: 1 })).toEqual({
+    expect(rate.knownRefusal(projectOf({ id: 'q', limit: 60 }))).toEqual({
       kind: 'unavailable',
     });
     expect(await count()).toBeUndefined();
@@ -335,7 +303,8 @@ describe('LimitRedis', () => {
 
   it('does not take a fault of a script for an absence of Redis', async () => {
     await operator(`SET ${quotaKey('p')} text`);
-    expect(await count()).toBeUndefined();
+    expect(await count()).toEqual([expect.stringContaining('WRONGTYPE')]);
+    expect(await redis.request('setUsage', [quotaKey('p')], [thisMonth(), 1, ''])).toBeUndefined();
     expect(redis.available).toBe(true);
   });
 
@@ -377,12 +346,10 @@ describe('LimitRedis', () => {
   });
 
   it('counts nothing while Redis is away', async () => {
-    const checkpoints = new MemoryCheckpoints();
-    const quota = new QuotaCounter({ redis, clock, checkpoints, log });
-    toClose.push(() => quota.close());
+    const admission = limiter();
     server.process.kill('SIGSTOP');
     const decisions = await Promise.all(
-      [1, 2].map(() => countOf(quota, { id: 'p', quota: 5, overage: false })),
+      [1, 2].map(() => countOf(admission, projectOf({ id: 'p', quota: 5 }))),
     );
     expect(decisions).toEqual([{ kind: 'unavailable' }, { kind: 'unavailable' }]);
   });

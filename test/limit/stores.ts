@@ -12,6 +12,10 @@ export type Store = {
   urls: string[];
   /** Loses everything. */
   flush(): Promise<void>;
+  /** Fields of a hash. */
+  fields(key: string): Promise<number>;
+  /** A command of the operator; in a cluster only the node that has its key does as it is told. */
+  tell(command: string): Promise<void>;
   /** A text where one of our scripts expects something else. */
   set(key: string, word: string): Promise<void>;
   close(): Promise<void>;
@@ -19,9 +23,16 @@ export type Store = {
 export type StoreKind = { name: string; start(): Promise<Store> };
 
 /** Each node is told; in a cluster only that which has the key does as it is told. */
-const tampering = (ports: readonly number[]): Pick<Store, 'flush' | 'set'> => ({
+const tampering = (ports: readonly number[]): Pick<Store, 'flush' | 'set' | 'fields' | 'tell'> => ({
   flush: async () => {
     for (const port of ports) await operator(port, 'FLUSHALL');
+  },
+  fields: async (key) => {
+    const replies = await Promise.all(ports.map((port) => operator(port, `HLEN ${key}`)));
+    return Math.max(...replies.map((reply) => (reply.startsWith(':') ? Number(reply.slice(1)) : 0)));
+  },
+  tell: async (command) => {
+    for (const port of ports) await operator(port, command);
   },
   set: async (key, word) => {
     for (const port of ports) await operator(port, `SET ${key} ${word}`);

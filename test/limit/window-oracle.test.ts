@@ -2,12 +2,17 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LimitRedis } from '../../src/limit/redis.ts';
+import { rateKey } from '../../src/limit/scripts.ts';
+import { LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
 import { connected } from './limit-fixture.ts';
 import { type Journey, Simulation } from './limit-simulation.ts';
+import { operator } from './redis-cluster.ts';
 
 /** A failure is reported with its seed although there was no time to shrink it. */
 const SHRINK_MS = 15_000;
+/** Two for each bucket that a window and the longest lease can hold, and the named ones. */
+const FIELDS_MAX = (2 * (RATE_WINDOW_MS + LEASE_EXCESS_MS)) / RATE_BUCKET_MS + 10;
 
 /** Admits as late as a lease allows; a minute later fresh workers ask every few milliseconds. */
 async function fillLateAndHammer(
@@ -43,6 +48,8 @@ describe('the window over all workers', () => {
     await server.close();
   });
 
+  const fieldsOf = async (projectId: string): Promise<number> =>
+    Number((await operator(server.port, `HLEN ${rateKey(projectId)}`)).slice(1));
   const journey: fc.Arbitrary<Journey> = fc.record({
     thereMs: fc.oneof(
       { weight: 6, arbitrary: fc.integer({ min: 0, max: 20 }) },
@@ -89,6 +96,7 @@ describe('the window over all workers', () => {
         }
         await world.advance(5_000);
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
+        expect(await fieldsOf(world.memory)).toBeLessThanOrEqual(FIELDS_MAX);
       }),
       { numRuns: 60, interruptAfterTimeLimit: SHRINK_MS },
     );
@@ -202,6 +210,7 @@ describe('the window over all workers', () => {
         }
         await world.advance(5_000);
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
+        expect(await fieldsOf(world.memory)).toBeLessThanOrEqual(FIELDS_MAX);
       }),
       { numRuns: 30, interruptAfterTimeLimit: SHRINK_MS },
     );

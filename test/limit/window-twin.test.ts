@@ -3,12 +3,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { seededRandom } from '../../bench/random.ts';
 import { WindowTwin } from '../../bench/sim/window-twin.ts';
 import { World } from '../../bench/sim/world.ts';
-import { LEASE_SHAPE } from '../../src/limit/lease-cache.ts';
+import { type Ask, LEASE_SHAPE, type WindowReply } from '../../src/limit/lease.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import type { ScriptArg } from '../../src/limit/redis-batch.ts';
-import { rateKey } from '../../src/limit/scripts.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
-import { connected } from './limit-fixture.ts';
+import { callAdmit, connected } from './limit-fixture.ts';
 
 let server: TestServer;
 let redis: LimitRedis;
@@ -39,7 +37,7 @@ const step = fc.record({
   knows: fc.option(fc.nat(5), { freq: 3 }),
 });
 
-describe('the twin of rate-window.lua', () => {
+describe('the twin of the window of admit.lua', () => {
   it('answers every call as the script does', async () => {
     const scene = fc.record({
       limit: fc.oneof(fc.integer({ min: 1, max: 100 }), fc.constantFrom(800, 1000, 1001, 2000)),
@@ -48,8 +46,8 @@ describe('the twin of rate-window.lua', () => {
     await fc.assert(
       fc.asyncProperty(scene, async ({ limit: firstLimit, steps }) => {
         const twin = new WindowTwin();
-        const key = rateKey(`twin-${++runs}`);
-        const replies: number[][] = [];
+        const id = `twin-${++runs}`;
+        const replies: WindowReply[] = [];
         let now = T;
         let record = { limit: firstLimit, revision: 1 };
         for (const { waitMs, need, excess, limit, settle, knows } of steps) {
@@ -57,12 +55,21 @@ describe('the twin of rate-window.lua', () => {
           if (limit !== null) record = { limit, revision: record.revision + 1 };
           const known = knows === null ? undefined : replies.at(-1 - knows);
           const reserve = settle === null ? undefined : replies.at(-1 - settle.of);
-          const args: ScriptArg[] = [now, record.limit, record.revision, need, excess];
-          args.push(known?.[10] ?? '', known?.[11] ?? '', known?.[8] ?? '');
-          if (reserve && settle) args.push(reserve[3] as number, settle.unused, settle.used);
-          const reply = (await redis.request('rateWindow', key, args)) as number[] | undefined;
-          expect(reply).toEqual(twin.call(args));
-          replies.push(reply as number[]);
+          const ask: Ask = {
+            sentAt: 0,
+            need,
+            excess,
+            revision: record.revision,
+            settled:
+              reserve && settle
+                ? [{ ...settle, bucket: reserve.excessBucket, endsAt: 0, next: undefined }]
+                : [],
+            known,
+          };
+          const call = { waiting: 't'.repeat(need), limit: record.limit, ask, now };
+          const { window } = await callAdmit(redis, id, call);
+          expect(window).toEqual(twin.call(call));
+          replies.push(window as WindowReply);
         }
       }),
       { numRuns: 60, interruptAfterTimeLimit: 15_000 },

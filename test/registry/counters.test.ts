@@ -5,6 +5,7 @@ import { readOutcomes } from '../../src/registry/outcome-day.ts';
 import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { COUNTERS_BUCKET } from '../../src/stream/topology.ts';
+import { projectOf } from '../limit/limit-fixture.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { link as connect, log, makeBuckets } from './broker.ts';
 
@@ -162,29 +163,19 @@ describe('CounterBucket', () => {
 describe('OutcomeLedger', () => {
   const clockAt = (iso: string) => ({ now: () => Date.parse(iso), monotonic: () => 0 });
 
-  it('counts a project for each of two ledgers that note it', async () => {
-    const clock = clockAt('2026-07-01T13:20:00Z');
-    const [one, other] = [new OutcomeLedger({ link, log, clock }), new OutcomeLedger({ link, log, clock })];
-    const project = { id: '14' };
-    for (const ledger of [one, one, one, other]) ledger.note(project, 'accepted');
-    for (const ledger of [one, other]) await ledger.close();
-    expect(await readOutcomes(link, '14', { now: clock.now(), hours: 1 })).toEqual([
-      { hour: '2026-07-01T13:00Z', outcomes: { accepted: 4 } },
-    ]);
-  });
-
   it('sums what several workers note, by hour and outcome', async () => {
     const clock = clockAt('2026-07-01T13:20:00Z');
     const workers = Array.from({ length: 4 }, () => ({
       ledger: new OutcomeLedger({ link, log, clock }),
-      project: { id: '10' },
+      project: projectOf({ id: '10' }),
+      other: projectOf({ id: '11' }),
     }));
     for (let round = 0; round < 3; round++) {
-      for (const { ledger, project } of workers) {
+      for (const { ledger, project, other } of workers) {
         for (let n = 0; n < 5; n++) ledger.note(project, 'accepted');
-        // The same project after its record has changed, and another one.
-        ledger.note({ id: '10' }, 'rate_limited');
-        ledger.note({ id: '11' }, 'accepted');
+        // The same project, deleted and made again, and another one.
+        ledger.note(projectOf({ id: '10' }), 'rate_limited');
+        ledger.note(other, 'accepted');
       }
       await Promise.all(workers.map(({ ledger }) => ledger.flush()));
     }
@@ -200,16 +191,17 @@ describe('OutcomeLedger', () => {
   it('writes those that wait longest first when not all may be written', async () => {
     const now = Date.parse('2026-07-04T10:00:00Z');
     const ledger = new OutcomeLedger({ link, log, clock: clockAt('2026-07-04T10:00:00Z') });
+    const projects = ['20', '21', '22'].map((id) => projectOf({ id }));
     const counts = async (): Promise<(number | undefined)[]> =>
       Promise.all(
-        ['20', '21', '22'].map(
-          async (id) => (await readOutcomes(link, id, { now, hours: 1 }))[0]?.outcomes.accepted,
+        projects.map(
+          async ({ id }) => (await readOutcomes(link, id, { now, hours: 1 }))[0]?.outcomes.accepted,
         ),
       );
-    for (const id of ['20', '21', '22']) ledger.note({ id }, 'accepted');
+    for (const project of projects) ledger.note(project, 'accepted');
     await ledger.flush(2);
     expect(await counts()).toEqual([1, 1, undefined]);
-    for (const id of ['20', '21', '22']) ledger.note({ id }, 'accepted');
+    for (const project of projects) ledger.note(project, 'accepted');
     await ledger.flush(2);
     expect(await counts()).toEqual([2, 1, 2]);
     await ledger.flush();
@@ -219,7 +211,7 @@ describe('OutcomeLedger', () => {
   it('shows the last hours over midnight, oldest first, and none before', async () => {
     for (const time of ['2026-07-01T21:59:00Z', '2026-07-01T22:01:00Z', '2026-07-02T00:30:00Z']) {
       const ledger = new OutcomeLedger({ link, log, clock: clockAt(time) });
-      ledger.note({ id: '12' }, 'filtered');
+      ledger.note(projectOf({ id: '12' }), 'filtered');
       await ledger.flush();
     }
     const hours = await readOutcomes(link, '12', { now: Date.parse('2026-07-02T00:45:00Z'), hours: 3 });
@@ -312,11 +304,12 @@ describe('OutcomeLedger', () => {
   it('keeps what it cannot write for the next flush', async () => {
     const clock = clockAt('2026-07-03T10:00:00Z');
     const ledger = new OutcomeLedger({ link, log, clock });
+    const project = projectOf({ id: '13' });
     await (await new Kvm(link.js).open(COUNTERS_BUCKET)).destroy();
-    ledger.note({ id: '13' }, 'accepted');
+    ledger.note(project, 'accepted');
     await ledger.flush();
     await makeBuckets(link);
-    ledger.note({ id: '13' }, 'accepted');
+    ledger.note(project, 'accepted');
     await ledger.flush();
     expect(await readOutcomes(link, '13', { now: clock.now(), hours: 1 })).toEqual([
       { hour: '2026-07-03T10:00Z', outcomes: { accepted: 2 } },

@@ -26,8 +26,7 @@ const claim = (alias: string, aliasOf: string, revision: number): BucketEntry =>
 });
 const gone = (key: string, revision: number): BucketEntry => ({ key, text: undefined, revision });
 
-const viewOf = (planLimits: PlanLimits) =>
-  new ProjectView({ planLimits, log, register: (registration) => registration });
+const viewOf = (planLimits: PlanLimits): ProjectView => new ProjectView({ planLimits, log });
 
 describe('ProjectView', () => {
   it('finds a project by id and alias, in whichever order claim and record come', () => {
@@ -35,7 +34,7 @@ describe('ProjectView', () => {
     for (const order of [entries, [...entries].reverse()]) {
       const view = viewOf('table');
       for (const entry of order) view.apply(entry);
-      expect(view.find('42')?.project.id).toBe(CUID);
+      expect(view.find('42')?.id).toBe(CUID);
       expect(view.find('42')).toBe(view.find(CUID));
     }
   });
@@ -46,7 +45,7 @@ describe('ProjectView', () => {
     expect(view.find('42')).toBeUndefined();
     expect(view.find(CUID)).toBeDefined();
     view.apply(claim('42', CUID, 3));
-    expect(view.find('42')?.project.id).toBe(CUID);
+    expect(view.find('42')?.id).toBe(CUID);
     view.apply(record(project(CUID, { alias: '43' }), 4));
     expect(view.find('42')).toBeUndefined();
   });
@@ -59,22 +58,49 @@ describe('ProjectView', () => {
     expect(view.find('42')).toBeUndefined();
   });
 
-  it('keeps the same object over a fresh snapshot until the record changes', () => {
+  it('puts a changed record into the same object, by a change as by a fresh snapshot', () => {
     const view = viewOf('table');
     view.replace([record(project('1'), 5), record(project('2'), 6)], 1000);
     const [first, second] = [view.find('1'), view.find('2')];
-    view.replace([record(project('1'), 5), record(project('2', { quota: 1 }), 7)], 1000);
+    expect(first).toMatchObject({ revision: 1005, limit: 1_000, quotaCap: undefined });
+    const changed = project('1', { quota: 3, rateLimit: 7 });
+    view.apply(record(changed, 7));
     expect(view.find('1')).toBe(first);
-    expect(view.find('2')).not.toBe(second);
+    expect(first).toMatchObject({ record: changed, revision: 1007, limit: 7, quotaCap: 3 });
+    view.replace([record(changed, 7), record(project('2', { quota: 1, overage: true }), 8)], 1000);
+    expect(view.find('1')).toBe(first);
+    expect(view.find('2')).toBe(second);
+    expect(second).toMatchObject({ record: { quota: 1 }, revision: 1008, quotaCap: undefined });
+  });
+
+  it('compiles the filters of a record once', () => {
+    const view = viewOf('table');
+    view.replace([record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
+    const filters = view.find('1')?.filters;
+    expect(filters?.origins).toBeDefined();
+    view.replace([record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
+    expect(view.find('1')?.filters).toBe(filters);
+    view.apply(record(project('1'), 6));
+    expect(view.find('1')?.filters.origins).toBeUndefined();
+  });
+
+  it('begins a project anew that was deleted and made again', () => {
+    const view = viewOf('table');
+    view.apply(record(project('1'), 5));
+    const before = view.find('1');
+    view.apply(gone('1', 6));
+    view.apply(record(project('1'), 7));
+    expect(view.find('1')?.id).toBe('1');
+    expect(view.find('1')).not.toBe(before);
   });
 
   it('lets revisions grow when the bucket was made anew', () => {
     const view = viewOf('table');
     view.replace([record(project('1'), 900)], 1_000_000);
-    const before = view.find('1');
+    const before = view.find('1')?.revision ?? Infinity;
     view.replace([record(project('1', { rateLimit: 5 }), 1)], 1_060_000);
-    expect(view.find('1')?.rateLimit).toBe(5);
-    expect(view.find('1')?.revision).toBeGreaterThan(before?.revision ?? 0);
+    expect(view.find('1')?.limit).toBe(5);
+    expect(view.find('1')?.revision).toBeGreaterThan(before);
   });
 
   it('skips what cannot be read, and forgets what stood there before', () => {
@@ -97,6 +123,6 @@ describe('ProjectView', () => {
   ] as const)('with %s a %s project with custom limit %s has %s', (planLimits, plan, custom, inForce) => {
     const view = viewOf(planLimits);
     view.apply(record(project('1', { plan, ...(custom !== undefined && { rateLimit: custom }) }), 1));
-    expect(view.find('1')?.rateLimit).toBe(inForce);
+    expect(view.find('1')?.limit).toBe(inForce);
   });
 });

@@ -4,7 +4,6 @@ import { findServer, type RunningServer, startNats } from '../../src/dev/servers
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { HeartbeatStore } from '../../src/registry/heartbeat-store.ts';
 import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
-import type { Registration } from '../../src/registry/project-view.ts';
 import { Replica } from '../../src/registry/replica.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { PROJECTS_BUCKET } from '../../src/stream/topology.ts';
@@ -18,19 +17,13 @@ describe('Replica', () => {
   let server: TestServer;
   let again: RunningServer | undefined;
   let link: NatsLink;
-  let replica: Replica<Registration>;
+  let replica: Replica;
   let store: ProjectStore;
 
   beforeEach(async () => {
     server = await natsServer();
     link = await connect(server.url);
-    replica = new Replica({
-      link,
-      planLimits: 'table',
-      log,
-      clock,
-      register: (registration) => registration,
-    });
+    replica = new Replica({ link, planLimits: 'table', log, clock });
     store = await ProjectStore.open(link);
   });
   afterEach(async () => {
@@ -60,11 +53,11 @@ describe('Replica', () => {
     await makeBuckets(link);
     const before = await store.create({ ...plain, id: CUID, alias: '42' });
     await replica.start();
-    expect(replica.findProject('42')?.project).toEqual(before);
+    expect(replica.findProject('42')?.record).toEqual(before);
     await store.create({ ...plain, id: '7' });
     await eventually(1_000, () => replica.findProject('7') !== undefined);
     await store.set('42', (project) => ({ ...project, rateLimit: 5 }));
-    await eventually(1_000, () => replica.findProject(CUID)?.rateLimit === 5);
+    await eventually(1_000, () => replica.findProject(CUID)?.limit === 5);
     await store.delete(CUID);
     await eventually(1_000, () => !replica.findProject(CUID) && !replica.findProject('42'));
   });
@@ -112,7 +105,7 @@ describe('Replica', () => {
     expect(replica.findProject('2')).toBeDefined();
     await new Kvm(link.js).create(PROJECTS_BUCKET);
     await store.create({ ...plain, id: '1', quota: 5 });
-    await eventually(5_000, () => replica.findProject('1')?.project.quota === 5);
+    await eventually(5_000, () => replica.findProject('1')?.record.quota === 5);
     expect(replica.findProject('2')).toBeUndefined();
     expect(replica.findProject('1')?.revision).toBeGreaterThan(revision);
     await store.create({ ...plain, id: '4' });
@@ -148,7 +141,7 @@ describe('Replica', () => {
       await Promise.all(Array.from({ length: 500 }, (_, m) => put(n + m)));
     await kv.put('3000', 'not a record');
     await replica.start();
-    expect(replica.findProject('2999')?.rateLimit).toBe(1_000);
+    expect(replica.findProject('2999')?.limit).toBe(1_000);
     expect(replica.findProject('3000')).toBeUndefined();
   });
 });

@@ -16,6 +16,7 @@ import { lookOn } from '../../src/stream/onlookers.ts';
 import { Publisher } from '../../src/stream/publisher.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
 import { createNatsOperator } from '../deploy/nats-operator.ts';
+import { projectOf } from '../limit/limit-fixture.ts';
 import { link as connect, eventually, log } from '../registry/broker.ts';
 import { natsServer, natsServerInPlaceOf, natsServerWith, type TestServer } from '../support/servers.ts';
 import { envelopeOf, MIB } from './broker.ts';
@@ -105,7 +106,7 @@ describe('a connection that the client library closed by itself', () => {
 
   it('is made anew, and whatever hangs on it goes on: publisher, replica, queue, counters, ledgers, letters, tail', async () => {
     const publisher = new Publisher({ link, shards: 1, clock, log });
-    const replica = new Replica({ link, planLimits: 'table', register: (one) => one, log, clock });
+    const replica = new Replica({ link, planLimits: 'table', log, clock });
     const queue = new PullQueue({ link, stream: 'SLUICE_EVENTS', bytesMax: 16 * MIB, log });
     const counters = new CounterBucket({ link, log });
     const outcomes = new OutcomeLedger({ link, log });
@@ -161,7 +162,7 @@ describe('a connection that the client library closed by itself', () => {
     expect(await new CounterBucket({ link, log }).read('1', '2026-01')).toBe(7);
     expect(await crashes.read(frame)).toBe(1);
     expect(await letters.publish({ ...letter, frameId: 'after' })).not.toHaveProperty('lost');
-    outcomes.note({ id: '1' }, 'accepted');
+    outcomes.note(projectOf({ id: '1' }), 'accepted');
     await outcomes.flush();
     expect(await readOutcomes(link, '1', { now: Date.now(), hours: 1 })).toHaveLength(1);
   });

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { Checkpoints } from '../../src/limit/checkpoint.ts';
 import { CHECKPOINT_MS_MAX } from '../../src/limits.ts';
-import { log, MemoryCheckpoints } from './limit-fixture.ts';
+import { Checkpoints } from '../../src/registry/checkpoints.ts';
+import { log, MemoryCheckpoints, projectOf } from '../limit/limit-fixture.ts';
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -19,12 +19,10 @@ const make = (store = new MemoryCheckpoints()) => ({
 describe('Checkpoints', () => {
   it('writes the newest figure within ten seconds of the first note, and once', async () => {
     const { store, checkpoints } = make();
-    const project = { id: 'p' };
+    const project = projectOf({ id: 'p' });
     checkpoints.note(project, '2026-02', 1);
     checkpoints.note(project, '2026-02', 7);
     checkpoints.note(project, '2026-02', 6);
-    // The same project as a request saw it that came before its record changed.
-    checkpoints.note({ id: 'p' }, '2026-02', 5);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(store.figures.get('p 2026-02')).toBe(7);
     await vi.advanceTimersByTimeAsync(60_000);
@@ -33,7 +31,7 @@ describe('Checkpoints', () => {
 
   it('writes a busy project no more than once in nine seconds', async () => {
     const { store, checkpoints } = make();
-    const project = { id: 'p' };
+    const project = projectOf({ id: 'p' });
     for (let i = 0; i < 900; i++) {
       checkpoints.note(project, '2026-02', i);
       await vi.advanceTimersByTimeAsync(100);
@@ -44,7 +42,7 @@ describe('Checkpoints', () => {
 
   it('writes ten thousand projects in ten seconds, by as many writes as there are groups', async () => {
     const { store, checkpoints } = make();
-    for (let i = 0; i < 10_000; i++) checkpoints.note({ id: `p${i}` }, '2026-02', i);
+    for (let i = 0; i < 10_000; i++) checkpoints.note(projectOf({ id: `p${i}` }), '2026-02', i);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(store.figures.size).toBe(10_000);
     expect(store.writes).toBe(store.groups);
@@ -52,7 +50,7 @@ describe('Checkpoints', () => {
 
   it('writes the last figure of a month that turned', async () => {
     const { store, checkpoints } = make();
-    const project = { id: 'p' };
+    const project = projectOf({ id: 'p' });
     checkpoints.note(project, '2026-01', 5);
     checkpoints.note(project, '2026-02', 1);
     await checkpoints.close();
@@ -64,25 +62,23 @@ describe('Checkpoints', () => {
     );
   });
 
-  it('writes each of two what it was told of the same project', async () => {
-    const [one, other] = [make(), make()];
-    const project = { id: 'p' };
-    one.checkpoints.note(project, '2026-02', 5);
-    other.checkpoints.note(project, '2026-02', 6);
-    one.checkpoints.note(project, '2026-02', 7);
-    await Promise.all([one.checkpoints.close(), other.checkpoints.close()]);
-    expect([one.store.figures, other.store.figures]).toEqual([
-      new Map([['p 2026-02', 7]]),
-      new Map([['p 2026-02', 6]]),
-    ]);
+  it('writes the larger figure when a project was deleted and made again meanwhile', async () => {
+    const { store, checkpoints } = make();
+    const [before, after] = [projectOf({ id: 'p' }), projectOf({ id: 'p' })];
+    checkpoints.note(before, '2026-02', 5);
+    checkpoints.note(after, '2026-02', 6);
+    checkpoints.note(before, '2026-02', 7);
+    checkpoints.note(after, '2026-02', 9);
+    await checkpoints.close();
+    expect([store.figures, store.writes]).toEqual([new Map([['p 2026-02', 9]]), 1]);
   });
 
   it('keeps what a store that is away did not take, and newer figures over it', async () => {
     const { store, checkpoints } = make();
-    const project = { id: 'p' };
+    const project = projectOf({ id: 'p' });
     const away = vi.spyOn(store, 'write').mockRejectedValue(new Error('away'));
     checkpoints.note(project, '2026-02', 5);
-    checkpoints.note({ id: 'q' }, '2026-02', 8);
+    checkpoints.note(projectOf({ id: 'q' }), '2026-02', 8);
     await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
     expect(store.figures.size).toBe(0);
     checkpoints.note(project, '2026-02', 6);
@@ -93,7 +89,7 @@ describe('Checkpoints', () => {
 
   it('does not begin a write beside one of the same group, and waits for it at the end', async () => {
     const { store, checkpoints } = make();
-    const project = { id: 'p' };
+    const project = projectOf({ id: 'p' });
     let finish = (): void => undefined;
     const slow = vi.spyOn(store, 'write').mockImplementationOnce(
       () =>
@@ -115,7 +111,7 @@ describe('Checkpoints', () => {
 
   it('keeps the newer figure when a write fails that was under way as it was noted', async () => {
     const { store, checkpoints } = make();
-    const project = { id: 'p' };
+    const project = projectOf({ id: 'p' });
     let fail = (): void => undefined;
     vi.spyOn(store, 'write').mockImplementationOnce(
       () =>
@@ -137,7 +133,7 @@ describe('Checkpoints', () => {
     let now = 0;
     const stalled = { now: () => now, monotonic: () => now };
     const checkpoints = new Checkpoints({ store, clock: stalled, log });
-    for (let i = 0; i < 8; i++) checkpoints.note({ id: `${i}` }, '2026-02', 1);
+    for (let i = 0; i < 8; i++) checkpoints.note(projectOf({ id: `${i}` }), '2026-02', 1);
     now = 3_600_000;
     await vi.advanceTimersByTimeAsync(300);
     expect(store.figures.size).toBe(8);

@@ -1,61 +1,70 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import {
-  QuotaCounter,
-  type QuotaDecision,
-  type QuotaSubject,
-  readUsage,
-  setUsage,
-} from '../../src/limit/quota-counter.ts';
+import type { Admission, CountDecision } from '../../src/limit/admission.ts';
+import { readUsage, setUsage } from '../../src/limit/month-count.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import { clock, connected, count, log, MemoryCheckpoints, pause } from './limit-fixture.ts';
+import type { ProjectState } from '../../src/registry/project-state.ts';
+import {
+  admissionOn,
+  connected,
+  count,
+  elsewhere,
+  MemoryCheckpoints,
+  pause,
+  projectOf,
+  type TestAdmission,
+} from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
 describe.each(STORES)('on $name', ({ start }) => {
   let server: Store;
   let workers: LimitRedis[];
   let project = 0;
+  const toClose: Admission[] = [];
 
   beforeAll(async () => {
     server = await start();
     workers = await Promise.all([1, 2, 3].map(() => connected(...server.urls)));
   });
   afterAll(async () => {
+    for (const admission of toClose) admission.close();
     await Promise.all(workers.map((redis) => redis.close()));
     await server.close();
   });
 
   type Options = { checkpoints?: MemoryCheckpoints; scriptNow?: () => number };
 
-  function counters(options: Options = {}): QuotaCounter[] {
-    const { checkpoints = new MemoryCheckpoints(), ...rest } = options;
-    return workers.map((redis) => new QuotaCounter({ redis, clock, checkpoints, log, ...rest }));
+  function counters({ checkpoints: store, ...rest }: Options = {}): TestAdmission[] {
+    const shared = store ?? new MemoryCheckpoints();
+    return workers.map((redis) => {
+      const admission = admissionOn(redis, { store: shared, ...rest });
+      toClose.push(admission);
+      return admission;
+    });
   }
-  const subject = (quota: number | undefined, overage = false): QuotaSubject => ({
-    id: `quota-${++project}`,
-    quota,
-    overage,
-  });
-  const positions = (decisions: QuotaDecision[]): number[] =>
+  const subject = (quota: number | undefined, overage = false): ProjectState =>
+    projectOf({ id: `quota-${++project}`, quota, overage });
+  const positions = (decisions: CountDecision[]): number[] =>
     decisions.flatMap((d) => (d.kind === 'counted' ? [d.position] : [])).sort((a, b) => a - b);
   const firstPositions = (n: number): number[] => Array.from({ length: n }, (_, i) => i + 1);
   const month = (): string => new Date().toISOString().slice(0, 7);
 
   /** Counts `total` over all counters, in bursts of `size` each. */
-  async function burst(all: QuotaCounter[], of: QuotaSubject, total: number): Promise<QuotaDecision[]> {
+  async function burst(all: Admission[], of: ProjectState, total: number): Promise<CountDecision[]> {
     let left = total;
-    const one = async (counter: QuotaCounter): Promise<QuotaDecision[]> => {
-      const decisions: QuotaDecision[] = [];
+    const one = async (counter: Admission): Promise<CountDecision[]> => {
+      const own = elsewhere(of);
+      const decisions: CountDecision[] = [];
       while (left > 0) {
         const n = Math.min(left, 9);
         left -= n;
-        decisions.push(...(await Promise.all(Array.from({ length: n }, () => count(counter, of)))));
+        decisions.push(...(await Promise.all(Array.from({ length: n }, () => count(counter, own)))));
       }
       return decisions;
     };
     return (await Promise.all(all.map(one))).flat();
   }
 
-  describe('QuotaCounter', () => {
+  describe('positions', () => {
     it('gives every position once over several workers, from the first request of the month on', async () => {
       const decisions = await burst(counters(), subject(undefined), 500);
       expect(positions(decisions)).toEqual(firstPositions(500));
@@ -75,39 +84,38 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('refuses everything at quota 0', async () => {
-      const [counter] = counters() as [QuotaCounter];
+      const [counter] = counters() as [TestAdmission];
       expect(await count(counter, subject(0))).toEqual({ kind: 'exceeded', current: 0, month: month() });
     });
 
     it('answers in arrival order with one call for the whole turn', async () => {
-      const [counter] = counters() as [QuotaCounter];
+      const [counter] = counters() as [TestAdmission];
       const of = subject(3);
       await count(counter, of);
-      const before = workers[0]?.stats.calls.quota ?? 0;
+      const before = workers[0]?.stats.calls.admit ?? 0;
       const decisions = await Promise.all([1, 2, 3].map(() => count(counter, of)));
       expect(decisions.map((d) => (d.kind === 'counted' ? d.position : d.kind))).toEqual([2, 3, 'exceeded']);
-      expect(workers[0]?.stats.calls.quota).toBe(before + 1);
+      expect(workers[0]?.stats.calls.admit).toBe(before + 1);
     });
 
-    it('gives a project whose record has just changed one row of positions', async () => {
-      const [counter] = counters() as [QuotaCounter];
+    it('counts by the record that is in force when the call leaves', async () => {
+      const [counter] = counters() as [TestAdmission];
       const of = subject(3);
-      const changed = { ...of, quota: 5 };
-      // All in one turn: those who came with the record before, and those who came with the new one.
-      const decisions = await Promise.all([of, changed, of, changed].map((one) => count(counter, one)));
-      expect(positions(decisions)).toEqual(firstPositions(4));
-      expect(decisions[0]).toMatchObject({ kind: 'counted', position: 1 });
+      await count(counter, of);
+      const decisions = [1, 2, 3, 4].map(() => count(counter, of));
+      of.update({ ...of.record, quota: 5 }, 2, undefined);
+      expect(positions(await Promise.all(decisions))).toEqual([2, 3, 4, 5]);
     });
 
     it('turns the month by the clock of the script', async () => {
       let now = Date.UTC(2026, 0, 31, 23, 59, 59, 999);
       const checkpoints = new MemoryCheckpoints();
-      const [counter] = counters({ checkpoints, scriptNow: () => now }) as [QuotaCounter];
+      const [counter] = counters({ checkpoints, scriptNow: () => now }) as [TestAdmission];
       const of = subject(5);
       await burst([counter], of, 7);
       now++;
       expect(await count(counter, of)).toEqual({ kind: 'counted', position: 1, month: '2026-02' });
-      await counter.close();
+      await counter.checkpoints.close();
       expect(checkpoints.figures).toEqual(
         new Map([
           [`${of.id} 2026-01`, 5],
@@ -132,9 +140,9 @@ describe.each(STORES)('on $name', ({ start }) => {
         await pause(50);
         return read(projectId, of);
       };
-      const [counter] = counters({ checkpoints }) as [QuotaCounter];
+      const [counter] = counters({ checkpoints }) as [TestAdmission];
       const of = subject(undefined);
-      const decisions: Promise<QuotaDecision>[] = [];
+      const decisions: Promise<CountDecision>[] = [];
       for (let turn = 0; turn < 10; turn++) {
         decisions.push(count(counter, of), count(counter, of));
         await new Promise((resolve) => setImmediate(resolve));
@@ -147,7 +155,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     it('does not count while the checkpoint cannot be read', async () => {
       const checkpoints = new MemoryCheckpoints();
       checkpoints.read = () => Promise.reject(new Error('the bucket is away'));
-      const [counter] = counters({ checkpoints }) as [QuotaCounter];
+      const [counter] = counters({ checkpoints }) as [TestAdmission];
       const of = subject(10);
       expect(await Promise.all([count(counter, of), count(counter, of)])).toEqual([
         { kind: 'unavailable' },
@@ -162,15 +170,15 @@ describe.each(STORES)('on $name', ({ start }) => {
     it('gives up a checkpoint that does not come', async () => {
       const checkpoints = new MemoryCheckpoints();
       checkpoints.read = () => new Promise(() => undefined);
-      const [counter] = counters({ checkpoints }) as [QuotaCounter];
+      const [counter] = counters({ checkpoints }) as [TestAdmission];
       expect(await count(counter, subject(10))).toEqual({ kind: 'unavailable' });
     });
 
     it('takes an increment back once, and its position is given again', async () => {
-      const [counter] = counters() as [QuotaCounter];
+      const [counter] = counters() as [TestAdmission];
       const of = subject(2);
       await burst([counter], of, 2);
-      counter.refund(of.id, month());
+      counter.refund(of, month());
       expect(await count(counter, of)).toMatchObject({ kind: 'counted', position: 2 });
       expect(await count(counter, of)).toMatchObject({ kind: 'exceeded', current: 2 });
     });
@@ -179,7 +187,7 @@ describe.each(STORES)('on $name', ({ start }) => {
   describe('usage', () => {
     it('is read without counting and set only as seen', async () => {
       const [redis] = workers as [LimitRedis];
-      const [counter] = counters() as [QuotaCounter];
+      const [counter] = counters() as [TestAdmission];
       const of = subject(undefined);
       await burst([counter], of, 4);
       expect(await readUsage(redis, of.id)).toEqual({ month: month(), count: 4 });

@@ -11,7 +11,7 @@
  *
  * Never too much. A lease counts from the moment at which the call was SENT, which is before the script's own clock read; the
  * script books it at its end by that clock. So no token is used after the moment at which it is booked. A reply that comes later
- * than the lease is void. Tokens that ran out unused are taken out of the cache before they are sent back: if that call is lost
+ * than the lease is void: what it granted goes back with the next call. Tokens that ran out unused are taken out of the cache before they are sent back: if that call is lost
  * they are wasted, never used.
  */
 import { assert } from '../lib/assert.ts';
@@ -23,6 +23,7 @@ import {
   LEASE_NEED_MS,
   REFUSAL_CACHE_MS_MIN,
 } from '../limits.ts';
+import type { ClockLead } from './clock-watch.ts';
 
 /** The limit of a project as this worker's registry has it. */
 export type LimitRecord = { limit: number; revision: number };
@@ -47,9 +48,10 @@ export type Ask = {
   known: KnownWindow | undefined;
 };
 
-/** rate-window.lua's result by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's clock. */
+/** admit.lua's result for the window by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's clock. */
 export type WindowReply = {
   granted: number;
+  needBucket: number;
   excess: number;
   excessBucket: number;
   booked: number;
@@ -85,8 +87,6 @@ export class LeaseCache {
   /** Holds for records up to `revision`: a newer one may have raised the limit. */
   #refusal: { until: number; resetSec: number; revision: number } | undefined;
 
-  #pressed = false;
-
   // ---- The window as the last reply left it; nothing before the first one ----
   #isKnown = false;
   #limit = 0;
@@ -113,11 +113,6 @@ export class LeaseCache {
     return sum;
   }
 
-  /** The last reply found or left little room: the next one decides for all that come until then. */
-  get pressed(): boolean {
-    return this.#pressed;
-  }
-
   /** True when tokens ran out that a call should send back. */
   hasReturns(now: number): boolean {
     this.#expire(now);
@@ -130,6 +125,17 @@ export class LeaseCache {
       this.#expire(now);
       if (this.#lease) return this.#use(this.#lease, now);
     }
+    return this.refusal(now, revision);
+  }
+
+  /** True when {@link take} would find a token. */
+  hasToken(now: number): boolean {
+    if (this.#lease) this.#expire(now);
+    return this.#lease !== undefined;
+  }
+
+  /** The refusal that is in force while no token is in hand. */
+  refusal(now: number, revision: number): LocalDecision | undefined {
     const refusal = this.#refusal;
     if (!refusal) return undefined;
     if (now < refusal.until && revision <= refusal.revision) {
@@ -193,13 +199,19 @@ export class LeaseCache {
     assert(reply.granted <= ask.need && reply.excess <= ask.excess, 'no more is granted than was asked for');
     this.#learn(reply);
     this.#keep(ask.sentAt + this.#shape.excessMs - LEASE_GUARD_MS, reply.excessBucket, reply.excess);
-    if (now - ask.sentAt >= LEASE_NEED_MS - LEASE_GUARD_MS) return undefined;
+    const endsAt = ask.sentAt + LEASE_NEED_MS - LEASE_GUARD_MS;
+    if (now >= endsAt) {
+      // They go back unused; they never counted as outstanding reserve, and `used` makes up for that.
+      const { needBucket: bucket, granted } = reply;
+      if (granted > 0)
+        this.#tellSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
+      return undefined;
+    }
     const decisions: LocalDecision[] = [];
     for (let i = 1; i <= reply.granted; i++) decisions.push(this.#admitted(reply.granted - i));
     if (ask.need === 0) return decisions;
     this.#refusal = undefined;
-    this.#pressed = reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce;
-    if (this.#pressed) {
+    if (reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce) {
       const refused = this.#refuse(ask, reply, now);
       while (decisions.length < ask.need) decisions.push(refused);
     }
@@ -244,6 +256,10 @@ export class LeaseCache {
   #settle(lease: Lease): void {
     this.#lease = lease.next;
     lease.next = undefined;
+    this.#tellSettled(lease);
+  }
+
+  #tellSettled(lease: Lease): void {
     const same = this.#settled.find((other) => other.bucket === lease.bucket);
     if (this.#settled === NOTHING_SETTLED) this.#settled = [lease];
     else if (!same) this.#settled.push(lease);
@@ -262,4 +278,13 @@ export class LeaseCache {
     }
     this.#spanTaken += taken;
   }
+}
+
+/** What the admission of one process keeps of a project that was active in the last minute. */
+export class ProjectWindow extends LeaseCache implements ClockLead {
+  /** Monotonic ms. */
+  usedAt = 0;
+  /** A call is under way; what is asked meanwhile joins the next one. */
+  isCalling = false;
+  leadMost = Number.POSITIVE_INFINITY;
 }

@@ -1,15 +1,25 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import { type RateDecision, RateLimiter, type RateSubject } from '../../src/limit/rate-limiter.ts';
+import type { Admission, RateDecision } from '../../src/limit/admission.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import { rateKey } from '../../src/limit/scripts.ts';
-import { clock, connected, pause, quotaOn, take, takeNow, until } from './limit-fixture.ts';
+import type { ProjectState } from '../../src/registry/project-state.ts';
+import {
+  admissionOn,
+  callAdmit,
+  clock,
+  connected,
+  elsewhere,
+  pause,
+  projectOf,
+  take,
+  until,
+} from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
 describe.each(STORES)('on $name', ({ start }) => {
   let server: Store;
   /** One connection per worker. */
   let workers: LimitRedis[];
-  let limiters: RateLimiter[] = [];
+  let limiters: Admission[] = [];
   let project = 0;
 
   beforeAll(async () => {
@@ -25,37 +35,38 @@ describe.each(STORES)('on $name', ({ start }) => {
     await server.close();
   });
 
-  function makeLimiters(count: number): RateLimiter[] {
-    limiters = workers
-      .slice(0, count)
-      .map((redis) => new RateLimiter({ redis, clock, quota: quotaOn(redis) }));
+  function makeLimiters(count: number): Admission[] {
+    limiters = workers.slice(0, count).map((redis) => admissionOn(redis));
     return limiters;
   }
-  const subject = (limit: number, revision = 1): RateSubject => ({
-    id: `rate-${++project}`,
-    limit,
-    revision,
-  });
+  const subject = (limit: number): ProjectState => projectOf({ id: `rate-${++project}`, limit });
+  /** Asked without taking anything. */
+  async function bookedIn(of: ProjectState): Promise<number | undefined> {
+    const ask = { sentAt: 0, need: 0, excess: 0, revision: 0, settled: [], known: undefined };
+    const { window } = await callAdmit(workers[0] as LimitRedis, of.id, { waiting: '', limit: 1, ask });
+    return window?.booked;
+  }
   const kinds = (decisions: RateDecision[], kind: RateDecision['kind']): number =>
     decisions.filter((decision) => decision.kind === kind).length;
-  const callCount = (): number => workers.reduce((sum, redis) => sum + redis.stats.calls.rateWindow, 0);
+  const callCount = (): number => workers.reduce((sum, redis) => sum + redis.stats.calls.admit, 0);
 
   /** Takes `total` tokens over all limiters in bursts, each worker awaiting its own burst. */
-  async function burst(of: RateSubject, total: number, burstSize: number): Promise<RateDecision[]> {
+  async function burst(of: ProjectState, total: number, burstSize: number): Promise<RateDecision[]> {
     let left = total;
-    const one = async (limiter: RateLimiter): Promise<RateDecision[]> => {
+    const one = async (limiter: Admission): Promise<RateDecision[]> => {
+      const own = elsewhere(of);
       const decisions: RateDecision[] = [];
       while (left > 0) {
         const n = Math.min(left, burstSize);
         left -= n;
-        decisions.push(...(await Promise.all(Array.from({ length: n }, () => take(limiter, of)))));
+        decisions.push(...(await Promise.all(Array.from({ length: n }, () => take(limiter, own)))));
       }
       return decisions;
     };
     return (await Promise.all(limiters.map(one))).flat();
   }
 
-  describe('RateLimiter', () => {
+  describe('Admission', () => {
     it.each([
       [60, 7],
       [1000, 33],
@@ -74,7 +85,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('shows limit - 1 to the first request and each lower figure once', async () => {
-      const [limiter] = makeLimiters(1) as [RateLimiter];
+      const [limiter] = makeLimiters(1) as [Admission];
       const of = subject(5);
       const decisions = await Promise.all([1, 2, 3, 4, 5, 6].map(() => take(limiter, of)));
       expect(decisions.map((d) => (d.kind === 'admitted' ? d.remaining : d.kind))).toEqual([
@@ -88,7 +99,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('says on admission when the window will be empty and on refusal when the next is admitted', async () => {
-      const [limiter] = makeLimiters(1) as [RateLimiter];
+      const [limiter] = makeLimiters(1) as [Admission];
       const of = subject(1);
       const before = Date.now();
       const admitted = await take(limiter, of);
@@ -102,19 +113,19 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('makes one call for all requests of a turn and none for a flood over the limit', async () => {
-      const [limiter] = makeLimiters(1) as [RateLimiter];
+      const [limiter] = makeLimiters(1) as [Admission];
       const of = subject(10);
       const before = callCount();
       await Promise.all(Array.from({ length: 50 }, () => take(limiter, of)));
       expect(callCount()).toBe(before + 1);
-      for (let i = 0; i < 10_000; i++) expect(takeNow(limiter, of)).toMatchObject({ kind: 'refused' });
+      for (let i = 0; i < 10_000; i++) expect(limiter.knownRefusal(of)).toMatchObject({ kind: 'refused' });
       await pause(300);
-      expect(takeNow(limiter, of)).toMatchObject({ kind: 'refused' });
+      expect(limiter.knownRefusal(of)).toMatchObject({ kind: 'refused' });
       expect(callCount()).toBe(before + 1);
     });
 
     it('serves those who began to wait just before a reply from what the reply brought', async () => {
-      const [limiter] = makeLimiters(1) as [RateLimiter];
+      const [limiter] = makeLimiters(1) as [Admission];
       const of = subject(1);
       await take(limiter, subject(1));
       const before = callCount();
@@ -133,7 +144,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('needs few calls for a project far above 1000 a minute', async () => {
-      const [limiter] = makeLimiters(1) as [RateLimiter];
+      const [limiter] = makeLimiters(1) as [Admission];
       const of = subject(100_000);
       const before = callCount();
       for (let i = 0; i < 5_000; i++) {
@@ -144,7 +155,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('sends an unused reserve back when the worker falls silent', async () => {
-      const [limiter] = makeLimiters(1) as [RateLimiter];
+      const [limiter] = makeLimiters(1) as [Admission];
       const of = subject(100_000);
       for (let i = 0; i < 40; i++) {
         await Promise.all(Array.from({ length: 20 }, () => take(limiter, of)));
@@ -153,61 +164,70 @@ describe.each(STORES)('on $name', ({ start }) => {
       await pause(1000);
       const last = await take(limiter, of);
       expect(last).toMatchObject({ kind: 'admitted', remaining: 100_000 - 801 });
-      const reply = await workers[0]?.request('rateWindow', rateKey(of.id), ['', 1, 0, 0, 0, '', '', '']);
-      expect(reply?.[4]).toBe(801);
+      expect(await bookedIn(of)).toBe(801);
     });
 
     it('binds everybody to a lowered limit at anyone’s first call, and forgets refusals when it is raised', async () => {
-      const [a, b] = makeLimiters(2) as [RateLimiter, RateLimiter];
-      const old = subject(60, 1);
-      await Promise.all(Array.from({ length: 10 }, () => take(a, old)));
-      expect(await take(b, { ...old, limit: 5, revision: 2 })).toMatchObject({ kind: 'refused' });
-      expect(await take(a, old)).toMatchObject({ kind: 'refused' });
-      expect(await take(a, { ...old, limit: 20, revision: 3 })).toMatchObject({
-        kind: 'admitted',
-        remaining: 9,
-      });
+      const [a, b] = makeLimiters(2) as [Admission, Admission];
+      const ofA = subject(60);
+      const ofB = elsewhere(ofA);
+      await Promise.all(Array.from({ length: 10 }, () => take(a, ofA)));
+      ofB.update(ofB.record, 2, 5);
+      expect(await take(b, ofB)).toMatchObject({ kind: 'refused' });
+      expect(await take(a, ofA)).toMatchObject({ kind: 'refused' });
+      ofA.update(ofA.record, 3, 20);
+      expect(await take(a, ofA)).toMatchObject({ kind: 'admitted', remaining: 9 });
     });
 
-    it('holds one window for all records of a project, also after it was idle and forgotten', async () => {
+    it('forgets what it knows of a project that was idle for longer than a window, and learns it anew', async () => {
       let later = 0;
       const [redis] = workers as [LimitRedis];
-      const aged = { now: clock.now, monotonic: () => clock.monotonic() + later };
-      const limiter = new RateLimiter({ redis, clock: aged, quota: quotaOn(redis) });
-      limiters = [limiter];
-      const before = subject(1);
-      const after = { ...before };
-      const sharesRefusals = async (): Promise<void> => {
-        while ((await take(limiter, before)).kind !== 'refused');
-        expect(takeNow(limiter, after)).toMatchObject({ kind: 'refused' });
+      const admission = admissionOn(redis, { monotonic: () => clock.monotonic() + later });
+      limiters = [admission];
+      const of = subject(1);
+      const refuses = async (): Promise<void> => {
+        while ((await take(admission, of)).kind !== 'refused');
+        expect(admission.knownRefusal(of)).toMatchObject({ kind: 'refused' });
       };
-      await sharesRefusals();
+      await refuses();
       later = 100_000;
-      await until('forgotten', () => before.window?.limiter === undefined);
-      await sharesRefusals();
+      await until('forgotten', () => of.window === undefined);
+      await refuses();
+    });
+
+    it('has one call of a project under way, and what is asked meanwhile joins the next one', async () => {
+      const [admission] = makeLimiters(1) as [Admission];
+      const of = subject(60);
+      const before = callCount();
+      const waves: Promise<RateDecision>[] = [];
+      let answered = 0;
+      while (answered === 0) {
+        const wave = take(admission, of);
+        wave.then(() => answered++);
+        waves.push(wave);
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      expect(kinds(await Promise.all(waves), 'admitted')).toBe(Math.min(60, waves.length));
+      expect(callCount() - before).toBeLessThanOrEqual(2);
     });
 
     it('counts a window that Redis forgot, once', async () => {
-      const [a, b] = makeLimiters(2) as [RateLimiter, RateLimiter];
-      const of = subject(60);
-      await Promise.all([take(a, of), take(b, of)]);
-      await take(a, of);
-      await workers[0]?.request('rateWindow', rateKey(of.id), ['', 1, 0, 0, 0, '', '', '']);
+      const [a, b] = makeLimiters(2) as [Admission, Admission];
+      const ofA = subject(60);
+      const ofB = elsewhere(ofA);
+      await Promise.all([take(a, ofA), take(b, ofB)]);
+      await take(a, ofA);
+      await bookedIn(ofA);
       await server.flush();
-      await take(a, of);
-      await take(b, of);
+      await take(a, ofA);
+      await take(b, ofB);
       expect(a.stateLost + b.stateLost).toBe(1);
     });
 
     it('counts a window whose bookings left it because the clock of Redis stepped forward, and none for a step back', async () => {
       let ahead = 0;
       const [redis] = workers as [LimitRedis];
-      const stepped = new RateLimiter({
-        redis,
-        clock,
-        quota: quotaOn(redis),
-        scriptNow: () => clock.now() + ahead,
-      });
+      const stepped = admissionOn(redis, { scriptNow: () => clock.now() + ahead });
       limiters = [stepped];
       const of = subject(3);
       const admitted = async (count: number): Promise<number> =>

@@ -9,6 +9,7 @@
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_MS_MAX } from '../limits.ts';
+import type { ProjectState } from './project-state.ts';
 
 /** By project. */
 export type Figures = Map<string, number>;
@@ -24,23 +25,10 @@ export interface CheckpointStore {
   read(projectId: string, month: string): Promise<number | undefined>;
 }
 
-/**
- * A project, with a place for the figure of it that is not written yet: no object of its own, which would be one more that is in no cache
- * (DECISIONS.md 89).
- */
-export type CheckpointSubject = {
-  readonly id: string;
-  /** Who has the figure in hand; undefined: nobody. */
-  notedBy?: Checkpoints | undefined;
-  /** YYYY-MM */
-  notedMonth?: string;
-  notedCount?: number;
-};
-/**
- * What is not written yet of one group, and the write that is under way. There may be several figures of a project and month, when its record
- * has changed or a write has failed: the largest counts.
- */
-type Group = { noted: CheckpointSubject[]; writing: Promise<void> | undefined };
+/** A figure that a failed write left over, or that of a month that has ended meanwhile. */
+type Leftover = { id: string; checkpointMonth: string; checkpointCount: number };
+/** What is not written yet of one group; of several figures of a project and month the largest counts. */
+type Group = { noted: (ProjectState | Leftover)[]; writing: Promise<void> | undefined };
 
 /** Leaves a second for the tick and the write. */
 const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
@@ -74,22 +62,19 @@ export class Checkpoints {
     this.#timer.unref();
   }
 
-  note(project: CheckpointSubject, month: string, count: number): void {
-    const { id, notedBy, notedMonth = '', notedCount = 0 } = project;
-    if (notedBy === this && notedMonth === month) {
-      project.notedCount = Math.max(notedCount, count);
+  note(project: ProjectState, month: string, count: number): void {
+    const { id, checkpointMonth, checkpointCount } = project;
+    if (checkpointMonth === month) {
+      project.checkpointCount = Math.max(checkpointCount, count);
       return;
     }
-    if (notedBy !== undefined && notedBy !== this)
-      return this.#keep({ id, notedMonth: month, notedCount: count });
-    if (notedBy === this) this.#keep({ id, notedMonth, notedCount });
-    else this.#keep(project);
-    project.notedBy = this;
-    project.notedMonth = month;
-    project.notedCount = count;
+    if (checkpointMonth === '') this.#keep(project);
+    else this.#keep({ id, checkpointMonth, checkpointCount });
+    project.checkpointMonth = month;
+    project.checkpointCount = count;
   }
 
-  #keep(figure: CheckpointSubject): void {
+  #keep(figure: ProjectState | Leftover): void {
     (this.#groups[this.#store.groupOf(figure.id)] as Group).noted.push(figure);
   }
 
@@ -139,21 +124,21 @@ export class Checkpoints {
       } catch (error) {
         if (this.#failing.size === 0) this.#log.warn({ err: error, month }, 'quota checkpoints not written');
         this.#failing.add(at);
-        for (const [id, count] of figures) this.#keep({ id, notedMonth: month, notedCount: count });
+        for (const [id, count] of figures) this.#keep({ id, checkpointMonth: month, checkpointCount: count });
       }
     }
   }
 }
 
-/** Takes them out of their projects' hands: what comes from now on is noted anew. */
-function byMonth(all: readonly CheckpointSubject[]): Map<string, Figures> {
+/** By month. Takes the figures out of their projects: what comes from now on is noted anew. */
+function byMonth(all: readonly (ProjectState | Leftover)[]): Map<string, Figures> {
   const months = new Map<string, Figures>();
-  for (const project of all) {
-    const { id, notedMonth = '', notedCount = 0 } = project;
-    project.notedBy = undefined;
-    const figures = months.get(notedMonth) ?? new Map<string, number>();
-    months.set(notedMonth, figures);
-    figures.set(id, Math.max(notedCount, figures.get(id) ?? 0));
+  for (const noted of all) {
+    const { id, checkpointMonth: month, checkpointCount: count } = noted;
+    noted.checkpointMonth = '';
+    const figures = months.get(month) ?? new Map<string, number>();
+    months.set(month, figures);
+    figures.set(id, Math.max(count, figures.get(id) ?? 0));
   }
   return months;
 }

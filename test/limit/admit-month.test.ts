@@ -1,8 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import type { ScriptArg } from '../../src/limit/redis-batch.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
-import { connected } from './limit-fixture.ts';
+import { callAdmit, connected } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
 describe.each(STORES)('on $name', ({ start }) => {
@@ -20,10 +19,26 @@ describe.each(STORES)('on $name', ({ start }) => {
   });
 
   const FEBRUARY = Date.UTC(2026, 1, 3);
-  const freshKey = (): string => quotaKey(`quota-${++project}`);
-  const quota = (key: string, ...args: ScriptArg[]) => redis.request('quota', key, args);
+  const freshKey = (): string => `quota-${++project}`;
+  /** [month, count before, counted], as a project without a limit has it. */
+  async function quota(
+    id: string,
+    ...[now, n, most, month, count]: [number, number, number, string, number | '']
+  ): Promise<[string, number, number]> {
+    const start = count === '' ? undefined : { month, count };
+    const cap = most < 0 ? undefined : most;
+    const reply = await callAdmit(redis, id, {
+      waiting: 'c'.repeat(n),
+      quota: cap,
+      now,
+      ...(start && { start }),
+    });
+    if (reply.month?.kind === 'missing') return [reply.month.month, -1, 0];
+    if (reply.month?.kind !== 'counted') throw new Error('not counted');
+    return [reply.month.month, reply.month.before, reply.month.counted];
+  }
 
-  describe('quota.lua', () => {
+  describe('the month of admit.lua', () => {
     it('knows the UTC month of any moment', async () => {
       const moments = [
         Date.UTC(1970, 0, 1),
@@ -93,11 +108,11 @@ describe.each(STORES)('on $name', ({ start }) => {
   describe('refund.lua', () => {
     it('takes one back, never below nothing and never from a month without a count', async () => {
       const key = freshKey();
-      expect(await redis.request('refund', key, ['2026-02'])).toEqual([0]);
+      expect(await redis.request('refund', [quotaKey(key)], ['2026-02'])).toEqual([0]);
       await quota(key, FEBRUARY, 1, -1, '2026-02', 0);
-      expect(await redis.request('refund', key, ['2026-01'])).toEqual([0]);
-      expect(await redis.request('refund', key, ['2026-02'])).toEqual([1]);
-      expect(await redis.request('refund', key, ['2026-02'])).toEqual([0]);
+      expect(await redis.request('refund', [quotaKey(key)], ['2026-01'])).toEqual([0]);
+      expect(await redis.request('refund', [quotaKey(key)], ['2026-02'])).toEqual([1]);
+      expect(await redis.request('refund', [quotaKey(key)], ['2026-02'])).toEqual([0]);
       expect(await quota(key, FEBRUARY, 0, -1, '', '')).toEqual(['2026-02', 0, 0]);
     });
   });
@@ -105,10 +120,10 @@ describe.each(STORES)('on $name', ({ start }) => {
   describe('set-usage.lua', () => {
     it('sets the count only if it is still the one that was seen', async () => {
       const key = freshKey();
-      expect(await redis.request('setUsage', key, ['2026-02', 40, 3])).toEqual([0, -1]);
-      expect(await redis.request('setUsage', key, ['2026-02', 40, ''])).toEqual([1, 40]);
-      expect(await redis.request('setUsage', key, ['2026-02', 50, 39])).toEqual([0, 40]);
-      expect(await redis.request('setUsage', key, ['2026-02', 50, 40])).toEqual([1, 50]);
+      expect(await redis.request('setUsage', [quotaKey(key)], ['2026-02', 40, 3])).toEqual([0, -1]);
+      expect(await redis.request('setUsage', [quotaKey(key)], ['2026-02', 40, ''])).toEqual([1, 40]);
+      expect(await redis.request('setUsage', [quotaKey(key)], ['2026-02', 50, 39])).toEqual([0, 40]);
+      expect(await redis.request('setUsage', [quotaKey(key)], ['2026-02', 50, 40])).toEqual([1, 50]);
     });
   });
 });

@@ -1,21 +1,21 @@
 /** A worker whose project is deleted, and made again, before it has written what it counted. Real broker, real bucket. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { forgetCounted, gateOf, type ProjectGate } from '../../src/http/project-gate.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { Checkpoints } from '../../src/limit/checkpoint.ts';
 import type { BucketEntry } from '../../src/registry/bucket-watch.ts';
+import { Checkpoints } from '../../src/registry/checkpoints.ts';
 import { CounterBucket } from '../../src/registry/counters.ts';
 import { readOutcomes } from '../../src/registry/outcome-day.ts';
 import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
+import type { ProjectState } from '../../src/registry/project-state.ts';
 import { ProjectView } from '../../src/registry/project-view.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
-import { link as connect, log, makeBuckets } from '../registry/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
+import { link as connect, log, makeBuckets } from './broker.ts';
 
 const MONTH = '2026-02';
 let server: TestServer;
 let link: NatsLink;
-let view: ProjectView<ProjectGate>;
+let view: ProjectView;
 let checkpoints: Checkpoints;
 let ledger: OutcomeLedger;
 let ids = 0;
@@ -27,7 +27,7 @@ beforeAll(async () => {
 });
 beforeEach(() => {
   id = `${++ids}`;
-  view = new ProjectView({ planLimits: 'table', log, register: gateOf, onDeleted: forgetCounted });
+  view = new ProjectView({ planLimits: 'table', log });
   checkpoints = new Checkpoints({ store: new CounterBucket({ link, log }), clock, log });
   ledger = new OutcomeLedger({ link, log });
 });
@@ -40,14 +40,14 @@ const record = (revision: number): BucketEntry => {
   const project = { id, key: 'k', plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
   return { key: id, text: JSON.stringify(project), revision };
 };
-const gate = (): ProjectGate => {
+const state = (): ProjectState => {
   const found = view.find(id);
   if (!found) throw new Error('no project');
   return found;
 };
 const count = (position: number): void => {
-  checkpoints.note(gate(), MONTH, position);
-  ledger.note(gate(), 'accepted');
+  checkpoints.note(state(), MONTH, position);
+  ledger.note(state(), 'accepted');
 };
 async function written(): Promise<unknown> {
   await Promise.all([checkpoints.close(), ledger.close()]);

@@ -1,10 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { parseReply } from '../../src/limit/rate-window-call.ts';
+import type { Ask } from '../../src/limit/lease.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import type { ScriptArg } from '../../src/limit/redis-batch.ts';
-import { rateKey, scriptSource } from '../../src/limit/scripts.ts';
+import { quotaKey, rateKey, scriptSource } from '../../src/limit/scripts.ts';
 import * as limits from '../../src/limits.ts';
-import { connected } from './limit-fixture.ts';
+import { callAdmit, connected } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
 const T = 1_700_000_000_000;
@@ -32,18 +31,29 @@ describe.each(STORES)('on $name', ({ start }) => {
     settled?: number[];
   };
 
-  async function call(key: string, step: Step) {
-    const { at, limit = 60, revision = 1, need = 1, excess = 0, known = ['', '', ''], settled = [] } = step;
-    const args: ScriptArg[] = [T + at, limit, revision, need, excess, ...known, ...settled];
-    const reply = await redis.request('rateWindow', key, args);
-    if (!reply) throw new Error('the script failed');
-    return parseReply(reply);
+  async function call(id: string, step: Step) {
+    const { at, limit = 60, revision = 1, need = 1, excess = 0, known, settled = [] } = step;
+    const [gen, seq, emptyAt] = known ?? [];
+    const [bucket = 0, unused = 0, used = 0] = settled;
+    const lease = { bucket, unused, used, endsAt: 0, next: undefined };
+    const ask: Ask = {
+      sentAt: 0,
+      need,
+      excess,
+      revision,
+      settled: settled.length > 0 ? [lease] : [],
+      known:
+        gen === undefined || seq === undefined || emptyAt === undefined ? undefined : { gen, seq, emptyAt },
+    };
+    const { window } = await callAdmit(redis, id, { waiting: 't'.repeat(need), limit, ask, now: T + at });
+    if (!window) throw new Error('there is no window');
+    return window;
   }
-  const freshKey = (): string => rateKey(`window-${++project}`);
+  const freshKey = (): string => `window-${++project}`;
 
-  describe('rate-window.lua', () => {
+  describe('the window of admit.lua', () => {
     it('shares its constants with limits.ts', () => {
-      const source = scriptSource('rateWindow');
+      const source = scriptSource('admit');
       expect(source).toContain(
         `WINDOW_MS, BUCKET_MS, NEED_MS, EXCESS_MS = ${limits.RATE_WINDOW_MS}, ${limits.RATE_BUCKET_MS}, ${limits.LEASE_NEED_MS}, ${limits.LEASE_EXCESS_MS}`,
       );
@@ -126,7 +136,10 @@ describe.each(STORES)('on $name', ({ start }) => {
       expect(back.booked).toBe(18);
       const all = await call(key, { at: 20, limit: 10_000, need: 0, settled: [first.excessBucket, 999, 0] });
       expect(all.booked).toBe(5);
-      const stranger = await call(key, { at: 30, limit: 10_000, need: 0, settled: [1, 999, 0, 9e9, 999, 9] });
+      const stranger = await call(key, { at: 30, limit: 10_000, need: 0, settled: [1, 999, 0] });
+      expect(await call(key, { at: 31, limit: 10_000, need: 0, settled: [9e9, 999, 9] })).toMatchObject({
+        booked: 5,
+      });
       expect(stranger.booked).toBe(5);
     });
 
@@ -205,8 +218,35 @@ describe.each(STORES)('on $name', ({ start }) => {
       expect(await call(key, { at: 1, need: 1 })).toMatchObject({ gen: T + 1, seq: 1 });
     });
 
+    it('keeps no bucket at 0: a project that is always active has a bounded hash', async () => {
+      const key = freshKey();
+      let settled: number[] = [];
+      // Two requests a second for half an hour, each with a reserve that comes back unused.
+      for (let at = 0; at < 1_800_000; at += 500) {
+        const reply = await call(key, { at, limit: 10_000, excess: 3, settled });
+        settled = [reply.excessBucket, reply.excess, 0];
+        expect(reply.excess).toBe(3);
+      }
+      expect(await server.fields(rateKey(key))).toBeLessThan(150);
+    });
+
+    it('removes the empty buckets that an earlier build left, a part of them at each call', async () => {
+      const key = freshKey();
+      await call(key, { at: 0, limit: 10_000, need: 5 });
+      const bucket = T / 250;
+      const left = Array.from({ length: 3_000 }, (_, i) => `${bucket - 500 - i} 0 x${bucket - 500 - i} 2`);
+      for (let i = 0; i < left.length; i += 500)
+        await server.tell(`HSET ${rateKey(key)} ${left.slice(i, i + 500).join(' ')}`);
+      expect(await server.fields(rateKey(key))).toBeGreaterThan(6_000);
+      let booked = 0;
+      for (let at = 60_000; at < 70_000; at += 250) ({ booked } = await call(key, { at, limit: 10_000 }));
+      expect(booked).toBe(40);
+      expect(await server.fields(rateKey(key))).toBeLessThan(550);
+    });
+
     it('asserts its arity', async () => {
-      expect(await redis.request('rateWindow', freshKey(), [1, 2, 3])).toBeUndefined();
+      const keys = [rateKey('arity'), quotaKey('arity')] as const;
+      expect(await redis.request('admit', keys, [1, 2, 3])).toBeUndefined();
       expect(redis.available).toBe(true);
     });
   });

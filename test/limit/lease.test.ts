@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { LeaseCache, type WindowReply } from '../../src/limit/lease-cache.ts';
+import { LeaseCache, type WindowReply } from '../../src/limit/lease.ts';
 
 const record = { limit: 100_000, revision: 1 };
 const windowReply = (of: Partial<WindowReply>): WindowReply => ({
   granted: 1,
+  needBucket: 6,
   excess: 0,
   excessBucket: 7,
   booked: 1,
@@ -69,7 +70,10 @@ describe('LeaseCache', () => {
     cache.answer(cache.ask(-50, 40, record), windowReply({ granted: 40 }), -50);
     cache.answer(cache.ask(0, 2, record), windowReply({ granted: 2, excess: 3 }), 499);
     expect(cache.take(499, 1)).toBeUndefined();
-    expect(cache.ask(499, 0, record).settled).toMatchObject([{ unused: 3, used: 0 }]);
+    expect(cache.ask(499, 0, record).settled).toMatchObject([
+      { bucket: 6, unused: 2, used: -2 },
+      { bucket: 7, unused: 3, used: 0 },
+    ]);
   });
 
   it('keeps a refusal until the window admits, at least 300 ms, and only for records up to its own', () => {
@@ -106,5 +110,16 @@ describe('LeaseCache', () => {
       { kind: 'admitted', remaining: 0, resetSec: 1061 },
       { kind: 'refused', resetSec: 1001 },
     ]);
+  });
+});
+
+describe('a reply that comes too late', () => {
+  it('is void, and what it granted goes back with the next call, beside reserve of the same bucket', () => {
+    const cache = new LeaseCache();
+    const ask = cache.ask(0, 3, record);
+    expect(cache.answer(ask, windowReply({ granted: 3, needBucket: 9 }), 249)).toBeUndefined();
+    expect(cache.unused).toBe(3);
+    expect(cache.ask(250, 3, record).settled).toMatchObject([{ bucket: 9, unused: 3, used: -3 }]);
+    expect(cache.unused).toBe(0);
   });
 });

@@ -1,0 +1,355 @@
+/**
+ * The one admission of a request (spec 4.1 steps 2 and 4, contract part 2): a rate token, a position in the month, or both.
+ *
+ * A token comes from the worker's lease (lease.ts) while there is one. Everything else needs Redis: all
+ * that was asked in this turn for one project is one call of admit.lua. A project has one call under way;
+ * what is asked meanwhile joins the next one, so calls grow with the load instead of multiplying. A
+ * refusal is kept in memory until the window can admit again, so a flood over the limit costs no call.
+ *
+ * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back empty. Then
+ * the checkpoint is read once, as part of the same call, and the call is made again with the figure to
+ * start from.
+ *
+ * Late replies. A token is void when its lease may have ended (250 ms after sending). A position stays
+ * valid, so the request keeps it and asks for a token once more; if that is refused, the position goes back.
+ * A call that is never answered is not repeated: its positions and tokens are wasted, never made twice.
+ *
+ * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps nothing from
+ * the others, and forgets projects that were idle for longer than a window.
+ */
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { CHECKPOINT_READ_MS_MAX, LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
+import type { ProjectState } from '../registry/project-state.ts';
+import { admitArgs, type MonthReply, parseReply } from './admit-call.ts';
+import { hasStepped } from './clock-watch.ts';
+import { type Ask, type LocalDecision, ProjectWindow, type WindowReply } from './lease.ts';
+import type { LimitRedis, ScriptReply } from './redis.ts';
+import { quotaKey, rateKey } from './scripts.ts';
+
+/** `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can be admitted. */
+export type RateDecision = LocalDecision | { kind: 'unavailable' };
+
+/** `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within it. */
+export type CountDecision =
+  | { kind: 'counted'; position: number; month: string }
+  | { kind: 'exceeded'; current: number; month: string }
+  | { kind: 'unavailable' };
+
+/** `token`: one of the per-minute limit, if the project has one. `count`: a position in the month. */
+export type Wanted = { token: boolean; count: boolean };
+/** `rate` undefined: no token was wanted, or no limit applies. `count` undefined: not wanted, or there was no token. */
+export type Admitted = { rate: RateDecision | undefined; count: CountDecision | undefined };
+
+/** The durable figures from which counting resumes when Redis comes back empty. */
+export interface UsageCheckpoints {
+  note(project: ProjectState, month: string, count: number): void;
+  /** Undefined: there is none. Rejects when it cannot be known. */
+  read(projectId: string, month: string): Promise<number | undefined>;
+}
+
+export type AdmissionOptions = {
+  redis: LimitRedis;
+  clock: Clock;
+  checkpoints: UsageCheckpoints;
+  log: Log;
+  /** Unix ms that the script takes for now, in tests; without it, it reads Redis's own clock. */
+  scriptNow?: () => number;
+};
+
+/** A request that waits for a call: what it still needs, and what it has. */
+type Waiter = {
+  needsToken: boolean;
+  needsCount: boolean;
+  rate: RateDecision | undefined;
+  count: CountDecision | undefined;
+  /** A token of it came too late. */
+  isLate: boolean;
+  resolve(admitted: Admitted): void;
+};
+type Call = {
+  project: ProjectState;
+  window: ProjectWindow;
+  waiting: readonly Waiter[];
+  ask: Ask | undefined;
+};
+
+const UNAVAILABLE = { kind: 'unavailable' } as const;
+/** Idle for longer than any window that this worker may know of. */
+const IDLE_MS = RATE_WINDOW_MS + 5_000;
+const EVICT_EVERY_MS = 10_000;
+
+export class Admission {
+  readonly #redis: LimitRedis;
+  readonly #clock: Clock;
+  readonly #checkpoints: UsageCheckpoints;
+  readonly #log: Log;
+  readonly #scriptNow: (() => number) | undefined;
+  /** Projects that were active in the last minute: those that have a window. */
+  readonly #active = new Set<ProjectState>();
+  /** Asked since the last flush, or while a call of the project is under way. */
+  #asked = new Map<ProjectState, Waiter[]>();
+  /** Reserve that was granted and may be in hand, in the order of the replies: nearly that in which it ends. */
+  #leased: { project: ProjectState; window: ProjectWindow; endsAt: number }[] = [];
+  readonly #timer: NodeJS.Timeout;
+  #evictAt: number;
+  #stateLost = 0;
+
+  constructor(options: AdmissionOptions) {
+    this.#redis = options.redis;
+    this.#clock = options.clock;
+    this.#checkpoints = options.checkpoints;
+    this.#log = options.log;
+    this.#scriptNow = options.scriptNow;
+    this.#redis.beforeFlush(() => this.#sendAsked());
+    this.#evictAt = this.#clock.monotonic() + EVICT_EVERY_MS;
+    this.#timer = setInterval(() => this.#sweep(), RATE_BUCKET_MS);
+    this.#timer.unref();
+  }
+
+  /**
+   * Windows that Redis forgot while this worker knew of bookings in them, and those whose bookings left
+   * early because Redis's clock stepped forward (sluice_limiter_state_lost_total).
+   */
+  get stateLost(): number {
+    return this.#stateLost;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  /** A refusal that needs no body and no call: from memory, or because Redis is away. Takes no token. */
+  knownRefusal(project: ProjectState): RateDecision | undefined {
+    if (project.limit === undefined) return undefined;
+    const now = this.#clock.monotonic();
+    const window = this.#windowOf(project, now);
+    if (window.hasToken(now)) return undefined;
+    return window.refusal(now, project.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
+  }
+
+  /** Never rejects. Settles within two calls to Redis and the read of a checkpoint. */
+  admit(project: ProjectState, { token, count }: Wanted): Promise<Admitted> {
+    const now = this.#clock.monotonic();
+    const needsToken = token && project.limit !== undefined;
+    const rate = needsToken ? this.#windowOf(project, now).take(now, project.revision) : undefined;
+    return new Promise((resolve) => {
+      const waiter: Waiter = {
+        needsToken: needsToken && !rate,
+        needsCount: count,
+        rate,
+        count: undefined,
+        isLate: false,
+        resolve,
+      };
+      if (isSettled(waiter)) this.#settle(project, waiter);
+      else this.#join(project, waiter);
+    });
+  }
+
+  /** One guarded decrement, sent once. Call it only when nothing of the envelope can have been queued. */
+  refund({ id }: ProjectState, month: string): void {
+    const done = (reply: ScriptReply): void => {
+      if (reply?.[0] === 1) return;
+      this.#log.warn({ project: id, month, known: reply !== undefined }, 'quota increment not taken back');
+    };
+    this.#redis.call({ script: 'refund', keys: [quotaKey(id)], args: [month], done });
+  }
+
+  #windowOf(project: ProjectState, now: number): ProjectWindow {
+    if (!project.window) {
+      project.window = new ProjectWindow();
+      this.#active.add(project);
+    }
+    project.window.usedAt = now;
+    return project.window;
+  }
+
+  // ---- The call ----
+
+  #join(project: ProjectState, waiter: Waiter): void {
+    if (!this.#redis.available) return this.#settle(project, waiter);
+    const waiting = this.#asked.get(project);
+    if (waiting) waiting.push(waiter);
+    else this.#asked.set(project, [waiter]);
+    this.#redis.schedule();
+  }
+
+  #sendAsked(): void {
+    if (this.#asked.size === 0) return;
+    const asked = this.#asked;
+    const now = this.#clock.monotonic();
+    this.#asked = new Map();
+    for (const [project, waiting] of asked) {
+      const window = this.#windowOf(project, now);
+      if (!this.#redis.available) for (const waiter of waiting) this.#settle(project, waiter);
+      else if (window.isCalling) this.#asked.set(project, waiting);
+      else {
+        const left = waiting.filter((waiter) => !this.#servesFromMemory(project, waiter, now));
+        if (left.length > 0) this.#send(project, left);
+      }
+    }
+  }
+
+  /** The reply before may have brought tokens or a refusal, and the project may have lost its limit. */
+  #servesFromMemory(project: ProjectState, waiter: Waiter, now: number): boolean {
+    if (!waiter.needsToken) return false;
+    if (project.limit !== undefined) {
+      waiter.rate = this.#windowOf(project, now).take(now, project.revision);
+      if (!waiter.rate) return false;
+    }
+    waiter.needsToken = false;
+    if (!isSettled(waiter)) return false;
+    this.#settle(project, waiter);
+    return true;
+  }
+
+  #send(project: ProjectState, waiting: readonly Waiter[]): void {
+    const { id, limit, revision, quotaCap: quota } = project;
+    const sentAt = this.#clock.monotonic();
+    const window = this.#windowOf(project, sentAt);
+    let wishes = '';
+    let need = 0;
+    for (const { needsToken, needsCount } of waiting) {
+      wishes += !needsToken ? 'c' : needsCount ? 'b' : 't';
+      if (needsToken) need++;
+    }
+    const ask = limit === undefined ? undefined : window.ask(sentAt, need, { limit, revision });
+    const call: Call = { project, window, waiting, ask };
+    window.isCalling = true;
+    this.#redis.call({
+      script: 'admit',
+      keys: [rateKey(id), quotaKey(id)],
+      args: admitArgs({ waiting: wishes, limit, ask, quota, now: this.#scriptNow?.() }),
+      done: (reply) => this.#answered(call, reply),
+    });
+  }
+
+  #answered(call: Call, reply: ScriptReply): void {
+    if (!reply) return this.#done(call, false);
+    const { window, month } = parseReply(reply);
+    const counting = window ? this.#takeTokens(call, window) : call.waiting;
+    this.#takePositions(call, counting, month);
+  }
+
+  /** @returns those that this call counted, in their order */
+  #takeTokens({ project, window, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
+    const now = this.#clock.monotonic();
+    const { sentAt } = ask as Ask;
+    const stepped = hasStepped(window, { redisNow: reply.now, sentAt, repliedAt: now });
+    if (reply.lost || stepped) this.#stateLost++;
+    const decisions = window.answer(ask as Ask, reply, now);
+    if (reply.excess > 0) this.#leased.push({ project, window, endsAt: sentAt + LEASE_EXCESS_MS });
+    let place = 0;
+    return waiting.filter((waiter) => {
+      if (!waiter.needsToken) return waiter.needsCount;
+      const decision = decisions?.[place];
+      if (decision) {
+        waiter.rate = decision;
+        waiter.needsToken = false;
+      }
+      return place++ < reply.granted && waiter.needsCount;
+    });
+  }
+
+  #takePositions(call: Call, counting: readonly Waiter[], reply: MonthReply | undefined): void {
+    if (reply?.kind === 'missing') return this.#restore(call, counting, reply.month);
+    if (reply?.kind === 'failed') this.#log.error({ err: reply.error }, 'redis: the month cannot be counted');
+    if (reply?.kind === 'counted') {
+      const { month, before, counted } = reply;
+      if (counted > 0) this.#checkpoints.note(call.project, month, before + counted);
+      counting.forEach((waiter, i) => {
+        waiter.needsCount = false;
+        waiter.count =
+          i < counted
+            ? { kind: 'counted', position: before + i + 1, month }
+            : { kind: 'exceeded', current: before + counted, month };
+      });
+    }
+    this.#done(call, true);
+  }
+
+  /** The month has no count: it goes on from the checkpoint, by a call that counts and takes no tokens. */
+  #restore(call: Call, counting: readonly Waiter[], month: string): void {
+    const { id, quotaCap: quota } = call.project;
+    const send = (count: number): void => {
+      const start = { month, count };
+      this.#redis.call({
+        script: 'admit',
+        keys: [rateKey(id), quotaKey(id)],
+        args: admitArgs({ waiting: 'c'.repeat(counting.length), quota, start, now: this.#scriptNow?.() }),
+        done: (reply) => {
+          if (reply) this.#takePositions(call, counting, parseReply(reply).month);
+          else this.#done(call, false);
+        },
+      });
+    };
+    within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(id, month)).then(
+      (count) => send(count ?? 0),
+      (error) => {
+        this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
+        this.#done(call, false);
+      },
+    );
+  }
+
+  /** Settles those who wait; those whose token came too late ask for another one, once. */
+  #done({ project, window, waiting }: Call, isAnswered: boolean): void {
+    window.isCalling = false;
+    for (const waiter of waiting) {
+      if (isAnswered && waiter.needsToken && !waiter.isLate) {
+        waiter.isLate = true;
+        this.#join(project, waiter);
+      } else this.#settle(project, waiter);
+    }
+    if (this.#asked.size > 0) this.#redis.schedule();
+  }
+
+  /** What a waiter still needs by now, it does not get. */
+  #settle(project: ProjectState, { needsToken, needsCount, rate, count, resolve }: Waiter): void {
+    if (!needsToken && (rate === undefined || rate.kind === 'admitted'))
+      return resolve({ rate, count: needsCount ? UNAVAILABLE : count });
+    if (count?.kind === 'counted') this.refund(project, count.month);
+    resolve({ rate: needsToken ? UNAVAILABLE : rate, count: undefined });
+  }
+
+  // ---- The timer ----
+
+  #sweep(): void {
+    const now = this.#clock.monotonic();
+    if (this.#redis.available) this.#sendBack(now);
+    if (now < this.#evictAt) return;
+    this.#evictAt = now + EVICT_EVERY_MS;
+    for (const project of this.#active) {
+      const { window } = project;
+      if (window && (now - window.usedAt < IDLE_MS || window.isCalling)) continue;
+      project.window = undefined;
+      this.#active.delete(project);
+    }
+  }
+
+  #sendBack(now: number): void {
+    const ended = this.#leased.filter(({ endsAt }) => endsAt <= now);
+    if (ended.length === 0) return;
+    this.#leased = this.#leased.filter(({ endsAt }) => endsAt > now);
+    for (const lease of ended) {
+      const { project, window } = lease;
+      if (project.window !== window || project.limit === undefined || !window.hasReturns(now)) continue;
+      // The reply to a call under way may settle it; if not, it goes back at the next tick.
+      if (window.isCalling) this.#leased.push(lease);
+      else this.#send(project, []);
+    }
+  }
+}
+
+/** Nothing is left to ask Redis for. */
+const isSettled = ({ needsToken, needsCount, rate }: Waiter): boolean =>
+  rate?.kind === 'refused' || !(needsToken || needsCount);
+
+/** Rejects when `promise` is not settled in time; its late result is dropped. */
+function within<T>(ms: number, promise: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}

@@ -1,0 +1,82 @@
+/** What admit.lua takes and returns, by name. */
+import type { Ask, WindowReply } from './lease.ts';
+import type { ScriptReply } from './redis.ts';
+import type { ScriptArg } from './redis-batch.ts';
+
+export type AdmitCall = {
+  /** Of each request, in arrival order: `t` needs a token, `b` a token and a position, `c` a position only. */
+  waiting: string;
+  /** Tokens a minute; undefined: no limit applies, and there is no ask. */
+  limit?: number | undefined;
+  ask?: Ask | undefined;
+  /** Undefined: none, or overage is enabled. */
+  quota?: number | undefined;
+  /** The figure to start a month (YYYY-MM) from. */
+  start?: { month: string; count: number };
+  /** Unix ms that the script takes for now, in tests; undefined: Redis's own clock. */
+  now?: number | undefined;
+};
+
+/** ARGV of admit.lua. */
+export function admitArgs({ waiting, limit, ask, quota, start, now }: AdmitCall): ScriptArg[] {
+  const known = ask?.known;
+  const args: ScriptArg[] = [
+    now ?? '',
+    waiting,
+    limit ?? '',
+    ask?.revision ?? '',
+    ask?.excess ?? '',
+    known?.gen ?? '',
+    known?.seq ?? '',
+    known?.emptyAt ?? '',
+    quota ?? -1,
+    start?.month ?? '',
+    start?.count ?? '',
+  ];
+  if (ask) for (const { bucket, unused, used } of ask.settled) args.push(bucket, unused, used);
+  return args;
+}
+
+/** `kind`: `counted` of those that wait hold the positions `before + 1` and on; `missing`: the month has no count. */
+export type MonthReply =
+  | { kind: 'counted'; month: string; before: number; counted: number }
+  | { kind: 'missing'; month: string }
+  | { kind: 'failed'; error: string };
+
+/** The two parts of a result; each undefined when it was not asked for. */
+export function parseReply(reply: NonNullable<ScriptReply>): {
+  window: (WindowReply & { lost: boolean }) | undefined;
+  month: MonthReply | undefined;
+} {
+  const [window, month] = reply as [number[], [] | [string] | [string, number, number]];
+  return {
+    window: window.length > 0 ? parseWindow(window) : undefined,
+    month: month.length > 0 ? parseMonth(month as [string] | [string, number, number]) : undefined,
+  };
+}
+
+/** By number: taking a list apart by position asks it for an iterator. */
+function parseWindow(integers: readonly number[]): WindowReply & { lost: boolean } {
+  const at = (index: number): number => integers[index] as number;
+  return {
+    granted: at(0),
+    needBucket: at(1),
+    excess: at(2),
+    excessBucket: at(3),
+    booked: at(4),
+    limit: at(5),
+    revision: at(6),
+    now: at(7),
+    emptyAt: at(8),
+    admitsAt: at(9),
+    gen: at(10),
+    seq: at(11),
+    lost: at(12) === 1,
+    scarce: at(13) === 1,
+  };
+}
+
+function parseMonth([month, before, counted]: [string] | [string, number, number]): MonthReply {
+  if (before === undefined || counted === undefined) return { kind: 'failed', error: month };
+  return before < 0 ? { kind: 'missing', month } : { kind: 'counted', month, before, counted };
+}

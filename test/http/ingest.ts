@@ -1,0 +1,97 @@
+/** One ingest request with everything around it in the hands of the test: its socket, the admission and the stream. */
+import { Exchange } from '../../src/http/exchange.ts';
+import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
+import type { Outcome } from '../../src/http/outcome.ts';
+import type { RequestParts } from '../../src/http/parts.ts';
+import { IngestRequest } from '../../src/http/request.ts';
+import { RequestMetrics } from '../../src/http/request-metrics.ts';
+import { systemClock } from '../../src/lib/clock.ts';
+import { createLog } from '../../src/lib/log.ts';
+import type { Admitted, RateDecision, Wanted } from '../../src/limit/admission.ts';
+import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
+import type { PublishResult } from '../../src/stream/publisher.ts';
+import { testBudget } from '../envelope/bodies.ts';
+import { projectOf } from '../limit/limit-fixture.ts';
+import { Line } from './line.ts';
+
+export const EVENT = '{}\n{"type":"event"}\n{"message":"x"}';
+export const TOKEN = { kind: 'admitted', remaining: 59, resetSec: 7 } as const;
+export const REFUSED = { kind: 'refused', resetSec: 7 } as const;
+export const UNAVAILABLE = { kind: 'unavailable' } as const;
+export const COUNTED = { kind: 'counted', position: 3, month: '2026-11' } as const;
+
+type Asked = { wanted: Wanted; settle(admitted: Admitted): void; fail(error: Error): void };
+type Published = { entry: Record<string, unknown>; isSpooled: boolean; done(result: PublishResult): void };
+
+export type Serving = {
+  env?: keyof typeof WHILE_AWAY;
+  headers?: Record<string, string>;
+  knownRefusal?: () => RateDecision | undefined;
+  readSpooled?: RequestParts['readSpooled'];
+  publish?: () => void;
+};
+
+/** A request whose head has come. */
+export function serve(serving: Serving = {}) {
+  const { env = 'production', headers = {}, knownRefusal = () => undefined } = serving;
+  const line = new Line();
+  const outcomes: Outcome[] = [];
+  const refunds: string[] = [];
+  const asked: Asked[] = [];
+  const published: Published[] = [];
+  const budget = testBudget();
+  const admission = {
+    knownRefusal,
+    admit: (_project: unknown, wanted: Wanted) =>
+      new Promise<Admitted>((settle, fail) => {
+        if (wanted.token || wanted.count) asked.push({ wanted, settle, fail });
+        else settle({ rate: undefined, count: undefined });
+      }),
+    refund: (_project: unknown, month: string) => refunds.push(month),
+  };
+  const publish = (entry: Published['entry'], { source }: { source?: unknown }, done: Published['done']) => {
+    serving.publish?.();
+    published.push({ entry, isSpooled: source !== undefined, done });
+  };
+  const project = projectOf({ id: '1', limit: 60, quota: 10, filters: ['localhost'] });
+  const parts = {
+    replica: { findProject: () => project },
+    admission,
+    publisher: { available: true, publish },
+    budget,
+    metrics: new RequestMetrics(),
+    clock: systemClock,
+    log: createLog('silent'),
+    whileAway: WHILE_AWAY[env],
+    maxBodyBytes: 1_000_000,
+    readSpooled: serving.readSpooled,
+    note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
+  };
+  const exchange = new Exchange(line, new ExchangeDesk(systemClock));
+  const request = new IngestRequest(parts as unknown as RequestParts, exchange);
+  request.start({
+    getHeader: (name) => headers[name] ?? '',
+    getQuery: () => 'sentry_key=k',
+    getParameter: () => '1',
+  });
+  const receive = async (text: string, isLast = true): Promise<void> => {
+    line.data(new TextEncoder().encode(text).buffer, isLast);
+    await turn();
+  };
+  /** The answer to the last of what was asked. */
+  const settle = async (rate: Admitted['rate'], count?: Admitted['count']): Promise<void> => {
+    asked.at(-1)?.settle({ rate, count });
+    await turn();
+  };
+  const store = async (result: PublishResult): Promise<void> => {
+    published.at(-1)?.done(result);
+    await turn();
+  };
+  /** `t`: a token was wanted, `c`: a position, `b`: both. */
+  const wants = (): string =>
+    asked.map(({ wanted: { token, count } }) => (token ? (count ? 'b' : 't') : 'c')).join('');
+  return { line, outcomes, refunds, asked, published, budget, receive, settle, store, wants };
+}
+
+/** All that follows from what has happened, but for what the disk does. */
+export const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));

@@ -1,0 +1,51 @@
+/** Redis stands still for a moment (contract part 2, Redis stalls): requests wait, and each 200 is counted once. */
+import { afterEach, describe, expect, it } from 'vitest';
+import { systemClock } from '../../src/lib/clock.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { readUsage } from '../../src/limit/month-count.ts';
+import { LimitRedis } from '../../src/limit/redis.ts';
+import type { Project } from '../../src/registry/project.ts';
+import { errorEvent, eventId } from '../support/envelopes.ts';
+import { System, until } from '../support/system.ts';
+
+let system: System;
+async function usageOf({ redis }: System, { id }: Project): Promise<number | undefined> {
+  const connection = new LimitRedis({ urls: [redis.url], log: createLog('silent'), clock: systemClock });
+  await connection.connect();
+  try {
+    return (await readUsage(connection, id)).count;
+  } finally {
+    await connection.close();
+  }
+}
+afterEach(() => system.stop());
+
+/** Below the bound of 700 ms, with room for a shared machine's own stalls. */
+const STALL_MS = 450;
+
+describe('a stall of Redis', () => {
+  it.each([
+    ['limited', { plan: 'Business' }, 'table'],
+    ['of a limit that is used up meanwhile', { plan: 'Business', rateLimit: 150 }, 'table'],
+    ['without a limit', { plan: 'Pro' }, 'free-only'],
+  ] as const)('refuses no request of a project %s and bills each once', async (_name, record, plans) => {
+    system = await System.start({ workers: 2, env: { SLUICE_PLAN_LIMITS: plans } });
+    const project = await system.createProject({ ...record, quota: 1_000_000 });
+    const answers: Promise<number>[] = [];
+    const send = async (): Promise<number> => (await system.send(project, errorEvent(eventId()))).status;
+    expect(await send()).toBe(200);
+    for (let round = 0; round < 3; round++) {
+      process.kill(system.redis.pid, 'SIGSTOP');
+      const end = performance.now() + STALL_MS;
+      for (let i = 0; performance.now() < end; i++) {
+        if (i < 30) answers.push(send());
+        await new Promise((resolve) => setTimeout(resolve, 10));
+      }
+      process.kill(system.redis.pid, 'SIGCONT');
+      await Promise.all(answers);
+    }
+    const statuses = await Promise.all(answers);
+    expect(statuses.filter((status) => status !== 200)).toEqual([]);
+    await until(async () => (await usageOf(system, project)) === 91);
+  });
+});
