@@ -59,7 +59,10 @@ function laneOf(filters: readonly PayloadFilter[]): Lane | undefined {
   return lane;
 }
 
-/** By the names of their filters: one for all projects that have the same, so that it is in the processor's caches (DECISIONS.md 89). */
+/**
+ * By the names of their filters. Projects with the same filters share one, so that it is in the
+ * processor's caches.
+ */
 const withoutOrigins = new Map<string, CompiledFilters>();
 
 function compileNamed(filters: readonly PayloadFilter[]): CompiledFilters {

@@ -16,7 +16,7 @@ export type ProjectFigures = {
   quota?: number;
 };
 
-/** The same in one object (DECISIONS.md 89); `month` empty: no position is known. */
+/** The same in one object; `month` empty: no position is known. */
 type Watched = Omit<ProjectFigures, 'usage' | 'quota'> & { month: string; position: number };
 /** A project, with a place for what the board knows of it. */
 export type BoardSubject = { readonly id: string; watched?: Watched | 'not watched' | undefined };

@@ -7,7 +7,7 @@ import type { BoardSubject } from './project-board.ts';
 
 /**
  * A project as the request path needs it: compiled once per revision of its record, with what each part of that path keeps of the project. One
- * object for all of them (DECISIONS.md 89).
+ * object for all of them.
  */
 export type ProjectGate = {
   readonly id: string;

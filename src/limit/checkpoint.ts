@@ -25,8 +25,7 @@ export interface CheckpointStore {
 }
 
 /**
- * A project, with a place for the figure of it that is not written yet: no object of its own, which would be one more that is in no cache
- * (DECISIONS.md 89).
+ * A project, with a place for the figure of it that is not written yet: no object of its own, which would be one more that is in no cache.
  */
 export type CheckpointSubject = {
   readonly id: string;

@@ -146,7 +146,7 @@ export class QuotaCounter {
       );
   }
 
-  /** One string for all replies of a month: what stays with a project is not to be a young object (DECISIONS.md 89). */
+  /** One string for all replies of a month: what stays with a project is not to be a young object. */
   #sameMonth(month: string): string {
     if (month !== this.#month) this.#month = month;
     return this.#month;

@@ -15,7 +15,7 @@ const newBlock = (): Block => ({ bytes: new Uint8Array(BLOCK_BYTES), used: 0, fr
  *
  * The client hands over views of buffers that it makes anew, and where a message spans several reads they are up to three times as large.
  * While a frame waits for its batch they outlive young collections, and under load V8 went through the whole heap three times a
- * second to get rid of them (DECISIONS.md 74). Here a frame is copied into blocks that are used again, and its buffers are gone with
+ * second to get rid of them. Here a frame is copied into blocks that are used again, and its buffers are gone with
  * the next young collection.
  *
  * Frames are released in about the order in which they came. Then blocks take up to 1.4 times as much as the most that was in hand; they are

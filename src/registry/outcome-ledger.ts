@@ -25,8 +25,8 @@ const OLD_DAYS_LOOK_MS = 600_000;
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
 
 /**
- * A project, with a place for its requests since they were last gathered: no object of its own for the most common outcome, which would be one
- * more that is in no cache (DECISIONS.md 89).
+ * A project and its requests since they were last gathered. The most common outcome has no object of its
+ * own: with ten thousand projects that object would be in no cache.
  */
 export type LedgerSubject = {
   readonly id: string;
@@ -164,7 +164,7 @@ export class OutcomeLedger {
    * Removes days that nobody asks for any more. Never throws; what fails is logged, and found again by the next look.
    *
    * One request takes a date from all projects: to ask for each project's days cost nats-server 2.9 a tenth of a second each with ten
-   * thousand of them (DECISIONS.md 67). Purged from the stream, because a deletion through the bucket would leave a marker for each day,
+   * thousand of them. Purged from the stream, because a deletion through the bucket would leave a marker for each day,
    * for ever. What is too old is never later than the broker's clock says: ours may be wrong, and other workers' figures stand there.
    */
   async removeOldDays(): Promise<void> {

@@ -1,6 +1,6 @@
 /**
  * Reads nearly all MessagePack that MessagePackWriter writes: nil, whole numbers, ASCII text of up to 64 KB, byte strings, and arrays of up
- * to 64 K of them. Everything else, damage included, is left to the library, which says what is wrong with it (DECISIONS.md 75).
+ * to 64 K of them. Everything else, damage included, is left to the library, which says what is wrong with it.
  */
 
 const NIL = 0xc0;

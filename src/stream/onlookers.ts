@@ -6,7 +6,8 @@
  * that follows it, so a look begins with its first call. A worker that starts or reconnects has heard no call yet: it takes it for
  * three seconds that somebody looks.
  *
- * A stream could repeat its messages itself, but it would do so at all times: DECISIONS 56.
+ * A stream could repeat its messages itself, but it would do so at all times, and each repetition is a
+ * copy: the p99 at half load was three times as long.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { NatsLink } from './nats.ts';
