@@ -1,6 +1,6 @@
 /**
- * One connection to NATS. It reconnects for ever; while it is away `connected` is false and callers refuse at once,
- * because a publish on a broken connection would only wait out its time-out.
+ * One connection to NATS. It reconnects for ever. While it is away `connected` is false and callers
+ * refuse at once, because a publish on a broken connection would only wait out its time-out.
  */
 import { readFileSync } from 'node:fs';
 import { type JetStreamClient, type JetStreamManager, jetstream, jetstreamManager } from '@nats-io/jetstream';

@@ -1,4 +1,7 @@
-/** What stands in JetStream (contract part 6): names, streams, consumers and buckets as data, and the command to make it so. */
+/**
+ * The streams, consumers and buckets in JetStream (contract part 6) as data, and the command that
+ * makes them.
+ */
 import {
   AckPolicy,
   type ConsumerConfig,
@@ -21,7 +24,10 @@ export type FrameStream = (typeof FRAME_STREAMS)[number];
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
 export const CHUNKS_SUBJECT = 'sluice.chunks';
 export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
-/** A dead letter is published to a subject of its own below this one; the last message of each subject is kept. */
+/**
+ * A dead letter is published to a subject of its own below this one; the last message of each
+ * subject is kept.
+ */
 export const DEAD_LETTERS_SUBJECT = 'sluice.dead_letters';
 export const CONSUMER = 'processor';
 export const PROJECTS_BUCKET = 'sluice_projects';
@@ -47,7 +53,10 @@ export function streamName(stream: FrameStream, shard: number, shards: number): 
 /** `sluice.events.0` */
 export const streamSubject = (stream: FrameStream, shard: number): string => `sluice.${stream}.${shard}`;
 
-/** Where a frame goes that was filed under this subject when there were more shards, perhaps: each lost one has its heir. */
+/**
+ * The subject for a frame that was filed under this one, perhaps with more shards: each removed
+ * shard has a successor.
+ */
 export function subjectAmong(subject: string, shards: number): string {
   const [, name, shard] = /^sluice\.(\w+)\.(\d+)$/.exec(subject) ?? [];
   const stream = FRAME_STREAMS.find((one) => one === name);
@@ -65,7 +74,10 @@ export type TopologyOptions = {
   maxBytes: number;
 };
 
-/** A stream as it should be. Only the fields that stand here are ours; the server keeps its defaults for the others. */
+/**
+ * A stream as wanted. Only the fields named here are ours; the server keeps its defaults for the
+ * others.
+ */
 export type WantedStream = {
   config: Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'subjects' | 'max_bytes' | 'num_replicas'>;
   consumer?: Partial<ConsumerConfig> & { durable_name: string };
