@@ -1,4 +1,7 @@
-/** The projects of one worker by every name they have. Pure: fed by a mirror, asked by the request path. */
+/**
+ * The projects of one worker by every name they have. Pure: fed by a mirror, asked by the request
+ * path.
+ */
 import type { Log } from '../lib/log.ts';
 import type { BucketEntry } from './bucket-watch.ts';
 import { parseEntry } from './entry.ts';
@@ -8,8 +11,9 @@ import { type PlanLimits, type Project, rateLimitOf } from './project.ts';
 export type Registration = Readonly<{
   project: Project;
   /**
-   * Grows with every change of the record: the bucket's creation time (Unix ms) plus the key-value revision. The addition keeps
-   * it growing when a bucket is deleted and made again, whose own revisions begin at 1: the limiter lets the newest win.
+   * Grows with every change of the record: the bucket's creation time (Unix ms) plus the key-value
+   * revision. A bucket that is made again begins at revision 1; the addition keeps the sum growing,
+   * so that the limiter can let the newest win.
    */
   revision: number;
   /** Requests a minute in force, undefined for none. */
@@ -26,9 +30,9 @@ export type ProjectViewOptions<Of> = {
 };
 
 /**
- * The bucket has one key per name. A record stands under the project's id; under an alias stands a claim that names the id. An
- * alias resolves only while claim and record agree, so that a claim left behind by a crash, or a record whose claim was lost,
- * leads nowhere rather than to the wrong project.
+ * The bucket has one key per name: a record under the project's id, a claim that names the id under
+ * an alias. An alias resolves only while claim and record agree. So a claim left behind by a crash,
+ * or a record whose claim was lost, leads to no project rather than to the wrong one.
  */
 export class ProjectView<Of extends Registered> {
   readonly #planLimits: PlanLimits;
@@ -41,7 +45,7 @@ export class ProjectView<Of extends Registered> {
   /** Alias → id, as claimed. */
   #claims = new Map<string, string>();
 
-  /** @param register what the look-up is to lead to: no other object stands between */
+  /** @param register the object to which the look-up leads, without another object between */
   constructor({ planLimits, log, register }: ProjectViewOptions<Of>) {
     this.#planLimits = planLimits;
     this.#log = log;
@@ -95,7 +99,7 @@ export class ProjectView<Of extends Registered> {
     if (agreed) this.#byName.set(alias, registered);
   }
 
-  /** Forgets what stood under a key, with the aliases that led there. */
+  /** Forgets a key, with the aliases that led to it. */
   #remove(key: string): void {
     const alias = this.#byId.get(key)?.project.alias;
     if (alias !== undefined && this.#claims.get(alias) === key) this.#byName.delete(alias);

@@ -8,10 +8,11 @@ import { ProjectView, type ProjectViewOptions, type Registered } from './project
 export type ReplicaOptions<Of> = ProjectViewOptions<Of> & { link: NatsLink; clock: Clock };
 
 /**
- * Who may send: every project and every heartbeat token, in this worker's memory. Authentication is a Map look-up, so an
- * unknown key costs neither I/O nor allocation, and a worker goes on while the broker is away. The trade is memory, about a
- * kilobyte per project and worker, and that a revoked key lives on in a worker that is cut off from the broker; such a worker
- * answers 503 anyway, because it cannot queue. How the copy stays true is told in bucket-mirror.ts.
+ * Every project and every heartbeat token, in this worker's memory. Authentication is a Map
+ * look-up, so an unknown key costs neither I/O nor allocation, and a worker goes on while the
+ * broker is away. The price is a kilobyte per project and worker. Also, a revoked key stays valid
+ * in a worker that is cut off from the broker; such a worker answers 503 anyway, because it cannot
+ * queue. bucket-mirror.ts keeps the copy true.
  */
 export class Replica<Of extends Registered> {
   readonly #projects: ProjectView<Of>;
@@ -26,7 +27,9 @@ export class Replica<Of extends Registered> {
     ];
   }
 
-  /** Resolves when both buckets have been read once; until then it tries again, for as long as NATS or the buckets are away. */
+  /**
+   * Resolves when both buckets have been read once. Tries again while NATS or the buckets are away.
+   */
   async start(): Promise<void> {
     await Promise.all(this.#mirrors.map((mirror) => mirror.start()));
   }
@@ -48,7 +51,7 @@ export class Replica<Of extends Registered> {
   }
 }
 
-/** A token is a key; what stands under it says only when it was made. */
+/** A token is a key; its value says only when it was made. */
 class TokenView implements BucketView {
   #tokens = new Set<string>();
 
