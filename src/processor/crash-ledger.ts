@@ -13,25 +13,30 @@ const NONE: Deaths = { decoding: 0, storing: 0 };
 
 export const deathsOf = ({ decoding, storing }: Deaths): number => decoding + storing;
 
-/** Whether it is the frame that ends processes, rather than somebody outside. */
+/** Whether the frame ends processes, rather than kills from outside. */
 export const isPoison = (deaths: Deaths): boolean => weightOf(deaths) >= FRAME_CRASHES_MAX;
 
-/** Whether processes went on ending while they set the frame aside: even its layout is not to be read again. */
+/**
+ * Whether processes also ended while they set the frame aside: even its layout is not to be read
+ * again.
+ */
 export const isUnreadable = (deaths: Deaths): boolean => weightOf(deaths) >= 2 * FRAME_CRASHES_MAX;
 
 const weightOf = ({ decoding, storing }: Deaths): number => decoding + storing / STORING_DEATHS_PER_CRASH;
 
 /**
- * How often each suspicious frame has ended a process. A phase is counted before it begins, and the count is taken back
- * after the frame was handled, so what stands there is the number of times that nobody came back.
+ * How often each suspicious frame has ended a process. A phase is counted before it begins, and the
+ * count is taken back after the frame was handled. So the count is the number of processes that did
+ * not finish.
  *
- * A process that is killed from outside counts as well: it cannot be told apart. But kills fall where time is spent, and
- * that is the sink: with 200 kills over 100,000 items, when both phases weighed the same, one run in three set good
- * frames aside (39 items). Poison works in the phase of a millisecond in which the bytes are decoded. So a death there
- * weighs four times one while storing; and a bug that throws while storing is booked as one while decoding, because
- * then it is known who did it.
+ * A kill from outside counts as well, because it looks the same. But kills fall where time is
+ * spent, and that is the sink. Poison works in the millisecond in which the bytes are decoded. So a
+ * death while decoding weighs four times a death while storing (with equal weights kills set good
+ * frames aside: bench/HISTORY.md). A bug that throws while storing counts like a death while
+ * decoding, because its cause is known.
  *
- * Keys cannot meet those of counters, which begin with `checkpoints` or `outcomes`. The value: `<decoding> <storing>`.
+ * Keys differ from those of counters, which begin with `checkpoints` or `outcomes`. The value:
+ * `<decoding> <storing>`.
  */
 export class CrashLedger {
   readonly #link: NatsLink;

@@ -1,17 +1,19 @@
 /**
- * Dead letters: what the processor could not store, with its reason and its bytes.
+ * Dead letters: items, entries and frames that the processor could not store, with the reason and
+ * the bytes.
  *
- * Each stands under a subject of its own, made of the frame's id and the place in it, and the stream keeps the last
- * message of a subject: to publish the same letter twice changes nothing. (No Nats-Msg-Id: the broker would swallow a
- * letter that was purged a moment ago.) The message is the manifest, everything but the body in headers; a body
- * larger than a message stands in parts below the subject, published before it.
+ * Each has a subject of its own, made of the frame's id and the place in it, and the stream keeps
+ * the last message of a subject: to publish the same letter twice changes nothing. (No Nats-Msg-Id:
+ * the broker would swallow a letter that was purged a moment ago.) The message is the manifest,
+ * everything but the body in headers. A body larger than a message is in parts below the subject,
+ * published before it.
  *
  *     sluice.dead_letters.<id>        headers, and the body if it is small
  *     sluice.dead_letters.<id>.<k>    part k of the body, from 0
  *
- * The body is what replay needs: a whole frame, an encoded entry, or an encoded entry that was made for one item
- * alone. Behind it may stand further bytes that belong to the letter (what could be read of a large entry's damaged
- * parts).
+ * Replay needs the body: a whole frame, an encoded entry, or an encoded entry that was made for one
+ * item alone. Further bytes of the letter may follow it (the readable rest of a large entry's
+ * damaged parts).
  */
 import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';

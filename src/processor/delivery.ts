@@ -1,4 +1,4 @@
-/** One message as the broker handed it to us: what it carries, where it stands, and the answers that it wants. */
+/** One message from the broker: its content, its place in the stream, and its acknowledgement. */
 import type { Msg, NatsConnection } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
 import { BROKER_REPLY_MS_MAX } from '../limits.ts';
@@ -20,7 +20,7 @@ export class Delivery {
   readonly count: number;
   /** When the broker stored it, Unix milliseconds. */
   readonly storedAt: number;
-  /** The same for every time that this frame is stored or delivered: the sink knows frames by it. */
+  /** The same each time that this frame is stored or delivered: the sink knows frames by it. */
   readonly frameId: string;
 
   /**
@@ -52,7 +52,7 @@ export class Delivery {
     await this.#connection.request(this.#reply, ACK, { timeout: BROKER_REPLY_MS_MAX });
   }
 
-  /** Deliver it again at once, to whoever asks. */
+  /** Asks the broker to deliver it again at once. */
   giveBack(): void {
     this.#send(NAK);
   }

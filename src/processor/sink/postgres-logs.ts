@@ -1,6 +1,6 @@
 /**
- * A log container is `{"items":[…]}`. Its logs are cut out as they stand, byte for byte: the text is valid JSON already, so
- * strings and brackets are all that has to be told apart.
+ * A log container is `{"items":[…]}`. Its logs are cut out byte for byte: the text is valid JSON
+ * already, so only strings and brackets have to be told apart.
  */
 
 const QUOTE = 0x22;
@@ -13,8 +13,9 @@ const SPACE = new Set([0x20, 0x09, 0x0a, 0x0d]);
 const ITEMS = '"items"';
 
 /**
- * Logs of a container, and members of it, beyond which it is not cut. A log of one byte becomes a row that takes 10 µs and some hundred
- * bytes, so rows need a bound of their own: the hundred items of an envelope make 100,000, in a second. SDKs send a hundred logs at a time.
+ * Logs of a container, and members of it, beyond which it is not cut. A log of one byte becomes a
+ * row that takes 10 µs and some hundred bytes, so rows need a bound of their own: the hundred items
+ * of an envelope make 100,000, in a second. SDKs send a hundred logs at a time.
  */
 const PARTS_MAX = 1_000;
 
@@ -39,7 +40,7 @@ function trimmed(json: Uint8Array, from: number, to: number): Uint8Array {
 }
 
 /**
- * What stands between the outermost brackets, cut at the commas there; none when there is nothing.
+ * The text between the outermost brackets, cut at its commas; none when it is empty.
  * @param json valid, trimmed
  * @returns undefined when there are more than PARTS_MAX
  */
