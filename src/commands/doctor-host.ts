@@ -1,4 +1,4 @@
-/** What this machine gives: kernel settings, file handles, room for large uploads. Nothing here is asked of a server. */
+/** Checks this machine: kernel settings, file handles, room for large uploads. Asks no server. */
 import { accessSync, constants, mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,4 @@
-/** What stands in NATS, held against what `sluice setup` would make. */
+/** Compares JetStream with the streams, consumers and buckets that `sluice setup` would make. */
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { openBucket } from '../registry/bucket.ts';
 import { bytesText, changesBetween } from '../stream/config-diff.ts';
@@ -21,7 +21,7 @@ const ROUND_TRIP_WARN_MS = 10;
 const MAKE_ANEW =
   'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and run sluice setup: what stands in the stream is handed out anew. Of that the sink knows what it stored in the last ten minutes (ndjson) or day (postgres), and stores the rest again.';
 const RUN_SETUP = 'Run sluice setup.';
-/** No project has this id, so nobody counts under it. */
+/** No project has this id, so no worker counts under it. */
 const CLOCK_KEY = 'doctor.clock';
 
 export async function checkNats(link: NatsLink, options: TopologyOptions): Promise<Check[]> {
