@@ -43,7 +43,10 @@ export async function superviseServer(
   return { url, stop };
 }
 
-/** Keeps one of our own commands alive as a child that leaves when we die (its IPC channel closes). */
+/**
+ * Keeps one of our own commands alive as a child. The child ends when we die (its IPC channel
+ * closes).
+ */
 export function superviseCommand(
   name: string,
   options: { program: URL; env: NodeJS.ProcessEnv; say: Say },

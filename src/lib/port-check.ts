@@ -1,7 +1,7 @@
 import { lookup } from 'node:dns/promises';
 import { connect } from 'node:net';
 
-/** A port that is free is known to be so at once, unless something on the machine swallows what goes to port 0. */
+/** The answer comes at once, unless a firewall drops connections to port 0. */
 const ANSWER_MS_MAX = 1_000;
 
 const REASONS: Readonly<Record<string, string>> = {
@@ -33,9 +33,9 @@ function bind(address: string, port: number): Promise<void> {
 }
 
 /**
- * Looks whether a port could be listened on, without listening: the kernel resets who comes to a listener that closes again, and the clients of
- * a server that is just being started again do come. So a socket is bound to the port and connected to nowhere (port 0, which nobody
- * can have).
+ * Checks whether a port is free without listening on it. When a listener closes, the kernel resets
+ * its clients, and the clients of a server that is being started again do come. So a socket is
+ * bound to the port and connected to port 0, which no program can have.
  * @throws when the port is taken or forbidden, or the address is unknown or not this machine's
  */
 export async function checkPortIsFree(host: string, port: number): Promise<void> {
