@@ -1,4 +1,7 @@
-/** What all uploads of a worker hold together (contract part 7: buffered and spooled bytes), and the part of one upload in it. */
+/**
+ * The bytes of all uploads of a worker (contract part 7: buffered and spooled), and the part of one
+ * upload in them.
+ */
 import { randomBytes } from 'node:crypto';
 import { openSync, unlinkSync } from 'node:fs';
 import { join } from 'node:path';
@@ -44,7 +47,7 @@ export class UploadBudget {
     return this.#held < HELD_BYTES_MAX && this.#spooled < SPOOL_BYTES_MAX;
   }
 
-  /** The worker holds much: everybody gets along with less. */
+  /** The worker holds much: each upload gets smaller bounds. */
   get isTight(): boolean {
     return this.#held > HELD_BYTES_TIGHT;
   }
@@ -54,7 +57,10 @@ export class UploadBudget {
     return this.isTight ? INLINE_BYTES_MIN : INLINE_BYTES_MAX;
   }
 
-  /** @param delta bytes, negative to give back. @returns false when the sum is over the bound (it is counted all the same) */
+  /**
+   * @param delta bytes, negative to give back. @returns false when the sum is over the bound (it is
+   * counted all the same)
+   */
   hold(delta: number): boolean {
     this.#held += delta;
     return this.#held <= HELD_BYTES_MAX;
@@ -66,19 +72,23 @@ export class UploadBudget {
     return this.#spooled <= SPOOL_BYTES_MAX;
   }
 
-  /** Memory for SPOOL_BLOCK_BYTES with anything in it. Used again: at 400 MB/s the garbage alone would be a hundred MB. */
+  /**
+   * Memory of SPOOL_BLOCK_BYTES with any content. Used again: at 400 MB/s the garbage alone would
+   * be a hundred MB.
+   */
   takeBlock(): Buffer {
     return this.#freeBlocks.pop() ?? Buffer.allocUnsafeSlow(SPOOL_BLOCK_BYTES);
   }
 
-  /** @param block of {@link takeBlock} that nobody uses any more */
+  /** @param block of {@link takeBlock}, no longer used */
   giveBlock(block: Buffer): void {
     if (this.#freeBlocks.length < SPOOL_BLOCKS_KEPT) this.#freeBlocks.push(block);
   }
 
   /**
-   * A file that has no name any more, so that the kernel cleans up after us however we die. Opened synchronously: some 50 µs on a local
-   * disk, only for bodies over the inline bound, and no instant at which a stop of the loop could leave the name behind.
+   * A file without a name, so that the kernel removes it however this process dies. Opened
+   * synchronously: some 50 µs on a local disk, only for bodies over the inline bound. So no kill of
+   * the event loop can leave the name behind.
    * @returns the file descriptor
    * @throws the file system's error
    */
@@ -90,7 +100,10 @@ export class UploadBudget {
   }
 }
 
-/** What one upload holds. Closing it gives back exactly that, whatever its parts still do afterwards. */
+/**
+ * The bytes that one upload holds. Closing it gives back exactly those, whatever its parts still
+ * do.
+ */
 export class Holding {
   readonly budget: UploadBudget;
   #held = 0;

@@ -1,4 +1,7 @@
-/** Decompression of a body that comes in chunks. What a decoder takes is borrowed, what it gives is the receiver's. */
+/**
+ * Decompression of a body that comes in chunks. A decoder borrows its input; the receiver owns the
+ * output.
+ */
 import { BODY_BYTES_SETTING_MAX, DECODER_QUEUE_BYTES_MAX, DECODER_QUEUE_BYTES_TIGHT } from '../limits.ts';
 import type { Holding } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
@@ -21,7 +24,10 @@ export type DecoderOptions = {
   /** All bytes have been told. */
   onEnd(): void;
   onFailed(kind: 'invalid' | 'overloaded', detail: string): void;
-  /** More or less than DECODER_QUEUE_BYTES_MAX waits; than DECODER_QUEUE_BYTES_TIGHT while the worker holds much. */
+  /**
+   * More or less than DECODER_QUEUE_BYTES_MAX waits; than DECODER_QUEUE_BYTES_TIGHT while the
+   * worker holds much.
+   */
   onBehind(behind: boolean): void;
 };
 
@@ -32,10 +38,10 @@ const BROTLI_WINDOW_BYTES_MAX = 16 * 1024 * 1024;
 const NOTHING = Buffer.alloc(0);
 
 /**
- * gzip, deflate and brotli by Node's zlib, which works on a thread beside the event loop.
+ * gzip, deflate and brotli by Node's zlib, on a thread beside the event loop.
  *
- * One write is in flight; chunks that come meanwhile are joined and go together with the next, so that a client that sends single bytes
- * does not cost a trip to the other thread for each.
+ * One write is in flight. Chunks that come meanwhile are joined into the next write, so that single
+ * bytes do not cost a trip to the other thread each.
  */
 export class ZlibDecoder implements Decoder {
   readonly #encoding: ZlibEncoding;

@@ -1,9 +1,10 @@
 /**
- * Content-Encoding (contract part 2, Body). A small body that came in one piece is inflated at once; everything else goes through a
- * Decoder, which takes chunks as they come, hands out bounded pieces, and can be stopped at any of them: a bomb costs no more than the cap.
+ * Content-Encoding (contract part 2, Body). A small body that came in one piece is inflated at
+ * once. Any other goes through a Decoder, which takes chunks as they come, hands out bounded
+ * pieces, and can be stopped at any of them: a bomb costs no more than the cap.
  *
- * zlib tolerates what we refuse: it stops silently at the first byte after a finished stream. So the bytes it took are compared with the
- * bytes it was given.
+ * zlib stops silently at the first byte after a finished stream, which is invalid here. So the
+ * bytes that it took are compared with the bytes that it was given.
  */
 import {
   type BrotliDecompress,
@@ -38,19 +39,28 @@ const ENCODINGS: ReadonlyMap<string, Encoding> = new Map([
   ['zstd', 'zstd'],
 ]);
 
-/** @param header raw Content-Encoding; '' when absent. @returns undefined for an encoding, or a list of several, that we do not know */
+/**
+ * @param header raw Content-Encoding; '' when absent.
+ * @returns undefined for an unknown encoding, and for a list of several
+ */
 export const parseEncoding = (header: string): Encoding | undefined =>
   ENCODINGS.get(header.trim().toLowerCase());
 
-/** Windows over 16 MiB are an extension of brotli that no HTTP client may use (RFC 7932 section 9.1). */
+/**
+ * Windows over 16 MiB are an extension of brotli that no HTTP client may use (RFC 7932 section
+ * 9.1).
+ */
 const BROTLI_OPTIONS = { params: { [constants.BROTLI_DECODER_PARAM_LARGE_WINDOW]: 0 } };
 /**
- * Each output buffer of each engine is garbage once it was copied: 400 of them under way are memory that counts. And below 32 KiB, for
- * from there on V8 (Node 20) takes them for a reason to collect the whole heap: 12 times in 5 s at 100 MB/s, up to 24 ms each; below, never.
+ * Each output buffer is garbage once it was copied, and counts while 400 engines are under way.
+ * Below 32 KiB, because V8 (Node 20) takes larger ones for a reason to collect the whole heap.
  */
 const STREAM_CHUNK_BYTES = 24 * 1024;
 
-/** `deflate` means zlib's wrapping (RFC 9110 section 8.4.1.2), but clients send the bare stream as well: the first two bytes tell. */
+/**
+ * `deflate` means zlib's wrapping (RFC 9110 section 8.4.1.2), but clients also send the bare
+ * stream: the first two bytes tell which.
+ */
 export const DEFLATE_SNIFF_BYTES = 2;
 function isZlibWrapped(begin: Uint8Array): boolean {
   const [cmf = 0, flags = 0] = begin;
@@ -69,7 +79,10 @@ export type Inflated = { ok: true; bytes: Buffer } | { ok: false; reason: 'corru
 
 const GZIP_TRAILER_BYTES = 8;
 
-/** What gzip says in its last four bytes to inflate to (RFC 1952, ISIZE). Only a hint: where it lies, the bounds below still hold. */
+/**
+ * The inflated length that gzip names in its last four bytes (RFC 1952, ISIZE). Only a hint: where
+ * it is false, the bounds below hold.
+ */
 function claimsToBeLarge(encoding: ZlibEncoding, body: Uint8Array): boolean {
   if (encoding !== 'gzip' || body.length < GZIP_TRAILER_BYTES) return false;
   const size = new DataView(body.buffer, body.byteOffset + body.length - 4, 4).getUint32(0, true);
