@@ -1,9 +1,11 @@
 /**
- * Inbound filters (spec part 4.1, step 3): which filter, if any, takes an envelope out before it counts. `origin` needs no payload and is
- * asked first, then browser-extension, localhost and crawler as the spec names them; the first that matches gives its name.
+ * Inbound filters (spec part 4.1, step 3): which filter, if any, removes an envelope before it
+ * counts. `origin` needs no payload and comes first, then browser-extension, localhost and crawler
+ * in the order of the spec. The first that matches gives its name.
  *
- * Most payloads are never parsed. A scan of the bytes looks for the needles of all filters that are on; only where one is found, or where
- * escapes could hide one, is the JSON read. An ordinary 1.9 KB browser event costs the scan; parsing it would cost several times that.
+ * Most payloads are never parsed. A scan searches the bytes for the needles of all active filters.
+ * JSON is read only where the scan finds one, or where escapes could hide one. An ordinary 1.9 KB
+ * browser event costs the scan; parsing it would cost several times that.
  */
 import { PARSED_WHOLE_BYTES_MAX } from '../limits.ts';
 import { browserExtension } from './browser-extension.ts';
@@ -25,7 +27,10 @@ export type FilterSettings = {
 };
 export type FilteredItem = { type: 'event' | 'transaction'; payload: Uint8Array };
 
-/** The filters that look at one item type, in order of precedence, and the scan for all their needles. */
+/**
+ * The filters that look at one item type, in order of precedence, and the scan for all their
+ * needles.
+ */
 type Lane = { readonly filters: readonly PayloadFilter[]; readonly scan: NeedleScan };
 
 export type CompiledFilters = {
@@ -37,7 +42,10 @@ export type CompiledFilters = {
 
 const PAYLOAD_FILTERS: readonly PayloadFilter[] = [browserExtension, localhost, crawler];
 
-/** `\u0069` is a legal i: an escape that spells a character of a needle could hide that needle, so it is one itself. */
+/**
+ * `\u0069` is a legal i. An escape could hide a needle by spelling one of its characters, so it is
+ * a needle itself.
+ */
 function escapesOf(needles: readonly string[]): string[] {
   const text = needles.join('');
   return [...new Set(text.toLowerCase() + text.toUpperCase())].map(
@@ -85,8 +93,8 @@ export const needsPayload = ({ lanes }: CompiledFilters): boolean =>
   lanes.event !== undefined || lanes.transaction !== undefined;
 
 /**
- * The first filter that matches, or undefined. A payload that is no JSON object matches none; of a large one only the fields that filters look
- * at are read.
+ * The first filter that matches, or undefined. A payload that is not a JSON object matches none. Of
+ * a large one only the fields that filters use are read.
  * @param item the event or transaction of the envelope; without one only `origin` applies
  */
 export function matchInbound(
