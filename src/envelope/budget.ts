@@ -87,8 +87,8 @@ export class UploadBudget {
 
   /**
    * A file without a name, so that the kernel removes it however this process dies. Opened
-   * synchronously: some 50 µs on a local disk, only for bodies over the inline bound. So no kill of
-   * the event loop can leave the name behind.
+   * synchronously: some 50 µs on a local disk, only for bodies over the inline bound. So no pause of
+   * the loop falls between creating the file and removing its name.
    * @returns the file descriptor
    * @throws the file system's error
    */

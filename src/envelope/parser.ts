@@ -10,7 +10,7 @@
  *     payload  = exactly `length` bytes, or, without a `length`, all bytes up to the next newline
  *
  * Items are separated by one "\n"; one more may end the body and nothing follows it, so an empty
- * line where an item header should stand is malformed. "\r" is no newline: it belongs to the line
+ * line in place of an item header is malformed. "\r" is no newline: it belongs to the line
  * or payload that it ends. Payloads are never looked into: newlines are found by memchr
  * (Buffer.indexOf), and a payload with a length is passed on without reading it.
  *
