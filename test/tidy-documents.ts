@@ -3,8 +3,9 @@
 export const DECISIONS_MAX = 40;
 export const DECISION_LINES_MAX = 10;
 export const DECISION_COLUMNS_MAX = 110;
+const DECISION_PARTS = ['Context. ', 'Decision. ', 'Consequence. '];
 
-/** Few and short decisions, numbered from 1 on: a new one replaces the one that it supersedes. */
+/** Few and short decisions of one form, numbered from 1 on: a new one replaces the one that it supersedes. */
 export function decisionSizes(text: string): string[] {
   const problems: string[] = [];
   const entries = text.split(/^(?=#{1,2} )/m).filter((part) => part.startsWith('## '));
@@ -15,6 +16,10 @@ export function decisionSizes(text: string): string[] {
     if (body.length > DECISION_LINES_MAX) problems.push(`"${heading}" has ${body.length} lines`);
     if (body.some((line) => line.length > DECISION_COLUMNS_MAX))
       problems.push(`"${heading}" has a long line`);
+    if (!/ \(\d{4}-\d\d-\d\d, .+\)$/.test(heading)) problems.push(`"${heading}" has no date and status`);
+    for (const part of DECISION_PARTS)
+      if (body.filter((line) => line.startsWith(part)).length !== 1)
+        problems.push(`"${heading}" has not one "${part}"`);
   }
   return problems;
 }

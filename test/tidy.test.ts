@@ -175,10 +175,12 @@ describe('the decisions', () => {
       const names = readdirSync(`${ROOT}${folder}`, { recursive: folder !== '', encoding: 'utf8' });
       return names.map((name) => (folder === '' ? name : `${folder}/${name}`));
     })
-    .filter((path) => /\.(ts|js|mjs|lua|md|ya?ml|conf|c)$/.test(path))
+    .filter((path) => /\.(ts|js|mjs|lua|md|ya?ml|conf|c)$/.test(path) && !/\bnode_modules\//.test(path))
     .map((path) => ({ path, text: readFileSync(`${ROOT}${path}`, 'utf8') }));
 
-  const entry = (number: number, lines = 1): string => `## ${number}. A\n${'b\n'.repeat(lines)}\n`;
+  const parts = 'Context. A.\nDecision. B.\nConsequence. C.\n';
+  const entry = (number: number, lines = 3): string =>
+    `## ${number}. A (2026-01-02, in force)\n${parts}${'b\n'.repeat(lines - 3)}\n`;
   const entries = (count: number): string => Array.from({ length: count }, (_, i) => entry(i + 1)).join('');
 
   it('are few and short', () => {
@@ -195,6 +197,8 @@ describe('the decisions', () => {
     ['too many', entries(41), entries(40)],
     ['too long', entry(1, 11), entry(1, 10)],
     ['too wide', `${entry(1)}${'b'.repeat(111)}`, `${entry(1)}${'b'.repeat(110)}`],
+    ['without a status', entry(1).replace(', in force', ''), entry(1).replace('in force', 'on trial')],
+    ['without a reason', entry(1).replace('Context. ', ''), entry(1).replace('A.', 'B.')],
     ['numbered wrongly', entry(1) + entry(3), `${entry(1)}# Topic\n\n${entry(2)}`],
   ])('may not be %s', (_what, broken, fixed) => {
     expect(documents.decisionSizes(broken)).toHaveLength(1);
