@@ -28,7 +28,7 @@ export type Job = { name: string; run(): Promise<Finding> };
 
 /**
  * Until V8 has compiled what a worker runs it costs several times what it does afterwards: on two cores one worker is warm after some eight
- * seconds under load, two after twelve (DECISIONS.md 82).
+ * seconds under load, two after twelve.
  */
 export const WARM_UP_MS = 12_000;
 const FULL: Durations = { warmupMs: WARM_UP_MS, saturationMs: 6_000, openMs: 8_000 };

@@ -122,7 +122,7 @@ const schema = z.strictObject({
     .default([]),
 });
 
-/** The names of all settings, for the check that README has them all. */
+/** The names of all settings, for the check that docs/settings.md has them all. */
 export const SETTING_NAMES = Object.keys(schema.shape);
 
 /** Kubernetes gives a pod names like SLUICE_PORT=tcp://10.0.0.1:80 for a service called sluice. */

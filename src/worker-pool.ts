@@ -24,14 +24,15 @@ const DEPARTED_MAX = 16;
 /** A worker that does not end by itself after this is killed. */
 const STOP_MS_MAX = 30_000;
 /**
- * A worker's live heap is some 15 MiB, and bodies pass it by as external memory that V8 counts. Left to itself V8 (Node 20) sets the bound of the
- * old space so close above that at half load it marks the whole heap ten times a second. Below this many MiB it need not look
- * (DECISIONS.md 54).
+ * A worker's live heap is some 15 MiB. V8 (Node 20) sets the bound of the old space close above that,
+ * and bodies, which are external memory, count against it. So without a floor V8 marks the whole heap
+ * ten times a second at half load. Below this many MiB it does not.
  */
 const OLD_SPACE_UNLOOKED = '--initial-old-space-size=64';
 /**
- * V8 makes what outlived its first collections in the old space from then on. In a worker's first moments that is every request, since its young
- * space is still small: then all requests to come are held until a full collection, at a quarter more CPU (DECISIONS.md 81).
+ * V8 learns which objects outlive a collection, and makes later ones of that kind in the old space. In a
+ * worker's first moments that is every request, because the young space is still small. All later
+ * requests would then live until a full collection, which costs a quarter more CPU.
  */
 const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
 /**

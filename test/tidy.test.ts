@@ -1,6 +1,7 @@
 /** The rules of the house hold, and each of them can fail. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
+import * as documents from './tidy-documents.ts';
 import * as rules from './tidy-rules.ts';
 
 const ROOT = new URL('..', import.meta.url).pathname;
@@ -164,5 +165,54 @@ describe('a rule of the house', () => {
   it('is proven for every rule', () => {
     const proven = new Set([...PROOFS.map(([rule]) => rule), rules.fileNames]);
     expect([...rules.SOURCE_RULES, ...rules.TEST_RULES].filter((rule) => !proven.has(rule))).toEqual([]);
+  });
+});
+
+describe('the decisions', () => {
+  const decisions = readFileSync(`${ROOT}DECISIONS.md`, 'utf8');
+  const texts = ['src', 'test', 'bench', 'docs', 'deploy', '']
+    .flatMap((folder) => {
+      const names = readdirSync(`${ROOT}${folder}`, { recursive: folder !== '', encoding: 'utf8' });
+      return names.map((name) => (folder === '' ? name : `${folder}/${name}`));
+    })
+    .filter((path) => /\.(ts|js|mjs|lua|md|ya?ml|conf|c)$/.test(path) && !/\bnode_modules\//.test(path))
+    .map((path) => ({ path, text: readFileSync(`${ROOT}${path}`, 'utf8') }));
+
+  const parts = 'Context. A.\nDecision. B.\nConsequence. C.\n';
+  const entry = (number: number, lines = 3): string =>
+    `## ${number}. A (2026-01-02, in force)\n${parts}${'b\n'.repeat(lines - 3)}\n`;
+  const entries = (count: number): string => Array.from({ length: count }, (_, i) => entry(i + 1)).join('');
+
+  it('are few and short', () => {
+    expect(decisions).toContain('\n## 1. ');
+    expect(documents.decisionSizes(decisions)).toEqual([]);
+  });
+
+  it('exist where a file names one', () => {
+    expect(texts.map(({ path }) => path)).toEqual(expect.arrayContaining(['src/limits.ts', 'README.md']));
+    expect(texts.flatMap((file) => documents.decisionReferences(file, decisions))).toEqual([]);
+  });
+
+  it.each([
+    ['too many', entries(41), entries(40)],
+    ['too long', entry(1, 11), entry(1, 10)],
+    ['too wide', `${entry(1)}${'b'.repeat(111)}`, `${entry(1)}${'b'.repeat(110)}`],
+    ['without a status', entry(1).replace(', in force', ''), entry(1).replace('in force', 'on trial')],
+    ['without a reason', entry(1).replace('Context. ', ''), entry(1).replace('A.', 'B.')],
+    ['numbered wrongly', entry(1) + entry(3), `${entry(1)}# Topic\n\n${entry(2)}`],
+  ])('may not be %s', (_what, broken, fixed) => {
+    expect(documents.decisionSizes(broken)).toHaveLength(1);
+    expect(documents.decisionSizes(fixed)).toEqual([]);
+  });
+
+  it.each([
+    [`as DECISIONS.md ${3} says`, `as DECISIONS.md ${2} says`],
+    [`(DECISIONS ${1} and ${4})`, `(DECISIONS ${1} and ${2})`],
+    [` * DECISIONS.md\n * ${5} says`, ` * DECISIONS.md\n * says ${5}`],
+  ])('may not be named when they do not exist: row %#', (broken, fixed) => {
+    const references = (text: string): string[] =>
+      documents.decisionReferences({ path: 'src/a.ts', text }, entries(2));
+    expect(references(broken)).toHaveLength(1);
+    expect(references(fixed)).toEqual([]);
   });
 });

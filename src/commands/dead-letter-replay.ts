@@ -1,9 +1,11 @@
 /**
- * A dead letter goes back to the stream that it came from, once; when that was a shard that is no more, to another one of its kind.
+ * Sends a dead letter back to the stream that it came from, once. When that was a removed shard,
+ * another stream of its kind takes it.
  *
- * The sink knows frames by their Nats-Msg-Id. A whole frame keeps the id that it had, so that entries of it which were stored before
- * it was given up are not stored again. An entry or an item becomes a frame of its own, under an id made of the letter's: however
- * often the command is interrupted between publishing and removing the letter, the sink writes it once.
+ * The sink knows frames by their Nats-Msg-Id. A whole frame keeps its id, so that entries that were
+ * stored before it was given up are not stored again. An entry or an item becomes a frame of its
+ * own, under an id made of the letter's. So the sink writes it once, however often the command is
+ * interrupted between publishing and removing the letter.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
@@ -19,7 +21,10 @@ import { CommandError, reasonOf } from './session.ts';
 
 type ReplayParts = { link: NatsLink; box: DeadLetterBox; shards: number; clock: Clock; log: Log };
 
-/** The entry in the body of an entry's or item's letter; undefined when it cannot be decoded, or the letter is a frame. */
+/**
+ * The entry in the body of an entry's or item's letter; undefined when it cannot be decoded, or the
+ * letter is a frame.
+ */
 export function entryOf(letter: FiledLetter, body: Uint8Array): Entry | undefined {
   const [slot] = letter.kind === 'frame' ? [] : decodeFrame(encodeFrame([body]));
   return slot?.ok ? slot.entry : undefined;
@@ -33,7 +38,10 @@ export class Replay {
     this.#parts = parts;
   }
 
-  /** Publishes the letter and, once JetStream has it, removes it. @returns the subject that it went to. @throws CommandError */
+  /**
+   * Publishes the letter and, once JetStream has it, removes it. @returns the subject that it went
+   * to. @throws CommandError
+   */
   async run(letter: FiledLetter): Promise<string> {
     const { box, link, shards } = this.#parts;
     const subject = subjectAmong(letter.subject, shards);
@@ -50,7 +58,10 @@ export class Replay {
     return subject;
   }
 
-  /** What was counted when the letter was filed is not counted again; what does not fit a message goes into parts. */
+  /**
+   * Usage that was counted when the letter was filed is not counted again. An entry too large for a
+   * message goes into parts.
+   */
   async #entryBytes(letter: FiledLetter, body: Uint8Array): Promise<Uint8Array> {
     const entry = entryOf(letter, body);
     if (entry?.kind !== 'envelope' || letter.projectId === undefined) return body;

@@ -1,4 +1,4 @@
-/** What stands in NATS, held against what `sluice setup` would make. */
+/** Compares JetStream with the streams, consumers and buckets that `sluice setup` would make. */
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import { openBucket } from '../registry/bucket.ts';
 import { bytesText, changesBetween } from '../stream/config-diff.ts';

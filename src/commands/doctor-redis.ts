@@ -1,4 +1,6 @@
-/** What the limiter and the quota need of Redis (contract part 2; architecture: noeviction and AOF are required). */
+/**
+ * What the limiter and the quota need of Redis (contract part 2): noeviction and AOF are required.
+ */
 import { inspectRedis, type RedisReport } from '../limit/redis-inspect.ts';
 import { REDIS_REPLY_MS_MAX } from '../limits.ts';
 import { type Check, checkClock, fail, ok, warn } from './check.ts';

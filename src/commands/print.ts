@@ -1,6 +1,9 @@
 /** What commands write to standard output: JSON for programs, aligned text for people. */
 
-/** A million dead letters come near what one string may hold (2^29 characters); a write for each would be slow. */
+/**
+ * A million dead letters come near what one string may hold (2^29 characters); a write for each
+ * would be slow.
+ */
 const ELEMENTS_PER_WRITE = 1_000;
 
 /** An array goes out in pieces, as the same text. */

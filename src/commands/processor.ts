@@ -24,7 +24,8 @@ async function run(): Promise<void> {
   if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
   const stopped = untilStopped();
   const processor = await Promise.race([runProcessor(config, log), stopped]);
-  // Told to stop while it still waited for the broker: an attempt to connect cannot be called off, and nothing is in hand.
+  // Told to stop while it still waited for the broker: a connection attempt cannot be cancelled,
+  // and no frame is in hand.
   if (!processor) process.exit(0);
   await stopped;
   await processor.stop();

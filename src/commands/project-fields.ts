@@ -18,7 +18,10 @@ import {
 import { record, table } from './print.ts';
 import { UsageError } from './session.ts';
 
-/** A flag that was not given is absent. (Commander turns a null into an empty string, so `none` stays a word.) */
+/**
+ * A flag that was not given is absent. (Commander turns a null into an empty string, so `none`
+ * stays a word.)
+ */
 export type ProjectFlags = {
   alias?: string;
   key?: string;
@@ -121,7 +124,10 @@ export function changesOf(flags: ProjectFlags): Partial<Project> {
   };
 }
 
-/** The project with all its fields checked together. @throws UsageError naming each field that is wrong */
+/**
+ * The project with all its fields checked together. @throws UsageError naming each field that is
+ * wrong
+ */
 export function checked(project: Project): Project {
   const parsed = projectSchema.safeParse(project);
   const wrong = parsed.success ? [] : problems(parsed.error);

@@ -32,7 +32,7 @@ const onProject = (output: Output, action: (store: ProjectStore) => Promise<Proj
 async function create(flags: ProjectFlags & Output & { id?: string; plan: Project['plan'] }): Promise<void> {
   const defaults = { plan: flags.plan, overage: false, filters: [...FILTERS], allowedOrigins: [] };
   const wanted = { ...defaults, ...changesOf(flags) };
-  // Names that are minted later are legal by themselves; a stand-in lets everything else be checked at once.
+  // Generated names are always legal. A stand-in lets all other fields be checked at once.
   const { id, key, ...rest } = checked({ id: flags.id ?? '1', key: flags.key ?? 'k', ...wanted });
   const names = { ...(flags.id && { id }), ...(flags.key && { key }) };
   await onProject(flags, (store) => store.create({ ...rest, ...names }));

@@ -1,4 +1,7 @@
-/** Runs the command line: exit status 0 done, 1 failed, 2 wrong usage; every failure is one sentence on standard error. */
+/**
+ * Runs the command line: exit status 0 done, 1 failed, 2 wrong usage; every failure is one sentence
+ * on standard error.
+ */
 import { type Command, CommanderError } from 'commander';
 import { ConfigError } from '../config.ts';
 import { reasonOf, UsageError } from './session.ts';
@@ -7,7 +10,10 @@ const DONE = 0;
 const FAILED = 1;
 const WRONG_USAGE = 2;
 
-/** Errors are thrown where commander would end the process, and a flag belongs to the command that it follows. */
+/**
+ * Errors are thrown where commander would end the process, and a flag belongs to the command that
+ * it follows.
+ */
 function prepare(command: Command): void {
   command.exitOverride().enablePositionalOptions();
   for (const sub of command.commands) prepare(sub);

@@ -1,4 +1,7 @@
-/** What a command works with: settings, the servers they name, and connections that are closed when it is done. */
+/**
+ * The parts of a command: settings, the servers that they name, and connections that close when it
+ * is done.
+ */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { z } from 'zod';
@@ -9,12 +12,12 @@ import { LimitRedis } from '../limit/redis.ts';
 import { isMissingBucket } from '../registry/bucket.ts';
 import { NatsLink } from '../stream/nats.ts';
 
-/** Why a command could not do what was asked: one sentence, shown without a stack; exit status 1. */
+/** Why a command could not do its task: one sentence, shown without a stack; exit status 1. */
 export class CommandError extends Error {
   override name = 'CommandError';
 }
 
-/** What was asked makes no sense, whatever stands in the servers; exit status 2. */
+/** A request that makes no sense, whatever the servers hold; exit status 2. */
 export class UsageError extends Error {
   override name = 'UsageError';
 }
@@ -49,7 +52,7 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** Somebody at a terminal, often far from Redis, has more patience than a request. */
+/** A user at a terminal, often far from Redis, has more patience than a request. */
 const REDIS_MS_MAX = 2_000;
 
 export class Session {
@@ -74,7 +77,7 @@ export class Session {
     this.redisUrls = own.redis || !dev ? config.redisUrls : dev.redisUrl.split(',');
     this.natsUrls = own.nats || !dev ? config.natsUrls : dev.natsUrl.split(',');
     this.publicUrl = isSet('SLUICE_PUBLIC_URL') || !dev ? config.publicUrl : dev.url;
-    // A command's own errors are sentences; log lines are for whoever asks for them.
+    // A command's own errors are sentences; its log lines appear only on request.
     this.log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'silent', { process: 'command' });
   }
 

@@ -10,7 +10,10 @@ export type SeenItem = {
   length: number;
   /** The fields of contract part 6, as far as they are known here. */
   fields: Record<string, unknown>;
-  /** The payload's JSON; undefined for a recording, which is compressed, and for a large envelope, whose bytes stand elsewhere. */
+  /**
+   * The payload's JSON; undefined for a recording, which is compressed, and for a large envelope,
+   * whose bytes are in parts.
+   */
   payload: unknown;
   /** Names the item for a person: event id or token. */
   name: string;
@@ -69,7 +72,7 @@ export function seenText(item: SeenItem): string {
   return [...columns, summary(item.payload)].join('  ').trimEnd();
 }
 
-/** What a person would call the item: an exception, a message, a transaction, the number of logs. */
+/** A short name for the item: an exception, a message, a transaction, the number of logs. */
 function summary(payload: unknown): string {
   const text =
     typeof payload === 'string'
@@ -87,7 +90,7 @@ function summary(payload: unknown): string {
   return whole.replaceAll(/\p{Cc}+/gu, ' ').slice(0, SUMMARY_CHARS_MAX);
 }
 
-/** What stands at a path, if every step of it exists. */
+/** The value at a path, if every step of it exists. */
 function at(value: unknown, ...path: (string | number)[]): unknown {
   let here = value;
   for (const step of path) {

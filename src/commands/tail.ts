@@ -22,7 +22,10 @@ function entriesOf(frame: Uint8Array): Entry[] {
   }
 }
 
-/** Looks on at what the streams have acknowledged; nothing is consumed, and what was accepted before the start is not shown. */
+/**
+ * Shows frames that the streams have acknowledged. It consumes none, and does not show those
+ * accepted before its start.
+ */
 async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
   await withSession(async (session) => {
     const link = await session.nats();
@@ -34,7 +37,8 @@ async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
       for (const item of entriesOf(frame).flatMap(seenItems).filter(wanted))
         printLine(flags.json ? seenJson(item) : seenText(item));
     };
-    // All streams: an item of the wanted type may follow the first one of its envelope, which decides the stream.
+    // All streams: an item of the wanted type may follow the first one of its envelope, which
+    // decides the stream.
     lookOn(link, show);
     if (!flags.json) process.stderr.write('Showing items as they are accepted; Ctrl-C ends.\n');
     await untilStopped();

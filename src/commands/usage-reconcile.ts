@@ -1,11 +1,13 @@
 /**
- * `sluice usage reconcile`: what the processor has counted exactly once, against what Redis counted.
+ * `sluice usage reconcile`: compares the processor's tally, which counts exactly once, with Redis's
+ * counter.
  *
- * Everything that had been counted when the command began must have reached the sink before the tally says anything, so the command
- * first waits until it is queued, then for the streams to move past it. Requests that come in meanwhile are in neither or either
- * figure; so the counter is lowered only when nothing moved between two looks at it, and otherwise only raised, its checkpoint too:
- * what was accepted is never forgotten. Nor is it lowered while a frame or an entry of this month
- * is a dead letter that nobody could read: it may be this project's.
+ * All envelopes that had been counted when the command began must have reached the sink before the
+ * tally means anything. So the command first waits until they are queued, then until the streams
+ * have moved past them. Requests that come in meanwhile are in neither or either figure. So the
+ * counter is lowered only when no figure moved between two looks; otherwise it is only raised, and
+ * its checkpoint too: no accepted envelope is forgotten. Nor is it lowered while a frame or an
+ * entry of this month is an unreadable dead letter: it may be this project's.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
@@ -29,7 +31,10 @@ const WAIT_SEC_DEFAULT = 15;
 /** Pings are no requests of a project. */
 const HEARTBEATS = streamSubject('heartbeats', 0).replace(/\d+$/, '');
 
-/** `before` and `after` are the counter; `complete` is false when something still waited or moved, or was set aside unread. */
+/**
+ * `before` and `after` are the counter. `complete` is false when a frame still waited, a figure
+ * moved, or a letter is unreadable.
+ */
 type Reconciliation = {
   id: string;
   month: string;
@@ -44,7 +49,10 @@ type Reconciliation = {
 /** `seen`: what Redis had when `wanted` was decided. */
 type Mending = { id: string; month: string; seen: number | undefined; wanted: number; complete: boolean };
 
-/** `inRedis` undefined: Redis has no count. Then the checkpoint is the counter, as for `usage`: from there counting would resume. */
+/**
+ * `inRedis` undefined: Redis has no count. Then the checkpoint is the counter, as for `usage`,
+ * because counting would resume from it.
+ */
 type Counter = { month: string; inRedis: number | undefined; count: number };
 
 type TallyReader = (projectId: string, month: string) => Promise<TallyOfMonth>;
@@ -64,7 +72,10 @@ function tallyReader({ config: { sink }, dev }: Session): TallyReader {
   throw new CommandError("SLUICE_SINK must name the processor's sink: the tally stands beside its records.");
 }
 
-/** Waits until every frame that stands in a stream now is processed. @returns whether that came to pass */
+/**
+ * Waits until every frame that is now in a stream is processed.
+ * @returns whether that happened
+ */
 async function untilProcessed(link: NatsLink, shards: number, waitMs: number): Promise<boolean> {
   const manager = await link.manager();
   const streams = FRAME_STREAMS.flatMap((stream) =>
@@ -83,7 +94,10 @@ async function untilProcessed(link: NatsLink, shards: number, waitMs: number): P
   return true;
 }
 
-/** Whether requests of this month, of whatever project, were set aside unread: the tally does not know of them. */
+/**
+ * Whether requests of this month, of any project, are in unreadable dead letters: the tally does
+ * not have them.
+ */
 async function hasUnread(link: NatsLink, month: string): Promise<boolean> {
   const letters = await (await DeadLetterBox.open(link)).list();
   return letters.some(
@@ -100,7 +114,10 @@ async function readCounter(session: Session, checkpoints: CounterBucket, id: str
   return { month, inRedis, count: inRedis ?? (await checkpoints.read(id, month)) ?? 0 };
 }
 
-/** Sets the counter, then its checkpoint: to a figure that is complete whatever stands there, else only upwards. */
+/**
+ * Sets the counter, then its checkpoint: to a complete figure in any case, to another one only
+ * upwards.
+ */
 async function mend(
   session: Session,
   checkpoints: CounterBucket,

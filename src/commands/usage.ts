@@ -31,7 +31,9 @@ const BATCH = 100;
 const percentOf = (current: number, quota: number): number =>
   quota === 0 ? 100 : Math.floor((100 * current) / quota);
 
-/** The counter of this month; where Redis has none, the checkpoint from which counting would resume. */
+/**
+ * The counter of this month; where Redis has none, the checkpoint from which counting would resume.
+ */
 async function usageOf(session: Session, project: Project, checkpoints: Checkpoints): Promise<Usage> {
   const { month, count } = await readUsage(await session.redis(), project.id);
   const figure = count ?? (await (await checkpoints()).read(project.id, month)) ?? 0;

@@ -1,4 +1,4 @@
-/** Finds redis-server and nats-server, and installs them where that can be done without a question. */
+/** Finds redis-server and nats-server, and installs them where no question needs an answer. */
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { findServer, type ServerKind } from './servers.ts';
@@ -28,7 +28,9 @@ const PATIENT = ['-o', 'DPkg::Lock::Timeout=300', '-o', 'Acquire::Retries=3'];
 const LOCK_TRIES = 20;
 const LOCK_PAUSE_MS = 15_000;
 
-/** `[]` as root, `['sudo', '-n']` where sudo asks no password, undefined otherwise or without apt. */
+/**
+ * `[]` as root, `['sudo', '-n']` where sudo asks no password, undefined otherwise or without apt.
+ */
 function aptPrefix(): string[] | undefined {
   if (!existsSync('/usr/bin/apt-get')) return undefined;
   if (process.getuid?.() === 0) return [];

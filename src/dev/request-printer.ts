@@ -2,7 +2,10 @@ import { LINES_PER_SEC_MAX, type RequestLines } from '../http/request-log.ts';
 
 const SECOND_MS = 1_000;
 
-/** A line per request; above LINES_PER_SEC_MAX in a second, one summary for that second instead of the rest. */
+/**
+ * A line per request; above LINES_PER_SEC_MAX in a second, one summary for that second instead of
+ * the rest.
+ */
 export class RequestPrinter {
   readonly #print: (line: string) => void;
   #printed = 0;

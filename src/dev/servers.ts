@@ -1,6 +1,6 @@
 /**
- * Real Redis and nats-server as children on free loopback ports: what `sluice dev` runs on, and what the tests start.
- * A child is started by its own id and ended by it; its data lives in the folder it is given.
+ * Real Redis and nats-server as children on free loopback ports, for `sluice dev` and the tests. A
+ * child is ended by its own process id; its data is in the given folder.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
@@ -98,8 +98,8 @@ export async function startNatsWith(
 }
 
 /**
- * Ends the server when our end of pipe 3 closes, that is also when this process is killed: no orphan is left behind.
- * The server itself takes the shell's place and with it the process id.
+ * Ends the server when our end of pipe 3 closes, also when this process is killed: no orphan is
+ * left behind. The server replaces the shell and keeps its process id.
  */
 const UNTIL_PARENT_DIES = '(cat <&3 >/dev/null; kill -TERM $$ 2>/dev/null) & exec "$@" 3<&-';
 
@@ -141,7 +141,10 @@ function launch(
   };
 }
 
-/** Resolves when the server answers as it should; rejects with its last words when it ends or 10 s pass. */
+/**
+ * Resolves when the server answers correctly; rejects with its last output when it ends or 10 s
+ * pass.
+ */
 async function ready(server: RunningServer, hello: string, good: (text: string) => boolean): Promise<void> {
   let ended: string | undefined;
   server.exited.then((said) => {

@@ -1,4 +1,6 @@
-/** COMPOSITION ROOT of `sluice dev`: the whole system on one machine, as children of this process. */
+/**
+ * COMPOSITION ROOT of `sluice dev`: the whole system on one machine, as children of this process.
+ */
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { childEnvironment, hostEnvironment, isSet } from '../config.ts';
@@ -74,7 +76,7 @@ export class DevStart {
     this.#children.length = 0;
   }
 
-  /** A child that comes up after somebody asked to stop goes down at once. */
+  /** A child that starts after the stop was requested ends at once. */
   async #keep(child: Child): Promise<void> {
     if (!this.#stopped) {
       this.#children.push(child);

@@ -51,7 +51,7 @@ export class UploadBudget {
     return this.#held < HELD_BYTES_MAX && this.#spooled < SPOOL_BYTES_MAX;
   }
 
-  /** The worker holds much: everybody gets along with less. */
+  /** The worker holds much: each upload gets smaller bounds. */
   get isTight(): boolean {
     return this.#held > HELD_BYTES_TIGHT;
   }
@@ -61,7 +61,10 @@ export class UploadBudget {
     return this.isTight ? INLINE_BYTES_MIN : INLINE_BYTES_MAX;
   }
 
-  /** @param delta bytes, negative to give back. @returns false when the sum is over the bound (it is counted all the same) */
+  /**
+   * @param delta bytes, negative to give back. @returns false when the sum is over the bound (it is
+   * counted all the same)
+   */
   hold(delta: number): boolean {
     this.#held += delta;
     return this.#held <= HELD_BYTES_MAX;
@@ -73,18 +76,24 @@ export class UploadBudget {
     return this.#spooled <= SPOOL_BYTES_MAX;
   }
 
-  /** Memory for SPOOL_BLOCK_BYTES with anything in it. Used again: at 400 MB/s the garbage alone would be a hundred MB. */
+  /**
+   * Memory of SPOOL_BLOCK_BYTES with any content. Used again: at 400 MB/s the garbage alone would
+   * be a hundred MB.
+   */
   takeBlock(): Buffer {
     return this.#freeBlocks.pop() ?? Buffer.allocUnsafeSlow(SPOOL_BLOCK_BYTES);
   }
 
-  /** @param block of {@link takeBlock} that nobody uses any more */
+  /** @param block of {@link takeBlock}, no longer used */
   giveBlock(block: Buffer): void {
     if (this.#freeBlocks.length < SPOOL_BLOCKS_KEPT) this.#freeBlocks.push(block);
   }
 }
 
-/** What one upload holds. Closing it gives back exactly that, whatever its parts still do afterwards. */
+/**
+ * The bytes that one upload holds. Closing it gives back exactly those, whatever its parts still
+ * do.
+ */
 export class Holding {
   readonly budget: UploadBudget;
   #held = 0;

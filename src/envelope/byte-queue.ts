@@ -1,8 +1,10 @@
 /**
- * Bytes that arrive in pieces and are wanted in one: a header line cut by a chunk border, a payload in several chunks.
+ * Bytes that arrive in pieces and are needed as one: a header line cut by a chunk border, a payload
+ * in several chunks.
  *
- * One buffer that doubles, not a list of pieces: a client that sends single bytes would make each of them cost an object of a
- * hundred bytes, and the bounds of limits.ts count bytes. Every byte is copied about twice, which only cut bodies pay.
+ * One buffer that doubles, not a list of pieces: a client that sends single bytes would make each
+ * of them an object of a hundred bytes, and the bounds of limits.ts count bytes. Only cut bodies
+ * pay: every byte is copied about twice.
  */
 import { assert } from '../lib/assert.ts';
 

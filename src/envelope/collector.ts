@@ -1,10 +1,12 @@
 /**
- * Gathers what the parser finds into a HeldEnvelope. Up to the inline bound payloads stay in memory: as views of the chunks they came in,
- * or, when one came in several, joined. Beyond it everything held moves to a spool and later payloads go straight there.
+ * Gathers the parser's items into a HeldEnvelope. Up to the inline bound payloads stay in memory:
+ * as views of their chunks, or joined when one came in several. Beyond it all payloads move to a
+ * spool, and later ones go straight there.
  *
- * A view keeps its whole chunk alive. So a chunk is charged in full, once, when the first view of it is kept, and a small piece of
- * a large chunk is copied instead: what is charged is what is alive, whatever a client mixes into its chunks. An envelope of one item in one
- * chunk, the common case, costs no copy here.
+ * A view keeps its whole chunk alive. So a chunk is charged in full, once, when the first view of
+ * it is kept, and a small piece of a large chunk is copied instead. Thus the charge is the memory
+ * that is alive, whatever a client mixes into its chunks. An envelope of one item in one chunk, the
+ * common case, costs no copy.
  */
 import { type ItemType, type SkippedType, skippedType } from '../lib/item-types.ts';
 import { INLINE_BYTES_MAX, VIEWED_CHUNK_BYTES } from '../limits.ts';
@@ -84,7 +86,10 @@ export class Collector implements ParserSink {
     this.#holding = options.holding;
   }
 
-  /** While spooling, bytes are copied as they come and chunks may be borrowed; before, they must be owned. */
+  /**
+   * While spooling, bytes are copied as they come and chunks may be borrowed; before, they must be
+   * owned.
+   */
   get spooling(): boolean {
     return this.#spool !== undefined;
   }
@@ -100,7 +105,10 @@ export class Collector implements ParserSink {
     this.#chunkCharged = false;
   }
 
-  /** Nothing more comes. Calls `done` when all payloads are in memory or in the file; never after an overload or `close`. */
+  /**
+   * The end of the body. Calls `done` when all payloads are in memory or in the file; never after
+   * an overload or `close`.
+   */
   finish(done: (collected: Collected) => void): void {
     this.#chunk = NOTHING;
     const collected: Collected = {
@@ -119,7 +127,7 @@ export class Collector implements ParserSink {
     this.#closed = true;
     this.#spool?.close();
     this.#chunk = NOTHING;
-    // A new list, not an emptied one: whoever was given the envelope may still look at it.
+    // A new list, not an emptied one: the owner of the envelope may still read the old one.
     this.#items = [];
     this.#single = undefined;
     this.#joined = undefined;

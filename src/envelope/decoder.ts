@@ -15,7 +15,10 @@ export type DecoderOptions = {
   /** All bytes have been told. */
   onEnd(): void;
   onFailed(kind: 'invalid' | 'overloaded', detail: string): void;
-  /** More or less than DECODER_QUEUE_BYTES_MAX waits; than DECODER_QUEUE_BYTES_TIGHT while the worker holds much. */
+  /**
+   * More or less than DECODER_QUEUE_BYTES_MAX waits; than DECODER_QUEUE_BYTES_TIGHT while the
+   * worker holds much.
+   */
   onBehind(behind: boolean): void;
 };
 

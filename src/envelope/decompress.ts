@@ -1,9 +1,10 @@
 /**
- * Content-Encoding (contract part 2, Body). A small body that came in one piece is inflated at once; everything else goes through a
- * Decoder, which takes chunks as they come, hands out bounded pieces, and can be stopped at any of them: a bomb costs no more than the cap.
+ * Content-Encoding (contract part 2, Body). A small body that came in one piece is inflated at
+ * once. Any other goes through a Decoder, which takes chunks as they come, hands out bounded
+ * pieces, and can be stopped at any of them: a bomb costs no more than the cap.
  *
- * zlib tolerates what we refuse: it stops silently at the first byte after a finished stream. So the bytes it took are compared with the
- * bytes it was given.
+ * zlib stops silently at the first byte after a finished stream, which is invalid here. So the
+ * bytes that it took are compared with the bytes that it was given.
  */
 import zlib, { type BrotliDecompress, type Gunzip, type Zlib, type ZlibOptions } from 'node:zlib';
 import { SYNC_INFLATED_BYTES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../limits.ts';
@@ -36,7 +37,10 @@ const ENCODINGS: ReadonlyMap<string, Encoding> = new Map([
   ...(HAS_ZSTD ? ([['zstd', 'zstd']] as const) : []),
 ]);
 
-/** @param header raw Content-Encoding; '' when absent. @returns undefined for an encoding, or a list of several, that we do not know */
+/**
+ * @param header raw Content-Encoding; '' when absent.
+ * @returns undefined for an unknown encoding, and for a list of several
+ */
 export const parseEncoding = (header: string): Encoding | undefined =>
   ENCODINGS.get(header.trim().toLowerCase());
 
@@ -45,12 +49,15 @@ const BROTLI_OPTIONS = { params: { [zlib.constants.BROTLI_DECODER_PARAM_LARGE_WI
 /** A frame that asks for a larger window is corrupt. */
 const ZSTD_OPTIONS = { params: { [zstd.constants.ZSTD_d_windowLogMax]: Math.log2(ZSTD_WINDOW_BYTES_MAX) } };
 /**
- * Each output buffer of each engine is garbage once it was copied: 400 of them under way are memory that counts. And below 32 KiB, for
- * from there on V8 (Node 20) takes them for a reason to collect the whole heap: 12 times in 5 s at 100 MB/s, up to 24 ms each; below, never.
+ * Each output buffer is garbage once it was copied, and counts while 400 engines are under way.
+ * Below 32 KiB, because V8 (Node 20) takes larger ones for a reason to collect the whole heap.
  */
 const STREAM_CHUNK_BYTES = 24 * 1024;
 
-/** `deflate` means zlib's wrapping (RFC 9110 section 8.4.1.2), but clients send the bare stream as well: the first two bytes tell. */
+/**
+ * `deflate` means zlib's wrapping (RFC 9110 section 8.4.1.2), but clients also send the bare
+ * stream: the first two bytes tell which.
+ */
 export const DEFLATE_SNIFF_BYTES = 2;
 function isZlibWrapped(begin: Uint8Array): boolean {
   const [cmf = 0, flags = 0] = begin;

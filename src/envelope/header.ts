@@ -1,4 +1,7 @@
-/** The two kinds of JSON lines in an envelope (contract part 2; https://develop.sentry.dev/sdk/data-model/envelopes/). Pure. */
+/**
+ * The two kinds of JSON lines in an envelope (contract part 2;
+ * https://develop.sentry.dev/sdk/data-model/envelopes/). Pure.
+ */
 
 /** Why a body is no envelope: a closed set, worded for the log. */
 export type Malformed =
@@ -35,7 +38,10 @@ const DASHED_EVENT_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-
 /** A byte order mark is no JSON, so it is kept and refused. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** JSON.parse makes `__proto__` an own property like any other, and of duplicate names the last wins. */
+/**
+ * JSON.parse makes `__proto__` an own property like any other, and of duplicate names the last
+ * wins.
+ */
 function parseObject(line: Uint8Array): Record<string, unknown> | undefined {
   let value: unknown;
   try {
@@ -59,7 +65,8 @@ function sdkOf(value: unknown): string | undefined {
 }
 
 /**
- * @param line the envelope's first line without its newline; a `\r` at its end is white space to JSON
+ * @param line the envelope's first line without its newline; a `\r` at its end is white space to
+ * JSON
  * @returns the header, or why it is none
  */
 export function parseEnvelopeHeader(line: Uint8Array): EnvelopeHeader | Malformed {

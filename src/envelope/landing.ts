@@ -1,20 +1,23 @@
 /**
  * Holds large uploads back at their sockets while the stream, the disk or the decoders are behind.
  *
- * The stream: an answer is due two seconds after the last body byte, and a broker takes some 100 MB a second. Of 400 bodies of 5 MB that
- * end together most could not be stored in time, although there is nothing wrong but their coming at once. So last bytes are not read
- * before there is room. A large upload *approaches* while its body arrives and has *landed* from its last byte until it is disposed of.
+ * The stream: an answer is due two seconds after the last body byte, and a broker takes some 100 MB
+ * a second. Of 400 bodies of 5 MB that end together most could not be stored in time. So last bytes
+ * are not read before there is room. A large upload *approaches* while its body arrives, and has
+ * *landed* from its last byte until it is disposed of.
  *
- * Disk and decoders: each upload pauses by itself when much of it waits for them, but when it goes on, its socket may deliver half a MiB in
- * one go. 400 of those are the worker's whole memory. So what waits is also counted over all.
+ * Disk and decoders: each upload pauses by itself when much of it waits for them. When it goes on,
+ * its socket may deliver half a MiB at once, and 400 of those fill the worker's memory. So the
+ * waiting bytes of all uploads are counted too.
  *
- * While LANDED_BYTES_MAX have landed or QUEUED_BYTES_MAX wait, all that approach are paused, whichever of them would end next:
- * TCP tells their clients to wait, and what they have sent stays in the kernel. Then they are let go in the order in which they came,
- * a few in each turn of the loop, since each may land with its next chunk. Both sums fall without any of them going on, so that nobody waits
- * for himself.
+ * While LANDED_BYTES_MAX have landed or QUEUED_BYTES_MAX wait, all approaching uploads are paused:
+ * TCP tells their clients to wait, and bytes on their way stay in the kernel. Then they go on in
+ * the order in which they came, a few in each turn of the loop, since each may land with its next
+ * chunk. Both sums fall without any of them going on, so there is no deadlock.
  *
- * The price: an upload in the middle of its body is paused with the others, and its client sees a slower network. A small
- * compressed body cannot be held back: it is whole before anybody knows that it is large.
+ * The price: an upload in the middle of its body is paused with the others, and its client sees a
+ * slower network. A small compressed body cannot be held back: it is whole before the worker knows
+ * that it is large.
  */
 import { LANDED_BYTES_MAX, LANDINGS_PER_TURN, QUEUED_BYTES_MAX } from '../limits.ts';
 
@@ -56,7 +59,9 @@ export class Landing {
     this.#change(delta, 0);
   }
 
-  /** @param delta bytes that begin to wait for a decoder or the disk; negative when they do not any more */
+  /**
+   * @param delta bytes that begin to wait for a decoder or the disk; negative when their wait ends
+   */
   queue(delta: number): void {
     this.#change(0, delta);
   }

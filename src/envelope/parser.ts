@@ -1,6 +1,7 @@
 /**
- * The envelope parser: bytes in, items out. A push machine that knows neither sockets nor memory: `feed` takes a chunk of any size, the
- * sink is told what was found, and nothing is kept but a header line that a chunk border cut.
+ * The envelope parser: bytes in, items out. A push machine that knows neither sockets nor memory:
+ * `feed` takes a chunk of any size, the sink is told what was found, and nothing is kept but a
+ * header line that a chunk border cut.
  *
  * Rules (contract part 2, Envelope):
  *
@@ -8,14 +9,16 @@
  *     item     = item-header [ "\n" payload ]       item header: a JSON object with a string `type`
  *     payload  = exactly `length` bytes, or, without a `length`, all bytes up to the next newline
  *
- * Items are separated by one "\n"; one more may end the body and nothing follows it, so an empty line where an item header should stand
- * is malformed. "\r" is no newline: it belongs to the line or payload that it ends. Payloads are never looked into: newlines are found by
- * memchr (Buffer.indexOf), and a payload with a length is passed on without reading it.
+ * Items are separated by one "\n"; one more may end the body and nothing follows it, so an empty
+ * line in place of an item header is malformed. "\r" is no newline: it belongs to the line
+ * or payload that it ends. Payloads are never looked into: newlines are found by memchr
+ * (Buffer.indexOf), and a payload with a length is passed on without reading it.
  *
  *     envelope-header → item-header → sized-payload → payload-end → item-header …
  *                                   ↘ line-payload ───────────────↗
  *
- * Malformed input is a value of a closed set, not an exception; after it the parser stays malformed whatever it is fed.
+ * Malformed input is a value of a closed set, not an exception; after it the parser stays malformed
+ * whatever it is fed.
  */
 import { type ItemType, storedTypes } from '../lib/item-types.ts';
 import {
@@ -27,7 +30,10 @@ import {
 import { ByteQueue } from './byte-queue.ts';
 import { type EnvelopeHeader, type Malformed, parseEnvelopeHeader, parseItemHeader } from './header.ts';
 
-/** Told in the order of the body. Bytes are views that are valid during the call, unless whoever feeds the parser owns the chunk. */
+/**
+ * Called in the order of the body. Bytes are views that are valid during the call, unless the
+ * caller of `feed` owns the chunk.
+ */
 export interface ParserSink {
   /** @param line the header as sent, without its newline */
   envelopeHeader(header: EnvelopeHeader, line: Uint8Array): void;
@@ -204,7 +210,10 @@ export class Parser {
     if (this.#stored) this.#sink.itemEnd();
   }
 
-  /** The line that ends in this chunk, without its newline; undefined when its end has not come or it is over the bound. */
+  /**
+   * The line that ends in this chunk, without its newline; undefined when it has no end yet or
+   * exceeds the bound.
+   */
   #takeLine(bytesMax: number, tooLong: Malformed): Buffer | undefined {
     const newline = this.#chunk.indexOf(NEWLINE, this.#at);
     const piece = this.#chunk.subarray(this.#at, newline === -1 ? undefined : newline);

@@ -1,12 +1,15 @@
 /**
- * The payloads of a large envelope in a file without a name. A worker holds a slice of each upload, never a body, and nothing reaches
- * the broker before acceptance.
+ * The payloads of a large envelope in a file without a name. A worker holds a slice of each upload,
+ * never a body, and nothing reaches the broker before acceptance.
  *
- * Bytes are copied into blocks; a full block waits for the disk, and one write is in flight at a time. So a client that sends single bytes
- * costs no write each, and what an upload holds in memory is what waits here: `onBehind(true)` asks for a pause when that reaches
- * SPOOL_QUEUE_BYTES_MAX (less while the worker holds much), `onBehind(false)` says that half of it is gone. The price is one more copy, about 0.1 ms per MiB.
+ * Bytes are copied into blocks. A full block waits for the disk, and one write is in flight at a
+ * time, so that single bytes cost no write each. The waiting bytes are the memory of an upload:
+ * `onBehind(true)` asks for a pause when they reach SPOOL_QUEUE_BYTES_MAX (less while the worker
+ * holds much), `onBehind(false)` says that half of them are written. The price is one more copy,
+ * about 0.1 ms per MiB.
  *
- * A descriptor must not be closed under a running call, for its number could belong to another file by then: `close` waits for them.
+ * A descriptor must not be closed under a running call, for its number could belong to another file
+ * by then: `close` waits for the calls.
  */
 import { close, read, write } from 'node:fs';
 import { assert } from '../lib/assert.ts';
@@ -97,7 +100,10 @@ export class Spool {
     if (this.#state === 'open') this.#writeNext();
   }
 
-  /** Calls `onFlushed` once everything appended stands in the file; never after a failure or `close`. */
+  /**
+   * Calls `onFlushed` once the file has everything that was appended; never after a failure or
+   * `close`.
+   */
   flush(onFlushed: () => void): void {
     if (this.#state !== 'open') return;
     this.#onFlushed = onFlushed;

@@ -1,12 +1,13 @@
 /**
- * The body of one request on its way to a HeldEnvelope: caps, decompression, parser, collector behind one door. Bytes are pushed in;
- * the verdict comes out once.
+ * The body of one request on its way to a HeldEnvelope: caps, decompression, parser, collector
+ * behind one door. Bytes are pushed in; the verdict comes out once.
  *
  *     open ── end ──→ ended ──→ settled (told the verdict) ──→ disposed
  *       └──────── a failure ────↗
  *
- * A failure frees everything at once and ignores what is fed later, so that a caller may go on draining the socket. A success holds its
- * bytes until `dispose`. When a verdict comes while the socket is paused, it is resumed first: nothing can be answered on a paused one.
+ * A failure frees everything at once and ignores what is fed later, so that a caller may go on
+ * draining the socket. A success holds its bytes until `dispose`. When a verdict comes while the
+ * socket is paused, it is resumed first: nothing can be answered on a paused one.
  */
 import { randomUUID } from 'node:crypto';
 import { SYNC_INFLATE_BYTES_MAX } from '../limits.ts';
@@ -119,7 +120,10 @@ export class Upload {
     else this.#finish();
   }
 
-  /** Frees memory, decoder and spool; idempotent. The owner calls it when the envelope has been published or the request has died. */
+  /**
+   * Frees memory, decoder and spool; idempotent. The owner calls it when the envelope is published
+   * or the request has ended.
+   */
   dispose(): void {
     this.#state = 'disposed';
     this.#release();
@@ -200,7 +204,10 @@ export class Upload {
 
   // ---- pressure ----
 
-  /** A plain body is held back at the socket; a compressed one at the decoder, which then falls behind itself. */
+  /**
+   * A plain body is held back at the socket; a compressed one at the decoder, which then falls
+   * behind.
+   */
   #onSpoolBehind(behind: boolean): void {
     this.#spoolBehind = behind;
     if (behind) this.#decoder?.pause();

@@ -1,4 +1,7 @@
-/** Errors that a browser extension, an injected script or an old toolbar threw in the page, not the page itself. */
+/**
+ * Errors that a browser extension, an injected script or an old toolbar threw in the page, not the
+ * page itself.
+ */
 import { anyOf, arrayAt, type JsonObject, objectAt, type PayloadFilter, textAt } from './payload.ts';
 
 /** Found in the message of the exception. */
@@ -56,7 +59,10 @@ const NO_SOURCE: ReadonlySet<string> = new Set(['', '<anonymous>', '[native code
 const longestPart = (text: string): string =>
   text.split('/').reduce((longest, part) => (part.length > longest.length ? part : longest));
 
-/** A scheme stands at the start of its string; `chrome:` in the middle of a sentence is no reason to parse. */
+/**
+ * A scheme is at the start of its string; `chrome:` in the middle of a sentence is no reason to
+ * parse.
+ */
 const needles = [
   ...[...MESSAGES, ...SOURCES].map(longestPart),
   ...SOURCE_SCHEMES.map((scheme) => `"${longestPart(scheme)}`),

@@ -1,7 +1,8 @@
 /**
- * Errors met by programs that read the web by themselves. The User-Agent of the page's visitor stands in the payload; a browser SDK
- * that left it out sent the request itself, so then the request's own counts if it is a browser's. `isbot` is no help here: it also
- * takes curl, python-requests, node and other server clients for bots, and these are who server SDKs report for.
+ * Errors of programs that read the web by themselves. The payload has the User-Agent of the page's
+ * visitor. A browser SDK that left it out sent the request itself, so then the request's own
+ * User-Agent counts if it is a browser's. `isbot` does not help: it takes curl, python-requests,
+ * node and other server clients for bots, and server SDKs report for these.
  */
 import { anyOf, headerOf, type JsonObject, type RequestFacts } from './payload.ts';
 
@@ -45,7 +46,9 @@ const CRAWLERS = [
 const NAMED = anyOf(CRAWLERS);
 /** Any word that ends so; CUBOT makes phones. */
 const WORD = /(?:(?<!\bcu)bots?|spider)(?=[ /;)]|$)/i;
-/** Server clients, in-app browsers, a person's own assistant and uptime checks that were asked for. */
+/**
+ * Server clients, in-app browsers, a person's own assistant and uptime checks that were asked for.
+ */
 const NEVER =
   /^(?:sentry[./-]|curl\/|python-requests\/|node(?![a-z]))|\bFBA[NV]\/|\bSlack\/|ChatGPT-User|SentryUptimeBot/i;
 

@@ -2,8 +2,9 @@
  * Inbound filters (spec part 4.1, step 3; contract part 2, Filters): what of an envelope is kept before it counts. `origin` and `crawler`
  * judge the request as a whole, `browser-extension` and `localhost` each event and transaction by itself.
  *
- * Most payloads are never parsed. A scan of the bytes looks for the needles of all filters that are on; only where one is found, or where
- * escapes could hide one, is the JSON read. An ordinary 1.9 KB browser event costs the scan; parsing it would cost several times that.
+ * Most payloads are never parsed. A scan searches the bytes for the needles of all active filters.
+ * JSON is read only where the scan finds one, or where escapes could hide one. An ordinary 1.9 KB
+ * browser event costs the scan; parsing it would cost several times that.
  */
 import { PARSED_WHOLE_BYTES_MAX } from '../limits.ts';
 import { browserExtension } from './browser-extension.ts';
@@ -43,7 +44,10 @@ export type CompiledFilters = {
 
 const PAYLOAD_FILTERS: readonly PayloadFilter[] = [browserExtension, localhost];
 
-/** `\u0069` is a legal i: an escape that spells a character of a needle could hide that needle, so it is one itself. */
+/**
+ * `\u0069` is a legal i. An escape could hide a needle by spelling one of its characters, so it is
+ * a needle itself.
+ */
 function escapesOf(needles: readonly string[]): string[] {
   const text = needles.join('');
   return [...new Set(text.toLowerCase() + text.toUpperCase())].map(
@@ -65,7 +69,10 @@ function laneOf(filters: readonly PayloadFilter[], findsCrawlers: boolean): Lane
   return lane;
 }
 
-/** By the names of their filters: one for all projects that have the same, so that it is in the processor's caches (DECISIONS.md 89). */
+/**
+ * By the names of their filters. Projects with the same filters share one, so that it is in the
+ * processor's caches.
+ */
 const withoutOrigins = new Map<string, CompiledFilters>();
 
 function compileNamed(names: readonly FilterName[]): CompiledFilters {

@@ -1,4 +1,7 @@
-/** What a developer's own machine sends: pages opened from localhost or a file, users on a loopback address. */
+/**
+ * Events from a developer's own machine: pages opened from localhost or a file, users on a loopback
+ * address.
+ */
 import { BlockList, isIP } from 'node:net';
 import { headerOf, type JsonObject, objectAt, type PayloadFilter, textAt } from './payload.ts';
 
@@ -13,8 +16,9 @@ function isLoopback(address: string): boolean {
 }
 
 /**
- * A local host as clients write it, right after `//` or user info. URL parsing also turns `//2130706433`, `//0x7f.1` or `//%6cocalhost`
- * into local hosts; they are not looked for, because no needle could announce them, and no browser reports a page so.
+ * A local host as clients write it, right after `//` or user info. URL parsing also turns
+ * `//2130706433`, `//0x7f.1` or `//%6cocalhost` into local hosts. The filter ignores these, because
+ * no needle could find them, and no browser reports a page so.
  */
 const WRITTEN_LOCAL = /localhost|(?:\/\/|@)(?:127\.|0\.0\.0\.0|\[[0:]+1\]|\[[0:]+ffff:(?:127\.|7f))/i;
 
@@ -24,7 +28,10 @@ function isLocalHost(hostname: string): boolean {
   return isLoopback(host.startsWith('[') ? host.slice(1, -1) : host);
 }
 
-/** The host of a URL as WHATWG normalises it (lower case, no port, brackets kept), or undefined when it is no URL. */
+/**
+ * The host of a URL as WHATWG normalises it (lower case, no port, brackets kept), or undefined when
+ * it is no URL.
+ */
 function hostnameOf(url: string): string | undefined {
   return URL.canParse(url) ? new URL(url).hostname : undefined;
 }
@@ -49,8 +56,9 @@ function matches(payload: JsonObject): boolean {
 }
 
 /**
- * `127.` alone would stand in `Chrome/127.0.0.0` and `0.0.0.0` in `Chrome/140.0.0.0`, so an address needs what comes before it: a quote, user
- * info or the second slash of `//`, which may be escaped. An IPv6 loopback ends a string or stands in brackets.
+ * `127.` alone would match `Chrome/127.0.0.0` and `0.0.0.0` would match `Chrome/140.0.0.0`. So an
+ * address needs its left neighbour: a quote, user info or the second slash of `//`, which may be
+ * escaped. An IPv6 loopback ends a string or is in brackets.
  */
 const ADDRESS_STARTS = ['"', '@', '//', '\\/'];
 const LAST_GROUPS = ['1', '01', '001', '0001'];

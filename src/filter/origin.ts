@@ -1,10 +1,14 @@
-/** Sites that may send: patterns `[scheme://]host[:port]` of a project record against the request's Origin or Referer. */
+/**
+ * Allowed sites: patterns `[scheme://]host[:port]` of a project record against the request's Origin
+ * or Referer.
+ */
 
 const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
 
 /**
- * One pattern, compiled. `scheme` undefined: http or https. `port` undefined: any; a pattern with a scheme always has one, because
- * `https://a.com` and `https://a.com:443` are the same. `host` without its `*.`; '' matches every host.
+ * One pattern, compiled. `scheme` undefined: http or https. `port` undefined: any; a pattern with a
+ * scheme always has one, because `https://a.com` and `https://a.com:443` are the same. `host`
+ * without its `*.`; '' matches every host.
  */
 type OriginPattern = {
   readonly scheme: string | undefined;
@@ -56,7 +60,10 @@ function admits(pattern: OriginPattern, url: URL, host: string): boolean {
   return pattern.subdomains && host.endsWith(`.${pattern.host}`);
 }
 
-/** Whether the sender's site is none of the allowed; a request that names no site (no http or https URL) is never foreign. */
+/**
+ * Whether the sender's site is none of the allowed. A request without a site (no http or https URL)
+ * is never foreign.
+ */
 export function isForeign(allowed: AllowedOrigins, request: { origin: string; referer: string }): boolean {
   const url = webUrl(request.origin) ?? webUrl(request.referer);
   if (!url) return false;

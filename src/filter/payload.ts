@@ -1,6 +1,7 @@
 /**
- * How filters read a payload: JSON that any client may have written, so every field may be absent, null or of
- * another type. Readers look at own properties only and answer undefined for what is not there; none throws.
+ * How filters read a payload. It is any client's JSON, so every field may be absent, null or of
+ * another type. Readers look at own properties only and answer undefined for missing fields; none
+ * throws.
  */
 
 export type JsonObject = { readonly [name: string]: unknown };
@@ -13,8 +14,9 @@ export type PayloadFilter = {
   readonly name: 'browser-extension' | 'localhost';
   readonly itemTypes: readonly ('event' | 'transaction')[];
   /**
-   * Lower-case ASCII texts without `/` (which JSON may escape). A payload that matches holds at least one of them, in any
-   * case, in its JSON text as it was sent; one that holds none is never parsed. A `"` stands for an end of a JSON string.
+   * Lower-case ASCII texts without `/` (which JSON may escape). A payload that matches holds at
+   * least one of them, in any case, in its JSON text as sent; a payload without one is never
+   * parsed. A `"` means an end of a JSON string.
    */
   readonly needles: readonly string[];
   matches(payload: JsonObject): boolean;
@@ -23,7 +25,10 @@ export type PayloadFilter = {
 const isObject = (value: unknown): value is JsonObject =>
   typeof value === 'object' && value !== null && !Array.isArray(value);
 
-/** The payload as an object, or undefined for anything else; what cannot be read becomes a dead letter later, not here. */
+/**
+ * The payload as an object, or undefined for anything else. An unreadable one becomes a dead letter
+ * later, not here.
+ */
 export function parsePayload(bytes: Uint8Array): JsonObject | undefined {
   try {
     const value: unknown = JSON.parse(
@@ -63,8 +68,9 @@ function* headerPairs(headers: unknown): Iterable<readonly [unknown, unknown]> {
 }
 
 /**
- * The first header of that name in `request.headers`, in any case; '' when there is none. SDKs send an object or a list of pairs;
- * values are strings or, from PHP, lists of strings, of which the only one counts as the value.
+ * The first header of that name in `request.headers`, in any case; '' when there is none. SDKs send
+ * an object or a list of pairs; values are strings or, from PHP, lists of strings, of which the
+ * only one counts as the value.
  */
 export function headerOf(payload: JsonObject, lowerCaseName: string): string {
   for (const [name, value] of headerPairs(read(objectAt(payload, 'request'), 'headers'))) {
@@ -76,7 +82,10 @@ export function headerOf(payload: JsonObject, lowerCaseName: string): string {
   return '';
 }
 
-/** A case-insensitive test whether a text holds one of the given ones. ASCII only, so that it agrees with the bytes. */
+/**
+ * A case-insensitive test whether a text holds one of the given ones. ASCII only, so that it agrees
+ * with the bytes.
+ */
 export const anyOf = (texts: readonly string[], anchor: '' | '^' = ''): RegExp =>
   new RegExp(
     `${anchor}(?:${texts.map((text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')).join('|')})`,

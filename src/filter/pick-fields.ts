@@ -1,13 +1,15 @@
 /**
  * The few fields of a payload that filters look at, out of any number of bytes.
  *
- * JSON.parse of a hostile payload of 19 MiB takes 5.8 s and over a GiB (`[[[[…`), of an honest one 350 ms, all in one go. This reads
- * past everything that no filter asks for, in pieces, keeps nothing of it, and does some 3 ms per MiB. What it gives is JSON
- * again, at most a few hundred KiB, for the same filters.
+ * JSON.parse of a hostile payload of 19 MiB takes 5.8 s and over a GiB (`[[[[…`), of an honest one
+ * 350 ms, all in one go. This reads past everything that no filter asks for, in pieces, keeps
+ * nothing of it, and does some 3 ms per MiB. What it gives is JSON again, at most a few hundred
+ * KiB, for the same filters.
  *
- * It is no validator: of text that is no JSON it gives something that is none either, or the fields that stood before the fault.
+ * It does not validate: from text that is not JSON it gives text that is not JSON either, or the
+ * fields before the fault.
  *
- *     between ── " ──→ in a string ── " ──→ between        depth 1 is the payload's own object: its strings before a `:` are names
+ *     between ── " ──→ in a string ── " ──→ between        depth 1: strings before `:` are names
  */
 import {
   PICKED_BYTES_MAX,
@@ -17,7 +19,7 @@ import {
 } from '../limits.ts';
 
 const FIELDS: ReadonlySet<string> = new Set(['exception', 'user', 'request']);
-/** Of a name as it stands there: every character of the longest field may be written as an escape. */
+/** Of a name in the text: every character of the longest field may be written as an escape. */
 const NAME_BYTES_MAX = 6 * 'exception'.length;
 const ESCAPE_BEGINS = 5;
 const QUOTE = 0x22;
@@ -176,7 +178,10 @@ export class FieldPicker {
     this.#depth--;
   }
 
-  /** Tokens of JSON are what costs a parser time and memory; the bytes of long strings do not. Counted once a piece. */
+  /**
+   * JSON's tokens cost a parser time and memory; the bytes of long strings do not. Counted once a
+   * piece.
+   */
   #count(bytes: number): void {
     this.#structureBytes += bytes;
     if (this.#structureBytes > PICKED_STRUCTURE_BYTES_MAX) this.#kept = undefined;

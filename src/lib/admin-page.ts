@@ -1,4 +1,7 @@
-/** The live page of the admin port: one document with its style and script inside, so that it needs nothing from anywhere else. */
+/**
+ * The live page of the admin port: one document with its style and script inside, so that it loads
+ * nothing else.
+ */
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 

@@ -1,4 +1,7 @@
-/** The admin port: health, readiness, metrics and a page to look at, for operators and probes. Not on the hot path, so node:http serves. */
+/**
+ * The admin port: health, readiness, metrics and a page, for operators and probes. It is off the
+ * hot path, so node:http serves it.
+ */
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import { loadAdminPage } from './admin-page.ts';
 import type { MetricsSnapshot } from './metrics.ts';

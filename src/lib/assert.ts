@@ -1,4 +1,7 @@
-/** A broken invariant: a bug of ours, never a client's or a server's fault. It ends the process that finds it. */
+/**
+ * A broken invariant: a bug of ours, never a client's or a server's fault. It ends the process that
+ * finds it.
+ */
 export class AssertionError extends Error {
   override name = 'AssertionError';
 }

@@ -9,13 +9,19 @@ const read = (path: string): string | undefined => {
   }
 };
 
-/** CPUs that a cgroup's quota allows, by the text of `cpu.max` (version 2: `max 100000` or `150000 100000`). */
+/**
+ * CPUs that a cgroup's quota allows, by the text of `cpu.max` (version 2: `max 100000` or `150000
+ * 100000`).
+ */
 export function cpusOfQuota(cpuMax: string): number | undefined {
   const [quota, period] = cpuMax.split(' ').map(Number);
   return quota && period && quota > 0 ? quota / period : undefined;
 }
 
-/** CPUs that this process may use: affinity and, which Node 20 does not look at, the cgroup's quota; at least 1. */
+/**
+ * CPUs that this process may use: affinity and the cgroup's quota, which Node 20 ignores; at least
+ * 1.
+ */
 export function allowedCpus(): number {
   const v2 = read('/sys/fs/cgroup/cpu.max');
   const v1 = `${read('/sys/fs/cgroup/cpu/cpu.cfs_quota_us')} ${read('/sys/fs/cgroup/cpu/cpu.cfs_period_us')}`;

@@ -6,7 +6,7 @@ export const SECONDS_BOUNDS = [
 export const COUNT_BOUNDS = [1, 2, 4, 8, 16, 32, 64, 128, 256] as const;
 
 /**
- * A histogram that costs a few nanoseconds per observation: plain counters, read when somebody scrapes.
+ * A histogram that costs a few nanoseconds per observation: plain counters, read at each scrape.
  * (prom-client's own hashes a label object and walks its buckets for each one.)
  */
 export class Distribution {

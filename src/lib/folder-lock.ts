@@ -7,11 +7,13 @@ import { join } from 'node:path';
 export type FolderLock = { release(): Promise<void> };
 
 /**
- * One process per folder, by a lock that the kernel frees when its holder dies, however it dies: a listening Unix socket named
- * after the folder. Linux has names without a file (abstract sockets); elsewhere a stale file is told from a live one by connecting.
+ * One process per folder, by a lock that the kernel frees when its holder dies for any reason: a
+ * listening Unix socket named after the folder. Linux has names without a file (abstract sockets).
+ * Elsewhere a connection attempt tells a stale file from a live one.
  *
  * @param purpose lets one folder carry several locks
- * @returns undefined when another process of this machine (on Linux: of this network namespace) holds it
+ * @returns undefined when another process of this machine (on Linux: of this network namespace)
+ * holds it
  */
 export async function lockFolder(dir: string, purpose: string): Promise<FolderLock | undefined> {
   mkdirSync(dir, { recursive: true });

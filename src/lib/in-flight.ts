@@ -1,7 +1,8 @@
 /**
- * What is under way, in the order in which it began: a list, and not a Set or a Map, for what comes and goes all the time. V8 gives those a new
- * table every few members, and each table that was left points to the one after it; once one of them is in the old space, all that follow,
- * and whatever they held, outlive every young collection (DECISIONS.md 70). For up to some hundreds: removal looks from the front.
+ * Removes a member of what is under way, in the order in which it began. A list, not a Set or a
+ * Map: V8 gives those a new table every few members, and each old table points to the next. Once
+ * one of them is in the old space, all later ones, and whatever they held, outlive every young
+ * collection. For up to some hundreds of members: removal searches from the front.
  *
  * @returns whether it was there
  */

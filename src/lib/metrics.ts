@@ -1,6 +1,7 @@
 /**
- * Metrics over several processes: hot code keeps plain counters, a worker turns them into a snapshot when asked,
- * the primary sums the snapshots and renders them in Prometheus's text format (prom-client does both).
+ * Metrics over several processes. Hot code keeps plain counters. A worker turns them into a
+ * snapshot when asked. The primary sums the snapshots and renders them in Prometheus's text format
+ * (prom-client does both).
  */
 import {
   AggregatorRegistry,
@@ -55,6 +56,8 @@ export const byLabel = (label: string, counts: Readonly<Record<string, number>>)
 export const sumSnapshots = (snapshots: readonly MetricsSnapshot[]): Registry =>
   AggregatorRegistry.aggregate(snapshots as MetricObjectWithValues<MetricValue<string>>[][]);
 
-/** What of a dead worker's snapshot goes on counting: gauges died with it, counters must not fall. */
+/**
+ * The part of a dead worker's snapshot that still counts: its gauges end, counters must not fall.
+ */
 export const lasting = (snapshot: MetricsSnapshot): MetricsSnapshot =>
   snapshot.filter((metric) => String(metric.type) !== 'gauge');

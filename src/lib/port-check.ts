@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { connect } from 'node:net';
 import { basename } from 'node:path';
 
-/** A port that is free is known to be so at once, unless something on the machine swallows what goes to port 0. */
+/** The answer comes at once, unless a firewall drops connections to port 0. */
 const ANSWER_MS_MAX = 1_000;
 
 const REASONS: Readonly<Record<string, string>> = {

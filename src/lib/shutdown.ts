@@ -1,4 +1,7 @@
-/** Resolves at the first SIGINT or SIGTERM, or when the parent that holds our IPC channel dies. Does not keep the process alive by itself. */
+/**
+ * Resolves at the first SIGINT or SIGTERM, or when the parent that holds our IPC channel dies. Does
+ * not keep the process alive.
+ */
 export function untilStopped(): Promise<void> {
   return new Promise<void>((resolve) => {
     process.once('SIGINT', () => resolve());

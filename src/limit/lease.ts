@@ -5,7 +5,7 @@
  * at most, whatever the clients do.
  *
  * How. Pure: no timer, no connection, the caller's monotonic clock. One object, since a worker has one for each of its active projects, and with
- * ten thousand of those each further object is one more that is in no cache of the processor's (DECISIONS.md 89). `take` answers from memory or not at all; `ask` describes the
+ * ten thousand of those each further object is one more that is in no cache of the processor's. `take` answers from memory or not at all; `ask` describes the
  * script call that is about to be sent; `answer` takes its reply in. A reserve (excess) is asked for about as much as this worker
  * used in the last quarter of a second; up to EXACT_LIMIT_MAX the script grants it only while the window refuses.
  *
@@ -65,7 +65,7 @@ export type WindowReply = {
   scarce: boolean;
 };
 
-/** Never filled. A list of its own for each call would live on in the old space (DECISIONS.md 81). */
+/** Never filled. A list of its own for each call would live on in the old space. */
 const NOTHING_SETTLED: Lease[] = [];
 /** How much demand is looked at to size the reserve. */
 const RATE_SPAN_MS = 100;

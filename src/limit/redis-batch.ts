@@ -3,10 +3,10 @@
  * both sides more than what the scripts do.
  *
  * One command for all scripts. Not several in a pipeline of ioredis: each of those has a hidden class of its own, which V8 keeps until a
- * full collection, and with it all arguments and replies (DECISIONS.md 81). In a cluster ioredis still makes them.
+ * full collection, and with it all arguments and replies. In a cluster ioredis still makes them.
  *
  * Written here. ioredis asks the runtime for the length of each key and has it write each by itself, and an encoder that knows any value
- * looks at each: 1.1 µs a call of two keys and ten arguments, here 0.25 (DECISIONS.md 86).
+ * looks at each: 1.1 µs a call of two keys and ten arguments, here 0.25.
  */
 import { createHash } from 'node:crypto';
 import { Decoder } from '@msgpack/msgpack';

@@ -11,8 +11,8 @@ export type Assembled =
   | { ok: false; reason: string; rest: Uint8Array };
 
 /**
- * The items of an entry with their payloads; those of a large one are joined from the chunks stream. The caller sees
- * to it that only one large entry is in memory at a time.
+ * The items of an entry with their payloads; those of a large entry are joined from the chunks
+ * stream. The caller makes sure that only one large entry is in memory at a time.
  * @returns why not, when a part is gone or the bytes are not those that were sent
  * @throws UnavailableError when the broker does not answer
  */

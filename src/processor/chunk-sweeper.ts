@@ -7,7 +7,10 @@ import type { NatsLink } from '../stream/nats.ts';
 import { streamNames } from '../stream/stream-infos.ts';
 import { CHUNKS_STREAM, CONSUMER, isFrameStreamName } from '../stream/topology.ts';
 
-/** Where a stream begins and ends, of a frame stream what is not processed; the first sequence of an empty one is one beyond its last. */
+/**
+ * The first and last sequence of a stream (of a frame stream: of its unprocessed frames). In an
+ * empty stream the first is one beyond the last.
+ */
 export type StreamEnds = { first: number; last: number };
 
 type Watermark = {
@@ -20,12 +23,14 @@ type Watermark = {
 };
 
 /**
- * Which parts of large entries nobody can need any more. Pure: fed with what the streams say, asked what to purge.
+ * Which parts of large entries no frame needs any more. Pure: it takes the streams' figures and
+ * answers how far to purge.
  *
- * A frame that names a part is stored at most five minutes after it (the worker answers 200 only then). So ten
- * minutes after the chunks stream ended at A, every frame that could name a part up to A stands in its stream at or
- * before its last sequence L. Once what is not processed begins beyond L in every frame stream, parts
- * up to A can go. No clock is compared with another, and no index of parts is kept.
+ * A frame that names a part is stored at most five minutes after the part (the worker answers 200
+ * only then). So ten minutes after the chunks stream ended at A, every frame that could name a part
+ * up to A is in its stream, at or before the stream's last sequence L. Once the unprocessed frames
+ * begin beyond L in every frame stream, parts up to A can go. No clock is compared with another,
+ * and there is no index of parts.
  */
 export class SweepPlan {
   /** Oldest first. */
@@ -99,7 +104,10 @@ export class ChunkSweeper {
     await this.#sweeping;
   }
 
-  /** One look. @throws when the broker, or the leader of one of the streams, does not answer: then nothing is swept */
+  /**
+   * One look. @throws when the broker, or the leader of one of the streams, does not answer: then
+   * nothing is swept
+   */
   async sweep(): Promise<void> {
     const manager = await this.#link.manager();
     const ends = await readEnds(manager);

@@ -18,7 +18,7 @@ export type StreamConsumerOptions = {
   queue: PullQueue;
   writer: FrameWriter;
   ledger: CrashLedger;
-  /** Shared by all consumers of the process: a suspicious frame is handled while nothing else is. */
+  /** Shared by all consumers of the process: a suspicious frame is handled alone. */
   gate: Gate;
   clock: Clock;
   log: Log;
@@ -29,17 +29,20 @@ const culprit = (crashes: number): string =>
 const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALONE;
 
 /**
- * One stream's way into the sink: takes what is there, writes it as one batch, acknowledges, and takes again.
+ * One stream's way into the sink: takes frames, writes them as one batch, acknowledges, and takes
+ * again.
  *
- * The first batch after a quiet second leaves at once; the next one begins a second after it, or as soon as it is
- * full. So an item waits at most about a second, and files are few. Nothing is ever skipped: when disk or broker
- * fail, the same frames are tried again with growing pauses, while the broker is told that we are still at it.
+ * The first batch after a quiet second leaves at once. The next one begins a second after it, or as
+ * soon as it is full. So an item waits at most about a second, and files are few. No frame is
+ * skipped: when disk or broker fail, the same frames are tried again with growing pauses, and
+ * `working()` keeps the broker from delivering them again.
  *
- * Poison: a frame that comes for the third time may be what ended the process before. It is handled with nothing else
- * under way in the process, and each phase is counted before it begins (crash-ledger.ts), so that a count that stays
- * behind names the culprit; after three of them it is set aside undecoded, which is counted in the same way and after
- * three more is done without reading even the frame's layout. But first the sink is asked: what is stored already, by a
- * process that died before it could say so, is acknowledged and nothing else.
+ * Poison: a frame that comes for the third time may have ended the process before. The process
+ * handles it alone and counts each phase before it begins (crash-ledger.ts), so that a count that
+ * remains names the culprit. After three deaths the frame is set aside undecoded. That is counted
+ * in the same way; after three more not even the frame's layout is read. But first the sink is
+ * asked: entries that it has already, from a process that died before its acknowledgement, are
+ * acknowledged.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;
@@ -53,7 +56,7 @@ export class StreamConsumer {
     this.#options = options;
   }
 
-  /** @param onBug is told of an error that no waiting will mend */
+  /** @param onBug takes an error that no waiting will fix */
   start(onBug: (error: unknown) => void): void {
     this.#options.queue.start();
     this.#running = this.#run().catch(onBug);

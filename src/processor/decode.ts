@@ -1,6 +1,6 @@
 /**
- * From an entry of a frame to the records of the sink (contract part 6). What cannot be decoded is named item by
- * item.
+ * From an entry of a frame to the records of the sink (contract part 6). Each item that cannot be
+ * decoded is named.
  */
 import { isUtf8 } from 'node:buffer';
 import { isExtraType } from '../lib/item-types.ts';
@@ -20,7 +20,10 @@ type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }
 const NOT_STORED: Shared = { ids: '', origin: '', envelope: { projectId: '', eventId: '', receivedAt: 0 } };
 const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
 
-/** Decodes the items of one envelope, one after the other: only one inflated recording is alive at a time. */
+/**
+ * Decodes the items of one envelope, one after the other: only one inflated recording is alive at a
+ * time.
+ */
 export class EnvelopeDecoder {
   readonly #entry: EnvelopeEntry;
   readonly #shared: Shared;

@@ -21,7 +21,7 @@ export class Delivery {
   readonly count: number;
   /** When the broker stored it, Unix milliseconds. */
   readonly storedAt: number;
-  /** The same for every time that this frame is stored or delivered: the sink knows frames by it. */
+  /** The same each time that this frame is stored or delivered: the sink knows frames by it. */
   readonly frameId: string;
 
   /**
@@ -53,7 +53,7 @@ export class Delivery {
     await this.#link.connection.request(this.#reply, ACK, { timeout: BROKER_REPLY_MS_MAX });
   }
 
-  /** Deliver it again at once, to whoever asks. */
+  /** Asks the broker to deliver it again at once. */
   giveBack(): void {
     this.#send(NAK);
   }

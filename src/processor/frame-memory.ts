@@ -2,7 +2,7 @@ import { FRAME_BYTES_MAX } from '../limits.ts';
 
 const BLOCK_BYTES = 2 * FRAME_BYTES_MAX;
 
-/** Frames stand in it one behind the other, and when all of them are released it begins anew. */
+/** Frames fill it one behind the other. When all of them are released it begins anew. */
 type Block = { readonly bytes: Uint8Array; used: number; frames: number };
 
 /** A frame in hand: `bytes` are its own until it is released. */
@@ -11,15 +11,15 @@ export type KeptFrame = { readonly bytes: Uint8Array; readonly block: Block | un
 const newBlock = (): Block => ({ bytes: new Uint8Array(BLOCK_BYTES), used: 0, frames: 0 });
 
 /**
- * Where the frames of one stream stand while they are in hand.
+ * The memory of one stream's frames while they are in hand.
  *
- * The client hands over views of buffers that it makes anew, and where a message spans several reads they are up to three times as large.
- * While a frame waits for its batch they outlive young collections, and under load V8 went through the whole heap three times a
- * second to get rid of them (DECISIONS.md 74). Here a frame is copied into blocks that are used again, and its buffers are gone with
- * the next young collection.
+ * The client hands over views of new buffers. Where a message spans several reads, they are up to
+ * three times as large as it. While a frame waits for its batch such buffers outlive young
+ * collections, and under load V8 collected the whole heap three times a second. So a frame is
+ * copied into blocks that are used again, and its buffers go with the next young collection.
  *
- * Frames are released in about the order in which they came. Then blocks take up to 1.4 times as much as the most that was in hand; they are
- * let go when nothing is.
+ * Frames are released in about the order in which they came. Then blocks take up to 1.4 times the
+ * most that was in hand. They are released when no frame is in hand.
  */
 export class FrameMemory {
   /** Where the next frame goes; made with the first: many streams are idle. */
@@ -41,7 +41,7 @@ export class FrameMemory {
     return { bytes, block };
   }
 
-  /** Once for each frame, when nobody looks at its bytes any more. */
+  /** Once for each frame, when no code reads its bytes any more. */
   release({ block }: KeptFrame): void {
     if (!block) return;
     this.#inHand--;

@@ -25,12 +25,12 @@ export type FrameWriterOptions = {
   sink: StreamSink;
   deadLetters: DeadLetters;
   metrics: ProcessorMetrics;
-  /** Shared by all writers of the process: a large entry, or one with recordings to inflate, passes alone. */
+  /** Shared by all writers of the process: a large entry, or one with recordings, passes alone. */
   large: Gate;
   log: Log;
 };
 
-/** What is done with a frame at a moment: its bytes are looked into, or the sink makes its records durable. */
+/** The work on a frame at a moment: decoding its bytes, or making its records durable. */
 export type Phase = 'decoding' | 'storing';
 
 export type WriteReport = {
@@ -41,16 +41,16 @@ export type WriteReport = {
 };
 
 /**
- * Brings frames into the sink, entry by entry: each becomes records, dead letters, or nothing when it is known.
- * Frames are acknowledged when a batch that holds their last entry is committed, and only then.
+ * Brings frames into the sink, entry by entry: each becomes records or dead letters, or is known
+ * already. A frame is acknowledged when a batch with its last entry is committed, and only then.
  *
- * A batch may end in the middle of a frame: the sink knows how many entries of a frame it has. So a batch stays near
- * SINK_BATCH_BYTES_MAX however far recordings inflate, and a frame makes progress even when the process dies again
- * and again.
+ * A batch may end in the middle of a frame: the sink knows how many entries of a frame it has. So a
+ * batch stays near SINK_BATCH_BYTES_MAX however far recordings inflate, and a frame makes progress
+ * even when the process dies again and again.
  */
 export class FrameWriter {
   readonly #options: FrameWriterOptions;
-  /** Frames whose entries all stand in the open batch or earlier ones. */
+  /** Frames whose entries are all in the open batch or earlier ones. */
   #complete: Delivery[] = [];
   /** Letters of the open batch, to be counted and logged when it is committed. */
   #buried: Buried[] = [];
@@ -94,7 +94,7 @@ export class FrameWriter {
     const batch = await this.#begin([delivery.frameId]);
     try {
       if (batch.entriesKnown(delivery.frameId) < (countOfEntries(delivery.data) ?? Infinity)) return false;
-      await batch.commit(); // whoever stored it may have died before all of that was durable
+      await batch.commit(); // its writer may have died before it was durable
       await this.#acknowledge([delivery]);
       return true;
     } finally {
@@ -103,9 +103,9 @@ export class FrameWriter {
   }
 
   /**
-   * Sets the frame aside with all that clients sent. Where entries name parts, its own bytes are not enough: parts are swept soon after
-   * it is acknowledged. Then each entry becomes a letter with its payloads, which the sink knows as done like any other. For that the
-   * layout of the frame is read, and nothing inside of its items. Nothing else may be under way in the process.
+   * Sets the frame aside with all its bytes. Parts are swept soon after the frame is acknowledged,
+   * so each entry that names parts becomes a letter with its payloads, which the sink notes as
+   * done. That reads the layout of the frame alone. The process does nothing else meanwhile.
    * @throws UnavailableError
    */
   async setAside(delivery: Delivery, reason: string, report: WriteReport): Promise<void> {
@@ -125,7 +125,7 @@ export class FrameWriter {
     }
   }
 
-  /** Sets the frame aside without looking into it; what it names is lost. @throws UnavailableError */
+  /** Sets the frame aside unread; the parts that it names are lost. @throws UnavailableError */
   async setAsideUnread(delivery: Delivery, reason: string): Promise<void> {
     this.#buried = [];
     await this.#bury(frameLetter(delivery, reason));
@@ -154,7 +154,7 @@ export class FrameWriter {
     this.#buried = [];
   }
 
-  /** The last one's confirmation stands for all: the broker handles them in order. */
+  /** The last confirmation counts for all: the broker handles them in order. */
   async #acknowledge(deliveries: readonly Delivery[]): Promise<void> {
     for (const delivery of deliveries.slice(0, -1)) delivery.ack();
     try {
@@ -274,7 +274,7 @@ export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
 const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>
   parts !== undefined || items.some(({ type }) => type === 'replay_recording');
 
-/** None when it cannot be told what stands in the frame, for whatever reason: it is being set aside for its faults. */
+/** None when the frame's layout cannot be read: the frame is being set aside for its faults. */
 function slotsIfReadable(frame: Uint8Array): FrameSlot[] {
   try {
     return decodeFrame(frame);

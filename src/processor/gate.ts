@@ -1,6 +1,6 @@
 /**
- * Lets many work side by side, or one alone. Who wants to be alone goes first: later ones wait behind it, so that it
- * is not put off for ever.
+ * Lets many work side by side, or one alone. The one goes first: later ones wait behind it, so that
+ * it always gets its turn.
  */
 export class Gate {
   #inside = 0;
@@ -12,7 +12,7 @@ export class Gate {
     return this.#run(false, work);
   }
 
-  /** With nobody else inside. */
+  /** While no other work is inside. */
   alone<T>(work: () => Promise<T>): Promise<T> {
     return this.#run(true, work);
   }

@@ -8,7 +8,7 @@ import type { Delivery } from './delivery.ts';
 /** One entry's place: what the sink knows it by. */
 export type Place = { delivery: Delivery; index: number };
 
-/** A whole frame, which nobody looked into or could. */
+/** A whole frame that no code could read, or was to read. */
 export const frameLetter = ({ subject, frameId, data }: Delivery, reason: string): DeadLetter => ({
   kind: 'frame',
   reason,
@@ -40,8 +40,8 @@ type WholeEntry = {
 };
 
 /**
- * An envelope of which nothing can be stored, with its payloads: the parts that hold those of a large one are swept soon after its
- * frame is acknowledged. With what is left of them when they cannot be joined.
+ * An envelope that cannot be stored at all, with its payloads: parts of a large one are swept soon
+ * after its frame is acknowledged. When the parts cannot be joined, the letter has their rest.
  */
 export function envelopeLetter(place: Place, { entry, bytes, assembled, reason }: WholeEntry): DeadLetter {
   const reasons = [reason, assembled.ok ? undefined : assembled.reason];
@@ -53,7 +53,8 @@ export function envelopeLetter(place: Place, { entry, bytes, assembled, reason }
 }
 
 /**
- * An item alone, as an entry that can be published again. What the envelope counted is counted with its other items.
+ * An item alone, as an entry that can be published again. The envelope's usage is counted with its
+ * other items.
  */
 export function itemLetter(
   place: Place,

@@ -1,7 +1,7 @@
 import { counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
 import type { ProcessResult } from './frame-writer.ts';
 
-/** Figures that are asked for when somebody scrapes. */
+/** Figures that are computed at each scrape. */
 export type ProcessorGauges = {
   lagSeconds: number;
   /** By stream; those that could not be asked are left out. */

@@ -14,11 +14,14 @@ import { CONSUMER } from '../stream/topology.ts';
 import { Delivery } from './delivery.ts';
 import { FrameMemory, type KeptFrame } from './frame-memory.ts';
 
-/** Asked for at least: room for a frame, with its subject, reply subject and headers, which the broker counts as well. */
+/**
+ * The least that a pull asks for: room for a frame with its subject, reply subject and headers,
+ * which the broker counts too.
+ */
 const PULL_BYTES_MIN = 2 * FRAME_BYTES_MAX;
 /** The broker's answer to a pull may be under way when its time is up. */
 const PULL_GRACE_MS = 1_000;
-/** The broker hears of a frame at the second look: at half of its patience, so that a stall as long as the other half costs nothing. */
+/** The broker hears of a frame at the second look, after half of the ack wait at the latest. */
 const LOOKS_PER_ACK_WAIT = 4;
 
 const Status = { heartbeat: 100, timeout: 408, notFound: 404, conflict: 409 } as const;
@@ -28,16 +31,19 @@ export type PullQueueOptions = { link: NatsLink; stream: string; bytesMax: numbe
 /**
  * Frames of one stream, fetched ahead of their use.
  *
- * A pull request stands at the broker whenever there is room: a frame that comes while nothing else is there is
- * delivered at once, and under load the next frames arrive while the last are written. All frames that we hold,
- * fetched or taken, are bounded by bytes and number: a pull asks for what is free, one at a time. Of a frame that is still
- * here at a second look the broker is told that we are at it, five seconds after it came at the latest, and then every
- * 2.5 s: so frames may wait here as long as a failing sink makes them, while those that pass quickly cost no such word.
+ * A pull request is open at the broker whenever there is room. So a frame that comes alone is
+ * delivered at once, and under load the next frames arrive while the last are written. Bytes and
+ * number of all frames in hand, fetched or taken, are bounded: a pull asks for the free room, one
+ * pull at a time. For a frame that is still here at a second look, the broker gets `working()`:
+ * after five seconds at the latest, then every 2.5 s. So frames may wait here as long as a sink
+ * fails, and frames that pass quickly cost no message.
  *
- * A message larger than what is free, which none of our workers sends, is fetched alone, when nothing else is held.
+ * A message larger than the free room, which no worker of ours sends, is fetched alone, when no
+ * frame is in hand.
  *
- * A pull ends with the last frame it asked for, with a status from the broker, or after its time when the status was
- * lost. While the stream or the consumer is missing we look for it once a second.
+ * A pull ends with the last frame that it asked for, with a status from the broker, or after its
+ * time when the status was lost. While the stream or the consumer is missing, this class looks for
+ * it once a second.
  */
 export class PullQueue {
   readonly #link: NatsLink;
@@ -55,7 +61,7 @@ export class PullQueue {
   #heldBytes = 0;
   /** Frames that were held at the last look. */
   #lingering: ReadonlySet<Delivery> = new Set();
-  /** The pull that stands at the broker: its number, and the frames it still asks for. 0 when there is none. */
+  /** The open pull: its number, and the frames it still asks for. 0 when there is none. */
   #pull = 0;
   #pulls = 0;
   #wanted = 0;
@@ -63,8 +69,9 @@ export class PullQueue {
   #barren = true;
   #pullTimer: NodeJS.Timeout | undefined;
   /**
-   * How long a pull stands. At most half of the ack wait, so that none outlives its process until a redelivery falls due: nats-server 2.9
-   * gives that to the dead one's pull, and counts its deliveries from one again.
+   * How long a pull is open. At most half of the ack wait, so that no pull outlives its process
+   * until a redelivery is due: nats-server 2.9 gives the redelivery to the dead process's pull, and
+   * counts deliveries from one again.
    */
   #expiresMs = PULL_EXPIRES_MS;
   #workingTimer: NodeJS.Timeout | undefined;
@@ -146,7 +153,10 @@ export class PullQueue {
     this.#wake = undefined;
   }
 
-  /** The next frames in order: up to a batch of those that may share one, or a single one that may not. */
+  /**
+   * The next frames in order: up to a batch of those that may share one, or a single one that may
+   * not.
+   */
   take(mayShare: (delivery: Delivery) => boolean): Delivery[] {
     let count = 0;
     for (let bytes = 0; count < this.#queued.length && count < SINK_BATCH_FRAMES_MAX; count++) {
@@ -162,7 +172,10 @@ export class PullQueue {
     return taken;
   }
 
-  /** These frames are acknowledged or given back, and nobody looks at their bytes any more: others will stand there. */
+  /**
+   * These frames are acknowledged or given back, and no code reads their bytes any more: other
+   * frames overwrite them.
+   */
   settle(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) this.#letGo(delivery);
     this.#ask();
@@ -195,7 +208,7 @@ export class PullQueue {
     this.#pullTimer = setTimeout(() => void this.#check(), this.#expiresMs + PULL_GRACE_MS);
   }
 
-  /** Nobody says so when a pull goes to a consumer that does not exist: look, then ask. */
+  /** The broker does not answer a pull to a missing consumer: look for the consumer, then pull. */
   async #check(): Promise<void> {
     try {
       const { config } = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);

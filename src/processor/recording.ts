@@ -1,6 +1,6 @@
 /**
- * A `replay_recording` payload: `{"segment_id":N}`, a newline, then the recording as gzip, zlib or plain JSON
- * (notes of the envelope convention). Inflated in the thread pool and never beyond RECORDING_BYTES_MAX.
+ * A `replay_recording` payload: `{"segment_id":N}`, a newline, then the recording as gzip, zlib or
+ * plain JSON. Inflated in the thread pool and never beyond RECORDING_BYTES_MAX.
  */
 import { promisify } from 'node:util';
 import { gunzip, inflate } from 'node:zlib';

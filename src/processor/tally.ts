@@ -1,11 +1,11 @@
 /**
- * The tally: accepted envelopes by project and month, counted exactly once beside the sink. `sluice usage reconcile`
- * compares it with Redis's counter.
+ * The tally: accepted envelopes by project and month, counted exactly once beside the sink. `sluice
+ * usage reconcile` compares it with Redis's counter.
  *
- * Each batch's index says what the batch counted, so the count is committed together with the data. Before indexes
- * are removed, what they counted goes to `tally.json`, with the number of the last batch that is in it. So a stream's
- * tally is that file plus the indexes after it. A reader may meet a processor that is just doing this; it reads again
- * when the file has changed meanwhile.
+ * Each batch's index has the batch's counts, so they are committed together with the data. Before
+ * indexes are removed, their counts go to `tally.json`, with the number of the last batch in it. So
+ * a stream's tally is that file plus the indexes after it. A reader may meet a processor that is
+ * just doing this; it reads again when the file has changed meanwhile.
  */
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -22,7 +22,9 @@ const READ_TRIES_MAX = 20;
 export type TallyOfMonth = {
   /** Envelopes that were accepted, counted and have reached the sink. */
   count: number;
-  /** The highest position among them: what Redis's counter must at least show. 0 when there is none. */
+  /**
+   * The highest position among them: what Redis's counter must at least show. 0 when there is none.
+   */
   position: number;
 };
 
@@ -79,7 +81,10 @@ const fileSchema = z.object({
   counts: z.record(z.string(), z.record(z.string(), z.tuple([z.number(), z.number()]))),
 });
 
-/** What `tally.json` of a journal says; nothing counted up to batch 0 when there is none. @throws JournalError */
+/**
+ * The content of a journal's `tally.json`; nothing counted up to batch 0 when there is none.
+ * @throws JournalError
+ */
 export async function loadTallyFile(journal: string): Promise<{ upTo: number; counts: TallyCounts }> {
   const path = join(journal, TALLY_FILE);
   let text: string;
@@ -144,9 +149,11 @@ async function tallyOfStream(streamDir: string): Promise<Tally> {
 }
 
 /**
- * What the sink in `dir` counted for a project in a month, over all streams. Works beside a running processor.
+ * What the sink in `dir` counted for a project in a month, over all streams. Works beside a running
+ * processor.
  * @param month `YYYY-MM`
- * @throws JournalError when the folder's journal is damaged; the file system's error when `dir` cannot be read
+ * @throws JournalError when the folder's journal is damaged; the file system's error when `dir`
+ * cannot be read
  */
 export async function readTally(dir: string, projectId: string, month: string): Promise<TallyOfMonth> {
   await stat(dir);

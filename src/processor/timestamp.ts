@@ -3,7 +3,10 @@ const UNIX_SECONDS = /^\d{1,11}(\.\d+)?$/;
 /** Largest moment that a Date can hold, Unix milliseconds (ECMA-262, time values). */
 export const DATE_MS_MAX = 8.64e15;
 
-/** Unix milliseconds as RFC 3339 in UTC with milliseconds. The moment must not be beyond {@link DATE_MS_MAX}. */
+/**
+ * Unix milliseconds as RFC 3339 in UTC with milliseconds. The moment must not be beyond {@link
+ * DATE_MS_MAX}.
+ */
 export const rfc3339 = (ms: number): string => new Date(ms).toISOString();
 
 /** A moment, and the same as {@link rfc3339} gives it. */
@@ -35,7 +38,9 @@ function digits(text: string, from: number, to: number): number {
   return value;
 }
 
-/** The moment of a text that is as {@link rfc3339} would write it; undefined when it may be another. */
+/**
+ * The moment of a text that is as {@link rfc3339} would write it; undefined when it may be another.
+ */
 function asWritten(text: string): Moment | undefined {
   if (!hasShape(text)) return undefined;
   const year = digits(text, 0, 4);

@@ -1,6 +1,6 @@
 /**
- * Something outside of this process (disk, broker) does not do its part now and may later: the one fault that is
- * answered by waiting and trying again. Whatever else is thrown while a frame is handled is a bug and ends the
+ * Something outside of this process (disk, broker) fails and may recover: the one fault that
+ * waiting and retrying answers. Any other error while a frame is handled is a bug and ends the
  * process.
  */
 export class UnavailableError extends Error {

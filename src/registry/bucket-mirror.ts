@@ -7,7 +7,10 @@ import { type BucketAccess, type BucketEntry, BucketWatch } from './bucket-watch
 
 /** What a mirror keeps up to date. Neither call may throw. */
 export interface BucketView {
-  /** Everything that stands in the bucket, in place of what the view held. `createdMs` tells one bucket from its successor. */
+  /**
+   * The bucket's whole content, which replaces the view's. `createdMs` tells a bucket from its
+   * successor.
+   */
   replace(entries: readonly BucketEntry[], createdMs: number): void;
   apply(entry: BucketEntry): void;
 }
@@ -21,21 +24,26 @@ export type MirrorOptions = {
 };
 
 /**
- * Keeps a view of a bucket in this process's memory, so that a look-up costs no I/O and an outage of the broker costs nothing.
+ * Keeps a view of a bucket in this process's memory, so that a look-up costs no I/O and an outage
+ * of the broker costs nothing.
  *
- * A change reaches the view through a watch, within milliseconds. But a watch can go stale in silence: its consumer may be
- * lost with a restart or an election, and a bucket that is deleted and made again leaves it waiting for sequence numbers that
- * are long ahead. So the watch is never trusted alone. After every reconnect, and whenever the server's own figures differ
- * from what the watch has delivered over a whole REGISTRY_CHECK_MS, a fresh watch is opened beside the old state, and the view
- * is replaced only when the new snapshot is complete. While that fails it is tried again for ever, and the view keeps what
- * it has. The price is one small request per bucket and second.
+ * A change reaches the view through a watch, within milliseconds. But a watch can go stale in
+ * silence: a restart or an election may lose its consumer, and when a bucket is deleted and made
+ * again, the watch waits for sequence numbers that are far ahead. So the watch is never trusted
+ * alone. A fresh watch is opened after every reconnect, and when the server's own figures differ
+ * from the watch's over a whole REGISTRY_CHECK_MS. The view is replaced only when the new snapshot
+ * is complete. While that fails it is repeated for ever, and the view keeps its content. The price
+ * is one small request per bucket and second.
  *
- * States: never loaded → (snapshot) → following → (reconnect, stale or ended) → loading beside the old view → following.
+ * States: never loaded → (snapshot) → following → (reconnect, stale or ended) → loading beside the
+ * old view → following.
  */
 export class BucketMirror {
   readonly #options: MirrorOptions;
   #access: BucketAccess | undefined;
-  /** The watch being followed; undefined until the first snapshot and while a fresh one is loading. */
+  /**
+   * The watch being followed; undefined until the first snapshot and while a fresh one is loading.
+   */
   #watch: BucketWatch | undefined;
   /** The server's figures at the previous check, while they differed from ours. */
   #suspect: { server: BucketState; sequence: number; keys: number } | undefined;
@@ -56,7 +64,7 @@ export class BucketMirror {
     return this.#loaded;
   }
 
-  /** Resolves when the first snapshot stands in the view (or the mirror was stopped); never rejects. */
+  /** Resolves when the view has the first snapshot (or the mirror was stopped). Never rejects. */
   start(): Promise<void> {
     const first = new Promise<void>((resolve) => {
       this.#firstSnapshot = resolve;
@@ -92,7 +100,10 @@ export class BucketMirror {
     }
   }
 
-  /** Opens a fresh watch, swaps the view, follows. A renewal asked for meanwhile makes the loop come back here. */
+  /**
+   * Opens a fresh watch, swaps the view, follows. A renewal asked for meanwhile makes the loop come
+   * back here.
+   */
   async #load(): Promise<void> {
     const { link, bucket, view, log, clock } = this.#options;
     const began = clock.monotonic();
@@ -141,7 +152,8 @@ export class BucketMirror {
     const same = server.lastSequence === watch.lastSequence && (server.keys ?? keys) === keys;
     this.#suspect = same ? undefined : { server, sequence: watch.lastSequence, keys };
     if (same || !suspect) return;
-    // Behind: what the server already had a check ago has still not come. Still: nothing moved, and the figures differ.
+    // Behind: what the server had a check ago has still not come. Still: no figure moved, and they
+    // differ.
     const behind = watch.lastSequence < suspect.server.lastSequence;
     const still =
       watch.lastSequence === suspect.sequence && server.lastSequence === suspect.server.lastSequence;

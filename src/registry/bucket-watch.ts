@@ -1,4 +1,4 @@
-/** One watch of one bucket: what stands in it now, then every change, until somebody stops it. */
+/** One watch of one bucket: its present content, then every change, until it is stopped. */
 import type { JetStreamManager } from '@nats-io/jetstream';
 import type { KV, KvWatchEntry } from '@nats-io/kv';
 import { REGISTRY_STALL_MS } from '../limits.ts';
@@ -9,7 +9,9 @@ export type BucketEntry = { key: string; text: string | undefined; revision: num
 
 export type BucketAccess = { bucket: string; kv: KV; manager: JetStreamManager };
 
-/** Something was removed while the bucket was read, or the server fell silent; reading again helps. */
+/**
+ * Something was removed while the bucket was read, or the server fell silent. Reading again helps.
+ */
 class SnapshotError extends Error {
   override name = 'SnapshotError';
 }
@@ -25,7 +27,10 @@ export class BucketWatch {
   /** Every key seen, deleted ones included: the server counts those too. */
   readonly keys = new Set<string>();
   readonly #watching: Watching;
-  /** The one iterator that a watch allows; a for-await loop would close it on leaving, so it is stepped by hand. */
+  /**
+   * The one iterator that a watch allows; a for-await loop would close it on leaving, so it is
+   * stepped by hand.
+   */
   readonly #steps: AsyncIterator<KvWatchEntry>;
   #stopped = false;
 
@@ -71,9 +76,10 @@ export class BucketWatch {
   }
 
   /**
-   * Ends when as many keys have come as the server had when the state was asked; a key that was overwritten meanwhile comes a little
-   * later than its turn. The obvious sign, that nothing is pending, cannot be trusted: the server's figure drifts while keys are
-   * overwritten (nats-server 2.9), and may then never be 0, or be 0 too early.
+   * Ends when as many keys have come as the server had when it was asked. A key that was
+   * overwritten meanwhile comes a little later than its turn. `pending` cannot be trusted:
+   * nats-server 2.9 lets it drift while keys are overwritten, so that it may never be 0, or be 0
+   * too early.
    */
   async #readSnapshot(state: BucketState): Promise<BucketEntry[]> {
     const last = new Map<string, BucketEntry>();
@@ -84,7 +90,8 @@ export class BucketWatch {
         last.set(entry.key, entry);
         const isAll = state.keys === undefined ? step.value.delta === 0 : last.size >= state.keys;
         if (isAll) return [...last.values()].filter(({ text }) => text !== undefined);
-        // Later changes are no progress: keys that were purged will not come, and must not be waited for.
+        // Later changes are not progress: keys that were purged will not come, and must not be
+        // waited for.
         if (entry.revision <= state.lastSequence) stall.refresh();
       }
     } finally {
@@ -104,7 +111,7 @@ export class BucketWatch {
   }
 }
 
-/** What stands in a bucket at this moment. */
+/** The present content of a bucket. */
 export async function readBucket(access: BucketAccess): Promise<BucketEntry[]> {
   for (let tries = 1; ; tries++) {
     try {

@@ -1,4 +1,4 @@
-/** Opening the registry's key-value buckets, and the two questions that everybody asks of them. */
+/** Opens the registry's key-value buckets, and answers two questions about their errors. */
 import {
   JetStreamApiCodes,
   JetStreamApiError,
@@ -10,7 +10,10 @@ import { type KV, Kvm } from '@nats-io/kv';
 import { REGISTRY_REQUEST_MS } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 
-/** A handle on a bucket; asks the server nothing yet. Reads go to the leader, so that one's own writes are seen. */
+/**
+ * A handle on a bucket; sends no request yet. Reads go to the leader, so that a process sees its
+ * own writes.
+ */
 export function openBucket(link: NatsLink, bucket: string): Promise<KV> {
   return new Kvm(jetstream(link.connection, { timeout: REGISTRY_REQUEST_MS })).open(bucket);
 }
@@ -21,7 +24,10 @@ export function registryManager(link: NatsLink): Promise<JetStreamManager> {
 }
 
 export type BucketState = {
-  /** When the bucket was created, Unix milliseconds: another figure means another bucket of the same name. */
+  /**
+   * When the bucket was created, Unix milliseconds. Another figure means another bucket of this
+   * name.
+   */
   createdMs: number;
   lastSequence: number;
   /** Keys in the bucket, deletion markers included; undefined when the server does not say. */

@@ -7,13 +7,17 @@ import { isConflict, openBucket } from './bucket.ts';
 
 const WRITE_TRIES_MAX = 12;
 /**
- * Records that the projects of a month share. A worker that counts projects of all groups asks for some thirty requests a second,
- * whether these are a thousand or a hundred thousand; with the latter a record is 20 KB.
+ * Records that the projects of a month share. A worker that counts projects of all groups sends
+ * some thirty requests a second, for a thousand projects as for a hundred thousand; with the latter
+ * a record has 20 KB.
  */
 const GROUPS = 128;
-/** Reads of one record join while it is this young: when Redis comes back empty, or a month begins, all projects ask at once. */
+/**
+ * Reads of one record join within this time: when Redis comes back empty, or a month begins, all
+ * projects ask at once.
+ */
 const READ_KEPT_MS = 500;
-/** Before a write that met another is tried again: a random time up to this, longer with each try. */
+/** Pause before a write that met another is repeated: random, up to this, longer with each try. */
 const CONFLICT_MS = 20;
 
 /** Counts of a month by project. */
@@ -29,9 +33,10 @@ const deletedKey = (month: string, group: number): string => `deleted.${month}.$
 /**
  * Checkpoints of the monthly usage, from which counting resumes when Redis comes back empty.
  *
- * Usage only grows within a month, so of two figures the larger is the newer: a write looks at what stands there and gives way
- * to a larger one, by compare-and-set. Without that, a worker that was slow for a moment could set the figure back, and a start
- * from it would let through requests that were already counted.
+ * Usage only grows within a month, so of two figures the larger is the newer. A write reads the
+ * record and yields to a larger figure, by compare-and-set. Otherwise a worker that was slow for a
+ * moment could set the figure back, and a start from it would admit requests that were already
+ * counted.
  */
 export class CounterBucket {
   readonly groups = GROUPS;
@@ -56,7 +61,10 @@ export class CounterBucket {
     return hash % GROUPS;
   }
 
-  /** Raises the figures of projects of one group; `month` is `YYYY-MM`. @throws when they may not be stored */
+  /**
+   * Raises the figures of projects of one group; `month` is `YYYY-MM`.
+   * @throws when they may not be stored
+   */
   async write(group: number, month: string, figures: ReadonlyMap<string, number>): Promise<void> {
     if (!this.#link.connected) throw new Error('not connected to NATS');
     await this.#change(checkpointKey(month, group), (stored) => {
@@ -70,7 +78,10 @@ export class CounterBucket {
     });
   }
 
-  /** The checkpoint of half a second ago or newer; undefined when there is none. @throws when the bucket does not answer */
+  /**
+   * The checkpoint, at most half a second old; undefined when there is none.
+   * @throws when the bucket does not answer
+   */
   async read(projectId: string, month: string): Promise<number | undefined> {
     const { figures } = await this.#readTogether(checkpointKey(month, this.groupOf(projectId)));
     return figures.get(projectId);
@@ -89,7 +100,7 @@ export class CounterBucket {
     return reading;
   }
 
-  /** Sets the figure whatever stands there: for a reconciliation. */
+  /** Sets the figure, larger or smaller: for a reconciliation. */
   async replace(projectId: string, month: string, count: number): Promise<void> {
     await this.#change(checkpointKey(month, this.groupOf(projectId)), (stored) => {
       stored.set(projectId, count);
@@ -155,7 +166,10 @@ export class CounterBucket {
   }
 }
 
-/** A record: two lists of the same length. By name, a project's numeric id would be sorted and printed by V8, at three times the cost. */
+/**
+ * A record: two lists of the same length. V8 would sort and print numeric ids as names, at three
+ * times the cost.
+ */
 type Columns = { ids: readonly unknown[]; counts: readonly unknown[] };
 
 const textOf = (figures: Figures): string =>

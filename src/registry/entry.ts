@@ -1,4 +1,7 @@
-/** What a key of the projects bucket holds: a record under a project's id, a claim under its alias. Pure. */
+/**
+ * What a key of the projects bucket holds: a record under a project's id, a claim under its alias.
+ * Pure.
+ */
 import { z } from 'zod';
 import { isNumericId, type Project, projectSchema } from './project.ts';
 
@@ -12,7 +15,7 @@ export type ParsedEntry =
 export const projectText = (project: Project): string => JSON.stringify(project);
 export const claimText = (id: string): string => JSON.stringify({ aliasOf: id });
 
-/** Never throws: a record that somebody else spoiled must not take a worker down. */
+/** Never throws: a record that another program spoiled must not end a worker. */
 export function parseEntry(key: string, text: string): ParsedEntry {
   let value: unknown;
   try {

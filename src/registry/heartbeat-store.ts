@@ -26,7 +26,7 @@ export class HeartbeatStore {
     return new HeartbeatStore({ bucket: HEARTBEATS_BUCKET, kv, manager: await registryManager(link) });
   }
 
-  /** 128 random bits in hex: nothing in it needs escaping in a URL or looks like an option on a command line. */
+  /** 128 random bits in hex: needs no escaping in a URL and does not look like an option. */
   async create(now: Date): Promise<HeartbeatToken> {
     const token = randomBytes(16).toString('hex');
     const createdAt = now.toISOString();

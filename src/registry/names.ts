@@ -3,7 +3,7 @@ import { isConflict } from './bucket.ts';
 import { claimText, parseEntry } from './entry.ts';
 import { isProjectId, type Project } from './project.ts';
 
-/** A wish that the registry's state forbids; the message is one sentence for the person who asked. */
+/** A request that the registry's state forbids; the message is one sentence for the user. */
 export class RegistryError extends Error {
   override name = 'RegistryError';
 }
@@ -20,14 +20,16 @@ export class NameTakenError extends RegistryError {
 export type StoredProject = { project: Project; revision: number };
 
 /**
- * Every name of a project is one key of the bucket: its id holds the record, its alias a claim that names the id. So ids and
- * aliases share one space, and whoever creates the key first has the name, however many commands run at once; no lock is held.
+ * Every name of a project is one key of the bucket: its id holds the record, its alias a claim that
+ * names the id. So ids and aliases share one space, and the command that creates the key first has
+ * the name, however many run at once. No lock is held.
  *
- * A project with an alias takes two writes: the claim first, then the record. A crash between them leaves a claim without a
- * record that carries the alias. Such a claim resolves nowhere (project-view.ts), and whoever wants the name takes it over by
- * compare-and-set once it has stood unused for `claimMs`; whoever was merely slow finds its claim gone after writing the record,
- * and takes the record back. Removing goes the other way round: record first, claim second. Changing an alias claims the new
- * one, writes the record, and lets go of the old one.
+ * A project with an alias takes two writes: the claim first, then the record. A crash between them
+ * leaves a claim without a record that carries the alias. Such a claim resolves to nothing
+ * (project-view.ts), and another command may take it over by compare-and-set once it has been
+ * unused for `claimMs`. A command that was merely slow finds its claim gone after writing the
+ * record, and takes the record back. Removal goes the other way round: record first, claim second.
+ * A changed alias claims the new name, writes the record, and releases the old name.
  */
 export class Names {
   readonly #kv: KV;
@@ -44,7 +46,10 @@ export class Names {
     if ((await this.#claimant(alias)) !== id) await this.take(alias, claimText(id));
   }
 
-  /** Creates a key, or takes it over from a claim that nobody stands behind. @throws NameTakenError */
+  /**
+   * Creates a key, or takes it over from a claim without a project.
+   * @throws NameTakenError
+   */
   async take(name: string, text: string): Promise<number> {
     try {
       return await this.#kv.create(name, text);
@@ -60,12 +65,15 @@ export class Names {
     }
   }
 
-  /** Whether the alias of this project (if it has one) still leads to it; asked after its record was written. */
+  /**
+   * Whether the project's alias (if it has one) still leads to it; asked after its record was
+   * written.
+   */
   async holds(project: Project): Promise<boolean> {
     return project.alias === undefined || (await this.#claimant(project.alias)) === project.id;
   }
 
-  /** Lets go of an alias, unless the project carries it (again) or somebody else has it by now. */
+  /** Releases an alias, unless the project carries it (again) or another project has it by now. */
   async release(alias: string | undefined, id: string): Promise<void> {
     if (alias === undefined) return;
     const entry = await this.read(alias);
@@ -81,7 +89,7 @@ export class Names {
 
   /** By id or alias. @throws RegistryError when there is none, or its record is spoiled */
   async find(idOrAlias: string): Promise<StoredProject> {
-    // Whatever else somebody types may not even be a legal key.
+    // Other text that a user types may not even be a legal key.
     const id = isProjectId(idOrAlias) ? ((await this.#claimant(idOrAlias)) ?? idOrAlias) : undefined;
     const found = id === undefined ? undefined : await this.record(id);
     if (found?.project.id === idOrAlias || found?.project.alias === idOrAlias) return found;
@@ -111,7 +119,10 @@ export class Names {
     return parsed?.kind === 'alias' ? parsed.id : undefined;
   }
 
-  /** The revision of a claim whose project does not carry it, now and a while later; undefined when the name is in use. */
+  /**
+   * The revision of a claim whose project does not carry it, now and a while later; undefined when
+   * the name is in use.
+   */
   async #abandonedClaim(name: string): Promise<number | undefined> {
     const revision = await this.#emptyClaim(name);
     if (revision === undefined) return undefined;

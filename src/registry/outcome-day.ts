@@ -1,4 +1,4 @@
-/** A project's outcomes of one UTC day, as they stand in the counters bucket. */
+/** A project's outcomes of one UTC day, as the counters bucket holds them. */
 import type { KV } from '@nats-io/kv';
 import { z } from 'zod';
 import type { NatsLink } from '../stream/nats.ts';

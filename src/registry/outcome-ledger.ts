@@ -17,9 +17,12 @@ const WRITE_TRIES_MAX = 8;
 const DATE_CHARS = 'YYYY-MM-DD'.length;
 const DAY_MS = 86_400_000;
 const STREAM = `KV_${COUNTERS_BUCKET}`;
-/** Its value: the oldest date of which anything stands there. */
+/** Its value: the oldest date that the bucket has. */
 const OLDEST_KEY = 'outcomes.oldest';
-/** How often a worker looks whether days have become too old, on average; at random, so that of a hundred workers one finds it first. */
+/**
+ * Average pause between a worker's looks for old days; random, so that one of a hundred workers
+ * finds them first.
+ */
 const OLD_DAYS_LOOK_MS = 600_000;
 
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
@@ -27,16 +30,20 @@ const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_
 export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
 /**
- * What became of a project's requests, by hour and outcome, over all workers: what `sluice usage` shows.
+ * The outcomes of a project's requests, by hour, over all workers: `sluice usage` shows them.
  *
- * The hot path only raises a number that hangs on the project. Every LEDGER_FLUSH_MS what came together goes to one key per project and day, by
- * compare-and-set: read the day, add, write, and begin again when another worker was faster. One key per day, not one per
- * worker and hour, keeps the bucket small; it costs two requests per active project, worker and flush. A flush writes
- * LEDGER_WRITES_PER_FLUSH_MAX projects, those that wait longest first, so that ten thousand active ones cost no more than a few hundred and are
- * told later instead: their turn comes every few minutes. Statistics, not accounting: a worker that is killed loses what it has not
- * written (with ten thousand active projects up to 200 s), a write whose answer was lost may count twice, and a request just before the full hour may stand in the next. What cannot be
- * written waits in memory, bounded by the projects that exist.
- * Days are kept for OUTCOME_DAYS_KEPT; the first worker that notices removes what is older, of all projects together.
+ * The hot path only raises a number on the project. Every LEDGER_FLUSH_MS the new counts go to one
+ * key per project and day, by compare-and-set: read the day, add, write, and begin again when
+ * another worker was faster. One key per day, not one per worker and hour, keeps the bucket small;
+ * it costs two requests per active project, worker and flush. A flush writes
+ * LEDGER_WRITES_PER_FLUSH_MAX projects, the longest waiting first. So ten thousand active projects
+ * cost no more than a few hundred, and their turn comes every few minutes.
+ *
+ * These are statistics, not accounting. A worker that is killed loses what it has not written (with
+ * ten thousand active projects up to 200 s), a write whose answer was lost may count twice, and a
+ * request just before the full hour may count in the next. Counts that cannot be written wait in
+ * memory, bounded by the number of projects. Days are kept for OUTCOME_DAYS_KEPT; the first worker
+ * that notices removes older ones of all projects together.
  */
 export class OutcomeLedger {
   readonly #link: NatsLink;
@@ -73,7 +80,10 @@ export class OutcomeLedger {
     }
   }
 
-  /** Writes what has come together, of at most `projects`. Never throws; what fails is logged and kept for the next time. */
+  /**
+   * Writes the new counts of at most `projects`. Never throws: failures are logged, and their
+   * counts kept for the next time.
+   */
   async flush(projects = Infinity): Promise<void> {
     while (this.#flushing) await this.#flushing;
     this.#gather();
@@ -144,11 +154,14 @@ export class OutcomeLedger {
   }
 
   /**
-   * Removes days that nobody asks for any more. Never throws; what fails is logged, and found again by the next look.
+   * Removes days that are too old. Never throws: failures are logged, and the next look finds them
+   * again.
    *
-   * One request takes a date from all projects: to ask for each project's days cost nats-server 2.9 a tenth of a second each with ten
-   * thousand of them (DECISIONS.md 67). Purged from the stream, because a deletion through the bucket would leave a marker for each day,
-   * for ever. What is too old is never later than the broker's clock says: ours may be wrong, and other workers' figures stand there.
+   * One request removes a date for all projects: to ask for each project's days costs nats-server
+   * 2.9 a tenth of a second each with ten thousand of them. The days are purged from the stream,
+   * because a deletion through the bucket would leave a marker for each day, for ever. The broker's
+   * clock has a say in what is too old: this worker's clock may be wrong, and the figures are those
+   * of all workers.
    */
   async removeOldDays(): Promise<void> {
     try {
@@ -176,7 +189,7 @@ export class OutcomeLedger {
   }
 }
 
-/** All dates of which anything stands in the bucket. */
+/** All dates in the bucket. */
 async function datesThere(manager: JetStreamManager): Promise<string[]> {
   const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', '*')}`;
   const { state } = await manager.streams.info(STREAM, { subjects_filter: filter });

@@ -57,7 +57,10 @@ export class ProjectStore {
     return (await this.#names.find(idOrAlias)).project;
   }
 
-  /** All projects, by id: short ones first, so that numeric ids stand in numeric order. Spoiled records are left out. */
+  /**
+   * All projects, by id: short ids first, so that numeric ids are in numeric order. Spoiled records
+   * are left out.
+   */
   async list(): Promise<Project[]> {
     const projects: Project[] = [];
     for (const entry of await readBucket(this.#access)) {
@@ -68,8 +71,10 @@ export class ProjectStore {
   }
 
   /**
-   * Changes a record by compare-and-set: `change` is asked again when somebody else wrote meanwhile. It may not change the id.
-   * @throws RegistryError when there is no such project or the new alias is in use; what `change` throws
+   * Changes a record by compare-and-set: `change` is called again when another command wrote
+   * meanwhile. It may not change the id.
+   * @throws RegistryError when there is no such project or the new alias is in use; what `change`
+   * throws
    */
   async set(idOrAlias: string, change: (project: Project) => Project): Promise<Project> {
     return this.#retry(async () => {

@@ -1,4 +1,7 @@
-/** The projects of one worker by every name they have. Pure: fed by a mirror, asked by the request path. */
+/**
+ * The projects of one worker by every name they have. Pure: fed by a mirror, asked by the request
+ * path.
+ */
 import type { Log } from '../lib/log.ts';
 import type { BucketEntry } from './bucket-watch.ts';
 import { parseEntry } from './entry.ts';
@@ -8,9 +11,9 @@ import { ProjectState } from './project-state.ts';
 export type ProjectViewOptions = { planLimits: PlanLimits; log: Log };
 
 /**
- * The bucket has one key per name. A record stands under the project's id; under an alias stands a claim that names the id. An
- * alias resolves only while claim and record agree, so that a claim left behind by a crash, or a record whose claim was lost,
- * leads nowhere rather than to the wrong project.
+ * The bucket has one key per name: a record under the project's id, a claim that names the id under
+ * an alias. An alias resolves only while claim and record agree. So a claim left behind by a crash,
+ * or a record whose claim was lost, leads to no project rather than to the wrong one.
  */
 export class ProjectView {
   readonly #planLimits: PlanLimits;
@@ -81,7 +84,7 @@ export class ProjectView {
     if (state.record.alias === alias && this.#claims.get(alias) === state.id) this.#byName.set(alias, state);
   }
 
-  /** Forgets what stood under a key, with the aliases that led there. */
+  /** Forgets a key, with the aliases that led to it. */
   #remove(key: string): void {
     const alias = this.#byId.get(key)?.record.alias;
     if (alias !== undefined && this.#claims.get(alias) === key) this.#byName.delete(alias);

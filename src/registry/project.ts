@@ -1,4 +1,6 @@
-/** A project as the registry stores it and as the commands print it (contract part 4). Pure: no I/O. */
+/**
+ * A project as the registry stores it and as the commands print it (contract part 4). Pure: no I/O.
+ */
 import { z } from 'zod';
 import { RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
 
@@ -18,7 +20,10 @@ export const PLAN_LIMITS: Record<Plan, number> = {
 };
 
 const NUMERIC_ID = /^[1-9]\d{0,18}$/;
-/** A CUID (25 characters, leading c) or CUID2 (2 to 32, leading letter, as @paralleldrive/cuid2 makes them: 24 by default). */
+/**
+ * A CUID (25 characters, leading c) or CUID2 (2 to 32, leading letter, as @paralleldrive/cuid2
+ * makes them: 24 by default).
+ */
 const CUID = /^[a-z][a-z0-9]{19,31}$/;
 
 export const isNumericId = (id: string): boolean => NUMERIC_ID.test(id);
@@ -39,7 +44,10 @@ export const projectSchema = z.strictObject({
 export type Project = z.infer<typeof projectSchema>;
 export type PlanLimits = 'table' | 'free-only';
 
-/** The per-minute limit in force, or undefined for none (spec part 8, rules 1 and 2; SLUICE_PLAN_LIMITS). */
+/**
+ * The per-minute limit in force, or undefined for none (spec part 8, rules 1 and 2;
+ * SLUICE_PLAN_LIMITS).
+ */
 export function rateLimitOf(project: Project, planLimits: PlanLimits): number | undefined {
   if (project.rateLimit !== undefined) return project.rateLimit;
   if (planLimits === 'free-only' && project.plan !== 'Free') return undefined;

@@ -9,10 +9,11 @@ import { ProjectView, type ProjectViewOptions } from './project-view.ts';
 export type ReplicaOptions = ProjectViewOptions & { link: NatsLink; clock: Clock };
 
 /**
- * Who may send: every project and every heartbeat token, in this worker's memory. Authentication is a Map look-up, so an
- * unknown key costs neither I/O nor allocation, and a worker goes on while the broker is away. The trade is memory, about a
- * kilobyte per project and worker, and that a revoked key lives on in a worker that is cut off from the broker; such a worker
- * answers 503 anyway, because it cannot queue. How the copy stays true is told in bucket-mirror.ts.
+ * Every project and every heartbeat token, in this worker's memory. Authentication is a Map
+ * look-up, so an unknown key costs neither I/O nor allocation, and a worker goes on while the
+ * broker is away. The price is a kilobyte per project and worker. Also, a revoked key stays valid
+ * in a worker that is cut off from the broker; such a worker answers 503 anyway, because it cannot
+ * queue. bucket-mirror.ts keeps the copy true.
  */
 export class Replica {
   readonly #projects: ProjectView;
@@ -27,7 +28,9 @@ export class Replica {
     ];
   }
 
-  /** Resolves when both buckets have been read once; until then it tries again, for as long as NATS or the buckets are away. */
+  /**
+   * Resolves when both buckets have been read once. Tries again while NATS or the buckets are away.
+   */
   async start(): Promise<void> {
     await Promise.all(this.#mirrors.map((mirror) => mirror.start()));
   }
@@ -49,7 +52,7 @@ export class Replica {
   }
 }
 
-/** A token is a key; what stands under it says only when it was made. */
+/** A token is a key; its value says only when it was made. */
 class TokenView implements BucketView {
   #tokens = new Set<string>();
 

@@ -1,4 +1,4 @@
-/** What a stream answers to a publish, and what that means for the next step: the written policy. Pure. */
+/** The answers of a stream to a publish, and what each means for the next step. Pure. */
 import type { Msg } from '@nats-io/transport-node';
 
 export type Ack =

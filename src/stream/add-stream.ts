@@ -8,8 +8,9 @@ const TRIES = 10;
 const PAUSE_MS = 200;
 
 /**
- * Creates a stream. nats-server (2.15) removes an account's folders in the background when its last stream was deleted, also from under
- * the next one, which then cannot be stored; so that is tried again.
+ * Creates a stream. When the last stream of an account is deleted, nats-server (2.15) removes the
+ * account's folders in the background, and a stream created meanwhile cannot be stored. So the
+ * creation is repeated.
  * @throws what the server says
  */
 export async function addStream(manager: JetStreamManager, config: NewStream): Promise<void> {

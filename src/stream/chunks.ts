@@ -1,6 +1,7 @@
 /**
- * Large entries: their payloads leave as parts into the chunks stream, one payload after the other, and the frame carries where they
- * stand. Write and read stand side by side. Who sweeps parts that nobody needs any more is the processor.
+ * Large entries. Their payloads go into the chunks stream as parts, one payload after the other,
+ * and the frame names the parts. This file both writes and reads them. The processor sweeps parts
+ * that no frame needs any more.
  */
 import { createHash } from 'node:crypto';
 import type { JetStreamManager } from '@nats-io/jetstream';
@@ -11,7 +12,9 @@ import type { NatsLink } from './nats.ts';
 import type { Sender } from './sender.ts';
 import { CHUNKS_STREAM, CHUNKS_SUBJECT } from './topology.ts';
 
-/** Bytes that can be read from any offset, any number of times; each read gives a buffer of its own. */
+/**
+ * Bytes that can be read from any offset, any number of times; each read gives a buffer of its own.
+ */
 export type PartSource = {
   readonly length: number;
   read(offset: number, length: number): Promise<Uint8Array>;
@@ -39,7 +42,10 @@ export function sourceOf(entry: EnvelopeEntry): PartSource {
 /** An entry without what its source holds. */
 export type SplitEntry = { entry: EnvelopeEntry; source: PartSource };
 
-/** What stays in the frame, and what goes into parts: the payloads that are the source, and item headers that are long together. */
+/**
+ * What stays in the frame, and what goes into parts: the payloads that are the source, and item
+ * headers that are long together.
+ */
 export function splitEntry({ entry, source }: SplitEntry, partBytesMax: number): SplitEntry {
   const bare = { ...entry, items: entry.items.map(({ payload: _, ...item }) => item) };
   // The other half of a frame is left to the sequence numbers.
@@ -73,7 +79,10 @@ function cutter(whole: Uint8Array, start: number): (length: number) => Uint8Arra
   };
 }
 
-/** The entry with its payloads, and its headers if they moved, out of `whole`, which is what {@link readParts} gives. */
+/**
+ * The entry with its payloads, and its headers if they moved, out of `whole`, which is what {@link
+ * readParts} gives.
+ */
 export function joinParts({ parts: _, ...entry }: EnvelopeEntry, whole: Uint8Array): EnvelopeEntry {
   const nextPayload = cutter(whole, 0);
   const nextHeader = cutter(
@@ -100,7 +109,8 @@ export type WriteOptions = {
 };
 
 /**
- * Reads the source once, in order, and publishes it as parts, at most PARTS_IN_FLIGHT_MAX at a time.
+ * Reads the source once, in order, and publishes it as parts, at most PARTS_IN_FLIGHT_MAX at a
+ * time.
  * @throws what the source throws
  */
 export async function writeParts(sender: Sender, options: WriteOptions): Promise<WrittenParts> {
@@ -137,7 +147,8 @@ function sendPart(
 }
 
 async function readPart(manager: JetStreamManager, seq: number): Promise<Uint8Array> {
-  // By sequence and from the stream's leader: a direct get may be answered by a replica that lags behind.
+  // By sequence and from the stream's leader: a direct get may be answered by a replica that lags
+  // behind.
   const message = await manager.streams.getMessage(CHUNKS_STREAM, { seq });
   if (!message) throw new MissingPartError(`part ${seq} is not in ${CHUNKS_STREAM}`);
   return message.data;
@@ -145,7 +156,8 @@ async function readPart(manager: JetStreamManager, seq: number): Promise<Uint8Ar
 
 /**
  * The payloads of a large entry, one after the other in item order.
- * @throws MissingPartError or CorruptPartsError when they are not to be had, ever; other errors (no answer, no leader) may pass
+ * @throws MissingPartError or CorruptPartsError when they are not to be had, ever; other errors (no
+ * answer, no leader) may pass
  */
 export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Array> {
   if (ref.length > BODY_BYTES_SETTING_MAX)

@@ -1,4 +1,7 @@
-/** How what stands differs from what should stand, field by field, in words for an operator. Pure. */
+/**
+ * The differences between a present and a wanted configuration, field by field, in words for an
+ * operator. Pure.
+ */
 
 /** 1 GiB, 1.5 MiB, 17 B */
 export function bytesText(bytes: number): string {
@@ -26,7 +29,10 @@ export type FieldChange = { field: string; text: string };
 
 const isSame = (one: unknown, other: unknown): boolean => JSON.stringify(one) === JSON.stringify(other);
 
-/** The fields of `wanted` that differ in `current`; what else `current` has is the server's business. */
+/**
+ * The fields of `wanted` that differ in `current`. All other fields of `current` belong to the
+ * server.
+ */
 export function changesBetween(current: object, wanted: object): FieldChange[] {
   const standing = current as Record<string, unknown>;
   return Object.entries(wanted)

@@ -24,17 +24,20 @@ export type Wire = {
 };
 
 /**
- * One message on its way into a stream: sent, and sent again with the same bytes and the same Nats-Msg-Id, until it is stored, is
- * refused, or its deadline passes. The stream drops what it already has (two minutes' memory, the deadline is seconds), so a
- * repetition costs bytes and nothing else.
+ * One message on its way into a stream. It is sent, and sent again with the same bytes and the same
+ * Nats-Msg-Id, until it is stored, is refused, or its deadline passes. The stream drops a
+ * repetition (it remembers ids for two minutes, the deadline is seconds), so a repetition costs
+ * only bytes.
  *
- * Every attempt has the same reply subject: the late answer to the first is as good as one to the third. What cannot be told is
- * to which attempt an error belongs, so they are counted: the message is certainly not stored only when each attempt that was
- * sent has been answered by an error that says so. An attempt that went unanswered may still lie in a buffer somewhere, and the
- * result stays `unknown` unless an acknowledgement comes.
+ * Every attempt has the same reply subject: a late answer to the first is as good as an answer to
+ * the third. An error does not say to which attempt it belongs, so attempts are counted. The
+ * message is certainly not stored only when each attempt has been answered by an error that says
+ * so. An attempt without an answer may still be in a buffer, so the result stays `unknown` unless
+ * an acknowledgement comes.
  *
- * Two states: *sent*, an answer may come and the timer bounds the wait; *pausing*, nothing is expected and the timer leads to the
- * next attempt. A lost connection ends both: it sends again as soon as there is one.
+ * Two states. *sent*: an answer may come, and the timer bounds the wait. *pausing*: no answer is
+ * expected, and the timer leads to the next attempt. A lost connection ends both: the message is
+ * sent again once there is a connection.
  */
 export class Delivery {
   readonly #wire: Wire;

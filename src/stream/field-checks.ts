@@ -1,6 +1,12 @@
-/** Shapes of decoded MessagePack values, field by field; each complaint names the field and what was found. Pure. */
+/**
+ * Shapes of decoded MessagePack values, field by field; each complaint names the field and what was
+ * found. Pure.
+ */
 
-/** Bytes that are no frame of this version, or no entry; `message` says what was expected and what was found. */
+/**
+ * Bytes that are not a frame of this version, or not an entry. `message` says what was expected and
+ * what was found.
+ */
 export class FrameError extends Error {
   override name = 'FrameError';
 }

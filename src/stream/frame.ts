@@ -1,13 +1,16 @@
 /**
- * THE SEAM between ingest and processor: what stands in a stream. Encode and decode stand side by side here and nowhere else.
+ * THE SEAM between ingest and processor: only this file encodes and decodes frames.
  *
- * A frame is one stream message: MessagePack, `[VERSION, entry, entry, …]`. An entry is one envelope (or one heartbeat ping),
- * as a MessagePack array inside a byte string of its own: a frame is put together without encoding anything again, and an entry
- * that cannot be decoded can be named, kept and replayed by itself, beside neighbours that can. Arrays without field names:
- * whatever changes here gets a new version.
+ * A frame is one stream message: MessagePack, `[VERSION, entry, entry, …]`. An entry is one
+ * envelope (or one heartbeat ping), as a MessagePack array inside a byte string of its own. So a
+ * frame is put together without encoding anything again, and an entry that cannot be decoded can be
+ * named, kept and replayed apart from its neighbours. Arrays have no field names: any change here
+ * needs a new version.
  *
- *     envelope   [0, projectId, eventId, receivedAt, sentAt | nil, sdk | nil, month | nil, position | nil, [item, …], parts | nil]
- *     item       [index, position of the type in ITEM_TYPES, header | its length, length, payload | nil]
+ *     envelope   [0, projectId, eventId, receivedAt, sentAt | nil, sdk | nil,
+ *                 month | nil, position | nil, [item, …], parts | nil]
+ *     item       [index, position of the type in ITEM_TYPES, header | its length, length,
+ *                 payload | nil]
  *     parts      [[sequence, …], length, sha256]
  *     heartbeat  [1, token, receivedAt, body | nil]
  */
@@ -24,17 +27,17 @@ export type EntryItem = {
   /** Position among all items of the envelope, skipped ones included, from 0. */
   index: number;
   type: ItemType;
-  /** The item header line as sent: JSON, UTF-8. Empty when it stands in the parts. */
+  /** The item header line as sent: JSON, UTF-8. Empty when it is in the parts. */
   header: Uint8Array;
-  /** Set when the headers stand in the parts too, after all payloads: a hundred headers may be longer than a frame. */
+  /** The headers are in the parts too, after all payloads: a hundred headers may exceed a frame. */
   headerLength?: number;
-  /** Bytes of the payload. In a large entry they stand in the parts, one payload after the other in item order. */
+  /** Bytes of the payload. In a large entry they are in the parts, one payload after the other. */
   length: number;
   /** The payload; undefined in a large entry. */
   payload?: Uint8Array;
 };
 
-/** Where the payloads of a large entry stand in the chunks stream. */
+/** The place of a large entry's payloads in the chunks stream. */
 export type PartsRef = {
   /** Stream sequence numbers in order. */
   sequences: number[];
@@ -55,7 +58,7 @@ export type EnvelopeEntry = {
   sentAt?: string;
   /** Who sent it, `name/version`: by the envelope header, else by the key's header or query, else by the User-Agent. */
   sdk?: string;
-  /** UTC month that the usage was counted in, `YYYY-MM` by Redis's clock; absent when it was not counted (development, Redis away). */
+  /** UTC month of the usage, `YYYY-MM` by Redis's clock; absent when it was not counted. */
   month?: string;
   /** This envelope's position in the month's usage, from 1. */
   position?: number;
@@ -72,7 +75,10 @@ export type HeartbeatEntry = {
 
 export type Entry = EnvelopeEntry | HeartbeatEntry;
 
-/** What stands at one place of a frame. `bytes` is the encoded entry (a view into the frame), good for {@link encodeFrame}. */
+/**
+ * One place of a frame. `bytes` is the encoded entry (a view into the frame), good for {@link
+ * encodeFrame}.
+ */
 export type FrameSlot =
   | { ok: true; entry: Entry; bytes: Uint8Array }
   | { ok: false; error: FrameError; bytes: Uint8Array };
@@ -158,7 +164,7 @@ export function encodeEntry(entry: Entry): Uint8Array {
   return out.written;
 }
 
-/** One stream message of what {@link encodeEntry} made, or of `bytes` of slots that {@link decodeFrame} gave. */
+/** One stream message. Entries are of {@link encodeEntry}, or the `bytes` of decoded slots. */
 export function encodeFrame(entries: readonly Uint8Array[]): Uint8Array {
   let bound = 2 * SCALAR_BYTES_MAX;
   for (const entry of entries) bound += FRAME_BYTES_PER_ENTRY + entry.length;
@@ -170,8 +176,8 @@ export function encodeFrame(entries: readonly Uint8Array[]): Uint8Array {
 }
 
 /**
- * How many entries a frame of {@link encodeFrame} has, by its first bytes alone: nothing of it is decoded. Undefined when those are of
- * something else, or of a frame without entries.
+ * How many entries a frame of {@link encodeFrame} has, read from its first bytes alone. Undefined
+ * for other bytes and for a frame without entries.
  */
 export function countOfEntries(frame: Uint8Array): number | undefined {
   const [tag = 0, high = 0, low = 0] = frame;
@@ -179,7 +185,7 @@ export function countOfEntries(frame: Uint8Array): number | undefined {
   return length > 1 ? length - 1 : undefined;
 }
 
-/** Fields that are nil are left out, as they were when the entry was made. Set one by one: spreads cost more than the decoding. */
+/** Nil fields are left out. They are set one by one: spreads cost more than the decoding. */
 const readItem: Checked<EntryItem> = (value, what) => {
   const [index, type, header, length, payload] = tuple(value, 5, what);
   const item: EntryItem = {
@@ -204,7 +210,7 @@ const readParts: Checked<PartsRef> = (value, what) => {
   return parts.sha256.length === 32 ? parts : fail('SHA-256 of 32 bytes', sha256);
 };
 
-/** Payloads stand either all in the entry or all in the parts, which then are as long as the items say; headers likewise. */
+/** Payloads are all in the entry, or all in parts of the items' lengths; headers likewise. */
 function checkPlaces({ items, parts }: EnvelopeEntry): void {
   let length = 0;
   for (const item of items) {
@@ -245,7 +251,7 @@ function readHeartbeat(value: unknown): HeartbeatEntry {
   return entry;
 }
 
-/** Arrays of a frame or an entry: far above what is written, far below what a forged header could ask for. */
+/** Bounds of arrays: far above what we write, far below what a forged header could ask for. */
 const ARRAY_LENGTH_MAX = 100_000;
 const decoder = new Decoder({ maxArrayLength: ARRAY_LENGTH_MAX });
 const reader = new MessagePackReader();
@@ -278,8 +284,9 @@ function readSlot(encoded: Uint8Array): FrameSlot {
 }
 
 /**
- * Every place of a frame in order: an entry that cannot be decoded takes only its own place. Payloads are views into `frame`.
- * @throws FrameError when the whole is no frame of this version
+ * Every place of a frame in order. An entry that cannot be decoded takes only its own place.
+ * Payloads are views into `frame`.
+ * @throws FrameError when the whole is not a frame of this version
  */
 export function decodeFrame(frame: Uint8Array): FrameSlot[] {
   const value = decodeValue(frame, 'frame');

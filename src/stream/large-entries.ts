@@ -22,12 +22,14 @@ export type LargeEntriesOptions = {
 };
 
 /**
- * Entries whose payloads leave as parts before their frame does. A few write at a time, so that the parts in flight are bounded;
- * the others wait here, where they hold nothing: their payloads are in files.
+ * Entries whose payloads leave as parts before their frame. A few of them write at a time, so that
+ * parts in flight are bounded. The others wait here and hold no memory: their payloads are in
+ * files.
  *
- * The deadline is the entry's own timer, because reading a file has none: whatever is under way then, the entry is over, and what
- * comes later is dropped. An entry whose parts were not all stored has no frame and is not queued; it is still `unknown` when an
- * answer was missing, as for any other publish.
+ * Each entry has its own deadline timer, because reading a file has none. At the deadline the entry
+ * is over, and later results are dropped. An entry whose parts were not all stored has no frame and
+ * is not queued. Its result is still `unknown` when an answer was missing, as for any other
+ * publish.
  */
 export class LargeEntries {
   readonly #options: LargeEntriesOptions;
@@ -51,7 +53,9 @@ export class LargeEntries {
     for (const { done } of waiting) done('refused');
   }
 
-  /** The same entry, with a `done` that is called once, and by the deadline; after it nothing is pushed any more. */
+  /**
+   * The same entry, with a `done` that is called once, by the deadline. Nothing is pushed after it.
+   */
   #withDeadline(large: LargeEntry): LargeEntry {
     let finished = false;
     const done = (result: PublishResult): void => {
@@ -104,7 +108,8 @@ export class LargeEntries {
       bytes: encodeEntry({ ...split.entry, parts: written.parts }),
       deadline,
       done: (result) => {
-        // Parts are swept after a while: a frame that was stored too late may name some that are gone.
+        // Parts are swept after a while: a frame that was stored too late may name some that are
+        // gone.
         const late = sender.monotonic() - startedAt > CHUNKED_ANSWER_MS_MAX;
         done(result === 'stored' && late ? 'unknown' : result);
       },

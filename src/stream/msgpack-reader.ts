@@ -1,6 +1,7 @@
 /**
- * Reads nearly all MessagePack that MessagePackWriter writes: nil, whole numbers, ASCII text of up to 64 KB, byte strings, and arrays of up
- * to 64 K of them. Everything else, damage included, is left to the library, which says what is wrong with it (DECISIONS.md 75).
+ * Reads nearly all MessagePack of MessagePackWriter: nil, whole numbers, ASCII text of up to 64 KB,
+ * byte strings, and arrays of up to 64 K members. The library reads everything else, damage
+ * included, and names the fault.
  */
 
 const NIL = 0xc0;
@@ -10,7 +11,9 @@ const UINT_64 = 0xcf;
 const TEXT_16 = 0xda;
 const ARRAY_16 = 0xdc;
 
-/** An entry, its items, one of them, and what that has. Recursion ends here, whatever was forged. */
+/**
+ * An entry, its items, one of them, and what that has. Recursion ends here, whatever was forged.
+ */
 const DEPTH_MAX = 3;
 
 export class MessagePackReader {

@@ -1,12 +1,14 @@
 /**
- * Accepted frames for whoever looks on, as `sluice tail` does; nearly nothing while nobody does.
+ * Accepted frames for `sluice tail`. They cost nearly nothing while no `tail` runs.
  *
- * An onlooker calls once a second. For half a minute after a call, which an onlooker may stand still without missing anything, a worker
- * repeats each frame that its stream has acknowledged on a plain subject. On one server a call travels before any acknowledgement
- * that follows it, so a look begins with its first call. A worker that starts or reconnects has heard no call yet: it takes it for
- * three seconds that somebody looks.
+ * A `tail` calls once a second. For half a minute after a call, so that a paused `tail` misses
+ * nothing, a worker repeats each acknowledged frame on a plain subject. On one server a call
+ * arrives before any acknowledgement that follows it, so `tail` begins with its first call. A
+ * worker that starts or reconnects has heard no call yet: for three seconds it assumes that a
+ * `tail` runs.
  *
- * A stream could repeat its messages itself, but it would do so at all times: DECISIONS 56.
+ * A stream could repeat its messages itself, but it would do so at all times, and each repetition
+ * is a copy: the p99 at half load was three times as long.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { NatsLink } from './nats.ts';
@@ -40,7 +42,8 @@ export class Onlookers {
     try {
       this.#link.connection.publish(shownSubject(stream), frame);
     } catch {
-      // Draining, or a server that takes less than the one that the frame was made for: it is stored, and only not seen.
+      // Draining, or the server takes less than the frame's size. The frame is stored, and only not
+      // shown.
     }
   }
 

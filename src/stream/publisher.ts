@@ -39,16 +39,17 @@ const streamOf = (entry: Entry): FrameStream => {
 };
 
 /**
- * Brings entries into their streams and says of each, exactly once, what became of it. *stored* means that JetStream acknowledged the
- * frame that holds the whole entry.
+ * Brings entries into their streams and reports the result of each exactly once. *stored* means
+ * that JetStream acknowledged the frame that holds the whole entry.
  *
- * An entry goes to the stream of its first item and the shard of its event id, so that what may be a resend meets its original.
- * What fits a frame joins the next one of its shard (shard-window.ts); what does not writes its payloads as parts first
- * (large-entries.ts). Either way the messages leave through one sender, which repeats what was not acknowledged (delivery.ts).
+ * An entry goes to the stream of its first item and the shard of its event id, so that a resend
+ * meets its original. An entry that fits a frame joins the next one of its shard (shard-window.ts);
+ * a larger one writes its payloads as parts first (large-entries.ts). All messages leave through
+ * one sender, which repeats what was not acknowledged (delivery.ts).
  *
- * Nothing here waits without a bound: entries and bytes are counted from publish to done, per shard and in all, and beyond the
- * bounds, as while NATS is away, entries are refused at once. Parts on their way are not in this count; they are bounded by
- * LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX.
+ * Every wait is bounded. Entries and bytes are counted from publish to done, per shard and in all.
+ * Beyond the bounds, and while NATS is away, entries are refused at once. Parts on their way are
+ * not in this count; LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX bounds them.
  */
 export class Publisher {
   readonly stats: {
@@ -98,7 +99,10 @@ export class Publisher {
     link.onDisconnect(() => this.#refuseUnsent());
   }
 
-  /** False while NATS is away or entries or bytes in flight are at their bound: answer 503 before a token is used. */
+  /**
+   * False while NATS is away or entries or bytes in flight are at their bound: answer 503 before a
+   * token is used.
+   */
   get available(): boolean {
     return (
       this.#sender.connected &&
@@ -114,8 +118,8 @@ export class Publisher {
 
   /**
    * @param entry its items carry their payloads; with `source`, none does
-   * @param done is called exactly once, perhaps before this returns. `refused`: no frame with the entry is in any stream, nor will be;
-   * `unknown`: one may be
+   * @param done is called exactly once, perhaps before this returns. `refused`: no frame with the
+   * entry is in any stream, nor will be; `unknown`: one may be
    */
   publish(entry: Entry, { deadline, source }: PublishOptions, done: (result: PublishResult) => void): void {
     if (!this.available) return done('refused');

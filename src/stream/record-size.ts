@@ -1,11 +1,13 @@
 /**
- * Every message of ours takes a whole number of RECORD_BYTES in its stream, and so does the stream's max_bytes.
+ * Every message of ours takes a whole number of RECORD_BYTES in its stream, and so does the
+ * stream's max_bytes.
  *
- * nats-server before 2.10.5 (Debian 12 has 2.9.10) decides with `discard: new` whether a message fits by its header and data alone.
- * What it then stores is some fifty bytes longer, and when those are what goes beyond max_bytes it removes the *oldest* message of the
- * stream, which somebody was told is queued. When all records and the bound are multiples of a quantum that is larger than those
- * bytes, a message that goes beyond the bound does so by enough for the server to see it, and is refused. The price is 64 bytes a
- * message on average; frames and parts are tens of kilobytes under load.
+ * nats-server before 2.10.5 (Debian 12 has 2.9.10) decides with `discard: new` whether a message
+ * fits by its header and data alone. The stored record is some fifty bytes longer. When those bytes
+ * exceed max_bytes, the server removes the *oldest* message of the stream, whose client was told
+ * that it is queued. So all records and the bound are multiples of a quantum larger than those
+ * bytes: the server sees every overflow and refuses it. The price is 64 bytes a message on average;
+ * frames and parts have tens of kilobytes under load.
  */
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
@@ -13,7 +15,10 @@ import { assert } from '../lib/assert.ts';
 /** More than a server adds to headers and data for any subject of ours. */
 export const RECORD_BYTES = 128;
 const PAD_HEADER = 'Sluice-Pad';
-/** Length, sequence, time, length of the subject, length of the headers, checksum (filestore.go, writeMsgRecord). */
+/**
+ * Length, sequence, time, length of the subject, length of the headers, checksum (filestore.go,
+ * writeMsgRecord).
+ */
 const RECORD_OVERHEAD_BYTES = 4 + 8 + 8 + 2 + 4 + 8;
 const VERSION_LINE = 'NATS/1.0\r\n';
 const END = '\r\n';
@@ -27,7 +32,8 @@ function encodedLength(messageHeaders: MsgHdrs): number {
 }
 
 /**
- * Lengthens the headers, which must be complete, so that the message's record is a multiple of RECORD_BYTES.
+ * Lengthens the headers, which must be complete, so that the message's record is a multiple of
+ * RECORD_BYTES.
  * @returns the same headers
  */
 export function fillRecord(messageHeaders: MsgHdrs, subject: string, dataBytes: number): MsgHdrs {

@@ -9,7 +9,7 @@ import { type Delivered, Delivery, type Outgoing, type Wire } from './delivery.t
 import type { NatsLink } from './nats.ts';
 import { recordHeaders } from './record-size.ts';
 
-/** The number stands in the reply subject and in the message id. */
+/** The number is in the reply subject and in the message id. */
 type Numbered = { number: number; delivery: Delivery };
 
 const LOG_INTERVAL_MS = 1_000;
@@ -17,12 +17,9 @@ const LOG_INTERVAL_MS = 1_000;
 const BOOT_ID_BYTES = 9;
 
 /**
- * Publishes messages to streams and matches the answers: one subscription for all, a counter in the reply subject.
- *
- * The client's own `js.publish` makes a promise chain, a timer and an id per message and throws the attempt away when it times out.
- * Measured (Node 20, nats-server 2.9 on the same two cores; CPU of this process per message of 2 KB, 4 or 32 in flight): 20.0 and
- * 16.1 µs for js.publish, 12.4 and 8.2 µs for this. A header block written by hand would save 2 µs more, by a method that the
- * client does not promise to keep; not worth it at a few thousand frames a second.
+ * Publishes messages to streams and matches the answers: one subscription for all, a counter in the
+ * reply subject. The client's own `js.publish` makes a promise chain, a timer and an id per
+ * message, and throws the attempt away when it times out (twice the CPU: bench/HISTORY.md).
  */
 export class Sender implements Wire {
   readonly publishes: Record<string, number> = {};
@@ -60,7 +57,10 @@ export class Sender implements Wire {
     return this.#clock.monotonic();
   }
 
-  /** @param done is called exactly once, at the latest at the message's deadline; perhaps before this returns */
+  /**
+   * @param done is called exactly once, at the latest at the message's deadline; perhaps before
+   * this returns
+   */
   send(message: Outgoing, done: (delivered: Delivered) => void): void {
     const number = ++this.#counter;
     const startedAt = this.monotonic();
@@ -85,13 +85,16 @@ export class Sender implements Wire {
       this.#link.connection.publish(subject, data, { headers: messageHeaders, reply: replyTo });
       return true;
     } catch (error) {
-      // Closed or draining, or another server of the cluster takes less than the one that the message was made for.
+      // Closed or draining, or another server of the cluster takes less than the message's size.
       this.#log.warn({ err: error, subject }, 'nats: cannot send');
       return false;
     }
   }
 
-  /** The client takes an exception here for the end of the connection and swallows it: a bug must end the process instead. */
+  /**
+   * The client takes an exception here for the end of the connection and swallows it. A bug must
+   * end the process instead.
+   */
   #receiveSafely(msg: Msg): void {
     try {
       this.#receive(msg);

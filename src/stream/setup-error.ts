@@ -1,6 +1,9 @@
 import { JetStreamApiCodes, JetStreamApiError } from '@nats-io/jetstream';
 
-/** Why streams, consumers or buckets cannot be as they should; `message` says what stands against it and what helps. */
+/**
+ * Why streams, consumers or buckets cannot be made as wanted. `message` names the obstacle and the
+ * remedy.
+ */
 export class SetupError extends Error {
   override name = 'SetupError';
 }
@@ -32,7 +35,10 @@ export async function orMissing<T>(question: Promise<T>): Promise<T | undefined>
   }
 }
 
-/** An error of the server on creating or changing `what`, in words for an operator where there are some. */
+/**
+ * An error of the server on creating or changing `what`, in words for an operator where there are
+ * some.
+ */
 export function explained(what: string, cause: unknown): unknown {
   if (
     isApiError(

@@ -1,6 +1,6 @@
 /**
- * One run of setup: look at everything, refuse what cannot be, and only then change anything.
- * What may be in the way is data that a change would lose: that is never decided here, but by the operator.
+ * One run of setup: look at everything, refuse what is impossible, and only then change anything. A
+ * change that would lose data is never made: the operator decides.
  */
 import { type ConsumerInfo, type JetStreamManager, StorageType, type StreamInfo } from '@nats-io/jetstream';
 import { Kvm } from '@nats-io/kv';
@@ -107,8 +107,8 @@ export class SetupRun {
   }
 
   /**
-   * Deletes an empty stream of another number of shards. A worker may still publish to it: it is first made to refuse whatever
-   * comes, and stays if something had come.
+   * Deletes an empty stream of another number of shards. A worker may still publish to it, so the
+   * stream is first made to refuse messages, and stays if one had come.
    */
   async #retire({ config }: StreamInfo): Promise<void> {
     const { streams } = this.#manager;

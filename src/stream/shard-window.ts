@@ -31,18 +31,20 @@ export type ShardWindowOptions = {
 };
 
 /**
- * The frames of one stream and shard: entries gather in a queue, leave in frames, and are told what became of theirs.
+ * The frames of one stream and shard. Entries gather in a queue, leave in frames, and learn the
+ * result of their frame.
  *
- * Smart batching: a frame is never waited for and never sent half-full beside another. While fewer than FRAMES_IN_FLIGHT_EAGER are
- * on their way, whatever is queued leaves at the end of the turn; at or above that, it gathers until one returns, or until it
- * fills a frame (then up to FRAMES_IN_FLIGHT_MAX). So at rest an entry waits for nothing, and under load frames grow with the
+ * Smart batching: no frame waits to be filled, and none leaves half-full beside another. While
+ * fewer than FRAMES_IN_FLIGHT_EAGER are on their way, the queue leaves at the end of the turn. At
+ * or above that, entries gather until a frame returns or until they fill one (then up to
+ * FRAMES_IN_FLIGHT_MAX). So at rest an entry does not wait, and under load frames grow with the
  * round trip instead of multiplying.
  *
- * The end of the turn is setImmediate, after the sockets' callbacks of one poll: a microtask would run between two callbacks and
- * send one frame for each.
+ * The end of the turn is setImmediate, after the sockets' callbacks of one poll: a microtask would
+ * run between two callbacks and send one frame for each.
  *
- * *held* counts the bytes of entries from the queue to the answer. Its bound is this window's own, so that a stream that is full or
- * has no leader cannot starve the others.
+ * *held* counts the bytes of entries from the queue to the answer. Each window has its own bound,
+ * so that a stream that is full or has no leader cannot starve the others.
  */
 export class ShardWindow {
   readonly #options: ShardWindowOptions;
@@ -50,9 +52,12 @@ export class ShardWindow {
   #queuedBytes = 0;
   #heldBytes = 0;
   #framesInFlight = 0;
-  /** Set while a flush stands at the end of this turn. */
+  /** Set while a flush is due at the end of this turn. */
   #flushing = false;
-  /** Runs while entries wait in the queue for a frame to return: at the deadline of the one that was its head. */
+  /**
+   * Runs while entries wait for a frame to return, until the deadline of the entry that was the
+   * head.
+   */
   #expiry: NodeJS.Timeout | undefined;
 
   constructor(options: ShardWindowOptions) {
@@ -118,8 +123,9 @@ export class ShardWindow {
   }
 
   /**
-   * How many entries from the head share the next frame: at least one. They fit it, and their deadlines lie close together, because
-   * the first to pass ends the attempts for all: the last step of an upload that took its time must not doom its neighbours.
+   * How many entries from the head share the next frame: at least one. They fit it, and their
+   * deadlines are close together, because the first deadline ends the attempts for all: a late
+   * upload must not spoil its neighbours.
    */
   #countForFrame(): number {
     const head = this.#queue[0] as QueuedEntry;

@@ -11,8 +11,9 @@ export async function streamNames(
 }
 
 /**
- * What the broker says of each stream whose name is wanted. Asked by name: a cluster's list of streams leaves out, without an error,
- * those whose leader does not answer, and they look like streams that do not exist.
+ * The broker's information on each wanted stream. Each is asked by name: a cluster's list of
+ * streams leaves out, without an error, streams whose leader does not answer, as if they did not
+ * exist.
  * @throws when one of them does not answer
  */
 export async function streamInfos(

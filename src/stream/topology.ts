@@ -1,4 +1,7 @@
-/** What stands in JetStream (contract part 6): names, streams, consumers and buckets as data, and the command to make it so. */
+/**
+ * The streams, consumers and buckets in JetStream (contract part 6) as data, and the command that
+ * makes them.
+ */
 import {
   AckPolicy,
   type ConsumerConfig,
@@ -49,7 +52,10 @@ export function streamName(stream: FrameStream, shard: number, shards: number): 
 /** `sluice.events.0` */
 export const streamSubject = (stream: FrameStream, shard: number): string => `sluice.${stream}.${shard}`;
 
-/** Where a frame goes that was filed under this subject when there were more shards, perhaps: each lost one has its heir. */
+/**
+ * The subject for a frame that was filed under this one, perhaps with more shards: each removed
+ * shard has a successor.
+ */
 export function subjectAmong(subject: string, shards: number): string {
   const [, name, shard] = /^sluice\.(\w+)\.(\d+)$/.exec(subject) ?? [];
   const stream = FRAME_STREAMS.find((one) => one === name);
@@ -67,7 +73,10 @@ export type TopologyOptions = {
   maxBytes: number;
 };
 
-/** A stream as it should be. Only the fields that stand here are ours; the server keeps its defaults for the others. */
+/**
+ * A stream as wanted. Only the fields named here are ours; the server keeps its defaults for the
+ * others.
+ */
 export type WantedStream = {
   config: Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'subjects' | 'max_bytes' | 'num_replicas'>;
   consumer?: Partial<ConsumerConfig> & { durable_name: string };

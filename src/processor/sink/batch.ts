@@ -17,7 +17,7 @@ export interface BatchHome {
   entriesStored(frame: Buffer): number;
   /** The data's time of the stored item; undefined when it is not known. */
   storedAt(item: Buffer): number | undefined;
-  /** Makes the batch durable. `hasLines`: they stand, synced, at `unfinishedPath`. */
+  /** Makes the batch durable. `hasLines`: its lines are synced at `unfinishedPath`. */
   commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, hasLines: boolean): Promise<void>;
   /** Makes durable what an earlier commit could not. @throws UnavailableError */
   settle(): Promise<void>;
@@ -32,9 +32,9 @@ const FULL_BYTES = SINK_BLOCK_BYTES * 0.9;
 const CHARACTER_BYTES_MAX = 3;
 
 /**
- * A batch of the ndjson sink: lines go to an unfinished file as they come, so that a batch needs a block of memory,
- * whatever its recordings inflate to. What it adds to the stream's knowledge (frames, items, counts) is kept apart
- * until it is committed.
+ * A batch of the ndjson sink. Lines go to an unfinished file as they come, so that a batch needs
+ * one block of memory however far its recordings inflate. Its frames, items and counts join the
+ * stream's when it is committed.
  */
 export class NdjsonBatch implements SinkBatch {
   readonly #home: BatchHome;
@@ -72,7 +72,9 @@ export class NdjsonBatch implements SinkBatch {
     return true;
   }
 
-  /** Most lines are written into the block at once: as buffers of their own they would be copied twice more, and be garbage. */
+  /**
+   * Most lines are written into the block at once. Buffers of their own would be copied twice more.
+   */
   #append({ head, json }: SinkRow): void {
     const { block } = this.#home;
     const bytesMax = head.length * CHARACTER_BYTES_MAX + json.length + END_OF_LINE.length;

@@ -1,4 +1,4 @@
-/** The few file operations of the journal. Whatever goes wrong with the disk is an UnavailableError. */
+/** The few file operations of the journal. Every fault of the disk becomes an UnavailableError. */
 import { access, mkdir, open, readdir, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { orUnavailable } from '../unavailable.ts';
@@ -24,7 +24,7 @@ export function ensureFolder(dir: string): Promise<void> {
   });
 }
 
-/** A whole file under a name that nobody reads yet, synced. */
+/** A whole file, synced, under a name that no reader uses yet. */
 export function writeSynced(path: string, bytes: Uint8Array): Promise<void> {
   return orUnavailable(`${path} cannot be written`, async () => {
     const handle = await open(path, 'w');

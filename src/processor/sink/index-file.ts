@@ -1,9 +1,10 @@
 /**
- * The index beside a data file: what must be known to write nothing of it again, and what it counted.
+ * The index beside a data file: the keys that keep its batch from being written again, and its
+ * counts.
  *
- * One line of JSON (the header), then for each frame 16 bytes of key and a 16-bit count of its entries that are
- * stored, then for each item that a client may send again 16 bytes of key and its received_at as a double. Little
- * endian.
+ * One line of JSON (the header), then for each frame 16 bytes of key and a 16-bit count of its
+ * stored entries, then for each item that a client may send again 16 bytes of key and its
+ * received_at as a double. Little endian.
  */
 import { z } from 'zod';
 import { KEY_BYTES } from './item-key.ts';
@@ -21,7 +22,7 @@ export type BatchIndex = {
   resends: { key: Buffer; receivedAt: number }[];
 };
 
-/** What stands in the folder is not what a processor writes there. */
+/** The folder has content that no processor writes. */
 export class JournalError extends Error {
   override name = 'JournalError';
 }

@@ -1,4 +1,6 @@
-/** Where things stand below a stream's folder: data in `<date>/<n>.ndjson`, everything else in `journal/`. */
+/**
+ * The paths below a stream's folder: data in `<date>/<n>.ndjson`, everything else in `journal/`.
+ */
 import { join } from 'node:path';
 import { exists } from './folder.ts';
 import type { BatchIndex } from './index-file.ts';
@@ -25,14 +27,15 @@ export const dataNumber = (name: string): number => Number(DATA_NAME.exec(name)?
 export const dataPath = (n: number, at: number): string =>
   join(new Date(at).toISOString().slice(0, 10), `${String(n).padStart(DIGITS, '0')}.ndjson`);
 
-/** Where the lines of a batch stand until the rename that commits it. */
+/** The path of a batch's lines until the rename that commits it. */
 export const unfinishedPath = (streamDir: string, n: number): string =>
   join(streamDir, JOURNAL_FOLDER, `${n}.tmp`);
 
 /**
- * Asked of a stream's newest index only: was its process killed before it renamed the data? That the data is missing
- * does not say so, since somebody may have taken it away; that its lines still stand where they were written does.
- * They are looked for last: beside a running processor "uncommitted" then holds for the moment of that look.
+ * Asked of a stream's newest index only: was its process killed before it renamed the data? Missing
+ * data does not say so, since an operator may have removed it. Lines that are still at their
+ * unfinished path do. The data is looked for first and the lines last, so that beside a running
+ * processor "uncommitted" is true at the moment of the last look.
  */
 export async function isUncommitted(streamDir: string, n: number, { data }: BatchIndex): Promise<boolean> {
   if (data === null || (await exists(join(streamDir, data)))) return false;

@@ -1,11 +1,12 @@
 /**
  * Millions of 128-bit keys, each with a time and a number, in one flat array.
  *
- * Fifteen minutes of 10,000 events a second are nine million keys. As strings in a Map they would cost a gigabyte; here a
- * slot has 32 bytes, which lie in one line of the CPU's cache: nearly each look at a large table misses that. The table is
- * at most three quarters full. Keys are halves of hashes, so their first word picks the slot and the next free one is taken on
- * collision (open addressing). Nothing is removed one by one: when the table is full, it is built anew with what is younger
- * than the given floor, larger or smaller as needed.
+ * Fifteen minutes of 10,000 events a second are nine million keys. As strings in a Map they would
+ * take a gigabyte. Here a slot has 32 bytes in one line of the CPU's cache, which nearly each look
+ * at a large table misses. The table is at most three quarters full. Keys are halves of hashes: the
+ * first word picks the slot, and a collision takes the next free one (open addressing). Keys are
+ * not removed one by one: a full table is built anew with the keys younger than a floor, larger or
+ * smaller as needed.
  */
 import { assert } from '../../lib/assert.ts';
 import { KEY_BYTES } from './item-key.ts';
@@ -14,12 +15,15 @@ const KEY_WORDS = KEY_BYTES / 4;
 const SLOTS_MIN = 1024;
 const FULL_SHARE = 0.75;
 /**
- * After a rebuild at most this share is in use. Less would make rebuilds rarer (now about every fourth of the time that keys are kept,
- * at worst) and the table twice as large, and later: it reaches its size after FULL_SHARE / REBUILT_SHARE of that time.
+ * After a rebuild at most this share is in use. A smaller share would make rebuilds rarer and the
+ * table twice as large. A rebuild comes about every fourth of the time that keys are kept.
  */
 const REBUILT_SHARE = 0.6;
 
-/** A slot as 32-bit words: the key's four, the time as a double, the number, and whether the slot is taken. */
+/**
+ * A slot as 32-bit words: the key's four, the time as a double, the number, and whether the slot is
+ * taken.
+ */
 const SLOT_WORDS = 8;
 const VALUE = 6;
 const TAKEN = 7;
@@ -55,7 +59,7 @@ export class KeyTable {
     };
   }
 
-  /** Adds the key or replaces what it stood for. */
+  /** Adds the key, or replaces its time and number. */
   set(key: Buffer, time: number, value = 0): void {
     if (this.#used >= this.#slots * FULL_SHARE) this.#rebuild();
     const slot = this.#find(key);

@@ -1,6 +1,7 @@
 /**
- * Whole columns as parameters, in PostgreSQL's binary form of an array: dimensions, whether there are nulls, type of the elements, their
- * number, lower bound; then each element's length and bytes. The driver by itself would quote every payload character by character.
+ * Whole columns as parameters, in PostgreSQL's binary form of an array: dimensions, whether there
+ * are nulls, type of the elements, their number, lower bound; then each element's length and bytes.
+ * The driver by itself would quote every payload character by character.
  */
 
 const BYTEA_OID = 17;

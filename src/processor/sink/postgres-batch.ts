@@ -27,21 +27,22 @@ export interface BatchHome {
 /** An entry, or what of it came after the last block; `usage` is not yet counted. */
 type PendingEntry = { frame: string; index: number; usage?: CountedUsage; rows: SentRow[] };
 
-/** `no partition of relation … found for row`: somebody removed it a moment ago. */
+/** `no partition of relation … found for row`: an operator removed it a moment ago. */
 const CHECK_VIOLATION = '23514';
 
 /**
- * A batch of the postgres sink: one transaction. What is added waits in memory, mostly until the commit. Then, in this order: the
- * keys of the frames, the keys of items that clients send again, the rows of those entries and items that were not there yet,
- * pruning, the tally, COMMIT. A batch that outgrows its memory, because recordings inflate, does the first three earlier, block by
- * block.
+ * A batch of the postgres sink: one transaction. Rows wait in memory, mostly until the commit.
+ * Then, in this order: the keys of the frames, the keys of items that clients send again, the rows
+ * of new entries and items, pruning, the tally, COMMIT. A batch that outgrows its memory, because
+ * recordings inflate, does the first three earlier, block by block.
  *
- * The keys decide: a processor that was stopped and comes back with frames that another one has stored finds their keys and adds
- * nothing. When the commit's answer is lost nobody knows whether it holds; the same frames are then written again, and the keys say.
+ * The keys decide: a processor that was stopped, and comes back with frames that another one has
+ * stored, finds their keys and adds nothing. When the commit's answer is lost, the same frames are
+ * written again, and the keys tell whether the commit holds.
  */
 export class PostgresBatch implements SinkBatch {
   readonly #home: BatchHome;
-  /** Entries that are stored or stand in this batch, by frame key in hex. */
+  /** Entries that are stored or in this batch, by frame key in hex. */
   readonly #known: Map<string, number>;
   /** Entries that were stored when this transaction laid hold of the frame's key. */
   readonly #storedBefore = new Map<string, number>();
@@ -144,7 +145,7 @@ export class PostgresBatch implements SinkBatch {
     }
   }
 
-  /** Those of the entries that are not stored yet; from now on nobody else stores them. */
+  /** Those of the entries that are not stored yet. From now on no other processor stores them. */
   async #claimEntries(transaction: Transaction, entries: readonly PendingEntry[]): Promise<PendingEntry[]> {
     const upTo = new Map(entries.map(({ frame, index }) => [frame, index + 1]));
     const frames = [...upTo].map(([frame, count]) => ({ key: Buffer.from(frame, 'hex'), entries: count }));
@@ -171,7 +172,8 @@ export class PostgresBatch implements SinkBatch {
   async #finish(transaction: Transaction): Promise<void> {
     const { stream, clock } = this.#home;
     const rows = 2 * this.#claims + POSTGRES_PRUNE_ROWS;
-    // By the data's time: what waits in the stream may be hours old. A worker's clock may also be ahead of ours.
+    // By the data's time: frames in the stream may be hours old. A worker's clock may also be ahead
+    // of ours.
     const time = this.#oldest === Number.POSITIVE_INFINITY ? undefined : Math.min(this.#oldest, clock.now());
     const resendsFrom = time && time - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
     await prune(transaction, { stream, resendsFrom, rows });

@@ -10,13 +10,16 @@ import { UnavailableError } from '../unavailable.ts';
 
 type Values = readonly unknown[];
 
-/** `22`: a value that its type does not take; `54`: one beyond what the server can handle (PostgreSQL's appendix A). */
+/**
+ * `22`: a value that its type does not take; `54`: one beyond what the server can handle
+ * (PostgreSQL's appendix A).
+ */
 const ABOUT_THE_DATA = /^(22|54)...$/;
 
 export const codeOf = (error: unknown): string =>
   typeof (error as { code?: unknown } | null)?.code === 'string' ? (error as { code: string }).code : '';
 
-/** A fault of ours or of the data stays what it is: no waiting mends it. Everything else may pass. */
+/** A fault of ours or of the data is a bug: no waiting fixes it. Everything else may pass. */
 function asOutage(error: unknown): unknown {
   const isBug = error instanceof TypeError || error instanceof RangeError;
   if (isBug || error instanceof UnavailableError || ABOUT_THE_DATA.test(codeOf(error))) return error;
@@ -37,8 +40,9 @@ async function run<Row extends QueryResultRow>(
 }
 
 /**
- * Settings of a transaction rather than of a session, so that a pooler in between does no harm. A processor that is stopped in
- * the middle of a transaction holds locks that others wait for: the server ends it after a while. A commit that says so is on the disk.
+ * Settings of a transaction, not of a session, so that a pooler in between does no harm. A
+ * processor that is stopped in a transaction holds locks that others wait for: the server ends the
+ * transaction after a while. A commit that is answered is on the disk.
  */
 const BEGIN = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SET LOCAL idle_in_transaction_session_timeout = ${POSTGRES_IDLE_MS_MAX};
@@ -82,7 +86,7 @@ export class Transaction {
   }
 }
 
-/** Connections to the sink's database; each is made when it is needed, and again when it was lost. */
+/** Connections to the sink's database, made when needed and made again when lost. */
 export class Database {
   readonly #pool: Pool;
 

@@ -10,7 +10,10 @@ export type PostgresReport = {
   encoding: string;
   /** A standby, or a session that may not write. */
   readOnly: boolean;
-  /** Migrations that were applied (undefined when the role may not read which), and those that this program knows. */
+  /**
+   * The applied migrations (undefined when the role may not read them), and those that this program
+   * knows.
+   */
   schemaVersion?: number;
   schemaWanted: number;
   role: string;
@@ -35,7 +38,7 @@ const SCHEMA_RIGHTS = `SELECT has_database_privilege(current_database(), 'CREATE
 FROM (SELECT to_regnamespace('sluice')::oid AS oid) AS schema`;
 type SchemaRights = { mayMake: boolean; isMade: boolean; mayUse: boolean; mayCreate: boolean };
 
-/** Tables that rows are written to, read from and removed from; of the others the sink inserts only. */
+/** The sink writes, reads and deletes rows of these tables; into the others it only inserts. */
 const KEPT = ['seen_frames', 'seen_items', 'tally'];
 /** Partitions of a new day are attached, which is an owner's right. */
 const TABLE_RIGHTS = `WITH tables AS (SELECT oid, relname, relowner FROM pg_class WHERE relnamespace = 'sluice'::regnamespace)

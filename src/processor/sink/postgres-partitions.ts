@@ -14,11 +14,13 @@ const partitionName = (table: PartitionedTable, day: number): string =>
   `${table}_${new Date(day).toISOString().slice(0, 10).replaceAll('-', '')}`;
 
 /**
- * Partitions are made when the first row of their day comes; removing old ones is the operator's.
+ * The sink makes a partition when the first row of its day comes. Removing old ones is the
+ * operator's task.
  *
- * A new one is made as a table of its own and then attached: that waits for no reader or writer of the other partitions, while
- * CREATE TABLE … PARTITION OF would wait for a report that has run for an hour, and make everybody else wait behind it. A table that
- * was detached and still has its name is attached again.
+ * A new one is made as a table of its own and then attached, which waits for no reader or writer of
+ * the other partitions. CREATE TABLE … PARTITION OF would wait for a report that has run for an
+ * hour, and make all others wait behind it. A table that was detached and still has its name is
+ * attached again.
  */
 export class Partitions {
   readonly #database: Database;
@@ -28,7 +30,10 @@ export class Partitions {
     this.#database = database;
   }
 
-  /** Learns which there are, so that the first rows of a process do not have to find out. @throws UnavailableError */
+  /**
+   * Reads which partitions there are, so that the first rows of a process need not find out.
+   * @throws UnavailableError
+   */
   async load(): Promise<void> {
     const rows = await this.#database.query<{ relname: string }>(
       'SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = ANY($1::text[]::regclass[])',
@@ -37,7 +42,10 @@ export class Partitions {
     for (const { relname } of rows) this.#known.add(relname);
   }
 
-  /** Makes the partitions for rows received at these moments, Unix milliseconds. @throws UnavailableError */
+  /**
+   * Makes the partitions for rows received at these moments, Unix milliseconds. @throws
+   * UnavailableError
+   */
   async ensure(table: PartitionedTable, receivedAts: readonly number[]): Promise<void> {
     for (const at of receivedAts) {
       if (at < DAILY_FROM || at >= DAILY_UNTIL) continue;

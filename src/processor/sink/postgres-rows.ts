@@ -15,8 +15,8 @@ type Entry = { row: Item; payload: Uint8Array; index?: number; rest?: Uint8Array
 type Heartbeat = SentRow & { fields: HeartbeatFields };
 
 /**
- * What the rows of one container may say again that its item said once. A header of 16 KiB beside 40,000 logs of a byte would make
- * 600 MB of a request of 80 KB; beyond this the container stays whole.
+ * What the rows of one container may repeat of their item. A header of 16 KiB beside 40,000 logs of
+ * a byte would make 600 MB of a request of 80 KB. Beyond this the container stays whole.
  */
 const REPEATED_BYTES_MAX = 1024 * 1024;
 /** Of an entry's row beside its texts: ten lengths and at most four numbers. */
@@ -127,8 +127,8 @@ function bytesOfRows({ envelope, header }: ItemFields, { entries, rest }: Contai
 }
 
 /**
- * Decides how the record is stored, by what it is and by nothing else: a frame that comes again, in whatever company, makes the same
- * rows.
+ * Decides by the record alone how it is stored: a frame that comes again, beside any others, makes
+ * the same rows.
  */
 export function toSend(row: SinkRow): SentRow {
   const { type, fields, head, json } = row;

@@ -1,7 +1,9 @@
-/** What stands in the database, and how it comes to be there. */
+/** The database's schema and its migrations. */
 import type { Database, Transaction } from './postgres-database.ts';
 
-/** The database cannot be what the sink needs; waiting does not help. `message` is for an operator. */
+/**
+ * The database cannot be what the sink needs; waiting does not help. `message` is for an operator.
+ */
 export class SchemaError extends Error {
   override name = 'SchemaError';
 }
@@ -10,7 +12,10 @@ export class SchemaError extends Error {
 export const PARTITIONED = ['items', 'logs', 'spans', 'extras', 'heartbeats'] as const;
 export type PartitionedTable = (typeof PARTITIONED)[number];
 
-/** Days before the first and from the second on share a partition each, so that no clock can make partitions without end. */
+/**
+ * Days before the first and from the second on share a partition each, so that wrong clocks cannot
+ * make endless partitions.
+ */
 export const DAILY_FROM = Date.UTC(2020, 0, 1);
 export const DAILY_UNTIL = Date.UTC(2100, 0, 1);
 
@@ -26,10 +31,12 @@ CREATE TABLE sluice.${table}_from_2100 PARTITION OF sluice.${table}
     .join('');
 
 /**
- * Statements from one version of the schema to the next; the first makes version 1. Never edit one that was released, add another.
+ * Statements from one version of the schema to the next; the first makes version 1. Never edit a
+ * released one, add another.
  *
- * JSON stands in columns of type text, as it was sent: jsonb refuses \u0000 and forgets order, repeats and spelling; both json types
- * refuse what is nested some thousand deep. `payload::jsonb` is there for whoever asks.
+ * JSON is in columns of type text, as it was sent: jsonb refuses \u0000 and forgets order, repeats
+ * and spelling; both json types refuse values nested some thousand deep. A reader can use
+ * `payload::jsonb`.
  */
 const MIGRATIONS: readonly string[] = [
   `
@@ -164,7 +171,10 @@ function refuseNewer(version: number): void {
     );
 }
 
-/** Statements that make the schema and the list of its versions; the role may lack the right to make what is there already. */
+/**
+ * Statements that make the schema and the list of its versions; the role may lack the right to make
+ * existing ones.
+ */
 async function makeSchema(transaction: Transaction): Promise<void> {
   const [found] = await transaction.query<{ exists: boolean }>(
     `SELECT to_regnamespace('sluice') IS NOT NULL AS exists`,
@@ -176,7 +186,8 @@ async function makeSchema(transaction: Transaction): Promise<void> {
 }
 
 /**
- * Brings the schema up to date, one processor at a time: the lock is the database's and goes with the transaction.
+ * Brings the schema up to date, one processor at a time: the lock belongs to the database and ends
+ * with the transaction.
  * @throws SchemaError when waiting does not help, UnavailableError when it may
  */
 export async function migrate(database: Database): Promise<void> {

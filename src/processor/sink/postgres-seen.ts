@@ -1,8 +1,10 @@
 /**
- * What must not be written twice: how many entries of a frame are stored, and when an item that clients may send again was received.
+ * The keys of stored data: how many entries of a frame are stored, and when an item that clients
+ * may send again was received.
  *
- * Whoever inserts a key first owns it until the end of the transaction; another processor with the same key waits for that end and
- * then finds it. Keys go in sorted, so that two processors never wait for each other.
+ * The processor that inserts a key first owns it until the end of the transaction. Another
+ * processor with the same key waits for that end and then finds it. Keys go in sorted, so that two
+ * processors never wait for each other.
  */
 import { POSTGRES_FRAME_MEMORY_MS, RESEND_WINDOW_MS } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
@@ -15,7 +17,10 @@ const byKey = (a: { key: Buffer }, b: { key: Buffer }): number => Buffer.compare
 type FrameRow = { key: Buffer; entries: number };
 type ItemRow = { key: Buffer; received_at: string };
 
-/** Entries of these frames that are stored, by key in hex; those of which nothing is known are left out. @throws UnavailableError */
+/**
+ * Stored entries of these frames, by key in hex; unknown frames are left out. @throws
+ * UnavailableError
+ */
 export async function entriesStored(
   database: Database,
   keys: readonly Buffer[],
@@ -30,7 +35,10 @@ export async function entriesStored(
 /** A frame of which the entries before `entries` are stored when the transaction is committed. */
 export type FrameClaim = { key: Buffer; entries: number };
 
-/** Rows with these keys, which somebody else inserted, locked. @throws UnavailableError when one of them was pruned meanwhile */
+/**
+ * Rows with these keys, which another processor inserted, locked.
+ * @throws UnavailableError when one of them was pruned meanwhile
+ */
 async function lock<Row extends { key: Buffer }>(
   transaction: Transaction,
   select: string,
@@ -60,7 +68,8 @@ SELECT key FROM unnest($1::bytea[]) AS t (key) EXCEPT SELECT key FROM mine`;
 
 /**
  * Marks the entries as stored.
- * @returns how many entries of each frame were stored before, by key in hex; those that were unknown are left out
+ * @returns how many entries of each frame were stored before, by key in hex; those that were
+ * unknown are left out
  * @throws UnavailableError
  */
 export async function claimFrames(
@@ -89,7 +98,8 @@ export type ItemClaim = { key: Buffer; receivedAt: number };
 
 /**
  * Notes items, in the order given.
- * @returns for each whether it is a client's resend: received within RESEND_WINDOW_MS of one that is stored or stands before it
+ * @returns for each whether it is a client's resend: received within RESEND_WINDOW_MS of one that
+ * is stored or precedes it
  * @throws UnavailableError
  */
 export async function claimItems(
@@ -138,8 +148,9 @@ const PRUNE_ITEMS = `DELETE FROM sluice.seen_items WHERE key IN (
   ORDER BY received_at LIMIT $3 FOR UPDATE SKIP LOCKED)`;
 
 /**
- * Removes up to `rows` of each that are older than anybody asks for. Waits for nobody.
- * @param resendsFrom the oldest received_at of this stream that still matters, Unix milliseconds; undefined when the batch does not tell
+ * Removes up to `rows` of each that are too old to matter. Waits for no other processor.
+ * @param resendsFrom the oldest received_at of this stream that still matters, Unix milliseconds;
+ * undefined when the batch does not tell
  * @throws UnavailableError
  */
 export async function prune(

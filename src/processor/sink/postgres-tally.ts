@@ -1,10 +1,16 @@
-/** The tally of the postgres sink: accepted envelopes by project and month, in the transaction that stores them. */
+/**
+ * The tally of the postgres sink: accepted envelopes by project and month, in the transaction that
+ * stores them.
+ */
 import { createLog } from '../../lib/log.ts';
 import { TALLY_MONTHS_MAX } from '../../limits.ts';
 import type { Tally, TallyOfMonth } from '../tally.ts';
 import { Database, type Transaction } from './postgres-database.ts';
 
-/** Adds what a batch counted; one row a stream, so that streams do not wait for each other. @throws UnavailableError */
+/**
+ * Adds what a batch counted; one row a stream, so that streams do not wait for each other. @throws
+ * UnavailableError
+ */
 export async function addToTally(transaction: Transaction, stream: string, tally: Tally): Promise<void> {
   const rows = Object.entries(tally.toCounts()).flatMap(([projectId, months]) =>
     Object.entries(months).map(([month, [count, position]]) => ({ projectId, month, count, position })),
@@ -26,7 +32,9 @@ DO UPDATE SET count = t.count + excluded.count, position = greatest(t.position, 
   );
 }
 
-/** Only the newest months are asked for; older ones would grow without end. @throws UnavailableError */
+/**
+ * Only the newest months are asked for; older ones would grow without end. @throws UnavailableError
+ */
 export async function forgetOldMonths(database: Database): Promise<void> {
   await database.query(
     `DELETE FROM sluice.tally WHERE month NOT IN (SELECT DISTINCT month FROM sluice.tally ORDER BY month DESC LIMIT $1)`,
@@ -35,7 +43,8 @@ export async function forgetOldMonths(database: Database): Promise<void> {
 }
 
 /**
- * What the sink counted for a project in a month, over all streams. Works beside running processors.
+ * What the sink counted for a project in a month, over all streams. Works beside running
+ * processors.
  * @param month `YYYY-MM`
  * @throws UnavailableError when the database cannot be asked or no processor has ever written to it
  */

@@ -16,16 +16,17 @@ type Parts = { clock: Clock; log: Log };
 const REFUSED = /^(28|3D|42501)/;
 
 /**
- * Rows in PostgreSQL. Several processors share the database: its keys say what is stored, so that this class keeps nothing but
- * which partitions it has seen.
+ * Rows in PostgreSQL. Several processors share the database. Its keys say what is stored, so this
+ * class remembers only which partitions it has seen.
  *
  *     sluice.items, .logs, .heartbeats    the records, partitioned by the UTC day of received_at
- *     sluice.seen_frames, .seen_items     what must not be written twice (postgres-seen.ts)
+ *     sluice.seen_frames, .seen_items     keys of what is stored (postgres-seen.ts)
  *     sluice.tally                        accepted envelopes by project, month and stream
  *     sluice.migrations                   versions of all this
  *
- * A database that is away at the start is waited for like one that goes away later: each batch fails until it is there, and
- * its frames are tried again. What no waiting mends is said at the start.
+ * A database that is away at the start is waited for like one that goes away later: each batch
+ * fails until it is there, and its frames are tried again. The start reports faults that no waiting
+ * fixes.
  */
 export class PostgresSink implements Sink {
   readonly #database: Database;

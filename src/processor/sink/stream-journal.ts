@@ -27,35 +27,39 @@ import {
 import { KeyTable } from './key-table.ts';
 import type { StreamSink } from './sink.ts';
 
-/** An index that is still on the disk. Times in Unix milliseconds, but `storedAt`: by the clock that never steps. */
+/**
+ * An index that is still on the disk. Times in Unix milliseconds, but `storedAt`: by the monotonic
+ * clock.
+ */
 type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt: number };
 
 /**
  * One stream's part of the ndjson sink: the folder is the journal.
  *
- *     <stream>/<date>/<n>.ndjson     the lines of batch n; appears whole, by rename, and never changes
- *     <stream>/journal/<n>.idx       its index: what must be known to write nothing of it again, and what it counted
- *     <stream>/journal/tally.json    what the batches counted whose indexes are gone
+ *     <stream>/<date>/<n>.ndjson     the lines of batch n; appears whole, by rename, never changes
+ *     <stream>/journal/<n>.idx       its index: keys of what is stored, and its counts
+ *     <stream>/journal/tally.json    the counts of batches whose indexes are gone
  *     <stream>/journal/<n>.tmp       the lines of batch n until it is committed
- *     <stream>/journal/*.tmp         others: unfinished; mean nothing
+ *     <stream>/journal/*.tmp         others: unfinished, without meaning
  *
- * A batch is written to <n>.tmp and <n>.idx.tmp and both are synced. Then the index is renamed, then the data, which
- * commits: a process that is killed in between leaves an index and <n>.tmp, and the next start removes the index and
- * after it the file. <n>.tmp is there before the index and until that very rename, so an index that has neither its
- * data nor <n>.tmp was committed, and somebody has taken its data away. Batches of a stream are committed one after
- * the other, so only the newest index can be uncommitted. A batch without lines (all dead letters or resends) has no
- * data and is committed by its index alone.
+ * A batch is written to <n>.tmp and <n>.idx.tmp and both are synced. Then the index is renamed,
+ * then the data, which commits. A process that is killed in between leaves an index and <n>.tmp;
+ * the next start removes the index and then the file. <n>.tmp exists before the index and until
+ * that rename. So an index with neither its data nor <n>.tmp was committed, and an operator has
+ * removed its data. Batches of a stream are committed one after the other, so only the newest index
+ * can be uncommitted. A batch without lines (all dead letters or resends) has no data and is
+ * committed by its index alone.
  *
- * A power cut keeps to this where the file system shows no change of names without those before it, and a rename from
- * folder to folder wholly or not at all, as those with a journal do. Not taken: syncing the journal's folder before the
- * data's rename instead of after it, another commit of the file system for each batch (2.6, 4.8, 4.7, 4.9 → 3.4, 5.2,
- * 5.3, 4.8 ms on ext4), which helps others only in part.
+ * A power cut keeps this order on file systems with a journal: they show no change of names without
+ * those before it, and a rename from folder to folder wholly or not at all. On others, another sync
+ * before the data's rename would help only in part (bench/HISTORY.md).
  *
- * What is known is bounded by time: frames by when they were stored or, if that was before this process began, by its
- * begin (a redelivery follows within minutes, however old the data is); items by the data's own time. Frames are
- * measured by the clock that never steps: a machine that slept for an hour has lost its acknowledgements, and the
- * frames come again to a wall clock that says they were stored long ago. Indexes beyond both are removed after their
- * counts went to tally.json; those of earlier processes by their age when this one began.
+ * Keys are kept for a time. A frame's time begins when it was stored or when this process began,
+ * whichever is later (a redelivery follows within minutes, however old the data is); an item's is
+ * the data's own time. Frames use the monotonic clock: a machine that slept for an hour has lost
+ * its acknowledgements, and by the wall clock its frames were stored long ago. Indexes beyond both
+ * times are removed after their counts went to tally.json; those of earlier processes by their age
+ * when this one began.
  */
 export class StreamJournal implements StreamSink, BatchHome {
   readonly #dir: string;
@@ -87,7 +91,8 @@ export class StreamJournal implements StreamSink, BatchHome {
 
   /**
    * Removes what was unfinished and learns what is stored.
-   * @throws UnavailableError when the folder cannot be read or written, JournalError when an index is damaged
+   * @throws UnavailableError when the folder cannot be read or written, JournalError when an index
+   * is damaged
    */
   static async open(dir: string, parts: { clock: Clock; log: Log }): Promise<StreamJournal> {
     const journal = new StreamJournal(dir, parts);
