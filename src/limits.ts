@@ -105,6 +105,8 @@ export const LEASE_GUARD_MS = 1;
 /** A quota whose count is missing waits this long for its checkpoint. */
 export const CHECKPOINT_READ_MS_MAX = 1_000;
 export const LEASE_NEED_MS = 250;
+/** The same while replies are slow: longer than any reply is waited for. */
+export const LEASE_NEED_SLOW_MS = 750;
 export const LEASE_EXCESS_MS = 500;
 /** Limits up to here never lease in reserve, so that they admit exactly their first N requests. */
 export const EXACT_LIMIT_MAX = 1_000;
@@ -266,10 +268,10 @@ assert(HELD_BYTES_TIGHT < HELD_BYTES_MAX, 'the inline bound shrinks before reque
 assert(BODY_BYTES_MAX <= DECOMPRESSED_BYTES_MAX, 'an uncompressed body passes the second cap');
 assert(DECOMPRESSED_BYTES_MAX <= BODY_BYTES_SETTING_MAX, 'the default is a legal setting');
 assert(
-  LEASE_NEED_MS % RATE_BUCKET_MS === 0 && LEASE_EXCESS_MS % RATE_BUCKET_MS === 0,
+  (LEASE_NEED_MS + LEASE_NEED_SLOW_MS) % RATE_BUCKET_MS === 0 && LEASE_EXCESS_MS % RATE_BUCKET_MS === 0,
   'leases end on buckets',
 );
-assert(2 * REDIS_REPLY_MS_MAX < ANSWER_MS_MAX, 'a late token can be asked for anew before the answer is due');
+assert(REDIS_REPLY_MS_MAX <= LEASE_NEED_SLOW_MS, 'a slow reply that is waited for finds its lease alive');
 assert(2 * PUBLISH_ATTEMPT_MS < ANSWER_MS_MAX, 'a publish is tried twice before the answer is due');
 assert(
   CHUNKED_ANSWER_MS_MAX * 2 <= CHUNK_SWEEP_DELAY_MS,

@@ -8,7 +8,7 @@ import {
   RATE_BUCKET_MS as BUCKET_MS,
   CONTENDED_MS,
   EXACT_LIMIT_MAX,
-  LEASE_NEED_MS,
+  LEASE_NEED_SLOW_MS,
   RATE_WINDOW_MS as WINDOW_MS,
 } from '../../src/limits.ts';
 
@@ -38,9 +38,9 @@ export class WindowTwin {
   }
 
   call({ ask, limit, now }: TwinCall): WindowReply & { lost: boolean } {
-    const needBucket = Math.ceil((now + LEASE_NEED_MS) / BUCKET_MS);
+    const needBucket = Math.ceil((now + ask.needMs) / BUCKET_MS);
     const excessBucket = Math.ceil((now + this.#shape.excessMs) / BUCKET_MS);
-    this.#pullBack(excessBucket);
+    this.#pullBack(Math.ceil((now + LEASE_NEED_SLOW_MS) / BUCKET_MS));
     this.#drop(Math.floor((now - WINDOW_MS) / BUCKET_MS));
     for (const lease of ask.settled) this.#settle(lease);
     const inForce = this.#inForce(limit, ask.revision);
@@ -80,18 +80,18 @@ export class WindowTwin {
   }
 
   /** The clock stepped back: what ends later than anything granted now is moved there. */
-  #pullBack(excessBucket: number): void {
-    if (this.#last === undefined || this.#last <= excessBucket) return;
+  #pullBack(latestBucket: number): void {
+    if (this.#last === undefined || this.#last <= latestBucket) return;
     let moved = 0;
     for (const [bucket, count] of this.#booked)
-      if (bucket > excessBucket) {
+      if (bucket > latestBucket) {
         moved += count;
         this.#booked.delete(bucket);
         this.#outstanding.delete(bucket);
       }
-    this.#booked.set(excessBucket, (this.#booked.get(excessBucket) ?? 0) + moved);
-    this.#first = Math.min(this.#first as number, excessBucket);
-    this.#last = excessBucket;
+    this.#booked.set(latestBucket, (this.#booked.get(latestBucket) ?? 0) + moved);
+    this.#first = Math.min(this.#first as number, latestBucket);
+    this.#last = latestBucket;
   }
 
   #drop(deadBucket: number): void {
@@ -113,7 +113,7 @@ export class WindowTwin {
     if (booked > back) this.#booked.set(bucket, booked - back);
     else this.#booked.delete(bucket);
     const outstanding = (this.#outstanding.get(bucket) ?? 0) - unused - used;
-    if (outstanding > 0 && booked > back) this.#outstanding.set(bucket, outstanding);
+    if (outstanding > 0 && booked > back) this.#outstanding.set(bucket, Math.min(outstanding, booked - back));
     else this.#outstanding.delete(bucket);
   }
 

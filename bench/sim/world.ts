@@ -107,7 +107,7 @@ export class World {
     for (; waiting > 0; waiting--) {
       const decision = cache.take(this.#now, 1);
       if (!decision) break;
-      if (decision.kind === 'admitted') this.#admittedAt.push(this.#now);
+      if (decision?.kind === 'admitted') this.#admittedAt.push(this.#now);
     }
     if (waiting === 0) return;
     const joined = this.#calling.get(worker);
@@ -134,8 +134,7 @@ export class World {
 
   #answer({ worker, ask, reply }: Reply): void {
     const decisions = (this.#caches[worker] as LeaseCache).answer(ask, reply, this.#now);
-    for (const decision of decisions ?? [])
-      if (decision.kind === 'admitted') this.#admittedAt.push(this.#now);
+    for (const decision of decisions) if (decision?.kind === 'admitted') this.#admittedAt.push(this.#now);
     const joined = this.#calling.get(worker) ?? 0;
     this.#calling.delete(worker);
     if (joined > 0) this.#serve(worker, joined);

@@ -67,6 +67,8 @@ type Waiter = {
   isLate: boolean;
   resolve(admitted: Admitted): void;
 };
+/** An increment to be taken back. */
+type Refund = { id: string; month: string };
 type Call = {
   project: ProjectState;
   window: ProjectWindow;
@@ -78,6 +80,8 @@ const UNAVAILABLE = { kind: 'unavailable' } as const;
 /** Idle for longer than any window that this worker may know of. */
 const IDLE_MS = RATE_WINDOW_MS + 5_000;
 const EVICT_EVERY_MS = 10_000;
+/** While Redis is away; a few MB at most. */
+const REFUNDS_OWED_MAX = 50_000;
 
 export class Admission {
   readonly #redis: LimitRedis;
@@ -91,6 +95,8 @@ export class Admission {
   #asked = new Map<ProjectState, Waiter[]>();
   /** Reserve that was granted and may be in hand, in the order of the replies: nearly that in which it ends. */
   #leased: { project: ProjectState; window: ProjectWindow; endsAt: number }[] = [];
+  /** What could not be taken back while Redis was away. */
+  #owed: Refund[] = [];
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
   #stateLost = 0;
@@ -128,7 +134,7 @@ export class Admission {
     return window.refusal(now, project.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
   }
 
-  /** Never rejects. Settles within two calls to Redis and the read of a checkpoint. */
+  /** Never rejects. Settles with the reply to the project's next call, or the one after that. */
   admit(project: ProjectState, { token, count }: Wanted): Promise<Admitted> {
     const now = this.#clock.monotonic();
     const needsToken = token && project.limit !== undefined;
@@ -147,8 +153,14 @@ export class Admission {
     });
   }
 
-  /** One guarded decrement, sent once. Call it only when nothing of the envelope can have been queued. */
+  /** One guarded decrement, sent once: now, or when Redis answers again. Only when nothing can have been queued. */
   refund({ id }: ProjectState, month: string): void {
+    if (this.#redis.available) this.#sendRefund({ id, month });
+    else if (this.#owed.length < REFUNDS_OWED_MAX) this.#owed.push({ id, month });
+    else this.#log.warn({ project: id, month }, 'quota increment not taken back');
+  }
+
+  #sendRefund({ id, month }: Refund): void {
     const done = (reply: ScriptReply): void => {
       if (reply?.[0] === 1) return;
       this.#log.warn({ project: id, month, known: reply !== undefined }, 'quota increment not taken back');
@@ -239,11 +251,12 @@ export class Admission {
     const stepped = hasStepped(window, { redisNow: reply.now, sentAt, repliedAt: now });
     if (reply.lost || stepped) this.#stateLost++;
     const decisions = window.answer(ask as Ask, reply, now);
-    if (reply.excess > 0) this.#leased.push({ project, window, endsAt: sentAt + LEASE_EXCESS_MS });
+    if (reply.excess > 0 || window.hasReturns(now))
+      this.#leased.push({ project, window, endsAt: sentAt + LEASE_EXCESS_MS });
     let place = 0;
     return waiting.filter((waiter) => {
       if (!waiter.needsToken) return waiter.needsCount;
-      const decision = decisions?.[place];
+      const decision = decisions[place];
       if (decision) {
         waiter.rate = decision;
         waiter.needsToken = false;
@@ -253,7 +266,8 @@ export class Admission {
   }
 
   #takePositions(call: Call, counting: readonly Waiter[], reply: MonthReply | undefined): void {
-    if (reply?.kind === 'missing') return this.#restore(call, counting, reply.month);
+    if (reply?.kind === 'missing' && this.#clock.monotonic() >= call.window.uncountableUntil)
+      return this.#restore(call, counting, reply.month);
     if (reply?.kind === 'failed') this.#log.error({ err: reply.error }, 'redis: the month cannot be counted');
     if (reply?.kind === 'counted') {
       const { month, before, counted } = reply;
@@ -269,9 +283,16 @@ export class Admission {
     this.#done(call, true);
   }
 
-  /** The month has no count: it goes on from the checkpoint, by a call that counts and takes no tokens. */
-  #restore(call: Call, counting: readonly Waiter[], month: string): void {
-    const { id, quotaCap: quota } = call.project;
+  /**
+   * The month has no count: it goes on from the checkpoint, by a call that counts and takes no tokens. When
+   * that cannot be read, no request waits for it again for a while.
+   */
+  #restore(whole: Call, counting: readonly Waiter[], month: string): void {
+    const { project } = whole;
+    const { id, quotaCap: quota } = project;
+    const call = { ...whole, waiting: counting };
+    for (const waiter of whole.waiting)
+      if (!counting.includes(waiter)) this.#settleOrAskAgain(project, waiter);
     const send = (count: number): void => {
       const start = { month, count };
       this.#redis.call({
@@ -288,21 +309,30 @@ export class Admission {
       (count) => send(count ?? 0),
       (error) => {
         this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
-        this.#done(call, false);
+        call.window.uncountableUntil = this.#clock.monotonic() + CHECKPOINT_READ_MS_MAX;
+        this.#done(call, true);
       },
     );
   }
 
-  /** Settles those who wait; those whose token came too late ask for another one, once. */
   #done({ project, window, waiting }: Call, isAnswered: boolean): void {
     window.isCalling = false;
     for (const waiter of waiting) {
-      if (isAnswered && waiter.needsToken && !waiter.isLate) {
-        waiter.isLate = true;
-        this.#join(project, waiter);
-      } else this.#settle(project, waiter);
+      if (isAnswered) this.#settleOrAskAgain(project, waiter);
+      else this.#settle(project, waiter);
     }
     if (this.#asked.size > 0) this.#redis.schedule();
+  }
+
+  /** A waiter whose token came too late asks for another one, once, and before those who came meanwhile. */
+  #settleOrAskAgain(project: ProjectState, waiter: Waiter): void {
+    if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#settle(project, waiter);
+    waiter.isLate = true;
+    const waiting = this.#asked.get(project) ?? [];
+    const behind = waiting.findIndex(({ isLate }) => !isLate);
+    waiting.splice(behind < 0 ? waiting.length : behind, 0, waiter);
+    this.#asked.set(project, waiting);
+    this.#redis.schedule();
   }
 
   /** What a waiter still needs by now, it does not get. */
@@ -317,7 +347,10 @@ export class Admission {
 
   #sweep(): void {
     const now = this.#clock.monotonic();
-    if (this.#redis.available) this.#sendBack(now);
+    if (this.#redis.available) {
+      this.#sendBack(now);
+      for (const refund of this.#owed.splice(0)) this.#sendRefund(refund);
+    }
     if (now < this.#evictAt) return;
     this.#evictAt = now + EVICT_EVERY_MS;
     for (const project of this.#active) {

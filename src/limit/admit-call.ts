@@ -26,6 +26,7 @@ export function admitArgs({ waiting, limit, ask, quota, start, now }: AdmitCall)
     limit ?? '',
     ask?.revision ?? '',
     ask?.excess ?? '',
+    ask?.needMs ?? '',
     known?.gen ?? '',
     known?.seq ?? '',
     known?.emptyAt ?? '',

@@ -5,7 +5,7 @@
 -- The window. A token is booked at the END of its lease: the last moment at which a worker may still use it. Every booking that ended
 -- less than a window ago counts, so whatever a worker does, no 60-second interval holds more uses than the limit.
 -- Bookings are counted in buckets of 250 ms, by their end rounded up: bucket b holds the leases that end in (b-1, b] * 250 ms.
--- What requests wait for (need) is leased for 250 ms; a reserve (excess) for 500 ms.
+-- What requests wait for (need) is leased for 250 ms, or for 750 ms while replies are slow; a reserve (excess) for 500 ms.
 -- A window is contended until 65 s after it was last full or scarce, that is until nothing is left of it. Then workers take turns: each
 -- gets a reserve, at most half of the room, and asks again 300 ms later at the earliest, so that an endless flood costs some three calls a
 -- second and worker, not one per token.
@@ -20,13 +20,14 @@
 -- ARGV[3]  limit, tokens per window, integer >= 1; '' = none: the window is not touched, and only 'c' may wait
 -- ARGV[4]  registry revision of the record that says so; the newest that any worker brings is in force
 -- ARGV[5]  excess wanted, integer >= 0; for limits up to 1000 only granted while contended
--- ARGV[6]  generation of the window that the caller saw last; '' = none
--- ARGV[7]  its sequence number then; '' = none
--- ARGV[8]  the moment, Unix ms, at which the window as the caller saw it would be empty; '' = none
--- ARGV[9]  quota, integer >= 0; -1 = none, or overage is enabled: all are counted
--- ARGV[10] month that the start value belongs to, YYYY-MM; '' = no start value
--- ARGV[11] start value: the month's count before this call, taken only if the month has no count yet, integer >= 0; '' = none
--- ARGV[12…] triples (bucket, unused, used): reserve that the caller settles. Unused tokens were never used and never will be:
+-- ARGV[6]  how long need is leased, ms, integer >= 1, at most 750
+-- ARGV[7]  generation of the window that the caller saw last; '' = none
+-- ARGV[8]  its sequence number then; '' = none
+-- ARGV[9]  the moment, Unix ms, at which the window as the caller saw it would be empty; '' = none
+-- ARGV[10] quota, integer >= 0; -1 = none, or overage is enabled: all are counted
+-- ARGV[11] month that the start value belongs to, YYYY-MM; '' = no start value
+-- ARGV[12] start value: the month's count before this call, taken only if the month has no count yet, integer >= 0; '' = none
+-- ARGV[13…] triples (bucket, unused, used): reserve that the caller settles. Unused tokens were never used and never will be:
 --          they leave the window. Used ones stay booked; they only stop to count as outstanding. Need that came back too late
 --          is settled as (bucket, n, -n): it never counted as outstanding.
 --
@@ -42,20 +43,20 @@
 --            before = -1 means MISSING: the month has no count and no start value came for it. No count is written; the caller looks
 --            for a checkpoint and calls again. { error } when the count failed (KEYS[2] is none of ours): tokens are booked all the same.
 --
--- Example  limit 60, 58 booked, quota 100, 98 counted, at 2026-02-03:  ARGV  '' 'btbb' 60 7 0 '' '' '' 100 '' ''
+-- Example  limit 60, 58 booked, quota 100, 98 counted, at 2026-02-03:  ARGV  '' 'btbb' 60 7 0 250 '' '' '' 100 '' ''
 --          -> { { 2, 4001, 0, 4002, 60, 60, 7, … }, { '2026-02', 98, 1 } }: tokens for the first two, a position for the first
 
-local WINDOW_MS, BUCKET_MS, NEED_MS, EXCESS_MS = 60000, 250, 250, 500
+local WINDOW_MS, BUCKET_MS, NEED_MS_MAX, EXCESS_MS = 60000, 250, 750, 500
 local EXACT_LIMIT_MAX, EXCESS_SHARE = 1000, 0.005
 local CONTENDED_MS, CONTENDED_EXCESS_SHARE = 65000, 0.02
 local MARK_MS = 1000
 -- The key outlives its window by this much, so that its absence proves an empty window.
 local EXPIRY_SLACK_MS = 1000
 -- Two fields for each bucket of a window and of the longest lease, and the named ones. A hash with more has some of an earlier build.
-local FIELDS_MAX, SWEEP_FIELDS = 2 * (WINDOW_MS + EXCESS_MS) / BUCKET_MS + 20, 1000
+local FIELDS_MAX, SWEEP_FIELDS = 2 * (WINDOW_MS + NEED_MS_MAX) / BUCKET_MS + 20, 1000
 local KEEP_SEC = 500 * 86400
 
-assert(#KEYS == 2 and #ARGV >= 11 and #ARGV % 3 == 2, 'admit: 2 keys, 11 arguments and triples')
+assert(#KEYS == 2 and #ARGV >= 12 and #ARGV % 3 == 0, 'admit: 2 keys, 12 arguments and triples')
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')
@@ -81,9 +82,11 @@ local function admitToWindow()
   local revision = assert(tonumber(ARGV[4]), 'admit: revision')
   local need = #string.gsub(waiting, 'c', '')
   local wanted = assert(tonumber(ARGV[5]), 'admit: excess wanted')
+  local needMs = assert(tonumber(ARGV[6]), 'admit: need is leased for')
 
-  local needBucket = math.ceil((now + NEED_MS) / BUCKET_MS)
+  local needBucket = math.ceil((now + needMs) / BUCKET_MS)
   local excessBucket = math.ceil((now + EXCESS_MS) / BUCKET_MS)
+  local latestBucket = math.ceil((now + NEED_MS_MAX) / BUCKET_MS) -- no lease that is granted now ends later
   local deadBucket = math.floor((now - WINDOW_MS) / BUCKET_MS) -- it and all before it have left the window
 
   local needName = string.format('%d', needBucket)
@@ -114,19 +117,19 @@ local function admitToWindow()
 
   -- ---- Decide: the clock stepped back. No lease can end later than one granted now, so what claims to is moved there;
   -- without this a step of an hour would close the window for an hour.
-  if last and last > excessBucket then
+  if last and last > latestBucket then
     local all = redis.call('HGETALL', key)
     local moved = 0
     for i = 1, #all, 2 do
       local b = tonumber(all[i])
-      if b and b > excessBucket then
+      if b and b > latestBucket then
         moved = moved + tonumber(all[i + 1])
         dead[#dead + 1] = all[i]
         dead[#dead + 1] = 'x' .. all[i]
       end
     end
-    changed[string.format('%d', excessBucket)] = field(string.format('%d', excessBucket)) + moved
-    first, last = math.min(first, excessBucket), excessBucket
+    changed[string.format('%d', latestBucket)] = field(string.format('%d', latestBucket)) + moved
+    first, last = math.min(first, latestBucket), latestBucket
   end
 
   -- ---- Decide: buckets that left the window
@@ -144,7 +147,7 @@ local function admitToWindow()
   end
 
   -- ---- Decide: reserve is settled
-  for i = 12, #ARGV, 3 do
+  for i = 13, #ARGV, 3 do
     local b, unused, used = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
     if first and b >= first and b <= last then
       local name = string.format('%d', b)
@@ -152,8 +155,10 @@ local function admitToWindow()
       if back > 0 then changed[name] = field(name) - back end
       sum = sum - back
       local outstanding = field('x' .. name)
-      if field(name) == 0 then unused = outstanding end
-      if outstanding > 0 then changed['x' .. name] = math.max(0, outstanding - unused - used) end
+      if outstanding > 0 then
+        local left = math.max(0, outstanding - unused - used)
+        changed['x' .. name] = math.min(left, field(name))
+      end
     end
   end
 
@@ -210,7 +215,7 @@ local function admitToWindow()
   end
 
   -- ---- Decide: is something missing that the caller knows of?
-  local knownGen, knownSeq, knownEmptyAt = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+  local knownGen, knownSeq, knownEmptyAt = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
   local lost = 0
   if knownGen and knownEmptyAt > now and (gen ~= knownGen or seq < knownSeq) then
     if not lostAt or now - lostAt > WINDOW_MS then lost = 1 end
@@ -268,13 +273,13 @@ local function monthOf(ms)
 end
 
 local function countInMonth(n)
-  local quota = assert(tonumber(ARGV[9]), 'admit: quota')
+  local quota = assert(tonumber(ARGV[10]), 'admit: quota')
   local month = monthOf(now)
   local before = tonumber(redis.call('HGET', KEYS[2], month))
   local fresh = before == nil
   if fresh then
-    if ARGV[10] ~= month then return { month, -1, 0 } end
-    before = assert(tonumber(ARGV[11]), 'admit: start value')
+    if ARGV[11] ~= month then return { month, -1, 0 } end
+    before = assert(tonumber(ARGV[12]), 'admit: start value')
   end
   local counted = n
   if quota >= 0 then counted = math.max(0, math.min(n, quota - before)) end

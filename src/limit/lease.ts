@@ -21,6 +21,7 @@ import {
   LEASE_EXCESS_MS,
   LEASE_GUARD_MS,
   LEASE_NEED_MS,
+  LEASE_NEED_SLOW_MS,
   REFUSAL_CACHE_MS_MIN,
 } from '../limits.ts';
 import type { ClockLead } from './clock-watch.ts';
@@ -42,6 +43,8 @@ export type Ask = {
   sentAt: number;
   need: number;
   excess: number;
+  /** How long `need` is leased. */
+  needMs: number;
   revision: number;
   /** Reserve that is used up or ran out. */
   settled: readonly Lease[];
@@ -86,6 +89,9 @@ export class LeaseCache {
   #settled = NOTHING_SETTLED;
   /** Holds for records up to `revision`: a newer one may have raised the limit. */
   #refusal: { until: number; resetSec: number; revision: number } | undefined;
+
+  /** The last reply came late, or nearly so: the next lease is a long one. */
+  #isSlow = false;
 
   // ---- The window as the last reply left it; nothing before the first one ----
   #isKnown = false;
@@ -172,6 +178,7 @@ export class LeaseCache {
       sentAt: now,
       need,
       excess,
+      needMs: this.#isSlow ? LEASE_NEED_SLOW_MS : LEASE_NEED_MS,
       revision: record.revision,
       settled: this.#takeSettled(now),
       known: this.#isKnown ? { emptyAt: this.#emptyAt, gen: this.#gen, seq: this.#seq } : undefined,
@@ -194,28 +201,35 @@ export class LeaseCache {
     return Math.min(Math.floor(limit * contendedShare), Math.round((perMs * excessMs) / 2));
   }
 
-  /** One decision for each that waited, in their order; undefined: the reply came too late and is void. */
-  answer(ask: Ask, reply: WindowReply, now: number): LocalDecision[] | undefined {
+  /**
+   * One decision for each that waited, in their order; undefined: a token was granted, but the reply came too
+   * late for it to be used. A refusal is sound however late it comes.
+   */
+  answer(ask: Ask, reply: WindowReply, now: number): (LocalDecision | undefined)[] {
     assert(reply.granted <= ask.need && reply.excess <= ask.excess, 'no more is granted than was asked for');
     this.#learn(reply);
     this.#keep(ask.sentAt + this.#shape.excessMs - LEASE_GUARD_MS, reply.excessBucket, reply.excess);
-    const endsAt = ask.sentAt + LEASE_NEED_MS - LEASE_GUARD_MS;
-    if (now >= endsAt) {
-      // They go back unused; they never counted as outstanding reserve, and `used` makes up for that.
-      const { needBucket: bucket, granted } = reply;
-      if (granted > 0)
-        this.#tellSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
-      return undefined;
-    }
-    const decisions: LocalDecision[] = [];
-    for (let i = 1; i <= reply.granted; i++) decisions.push(this.#admitted(reply.granted - i));
+    const endsAt = ask.sentAt + ask.needMs - LEASE_GUARD_MS;
+    const isLate = now >= endsAt;
+    this.#isSlow = now - ask.sentAt >= LEASE_NEED_MS / 2;
+    const decisions: (LocalDecision | undefined)[] = [];
+    for (let i = 1; i <= reply.granted; i++)
+      decisions.push(isLate ? undefined : this.#admitted(reply.granted - i));
     if (ask.need === 0) return decisions;
-    this.#refusal = undefined;
+    if (isLate && reply.granted > 0) this.#giveBack(reply, endsAt);
+    else this.#refusal = undefined;
     if (reply.granted < ask.need || reply.admitsAt > 0 || reply.scarce) {
       const refused = this.#refuse(ask, reply, now);
       while (decisions.length < ask.need) decisions.push(refused);
+      // The next call brings back what is void: it is not to be refused from memory.
+      if (isLate && reply.granted > 0) this.#refusal = undefined;
     }
     return decisions;
+  }
+
+  /** Need never counted as outstanding reserve, and `used` makes up for that. */
+  #giveBack({ needBucket: bucket, granted }: WindowReply, endsAt: number): void {
+    this.#tellSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
   }
 
   #learn({ limit, booked, emptyAt, gen, seq }: WindowReply): void {
@@ -287,4 +301,6 @@ export class ProjectWindow extends LeaseCache implements ClockLead {
   /** A call is under way; what is asked meanwhile joins the next one. */
   isCalling = false;
   leadMost = Number.POSITIVE_INFINITY;
+  /** Monotonic ms until which a missing count is not looked for again. */
+  uncountableUntil = Number.NEGATIVE_INFINITY;
 }

@@ -26,7 +26,7 @@ export type NatsOptions = {
   /** Shown in the server's connection list. */
   name: string;
   log: Log;
-  /** Wait for a server that is not up yet (a service) instead of failing (a command). */
+  /** A service waits for a server that is not up yet, or that refuses its credentials. A command fails. */
   waitForServer?: boolean;
 };
 
@@ -129,7 +129,7 @@ export class NatsLink {
       name: options.name,
       noAsyncTraces: true,
       maxReconnectAttempts: -1,
-      ignoreAuthErrorAbort: true,
+      ignoreAuthErrorAbort: options.waitForServer === true,
       reconnectTimeWait: RECONNECT_WAIT_MS,
       pingInterval: PING_INTERVAL_MS,
       maxPingOut: 2,

@@ -1,5 +1,5 @@
 /** A token and a position by one call: who is counted, who learns what, and what becomes of a late reply. */
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { Admitted } from '../../src/limit/admission.ts';
 import { readUsage } from '../../src/limit/month-count.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
@@ -25,8 +25,8 @@ describe.each(STORES)('on $name', ({ start }) => {
   let checkpoints: MemoryCheckpoints;
   let admission: TestAdmission;
   let project = 0;
-  /** From the first of these calls on, each reply comes 300 ms after its call by the admission's clock. */
-  let late = { first: Number.POSITIVE_INFINITY, calls: 0 };
+  /** From the first of these calls on, each reply comes so much after its call by the admission's clock. */
+  let late = { first: Number.POSITIVE_INFINITY, calls: 0, ms: 0 };
 
   beforeAll(async () => {
     server = await start();
@@ -34,11 +34,11 @@ describe.each(STORES)('on $name', ({ start }) => {
     checkpoints = new MemoryCheckpoints();
     admission = admissionOn(redis, {
       store: checkpoints,
-      monotonic: () => clock.monotonic() + 300 * lateCalls(),
+      monotonic: () => clock.monotonic() + late.ms * lateCalls(),
     });
   });
   afterEach(() => {
-    late = { first: Number.POSITIVE_INFINITY, calls: 0 };
+    late = { first: Number.POSITIVE_INFINITY, calls: 0, ms: 0 };
   });
   afterAll(async () => {
     admission?.close();
@@ -62,8 +62,8 @@ describe.each(STORES)('on $name', ({ start }) => {
   const rates = (all: readonly Admitted[]): unknown[] => all.map(({ rate }) => rate?.kind);
 
   const lateCalls = (): number => Math.min(late.calls, Math.max(0, calls().admit - late.first));
-  const nextCallsAreLate = (n: number): void => {
-    late = { first: calls().admit, calls: n };
+  const nextCallsAreLate = (n: number, ms: number): void => {
+    late = { first: calls().admit, calls: n, ms };
   };
 
   it('is one call for all of a turn and project, which gives token and position', async () => {
@@ -140,7 +140,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
   it('keeps the position of a request whose token came too late, and asks for another token once', async () => {
     const of = await counted(60, 100);
-    nextCallsAreLate(1);
+    nextCallsAreLate(1, 300);
     const all = await Promise.all([admission.admit(of, BOTH), admission.admit(of, TOKEN)]);
     expect(positions(all)).toEqual([2, undefined]);
     expect(rates(all)).toEqual(['admitted', 'admitted']);
@@ -150,16 +150,64 @@ describe.each(STORES)('on $name', ({ start }) => {
 
   it('gives void tokens back with the next call, so that the limit is still used in full', async () => {
     const of = await counted(2, 100);
-    nextCallsAreLate(1);
+    nextCallsAreLate(1, 300);
     const all = await Promise.all([1, 2, 3].map(() => admission.admit(of, BOTH)));
     expect(rates(all)).toEqual(['admitted', 'admitted', 'refused']);
     expect(positions(all)).toEqual([2, 3, undefined]);
   });
 
+  it('leases for longer while replies are slow, so that each request waits for one call', async () => {
+    const of = await counted(60, 100);
+    nextCallsAreLate(3, 600);
+    const sent = calls().admit;
+    expect(rates([await admission.admit(of, BOTH)])).toEqual(['admitted']);
+    expect(rates([await admission.admit(of, BOTH)])).toEqual(['admitted']);
+    expect(calls().admit - sent).toBe(3);
+    expect(await used(of)).toBe(3);
+  });
+
   it('takes the position back when the second token comes too late as well', async () => {
     const of = await counted(60, 100);
-    nextCallsAreLate(2);
+    nextCallsAreLate(2, 800);
     expect(await admission.admit(of, BOTH)).toEqual({ rate: { kind: 'unavailable' }, count: undefined });
+    await expect.poll(() => used(of)).toBe(1);
+  });
+
+  it('does not wait again for a checkpoint that could not be read', async () => {
+    const of = projectOf({ id: `admit-${++project}`, limit: 3 });
+    const read = checkpoints.read.bind(checkpoints);
+    let reads = 0;
+    let fail = (_: Error): void => undefined;
+    checkpoints.read = () => {
+      reads++;
+      return new Promise((_, reject) => {
+        fail = reject;
+      });
+    };
+    const first = [1, 2, 3, 4].map(() => admission.admit(of, BOTH));
+    // The refused one knows at once, although the others wait for the checkpoint.
+    expect((await first[3])?.rate).toMatchObject({ kind: 'refused' });
+    fail(new Error('the bucket is away'));
+    expect(positions(await Promise.all(first))).toEqual([
+      'unavailable',
+      'unavailable',
+      'unavailable',
+      undefined,
+    ]);
+    const free = projectOf({ ...of.record, id: of.id });
+    free.window = of.window;
+    expect(positions([await admission.admit(free, { token: false, count: true })])).toEqual(['unavailable']);
+    expect(reads).toBe(1);
+    checkpoints.read = read;
+  });
+
+  it('takes back what was counted as soon as Redis answers again', async () => {
+    const of = await counted(undefined, 100);
+    const { count: decision } = await admission.admit(of, { token: false, count: true });
+    if (decision?.kind !== 'counted') throw new Error('not counted');
+    const away = vi.spyOn(redis, 'available', 'get').mockReturnValue(false);
+    admission.refund(of, decision.month);
+    away.mockRestore();
     await expect.poll(() => used(of)).toBe(1);
   });
 

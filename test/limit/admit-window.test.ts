@@ -27,12 +27,13 @@ describe.each(STORES)('on $name', ({ start }) => {
     revision?: number;
     need?: number;
     excess?: number;
+    needMs?: number;
     known?: [gen: number, seq: number, emptyAt: number];
     settled?: number[];
   };
 
   async function call(id: string, step: Step) {
-    const { at, limit = 60, revision = 1, need = 1, excess = 0, known, settled = [] } = step;
+    const { at, limit = 60, revision = 1, need = 1, excess = 0, needMs = 250, known, settled = [] } = step;
     const [gen, seq, emptyAt] = known ?? [];
     const [bucket = 0, unused = 0, used = 0] = settled;
     const lease = { bucket, unused, used, endsAt: 0, next: undefined };
@@ -40,6 +41,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       sentAt: 0,
       need,
       excess,
+      needMs,
       revision,
       settled: settled.length > 0 ? [lease] : [],
       known:
@@ -55,7 +57,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     it('shares its constants with limits.ts', () => {
       const source = scriptSource('admit');
       expect(source).toContain(
-        `WINDOW_MS, BUCKET_MS, NEED_MS, EXCESS_MS = ${limits.RATE_WINDOW_MS}, ${limits.RATE_BUCKET_MS}, ${limits.LEASE_NEED_MS}, ${limits.LEASE_EXCESS_MS}`,
+        `WINDOW_MS, BUCKET_MS, NEED_MS_MAX, EXCESS_MS = ${limits.RATE_WINDOW_MS}, ${limits.RATE_BUCKET_MS}, ${limits.LEASE_NEED_SLOW_MS}, ${limits.LEASE_EXCESS_MS}`,
       );
       expect(source).toContain(
         `EXACT_LIMIT_MAX, EXCESS_SHARE = ${limits.EXACT_LIMIT_MAX}, ${limits.EXCESS_SHARE_MAX}`,
@@ -89,6 +91,13 @@ describe.each(STORES)('on $name', ({ start }) => {
       expect(reply).toMatchObject({ granted: 1, excess: 10, excessBucket: T / 250 + 3, emptyAt: T + 60_750 });
       expect(await call(key, { at: 60_500, limit: 100_000 })).toMatchObject({ booked: 11 });
       expect(await call(key, { at: 60_750, limit: 100_000 })).toMatchObject({ booked: 2 });
+    });
+
+    it('books need as far ahead as the caller says', async () => {
+      const key = freshKey();
+      await call(key, { at: 1, limit: 1, needMs: 750 });
+      expect(await call(key, { at: 60_999, limit: 1 })).toMatchObject({ granted: 0, admitsAt: T + 61_000 });
+      expect(await call(key, { at: 61_000, limit: 1 })).toMatchObject({ granted: 1 });
     });
 
     it('never grants a reserve for limits up to 1000 while nobody is refused', async () => {
@@ -191,8 +200,8 @@ describe.each(STORES)('on $name', ({ start }) => {
     it('moves bookings that a clock stepped back has put into the future', async () => {
       const key = freshKey();
       await call(key, { at: 3_600_000, need: 60 });
-      expect(await call(key, { at: 0 })).toMatchObject({ granted: 0, booked: 60, admitsAt: T + 60_500 });
-      expect(await call(key, { at: 60_500 })).toMatchObject({ granted: 1, booked: 1 });
+      expect(await call(key, { at: 0 })).toMatchObject({ granted: 0, booked: 60, admitsAt: T + 60_750 });
+      expect(await call(key, { at: 60_750 })).toMatchObject({ granted: 1, booked: 1 });
     });
 
     it('says once that a window forgot bookings, and never when it merely emptied', async () => {

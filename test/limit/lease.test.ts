@@ -59,10 +59,13 @@ describe('LeaseCache', () => {
   });
 
   it('admits nobody by a reply that comes later than the lease of what waited', () => {
-    const cache = new LeaseCache();
-    expect(cache.answer(cache.ask(0, 2, record), windowReply({ granted: 2 }), 248.9)).toHaveLength(2);
-    expect(cache.answer(cache.ask(0, 2, record), windowReply({ granted: 2 }), 249)).toBeUndefined();
-    expect(cache.take(249, 1)).toBeUndefined();
+    const answer = (at: number) => {
+      const cache = new LeaseCache();
+      const decisions = cache.answer(cache.ask(0, 2, record), windowReply({ granted: 2 }), at);
+      return [decisions.filter((decision) => decision !== undefined).length, cache.take(at, 1)];
+    };
+    expect(answer(248.9)).toEqual([2, undefined]);
+    expect(answer(249)).toEqual([0, undefined]);
   });
 
   it('sends the reserve of a late reply back', () => {
@@ -114,12 +117,26 @@ describe('LeaseCache', () => {
 });
 
 describe('a reply that comes too late', () => {
-  it('is void, and what it granted goes back with the next call, beside reserve of the same bucket', () => {
+  it('voids the tokens that it granted, which go back with the next call, and leases longer from then on', () => {
     const cache = new LeaseCache();
-    const ask = cache.ask(0, 3, record);
-    expect(cache.answer(ask, windowReply({ granted: 3, needBucket: 9 }), 249)).toBeUndefined();
-    expect(cache.unused).toBe(3);
-    expect(cache.ask(250, 3, record).settled).toMatchObject([{ bucket: 9, unused: 3, used: -3 }]);
-    expect(cache.unused).toBe(0);
+    const ask = cache.ask(0, 4, record);
+    const decisions = cache.answer(ask, windowReply({ granted: 3, needBucket: 9, admitsAt: 1_000_400 }), 249);
+    expect(decisions).toMatchObject([undefined, undefined, undefined, { kind: 'refused' }]);
+    expect([cache.unused, cache.take(249, 1)]).toEqual([3, undefined]);
+    const next = cache.ask(250, 3, record);
+    expect(next).toMatchObject({ settled: [{ bucket: 9, unused: 3, used: -3 }], needMs: 750 });
+    expect(cache.answer(next, windowReply({ granted: 3 }), 950)).toHaveLength(3);
+    expect(cache.answer(cache.ask(951, 1, record), windowReply({}), 952)).toHaveLength(1);
+    expect(cache.ask(953, 1, record).needMs).toBe(250);
+  });
+
+  it('refuses all the same, and from memory from then on', () => {
+    const cache = new LeaseCache();
+    const full = windowReply({ granted: 0, admitsAt: 1_000_400 });
+    expect(cache.answer(cache.ask(0, 2, record), full, 600)).toMatchObject([
+      { kind: 'refused' },
+      { kind: 'refused' },
+    ]);
+    expect(cache.take(700, 1)).toMatchObject({ kind: 'refused' });
   });
 });

@@ -154,9 +154,9 @@ export class Simulation {
     // The process that asked is gone.
     if (sent.cache !== worker.cache) return;
     const decisions = worker.cache.answer(sent.ask, reply, this.#now + worker.clockOffset);
-    for (const decision of decisions ?? []) {
-      if (decision.kind === 'admitted') this.#use(sent.limit, sent.order);
-      else this.refusals++;
+    for (const decision of decisions) {
+      if (decision?.kind === 'admitted') this.#use(sent.limit, sent.order);
+      else if (decision) this.refusals++;
     }
   }
 

@@ -23,7 +23,7 @@ import {
 } from './limit-fixture.ts';
 import { answers, operator as tell } from './redis-cluster.ts';
 
-const ASK = { sentAt: 0, need: 2, excess: 0, revision: 1, settled: [], known: undefined };
+const ASK = { sentAt: 0, need: 2, excess: 0, needMs: 250, revision: 1, settled: [], known: undefined };
 let server: TestServer;
 let redis: LimitRedis;
 const toClose: (() => unknown)[] = [];

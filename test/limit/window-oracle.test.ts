@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { rateKey } from '../../src/limit/scripts.ts';
-import { LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
+import { LEASE_NEED_SLOW_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
 import { connected } from './limit-fixture.ts';
 import { type Journey, Simulation } from './limit-simulation.ts';
@@ -12,7 +12,7 @@ import { operator } from './redis-cluster.ts';
 /** A failure is reported with its seed although there was no time to shrink it. */
 const SHRINK_MS = 15_000;
 /** Two for each bucket that a window and the longest lease can hold, and the named ones. */
-const FIELDS_MAX = (2 * (RATE_WINDOW_MS + LEASE_EXCESS_MS)) / RATE_BUCKET_MS + 10;
+const FIELDS_MAX = (2 * (RATE_WINDOW_MS + LEASE_NEED_SLOW_MS)) / RATE_BUCKET_MS + 10;
 
 /** Admits as late as a lease allows; a minute later fresh workers ask every few milliseconds. */
 async function fillLateAndHammer(

@@ -1,22 +1,28 @@
 import fc from 'fast-check';
+import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { seededRandom } from '../../bench/random.ts';
 import { WindowTwin } from '../../bench/sim/window-twin.ts';
 import { World } from '../../bench/sim/world.ts';
 import { type Ask, LEASE_SHAPE, type WindowReply } from '../../src/limit/lease.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
+import { rateKey } from '../../src/limit/scripts.ts';
+import { LEASE_NEED_MS, LEASE_NEED_SLOW_MS } from '../../src/limits.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
 import { callAdmit, connected } from './limit-fixture.ts';
 
 let server: TestServer;
 let redis: LimitRedis;
+let operator: Redis;
 let runs = 0;
 
 beforeAll(async () => {
   server = await redisServer();
   redis = await connected(server.url);
+  operator = new Redis(server.url);
 });
 afterAll(async () => {
+  operator.disconnect();
   await redis.close();
   await server.close();
 });
@@ -34,8 +40,31 @@ const step = fc.record({
   limit: fc.option(fc.integer({ min: 1, max: 3_000 }), { freq: 10 }),
   /** Of an earlier reserve: how many come back and how many were used. */
   settle: fc.option(fc.record({ of: fc.nat(5), unused: fc.nat(12), used: fc.nat(12) }), { freq: 3 }),
+  needMs: fc.constantFrom(LEASE_NEED_MS, LEASE_NEED_MS, LEASE_NEED_SLOW_MS),
+  /** Need of an earlier call that came back too late, perhaps merged with reserve of the same bucket. */
+  isVoid: fc.boolean(),
   knows: fc.option(fc.nat(5), { freq: 3 }),
 });
+
+type Settling = { unused: number; used: number; isVoid: boolean };
+const settledOf = (reply: WindowReply, { unused, used, isVoid }: Settling): Ask['settled'][number] => ({
+  bucket: isVoid ? reply.needBucket : reply.excessBucket,
+  unused: isVoid ? unused + reply.granted : unused,
+  used: isVoid ? used - reply.granted : used,
+  endsAt: 0,
+  next: undefined,
+});
+
+/** Buckets that are kept at 0, or have more reserve outstanding than booked. */
+async function problemsOf(id: string): Promise<string[]> {
+  const hash = await operator.hgetall(rateKey(id));
+  return Object.entries(hash).flatMap(([name, value]) => {
+    const bucket = /^x?(\d+)$/.exec(name)?.[1];
+    if (bucket === undefined) return [];
+    const isSound = Number(value) > 0 && Number(value) <= Number(hash[bucket] ?? 0);
+    return isSound ? [] : [`${name} ${value}`];
+  });
+}
 
 describe('the twin of the window of admit.lua', () => {
   it('answers every call as the script does', async () => {
@@ -50,7 +79,7 @@ describe('the twin of the window of admit.lua', () => {
         const replies: WindowReply[] = [];
         let now = T;
         let record = { limit: firstLimit, revision: 1 };
-        for (const { waitMs, need, excess, limit, settle, knows } of steps) {
+        for (const { waitMs, need, excess, needMs, limit, settle, isVoid, knows } of steps) {
           now += waitMs;
           if (limit !== null) record = { limit, revision: record.revision + 1 };
           const known = knows === null ? undefined : replies.at(-1 - knows);
@@ -59,17 +88,16 @@ describe('the twin of the window of admit.lua', () => {
             sentAt: 0,
             need,
             excess,
+            needMs,
             revision: record.revision,
-            settled:
-              reserve && settle
-                ? [{ ...settle, bucket: reserve.excessBucket, endsAt: 0, next: undefined }]
-                : [],
+            settled: reserve && settle ? [settledOf(reserve, { ...settle, isVoid })] : [],
             known,
           };
           const call = { waiting: 't'.repeat(need), limit: record.limit, ask, now };
           const { window } = await callAdmit(redis, id, call);
           expect(window).toEqual(twin.call(call));
           replies.push(window as WindowReply);
+          expect(await problemsOf(id)).toEqual([]);
         }
       }),
       { numRuns: 60, interruptAfterTimeLimit: 15_000 },

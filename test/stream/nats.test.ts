@@ -35,7 +35,7 @@ describe('credentials in a file', () => {
     server = await natsServerWith(before.authConf);
     const credsFile = join(server.dir, 'user.creds');
     writeFileSync(credsFile, before.creds);
-    link = await NatsLink.connect({ urls: [server.url], credsFile, name: 'test', log });
+    link = await NatsLink.connect({ urls: [server.url], credsFile, name: 'test', log, waitForServer: true });
     await setupTopology(link, { replicas: 1, shards: 1, maxBytes: MIB });
     let reconnects = 0;
     let losses = 0;
