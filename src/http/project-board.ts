@@ -69,7 +69,7 @@ export class ProjectBoard {
   }
 
   busiest(): ProjectRow[] {
-    return busiest(this.#projects.map(rowOf));
+    return busiest(this.#projects.filter(({ isDeleted }) => !isDeleted).map(rowOf));
   }
 
   #watch(project: ProjectState): void {

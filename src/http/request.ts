@@ -155,6 +155,10 @@ export class IngestRequest extends EndpointRequest {
   async #admit(project: ProjectState, stores: boolean): Promise<boolean> {
     if (this.#earlyToken && !(await this.#earlyToken)) return false;
     if (this.finished) return false;
+    if (project.isDeleted) {
+      this.#refuse('forbidden_key');
+      return false;
+    }
     // A client that leaves from now on changes nothing any more.
     if (stores) this.committed = true;
     const wanted = { token: !this.#earlyToken, count: stores };

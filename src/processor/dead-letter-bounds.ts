@@ -51,6 +51,10 @@ export async function* deadLetterHeaders(link: NatsLink, filter: string): AsyncG
 
 type Message = { sequence: number; bytes: number; isLetter: boolean };
 type Used = { bytes: number; messages: number };
+/** Whether a project's share has room for the bytes of a letter. */
+const fits = (bytes: number, bytesMax: number): boolean =>
+  bytes + MESSAGE_OVERHEAD_BYTES <= deadLetterShare(bytesMax);
+
 /** The stream's bound, what it held at the last look and what we have filed since. */
 type StreamLook = { bytesMax: number; bytes: number; filed: number; at: number };
 
@@ -94,7 +98,7 @@ export class DeadLetterBounds {
   async #makeRoom(projectToken: string, bytes: number): Promise<boolean> {
     const { bytesMax } = await this.#makeRoomInStream(bytes);
     const share = deadLetterShare(bytesMax);
-    const keepsBytes = bytes + MESSAGE_OVERHEAD_BYTES <= share;
+    const keepsBytes = fits(bytes, bytesMax);
     const more = (keepsBytes ? bytes : 0) + MESSAGE_OVERHEAD_BYTES;
     const isOver = (used: Used): boolean => used.bytes + more > share || used.messages >= MESSAGES_MAX;
     let used = this.#projects.get(projectToken);
@@ -113,13 +117,15 @@ export class DeadLetterBounds {
     return keepsBytes;
   }
 
-  async #makeRoomInStream(bytes: number): Promise<StreamLook> {
+  async #makeRoomInStream(whole: number): Promise<StreamLook> {
     const now = this.#clock.monotonic();
     let look = this.#stream;
+    let bytes = look && !fits(whole, look.bytesMax) ? 0 : whole;
     if (!look || look.filed + bytes > look.bytesMax * LOOK_SHARE || now - look.at > LOOK_MS) {
       const { config, state } = await (await this.#link.manager()).streams.info(DEAD_LETTERS_STREAM);
       const bytesMax = config.max_bytes > 0 ? config.max_bytes : Number.MAX_SAFE_INTEGER;
       look = { bytesMax, bytes: state.bytes, filed: 0, at: now };
+      bytes = fits(whole, bytesMax) ? whole : 0;
       const surplus = look.bytes + bytes - bytesMax * KEPT_SHARE;
       if (surplus > 0) {
         const wanted = surplus + bytesMax * LOOK_SHARE;

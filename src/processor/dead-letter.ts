@@ -94,6 +94,7 @@ export class DeadLetters {
   settle(letters: readonly Buried[]): void {
     const lost = letters.filter((one) => one.lost !== undefined);
     if (lost.length > 0) this.#dropped.note(lost.length);
+    else if (letters.length > 0) this.#failedAt = Number.NEGATIVE_INFINITY; // the outage is over
     const filed = letters.filter((one) => one.lost === undefined);
     for (const one of lost.slice(0, LINES_MAX)) this.#log.error(one, 'processor: dead letter lost');
     const left = Math.max(0, LINES_MAX - lost.length);

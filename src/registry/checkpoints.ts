@@ -63,6 +63,7 @@ export class Checkpoints {
   }
 
   note(project: ProjectState, month: string, count: number): void {
+    if (project.isDeleted) return;
     const { id, checkpointMonth, checkpointCount } = project;
     if (checkpointMonth === month) {
       project.checkpointCount = Math.max(checkpointCount, count);
@@ -136,6 +137,7 @@ function byMonth(all: readonly (ProjectState | Leftover)[]): Map<string, Figures
   for (const noted of all) {
     const { id, checkpointMonth: month, checkpointCount: count } = noted;
     noted.checkpointMonth = '';
+    if ('isDeleted' in noted && noted.isDeleted) continue;
     const figures = months.get(month) ?? new Map<string, number>();
     months.set(month, figures);
     figures.set(id, Math.max(count, figures.get(id) ?? 0));

@@ -69,6 +69,7 @@ export class OutcomeLedger {
   }
 
   note(project: ProjectState, outcome: string): void {
+    if (project.isDeleted) return;
     if (!project.isGathered) {
       project.isGathered = true;
       this.#fresh.push(project);

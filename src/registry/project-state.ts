@@ -30,6 +30,7 @@ export class ProjectState {
   /** Requests a minute; undefined: no per-minute limit applies (spec part 8, rule 2). */
   limit: number | undefined;
   #filters: CompiledFilters | undefined = undefined;
+  isDeleted = false;
 
   /** limit/admission.ts: undefined until the first request, and after a minute without one. */
   window: ProjectWindow | undefined = undefined;
@@ -71,8 +72,9 @@ export class ProjectState {
     return this.record.overage ? undefined : this.record.quota;
   }
 
-  /** The project was deleted: what is counted and not written yet must not become the usage of the next one of its id. */
-  forgetUsage(): void {
+  /** What is counted and not written yet, or will be by a request under way, is not the next one's of this id. */
+  markDeleted(): void {
+    this.isDeleted = true;
     this.checkpointCount = 0;
     this.freshAccepted = 0;
     this.freshOthers = undefined;

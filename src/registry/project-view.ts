@@ -41,14 +41,14 @@ export class ProjectView {
     this.#byId = new Map();
     this.#claims = new Map();
     for (const entry of entries) this.#put(entry, before.get(entry.key));
-    for (const [id, known] of before) if (!this.#byId.has(id)) known.forgetUsage();
+    for (const [id, known] of before) if (!this.#byId.has(id)) known.markDeleted();
   }
 
   apply(entry: BucketEntry): void {
     const known = this.#byId.get(entry.key);
     this.#remove(entry.key);
     this.#put(entry, known);
-    if (entry.text === undefined) known?.forgetUsage();
+    if (entry.text === undefined) known?.markDeleted();
   }
 
   #put(entry: BucketEntry, known: ProjectState | undefined): void {

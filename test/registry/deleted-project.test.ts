@@ -69,6 +69,18 @@ describe('what a worker has in hand of a deleted project', () => {
     expect(await written()).toEqual({ figure: 1, accepted: 1 });
   });
 
+  it('is not written either when a request that was under way is counted afterwards', async () => {
+    view.replace([record(1)], 1);
+    const before = state();
+    count(41);
+    view.apply({ key: id, text: undefined, revision: 2 });
+    view.apply(record(3));
+    checkpoints.note(before, MONTH, 42);
+    ledger.note(before, 'accepted');
+    count(1);
+    expect(await written()).toEqual({ figure: 1, accepted: 1 });
+  });
+
   it('is written when the record has only changed', async () => {
     view.replace([record(1)], 1);
     for (let position = 1; position <= 10; position++) count(position);
