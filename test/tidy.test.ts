@@ -31,14 +31,44 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [
     rules.importDirection,
     'src/stream/a.ts',
-    `export { b } from '../registry/b.ts';`,
+    `export { b } from '../projects/b.ts';`,
     `export { b } from 'zod';`,
   ],
   [
     rules.importDirection,
-    'src/processor/sink/a.ts',
-    `import type { B } from '../../http/b.ts';`,
+    'src/sink/postgres/a.ts',
+    `import type { B } from '../../processor/b.ts';`,
     `import type { B } from '../../stream/b.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/processor/a.ts',
+    `import { b } from '../admin/b.ts';`,
+    `import { b } from '../sink/b.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/limit/a.ts',
+    `import { A } from '../projects/project-state.ts';`,
+    `import type { A } from '../projects/project-state.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/filter/a.ts',
+    `import type { A } from '../projects/project-state.ts';`,
+    `import type { A } from './project-state.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/projects/project-state.ts',
+    `import { a } from '../limit/lease.ts';`,
+    `import type { A } from '../limit/lease.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/projects/replica.ts',
+    `import { a } from '../filter/inbound.ts';`,
+    `import { a } from './project-state.ts';`,
   ],
   [
     rules.importDirection,
@@ -82,7 +112,7 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
     `import { b } from '@nats-io/kv';`,
     `import type { b } from '@nats-io/kv';`,
   ],
-  [rules.sizes, 'src/a.ts', 'a();\n'.repeat(301), 'a();\n'.repeat(300)],
+  [rules.sizes, 'src/a.ts', 'a();\n'.repeat(401), 'a();\n'.repeat(400)],
   [rules.sizes, 'src/a.ts', long(71), long(70)],
   [
     rules.sizes,

@@ -7,7 +7,7 @@ import { lockFolder } from '../lib/folder-lock.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
-import { rateLimitOf } from '../registry/project.ts';
+import { rateLimitOf } from '../projects/project.ts';
 import { UsageError } from './session.ts';
 
 type Flags = { port?: number; adminPort?: number; workers?: number; dataDir: string; reset?: boolean };

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { loadConfig } from '../config.ts';
 import { RequestPrinter } from '../dev/request-printer.ts';
-import { runIngest } from '../ingest.ts';
+import { runIngest } from '../ingest/primary.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 

@@ -1,12 +1,12 @@
 import { Command, Option } from 'commander';
 import { ITEM_TYPES } from '../lib/item-types.ts';
 import { untilStopped } from '../lib/shutdown.ts';
-import { ProjectStore } from '../registry/project-store.ts';
+import { ProjectStore } from '../projects/project-store.ts';
 import { FrameError } from '../stream/field-checks.ts';
 import { decodeFrame, type Entry } from '../stream/frame.ts';
 import { lookOn } from '../stream/onlookers.ts';
 import { printLine } from './print.ts';
-import { parseProjectId } from './project-fields.ts';
+import { parseProjectId } from './project/fields.ts';
 import { withSession } from './session.ts';
 import { type SeenItem, seenItems, seenJson, seenText } from './tail-item.ts';
 

@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
-import { YOUNG_SPACE } from '../worker-pool.ts';
+import { YOUNG_SPACE } from '../ingest/worker-pool.ts';
 import type { RunningServer } from './servers.ts';
 
 const RESTART_MS = 500;

@@ -1,9 +1,9 @@
 import { AssertionError, assert } from '../lib/assert.ts';
+import { type Answer, failure, newErrorId, type Outcome, REFUSALS } from './answers/outcome.ts';
 import type { BodyReader, Exchange } from './exchange.ts';
-import { type Answer, failure, newErrorId, type Outcome, REFUSALS } from './outcome.ts';
+import type { Endpoint } from './metrics/request-metrics.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { RequestHead } from './request-head.ts';
-import type { Endpoint } from './request-metrics.ts';
 
 /** What every request of the two endpoints has: one outcome, exactly once, whatever happens on the way. */
 export abstract class EndpointRequest implements BodyReader {

@@ -10,9 +10,9 @@ import {
   BODY_REARM_MS,
   REFUSED_DRAIN_BYTES_MAX,
 } from '../limits.ts';
-import { COMMON_HEADERS } from './common-headers.ts';
+import { COMMON_HEADERS } from './answers/common-headers.ts';
+import type { Answer } from './answers/outcome.ts';
 import type { ExchangeDesk } from './exchange-desk.ts';
-import type { Answer } from './outcome.ts';
 
 /** What an exchange needs of a uWebSockets.js response. */
 export interface ResponseSocket {

@@ -4,13 +4,13 @@ import type { Log } from '../lib/log.ts';
 import type { Admission } from '../limit/admission.ts';
 import type { AwayPolicy } from '../limit/failure-policy.ts';
 import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
-import type { ProjectState } from '../registry/project-state.ts';
-import type { Replica } from '../registry/replica.ts';
-import type { Publisher } from '../stream/publisher.ts';
+import type { ProjectState } from '../projects/project-state.ts';
+import type { Replica } from '../projects/replica.ts';
+import type { Publisher } from '../stream/publish/publisher.ts';
+import type { Outcome } from './answers/outcome.ts';
+import type { RateHint } from './answers/rate-hints.ts';
 import type { Exchange } from './exchange.ts';
-import type { Outcome } from './outcome.ts';
-import type { RateHint } from './rate-hints.ts';
-import type { Endpoint, RequestMetrics } from './request-metrics.ts';
+import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
 
 /** What one finished request leaves behind for metrics, the usage ledger and the development log. */
 export type FinishedRequest = {

@@ -14,17 +14,17 @@ import {
 } from '../filter/inbound.ts';
 import type { CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
-import type { ProjectState } from '../registry/project-state.ts';
+import type { ProjectState } from '../projects/project-state.ts';
 import type { EnvelopeEntry } from '../stream/frame.ts';
-import type { PublishResult } from '../stream/publisher.ts';
+import type { PublishResult } from '../stream/publish/publisher.ts';
+import { type Answer, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
+import { RATE_HINT } from './answers/rate-hints.ts';
+import { quotaHeaders, rateHeaders } from './answers/usage-headers.ts';
 import { Credentials } from './auth.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
-import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
-import { RATE_HINT } from './rate-hints.ts';
 import { type RequestHead, readFacts } from './request-head.ts';
-import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 

@@ -6,14 +6,14 @@ import {
   REQUESTS_IN_FLIGHT_MAX,
   URL_BYTES_MAX,
 } from '../limits.ts';
-import { preflightHeaders } from './cors.ts';
+import { preflightHeaders } from './answers/cors.ts';
+import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './answers/outcome.ts';
 import { type Closing, Exchange } from './exchange.ts';
 import type { ExchangeDesk } from './exchange-desk.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
-import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
+import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
 import type { RequestParts } from './parts.ts';
 import { IngestRequest } from './request.ts';
-import type { Endpoint, RequestMetrics } from './request-metrics.ts';
 
 const SWEEP_MS = 1_000;
 

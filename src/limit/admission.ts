@@ -20,7 +20,7 @@
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_READ_MS_MAX, LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
-import type { ProjectState } from '../registry/project-state.ts';
+import type { ProjectState } from '../projects/project-state.ts';
 import { admitArgs, type MonthReply, parseReply } from './admit-call.ts';
 import { hasStepped } from './clock-watch.ts';
 import { type Ask, type LocalDecision, ProjectWindow, type WindowReply } from './lease.ts';

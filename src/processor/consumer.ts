@@ -7,12 +7,12 @@ import {
   SINK_RETRY_MS_MAX,
   SINK_RETRY_MS_MIN,
 } from '../limits.ts';
+import { UnavailableError } from '../sink/unavailable.ts';
 import { CRASH_WEIGHT, type CrashLedger, isPoison, isUnreadable } from './crash-ledger.ts';
 import type { Delivery } from './delivery.ts';
 import type { FrameWriter, WriteReport } from './frame-writer.ts';
 import type { Gate } from './gate.ts';
 import type { PullQueue } from './pull-queue.ts';
-import { UnavailableError } from './unavailable.ts';
 
 export type StreamConsumerOptions = {
   queue: PullQueue;

@@ -1,9 +1,9 @@
 import { BROKER_REPLY_MS_MAX, FRAME_CRASHES_MAX } from '../limits.ts';
+import { orUnavailable } from '../sink/unavailable.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 import type { Delivery } from './delivery.ts';
 import type { Phase } from './frame-writer.ts';
-import { orUnavailable } from './unavailable.ts';
 
 /**
  * What a death counts by what the process was doing. A process that is killed from outside cannot be told apart, but

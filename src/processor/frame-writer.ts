@@ -1,5 +1,7 @@
 import type { Log } from '../lib/log.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
+import type { CountedUsage, SinkBatch, StreamSink } from '../sink/sink.ts';
+import type { DeadLetter } from '../stream/dead-letter-format.ts';
 import {
   countOfEntries,
   decodeFrame,
@@ -10,15 +12,13 @@ import {
   type HeartbeatEntry,
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { type Assembled, assemble } from './assemble.ts';
-import type { Buried, DeadLetters } from './dead-letter.ts';
-import type { DeadLetter } from './dead-letter-format.ts';
-import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode.ts';
+import type { Buried, DeadLetters } from './dead-letters/dead-letter.ts';
+import { entryFacts, envelopeLetter, frameLetter, itemLetter, type Place } from './dead-letters/letters.ts';
+import { type Assembled, assemble } from './decode/assemble.ts';
+import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode/decode.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
-import { entryFacts, envelopeLetter, frameLetter, itemLetter, type Place } from './letters.ts';
 import type { ProcessorMetrics } from './metrics.ts';
-import type { CountedUsage, SinkBatch, StreamSink } from './sink/sink.ts';
 
 export type FrameWriterOptions = {
   link: NatsLink;

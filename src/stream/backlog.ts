@@ -1,5 +1,5 @@
 import type { JetStreamManager } from '@nats-io/jetstream';
-import { orMissing } from './setup-error.ts';
+import { orMissing } from './setup/setup-error.ts';
 
 /**
  * `first`: the first frame that may not have been processed, one beyond `last` when all have been;

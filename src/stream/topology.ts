@@ -15,7 +15,7 @@ import { EXTRA_TYPES, type ExtraType, type ItemType } from '../lib/item-types.ts
 import { ACK_WAIT_MS, CONSUMER_ACK_PENDING_MAX, DEAD_LETTER_AGE_MS, DEDUP_WINDOW_MS } from '../limits.ts';
 import type { NatsLink } from './nats.ts';
 import { wholeRecords } from './record-size.ts';
-import { SetupRun } from './setup-run.ts';
+import { SetupRun } from './setup/setup-run.ts';
 
 /** The typed frame streams, in the order in which commands list them. */
 export const FRAME_STREAMS = ['events', 'transactions', 'logs', 'replays', 'heartbeats', 'extras'] as const;

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
+import { REFUSALS } from '../../src/http/answers/outcome.ts';
 import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
 import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
-import { REFUSALS } from '../../src/http/outcome.ts';
 import {
   BODY_HELD_MS_MAX,
   BODY_MS_MAX,

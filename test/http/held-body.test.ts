@@ -2,9 +2,9 @@
 
 import uWS from 'uWebSockets.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { REFUSALS } from '../../src/http/answers/outcome.ts';
 import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
 import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
-import { REFUSALS } from '../../src/http/outcome.ts';
 import { BODY_HELD_MS_MAX, BODY_MS_MAX, BODY_RATE_BYTES_PER_SEC } from '../../src/limits.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { lastingPort } from '../support/servers.ts';

@@ -1,15 +1,16 @@
 /** One ingest request with everything around it in the hands of the test: its socket, the admission and the stream. */
+
+import type { Outcome } from '../../src/http/answers/outcome.ts';
 import { Exchange } from '../../src/http/exchange.ts';
 import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
-import type { Outcome } from '../../src/http/outcome.ts';
+import { RequestMetrics } from '../../src/http/metrics/request-metrics.ts';
 import type { RequestParts } from '../../src/http/parts.ts';
 import { IngestRequest } from '../../src/http/request.ts';
-import { RequestMetrics } from '../../src/http/request-metrics.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
 import type { Admitted, RateDecision, Wanted } from '../../src/limit/admission.ts';
 import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
-import type { PublishResult } from '../../src/stream/publisher.ts';
+import type { PublishResult } from '../../src/stream/publish/publisher.ts';
 import { testBudget } from '../envelope/bodies.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
 import { Line } from './line.ts';

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { lookOn, Onlookers } from '../../src/stream/onlookers.ts';
-import { link } from '../registry/broker.ts';
+import { link } from '../projects/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 
 let server: TestServer;
