@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { hostEnvironment } from '../src/config.ts';
 import { ensureServers } from '../src/dev/install.ts';
-import { compareRefs, comparisonText } from './compare.ts';
+import { buildRef, compareRefs, comparisonText } from './compare.ts';
 import { describeEnvironment, type Environment, machineName } from './environment.ts';
 import { OWN_DIST, ROOT } from './harness.ts';
 import { limitsCommand } from './limits/main.ts';
@@ -34,7 +34,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   component             bare uWebSockets.js, bare Redis script, bare JetStream
   framing               frames against one message per item, at 1 to 256 connections; what a frame adds at rest
   micro                 parser, frames, lease cache, filters, auth, decompression
-  pairs                 two servers up at once, loaded in turn: what costs how much more than what
+  pairs [REF]           two servers up at once, loaded in turn: what costs how much more than what; with REF this build beside that one
   peers                 the canonical workload against bench/peers/fastify
   all                   all of these but framing, saved below bench/results
   bounds                what the figures of "one beside another" are made from
@@ -90,7 +90,7 @@ const JOBS: Record<string, (settings: Settings, names: readonly string[]) => Job
   component: componentJobs,
   framing: framingJobs,
   micro: microJobs,
-  pairs: pairJobs,
+  pairs: (settings) => pairJobs(settings),
   peers: peerJobs,
   all: allJobs,
   bounds: boundsJobs,
@@ -103,11 +103,21 @@ const failed = ({ system, peers, pairs, framingProblems, failedJobs }: Summary):
   [...system, ...peers, ...pairs].some(({ problems }) => problems.length > 0);
 
 async function bench(command: string, names: readonly string[], flags: Flags): Promise<number> {
-  const settings = settingsOf(flags);
-  const jobs = JOBS[command]?.(settings, names);
+  if (command === 'pairs' && names[0] !== undefined) return pairWith(names[0], flags);
+  const jobs = JOBS[command];
   if (!jobs) throw new UsageError(`no command ${command}\n\n${USAGE}`);
+  return runBench((settings) => jobs(settings, names), flags, command === 'all' && !flags.smoke);
+}
+
+async function runBench(
+  jobsOf: (settings: Settings) => Job[],
+  flags: Flags,
+  isSaved = false,
+): Promise<number> {
+  const settings = settingsOf(flags);
+  const jobs = jobsOf(settings);
   const environment = describeEnvironment(settings.bins);
-  const folder = flags.out ?? (command === 'all' && !flags.smoke ? resultsFolder(environment) : undefined);
+  const folder = flags.out ?? (isSaved ? resultsFolder(environment) : undefined);
   const context = { environment, seed: settings.seed };
   const records = await runJobs(jobs, settings, (found) => {
     if (folder !== undefined) writeReport(folder, found, summarise(found, context));
@@ -122,6 +132,17 @@ async function bench(command: string, names: readonly string[], flags: Flags): P
 
 const resultsFolder = (environment: Environment): string =>
   join(ROOT, 'bench/results', `${environment.date}-${machineName(environment)}`);
+
+/** This build beside another one; a ratio above 1 says that this one costs more. */
+async function pairWith(ref: string, flags: Flags): Promise<number> {
+  const build = buildRef(ref);
+  const base = { ref, dist: build.dist };
+  try {
+    return await runBench((settings) => pairJobs(settings, base), flags);
+  } finally {
+    build.remove();
+  }
+}
 
 async function compare(refs: readonly string[], flags: Flags): Promise<number> {
   const [a, b] = refs;

@@ -11,8 +11,8 @@ import { median } from './statistics.ts';
 import { firstEvents } from './system/run.ts';
 import type { Scenario } from './system/scenarios.ts';
 
-/** A scenario of the whole system, or its load on the bare handler. */
-export type Side = { scenario: Scenario; bare?: boolean };
+/** A scenario of the whole system, or its load on the bare handler. `dist`: another build than that of the run. */
+export type Side = { scenario: Scenario; bare?: boolean; dist?: string };
 export type Pair = { name: string; first: Side; second: Side };
 
 export type PairRun = {
@@ -66,8 +66,10 @@ async function startSystem(scenario: Scenario, { seed, dist, bins }: PairOptions
   }
 }
 
-const start = ({ scenario, bare = false }: Side, options: PairOptions): Promise<Running> =>
-  bare ? startBare(scenario, options.seed) : startSystem(scenario, options);
+const start = ({ scenario, bare, dist }: Side, options: PairOptions): Promise<Running> =>
+  bare
+    ? startBare(scenario, options.seed)
+    : startSystem(scenario, { ...options, dist: dist ?? options.dist });
 
 /** @throws when one of the two does not start */
 export async function runPair(options: PairOptions): Promise<PairRun> {

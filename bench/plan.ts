@@ -95,8 +95,20 @@ export const PAIRS: readonly Pair[] = [
 const PAIR_FULL = { warmupMs: WARM_UP_MS, burstMs: 2_000, bursts: 6 };
 const PAIR_SMOKE = { warmupMs: 0, burstMs: 200, bursts: 1 };
 
-export const pairJobs = (settings: Settings): Job[] =>
-  PAIRS.map(({ name, first, second }) => ({
+/** The scenarios in which two builds are held against each other: the rule of price for whatever exists for speed. */
+const BUILD_PAIRS = ['single-event', 'canonical', 'hot-project', 'ten-thousand-projects'] as const;
+
+/** @param base another build, `ref` by name: then this build is held against that one */
+export function pairJobs(settings: Settings, base?: { ref: string; dist: string }): Job[] {
+  const ofBuilds = BUILD_PAIRS.map((name): Pair => {
+    const scenario = scenarioNamed(name);
+    return {
+      name: `${name}, this build ÷ ${base?.ref}`,
+      first: { scenario, dist: base?.dist ?? '' },
+      second: { scenario },
+    };
+  });
+  return (base ? ofBuilds : PAIRS).map(({ name, first, second }) => ({
     name: `pair ${name}`,
     run: async () => {
       const sized = (side: Side): Side => ({ ...side, scenario: fitted(side.scenario, settings) });
@@ -105,6 +117,7 @@ export const pairJobs = (settings: Settings): Job[] =>
       return { bench: 'pair', name, data: await runPair({ ...settings, ...times, pair }) };
     },
   }));
+}
 
 // ---- Components ----
 

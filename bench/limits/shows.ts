@@ -22,7 +22,7 @@ const CONNECTIONS = 256;
 /** Below this a run says more about the pauses between requests than about the limiter. */
 const RATE_MIN = 20;
 const FLOOD = 20;
-/** Answers other than 200 and 429 that a stall of this machine may cost (a Redis that does not answer for 250 ms is away). */
+/** Answers other than 200 and 429 that a stall of this machine may cost (a Redis that does not answer for 700 ms is away). */
 const STRAY_MAX = 0.005;
 const QUOTA = 1_000_000_000;
 

@@ -5,8 +5,10 @@ import { Exchange } from '../../src/http/exchange.ts';
 import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
 import { RequestMetrics } from '../../src/http/metrics/request-metrics.ts';
 import type { RequestParts } from '../../src/http/parts.ts';
+import { rateHintFor } from '../../src/http/rate-hints.ts';
 import { IngestRequest } from '../../src/http/request.ts';
 import { systemClock } from '../../src/lib/clock.ts';
+import { storedTypes } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import type { Admitted, RateDecision, Wanted } from '../../src/limit/admission.ts';
 import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
@@ -65,6 +67,7 @@ export function serve(serving: Serving = {}) {
     log: createLog('silent'),
     whileAway: WHILE_AWAY[env],
     maxBodyBytes: 1_000_000,
+    rateHint: rateHintFor(storedTypes([])),
     readSpooled: serving.readSpooled,
     note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
   };
