@@ -3,6 +3,7 @@ import { parseSync } from 'vite';
 
 export const FILE_LINES_MAX = 400;
 export const FUNCTION_LINES_MAX = 70;
+export const FOLDER_FILES_MAX = 12;
 export const NESTING_MAX = 3;
 
 type Node = { readonly type: string; readonly start: number; readonly [field: string]: unknown };
@@ -159,6 +160,38 @@ export function sizes(file: SourceFile): string[] {
   return problems;
 }
 
+const folderOf = (path: string): string => path.slice(0, path.lastIndexOf('/'));
+
+/** Of all files together: how many are in each folder, those of folders below apart. */
+export function folderSizes(files: readonly SourceFile[]): string[] {
+  const counts = new Map<string, number>();
+  for (const { path } of files) counts.set(folderOf(path), (counts.get(folderOf(path)) ?? 0) + 1);
+  return [...counts]
+    .filter(([, count]) => count > FOLDER_FILES_MAX)
+    .map(([folder, count]) => `${folder} has ${count} files`);
+}
+
+/** Of all files together: a file that imports itself by way of others, types included; one sentence for each circle found. */
+export function importCircles(files: readonly SourceFile[]): string[] {
+  const targets = new Map(
+    files.map((file) => {
+      const relative = importsOf(file).filter(({ specifier }) => specifier.startsWith('.'));
+      return [file.path, relative.map(({ specifier }) => resolved(file.path, specifier))] as const;
+    }),
+  );
+  const circles: string[] = [];
+  const done = new Set<string>();
+  const visit = (path: string, way: readonly string[]): void => {
+    const at = way.indexOf(path);
+    if (at >= 0) circles.push([...way.slice(at), path].join(' → '));
+    if (at >= 0 || done.has(path)) return;
+    for (const target of targets.get(path) ?? []) visit(target, [...way, path]);
+    done.add(path);
+  };
+  for (const path of targets.keys()) visit(path, []);
+  return circles;
+}
+
 const NESTING = [
   'IfStatement',
   'ForStatement',
@@ -251,6 +284,7 @@ export function testsNotRun(file: SourceFile): string[] {
 }
 
 export type Rule = (file: SourceFile) => string[];
+export type TreeRule = (files: readonly SourceFile[]) => string[];
 export const SOURCE_RULES: readonly Rule[] = [
   importDirection,
   packageHomes,
@@ -261,4 +295,5 @@ export const SOURCE_RULES: readonly Rule[] = [
   fileNames,
   leftUndone,
 ];
+export const TREE_RULES: readonly TreeRule[] = [folderSizes, importCircles];
 export const TEST_RULES: readonly Rule[] = [testsNotRun, leftUndone];

@@ -19,6 +19,11 @@ const tests = sourcesIn('test');
 const nested = (depth: number): string => `${'if (a) { '.repeat(depth)}b();${' }'.repeat(depth)}`;
 const long = (lines: number): string => `function f() {\n${'a();\n'.repeat(lines - 2)}}`;
 
+const filesOf = (prefix: string, count: number): Record<string, string> =>
+  Object.fromEntries(Array.from({ length: count }, (_, i) => [`${prefix}f${i}.ts`, '']));
+const parsed = (texts: Readonly<Record<string, string>>): rules.SourceFile[] =>
+  Object.entries(texts).map(([path, text]) => rules.parseSource(path, text));
+
 /** Rule, path, a text that breaks it, the same mended. */
 const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string, mended: string])[] = [
   [
@@ -154,6 +159,33 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [rules.testsNotRun, 'test/a.test.ts', "test.todo('a');", 'list.skip(1);'],
 ];
 
+/** Rule, files by path that break it, the same fixed. */
+const TREE_PROOFS: readonly (readonly [
+  rule: rules.TreeRule,
+  broken: Readonly<Record<string, string>>,
+  fixed: Readonly<Record<string, string>>,
+])[] = [
+  [rules.folderSizes, filesOf('src/a/', 13), { ...filesOf('src/a/', 12), ...filesOf('src/a/b/', 12) }],
+  [
+    rules.importCircles,
+    { 'src/a.ts': `import './b/c.ts';`, 'src/b/c.ts': `import '../a.ts';` },
+    { 'src/a.ts': `import './b/c.ts';`, 'src/b/c.ts': `import '../d.ts';`, 'src/d.ts': '' },
+  ],
+  [
+    rules.importCircles,
+    {
+      'src/a.ts': `import './b.ts';`,
+      'src/b.ts': `import './c.ts';`,
+      'src/c.ts': `import type { B } from './b.ts';`,
+    },
+    {
+      'src/a.ts': `import './b.ts'; import './c.ts';`,
+      'src/b.ts': `import './c.ts';`,
+      'src/c.ts': `import './d.js';`,
+    },
+  ],
+];
+
 describe('every source file', () => {
   it('is found', () => {
     expect(sources.map(({ path }) => path)).toContain('src/http/request.ts');
@@ -164,6 +196,13 @@ describe('every source file', () => {
     'keeps the rule of %s',
     (_name, rule) => {
       expect(sources.flatMap(rule)).toEqual([]);
+    },
+  );
+
+  it.each(rules.TREE_RULES.map((rule) => [rule.name, rule] as const))(
+    'keeps with the others the rule of %s',
+    (_name, rule) => {
+      expect(rule(sources)).toEqual([]);
     },
   );
 
@@ -192,9 +231,19 @@ describe('a rule of the house', () => {
     },
   );
 
+  it.each(TREE_PROOFS.map(([rule, broken, fixed]) => ({ name: rule.name, rule, broken, fixed })))(
+    'for all files, $name, is broken by row $#',
+    ({ rule, broken, fixed }) => {
+      expect(rule(parsed(broken))).toHaveLength(1);
+      expect(rule(parsed(fixed))).toEqual([]);
+    },
+  );
+
   it('is proven for every rule', () => {
-    const proven = new Set([...PROOFS.map(([rule]) => rule), rules.fileNames]);
-    expect([...rules.SOURCE_RULES, ...rules.TEST_RULES].filter((rule) => !proven.has(rule))).toEqual([]);
+    const proven = new Set([...PROOFS, ...TREE_PROOFS].map(([rule]) => rule.name));
+    proven.add(rules.fileNames.name);
+    const all = [...rules.SOURCE_RULES, ...rules.TREE_RULES, ...rules.TEST_RULES];
+    expect(all.map((rule) => rule.name).filter((name) => !proven.has(name))).toEqual([]);
   });
 });
 

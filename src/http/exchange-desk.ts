@@ -1,5 +1,12 @@
 import type { Clock } from '../lib/clock.ts';
-import type { Exchange } from './exchange.ts';
+
+/** What is asked of an exchange whose body arrives. */
+export type ReadingExchange = {
+  /** In {@link ExchangeDesk.reading}. */
+  place: number | undefined;
+  end(): void;
+  checkPace(now: number): void;
+};
 
 /** What all exchanges of a worker share. */
 export class ExchangeDesk {
@@ -7,7 +14,7 @@ export class ExchangeDesk {
    * Exchanges whose body has not arrived whole, in no order. Each knows its place, and the last one takes the place of one that leaves: a Set
    * would grow and shrink anew with every burst, at 3 % of a worker's time.
    */
-  readonly reading: Exchange[] = [];
+  readonly reading: ReadingExchange[] = [];
   /** From the first byte to the answer. */
   inFlight = 0;
   /** Once set, every answer closes its connection. */
@@ -15,7 +22,7 @@ export class ExchangeDesk {
   readonly #clock: Pick<Clock, 'monotonic'>;
   readonly #afterPoll: (run: () => void) => unknown;
   /** Whose body became whole in this turn. */
-  #whole: Exchange[] = [];
+  #whole: ReadingExchange[] = [];
 
   /** @param afterPoll runs something when all that one poll of the sockets brought has been handed on */
   constructor(
@@ -31,15 +38,15 @@ export class ExchangeDesk {
     return this.#clock.monotonic();
   }
 
-  enter(exchange: Exchange): void {
+  enter(exchange: ReadingExchange): void {
     this.inFlight++;
     exchange.place = this.reading.push(exchange) - 1;
   }
 
   /** The body of `exchange` has arrived whole, or nobody wants it any more. */
-  read(exchange: Exchange): void {
+  read(exchange: ReadingExchange): void {
     if (exchange.place === undefined) return;
-    const last = this.reading.pop() as Exchange;
+    const last = this.reading.pop() as ReadingExchange;
     if (last !== exchange) {
       this.reading[exchange.place] = last;
       last.place = exchange.place;
@@ -51,7 +58,7 @@ export class ExchangeDesk {
    * The end of the body is told after the poll: uWebSockets.js closes a connection whose packet holds anything behind the request (another
    * one, a trailer), and nothing that is told of that before its end is stored.
    */
-  endAfterPoll(exchange: Exchange): void {
+  endAfterPoll(exchange: ReadingExchange): void {
     if (this.#whole.push(exchange) === 1) this.#afterPoll(this.endWhole);
   }
 
@@ -62,7 +69,7 @@ export class ExchangeDesk {
     for (const exchange of whole) exchange.end();
   };
 
-  leave(exchange: Exchange): void {
+  leave(exchange: ReadingExchange): void {
     this.inFlight--;
     this.read(exchange);
   }

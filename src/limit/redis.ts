@@ -20,7 +20,6 @@ import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
 import { remove } from '../lib/in-flight.ts';
 import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
-import { AwayKeys } from './away-keys.ts';
 import { isScriptFault } from './failure-policy.ts';
 import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';
 import { RedisClient } from './redis-client.ts';
@@ -47,6 +46,31 @@ export type LimitRedisOptions = {
 const FAULT_LOG_MS = 10_000;
 /** Calls wait at most this long for the batch before theirs. */
 const HOLD_MS_MAX = 5;
+/** Keys remembered at most; beyond them all are forgotten, which costs one failed call each. */
+const AWAY_KEYS_MAX = 10_000;
+
+/**
+ * The breaker of a cluster, key by key: one node that is away must not stop the projects of the
+ * others, and which node has a key changes during a failover. A key whose call failed is refused
+ * without asking for a while; then one call tries again.
+ */
+class AwayKeys {
+  /** Key → monotonic ms until which it is away. */
+  readonly #until = new Map<string, number>();
+
+  mark(key: string, until: number): void {
+    if (this.#until.size >= AWAY_KEYS_MAX) this.#until.clear();
+    this.#until.set(key, until);
+  }
+
+  has(key: string, now: number): boolean {
+    const until = this.#until.get(key);
+    if (until === undefined) return false;
+    if (now < until) return true;
+    this.#until.delete(key);
+    return false;
+  }
+}
 
 export class LimitRedis {
   readonly stats: { readonly calls: Readonly<Record<ScriptName, number>>; readonly duration: Distribution };

@@ -268,9 +268,6 @@ export class FrameWriter {
 
 type EnvelopeItems = { entry: EnvelopeEntry; decoder: EnvelopeDecoder; items: readonly WholeItem[] };
 
-/** `resent`: a client's own resend of something that is stored. */
-export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
-
 const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>
   parts !== undefined || items.some(({ type }) => type === 'replay_recording');
 

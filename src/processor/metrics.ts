@@ -1,5 +1,7 @@
 import { counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
-import type { ProcessResult } from './frame-writer.ts';
+
+/** `resent`: a client's own resend of something that is stored. */
+export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
 
 /** Figures that are computed at each scrape. */
 export type ProcessorGauges = {

@@ -1,14 +1,14 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { Exchange } from '../../src/http/exchange.ts';
-import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
+import { ExchangeDesk, type ReadingExchange } from '../../src/http/exchange-desk.ts';
 import { BODY_MS_MAX } from '../../src/limits.ts';
 
 function desk() {
   let now = 0;
   const shared = new ExchangeDesk({ monotonic: () => now });
   const closed: number[] = [];
-  const exchanges: Exchange[] = [];
+  const exchanges: ReadingExchange[] = [];
   const receive: ((chunk: ArrayBuffer, isLast: boolean) => void)[] = [];
   const abort: (() => void)[] = [];
   const open = (): void => {

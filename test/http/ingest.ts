@@ -1,11 +1,11 @@
 /** One ingest request with everything around it in the hands of the test: its socket, the admission and the stream. */
 
 import type { Outcome } from '../../src/http/answers/outcome.ts';
+import { rateHintFor } from '../../src/http/answers/rate-hints.ts';
 import { Exchange } from '../../src/http/exchange.ts';
 import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
 import { RequestMetrics } from '../../src/http/metrics/request-metrics.ts';
 import type { RequestParts } from '../../src/http/parts.ts';
-import { rateHintFor } from '../../src/http/rate-hints.ts';
 import { IngestRequest } from '../../src/http/request.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';

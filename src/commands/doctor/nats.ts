@@ -4,13 +4,13 @@ import { openBucket } from '../../projects/bucket.ts';
 import { readDropped } from '../../stream/dropped-record.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
+import type { WantedStream } from '../../stream/setup/setup-run.ts';
 import {
   BUCKETS,
   CONSUMER,
   COUNTERS_BUCKET,
   DEAD_LETTERS_STREAM,
   type TopologyOptions,
-  type WantedStream,
   wantedStreams,
 } from '../../stream/topology.ts';
 import { reasonOf } from '../session.ts';

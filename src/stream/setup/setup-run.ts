@@ -2,16 +2,31 @@
  * One run of setup: look at everything, refuse what is impossible, and only then change anything. A
  * change that would lose data is never made: the operator decides.
  */
-import { type ConsumerInfo, type JetStreamManager, StorageType, type StreamInfo } from '@nats-io/jetstream';
+import {
+  type ConsumerConfig,
+  type ConsumerInfo,
+  type JetStreamManager,
+  StorageType,
+  type StreamConfig,
+  type StreamInfo,
+} from '@nats-io/jetstream';
 import { Kvm } from '@nats-io/kv';
 import { readBacklog } from '../backlog.ts';
 import type { NatsLink } from '../nats.ts';
 import { streamInfos } from '../stream-infos.ts';
-import type { WantedStream } from '../topology.ts';
 import { addStream } from './add-stream.ts';
 import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
 import { explained, orMissing, SetupError } from './setup-error.ts';
 import { checkStorage } from './storage-check.ts';
+
+/**
+ * A stream as wanted. Only the fields named here are ours; the server keeps its defaults for the
+ * others.
+ */
+export type WantedStream = {
+  config: Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'subjects' | 'max_bytes' | 'num_replicas'>;
+  consumer?: Partial<ConsumerConfig> & { durable_name: string };
+};
 
 export type Wanted = {
   streams: readonly WantedStream[];
