@@ -1,5 +1,8 @@
 #!/usr/bin/env node
-/** The program: one line per command. Only the command that was named is loaded, so that a short one starts fast. */
+/**
+ * The program: one line per command. Only the command that was named is loaded, so that a short one
+ * starts fast.
+ */
 import { readFileSync } from 'node:fs';
 import { type Command, Command as Program } from 'commander';
 import { runProgram } from './commands/run-program.ts';

@@ -1,6 +1,7 @@
 /**
- * Settings: the only reader of the environment. Raw → checked → frozen; all errors are reported together, each naming its variable.
- * A setting exists only where two deployments need different values; everything else is a constant in limits.ts.
+ * Settings: the only reader of the environment. Raw → checked → frozen; all errors are reported
+ * together, each naming its variable. A setting exists only where two deployments need different
+ * values; everything else is a constant in limits.ts.
  */
 import { readFileSync } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
@@ -73,13 +74,18 @@ const fileText = (path: string): string | undefined => {
   }
 };
 
-/** CPUs that a cgroup's quota allows, by the text of `cpu.max` (`max 100000` or `150000 100000`). */
+/**
+ * CPUs that a cgroup's quota allows, by the text of `cpu.max` (`max 100000` or `150000 100000`).
+ */
 export function cpusOfQuota(cpuMax: string): number | undefined {
   const [quota, period] = cpuMax.split(' ').map(Number);
   return quota && period && quota > 0 ? quota / period : undefined;
 }
 
-/** CPUs that this process may use: affinity and the cgroup's quota, which Node 20 ignores; at least 1. */
+/**
+ * CPUs that this process may use: affinity and the cgroup's quota, which Node 20 ignores; at least
+ * 1.
+ */
 export function allowedCpus(): number {
   const v2 = fileText('/sys/fs/cgroup/cpu.max');
   const v1 = `${fileText('/sys/fs/cgroup/cpu/cpu.cfs_quota_us')} ${fileText('/sys/fs/cgroup/cpu/cpu.cfs_period_us')}`;
@@ -153,7 +159,10 @@ const SERVICE_LINK_NAME =
 const isServiceLink = (name: string, value: string): boolean =>
   SERVICE_LINK_NAME.test(name) || /^(tcp|udp):\/\//.test(value);
 
-/** The environment's SLUICE_ variables: those that are settings, and the names of service links, which are ignored. */
+/**
+ * The environment's SLUICE_ variables: those that are settings, and the names of service links,
+ * which are ignored.
+ */
 function gather(env: NodeJS.ProcessEnv): { raw: Record<string, string>; ignored: string[] } {
   const raw: Record<string, string> = {};
   const ignored: string[] = [];
@@ -190,7 +199,8 @@ function relationProblems(raw: Record<string, string>): string[] {
 
 /**
  * Reads and checks the settings. `needsSink`: SLUICE_SINK must be set.
- * @returns the frozen settings, and the names of Kubernetes service links that were ignored (to be logged once)
+ * @returns the frozen settings, and the names of Kubernetes service links that were ignored (to be
+ * logged once)
  * @throws ConfigError naming every wrong variable
  */
 export function loadConfig(

@@ -4,6 +4,7 @@ import { parseSync } from 'vite';
 export const FILE_LINES_MAX = 400;
 export const FUNCTION_LINES_MAX = 70;
 export const FOLDER_FILES_MAX = 12;
+export const COMMENT_COLUMNS_MAX = 100;
 export const NESTING_MAX = 3;
 
 type Node = { readonly type: string; readonly start: number; readonly [field: string]: unknown };
@@ -13,7 +14,8 @@ export type SourceFile = {
   readonly path: string;
   readonly lines: number;
   readonly program: Node;
-  readonly comments: readonly { readonly value: string; readonly start: number }[];
+  readonly comments: readonly { readonly value: string; readonly start: number; readonly end: number }[];
+  readonly rows: readonly string[];
   lineOf(offset: number): number;
 };
 
@@ -24,7 +26,7 @@ export function parseSource(path: string, text: string): SourceFile {
   if (first) throw new Error(`${path}: ${first.message}`);
   const lineOf = (offset: number): number => text.slice(0, offset).split('\n').length;
   const lines = text.split('\n').length - (text.endsWith('\n') ? 1 : 0);
-  return { path, lines, program: program as unknown as Node, comments, lineOf };
+  return { path, lines, program: program as unknown as Node, comments, rows: text.split('\n'), lineOf };
 }
 
 const isNode = (value: unknown): value is Node =>
@@ -262,6 +264,18 @@ export function fileNames(file: SourceFile): string[] {
     .map((word) => `${file.path} is called ${word}, which says nothing`);
 }
 
+/** Lines with a comment, or a part of one. Code is held to its own width by the formatter. */
+export function commentWidths(file: SourceFile): string[] {
+  return file.comments.flatMap(({ start, end }) => {
+    const first = file.lineOf(start);
+    const rows = file.rows.slice(first - 1, file.lineOf(end));
+    const long = rows.findIndex((row) => row.length > COMMENT_COLUMNS_MAX);
+    return long < 0
+      ? []
+      : [`${file.path}:${first + long} a comment ends beyond column ${COMMENT_COLUMNS_MAX}`];
+  });
+}
+
 const LEFT_UNDONE = /\b(TODO|FIXME|XXX|HACK)\b/;
 
 export function leftUndone(file: SourceFile): string[] {
@@ -293,6 +307,7 @@ export const SOURCE_RULES: readonly Rule[] = [
   bannedSyntax,
   globals,
   fileNames,
+  commentWidths,
   leftUndone,
 ];
 export const TREE_RULES: readonly TreeRule[] = [folderSizes, importCircles];

@@ -78,7 +78,8 @@ async function run(flags: Flags): Promise<void> {
   );
   const stopped = untilStopped();
   const starting = start.start();
-  starting.catch(() => undefined); // a stop while starting makes it fail; nobody is left to hear of it then
+  // A stop while starting makes it fail; nobody is left to hear of it then.
+  starting.catch(() => undefined);
   const system = await Promise.race([starting, stopped]);
   if (system) {
     console.log(banner(system, config));

@@ -7,7 +7,10 @@ const RESTART_MS = 500;
 const READY_POLL_MS = 50;
 const STOP_MS_MAX = 35_000;
 
-/** One child of `sluice dev`, started again whenever it dies after it was ready, until it is stopped. */
+/**
+ * One child of `sluice dev`, started again whenever it dies after it was ready, until it is
+ * stopped.
+ */
 export interface Child {
   stop(): Promise<void>;
 }

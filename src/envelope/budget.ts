@@ -1,4 +1,7 @@
-/** What all uploads of a worker hold together (contract part 7: buffered and spooled bytes), and the part of one upload in it. */
+/**
+ * What all uploads of a worker hold together (contract part 7: buffered and spooled bytes), and the
+ * part of one upload in it.
+ */
 import { type ExtraType, storedTypes } from '../lib/item-types.ts';
 import {
   HELD_BYTES_MAX,

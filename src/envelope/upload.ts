@@ -52,7 +52,10 @@ export type UploadOptions = {
   onResult(result: UploadResult): void;
   /** Pause the socket, or resume it: disk, decoder or stream is behind, or no longer. */
   onPressure(paused: boolean): void;
-  /** Once, before the first byte goes to disk; nothing is written until `spool` is called, at once or later. */
+  /**
+   * Once, before the first byte goes to disk; nothing is written until `spool` is called, at once
+   * or later.
+   */
   beforeSpool(spool: () => void): void;
 };
 

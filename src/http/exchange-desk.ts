@@ -11,8 +11,9 @@ export type ReadingExchange = {
 /** What all exchanges of a worker share. */
 export class ExchangeDesk {
   /**
-   * Exchanges whose body has not arrived whole, in no order. Each knows its place, and the last one takes the place of one that leaves: a Set
-   * would grow and shrink anew with every burst, at 3 % of a worker's time.
+   * Exchanges whose body has not arrived whole, in no order. Each knows its place, and the last one
+   * takes the place of one that leaves: a Set would grow and shrink anew with every burst, at 3 %
+   * of a worker's time.
    */
   readonly reading: ReadingExchange[] = [];
   /** From the first byte to the answer. */
@@ -24,7 +25,10 @@ export class ExchangeDesk {
   /** Whose body became whole in this turn. */
   #whole: ReadingExchange[] = [];
 
-  /** @param afterPoll runs something when all that one poll of the sockets brought has been handed on */
+  /**
+   * @param afterPoll runs something when all that one poll of the sockets brought has been handed
+   * on
+   */
   constructor(
     clock: Pick<Clock, 'monotonic'>,
     afterPoll: (run: () => void) => unknown = (run) => setImmediate(run),
@@ -55,8 +59,9 @@ export class ExchangeDesk {
   }
 
   /**
-   * The end of the body is told after the poll: uWebSockets.js closes a connection whose packet holds anything behind the request (another
-   * one, a trailer), and nothing that is told of that before its end is stored.
+   * The end of the body is told after the poll: uWebSockets.js closes a connection whose packet
+   * holds anything behind the request (another one, a trailer), and nothing that is told of that
+   * before its end is stored.
    */
   endAfterPoll(exchange: ReadingExchange): void {
     if (this.#whole.push(exchange) === 1) this.#afterPoll(this.endWhole);
@@ -75,8 +80,9 @@ export class ExchangeDesk {
   }
 
   /**
-   * Once a second: cuts what is too slow, refuses what waited for us too long, re-arms the time-out of what is slow but lawful.
-   * From the last to the first, so that whoever takes the place of one that is cut has been looked at.
+   * Once a second: cuts what is too slow, refuses what waited for us too long, re-arms the time-out
+   * of what is slow but lawful. From the last to the first, so that whoever takes the place of one
+   * that is cut has been looked at.
    */
   sweep(): void {
     const now = this.now();

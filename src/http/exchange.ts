@@ -29,7 +29,10 @@ export interface ResponseSocket {
   close(): unknown;
 }
 
-/** Who ends the connection after the answer. The library does it without telling the client, which HTTP asks for. */
+/**
+ * Who ends the connection after the answer. The library does it without telling the client, which
+ * HTTP asks for.
+ */
 export type Closing = 'no' | 'by us' | 'by the library';
 const CLOSE_LINE = '\r\nConnection: close';
 
@@ -38,9 +41,15 @@ export interface BodyReader {
   /** The chunk dies when the call returns. */
   feed(chunk: Uint8Array): void;
   end(): void;
-  /** The client has been held back for BODY_HELD_MS_MAX: to be refused now, since it is not its fault. */
+  /**
+   * The client has been held back for BODY_HELD_MS_MAX: to be refused now, since it is not its
+   * fault.
+   */
   overdue(): void;
-  /** The body comes in more pieces than its bytes explain: to be refused now, for each costs as much as a large one. */
+  /**
+   * The body comes in more pieces than its bytes explain: to be refused now, for each costs as much
+   * as a large one.
+   */
   crumbled(): void;
   /** The client went away, or was cut because its body was too slow. */
   gone(why: 'aborted' | 'too_slow'): void;
@@ -49,15 +58,18 @@ export interface BodyReader {
 /**
  * The life of one HTTP request on its socket: body in, one answer out, or gone.
  *
- * The answer waits until the body has arrived whole, up to REFUSED_DRAIN_BYTES_MAX: an answer that is followed by a close
- * while bytes are still arriving can reach the client as a reset, and clients that write before they read never see it.
- * The price is that a refusal of a large upload costs its bandwidth; it costs no memory, since the bytes are dropped.
+ * The answer waits until the body has arrived whole, up to REFUSED_DRAIN_BYTES_MAX: an answer that
+ * is followed by a close while bytes are still arriving can reach the client as a reset, and
+ * clients that write before they read never see it. The price is that a refusal of a large upload
+ * costs its bandwidth; it costs no memory, since the bytes are dropped.
  *
- * A body has two clocks. The client's counts the time in which we waited for bytes: BODY_MS_MAX and the minimum rate are about that one, and
- * a client that breaks them is cut. While the socket is paused ours runs instead: a client that sends as fast as we let it is never too
- * slow, and is told 503 when we have held it back for BODY_HELD_MS_MAX.
+ * A body has two clocks. The client's counts the time in which we waited for bytes: BODY_MS_MAX and
+ * the minimum rate are about that one, and a client that breaks them is cut. While the socket is
+ * paused ours runs instead: a client that sends as fast as we let it is never too slow, and is told
+ * 503 when we have held it back for BODY_HELD_MS_MAX.
  *
- * Phases: `open` → `answered` (the answer is on the socket) or `gone`. A waiting answer is `#waiting` in phase `open`.
+ * Phases: `open` → `answered` (the answer is on the socket) or `gone`. A waiting answer is
+ * `#waiting` in phase `open`.
  */
 export class Exchange {
   readonly #socket: ResponseSocket;
@@ -97,7 +109,9 @@ export class Exchange {
     this.#reader = reader;
   }
 
-  /** Sends the answer, now or when the body has been drained. Does nothing when the client is gone. */
+  /**
+   * Sends the answer, now or when the body has been drained. Does nothing when the client is gone.
+   */
   answer(answer: Answer): void {
     if (this.#phase === 'gone') return;
     assert(this.#phase === 'open' && !this.#waiting, 'an exchange is answered once');
@@ -108,8 +122,9 @@ export class Exchange {
   }
 
   /**
-   * Answers without waiting for the body and closes: for a message whose end cannot be trusted. Not before the next turn: had the answer gone
-   * out, uWebSockets.js would take what follows in the same packet for another request; while one is due it closes instead.
+   * Answers without waiting for the body and closes: for a message whose end cannot be trusted. Not
+   * before the next turn: had the answer gone out, uWebSockets.js would take what follows in the
+   * same packet for another request; while one is due it closes instead.
    */
   answerAndClose(answer: Answer): void {
     setImmediate(() => {
@@ -118,8 +133,9 @@ export class Exchange {
   }
 
   /**
-   * Back-pressure from whoever reads the body. The last bytes may have come in the same read as those that made it pause: there is nothing
-   * to hold back then, but the socket must still be resumed, or the next request on the connection is never read.
+   * Back-pressure from whoever reads the body. The last bytes may have come in the same read as
+   * those that made it pause: there is nothing to hold back then, but the socket must still be
+   * resumed, or the next request on the connection is never read.
    */
   setPaused(paused: boolean): void {
     if (this.#phase !== 'open' || paused === this.#paused || (paused && this.#bodyComplete)) return;
@@ -182,7 +198,9 @@ export class Exchange {
     this.#drained();
   }
 
-  /** For the desk: the body has arrived whole, and nothing came with it that ends the connection. */
+  /**
+   * For the desk: the body has arrived whole, and nothing came with it that ends the connection.
+   */
   end(): void {
     this.#reader?.end();
   }

@@ -1,4 +1,7 @@
-/** A heartbeat ping (spec 4.2, contract part 3): known token → limit → body of at most 10 KiB → queue → answer. */
+/**
+ * A heartbeat ping (spec 4.2, contract part 3): known token → limit → body of at most 10 KiB →
+ * queue → answer.
+ */
 import type { HeartbeatDecision } from '../limit/heartbeat-limiter.ts';
 import { ANSWER_MS_MAX, HEARTBEAT_BODY_BYTES_MAX } from '../limits.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';

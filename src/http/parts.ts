@@ -12,7 +12,9 @@ import type { RateHint } from './answers/rate-hints.ts';
 import type { Exchange } from './exchange.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
 
-/** What one finished request leaves behind for metrics, the usage ledger and the development log. */
+/**
+ * What one finished request leaves behind for metrics, the usage ledger and the development log.
+ */
 export type FinishedRequest = {
   exchange: Exchange;
   project?: ProjectState | undefined;
@@ -34,7 +36,10 @@ export type RequestParts = {
   readonly whileAway: AwayPolicy;
   readonly maxBodyBytes: number;
   readonly rateHint: RateHint;
-  /** Reads one item's payload back from the envelope's spool; one at a time per worker, so that memory stays bounded. */
+  /**
+   * Reads one item's payload back from the envelope's spool; one at a time per worker, so that
+   * memory stays bounded.
+   */
   readSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
   /** Records the one outcome of a request. */
   note(endpoint: Endpoint, outcome: Outcome, finished: FinishedRequest): void;

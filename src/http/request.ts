@@ -1,7 +1,8 @@
 /**
- * The story of one ingest request, top to bottom (spec 4.1, contract part 2): authenticate → known refusal → body → filter → one admission
- * (token and position) → publish → answer. It ends in exactly one outcome. Each step runs only if the one before passed, but a body that
- * is refused, or that holds nothing to store, still takes a token: what the limit says comes first.
+ * The story of one ingest request, top to bottom (spec 4.1, contract part 2): authenticate → known
+ * refusal → body → filter → one admission (token and position) → publish → answer. It ends in
+ * exactly one outcome. Each step runs only if the one before passed, but a body that is refused, or
+ * that holds nothing to store, still takes a token: what the limit says comes first.
  */
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
@@ -124,7 +125,10 @@ export class IngestRequest extends EndpointRequest {
     this.#bodyRead?.({ ok: false, failure: { kind: 'invalid', detail: 'a body of crumbs' } });
   }
 
-  /** No flood of uploads is written to disk only to be refused: a body that needs the disk takes its token first. */
+  /**
+   * No flood of uploads is written to disk only to be refused: a body that needs the disk takes its
+   * token first.
+   */
   #takeTokenFirst(project: ProjectState, spool: () => void): void {
     const asked = this.parts.admission.admit(project, { token: true, count: false });
     this.#earlyToken = asked.then(({ rate }) => this.#accepts(rate));

@@ -1,4 +1,7 @@
-/** The only file that knows uWebSockets.js: routes, and what a message must look like before anybody reads it. */
+/**
+ * The only file that knows uWebSockets.js: routes, and what a message must look like before anybody
+ * reads it.
+ */
 import uWS from 'uWebSockets.js';
 import {
   REQUEST_HEADER_BYTES_MAX,
@@ -35,14 +38,23 @@ export type ServerOptions = {
   readiness(): { ready: boolean; body: string };
 };
 
-/** SDKs that write into a connection which the server has just closed as idle, and lose what they wrote. */
+/**
+ * SDKs that write into a connection which the server has just closed as idle, and lose what they
+ * wrote.
+ */
 const REUSES_CLOSED = 'sentry.rust/';
 const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
 
-/** What the walk over a head's headers finds. One object for all heads: it is read in the turn of its head. */
+/**
+ * What the walk over a head's headers finds. One object for all heads: it is read in the turn of
+ * its head.
+ */
 const found = { oddLength: false, oddEncoding: false, tooBig: false, closing: 'no' as Closing };
 
-/** Finds what can hide a second message or exhaust memory, and whether the connection ends with the answer. Called in the turn of the head. */
+/**
+ * Finds what can hide a second message or exhaust memory, and whether the connection ends with the
+ * answer. Called in the turn of the head.
+ */
 function walk(req: uWS.HttpRequest): typeof found {
   let bytes = 0;
   let headers = 0;
@@ -58,7 +70,8 @@ function walk(req: uWS.HttpRequest): typeof found {
       if (!/^\d+$/.test(value)) lengths = 2;
     } else if (name === 'transfer-encoding') found.oddEncoding ||= value.toLowerCase() !== 'chunked';
     else if (name === 'connection') {
-      // uWebSockets.js knows `close` by the length of the first such header, and ends the connection then without saying so.
+      // uWebSockets.js knows `close` by the length of the first such header, and ends the
+      // connection then without saying so.
       if (connections++ === 0 && value.length === 5) found.closing = 'by the library';
       else if (found.closing === 'no' && CLOSE_OPTION.test(value)) found.closing = 'by us';
     } else if ((name === 'user-agent' || name === 'x-sentry-auth') && value.includes(REUSES_CLOSED)) {
@@ -123,8 +136,9 @@ export class Server {
   }
 
   /**
-   * Stops accepting. Runs right after a poll of the sockets, when the accept queue has just been emptied: what has come since, the
-   * kernel resets. So no connection is closed yet, for its client would come back at once.
+   * Stops accepting. Runs right after a poll of the sockets, when the accept queue has just been
+   * emptied: what has come since, the kernel resets. So no connection is closed yet, for its client
+   * would come back at once.
    */
   closeListener(): Promise<void> {
     return new Promise((resolve) => {
@@ -147,7 +161,10 @@ export class Server {
     this.#app.close();
   }
 
-  /** POST is served, OPTIONS is the preflight, everything else is 405; all with and without a final slash. */
+  /**
+   * POST is served, OPTIONS is the preflight, everything else is 405; all with and without a final
+   * slash.
+   */
   #endpoint(endpoint: Endpoint, path: string, open: Opener): void {
     const { desk, metrics } = this.#options;
     const outcomes = metrics.outcomes[endpoint];

@@ -19,8 +19,9 @@ export type RunningIngest = {
 };
 
 /**
- * Ready when all workers have been so together, because the kernel gives connections to all that listen, or a minute after the start; from
- * then on, when one is. A check is as bad as the worst worker's; the registry's only until then.
+ * Ready when all workers have been so together, because the kernel gives connections to all that
+ * listen, or a minute after the start; from then on, when one is. A check is as bad as the worst
+ * worker's; the registry's only until then.
  */
 function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Readiness {
   const spoken = readiness.filter((one) => one !== undefined);
@@ -61,7 +62,8 @@ export async function runIngest(
   const adminPort = config.adminPort ?? ADMIN_PORT;
   if (adminPort === config.port)
     throw new ConfigError(`SLUICE_ADMIN_PORT (${ADMIN_PORT} unless it is set) must differ from SLUICE_PORT`);
-  // Workers share the port by SO_REUSEPORT, which makes listening on another sluice's port succeed silently.
+  // Workers share the port by SO_REUSEPORT, which makes listening on another sluice's port succeed
+  // silently.
   await checkPortIsFree(config.host, config.port);
   await checkPortIsFree(config.adminHost, adminPort);
   let stopping = false;

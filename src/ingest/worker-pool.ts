@@ -24,26 +24,28 @@ const DEPARTED_MAX = 16;
 /** A worker that does not end by itself after this is killed. */
 const STOP_MS_MAX = 30_000;
 /**
- * A worker's live heap is some 15 MiB. V8 (Node 20) sets the bound of the old space close above that,
- * and bodies, which are external memory, count against it. So without a floor V8 marks the whole heap
- * ten times a second at half load. Below this many MiB it does not.
+ * A worker's live heap is some 15 MiB. V8 (Node 20) sets the bound of the old space close above
+ * that, and bodies, which are external memory, count against it. So without a floor V8 marks the
+ * whole heap ten times a second at half load. Below this many MiB it does not.
  */
 const OLD_SPACE_UNLOOKED = '--initial-old-space-size=64';
 /**
- * V8 learns which objects outlive a collection, and makes later ones of that kind in the old space. In a
- * worker's first moments that is every request, because the young space is still small. All later
- * requests would then live until a full collection, which costs a quarter more CPU.
+ * V8 learns which objects outlive a collection, and makes later ones of that kind in the old space.
+ * In a worker's first moments that is every request, because the young space is still small. All
+ * later requests would then live until a full collection, which costs a quarter more CPU.
  */
 const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
 /**
- * Bounds each half of the young space at 16 MiB, which is the default of Node 20 and 22. With the 64 MiB of Node 24 a worker needs four tenths
- * more CPU for the canonical mix and a processor up to a quarter more, and both need 30 to 70 MiB more.
+ * Bounds each half of the young space at 16 MiB, which is the default of Node 20 and 22. With the
+ * 64 MiB of Node 24 a worker needs four tenths more CPU for the canonical mix and a processor up to
+ * a quarter more, and both need 30 to 70 MiB more.
  */
 export const YOUNG_SPACE = '--max-semi-space-size=16';
 
 /**
- * uWebSockets.js buffers so much of a head that comes in segments, and answers 431 beyond it; left to itself 4 KiB. Twice our own bound, so that
- * a head that has more headers than that, or a long request line too, gets our answer. It reads this when it is loaded.
+ * uWebSockets.js buffers so much of a head that comes in segments, and answers 431 beyond it; left
+ * to itself 4 KiB. Twice our own bound, so that a head that has more headers than that, or a long
+ * request line too, gets our answer. It reads this when it is loaded.
  */
 const LIBRARY_SETTINGS = { UWS_HTTP_MAX_HEADERS_SIZE: `${2 * REQUEST_HEADER_BYTES_MAX}` };
 
@@ -72,11 +74,13 @@ export type WorkerPoolOptions = {
 /**
  * Keeps `count` workers alive.
  *
- * A worker that dies is started again, after a pause that doubles from WORKER_RESTART_MS_MIN up to WORKER_RESTART_MS_MAX while
- * workers die young. One that lives but no longer runs its loop is killed after WORKER_SILENT_MS_MAX: the kernel would go on
- * giving it its share of new connections; one that has not come so far yet has WORKER_START_MS_MAX. What a dead worker has counted goes on counting. A primary that stood still itself (stopped,
- * starved, its machine suspended) finds what the workers said only after its timers have run, so it gives them their time anew:
- * before that, waking up after seven seconds killed every healthy worker at once.
+ * A worker that dies is started again, after a pause that doubles from WORKER_RESTART_MS_MIN up to
+ * WORKER_RESTART_MS_MAX while workers die young. One that lives but no longer runs its loop is
+ * killed after WORKER_SILENT_MS_MAX: the kernel would go on giving it its share of new connections;
+ * one that has not come so far yet has WORKER_START_MS_MAX. What a dead worker has counted goes on
+ * counting. A primary that stood still itself (stopped, starved, its machine suspended) finds what
+ * the workers said only after its timers have run, so it gives them their time anew: before that,
+ * waking up after seven seconds killed every healthy worker at once.
  */
 export class WorkerPool {
   readonly #options: WorkerPoolOptions;
@@ -88,7 +92,10 @@ export class WorkerPool {
   #backOffMs = WORKER_RESTART_MS_MIN;
   #stopping = false;
   restarts = 0;
-  /** All workers have been ready together at some time, or it took so long that those that are must do. */
+  /**
+   * All workers have been ready together at some time, or it took so long that those that are must
+   * do.
+   */
   wasComplete = false;
 
   constructor(options: WorkerPoolOptions) {
@@ -111,7 +118,10 @@ export class WorkerPool {
     return [...this.#workers].map((worker) => worker.projects);
   }
 
-  /** Fresh figures of every living worker and the lasting ones of the dead. Waits at most `waitMs` for the living. */
+  /**
+   * Fresh figures of every living worker and the lasting ones of the dead. Waits at most `waitMs`
+   * for the living.
+   */
   async snapshots(waitMs: number, projects = false): Promise<MetricsSnapshot[]> {
     const asked = performance.now();
     for (const worker of this.#workers) this.#tell(worker, { kind: 'beat', projects });
@@ -136,7 +146,8 @@ export class WorkerPool {
   }
 
   #start(): void {
-    // Beside others that serve, one that takes a dead one's place would only refuse what the kernel gives it until its registry is there.
+    // Beside others that serve, one that takes a dead one's place would only refuse what the kernel
+    // gives it until its registry is there.
     const waits = this.#isServed;
     const child = fork(this.#options.program, waits ? [LISTEN_WHEN_READY] : [], {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],

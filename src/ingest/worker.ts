@@ -1,6 +1,7 @@
 /**
- * COMPOSITION ROOT of an ingest worker: constructs every part, wires them, and takes them down again.
- * A worker is a child of the primary (ingest.ts) and shares nothing with its siblings but the port, Redis and NATS.
+ * COMPOSITION ROOT of an ingest worker: constructs every part, wires them, and takes them down
+ * again. A worker is a child of the primary (ingest.ts) and shares nothing with its siblings but
+ * the port, Redis and NATS.
  */
 
 import { setImmediate as afterPoll } from 'node:timers/promises';
@@ -32,7 +33,10 @@ import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } fro
 
 const BEAT_MS = 500;
 const POLL_MS = 20;
-/** All workers of a primary stop at once, more or less: a client whose connection one closes must not come to another that is about to. */
+/**
+ * All workers of a primary stop at once, more or less: a client whose connection one closes must
+ * not come to another that is about to.
+ */
 const SIBLINGS_MS = 250;
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -77,8 +81,8 @@ class IngestWorker {
   }
 
   /**
-   * Listens at once, so that probes see why it is not ready, or (beside siblings that are) when it is; serves as soon as the registry has
-   * loaded.
+   * Listens at once, so that probes see why it is not ready, or (beside siblings that are) when it
+   * is; serves as soon as the registry has loaded.
    */
   async start({ listenWhenReady }: { listenWhenReady: boolean }): Promise<void> {
     if (!listenWhenReady) await this.listen();
@@ -163,7 +167,10 @@ class IngestWorker {
     };
   }
 
-  /** Says to the primary that this process's loop runs, and with what figures; those of projects only when it asked. */
+  /**
+   * Says to the primary that this process's loop runs, and with what figures; those of projects
+   * only when it asked.
+   */
   beat(withProjects = false): void {
     const snapshot = exposeMetrics({
       requests: this.#metrics,
@@ -178,8 +185,9 @@ class IngestWorker {
   }
 
   /**
-   * Not ready → a pause for the balancer → the listener closes, and our siblings' → requests on open connections are still answered,
-   * and their connections closed → last acknowledgements → exit.
+   * Not ready → a pause for the balancer → the listener closes, and our siblings' → requests on
+   * open connections are still answered, and their connections closed → last acknowledgements →
+   * exit.
    */
   stop(): Promise<void> {
     this.#stopped ??= this.#stop();
@@ -201,7 +209,8 @@ class IngestWorker {
       await sleep(POLL_MS);
       await afterPoll();
     }
-    // Idle connections go at once: a request that came while we wait for the rest would be cut in the midst of its work.
+    // Idle connections go at once: a request that came while we wait for the rest would be cut in
+    // the midst of its work.
     if (this.#desk.inFlight === 0) this.#server.close();
     await this.#publisher?.drain();
     await Promise.all([this.#ledger?.close(), this.#checkpoints?.close()]);
@@ -216,7 +225,8 @@ class IngestWorker {
 }
 
 function send(message: FromWorker): void {
-  if (process.connected) process.send?.(message, undefined, undefined, () => undefined); // fails when the primary has just died
+  // Fails when the primary has just died.
+  if (process.connected) process.send?.(message, undefined, undefined, () => undefined);
 }
 
 async function main(): Promise<void> {
@@ -234,9 +244,11 @@ async function main(): Promise<void> {
   process.on('uncaughtException', fatal);
   process.on('unhandledRejection', fatal);
   process.on('SIGTERM', () => void leave());
-  process.on('SIGINT', () => undefined); // a terminal sends it to the whole group: the primary decides
+  // A terminal sends it to the whole group: the primary decides.
+  process.on('SIGINT', () => undefined);
   process.on('disconnect', () => void leave()); // the primary died
-  if (!process.connected) void leave(); // it did so while this program was loaded, and nobody says so again
+  // It did so while this program was loaded, and nobody says so again.
+  if (!process.connected) void leave();
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'stop') void leave();
     else if (message.kind === 'listen') void worker.listen();

@@ -148,7 +148,10 @@ function widen(): void {
   outer = wider;
 }
 
-/** A value with the blanks on both sides. One function with a state of its own: as several it takes a fifth more. */
+/**
+ * A value with the blanks on both sides. One function with a state of its own: as several it takes
+ * a fifth more.
+ */
 function skipValue(text: Uint8Array, from: number): number {
   const end = text.length;
   let depth = 0;
@@ -183,8 +186,8 @@ function skipValue(text: Uint8Array, from: number): number {
 }
 
 /**
- * Steps of the scan, for cutting JSON apart that is known to be valid.
- * Members of one object: each use of an exported name goes through a cell of the module, and the scan takes 7 % more.
+ * Steps of the scan, for cutting JSON apart that is known to be valid. Members of one object: each
+ * use of an exported name goes through a cell of the module, and the scan takes 7 % more.
  */
 export const jsonScan = { skipBlank, skipName, skipValue } as const;
 

@@ -1,21 +1,24 @@
 /**
- * The one admission of a request (spec 4.1 steps 2 and 4, contract part 2): a rate token, a position in the month, or both.
+ * The one admission of a request (spec 4.1 steps 2 and 4, contract part 2): a rate token, a
+ * position in the month, or both.
  *
- * A token comes from the worker's lease (lease.ts) while there is one. Everything else needs Redis: all
- * that was asked in this turn for one project is one call of admit.lua. A project has one call under way;
- * what is asked meanwhile joins the next one, so calls grow with the load instead of multiplying. A
- * refusal is kept in memory until the window can admit again, so a flood over the limit costs no call.
+ * A token comes from the worker's lease (lease.ts) while there is one. Everything else needs Redis:
+ * all that was asked in this turn for one project is one call of admit.lua. A project has one call
+ * under way; what is asked meanwhile joins the next one, so calls grow with the load instead of
+ * multiplying. A refusal is kept in memory until the window can admit again, so a flood over the
+ * limit costs no call.
  *
- * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back empty. Then
- * the checkpoint is read once, as part of the same call, and the call is made again with the figure to
- * start from.
+ * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back
+ * empty. Then the checkpoint is read once, as part of the same call, and the call is made again
+ * with the figure to start from.
  *
- * Late replies. A token is void when its lease may have ended (250 ms after sending). A position stays
- * valid, so the request keeps it and asks for a token once more; if that is refused, the position goes back.
- * A call that is never answered is not repeated: its positions and tokens are wasted, never made twice.
+ * Late replies. A token is void when its lease may have ended (250 ms after sending). A position
+ * stays valid, so the request keeps it and asks for a token once more; if that is refused, the
+ * position goes back. A call that is never answered is not repeated: its positions and tokens are
+ * wasted, never made twice.
  *
- * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps nothing from
- * the others, and forgets projects that were idle for longer than a window.
+ * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps
+ * nothing from the others, and forgets projects that were idle for longer than a window.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
@@ -27,7 +30,10 @@ import { type Ask, type LocalDecision, ProjectWindow, type WindowReply } from '.
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import { quotaKey, rateKey } from './scripts.ts';
 
-/** `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can be admitted. */
+/**
+ * `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can
+ * be admitted.
+ */
 export type RateDecision = LocalDecision | { kind: 'unavailable' };
 
 /** `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within it. */
@@ -36,9 +42,14 @@ export type CountDecision =
   | { kind: 'exceeded'; current: number; month: string }
   | { kind: 'unavailable' };
 
-/** `token`: one of the per-minute limit, if the project has one. `count`: a position in the month. */
+/**
+ * `token`: one of the per-minute limit, if the project has one. `count`: a position in the month.
+ */
 export type Wanted = { token: boolean; count: boolean };
-/** `rate` undefined: no token was wanted, or no limit applies. `count` undefined: not wanted, or there was no token. */
+/**
+ * `rate` undefined: no token was wanted, or no limit applies. `count` undefined: not wanted, or
+ * there was no token.
+ */
 export type Admitted = { rate: RateDecision | undefined; count: CountDecision | undefined };
 
 /** The durable figures from which counting resumes when Redis comes back empty. */
@@ -89,7 +100,10 @@ export class Admission {
   readonly #active = new Set<ProjectState>();
   /** Asked since the last flush, or while a call of the project is under way. */
   #asked = new Map<ProjectState, Waiter[]>();
-  /** Reserve that was granted and may be in hand, in the order of the replies: nearly that in which it ends. */
+  /**
+   * Reserve that was granted and may be in hand, in the order of the replies: nearly that in which
+   * it ends.
+   */
   #leased: { project: ProjectState; window: ProjectWindow; endsAt: number }[] = [];
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
@@ -108,8 +122,8 @@ export class Admission {
   }
 
   /**
-   * Windows that Redis forgot while this worker knew of bookings in them, and those whose bookings left
-   * early because Redis's clock stepped forward (sluice_limiter_state_lost_total).
+   * Windows that Redis forgot while this worker knew of bookings in them, and those whose bookings
+   * left early because Redis's clock stepped forward (sluice_limiter_state_lost_total).
    */
   get stateLost(): number {
     return this.#stateLost;
@@ -119,7 +133,10 @@ export class Admission {
     clearInterval(this.#timer);
   }
 
-  /** A refusal that needs no body and no call: from memory, or because Redis is away. Takes no token. */
+  /**
+   * A refusal that needs no body and no call: from memory, or because Redis is away. Takes no
+   * token.
+   */
   knownRefusal(project: ProjectState): RateDecision | undefined {
     if (project.limit === undefined) return undefined;
     const now = this.#clock.monotonic();
@@ -147,7 +164,10 @@ export class Admission {
     });
   }
 
-  /** One guarded decrement, sent once. Call it only when nothing of the envelope can have been queued. */
+  /**
+   * One guarded decrement, sent once. Call it only when nothing of the envelope can have been
+   * queued.
+   */
   refund({ id }: ProjectState, month: string): void {
     const done = (reply: ScriptReply): void => {
       if (reply?.[0] === 1) return;
@@ -191,7 +211,9 @@ export class Admission {
     }
   }
 
-  /** The reply before may have brought tokens or a refusal, and the project may have lost its limit. */
+  /**
+   * The reply before may have brought tokens or a refusal, and the project may have lost its limit.
+   */
   #servesFromMemory(project: ProjectState, waiter: Waiter, now: number): boolean {
     if (!waiter.needsToken) return false;
     if (project.limit !== undefined) {
@@ -269,7 +291,10 @@ export class Admission {
     this.#done(call, true);
   }
 
-  /** The month has no count: it goes on from the checkpoint, by a call that counts and takes no tokens. */
+  /**
+   * The month has no count: it goes on from the checkpoint, by a call that counts and takes no
+   * tokens.
+   */
   #restore(call: Call, counting: readonly Waiter[], month: string): void {
     const { id, quotaCap: quota } = call.project;
     const send = (count: number): void => {

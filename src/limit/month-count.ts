@@ -1,9 +1,15 @@
-/** The month's count of one project, as commands read and set it. The hot path counts in admission.ts. */
+/**
+ * The month's count of one project, as commands read and set it. The hot path counts in
+ * admission.ts.
+ */
 import { admitArgs } from './admit-call.ts';
 import type { LimitRedis } from './redis.ts';
 import { quotaKey, rateKey } from './scripts.ts';
 
-/** Usage without counting. `count` undefined: Redis has none for this month. @throws when Redis does not answer */
+/**
+ * Usage without counting. `count` undefined: Redis has none for this month. @throws when Redis does
+ * not answer
+ */
 export async function readUsage(
   redis: LimitRedis,
   projectId: string,
@@ -18,7 +24,10 @@ export async function readUsage(
 /** What {@link setUsage} sets, and the count that its caller saw (undefined: none). */
 export type UsageChange = { projectId: string; month: string; count: number; seen: number | undefined };
 
-/** Sets a month's count unless it changed meanwhile. @returns whether it was set, and the count as it is now */
+/**
+ * Sets a month's count unless it changed meanwhile. @returns whether it was set, and the count as
+ * it is now
+ */
 export async function setUsage(
   redis: LimitRedis,
   change: UsageChange,
@@ -30,7 +39,10 @@ export async function setUsage(
   return { set: set === 1, count: current < 0 ? undefined : current };
 }
 
-/** Removes the counts of all months and the rate window. @returns the counts as they were, by month. @throws when Redis does not answer */
+/**
+ * Removes the counts of all months and the rate window. @returns the counts as they were, by month.
+ * @throws when Redis does not answer
+ */
 export async function forgetUsage(redis: LimitRedis, projectId: string): Promise<Map<string, number>> {
   const reply = await redis.request('forgetUsage', [quotaKey(projectId), rateKey(projectId)], []);
   if (!reply) throw new Error('Redis does not answer');

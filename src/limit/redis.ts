@@ -1,19 +1,24 @@
 /**
- * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself is behind redis-client.ts.
+ * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself
+ * is behind redis-client.ts.
  *
- * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), as one
- * batch, so that requests that came in together cost one write and one read for every 64 calls. While a batch is under way its reply is
- * waited for, a few milliseconds at most. Just before, the gatherers (`beforeFlush`) turn all that waits for one project into one call.
+ * What. `call` queues one script call; all calls of an event-loop turn leave together after its
+ * poll phase (setImmediate), as one batch, so that requests that came in together cost one write
+ * and one read for every 64 calls. While a batch is under way its reply is waited for, a few
+ * milliseconds at most. Just before, the gatherers (`beforeFlush`) turn all that waits for one
+ * project into one call.
  *
- * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would mint them. The only repetition
- * is that after NOSCRIPT, when nothing has run.
+ * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would
+ * mint them. The only repetition is that after NOSCRIPT, when nothing has run.
  *
- * Away. A call that has no reply after `replyMs` (700 ms but for commands), a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
- * LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is settled as unanswered, the
- * connection is dropped (what is queued on it would still run), later calls are refused at once, and one PING per jittered
- * 250 ms asks until one is answered. The trade: a stall of up to 700 ms refuses no request, it makes them wait; a longer one refuses
- * at once, and a struggling server sees one PING per worker instead of a crowd.
- * In a cluster one node's fault is no other's: there each call is on its own, and a fault refuses only its key for that while.
+ * Away. A call that has no reply after `replyMs` (700 ms but for commands), a broken connection, or
+ * an error that says that Redis cannot write (OOM, READONLY, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN
+ * and their like) opens the breaker: everything in flight is settled as unanswered, the connection
+ * is dropped (what is queued on it would still run), later calls are refused at once, and one PING
+ * per jittered 250 ms asks until one is answered. The trade: a stall of up to 700 ms refuses no
+ * request, it makes them wait; a longer one refuses at once, and a struggling server sees one PING
+ * per worker instead of a crowd. In a cluster one node's fault is no other's: there each call is on
+ * its own, and a fault refuses only its key for that while.
  */
 import type { Clock } from '../lib/clock.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
@@ -38,7 +43,10 @@ export type LimitRedisOptions = {
   urls: readonly string[];
   log: Log;
   clock: Clock;
-  /** How long a call is waited for, and at least REDIS_CONNECT_MS_MAX or as long for the first connection; REDIS_REPLY_MS_MAX by default. */
+  /**
+   * How long a call is waited for, and at least REDIS_CONNECT_MS_MAX or as long for the first
+   * connection; REDIS_REPLY_MS_MAX by default.
+   */
   replyMs?: number;
 };
 
@@ -92,7 +100,10 @@ export class LimitRedis {
   #closed = false;
   #probing = false;
   #probeTimer: NodeJS.Timeout | undefined;
-  /** A call has been answered since the breaker closed: only then is the next fault news worth a log line. */
+  /**
+   * A call has been answered since the breaker closed: only then is the next fault news worth a log
+   * line.
+   */
   #proven = true;
   readonly #awayKeys = new AwayKeys(); // of a cluster only
   #quietUntil = Number.NEGATIVE_INFINITY;
@@ -120,7 +131,10 @@ export class LimitRedis {
     return this.#available;
   }
 
-  /** Starts connecting. Resolves when Redis answers, or after a second or `replyMs` without it: it goes on trying, and never rejects. */
+  /**
+   * Starts connecting. Resolves when Redis answers, or after a second or `replyMs` without it: it
+   * goes on trying, and never rejects.
+   */
   async connect(): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const answered = new Promise<void>((resolve) => {
@@ -154,7 +168,10 @@ export class LimitRedis {
     this.#gatherers.push(gather);
   }
 
-  /** Makes sure that a flush follows: at the end of this turn, or of the one in which the batch under way is answered. */
+  /**
+   * Makes sure that a flush follows: at the end of this turn, or of the one in which the batch
+   * under way is answered.
+   */
   schedule(): void {
     if (this.#flushDue) return;
     this.#flushDue = true;
@@ -171,7 +188,10 @@ export class LimitRedis {
     setImmediate(() => this.#flush());
   }
 
-  /** Queues one call for the next flush (or, from a gatherer, for this one). Kept as it is: V8 makes a copy by spread in its slow path. */
+  /**
+   * Queues one call for the next flush (or, from a gatherer, for this one). Kept as it is: V8 makes
+   * a copy by spread in its slow path.
+   */
   call(call: GatheredCall): void {
     this.#queue.push(call);
     this.schedule();
@@ -195,7 +215,10 @@ export class LimitRedis {
     else this.#send(calls);
   }
 
-  /** ioredis joins what goes to the same node; each call has its own deadline, so that no node waits for another. */
+  /**
+   * ioredis joins what goes to the same node; each call has its own deadline, so that no node waits
+   * for another.
+   */
   #sendAlone(call: GatheredCall): void {
     if (this.#awayKeys.has(call.keys[0], this.#clock.monotonic())) call.done(undefined);
     else this.#send([call]);
@@ -211,7 +234,10 @@ export class LimitRedis {
     );
   }
 
-  /** After a stall of this process the replies may be waiting in the socket: they get this turn's poll phase before Redis is blamed. */
+  /**
+   * After a stall of this process the replies may be waiting in the socket: they get this turn's
+   * poll phase before Redis is blamed.
+   */
   #deadline(batch: Batch): void {
     setImmediate(() => {
       if (this.#inFlight.includes(batch)) this.#failed(batch, `no reply within ${this.#replyMs} ms`);

@@ -144,7 +144,8 @@ export class StreamConsumer {
       else if (isPoison(crashes)) await writer.setAside(frame, culprit(crashes), report);
       else await writer.write([frame], report);
     } catch (error) {
-      // Outside of us something was away: none of the frame's doing. A bug is: we end by ourselves, nobody kills us.
+      // Outside of us something was away: none of the frame's doing. A bug is: we end by ourselves,
+      // nobody kills us.
       if (error instanceof UnavailableError) await ledger.write(frame, crashes);
       else await ledger.write(frame, crashes + CRASH_WEIGHT.decoding).catch(() => undefined);
       throw error;

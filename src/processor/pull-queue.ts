@@ -252,7 +252,8 @@ export class PullQueue {
   }
 
   #status(msg: Msg): void {
-    if (this.#stopped || msg.subject !== `${this.#inbox}.${this.#pull}`) return; // of a pull that is over
+    // Of a pull that is over.
+    if (this.#stopped || msg.subject !== `${this.#inbox}.${this.#pull}`) return;
     const code = msg.headers?.code ?? 0;
     const reason = msg.headers?.description ?? '';
     if (code === Status.heartbeat) return;

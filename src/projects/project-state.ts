@@ -2,7 +2,10 @@ import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
 import type { ProjectWindow } from '../limit/lease.ts';
 import type { Project } from './project.ts';
 
-/** Requests of one project at this worker since it was started, for the page; `month` empty: no position is known. */
+/**
+ * Requests of one project at this worker since it was started, for the page; `month` empty: no
+ * position is known.
+ */
 export type ProjectFigures = {
   requests: number;
   accepted: number;
@@ -15,17 +18,21 @@ export type ProjectFigures = {
 };
 
 /**
- * All that one process keeps of a project, from the moment at which it reads the record until the project is
- * deleted. A changed record goes into the same object, so a request under way sees it too.
+ * All that one process keeps of a project, from the moment at which it reads the record until the
+ * project is deleted. A changed record goes into the same object, so a request under way sees it
+ * too.
  *
- * One object for all stages, although each field has one owner: with ten thousand active projects each further
- * object is one more that is in no cache of the processor's.
+ * One object for all stages, although each field has one owner: with ten thousand active projects
+ * each further object is one more that is in no cache of the processor's.
  */
 export class ProjectState {
   readonly id: string;
   /** The registry's: {@link update} sets these together. */
   record: Project;
-  /** Grows with every change of the record, also when the bucket is deleted and made again. The newest wins. */
+  /**
+   * Grows with every change of the record, also when the bucket is deleted and made again. The
+   * newest wins.
+   */
   revision: number;
   /** Requests a minute; undefined: no per-minute limit applies (spec part 8, rule 2). */
   limit: number | undefined;
@@ -34,11 +41,17 @@ export class ProjectState {
   /** limit/admission.ts: undefined until the first request, and after a minute without one. */
   window: ProjectWindow | undefined = undefined;
 
-  /** usage/checkpoints.ts: the figure that is not written yet; `checkpointMonth` empty: there is none. */
+  /**
+   * usage/checkpoints.ts: the figure that is not written yet; `checkpointMonth` empty: there is
+   * none.
+   */
   checkpointMonth = '';
   checkpointCount = 0;
 
-  /** usage/outcomes.ts: requests since they were last gathered; `isGathered` while the ledger lists it. */
+  /**
+   * usage/outcomes.ts: requests since they were last gathered; `isGathered` while the ledger lists
+   * it.
+   */
   isGathered = false;
   freshAccepted = 0;
   freshOthers: Record<string, number> | undefined = undefined;
@@ -71,7 +84,10 @@ export class ProjectState {
     return this.record.overage ? undefined : this.record.quota;
   }
 
-  /** The project was deleted: what is counted and not written yet must not become the usage of the next one of its id. */
+  /**
+   * The project was deleted: what is counted and not written yet must not become the usage of the
+   * next one of its id.
+   */
   forgetUsage(): void {
     this.checkpointCount = 0;
     this.freshAccepted = 0;

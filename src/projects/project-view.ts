@@ -68,8 +68,8 @@ export class ProjectView {
   }
 
   /**
-   * The bucket's creation time (Unix ms) plus the key-value revision is a revision that keeps growing when a
-   * bucket is deleted and made again, whose own revisions begin at 1.
+   * The bucket's creation time (Unix ms) plus the key-value revision is a revision that keeps
+   * growing when a bucket is deleted and made again, whose own revisions begin at 1.
    */
   #updated(record: Project, sequence: number, known: ProjectState | undefined): ProjectState {
     const revision = this.#createdMs + sequence;

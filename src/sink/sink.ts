@@ -26,7 +26,10 @@ export type ItemFields = {
   /** The record's last value is the payload in base64, because it is no JSON. */
   isBase64?: boolean;
 };
-/** `bodyIn`: the field of the ping's body, which is in base64 when it is no UTF-8; undefined when there was none. */
+/**
+ * `bodyIn`: the field of the ping's body, which is in base64 when it is no UTF-8; undefined when
+ * there was none.
+ */
 export type HeartbeatFields = {
   token: string;
   receivedAt: number;

@@ -118,7 +118,8 @@ async function readIndexes(streamDir: string, upTo: number, tally: Tally): Promi
     const index = decodeIndex(await readFile(path), path);
     if (n === newest) {
       if (await isUncommitted(streamDir, n, index)) continue;
-      await stat(path); // a processor that starts removes an uncommitted index before the file that tells
+      // A processor that starts removes an uncommitted index before the file that tells.
+      await stat(path);
     }
     tally.addAll(index.tally);
   }

@@ -28,7 +28,8 @@ export async function readBacklog(
   // these.
   const floor = consumer && consumer.delivered.stream_seq <= last ? consumer.ack_floor.stream_seq : 0;
   if (floor < first) return { first, last };
-  const beyond = { seq: floor + 1, next_by_subj: '>' }; // of whatever subject; the client's type does not know of it
+  // Of any subject; the client's type does not know of it.
+  const beyond = { seq: floor + 1, next_by_subj: '>' };
   const standing = await manager.streams.getMessage(stream, beyond);
   return { first: standing?.seq ?? last + 1, last };
 }

@@ -1,19 +1,22 @@
 /**
- * Dead letters as they are in their stream: what the processor could not store, with its reason and its bytes.
+ * Dead letters as they are in their stream: what the processor could not store, with its reason and
+ * its bytes.
  *
- * Each has a subject of its own, made of the project, the frame's id and the place in it, and the stream keeps the last
- * message of a subject: to publish the same letter twice changes nothing. (No Nats-Msg-Id: the broker would swallow a
- * letter that was purged a moment ago.) The message is the manifest, everything but the body in headers; a body
- * larger than a message is in parts below the subject, published before it.
+ * Each has a subject of its own, made of the project, the frame's id and the place in it, and the
+ * stream keeps the last message of a subject: to publish the same letter twice changes nothing. (No
+ * Nats-Msg-Id: the broker would swallow a letter that was purged a moment ago.) The message is the
+ * manifest, everything but the body in headers; a body larger than a message is in parts below the
+ * subject, published before it.
  *
  *     sluice.dead_letters.<project>.<id>        headers, and the body if it is small
  *     sluice.dead_letters.<project>.<id>.<k>    part k of the body, from 0
  *
  * `<project>` is `-` for a letter of no project. Earlier builds filed letters without it.
  *
- * The body is what replay needs: a whole frame, an encoded entry, or an encoded entry that was made for one item
- * alone. Behind it may be further bytes that belong to the letter (what could be read of a large entry's damaged
- * parts). A letter that is larger than its project's share has no bytes, only their number and hash.
+ * The body is what replay needs: a whole frame, an encoded entry, or an encoded entry that was made
+ * for one item alone. Behind it may be further bytes that belong to the letter (what could be read
+ * of a large entry's damaged parts). A letter that is larger than its project's share has no bytes,
+ * only their number and hash.
  */
 import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';

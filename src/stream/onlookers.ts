@@ -52,7 +52,10 @@ export class Onlookers {
   }
 }
 
-/** Looks on until the link is closed. @param onFrame is told of each stream's frames in the order of their acknowledgement */
+/**
+ * Looks on until the link is closed. @param onFrame is told of each stream's frames in the order of
+ * their acknowledgement
+ */
 export function lookOn(link: NatsLink, onFrame: (frame: Uint8Array) => void): void {
   link.subscribe(shownSubject('*'), (message) => onFrame(message.data));
   const call = (): void => {

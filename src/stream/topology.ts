@@ -17,7 +17,10 @@ export type FrameStream = (typeof FRAME_STREAMS)[number];
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
 export const CHUNKS_SUBJECT = 'sluice.chunks';
 export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
-/** A dead letter is published to a subject of its own below this one and its project's; the last message of each subject is kept. */
+/**
+ * A dead letter is published to a subject of its own below this one and its project's; the last
+ * message of each subject is kept.
+ */
 export const DEAD_LETTERS_SUBJECT = 'sluice.dead_letters';
 export const CONSUMER = 'processor';
 export const PROJECTS_BUCKET = 'sluice_projects';
@@ -66,7 +69,10 @@ export type TopologyOptions = {
   maxBytes: number;
 };
 
-/** `discard: new`: a full stream refuses, it never forgets. Only the dead letters must never be in the way of what is good. */
+/**
+ * `discard: new`: a full stream refuses, it never forgets. Only the dead letters must never be in
+ * the way of what is good.
+ */
 export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): WantedStream[] {
   const common = {
     storage: StorageType.File,

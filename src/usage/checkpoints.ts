@@ -1,10 +1,13 @@
 /**
- * Writes each active project's monthly count to a durable place, so that counting can resume when Redis comes back empty.
+ * Writes each active project's monthly count to a durable place, so that counting can resume when
+ * Redis comes back empty.
  *
- * Projects are written by group, one record for all of a group, and each group has its turn every ROUND_MS. So a count is written within
- * CHECKPOINT_MS_MAX of the moment at which it was noted, and ten thousand active projects cost no more writes than a few hundred.
- * Several workers count the same project, and the last note of one may be older than what another has written: the store keeps the
- * larger figure. What cannot be written waits for the next turn, bounded by the projects that exist.
+ * Projects are written by group, one record for all of a group, and each group has its turn every
+ * ROUND_MS. So a count is written within CHECKPOINT_MS_MAX of the moment at which it was noted, and
+ * ten thousand active projects cost no more writes than a few hundred. Several workers count the
+ * same project, and the last note of one may be older than what another has written: the store
+ * keeps the larger figure. What cannot be written waits for the next turn, bounded by the projects
+ * that exist.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
@@ -14,12 +17,17 @@ import type { ProjectState } from '../projects/project-state.ts';
 /** By project. */
 export type Figures = Map<string, number>;
 
-/** Where the figures stand: the `sluice_counters` bucket, one record per group and month (YYYY-MM). */
+/**
+ * Where the figures stand: the `sluice_counters` bucket, one record per group and month (YYYY-MM).
+ */
 export interface CheckpointStore {
   readonly groups: number;
   /** 0 ≤ group < groups, always the same for a project. */
   groupOf(projectId: string): number;
-  /** Keeps of each project the larger of its figure and what stands there: within a month usage only grows. Rejects when it cannot. */
+  /**
+   * Keeps of each project the larger of its figure and what stands there: within a month usage only
+   * grows. Rejects when it cannot.
+   */
   write(group: number, month: string, figures: Figures): Promise<void>;
   /** The stored figure, or undefined when there is none. Rejects when it cannot be known. */
   read(projectId: string, month: string): Promise<number | undefined>;
@@ -27,7 +35,10 @@ export interface CheckpointStore {
 
 /** A figure that a failed write left over, or that of a month that has ended meanwhile. */
 type Leftover = { id: string; checkpointMonth: string; checkpointCount: number };
-/** What is not written yet of one group; of several figures of a project and month the largest counts. */
+/**
+ * What is not written yet of one group; of several figures of a project and month the largest
+ * counts.
+ */
 type Group = { noted: (ProjectState | Leftover)[]; writing: Promise<void> | undefined };
 
 /** Leaves a second for the tick and the write. */
@@ -45,7 +56,10 @@ export class Checkpoints {
   readonly #groups: Group[];
   readonly #timer: NodeJS.Timeout;
   readonly #startedAt: number;
-  /** With which each round begins: another one for each worker, so that they do not meet at the same record. */
+  /**
+   * With which each round begins: another one for each worker, so that they do not meet at the same
+   * record.
+   */
   readonly #firstGroup: number;
   /** Groups that had their turn. */
   #turns = 0;
@@ -104,7 +118,10 @@ export class Checkpoints {
       void this.#write((this.#firstGroup + this.#turns) % groups);
   }
 
-  /** Nothing when there is nothing to write, or while the last write of this group is under way: then it has its next turn. */
+  /**
+   * Nothing when there is nothing to write, or while the last write of this group is under way:
+   * then it has its next turn.
+   */
   async #write(at: number): Promise<void> {
     const group = this.#groups[at] as Group;
     if (group.writing || group.noted.length === 0) return;

@@ -27,7 +27,10 @@ type GroupRecord = { figures: Figures; revision: number };
 
 /** `checkpoints.<YYYY-MM>.<group>` */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
-/** What was counted under the ids of deleted projects, and is in the tally still: the same records, `deleted.<YYYY-MM>.<group>`. */
+/**
+ * What was counted under the ids of deleted projects, and is in the tally still: the same records,
+ * `deleted.<YYYY-MM>.<group>`.
+ */
 const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
 
 /**
@@ -118,7 +121,10 @@ export class CounterBucket {
     return removed;
   }
 
-  /** Notes what was counted under the id of a project that is deleted: the processor's tally knows ids only. */
+  /**
+   * Notes what was counted under the id of a project that is deleted: the processor's tally knows
+   * ids only.
+   */
   async addDeleted(projectId: string, month: string, count: number): Promise<void> {
     await this.#change(deletedKey(month, this.groupOf(projectId)), (stored) => {
       stored.set(projectId, (stored.get(projectId) ?? 0) + count);

@@ -57,7 +57,10 @@ export async function readOutcomes(
   return result;
 }
 
-/** Removes all days of a project, out of the bucket's stream: deleting a key would leave a marker for ever. @returns how many */
+/**
+ * Removes all days of a project, out of the bucket's stream: deleting a key would leave a marker
+ * for ever. @returns how many
+ */
 export async function removeOutcomes(link: NatsLink, projectId: string): Promise<number> {
   const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey(projectId, '*')}`;
   const { purged } = await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });

@@ -169,7 +169,8 @@ export class OutcomeLedger {
       const entry = await kv.get(OLDEST_KEY);
       const before = entry?.operation === 'PUT' ? entry.string() : undefined;
       if (before !== undefined && before >= dateOf(this.#keptFrom(this.#clock.now()))) return;
-      const manager = await this.#link.manager(); // patient: a broker may take seconds for a list of all days
+      // Patient: a broker may take seconds for a list of all days.
+      const manager = await this.#link.manager();
       const { state } = await manager.streams.info(STREAM);
       const keptFrom = this.#keptFrom(Math.min(this.#clock.now(), Date.parse(state.last_ts)));
       const dates = before === undefined ? await datesThere(manager) : datesBetween(before, keptFrom);

@@ -1,4 +1,7 @@
-/** The reading side of the dead letters: src/stream/dead-letter-format.ts tells what they look like in their stream. */
+/**
+ * The reading side of the dead letters: src/stream/dead-letter-format.ts tells what they look like
+ * in their stream.
+ */
 
 import type { JetStreamManager } from '@nats-io/jetstream';
 import type { MsgHdrs } from '@nats-io/transport-node';
@@ -35,7 +38,10 @@ export type FiledLetter = DeadLetterFacts & {
   bytesGone?: true;
 };
 
-/** Manifests: those of earlier builds, whose subjects do not name the project, and ours. Among the latter are old parts. */
+/**
+ * Manifests: those of earlier builds, whose subjects do not name the project, and ours. Among the
+ * latter are old parts.
+ */
 const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 
 /** The bytes of a letter are not all there; its record is. */
@@ -77,7 +83,10 @@ export class DeadLetterBox {
     return filed({ subject, headers, sequence, storedAt: time.getTime() });
   }
 
-  /** All bytes of a letter; the first `bodyBytes` of them are its body. @throws BytesGoneError when they are not all there */
+  /**
+   * All bytes of a letter; the first `bodyBytes` of them are its body. @throws BytesGoneError when
+   * they are not all there
+   */
   async bytesOf({ id, filedUnder, parts, bytes, sha256, bytesGone }: FiledLetter): Promise<Uint8Array> {
     if (bytesGone)
       throw new BytesGoneError(

@@ -1,4 +1,7 @@
-/** What this machine gives: Node, kernel settings, file handles, room for large uploads. Nothing here is asked of a server. */
+/**
+ * What this machine gives: Node, kernel settings, file handles, room for large uploads. Nothing
+ * here is asked of a server.
+ */
 import { accessSync, constants, mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';

@@ -1,4 +1,7 @@
-/** `sluice project delete`: the record, then what was counted under its id, which the next project of this id must not inherit. */
+/**
+ * `sluice project delete`: the record, then what was counted under its id, which the next project
+ * of this id must not inherit.
+ */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { forgetUsage, readUsage } from '../../limit/month-count.ts';
 import type { LimitRedis } from '../../limit/redis.ts';
@@ -40,7 +43,10 @@ export async function deleteProject(
   return project;
 }
 
-/** The record was deleted by an attempt that failed then. @throws the error of the search when there is no usage either */
+/**
+ * The record was deleted by an attempt that failed then. @throws the error of the search when there
+ * is no usage either
+ */
 async function deleteLeftover(session: Session, id: string, notFound: unknown): Promise<never> {
   if (!(notFound instanceof RegistryError)) throw notFound;
   const redis = await session.redis().catch(() => {
@@ -62,8 +68,8 @@ export class LeftoverDeleted extends Error {
 }
 
 /**
- * The checkpoint goes first: who counts when Redis has nothing would begin from it. It goes once more in the end, for a worker that wrote
- * it meanwhile.
+ * The checkpoint goes first: who counts when Redis has nothing would begin from it. It goes once
+ * more in the end, for a worker that wrote it meanwhile.
  * @returns whether there was any
  */
 async function deleteUsage(session: Session, redis: LimitRedis, id: string): Promise<boolean> {

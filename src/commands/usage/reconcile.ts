@@ -137,7 +137,8 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   const checkpoints = new CounterBucket({ link, log: session.log });
   const { id } = await (await ProjectStore.open(link)).get(idOrAlias);
   const { month, ...before } = await readCounter(session, checkpoints, id);
-  await sleep(ANSWER_MS_MAX); // a request is counted first; its frame is stored by the time its answer is due
+  // A request is counted first; its frame is stored by the time its answer is due.
+  await sleep(ANSWER_MS_MAX);
   const processed = await untilProcessed(link, session.config.streamShards, waitMs);
   const { count: ofId } = await tallyOf(id, month);
   const ofDeleted = await checkpoints.readDeleted(id, month);

@@ -1,6 +1,7 @@
 /**
- * CORS headers (spec 4.1, contract part 1): every origin may send. A browser lets its SDK read a header only when it is
- * exposed here, and see a status only when the answer, an error too, allows the origin.
+ * CORS headers (spec 4.1, contract part 1): every origin may send. A browser lets its SDK read a
+ * header only when it is exposed here, and see a status only when the answer, an error too, allows
+ * the origin.
  */
 import { type Header, headerLines } from './outcome.ts';
 
@@ -41,7 +42,10 @@ const ASKED_NAMES_MAX = 100;
 /** RFC 9110, 5.6.2. No name that holds anything else, such as a line break, is sent back. */
 const TOKEN = /^[!#$%&'*+\-.^_`|~0-9A-Za-z]+$/;
 
-/** Pages are instrumented by libraries that add headers to every request, so whatever is asked for is allowed. */
+/**
+ * Pages are instrumented by libraries that add headers to every request, so whatever is asked for
+ * is allowed.
+ */
 function allowedOf(asked: string): readonly string[] {
   if (asked === '' || asked.length > ASKED_CHARS_MAX) return ALLOWED;
   const names = asked.split(',').map((name) => name.trim());
@@ -49,8 +53,9 @@ function allowedOf(asked: string): readonly string[] {
 }
 
 /**
- * Header lines of the answer to OPTIONS, beside {@link CORS_HEADERS}. A day is the longest that any browser remembers it. Browsers remember
- * it by header name; Vary is for caches in between that keep answers to OPTIONS.
+ * Header lines of the answer to OPTIONS, beside {@link CORS_HEADERS}. A day is the longest that any
+ * browser remembers it. Browsers remember it by header name; Vary is for caches in between that
+ * keep answers to OPTIONS.
  * @param asked Access-Control-Request-Headers, '' when it is absent
  */
 export function preflightHeaders(asked: string): string {

@@ -1,6 +1,7 @@
 /**
  * What can become of a request: a closed set, exactly one per request received (contract part 7).
- * Refusals are values of this table; each row gives status, body and the headers that always go with it.
+ * Refusals are values of this table; each row gives status, body and the headers that always go
+ * with it.
  */
 import { randomUUID } from 'node:crypto';
 import { HEARTBEAT_RETRY_AFTER_SEC, OVERLOAD_RETRY_AFTER_SEC, RETRY_AFTER_SEC } from '../../limits.ts';
@@ -49,14 +50,17 @@ const refusal = (status: string, error: string, ...headers: Header[]): Answer =>
 
 /** Of `quota_exceeded`: the quota may be raised at any time. */
 const QUOTA_RETRY_AFTER_SEC = 600;
-/** What SDKs are hinted to wait while the limiter is away: an outage of ours must not last longer in them. */
+/**
+ * What SDKs are hinted to wait while the limiter is away: an outage of ours must not last longer in
+ * them.
+ */
 const AWAY_HINT_SEC = 10;
 const REMAINING_NONE: Header = ['X-RateLimit-Remaining', '0'];
 const RETRY_AFTER: Header = ['Retry-After', `${RETRY_AFTER_SEC}`];
 
 /**
- * Spec part 7 and contract part 2. `failed` carries an errorId: see {@link failure}. The hint of `rate_limited` depends on the window:
- * see usage-headers.ts.
+ * Spec part 7 and contract part 2. `failed` carries an errorId: see {@link failure}. The hint of
+ * `rate_limited` depends on the window: see usage-headers.ts.
  */
 export const REFUSALS = {
   unauthenticated: refusal('401 Unauthorized', 'Missing authentication'),

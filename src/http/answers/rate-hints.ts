@@ -1,6 +1,7 @@
 /**
- * X-Sentry-Rate-Limits (contract part 2, Rate hints): what SDKs are to stop sending, and for how long. They prefer it to Retry-After.
- * Each limit is `seconds:categories:scope`; no category means all of them.
+ * X-Sentry-Rate-Limits (contract part 2, Rate hints): what SDKs are to stop sending, and for how
+ * long. They prefer it to Retry-After. Each limit is `seconds:categories:scope`; no category means
+ * all of them.
  */
 export const RATE_HINT = 'X-Sentry-Rate-Limits';
 
@@ -28,12 +29,15 @@ const HINT_SEC = 86_400;
 const categoriesOf = (type: string): readonly string[] =>
   Object.hasOwn(CATEGORY_OF_TYPE, type) ? (CATEGORY_OF_TYPE[type] ?? []) : [];
 
-/** The value of X-Sentry-Rate-Limits for an envelope that held items of these types, none of which is stored. */
+/**
+ * The value of X-Sentry-Rate-Limits for an envelope that held items of these types, none of which
+ * is stored.
+ */
 export type RateHint = (skipped: Iterable<string>) => string | undefined;
 
 /**
- * Hints name no category that would silence a type that is stored. There is none when no category is left: an empty list would silence
- * everything.
+ * Hints name no category that would silence a type that is stored. There is none when no category
+ * is left: an empty list would silence everything.
  */
 export function rateHintFor(stored: ReadonlySet<string>): RateHint {
   const spared = new Set([...stored].flatMap(categoriesOf));

@@ -13,7 +13,10 @@ export type ProjectRow = Omit<ProjectFigures, 'month' | 'position'> & {
 
 const LIMITED: ReadonlySet<Outcome> = new Set(['rate_limited', 'limiter_unavailable', 'quota_exceeded']);
 
-/** Month strings compare as they follow one another; within a month the larger position is the newer. */
+/**
+ * Month strings compare as they follow one another; within a month the larger position is the
+ * newer.
+ */
 function newer(a: ProjectRow['usage'], b: ProjectRow['usage']): ProjectRow['usage'] {
   if (!a || !b) return a ?? b;
   if (a.month !== b.month) return a.month > b.month ? a : b;
@@ -31,7 +34,9 @@ function raiseUsage(of: ProjectFigures, { month, position }: { month: string; po
 const busiest = (all: Iterable<ProjectRow>): ProjectRow[] =>
   [...all].sort((a, b) => b.requests - a.requests || (a.id < b.id ? -1 : 1)).slice(0, PROJECTS_SHOWN_MAX);
 
-/** The busiest projects over all workers. `quota` is that of whichever list names the project last. */
+/**
+ * The busiest projects over all workers. `quota` is that of whichever list names the project last.
+ */
 export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): ProjectRow[] {
   const sums = new Map<string, ProjectRow>();
   for (const one of lists.flat()) {
@@ -51,8 +56,9 @@ export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): Projec
 /**
  * What each project did at this worker, for the page of the admin port.
  *
- * Two additions per request, nothing else: the page is for the eye, `sluice usage` is for accounting. Bounded to
- * PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves more shows the busiest of those.
+ * Two additions per request, nothing else: the page is for the eye, `sluice usage` is for
+ * accounting. Bounded to PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves
+ * more shows the busiest of those.
  */
 export class ProjectBoard {
   readonly #projects: ProjectState[] = [];

@@ -16,7 +16,10 @@ export type LoggedRequest = {
   ms: number;
 };
 
-/** Development only: what became of each request, gathered for a tenth of a second and handed on in one piece. */
+/**
+ * Development only: what became of each request, gathered for a tenth of a second and handed on in
+ * one piece.
+ */
 export class RequestLog {
   readonly #emit: (lines: RequestLines) => void;
   #pending: RequestLines = { lines: [], total: 0, outcomes: {} };

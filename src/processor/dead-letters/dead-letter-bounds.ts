@@ -1,11 +1,15 @@
 /**
- * Keeps the dead letters of each project within a share of their stream, and all together below its bound, by removing the oldest.
+ * Keeps the dead letters of each project within a share of their stream, and all together below its
+ * bound, by removing the oldest.
  *
- * What a project has is read from the stream when its first letter comes, and grows with each letter that this process files. Letters
- * also go without us (age, a purge), and other processors file theirs. So when the share seems full it is read again, and only then
- * letters are removed, a tenth of the share at a time. With several processors a project may have one share for each of them.
+ * What a project has is read from the stream when its first letter comes, and grows with each
+ * letter that this process files. Letters also go without us (age, a purge), and other processors
+ * file theirs. So when the share seems full it is read again, and only then letters are removed, a
+ * tenth of the share at a time. With several processors a project may have one share for each of
+ * them.
  *
- * The broker itself removes the oldest message of a full stream (`discard: old`), but nobody would learn how many letters went.
+ * The broker itself removes the oldest message of a full stream (`discard: old`), but nobody would
+ * learn how many letters went.
  */
 import type { JsMsg } from '@nats-io/jetstream';
 import type { Clock } from '../../lib/clock.ts';
@@ -13,16 +17,24 @@ import { FACT_HEADERS } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
 
-/** One project's dead letters take at most this part of their stream, and so many messages (each is read when letters are dropped). */
+/**
+ * One project's dead letters take at most this part of their stream, and so many messages (each is
+ * read when letters are dropped).
+ */
 const SHARES = 8;
 const MESSAGES_MAX = 10_000;
-/** Projects whose figures a processor keeps, some 100 bytes each; those of others are read again. */
+/**
+ * Projects whose figures a processor keeps, some 100 bytes each; those of others are read again.
+ */
 const PROJECTS_KNOWN_MAX = 10_000;
 /** What remains of a share, or of the whole stream, after letters were removed from it. */
 const KEPT_SHARE = 0.9;
 /** Headers and what the broker adds, of one message. */
 const MESSAGE_OVERHEAD_BYTES = 1024;
-/** The broker is asked for the stream's size again when we have filed so much of its bound, or after this time. */
+/**
+ * The broker is asked for the stream's size again when we have filed so much of its bound, or after
+ * this time.
+ */
 const LOOK_SHARE = 0.01;
 const LOOK_MS = 10_000;
 const FETCH = { max_messages: 500, expires: 2_000 };
@@ -76,7 +88,8 @@ export class DeadLetterBounds {
 
   /**
    * Makes room for a letter of a project.
-   * @returns false when its bytes do not fit the project's share: then only its record is to be filed
+   * @returns false when its bytes do not fit the project's share: then only its record is to be
+   * filed
    * @throws when the broker does not answer
    */
   makeRoom(projectToken: string, bytes: number): Promise<boolean> {
@@ -147,7 +160,10 @@ export class DeadLetterBounds {
     return messages;
   }
 
-  /** Removes the oldest of these messages: whole letters, so many that the surplus is gone. @returns what they took */
+  /**
+   * Removes the oldest of these messages: whole letters, so many that the surplus is gone. @returns
+   * what they took
+   */
   async #drop(messages: readonly Message[], surplus: Used, projectToken?: string): Promise<Used> {
     const isEnough = (gone: Used, last: Message): boolean =>
       last.isLetter && gone.bytes >= surplus.bytes && gone.messages >= surplus.messages;

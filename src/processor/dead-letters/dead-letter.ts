@@ -15,7 +15,10 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { DeadLetterBounds } from './dead-letter-bounds.ts';
 import { DroppedLetters } from './dropped-letters.ts';
 
-/** A stream that does not take dead letters delays the good for so long: some leader elections pass within it. */
+/**
+ * A stream that does not take dead letters delays the good for so long: some leader elections pass
+ * within it.
+ */
 const PATIENCE_MS = 5_000;
 /** After a letter was given up, others are given up without asking the broker for so long. */
 const PAUSE_MS = 10_000;
@@ -34,9 +37,10 @@ export type Buried = DeadLetterFacts & {
 };
 
 /**
- * A letter must never stop what is good. While the broker is away as a whole, nothing can be done but to wait. When it is there and
- * does not take a letter (no stream, no leader, no space), the letter's batch is tried again for PATIENCE_MS. After that
- * letters are lost: each is counted, and logged with its reason, size and hash.
+ * A letter must never stop what is good. While the broker is away as a whole, nothing can be done
+ * but to wait. When it is there and does not take a letter (no stream, no leader, no space), the
+ * letter's batch is tried again for PATIENCE_MS. After that letters are lost: each is counted, and
+ * logged with its reason, size and hash.
  */
 export class DeadLetters {
   readonly #link: NatsLink;

@@ -7,8 +7,8 @@ import type { NatsLink } from '../../stream/nats.ts';
 const WRITE_MS = 1_000;
 
 /**
- * Counts dead letters that are gone, and writes the sum of all processors where `sluice doctor` finds it. Statistics: a process that is
- * killed loses what it counted in the last second.
+ * Counts dead letters that are gone, and writes the sum of all processors where `sluice doctor`
+ * finds it. Statistics: a process that is killed loses what it counted in the last second.
  */
 export class DroppedLetters {
   readonly #parts: { link: NatsLink; log: Log; clock: Clock };

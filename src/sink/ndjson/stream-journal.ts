@@ -157,7 +157,8 @@ export class StreamJournal implements StreamSink, BatchHome {
     const index = decodeIndex(bytes, path);
     if (!newest || !(await isUncommitted(this.#dir, n, index))) return this.#learn(n, index);
     await remove(path);
-    await syncFolder(this.#journal); // durable before <n>.tmp goes: an index that came back would pass for committed
+    // Durable before <n>.tmp goes: an index that came back would pass for committed.
+    await syncFolder(this.#journal);
   }
 
   /** Matters when the journal is gone: no name is used twice. */

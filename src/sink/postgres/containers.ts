@@ -1,4 +1,7 @@
-/** A container of logs or spans is `{"items":[…]}`. Its entries are cut out as they stand, byte for byte. */
+/**
+ * A container of logs or spans is `{"items":[…]}`. Its entries are cut out as they stand, byte for
+ * byte.
+ */
 import { jsonScan } from '../../lib/json-text.ts';
 
 const { skipBlank, skipName, skipValue } = jsonScan;
@@ -11,8 +14,9 @@ const TO_CLOSING = 2;
 const ITEMS = Buffer.from('"items"');
 
 /**
- * Entries of a container, and members of it, beyond which it is not cut. An entry of one byte becomes a row that takes 10 µs and some hundred
- * bytes, so rows need a bound of their own: a hundred containers make 100,000, in a second. SDKs send 100 logs or up to 1,000 spans at a time.
+ * Entries of a container, and members of it, beyond which it is not cut. An entry of one byte
+ * becomes a row that takes 10 µs and some hundred bytes, so rows need a bound of their own: a
+ * hundred containers make 100,000, in a second. SDKs send 100 logs or up to 1,000 spans at a time.
  */
 const PARTS_MAX = 1_000;
 
@@ -22,7 +26,10 @@ export type Container = {
   rest?: Uint8Array;
 };
 
-/** An entry of a list, or a member of an object: where it begins, where its value begins, where both end. */
+/**
+ * An entry of a list, or a member of an object: where it begins, where its value begins, where both
+ * end.
+ */
 type Part = { start: number; value: number; end: number };
 
 /**

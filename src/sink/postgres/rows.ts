@@ -7,7 +7,10 @@ import type { Transaction } from './database.ts';
 import type { Partitions } from './partitions.ts';
 import { PARTITIONED, type PartitionedTable } from './schema.ts';
 
-/** A record as it will be sent: in `bytes`, and as a row for each entry of its container if it is split. */
+/**
+ * A record as it will be sent: in `bytes`, and as a row for each entry of its container if it is
+ * split.
+ */
 export type SentRow = SinkRow & { bytes: number; split?: Container };
 type Item = SentRow & { fields: ItemFields };
 /** A log or span of a container, or, without an index, a whole container. */
@@ -21,7 +24,10 @@ type Heartbeat = SentRow & { fields: HeartbeatFields };
 const REPEATED_BYTES_MAX = 1024 * 1024;
 /** Of an entry's row beside its texts: ten lengths and at most four numbers. */
 const ENTRY_ROW_BYTES = 10 * 4 + 4 * 8;
-/** Containers further back in their envelope stay whole: 1,000 of them, each just split, would make a million rows. */
+/**
+ * Containers further back in their envelope stay whole: 1,000 of them, each just split, would make
+ * a million rows.
+ */
 const SPLIT_INDEX_MAX = 99;
 
 /** Where the entries of containers go. */

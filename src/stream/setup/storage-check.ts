@@ -1,9 +1,11 @@
 /**
- * Whether the server can hold what setup is about to reserve. JetStream reserves max_bytes at creation and refuses beyond its
- * storage (error 10047), or beyond the account's (10002), without saying how much there is; and it would do so half-way through.
- * So one stream of the whole size is created and deleted first. Only when that fails is the largest that succeeds searched for,
- * to give both figures. In a cluster the streams lie on different servers, one size for all would prove nothing: there the
- * account's limits are compared, and a server that is full is reported when it refuses.
+ * Whether the server can hold what setup is about to reserve. JetStream reserves max_bytes at
+ * creation and refuses beyond its storage (error 10047), or beyond the account's (10002), without
+ * saying how much there is; and it would do so half-way through. So one stream of the whole size is
+ * created and deleted first. Only when that fails is the largest that succeeds searched for, to
+ * give both figures. In a cluster the streams lie on different servers, one size for all would
+ * prove nothing: there the account's limits are compared, and a server that is full is reported
+ * when it refuses.
  */
 import { type JetStreamManager, StorageType } from '@nats-io/jetstream';
 import type { NatsLink } from '../nats.ts';
@@ -34,7 +36,9 @@ async function fits(manager: JetStreamManager, bytes: number): Promise<boolean> 
   return true;
 }
 
-/** Bytes that can still be reserved, rounded down to PRECISION_BYTES; `failed` is known not to fit. */
+/**
+ * Bytes that can still be reserved, rounded down to PRECISION_BYTES; `failed` is known not to fit.
+ */
 async function largestFit(manager: JetStreamManager, failed: number): Promise<number> {
   let low = 0;
   let high = Math.ceil(failed / PRECISION_BYTES);
