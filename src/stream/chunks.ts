@@ -8,7 +8,7 @@ import type { JetStreamManager } from '@nats-io/jetstream';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
-import type { Delivered } from './publish/delivery.ts';
+import type { Delivered } from './publish/publication.ts';
 import type { Sender } from './publish/sender.ts';
 import { CHUNKS_STREAM, CHUNKS_SUBJECT } from './topology.ts';
 

@@ -6,7 +6,7 @@ import { seededRandom } from '../../bench/random.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import type { Delivered } from '../../src/stream/publish/delivery.ts';
+import type { Delivered } from '../../src/stream/publish/publication.ts';
 import { Sender } from '../../src/stream/publish/sender.ts';
 import { fillRecord, RECORD_BYTES, wholeRecords } from '../../src/stream/record-size.ts';
 import { setupTopology } from '../../src/stream/topology.ts';

@@ -7,10 +7,10 @@ import type { Log } from '../../lib/log.ts';
 import type { NatsLink } from '../nats.ts';
 import { recordHeaders } from '../record-size.ts';
 import { readAck } from './ack.ts';
-import { type Delivered, Delivery, type Outgoing, type Wire } from './delivery.ts';
+import { type Delivered, type Outgoing, Publication, type Wire } from './publication.ts';
 
 /** The number is in the reply subject and in the message id. */
-type Numbered = { number: number; delivery: Delivery };
+type Numbered = { number: number; publication: Publication };
 
 const LOG_INTERVAL_MS = 1_000;
 /** Keeps the ids of this process apart from those of any other, before and after it. */
@@ -40,8 +40,8 @@ export class Sender implements Wire {
     this.#clock = clock;
     this.#log = log;
     link.subscribe(`${this.#inbox}.*`, (msg) => this.#receiveSafely(msg));
-    link.onReconnect(() => this.#each((delivery) => delivery.send()));
-    link.onDisconnect(() => this.#each((delivery) => delivery.disconnected()));
+    link.onReconnect(() => this.#each((publication) => publication.send()));
+    link.onDisconnect(() => this.#each((publication) => publication.disconnected()));
   }
 
   get connected(): boolean {
@@ -66,16 +66,16 @@ export class Sender implements Wire {
     const startedAt = this.monotonic();
     const headers = recordHeaders(`${this.#bootId}.${number}`, message.subject, message.data.length);
     const outgoing = { message, headers, replyTo: `${this.#inbox}.${number}` };
-    const delivery = new Delivery(this, outgoing, (delivered) => {
+    const publication = new Publication(this, outgoing, (delivered) => {
       remove(this.#deliveries, numbered);
       if (delivered.result === 'stored') this.duration.observe((this.monotonic() - startedAt) / 1000);
       else this.#report(message.stream, delivered);
       done(delivered);
     });
-    const numbered = { number, delivery };
+    const numbered = { number, publication };
     this.#deliveries.push(numbered);
     this.publishes[message.stream] = (this.publishes[message.stream] ?? 0) + 1;
-    delivery.send();
+    publication.send();
   }
 
   /** One attempt. */
@@ -107,11 +107,11 @@ export class Sender implements Wire {
 
   #receive(msg: Msg): void {
     const number = Number(msg.subject.slice(this.#inbox.length + 1));
-    this.#deliveries.find((one) => one.number === number)?.delivery.answered(readAck(msg));
+    this.#deliveries.find((one) => one.number === number)?.publication.answered(readAck(msg));
   }
 
-  #each(step: (delivery: Delivery) => void): void {
-    for (const { delivery } of [...this.#deliveries]) step(delivery);
+  #each(step: (publication: Publication) => void): void {
+    for (const { publication } of [...this.#deliveries]) step(publication);
   }
 
   /** A line a second at most: a broker that is away fails hundreds of messages at once. */

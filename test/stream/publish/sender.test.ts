@@ -3,7 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/lib/clock.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
-import type { Delivered } from '../../../src/stream/publish/delivery.ts';
+import type { Delivered } from '../../../src/stream/publish/publication.ts';
 import { Sender } from '../../../src/stream/publish/sender.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { bytesOf } from '../broker.ts';

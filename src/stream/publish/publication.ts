@@ -16,7 +16,7 @@ export type Delivered =
   /** `refused`: certainly not in the stream. `unknown`: it may be, or may come to be. */
   | { result: 'refused' | 'unknown'; reason: string };
 
-/** What a delivery needs of the world. */
+/** What a publication needs of the world. */
 export type Wire = {
   /** @returns false when nothing can be sent at this moment */
   transmit(message: Outgoing, headers: MsgHdrs, replyTo: string): boolean;
@@ -39,7 +39,7 @@ export type Wire = {
  * expected, and the timer leads to the next attempt. A lost connection ends both: the message is
  * sent again once there is a connection.
  */
-export class Delivery {
+export class Publication {
   readonly #wire: Wire;
   readonly #message: Outgoing;
   readonly #headers: MsgHdrs;
