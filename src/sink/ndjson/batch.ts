@@ -9,7 +9,7 @@ import { orUnavailable } from '../unavailable.ts';
 import type { BatchIndex } from './index-file.ts';
 
 /** What a batch needs of its stream's journal. */
-export interface BatchHome {
+export interface BatchJournal {
   /** Where lines gather: SINK_BLOCK_BYTES, for the open batch alone. */
   readonly block: Buffer;
   /** Where the lines go until the batch is committed. */
@@ -37,8 +37,8 @@ const CHARACTER_BYTES_MAX = 3;
  * stream's when it is committed.
  */
 export class NdjsonBatch implements SinkBatch {
-  readonly #home: BatchHome;
-  /** Bytes of the home's block that are in use, and what does not fit it, which comes behind. */
+  readonly #journal: BatchJournal;
+  /** Bytes of the journal's block that are in use, and what does not fit it, which comes behind. */
   #blockBytes = 0;
   #behind: Uint8Array[] = [];
   #behindBytes = 0;
@@ -52,12 +52,12 @@ export class NdjsonBatch implements SinkBatch {
   #ended = false;
   bytes = 0;
 
-  constructor(home: BatchHome) {
-    this.#home = home;
+  constructor(journal: BatchJournal) {
+    this.#journal = journal;
   }
 
   entriesKnown(frameId: string): number {
-    return this.#frames.get(frameId)?.entries ?? this.#home.entriesStored(frameKey(frameId));
+    return this.#frames.get(frameId)?.entries ?? this.#journal.entriesStored(frameKey(frameId));
   }
 
   /** @returns false when it is a resend */
@@ -76,7 +76,7 @@ export class NdjsonBatch implements SinkBatch {
    * Most lines are written into the block at once. Buffers of their own would be copied twice more.
    */
   #append({ head, json }: SinkRow): void {
-    const { block } = this.#home;
+    const { block } = this.#journal;
     const bytesMax = head.length * CHARACTER_BYTES_MAX + json.length + END_OF_LINE.length;
     if (this.#behind.length === 0 && this.#blockBytes + bytesMax <= block.length) {
       let at = this.#blockBytes;
@@ -94,7 +94,7 @@ export class NdjsonBatch implements SinkBatch {
   /** Notes the item unless it is a resend. */
   #isFirst(resend: { key: Buffer; receivedAt: number }): boolean {
     const id = resend.key.toString('latin1');
-    const stored = this.#resends.get(id)?.receivedAt ?? this.#home.storedAt(resend.key);
+    const stored = this.#resends.get(id)?.receivedAt ?? this.#journal.storedAt(resend.key);
     if (stored !== undefined && Math.abs(resend.receivedAt - stored) <= RESEND_WINDOW_MS) return false;
     this.#resends.set(id, resend);
     return true;
@@ -115,7 +115,7 @@ export class NdjsonBatch implements SinkBatch {
   async commit(): Promise<readonly SinkCount[]> {
     assert(!this.#ended, 'a batch is committed once');
     try {
-      if (this.#frames.size === 0) await this.#home.settle();
+      if (this.#frames.size === 0) await this.#journal.settle();
       else await this.#commitFound();
       return this.#counts.list();
     } finally {
@@ -130,7 +130,7 @@ export class NdjsonBatch implements SinkBatch {
       resends: [...this.#resends.values()],
       tally: this.#tally.toCounts(),
     };
-    await this.#home.commit(found, this.bytes > 0);
+    await this.#journal.commit(found, this.bytes > 0);
   }
 
   async abandon(): Promise<void> {
@@ -139,14 +139,14 @@ export class NdjsonBatch implements SinkBatch {
     this.#behind = [];
     await this.#file?.close().catch(() => undefined); // its content does not matter any more
     this.#file = undefined;
-    this.#home.ended();
+    this.#journal.ended();
   }
 
   #flush(): Promise<void> {
-    const path = this.#home.unfinishedPath;
+    const path = this.#journal.unfinishedPath;
     return orUnavailable(`${path} cannot be written`, async () => {
       this.#file ??= await open(path, 'w');
-      const pieces = [this.#home.block.subarray(0, this.#blockBytes), ...this.#behind];
+      const pieces = [this.#journal.block.subarray(0, this.#blockBytes), ...this.#behind];
       this.#blockBytes = 0;
       this.#behind = [];
       this.#behindBytes = 0;
@@ -159,8 +159,8 @@ export class NdjsonBatch implements SinkBatch {
     await this.#flush();
     const file = this.#file;
     assert(file, 'lines were written to a file');
-    await orUnavailable(`${this.#home.unfinishedPath} cannot be synced`, () => file.sync());
-    await orUnavailable(`${this.#home.unfinishedPath} cannot be closed`, () => file.close());
+    await orUnavailable(`${this.#journal.unfinishedPath} cannot be synced`, () => file.sync());
+    await orUnavailable(`${this.#journal.unfinishedPath} cannot be closed`, () => file.close());
     this.#file = undefined;
   }
 }

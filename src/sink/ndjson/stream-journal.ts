@@ -13,7 +13,7 @@ import {
 import type { StreamSink } from '../sink.ts';
 import { loadTallyFile, saveTallyFile, Tally } from '../tally.ts';
 import { orUnavailable } from '../unavailable.ts';
-import { type BatchHome, NdjsonBatch } from './batch.ts';
+import { type BatchJournal, NdjsonBatch } from './batch.ts';
 import { ensureFolder, move, namesIn, remove, syncFolder, writeSynced } from './folder.ts';
 import { type BatchIndex, decodeIndex, encodeIndex } from './index-file.ts';
 import {
@@ -61,7 +61,7 @@ type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt:
  * times are removed after their counts went to tally.json; those of earlier processes by their age
  * when this one began.
  */
-export class StreamJournal implements StreamSink, BatchHome {
+export class StreamJournal implements StreamSink, BatchJournal {
   readonly #dir: string;
   readonly #journal: string;
   readonly #clock: Clock;

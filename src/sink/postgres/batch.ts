@@ -17,7 +17,7 @@ import { claimFrames, claimItems, prune } from './seen.ts';
 import { addToTally } from './tally.ts';
 
 /** What a batch needs of its stream. */
-export interface BatchHome {
+export interface BatchTarget {
   readonly stream: string;
   readonly database: Database;
   readonly partitions: Partitions;
@@ -41,7 +41,7 @@ const CHECK_VIOLATION = '23514';
  * written again, and the keys tell whether the commit holds.
  */
 export class PostgresBatch implements SinkBatch {
-  readonly #home: BatchHome;
+  readonly #target: BatchTarget;
   /** Entries that are stored or in this batch, by frame key in hex. */
   readonly #known: Map<string, number>;
   /** Entries that were stored when this transaction laid hold of the frame's key. */
@@ -59,8 +59,8 @@ export class PostgresBatch implements SinkBatch {
   bytes = 0;
 
   /** @param known entries that are stored, by frame key in hex */
-  constructor(home: BatchHome, known: Map<string, number>) {
-    this.#home = home;
+  constructor(target: BatchTarget, known: Map<string, number>) {
+    this.#target = target;
     this.#known = known;
   }
 
@@ -122,7 +122,7 @@ export class PostgresBatch implements SinkBatch {
   // ---- A block ----
 
   async #flush(): Promise<void> {
-    const { database, partitions } = this.#home;
+    const { database, partitions } = this.#target;
     const entries = this.#pending;
     this.#pending = [];
     this.#pendingBytes = 0;
@@ -158,7 +158,7 @@ export class PostgresBatch implements SinkBatch {
 
   async #withoutResends(transaction: Transaction, rows: readonly SentRow[]): Promise<SentRow[]> {
     const claims = rows.flatMap(({ resend }) => (resend ? [resend] : []));
-    const resent = await claimItems(transaction, this.#home.stream, claims);
+    const resent = await claimItems(transaction, this.#target.stream, claims);
     for (const { receivedAt } of claims) this.#oldest = Math.min(this.#oldest, receivedAt);
     this.#claims += claims.length;
     let at = 0;
@@ -170,7 +170,7 @@ export class PostgresBatch implements SinkBatch {
   }
 
   async #finish(transaction: Transaction): Promise<void> {
-    const { stream, clock } = this.#home;
+    const { stream, clock } = this.#target;
     const rows = 2 * this.#claims + POSTGRES_PRUNE_ROWS;
     // By the data's time: frames in the stream may be hours old. A worker's clock may also be ahead
     // of ours.

@@ -3,7 +3,7 @@ import type { Log } from '../../lib/log.ts';
 import { frameKey } from '../item-key.ts';
 import type { Sink, SinkBatch, StreamSink } from '../sink.ts';
 import { UnavailableError } from '../unavailable.ts';
-import { type BatchHome, PostgresBatch } from './batch.ts';
+import { type BatchTarget, PostgresBatch } from './batch.ts';
 import { codeOf, Database } from './database.ts';
 import { Partitions } from './partitions.ts';
 import { migrate, SchemaError } from './schema.ts';
@@ -74,18 +74,18 @@ export class PostgresSink implements Sink {
   }
 
   async open(stream: string): Promise<StreamSink> {
-    const home: BatchHome = {
+    const target: BatchTarget = {
       stream,
       database: this.#database,
       partitions: this.#partitions,
       clock: this.#clock,
     };
-    return { begin: (frameIds) => this.#begin(home, frameIds) };
+    return { begin: (frameIds) => this.#begin(target, frameIds) };
   }
 
-  async #begin(home: BatchHome, frameIds: readonly string[]): Promise<SinkBatch> {
+  async #begin(target: BatchTarget, frameIds: readonly string[]): Promise<SinkBatch> {
     await this.#prepare();
-    return new PostgresBatch(home, await entriesStored(this.#database, frameIds.map(frameKey)));
+    return new PostgresBatch(target, await entriesStored(this.#database, frameIds.map(frameKey)));
   }
 
   close(): Promise<void> {

@@ -30,7 +30,7 @@ export class Sender implements Wire {
   readonly #log: Log;
   readonly #inbox = createInbox();
   readonly #bootId = randomBytes(BOOT_ID_BYTES).toString('base64url');
-  readonly #deliveries: Numbered[] = [];
+  readonly #publications: Numbered[] = [];
   #counter = 0;
   #unreported = 0;
   #reportedAt = Number.NEGATIVE_INFINITY;
@@ -67,13 +67,13 @@ export class Sender implements Wire {
     const headers = recordHeaders(`${this.#bootId}.${number}`, message.subject, message.data.length);
     const outgoing = { message, headers, replyTo: `${this.#inbox}.${number}` };
     const publication = new Publication(this, outgoing, (delivered) => {
-      remove(this.#deliveries, numbered);
+      remove(this.#publications, numbered);
       if (delivered.result === 'stored') this.duration.observe((this.monotonic() - startedAt) / 1000);
       else this.#report(message.stream, delivered);
       done(delivered);
     });
     const numbered = { number, publication };
-    this.#deliveries.push(numbered);
+    this.#publications.push(numbered);
     this.publishes[message.stream] = (this.publishes[message.stream] ?? 0) + 1;
     publication.send();
   }
@@ -107,11 +107,11 @@ export class Sender implements Wire {
 
   #receive(msg: Msg): void {
     const number = Number(msg.subject.slice(this.#inbox.length + 1));
-    this.#deliveries.find((one) => one.number === number)?.publication.answered(readAck(msg));
+    this.#publications.find((one) => one.number === number)?.publication.answered(readAck(msg));
   }
 
   #each(step: (publication: Publication) => void): void {
-    for (const { publication } of [...this.#deliveries]) step(publication);
+    for (const { publication } of [...this.#publications]) step(publication);
   }
 
   /** A line a second at most: a broker that is away fails hundreds of messages at once. */
