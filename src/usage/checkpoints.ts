@@ -14,8 +14,8 @@ import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_MS_MAX } from '../limits.ts';
 import type { ProjectState } from '../projects/project-state.ts';
 
-/** By project. */
-export type Figures = Map<string, number>;
+/** Counts of a month by project. */
+export type MonthCounts = Map<string, number>;
 
 /**
  * Where the figures stand: the `sluice_counters` bucket, one record per group and month (YYYY-MM).
@@ -28,7 +28,7 @@ export interface CheckpointStore {
    * Keeps of each project the larger of its figure and what stands there: within a month usage only
    * grows. Rejects when it cannot.
    */
-  write(group: number, month: string, figures: Figures): Promise<void>;
+  write(group: number, month: string, figures: MonthCounts): Promise<void>;
   /** The stored figure, or undefined when there is none. Rejects when it cannot be known. */
   read(projectId: string, month: string): Promise<number | undefined>;
 }
@@ -132,7 +132,7 @@ export class Checkpoints {
     group.writing = undefined;
   }
 
-  async #writeMonths(at: number, months: ReadonlyMap<string, Figures>): Promise<void> {
+  async #writeMonths(at: number, months: ReadonlyMap<string, MonthCounts>): Promise<void> {
     for (const [month, figures] of months) {
       try {
         await this.#store.write(at, month, figures);
@@ -148,8 +148,8 @@ export class Checkpoints {
 }
 
 /** By month. Takes the figures out of their projects: what comes from now on is noted anew. */
-function byMonth(all: readonly (ProjectState | Leftover)[]): Map<string, Figures> {
-  const months = new Map<string, Figures>();
+function byMonth(all: readonly (ProjectState | Leftover)[]): Map<string, MonthCounts> {
+  const months = new Map<string, MonthCounts>();
   for (const noted of all) {
     const { id, checkpointMonth: month, checkpointCount: count } = noted;
     noted.checkpointMonth = '';

@@ -4,6 +4,7 @@ import type { Log } from '../lib/log.ts';
 import { isConflict, openBucket } from '../projects/bucket.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
+import type { MonthCounts } from './checkpoints.ts';
 
 const WRITE_TRIES_MAX = 12;
 /**
@@ -20,10 +21,8 @@ const READ_KEPT_MS = 500;
 /** Pause before a write that met another is repeated: random, up to this, longer with each try. */
 const CONFLICT_MS = 20;
 
-/** Counts of a month by project. */
-type Figures = Map<string, number>;
 /** Revision 0: the key was never written. */
-type GroupRecord = { figures: Figures; revision: number };
+type GroupRecord = { figures: MonthCounts; revision: number };
 
 /** `checkpoints.<YYYY-MM>.<group>` */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
@@ -139,7 +138,7 @@ export class CounterBucket {
   }
 
   /** `change` says whether there is something to write. */
-  async #change(key: string, change: (figures: Figures) => boolean): Promise<void> {
+  async #change(key: string, change: (figures: MonthCounts) => boolean): Promise<void> {
     const kv = await this.#kv();
     for (let tries = 1; ; tries++) {
       const { figures, revision } = await this.#stored(key);
@@ -162,7 +161,7 @@ export class CounterBucket {
   }
 
   /** What is spoiled counts as none, and is written over. */
-  #parse(key: string, text: string): Figures {
+  #parse(key: string, text: string): MonthCounts {
     try {
       return figuresOf(JSON.parse(text) as Record<string, unknown>);
     } catch (error) {
@@ -178,15 +177,15 @@ export class CounterBucket {
  */
 type Columns = { ids: readonly unknown[]; counts: readonly unknown[] };
 
-const textOf = (figures: Figures): string =>
+const textOf = (figures: MonthCounts): string =>
   JSON.stringify({ ids: [...figures.keys()], counts: [...figures.values()] } satisfies Columns);
 
 /** Earlier builds wrote the figures by name. */
-function figuresOf(record: Columns | Record<string, unknown>): Figures {
+function figuresOf(record: Columns | Record<string, unknown>): MonthCounts {
   const { ids, counts } = record;
   if (!Array.isArray(ids) || !Array.isArray(counts))
     return new Map(Object.entries(record).filter((entry): entry is [string, number] => isCount(entry[1])));
-  const figures: Figures = new Map();
+  const figures: MonthCounts = new Map();
   ids.forEach((id, i) => {
     const count = counts[i];
     if (typeof id === 'string' && isCount(count)) figures.set(id, count);
