@@ -12,7 +12,7 @@ import {
 } from '../limits.ts';
 import { COMMON_HEADERS } from './answers/common-headers.ts';
 import type { Answer } from './answers/outcome.ts';
-import type { ExchangeDesk } from './exchange-desk.ts';
+import type { OpenExchanges } from './open-exchanges.ts';
 
 /** What an exchange needs of a uWebSockets.js response. */
 export interface ResponseSocket {
@@ -73,7 +73,7 @@ export interface BodyReader {
  */
 export class Exchange {
   readonly #socket: ResponseSocket;
-  readonly #desk: ExchangeDesk;
+  readonly #exchanges: OpenExchanges;
   readonly #closing: Closing;
   #phase: 'open' | 'answered' | 'gone' = 'open';
   #reader: BodyReader | undefined;
@@ -85,7 +85,7 @@ export class Exchange {
   /** Paused in all, up to the last resume. */
   #heldMs = 0;
   readonly startedAt: number;
-  /** In {@link ExchangeDesk.reading}. */
+  /** In {@link OpenExchanges.reading}. */
   place: number | undefined;
   /** Body bytes as transmitted. */
   bytesRead = 0;
@@ -94,12 +94,12 @@ export class Exchange {
   /** `bytesRead` once a second after the grace, for the minimum rate; the newest last. */
   #pace: number[] | undefined;
 
-  constructor(socket: ResponseSocket, desk: ExchangeDesk, closing: Closing = 'no') {
+  constructor(socket: ResponseSocket, exchanges: OpenExchanges, closing: Closing = 'no') {
     this.#socket = socket;
-    this.#desk = desk;
+    this.#exchanges = exchanges;
     this.#closing = closing;
-    this.startedAt = desk.now();
-    desk.enter(this);
+    this.startedAt = exchanges.now();
+    exchanges.enter(this);
     socket.onAborted(() => this.#lost('aborted'));
     socket.onData((chunk, isLast) => this.#receive(chunk, isLast));
   }
@@ -141,7 +141,7 @@ export class Exchange {
     if (this.#phase !== 'open' || paused === this.#paused || (paused && this.#bodyComplete)) return;
     this.#paused = paused;
     this.#pace = undefined;
-    const now = this.#desk.now();
+    const now = this.#exchanges.now();
     if (paused) {
       this.#pausedAt = now;
       this.#socket.pause();
@@ -186,20 +186,21 @@ export class Exchange {
     this.#pieces++;
     if (isLast) {
       this.#bodyComplete = true;
-      this.#desk.read(this);
+      this.#exchanges.bodyEnded(this);
     }
     const reader = this.#reader;
     if (reader && this.#isCrumbled()) reader.crumbled();
     else if (reader) {
       if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk));
       // feed may have ended in an answer, which then waits for the rest or has gone out
-      if (isLast && this.#reader === reader) this.#desk.endAfterPoll(this);
+      if (isLast && this.#reader === reader) this.#exchanges.endAfterPoll(this);
     }
     this.#drained();
   }
 
   /**
-   * For the desk: the body has arrived whole, and nothing came with it that ends the connection.
+   * For {@link OpenExchanges}: the body has arrived whole, and nothing came with it that ends the
+   * connection.
    */
   end(): void {
     this.#reader?.end();
@@ -218,11 +219,11 @@ export class Exchange {
 
   #send(answer: Answer, close: boolean): void {
     this.#phase = 'answered';
-    this.#desk.leave(this);
+    this.#exchanges.leave(this);
     const socket = this.#socket;
     const byLibrary = this.#closing === 'by the library';
     const headers = byLibrary ? answer.headers + CLOSE_LINE : answer.headers;
-    const closes = !byLibrary && (close || this.#closing === 'by us' || this.#desk.closing);
+    const closes = !byLibrary && (close || this.#closing === 'by us' || this.#exchanges.closing);
     socket.cork(() => {
       socket.writeStatus(answer.status);
       // One call for all headers: each crossing into uWebSockets.js costs more than the bytes.
@@ -236,7 +237,7 @@ export class Exchange {
   #lost(why: 'aborted' | 'too_slow'): void {
     if (this.#phase !== 'open') return;
     this.#phase = 'gone';
-    this.#desk.leave(this);
+    this.#exchanges.leave(this);
     const reader = this.#reader;
     this.#reader = undefined;
     reader?.gone(why);

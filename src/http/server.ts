@@ -12,9 +12,9 @@ import {
 import { preflightHeaders } from './answers/cors.ts';
 import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './answers/outcome.ts';
 import { type Closing, Exchange } from './exchange.ts';
-import type { ExchangeDesk } from './exchange-desk.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
+import type { OpenExchanges } from './open-exchanges.ts';
 import type { RequestParts } from './parts.ts';
 import { IngestRequest } from './request.ts';
 
@@ -29,7 +29,7 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
 type Opener = (parts: RequestParts, exchange: Exchange) => { start(head: uWS.HttpRequest): void };
 
 export type ServerOptions = {
-  desk: ExchangeDesk;
+  exchanges: OpenExchanges;
   metrics: RequestMetrics;
   heartbeatPath: string;
   /** Undefined until the registry has loaded: requests are then answered 503. */
@@ -121,7 +121,7 @@ export class Server {
       };
     });
     this.#app.any('/*', (res, req) => this.#other(res, req, NOT_FOUND));
-    this.#sweeper = setInterval(() => options.desk.sweep(), SWEEP_MS);
+    this.#sweeper = setInterval(() => options.exchanges.sweep(), SWEEP_MS);
   }
 
   /** @throws when the address cannot be listened on */
@@ -152,7 +152,7 @@ export class Server {
 
   /** From now on every answer closes its connection. */
   closeWithAnswers(): void {
-    this.#options.desk.closing = true;
+    this.#options.exchanges.closing = true;
   }
 
   /** Closes every connection that is left. */
@@ -166,16 +166,16 @@ export class Server {
    * slash.
    */
   #endpoint(endpoint: Endpoint, path: string, open: Opener): void {
-    const { desk, metrics } = this.#options;
+    const { exchanges, metrics } = this.#options;
     const outcomes = metrics.outcomes[endpoint];
     const serve = (res: uWS.HttpResponse, req: uWS.HttpRequest): void => {
       const { oddLength, oddEncoding, tooBig, closing } = walk(req);
-      const exchange = new Exchange(res, desk, closing);
+      const exchange = new Exchange(res, exchanges, closing);
       const parts = this.#options.parts();
       if (oddLength || oddEncoding || tooBig) {
         outcomes.invalid++;
         exchange.answerAndClose(REFUSALS.invalid);
-      } else if (!parts || desk.inFlight > REQUESTS_IN_FLIGHT_MAX) {
+      } else if (!parts || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
         outcomes.overloaded++;
         exchange.answer(REFUSALS.overloaded);
       } else open(parts, exchange).start(req);
@@ -196,6 +196,6 @@ export class Server {
     this.#options.metrics.other(answer.status);
     // What follows the head of an answer to HEAD would be taken for the next answer.
     const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
-    new Exchange(res, this.#options.desk, walk(req).closing).answer(shown);
+    new Exchange(res, this.#options.exchanges, walk(req).closing).answer(shown);
   }
 }

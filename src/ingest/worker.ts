@@ -8,11 +8,11 @@ import { setImmediate as afterPoll } from 'node:timers/promises';
 import { type Config, loadConfig } from '../config.ts';
 import { UploadBudget } from '../envelope/upload.ts';
 import { rateHintFor } from '../http/answers/rate-hints.ts';
-import { ExchangeDesk } from '../http/exchange-desk.ts';
 import { exposeMetrics } from '../http/metrics/exposition.ts';
 import { ProjectBoard } from '../http/metrics/project-board.ts';
 import { RequestLog } from '../http/metrics/request-log.ts';
 import { RequestMetrics } from '../http/metrics/request-metrics.ts';
+import { OpenExchanges } from '../http/open-exchanges.ts';
 import type { RequestParts } from '../http/parts.ts';
 import { Server } from '../http/server.ts';
 import { SpoolReader } from '../http/spool-reader.ts';
@@ -43,7 +43,7 @@ const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout
 class IngestWorker {
   readonly #config: Config;
   readonly #log: Log;
-  readonly #desk = new ExchangeDesk(clock);
+  readonly #exchanges = new OpenExchanges(clock);
   readonly #metrics = new RequestMetrics();
   readonly #board = new ProjectBoard();
   readonly #budget: UploadBudget;
@@ -69,7 +69,7 @@ class IngestWorker {
     if (config.env === 'development')
       this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));
     this.#server = new Server({
-      desk: this.#desk,
+      exchanges: this.#exchanges,
       metrics: this.#metrics,
       heartbeatPath: config.heartbeatPath,
       parts: () => this.#parts,
@@ -174,7 +174,7 @@ class IngestWorker {
   beat(withProjects = false): void {
     const snapshot = exposeMetrics({
       requests: this.#metrics,
-      inFlight: this.#desk.inFlight,
+      inFlight: this.#exchanges.inFlight,
       budget: this.#budget,
       redis: this.#redis,
       stateLost: this.#admission?.stateLost ?? 0,
@@ -204,14 +204,14 @@ class IngestWorker {
     this.#server.closeWithAnswers();
     let quietSince = closed;
     while (clock.monotonic() - closed < SHUTDOWN_MS_MAX) {
-      if (this.#desk.inFlight > 0) quietSince = clock.monotonic();
+      if (this.#exchanges.inFlight > 0) quietSince = clock.monotonic();
       else if (this.#server.connections === 0 || clock.monotonic() - quietSince > SHUTDOWN_LINGER_MS) break;
       await sleep(POLL_MS);
       await afterPoll();
     }
     // Idle connections go at once: a request that came while we wait for the rest would be cut in
     // the midst of its work.
-    if (this.#desk.inFlight === 0) this.#server.close();
+    if (this.#exchanges.inFlight === 0) this.#server.close();
     await this.#publisher?.drain();
     await Promise.all([this.#ledger?.close(), this.#checkpoints?.close()]);
     this.#admission?.close();

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { REFUSALS } from '../../src/http/answers/outcome.ts';
 import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
-import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
+import { OpenExchanges } from '../../src/http/open-exchanges.ts';
 import {
   BODY_HELD_MS_MAX,
   BODY_MS_MAX,
@@ -39,28 +39,28 @@ class Reader implements BodyReader {
 
 function open(afterPoll = (run: () => void): unknown => run()) {
   let now = 0;
-  const desk = new ExchangeDesk({ monotonic: () => now }, afterPoll);
+  const exchanges = new OpenExchanges({ monotonic: () => now }, afterPoll);
   const sweepAt = (ms: number): void => {
     now = ms;
-    desk.sweep();
+    exchanges.sweep();
   };
   const line = new Line();
   const reader = new Reader();
-  const exchange = new Exchange(line, desk);
+  const exchange = new Exchange(line, exchanges);
   exchange.read(reader);
-  return { desk, sweepAt, line, reader, exchange };
+  return { exchanges, sweepAt, line, reader, exchange };
 }
 const bytes = (count: number): ArrayBuffer => new ArrayBuffer(count);
 
 it('hands on the body and answers when it is asked to', () => {
-  const { desk, line, reader, exchange } = open();
+  const { exchanges, line, reader, exchange } = open();
   line.data(bytes(3), false);
   line.data(bytes(2), true);
   expect(reader.heard).toEqual(['feed 3', 'feed 2', 'end']);
-  expect([desk.inFlight, desk.reading.length]).toEqual([1, 0]);
+  expect([exchanges.inFlight, exchanges.reading.length]).toEqual([1, 0]);
   exchange.answer(REFUSALS.invalid);
   expect(line.said).toEqual(['400', 'end']);
-  expect(desk.inFlight).toBe(0);
+  expect(exchanges.inFlight).toBe(0);
 });
 
 describe('the end of a body', () => {
@@ -150,10 +150,10 @@ it('never answers while paused', () => {
 });
 
 it('tells the reader that the client went away, once, and answers nobody', () => {
-  const { desk, line, reader, exchange } = open();
+  const { exchanges, line, reader, exchange } = open();
   line.abort();
   exchange.answer(REFUSALS.invalid);
-  expect([reader.heard, line.said, desk.inFlight]).toEqual([['aborted'], [], 0]);
+  expect([reader.heard, line.said, exchanges.inFlight]).toEqual([['aborted'], [], 0]);
 });
 
 it('cuts a body that is slower than the minimum rate over any window after the grace', () => {
@@ -234,9 +234,9 @@ describe('a client that is held back', () => {
   });
 });
 
-it('closes connections with their next answer once the desk is closing', () => {
-  const { desk, line, exchange } = open();
-  desk.closing = true;
+it('closes connections with their next answer once the worker is closing', () => {
+  const { exchanges, line, exchange } = open();
+  exchanges.closing = true;
   line.data(bytes(0), true);
   exchange.answer(REFUSALS.invalid);
   expect(line.said).toEqual(['400', 'end and close']);

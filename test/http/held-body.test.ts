@@ -4,7 +4,7 @@ import uWS from 'uWebSockets.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { REFUSALS } from '../../src/http/answers/outcome.ts';
 import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
-import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
+import { OpenExchanges } from '../../src/http/open-exchanges.ts';
 import { BODY_HELD_MS_MAX, BODY_MS_MAX, BODY_RATE_BYTES_PER_SEC } from '../../src/limits.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { lastingPort } from '../support/servers.ts';
@@ -14,7 +14,7 @@ const HEAD = `POST / HTTP/1.1\r\nHost: sluice\r\nContent-Length: ${BODY_BYTES}\r
 const STORED = { status: '200 OK', headers: '', body: '{"id":"1"}' };
 
 let now = 0;
-let desk: ExchangeDesk;
+let exchanges: OpenExchanges;
 let app: uWS.TemplatedApp;
 let port = 0;
 /** The one request that is under way. */
@@ -36,9 +36,9 @@ const reader: BodyReader = {
 
 beforeEach(async () => {
   [now, bytes, gone] = [0, 0, undefined];
-  desk = new ExchangeDesk({ monotonic: () => now });
+  exchanges = new OpenExchanges({ monotonic: () => now });
   app = uWS.App().post('/*', (res) => {
-    exchange = new Exchange(res, desk);
+    exchange = new Exchange(res, exchanges);
     exchange.read(reader);
     exchange.setPaused(true);
   });
@@ -53,7 +53,7 @@ afterEach(() => app.close());
 async function heldUpload(): Promise<RawConnection> {
   const client = await RawConnection.open(port);
   client.send(HEAD);
-  await expect.poll(() => desk.reading.length).toBe(1);
+  await expect.poll(() => exchanges.reading.length).toBe(1);
   client.send(Buffer.alloc(BODY_BYTES));
   return client;
 }
@@ -62,7 +62,7 @@ async function heldUpload(): Promise<RawConnection> {
 function pass(ms: number): void {
   for (const end = now + ms; now < end; ) {
     now += 1_000;
-    desk.sweep();
+    exchanges.sweep();
   }
 }
 
@@ -83,7 +83,7 @@ describe('an upload that is held back', () => {
     const [answer] = await client.receive();
     expect([answer?.status, answer?.headers.get('retry-after'), client.closed]).toEqual([503, '5', false]);
     client.send(HEAD);
-    await expect.poll(() => desk.reading.length).toBe(1);
+    await expect.poll(() => exchanges.reading.length).toBe(1);
     expect(gone).toBeUndefined();
     client.close();
   });
@@ -91,7 +91,7 @@ describe('an upload that is held back', () => {
   it('is cut when, once let go, it uses up its own time', async () => {
     const client = await RawConnection.open(port);
     client.send(HEAD);
-    await expect.poll(() => desk.reading.length).toBe(1);
+    await expect.poll(() => exchanges.reading.length).toBe(1);
     pass(BODY_HELD_MS_MAX);
     exchange.setPaused(false);
     for (let sent = 0; sent < (BODY_MS_MAX / 1000) * BODY_RATE_BYTES_PER_SEC; ) {

@@ -3,8 +3,8 @@
 import type { Outcome } from '../../src/http/answers/outcome.ts';
 import { rateHintFor } from '../../src/http/answers/rate-hints.ts';
 import { Exchange } from '../../src/http/exchange.ts';
-import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
 import { RequestMetrics } from '../../src/http/metrics/request-metrics.ts';
+import { OpenExchanges } from '../../src/http/open-exchanges.ts';
 import type { RequestParts } from '../../src/http/parts.ts';
 import { IngestRequest } from '../../src/http/request.ts';
 import { systemClock } from '../../src/lib/clock.ts';
@@ -71,7 +71,7 @@ export function serve(serving: Serving = {}) {
     readSpooled: serving.readSpooled,
     note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
   };
-  const exchange = new Exchange(line, new ExchangeDesk(systemClock));
+  const exchange = new Exchange(line, new OpenExchanges(systemClock));
   const request = new IngestRequest(parts as unknown as RequestParts, exchange);
   request.start({
     getHeader: (name) => headers[name] ?? '',

@@ -2,14 +2,14 @@ import type { Clock } from '../lib/clock.ts';
 
 /** What is asked of an exchange whose body arrives. */
 export type ReadingExchange = {
-  /** In {@link ExchangeDesk.reading}. */
+  /** In {@link OpenExchanges.reading}. */
   place: number | undefined;
   end(): void;
   checkPace(now: number): void;
 };
 
 /** What all exchanges of a worker share. */
-export class ExchangeDesk {
+export class OpenExchanges {
   /**
    * Exchanges whose body has not arrived whole, in no order. Each knows its place, and the last one
    * takes the place of one that leaves: a Set would grow and shrink anew with every burst, at 3 %
@@ -48,7 +48,7 @@ export class ExchangeDesk {
   }
 
   /** The body of `exchange` has arrived whole, or nobody wants it any more. */
-  read(exchange: ReadingExchange): void {
+  bodyEnded(exchange: ReadingExchange): void {
     if (exchange.place === undefined) return;
     const last = this.reading.pop() as ReadingExchange;
     if (last !== exchange) {
@@ -76,7 +76,7 @@ export class ExchangeDesk {
 
   leave(exchange: ReadingExchange): void {
     this.inFlight--;
-    this.read(exchange);
+    this.bodyEnded(exchange);
   }
 
   /**

@@ -1,12 +1,12 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { Exchange } from '../../src/http/exchange.ts';
-import { ExchangeDesk, type ReadingExchange } from '../../src/http/exchange-desk.ts';
+import { OpenExchanges, type ReadingExchange } from '../../src/http/open-exchanges.ts';
 import { BODY_MS_MAX } from '../../src/limits.ts';
 
-function desk() {
+function setUp() {
   let now = 0;
-  const shared = new ExchangeDesk({ monotonic: () => now });
+  const shared = new OpenExchanges({ monotonic: () => now });
   const closed: number[] = [];
   const exchanges: ReadingExchange[] = [];
   const receive: ((chunk: ArrayBuffer, isLast: boolean) => void)[] = [];
@@ -44,7 +44,7 @@ const endings = fc.array(fc.constantFrom('read', 'abort', 'stay'), { minLength: 
 it('knows who is still being read, in whatever order bodies arrive and clients leave, and cuts exactly these', () => {
   fc.assert(
     fc.property(endings, fc.infiniteStream(fc.nat()), (wanted, random) => {
-      const { shared, open, exchanges, receive, abort, closed, sweepAt } = desk();
+      const { shared, open, exchanges, receive, abort, closed, sweepAt } = setUp();
       for (const _ of wanted) open();
       const order = wanted.map((ending, id) => ({ ending, id, rank: random.next().value as number }));
       order.sort((a, b) => a.rank - b.rank);
