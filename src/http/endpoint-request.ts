@@ -42,7 +42,7 @@ export abstract class EndpointRequest implements BodyReader {
     this.finish('overloaded', REFUSALS.overloaded);
   }
 
-  crumbled(): void {
+  inTinyPieces(): void {
     this.finish('invalid', REFUSALS.invalid);
   }
 

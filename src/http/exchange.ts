@@ -50,7 +50,7 @@ export interface BodyReader {
    * The body comes in more pieces than its bytes explain: to be refused now, for each costs as much
    * as a large one.
    */
-  crumbled(): void;
+  inTinyPieces(): void;
   /** The client went away, or was cut because its body was too slow. */
   gone(why: 'aborted' | 'too_slow'): void;
 }
@@ -189,7 +189,7 @@ export class Exchange {
       this.#exchanges.bodyEnded(this);
     }
     const reader = this.#reader;
-    if (reader && this.#isCrumbled()) reader.crumbled();
+    if (reader && this.#isInTinyPieces()) reader.inTinyPieces();
     else if (reader) {
       if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk));
       // feed may have ended in an answer, which then waits for the rest or has gone out
@@ -206,7 +206,7 @@ export class Exchange {
     this.#reader?.end();
   }
 
-  #isCrumbled(): boolean {
+  #isInTinyPieces(): boolean {
     return this.#pieces > BODY_PIECES_FREE + this.bytesRead / BODY_PIECE_BYTES_MIN;
   }
 

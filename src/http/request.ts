@@ -120,9 +120,9 @@ export class IngestRequest extends EndpointRequest {
       this.failAfter(ANSWER_MS_MAX, 'not decoded and spooled before the deadline');
   }
 
-  override crumbled(): void {
+  override inTinyPieces(): void {
     this.#upload?.dispose();
-    this.#bodyRead?.({ ok: false, failure: { kind: 'invalid', detail: 'a body of crumbs' } });
+    this.#bodyRead?.({ ok: false, failure: { kind: 'invalid', detail: 'a body of tiny pieces' } });
   }
 
   /**

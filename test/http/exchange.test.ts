@@ -28,8 +28,8 @@ class Reader implements BodyReader {
     this.onOverdue();
   }
   onCrumbled: () => void = () => undefined;
-  crumbled(): void {
-    this.heard.push('crumbled');
+  inTinyPieces(): void {
+    this.heard.push('inTinyPieces');
     this.onCrumbled();
   }
   gone(why: string): void {
@@ -104,14 +104,14 @@ it('keeps a refusal until the body has arrived, and drops the rest of it', () =>
   expect([line.said, reader.heard]).toEqual([['413', 'end'], []]);
 });
 
-it('refuses a body of crumbs, once, and drops the rest of it', () => {
+it('refuses a body of tiny pieces, once, and drops the rest of it', () => {
   const { line, reader, exchange } = open();
   reader.onCrumbled = () => exchange.answer(REFUSALS.invalid);
   for (let piece = 0; piece < BODY_PIECES_FREE + 15; piece++) line.data(bytes(1), false);
-  expect(reader.heard).not.toContain('crumbled');
+  expect(reader.heard).not.toContain('inTinyPieces');
   for (let piece = 0; piece < 1_000; piece++) line.data(bytes(1), false);
-  expect(reader.heard.filter((word) => word === 'crumbled')).toHaveLength(1);
-  expect([reader.heard.at(-1), line.said]).toEqual(['crumbled', []]);
+  expect(reader.heard.filter((word) => word === 'inTinyPieces')).toHaveLength(1);
+  expect([reader.heard.at(-1), line.said]).toEqual(['inTinyPieces', []]);
   line.data(bytes(1), true);
   expect(line.said).toEqual(['400', 'end']);
 });
@@ -119,7 +119,7 @@ it('refuses a body of crumbs, once, and drops the rest of it', () => {
 it('takes any number of pieces that bring enough', () => {
   const { line, reader } = open();
   for (let piece = 0; piece < 20_000; piece++) line.data(bytes(BODY_PIECE_BYTES_MIN), false);
-  expect(reader.heard).not.toContain('crumbled');
+  expect(reader.heard).not.toContain('inTinyPieces');
 });
 
 it('does not read for ever: beyond the bound it answers and closes', () => {

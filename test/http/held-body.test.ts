@@ -28,7 +28,7 @@ const reader: BodyReader = {
   },
   end: () => exchange.answer(STORED),
   overdue: () => exchange.answer(REFUSALS.overloaded),
-  crumbled: () => exchange.answer(REFUSALS.invalid),
+  inTinyPieces: () => exchange.answer(REFUSALS.invalid),
   gone: (why) => {
     gone = why;
   },

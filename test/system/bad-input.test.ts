@@ -214,7 +214,7 @@ describe('answers without a body', () => {
   });
 });
 
-it('a body of crumbs is refused after the limiter, with its headers', async () => {
+it('a body of tiny pieces is refused after the limiter, with its headers', async () => {
   const limited = await system.createProject({ rateLimit: 100 });
   const body = Buffer.from(errorEvent(eventId(), 'x'.repeat(2_000)));
   const connection = await RawConnection.open(system.port);
