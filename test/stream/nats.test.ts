@@ -9,8 +9,8 @@ import { PullQueue } from '../../src/processor/pull-queue.ts';
 import { ProjectStore } from '../../src/projects/project-store.ts';
 import { Replica } from '../../src/projects/replica.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { lookOn } from '../../src/stream/onlookers.ts';
 import { Publisher } from '../../src/stream/publish/publisher.ts';
+import { followFrames } from '../../src/stream/tail.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
 import { CounterBucket } from '../../src/usage/counters.ts';
 import { readOutcomes } from '../../src/usage/outcome-day.ts';
@@ -137,7 +137,7 @@ describe('a connection that the client library closed by itself', () => {
       subject: 'sluice.events.0',
       body: Buffer.alloc(3),
     } as const;
-    lookOn(link, (shown) => seen.push(shown));
+    followFrames(link, (shown) => seen.push(shown));
     expect(await publish(1)).toBe('stored');
     const early = await taken();
     await counters.write(counters.groupOf('1'), '2026-01', new Map([['1', 5]]));

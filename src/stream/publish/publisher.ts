@@ -10,7 +10,7 @@ import {
 import { type PartSource, sourceOf } from '../chunks.ts';
 import { type Entry, encodedBytesBound, encodeEntry } from '../frame.ts';
 import type { NatsLink } from '../nats.ts';
-import { Onlookers } from '../onlookers.ts';
+import { TailFeed } from '../tail.ts';
 import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubject } from '../topology.ts';
 import { LargeEntries } from './large-entries.ts';
 import { Sender } from './sender.ts';
@@ -70,7 +70,7 @@ export class Publisher {
 
   constructor({ link, shards, clock, log }: { link: NatsLink; shards: number; clock: Clock; log: Log }) {
     const sender = new Sender({ link, clock, log });
-    const onlookers = new Onlookers({ link, clock });
+    const tail = new TailFeed({ link, clock });
     const frameEntries = new Distribution(COUNT_BOUNDS);
     // Half, so that a part still fits one message when it is read back in base64.
     const frameBytesMax = (): number =>
@@ -79,7 +79,7 @@ export class Publisher {
       Array.from({ length: shards }, (_, shard) => {
         const stream = streamName(kind, shard, shards);
         const subject = streamSubject(kind, shard);
-        const onStored = (frame: Uint8Array): void => onlookers.show(kind, frame);
+        const onStored = (frame: Uint8Array): void => tail.show(kind, frame);
         return new ShardWindow({ sender, stream, subject, frameBytesMax, frameEntries, onStored });
       });
     this.#windows = Object.fromEntries(FRAME_STREAMS.map((kind) => [kind, windowsOf(kind)])) as Record<

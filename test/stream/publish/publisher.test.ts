@@ -11,8 +11,8 @@ import {
 } from '../../../src/limits.ts';
 import { decodeFrame, type Entry } from '../../../src/stream/frame.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
-import { lookOn } from '../../../src/stream/onlookers.ts';
 import { Publisher } from '../../../src/stream/publish/publisher.ts';
+import { followFrames } from '../../../src/stream/tail.ts';
 import { link } from '../../projects/broker.ts';
 import { natsServer } from '../../support/servers.ts';
 import {
@@ -130,18 +130,18 @@ describe('a publisher', () => {
     expect(shards.flat()).toHaveLength(400);
   });
 
-  it('shows onlookers each frame that its stream acknowledged, and no other, without consuming it', async () => {
+  it('shows followers each frame that its stream acknowledged, and no other, without consuming it', async () => {
     await start({ maxBytes: MIB });
-    const onlooker = await link(broker.server.url);
+    const follower = await link(broker.server.url);
     const seen: Uint8Array[] = [];
-    lookOn(onlooker, (frame) => void seen.push(frame));
-    await onlooker.connection.flush();
+    followFrames(follower, (frame) => void seen.push(frame));
+    await follower.connection.flush();
     const tally = await overfill();
     const shownIds = (): string[] =>
       seen.flatMap((frame) => decodeFrame(frame).map((slot) => (slot.ok ? nameOf(slot.entry) : 'broken')));
     await expect.poll(() => shownIds().sort()).toEqual(tally.idsOf('stored'));
     expect(await broker.eventIds('SLUICE_EVENTS')).toEqual(tally.idsOf('stored'));
-    await onlooker.close();
+    await follower.close();
   });
 });
 

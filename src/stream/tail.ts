@@ -22,7 +22,7 @@ const SHOWN_AFTER_START_MS = 3 * CALL_EVERY_MS;
 const shownSubject = (stream: FrameStream | '*'): string => `sluice.shown.${stream}`;
 
 /** A worker's side. */
-export class Onlookers {
+export class TailFeed {
   readonly #link: NatsLink;
   readonly #clock: Clock;
   /** Monotonic ms. */
@@ -53,10 +53,10 @@ export class Onlookers {
 }
 
 /**
- * Looks on until the link is closed. @param onFrame is told of each stream's frames in the order of
+ * Follows until the link is closed. @param onFrame is told of each stream's frames in the order of
  * their acknowledgement
  */
-export function lookOn(link: NatsLink, onFrame: (frame: Uint8Array) => void): void {
+export function followFrames(link: NatsLink, onFrame: (frame: Uint8Array) => void): void {
   link.subscribe(shownSubject('*'), (message) => onFrame(message.data));
   const call = (): void => {
     const { connection } = link;
