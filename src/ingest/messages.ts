@@ -1,5 +1,5 @@
 /** What primary and workers say to each other over IPC. */
-import type { ProjectRow } from '../http/metrics/project-board.ts';
+import type { ProjectRow } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { MetricsSnapshot } from '../lib/metrics.ts';
 

@@ -2,7 +2,7 @@
 
 import { startAdminServer } from '../admin/server.ts';
 import { type Config, ConfigError } from '../config.ts';
-import { mergeProjects } from '../http/metrics/project-board.ts';
+import { mergeProjects } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
 import { counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';

@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { childEnvironment } from '../config.ts';
 import { POOL_THREADS } from '../envelope/spool-disk.ts';
-import type { ProjectRow } from '../http/metrics/project-board.ts';
+import type { ProjectRow } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
 import { lasting, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';

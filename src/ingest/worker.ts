@@ -9,7 +9,7 @@ import { type Config, loadConfig } from '../config.ts';
 import { UploadBudget } from '../envelope/upload.ts';
 import { rateHintFor } from '../http/answers/rate-hints.ts';
 import { exposeMetrics } from '../http/metrics/exposition.ts';
-import { ProjectBoard } from '../http/metrics/project-board.ts';
+import { PageFigures } from '../http/metrics/page-figures.ts';
 import { RequestLog } from '../http/metrics/request-log.ts';
 import { RequestMetrics } from '../http/metrics/request-metrics.ts';
 import { OpenExchanges } from '../http/open-exchanges.ts';
@@ -45,7 +45,7 @@ class IngestWorker {
   readonly #log: Log;
   readonly #exchanges = new OpenExchanges(clock);
   readonly #metrics = new RequestMetrics();
-  readonly #board = new ProjectBoard();
+  readonly #pageFigures = new PageFigures();
   readonly #budget: UploadBudget;
   readonly #redis: LimitRedis;
   readonly #requestLog: RequestLog | undefined;
@@ -142,7 +142,7 @@ class IngestWorker {
         this.#metrics.bytes += exchange.bytesRead;
         if (project) {
           ledger.note(project, outcome);
-          this.#board.note(project, outcome, counted);
+          this.#pageFigures.note(project, outcome, counted);
         }
         this.#requestLog?.note({
           endpoint,
@@ -180,7 +180,7 @@ class IngestWorker {
       stateLost: this.#admission?.stateLost ?? 0,
       publisher: this.#publisher,
     });
-    const projects = withProjects && { projects: this.#board.busiest() };
+    const projects = withProjects && { projects: this.#pageFigures.busiest() };
     send({ kind: 'beat', readiness: this.readiness(), snapshot, ...projects });
   }
 

@@ -56,7 +56,7 @@ export class ProjectState {
   freshAccepted = 0;
   freshOthers: Record<string, number> | undefined = undefined;
 
-  /** http/metrics/project-board.ts; null: the board has no room for this project. */
+  /** http/metrics/page-figures.ts; null: the page has no room for this project. */
   figures: ProjectFigures | null | undefined = undefined;
 
   constructor(record: Project, revision: number, limit: number | undefined) {

@@ -60,7 +60,7 @@ export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): Projec
  * accounting. Bounded to PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves
  * more shows the busiest of those.
  */
-export class ProjectBoard {
+export class PageFigures {
   readonly #projects: ProjectState[] = [];
 
   note(project: ProjectState, outcome: Outcome, counted?: { month: string; position: number }): void {
