@@ -29,11 +29,11 @@ export const HELD_BYTES_MAX = 192 * MIB;
 /** Bytes of spool files per worker, 400 bodies that inflate to the cap; beyond it 503. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
 /** Whole uploads that wait for the stream; beyond it others pause. 20 MB/s store it in time. */
-export const LANDED_BYTES_MAX = 32 * MIB;
+export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 /** Bytes of all uploads that wait for decoders and the disk; beyond it large ones are paused. */
 export const QUEUED_BYTES_MAX = 16 * MIB;
-/** Uploads that are let go in one turn of the loop: each may land at once with a whole body. */
-export const LANDINGS_PER_TURN = 2;
+/** Uploads that are let go in one turn of the loop: each may be whole with its next chunk. */
+export const UPLOADS_RESUMED_PER_TURN = 2;
 /** Bytes of an upload that wait for the disk before its socket pauses; the second while tight. */
 export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
 export const SPOOL_QUEUE_BYTES_TIGHT = 128 * KIB;
