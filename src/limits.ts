@@ -69,8 +69,8 @@ export const BODY_PIECE_BYTES_MIN = 64;
 // ---- Time per request ----
 /** Spent waiting for the client; a longer body is cut. */
 export const BODY_MS_MAX = 60_000;
-/** The client is held back at most so long, then 503. 400 uploads of 19 MiB took 43 s. */
-export const BODY_HELD_MS_MAX = 120_000;
+/** A body is paused at most so long, then 503. 400 uploads of 19 MiB took 43 s. */
+export const BODY_PAUSED_MS_MAX = 120_000;
 /** After this grace the body must keep BODY_RATE_BYTES_PER_SEC over any BODY_RATE_WINDOW_MS. */
 export const BODY_GRACE_MS = 10_000;
 export const BODY_RATE_WINDOW_MS = 10_000;

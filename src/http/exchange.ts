@@ -1,8 +1,8 @@
 import { assert } from '../lib/assert.ts';
 import {
   BODY_GRACE_MS,
-  BODY_HELD_MS_MAX,
   BODY_MS_MAX,
+  BODY_PAUSED_MS_MAX,
   BODY_PIECE_BYTES_MIN,
   BODY_PIECES_FREE,
   BODY_RATE_BYTES_PER_SEC,
@@ -42,7 +42,7 @@ export interface BodyReader {
   feed(chunk: Uint8Array): void;
   end(): void;
   /**
-   * The client has been held back for BODY_HELD_MS_MAX: to be refused now, since it is not its
+   * The client has been paused for BODY_PAUSED_MS_MAX: to be refused now, since it is not its
    * fault.
    */
   overdue(): void;
@@ -66,7 +66,7 @@ export interface BodyReader {
  * A body has two clocks. The client's counts the time in which we waited for bytes: BODY_MS_MAX and
  * the minimum rate are about that one, and a client that breaks them is cut. While the socket is
  * paused ours runs instead: a client that sends as fast as we let it is never too slow, and is told
- * 503 when we have held it back for BODY_HELD_MS_MAX.
+ * 503 when we have paused it for BODY_PAUSED_MS_MAX.
  *
  * Phases: `open` → `answered` (the answer is on the socket) or `gone`. A waiting answer is
  * `#waiting` in phase `open`.
@@ -83,7 +83,7 @@ export class Exchange {
   /** Monotonic ms; means something while paused. */
   #pausedAt = 0;
   /** Paused in all, up to the last resume. */
-  #heldMs = 0;
+  #pausedMs = 0;
   readonly startedAt: number;
   /** In {@link OpenExchanges.reading}. */
   place: number | undefined;
@@ -134,7 +134,7 @@ export class Exchange {
 
   /**
    * Back-pressure from whoever reads the body. The last bytes may have come in the same read as
-   * those that made it pause: there is nothing to hold back then, but the socket must still be
+   * those that made it pause: there is nothing to pause then, but the socket must still be
    * resumed, or the next request on the connection is never read.
    */
   setPaused(paused: boolean): void {
@@ -146,7 +146,7 @@ export class Exchange {
       this.#pausedAt = now;
       this.#socket.pause();
     } else {
-      this.#heldMs += now - this.#pausedAt;
+      this.#pausedMs += now - this.#pausedAt;
       this.#socket.resume();
     }
   }
@@ -154,9 +154,9 @@ export class Exchange {
   checkPace(now: number): void {
     const age = now - this.startedAt;
     if (age < BODY_REARM_MS) return;
-    const held = this.#heldMs + (this.#paused ? now - this.#pausedAt : 0);
-    if (this.#paused && held > BODY_HELD_MS_MAX) this.#reader?.overdue();
-    else if (age - held > BODY_MS_MAX || this.#tooSlow(age - held)) this.#cut();
+    const paused = this.#pausedMs + (this.#paused ? now - this.#pausedAt : 0);
+    if (this.#paused && paused > BODY_PAUSED_MS_MAX) this.#reader?.overdue();
+    else if (age - paused > BODY_MS_MAX || this.#tooSlow(age - paused)) this.#cut();
     else if (!this.#paused) {
       this.#socket.pause();
       this.#socket.resume();

@@ -53,7 +53,7 @@ export type LimitRedisOptions = {
 /** Faults of a cluster's nodes are logged once in this time. */
 const FAULT_LOG_MS = 10_000;
 /** Calls wait at most this long for the batch before theirs. */
-const HOLD_MS_MAX = 5;
+const FLUSH_WAIT_MS_MAX = 5;
 /** Keys remembered at most; beyond them all are forgotten, which costs one failed call each. */
 const AWAY_KEYS_MAX = 10_000;
 
@@ -92,7 +92,7 @@ export class LimitRedis {
   #queue: GatheredCall[] = [];
   #flushDue = false;
   /** Runs while a flush waits for the batch before it. */
-  #hold: NodeJS.Timeout | undefined;
+  #flushTimer: NodeJS.Timeout | undefined;
   readonly #inFlight: Batch[] = [];
 
   // ---- The breaker ----
@@ -177,14 +177,14 @@ export class LimitRedis {
     this.#flushDue = true;
     setImmediate(() => {
       if (this.#inFlight.length === 0 || this.#client.isCluster) this.#flush();
-      else this.#hold = setTimeout(() => this.#flush(), HOLD_MS_MAX);
+      else this.#flushTimer = setTimeout(() => this.#flush(), FLUSH_WAIT_MS_MAX);
     });
   }
 
   #release(): void {
-    if (this.#hold === undefined) return;
-    clearTimeout(this.#hold);
-    this.#hold = undefined;
+    if (this.#flushTimer === undefined) return;
+    clearTimeout(this.#flushTimer);
+    this.#flushTimer = undefined;
     setImmediate(() => this.#flush());
   }
 
@@ -203,8 +203,8 @@ export class LimitRedis {
   }
 
   #flush(): void {
-    clearTimeout(this.#hold);
-    this.#hold = undefined;
+    clearTimeout(this.#flushTimer);
+    this.#flushTimer = undefined;
     for (const gather of this.#gatherers) gather();
     this.#flushDue = false;
     if (this.#queue.length === 0) return;

@@ -3,8 +3,8 @@ import { REFUSALS } from '../../src/http/answers/outcome.ts';
 import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
 import { OpenExchanges } from '../../src/http/open-exchanges.ts';
 import {
-  BODY_HELD_MS_MAX,
   BODY_MS_MAX,
+  BODY_PAUSED_MS_MAX,
   BODY_PIECE_BYTES_MIN,
   BODY_PIECES_FREE,
   BODY_RATE_BYTES_PER_SEC,
@@ -177,9 +177,9 @@ it('cuts any body at the deadline, and answers first when an answer waits', () =
   expect(line.said).toEqual(['401', 'end and close']);
 });
 
-describe('a client that is held back', () => {
+describe('a client that is paused', () => {
   /** Held from the tenth second on, for so many ms. */
-  function holding(ms: number) {
+  function pausing(ms: number) {
     const opened = open();
     const { sweepAt, line, exchange } = opened;
     line.data(bytes(100_000), false);
@@ -190,7 +190,7 @@ describe('a client that is held back', () => {
   }
 
   it('is not too slow, however long its body takes altogether, and has its own time left', () => {
-    const { sweepAt, line, reader, exchange, resumedAt } = holding(BODY_HELD_MS_MAX);
+    const { sweepAt, line, reader, exchange, resumedAt } = pausing(BODY_PAUSED_MS_MAX);
     exchange.setPaused(false);
     const endsAt = resumedAt + BODY_MS_MAX - 10_000;
     for (let at = resumedAt + 1_000; at <= endsAt; at += 1_000) {
@@ -204,14 +204,14 @@ describe('a client that is held back', () => {
   });
 
   it('must keep the minimum rate once it is let go', () => {
-    const { sweepAt, reader, exchange, resumedAt } = holding(30_000);
+    const { sweepAt, reader, exchange, resumedAt } = pausing(30_000);
     exchange.setPaused(false);
     for (let second = 1; second <= 11; second++) sweepAt(resumedAt + second * 1_000);
     expect(reader.heard.at(-1)).toBe('too_slow');
   });
 
   it('is refused once that has taken too long: its socket is read again, and the answer follows its body', () => {
-    const { sweepAt, line, reader, exchange, resumedAt } = holding(BODY_HELD_MS_MAX);
+    const { sweepAt, line, reader, exchange, resumedAt } = pausing(BODY_PAUSED_MS_MAX);
     reader.onOverdue = () => exchange.answer(REFUSALS.overloaded);
     expect(reader.heard).not.toContain('overdue');
     sweepAt(resumedAt + 1);
@@ -222,14 +222,14 @@ describe('a client that is held back', () => {
     expect(reader.heard.filter((word) => word === 'overdue')).toHaveLength(1);
   });
 
-  it('counts what several holds come to', () => {
-    const { sweepAt, reader, exchange, resumedAt } = holding(BODY_HELD_MS_MAX / 2);
+  it('counts what several pauses come to', () => {
+    const { sweepAt, reader, exchange, resumedAt } = pausing(BODY_PAUSED_MS_MAX / 2);
     exchange.setPaused(false);
     sweepAt(resumedAt + 5_000);
     exchange.setPaused(true);
-    sweepAt(resumedAt + 5_000 + BODY_HELD_MS_MAX / 2);
+    sweepAt(resumedAt + 5_000 + BODY_PAUSED_MS_MAX / 2);
     expect(reader.heard).not.toContain('overdue');
-    sweepAt(resumedAt + 5_001 + BODY_HELD_MS_MAX / 2);
+    sweepAt(resumedAt + 5_001 + BODY_PAUSED_MS_MAX / 2);
     expect(reader.heard.at(-1)).toBe('overdue');
   });
 });

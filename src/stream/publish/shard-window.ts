@@ -43,14 +43,14 @@ export type ShardWindowOptions = {
  * The end of the turn is setImmediate, after the sockets' callbacks of one poll: a microtask would
  * run between two callbacks and send one frame for each.
  *
- * *held* counts the bytes of entries from the queue to the answer. Each window has its own bound,
- * so that a stream that is full or has no leader cannot starve the others.
+ * *bytes in flight* are the bytes of entries from the queue to the answer. Each window has its own
+ * bound, so that a stream that is full or has no leader cannot starve the others.
  */
 export class ShardWindow {
   readonly #options: ShardWindowOptions;
   #queue: QueuedEntry[] = [];
   #queuedBytes = 0;
-  #heldBytes = 0;
+  #bytesInFlight = 0;
   #framesInFlight = 0;
   /** Set while a flush is due at the end of this turn. */
   #flushing = false;
@@ -65,11 +65,14 @@ export class ShardWindow {
   }
 
   push(entry: QueuedEntry): void {
-    if (!this.#options.sender.connected || this.#heldBytes + entry.bytes.length > STREAM_BYTES_IN_FLIGHT_MAX)
+    if (
+      !this.#options.sender.connected ||
+      this.#bytesInFlight + entry.bytes.length > STREAM_BYTES_IN_FLIGHT_MAX
+    )
       return entry.done('refused');
     this.#queue.push(entry);
     this.#queuedBytes += entry.bytes.length;
-    this.#heldBytes += entry.bytes.length;
+    this.#bytesInFlight += entry.bytes.length;
     this.#flushSoon();
   }
 
@@ -149,7 +152,7 @@ export class ShardWindow {
   }
 
   #settle(entries: readonly QueuedEntry[], result: PublishResult): void {
-    for (const { bytes } of entries) this.#heldBytes -= bytes.length;
+    for (const { bytes } of entries) this.#bytesInFlight -= bytes.length;
     for (const entry of entries) entry.done(result);
   }
 

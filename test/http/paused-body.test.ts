@@ -1,11 +1,11 @@
-/** What a client sees on a real connection while its upload is held back. Only the clock is in the hands of the test. */
+/** What a client sees on a real connection while its upload is paused. Only the clock is in the hands of the test. */
 
 import uWS from 'uWebSockets.js';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { REFUSALS } from '../../src/http/answers/outcome.ts';
 import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
 import { OpenExchanges } from '../../src/http/open-exchanges.ts';
-import { BODY_HELD_MS_MAX, BODY_MS_MAX, BODY_RATE_BYTES_PER_SEC } from '../../src/limits.ts';
+import { BODY_MS_MAX, BODY_PAUSED_MS_MAX, BODY_RATE_BYTES_PER_SEC } from '../../src/limits.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { lastingPort } from '../support/servers.ts';
 
@@ -50,7 +50,7 @@ beforeEach(async () => {
 afterEach(() => app.close());
 
 /** A client that sends all it has as fast as it can, to a server that has paused its socket. */
-async function heldUpload(): Promise<RawConnection> {
+async function pausedUpload(): Promise<RawConnection> {
   const client = await RawConnection.open(port);
   client.send(HEAD);
   await expect.poll(() => exchanges.reading.length).toBe(1);
@@ -66,10 +66,10 @@ function pass(ms: number): void {
   }
 }
 
-describe('an upload that is held back', () => {
+describe('an upload that is paused', () => {
   it('is stored once it is let go, although it took far longer than a body may', async () => {
-    const client = await heldUpload();
-    pass(BODY_HELD_MS_MAX);
+    const client = await pausedUpload();
+    pass(BODY_PAUSED_MS_MAX);
     expect([bytes, client.closed, client.answers]).toEqual([0, false, []]);
     exchange.setPaused(false);
     expect((await client.receive())[0]).toMatchObject({ status: 200 });
@@ -78,8 +78,8 @@ describe('an upload that is held back', () => {
   });
 
   it('is answered 503 after too long, whole and with its Retry-After, and the connection goes on', async () => {
-    const client = await heldUpload();
-    pass(BODY_HELD_MS_MAX + 1_000);
+    const client = await pausedUpload();
+    pass(BODY_PAUSED_MS_MAX + 1_000);
     const [answer] = await client.receive();
     expect([answer?.status, answer?.headers.get('retry-after'), client.closed]).toEqual([503, '5', false]);
     client.send(HEAD);
@@ -92,7 +92,7 @@ describe('an upload that is held back', () => {
     const client = await RawConnection.open(port);
     client.send(HEAD);
     await expect.poll(() => exchanges.reading.length).toBe(1);
-    pass(BODY_HELD_MS_MAX);
+    pass(BODY_PAUSED_MS_MAX);
     exchange.setPaused(false);
     for (let sent = 0; sent < (BODY_MS_MAX / 1000) * BODY_RATE_BYTES_PER_SEC; ) {
       sent += BODY_RATE_BYTES_PER_SEC;
