@@ -154,9 +154,9 @@ export class Exchange {
   checkPace(now: number): void {
     const age = now - this.startedAt;
     if (age < BODY_REARM_MS) return;
-    const paused = this.#pausedMs + (this.#paused ? now - this.#pausedAt : 0);
-    if (this.#paused && paused > BODY_PAUSED_MS_MAX) this.#reader?.overdue();
-    else if (age - paused > BODY_MS_MAX || this.#tooSlow(age - paused)) this.#cut();
+    const pausedMs = this.#pausedMs + (this.#paused ? now - this.#pausedAt : 0);
+    if (this.#paused && pausedMs > BODY_PAUSED_MS_MAX) this.#reader?.overdue();
+    else if (age - pausedMs > BODY_MS_MAX || this.#tooSlow(age - pausedMs)) this.#cut();
     else if (!this.#paused) {
       this.#socket.pause();
       this.#socket.resume();

@@ -17,7 +17,7 @@ import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
 import { ChunkSweeper } from './chunk-sweeper.ts';
 import { StreamConsumer } from './consumer.ts';
 import { CrashLedger } from './crash-ledger.ts';
-import { DeadLetters } from './dead-letters/dead-letter.ts';
+import { DeadLetters } from './dead-letters/dead-letters.ts';
 import { FrameWriter } from './frame-writer.ts';
 import { Gate } from './gate.ts';
 import { type ProcessorGauges, ProcessorMetrics } from './metrics.ts';
@@ -173,8 +173,8 @@ class Processor implements RunningProcessor {
     const oldest = Math.min(...this.#parts.map(({ queue }) => queue.oldest ?? Number.POSITIVE_INFINITY));
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
     const pending = this.#link?.connected ? await pendingMessages(this.#link, streamNames(this.#config)) : {};
-    const droppedLetters = this.#deadLetters?.dropped ?? 0;
-    return { lagSeconds, pendingMessages: pending, droppedLetters };
+    const droppedDeadLetters = this.#deadLetters?.dropped ?? 0;
+    return { lagSeconds, pendingMessages: pending, droppedDeadLetters };
   }
 
   async stop(): Promise<void> {

@@ -1,22 +1,22 @@
 /**
- * Dead letters as they are in their stream: what the processor could not store, with its reason and
- * its bytes.
+ * Dead letters as they are in their stream: what the processor could not store, with its
+ * reason and its bytes.
  *
  * Each has a subject of its own, made of the project, the frame's id and the place in it, and the
- * stream keeps the last message of a subject: to publish the same letter twice changes nothing. (No
- * Nats-Msg-Id: the broker would swallow a letter that was purged a moment ago.) The message is the
- * manifest, everything but the body in headers; a body larger than a message is in parts below the
- * subject, published before it.
+ * stream keeps the last message of a subject: to publish the same dead letter twice changes
+ * nothing. (No Nats-Msg-Id: the broker would swallow a dead letter that was purged a moment ago.)
+ * The message is the manifest, everything but the body in headers; a body larger than a message is
+ * in parts below the subject, published before it.
  *
  *     sluice.dead_letters.<project>.<id>        headers, and the body if it is small
  *     sluice.dead_letters.<project>.<id>.<k>    part k of the body, from 0
  *
- * `<project>` is `-` for a letter of no project. Earlier builds filed letters without it.
+ * `<project>` is `-` for a dead letter of no project. Earlier builds filed dead letters without it.
  *
  * The body is what replay needs: a whole frame, an encoded entry, or an encoded entry that was made
- * for one item alone. Behind it may be further bytes that belong to the letter (what could be read
- * of a large entry's damaged parts). A letter that is larger than its project's share has no bytes,
- * only their number and hash.
+ * for one item alone. Behind it may be further bytes that belong to the dead letter (what could be
+ * read of a large entry's damaged parts). A dead letter that is larger than its project's share has
+ * no bytes, only their number and hash.
  */
 import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
@@ -67,7 +67,7 @@ export const FACT_HEADERS = {
 export const PARTS_HEADER = 'Sluice-Parts';
 export const BODY_BYTES_HEADER = 'Sluice-Body-Bytes';
 export const LETTER_BYTES_HEADER = 'Sluice-Bytes';
-/** Of all bytes of the letter, hex. */
+/** Of all bytes of the dead letter, hex. */
 export const SHA256_HEADER = 'Sluice-Sha256';
 /** Set when the bytes were left out. */
 export const BYTES_GONE_HEADER = 'Sluice-Bytes-Gone';
@@ -81,10 +81,10 @@ export function deadLetterId({ frameId, entryIndex, itemIndex }: DeadLetterFacts
 /** Header values are one line of visible characters. */
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, ' ').slice(0, REASON_CHARS_MAX);
 
-/** What is known of a letter's bytes. */
-export type LetterBytes = { length: number; sha256: string; parts: number; gone: boolean };
+/** What is known of a dead letter's bytes. */
+export type DeadLetterBytes = { length: number; sha256: string; parts: number; gone: boolean };
 
-export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: LetterBytes): MsgHdrs {
+export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: DeadLetterBytes): MsgHdrs {
   const out = headers();
   for (const [fact, name] of Object.entries(FACT_HEADERS)) {
     const value = letter[fact as keyof DeadLetterFacts];

@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { CrashLedger } from '../../src/processor/crash-ledger.ts';
-import { DeadLetters } from '../../src/processor/dead-letters/dead-letter.ts';
+import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
 import { PullQueue } from '../../src/processor/pull-queue.ts';
 import { ProjectStore } from '../../src/projects/project-store.ts';

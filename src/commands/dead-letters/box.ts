@@ -5,7 +5,7 @@
 
 import type { JetStreamManager } from '@nats-io/jetstream';
 import type { MsgHdrs } from '@nats-io/transport-node';
-import { deadLetterHeaders } from '../../processor/dead-letters/dead-letter-bounds.ts';
+import { deadLetterHeaders } from '../../processor/dead-letters/bounds.ts';
 import {
   BODY_BYTES_HEADER,
   BYTES_GONE_HEADER,
@@ -20,7 +20,7 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
 import { CommandError } from '../session.ts';
 
-export type FiledLetter = DeadLetterFacts & {
+export type FiledDeadLetter = DeadLetterFacts & {
   id: string;
   /** RFC 3339. */
   filedAt: string;
@@ -29,10 +29,10 @@ export type FiledLetter = DeadLetterFacts & {
   /** Where the manifest is; parts are below it. */
   filedUnder: string;
   parts: number;
-  /** What a replay needs, of the bytes that belong to the letter. */
+  /** What a replay needs, of the bytes that belong to the dead letter. */
   bodyBytes: number;
   bytes: number;
-  /** Of all bytes, hex; letters of earlier builds have none. */
+  /** Of all bytes, hex; dead letters of earlier builds have none. */
   sha256?: string;
   /** The bytes were larger than the project's share of the stream, and were not kept. */
   bytesGone?: true;
@@ -44,7 +44,7 @@ export type FiledLetter = DeadLetterFacts & {
  */
 const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 
-/** The bytes of a letter are not all there; its record is. */
+/** The bytes of a dead letter are not all there; its record is. */
 export class BytesGoneError extends CommandError {
   override name = 'BytesGoneError';
 }
@@ -63,8 +63,8 @@ export class DeadLetterBox {
   }
 
   /** Oldest first; reads headers, not bodies. */
-  async list(): Promise<FiledLetter[]> {
-    const letters: FiledLetter[] = [];
+  async list(): Promise<FiledDeadLetter[]> {
+    const letters: FiledDeadLetter[] = [];
     for (const filter of MANIFESTS)
       for await (const { subject, headers, seq, info } of deadLetterHeaders(this.#link, filter)) {
         if (!headers?.get(FACT_HEADERS.kind)) continue;
@@ -74,7 +74,7 @@ export class DeadLetterBox {
   }
 
   /** @throws CommandError when there is none */
-  async get(id: string): Promise<FiledLetter> {
+  async get(id: string): Promise<FiledDeadLetter> {
     const message =
       (await this.#last(`${DEAD_LETTERS_SUBJECT}.*.${id}`)) ??
       (await this.#last(`${DEAD_LETTERS_SUBJECT}.${id}`));
@@ -84,10 +84,10 @@ export class DeadLetterBox {
   }
 
   /**
-   * All bytes of a letter; the first `bodyBytes` of them are its body. @throws BytesGoneError when
-   * they are not all there
+   * All bytes of a dead letter; the first `bodyBytes` of them are its body. @throws BytesGoneError
+   * when they are not all there
    */
-  async bytesOf({ id, filedUnder, parts, bytes, sha256, bytesGone }: FiledLetter): Promise<Uint8Array> {
+  async bytesOf({ id, filedUnder, parts, bytes, sha256, bytesGone }: FiledDeadLetter): Promise<Uint8Array> {
     if (bytesGone)
       throw new BytesGoneError(
         `The ${bytes} bytes of dead letter ${id} were not kept: they are more than its project's share (sha256 ${sha256}).`,
@@ -102,14 +102,14 @@ export class DeadLetterBox {
   }
 
   /**
-   * Removes a letter as it was read. A letter that the processor has filed again meanwhile under
-   * the same id stays.
+   * Removes a dead letter as it was read. A dead letter that the processor has filed again
+   * meanwhile under the same id stays.
    *
    * By sequence, because the broker searches all subjects of the stream for a filter, which is six
-   * times slower. One request must not remove all letters up to a sequence: below it may be parts
-   * of a letter that is still being filed.
+   * times slower. One request must not remove all dead letters up to a sequence: below it may be
+   * parts of a dead letter that is still being filed.
    */
-  async purge({ filedUnder, sequence, parts }: FiledLetter): Promise<void> {
+  async purge({ filedUnder, sequence, parts }: FiledDeadLetter): Promise<void> {
     const filter = `${filedUnder}.*`;
     if (parts > 0) await this.#manager.streams.purge(DEAD_LETTERS_STREAM, { filter, seq: sequence + 1 });
     await this.#remove(sequence);
@@ -131,7 +131,7 @@ export class DeadLetterBox {
 
 type Message = { subject: string; headers: MsgHdrs | undefined; sequence: number; storedAt: number };
 
-function filed({ subject, headers, sequence, storedAt }: Message): FiledLetter {
+function filed({ subject, headers, sequence, storedAt }: Message): FiledDeadLetter {
   const text = (name: string): string | undefined => headers?.get(name) || undefined;
   const number = (name: string): number | undefined => {
     const value = text(name);

@@ -2,7 +2,7 @@ import { Command, InvalidArgumentError } from 'commander';
 import { systemClock as clock } from '../../lib/clock.ts';
 import { printJson, printLine } from '../print.ts';
 import { CommandError, reasonOf, type Session, UsageError, withSession } from '../session.ts';
-import { BytesGoneError, DeadLetterBox, type FiledLetter } from './box.ts';
+import { BytesGoneError, DeadLetterBox, type FiledDeadLetter } from './box.ts';
 import { entryOf, Replay } from './replay.ts';
 import { factsText, letterJson, lettersText, letterText, rawBytes } from './text.ts';
 
@@ -43,8 +43,12 @@ async function show([id]: string[], flags: { json?: boolean; raw?: boolean }): P
   });
 }
 
-/** The letters that the command line names, each looked up before anything is done. */
-async function chosen(box: DeadLetterBox, ids: readonly string[], { all }: Chosen): Promise<FiledLetter[]> {
+/** The dead letters that the command line names, each looked up before anything is done. */
+async function chosen(
+  box: DeadLetterBox,
+  ids: readonly string[],
+  { all }: Chosen,
+): Promise<FiledDeadLetter[]> {
   if ((all === true) === ids.length > 0) throw new UsageError('Name dead letters, or say --all.');
   return all ? box.list() : Promise.all(ids.map((id) => box.get(id)));
 }
@@ -67,7 +71,7 @@ async function replay(ids: string[] = [], flags: Chosen = {}): Promise<void> {
 }
 
 /** One that fails does not stop those behind it. @returns why each that failed did */
-async function replayEach(letters: readonly FiledLetter[], replaying: Replay): Promise<string[]> {
+async function replayEach(letters: readonly FiledDeadLetter[], replaying: Replay): Promise<string[]> {
   const failures: string[] = [];
   for (const letter of letters) {
     try {

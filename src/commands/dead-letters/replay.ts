@@ -4,8 +4,8 @@
  *
  * The sink knows frames by their Nats-Msg-Id. A whole frame keeps its id, so that entries that were
  * stored before it was given up are not stored again. An entry or an item becomes a frame of its
- * own, under an id made of the letter's. So the sink writes it once, however often the command is
- * interrupted between publishing and removing the letter.
+ * own, under an id made of the dead letter's. So the sink writes it once, however often the command
+ * is interrupted between publishing and removing the dead letter.
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
@@ -17,15 +17,15 @@ import { Sender } from '../../stream/publish/sender.ts';
 import { recordHeaders } from '../../stream/record-size.ts';
 import { subjectAmong } from '../../stream/topology.ts';
 import { CommandError, reasonOf } from '../session.ts';
-import type { DeadLetterBox, FiledLetter } from './box.ts';
+import type { DeadLetterBox, FiledDeadLetter } from './box.ts';
 
 type ReplayParts = { link: NatsLink; box: DeadLetterBox; shards: number; clock: Clock; log: Log };
 
 /**
- * The entry in the body of an entry's or item's letter; undefined when it cannot be decoded, or the
- * letter is a frame.
+ * The entry in the body of an entry's or item's dead letter; undefined when it cannot be decoded,
+ * or the dead letter is a frame.
  */
-export function entryOf(letter: FiledLetter, body: Uint8Array): Entry | undefined {
+export function entryOf(letter: FiledDeadLetter, body: Uint8Array): Entry | undefined {
   const [slot] = letter.kind === 'frame' ? [] : decodeFrame(encodeFrame([body]));
   return slot?.ok ? slot.entry : undefined;
 }
@@ -39,10 +39,10 @@ export class Replay {
   }
 
   /**
-   * Publishes the letter and, once JetStream has it, removes it. @returns the subject that it went
-   * to. @throws CommandError
+   * Publishes the dead letter and, once JetStream has it, removes it. @returns the subject that it
+   * went to. @throws CommandError
    */
-  async run(letter: FiledLetter): Promise<string> {
+  async run(letter: FiledDeadLetter): Promise<string> {
     const { box, link, shards } = this.#parts;
     const subject = subjectAmong(letter.subject, shards);
     const body = (await box.bytesOf(letter)).subarray(0, letter.bodyBytes);
@@ -59,10 +59,10 @@ export class Replay {
   }
 
   /**
-   * Usage that was counted when the letter was filed is not counted again. An entry too large for a
-   * message goes into parts.
+   * Usage that was counted when the dead letter was filed is not counted again. An entry too large
+   * for a message goes into parts.
    */
-  async #entryBytes(letter: FiledLetter, body: Uint8Array): Promise<Uint8Array> {
+  async #entryBytes(letter: FiledDeadLetter, body: Uint8Array): Promise<Uint8Array> {
     const entry = entryOf(letter, body);
     if (entry?.kind !== 'envelope' || letter.projectId === undefined) return body;
     const { month: _month, position: _position, ...uncounted } = entry;
@@ -71,7 +71,7 @@ export class Replay {
     return encodeEntry(fits || !inline ? uncounted : await this.#moveToParts(letter, uncounted));
   }
 
-  async #moveToParts(letter: FiledLetter, entry: EnvelopeEntry): Promise<EnvelopeEntry> {
+  async #moveToParts(letter: FiledDeadLetter, entry: EnvelopeEntry): Promise<EnvelopeEntry> {
     const { link, clock, log } = this.#parts;
     this.#sender ??= new Sender({ link, clock, log });
     const partBytesMax = this.#frameBytes;

@@ -2,7 +2,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { Entry, EntryItem } from '../../stream/frame.ts';
 import { record, table } from '../print.ts';
-import type { FiledLetter } from './box.ts';
+import type { FiledDeadLetter } from './box.ts';
 
 const REASON_CHARS_MAX = 60;
 const PAYLOAD_CHARS_MAX = 2_000;
@@ -16,7 +16,7 @@ const harmless = (text: string): string => text.replaceAll(/[^\P{Cc}\n\t]/gu, 'ï
 const cut = (text: string, chars: number): string =>
   text.length > chars ? `${text.slice(0, chars)}â€¦` : text;
 
-export function lettersText(letters: readonly FiledLetter[]): string {
+export function lettersText(letters: readonly FiledDeadLetter[]): string {
   const rows = letters.map((letter) => [
     letter.id,
     letter.filedAt,
@@ -47,7 +47,7 @@ function bytesJson(name: string, bytes: Uint8Array | undefined): Record<string, 
 
 /** The facts, the items as far as they can be decoded, and all bytes. */
 export function letterJson(
-  letter: FiledLetter,
+  letter: FiledDeadLetter,
   entry: Entry | undefined,
   bytes: Uint8Array,
 ): Record<string, unknown> {
@@ -55,19 +55,21 @@ export function letterJson(
   return { ...letter, ...(items.length > 0 && { items }), bytes_base64: base64(bytes) };
 }
 
-/** The payload of an item's letter as the client sent it; of any other letter the body. */
-export function rawBytes(letter: FiledLetter, entry: Entry | undefined, bytes: Uint8Array): Uint8Array {
+/**
+ * The payload of an item's dead letter as the client sent it; of any other dead letter the body.
+ */
+export function rawBytes(letter: FiledDeadLetter, entry: Entry | undefined, bytes: Uint8Array): Uint8Array {
   const [only] = letter.kind === 'item' ? itemsOf(entry) : [];
   return only?.payload ?? bytes;
 }
 
-export function letterText(letter: FiledLetter, entry: Entry | undefined, bytes: Uint8Array): string {
+export function letterText(letter: FiledDeadLetter, entry: Entry | undefined, bytes: Uint8Array): string {
   const items = itemsOf(entry);
   const contents = items.length > 0 ? items.map(itemText) : [bytesText(bytes)];
   return [factsText(letter), ...contents].join('\n\n');
 }
 
-export function factsText(letter: FiledLetter): string {
+export function factsText(letter: FiledDeadLetter): string {
   const facts: (readonly [string, string | number | undefined])[] = [
     ['id', letter.id],
     ['filed', letter.filedAt],

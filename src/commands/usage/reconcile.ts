@@ -33,7 +33,7 @@ const HEARTBEATS = streamSubject('heartbeats', 0).replace(/\d+$/, '');
 
 /**
  * `before` and `after` are the counter. `complete` is false when a frame still waited, a figure
- * moved, or a letter is unreadable.
+ * moved, or a dead letter is unreadable.
  */
 type Reconciliation = {
   id: string;

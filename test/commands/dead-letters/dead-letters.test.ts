@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { DeadLetterBox } from '../../../src/commands/dead-letters/box.ts';
 import { deadLettersCommand } from '../../../src/commands/dead-letters/dead-letters.ts';
-import { DeadLetters } from '../../../src/processor/dead-letters/dead-letter.ts';
+import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
 import { joinParts, readParts } from '../../../src/stream/chunks.ts';
 import { type DeadLetter, deadLetterId } from '../../../src/stream/dead-letter-format.ts';
 import { decodeFrame, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';

@@ -8,7 +8,7 @@ import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { readUsage, setUsage } from '../../../src/limit/month-count.ts';
 import { LimitRedis } from '../../../src/limit/redis.ts';
 import { ANSWER_MS_MAX } from '../../../src/limits.ts';
-import { DeadLetters } from '../../../src/processor/dead-letters/dead-letter.ts';
+import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
 import { type NewProject, ProjectStore } from '../../../src/projects/project-store.ts';
 import { PostgresSink } from '../../../src/sink/postgres/postgres.ts';
 import { saveTallyFile, Tally } from '../../../src/sink/tally.ts';

@@ -1,6 +1,6 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { DeadLetterBox, type FiledLetter } from '../../../src/commands/dead-letters/box.ts';
+import { DeadLetterBox, type FiledDeadLetter } from '../../../src/commands/dead-letters/box.ts';
 import { entryOf, Replay } from '../../../src/commands/dead-letters/replay.ts';
 import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { RECORDING_BYTES_MAX } from '../../../src/limits.ts';
@@ -20,22 +20,22 @@ let events = 0;
 const newId = (): string => hexId(++events);
 const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 
-const letterWhere = (test: (letter: FiledLetter) => boolean): Promise<FiledLetter> =>
+const letterWhere = (test: (letter: FiledDeadLetter) => boolean): Promise<FiledDeadLetter> =>
   eventually(async () => (await box.list()).find(test));
 
 async function contentOf(
-  letter: FiledLetter,
+  letter: FiledDeadLetter,
 ): Promise<{ body: Buffer; rest: Buffer; entry: Entry | undefined }> {
   const bytes = Buffer.from(await box.bytesOf(letter));
   const body = bytes.subarray(0, letter.bodyBytes);
   return { body, rest: bytes.subarray(letter.bodyBytes), entry: entryOf(letter, body) };
 }
 
-const replay = (letter: FiledLetter): Promise<string> =>
+const replay = (letter: FiledDeadLetter): Promise<string> =>
   new Replay({ link: harness.link, box, shards: 1, clock, log }).run(letter);
 
 /** The payload of the only item of a letter's entry. */
-async function payloadOf(letter: FiledLetter): Promise<Buffer> {
+async function payloadOf(letter: FiledDeadLetter): Promise<Buffer> {
   const { entry } = await contentOf(letter);
   if (entry?.kind !== 'envelope') throw new Error('not an envelope');
   expect(entry.items).toHaveLength(1);

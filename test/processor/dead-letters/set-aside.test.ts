@@ -1,6 +1,6 @@
 /** Frames that ended the processor too often, beside entries whose payloads stand in parts. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DeadLetterBox, type FiledLetter } from '../../../src/commands/dead-letters/box.ts';
+import { DeadLetterBox, type FiledDeadLetter } from '../../../src/commands/dead-letters/box.ts';
 import { entryOf, Replay } from '../../../src/commands/dead-letters/replay.ts';
 import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { FRAME_CRASHES_MAX } from '../../../src/limits.ts';
@@ -46,7 +46,7 @@ async function sweep(): Promise<void> {
   await harness.manager.streams.purge('SLUICE_CHUNKS');
 }
 
-async function replayAll(letters: readonly FiledLetter[]): Promise<void> {
+async function replayAll(letters: readonly FiledDeadLetter[]): Promise<void> {
   const replay = new Replay({ link: harness.link, box, shards: 1, clock, log });
   for (const letter of letters) await replay.run(letter);
 }
@@ -70,7 +70,7 @@ describe('a frame that is set aside', () => {
       [0, 1, 2, 3].map((entryIndex) => ({ kind: 'entry', reason, frameId: 'poison', entryIndex })),
     );
     expect(letters[1]).toMatchObject({ projectId: '42', eventId: hexId(2), type: 'event' });
-    expect(await box.bytesOf(letters[2] as FiledLetter)).toEqual(junk);
+    expect(await box.bytesOf(letters[2] as FiledDeadLetter)).toEqual(junk);
     await replayAll(letters);
     await harness.storedOnce(3);
     await harness.drained();
@@ -99,7 +99,7 @@ describe('a frame that is set aside', () => {
     await sweep();
     const letters = await box.list();
     expect(letters).toMatchObject([{ kind: 'frame', frameId: 'poison' }]);
-    expect(await box.bytesOf(letters[0] as FiledLetter)).toEqual(
+    expect(await box.bytesOf(letters[0] as FiledDeadLetter)).toEqual(
       Buffer.from(encodeFrame([encodeEntry(small(1)), encodeEntry(small(2))])),
     );
   });
@@ -144,7 +144,7 @@ describe('a frame that is set aside', () => {
     await publishPoison([encodeEntry(entry)]);
     await harness.process();
     await sweep();
-    const [letter] = (await box.list()) as [FiledLetter];
+    const [letter] = (await box.list()) as [FiledDeadLetter];
     expect(letter.reason).toBe(
       `its frame ended the processor at least ${FRAME_CRASHES_MAX} times; not looked into; part ${gone} is not in SLUICE_CHUNKS`,
     );
@@ -166,7 +166,7 @@ describe('a large entry that was received at no moment', () => {
     await harness.publish([entry]);
     await harness.process();
     await sweep();
-    const [letter] = (await box.list()) as [FiledLetter];
+    const [letter] = (await box.list()) as [FiledDeadLetter];
     expect(letter).toMatchObject({ kind: 'entry', reason: 'receivedAt is no moment', eventId: hexId(1) });
     const kept = entryOf(letter, await box.bytesOf(letter)) as EnvelopeEntry;
     expect(Buffer.from(kept.items[0]?.payload ?? []).toString()).toBe(big(1));

@@ -2,14 +2,14 @@
  * Keeps the dead letters of each project within a share of their stream, and all together below its
  * bound, by removing the oldest.
  *
- * What a project has is read from the stream when its first letter comes, and grows with each
- * letter that this process files. Letters also go without us (age, a purge), and other processors
- * file theirs. So when the share seems full it is read again, and only then letters are removed, a
- * tenth of the share at a time. With several processors a project may have one share for each of
- * them.
+ * What a project has is read from the stream when its first dead letter comes, and grows with each
+ * dead letter that this process files. Dead letters also go without us (age, a purge), and other
+ * processors file theirs. So when the share seems full it is read again, and only then dead letters
+ * are removed, a tenth of the share at a time. With several processors a project may have one share
+ * for each of them.
  *
  * The broker itself removes the oldest message of a full stream (`discard: old`), but nobody would
- * learn how many letters went.
+ * learn how many dead letters went.
  */
 import type { JsMsg } from '@nats-io/jetstream';
 import type { Clock } from '../../lib/clock.ts';
@@ -19,7 +19,7 @@ import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology
 
 /**
  * One project's dead letters take at most this part of their stream, and so many messages (each is
- * read when letters are dropped).
+ * read when dead letters are dropped).
  */
 const SHARES = 8;
 const MESSAGES_MAX = 10_000;
@@ -27,7 +27,7 @@ const MESSAGES_MAX = 10_000;
  * Projects whose figures a processor keeps, some 100 bytes each; those of others are read again.
  */
 const PROJECTS_KNOWN_MAX = 10_000;
-/** What remains of a share, or of the whole stream, after letters were removed from it. */
+/** What remains of a share, or of the whole stream, after dead letters were removed from it. */
 const KEPT_SHARE = 0.9;
 /** Headers and what the broker adds, of one message. */
 const MESSAGE_OVERHEAD_BYTES = 1024;
@@ -39,7 +39,7 @@ const LOOK_SHARE = 0.01;
 const LOOK_MS = 10_000;
 const FETCH = { max_messages: 500, expires: 2_000 };
 
-/** Bytes that one project's letters may take. */
+/** Bytes that one project's dead letters may take. */
 export const deadLetterShare = (streamBytesMax: number): number => Math.floor(streamBytesMax / SHARES);
 
 /** Headers of the messages below a subject, oldest first. */
@@ -48,7 +48,7 @@ export async function* deadLetterHeaders(link: NatsLink, filter: string): AsyncG
   const consumer = await link.js.consumers.get(DEAD_LETTERS_STREAM, options);
   try {
     for (let pending = (await consumer.info(true)).num_pending; pending > 0; ) {
-      // A letter may be purged meanwhile: a fetch that brings nothing ends the reading too.
+      // A dead letter may be purged meanwhile: a fetch that brings nothing ends the reading too.
       pending = 0;
       for await (const message of await consumer.fetch(FETCH)) {
         yield message;
@@ -70,10 +70,10 @@ export class DeadLetterBounds {
   readonly #link: NatsLink;
   readonly #clock: Clock;
   readonly #onDropped: (letters: number, projectToken?: string) => void;
-  /** Of projects that had letters lately. */
+  /** Of projects that had dead letters lately. */
   readonly #projects = new Map<string, Used>();
   #stream: StreamLook | undefined;
-  /** One letter at a time: nothing is removed, and counted, twice. */
+  /** One dead letter at a time: nothing is removed, and counted, twice. */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(parts: {
@@ -87,7 +87,7 @@ export class DeadLetterBounds {
   }
 
   /**
-   * Makes room for a letter of a project.
+   * Makes room for a dead letter of a project.
    * @returns false when its bytes do not fit the project's share: then only its record is to be
    * filed
    * @throws when the broker does not answer
@@ -146,7 +146,7 @@ export class DeadLetterBounds {
     return look;
   }
 
-  /** The oldest messages, whole letters, that take `bytes` together. */
+  /** The oldest messages, whole dead letters, that take `bytes` together. */
   async #read(filter: string, bytes = Number.POSITIVE_INFINITY): Promise<Message[]> {
     const messages: Message[] = [];
     let sum = 0;
@@ -161,8 +161,8 @@ export class DeadLetterBounds {
   }
 
   /**
-   * Removes the oldest of these messages: whole letters, so many that the surplus is gone. @returns
-   * what they took
+   * Removes the oldest of these messages: whole dead letters, so many that the surplus is gone.
+   * @returns what they took
    */
   async #drop(messages: readonly Message[], surplus: Used, projectToken?: string): Promise<Used> {
     const isEnough = (gone: Used, last: Message): boolean =>

@@ -3,8 +3,8 @@ import { createHash } from 'node:crypto';
 import { DiscardPolicy } from '@nats-io/jetstream';
 import pino from 'pino';
 import { afterEach, describe, expect, it } from 'vitest';
-import { DeadLetterBox, type FiledLetter } from '../../../src/commands/dead-letters/box.ts';
-import { deadLetterShare } from '../../../src/processor/dead-letters/dead-letter-bounds.ts';
+import { DeadLetterBox, type FiledDeadLetter } from '../../../src/commands/dead-letters/box.ts';
+import { deadLetterShare } from '../../../src/processor/dead-letters/bounds.ts';
 import { runProcessor } from '../../../src/processor/processor.ts';
 import type { EnvelopeEntry } from '../../../src/stream/frame.ts';
 import { FailingSink } from '../failing-sink.ts';
@@ -35,7 +35,7 @@ async function processWithLog(sink?: FailingSink): Promise<() => Record<string, 
   return () => lines.map((line) => JSON.parse(line) as Record<string, unknown>);
 }
 
-const lettersOf = async (projectId: string): Promise<FiledLetter[]> =>
+const lettersOf = async (projectId: string): Promise<FiledDeadLetter[]> =>
   (await (await DeadLetterBox.open(harness.link)).list()).filter((one) => one.projectId === projectId);
 const dropped = (): Promise<number> => harness.metric('sluice_dead_letters_dropped_total');
 const storedOf = (projectId: string) => harness.stored().filter((one) => one.project_id === projectId);

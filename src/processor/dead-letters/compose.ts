@@ -10,7 +10,7 @@ import type { Delivery } from '../delivery.ts';
 export type Place = { delivery: Delivery; index: number };
 
 /** A whole frame that no code could read, or was to read. */
-export const frameLetter = ({ subject, frameId, data }: Delivery, reason: string): DeadLetter => ({
+export const frameDeadLetter = ({ subject, frameId, data }: Delivery, reason: string): DeadLetter => ({
   kind: 'frame',
   reason,
   subject,
@@ -42,9 +42,12 @@ type WholeEntry = {
 
 /**
  * An envelope that cannot be stored at all, with its payloads: parts of a large one are swept soon
- * after its frame is acknowledged. When the parts cannot be joined, the letter has their rest.
+ * after its frame is acknowledged. When the parts cannot be joined, the dead letter has their rest.
  */
-export function envelopeLetter(place: Place, { entry, bytes, assembled, reason }: WholeEntry): DeadLetter {
+export function envelopeDeadLetter(
+  place: Place,
+  { entry, bytes, assembled, reason }: WholeEntry,
+): DeadLetter {
   const reasons = [reason, assembled.ok ? undefined : assembled.reason];
   const why = reasons.filter((one) => one !== undefined).join('; ');
   const facts = { ...entryFacts(place, why), ...envelopeFacts(entry) };
@@ -57,7 +60,7 @@ export function envelopeLetter(place: Place, { entry, bytes, assembled, reason }
  * An item alone, as an entry that can be published again. The envelope's usage is counted with its
  * other items.
  */
-export function itemLetter(
+export function itemDeadLetter(
   place: Place,
   { entry, item, reason }: { entry: EnvelopeEntry; item: WholeItem; reason: string },
 ): DeadLetter {

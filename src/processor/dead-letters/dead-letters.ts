@@ -12,22 +12,22 @@ import {
   projectToken,
 } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
-import { DeadLetterBounds } from './dead-letter-bounds.ts';
-import { DroppedLetters } from './dropped-letters.ts';
+import { DeadLetterBounds } from './bounds.ts';
+import { DroppedDeadLetters } from './dropped.ts';
 
 /**
  * A stream that does not take dead letters delays the good for so long: some leader elections pass
  * within it.
  */
 const PATIENCE_MS = 5_000;
-/** After a letter was given up, others are given up without asking the broker for so long. */
+/** After a dead letter was given up, others are given up without asking the broker for so long. */
 const PAUSE_MS = 10_000;
 /** An outage is over when nothing failed for so long. */
 const OUTAGE_MS = 30_000;
 /** Lines of one batch; the others are one line together. */
 const LINES_MAX = 20;
 
-/** What became of a letter, to be told when its batch is committed. */
+/** What became of a dead letter, to be told when its batch is committed. */
 export type Buried = DeadLetterFacts & {
   bytes: number;
   sha256: string;
@@ -37,30 +37,30 @@ export type Buried = DeadLetterFacts & {
 };
 
 /**
- * A letter must never stop what is good. While the broker is away as a whole, nothing can be done
- * but to wait. When it is there and does not take a letter (no stream, no leader, no space), the
- * letter's batch is tried again for PATIENCE_MS. After that letters are lost: each is counted, and
- * logged with its reason, size and hash.
+ * A dead letter must never stop what is good. While the broker is away as a whole, nothing can be
+ * done but to wait. When it is there and does not take a dead letter (no stream, no leader, no
+ * space), the dead letter's batch is tried again for PATIENCE_MS. After that dead letters are lost:
+ * each is counted, and logged with its reason, size and hash.
  */
 export class DeadLetters {
   readonly #link: NatsLink;
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #bounds: DeadLetterBounds;
-  readonly #dropped: DroppedLetters;
+  readonly #dropped: DroppedDeadLetters;
   /** Monotonic ms: the first and the last failure of an outage. */
   #failingSince = 0;
   #failedAt = Number.NEGATIVE_INFINITY;
   #pausedUntil = Number.NEGATIVE_INFINITY;
   #reason = '';
-  /** The last letter could not be filed. */
+  /** The last dead letter could not be filed. */
   failing = false;
 
   constructor({ link, log, clock = systemClock }: { link: NatsLink; log: Log; clock?: Clock }) {
     this.#link = link;
     this.#clock = clock;
     this.#log = log;
-    this.#dropped = new DroppedLetters({ link, log, clock });
+    this.#dropped = new DroppedDeadLetters({ link, log, clock });
     const onDropped = (letters: number, project?: string): void => {
       log.warn({ letters, project }, 'processor: the oldest dead letters were removed to make room');
       this.#dropped.note(letters, project);
@@ -69,13 +69,13 @@ export class DeadLetters {
     link.onReconnect(() => this.#bounds.forget());
   }
 
-  /** Letters that were removed to make room, or could not be filed. */
+  /** Dead letters that were removed to make room, or could not be filed. */
   get dropped(): number {
     return this.#dropped.count;
   }
 
   /**
-   * Resolves when the broker has the letter, or when it is given up.
+   * Resolves when the broker has the dead letter, or when it is given up.
    * @throws UnavailableError: try its batch again
    */
   async publish(letter: DeadLetter): Promise<Buried> {
@@ -94,7 +94,7 @@ export class DeadLetters {
     }
   }
 
-  /** Logs and counts what became of a batch's letters, once. */
+  /** Logs and counts what became of a batch's dead letters, once. */
   settle(letters: readonly Buried[]): void {
     const lost = letters.filter((one) => one.lost !== undefined);
     if (lost.length > 0) this.#dropped.note(lost.length);

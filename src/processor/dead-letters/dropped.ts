@@ -10,7 +10,7 @@ const WRITE_MS = 1_000;
  * Counts dead letters that are gone, and writes the sum of all processors where `sluice doctor`
  * finds it. Statistics: a process that is killed loses what it counted in the last second.
  */
-export class DroppedLetters {
+export class DroppedDeadLetters {
   readonly #parts: { link: NatsLink; log: Log; clock: Clock };
   #unwritten = 0;
   #project: string | undefined;
