@@ -24,8 +24,8 @@ const filesOf = (prefix: string, count: number): Record<string, string> =>
 const parsed = (texts: Readonly<Record<string, string>>): rules.SourceFile[] =>
   Object.entries(texts).map(([path, text]) => rules.parseSource(path, text));
 
-/** Rule, path, a text that breaks it, the same mended. */
-const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string, mended: string])[] = [
+/** Rule, path, a text that breaks it, the same fixed. */
+const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string, fixed: string])[] = [
   [
     rules.importDirection,
     'src/limit/a.ts',
@@ -218,11 +218,11 @@ describe('every source file', () => {
 });
 
 describe('a rule of the house', () => {
-  it.each(PROOFS.map(([rule, path, broken, mended]) => ({ name: rule.name, rule, path, broken, mended })))(
+  it.each(PROOFS.map(([rule, path, broken, fixed]) => ({ name: rule.name, rule, path, broken, fixed })))(
     'of $name is broken by row $#',
-    ({ rule, path, broken, mended }) => {
+    ({ rule, path, broken, fixed }) => {
       expect(rule(rules.parseSource(path, broken)), broken).toHaveLength(1);
-      expect(rule(rules.parseSource(path, mended)), mended).toEqual([]);
+      expect(rule(rules.parseSource(path, fixed)), fixed).toEqual([]);
     },
   );
 
