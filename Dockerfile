@@ -41,6 +41,6 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=3 \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.SLUICE_ADMIN_PORT}/healthz`).then((res) => process.exit(res.ok ? 0 : 1), () => process.exit(1))"]
 # node is PID 1: it has handlers for SIGTERM, and the primary reaps its workers itself.
-# The young space of a processor is bounded as that of a worker is (src/worker-pool.ts); it can only be set before node starts.
+# The young space of a processor is bounded as that of a worker is (src/ingest/worker-pool.ts); it can only be set before node starts.
 ENTRYPOINT ["node", "--max-semi-space-size=16", "/app/dist/cli.js"]
 CMD ["ingest"]

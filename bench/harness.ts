@@ -12,7 +12,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { childEnvironment } from '../src/config.ts';
 import { freePort, type RunningServer, startRedis } from '../src/dev/servers.ts';
-import type { NewProject } from '../src/registry/project-store.ts';
+import type { NewProject } from '../src/projects/project-store.ts';
 import { type BrokerOptions, startBroker, withLastWords } from './broker.ts';
 import { childrenOf, cpuUs, peakRssBytes } from './processes.ts';
 import { type Samples, scrape, total } from './scrape.ts';
@@ -133,8 +133,11 @@ export class Harness {
   /** Creates projects and waits until every worker knows them. */
   async createProjects(wanted: readonly NewProject[]): Promise<Target[]> {
     const link = await this.#connect();
-    const { ProjectStore } =
-      await this.#module<typeof import('../src/registry/project-store.ts')>('registry/project-store.js');
+    // Builds to compare with may have it where it was before.
+    const folder = existsSync(join(this.#options.dist, 'projects')) ? 'projects' : 'registry';
+    const { ProjectStore } = await this.#module<typeof import('../src/projects/project-store.ts')>(
+      `${folder}/project-store.js`,
+    );
     const store = await ProjectStore.open(link);
     const targets: Target[] = [];
     for (let at = 0; at < wanted.length; at += CREATES_IN_FLIGHT) {

@@ -1,5 +1,8 @@
 #!/usr/bin/env node
-/** The program: one line per command. Only the command that was named is loaded, so that a short one starts fast. */
+/**
+ * The program: one line per command. Only the command that was named is loaded, so that a short one
+ * starts fast.
+ */
 import { readFileSync } from 'node:fs';
 import { type Command, Command as Program } from 'commander';
 import { runProgram } from './commands/run-program.ts';
@@ -9,12 +12,12 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   ingest: async () => (await import('./commands/ingest.ts')).ingestCommand(),
   processor: async () => (await import('./commands/processor.ts')).processorCommand(),
   setup: async () => (await import('./commands/setup.ts')).setupCommand(),
-  project: async () => (await import('./commands/project.ts')).projectCommand(),
+  project: async () => (await import('./commands/project/project.ts')).projectCommand(),
   heartbeat: async () => (await import('./commands/heartbeat.ts')).heartbeatCommand(),
-  usage: async () => (await import('./commands/usage.ts')).usageCommand(),
+  usage: async () => (await import('./commands/usage/usage.ts')).usageCommand(),
   tail: async () => (await import('./commands/tail.ts')).tailCommand(),
-  'dead-letters': async () => (await import('./commands/dead-letters.ts')).deadLettersCommand(),
-  doctor: async () => (await import('./commands/doctor.ts')).doctorCommand(),
+  'dead-letters': async () => (await import('./commands/dead-letters/dead-letters.ts')).deadLettersCommand(),
+  doctor: async () => (await import('./commands/doctor/doctor.ts')).doctorCommand(),
 };
 
 const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {

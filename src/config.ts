@@ -1,10 +1,11 @@
 /**
- * Settings: the only reader of the environment. Raw → checked → frozen; all errors are reported together, each naming its variable.
- * A setting exists only where two deployments need different values; everything else is a constant in limits.ts.
+ * Settings: the only reader of the environment. Raw → checked → frozen; all errors are reported
+ * together, each naming its variable. A setting exists only where two deployments need different
+ * values; everything else is a constant in limits.ts.
  */
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
 import { z } from 'zod';
-import { allowedCpus } from './lib/cpus.ts';
 import { EXTRA_TYPES, type ExtraType, isExtraType } from './lib/item-types.ts';
 import { LOG_LEVELS, type LogLevel } from './lib/log.ts';
 import {
@@ -64,6 +65,33 @@ const urls = (schemes: readonly string[]) =>
         list.every((url) => schemes.some((scheme) => url.startsWith(`${scheme}://`) && URL.canParse(url))),
       `must be one or several (comma-separated) URLs that begin with ${schemes.map((s) => `${s}://`).join(' or ')}`,
     );
+
+const fileText = (path: string): string | undefined => {
+  try {
+    return readFileSync(path, 'utf8').trim();
+  } catch {
+    return undefined; // no such controller here
+  }
+};
+
+/**
+ * CPUs that a cgroup's quota allows, by the text of `cpu.max` (`max 100000` or `150000 100000`).
+ */
+export function cpusOfQuota(cpuMax: string): number | undefined {
+  const [quota, period] = cpuMax.split(' ').map(Number);
+  return quota && period && quota > 0 ? quota / period : undefined;
+}
+
+/**
+ * CPUs that this process may use: affinity and the cgroup's quota, which Node 20 ignores; at least
+ * 1.
+ */
+export function allowedCpus(): number {
+  const v2 = fileText('/sys/fs/cgroup/cpu.max');
+  const v1 = `${fileText('/sys/fs/cgroup/cpu/cpu.cfs_quota_us')} ${fileText('/sys/fs/cgroup/cpu/cpu.cfs_period_us')}`;
+  const quota = cpusOfQuota(v2 ?? v1) ?? Number.POSITIVE_INFINITY;
+  return Math.max(1, Math.min(availableParallelism(), Math.ceil(quota)));
+}
 
 const SINK_FORMS = 'ndjson:<folder> or a postgres:// URL';
 
@@ -131,7 +159,10 @@ const SERVICE_LINK_NAME =
 const isServiceLink = (name: string, value: string): boolean =>
   SERVICE_LINK_NAME.test(name) || /^(tcp|udp):\/\//.test(value);
 
-/** The environment's SLUICE_ variables: those that are settings, and the names of service links, which are ignored. */
+/**
+ * The environment's SLUICE_ variables: those that are settings, and the names of service links,
+ * which are ignored.
+ */
 function gather(env: NodeJS.ProcessEnv): { raw: Record<string, string>; ignored: string[] } {
   const raw: Record<string, string> = {};
   const ignored: string[] = [];
@@ -168,7 +199,8 @@ function relationProblems(raw: Record<string, string>): string[] {
 
 /**
  * Reads and checks the settings. `needsSink`: SLUICE_SINK must be set.
- * @returns the frozen settings, and the names of Kubernetes service links that were ignored (to be logged once)
+ * @returns the frozen settings, and the names of Kubernetes service links that were ignored (to be
+ * logged once)
  * @throws ConfigError naming every wrong variable
  */
 export function loadConfig(

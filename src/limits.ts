@@ -1,4 +1,4 @@
-/** Every hard bound of the program, with its reason. One that two deployments need differently is a setting; its default stands here. */
+/** Every hard bound of the program, with its reason. A setting's default is here too. */
 import { assert } from './lib/assert.ts';
 
 const KIB = 1024;
@@ -28,13 +28,13 @@ export const INLINE_BYTES_MIN = 16 * KIB;
 export const HELD_BYTES_MAX = 192 * MIB;
 /** Bytes of spool files per worker, 400 bodies that inflate to the cap; beyond it 503. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
-/** Large uploads that are whole and wait for the stream; beyond it others are paused. 20 MB/s store it within ANSWER_MS_MAX. */
-export const LANDED_BYTES_MAX = 32 * MIB;
+/** Whole uploads that wait for the stream; beyond it others pause. 20 MB/s store it in time. */
+export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 /** Bytes of all uploads that wait for decoders and the disk; beyond it large ones are paused. */
 export const QUEUED_BYTES_MAX = 16 * MIB;
-/** Uploads that are let go in one turn of the loop: each may land at once with a whole body. */
-export const LANDINGS_PER_TURN = 2;
-/** Bytes of one upload that wait for the spool's disk before its socket is paused; while over HELD_BYTES_TIGHT are held the second. */
+/** Uploads that are let go in one turn of the loop: each may be whole with its next chunk. */
+export const UPLOADS_RESUMED_PER_TURN = 2;
+/** Bytes of an upload that wait for the disk before its socket pauses; the second while tight. */
 export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
 export const SPOOL_QUEUE_BYTES_TIGHT = 128 * KIB;
 export const SPOOL_BLOCKS_KEPT = 256;
@@ -42,49 +42,49 @@ export const SPOOL_BLOCKS_KEPT = 256;
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
 /** Bytes read back from the spool at a time. */
 export const SPOOL_READ_BYTES = 256 * KIB;
-/** A body that arrives in one chunk and is at most this long compressed is inflated synchronously. */
+/** A body in one chunk, compressed at most this long, is inflated synchronously. */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
-/** ... unless more than this comes out, some 3 ms of the event loop; then it is inflated beside it. */
+/** ... unless more than this comes out, some 3 ms of the event loop; then beside it. */
 export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
-/** Compressed bytes of one upload that wait for the decoder before its socket is paused; the second as above. */
+/** Compressed bytes that wait for the decoder before the socket pauses; the second as above. */
 export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
 export const DECODER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
 /** Frames of one zstd body: each costs a trip to zlib's threads, some 20 µs of the event loop. */
 export const ZSTD_FRAMES_MAX = 1_000;
-/** What filters get of one field (filter/pick-fields.ts): JSON.parse takes some 50 ms for a MiB of brackets, so those have a bound too. */
+/** What filters get of one field. JSON.parse takes 50 ms for a MiB of brackets: bounded too. */
 export const PICKED_BYTES_MAX = 1 * MIB;
 export const PICKED_STRUCTURE_BYTES_MAX = 256 * KIB;
 export const PICKED_STRING_BYTES_MAX = 64 * KIB;
 export const PICKED_DEPTH_MAX = 64;
-/** A payload with a needle is parsed whole up to here: 128 KiB of brackets take JSON.parse 15 ms, the picking of fields 0.4. */
+/** A payload with a needle is parsed whole up to here; 128 KiB of brackets would take 15 ms. */
 export const PARSED_WHOLE_BYTES_MAX = 16 * KIB;
-/** Chunks up to here are kept whole for any piece of them; of larger ones a small piece is copied. */
+/** Chunks up to here are kept whole for any piece; of larger ones a small piece is copied. */
 export const VIEWED_CHUNK_BYTES = 16 * KIB;
-/** Pieces of any size that a body may come in; each further one must bring BODY_PIECE_BYTES_MIN on average, or 400. */
+/** Pieces of any size of a body; further ones must bring BODY_PIECE_BYTES_MIN on average. */
 export const BODY_PIECES_FREE = 1_000;
 export const BODY_PIECE_BYTES_MIN = 64;
 
 // ---- Time per request ----
 /** Spent waiting for the client; a longer body is cut. */
 export const BODY_MS_MAX = 60_000;
-/** Spent holding the client back, beside that; then 503. 400 uploads that inflate to 19 MiB took 43 s on two cores. */
-export const BODY_HELD_MS_MAX = 120_000;
+/** A body is paused at most so long, then 503. 400 uploads of 19 MiB took 43 s. */
+export const BODY_PAUSED_MS_MAX = 120_000;
 /** After this grace the body must keep BODY_RATE_BYTES_PER_SEC over any BODY_RATE_WINDOW_MS. */
 export const BODY_GRACE_MS = 10_000;
 export const BODY_RATE_WINDOW_MS = 10_000;
 export const BODY_RATE_BYTES_PER_SEC = 4_000;
-/** uWebSockets.js cuts bodies below 16 kB/s after some 10 s; older ones are re-armed each second, so that our own bounds decide. */
+/** uWebSockets.js cuts slow bodies after some 10 s; re-arming lets our own bounds decide. */
 export const BODY_REARM_MS = 4_000;
-/** Bytes of a refused body that are dropped before the answer, or it would arrive as a reset: twice the largest cap. */
+/** Bytes of a refused body that are read and dropped, or the answer would arrive as a reset. */
 export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 /** From the last body byte to the answer; then 500 (contract part 2, Queue). */
 export const ANSWER_MS_MAX = 2_000;
 
 // ---- A request ----
 export const REQUEST_HEADER_BYTES_MAX = 16 * KIB;
-/** Under 99: uWebSockets.js waits for the end of a head that has more, and closes after its 10 s without a word. */
+/** Under 99: uWebSockets.js closes a connection whose head has more, without a word. */
 export const REQUEST_HEADERS_MAX = 64;
 export const URL_BYTES_MAX = 4 * KIB;
 /** Requests of one worker that are between their first byte and their answer. */
@@ -98,7 +98,7 @@ export const RATE_BUCKET_MS = 250;
 export const REDIS_REPLY_MS_MAX = 700;
 /** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
 export const REDIS_PROBE_MS = 250;
-/** One attempt to connect; a worker that starts waits this long for Redis, then goes on without it. */
+/** One attempt to connect; a worker that starts waits so long for Redis, then goes on. */
 export const REDIS_CONNECT_MS_MAX = 1_000;
 /** A lease ends this much early at the worker: clocks tick in milliseconds and drift. */
 export const LEASE_GUARD_MS = 1;
@@ -112,10 +112,10 @@ export const LEASE_EXCESS_MS = 500;
 export const EXACT_LIMIT_MAX = 1_000;
 /** All reserve outstanding together, as a share of the limit. */
 export const EXCESS_SHARE_MAX = 0.005;
-/** A window is contended until this long after it was last full or nearly. Then more may be outstanding: all of it is used at once. */
+/** A window is contended so long after it was full: reserve is used at once and may be larger. */
 export const CONTENDED_EXCESS_SHARE_MAX = 0.02;
 export const CONTENDED_MS = 65_000;
-/** Between a quarter and a third of a second: four workers that take turns do not meet the same bucket in the same order each time. */
+/** Neither 250 nor 333: workers that take turns should not meet a bucket in the same order. */
 export const REFUSAL_CACHE_MS_MIN = 300;
 export const HEARTBEATS_PER_SECOND = 5;
 export const RATE_LIMIT_MIN = 1;
@@ -128,11 +128,11 @@ export const OVERLOAD_RETRY_AFTER_SEC = 5;
 export const CHECKPOINT_MS_MAX = 10_000;
 
 // ---- Registry ----
-/** Time-out of one request to the bucket: short, so that a mirror heals within five seconds of reconnecting. */
+/** Time-out of one request to the bucket: a mirror heals within 5 s of reconnecting. */
 export const REGISTRY_REQUEST_MS = 1_500;
 /** A snapshot that delivers nothing for this long is given up and begun again. */
 export const REGISTRY_STALL_MS = 2_000;
-/** How often a mirror compares its watch with the server's figures; what differs at two checks is stale. */
+/** A mirror compares its watch with the server so often; what differs twice is stale. */
 export const REGISTRY_CHECK_MS = 1_000;
 export const REGISTRY_RETRY_MS_MIN = 100;
 export const REGISTRY_RETRY_MS_MAX = 1_000;
@@ -140,7 +140,7 @@ export const REGISTRY_RETRY_MS_MAX = 1_000;
 export const REGISTRY_CLAIM_MS = 2_000;
 /** Rounds of a compare-and-set write, and of minting an id that is still free. */
 export const REGISTRY_WRITE_TRIES_MAX = 8;
-/** How often a worker adds its outcomes to the ledger, how many projects at a time at most, and how many of these together. */
+/** A worker adds outcomes to the ledger so often, so many projects, so many at a time. */
 export const LEDGER_FLUSH_MS = 5_000;
 export const LEDGER_WRITES_PER_FLUSH_MAX = 250;
 export const LEDGER_WRITES_IN_FLIGHT_MAX = 8;
@@ -164,17 +164,17 @@ export const PUBLISH_ENTRIES_IN_FLIGHT_MAX = 20_000;
 /** Time-out of one publish attempt; a further one is made while the answer's deadline allows it. */
 export const PUBLISH_ATTEMPT_MS = 800;
 /**
- * One frame or part, however much the broker's max_payload allows: half of its default. A batch of a sink is made of several,
- * and a part is read back in base64, a third larger.
+ * One frame or part, however much the broker's max_payload allows: half of its default. A batch of
+ * a sink is made of several, and a part is read back in base64, a third larger.
  */
 export const FRAME_BYTES_MAX = 512 * KIB;
 /** Room for NATS headers and MessagePack framing below half the broker's max_payload. */
 export const FRAME_OVERHEAD_BYTES = 4 * KIB;
-/** A stream that refuses for a reason that passes (a new leader, a server short of resources) is asked again after this. */
+/** A stream that refuses for a reason that passes (a new leader) is asked again after this. */
 export const PUBLISH_PAUSE_MS = 250;
-/** "No responders" may be a leader election or a stream that is not there: so many further attempts tell them apart. */
+/** "No responders": an election or no stream; so many further attempts tell them apart. */
 export const NO_RESPONDERS_RETRIES_MAX = 2;
-/** Large envelopes of one worker that write their parts at the same time; others wait for their turn. */
+/** Large envelopes of one worker that write parts at the same time; others wait. */
 export const LARGE_ENTRIES_ACTIVE_MAX = 4;
 /** Parts of one large envelope that are in flight together. */
 export const PARTS_IN_FLIGHT_MAX = 4;
@@ -183,7 +183,7 @@ export const CHUNKED_ANSWER_MS_MAX = 300_000;
 export const CHUNK_SWEEP_DELAY_MS = 600_000;
 export const CHUNK_SWEEP_EVERY_MS = 60_000;
 export const DEDUP_WINDOW_MS = 120_000;
-/** Frames of one stream that processors hold together; small frames must not stop at a batch of SINK_BATCH_BYTES_MAX. */
+/** Frames of one stream that processors hold together: more than a batch of small frames. */
 export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Processor ----
@@ -193,40 +193,40 @@ export const RECORDING_HEADER_BYTES_MAX = 4 * KIB;
 export const SINK_BATCH_BYTES_MAX = 8 * MIB;
 /** Lines of a batch that are in memory; beyond it they go to its unfinished file. */
 export const SINK_BLOCK_BYTES = 1 * MIB;
-/** A batch that is not full waits until this long after the one before it: few large files rather than many small ones. */
+/** A batch that is not full waits so long after the one before it: few, large files. */
 export const SINK_FILE_MS_MIN = 1_000;
-/** While the sink or the broker fails, a batch is tried again after this, doubled up to the second figure. */
+/** A batch that failed is tried again after this, doubled up to the second figure. */
 export const SINK_RETRY_MS_MIN = 100;
 export const SINK_RETRY_MS_MAX = 5_000;
 /** Frames that one batch takes from the prefetched ones. */
 export const SINK_BATCH_FRAMES_MAX = 1_000;
-/** Prefetched and in hand per stream and shard; with many of them each has its share of the second figure. */
+/** Prefetched and in hand per stream and shard; many of them share the second figure. */
 export const PREFETCH_BYTES_MAX = 16 * MIB;
 export const PREFETCH_TOTAL_BYTES_MAX = 128 * MIB;
 export const PREFETCH_FRAMES_MAX = 2 * SINK_BATCH_FRAMES_MAX;
-/** How long one pull request stands at the broker; with a shorter ack wait than ours, half of that. */
+/** How long one pull lasts at the broker; with a shorter ack wait than ours, half of that. */
 export const PULL_EXPIRES_MS = 5_000;
 /** A stream or consumer that is missing is asked for again after this. */
 export const PULL_RETRY_MS = 1_000;
-/** Wait for the broker's confirmation of an acknowledgement, of a dead letter and of a count in a bucket. */
+/** Wait for the broker to confirm an acknowledgement, a dead letter or a count. */
 export const BROKER_REPLY_MS_MAX = 5_000;
-/** The broker delivers a frame again when it heard nothing for this long: what a processor that was killed had in hand waits so long. */
+/** The broker delivers a frame again after so long a silence, as when a processor was killed. */
 export const ACK_WAIT_MS = 10_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
-/** A frame that has ended the process this often is dead-lettered undecoded; `CRASH_WEIGHT` says what a death counts. */
+/** A frame that ended the process so often is dead-lettered undecoded (see `CRASH_WEIGHT`). */
 export const FRAME_CRASHES_MAX = 3;
 export const RESEND_WINDOW_MS = 600_000;
-/** How long the sink knows a frame after it was stored, by the processor's clock that never steps: far above any redelivery. */
+/** The sink knows a frame so long after storing it, by a monotonic clock: above any redelivery. */
 export const FRAME_MEMORY_MS = 600_000;
-/** How far the data's time may lag behind what was stored before it (a large envelope's frame may follow five minutes later). */
+/** How far data may lag behind what was stored before it: large envelopes, by five minutes. */
 export const RECEIVED_DISORDER_MS_MAX = 300_000;
-/** How long the postgres sink knows a frame: also one that a stopped processor comes back with the next day. */
+/** The postgres sink knows a frame so long: a stopped processor may come back a day later. */
 export const POSTGRES_FRAME_MEMORY_MS = 24 * 3_600_000;
-/** Connections of one processor: one for each batch that is being written, others wait for their turn. */
+/** Connections of one processor, one for each batch that is being written; others wait. */
 export const POSTGRES_CONNECTIONS_MAX = 10;
 export const POSTGRES_CONNECT_MS_MAX = 5_000;
-/** A transaction whose processor says nothing for this long is ended by the server, and its locks with it. */
+/** The server ends a transaction, and its locks, when its processor is silent for so long. */
 export const POSTGRES_IDLE_MS_MAX = 8_000;
 /** One statement; the largest carries one recording beyond a batch's bytes. */
 export const POSTGRES_STATEMENT_MS_MAX = 60_000;
@@ -248,15 +248,15 @@ export const PROJECTS_WATCHED_MAX = 2_000;
 export const PROJECTS_SHOWN_MAX = 20;
 
 // ---- Processes ----
-/** A worker that does not answer the primary for this long is killed (a stalled one keeps being given connections). */
+/** A worker silent for so long is killed: a stalled one would still be given connections. */
 export const WORKER_SILENT_MS_MAX = 5_000;
-/** One that has said nothing yet is given no connections: on a starved machine it may take its time to start. */
+/** One that has said nothing yet is given no connections: it may take its time to start. */
 export const WORKER_START_MS_MAX = 60_000;
 export const WORKER_RESTART_MS_MIN = 100;
 export const WORKER_RESTART_MS_MAX = 5_000;
 /** Not ready, but still serving, so that a balancer looks away first. */
 export const SHUTDOWN_PAUSE_MS = 1_000;
-/** How long idle keep-alive connections are left open after the listener closed and the last answer went out. */
+/** Idle connections stay open so long after the listener closed and the last answer left. */
 export const SHUTDOWN_LINGER_MS = 2_000;
 /** From the closed listener to the exit, whatever is still under way. */
 export const SHUTDOWN_MS_MAX = 25_000;

@@ -1,8 +1,10 @@
 /** The rules of the house that a machine can check, as functions from one source file to the sentences that it breaks. */
 import { parseSync } from 'vite';
 
-export const FILE_LINES_MAX = 300;
+export const FILE_LINES_MAX = 400;
 export const FUNCTION_LINES_MAX = 70;
+export const FOLDER_FILES_MAX = 12;
+export const COMMENT_COLUMNS_MAX = 100;
 export const NESTING_MAX = 3;
 
 type Node = { readonly type: string; readonly start: number; readonly [field: string]: unknown };
@@ -12,7 +14,8 @@ export type SourceFile = {
   readonly path: string;
   readonly lines: number;
   readonly program: Node;
-  readonly comments: readonly { readonly value: string; readonly start: number }[];
+  readonly comments: readonly { readonly value: string; readonly start: number; readonly end: number }[];
+  readonly rows: readonly string[];
   lineOf(offset: number): number;
 };
 
@@ -23,7 +26,7 @@ export function parseSource(path: string, text: string): SourceFile {
   if (first) throw new Error(`${path}: ${first.message}`);
   const lineOf = (offset: number): number => text.slice(0, offset).split('\n').length;
   const lines = text.split('\n').length - (text.endsWith('\n') ? 1 : 0);
-  return { path, lines, program: program as unknown as Node, comments, lineOf };
+  return { path, lines, program: program as unknown as Node, comments, rows: text.split('\n'), lineOf };
 }
 
 const isNode = (value: unknown): value is Node =>
@@ -80,14 +83,34 @@ function importsOf(file: SourceFile): Import[] {
 /** Which folders of src a folder may import; `lib`, `limits.ts` and the types of `config.ts` serve everybody. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   lib: [],
+  admin: [],
   envelope: [],
   filter: [],
   stream: [],
   limit: [],
-  registry: ['stream'],
-  http: ['envelope', 'filter', 'limit', 'registry', 'stream'],
-  processor: ['stream'],
+  projects: ['stream'],
+  usage: ['projects', 'stream'],
+  http: ['envelope', 'filter', 'limit', 'projects', 'stream'],
+  sink: ['stream'],
+  processor: ['sink', 'stream'],
 };
+
+/** Composition roots inside a stage's folder: they construct what the stage needs, and may import everything. */
+const ROOTS: readonly string[] = ['src/processor/processor.ts'];
+
+/** What the state of a project, which the stages share, may import beyond its folder, and who may import its type. */
+const PROJECT_STATE = 'src/projects/project-state.ts';
+const STATE_IMPORTS: Readonly<Record<string, 'value' | 'type'>> = {
+  'src/filter/inbound.ts': 'value',
+  'src/limit/lease.ts': 'type',
+};
+const STATE_KEEPERS: readonly string[] = ['limit'];
+
+function isForProjectState(from: string, target: string, typeOnly: boolean): boolean {
+  if (target === PROJECT_STATE) return typeOnly && STATE_KEEPERS.includes(areaOf(from));
+  const kind = from === PROJECT_STATE ? STATE_IMPORTS[target] : undefined;
+  return kind === 'value' || (kind === 'type' && typeOnly);
+}
 
 /** `src/http/request.ts` → `http`; files beside the folders are areas of their own. */
 const areaOf = (path: string): string => path.split('/')[1] ?? '';
@@ -99,12 +122,14 @@ const resolved = (from: string, specifier: string): string =>
 export function importDirection(file: SourceFile): string[] {
   const area = areaOf(file.path);
   const allowed = area === 'limits.ts' || area === 'config.ts' ? [] : MAY_IMPORT[area];
-  if (!allowed) return [];
+  if (!allowed || ROOTS.includes(file.path)) return [];
   return importsOf(file).flatMap((found) => {
     if (!found.specifier.startsWith('.')) return [];
-    const target = areaOf(resolved(file.path, found.specifier));
+    const path = resolved(file.path, found.specifier);
+    const target = areaOf(path);
     const served = target === 'lib' || target === 'limits.ts' || (target === 'config.ts' && found.typeOnly);
     if (target === area || served || allowed.includes(target)) return [];
+    if (isForProjectState(file.path, path, found.typeOnly)) return [];
     return [at(file, found, `${area} may not import ${target}`)];
   });
 }
@@ -113,8 +138,8 @@ export function importDirection(file: SourceFile): string[] {
 const PACKAGE_HOMES: readonly { readonly package: RegExp; readonly home: RegExp }[] = [
   { package: /^uWebSockets\.js$/, home: /^src\/http\/server\.ts$/ },
   { package: /^ioredis$/, home: /^src\/limit\/redis[a-z-]*\.ts$/ },
-  { package: /^@nats-io\//, home: /^src\/(stream|registry|processor)\// },
-  { package: /^pg$/, home: /^src\/processor\/sink\/postgres[a-z-]*\.ts$/ },
+  { package: /^@nats-io\//, home: /^src\/(stream|projects|processor)\// },
+  { package: /^pg$/, home: /^src\/sink\/postgres\// },
 ];
 
 /** Types may be named anywhere: they bind nobody at run time. */
@@ -135,6 +160,38 @@ export function sizes(file: SourceFile): string[] {
     if (lines > FUNCTION_LINES_MAX) problems.push(at(file, node, `a function has ${lines} lines`));
   }
   return problems;
+}
+
+const folderOf = (path: string): string => path.slice(0, path.lastIndexOf('/'));
+
+/** Of all files together: how many are in each folder, those of folders below apart. */
+export function folderSizes(files: readonly SourceFile[]): string[] {
+  const counts = new Map<string, number>();
+  for (const { path } of files) counts.set(folderOf(path), (counts.get(folderOf(path)) ?? 0) + 1);
+  return [...counts]
+    .filter(([, count]) => count > FOLDER_FILES_MAX)
+    .map(([folder, count]) => `${folder} has ${count} files`);
+}
+
+/** Of all files together: a file that imports itself by way of others, types included; one sentence for each circle found. */
+export function importCircles(files: readonly SourceFile[]): string[] {
+  const targets = new Map(
+    files.map((file) => {
+      const relative = importsOf(file).filter(({ specifier }) => specifier.startsWith('.'));
+      return [file.path, relative.map(({ specifier }) => resolved(file.path, specifier))] as const;
+    }),
+  );
+  const circles: string[] = [];
+  const done = new Set<string>();
+  const visit = (path: string, way: readonly string[]): void => {
+    const at = way.indexOf(path);
+    if (at >= 0) circles.push([...way.slice(at), path].join(' → '));
+    if (at >= 0 || done.has(path)) return;
+    for (const target of targets.get(path) ?? []) visit(target, [...way, path]);
+    done.add(path);
+  };
+  for (const path of targets.keys()) visit(path, []);
+  return circles;
 }
 
 const NESTING = [
@@ -207,6 +264,18 @@ export function fileNames(file: SourceFile): string[] {
     .map((word) => `${file.path} is called ${word}, which says nothing`);
 }
 
+/** Lines with a comment, or a part of one. Code is held to its own width by the formatter. */
+export function commentWidths(file: SourceFile): string[] {
+  return file.comments.flatMap(({ start, end }) => {
+    const first = file.lineOf(start);
+    const rows = file.rows.slice(first - 1, file.lineOf(end));
+    const long = rows.findIndex((row) => row.length > COMMENT_COLUMNS_MAX);
+    return long < 0
+      ? []
+      : [`${file.path}:${first + long} a comment ends beyond column ${COMMENT_COLUMNS_MAX}`];
+  });
+}
+
 const LEFT_UNDONE = /\b(TODO|FIXME|XXX|HACK)\b/;
 
 export function leftUndone(file: SourceFile): string[] {
@@ -229,6 +298,7 @@ export function testsNotRun(file: SourceFile): string[] {
 }
 
 export type Rule = (file: SourceFile) => string[];
+export type TreeRule = (files: readonly SourceFile[]) => string[];
 export const SOURCE_RULES: readonly Rule[] = [
   importDirection,
   packageHomes,
@@ -237,6 +307,8 @@ export const SOURCE_RULES: readonly Rule[] = [
   bannedSyntax,
   globals,
   fileNames,
+  commentWidths,
   leftUndone,
 ];
+export const TREE_RULES: readonly TreeRule[] = [folderSizes, importCircles];
 export const TEST_RULES: readonly Rule[] = [testsNotRun, leftUndone];

@@ -19,8 +19,13 @@ const tests = sourcesIn('test');
 const nested = (depth: number): string => `${'if (a) { '.repeat(depth)}b();${' }'.repeat(depth)}`;
 const long = (lines: number): string => `function f() {\n${'a();\n'.repeat(lines - 2)}}`;
 
-/** Rule, path, a text that breaks it, the same mended. */
-const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string, mended: string])[] = [
+const filesOf = (prefix: string, count: number): Record<string, string> =>
+  Object.fromEntries(Array.from({ length: count }, (_, i) => [`${prefix}f${i}.ts`, '']));
+const parsed = (texts: Readonly<Record<string, string>>): rules.SourceFile[] =>
+  Object.entries(texts).map(([path, text]) => rules.parseSource(path, text));
+
+/** Rule, path, a text that breaks it, the same fixed. */
+const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string, fixed: string])[] = [
   [
     rules.importDirection,
     'src/limit/a.ts',
@@ -31,14 +36,44 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [
     rules.importDirection,
     'src/stream/a.ts',
-    `export { b } from '../registry/b.ts';`,
+    `export { b } from '../projects/b.ts';`,
     `export { b } from 'zod';`,
   ],
   [
     rules.importDirection,
-    'src/processor/sink/a.ts',
-    `import type { B } from '../../http/b.ts';`,
+    'src/sink/postgres/a.ts',
+    `import type { B } from '../../processor/b.ts';`,
     `import type { B } from '../../stream/b.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/processor/a.ts',
+    `import { b } from '../admin/b.ts';`,
+    `import { b } from '../sink/b.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/limit/a.ts',
+    `import { A } from '../projects/project-state.ts';`,
+    `import type { A } from '../projects/project-state.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/filter/a.ts',
+    `import type { A } from '../projects/project-state.ts';`,
+    `import type { A } from './project-state.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/projects/project-state.ts',
+    `import { a } from '../limit/lease.ts';`,
+    `import type { A } from '../limit/lease.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/projects/replica.ts',
+    `import { a } from '../filter/inbound.ts';`,
+    `import { a } from './project-state.ts';`,
   ],
   [
     rules.importDirection,
@@ -82,7 +117,7 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
     `import { b } from '@nats-io/kv';`,
     `import type { b } from '@nats-io/kv';`,
   ],
-  [rules.sizes, 'src/a.ts', 'a();\n'.repeat(301), 'a();\n'.repeat(300)],
+  [rules.sizes, 'src/a.ts', 'a();\n'.repeat(401), 'a();\n'.repeat(400)],
   [rules.sizes, 'src/a.ts', long(71), long(70)],
   [
     rules.sizes,
@@ -117,11 +152,41 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [rules.globals, 'src/http/a.ts', 'console.log(a);', 'log.info(a);'],
   [rules.globals, 'src/http/a.ts', 'const a = process.env.B;', "const a = 'process.env';"],
   [rules.globals, 'src/commands/a.ts', 'f(process.env);', 'console.log(a);'],
+  [rules.commentWidths, 'src/a.ts', `// ${'a'.repeat(98)}`, `// ${'a'.repeat(97)}`],
+  [rules.commentWidths, 'src/a.ts', `/**\n * ${'a'.repeat(98)}\n */`, `/**\n * ${'a'.repeat(97)}\n */`],
+  [rules.commentWidths, 'src/a.ts', `a('${'b'.repeat(80)}'); // so it is said`, `a('${'b'.repeat(120)}');`],
   [rules.leftUndone, 'src/a.ts', '// TODO: more', "const a = 'TODO';"],
   [rules.leftUndone, 'test/a.test.ts', '/* one\n FIXME */', '/* fixed */'],
   [rules.testsNotRun, 'test/a.test.ts', 'it.only(a, b);', 'it(a, b);'],
   [rules.testsNotRun, 'test/a.test.ts', 'describe.skip(a, b);', 'describe.each(a)(b, c);'],
   [rules.testsNotRun, 'test/a.test.ts', "test.todo('a');", 'list.skip(1);'],
+];
+
+/** Rule, files by path that break it, the same fixed. */
+const TREE_PROOFS: readonly (readonly [
+  rule: rules.TreeRule,
+  broken: Readonly<Record<string, string>>,
+  fixed: Readonly<Record<string, string>>,
+])[] = [
+  [rules.folderSizes, filesOf('src/a/', 13), { ...filesOf('src/a/', 12), ...filesOf('src/a/b/', 12) }],
+  [
+    rules.importCircles,
+    { 'src/a.ts': `import './b/c.ts';`, 'src/b/c.ts': `import '../a.ts';` },
+    { 'src/a.ts': `import './b/c.ts';`, 'src/b/c.ts': `import '../d.ts';`, 'src/d.ts': '' },
+  ],
+  [
+    rules.importCircles,
+    {
+      'src/a.ts': `import './b.ts';`,
+      'src/b.ts': `import './c.ts';`,
+      'src/c.ts': `import type { B } from './b.ts';`,
+    },
+    {
+      'src/a.ts': `import './b.ts'; import './c.ts';`,
+      'src/b.ts': `import './c.ts';`,
+      'src/c.ts': `import './d.js';`,
+    },
+  ],
 ];
 
 describe('every source file', () => {
@@ -137,6 +202,13 @@ describe('every source file', () => {
     },
   );
 
+  it.each(rules.TREE_RULES.map((rule) => [rule.name, rule] as const))(
+    'keeps with the others the rule of %s',
+    (_name, rule) => {
+      expect(rule(sources)).toEqual([]);
+    },
+  );
+
   it.each(rules.TEST_RULES.map((rule) => [rule.name, rule] as const))(
     'and every test keeps the rule of %s',
     (_name, rule) => {
@@ -146,11 +218,11 @@ describe('every source file', () => {
 });
 
 describe('a rule of the house', () => {
-  it.each(PROOFS.map(([rule, path, broken, mended]) => ({ name: rule.name, rule, path, broken, mended })))(
+  it.each(PROOFS.map(([rule, path, broken, fixed]) => ({ name: rule.name, rule, path, broken, fixed })))(
     'of $name is broken by row $#',
-    ({ rule, path, broken, mended }) => {
+    ({ rule, path, broken, fixed }) => {
       expect(rule(rules.parseSource(path, broken)), broken).toHaveLength(1);
-      expect(rule(rules.parseSource(path, mended)), mended).toEqual([]);
+      expect(rule(rules.parseSource(path, fixed)), fixed).toEqual([]);
     },
   );
 
@@ -162,9 +234,19 @@ describe('a rule of the house', () => {
     },
   );
 
+  it.each(TREE_PROOFS.map(([rule, broken, fixed]) => ({ name: rule.name, rule, broken, fixed })))(
+    'for all files, $name, is broken by row $#',
+    ({ rule, broken, fixed }) => {
+      expect(rule(parsed(broken))).toHaveLength(1);
+      expect(rule(parsed(fixed))).toEqual([]);
+    },
+  );
+
   it('is proven for every rule', () => {
-    const proven = new Set([...PROOFS.map(([rule]) => rule), rules.fileNames]);
-    expect([...rules.SOURCE_RULES, ...rules.TEST_RULES].filter((rule) => !proven.has(rule))).toEqual([]);
+    const proven = new Set([...PROOFS, ...TREE_PROOFS].map(([rule]) => rule.name));
+    proven.add(rules.fileNames.name);
+    const all = [...rules.SOURCE_RULES, ...rules.TREE_RULES, ...rules.TEST_RULES];
+    expect(all.map((rule) => rule.name).filter((name) => !proven.has(name))).toEqual([]);
   });
 });
 

@@ -10,7 +10,7 @@ import { createLog } from '../../src/lib/log.ts';
 import { ANSWER_MS_MAX } from '../../src/limits.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { Publisher } from '../../src/stream/publisher.ts';
+import { Publisher } from '../../src/stream/publish/publisher.ts';
 import { setupTopology, streamSubject } from '../../src/stream/topology.ts';
 import { type BrokerOptions, startBroker } from '../broker.ts';
 import { eventEntry } from '../entries.ts';

@@ -4,7 +4,7 @@
  */
 import { parseArgs } from 'node:util';
 import { findServer } from '../../src/dev/servers.ts';
-import type { NewProject } from '../../src/registry/project-store.ts';
+import type { NewProject } from '../../src/projects/project-store.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
 import type { Target } from '../workload.ts';
 import { allowChunks } from './chunks.ts';

@@ -5,7 +5,7 @@ import { childrenOf } from '../processes.ts';
 import { type Samples, scrape, total } from '../scrape.ts';
 import type { Target } from '../workload.ts';
 
-const PROGRAM = 'ingest-worker';
+const PROGRAM = 'ingest/worker.js';
 const descendantsOf = (pid: number): number[] =>
   childrenOf(pid).flatMap((child) => [child, ...descendantsOf(child)]);
 

@@ -1,6 +1,6 @@
 /** What the limiter promises, against the system as it runs in production. Each show gives lines to print and whether it holds. */
 import { freePort } from '../../src/dev/servers.ts';
-import type { NewProject } from '../../src/registry/project-store.ts';
+import type { NewProject } from '../../src/projects/project-store.ts';
 import { runFresh, startFresh } from '../fresh.ts';
 import { Harness, type HarnessOptions } from '../harness.ts';
 import type { LoadOptions } from '../load/options.ts';

@@ -1,5 +1,5 @@
 /** What the whole system is measured with. Each scenario differs from the canonical one in what its title says. */
-import type { NewProject } from '../../src/registry/project-store.ts';
+import type { NewProject } from '../../src/projects/project-store.ts';
 import type { BrokerOptions } from '../broker.ts';
 import { STREAM_BYTES_FULL } from '../harness.ts';
 import type { Encoding } from '../load/body.ts';

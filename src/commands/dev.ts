@@ -7,7 +7,7 @@ import { lockFolder } from '../lib/folder-lock.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
-import { rateLimitOf } from '../registry/project.ts';
+import { rateLimitOf } from '../projects/project.ts';
 import { UsageError } from './session.ts';
 
 type Flags = { port?: number; adminPort?: number; workers?: number; dataDir: string; reset?: boolean };
@@ -78,7 +78,8 @@ async function run(flags: Flags): Promise<void> {
   );
   const stopped = untilStopped();
   const starting = start.start();
-  starting.catch(() => undefined); // a stop while starting makes it fail; nobody is left to hear of it then
+  // A stop while starting makes it fail; nobody is left to hear of it then.
+  starting.catch(() => undefined);
   const system = await Promise.race([starting, stopped]);
   if (system) {
     console.log(banner(system, config));

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { systemClock } from '../lib/clock.ts';
-import { HeartbeatStore } from '../registry/heartbeat-store.ts';
+import { HeartbeatStore } from '../projects/heartbeat-store.ts';
 import { printJson, printLine, record, table } from './print.ts';
 import { type Session, withSession } from './session.ts';
 

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { loadConfig } from '../config.ts';
 import { RequestPrinter } from '../dev/request-printer.ts';
-import { runIngest } from '../ingest.ts';
+import { runIngest } from '../ingest/primary.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 
@@ -12,7 +12,8 @@ export function ingestCommand(): Command {
       const { config, ignored } = loadConfig();
       const log = createLog(config.logLevel, { process: 'ingest' });
       if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
-      const printer = new RequestPrinter((line) => console.log(line)); // only development workers say anything
+      // Only development workers say anything.
+      const printer = new RequestPrinter((line) => console.log(line));
       const stopped = untilStopped(); // also before it has started: it leaves no worker behind
       const ingest = await runIngest(config, log, (lines) => printer.add(lines));
       await stopped;

@@ -9,7 +9,7 @@ import { type Config, isSet, loadConfig } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { LimitRedis } from '../limit/redis.ts';
-import { isMissingBucket } from '../registry/bucket.ts';
+import { isMissingBucket } from '../projects/bucket.ts';
 import { NatsLink } from '../stream/nats.ts';
 
 /** Why a command could not do its task: one sentence, shown without a stack; exit status 1. */

@@ -1,12 +1,12 @@
 import { Command, Option } from 'commander';
 import { ITEM_TYPES } from '../lib/item-types.ts';
 import { untilStopped } from '../lib/shutdown.ts';
-import { ProjectStore } from '../registry/project-store.ts';
+import { ProjectStore } from '../projects/project-store.ts';
 import { FrameError } from '../stream/field-checks.ts';
 import { decodeFrame, type Entry } from '../stream/frame.ts';
-import { lookOn } from '../stream/onlookers.ts';
+import { followFrames } from '../stream/tail.ts';
 import { printLine } from './print.ts';
-import { parseProjectId } from './project-fields.ts';
+import { parseProjectId } from './project/fields.ts';
 import { withSession } from './session.ts';
 import { type SeenItem, seenItems, seenJson, seenText } from './tail-item.ts';
 
@@ -39,7 +39,7 @@ async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
     };
     // All streams: an item of the wanted type may follow the first one of its envelope, which
     // decides the stream.
-    lookOn(link, show);
+    followFrames(link, show);
     if (!flags.json) process.stderr.write('Showing items as they are accepted; Ctrl-C ends.\n');
     await untilStopped();
   });

@@ -1,8 +1,8 @@
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { NameTakenError, RegistryError } from '../registry/names.ts';
-import type { Project } from '../registry/project.ts';
-import { type NewProject, ProjectStore } from '../registry/project-store.ts';
+import { NameTakenError, RegistryError } from '../projects/names.ts';
+import type { Project } from '../projects/project.ts';
+import { type NewProject, ProjectStore } from '../projects/project-store.ts';
 import type { NatsLink } from '../stream/nats.ts';
 
 const FIRST_ID = '1';

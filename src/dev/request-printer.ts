@@ -1,4 +1,4 @@
-import { LINES_PER_SEC_MAX, type RequestLines } from '../http/request-log.ts';
+import { LINES_PER_SEC_MAX, type RequestLines } from '../http/metrics/request-log.ts';
 
 const SECOND_MS = 1_000;
 

@@ -110,7 +110,8 @@ function launch(
 ): RunningServer {
   const child = spawn('/bin/sh', ['-c', UNTIL_PARENT_DIES, 'sh', bin, ...args], {
     stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
-    detached: true, // not in the terminal's process group: Ctrl-C ends it in its turn, after those that use it
+    // Not in the terminal's process group: Ctrl-C ends it in its turn, after those that use it.
+    detached: true,
   });
   child.once('exit', () => (child.stdio[3] as Writable | null)?.destroy());
   let said = '';

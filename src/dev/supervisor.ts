@@ -1,13 +1,16 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
-import { YOUNG_SPACE } from '../worker-pool.ts';
+import { YOUNG_SPACE } from '../ingest/worker-pool.ts';
 import type { RunningServer } from './servers.ts';
 
 const RESTART_MS = 500;
 const READY_POLL_MS = 50;
 const STOP_MS_MAX = 35_000;
 
-/** One child of `sluice dev`, started again whenever it dies after it was ready, until it is stopped. */
+/**
+ * One child of `sluice dev`, started again whenever it dies after it was ready, until it is
+ * stopped.
+ */
 export interface Child {
   stop(): Promise<void>;
 }

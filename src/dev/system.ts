@@ -5,7 +5,7 @@ import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { childEnvironment, hostEnvironment, isSet } from '../config.ts';
 import type { Log } from '../lib/log.ts';
-import type { Project } from '../registry/project.ts';
+import type { Project } from '../projects/project.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { setupTopology } from '../stream/topology.ts';
 import { demoProject } from './demo-project.ts';

@@ -1,4 +1,7 @@
-/** What all uploads of a worker hold together (contract part 7: buffered and spooled bytes), and the part of one upload in it. */
+/**
+ * What all uploads of a worker hold together (contract part 7: buffered and spooled bytes), and the
+ * part of one upload in it.
+ */
 import { type ExtraType, storedTypes } from '../lib/item-types.ts';
 import {
   HELD_BYTES_MAX,
@@ -9,8 +12,8 @@ import {
   SPOOL_BLOCKS_KEPT,
   SPOOL_BYTES_MAX,
 } from '../limits.ts';
-import { Landing } from './landing.ts';
 import { SpoolDisk } from './spool-disk.ts';
+import { UploadLimiter } from './upload-limiter.ts';
 
 export class UploadBudget {
   readonly maxBodyBytes: number;
@@ -18,7 +21,7 @@ export class UploadBudget {
   /** Types of items that are kept. */
   readonly storedTypes: ReadonlySet<string>;
   /** Paces the ends of large uploads. */
-  readonly landing = new Landing();
+  readonly limiter = new UploadLimiter();
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   #held = 0;
@@ -122,13 +125,13 @@ export class Holding {
   queue(delta: number): void {
     if (!this.#open || delta === 0) return;
     this.#queued += delta;
-    this.budget.landing.queue(delta);
+    this.budget.limiter.queue(delta);
   }
 
   close(): void {
     if (!this.#open) return;
     this.#open = false;
-    if (this.#queued > 0) this.budget.landing.queue(-this.#queued);
+    if (this.#queued > 0) this.budget.limiter.queue(-this.#queued);
     this.budget.hold(-this.#held);
     this.budget.spool(-this.#spooled);
   }

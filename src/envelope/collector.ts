@@ -68,7 +68,9 @@ export class Collector implements ParserSink {
   #items: HeldItem[] = [];
   #skipped: Map<SkippedType, number> | undefined;
   #bytes = 0;
-  /** Of header lines and the records of items: what stays in memory when payloads move to a spool. */
+  /**
+   * Of header lines and the records of items: what stays in memory when payloads move to a spool.
+   */
   #headerBytes = 0;
   /** What this collector has charged to the holding, its spool apart. */
   #charged = 0;

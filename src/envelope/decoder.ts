@@ -31,8 +31,9 @@ const NOTHING = Buffer.alloc(0);
 /**
  * Decompression by Node's zlib, which works on a thread beside the event loop.
  *
- * One write is in flight; chunks that come meanwhile are joined and go together with the next, so that a client that sends single bytes
- * does not cost a trip to the other thread for each. A write to zstd ends where a frame does.
+ * One write is in flight; chunks that come meanwhile are joined and go together with the next, so
+ * that a client that sends single bytes does not cost a trip to the other thread for each. A write
+ * to zstd ends where a frame does.
  *
  * What a decoder takes is borrowed, what it gives is the receiver's.
  */

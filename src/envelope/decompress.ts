@@ -44,7 +44,10 @@ const ENCODINGS: ReadonlyMap<string, Encoding> = new Map([
 export const parseEncoding = (header: string): Encoding | undefined =>
   ENCODINGS.get(header.trim().toLowerCase());
 
-/** Windows over 16 MiB are an extension of brotli that no HTTP client may use (RFC 7932 section 9.1). */
+/**
+ * Windows over 16 MiB are an extension of brotli that no HTTP client may use (RFC 7932 section
+ * 9.1).
+ */
 const BROTLI_OPTIONS = { params: { [zlib.constants.BROTLI_DECODER_PARAM_LARGE_WINDOW]: 0 } };
 /** A frame that asks for a larger window is corrupt. */
 const ZSTD_OPTIONS = { params: { [zstd.constants.ZSTD_d_windowLogMax]: Math.log2(ZSTD_WINDOW_BYTES_MAX) } };
@@ -77,7 +80,10 @@ export type Inflated = { ok: true; bytes: Buffer } | { ok: false; reason: 'corru
 
 const GZIP_TRAILER_BYTES = 8;
 
-/** What gzip says in its last four bytes to inflate to (RFC 1952, ISIZE). Only a hint: where it lies, the bounds below still hold. */
+/**
+ * What gzip says in its last four bytes to inflate to (RFC 1952, ISIZE). Only a hint: where it
+ * lies, the bounds below still hold.
+ */
 function claimsToBeLarge(encoding: Compression, body: Uint8Array): boolean {
   if (encoding !== 'gzip' || body.length < GZIP_TRAILER_BYTES) return false;
   const size = new DataView(body.buffer, body.byteOffset + body.length - 4, 4).getUint32(0, true);
@@ -86,7 +92,8 @@ function claimsToBeLarge(encoding: Compression, body: Uint8Array): boolean {
 
 /**
  * Inflates a whole body at once.
- * @returns `stream` when a Decoder has to: more than SYNC_INFLATED_BYTES_MAX would come out, or there are several zstd frames
+ * @returns `stream` when a Decoder has to: more than SYNC_INFLATED_BYTES_MAX would come out, or
+ * there are several zstd frames
  */
 export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
   if (claimsToBeLarge(encoding, body)) return { ok: false, reason: 'stream' };

@@ -68,7 +68,10 @@ export class Parser {
   #items = 0;
   /** Of all item header lines. */
   #headersBytes = 0;
-  /** Of the current item: whether the sink gets it, and in `sized-payload` the bytes that must still come. */
+  /**
+   * Of the current item: whether the sink gets it, and in `sized-payload` the bytes that must still
+   * come.
+   */
   #stored = false;
   #remaining = 0;
 

@@ -1,7 +1,8 @@
 /**
- * The disk of the spool files, and the only way to it. A disk may hang: a call to it does not return for minutes, or ever, and keeps the
- * thread of libuv's pool that it runs on. Decoders and name look-ups run there too. So at most SPOOL_CALLS_MAX calls are under way, fewer than
- * there are threads (POOL_THREADS), and the others wait here. While one hangs, no further file is begun.
+ * The disk of the spool files, and the only way to it. A disk may hang: a call to it does not
+ * return for minutes, or ever, and keeps the thread of libuv's pool that it runs on. Decoders and
+ * name look-ups run there too. So at most SPOOL_CALLS_MAX calls are under way, fewer than there are
+ * threads (POOL_THREADS), and the others wait here. While one hangs, no further file is begun.
  */
 import { randomBytes } from 'node:crypto';
 import { close, open, unlink } from 'node:fs';
@@ -48,8 +49,9 @@ export class SpoolDisk {
   }
 
   /**
-   * A file that has no name any more, so that the kernel cleans up after us however we die: only a worker that is killed between the
-   * two calls leaves one behind, and that is empty. Must be called through {@link run}.
+   * A file that has no name any more, so that the kernel cleans up after us however we die: only a
+   * worker that is killed between the two calls leaves one behind, and that is empty. Must be
+   * called through {@link run}.
    */
   open(done: Done<number>): void {
     const path = join(this.#folder, `sluice-spool-${process.pid}-${randomBytes(8).toString('hex')}`);

@@ -54,7 +54,10 @@ function stretchesOf<T extends { length: number }>(items: readonly T[], kept: re
 }
 
 export class Spool {
-  /** Open for reading and writing; undefined until the disk has given it, and again once it is closed. */
+  /**
+   * Open for reading and writing; undefined until the disk has given it, and again once it is
+   * closed.
+   */
   #fd: number | undefined;
   readonly #holding: Holding;
   readonly #options: SpoolOptions;
@@ -127,7 +130,8 @@ export class Spool {
   }
 
   /**
-   * The payloads of some items alone, one after the other: those of others stay in the file, unread.
+   * The payloads of some items alone, one after the other: those of others stay in the file,
+   * unread.
    * @param items whose payloads are all that was appended, in order
    * @param kept some of them, in the same order
    */
@@ -257,7 +261,10 @@ export class Spool {
     return this.#fd;
   }
 
-  /** One call to the file system. One that has not been made when the spool is closed is not made any more. */
+  /**
+   * One call to the file system. One that has not been made when the spool is closed is not made
+   * any more.
+   */
   #call<T>(make: (done: Done<T>) => void, then: Done<T>): void {
     this.#calls++;
     this.#holding.budget.disk.run((returned) => {

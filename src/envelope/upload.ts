@@ -16,9 +16,9 @@ import { type Collected, Collector, type HeldItem, type SkippedItems } from './c
 import { Decoder } from './decoder.ts';
 import { type Compression, type Encoding, inflateSync, parseEncoding } from './decompress.ts';
 import type { Malformed } from './header.ts';
-import type { Approach } from './landing.ts';
 import { Parser } from './parser.ts';
 import type { Spool } from './spool.ts';
+import type { LimitedUpload } from './upload-limiter.ts';
 
 export { type HeldItem, type SkippedItems, type Spool, UploadBudget };
 
@@ -52,7 +52,10 @@ export type UploadOptions = {
   onResult(result: UploadResult): void;
   /** Pause the socket, or resume it: disk, decoder or stream is behind, or no longer. */
   onPressure(paused: boolean): void;
-  /** Once, before the first byte goes to disk; nothing is written until `spool` is called, at once or later. */
+  /**
+   * Once, before the first byte goes to disk; nothing is written until `spool` is called, at once
+   * or later.
+   */
   beforeSpool(spool: () => void): void;
 };
 
@@ -76,9 +79,9 @@ export class Upload {
   #spoolBehind = false;
   #decoderBehind = false;
   /** From the first byte that is spooled or decoded in pieces to the last of the body. */
-  #approach: Approach | undefined;
-  #held = false;
-  #landedBytes = 0;
+  #limited: LimitedUpload | undefined;
+  #limiterPauses = false;
+  #wholeBytes = 0;
   #paused = false;
 
   constructor(options: UploadOptions) {
@@ -111,7 +114,7 @@ export class Upload {
   end(): void {
     if (this.#state !== 'open') return;
     this.#state = 'ended';
-    if (this.#approach) this.#options.budget.landing.leave(this.#approach);
+    if (this.#limited) this.#options.budget.limiter.leave(this.#limited);
     if (this.#collector.spooling) this.#onSpooled();
     const encoding = this.#encoding;
     if (encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
@@ -163,7 +166,7 @@ export class Upload {
       onBehind: (behind) => this.#onDecoderBehind(behind),
     });
     this.#decoder = decoder;
-    this.#startApproach();
+    this.#enterLimiter();
     const first = this.#takeFirst();
     if (first) decoder.feed(first);
     return decoder;
@@ -220,30 +223,31 @@ export class Upload {
     this.#updatePressure();
   }
 
-  #startApproach(): void {
-    if (this.#approach || this.#state !== 'open') return;
-    this.#approach = { hold: (held) => this.#onHeld(held) };
-    this.#options.budget.landing.approach(this.#approach);
+  #enterLimiter(): void {
+    if (this.#limited || this.#state !== 'open') return;
+    this.#limited = { pause: (paused) => this.#onLimiter(paused) };
+    this.#options.budget.limiter.enter(this.#limited);
   }
 
   #onSpooled(): void {
-    const { landing } = this.#options.budget;
-    if (this.#state === 'open') this.#startApproach();
+    const { limiter } = this.#options.budget;
+    if (this.#state === 'open') this.#enterLimiter();
     else if (this.#state === 'ended') {
-      const landed = this.#collector.spooledBytes;
-      landing.land(landed - this.#landedBytes);
-      this.#landedBytes = landed;
+      const whole = this.#collector.spooledBytes;
+      limiter.addWhole(whole - this.#wholeBytes);
+      this.#wholeBytes = whole;
     }
   }
 
-  #onHeld(held: boolean): void {
-    this.#held = held;
+  #onLimiter(paused: boolean): void {
+    this.#limiterPauses = paused;
     this.#updatePressure();
   }
 
   #updatePressure(): void {
     if (this.#state !== 'open' && this.#state !== 'ended') return;
-    const paused = this.#state === 'open' && (this.#spoolBehind || this.#decoderBehind || this.#held);
+    const paused =
+      this.#state === 'open' && (this.#spoolBehind || this.#decoderBehind || this.#limiterPauses);
     if (paused !== this.#paused) this.#pressure(paused);
   }
 
@@ -277,10 +281,10 @@ export class Upload {
   }
 
   #release(): void {
-    const { landing } = this.#options.budget;
-    if (this.#approach) landing.leave(this.#approach);
-    if (this.#landedBytes > 0) landing.land(-this.#landedBytes);
-    this.#landedBytes = 0;
+    const { limiter } = this.#options.budget;
+    if (this.#limited) limiter.leave(this.#limited);
+    if (this.#wholeBytes > 0) limiter.addWhole(-this.#wholeBytes);
+    this.#wholeBytes = 0;
     this.#decoder?.destroy();
     this.#collector.close();
     this.#first = undefined;

@@ -1,6 +1,7 @@
 /**
- * Where the frames of a zstd body end (RFC 8878 section 3.1). `node:zlib` decodes them, but it drops what follows a frame
- * in the same write, and older versions (22.15 is one) accept a frame that is cut short.
+ * Where the frames of a zstd body end (RFC 8878 section 3.1). `node:zlib` decodes them, but it
+ * drops what follows a frame in the same write, and older versions (22.15 is one) accept a frame
+ * that is cut short.
  */
 import { ZSTD_FRAMES_MAX } from '../limits.ts';
 
@@ -32,7 +33,10 @@ export class ZstdFrames {
     return this.#field === 'magic' && this.#valueBytes === 0 && this.#toPass === 0;
   }
 
-  /** @returns how many bytes of `input`, which goes on where the last call stopped, belong to the current frame */
+  /**
+   * @returns how many bytes of `input`, which goes on where the last call stopped, belong to the
+   * current frame
+   */
   pass(input: Uint8Array): number {
     let at = 0;
     while (at < input.length) {

@@ -55,7 +55,10 @@ const NEVER =
 export const isCrawler = (userAgent: string): boolean =>
   (WORD.test(userAgent) || NAMED.test(userAgent)) && !NEVER.test(userAgent);
 
-/** The request's own agent counts only as far as it is a browser's, and for want of one in the payload. */
+/**
+ * The request's own agent counts only as far as it is a browser's, and for want of one in the
+ * payload.
+ */
 export const isSuspect = ({ userAgent }: RequestFacts): boolean =>
   /^mozilla\//i.test(userAgent) && isCrawler(userAgent);
 

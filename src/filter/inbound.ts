@@ -1,6 +1,7 @@
 /**
- * Inbound filters (spec part 4.1, step 3; contract part 2, Filters): what of an envelope is kept before it counts. `origin` and `crawler`
- * judge the request as a whole, `browser-extension` and `localhost` each event and transaction by itself.
+ * Inbound filters (spec part 4.1, step 3; contract part 2, Filters): what of an envelope is kept
+ * before it counts. `origin` and `crawler` judge the request as a whole, `browser-extension` and
+ * `localhost` each event and transaction by itself.
  *
  * Most payloads are never parsed. A scan searches the bytes for the needles of all active filters.
  * JSON is read only where the scan finds one, or where escapes could hide one. An ordinary 1.9 KB
@@ -29,7 +30,10 @@ export type FilterSettings = {
 export type FilteredItem = { readonly type: string; readonly payload?: Uint8Array };
 type JudgedType = 'event' | 'transaction';
 
-/** What looks at one item type: filters in order of precedence, and the scan for all needles, those of `crawler` among them. */
+/**
+ * What looks at one item type: filters in order of precedence, and the scan for all needles, those
+ * of `crawler` among them.
+ */
 type Lane = { readonly filters: readonly PayloadFilter[]; readonly scan: NeedleScan };
 
 export type CompiledFilters = {
@@ -113,8 +117,9 @@ export const needsPayload = (filters: CompiledFilters, items: readonly FilteredI
   countJudged(filters, items) > 0;
 
 /**
- * The items that are kept, in order, or, when a filter leaves none of them, its name: the first that matched. The same array when nothing is
- * removed. A payload that is no JSON object matches no filter.
+ * The items that are kept, in order, or, when a filter leaves none of them, its name: the first
+ * that matched. The same array when nothing is removed. A payload that is no JSON object matches no
+ * filter.
  */
 export function siftItems<T extends FilteredItem>(
   filters: CompiledFilters,
@@ -129,7 +134,10 @@ export function siftItems<T extends FilteredItem>(
   return sieve.kept();
 }
 
-/** As {@link siftItems}, one payload after the other. @param read gives what filters look at of an event or transaction, as JSON */
+/**
+ * As {@link siftItems}, one payload after the other. @param read gives what filters look at of an
+ * event or transaction, as JSON
+ */
 export async function siftSpooled<T extends FilteredItem>(
   filters: CompiledFilters,
   request: RequestFacts,
@@ -142,9 +150,10 @@ export async function siftSpooled<T extends FilteredItem>(
 }
 
 /**
- * One envelope's judgement. The request's User-Agent is that of the first event or transaction that names one; for want of it, the
- * request's own counts as far as it is a browser's. A payload without a needle cannot name a crawler, but it may name
- * another agent: so beside others each is read until one names an agent, and alone only when it has a needle.
+ * One envelope's judgement. The request's User-Agent is that of the first event or transaction that
+ * names one; for want of it, the request's own counts as far as it is a browser's. A payload
+ * without a needle cannot name a crawler, but it may name another agent: so beside others each is
+ * read until one names an agent, and alone only when it has a needle.
  */
 class Sieve<T extends FilteredItem> {
   readonly #filters: CompiledFilters;

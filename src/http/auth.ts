@@ -1,6 +1,7 @@
 /**
- * Where the public key of a request stands (spec part 5, contract part 2 "Authentication"). The first source that has a non-empty key wins:
- * query, x-service-auth, x-compat-auth, x-sentry-auth, authorization. In each, `compat_key` wins over `sentry_key`.
+ * Where the public key of a request stands (spec part 5, contract part 2 "Authentication"). The
+ * first source that has a non-empty key wins: query, x-service-auth, x-compat-auth, x-sentry-auth,
+ * authorization. In each, `compat_key` wins over `sentry_key`.
  */
 
 import type { RequestHead } from './request-head.ts';
@@ -11,7 +12,10 @@ const KEY_HEADERS = ['x-service-auth', 'x-compat-auth', 'x-sentry-auth'] as cons
 /** Names are told apart by case in a query, as everywhere on the web; in a header they are not. */
 const KEY_NAMES = ['compat_key', 'sentry_key'] as const;
 
-/** Percent-decoding of a query value; an escape that is malformed stands for itself, so the key is just a wrong one. */
+/**
+ * Percent-decoding of a query value; an escape that is malformed stands for itself, so the key is
+ * just a wrong one.
+ */
 function decoded(value: string): string {
   if (!value.includes('%') && !value.includes('+')) return value;
   const spaced = value.replaceAll('+', ' ');
@@ -22,7 +26,10 @@ function decoded(value: string): string {
   }
 }
 
-/** The first non-empty value of a parameter, or ''. No parameter list is made: this runs for every request. */
+/**
+ * The first non-empty value of a parameter, or ''. No parameter list is made: this runs for every
+ * request.
+ */
 function queryValue(query: string, name: string): string {
   for (let at = query.indexOf(name); at !== -1; at = query.indexOf(name, at + 1)) {
     const start = at + name.length + 1;
@@ -53,8 +60,9 @@ const unquoted = (value: string): string =>
 const NAME_CHARS = 10;
 
 /**
- * `[scheme] name=value, name="value", …`: an optional scheme word, then pairs, with white space wherever it may stand. No pair is looked at
- * that has another name, and no character more than a few times, whatever the header is: it may be 16 KiB, and of anybody.
+ * `[scheme] name=value, name="value", …`: an optional scheme word, then pairs, with white space
+ * wherever it may stand. No pair is looked at that has another name, and no character more than a
+ * few times, whatever the header is: it may be 16 KiB, and of anybody.
  */
 function headerKey(header: string): string {
   const found: { [name in (typeof KEY_NAMES)[number]]?: string } = {};
@@ -76,7 +84,8 @@ function headerKey(header: string): string {
 /**
  * The key that a request supplies, or '' when it supplies none.
  * @param query the raw query string without '?'
- * @param header reads one request header by its lower-case name, '' when absent; called for as few as possible, since each call costs
+ * @param header reads one request header by its lower-case name, '' when absent; called for as few
+ * as possible, since each call costs
  */
 export function findKey(query: string, header: (lowerCaseName: string) => string): string {
   const fromQuery = queryKey(query);
@@ -110,13 +119,19 @@ export class Credentials {
     });
   }
 
-  /** Reads the User-Agent, which costs, when the client does not name itself beside its key. In the turn of the head. */
+  /**
+   * Reads the User-Agent, which costs, when the client does not name itself beside its key. In the
+   * turn of the head.
+   */
   keepAgent(head: RequestHead): void {
     if (!this.#query.includes(CLIENT) && !this.#keyHeader.includes(CLIENT))
       this.#userAgent = head.getHeader('user-agent');
   }
 
-  /** What the client calls itself, `name/version`: beside its key, else by the first word of its User-Agent. */
+  /**
+   * What the client calls itself, `name/version`: beside its key, else by the first word of its
+   * User-Agent.
+   */
   get client(): string | undefined {
     const beside = CLIENT_PAIR.exec(this.#keyHeader)?.[1]?.trim() || queryValue(this.#query, CLIENT);
     return beside || this.#userAgent.trim().split(/\s/, 1)[0] || undefined;

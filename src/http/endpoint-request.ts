@@ -1,11 +1,14 @@
 import { AssertionError, assert } from '../lib/assert.ts';
+import { type Answer, failure, newErrorId, type Outcome, REFUSALS } from './answers/outcome.ts';
 import type { BodyReader, Exchange } from './exchange.ts';
-import { type Answer, failure, newErrorId, type Outcome, REFUSALS } from './outcome.ts';
+import type { Endpoint } from './metrics/request-metrics.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { RequestHead } from './request-head.ts';
-import type { Endpoint } from './request-metrics.ts';
 
-/** What every request of the two endpoints has: one outcome, exactly once, whatever happens on the way. */
+/**
+ * What every request of the two endpoints has: one outcome, exactly once, whatever happens on the
+ * way.
+ */
 export abstract class EndpointRequest implements BodyReader {
   protected readonly parts: RequestParts;
   protected readonly exchange: Exchange;
@@ -25,7 +28,10 @@ export abstract class EndpointRequest implements BodyReader {
     this.run(this.serve(head));
   }
 
-  /** The whole story. `head` is dead after the first await, and so may the request be: `finished` says so. */
+  /**
+   * The whole story. `head` is dead after the first await, and so may the request be: `finished`
+   * says so.
+   */
   protected abstract serve(head: RequestHead): Promise<void>;
   abstract feed(chunk: Uint8Array): void;
   abstract end(): void;
@@ -36,7 +42,7 @@ export abstract class EndpointRequest implements BodyReader {
     this.finish('overloaded', REFUSALS.overloaded);
   }
 
-  crumbled(): void {
+  inTinyPieces(): void {
     this.finish('invalid', REFUSALS.invalid);
   }
 

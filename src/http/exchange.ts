@@ -1,8 +1,8 @@
 import { assert } from '../lib/assert.ts';
 import {
   BODY_GRACE_MS,
-  BODY_HELD_MS_MAX,
   BODY_MS_MAX,
+  BODY_PAUSED_MS_MAX,
   BODY_PIECE_BYTES_MIN,
   BODY_PIECES_FREE,
   BODY_RATE_BYTES_PER_SEC,
@@ -10,9 +10,9 @@ import {
   BODY_REARM_MS,
   REFUSED_DRAIN_BYTES_MAX,
 } from '../limits.ts';
-import { COMMON_HEADERS } from './common-headers.ts';
-import type { ExchangeDesk } from './exchange-desk.ts';
-import type { Answer } from './outcome.ts';
+import { COMMON_HEADERS } from './answers/common-headers.ts';
+import type { Answer } from './answers/outcome.ts';
+import type { OpenExchanges } from './open-exchanges.ts';
 
 /** What an exchange needs of a uWebSockets.js response. */
 export interface ResponseSocket {
@@ -29,7 +29,10 @@ export interface ResponseSocket {
   close(): unknown;
 }
 
-/** Who ends the connection after the answer. The library does it without telling the client, which HTTP asks for. */
+/**
+ * Who ends the connection after the answer. The library does it without telling the client, which
+ * HTTP asks for.
+ */
 export type Closing = 'no' | 'by us' | 'by the library';
 const CLOSE_LINE = '\r\nConnection: close';
 
@@ -38,10 +41,16 @@ export interface BodyReader {
   /** The chunk dies when the call returns. */
   feed(chunk: Uint8Array): void;
   end(): void;
-  /** The client has been held back for BODY_HELD_MS_MAX: to be refused now, since it is not its fault. */
+  /**
+   * The client has been paused for BODY_PAUSED_MS_MAX: to be refused now, since it is not its
+   * fault.
+   */
   overdue(): void;
-  /** The body comes in more pieces than its bytes explain: to be refused now, for each costs as much as a large one. */
-  crumbled(): void;
+  /**
+   * The body comes in more pieces than its bytes explain: to be refused now, for each costs as much
+   * as a large one.
+   */
+  inTinyPieces(): void;
   /** The client went away, or was cut because its body was too slow. */
   gone(why: 'aborted' | 'too_slow'): void;
 }
@@ -49,19 +58,22 @@ export interface BodyReader {
 /**
  * The life of one HTTP request on its socket: body in, one answer out, or gone.
  *
- * The answer waits until the body has arrived whole, up to REFUSED_DRAIN_BYTES_MAX: an answer that is followed by a close
- * while bytes are still arriving can reach the client as a reset, and clients that write before they read never see it.
- * The price is that a refusal of a large upload costs its bandwidth; it costs no memory, since the bytes are dropped.
+ * The answer waits until the body has arrived whole, up to REFUSED_DRAIN_BYTES_MAX: an answer that
+ * is followed by a close while bytes are still arriving can reach the client as a reset, and
+ * clients that write before they read never see it. The price is that a refusal of a large upload
+ * costs its bandwidth; it costs no memory, since the bytes are dropped.
  *
- * A body has two clocks. The client's counts the time in which we waited for bytes: BODY_MS_MAX and the minimum rate are about that one, and
- * a client that breaks them is cut. While the socket is paused ours runs instead: a client that sends as fast as we let it is never too
- * slow, and is told 503 when we have held it back for BODY_HELD_MS_MAX.
+ * A body has two clocks. The client's counts the time in which we waited for bytes: BODY_MS_MAX and
+ * the minimum rate are about that one, and a client that breaks them is cut. While the socket is
+ * paused ours runs instead: a client that sends as fast as we let it is never too slow, and is told
+ * 503 when we have paused it for BODY_PAUSED_MS_MAX.
  *
- * Phases: `open` → `answered` (the answer is on the socket) or `gone`. A waiting answer is `#waiting` in phase `open`.
+ * Phases: `open` → `answered` (the answer is on the socket) or `gone`. A waiting answer is
+ * `#waiting` in phase `open`.
  */
 export class Exchange {
   readonly #socket: ResponseSocket;
-  readonly #desk: ExchangeDesk;
+  readonly #exchanges: OpenExchanges;
   readonly #closing: Closing;
   #phase: 'open' | 'answered' | 'gone' = 'open';
   #reader: BodyReader | undefined;
@@ -71,9 +83,9 @@ export class Exchange {
   /** Monotonic ms; means something while paused. */
   #pausedAt = 0;
   /** Paused in all, up to the last resume. */
-  #heldMs = 0;
+  #pausedMs = 0;
   readonly startedAt: number;
-  /** In {@link ExchangeDesk.reading}. */
+  /** In {@link OpenExchanges.reading}. */
   place: number | undefined;
   /** Body bytes as transmitted. */
   bytesRead = 0;
@@ -82,12 +94,12 @@ export class Exchange {
   /** `bytesRead` once a second after the grace, for the minimum rate; the newest last. */
   #pace: number[] | undefined;
 
-  constructor(socket: ResponseSocket, desk: ExchangeDesk, closing: Closing = 'no') {
+  constructor(socket: ResponseSocket, exchanges: OpenExchanges, closing: Closing = 'no') {
     this.#socket = socket;
-    this.#desk = desk;
+    this.#exchanges = exchanges;
     this.#closing = closing;
-    this.startedAt = desk.now();
-    desk.enter(this);
+    this.startedAt = exchanges.now();
+    exchanges.enter(this);
     socket.onAborted(() => this.#lost('aborted'));
     socket.onData((chunk, isLast) => this.#receive(chunk, isLast));
   }
@@ -97,7 +109,9 @@ export class Exchange {
     this.#reader = reader;
   }
 
-  /** Sends the answer, now or when the body has been drained. Does nothing when the client is gone. */
+  /**
+   * Sends the answer, now or when the body has been drained. Does nothing when the client is gone.
+   */
   answer(answer: Answer): void {
     if (this.#phase === 'gone') return;
     assert(this.#phase === 'open' && !this.#waiting, 'an exchange is answered once');
@@ -108,8 +122,9 @@ export class Exchange {
   }
 
   /**
-   * Answers without waiting for the body and closes: for a message whose end cannot be trusted. Not before the next turn: had the answer gone
-   * out, uWebSockets.js would take what follows in the same packet for another request; while one is due it closes instead.
+   * Answers without waiting for the body and closes: for a message whose end cannot be trusted. Not
+   * before the next turn: had the answer gone out, uWebSockets.js would take what follows in the
+   * same packet for another request; while one is due it closes instead.
    */
   answerAndClose(answer: Answer): void {
     setImmediate(() => {
@@ -118,19 +133,20 @@ export class Exchange {
   }
 
   /**
-   * Back-pressure from whoever reads the body. The last bytes may have come in the same read as those that made it pause: there is nothing
-   * to hold back then, but the socket must still be resumed, or the next request on the connection is never read.
+   * Back-pressure from whoever reads the body. The last bytes may have come in the same read as
+   * those that made it pause: there is nothing to pause then, but the socket must still be
+   * resumed, or the next request on the connection is never read.
    */
   setPaused(paused: boolean): void {
     if (this.#phase !== 'open' || paused === this.#paused || (paused && this.#bodyComplete)) return;
     this.#paused = paused;
     this.#pace = undefined;
-    const now = this.#desk.now();
+    const now = this.#exchanges.now();
     if (paused) {
       this.#pausedAt = now;
       this.#socket.pause();
     } else {
-      this.#heldMs += now - this.#pausedAt;
+      this.#pausedMs += now - this.#pausedAt;
       this.#socket.resume();
     }
   }
@@ -138,9 +154,9 @@ export class Exchange {
   checkPace(now: number): void {
     const age = now - this.startedAt;
     if (age < BODY_REARM_MS) return;
-    const held = this.#heldMs + (this.#paused ? now - this.#pausedAt : 0);
-    if (this.#paused && held > BODY_HELD_MS_MAX) this.#reader?.overdue();
-    else if (age - held > BODY_MS_MAX || this.#tooSlow(age - held)) this.#cut();
+    const pausedMs = this.#pausedMs + (this.#paused ? now - this.#pausedAt : 0);
+    if (this.#paused && pausedMs > BODY_PAUSED_MS_MAX) this.#reader?.overdue();
+    else if (age - pausedMs > BODY_MS_MAX || this.#tooSlow(age - pausedMs)) this.#cut();
     else if (!this.#paused) {
       this.#socket.pause();
       this.#socket.resume();
@@ -170,24 +186,27 @@ export class Exchange {
     this.#pieces++;
     if (isLast) {
       this.#bodyComplete = true;
-      this.#desk.read(this);
+      this.#exchanges.bodyEnded(this);
     }
     const reader = this.#reader;
-    if (reader && this.#isCrumbled()) reader.crumbled();
+    if (reader && this.#isInTinyPieces()) reader.inTinyPieces();
     else if (reader) {
       if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk));
       // feed may have ended in an answer, which then waits for the rest or has gone out
-      if (isLast && this.#reader === reader) this.#desk.endAfterPoll(this);
+      if (isLast && this.#reader === reader) this.#exchanges.endAfterPoll(this);
     }
     this.#drained();
   }
 
-  /** For the desk: the body has arrived whole, and nothing came with it that ends the connection. */
+  /**
+   * For {@link OpenExchanges}: the body has arrived whole, and nothing came with it that ends the
+   * connection.
+   */
   end(): void {
     this.#reader?.end();
   }
 
-  #isCrumbled(): boolean {
+  #isInTinyPieces(): boolean {
     return this.#pieces > BODY_PIECES_FREE + this.bytesRead / BODY_PIECE_BYTES_MIN;
   }
 
@@ -200,11 +219,11 @@ export class Exchange {
 
   #send(answer: Answer, close: boolean): void {
     this.#phase = 'answered';
-    this.#desk.leave(this);
+    this.#exchanges.leave(this);
     const socket = this.#socket;
     const byLibrary = this.#closing === 'by the library';
     const headers = byLibrary ? answer.headers + CLOSE_LINE : answer.headers;
-    const closes = !byLibrary && (close || this.#closing === 'by us' || this.#desk.closing);
+    const closes = !byLibrary && (close || this.#closing === 'by us' || this.#exchanges.closing);
     socket.cork(() => {
       socket.writeStatus(answer.status);
       // One call for all headers: each crossing into uWebSockets.js costs more than the bytes.
@@ -218,7 +237,7 @@ export class Exchange {
   #lost(why: 'aborted' | 'too_slow'): void {
     if (this.#phase !== 'open') return;
     this.#phase = 'gone';
-    this.#desk.leave(this);
+    this.#exchanges.leave(this);
     const reader = this.#reader;
     this.#reader = undefined;
     reader?.gone(why);

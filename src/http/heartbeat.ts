@@ -1,10 +1,13 @@
-/** A heartbeat ping (spec 4.2, contract part 3): known token → limit → body of at most 10 KiB → queue → answer. */
+/**
+ * A heartbeat ping (spec 4.2, contract part 3): known token → limit → body of at most 10 KiB →
+ * queue → answer.
+ */
 import type { HeartbeatDecision } from '../limit/heartbeat-limiter.ts';
 import { ANSWER_MS_MAX, HEARTBEAT_BODY_BYTES_MAX } from '../limits.ts';
-import type { PublishResult } from '../stream/publisher.ts';
+import type { PublishResult } from '../stream/publish/publisher.ts';
+import { type Answer, HEARTBEAT_REFUSALS } from './answers/outcome.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
-import { type Answer, HEARTBEAT_REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { RequestHead } from './request-head.ts';
 

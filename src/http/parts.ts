@@ -4,15 +4,17 @@ import type { Log } from '../lib/log.ts';
 import type { Admission } from '../limit/admission.ts';
 import type { AwayPolicy } from '../limit/failure-policy.ts';
 import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
-import type { ProjectState } from '../registry/project-state.ts';
-import type { Replica } from '../registry/replica.ts';
-import type { Publisher } from '../stream/publisher.ts';
+import type { ProjectState } from '../projects/project-state.ts';
+import type { Replica } from '../projects/replica.ts';
+import type { Publisher } from '../stream/publish/publisher.ts';
+import type { Outcome } from './answers/outcome.ts';
+import type { RateHint } from './answers/rate-hints.ts';
 import type { Exchange } from './exchange.ts';
-import type { Outcome } from './outcome.ts';
-import type { RateHint } from './rate-hints.ts';
-import type { Endpoint, RequestMetrics } from './request-metrics.ts';
+import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
 
-/** What one finished request leaves behind for metrics, the usage ledger and the development log. */
+/**
+ * What one finished request leaves behind for metrics, the usage ledger and the development log.
+ */
 export type FinishedRequest = {
   exchange: Exchange;
   project?: ProjectState | undefined;
@@ -34,7 +36,10 @@ export type RequestParts = {
   readonly whileAway: AwayPolicy;
   readonly maxBodyBytes: number;
   readonly rateHint: RateHint;
-  /** Reads one item's payload back from the envelope's spool; one at a time per worker, so that memory stays bounded. */
+  /**
+   * Reads one item's payload back from the envelope's spool; one at a time per worker, so that
+   * memory stays bounded.
+   */
   readSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
   /** Records the one outcome of a request. */
   note(endpoint: Endpoint, outcome: Outcome, finished: FinishedRequest): void;

@@ -1,7 +1,8 @@
 /**
- * The story of one ingest request, top to bottom (spec 4.1, contract part 2): authenticate → known refusal → body → filter → one admission
- * (token and position) → publish → answer. It ends in exactly one outcome. Each step runs only if the one before passed, but a body that
- * is refused, or that holds nothing to store, still takes a token: what the limit says comes first.
+ * The story of one ingest request, top to bottom (spec 4.1, contract part 2): authenticate → known
+ * refusal → body → filter → one admission (token and position) → publish → answer. It ends in
+ * exactly one outcome. Each step runs only if the one before passed, but a body that is refused, or
+ * that holds nothing to store, still takes a token: what the limit says comes first.
  */
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
@@ -14,17 +15,17 @@ import {
 } from '../filter/inbound.ts';
 import type { CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
-import type { ProjectState } from '../registry/project-state.ts';
+import type { ProjectState } from '../projects/project-state.ts';
 import type { EnvelopeEntry } from '../stream/frame.ts';
-import type { PublishResult } from '../stream/publisher.ts';
+import type { PublishResult } from '../stream/publish/publisher.ts';
+import { type Answer, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
+import { RATE_HINT } from './answers/rate-hints.ts';
+import { quotaHeaders, rateHeaders } from './answers/usage-headers.ts';
 import { Credentials } from './auth.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
-import { type Answer, headerLines, type Outcome, REFUSALS } from './outcome.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
-import { RATE_HINT } from './rate-hints.ts';
 import { type RequestHead, readFacts } from './request-head.ts';
-import { quotaHeaders, rateHeaders } from './usage-headers.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 
@@ -119,12 +120,15 @@ export class IngestRequest extends EndpointRequest {
       this.failAfter(ANSWER_MS_MAX, 'not decoded and spooled before the deadline');
   }
 
-  override crumbled(): void {
+  override inTinyPieces(): void {
     this.#upload?.dispose();
-    this.#bodyRead?.({ ok: false, failure: { kind: 'invalid', detail: 'a body of crumbs' } });
+    this.#bodyRead?.({ ok: false, failure: { kind: 'invalid', detail: 'a body of tiny pieces' } });
   }
 
-  /** No flood of uploads is written to disk only to be refused: a body that needs the disk takes its token first. */
+  /**
+   * No flood of uploads is written to disk only to be refused: a body that needs the disk takes its
+   * token first.
+   */
   #takeTokenFirst(project: ProjectState, spool: () => void): void {
     const asked = this.parts.admission.admit(project, { token: true, count: false });
     this.#earlyToken = asked.then(({ rate }) => this.#accepts(rate));

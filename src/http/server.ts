@@ -1,4 +1,7 @@
-/** The only file that knows uWebSockets.js: routes, and what a message must look like before anybody reads it. */
+/**
+ * The only file that knows uWebSockets.js: routes, and what a message must look like before anybody
+ * reads it.
+ */
 import uWS from 'uWebSockets.js';
 import {
   REQUEST_HEADER_BYTES_MAX,
@@ -6,14 +9,14 @@ import {
   REQUESTS_IN_FLIGHT_MAX,
   URL_BYTES_MAX,
 } from '../limits.ts';
-import { preflightHeaders } from './cors.ts';
+import { preflightHeaders } from './answers/cors.ts';
+import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './answers/outcome.ts';
 import { type Closing, Exchange } from './exchange.ts';
-import type { ExchangeDesk } from './exchange-desk.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
-import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './outcome.ts';
+import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
+import type { OpenExchanges } from './open-exchanges.ts';
 import type { RequestParts } from './parts.ts';
 import { IngestRequest } from './request.ts';
-import type { Endpoint, RequestMetrics } from './request-metrics.ts';
 
 const SWEEP_MS = 1_000;
 
@@ -26,7 +29,7 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
 type Opener = (parts: RequestParts, exchange: Exchange) => { start(head: uWS.HttpRequest): void };
 
 export type ServerOptions = {
-  desk: ExchangeDesk;
+  exchanges: OpenExchanges;
   metrics: RequestMetrics;
   heartbeatPath: string;
   /** Undefined until the registry has loaded: requests are then answered 503. */
@@ -35,14 +38,23 @@ export type ServerOptions = {
   readiness(): { ready: boolean; body: string };
 };
 
-/** SDKs that write into a connection which the server has just closed as idle, and lose what they wrote. */
+/**
+ * SDKs that write into a connection which the server has just closed as idle, and lose what they
+ * wrote.
+ */
 const REUSES_CLOSED = 'sentry.rust/';
 const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
 
-/** What the walk over a head's headers finds. One object for all heads: it is read in the turn of its head. */
+/**
+ * What the walk over a head's headers finds. One object for all heads: it is read in the turn of
+ * its head.
+ */
 const found = { oddLength: false, oddEncoding: false, tooBig: false, closing: 'no' as Closing };
 
-/** Finds what can hide a second message or exhaust memory, and whether the connection ends with the answer. Called in the turn of the head. */
+/**
+ * Finds what can hide a second message or exhaust memory, and whether the connection ends with the
+ * answer. Called in the turn of the head.
+ */
 function walk(req: uWS.HttpRequest): typeof found {
   let bytes = 0;
   let headers = 0;
@@ -58,7 +70,8 @@ function walk(req: uWS.HttpRequest): typeof found {
       if (!/^\d+$/.test(value)) lengths = 2;
     } else if (name === 'transfer-encoding') found.oddEncoding ||= value.toLowerCase() !== 'chunked';
     else if (name === 'connection') {
-      // uWebSockets.js knows `close` by the length of the first such header, and ends the connection then without saying so.
+      // uWebSockets.js knows `close` by the length of the first such header, and ends the
+      // connection then without saying so.
       if (connections++ === 0 && value.length === 5) found.closing = 'by the library';
       else if (found.closing === 'no' && CLOSE_OPTION.test(value)) found.closing = 'by us';
     } else if ((name === 'user-agent' || name === 'x-sentry-auth') && value.includes(REUSES_CLOSED)) {
@@ -108,7 +121,7 @@ export class Server {
       };
     });
     this.#app.any('/*', (res, req) => this.#other(res, req, NOT_FOUND));
-    this.#sweeper = setInterval(() => options.desk.sweep(), SWEEP_MS);
+    this.#sweeper = setInterval(() => options.exchanges.sweep(), SWEEP_MS);
   }
 
   /** @throws when the address cannot be listened on */
@@ -123,8 +136,9 @@ export class Server {
   }
 
   /**
-   * Stops accepting. Runs right after a poll of the sockets, when the accept queue has just been emptied: what has come since, the
-   * kernel resets. So no connection is closed yet, for its client would come back at once.
+   * Stops accepting. Runs right after a poll of the sockets, when the accept queue has just been
+   * emptied: what has come since, the kernel resets. So no connection is closed yet, for its client
+   * would come back at once.
    */
   closeListener(): Promise<void> {
     return new Promise((resolve) => {
@@ -138,7 +152,7 @@ export class Server {
 
   /** From now on every answer closes its connection. */
   closeWithAnswers(): void {
-    this.#options.desk.closing = true;
+    this.#options.exchanges.closing = true;
   }
 
   /** Closes every connection that is left. */
@@ -147,18 +161,21 @@ export class Server {
     this.#app.close();
   }
 
-  /** POST is served, OPTIONS is the preflight, everything else is 405; all with and without a final slash. */
+  /**
+   * POST is served, OPTIONS is the preflight, everything else is 405; all with and without a final
+   * slash.
+   */
   #endpoint(endpoint: Endpoint, path: string, open: Opener): void {
-    const { desk, metrics } = this.#options;
+    const { exchanges, metrics } = this.#options;
     const outcomes = metrics.outcomes[endpoint];
     const serve = (res: uWS.HttpResponse, req: uWS.HttpRequest): void => {
       const { oddLength, oddEncoding, tooBig, closing } = walk(req);
-      const exchange = new Exchange(res, desk, closing);
+      const exchange = new Exchange(res, exchanges, closing);
       const parts = this.#options.parts();
       if (oddLength || oddEncoding || tooBig) {
         outcomes.invalid++;
         exchange.answerAndClose(REFUSALS.invalid);
-      } else if (!parts || desk.inFlight > REQUESTS_IN_FLIGHT_MAX) {
+      } else if (!parts || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
         outcomes.overloaded++;
         exchange.answer(REFUSALS.overloaded);
       } else open(parts, exchange).start(req);
@@ -179,6 +196,6 @@ export class Server {
     this.#options.metrics.other(answer.status);
     // What follows the head of an answer to HEAD would be taken for the next answer.
     const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
-    new Exchange(res, this.#options.desk, walk(req).closing).answer(shown);
+    new Exchange(res, this.#options.exchanges, walk(req).closing).answer(shown);
   }
 }

@@ -18,7 +18,10 @@ export const EXTRA_TYPES = [
 ] as const;
 export type ExtraType = (typeof EXTRA_TYPES)[number];
 
-/** All that a frame may hold. It names a type by its place in this list: a new one is added at the end. */
+/**
+ * All that a frame may hold. It names a type by its place in this list: a new one is added at the
+ * end.
+ */
 export const ITEM_TYPES = [...STANDARD_TYPES, ...EXTRA_TYPES] as const;
 export type ItemType = (typeof ITEM_TYPES)[number];
 

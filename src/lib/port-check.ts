@@ -35,10 +35,11 @@ function bind(address: string, port: number): Promise<void> {
 }
 
 /**
- * Looks whether a port could be listened on, without listening: the kernel resets who comes to a listener that closes again, and the clients of
- * a server that is just being started again do come. So a socket is bound to the port and connected to nowhere (port 0, which nobody
- * can have).
- * @throws PortError when the port is taken or forbidden, or the address is unknown or not this machine's
+ * Looks whether a port could be listened on, without listening: the kernel resets who comes to a
+ * listener that closes again, and the clients of a server that is just being started again do come.
+ * So a socket is bound to the port and connected to nowhere (port 0, which nobody can have).
+ * @throws PortError when the port is taken or forbidden, or the address is unknown or not this
+ * machine's
  */
 export async function checkPortIsFree(host: string, port: number): Promise<void> {
   try {
@@ -49,7 +50,10 @@ export async function checkPortIsFree(host: string, port: number): Promise<void>
   }
 }
 
-/** A port that cannot be listened on. The message says why, and which program has the port where the system tells. */
+/**
+ * A port that cannot be listened on. The message says why, and which program has the port where the
+ * system tells.
+ */
 export class PortError extends Error {
   override name = 'PortError';
   /** Another port would do. */
@@ -67,7 +71,10 @@ export class PortError extends Error {
 
 const LISTENING = '0A';
 
-/** A program that listens on the port; undefined elsewhere than on Linux, and when it is another user's. */
+/**
+ * A program that listens on the port; undefined elsewhere than on Linux, and when it is another
+ * user's.
+ */
 function listenerOf(port: number): string | undefined {
   const sockets = ['/proc/net/tcp', '/proc/net/tcp6'].flatMap((table) => listeningSockets(table, port));
   if (sockets.length === 0) return undefined;
@@ -92,7 +99,10 @@ function hasOneOf(pid: string, sockets: readonly string[]): boolean {
   return (ifThere(() => readdirSync(folder)) ?? []).some(isOne);
 }
 
-/** The program's name, and its script's where it is an interpreter; no further arguments, they may hold secrets. */
+/**
+ * The program's name, and its script's where it is an interpreter; no further arguments, they may
+ * hold secrets.
+ */
 function programOf(pid: string): string {
   const [program = '', script = ''] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
   return script.includes('/') ? `${basename(program)} ${basename(script)}` : basename(program);

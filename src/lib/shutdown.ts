@@ -7,7 +7,10 @@ export function untilStopped(): Promise<void> {
     process.once('SIGINT', () => resolve());
     process.once('SIGTERM', () => resolve());
     process.once('disconnect', () => resolve());
-    process.channel?.unref(); // which listening for 'disconnect' has undone: neither a failed start nor the last work waits for the parent
-    if (process.send && !process.connected) resolve(); // it died while we were starting, and nobody says so again
+    // Listening for 'disconnect' has undone it: neither a failed start nor the last work waits for
+    // the parent.
+    process.channel?.unref();
+    // It died while we were starting, and nobody says so again.
+    if (process.send && !process.connected) resolve();
   });
 }

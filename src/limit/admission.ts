@@ -1,33 +1,40 @@
 /**
- * The one admission of a request (spec 4.1 steps 2 and 4, contract part 2): a rate token, a position in the month, or both.
+ * The one admission of a request (spec 4.1 steps 2 and 4, contract part 2): a rate token, a
+ * position in the month, or both.
  *
- * A token comes from the worker's lease (lease.ts) while there is one. Everything else needs Redis: all
- * that was asked in this turn for one project is one call of admit.lua. A project has one call under way;
- * what is asked meanwhile joins the next one, so calls grow with the load instead of multiplying. A
- * refusal is kept in memory until the window can admit again, so a flood over the limit costs no call.
+ * A token comes from the worker's lease (lease.ts) while there is one. Everything else needs Redis:
+ * all that was asked in this turn for one project is one call of admit.lua. A project has one call
+ * under way; what is asked meanwhile joins the next one, so calls grow with the load instead of
+ * multiplying. A refusal is kept in memory until the window can admit again, so a flood over the
+ * limit costs no call.
  *
- * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back empty. Then
- * the checkpoint is read once, as part of the same call, and the call is made again with the figure to
- * start from.
+ * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back
+ * empty. Then the checkpoint is read once, as part of the same call, and the call is made again
+ * with the figure to start from.
  *
- * Late replies. A token is void when its lease may have ended (250 ms after sending). A position stays
- * valid, so the request keeps it and asks for a token once more; if that is refused, the position goes back.
- * A call that is never answered is not repeated: its positions and tokens are wasted, never made twice.
+ * Late replies. A token is void when its lease may have ended: 250 ms after sending, or 750 ms
+ * while replies are slow. A position stays valid, so the request keeps it and asks for a token once
+ * more; if that fails, the position goes back. A call that is never answered is not repeated: its
+ * positions and tokens are wasted, never made twice.
  *
- * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps nothing from
- * the others, and forgets projects that were idle for longer than a window.
+ * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps
+ * nothing from the others, and forgets projects that were idle for longer than a window.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_READ_MS_MAX, LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
-import type { ProjectState } from '../registry/project-state.ts';
+import type { ProjectState } from '../projects/project-state.ts';
 import { admitArgs, type MonthReply, parseReply } from './admit-call.ts';
 import { hasStepped } from './clock-watch.ts';
 import { type Ask, type LocalDecision, ProjectWindow, type WindowReply } from './lease.ts';
+import { Refunds } from './month-count.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import { quotaKey, rateKey } from './scripts.ts';
 
-/** `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can be admitted. */
+/**
+ * `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can
+ * be admitted.
+ */
 export type RateDecision = LocalDecision | { kind: 'unavailable' };
 
 /** `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within it. */
@@ -36,9 +43,14 @@ export type CountDecision =
   | { kind: 'exceeded'; current: number; month: string }
   | { kind: 'unavailable' };
 
-/** `token`: one of the per-minute limit, if the project has one. `count`: a position in the month. */
+/**
+ * `token`: one of the per-minute limit, if the project has one. `count`: a position in the month.
+ */
 export type Wanted = { token: boolean; count: boolean };
-/** `rate` undefined: no token was wanted, or no limit applies. `count` undefined: not wanted, or there was no token. */
+/**
+ * `rate` undefined: no token was wanted, or no limit applies. `count` undefined: not wanted, or
+ * there was no token.
+ */
 export type Admitted = { rate: RateDecision | undefined; count: CountDecision | undefined };
 
 /** The durable figures from which counting resumes when Redis comes back empty. */
@@ -67,8 +79,6 @@ type Waiter = {
   isLate: boolean;
   resolve(admitted: Admitted): void;
 };
-/** An increment to be taken back. */
-type Refund = { id: string; month: string };
 type Call = {
   project: ProjectState;
   window: ProjectWindow;
@@ -80,8 +90,6 @@ const UNAVAILABLE = { kind: 'unavailable' } as const;
 /** Idle for longer than any window that this worker may know of. */
 const IDLE_MS = RATE_WINDOW_MS + 5_000;
 const EVICT_EVERY_MS = 10_000;
-/** While Redis is away; a few MB at most. */
-const REFUNDS_OWED_MAX = 50_000;
 
 export class Admission {
   readonly #redis: LimitRedis;
@@ -93,10 +101,12 @@ export class Admission {
   readonly #active = new Set<ProjectState>();
   /** Asked since the last flush, or while a call of the project is under way. */
   #asked = new Map<ProjectState, Waiter[]>();
-  /** Reserve that was granted and may be in hand, in the order of the replies: nearly that in which it ends. */
+  /**
+   * Reserve that was granted and may be in hand, in the order of the replies: nearly that in which
+   * it ends.
+   */
   #leased: { project: ProjectState; window: ProjectWindow; endsAt: number }[] = [];
-  /** What could not be taken back while Redis was away. */
-  #owed: Refund[] = [];
+  readonly #refunds: Refunds;
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
   #stateLost = 0;
@@ -106,6 +116,7 @@ export class Admission {
     this.#clock = options.clock;
     this.#checkpoints = options.checkpoints;
     this.#log = options.log;
+    this.#refunds = new Refunds(options);
     this.#scriptNow = options.scriptNow;
     this.#redis.beforeFlush(() => this.#sendAsked());
     this.#evictAt = this.#clock.monotonic() + EVICT_EVERY_MS;
@@ -114,8 +125,8 @@ export class Admission {
   }
 
   /**
-   * Windows that Redis forgot while this worker knew of bookings in them, and those whose bookings left
-   * early because Redis's clock stepped forward (sluice_limiter_state_lost_total).
+   * Windows that Redis forgot while this worker knew of bookings in them, and those whose bookings
+   * left early because Redis's clock stepped forward (sluice_limiter_state_lost_total).
    */
   get stateLost(): number {
     return this.#stateLost;
@@ -125,7 +136,10 @@ export class Admission {
     clearInterval(this.#timer);
   }
 
-  /** A refusal that needs no body and no call: from memory, or because Redis is away. Takes no token. */
+  /**
+   * A refusal that needs no body and no call: from memory, or because Redis is away. Takes no
+   * token.
+   */
   knownRefusal(project: ProjectState): RateDecision | undefined {
     if (project.limit === undefined) return undefined;
     const now = this.#clock.monotonic();
@@ -153,19 +167,9 @@ export class Admission {
     });
   }
 
-  /** One guarded decrement, sent once: now, or when Redis answers again. Only when nothing can have been queued. */
+  /** Call it only when nothing of the envelope can have been queued. */
   refund({ id }: ProjectState, month: string): void {
-    if (this.#redis.available) this.#sendRefund({ id, month });
-    else if (this.#owed.length < REFUNDS_OWED_MAX) this.#owed.push({ id, month });
-    else this.#log.warn({ project: id, month }, 'quota increment not taken back');
-  }
-
-  #sendRefund({ id, month }: Refund): void {
-    const done = (reply: ScriptReply): void => {
-      if (reply?.[0] === 1) return;
-      this.#log.warn({ project: id, month, known: reply !== undefined }, 'quota increment not taken back');
-    };
-    this.#redis.call({ script: 'refund', keys: [quotaKey(id)], args: [month], done });
+    this.#refunds.refund(id, month);
   }
 
   #windowOf(project: ProjectState, now: number): ProjectWindow {
@@ -203,7 +207,9 @@ export class Admission {
     }
   }
 
-  /** The reply before may have brought tokens or a refusal, and the project may have lost its limit. */
+  /**
+   * The reply before may have brought tokens or a refusal, and the project may have lost its limit.
+   */
   #servesFromMemory(project: ProjectState, waiter: Waiter, now: number): boolean {
     if (!waiter.needsToken) return false;
     if (project.limit !== undefined) {
@@ -284,8 +290,8 @@ export class Admission {
   }
 
   /**
-   * The month has no count: it goes on from the checkpoint, by a call that counts and takes no tokens. When
-   * that cannot be read, no request waits for it again for a while.
+   * The month has no count: it goes on from the checkpoint, by a call that counts and takes no
+   * tokens. When that cannot be read, no request waits for it again for a while.
    */
   #restore(whole: Call, counting: readonly Waiter[], month: string): void {
     const { project } = whole;
@@ -324,7 +330,10 @@ export class Admission {
     if (this.#asked.size > 0) this.#redis.schedule();
   }
 
-  /** A waiter whose token came too late asks for another one, once, and before those who came meanwhile. */
+  /**
+   * A waiter whose token came too late asks for another one, once, and before those who came
+   * meanwhile.
+   */
   #settleOrAskAgain(project: ProjectState, waiter: Waiter): void {
     if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#settle(project, waiter);
     waiter.isLate = true;
@@ -347,10 +356,8 @@ export class Admission {
 
   #sweep(): void {
     const now = this.#clock.monotonic();
-    if (this.#redis.available) {
-      this.#sendBack(now);
-      for (const refund of this.#owed.splice(0)) this.#sendRefund(refund);
-    }
+    this.#refunds.sendOwed();
+    if (this.#redis.available) this.#sendBack(now);
     if (now < this.#evictAt) return;
     this.#evictAt = now + EVICT_EVERY_MS;
     for (const project of this.#active) {

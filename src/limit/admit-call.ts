@@ -4,7 +4,10 @@ import type { ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-batch.ts';
 
 export type AdmitCall = {
-  /** Of each request, in arrival order: `t` needs a token, `b` a token and a position, `c` a position only. */
+  /**
+   * Of each request, in arrival order: `t` needs a token, `b` a token and a position, `c` a
+   * position only.
+   */
   waiting: string;
   /** Tokens a minute; undefined: no limit applies, and there is no ask. */
   limit?: number | undefined;
@@ -38,7 +41,10 @@ export function admitArgs({ waiting, limit, ask, quota, start, now }: AdmitCall)
   return args;
 }
 
-/** `kind`: `counted` of those that wait hold the positions `before + 1` and on; `missing`: the month has no count. */
+/**
+ * `kind`: `counted` of those that wait hold the positions `before + 1` and on; `missing`: the month
+ * has no count.
+ */
 export type MonthReply =
   | { kind: 'counted'; month: string; before: number; counted: number }
   | { kind: 'missing'; month: string }

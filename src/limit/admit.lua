@@ -1,24 +1,31 @@
--- Admits requests of one project: takes rate tokens from its sliding 60-second window, and counts requests in the current UTC month,
--- up to its quota. One call serves all requests of the project that wait, in their order. A refusal for the rate comes first: a request
--- that gets no token is not counted.
+-- Admits requests of one project: takes rate tokens from its sliding 60-second window, and counts
+-- requests in the current UTC month, up to its quota. One call serves all requests of the project
+-- that wait, in their order. A refusal for the rate comes first: a request that gets no token is
+-- not counted.
 --
--- The window. A token is booked at the END of its lease: the last moment at which a worker may still use it. Every booking that ended
--- less than a window ago counts, so whatever a worker does, no 60-second interval holds more uses than the limit.
--- Bookings are counted in buckets of 250 ms, by their end rounded up: bucket b holds the leases that end in (b-1, b] * 250 ms.
--- What requests wait for (need) is leased for 250 ms, or for 750 ms while replies are slow; a reserve (excess) for 500 ms.
--- A window is contended until 65 s after it was last full or scarce, that is until nothing is left of it. Then workers take turns: each
--- gets a reserve, at most half of the room, and asks again 300 ms later at the earliest, so that an endless flood costs some three calls a
+-- The window. A token is booked at the END of its lease: the last moment at which a worker may
+-- still use it. Every booking that ended less than a window ago counts, so whatever a worker does,
+-- no 60-second interval holds more uses than the limit. Bookings are counted in buckets of 250 ms,
+-- by their end rounded up: bucket b holds the leases that end in (b-1, b] * 250 ms. What requests
+-- wait for (need) is leased for 250 ms, or for 750 ms while replies are slow; a reserve (excess)
+-- for 500 ms. A window is contended until 65 s after it was last full or scarce, that is until
+-- nothing is left of it. Then workers take turns: each gets a reserve, at most half of the room,
+-- and asks again 300 ms later at the earliest, so that an endless flood costs some three calls a
 -- second and worker, not one per token.
 --
--- KEYS[1]  sluice:rate:{projectId}, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost, tight; <b> tokens booked
---          in bucket b; x<b> how many of them are reserve that is still outstanding. No bucket is kept at 0, so the hash has at most some
---          500 fields. Expires by itself once the window is empty.
--- KEYS[2]  sluice:quota:{projectId}, a hash: <YYYY-MM> -> count. It stays for billing: the newest month at least 500 days.
+-- KEYS[1]  sluice:rate:{projectId}, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost,
+--          tight; <b> tokens booked in bucket b; x<b> how many of them are reserve that is still
+--          outstanding. No bucket is kept at 0, so the hash has at most some 500 fields. Expires by
+--          itself once the window is empty.
+-- KEYS[2]  sluice:quota:{projectId}, a hash: <YYYY-MM> -> count. It stays for billing: the newest
+--          month at least 500 days.
 -- ARGV[1]  now, Unix ms; '' = Redis's own clock, which alone decides the month
--- ARGV[2]  who waits, a character each in arrival order: 't' needs a token; 'b' needs a token and is to be counted; 'c' has a token, or
---          needs none, and is to be counted. '' = nobody
--- ARGV[3]  limit, tokens per window, integer >= 1; '' = none: the window is not touched, and only 'c' may wait
--- ARGV[4]  registry revision of the record that says so; the newest that any worker brings is in force
+-- ARGV[2]  who waits, a character each in arrival order: 't' needs a token; 'b' needs a token and
+--          is to be counted; 'c' has a token, or needs none, and is to be counted. '' = nobody
+-- ARGV[3]  limit, tokens per window, integer >= 1; '' = none: the window is not touched, and only
+--          'c' may wait
+-- ARGV[4]  registry revision of the record that says so; the newest that any worker brings is in
+--          force
 -- ARGV[5]  excess wanted, integer >= 0; for limits up to 1000 only granted while contended
 -- ARGV[6]  how long need is leased, ms, integer >= 1, at most 750
 -- ARGV[7]  generation of the window that the caller saw last; '' = none
@@ -26,25 +33,34 @@
 -- ARGV[9]  the moment, Unix ms, at which the window as the caller saw it would be empty; '' = none
 -- ARGV[10] quota, integer >= 0; -1 = none, or overage is enabled: all are counted
 -- ARGV[11] month that the start value belongs to, YYYY-MM; '' = no start value
--- ARGV[12] start value: the month's count before this call, taken only if the month has no count yet, integer >= 0; '' = none
--- ARGV[13…] triples (bucket, unused, used): reserve that the caller settles. Unused tokens were never used and never will be:
---          they leave the window. Used ones stay booked; they only stop to count as outstanding. Need that came back too late
---          is settled as (bucket, n, -n): it never counted as outstanding.
+-- ARGV[12] start value: the month's count before this call, taken only if the month has no count
+--          yet, integer >= 0; '' = none
+-- ARGV[13…] triples (bucket, unused, used): reserve that the caller settles. Unused tokens were
+--          never used and never will be: they leave the window. Used ones stay booked; they only
+--          stop to count as outstanding. Need that came back too late is settled as (bucket, n,
+--          -n): it never counted as outstanding.
 --
 -- Result   { window, month }
---          window: {} without a limit, else integers { granted, need's bucket, excess, excess's bucket, tokens booked, limit in force,
---            its revision, now (ms), empty at (ms), admits at (ms; 0 while there is room), gen, seq, lost (1: see below), scarce (0 or 1) }
+--          window: {} without a limit, else integers { granted, need's bucket, excess, excess's
+--            bucket, tokens booked, limit in force, its revision, now (ms), empty at (ms), admits
+--            at (ms; 0 while there is room), gen, seq, lost (1: see below), scarce (0 or 1) }
 --            granted: the first so many of those that need a token have one.
 --            admits at: for a caller that needed something and found or left the window full.
---            scarce: contended, and less excess than wanted because the room is small: refuse for a while once it is used up.
---            lost: the window forgot bookings that the caller knows of. Said once a minute per project, to one caller.
---          month: {} when nobody is to be counted (but without limit and waiters: only looked at), else { month, before, counted }:
---            of those that have a token and are to be counted, the first `counted` hold the positions before + 1 … before + counted.
---            before = -1 means MISSING: the month has no count and no start value came for it. No count is written; the caller looks
---            for a checkpoint and calls again. { error } when the count failed (KEYS[2] is none of ours): tokens are booked all the same.
+--            scarce: contended, and less excess than wanted because the room is small: refuse for a
+--                    while once it is used up.
+--            lost: the window forgot bookings that the caller knows of. Said once a minute per
+--                  project, to one caller.
+--          month: {} when nobody is to be counted (but without limit and waiters: only looked at),
+--            else { month, before, counted }: of those that have a token and are to be counted, the
+--            first `counted` hold the positions before + 1 … before + counted. before = -1 means
+--            MISSING: the month has no count and no start value came for it. No count is written;
+--            the caller looks for a checkpoint and calls again. { error } when the count failed
+--            (KEYS[2] is none of ours): tokens are booked all the same.
 --
--- Example  limit 60, 58 booked, quota 100, 98 counted, at 2026-02-03:  ARGV  '' 'btbb' 60 7 0 250 '' '' '' 100 '' ''
---          -> { { 2, 4001, 0, 4002, 60, 60, 7, … }, { '2026-02', 98, 1 } }: tokens for the first two, a position for the first
+-- Example  limit 60, 58 booked, quota 100, 98 counted, at 2026-02-03:
+--            ARGV  '' 'btbb' 60 7 0 250 '' '' '' 100 '' ''
+--            -> { { 2, …, 0, …, 60, 60, 7, … }, { '2026-02', 98, 1 } }
+--          tokens for the first two, a position for the first
 
 local WINDOW_MS, BUCKET_MS, NEED_MS_MAX, EXCESS_MS = 60000, 250, 750, 500
 local EXACT_LIMIT_MAX, EXCESS_SHARE = 1000, 0.005
@@ -52,7 +68,8 @@ local CONTENDED_MS, CONTENDED_EXCESS_SHARE = 65000, 0.02
 local MARK_MS = 1000
 -- The key outlives its window by this much, so that its absence proves an empty window.
 local EXPIRY_SLACK_MS = 1000
--- Two fields for each bucket of a window and of the longest lease, and the named ones. A hash with more has some of an earlier build.
+-- Two fields for each bucket of a window and of the longest lease, and the named ones. A hash with
+-- more has some of an earlier build.
 local FIELDS_MAX, SWEEP_FIELDS = 2 * (WINDOW_MS + NEED_MS_MAX) / BUCKET_MS + 20, 1000
 local KEEP_SEC = 500 * 86400
 
@@ -65,7 +82,8 @@ end
 local waiting = ARGV[2]
 local limit = tonumber(ARGV[3])
 
--- An earlier build kept buckets at 0 for ever. They leave a few at a time, so that no call takes long.
+-- An earlier build kept buckets at 0 for ever. They leave a few at a time, so that no call takes
+-- long.
 local function removeLeftovers(key, first)
   if redis.call('HLEN', key) <= FIELDS_MAX then return end
   local found = redis.call('HSCAN', key, 0, 'COUNT', SWEEP_FIELDS)[2]
@@ -115,8 +133,8 @@ local function admitToWindow()
     return counts
   end
 
-  -- ---- Decide: the clock stepped back. No lease can end later than one granted now, so what claims to is moved there;
-  -- without this a step of an hour would close the window for an hour.
+  -- ---- Decide: the clock stepped back. No lease can end later than one granted now, so what
+  -- claims to is moved there; without this a step of an hour would close the window for an hour.
   if last and last > latestBucket then
     local all = redis.call('HGETALL', key)
     local moved = 0
@@ -260,7 +278,8 @@ local function admitToWindow()
   }
 end
 
--- Year and month of a Unix time (days to civil date, after the proleptic Gregorian calendar; no os.date in scripts).
+-- Year and month of a Unix time (days to civil date, after the proleptic Gregorian calendar; no
+-- os.date in scripts).
 local function monthOf(ms)
   local days = math.floor(ms / 86400000) + 719468
   local era = math.floor(days / 146097)

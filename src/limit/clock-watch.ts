@@ -1,15 +1,20 @@
 /**
- * Notices that Redis's clock stepped forward, so that bookings left their window early (contract part 2, Rate limit).
+ * Notices that Redis's clock stepped forward, so that bookings left their window early (contract
+ * part 2, Rate limit).
  *
- * Redis read its clock between the sending of a call and its reply. So its lead over our own clock, which never steps, lies between two
- * figures; when the least of them is beyond the most of the reply before, the clock has stepped. What a reply takes (at most 700 ms) hides
- * smaller steps, and a clock that is slewed drifts by less than that from one reply to the next.
+ * Redis read its clock between the sending of a call and its reply. So its lead over our own clock,
+ * which never steps, lies between two figures; when the least of them is beyond the most of the
+ * reply before, the clock has stepped. What a reply takes (at most 700 ms) hides smaller steps, and
+ * a clock that is slewed drifts by less than that from one reply to the next.
  */
 import { RATE_BUCKET_MS } from '../limits.ts';
 
 /** What is remembered of a server's clock from one reply to the next. */
 export type ClockLead = {
-  /** Most by which it was ahead of ours, ms; infinite before the first reply, which cannot have stepped. */
+  /**
+   * Most by which it was ahead of ours, ms; infinite before the first reply, which cannot have
+   * stepped.
+   */
   leadMost: number;
 };
 

@@ -1,9 +1,12 @@
 /**
- * What is done when Redis fails (spec part 7, last rule; contract part 2, Redis away): the policy, in one place. redis.ts and the request
- * path carry it out; nothing else decides.
+ * What is done when Redis fails (spec part 7, last rule; contract part 2, Redis away): the policy,
+ * in one place. redis.ts and the request path carry it out; nothing else decides.
  */
 
-/** What a request is answered while Redis is away. `admit`: let through, without rate and usage headers, and logged. */
+/**
+ * What a request is answered while Redis is away. `admit`: let through, without rate and usage
+ * headers, and logged.
+ */
 type WhileAway = { rateToken: 'refuse' | 'admit'; quota: 'fail' | 'admit'; heartbeat: 'refuse' | 'admit' };
 
 /** By SLUICE_ENV. Tokens already leased stay valid until their lease ends, in both. */
@@ -14,9 +17,10 @@ export const WHILE_AWAY = {
 export type AwayPolicy = (typeof WHILE_AWAY)[keyof typeof WHILE_AWAY];
 
 /**
- * `away`: what waits is answered as above at once, and so is what comes, until a PING succeeds; in a cluster for the keys concerned.
- * `bug`: the call's requests are answered as above, and it is logged as an error: Redis is fine, the script or its data is not.
- * `resumed`: nobody is refused; what follows stands beside it.
+ * `away`: what waits is answered as above at once, and so is what comes, until a PING succeeds; in
+ * a cluster for the keys concerned. `bug`: the call's requests are answered as above, and it is
+ * logged as an error: Redis is fine, the script or its data is not. `resumed`: nobody is refused;
+ * what follows stands beside it.
  */
 type Verdict = 'away' | 'bug' | 'resumed';
 type Row = {
@@ -36,7 +40,10 @@ const row = (fault: string, reply: RegExp | undefined, verdict: Verdict, then: s
 });
 const none = undefined;
 
-/** Redis before 7 wraps the code of a command that a script calls into an ERR: the first row that fits decides. */
+/**
+ * Redis before 7 wraps the code of a command that a script calls into an ERR: the first row that
+ * fits decides.
+ */
 export const REDIS_FAULTS: readonly Row[] = [
   row('out of memory', /\bOOM\b/, 'away', 'PINGs are answered: one turn in 250 ms tries again'),
   row('a replica', /\bREADONLY\b/, 'away', 'a failed-over master: the new one is connected to'),
@@ -61,7 +68,10 @@ export const REDIS_FAULTS: readonly Row[] = [
   row('failed over: last writes gone', none, 'resumed', 'as restarted empty, for those writes'),
 ];
 
-/** True for an error that the script itself made. Everything else that a call rejects with means that Redis is away. */
+/**
+ * True for an error that the script itself made. Everything else that a call rejects with means
+ * that Redis is away.
+ */
 export function isScriptFault(error: Error): boolean {
   if (error.name !== 'ReplyError') return false;
   return REDIS_FAULTS.find(({ reply }) => reply?.test(error.message))?.verdict === 'bug';

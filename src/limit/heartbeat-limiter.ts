@@ -1,6 +1,7 @@
 /**
- * Five pings a second per heartbeat token, over all workers (spec 4.2, contract part 3). Exact: every ping that is not refused from
- * memory is decided by the script, all of a token's pings of one turn together.
+ * Five pings a second per heartbeat token, over all workers (spec 4.2, contract part 3). Exact:
+ * every ping that is not refused from memory is decided by the script, all of a token's pings of
+ * one turn together.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
@@ -12,7 +13,9 @@ type Later = (decision: HeartbeatDecision) => void;
 export type HeartbeatLimiterOptions = {
   redis: LimitRedis;
   clock: Clock;
-  /** Unix ms that the script shall take for now, in tests; without it, it reads Redis's own clock. */
+  /**
+   * Unix ms that the script shall take for now, in tests; without it, it reads Redis's own clock.
+   */
   scriptNow?: () => number;
 };
 
@@ -34,7 +37,10 @@ export class HeartbeatLimiter {
     this.#redis.beforeFlush(() => this.#sendAsked());
   }
 
-  /** Settles at once from memory, else within REDIS_REPLY_MS_MAX of the call to Redis. Never rejects. */
+  /**
+   * Settles at once from memory, else within REDIS_REPLY_MS_MAX of the call to Redis. Never
+   * rejects.
+   */
   take(token: string): Promise<HeartbeatDecision> {
     return new Promise((resolve) => {
       const until = this.#refusedUntil.get(token);
@@ -68,7 +74,10 @@ export class HeartbeatLimiter {
     }
   }
 
-  /** Counted from the moment of sending: rather a call too early than a ping refused that had its right. */
+  /**
+   * Counted from the moment of sending: rather a call too early than a ping refused that had its
+   * right.
+   */
   #remember(token: string, sentAt: number, reply: readonly unknown[]): void {
     const waitUs = reply[1] as number;
     if (waitUs === 0) return;

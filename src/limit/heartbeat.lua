@@ -1,16 +1,17 @@
 -- Admits the first 5 pings of one heartbeat token in any one-second interval.
 --
--- KEYS[1]  sluice:heartbeat:{token}, a string: the moments (Unix microseconds) of the newest admitted pings, oldest first,
---          separated by commas, at most 5
+-- KEYS[1]  sluice:heartbeat:{token}, a string: the moments (Unix microseconds) of the newest
+--          admitted pings, oldest first, separated by commas, at most 5
 -- ARGV[1]  now, Unix microseconds; '' = Redis's own clock
 -- ARGV[2]  n, how many pings wait, integer >= 1
 --
--- Result   { granted 0..n, microseconds until the next can be admitted (0 unless some were refused) }
+-- Result   { granted 0..n, microseconds until the next can be admitted (0: none was refused) }
 --
 -- Example  3 admitted a moment ago:  ARGV  '' 4   -> { 2, 999000 }
 
 local PER_SECOND, INTERVAL_US = 5, 1000000
--- Longer than the interval, so that a late expiry is all that a test with its own clock can see of it.
+-- Longer than the interval, so that a late expiry is all that a test with its own clock can see of
+-- it.
 local KEEP_MS = 10000
 
 assert(#KEYS == 1 and #ARGV == 2, 'heartbeat: 1 key and 2 arguments')

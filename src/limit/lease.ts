@@ -1,18 +1,22 @@
 /**
- * What one worker holds of one project's rate window: leased tokens, the last refusal, and what it knows of the window.
+ * What one worker holds of one project's rate window: leased tokens, the last refusal, and what it
+ * knows of the window.
  *
- * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from memory: one script call per 300 ms
- * at most, whatever the clients do.
+ * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from
+ * memory: one script call per 300 ms at most, whatever the clients do.
  *
- * How. Pure: no timer, no connection, the caller's monotonic clock. One object, since a worker has one for each of its active projects, and with
- * ten thousand of those each further object is one more that is in no cache of the processor's. `take` answers from memory or not at all; `ask` describes the
- * script call that is about to be sent; `answer` takes its reply in. A reserve (excess) is asked for about as much as this worker
- * used in the last quarter of a second; up to EXACT_LIMIT_MAX the script grants it only while the window refuses.
+ * How. Pure: no timer, no connection, the caller's monotonic clock. One object, since a worker has
+ * one for each of its active projects, and with ten thousand of those each further object is one
+ * more that is in no cache of the processor's. `take` answers from memory or not at all; `ask`
+ * describes the script call that is about to be sent; `answer` takes its reply in. A reserve
+ * (excess) is asked for about as much as this worker used in the last quarter of a second; up to
+ * EXACT_LIMIT_MAX the script grants it only while the window refuses.
  *
- * Never too much. A lease counts from the moment at which the call was SENT, which is before the script's own clock read; the
- * script books it at its end by that clock. So no token is used after the moment at which it is booked. A reply that comes later
- * than the lease is void: what it granted goes back with the next call. Tokens that ran out unused are taken out of the cache before they are sent back: if that call is lost
- * they are wasted, never used.
+ * Never too much. A lease counts from the moment at which the call was SENT, which is before the
+ * script's own clock read; the script books it at its end by that clock. So no token is used after
+ * the moment at which it is booked. A reply that comes later than the lease is void: what it
+ * granted goes back with the next call. Tokens that ran out unused are taken out of the cache
+ * before they are sent back: if that call is lost they are wasted, never used.
  */
 import { assert } from '../lib/assert.ts';
 import {
@@ -51,7 +55,10 @@ export type Ask = {
   known: KnownWindow | undefined;
 };
 
-/** admit.lua's result for the window by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's clock. */
+/**
+ * admit.lua's result for the window by name; `now`, `emptyAt` and `admitsAt` in Unix ms by Redis's
+ * clock.
+ */
 export type WindowReply = {
   granted: number;
   needBucket: number;
@@ -73,7 +80,10 @@ const NOTHING_SETTLED: Lease[] = [];
 /** How much demand is looked at to size the reserve. */
 const RATE_SPAN_MS = 100;
 
-/** How long a reserve is leased, in ms, and all reserve outstanding as a share of the limit. The script must have the same. */
+/**
+ * How long a reserve is leased, in ms, and all reserve outstanding as a share of the limit. The
+ * script must have the same.
+ */
 export type LeaseShape = { excessMs: number; excessShare: number; contendedShare: number };
 export const LEASE_SHAPE: LeaseShape = {
   excessMs: LEASE_EXCESS_MS,
@@ -125,7 +135,10 @@ export class LeaseCache {
     return this.#settled.some((lease) => lease.unused > 0);
   }
 
-  /** A token or a refusal from memory; undefined: Redis must be asked. `now` is monotonic, in ms, as everywhere here. */
+  /**
+   * A token or a refusal from memory; undefined: Redis must be asked. `now` is monotonic, in ms, as
+   * everywhere here.
+   */
   take(now: number, revision: number): LocalDecision | undefined {
     if (this.#lease) {
       this.#expire(now);
@@ -168,7 +181,10 @@ export class LeaseCache {
     return { kind: 'admitted', remaining, resetSec: Math.ceil(this.#emptyAt / 1000) };
   }
 
-  /** The call for `need` waiting requests (0: only to send tokens back). Takes what is sent back out of the cache. */
+  /**
+   * The call for `need` waiting requests (0: only to send tokens back). Takes what is sent back out
+   * of the cache.
+   */
   ask(now: number, need: number, record: LimitRecord): Ask {
     this.#expire(now);
     assert(need === 0 || !this.#lease, 'no request waits while a token is in hand');
@@ -202,8 +218,8 @@ export class LeaseCache {
   }
 
   /**
-   * One decision for each that waited, in their order; undefined: a token was granted, but the reply came too
-   * late for it to be used. A refusal is sound however late it comes.
+   * One decision for each that waited, in their order; undefined: a token was granted, but the
+   * reply came too late for it to be used. A refusal is sound however late it comes.
    */
   answer(ask: Ask, reply: WindowReply, now: number): (LocalDecision | undefined)[] {
     assert(reply.granted <= ask.need && reply.excess <= ask.excess, 'no more is granted than was asked for');
@@ -242,8 +258,8 @@ export class LeaseCache {
   }
 
   /**
-   * For all that tokens in hand do not serve. Kept until the window can admit, counted from the reply: the next call shall not come a
-   * moment too early.
+   * For all that tokens in hand do not serve. Kept until the window can admit, counted from the
+   * reply: the next call shall not come a moment too early.
    */
   #refuse(ask: Ask, reply: WindowReply, now: number): LocalDecision {
     const holdMs = Math.max(REFUSAL_CACHE_MS_MIN, reply.admitsAt - reply.now);

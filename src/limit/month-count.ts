@@ -1,9 +1,16 @@
-/** The month's count of one project, as commands read and set it. The hot path counts in admission.ts. */
+/**
+ * The month's count of one project, as commands read and set it. The hot path counts in
+ * admission.ts.
+ */
+import type { Log } from '../lib/log.ts';
 import { admitArgs } from './admit-call.ts';
-import type { LimitRedis } from './redis.ts';
+import type { LimitRedis, ScriptReply } from './redis.ts';
 import { quotaKey, rateKey } from './scripts.ts';
 
-/** Usage without counting. `count` undefined: Redis has none for this month. @throws when Redis does not answer */
+/**
+ * Usage without counting. `count` undefined: Redis has none for this month. @throws when Redis does
+ * not answer
+ */
 export async function readUsage(
   redis: LimitRedis,
   projectId: string,
@@ -18,7 +25,10 @@ export async function readUsage(
 /** What {@link setUsage} sets, and the count that its caller saw (undefined: none). */
 export type UsageChange = { projectId: string; month: string; count: number; seen: number | undefined };
 
-/** Sets a month's count unless it changed meanwhile. @returns whether it was set, and the count as it is now */
+/**
+ * Sets a month's count unless it changed meanwhile. @returns whether it was set, and the count as
+ * it is now
+ */
 export async function setUsage(
   redis: LimitRedis,
   change: UsageChange,
@@ -30,11 +40,56 @@ export async function setUsage(
   return { set: set === 1, count: current < 0 ? undefined : current };
 }
 
-/** Removes the counts of all months and the rate window. @returns the counts as they were, by month. @throws when Redis does not answer */
+/**
+ * Removes the counts of all months and the rate window. @returns the counts as they were, by month.
+ * @throws when Redis does not answer
+ */
 export async function forgetUsage(redis: LimitRedis, projectId: string): Promise<Map<string, number>> {
   const reply = await redis.request('forgetUsage', [quotaKey(projectId), rateKey(projectId)], []);
   if (!reply) throw new Error('Redis does not answer');
   const months = new Map<string, number>();
   for (let at = 0; at < reply.length; at += 2) months.set(String(reply[at]), Number(reply[at + 1]));
   return months;
+}
+
+/** What may wait while Redis is away; a few MB. */
+const OWED_MAX = 50_000;
+
+/**
+ * Takes counts of a month back: for requests that were counted, and of which nothing can be queued.
+ * Each is one guarded decrement, sent once: now, or when Redis answers again. A decrement whose
+ * reply is lost is not repeated, because it may have run.
+ */
+export class Refunds {
+  readonly #redis: LimitRedis;
+  readonly #log: Log;
+  #owed: { projectId: string; month: string }[] = [];
+
+  constructor({ redis, log }: { redis: LimitRedis; log: Log }) {
+    this.#redis = redis;
+    this.#log = log;
+  }
+
+  refund(projectId: string, month: string): void {
+    if (this.#redis.available) this.#send(projectId, month);
+    else if (this.#owed.length < OWED_MAX) this.#owed.push({ projectId, month });
+    else this.#warn(projectId, month);
+  }
+
+  /** To be called now and then. */
+  sendOwed(): void {
+    if (this.#owed.length === 0 || !this.#redis.available) return;
+    for (const { projectId, month } of this.#owed.splice(0)) this.#send(projectId, month);
+  }
+
+  #send(projectId: string, month: string): void {
+    const done = (reply: ScriptReply): void => {
+      if (reply?.[0] !== 1) this.#warn(projectId, month);
+    };
+    this.#redis.call({ script: 'refund', keys: [quotaKey(projectId)], args: [month], done });
+  }
+
+  #warn(projectId: string, month: string): void {
+    this.#log.warn({ project: projectId, month }, 'quota increment not taken back');
+  }
 }

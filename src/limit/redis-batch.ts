@@ -1,12 +1,14 @@
 /**
- * Many script calls as one command for one server, with their arguments and results in MessagePack: commands, arguments and replies cost
- * both sides more than what the scripts do.
+ * Many script calls as one command for one server, with their arguments and results in MessagePack:
+ * commands, arguments and replies cost both sides more than what the scripts do.
  *
- * One command for all scripts. Not several in a pipeline of ioredis: each of those has a hidden class of its own, which V8 keeps until a
- * full collection, and with it all arguments and replies. In a cluster ioredis still makes them.
+ * One command for all scripts. Not several in a pipeline of ioredis: each of those has a hidden
+ * class of its own, which V8 keeps until a full collection, and with it all arguments and replies.
+ * In a cluster ioredis still makes them.
  *
- * Written here. ioredis asks the runtime for the length of each key and has it write each by itself, and an encoder that knows any value
- * looks at each: 1.1 µs a call of two keys and ten arguments, here 0.25.
+ * Written here. ioredis asks the runtime for the length of each key and has it write each by
+ * itself, and an encoder that knows any value looks at each: 1.1 µs a call of two keys and ten
+ * arguments, here 0.25.
  */
 import { createHash } from 'node:crypto';
 import { Decoder } from '@msgpack/msgpack';
@@ -94,7 +96,10 @@ const isUint = (arg: ScriptArg): arg is number =>
   typeof arg === 'number' && Number.isSafeInteger(arg) && arg >= 0;
 
 class EvalSha extends Command {
-  /** Of every key: `?keyPrefix=` in the server's URL, which ioredis puts before those that it writes. */
+  /**
+   * Of every key: `?keyPrefix=` in the server's URL, which ioredis puts before those that it
+   * writes.
+   */
   readonly #prefix: string;
   readonly #keys: readonly string[];
   readonly #payload: Uint8Array;

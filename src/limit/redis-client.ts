@@ -1,6 +1,7 @@
 /**
- * A server or a cluster behind one face, with ioredis set up so that nothing is queued while it is away, nothing is sent again,
- * and every promise settles. What away means and what follows from it is decided in redis.ts.
+ * A server or a cluster behind one face, with ioredis set up so that nothing is queued while it is
+ * away, nothing is sent again, and every promise settles. What away means and what follows from it
+ * is decided in redis.ts.
  */
 import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
 import { assert } from '../lib/assert.ts';
@@ -22,7 +23,10 @@ export type RedisClientOptions = {
 export class RedisClient {
   readonly #client: Redis | Cluster;
   readonly #replyMs: number;
-  /** Commands sent that carry calls of a script, by script; one may carry those of many projects, and of several scripts. */
+  /**
+   * Commands sent that carry calls of a script, by script; one may carry those of many projects,
+   * and of several scripts.
+   */
   readonly sent = Object.fromEntries(SCRIPT_NAMES.map((name) => [name, 0])) as Record<ScriptName, number>;
 
   constructor(options: RedisClientOptions) {
@@ -51,7 +55,10 @@ export class RedisClient {
     this.#client.connect().catch(() => undefined);
   }
 
-  /** Rejects when no answer came within `replyMs`, or REDIS_CONNECT_MS_MAX: connecting has time for another one. */
+  /**
+   * Rejects when no answer came within `replyMs`, or REDIS_CONNECT_MS_MAX: connecting has time for
+   * another one.
+   */
   async ping(): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<never>((_, reject) => {
@@ -64,8 +71,9 @@ export class RedisClient {
   }
 
   /**
-   * Breaks the connection to a server, so that nothing written to it is waited for; it is made again.
-   * A cluster's nodes drop their own connections (socketTimeout): one that hangs says nothing about the others.
+   * Breaks the connection to a server, so that nothing written to it is waited for; it is made
+   * again. A cluster's nodes drop their own connections (socketTimeout): one that hangs says
+   * nothing about the others.
    */
   drop(): void {
     const client = this.#client;
@@ -78,7 +86,8 @@ export class RedisClient {
   }
 
   /**
-   * In a cluster ioredis groups calls by node. One server gets them in commands of up to REDIS_BATCH_MAX.
+   * In a cluster ioredis groups calls by node. One server gets them in commands of up to
+   * REDIS_BATCH_MAX.
    */
   send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
     const client = this.#client;
@@ -125,7 +134,8 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | C
     maxRetriesPerRequest: 0,
     autoResendUnfulfilledCommands: false,
     autoResubscribe: false,
-    // The deadline is redis.ts's; this only settles promises that a broken connection left behind, and leaves room for a stall.
+    // The deadline is redis.ts's; this only settles promises that a broken connection left behind,
+    // and leaves room for a stall.
     commandTimeout: 10 * replyMs,
     connectTimeout: connectMs,
     // end() alone waits for the other side, and a stopped server never answers.
@@ -139,7 +149,8 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | C
   const { username, password, protocol } = new URL(first ?? '');
   const redisOptions: ClusterOptions['redisOptions'] = {
     ...common,
-    // One pipeline is in flight per node: a node that hangs is noticed here, and its connection made anew.
+    // One pipeline is in flight per node: a node that hangs is noticed here, and its connection
+    // made anew.
     commandTimeout: 2 * replyMs,
     socketTimeout: 2 * replyMs,
     ...(username && { username: decodeURIComponent(username) }),

@@ -1,4 +1,7 @@
-/** What `sluice doctor` wants to know of a Redis server. Its own short-lived connection: the limiter's breaker stays out of it. */
+/**
+ * What `sluice doctor` wants to know of a Redis server. Its own short-lived connection: the
+ * limiter's breaker stays out of it.
+ */
 import { Redis } from 'ioredis';
 
 export type RedisReport = {

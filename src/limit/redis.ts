@@ -1,26 +1,30 @@
 /**
- * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself is behind redis-client.ts.
+ * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself
+ * is behind redis-client.ts.
  *
- * What. `call` queues one script call; all calls of an event-loop turn leave together after its poll phase (setImmediate), as one
- * batch, so that requests that came in together cost one write and one read for every 64 calls. While a batch is under way its reply is
- * waited for, a few milliseconds at most. Just before, the gatherers (`beforeFlush`) turn all that waits for one project into one call.
+ * What. `call` queues one script call; all calls of an event-loop turn leave together after its
+ * poll phase (setImmediate), as one batch, so that requests that came in together cost one write
+ * and one read for every 64 calls. While a batch is under way its reply is waited for, a few
+ * milliseconds at most. Just before, the gatherers (`beforeFlush`) turn all that waits for one
+ * project into one call.
  *
- * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would mint them. The only repetition
- * is that after NOSCRIPT, when nothing has run.
+ * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would
+ * mint them. The only repetition is that after NOSCRIPT, when nothing has run.
  *
- * Away. A call that has no reply after `replyMs` (700 ms but for commands), a broken connection, or an error that says that Redis cannot write (OOM, READONLY,
- * LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is settled as unanswered, the
- * connection is dropped (what is queued on it would still run), later calls are refused at once, and one PING per jittered
- * 250 ms asks until one is answered. The trade: a stall of up to 700 ms refuses no request, it makes them wait; a longer one refuses
- * at once, and a struggling server sees one PING per worker instead of a crowd.
- * In a cluster one node's fault is no other's: there each call is on its own, and a fault refuses only its key for that while.
+ * Away. A call that has no reply after `replyMs` (700 ms but for commands), a broken connection, or
+ * an error that says that Redis cannot write (OOM, READONLY, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN
+ * and their like) opens the breaker: everything in flight is settled as unanswered, the connection
+ * is dropped (what is queued on it would still run), later calls are refused at once, and one PING
+ * per jittered 250 ms asks until one is answered. The trade: a stall of up to 700 ms refuses no
+ * request, it makes them wait; a longer one refuses at once, and a struggling server sees one PING
+ * per worker instead of a crowd. In a cluster one node's fault is no other's: there each call is on
+ * its own, and a fault refuses only its key for that while.
  */
 import type { Clock } from '../lib/clock.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
 import { remove } from '../lib/in-flight.ts';
 import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
-import { AwayKeys } from './away-keys.ts';
 import { isScriptFault } from './failure-policy.ts';
 import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';
 import { RedisClient } from './redis-client.ts';
@@ -39,14 +43,42 @@ export type LimitRedisOptions = {
   urls: readonly string[];
   log: Log;
   clock: Clock;
-  /** How long a call is waited for, and at least REDIS_CONNECT_MS_MAX or as long for the first connection; REDIS_REPLY_MS_MAX by default. */
+  /**
+   * How long a call is waited for, and at least REDIS_CONNECT_MS_MAX or as long for the first
+   * connection; REDIS_REPLY_MS_MAX by default.
+   */
   replyMs?: number;
 };
 
 /** Faults of a cluster's nodes are logged once in this time. */
 const FAULT_LOG_MS = 10_000;
 /** Calls wait at most this long for the batch before theirs. */
-const HOLD_MS_MAX = 5;
+const FLUSH_WAIT_MS_MAX = 5;
+/** Keys remembered at most; beyond them all are forgotten, which costs one failed call each. */
+const AWAY_KEYS_MAX = 10_000;
+
+/**
+ * The breaker of a cluster, key by key: one node that is away must not stop the projects of the
+ * others, and which node has a key changes during a failover. A key whose call failed is refused
+ * without asking for a while; then one call tries again.
+ */
+class AwayKeys {
+  /** Key → monotonic ms until which it is away. */
+  readonly #until = new Map<string, number>();
+
+  mark(key: string, until: number): void {
+    if (this.#until.size >= AWAY_KEYS_MAX) this.#until.clear();
+    this.#until.set(key, until);
+  }
+
+  has(key: string, now: number): boolean {
+    const until = this.#until.get(key);
+    if (until === undefined) return false;
+    if (now < until) return true;
+    this.#until.delete(key);
+    return false;
+  }
+}
 
 export class LimitRedis {
   readonly stats: { readonly calls: Readonly<Record<ScriptName, number>>; readonly duration: Distribution };
@@ -60,7 +92,7 @@ export class LimitRedis {
   #queue: GatheredCall[] = [];
   #flushDue = false;
   /** Runs while a flush waits for the batch before it. */
-  #hold: NodeJS.Timeout | undefined;
+  #flushTimer: NodeJS.Timeout | undefined;
   readonly #inFlight: Batch[] = [];
 
   // ---- The breaker ----
@@ -68,7 +100,10 @@ export class LimitRedis {
   #closed = false;
   #probing = false;
   #probeTimer: NodeJS.Timeout | undefined;
-  /** A call has been answered since the breaker closed: only then is the next fault news worth a log line. */
+  /**
+   * A call has been answered since the breaker closed: only then is the next fault news worth a log
+   * line.
+   */
   #proven = true;
   readonly #awayKeys = new AwayKeys(); // of a cluster only
   #quietUntil = Number.NEGATIVE_INFINITY;
@@ -96,7 +131,10 @@ export class LimitRedis {
     return this.#available;
   }
 
-  /** Starts connecting. Resolves when Redis answers, or after a second or `replyMs` without it: it goes on trying, and never rejects. */
+  /**
+   * Starts connecting. Resolves when Redis answers, or after a second or `replyMs` without it: it
+   * goes on trying, and never rejects.
+   */
   async connect(): Promise<void> {
     let timer: NodeJS.Timeout | undefined;
     const answered = new Promise<void>((resolve) => {
@@ -130,24 +168,30 @@ export class LimitRedis {
     this.#gatherers.push(gather);
   }
 
-  /** Makes sure that a flush follows: at the end of this turn, or of the one in which the batch under way is answered. */
+  /**
+   * Makes sure that a flush follows: at the end of this turn, or of the one in which the batch
+   * under way is answered.
+   */
   schedule(): void {
     if (this.#flushDue) return;
     this.#flushDue = true;
     setImmediate(() => {
       if (this.#inFlight.length === 0 || this.#client.isCluster) this.#flush();
-      else this.#hold = setTimeout(() => this.#flush(), HOLD_MS_MAX);
+      else this.#flushTimer = setTimeout(() => this.#flush(), FLUSH_WAIT_MS_MAX);
     });
   }
 
   #release(): void {
-    if (this.#hold === undefined) return;
-    clearTimeout(this.#hold);
-    this.#hold = undefined;
+    if (this.#flushTimer === undefined) return;
+    clearTimeout(this.#flushTimer);
+    this.#flushTimer = undefined;
     setImmediate(() => this.#flush());
   }
 
-  /** Queues one call for the next flush (or, from a gatherer, for this one). Kept as it is: V8 makes a copy by spread in its slow path. */
+  /**
+   * Queues one call for the next flush (or, from a gatherer, for this one). Kept as it is: V8 makes
+   * a copy by spread in its slow path.
+   */
   call(call: GatheredCall): void {
     this.#queue.push(call);
     this.schedule();
@@ -159,8 +203,8 @@ export class LimitRedis {
   }
 
   #flush(): void {
-    clearTimeout(this.#hold);
-    this.#hold = undefined;
+    clearTimeout(this.#flushTimer);
+    this.#flushTimer = undefined;
     for (const gather of this.#gatherers) gather();
     this.#flushDue = false;
     if (this.#queue.length === 0) return;
@@ -171,7 +215,10 @@ export class LimitRedis {
     else this.#send(calls);
   }
 
-  /** ioredis joins what goes to the same node; each call has its own deadline, so that no node waits for another. */
+  /**
+   * ioredis joins what goes to the same node; each call has its own deadline, so that no node waits
+   * for another.
+   */
   #sendAlone(call: GatheredCall): void {
     if (this.#awayKeys.has(call.keys[0], this.#clock.monotonic())) call.done(undefined);
     else this.#send([call]);
@@ -187,7 +234,10 @@ export class LimitRedis {
     );
   }
 
-  /** After a stall of this process the replies may be waiting in the socket: they get this turn's poll phase before Redis is blamed. */
+  /**
+   * After a stall of this process the replies may be waiting in the socket: they get this turn's
+   * poll phase before Redis is blamed.
+   */
   #deadline(batch: Batch): void {
     setImmediate(() => {
       if (this.#inFlight.includes(batch)) this.#failed(batch, `no reply within ${this.#replyMs} ms`);

@@ -3,8 +3,8 @@
 -- KEYS[1]  sluice:quota:{projectId}, see admit.lua
 -- ARGV[1]  month that it was counted in, YYYY-MM
 --
--- Result   { 1 } when the month's count was lowered by one; { 0 } when the month has no count or stands at 0: then Redis lost
---          what is to be taken back, and there is nothing to do.
+-- Result   { 1 } when the month's count was lowered by one; { 0 } when the month has no count or
+--          stands at 0: then Redis lost what is to be taken back, and there is nothing to do.
 --
 -- Example  98 counted:  ARGV  2026-02   -> { 1 }, 97 remain
 

@@ -1,7 +1,7 @@
 /**
- * The Lua scripts of this folder. Each file opens with its contract: purpose, KEYS, ARGV, result, example.
- * All keys of a call belong to one project or token, so that in a cluster each runs where that lives; on one server those of a turn
- * run together ({@link BATCH_SOURCE}).
+ * The Lua scripts of this folder. Each file opens with its contract: purpose, KEYS, ARGV, result,
+ * example. All keys of a call belong to one project or token, so that in a cluster each runs where
+ * that lives; on one server those of a turn run together ({@link BATCH_SOURCE}).
  */
 import { readFileSync } from 'node:fs';
 
@@ -29,9 +29,10 @@ end
 `;
 
 /**
- * Many calls at once, of any scripts. KEYS are theirs one after the other; ARGV[1], in MessagePack: the list of their scripts (each its place
- * in {@link SCRIPT_NAMES}, from 1), then the list of arguments of each.
- * Result, in MessagePack: each call's own result in order, or { err } in its place; one that fails changes nothing for the others.
+ * Many calls at once, of any scripts. KEYS are theirs one after the other; ARGV[1], in MessagePack:
+ * the list of their scripts (each its place in {@link SCRIPT_NAMES}, from 1), then the list of
+ * arguments of each. Result, in MessagePack: each call's own result in order, or { err } in its
+ * place; one that fails changes nothing for the others.
  */
 export const BATCH_SOURCE = `${SCRIPT_NAMES.map(asFunction).join('')}
 local scripts = { ${SCRIPT_NAMES.join(', ')} }

@@ -3,7 +3,8 @@
 -- KEYS[1]  sluice:quota:{projectId}, see admit.lua
 -- ARGV[1]  month, YYYY-MM
 -- ARGV[2]  count, integer >= 0
--- ARGV[3]  the count that the caller saw, integer >= 0: nothing is set when it is another by now; '' = the month had none
+-- ARGV[3]  the count that the caller saw, integer >= 0: nothing is set when it is another by now;
+--          '' = the month had none
 --
 -- Result   { 1 when it was set else 0, the count as it stands now (-1: none) }
 --

@@ -7,12 +7,12 @@ import {
   SINK_RETRY_MS_MAX,
   SINK_RETRY_MS_MIN,
 } from '../limits.ts';
+import { UnavailableError } from '../sink/unavailable.ts';
 import { CRASH_WEIGHT, type CrashLedger, isPoison, isUnreadable } from './crash-ledger.ts';
 import type { Delivery } from './delivery.ts';
 import type { FrameWriter, WriteReport } from './frame-writer.ts';
 import type { Gate } from './gate.ts';
 import type { PullQueue } from './pull-queue.ts';
-import { UnavailableError } from './unavailable.ts';
 
 export type StreamConsumerOptions = {
   queue: PullQueue;
@@ -144,7 +144,8 @@ export class StreamConsumer {
       else if (isPoison(crashes)) await writer.setAside(frame, culprit(crashes), report);
       else await writer.write([frame], report);
     } catch (error) {
-      // Outside of us something was away: none of the frame's doing. A bug is: we end by ourselves, nobody kills us.
+      // Outside of us something was away: none of the frame's doing. A bug is: we end by ourselves,
+      // nobody kills us.
       if (error instanceof UnavailableError) await ledger.write(frame, crashes);
       else await ledger.write(frame, crashes + CRASH_WEIGHT.decoding).catch(() => undefined);
       throw error;

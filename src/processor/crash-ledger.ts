@@ -1,21 +1,25 @@
 import { BROKER_REPLY_MS_MAX, FRAME_CRASHES_MAX } from '../limits.ts';
+import { orUnavailable } from '../sink/unavailable.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 import type { Delivery } from './delivery.ts';
 import type { Phase } from './frame-writer.ts';
-import { orUnavailable } from './unavailable.ts';
 
 /**
- * What a death counts by what the process was doing. A process that is killed from outside cannot be told apart, but
- * kills fall where time is spent, and that is the sink; poison works in the millisecond in which the bytes are decoded.
- * With equal weights, one of three runs of 200 kills over 100,000 items set good frames aside.
+ * What a death counts by what the process was doing. A process that is killed from outside cannot
+ * be told apart, but kills fall where time is spent, and that is the sink; poison works in the
+ * millisecond in which the bytes are decoded. With equal weights, one of three runs of 200 kills
+ * over 100,000 items set good frames aside.
  */
 export const CRASH_WEIGHT: Readonly<Record<Phase, number>> = { decoding: 1, storing: 1 / 4 };
 
 /** Whether it is the frame that ends processes, rather than somebody outside. */
 export const isPoison = (crashes: number): boolean => crashes >= FRAME_CRASHES_MAX;
 
-/** Whether processes went on ending while they set the frame aside: even its layout is not to be read again. */
+/**
+ * Whether processes went on ending while they set the frame aside: even its layout is not to be
+ * read again.
+ */
 export const isUnreadable = (crashes: number): boolean => crashes >= 2 * FRAME_CRASHES_MAX;
 
 const BUCKET_STREAM = `KV_${COUNTERS_BUCKET}`;
@@ -24,8 +28,9 @@ const subjectOf = ({ stream, sequence }: Delivery): string =>
   `$KV.${COUNTERS_BUCKET}.crashes.${stream}.${sequence}`;
 
 /**
- * How often each suspicious frame has ended a process, by weight. A phase is counted before it begins, and the count is
- * removed after the frame was handled, so the count is that of the processes that did not come back.
+ * How often each suspicious frame has ended a process, by weight. A phase is counted before it
+ * begins, and the count is removed after the frame was handled, so the count is that of the
+ * processes that did not come back.
  */
 export class CrashLedger {
   readonly #link: NatsLink;
@@ -50,7 +55,10 @@ export class CrashLedger {
     });
   }
 
-  /** The frame is handled, and will not come again. Leaves no marker, as deleting a key would. @throws UnavailableError */
+  /**
+   * The frame is handled, and will not come again. Leaves no marker, as deleting a key would.
+   * @throws UnavailableError
+   */
   clear(frame: Delivery): Promise<void> {
     return this.#counting(async () => {
       await (await this.#link.manager()).streams.purge(BUCKET_STREAM, { filter: subjectOf(frame) });

@@ -1,4 +1,7 @@
-/** One message as the broker handed it to us: what it carries, where it stands, and the answers that it wants. */
+/**
+ * One message as the broker handed it to us: what it carries, where it stands, and the answers that
+ * it wants.
+ */
 import type { Msg } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
 import { BROKER_REPLY_MS_MAX } from '../limits.ts';

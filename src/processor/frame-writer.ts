@@ -1,5 +1,7 @@
 import type { Log } from '../lib/log.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
+import type { CountedUsage, SinkBatch, StreamSink } from '../sink/sink.ts';
+import type { DeadLetter } from '../stream/dead-letter-format.ts';
 import {
   countOfEntries,
   decodeFrame,
@@ -10,15 +12,19 @@ import {
   type HeartbeatEntry,
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { type Assembled, assemble } from './assemble.ts';
-import type { Buried, DeadLetters } from './dead-letter.ts';
-import type { DeadLetter } from './dead-letter-format.ts';
-import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode.ts';
+import {
+  entryFacts,
+  envelopeDeadLetter,
+  frameDeadLetter,
+  itemDeadLetter,
+  type Place,
+} from './dead-letters/compose.ts';
+import type { Buried, DeadLetters } from './dead-letters/dead-letters.ts';
+import { type Assembled, assemble } from './decode/assemble.ts';
+import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode/decode.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
-import { entryFacts, envelopeLetter, frameLetter, itemLetter, type Place } from './letters.ts';
 import type { ProcessorMetrics } from './metrics.ts';
-import type { CountedUsage, SinkBatch, StreamSink } from './sink/sink.ts';
 
 export type FrameWriterOptions = {
   link: NatsLink;
@@ -52,7 +58,7 @@ export class FrameWriter {
   readonly #options: FrameWriterOptions;
   /** Frames whose entries are all in the open batch or earlier ones. */
   #complete: Delivery[] = [];
-  /** Letters of the open batch, to be counted and logged when it is committed. */
+  /** Dead letters of the open batch, to be counted and logged when it is committed. */
   #buried: Buried[] = [];
 
   constructor(options: FrameWriterOptions) {
@@ -104,7 +110,7 @@ export class FrameWriter {
 
   /**
    * Sets the frame aside with all its bytes. Parts are swept soon after the frame is acknowledged,
-   * so each entry that names parts becomes a letter with its payloads, which the sink notes as
+   * so each entry that names parts becomes a dead letter with its payloads, which the sink notes as
    * done. That reads the layout of the frame alone. The process does nothing else meanwhile.
    * @throws UnavailableError
    */
@@ -128,7 +134,7 @@ export class FrameWriter {
   /** Sets the frame aside unread; the parts that it names are lost. @throws UnavailableError */
   async setAsideUnread(delivery: Delivery, reason: string): Promise<void> {
     this.#buried = [];
-    await this.#bury(frameLetter(delivery, reason));
+    await this.#bury(frameDeadLetter(delivery, reason));
     await this.#acknowledge([delivery]);
     this.#count();
   }
@@ -171,7 +177,7 @@ export class FrameWriter {
       return decodeFrame(delivery.data);
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
-      await this.#bury(frameLetter(delivery, error.message));
+      await this.#bury(frameDeadLetter(delivery, error.message));
       return [];
     }
   }
@@ -194,7 +200,7 @@ export class FrameWriter {
       return this.#bury({ ...entryFacts(place, why), body: slot.bytes });
     const { entry, bytes } = slot;
     const assembled = await assemble(this.#options.link, entry);
-    await this.#bury(envelopeLetter(place, { entry, bytes, assembled, reason: why }));
+    await this.#bury(envelopeDeadLetter(place, { entry, bytes, assembled, reason: why }));
   }
 
   #entry(
@@ -230,7 +236,9 @@ export class FrameWriter {
     const proceed = (found: Assembled): Promise<void> | undefined => {
       const decoder = new EnvelopeDecoder(entry);
       if (decoder.fault || !found.ok)
-        return this.#bury(envelopeLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }));
+        return this.#bury(
+          envelopeDeadLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }),
+        );
       return this.#items(batch, place, { entry, decoder, items: found.items });
     };
     return assembled instanceof Promise ? assembled.then(proceed) : proceed(assembled);
@@ -256,7 +264,7 @@ export class FrameWriter {
     place: Place,
     { entry, item, decoded }: { entry: EnvelopeEntry; item: WholeItem; decoded: Decoded },
   ): Promise<void> | undefined {
-    if (!decoded.ok) return this.#bury(itemLetter(place, { entry, item, reason: decoded.reason }));
+    if (!decoded.ok) return this.#bury(itemDeadLetter(place, { entry, item, reason: decoded.reason }));
     batch.add(decoded.row);
     return batch.relieve();
   }
@@ -267,9 +275,6 @@ export class FrameWriter {
 }
 
 type EnvelopeItems = { entry: EnvelopeEntry; decoder: EnvelopeDecoder; items: readonly WholeItem[] };
-
-/** `resent`: a client's own resend of something that is stored. */
-export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
 
 const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>
   parts !== undefined || items.some(({ type }) => type === 'replay_recording');

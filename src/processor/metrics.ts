@@ -1,5 +1,7 @@
 import { counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
-import type { ProcessResult } from './frame-writer.ts';
+
+/** `resent`: a client's own resend of something that is stored. */
+export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
 
 /** Figures that are computed at each scrape. */
 export type ProcessorGauges = {
@@ -7,7 +9,7 @@ export type ProcessorGauges = {
   /** By stream; those that could not be asked are left out. */
   pendingMessages: Readonly<Record<string, number>>;
   /** A counter of its own. */
-  droppedLetters: number;
+  droppedDeadLetters: number;
 };
 
 /** The processor's metrics (contract part 7). */
@@ -33,7 +35,7 @@ export class ProcessorMetrics {
   #collect({
     lagSeconds,
     pendingMessages,
-    droppedLetters,
+    droppedDeadLetters,
   }: ProcessorGauges): ReturnType<typeof sumSnapshots> {
     const processed = [...this.#processed].map(([key, count]) => {
       const [type = '', result = ''] = key.split('\n');
@@ -50,7 +52,7 @@ export class ProcessorMetrics {
         counter(
           'sluice_dead_letters_dropped_total',
           'Dead letters that were removed to make room for newer ones, or could not be filed',
-          [[{}, droppedLetters]],
+          [[{}, droppedDeadLetters]],
         ),
         gauge(
           'sluice_processing_lag_seconds',

@@ -56,10 +56,10 @@ export class PullQueue {
   #queued: Delivery[] = [];
   #queuedBytes = 0;
   /** Fetched and not settled. */
-  readonly #held = new Map<Delivery, KeptFrame>();
+  readonly #inHand = new Map<Delivery, KeptFrame>();
   readonly #memory = new FrameMemory();
-  #heldBytes = 0;
-  /** Frames that were held at the last look. */
+  #inHandBytes = 0;
+  /** Frames that were in hand at the last look. */
   #lingering: ReadonlySet<Delivery> = new Set();
   /** The open pull: its number, and the frames it still asks for. 0 when there is none. */
   #pull = 0;
@@ -92,8 +92,8 @@ export class PullQueue {
     this.#subscription = this.#link.subscribe(`${this.#inbox}.*`, (msg) => this.#receive(msg));
     this.#link.onReconnect(() => this.#endPull());
     this.#workingTimer = setInterval(() => {
-      for (const delivery of this.#held.keys()) if (this.#lingering.has(delivery)) delivery.working();
-      this.#lingering = new Set(this.#held.keys());
+      for (const delivery of this.#inHand.keys()) if (this.#lingering.has(delivery)) delivery.working();
+      this.#lingering = new Set(this.#inHand.keys());
     }, ACK_WAIT_MS / LOOKS_PER_ACK_WAIT);
     void this.#check();
   }
@@ -133,10 +133,10 @@ export class PullQueue {
     return next !== undefined && !mayShare(next);
   }
 
-  /** When the broker stored the oldest frame that we hold, Unix milliseconds. */
+  /** When the broker stored the oldest frame in hand, Unix milliseconds. */
   get oldest(): number | undefined {
     let oldest: number | undefined;
-    for (const { storedAt } of this.#held.keys())
+    for (const { storedAt } of this.#inHand.keys())
       if (oldest === undefined || storedAt < oldest) oldest = storedAt;
     return oldest;
   }
@@ -182,19 +182,19 @@ export class PullQueue {
   }
 
   #letGo(delivery: Delivery): void {
-    const kept = this.#held.get(delivery);
+    const kept = this.#inHand.get(delivery);
     if (!kept) return;
-    this.#held.delete(delivery);
-    this.#heldBytes -= delivery.data.length;
+    this.#inHand.delete(delivery);
+    this.#inHandBytes -= delivery.data.length;
     this.#memory.release(kept);
   }
 
   // ---- Pulls ----
 
   #ask(): void {
-    const bytes = this.#bytesMax - this.#heldBytes;
-    const frames = this.#oversized ? 1 : PREFETCH_FRAMES_MAX - this.#held.size;
-    const room = this.#oversized ? this.#held.size === 0 : bytes >= PULL_BYTES_MIN && frames > 0;
+    const bytes = this.#bytesMax - this.#inHandBytes;
+    const frames = this.#oversized ? 1 : PREFETCH_FRAMES_MAX - this.#inHand.size;
+    const room = this.#oversized ? this.#inHand.size === 0 : bytes >= PULL_BYTES_MIN && frames > 0;
     if (this.#stopped || this.#pull !== 0 || !room || !this.#link.connected) return;
     this.#pull = ++this.#pulls;
     this.#wanted = frames;
@@ -245,14 +245,15 @@ export class PullQueue {
     const delivery = new Delivery(msg, kept.bytes, this.#link);
     this.#queued.push(delivery);
     this.#queuedBytes += delivery.data.length;
-    this.#held.set(delivery, kept);
-    this.#heldBytes += delivery.data.length;
+    this.#inHand.set(delivery, kept);
+    this.#inHandBytes += delivery.data.length;
     if (--this.#wanted <= 0) this.#endPull();
     if (this.#queued.length === 1 || this.full) this.#wake?.();
   }
 
   #status(msg: Msg): void {
-    if (this.#stopped || msg.subject !== `${this.#inbox}.${this.#pull}`) return; // of a pull that is over
+    // Of a pull that is over.
+    if (this.#stopped || msg.subject !== `${this.#inbox}.${this.#pull}`) return;
     const code = msg.headers?.code ?? 0;
     const reason = msg.headers?.description ?? '';
     if (code === Status.heartbeat) return;

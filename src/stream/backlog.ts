@@ -1,5 +1,5 @@
 import type { JetStreamManager } from '@nats-io/jetstream';
-import { orMissing } from './setup-error.ts';
+import { orMissing } from './setup/setup-error.ts';
 
 /**
  * `first`: the first frame that may not have been processed, one beyond `last` when all have been;
@@ -28,7 +28,8 @@ export async function readBacklog(
   // these.
   const floor = consumer && consumer.delivered.stream_seq <= last ? consumer.ack_floor.stream_seq : 0;
   if (floor < first) return { first, last };
-  const beyond = { seq: floor + 1, next_by_subj: '>' }; // of whatever subject; the client's type does not know of it
+  // Of any subject; the client's type does not know of it.
+  const beyond = { seq: floor + 1, next_by_subj: '>' };
   const standing = await manager.streams.getMessage(stream, beyond);
   return { first: standing?.seq ?? last + 1, last };
 }

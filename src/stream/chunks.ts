@@ -6,10 +6,10 @@
 import { createHash } from 'node:crypto';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
-import type { Delivered } from './delivery.ts';
 import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
-import type { Sender } from './sender.ts';
+import type { Delivered } from './publish/publication.ts';
+import type { Sender } from './publish/sender.ts';
 import { CHUNKS_STREAM, CHUNKS_SUBJECT } from './topology.ts';
 
 /**

@@ -1,4 +1,6 @@
-/** How many dead letters were dropped lately: a record in the counters bucket, for `sluice doctor`. */
+/**
+ * How many dead letters were dropped lately: a record in the counters bucket, for `sluice doctor`.
+ */
 import { jetstream } from '@nats-io/jetstream';
 import { Kvm } from '@nats-io/kv';
 import { z } from 'zod';
@@ -12,7 +14,10 @@ const REQUEST_MS = 1_500;
 export const DROPPED_SHOWN_MS = 7 * 24 * 3_600_000;
 
 const schema = z.object({ letters: z.number(), at: z.string(), project: z.string().optional() });
-/** `at`: when the last one was dropped, RFC 3339. `project`: whose it was, when it was one of a project that had filled its share. */
+/**
+ * `at`: when the last one was dropped, RFC 3339. `project`: whose it was, when it was one of a
+ * project that had filled its share.
+ */
 export type Dropped = z.infer<typeof schema>;
 
 const bucket = (link: NatsLink) =>

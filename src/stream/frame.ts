@@ -56,7 +56,10 @@ export type EnvelopeEntry = {
   receivedAt: number;
   /** The envelope header's sent_at, as sent. */
   sentAt?: string;
-  /** Who sent it, `name/version`: by the envelope header, else by the key's header or query, else by the User-Agent. */
+  /**
+   * Who sent it, `name/version`: by the envelope header, else by the key's header or query, else by
+   * the User-Agent.
+   */
   sdk?: string;
   /** UTC month of the usage, `YYYY-MM` by Redis's clock; absent when it was not counted. */
   month?: string;

@@ -26,7 +26,10 @@ export type NatsOptions = {
   /** Shown in the server's connection list. */
   name: string;
   log: Log;
-  /** A service waits for a server that is not up yet, or that refuses its credentials. A command fails. */
+  /**
+   * A service waits for a server that is not up yet, or that refuses its credentials. A command
+   * fails.
+   */
   waitForServer?: boolean;
 };
 
@@ -50,7 +53,8 @@ export class LastingSubscription {
     this.#current = connection.subscribe(this.#subject, {
       callback: (error, msg) => {
         if (!error) return this.#callback(msg);
-        // The server denies it to these credentials, and the client library forgets it: they may be other ones soon.
+        // The server denies it to these credentials, and the client library forgets it: they may be
+        // other ones soon.
         this.#timer = setTimeout(() => this.moveTo(connection), RESUBSCRIBE_MS).unref();
       },
     });
@@ -74,8 +78,9 @@ export class LastingSubscription {
 }
 
 /**
- * The file is read at each attempt to connect, so that credentials can be changed under a running process. While it cannot be read, as in the
- * middle of a change, the last ones count: an authenticator that throws would close the connection for good.
+ * The file is read at each attempt to connect, so that credentials can be changed under a running
+ * process. While it cannot be read, as in the middle of a change, the last ones count: an
+ * authenticator that throws would close the connection for good.
  */
 function credsOf(file: string, log: Log): Authenticator {
   let last = readFileSync(file);
@@ -93,11 +98,13 @@ function credsOf(file: string, log: Log): Authenticator {
 }
 
 /**
- * A connection to NATS that is never given up. The client library connects again for ever, whatever the server says of our credentials; if it
- * closes a connection by itself for any reason, another one is made. While it is away `connected` is false and callers refuse at once, because a
- * publish on a broken connection would only wait out its time-out.
+ * A connection to NATS that is never given up. The client library connects again for ever, whatever
+ * the server says of our credentials; if it closes a connection by itself for any reason, another
+ * one is made. While it is away `connected` is false and callers refuse at once, because a publish
+ * on a broken connection would only wait out its time-out.
  *
- * So nothing may keep `connection`, `js` or what was made from them across an await: ask the link again. Subscriptions of {@link subscribe} move.
+ * So nothing may keep `connection`, `js` or what was made from them across an await: ask the link
+ * again. Subscriptions of {@link subscribe} move.
  */
 export class NatsLink {
   readonly #settings: ConnectionOptions;

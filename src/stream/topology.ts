@@ -2,20 +2,13 @@
  * The streams, consumers and buckets in JetStream (contract part 6) as data, and the command that
  * makes them.
  */
-import {
-  AckPolicy,
-  type ConsumerConfig,
-  DiscardPolicy,
-  RetentionPolicy,
-  StorageType,
-  type StreamConfig,
-} from '@nats-io/jetstream';
+import { AckPolicy, DiscardPolicy, RetentionPolicy, StorageType } from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';
 import { EXTRA_TYPES, type ExtraType, type ItemType } from '../lib/item-types.ts';
 import { ACK_WAIT_MS, CONSUMER_ACK_PENDING_MAX, DEAD_LETTER_AGE_MS, DEDUP_WINDOW_MS } from '../limits.ts';
 import type { NatsLink } from './nats.ts';
 import { wholeRecords } from './record-size.ts';
-import { SetupRun } from './setup-run.ts';
+import { SetupRun, type WantedStream } from './setup/setup-run.ts';
 
 /** The typed frame streams, in the order in which commands list them. */
 export const FRAME_STREAMS = ['events', 'transactions', 'logs', 'replays', 'heartbeats', 'extras'] as const;
@@ -24,7 +17,10 @@ export type FrameStream = (typeof FRAME_STREAMS)[number];
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
 export const CHUNKS_SUBJECT = 'sluice.chunks';
 export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
-/** A dead letter is published to a subject of its own below this one and its project's; the last message of each subject is kept. */
+/**
+ * A dead letter is published to a subject of its own below this one and its project's; the last
+ * message of each subject is kept.
+ */
 export const DEAD_LETTERS_SUBJECT = 'sluice.dead_letters';
 export const CONSUMER = 'processor';
 export const PROJECTS_BUCKET = 'sluice_projects';
@@ -74,15 +70,9 @@ export type TopologyOptions = {
 };
 
 /**
- * A stream as wanted. Only the fields named here are ours; the server keeps its defaults for the
- * others.
+ * `discard: new`: a full stream refuses, it never forgets. Only the dead letters must never be in
+ * the way of what is good.
  */
-export type WantedStream = {
-  config: Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'subjects' | 'max_bytes' | 'num_replicas'>;
-  consumer?: Partial<ConsumerConfig> & { durable_name: string };
-};
-
-/** `discard: new`: a full stream refuses, it never forgets. Only the dead letters must never be in the way of what is good. */
 export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): WantedStream[] {
   const common = {
     storage: StorageType.File,

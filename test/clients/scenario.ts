@@ -1,6 +1,6 @@
 /** The matrix: every SDK does what the table of cells says, against one real system. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { type StoredRecord, System } from '../support/system.ts';
 import {
   type Act,

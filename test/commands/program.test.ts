@@ -8,12 +8,12 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
-import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
+import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import type { Entry } from '../../src/stream/frame.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
-import { Publisher } from '../../src/stream/publisher.ts';
+import { Publisher } from '../../src/stream/publish/publisher.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
-import { link as connect } from '../registry/broker.ts';
+import { link as connect } from '../projects/broker.ts';
 import {
   lastingPort,
   natsServer,

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../../src/dev/servers.ts';
 import { createLog } from '../../src/lib/log.ts';
-import { ProjectStore } from '../../src/registry/project-store.ts';
+import { ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { natsServer, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';

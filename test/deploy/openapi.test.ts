@@ -1,6 +1,6 @@
 /** docs/openapi.yaml and the running server say the same: every documented answer is given, and no other. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { envelope, errorEvent, eventId } from '../support/envelopes.ts';
 import { rawRequest } from '../support/raw-http.ts';
 import { System, until } from '../support/system.ts';

@@ -3,7 +3,7 @@
 import { Agent, request } from 'node:http';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort } from '../support/servers.ts';
 import { Command, System, until } from '../support/system.ts';

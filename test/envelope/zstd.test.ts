@@ -36,7 +36,7 @@ async function verdictOf(chunks: readonly Buffer[]): Promise<number | UploadFail
   feedAll(upload, chunks);
   const verdict = await result;
   upload.dispose();
-  expect([budget.heldBytes, budget.landing.queuedBytes], 'left after dispose').toEqual([0, 0]);
+  expect([budget.heldBytes, budget.limiter.queuedBytes], 'left after dispose').toEqual([0, 0]);
   return verdict.ok ? (verdict.envelope satisfies HeldEnvelope).bytes : verdict.failure;
 }
 

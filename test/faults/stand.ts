@@ -3,7 +3,7 @@ import { rmSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import { nanos } from '@nats-io/transport-node';
 import { createLog } from '../../src/lib/log.ts';
-import { type NewProject, ProjectStore } from '../../src/registry/project-store.ts';
+import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER, FRAME_STREAMS, setupTopology, streamName } from '../../src/stream/topology.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';

@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { systemClock } from '../../src/lib/clock.ts';
 import { readUsage } from '../../src/limit/month-count.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
-import { CounterBucket } from '../../src/registry/counters.ts';
+import { CounterBucket } from '../../src/usage/counters.ts';
 import { quiet, type Stand } from './stand.ts';
 
 /** A server that has just been under load may take longer than the limiter would wait for it. */

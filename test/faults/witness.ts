@@ -1,8 +1,8 @@
 /** Sees every frame that a broker stored, so that of a lost item it can be said how far it came. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { decodeIndex } from '../../src/processor/sink/index-file.ts';
-import { frameKey } from '../../src/processor/sink/item-key.ts';
+import { frameKey } from '../../src/sink/item-key.ts';
+import { decodeIndex } from '../../src/sink/ndjson/index-file.ts';
 import { decodeFrame } from '../../src/stream/frame.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { type TopologyOptions, wantedStreams } from '../../src/stream/topology.ts';

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import { REFUSALS } from '../../src/http/answers/outcome.ts';
 import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
-import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
-import { REFUSALS } from '../../src/http/outcome.ts';
+import { OpenExchanges } from '../../src/http/open-exchanges.ts';
 import {
-  BODY_HELD_MS_MAX,
   BODY_MS_MAX,
+  BODY_PAUSED_MS_MAX,
   BODY_PIECE_BYTES_MIN,
   BODY_PIECES_FREE,
   BODY_RATE_BYTES_PER_SEC,
@@ -28,8 +28,8 @@ class Reader implements BodyReader {
     this.onOverdue();
   }
   onCrumbled: () => void = () => undefined;
-  crumbled(): void {
-    this.heard.push('crumbled');
+  inTinyPieces(): void {
+    this.heard.push('inTinyPieces');
     this.onCrumbled();
   }
   gone(why: string): void {
@@ -39,28 +39,28 @@ class Reader implements BodyReader {
 
 function open(afterPoll = (run: () => void): unknown => run()) {
   let now = 0;
-  const desk = new ExchangeDesk({ monotonic: () => now }, afterPoll);
+  const exchanges = new OpenExchanges({ monotonic: () => now }, afterPoll);
   const sweepAt = (ms: number): void => {
     now = ms;
-    desk.sweep();
+    exchanges.sweep();
   };
   const line = new Line();
   const reader = new Reader();
-  const exchange = new Exchange(line, desk);
+  const exchange = new Exchange(line, exchanges);
   exchange.read(reader);
-  return { desk, sweepAt, line, reader, exchange };
+  return { exchanges, sweepAt, line, reader, exchange };
 }
 const bytes = (count: number): ArrayBuffer => new ArrayBuffer(count);
 
 it('hands on the body and answers when it is asked to', () => {
-  const { desk, line, reader, exchange } = open();
+  const { exchanges, line, reader, exchange } = open();
   line.data(bytes(3), false);
   line.data(bytes(2), true);
   expect(reader.heard).toEqual(['feed 3', 'feed 2', 'end']);
-  expect([desk.inFlight, desk.reading.length]).toEqual([1, 0]);
+  expect([exchanges.inFlight, exchanges.reading.length]).toEqual([1, 0]);
   exchange.answer(REFUSALS.invalid);
   expect(line.said).toEqual(['400', 'end']);
-  expect(desk.inFlight).toBe(0);
+  expect(exchanges.inFlight).toBe(0);
 });
 
 describe('the end of a body', () => {
@@ -104,14 +104,14 @@ it('keeps a refusal until the body has arrived, and drops the rest of it', () =>
   expect([line.said, reader.heard]).toEqual([['413', 'end'], []]);
 });
 
-it('refuses a body of crumbs, once, and drops the rest of it', () => {
+it('refuses a body of tiny pieces, once, and drops the rest of it', () => {
   const { line, reader, exchange } = open();
   reader.onCrumbled = () => exchange.answer(REFUSALS.invalid);
   for (let piece = 0; piece < BODY_PIECES_FREE + 15; piece++) line.data(bytes(1), false);
-  expect(reader.heard).not.toContain('crumbled');
+  expect(reader.heard).not.toContain('inTinyPieces');
   for (let piece = 0; piece < 1_000; piece++) line.data(bytes(1), false);
-  expect(reader.heard.filter((word) => word === 'crumbled')).toHaveLength(1);
-  expect([reader.heard.at(-1), line.said]).toEqual(['crumbled', []]);
+  expect(reader.heard.filter((word) => word === 'inTinyPieces')).toHaveLength(1);
+  expect([reader.heard.at(-1), line.said]).toEqual(['inTinyPieces', []]);
   line.data(bytes(1), true);
   expect(line.said).toEqual(['400', 'end']);
 });
@@ -119,7 +119,7 @@ it('refuses a body of crumbs, once, and drops the rest of it', () => {
 it('takes any number of pieces that bring enough', () => {
   const { line, reader } = open();
   for (let piece = 0; piece < 20_000; piece++) line.data(bytes(BODY_PIECE_BYTES_MIN), false);
-  expect(reader.heard).not.toContain('crumbled');
+  expect(reader.heard).not.toContain('inTinyPieces');
 });
 
 it('does not read for ever: beyond the bound it answers and closes', () => {
@@ -150,10 +150,10 @@ it('never answers while paused', () => {
 });
 
 it('tells the reader that the client went away, once, and answers nobody', () => {
-  const { desk, line, reader, exchange } = open();
+  const { exchanges, line, reader, exchange } = open();
   line.abort();
   exchange.answer(REFUSALS.invalid);
-  expect([reader.heard, line.said, desk.inFlight]).toEqual([['aborted'], [], 0]);
+  expect([reader.heard, line.said, exchanges.inFlight]).toEqual([['aborted'], [], 0]);
 });
 
 it('cuts a body that is slower than the minimum rate over any window after the grace', () => {
@@ -177,9 +177,9 @@ it('cuts any body at the deadline, and answers first when an answer waits', () =
   expect(line.said).toEqual(['401', 'end and close']);
 });
 
-describe('a client that is held back', () => {
+describe('a client that is paused', () => {
   /** Held from the tenth second on, for so many ms. */
-  function holding(ms: number) {
+  function pausing(ms: number) {
     const opened = open();
     const { sweepAt, line, exchange } = opened;
     line.data(bytes(100_000), false);
@@ -190,7 +190,7 @@ describe('a client that is held back', () => {
   }
 
   it('is not too slow, however long its body takes altogether, and has its own time left', () => {
-    const { sweepAt, line, reader, exchange, resumedAt } = holding(BODY_HELD_MS_MAX);
+    const { sweepAt, line, reader, exchange, resumedAt } = pausing(BODY_PAUSED_MS_MAX);
     exchange.setPaused(false);
     const endsAt = resumedAt + BODY_MS_MAX - 10_000;
     for (let at = resumedAt + 1_000; at <= endsAt; at += 1_000) {
@@ -204,14 +204,14 @@ describe('a client that is held back', () => {
   });
 
   it('must keep the minimum rate once it is let go', () => {
-    const { sweepAt, reader, exchange, resumedAt } = holding(30_000);
+    const { sweepAt, reader, exchange, resumedAt } = pausing(30_000);
     exchange.setPaused(false);
     for (let second = 1; second <= 11; second++) sweepAt(resumedAt + second * 1_000);
     expect(reader.heard.at(-1)).toBe('too_slow');
   });
 
   it('is refused once that has taken too long: its socket is read again, and the answer follows its body', () => {
-    const { sweepAt, line, reader, exchange, resumedAt } = holding(BODY_HELD_MS_MAX);
+    const { sweepAt, line, reader, exchange, resumedAt } = pausing(BODY_PAUSED_MS_MAX);
     reader.onOverdue = () => exchange.answer(REFUSALS.overloaded);
     expect(reader.heard).not.toContain('overdue');
     sweepAt(resumedAt + 1);
@@ -222,21 +222,21 @@ describe('a client that is held back', () => {
     expect(reader.heard.filter((word) => word === 'overdue')).toHaveLength(1);
   });
 
-  it('counts what several holds come to', () => {
-    const { sweepAt, reader, exchange, resumedAt } = holding(BODY_HELD_MS_MAX / 2);
+  it('counts what several pauses come to', () => {
+    const { sweepAt, reader, exchange, resumedAt } = pausing(BODY_PAUSED_MS_MAX / 2);
     exchange.setPaused(false);
     sweepAt(resumedAt + 5_000);
     exchange.setPaused(true);
-    sweepAt(resumedAt + 5_000 + BODY_HELD_MS_MAX / 2);
+    sweepAt(resumedAt + 5_000 + BODY_PAUSED_MS_MAX / 2);
     expect(reader.heard).not.toContain('overdue');
-    sweepAt(resumedAt + 5_001 + BODY_HELD_MS_MAX / 2);
+    sweepAt(resumedAt + 5_001 + BODY_PAUSED_MS_MAX / 2);
     expect(reader.heard.at(-1)).toBe('overdue');
   });
 });
 
-it('closes connections with their next answer once the desk is closing', () => {
-  const { desk, line, exchange } = open();
-  desk.closing = true;
+it('closes connections with their next answer once the worker is closing', () => {
+  const { exchanges, line, exchange } = open();
+  exchanges.closing = true;
   line.data(bytes(0), true);
   exchange.answer(REFUSALS.invalid);
   expect(line.said).toEqual(['400', 'end and close']);

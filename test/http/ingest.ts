@@ -1,17 +1,18 @@
 /** One ingest request with everything around it in the hands of the test: its socket, the admission and the stream. */
+
+import type { Outcome } from '../../src/http/answers/outcome.ts';
+import { rateHintFor } from '../../src/http/answers/rate-hints.ts';
 import { Exchange } from '../../src/http/exchange.ts';
-import { ExchangeDesk } from '../../src/http/exchange-desk.ts';
-import type { Outcome } from '../../src/http/outcome.ts';
+import { RequestMetrics } from '../../src/http/metrics/request-metrics.ts';
+import { OpenExchanges } from '../../src/http/open-exchanges.ts';
 import type { RequestParts } from '../../src/http/parts.ts';
-import { rateHintFor } from '../../src/http/rate-hints.ts';
 import { IngestRequest } from '../../src/http/request.ts';
-import { RequestMetrics } from '../../src/http/request-metrics.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import type { Admitted, RateDecision, Wanted } from '../../src/limit/admission.ts';
 import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
-import type { PublishResult } from '../../src/stream/publisher.ts';
+import type { PublishResult } from '../../src/stream/publish/publisher.ts';
 import { testBudget } from '../envelope/bodies.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
 import { Line } from './line.ts';
@@ -70,7 +71,7 @@ export function serve(serving: Serving = {}) {
     readSpooled: serving.readSpooled,
     note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
   };
-  const exchange = new Exchange(line, new ExchangeDesk(systemClock));
+  const exchange = new Exchange(line, new OpenExchanges(systemClock));
   const request = new IngestRequest(parts as unknown as RequestParts, exchange);
   request.start({
     getHeader: (name) => headers[name] ?? '',

@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Admission, CountDecision } from '../../src/limit/admission.ts';
 import { readUsage, setUsage } from '../../src/limit/month-count.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import type { ProjectState } from '../../src/registry/project-state.ts';
+import type { ProjectState } from '../../src/projects/project-state.ts';
 import {
   admissionOn,
   connected,

@@ -1,7 +1,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import type { Admission, RateDecision } from '../../src/limit/admission.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import type { ProjectState } from '../../src/registry/project-state.ts';
+import type { ProjectState } from '../../src/projects/project-state.ts';
 import {
   admissionOn,
   callAdmit,

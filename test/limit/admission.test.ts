@@ -4,7 +4,7 @@ import type { Admitted } from '../../src/limit/admission.ts';
 import { readUsage } from '../../src/limit/month-count.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
-import type { ProjectState } from '../../src/registry/project-state.ts';
+import type { ProjectState } from '../../src/projects/project-state.ts';
 import {
   admissionOn,
   clock,

@@ -5,9 +5,9 @@ import { Admission, type CountDecision, type RateDecision } from '../../src/limi
 import { type AdmitCall, admitArgs, parseReply } from '../../src/limit/admit-call.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey, rateKey } from '../../src/limit/scripts.ts';
-import { type CheckpointStore, Checkpoints, type Figures } from '../../src/registry/checkpoints.ts';
-import type { Project } from '../../src/registry/project.ts';
-import { ProjectState } from '../../src/registry/project-state.ts';
+import type { Project } from '../../src/projects/project.ts';
+import { ProjectState } from '../../src/projects/project-state.ts';
+import { type CheckpointStore, Checkpoints, type MonthCounts } from '../../src/usage/checkpoints.ts';
 
 export const log = createLog('silent');
 export const clock = systemClock;
@@ -103,7 +103,7 @@ export class MemoryCheckpoints implements CheckpointStore {
     return (projectId.codePointAt(projectId.length - 1) ?? 0) % this.groups;
   }
 
-  async write(_group: number, month: string, figures: Figures): Promise<void> {
+  async write(_group: number, month: string, figures: MonthCounts): Promise<void> {
     this.writes++;
     for (const [projectId, count] of figures) {
       const key = `${projectId} ${month}`;

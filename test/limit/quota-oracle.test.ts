@@ -3,7 +3,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { CountDecision } from '../../src/limit/admission.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import type { ProjectState } from '../../src/registry/project-state.ts';
+import type { ProjectState } from '../../src/projects/project-state.ts';
 import { redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 import {
   admissionOn,

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { CRASH_WEIGHT, CrashLedger, isPoison } from '../../src/processor/crash-ledger.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
-import { UnavailableError } from '../../src/processor/unavailable.ts';
+import { UnavailableError } from '../../src/sink/unavailable.ts';
 import { Harness } from './harness.ts';
 
 describe('poison', () => {

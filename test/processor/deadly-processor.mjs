@@ -4,8 +4,8 @@
  */
 import { loadConfig } from '../../dist/config.js';
 import { createLog } from '../../dist/lib/log.js';
-import { NdjsonSink } from '../../dist/processor/sink/ndjson.js';
-import { runProcessor } from '../../dist/processor.js';
+import { runProcessor } from '../../dist/processor/processor.js';
+import { NdjsonSink } from '../../dist/sink/ndjson/ndjson.js';
 
 const log = createLog('silent');
 const { config } = loadConfig();

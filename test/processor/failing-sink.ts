@@ -1,6 +1,6 @@
-import { NdjsonSink } from '../../src/processor/sink/ndjson.ts';
-import type { Sink, SinkBatch, SinkCount, StreamSink } from '../../src/processor/sink/sink.ts';
-import { UnavailableError } from '../../src/processor/unavailable.ts';
+import { NdjsonSink } from '../../src/sink/ndjson/ndjson.ts';
+import type { Sink, SinkBatch, SinkCount, StreamSink } from '../../src/sink/sink.ts';
+import { UnavailableError } from '../../src/sink/unavailable.ts';
 import { log } from './harness.ts';
 
 /** The ndjson sink on a disk that fails when it is told to. */

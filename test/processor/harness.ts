@@ -9,7 +9,7 @@ import type { ItemType } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { DELIVERIES_BEFORE_ALONE } from '../../src/limits.ts';
 import { FrameMemory } from '../../src/processor/frame-memory.ts';
-import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor.ts';
+import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER, FRAME_STREAMS, setupTopology, streamName } from '../../src/stream/topology.ts';

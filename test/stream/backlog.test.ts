@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { readBacklog } from '../../src/stream/backlog.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER, setupTopology } from '../../src/stream/topology.ts';
-import { link as connect } from '../registry/broker.ts';
+import { link as connect } from '../projects/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 import { keepAcknowledged } from './leftovers.ts';

@@ -7,7 +7,7 @@ import { ITEM_TYPES, type ItemType } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { decodeFrame, type Entry, type EntryItem, type EnvelopeEntry } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { type PartSource, Publisher, type PublishResult } from '../../src/stream/publisher.ts';
+import { type PartSource, Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 

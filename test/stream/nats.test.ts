@@ -3,21 +3,21 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { CrashLedger } from '../../src/processor/crash-ledger.ts';
-import { DeadLetters } from '../../src/processor/dead-letter.ts';
+import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
 import { PullQueue } from '../../src/processor/pull-queue.ts';
-import { CounterBucket } from '../../src/registry/counters.ts';
-import { readOutcomes } from '../../src/registry/outcome-day.ts';
-import { OutcomeLedger } from '../../src/registry/outcome-ledger.ts';
-import { ProjectStore } from '../../src/registry/project-store.ts';
-import { Replica } from '../../src/registry/replica.ts';
+import { ProjectStore } from '../../src/projects/project-store.ts';
+import { Replica } from '../../src/projects/replica.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { lookOn } from '../../src/stream/onlookers.ts';
-import { Publisher } from '../../src/stream/publisher.ts';
+import { Publisher } from '../../src/stream/publish/publisher.ts';
+import { followFrames } from '../../src/stream/tail.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
+import { CounterBucket } from '../../src/usage/counters.ts';
+import { readOutcomes } from '../../src/usage/outcome-day.ts';
+import { OutcomeLedger } from '../../src/usage/outcomes.ts';
 import { createNatsOperator } from '../deploy/nats-operator.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
-import { link as connect, eventually, log } from '../registry/broker.ts';
+import { link as connect, eventually, log } from '../projects/broker.ts';
 import { natsServer, natsServerInPlaceOf, natsServerWith, type TestServer } from '../support/servers.ts';
 import { envelopeOf, MIB } from './broker.ts';
 
@@ -137,7 +137,7 @@ describe('a connection that the client library closed by itself', () => {
       subject: 'sluice.events.0',
       body: Buffer.alloc(3),
     } as const;
-    lookOn(link, (shown) => seen.push(shown));
+    followFrames(link, (shown) => seen.push(shown));
     expect(await publish(1)).toBe('stored');
     const early = await taken();
     await counters.write(counters.groupOf('1'), '2026-01', new Map([['1', 5]]));

@@ -5,10 +5,10 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { seededRandom } from '../../bench/random.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
-import type { Delivered } from '../../src/stream/delivery.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
+import type { Delivered } from '../../src/stream/publish/publication.ts';
+import { Sender } from '../../src/stream/publish/sender.ts';
 import { fillRecord, RECORD_BYTES, wholeRecords } from '../../src/stream/record-size.ts';
-import { Sender } from '../../src/stream/sender.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 

@@ -4,7 +4,7 @@ import { DiscardPolicy, RetentionPolicy } from '@nats-io/jetstream';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { SetupError } from '../../src/stream/setup-error.ts';
+import { SetupError } from '../../src/stream/setup/setup-error.ts';
 import {
   BUCKETS,
   CONSUMER,

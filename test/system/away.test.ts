@@ -1,6 +1,6 @@
 /** Redis or NATS away: what is answered, how soon, and that it recovers by itself (spec part 7, last rule; contract part 2). */
 import { afterEach, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { rawRequest } from '../support/raw-http.ts';
 import { System, until } from '../support/system.ts';

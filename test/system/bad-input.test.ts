@@ -1,7 +1,7 @@
 /** Bad input of every kind gets its clear error, as an answer and never as a reset. Raw sockets throughout. */
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection, rawRequest } from '../support/raw-http.ts';
 import { MIB, System } from '../support/system.ts';
@@ -214,7 +214,7 @@ describe('answers without a body', () => {
   });
 });
 
-it('a body of crumbs is refused after the limiter, with its headers', async () => {
+it('a body of tiny pieces is refused after the limiter, with its headers', async () => {
   const limited = await system.createProject({ rateLimit: 100 });
   const body = Buffer.from(errorEvent(eventId(), 'x'.repeat(2_000)));
   const connection = await RawConnection.open(system.port);

@@ -1,7 +1,7 @@
 /** Several events and transactions in one envelope: filters judge each by itself, and what is kept is stored as it was sent. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ITEMS_MAX } from '../../src/limits.ts';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { eventId } from '../support/envelopes.ts';
 import { MIB, type StoredRecord, System } from '../support/system.ts';
 

@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { HostileWorker } from '../../bench/hostile/worker.ts';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { httpClients } from '../support/http-clients.ts';
 import { MIB, System } from '../support/system.ts';
 

@@ -1,6 +1,6 @@
 /** When a connection ends with its answer, and whether the answer says so. Raw sockets throughout. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { System, until } from '../support/system.ts';

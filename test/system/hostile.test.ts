@@ -8,7 +8,7 @@ import { floods } from '../../bench/hostile/floods.ts';
 import { runMutations } from '../../bench/hostile/mutations.ts';
 import { findStored, headOf, runAborts, runUploads } from '../../bench/hostile/uploads.ts';
 import { HostileWorker, pathOf } from '../../bench/hostile/worker.ts';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { MIB, System, until } from '../support/system.ts';
 

@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { eventId } from '../support/envelopes.ts';
 import { HungDisk } from '../support/hung-disk.ts';
 import { RawConnection } from '../support/raw-http.ts';

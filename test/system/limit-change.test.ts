@@ -1,7 +1,7 @@
 /** A changed limit holds on every worker within a second (contract part 2, Rate limit). */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
-import { ProjectStore } from '../../src/registry/project-store.ts';
+import type { Project } from '../../src/projects/project.ts';
+import { ProjectStore } from '../../src/projects/project-store.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { REGISTRY_MS_MAX, System } from '../support/system.ts';
 

@@ -18,7 +18,7 @@ const statusOf = (url: string): Promise<number> =>
 
 /** A child that was stopped before it has become our program would hold the primary, which waits for that. */
 const isWorker = (pid: number): boolean =>
-  readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('ingest-worker.js');
+  readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('ingest/worker.js');
 
 /** Starts it with one worker that stands still from its first moments. @returns what the primary says while the other one serves */
 async function statusWithHalf(): Promise<number> {

@@ -4,7 +4,7 @@ import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { readUsage } from '../../src/limit/month-count.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { System, until } from '../support/system.ts';
 

@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import type { Browser, Page, Request } from 'playwright-core';
 import { build, type Rollup } from 'vite';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { openBrowser } from '../support/browser.ts';
 import { System, until } from '../support/system.ts';
 

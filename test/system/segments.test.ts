@@ -1,7 +1,7 @@
 /** A head of up to 16 KiB is accepted however it is cut into segments. Raw sockets throughout. */
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { System } from '../support/system.ts';

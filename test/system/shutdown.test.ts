@@ -5,7 +5,7 @@ import { createServer } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { lastingPort } from '../support/servers.ts';

@@ -1,6 +1,6 @@
 /** Every rule of the specification's parts 4 to 8, numbered as there. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { PLAN_LIMITS, PLANS, type Project } from '../../src/registry/project.ts';
+import { PLAN_LIMITS, PLANS, type Project } from '../../src/projects/project.ts';
 import { envelope, errorEvent, eventId } from '../support/envelopes.ts';
 import { rawRequest } from '../support/raw-http.ts';
 import { MIB, System } from '../support/system.ts';
@@ -247,7 +247,7 @@ describe('4.1 Ingest envelope', () => {
 
 /** Sets a new custom limit and returns the first answer that it admits. */
 async function raiseLimit(project: Project, rateLimit: number): Promise<Response> {
-  const { ProjectStore } = await import('../../src/registry/project-store.ts');
+  const { ProjectStore } = await import('../../src/projects/project-store.ts');
   const store = await ProjectStore.open(system.link);
   await store.set(project.id, (record) => ({ ...record, rateLimit }));
   for (let n = 0; n < 40; n++) {

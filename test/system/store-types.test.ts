@@ -1,8 +1,8 @@
 /** SLUICE_STORE_TYPES: which further items are stored, and what a client is told of the others. */
 import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { doctorCommand } from '../../src/commands/doctor.ts';
-import type { Project } from '../../src/registry/project.ts';
+import { doctorCommand } from '../../src/commands/doctor/doctor.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { runCommand } from '../commands/run-command.ts';
 import { eventId } from '../support/envelopes.ts';
 import { System } from '../support/system.ts';

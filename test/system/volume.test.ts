@@ -1,7 +1,7 @@
 /** With 2 workers and 64 connections: 50,000 distinct envelopes are each stored once and counted once. */
 import { Agent, request } from 'node:http';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/registry/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { System, until } from '../support/system.ts';
 

@@ -2,9 +2,9 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
+import { WorkerPool, YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { WORKER_SILENT_MS_MAX } from '../../src/limits.ts';
-import { WorkerPool, YOUNG_SPACE } from '../../src/worker-pool.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 

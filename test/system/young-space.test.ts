@@ -4,7 +4,7 @@ import { readFileSync, rmSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
 import { freePort } from '../../src/dev/servers.ts';
-import { YOUNG_SPACE } from '../../src/worker-pool.ts';
+import { YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 

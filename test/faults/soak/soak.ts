@@ -9,7 +9,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { seededRandom } from '../../../bench/random.ts';
 import { SCENARIOS } from '../../../bench/system/scenarios.ts';
 import type { Target } from '../../../bench/workload.ts';
-import { ProjectStore } from '../../../src/registry/project-store.ts';
+import { ProjectStore } from '../../../src/projects/project-store.ts';
 import { REGISTRY_MS_MAX } from '../../support/system.ts';
 import type { Scene } from '../fault.ts';
 import { Stand } from '../stand.ts';

@@ -1,0 +1,163 @@
+/**
+ * The reading side of the dead letters: src/stream/dead-letter-format.ts tells what they look like
+ * in their stream.
+ */
+
+import type { JetStreamManager } from '@nats-io/jetstream';
+import type { MsgHdrs } from '@nats-io/transport-node';
+import { deadLetterHeaders } from '../../processor/dead-letters/bounds.ts';
+import {
+  BODY_BYTES_HEADER,
+  BYTES_GONE_HEADER,
+  type DeadLetterFacts,
+  type DeadLetterKind,
+  FACT_HEADERS,
+  LETTER_BYTES_HEADER,
+  PARTS_HEADER,
+  SHA256_HEADER,
+} from '../../stream/dead-letter-format.ts';
+import type { NatsLink } from '../../stream/nats.ts';
+import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
+import { CommandError } from '../session.ts';
+
+export type FiledDeadLetter = DeadLetterFacts & {
+  id: string;
+  /** RFC 3339. */
+  filedAt: string;
+  /** Of the manifest in the stream. */
+  sequence: number;
+  /** Where the manifest is; parts are below it. */
+  filedUnder: string;
+  parts: number;
+  /** What a replay needs, of the bytes that belong to the dead letter. */
+  bodyBytes: number;
+  bytes: number;
+  /** Of all bytes, hex; dead letters of earlier builds have none. */
+  sha256?: string;
+  /** The bytes were larger than the project's share of the stream, and were not kept. */
+  bytesGone?: true;
+};
+
+/**
+ * Manifests: those of earlier builds, whose subjects do not name the project, and ours. Among the
+ * latter are old parts.
+ */
+const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
+
+/** The bytes of a dead letter are not all there; its record is. */
+export class BytesGoneError extends CommandError {
+  override name = 'BytesGoneError';
+}
+
+export class DeadLetterBox {
+  readonly #link: NatsLink;
+  readonly #manager: JetStreamManager;
+
+  private constructor(link: NatsLink, manager: JetStreamManager) {
+    this.#link = link;
+    this.#manager = manager;
+  }
+
+  static async open(link: NatsLink): Promise<DeadLetterBox> {
+    return new DeadLetterBox(link, await link.manager());
+  }
+
+  /** Oldest first; reads headers, not bodies. */
+  async list(): Promise<FiledDeadLetter[]> {
+    const letters: FiledDeadLetter[] = [];
+    for (const filter of MANIFESTS)
+      for await (const { subject, headers, seq, info } of deadLetterHeaders(this.#link, filter)) {
+        if (!headers?.get(FACT_HEADERS.kind)) continue;
+        letters.push(filed({ subject, headers, sequence: seq, storedAt: info.timestampNanos / 1e6 }));
+      }
+    return letters.sort((one, other) => one.sequence - other.sequence);
+  }
+
+  /** @throws CommandError when there is none */
+  async get(id: string): Promise<FiledDeadLetter> {
+    const message =
+      (await this.#last(`${DEAD_LETTERS_SUBJECT}.*.${id}`)) ??
+      (await this.#last(`${DEAD_LETTERS_SUBJECT}.${id}`));
+    if (!message) throw new CommandError(`There is no dead letter ${id}.`);
+    const { subject, header: headers, seq: sequence, time } = message;
+    return filed({ subject, headers, sequence, storedAt: time.getTime() });
+  }
+
+  /**
+   * All bytes of a dead letter; the first `bodyBytes` of them are its body. @throws BytesGoneError
+   * when they are not all there
+   */
+  async bytesOf({ id, filedUnder, parts, bytes, sha256, bytesGone }: FiledDeadLetter): Promise<Uint8Array> {
+    if (bytesGone)
+      throw new BytesGoneError(
+        `The ${bytes} bytes of dead letter ${id} were not kept: they are more than its project's share (sha256 ${sha256}).`,
+      );
+    const pieces: Uint8Array[] = [];
+    if (parts === 0) pieces.push((await this.#last(filedUnder))?.data ?? new Uint8Array());
+    for (let part = 0; part < parts; part++)
+      pieces.push((await this.#last(`${filedUnder}.${part}`))?.data ?? new Uint8Array());
+    const whole = Buffer.concat(pieces);
+    if (whole.length === bytes) return whole;
+    throw new BytesGoneError(`Of dead letter ${id} only ${whole.length} of ${bytes} bytes are there.`);
+  }
+
+  /**
+   * Removes a dead letter as it was read. A dead letter that the processor has filed again
+   * meanwhile under the same id stays.
+   *
+   * By sequence, because the broker searches all subjects of the stream for a filter, which is six
+   * times slower. One request must not remove all dead letters up to a sequence: below it may be
+   * parts of a dead letter that is still being filed.
+   */
+  async purge({ filedUnder, sequence, parts }: FiledDeadLetter): Promise<void> {
+    const filter = `${filedUnder}.*`;
+    if (parts > 0) await this.#manager.streams.purge(DEAD_LETTERS_STREAM, { filter, seq: sequence + 1 });
+    await this.#remove(sequence);
+  }
+
+  async #remove(seq: number): Promise<void> {
+    try {
+      await this.#manager.streams.deleteMessage(DEAD_LETTERS_STREAM, seq, false);
+    } catch (error) {
+      // Replaced, or removed by another command, since it was read.
+      if (await this.#manager.streams.getMessage(DEAD_LETTERS_STREAM, { seq })) throw error;
+    }
+  }
+
+  async #last(subject: string) {
+    return this.#manager.streams.getMessage(DEAD_LETTERS_STREAM, { last_by_subj: subject });
+  }
+}
+
+type Message = { subject: string; headers: MsgHdrs | undefined; sequence: number; storedAt: number };
+
+function filed({ subject, headers, sequence, storedAt }: Message): FiledDeadLetter {
+  const text = (name: string): string | undefined => headers?.get(name) || undefined;
+  const number = (name: string): number | undefined => {
+    const value = text(name);
+    return value === undefined ? undefined : Number(value);
+  };
+  const optional = <K extends string, V>(key: K, value: V | undefined) =>
+    value === undefined ? {} : ({ [key]: value } as Record<K, V>);
+  return {
+    id: subject.slice(subject.lastIndexOf('.') + 1),
+    filedAt: new Date(storedAt).toISOString(),
+    kind: (text(FACT_HEADERS.kind) ?? 'frame') as DeadLetterKind,
+    reason: text(FACT_HEADERS.reason) ?? '',
+    subject: text(FACT_HEADERS.subject) ?? '',
+    frameId: text(FACT_HEADERS.frameId) ?? '',
+    ...optional('entryIndex', number(FACT_HEADERS.entryIndex)),
+    ...optional('itemIndex', number(FACT_HEADERS.itemIndex)),
+    ...optional('projectId', text(FACT_HEADERS.projectId)),
+    ...optional('eventId', text(FACT_HEADERS.eventId)),
+    ...optional('type', text(FACT_HEADERS.type)),
+    ...optional('receivedAt', number(FACT_HEADERS.receivedAt)),
+    sequence,
+    filedUnder: subject,
+    parts: number(PARTS_HEADER) ?? 0,
+    bodyBytes: number(BODY_BYTES_HEADER) ?? 0,
+    bytes: number(LETTER_BYTES_HEADER) ?? 0,
+    ...optional('sha256', text(SHA256_HEADER)),
+    ...(text(BYTES_GONE_HEADER) && { bytesGone: true }),
+  };
+}

@@ -1,0 +1,92 @@
+/**
+ * Sends a dead letter back to the stream that it came from, once. When that was a removed shard,
+ * another stream of its kind takes it.
+ *
+ * The sink knows frames by their Nats-Msg-Id. A whole frame keeps its id, so that entries that were
+ * stored before it was given up are not stored again. An entry or an item becomes a frame of its
+ * own, under an id made of the dead letter's. So the sink writes it once, however often the command
+ * is interrupted between publishing and removing the dead letter.
+ */
+import type { Clock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import { FRAME_BYTES_MAX, REPLAY_MS_MAX } from '../../limits.ts';
+import { sourceOf, splitEntry, writeParts } from '../../stream/chunks.ts';
+import { decodeFrame, type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../stream/frame.ts';
+import type { NatsLink } from '../../stream/nats.ts';
+import { Sender } from '../../stream/publish/sender.ts';
+import { recordHeaders } from '../../stream/record-size.ts';
+import { subjectAmong } from '../../stream/topology.ts';
+import { CommandError, reasonOf } from '../session.ts';
+import type { DeadLetterBox, FiledDeadLetter } from './box.ts';
+
+type ReplayParts = { link: NatsLink; box: DeadLetterBox; shards: number; clock: Clock; log: Log };
+
+/**
+ * The entry in the body of an entry's or item's dead letter; undefined when it cannot be decoded,
+ * or the dead letter is a frame.
+ */
+export function entryOf(letter: FiledDeadLetter, body: Uint8Array): Entry | undefined {
+  const [slot] = letter.kind === 'frame' ? [] : decodeFrame(encodeFrame([body]));
+  return slot?.ok ? slot.entry : undefined;
+}
+
+export class Replay {
+  readonly #parts: ReplayParts;
+  #sender: Sender | undefined;
+
+  constructor(parts: ReplayParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Publishes the dead letter and, once JetStream has it, removes it. @returns the subject that it
+   * went to. @throws CommandError
+   */
+  async run(letter: FiledDeadLetter): Promise<string> {
+    const { box, link, shards } = this.#parts;
+    const subject = subjectAmong(letter.subject, shards);
+    const body = (await box.bytesOf(letter)).subarray(0, letter.bodyBytes);
+    const frame = letter.kind === 'frame' ? body : encodeFrame([await this.#entryBytes(letter, body)]);
+    const msgId = letter.kind === 'frame' ? letter.frameId : `replay.${letter.id}`;
+    const headers = recordHeaders(msgId, subject, frame.length);
+    const ack = await link.js.publish(subject, frame, { headers }).catch((error: unknown) => {
+      throw new CommandError(`Dead letter ${letter.id} was not taken by ${subject}: ${reasonOf(error)}.`);
+    });
+    if (ack.duplicate && letter.kind === 'frame')
+      throw new CommandError(`The frame of dead letter ${letter.id} is too fresh; try again in two minutes.`);
+    await box.purge(letter);
+    return subject;
+  }
+
+  /**
+   * Usage that was counted when the dead letter was filed is not counted again. An entry too large
+   * for a message goes into parts.
+   */
+  async #entryBytes(letter: FiledDeadLetter, body: Uint8Array): Promise<Uint8Array> {
+    const entry = entryOf(letter, body);
+    if (entry?.kind !== 'envelope' || letter.projectId === undefined) return body;
+    const { month: _month, position: _position, ...uncounted } = entry;
+    const inline = entry.items.every(({ payload }) => payload !== undefined);
+    const fits = body.length <= this.#frameBytes;
+    return encodeEntry(fits || !inline ? uncounted : await this.#moveToParts(letter, uncounted));
+  }
+
+  async #moveToParts(letter: FiledDeadLetter, entry: EnvelopeEntry): Promise<EnvelopeEntry> {
+    const { link, clock, log } = this.#parts;
+    this.#sender ??= new Sender({ link, clock, log });
+    const partBytesMax = this.#frameBytes;
+    const split = splitEntry({ entry, source: sourceOf(entry) }, partBytesMax);
+    const written = await writeParts(this.#sender, {
+      source: split.source,
+      partBytesMax,
+      deadline: clock.monotonic() + REPLAY_MS_MAX,
+    });
+    if (!written.ok) throw new CommandError(`Dead letter ${letter.id} was not taken: ${written.reason}.`);
+    return { ...split.entry, parts: written.parts };
+  }
+
+  /** A frame or part of this size passes beside headers. */
+  get #frameBytes(): number {
+    return Math.min(FRAME_BYTES_MAX, Math.floor(this.#parts.link.maxPayload / 2));
+  }
+}

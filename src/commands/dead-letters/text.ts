@@ -1,0 +1,107 @@
+/** A dead letter as it is printed. Pure. */
+import { isUtf8 } from 'node:buffer';
+import type { Entry, EntryItem } from '../../stream/frame.ts';
+import { record, table } from '../print.ts';
+import type { FiledDeadLetter } from './box.ts';
+
+const REASON_CHARS_MAX = 60;
+const PAYLOAD_CHARS_MAX = 2_000;
+
+const isText = (bytes: Uint8Array): boolean => isUtf8(bytes) && !bytes.includes(0);
+const textOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('utf8');
+const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
+
+/** What a client sent must not steer the terminal. */
+const harmless = (text: string): string => text.replaceAll(/[^\P{Cc}\n\t]/gu, '�');
+const cut = (text: string, chars: number): string =>
+  text.length > chars ? `${text.slice(0, chars)}…` : text;
+
+export function lettersText(letters: readonly FiledDeadLetter[]): string {
+  const rows = letters.map((letter) => [
+    letter.id,
+    letter.filedAt,
+    letter.kind,
+    letter.type ?? '',
+    letter.projectId ?? '',
+    letter.bytesGone ? `${letter.bytes}, gone` : `${letter.bytes}`,
+    cut(letter.reason, REASON_CHARS_MAX),
+  ]);
+  return table(['ID', 'FILED', 'KIND', 'TYPE', 'PROJECT', 'BYTES', 'REASON'], rows, ['BYTES']);
+}
+
+const itemsOf = (entry: Entry | undefined): readonly EntryItem[] =>
+  entry?.kind === 'envelope' ? entry.items : [];
+
+const itemJson = ({ index, type, header, payload, length }: EntryItem): Record<string, unknown> => ({
+  item_index: index,
+  type,
+  item_header: textOf(header),
+  ...bytesJson('payload', payload),
+  ...(payload === undefined && { payload_bytes: length }),
+});
+
+function bytesJson(name: string, bytes: Uint8Array | undefined): Record<string, string> {
+  if (bytes === undefined) return {};
+  return isText(bytes) ? { [name]: textOf(bytes) } : { [`${name}_base64`]: base64(bytes) };
+}
+
+/** The facts, the items as far as they can be decoded, and all bytes. */
+export function letterJson(
+  letter: FiledDeadLetter,
+  entry: Entry | undefined,
+  bytes: Uint8Array,
+): Record<string, unknown> {
+  const items = itemsOf(entry).map(itemJson);
+  return { ...letter, ...(items.length > 0 && { items }), bytes_base64: base64(bytes) };
+}
+
+/**
+ * The payload of an item's dead letter as the client sent it; of any other dead letter the body.
+ */
+export function rawBytes(letter: FiledDeadLetter, entry: Entry | undefined, bytes: Uint8Array): Uint8Array {
+  const [only] = letter.kind === 'item' ? itemsOf(entry) : [];
+  return only?.payload ?? bytes;
+}
+
+export function letterText(letter: FiledDeadLetter, entry: Entry | undefined, bytes: Uint8Array): string {
+  const items = itemsOf(entry);
+  const contents = items.length > 0 ? items.map(itemText) : [bytesText(bytes)];
+  return [factsText(letter), ...contents].join('\n\n');
+}
+
+export function factsText(letter: FiledDeadLetter): string {
+  const facts: (readonly [string, string | number | undefined])[] = [
+    ['id', letter.id],
+    ['filed', letter.filedAt],
+    ['reason', letter.reason],
+    ['kind', letter.kind],
+    ['type', letter.type],
+    ['project', letter.projectId],
+    ['event', letter.eventId],
+    ['item', letter.itemIndex],
+    ['received', letter.receivedAt === undefined ? undefined : new Date(letter.receivedAt).toISOString()],
+    ['from', `${letter.subject}, frame ${letter.frameId}`],
+    ['bytes', letter.bytes],
+    ['sha256', letter.sha256],
+  ];
+  const known = facts
+    .filter(([, value]) => value !== undefined)
+    .map(([name, value]) => [name, `${value}`] as const);
+  return record(known);
+}
+
+const itemText = ({ index, header, payload, length }: EntryItem): string =>
+  [
+    `item ${index}  ${harmless(textOf(header))}`,
+    payload === undefined ? `(${length} bytes in parts)` : bytesText(payload),
+  ].join('\n');
+
+function bytesText(bytes: Uint8Array): string {
+  if (isText(bytes)) return cut(harmless(textOf(bytes)), PAYLOAD_CHARS_MAX);
+  return cut(
+    Buffer.from(bytes)
+      .toString('hex')
+      .replaceAll(/(.{64})/g, '$1\n'),
+    PAYLOAD_CHARS_MAX,
+  );
+}

@@ -1,0 +1,89 @@
+/**
+ * `sluice project delete`: the record, then what was counted under its id, which the next project
+ * of this id must not inherit.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { forgetUsage, readUsage } from '../../limit/month-count.ts';
+import type { LimitRedis } from '../../limit/redis.ts';
+import { ANSWER_MS_MAX } from '../../limits.ts';
+import { RegistryError } from '../../projects/names.ts';
+import type { Project } from '../../projects/project.ts';
+import { ProjectStore } from '../../projects/project-store.ts';
+import { CounterBucket } from '../../usage/counters.ts';
+import { removeOutcomes } from '../../usage/outcome-day.ts';
+import { CommandError, reasonOf, type Session } from '../session.ts';
+
+/** Every connected worker has seen a change of the registry after this (contract part 4). */
+const REGISTRY_MS = 1_000;
+
+/** @returns the record as it was. @throws CommandError that says what is deleted and what is not */
+export async function deleteProject(
+  session: Session,
+  idOrAlias: string,
+  { keepUsage }: { keepUsage: boolean },
+): Promise<Project> {
+  const store = await ProjectStore.open(await session.nats());
+  if (keepUsage) return store.delete(idOrAlias);
+  const { id } = await store.get(idOrAlias).catch((error) => deleteLeftover(session, idOrAlias, error));
+  const redis = await session.redis().catch((error) => {
+    throw new CommandError(
+      `Nothing is deleted. ${reasonOf(error)}; usage is kept there. Try again, or say --keep-usage.`,
+    );
+  });
+  const project = await store.delete(id);
+  try {
+    // Requests that a worker let in before it knew are counted by then.
+    await sleep(REGISTRY_MS + ANSWER_MS_MAX);
+    await deleteUsage(session, redis, id);
+  } catch (error) {
+    throw new CommandError(
+      `Project ${id} is deleted, but not all of its usage: ${reasonOf(error)}. Run sluice project delete ${id} again.`,
+    );
+  }
+  return project;
+}
+
+/**
+ * The record was deleted by an attempt that failed then. @throws the error of the search when there
+ * is no usage either
+ */
+async function deleteLeftover(session: Session, id: string, notFound: unknown): Promise<never> {
+  if (!(notFound instanceof RegistryError)) throw notFound;
+  const redis = await session.redis().catch(() => {
+    throw notFound;
+  });
+  const isFound = await deleteUsage(session, redis, id);
+  throw isFound ? new LeftoverDeleted(id) : notFound;
+}
+
+/** No project of this id is left, and its usage is deleted by now. */
+export class LeftoverDeleted extends Error {
+  override name = 'LeftoverDeleted';
+  readonly id: string;
+
+  constructor(id: string) {
+    super(`The usage of project ${id}, which was deleted before, is deleted.`);
+    this.id = id;
+  }
+}
+
+/**
+ * The checkpoint goes first: who counts when Redis has nothing would begin from it. It goes once
+ * more in the end, for a worker that wrote it meanwhile.
+ * @returns whether there was any
+ */
+async function deleteUsage(session: Session, redis: LimitRedis, id: string): Promise<boolean> {
+  const link = await session.nats();
+  const counters = new CounterBucket({ link, log: session.log });
+  const { month } = await readUsage(redis, id);
+  const checkpoint = (await counters.remove(id, month)) ?? 0;
+  const counts = await forgetUsage(redis, id);
+  counts.set(month, Math.max(checkpoint, counts.get(month) ?? 0));
+  let sum = 0;
+  for (const [of, count] of counts) {
+    await counters.addDeleted(id, of, count);
+    await counters.remove(id, of);
+    sum += count;
+  }
+  return (await removeOutcomes(link, id)) + sum > 0;
+}

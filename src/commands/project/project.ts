@@ -1,0 +1,109 @@
+import { Command } from 'commander';
+import { FILTERS, type Project } from '../../projects/project.ts';
+import { ProjectStore } from '../../projects/project-store.ts';
+import { printJson, printLine } from '../print.ts';
+import { type Session, UsageError, withSession } from '../session.ts';
+import { deleteProject, LeftoverDeleted } from './delete.ts';
+import {
+  changesOf,
+  checked,
+  type ProjectFlags,
+  parseProjectId,
+  projectJson,
+  projectsText,
+  projectText,
+  withProjectFlags,
+} from './fields.ts';
+
+type Output = { json?: boolean };
+
+function print(session: Session, project: Project, { json }: Output): void {
+  const { publicUrl, config } = session;
+  if (json) printJson(projectJson(project, publicUrl));
+  else printLine(projectText(project, publicUrl, config.planLimits));
+}
+
+const open = async (session: Session): Promise<ProjectStore> => ProjectStore.open(await session.nats());
+
+/** Runs one action on the store and prints the project that it returns. */
+const onProject = (output: Output, action: (store: ProjectStore) => Promise<Project>): Promise<void> =>
+  withSession(async (session) => print(session, await action(await open(session)), output));
+
+async function create(flags: ProjectFlags & Output & { id?: string; plan: Project['plan'] }): Promise<void> {
+  const defaults = { plan: flags.plan, overage: false, filters: [...FILTERS], allowedOrigins: [] };
+  const wanted = { ...defaults, ...changesOf(flags) };
+  // Generated names are always legal. A stand-in lets all other fields be checked at once.
+  const { id, key, ...rest } = checked({ id: flags.id ?? '1', key: flags.key ?? 'k', ...wanted });
+  const names = { ...(flags.id && { id }), ...(flags.key && { key }) };
+  await onProject(flags, (store) => store.create({ ...rest, ...names }));
+}
+
+async function set(idOrAlias: string, flags: ProjectFlags & Output): Promise<void> {
+  const changes = changesOf(flags);
+  if (Object.keys(changes).length === 0) throw new UsageError('Nothing to set: name at least one field.');
+  await onProject(flags, (store) => store.set(idOrAlias, (project) => checked({ ...project, ...changes })));
+}
+
+async function remove(id: string, flags: Output & { keepUsage?: boolean }): Promise<void> {
+  await withSession(async (session) => {
+    try {
+      print(session, await deleteProject(session, id, { keepUsage: flags.keepUsage === true }), flags);
+    } catch (error) {
+      if (!(error instanceof LeftoverDeleted)) throw error;
+      if (flags.json) printJson({ id: error.id });
+      else printLine(error.message);
+    }
+  });
+}
+
+async function list(flags: Output): Promise<void> {
+  await withSession(async (session) => {
+    const projects = await (await open(session)).list();
+    if (flags.json) printJson(projects.map((project) => projectJson(project, session.publicUrl)));
+    else if (projects.length > 0) printLine(projectsText(projects, session.config.planLimits));
+    else printLine('There is no project yet; sluice project create --plan Pro makes one.');
+  });
+}
+
+const JSON_FLAG = ['--json', 'print JSON'] as const;
+
+export function projectCommand(): Command {
+  const command = new Command('project').description('create, look at and change projects');
+  withProjectFlags(command.command('create').description('create a project and print it'))
+    .option('--id <id>', 'numeric or a CUID; minted when left out', parseProjectId)
+    .option(...JSON_FLAG)
+    .action((flags) => {
+      if (flags.plan === undefined)
+        throw new UsageError('--plan is needed: see sluice project create --help.');
+      return create(flags);
+    });
+  withProjectFlags(command.command('set').argument('<id>', 'id or alias', parseProjectId))
+    .description('change fields of a project; those not named stay')
+    .option(...JSON_FLAG)
+    .action(set);
+  command
+    .command('show')
+    .description('print one project')
+    .argument('<id>', 'id or alias', parseProjectId)
+    .option(...JSON_FLAG)
+    .action((id: string, flags: Output) => onProject(flags, (store) => store.get(id)));
+  command
+    .command('list')
+    .description('print all projects')
+    .option(...JSON_FLAG)
+    .action(list);
+  command
+    .command('delete')
+    .description('delete a project and its usage; what it sent stays')
+    .argument('<id>', 'id or alias', parseProjectId)
+    .option('--keep-usage', 'the next project of this id goes on from its counts')
+    .option(...JSON_FLAG)
+    .action(remove);
+  command
+    .command('rotate-key')
+    .description('give a project a new key; the old one stops working within a second')
+    .argument('<id>', 'id or alias', parseProjectId)
+    .option(...JSON_FLAG)
+    .action((id: string, flags: Output) => onProject(flags, (store) => store.rotateKey(id)));
+  return command;
+}

@@ -1,0 +1,186 @@
+/**
+ * `sluice usage reconcile`: compares the processor's tally, which counts exactly once, with Redis's
+ * counter.
+ *
+ * All envelopes that had been counted when the command began must have reached the sink before the
+ * tally means anything. So the command first waits until they are queued, then until the streams
+ * have moved past them. Requests that come in meanwhile are in neither or either figure. So the
+ * counter is lowered only when no figure moved between two looks; otherwise it is only raised, and
+ * its checkpoint too: no accepted envelope is forgotten. Nor is it lowered while a frame or an
+ * entry of this month is an unreadable dead letter: it may be this project's.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Command } from 'commander';
+import { readUsage, setUsage } from '../../limit/month-count.ts';
+import { ANSWER_MS_MAX } from '../../limits.ts';
+import { ProjectStore } from '../../projects/project-store.ts';
+import { readPostgresTally } from '../../sink/postgres/tally.ts';
+import { readTally, type TallyOfMonth } from '../../sink/tally.ts';
+import { UnavailableError } from '../../sink/unavailable.ts';
+import { readBacklog } from '../../stream/backlog.ts';
+import type { NatsLink } from '../../stream/nats.ts';
+import { CONSUMER, FRAME_STREAMS, streamName, streamSubject } from '../../stream/topology.ts';
+import { CounterBucket } from '../../usage/counters.ts';
+import { DeadLetterBox } from '../dead-letters/box.ts';
+import { printJson, printLine } from '../print.ts';
+import { integerIn, parseProjectId } from '../project/fields.ts';
+import { CommandError, type Session, withSession } from '../session.ts';
+
+const POLL_MS = 200;
+const WAIT_SEC_DEFAULT = 15;
+/** Pings are no requests of a project. */
+const HEARTBEATS = streamSubject('heartbeats', 0).replace(/\d+$/, '');
+
+/**
+ * `before` and `after` are the counter. `complete` is false when a frame still waited, a figure
+ * moved, or a dead letter is unreadable.
+ */
+type Reconciliation = {
+  id: string;
+  month: string;
+  before: number;
+  tally: number;
+  after: number;
+  complete: boolean;
+  /** The tally may lack requests that are in a dead letter without a project. */
+  unread?: true;
+};
+
+/** `seen`: what Redis had when `wanted` was decided. */
+type Mending = { id: string; month: string; seen: number | undefined; wanted: number; complete: boolean };
+
+/**
+ * `inRedis` undefined: Redis has no count. Then the checkpoint is the counter, as for `usage`,
+ * because counting would resume from it.
+ */
+type Counter = { month: string; inRedis: number | undefined; count: number };
+
+type TallyReader = (projectId: string, month: string) => Promise<TallyOfMonth>;
+
+function tallyReader({ config: { sink }, dev }: Session): TallyReader {
+  if (sink?.kind === 'postgres')
+    return async (projectId, month) => {
+      try {
+        return await readPostgresTally(sink.url, { projectId, month });
+      } catch (error) {
+        if (!(error instanceof UnavailableError)) throw error;
+        throw new CommandError(`The tally cannot be read. ${error.message}`);
+      }
+    };
+  const folder = sink?.dir ?? dev?.sinkDir;
+  if (folder !== undefined) return (projectId, month) => readTally(folder, projectId, month);
+  throw new CommandError("SLUICE_SINK must name the processor's sink: the tally stands beside its records.");
+}
+
+/**
+ * Waits until every frame that is now in a stream is processed.
+ * @returns whether that happened
+ */
+async function untilProcessed(link: NatsLink, shards: number, waitMs: number): Promise<boolean> {
+  const manager = await link.manager();
+  const streams = FRAME_STREAMS.flatMap((stream) =>
+    Array.from({ length: shards }, (_, shard) => streamName(stream, shard, shards)),
+  );
+  const until = performance.now() + waitMs;
+  for (const stream of streams) {
+    const { last } = await readBacklog(manager, { stream, consumer: CONSUMER });
+    for (;;) {
+      const { first } = await readBacklog(manager, { stream, consumer: CONSUMER });
+      if (first > last) break;
+      if (performance.now() > until) return false;
+      await sleep(POLL_MS);
+    }
+  }
+  return true;
+}
+
+/**
+ * Whether requests of this month, of any project, are in unreadable dead letters: the tally does
+ * not have them.
+ */
+async function hasUnread(link: NatsLink, month: string): Promise<boolean> {
+  const letters = await (await DeadLetterBox.open(link)).list();
+  return letters.some(
+    ({ kind, projectId, subject, filedAt }) =>
+      filedAt.startsWith(month) &&
+      kind !== 'item' &&
+      projectId === undefined &&
+      !subject.startsWith(HEARTBEATS),
+  );
+}
+
+async function readCounter(session: Session, checkpoints: CounterBucket, id: string): Promise<Counter> {
+  const { month, count: inRedis } = await readUsage(await session.redis(), id);
+  return { month, inRedis, count: inRedis ?? (await checkpoints.read(id, month)) ?? 0 };
+}
+
+/**
+ * Sets the counter, then its checkpoint: to a complete figure in any case, to another one only
+ * upwards.
+ */
+async function mend(
+  session: Session,
+  checkpoints: CounterBucket,
+  { id, month, seen, wanted, complete }: Mending,
+): Promise<void> {
+  const change = { projectId: id, month, count: wanted, seen };
+  const { set } = await setUsage(await session.redis(), change);
+  if (!set)
+    throw new CommandError('The counter changed while it was being mended; nothing was set. Try again.');
+  if (complete) await checkpoints.replace(id, month, wanted);
+  else await checkpoints.write(checkpoints.groupOf(id), month, new Map([[id, wanted]]));
+}
+
+async function reconcile(session: Session, idOrAlias: string, waitMs: number): Promise<Reconciliation> {
+  const link = await session.nats();
+  const tallyOf = tallyReader(session);
+  const checkpoints = new CounterBucket({ link, log: session.log });
+  const { id } = await (await ProjectStore.open(link)).get(idOrAlias);
+  const { month, ...before } = await readCounter(session, checkpoints, id);
+  // A request is counted first; its frame is stored by the time its answer is due.
+  await sleep(ANSWER_MS_MAX);
+  const processed = await untilProcessed(link, session.config.streamShards, waitMs);
+  const { count: ofId } = await tallyOf(id, month);
+  const ofDeleted = await checkpoints.readDeleted(id, month);
+  // A tally that is smaller began anew after the deletion, with another sink.
+  const tally = ofId < ofDeleted ? ofId : ofId - ofDeleted;
+  const now = await readCounter(session, checkpoints, id);
+  if (now.month !== month) throw new CommandError('The month has just turned; run this again.');
+  const still = processed && now.inRedis === before.inRedis && now.count === before.count;
+  const unread = still && tally < now.count && (await hasUnread(link, month));
+  const complete = still && !unread;
+  const wanted = complete ? tally : Math.max(tally, now.count);
+  if (wanted !== now.inRedis)
+    await mend(session, checkpoints, { id, month, seen: now.inRedis, wanted, complete });
+  const result = { id, month, before: before.count, tally, after: wanted, complete };
+  return { ...result, ...(unread && { unread }) };
+}
+
+function caveatOf({ complete, unread }: Reconciliation): string {
+  if (unread)
+    return " Dead letters of this month that nobody could read may hold requests of this project, so the counter was not lowered; see 'sluice dead-letters list'.";
+  if (complete) return '';
+  return ' Requests are coming in or still wait to be processed, so the counter was not lowered; run this again in a quiet moment.';
+}
+
+function explain(result: Reconciliation): string {
+  const { id, month, before, tally, after } = result;
+  const figures = `Project ${id}, ${month}: the counter said ${before}, the processor's tally says ${tally}.`;
+  const done = after === before ? 'The counter stays as it is.' : `The counter is now ${after}.`;
+  return `${figures} ${done}${caveatOf(result)}`;
+}
+
+export function reconcileCommand(): Command {
+  return new Command('reconcile')
+    .description("recount this month from the processor's tally and mend the counter")
+    .argument('<id>', 'id or alias', parseProjectId)
+    .option('--wait <seconds>', 'for what is queued to be processed', integerIn(0, 3_600), WAIT_SEC_DEFAULT)
+    .option('--json', 'print JSON')
+    .action((id: string, flags: { json?: boolean; wait: number }) =>
+      withSession(async (session) => {
+        const result = await reconcile(session, id, flags.wait * 1000);
+        if (flags.json) printJson(result);
+        else printLine(explain(result));
+      }),
+    );
+}

@@ -1,0 +1,49 @@
+/**
+ * X-Sentry-Rate-Limits (contract part 2, Rate hints): what SDKs are to stop sending, and for how
+ * long. They prefer it to Retry-After. Each limit is `seconds:categories:scope`; no category means
+ * all of them.
+ */
+export const RATE_HINT = 'X-Sentry-Rate-Limits';
+
+/** On 429: everything of this project waits. */
+export const projectHint = (seconds: number): string => `${seconds}::project`;
+
+/** Categories by item type: notes of the convention's public documentation. */
+const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
+  session: ['session'],
+  sessions: ['session'],
+  client_report: ['internal'],
+  check_in: ['monitor'],
+  profile: ['profile', 'profile_chunk'],
+  profile_chunk: ['profile', 'profile_chunk'],
+  feedback: ['feedback'],
+  user_report: ['default'],
+  attachment: ['attachment'],
+  statsd: ['metric_bucket'],
+  trace_metric: ['trace_metric'],
+  raw_security: ['security'],
+};
+
+const HINT_SEC = 86_400;
+
+const categoriesOf = (type: string): readonly string[] =>
+  Object.hasOwn(CATEGORY_OF_TYPE, type) ? (CATEGORY_OF_TYPE[type] ?? []) : [];
+
+/**
+ * The value of X-Sentry-Rate-Limits for an envelope that held items of these types, none of which
+ * is stored.
+ */
+export type RateHint = (skipped: Iterable<string>) => string | undefined;
+
+/**
+ * Hints name no category that would silence a type that is stored. There is none when no category
+ * is left: an empty list would silence everything.
+ */
+export function rateHintFor(stored: ReadonlySet<string>): RateHint {
+  const spared = new Set([...stored].flatMap(categoriesOf));
+  return (skipped) => {
+    const categories = new Set([...skipped].flatMap(categoriesOf).filter((one) => !spared.has(one)));
+    if (categories.size === 0) return undefined;
+    return `${HINT_SEC}:${[...categories].join(';')}:organization:unsupported`;
+  };
+}

@@ -1,0 +1,50 @@
+import type { Outcome } from '../answers/outcome.ts';
+import type { Endpoint } from './request-metrics.ts';
+
+const FLUSH_MS = 100;
+/** Above this many a second a reader gets a summary instead (contract part 4, dev). */
+export const LINES_PER_SEC_MAX = 20;
+
+/** Finished requests of the last moment: at most a few lines, and how many there were in all. */
+export type RequestLines = { lines: string[]; total: number; outcomes: Record<string, number> };
+
+export type LoggedRequest = {
+  endpoint: Endpoint;
+  outcome: Outcome;
+  projectId: string | undefined;
+  bytes: number;
+  ms: number;
+};
+
+/**
+ * Development only: what became of each request, gathered for a tenth of a second and handed on in
+ * one piece.
+ */
+export class RequestLog {
+  readonly #emit: (lines: RequestLines) => void;
+  #pending: RequestLines = { lines: [], total: 0, outcomes: {} };
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(emit: (lines: RequestLines) => void) {
+    this.#emit = emit;
+  }
+
+  note(request: LoggedRequest): void {
+    const pending = this.#pending;
+    pending.total++;
+    pending.outcomes[request.outcome] = (pending.outcomes[request.outcome] ?? 0) + 1;
+    if (pending.lines.length <= LINES_PER_SEC_MAX) {
+      const { endpoint, outcome, projectId, bytes, ms } = request;
+      const subject = projectId === undefined ? endpoint : `${endpoint} project ${projectId}`;
+      pending.lines.push(`${new Date().toISOString()} ${subject} ${outcome} ${bytes} B ${ms.toFixed(1)} ms`);
+    }
+    this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS);
+  }
+
+  flush(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    if (this.#pending.total > 0) this.#emit(this.#pending);
+    this.#pending = { lines: [], total: 0, outcomes: {} };
+  }
+}

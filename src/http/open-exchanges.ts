@@ -1,0 +1,91 @@
+import type { Clock } from '../lib/clock.ts';
+
+/** What is asked of an exchange whose body arrives. */
+export type ReadingExchange = {
+  /** In {@link OpenExchanges.reading}. */
+  place: number | undefined;
+  end(): void;
+  checkPace(now: number): void;
+};
+
+/** What all exchanges of a worker share. */
+export class OpenExchanges {
+  /**
+   * Exchanges whose body has not arrived whole, in no order. Each knows its place, and the last one
+   * takes the place of one that leaves: a Set would grow and shrink anew with every burst, at 3 %
+   * of a worker's time.
+   */
+  readonly reading: ReadingExchange[] = [];
+  /** From the first byte to the answer. */
+  inFlight = 0;
+  /** Once set, every answer closes its connection. */
+  closing = false;
+  readonly #clock: Pick<Clock, 'monotonic'>;
+  readonly #afterPoll: (run: () => void) => unknown;
+  /** Whose body became whole in this turn. */
+  #whole: ReadingExchange[] = [];
+
+  /**
+   * @param afterPoll runs something when all that one poll of the sockets brought has been handed
+   * on
+   */
+  constructor(
+    clock: Pick<Clock, 'monotonic'>,
+    afterPoll: (run: () => void) => unknown = (run) => setImmediate(run),
+  ) {
+    this.#clock = clock;
+    this.#afterPoll = afterPoll;
+  }
+
+  /** Monotonic ms. */
+  now(): number {
+    return this.#clock.monotonic();
+  }
+
+  enter(exchange: ReadingExchange): void {
+    this.inFlight++;
+    exchange.place = this.reading.push(exchange) - 1;
+  }
+
+  /** The body of `exchange` has arrived whole, or nobody wants it any more. */
+  bodyEnded(exchange: ReadingExchange): void {
+    if (exchange.place === undefined) return;
+    const last = this.reading.pop() as ReadingExchange;
+    if (last !== exchange) {
+      this.reading[exchange.place] = last;
+      last.place = exchange.place;
+    }
+    exchange.place = undefined;
+  }
+
+  /**
+   * The end of the body is told after the poll: uWebSockets.js closes a connection whose packet
+   * holds anything behind the request (another one, a trailer), and nothing that is told of that
+   * before its end is stored.
+   */
+  endAfterPoll(exchange: ReadingExchange): void {
+    if (this.#whole.push(exchange) === 1) this.#afterPoll(this.endWhole);
+  }
+
+  /** Not to be called while sockets are polled. */
+  readonly endWhole = (): void => {
+    const whole = this.#whole;
+    this.#whole = [];
+    for (const exchange of whole) exchange.end();
+  };
+
+  leave(exchange: ReadingExchange): void {
+    this.inFlight--;
+    this.bodyEnded(exchange);
+  }
+
+  /**
+   * Once a second: cuts what is too slow, refuses what waited for us too long, re-arms the time-out
+   * of what is slow but lawful. From the last to the first, so that whoever takes the place of one
+   * that is cut has been looked at.
+   */
+  sweep(): void {
+    const now = this.now();
+    for (let at = this.reading.length - 1; at >= 0; at--) this.reading[at]?.checkPace(now);
+  }
+}

@@ -1,0 +1,98 @@
+/** The primary of `sluice ingest`: one port, several workers, one admin port. */
+
+import { startAdminServer } from '../admin/server.ts';
+import { type Config, ConfigError } from '../config.ts';
+import { mergeProjects } from '../http/metrics/page-figures.ts';
+import type { RequestLines } from '../http/metrics/request-log.ts';
+import type { Log } from '../lib/log.ts';
+import { counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
+import { checkPortIsFree } from '../lib/port-check.ts';
+import type { Readiness } from './messages.ts';
+import { WorkerPool } from './worker-pool.ts';
+
+const ADMIN_PORT = 8081;
+const SCRAPE_MS_MAX = 500;
+
+export type RunningIngest = {
+  /** Drains every worker and closes the admin port. */
+  stop(): Promise<void>;
+};
+
+/**
+ * Ready when all workers have been so together, because the kernel gives connections to all that
+ * listen, or a minute after the start; from then on, when one is. A check is as bad as the worst
+ * worker's; the registry's only until then.
+ */
+function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Readiness {
+  const spoken = readiness.filter((one) => one !== undefined);
+  const every = (test: (one: Readiness) => boolean): boolean => spoken.length > 0 && spoken.every(test);
+  const ready = !stopping && wasComplete && spoken.some((one) => one.status === 'ready');
+  const isLoaded = (one: Readiness | undefined): boolean => one?.checks.registry === 'ok';
+  const loaded = wasComplete ? readiness.some(isLoaded) : readiness.length > 0 && readiness.every(isLoaded);
+  return {
+    status: ready ? 'ready' : 'not ready',
+    checks: {
+      redis: every((one) => one.checks.redis === 'ok') ? 'ok' : 'away',
+      nats: every((one) => one.checks.nats === 'ok') ? 'ok' : 'away',
+      registry: loaded ? 'ok' : 'loading',
+    },
+  };
+}
+
+/** The workers' figures and the primary's own. */
+async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<typeof sumSnapshots>> {
+  const own = [
+    gauge('sluice_workers', 'Living ingest workers', [[{}, pool.size]]),
+    counter('sluice_worker_restarts_total', 'Workers that died and were started again', [
+      [{}, pool.restarts],
+    ]),
+  ];
+  return sumSnapshots([own, ...(await pool.snapshots(SCRAPE_MS_MAX, projects))]);
+}
+
+/**
+ * Starts the primary. `onRequests` hears of finished requests in development.
+ * @throws PortError when a port is taken; ConfigError when both are the same
+ */
+export async function runIngest(
+  config: Config,
+  log: Log,
+  onRequests: (lines: RequestLines) => void = () => undefined,
+): Promise<RunningIngest> {
+  const adminPort = config.adminPort ?? ADMIN_PORT;
+  if (adminPort === config.port)
+    throw new ConfigError(`SLUICE_ADMIN_PORT (${ADMIN_PORT} unless it is set) must differ from SLUICE_PORT`);
+  // Workers share the port by SO_REUSEPORT, which makes listening on another sluice's port succeed
+  // silently.
+  await checkPortIsFree(config.host, config.port);
+  await checkPortIsFree(config.adminHost, adminPort);
+  let stopping = false;
+  const pool = new WorkerPool({
+    program: new URL('./worker.js', import.meta.url),
+    count: config.workers,
+    log,
+    onRequests,
+  });
+  const readiness = (): Readiness => combine(pool, stopping);
+  const admin = await startAdminServer(config.adminHost, adminPort, {
+    ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
+    metrics: async () => (await collect(pool)).metrics(),
+    stats: async () => {
+      const metrics = (await (await collect(pool, true)).getMetricsAsJSON()) as MetricsSnapshot;
+      return { role: 'ingest', readiness: readiness(), metrics, projects: mergeProjects(pool.projects) };
+    },
+  }).catch(async (error: unknown) => {
+    await pool.stop(); // somebody else was faster since the port was looked at
+    throw error;
+  });
+  log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');
+  return {
+    stop: async () => {
+      stopping = true;
+      await pool.stop();
+      admin.closeAllConnections();
+      await new Promise((resolve) => admin.close(resolve));
+      log.info('ingest stopped');
+    },
+  };
+}

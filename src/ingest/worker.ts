@@ -1,0 +1,261 @@
+/**
+ * COMPOSITION ROOT of an ingest worker: constructs every part, wires them, and takes them down
+ * again. A worker is a child of the primary (ingest.ts) and shares nothing with its siblings but
+ * the port, Redis and NATS.
+ */
+
+import { setImmediate as afterPoll } from 'node:timers/promises';
+import { type Config, loadConfig } from '../config.ts';
+import { UploadBudget } from '../envelope/upload.ts';
+import { rateHintFor } from '../http/answers/rate-hints.ts';
+import { exposeMetrics } from '../http/metrics/exposition.ts';
+import { PageFigures } from '../http/metrics/page-figures.ts';
+import { RequestLog } from '../http/metrics/request-log.ts';
+import { RequestMetrics } from '../http/metrics/request-metrics.ts';
+import { OpenExchanges } from '../http/open-exchanges.ts';
+import type { RequestParts } from '../http/parts.ts';
+import { Server } from '../http/server.ts';
+import { SpoolReader } from '../http/spool-reader.ts';
+import { systemClock as clock } from '../lib/clock.ts';
+import { createLog, type Log } from '../lib/log.ts';
+import { Admission } from '../limit/admission.ts';
+import { WHILE_AWAY } from '../limit/failure-policy.ts';
+import { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
+import { LimitRedis } from '../limit/redis.ts';
+import { SHUTDOWN_LINGER_MS, SHUTDOWN_MS_MAX, SHUTDOWN_PAUSE_MS } from '../limits.ts';
+import { Replica } from '../projects/replica.ts';
+import { NatsLink } from '../stream/nats.ts';
+import { Publisher } from '../stream/publish/publisher.ts';
+import { Checkpoints } from '../usage/checkpoints.ts';
+import { CounterBucket } from '../usage/counters.ts';
+import { OutcomeLedger } from '../usage/outcomes.ts';
+import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } from './messages.ts';
+
+const BEAT_MS = 500;
+const POLL_MS = 20;
+/**
+ * All workers of a primary stop at once, more or less: a client whose connection one closes must
+ * not come to another that is about to.
+ */
+const SIBLINGS_MS = 250;
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+class IngestWorker {
+  readonly #config: Config;
+  readonly #log: Log;
+  readonly #exchanges = new OpenExchanges(clock);
+  readonly #metrics = new RequestMetrics();
+  readonly #pageFigures = new PageFigures();
+  readonly #budget: UploadBudget;
+  readonly #redis: LimitRedis;
+  readonly #requestLog: RequestLog | undefined;
+  readonly #server: Server;
+  #link: NatsLink | undefined;
+  #publisher: Publisher | undefined;
+  #replica: Replica | undefined;
+  #ledger: OutcomeLedger | undefined;
+  #checkpoints: Checkpoints | undefined;
+  #admission: Admission | undefined;
+  #parts: RequestParts | undefined;
+  #listens = false;
+  #stopping = false;
+  #stopped: Promise<void> | undefined;
+
+  constructor(config: Config, log: Log) {
+    this.#config = config;
+    this.#log = log;
+    this.#budget = new UploadBudget(config);
+    this.#redis = new LimitRedis({ urls: config.redisUrls, log, clock });
+    if (config.env === 'development')
+      this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));
+    this.#server = new Server({
+      exchanges: this.#exchanges,
+      metrics: this.#metrics,
+      heartbeatPath: config.heartbeatPath,
+      parts: () => this.#parts,
+      readiness: () => {
+        const readiness = this.readiness();
+        return { ready: readiness.status === 'ready', body: JSON.stringify(readiness) };
+      },
+    });
+  }
+
+  /**
+   * Listens at once, so that probes see why it is not ready, or (beside siblings that are) when it
+   * is; serves as soon as the registry has loaded.
+   */
+  async start({ listenWhenReady }: { listenWhenReady: boolean }): Promise<void> {
+    if (!listenWhenReady) await this.listen();
+    await this.#redis.connect();
+    const { natsUrls: urls, natsCredsFile: credsFile, planLimits } = this.#config;
+    const link = await NatsLink.connect({
+      urls,
+      credsFile,
+      name: 'sluice ingest',
+      log: this.#log,
+      waitForServer: true,
+    });
+    this.#link = link;
+    this.#replica = new Replica({ link, planLimits, log: this.#log, clock });
+    await this.#replica.start();
+    this.#parts = this.#assemble(link, this.#replica);
+    await this.listen();
+    this.beat();
+  }
+
+  /** Does nothing when it listens already, or is about to leave. */
+  async listen(): Promise<void> {
+    if (this.#listens || this.#stopping) return;
+    this.#listens = true;
+    await this.#server.listen(this.#config.host, this.#config.port);
+    send({ kind: 'listening' });
+  }
+
+  #assemble(link: NatsLink, replica: Replica): RequestParts {
+    const log = this.#log;
+    const checkpoints = new Checkpoints({ store: new CounterBucket({ link, log }), clock, log });
+    const admission = new Admission({ redis: this.#redis, clock, checkpoints, log });
+    const ledger = new OutcomeLedger({ link, log });
+    const publisher = new Publisher({ link, shards: this.#config.streamShards, clock, log });
+    const spoolReader = new SpoolReader();
+    this.#ledger = ledger;
+    this.#checkpoints = checkpoints;
+    this.#admission = admission;
+    this.#publisher = publisher;
+    return {
+      replica,
+      admission,
+      heartbeatLimiter: new HeartbeatLimiter({ redis: this.#redis, clock }),
+      publisher,
+      budget: this.#budget,
+      metrics: this.#metrics,
+      clock,
+      log,
+      whileAway: WHILE_AWAY[this.#config.env],
+      maxBodyBytes: this.#config.maxBodyBytes,
+      rateHint: rateHintFor(this.#budget.storedTypes),
+      readSpooled: (envelope, item) => spoolReader.read(envelope, item),
+      note: (endpoint, outcome, { exchange, project, counted }) => {
+        const seconds = (clock.monotonic() - exchange.startedAt) / 1000;
+        this.#metrics.outcomes[endpoint][outcome]++;
+        this.#metrics.duration.observe(seconds);
+        this.#metrics.bytes += exchange.bytesRead;
+        if (project) {
+          ledger.note(project, outcome);
+          this.#pageFigures.note(project, outcome, counted);
+        }
+        this.#requestLog?.note({
+          endpoint,
+          outcome,
+          projectId: project?.id,
+          bytes: exchange.bytesRead,
+          ms: seconds * 1000,
+        });
+      },
+    };
+  }
+
+  readiness(): Readiness {
+    const registry = this.#parts !== undefined;
+    return {
+      status: registry && !this.#stopping ? 'ready' : 'not ready',
+      checks: {
+        redis: this.#redis.available ? 'ok' : 'away',
+        nats: this.#link?.connected ? 'ok' : 'away',
+        registry: registry ? 'ok' : 'loading',
+      },
+    };
+  }
+
+  /**
+   * Says to the primary that this process's loop runs, and with what figures; those of projects
+   * only when it asked.
+   */
+  beat(withProjects = false): void {
+    const snapshot = exposeMetrics({
+      requests: this.#metrics,
+      inFlight: this.#exchanges.inFlight,
+      budget: this.#budget,
+      redis: this.#redis,
+      stateLost: this.#admission?.stateLost ?? 0,
+      publisher: this.#publisher,
+    });
+    const projects = withProjects && { projects: this.#pageFigures.busiest() };
+    send({ kind: 'beat', readiness: this.readiness(), snapshot, ...projects });
+  }
+
+  /**
+   * Not ready → a pause for the balancer → the listener closes, and our siblings' → requests on
+   * open connections are still answered, and their connections closed → last acknowledgements →
+   * exit.
+   */
+  stop(): Promise<void> {
+    this.#stopped ??= this.#stop();
+    return this.#stopped;
+  }
+
+  async #stop(): Promise<void> {
+    this.#stopping = true;
+    this.beat();
+    await sleep(this.#config.env === 'production' ? SHUTDOWN_PAUSE_MS : 0);
+    await this.#server.closeListener();
+    const closed = clock.monotonic();
+    await sleep(SIBLINGS_MS);
+    this.#server.closeWithAnswers();
+    let quietSince = closed;
+    while (clock.monotonic() - closed < SHUTDOWN_MS_MAX) {
+      if (this.#exchanges.inFlight > 0) quietSince = clock.monotonic();
+      else if (this.#server.connections === 0 || clock.monotonic() - quietSince > SHUTDOWN_LINGER_MS) break;
+      await sleep(POLL_MS);
+      await afterPoll();
+    }
+    // Idle connections go at once: a request that came while we wait for the rest would be cut in
+    // the midst of its work.
+    if (this.#exchanges.inFlight === 0) this.#server.close();
+    await this.#publisher?.drain();
+    await Promise.all([this.#ledger?.close(), this.#checkpoints?.close()]);
+    this.#admission?.close();
+    this.#server.close();
+    this.#requestLog?.flush();
+    await this.#replica?.stop();
+    await this.#redis.close();
+    await this.#link?.close();
+    this.beat();
+  }
+}
+
+function send(message: FromWorker): void {
+  // Fails when the primary has just died.
+  if (process.connected) process.send?.(message, undefined, undefined, () => undefined);
+}
+
+async function main(): Promise<void> {
+  const { config } = loadConfig();
+  const log = createLog(config.logLevel, { process: 'worker' });
+  const worker = new IngestWorker(config, log);
+  const leave = async (): Promise<void> => {
+    await worker.stop();
+    process.exit(0);
+  };
+  const fatal = (error: unknown): void => {
+    log.fatal({ err: error }, 'worker ends');
+    process.exit(1);
+  };
+  process.on('uncaughtException', fatal);
+  process.on('unhandledRejection', fatal);
+  process.on('SIGTERM', () => void leave());
+  // A terminal sends it to the whole group: the primary decides.
+  process.on('SIGINT', () => undefined);
+  process.on('disconnect', () => void leave()); // the primary died
+  // It did so while this program was loaded, and nobody says so again.
+  if (!process.connected) void leave();
+  process.on('message', (message: ToWorker) => {
+    if (message.kind === 'stop') void leave();
+    else if (message.kind === 'listen') void worker.listen();
+    else worker.beat(message.projects);
+  });
+  setInterval(() => worker.beat(), BEAT_MS).unref();
+  await worker.start({ listenWhenReady: process.argv.includes(LISTEN_WHEN_READY) });
+}
+
+await main();

@@ -1,0 +1,209 @@
+/**
+ * Keeps the dead letters of each project within a share of their stream, and all together below its
+ * bound, by removing the oldest.
+ *
+ * What a project has is read from the stream when its first dead letter comes, and grows with each
+ * dead letter that this process files. Dead letters also go without us (age, a purge), and other
+ * processors file theirs. So when the share seems full it is read again, and only then dead letters
+ * are removed, a tenth of the share at a time. With several processors a project may have one share
+ * for each of them.
+ *
+ * The broker itself removes the oldest message of a full stream (`discard: old`), but nobody would
+ * learn how many dead letters went.
+ */
+import type { JsMsg } from '@nats-io/jetstream';
+import type { Clock } from '../../lib/clock.ts';
+import { FACT_HEADERS } from '../../stream/dead-letter-format.ts';
+import type { NatsLink } from '../../stream/nats.ts';
+import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
+
+/**
+ * One project's dead letters take at most this part of their stream, and so many messages (each is
+ * read when dead letters are dropped).
+ */
+const SHARES = 8;
+const MESSAGES_MAX = 10_000;
+/**
+ * Projects whose figures a processor keeps, some 100 bytes each; those of others are read again.
+ */
+const PROJECTS_KNOWN_MAX = 10_000;
+/** What remains of a share, or of the whole stream, after dead letters were removed from it. */
+const KEPT_SHARE = 0.9;
+/** Headers and what the broker adds, of one message. */
+const MESSAGE_OVERHEAD_BYTES = 1024;
+/**
+ * The broker is asked for the stream's size again when we have filed so much of its bound, or after
+ * this time.
+ */
+const LOOK_SHARE = 0.01;
+const LOOK_MS = 10_000;
+const FETCH = { max_messages: 500, expires: 2_000 };
+
+/** Bytes that one project's dead letters may take. */
+export const deadLetterShare = (streamBytesMax: number): number => Math.floor(streamBytesMax / SHARES);
+
+/** Headers of the messages below a subject, oldest first. */
+export async function* deadLetterHeaders(link: NatsLink, filter: string): AsyncGenerator<JsMsg> {
+  const options = { filter_subjects: filter, headers_only: true };
+  const consumer = await link.js.consumers.get(DEAD_LETTERS_STREAM, options);
+  try {
+    for (let pending = (await consumer.info(true)).num_pending; pending > 0; ) {
+      // A dead letter may be purged meanwhile: a fetch that brings nothing ends the reading too.
+      pending = 0;
+      for await (const message of await consumer.fetch(FETCH)) {
+        yield message;
+        pending = message.info.pending;
+        if (pending === 0) break;
+      }
+    }
+  } finally {
+    await consumer.delete().catch(() => undefined); // the broker removes it after a while
+  }
+}
+
+type Message = { sequence: number; bytes: number; isLetter: boolean };
+type Used = { bytes: number; messages: number };
+/** Whether a project's share has room for the bytes of a letter. */
+const fits = (bytes: number, bytesMax: number): boolean =>
+  bytes + MESSAGE_OVERHEAD_BYTES <= deadLetterShare(bytesMax);
+
+/** The stream's bound, what it held at the last look and what we have filed since. */
+type StreamLook = { bytesMax: number; bytes: number; filed: number; at: number };
+
+export class DeadLetterBounds {
+  readonly #link: NatsLink;
+  readonly #clock: Clock;
+  readonly #onDropped: (letters: number, projectToken?: string) => void;
+  /** Of projects that had dead letters lately. */
+  readonly #projects = new Map<string, Used>();
+  #stream: StreamLook | undefined;
+  /** One dead letter at a time: nothing is removed, and counted, twice. */
+  #turn: Promise<unknown> = Promise.resolve();
+
+  constructor(parts: {
+    link: NatsLink;
+    clock: Clock;
+    onDropped(letters: number, projectToken?: string): void;
+  }) {
+    this.#link = parts.link;
+    this.#clock = parts.clock;
+    this.#onDropped = parts.onDropped;
+  }
+
+  /**
+   * Makes room for a dead letter of a project.
+   * @returns false when its bytes do not fit the project's share: then only its record is to be
+   * filed
+   * @throws when the broker does not answer
+   */
+  makeRoom(projectToken: string, bytes: number): Promise<boolean> {
+    const room = this.#turn.then(() => this.#makeRoom(projectToken, bytes));
+    this.#turn = room.catch(() => undefined);
+    return room;
+  }
+
+  /** After the stream was away or made anew. */
+  forget(): void {
+    this.#projects.clear();
+    this.#stream = undefined;
+  }
+
+  async #makeRoom(projectToken: string, bytes: number): Promise<boolean> {
+    const { bytesMax } = await this.#makeRoomInStream(bytes);
+    const share = deadLetterShare(bytesMax);
+    const keepsBytes = fits(bytes, bytesMax);
+    const more = (keepsBytes ? bytes : 0) + MESSAGE_OVERHEAD_BYTES;
+    const isOver = (used: Used): boolean => used.bytes + more > share || used.messages >= MESSAGES_MAX;
+    let used = this.#projects.get(projectToken);
+    if (!used || isOver(used)) {
+      const messages = await this.#read(`${DEAD_LETTERS_SUBJECT}.${projectToken}.>`);
+      used = sumOf(messages);
+      if (isOver(used)) {
+        const surplus = {
+          bytes: used.bytes + more - share * KEPT_SHARE,
+          messages: used.messages - MESSAGES_MAX * KEPT_SHARE,
+        };
+        used = minus(used, await this.#drop(messages, surplus, projectToken));
+      }
+    }
+    this.#remember(projectToken, { bytes: used.bytes + more, messages: used.messages + 1 });
+    return keepsBytes;
+  }
+
+  async #makeRoomInStream(whole: number): Promise<StreamLook> {
+    const now = this.#clock.monotonic();
+    let look = this.#stream;
+    let bytes = look && !fits(whole, look.bytesMax) ? 0 : whole;
+    if (!look || look.filed + bytes > look.bytesMax * LOOK_SHARE || now - look.at > LOOK_MS) {
+      const { config, state } = await (await this.#link.manager()).streams.info(DEAD_LETTERS_STREAM);
+      const bytesMax = config.max_bytes > 0 ? config.max_bytes : Number.MAX_SAFE_INTEGER;
+      look = { bytesMax, bytes: state.bytes, filed: 0, at: now };
+      bytes = fits(whole, bytesMax) ? whole : 0;
+      const surplus = look.bytes + bytes - bytesMax * KEPT_SHARE;
+      if (surplus > 0) {
+        const wanted = surplus + bytesMax * LOOK_SHARE;
+        const oldest = await this.#read(`${DEAD_LETTERS_SUBJECT}.>`, wanted);
+        await this.#drop(oldest, { bytes: wanted, messages: 0 });
+        this.#projects.clear(); // nobody knows whose they were
+      }
+    }
+    look.filed += bytes + MESSAGE_OVERHEAD_BYTES;
+    this.#stream = look;
+    return look;
+  }
+
+  /** The oldest messages, whole dead letters, that take `bytes` together. */
+  async #read(filter: string, bytes = Number.POSITIVE_INFINITY): Promise<Message[]> {
+    const messages: Message[] = [];
+    let sum = 0;
+    for await (const { seq: sequence, headers } of deadLetterHeaders(this.#link, filter)) {
+      const size = Number(headers?.get('Nats-Msg-Size') || 0) + MESSAGE_OVERHEAD_BYTES;
+      const isLetter = Boolean(headers?.get(FACT_HEADERS.kind));
+      messages.push({ sequence, bytes: size, isLetter });
+      sum += size;
+      if (isLetter && sum >= bytes) break;
+    }
+    return messages;
+  }
+
+  /**
+   * Removes the oldest of these messages: whole dead letters, so many that the surplus is gone.
+   * @returns what they took
+   */
+  async #drop(messages: readonly Message[], surplus: Used, projectToken?: string): Promise<Used> {
+    const isEnough = (gone: Used, last: Message): boolean =>
+      last.isLetter && gone.bytes >= surplus.bytes && gone.messages >= surplus.messages;
+    const gone = { bytes: 0, messages: 0 };
+    let letters = 0;
+    let upTo = 0;
+    for (const message of messages) {
+      gone.bytes += message.bytes;
+      gone.messages++;
+      if (message.isLetter) letters++;
+      upTo = message.sequence;
+      if (isEnough(gone, message)) break;
+    }
+    const filter = projectToken === undefined ? {} : { filter: `${DEAD_LETTERS_SUBJECT}.${projectToken}.>` };
+    const manager = await this.#link.manager();
+    await manager.streams.purge(DEAD_LETTERS_STREAM, { ...filter, seq: upTo + 1 });
+    this.#onDropped(letters, projectToken);
+    return gone;
+  }
+
+  #remember(projectToken: string, used: Used): void {
+    this.#projects.delete(projectToken);
+    this.#projects.set(projectToken, used);
+    if (this.#projects.size <= PROJECTS_KNOWN_MAX) return;
+    const [longestUnseen] = this.#projects.keys();
+    if (longestUnseen !== undefined) this.#projects.delete(longestUnseen);
+  }
+}
+
+const sumOf = (messages: readonly Message[]): Used => ({
+  bytes: messages.reduce((sum, { bytes }) => sum + bytes, 0),
+  messages: messages.length,
+});
+const minus = (all: Used, gone: Used): Used => ({
+  bytes: all.bytes - gone.bytes,
+  messages: all.messages - gone.messages,
+});

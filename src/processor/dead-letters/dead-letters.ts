@@ -1,0 +1,149 @@
+/** Files dead letters. What they look like in their stream is told in dead-letter-format.ts. */
+import { createHash } from 'node:crypto';
+import { type Clock, systemClock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import { BROKER_REPLY_MS_MAX, FRAME_BYTES_MAX } from '../../limits.ts';
+import { UnavailableError } from '../../sink/unavailable.ts';
+import {
+  type DeadLetter,
+  type DeadLetterFacts,
+  letterSubject,
+  manifest,
+  projectToken,
+} from '../../stream/dead-letter-format.ts';
+import type { NatsLink } from '../../stream/nats.ts';
+import { DeadLetterBounds } from './bounds.ts';
+import { DroppedDeadLetters } from './dropped.ts';
+
+/**
+ * A stream that does not take dead letters delays the good for so long: some leader elections pass
+ * within it.
+ */
+const PATIENCE_MS = 5_000;
+/** After a dead letter was given up, others are given up without asking the broker for so long. */
+const PAUSE_MS = 10_000;
+/** An outage is over when nothing failed for so long. */
+const OUTAGE_MS = 30_000;
+/** Lines of one batch; the others are one line together. */
+const LINES_MAX = 20;
+
+/** What became of a dead letter, to be told when its batch is committed. */
+export type Buried = DeadLetterFacts & {
+  bytes: number;
+  sha256: string;
+  bytesGone?: true;
+  /** Why it could not be filed. */
+  lost?: string;
+};
+
+/**
+ * A dead letter must never stop what is good. While the broker is away as a whole, nothing can be
+ * done but to wait. When it is there and does not take a dead letter (no stream, no leader, no
+ * space), the dead letter's batch is tried again for PATIENCE_MS. After that dead letters are lost:
+ * each is counted, and logged with its reason, size and hash.
+ */
+export class DeadLetters {
+  readonly #link: NatsLink;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #bounds: DeadLetterBounds;
+  readonly #dropped: DroppedDeadLetters;
+  /** Monotonic ms: the first and the last failure of an outage. */
+  #failingSince = 0;
+  #failedAt = Number.NEGATIVE_INFINITY;
+  #pausedUntil = Number.NEGATIVE_INFINITY;
+  #reason = '';
+  /** The last dead letter could not be filed. */
+  failing = false;
+
+  constructor({ link, log, clock = systemClock }: { link: NatsLink; log: Log; clock?: Clock }) {
+    this.#link = link;
+    this.#clock = clock;
+    this.#log = log;
+    this.#dropped = new DroppedDeadLetters({ link, log, clock });
+    const onDropped = (letters: number, project?: string): void => {
+      log.warn({ letters, project }, 'processor: the oldest dead letters were removed to make room');
+      this.#dropped.note(letters, project);
+    };
+    this.#bounds = new DeadLetterBounds({ link, clock, onDropped });
+    link.onReconnect(() => this.#bounds.forget());
+  }
+
+  /** Dead letters that were removed to make room, or could not be filed. */
+  get dropped(): number {
+    return this.#dropped.count;
+  }
+
+  /**
+   * Resolves when the broker has the dead letter, or when it is given up.
+   * @throws UnavailableError: try its batch again
+   */
+  async publish(letter: DeadLetter): Promise<Buried> {
+    const whole = letter.rest ? Buffer.concat([letter.body, letter.rest]) : letter.body;
+    const { body: _body, rest: _rest, ...facts } = letter;
+    const sha256 = createHash('sha256').update(whole).digest('hex');
+    const buried = { ...facts, bytes: whole.length, sha256 };
+    if (this.#clock.monotonic() < this.#pausedUntil) return { ...buried, lost: this.#reason };
+    try {
+      const isKept = await this.#file(letter, { whole, sha256 });
+      this.failing = false;
+      return isKept ? buried : { ...buried, bytesGone: true };
+    } catch (cause) {
+      this.#failed(cause as Error);
+      return { ...buried, lost: this.#reason };
+    }
+  }
+
+  /** Logs and counts what became of a batch's dead letters, once. */
+  settle(letters: readonly Buried[]): void {
+    const lost = letters.filter((one) => one.lost !== undefined);
+    if (lost.length > 0) this.#dropped.note(lost.length);
+    else if (letters.length > 0) this.#failedAt = Number.NEGATIVE_INFINITY; // the outage is over
+    const filed = letters.filter((one) => one.lost === undefined);
+    for (const one of lost.slice(0, LINES_MAX)) this.#log.error(one, 'processor: dead letter lost');
+    const left = Math.max(0, LINES_MAX - lost.length);
+    for (const one of filed.slice(0, left)) this.#log.warn(one, 'processor: dead letter');
+    const further = letters.length - LINES_MAX;
+    if (further <= 0) return;
+    const more = { letters: further, lost: Math.max(0, lost.length - LINES_MAX) };
+    this.#log.warn(more, 'processor: further dead letters');
+  }
+
+  /** Writes what the operator will be shown. */
+  close(): Promise<void> {
+    return this.#dropped.close();
+  }
+
+  /** @throws UnavailableError while there is patience left */
+  #failed(cause: Error): void {
+    const now = this.#clock.monotonic();
+    if (now - this.#failedAt > OUTAGE_MS) this.#failingSince = now;
+    this.#failedAt = now;
+    this.#reason = cause.message;
+    this.failing = true;
+    if (!this.#link.connected || now - this.#failingSince < PATIENCE_MS)
+      throw new UnavailableError(`a dead letter cannot be published: ${cause.message}`, { cause });
+    this.#pausedUntil = now + PAUSE_MS;
+    this.#bounds.forget();
+  }
+
+  /** @returns whether its bytes are kept */
+  async #file(
+    letter: DeadLetter,
+    { whole, sha256 }: { whole: Uint8Array; sha256: string },
+  ): Promise<boolean> {
+    const subject = letterSubject(letter);
+    const isKept = await this.#bounds.makeRoom(projectToken(letter), whole.length);
+    const partBytes = Math.min(FRAME_BYTES_MAX, Math.floor(this.#link.maxPayload / 2));
+    const parts = !isKept || whole.length <= partBytes ? 0 : Math.ceil(whole.length / partBytes);
+    const options = { timeout: BROKER_REPLY_MS_MAX };
+    for (let part = 0; part < parts; part++) {
+      const bytes = whole.subarray(part * partBytes, (part + 1) * partBytes);
+      await this.#link.js.publish(`${subject}.${part}`, bytes, options);
+    }
+    const headers = manifest(letter, { length: whole.length, sha256, parts, gone: !isKept });
+    const body = parts === 0 && isKept ? whole : undefined;
+    await this.#link.js.publish(subject, body, { ...options, headers });
+    return isKept;
+  }
+}

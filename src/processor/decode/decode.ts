@@ -1,0 +1,131 @@
+/**
+ * From an entry of a frame to the records of the sink (contract part 6). Each item that cannot be
+ * decoded is named.
+ */
+import { isUtf8 } from 'node:buffer';
+import { isExtraType } from '../../lib/item-types.ts';
+import { jsonText } from '../../lib/json-text.ts';
+import { resendKey } from '../../sink/item-key.ts';
+import type { EnvelopeFields, ItemFields, SinkRow } from '../../sink/sink.ts';
+import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/frame.ts';
+import { decodeRecording } from './recording.ts';
+import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from './timestamp.ts';
+
+/** An item whose payload is at hand. */
+export type WholeItem = EntryItem & { payload: Uint8Array };
+export type Decoded = { ok: true; row: SinkRow } | { ok: false; reason: string };
+/** What all records of one envelope begin with. */
+type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }>;
+
+const NOT_STORED: Shared = { ids: '', origin: '', envelope: { projectId: '', eventId: '', receivedAt: 0 } };
+const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
+
+/**
+ * Decodes the items of one envelope, one after the other: only one inflated recording is alive at a
+ * time.
+ */
+export class EnvelopeDecoder {
+  readonly #entry: EnvelopeEntry;
+  readonly #shared: Shared;
+  /** Why no item of the entry can be stored; undefined when they can. */
+  readonly fault: string | undefined;
+
+  constructor(entry: EnvelopeEntry) {
+    this.#entry = entry;
+    this.fault = isUnbounded(entry.receivedAt) ? 'receivedAt is no moment' : undefined;
+    this.#shared = this.fault ? NOT_STORED : sharedFields(entry);
+  }
+
+  /** Only a recording is decoded asynchronously. */
+  decode(item: WholeItem): Decoded | Promise<Decoded> {
+    const header = headerText(item.header);
+    if (!header.ok) return header;
+    if (item.type === 'replay_recording') return this.#recording(item, header.text);
+    const payload = jsonText(item.payload);
+    if (!payload.ok && isExtraType(item.type)) return { ok: true, row: this.#base64Row(item, header.text) };
+    if (!payload.ok) return { ok: false, reason: `payload is ${payload.reason}` };
+    return { ok: true, row: this.#row(item, header.text, payload.line) };
+  }
+
+  async #recording(item: WholeItem, header: string): Promise<Decoded> {
+    const recording = await decodeRecording(item.payload);
+    return recording.ok ? { ok: true, row: this.#row(item, header, recording.json) } : recording;
+  }
+
+  /** Of a type that is stored as it is, whatever that is. */
+  #base64Row(item: WholeItem, header: string): SinkRow {
+    const { buffer, byteOffset, length } = item.payload;
+    const json = Buffer.from(`"${Buffer.from(buffer, byteOffset, length).toString('base64')}"`, 'latin1');
+    const { head, fields, ...row } = this.#row(item, header, json);
+    const named = `${head.slice(0, -'"payload":'.length)}"payload_base64":`;
+    return { ...row, head: named, fields: { ...(fields as ItemFields), isBase64: true } };
+  }
+
+  #row(item: WholeItem, header: string, payload: Uint8Array): SinkRow {
+    const { ids, origin, envelope } = this.#shared;
+    const head = `${ids},"item_index":${item.index},"type":"${item.type}",${origin},"item_header":${header},"payload":`;
+    const fields = { envelope, index: item.index, header };
+    const row: SinkRow = { type: item.type, head, fields, json: payload };
+    if (item.type === 'event' || item.type === 'transaction')
+      row.resend = { key: resendKey(this.#entry, item), receivedAt: this.#entry.receivedAt };
+    return row;
+  }
+}
+
+type HeaderText = { ok: true; text: string } | { ok: false; reason: string };
+
+/** The item header before this one. Many SDKs send `{"type":"event"}` and nothing else. */
+let lastHeader: { bytes: Buffer; text: HeaderText } | undefined;
+/** Of a header that is remembered. */
+const HEADER_BYTES_KEPT_MAX = 256;
+
+/** An item header as JSON on one line. */
+function headerText(header: Uint8Array): HeaderText {
+  if (lastHeader && lastHeader.bytes.length === header.length && lastHeader.bytes.equals(header))
+    return lastHeader.text;
+  const text = readHeader(header);
+  if (header.length <= HEADER_BYTES_KEPT_MAX) lastHeader = { bytes: Buffer.from(header), text };
+  return text;
+}
+
+function readHeader(header: Uint8Array): HeaderText {
+  const json = jsonText(header);
+  if (!json.ok) return { ok: false, reason: `item header is ${json.reason}` };
+  if (json.kind !== 'object') return { ok: false, reason: 'item header is no JSON object' };
+  const { buffer, byteOffset, length } = json.line;
+  return { ok: true, text: Buffer.from(buffer, byteOffset, length).toString() };
+}
+
+/** Nothing of it is escaped in JSON. */
+const UNESCAPED = /^[\w./:@+-]*$/;
+const quoted = (text: string): string => (UNESCAPED.test(text) ? `"${text}"` : JSON.stringify(text));
+
+function sharedFields({ projectId, eventId, receivedAt, sentAt: sent, sdk }: EnvelopeEntry): Shared {
+  const sentAt = sent === undefined ? undefined : moment(sent);
+  let origin = `"received_at":"${rfc3339OfReceipt(receivedAt)}"`;
+  if (sentAt) origin += `,"sent_at":"${sentAt.text}"`;
+  if (sdk !== undefined) origin += `,"sdk":${quoted(sdk)}`;
+  const envelope: EnvelopeFields = { projectId, eventId, receivedAt };
+  if (sentAt) envelope.sentAt = sentAt.ms;
+  if (sdk !== undefined) envelope.sdk = sdk;
+  const ids = `{"project_id":${quoted(projectId)},"event_id":${quoted(eventId)}`;
+  return { ids, origin, envelope };
+}
+
+/** A ping. */
+export function decodeHeartbeat({ token, receivedAt, body }: HeartbeatEntry): Decoded {
+  if (isUnbounded(receivedAt)) return { ok: false, reason: 'receivedAt is no moment' };
+  const begin = `{"type":"heartbeat","token":${JSON.stringify(token)},"received_at":`;
+  const at = JSON.stringify(rfc3339(receivedAt));
+  const fields = { token, receivedAt, bodyIn: undefined };
+  const row = { type: 'heartbeat', fields } as const;
+  if (body === undefined || body.length === 0)
+    return { ok: true, row: { ...row, head: begin, json: Buffer.from(at) } };
+  const bodyIn = isUtf8(body) ? 'body' : 'body_base64';
+  const text = Buffer.from(body).toString(bodyIn === 'body' ? 'utf8' : 'base64');
+  const json = Buffer.from(JSON.stringify(text));
+  return {
+    ok: true,
+    row: { ...row, fields: { ...fields, bodyIn }, head: `${begin}${at},"${bodyIn}":`, json },
+  };
+}

@@ -1,0 +1,59 @@
+/**
+ * A `replay_recording` payload: `{"segment_id":N}`, a newline, then the recording as gzip, zlib or
+ * plain JSON. Inflated in the thread pool and never beyond RECORDING_BYTES_MAX.
+ */
+import { promisify } from 'node:util';
+import { gunzip, inflate } from 'node:zlib';
+import { jsonText } from '../../lib/json-text.ts';
+import { RECORDING_BYTES_MAX, RECORDING_HEADER_BYTES_MAX } from '../../limits.ts';
+
+const gunzipAsync = promisify(gunzip);
+const inflateAsync = promisify(inflate);
+const LF = 0x0a;
+const TOO_LARGE = `recording of more than ${RECORDING_BYTES_MAX} bytes after decompression`;
+
+export type Recording = { ok: true; json: Uint8Array } | { ok: false; reason: string };
+
+const refuse = (reason: string): Recording => ({ ok: false, reason });
+
+function segmentId(line: Uint8Array): number | undefined {
+  try {
+    const header: unknown = JSON.parse(Buffer.from(line).toString());
+    const id = (header as { segment_id?: unknown } | null)?.segment_id;
+    return Number.isSafeInteger(id) && (id as number) >= 0 ? (id as number) : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const isGzip = (bytes: Uint8Array): boolean => bytes[0] === 0x1f && bytes[1] === 0x8b;
+/** Method deflate, and a header that is a multiple of 31 (RFC 1950 section 2.2). */
+const isZlib = (bytes: Uint8Array): boolean =>
+  ((bytes[0] ?? 0) & 0x0f) === 8 && (((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)) % 31 === 0;
+
+async function inflated(bytes: Uint8Array): Promise<Uint8Array> {
+  const bound = { maxOutputLength: RECORDING_BYTES_MAX };
+  if (isGzip(bytes)) return gunzipAsync(bytes, bound);
+  if (isZlib(bytes)) return inflateAsync(bytes, bound);
+  return bytes;
+}
+
+/** The payload as `{"segment_id":N,"recording":[…]}` on one line; or why it is none. */
+export async function decodeRecording(payload: Uint8Array): Promise<Recording> {
+  const lineEnd = payload.subarray(0, RECORDING_HEADER_BYTES_MAX + 1).indexOf(LF);
+  const segment = lineEnd < 0 ? undefined : segmentId(payload.subarray(0, lineEnd));
+  if (segment === undefined) return refuse('recording does not begin with a line that gives its segment_id');
+  let recording: Uint8Array;
+  try {
+    recording = await inflated(payload.subarray(lineEnd + 1));
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    return refuse(code === 'ERR_BUFFER_TOO_LARGE' ? TOO_LARGE : `recording is not valid: ${message}`);
+  }
+  if (recording.length > RECORDING_BYTES_MAX) return refuse(TOO_LARGE);
+  const json = jsonText(recording);
+  if (!json.ok) return refuse(`recording is ${json.reason}`);
+  if (json.kind !== 'array') return refuse('recording is no JSON array');
+  const head = Buffer.from(`{"segment_id":${segment},"recording":`);
+  return { ok: true, json: Buffer.concat([head, json.line, Buffer.from('}')]) };
+}

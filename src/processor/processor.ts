@@ -1,0 +1,213 @@
+/**
+ * COMPOSITION ROOT of `sluice processor`: frames come out of the streams, records go into the sink.
+ */
+import { setTimeout as pause } from 'node:timers/promises';
+import { startAdminServer } from '../admin/server.ts';
+import type { Config } from '../config.ts';
+import { assert } from '../lib/assert.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '../limits.ts';
+import { NdjsonSink } from '../sink/ndjson/ndjson.ts';
+import { PostgresSink } from '../sink/postgres/postgres.ts';
+import { SchemaError } from '../sink/postgres/schema.ts';
+import type { Sink } from '../sink/sink.ts';
+import { NatsLink } from '../stream/nats.ts';
+import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
+import { ChunkSweeper } from './chunk-sweeper.ts';
+import { StreamConsumer } from './consumer.ts';
+import { CrashLedger } from './crash-ledger.ts';
+import { DeadLetters } from './dead-letters/dead-letters.ts';
+import { FrameWriter } from './frame-writer.ts';
+import { Gate } from './gate.ts';
+import { type ProcessorGauges, ProcessorMetrics } from './metrics.ts';
+import { pendingMessages } from './pending.ts';
+import { PullQueue } from './pull-queue.ts';
+
+const ADMIN_PORT = 8082;
+/** Room for a pull while as much is in hand. */
+const PREFETCH_BYTES_MIN = 2 * 1024 * 1024;
+
+export type RunningProcessor = {
+  /** Finishes the batches in hand, gives back the rest, closes everything. */
+  stop(): Promise<void>;
+};
+
+export type ProcessorOptions = {
+  clock?: Clock;
+  /** Takes the place of the one that the settings name. */
+  sink?: Sink;
+  /** A bug: by default it ends the process, and whoever supervises it starts another. */
+  onBug?: (error: unknown) => void;
+};
+
+/** The sink that the settings name cannot be had. */
+export class SinkSettingError extends Error {
+  override name = 'SinkSettingError';
+}
+
+async function openSink({ sink }: Config, parts: { clock: Clock; log: Log }): Promise<Sink> {
+  if (sink?.kind === 'ndjson') return NdjsonSink.lock(sink.dir, parts);
+  assert(sink, 'a processor has a sink');
+  try {
+    return await PostgresSink.connect(sink.url, parts);
+  } catch (error) {
+    throw error instanceof SchemaError ? new SinkSettingError(error.message, { cause: error }) : error;
+  }
+}
+
+/** Throws out of every handler, so that the runtime reports it and ends the process. */
+function endProcess(error: unknown): void {
+  setImmediate(() => {
+    throw error;
+  });
+}
+
+const streamNames = ({ streamShards }: Config): string[] =>
+  FRAME_STREAMS.flatMap((stream) =>
+    Array.from({ length: streamShards }, (_, shard) => streamName(stream, shard, streamShards)),
+  );
+
+type Part = { queue: PullQueue; consumer: StreamConsumer };
+
+class Processor implements RunningProcessor {
+  readonly #config: Config;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #onBug: (error: unknown) => void;
+  readonly #metrics = new ProcessorMetrics();
+  readonly #parts: Part[] = [];
+  /** What to close, in the order of opening. */
+  readonly #closers: (() => Promise<void>)[] = [];
+  #link: NatsLink | undefined;
+  #deadLetters: DeadLetters | undefined;
+  #ready = false;
+
+  constructor(config: Config, log: Log, { clock = systemClock, onBug = endProcess }: ProcessorOptions) {
+    this.#config = config;
+    this.#log = log;
+    this.#clock = clock;
+    this.#onBug = onBug;
+  }
+
+  async start(given: Sink | undefined): Promise<void> {
+    const sink = given ?? (await openSink(this.#config, { clock: this.#clock, log: this.#log }));
+    this.#closers.push(() => sink.close());
+    await this.#startAdmin();
+    const link = await NatsLink.connect({
+      urls: this.#config.natsUrls,
+      credsFile: this.#config.natsCredsFile,
+      name: 'sluice processor',
+      log: this.#log,
+      waitForServer: true,
+    });
+    this.#link = link;
+    this.#closers.push(() => link.close());
+    await this.#startConsumers(link, sink);
+    const sweeper = new ChunkSweeper({ link, clock: this.#clock, log: this.#log });
+    sweeper.start();
+    this.#closers.push(() => sweeper.stop());
+    this.#ready = true;
+  }
+
+  async #startConsumers(link: NatsLink, sink: Sink): Promise<void> {
+    const [log, clock] = [this.#log, this.#clock];
+    const names = streamNames(this.#config);
+    const share = Math.floor(PREFETCH_TOTAL_BYTES_MAX / names.length);
+    const bytesMax = Math.max(PREFETCH_BYTES_MIN, Math.min(PREFETCH_BYTES_MAX, share));
+    const deadLetters = new DeadLetters({ link, log, clock });
+    this.#deadLetters = deadLetters;
+    this.#closers.push(() => deadLetters.close());
+    const shared = {
+      link,
+      deadLetters,
+      metrics: this.#metrics,
+      large: new Gate(),
+      log,
+    };
+    const ledger = new CrashLedger(link);
+    const gate = new Gate();
+    for (const stream of names) {
+      const writer = new FrameWriter({ ...shared, sink: await sink.open(stream) });
+      const queue = new PullQueue({ link, stream, bytesMax, log });
+      this.#parts.push({ queue, consumer: new StreamConsumer({ queue, writer, ledger, gate, clock, log }) });
+    }
+    for (const { consumer } of this.#parts) consumer.start(this.#onBug);
+    this.#closers.push(async () => {
+      await Promise.all(this.#parts.map(({ consumer }) => consumer.stop()));
+    });
+  }
+
+  // ---- Admin port ----
+
+  async #startAdmin(): Promise<void> {
+    const { adminHost, adminPort = ADMIN_PORT } = this.#config;
+    const admin = await startAdminServer(adminHost, adminPort, {
+      ready: () => {
+        const readiness = this.#readiness();
+        return { ready: this.#ready, body: JSON.stringify(readiness) };
+      },
+      metrics: async () => this.#metrics.render(await this.#gauges()),
+      stats: async () => ({
+        role: 'processor',
+        readiness: this.#readiness(),
+        metrics: await this.#metrics.snapshot(await this.#gauges()),
+      }),
+    });
+    this.#closers.push(async () => {
+      admin.closeAllConnections();
+      await new Promise((resolve) => admin.close(resolve));
+    });
+  }
+
+  #readiness(): { status: string; checks: Record<string, string> } {
+    const checks = {
+      nats: this.#link?.connected ? 'ok' : 'away',
+      sink: this.#parts.some(({ consumer }) => consumer.failing) ? 'failing' : 'ok',
+      dead_letters: this.#deadLetters?.failing ? 'failing' : 'ok',
+    };
+    return { status: this.#ready ? 'ready' : 'not ready', checks };
+  }
+
+  async #gauges(): Promise<ProcessorGauges> {
+    const oldest = Math.min(...this.#parts.map(({ queue }) => queue.oldest ?? Number.POSITIVE_INFINITY));
+    const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
+    const pending = this.#link?.connected ? await pendingMessages(this.#link, streamNames(this.#config)) : {};
+    const droppedDeadLetters = this.#deadLetters?.dropped ?? 0;
+    return { lagSeconds, pendingMessages: pending, droppedDeadLetters };
+  }
+
+  async stop(): Promise<void> {
+    this.#ready = false;
+    const closed = (async () => {
+      for (const close of this.#closers.splice(0).reverse()) await close();
+    })();
+    const late = new AbortController();
+    const timeIsUp = pause(SHUTDOWN_MS_MAX, 'late', { signal: late.signal, ref: false }).catch(
+      () => undefined,
+    );
+    if ((await Promise.race([closed, timeIsUp])) === 'late')
+      this.#log.warn('processor did not finish in time; what is unfinished will be delivered again');
+    late.abort();
+  }
+}
+
+/**
+ * Starts the processor; waits for NATS as long as it takes.
+ * @throws SinkSettingError, FolderTakenError, JournalError; PortError when the admin port is taken
+ */
+export async function runProcessor(
+  config: Config,
+  log: Log,
+  options: ProcessorOptions = {},
+): Promise<RunningProcessor> {
+  const processor = new Processor(config, log, options);
+  try {
+    await processor.start(options.sink);
+  } catch (error) {
+    await processor.stop();
+    throw error;
+  }
+  log.info({ streams: streamNames(config).length }, 'processor started');
+  return processor;
+}

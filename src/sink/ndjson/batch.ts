@@ -1,0 +1,166 @@
+import { type FileHandle, open } from 'node:fs/promises';
+import { assert } from '../../lib/assert.ts';
+import { RESEND_WINDOW_MS, SINK_BLOCK_BYTES } from '../../limits.ts';
+import { frameKey } from '../item-key.ts';
+import { RecordCounts } from '../record-counts.ts';
+import type { BegunEntry, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
+import { Tally } from '../tally.ts';
+import { orUnavailable } from '../unavailable.ts';
+import type { BatchIndex } from './index-file.ts';
+
+/** What a batch needs of its stream's journal. */
+export interface BatchJournal {
+  /** Where lines gather: SINK_BLOCK_BYTES, for the open batch alone. */
+  readonly block: Buffer;
+  /** Where the lines go until the batch is committed. */
+  readonly unfinishedPath: string;
+  entriesStored(frame: Buffer): number;
+  /** The data's time of the stored item; undefined when it is not known. */
+  storedAt(item: Buffer): number | undefined;
+  /** Makes the batch durable. `hasLines`: its lines are synced at `unfinishedPath`. */
+  commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, hasLines: boolean): Promise<void>;
+  /** Makes durable what an earlier commit could not. @throws UnavailableError */
+  settle(): Promise<void>;
+  /** The batch is over, one way or the other. */
+  ended(): void;
+}
+
+const END_OF_LINE = Buffer.from('}\n');
+/** A block with this much goes to the file: few further lines would fit. */
+const FULL_BYTES = SINK_BLOCK_BYTES * 0.9;
+/** Bytes that a character of a string may take in UTF-8. */
+const CHARACTER_BYTES_MAX = 3;
+
+/**
+ * A batch of the ndjson sink. Lines go to an unfinished file as they come, so that a batch needs
+ * one block of memory however far its recordings inflate. Its frames, items and counts join the
+ * stream's when it is committed.
+ */
+export class NdjsonBatch implements SinkBatch {
+  readonly #journal: BatchJournal;
+  /** Bytes of the journal's block that are in use, and what does not fit it, which comes behind. */
+  #blockBytes = 0;
+  #behind: Uint8Array[] = [];
+  #behindBytes = 0;
+  #file: FileHandle | undefined;
+  /** By frame id. */
+  readonly #frames = new Map<string, { key: Buffer; entries: number }>();
+  /** By key, a character a byte. */
+  readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
+  readonly #tally = new Tally();
+  readonly #counts = new RecordCounts();
+  #ended = false;
+  bytes = 0;
+
+  constructor(journal: BatchJournal) {
+    this.#journal = journal;
+  }
+
+  entriesKnown(frameId: string): number {
+    return this.#frames.get(frameId)?.entries ?? this.#journal.entriesStored(frameKey(frameId));
+  }
+
+  /** @returns false when it is a resend */
+  add(row: SinkRow): boolean {
+    assert(!this.#ended, 'records are added to an open batch');
+    const isNew = !row.resend || this.#isFirst(row.resend);
+    this.#counts.add(row.type, isNew ? 'stored' : 'resent');
+    if (!isNew) return false;
+    const before = this.#blockBytes + this.#behindBytes;
+    this.#append(row);
+    this.bytes += this.#blockBytes + this.#behindBytes - before;
+    return true;
+  }
+
+  /**
+   * Most lines are written into the block at once. Buffers of their own would be copied twice more.
+   */
+  #append({ head, json }: SinkRow): void {
+    const { block } = this.#journal;
+    const bytesMax = head.length * CHARACTER_BYTES_MAX + json.length + END_OF_LINE.length;
+    if (this.#behind.length === 0 && this.#blockBytes + bytesMax <= block.length) {
+      let at = this.#blockBytes;
+      at += block.write(head, at);
+      block.set(json, at);
+      block.set(END_OF_LINE, at + json.length);
+      this.#blockBytes = at + json.length + END_OF_LINE.length;
+      return;
+    }
+    const pieces = [Buffer.from(head), json, END_OF_LINE];
+    this.#behind.push(...pieces);
+    for (const { length } of pieces) this.#behindBytes += length;
+  }
+
+  /** Notes the item unless it is a resend. */
+  #isFirst(resend: { key: Buffer; receivedAt: number }): boolean {
+    const id = resend.key.toString('latin1');
+    const stored = this.#resends.get(id)?.receivedAt ?? this.#journal.storedAt(resend.key);
+    if (stored !== undefined && Math.abs(resend.receivedAt - stored) <= RESEND_WINDOW_MS) return false;
+    this.#resends.set(id, resend);
+    return true;
+  }
+
+  relieve(): Promise<void> | undefined {
+    return this.#blockBytes >= FULL_BYTES || this.#behindBytes > 0 ? this.#flush() : undefined;
+  }
+
+  beginEntry({ frameId, index, usage }: BegunEntry): void {
+    assert(index === this.entriesKnown(frameId), 'the entries of a frame come in order');
+    const frame = this.#frames.get(frameId);
+    if (frame) frame.entries = index + 1;
+    else this.#frames.set(frameId, { key: frameKey(frameId), entries: index + 1 });
+    if (usage) this.#tally.add(usage);
+  }
+
+  async commit(): Promise<readonly SinkCount[]> {
+    assert(!this.#ended, 'a batch is committed once');
+    try {
+      if (this.#frames.size === 0) await this.#journal.settle();
+      else await this.#commitFound();
+      return this.#counts.list();
+    } finally {
+      await this.abandon();
+    }
+  }
+
+  async #commitFound(): Promise<void> {
+    await this.#finishFile();
+    const found = {
+      frames: [...this.#frames.values()],
+      resends: [...this.#resends.values()],
+      tally: this.#tally.toCounts(),
+    };
+    await this.#journal.commit(found, this.bytes > 0);
+  }
+
+  async abandon(): Promise<void> {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#behind = [];
+    await this.#file?.close().catch(() => undefined); // its content does not matter any more
+    this.#file = undefined;
+    this.#journal.ended();
+  }
+
+  #flush(): Promise<void> {
+    const path = this.#journal.unfinishedPath;
+    return orUnavailable(`${path} cannot be written`, async () => {
+      this.#file ??= await open(path, 'w');
+      const pieces = [this.#journal.block.subarray(0, this.#blockBytes), ...this.#behind];
+      this.#blockBytes = 0;
+      this.#behind = [];
+      this.#behindBytes = 0;
+      for (const piece of pieces) await this.#file.writeFile(piece);
+    });
+  }
+
+  async #finishFile(): Promise<void> {
+    if (this.bytes === 0) return;
+    await this.#flush();
+    const file = this.#file;
+    assert(file, 'lines were written to a file');
+    await orUnavailable(`${this.#journal.unfinishedPath} cannot be synced`, () => file.sync());
+    await orUnavailable(`${this.#journal.unfinishedPath} cannot be closed`, () => file.close());
+    this.#file = undefined;
+  }
+}

@@ -1,0 +1,253 @@
+import { readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { assert } from '../../lib/assert.ts';
+import type { Clock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import {
+  FRAME_MEMORY_MS,
+  INDEX_PRUNE_COUNT,
+  RECEIVED_DISORDER_MS_MAX,
+  RESEND_WINDOW_MS,
+  SINK_BLOCK_BYTES,
+} from '../../limits.ts';
+import type { StreamSink } from '../sink.ts';
+import { loadTallyFile, saveTallyFile, Tally } from '../tally.ts';
+import { orUnavailable } from '../unavailable.ts';
+import { type BatchJournal, NdjsonBatch } from './batch.ts';
+import { ensureFolder, move, namesIn, remove, syncFolder, writeSynced } from './folder.ts';
+import { type BatchIndex, decodeIndex, encodeIndex } from './index-file.ts';
+import {
+  batchNumber,
+  dataNumber,
+  dataPath,
+  isDateFolder,
+  isUncommitted,
+  JOURNAL_FOLDER,
+  unfinishedPath,
+} from './journal-names.ts';
+import { KeyTable } from './key-table.ts';
+
+/**
+ * An index that is still on the disk. Times in Unix milliseconds, but `storedAt`: by the monotonic
+ * clock.
+ */
+type KeptIndex = { n: number; committedAt: number; storedAt: number; receivedAt: number };
+
+/**
+ * One stream's part of the ndjson sink: the folder is the journal.
+ *
+ *     <stream>/<date>/<n>.ndjson     the lines of batch n; appears whole, by rename, never changes
+ *     <stream>/journal/<n>.idx       its index: keys of what is stored, and its counts
+ *     <stream>/journal/tally.json    the counts of batches whose indexes are gone
+ *     <stream>/journal/<n>.tmp       the lines of batch n until it is committed
+ *     <stream>/journal/*.tmp         others: unfinished, without meaning
+ *
+ * A batch is written to <n>.tmp and <n>.idx.tmp and both are synced. Then the index is renamed,
+ * then the data, which commits. A process that is killed in between leaves an index and <n>.tmp;
+ * the next start removes the index and then the file. <n>.tmp exists before the index and until
+ * that rename. So an index with neither its data nor <n>.tmp was committed, and an operator has
+ * removed its data. Batches of a stream are committed one after the other, so only the newest index
+ * can be uncommitted. A batch without lines (all dead letters or resends) has no data and is
+ * committed by its index alone.
+ *
+ * A power cut keeps this order on file systems with a journal: they show no change of names without
+ * those before it, and a rename from folder to folder wholly or not at all. On others, another sync
+ * before the data's rename would help only in part (bench/HISTORY.md).
+ *
+ * Keys are kept for a time. A frame's time begins when it was stored or when this process began,
+ * whichever is later (a redelivery follows within minutes, however old the data is); an item's is
+ * the data's own time. Frames use the monotonic clock: a machine that slept for an hour has lost
+ * its acknowledgements, and by the wall clock its frames were stored long ago. Indexes beyond both
+ * times are removed after their counts went to tally.json; those of earlier processes by their age
+ * when this one began.
+ */
+export class StreamJournal implements StreamSink, BatchJournal {
+  readonly #dir: string;
+  readonly #journal: string;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #frames = new KeyTable(() => this.#framesFrom);
+  readonly #resends = new KeyTable(() => this.#resendsFrom);
+  /** Made when first needed: many streams are idle. */
+  #block: Buffer | undefined;
+  /** Oldest first. */
+  #kept: KeptIndex[] = [];
+  /** What tally.json says. */
+  readonly #saved = new Tally();
+  /** Number of the next batch. */
+  #next = 1;
+  #committedAt = 0;
+  #receivedAt = 0;
+  /** Folders whose newest names may not be durable yet. */
+  readonly #unsynced = new Set<string>();
+  #open = false;
+
+  private constructor(dir: string, { clock, log }: { clock: Clock; log: Log }) {
+    this.#dir = dir;
+    this.#journal = join(dir, JOURNAL_FOLDER);
+    this.#clock = clock;
+    this.#log = log;
+  }
+
+  /**
+   * Removes what was unfinished and learns what is stored.
+   * @throws UnavailableError when the folder cannot be read or written, JournalError when an index
+   * is damaged
+   */
+  static async open(dir: string, parts: { clock: Clock; log: Log }): Promise<StreamJournal> {
+    const journal = new StreamJournal(dir, parts);
+    await journal.#load();
+    return journal;
+  }
+
+  // ---- What is stored ----
+
+  get #framesFrom(): number {
+    return this.#clock.monotonic() - FRAME_MEMORY_MS;
+  }
+  get #resendsFrom(): number {
+    return this.#receivedAt - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
+  }
+
+  entriesStored(frame: Buffer): number {
+    return this.#frames.get(frame)?.value ?? 0;
+  }
+
+  storedAt(item: Buffer): number | undefined {
+    return this.#resends.get(item)?.time;
+  }
+
+  #learn(n: number, { committedAt, frames, resends }: BatchIndex): void {
+    let receivedAt = 0;
+    const storedAt = this.#clock.monotonic();
+    for (const { key, entries } of frames) this.#frames.set(key, storedAt, entries);
+    for (const resend of resends) {
+      this.#resends.set(resend.key, resend.receivedAt);
+      receivedAt = Math.max(receivedAt, resend.receivedAt);
+    }
+    receivedAt = Math.min(receivedAt, committedAt); // a worker's clock may be ahead
+    this.#committedAt = Math.max(this.#committedAt, committedAt);
+    this.#receivedAt = Math.max(this.#receivedAt, receivedAt);
+    this.#kept.push({ n, committedAt, storedAt, receivedAt });
+  }
+
+  // ---- Start ----
+
+  async #load(): Promise<void> {
+    await ensureFolder(this.#journal);
+    const names = await namesIn(this.#journal);
+    const { upTo, counts } = await loadTallyFile(this.#journal);
+    this.#saved.addAll(counts);
+    const numbers = names.map(batchNumber).filter((n) => n !== undefined);
+    numbers.sort((a, b) => a - b);
+    for (const n of numbers) {
+      if (n <= upTo) await remove(this.#indexPath(n));
+      else await this.#loadIndex(n, n === numbers.at(-1));
+    }
+    // Not before the indexes: the newest is told by the file beside it whether it was committed.
+    for (const name of names) if (name.endsWith('.tmp')) await remove(join(this.#journal, name));
+    for (const kept of this.#kept) kept.storedAt -= this.#committedAt - kept.committedAt;
+    const stored = Math.max(upTo, this.#kept.at(-1)?.n ?? 0, await this.#newestData());
+    this.#next = stored + 1;
+  }
+
+  async #loadIndex(n: number, newest: boolean): Promise<void> {
+    const path = this.#indexPath(n);
+    const bytes = await orUnavailable(`${path} cannot be read`, () => readFile(path));
+    const index = decodeIndex(bytes, path);
+    if (!newest || !(await isUncommitted(this.#dir, n, index))) return this.#learn(n, index);
+    await remove(path);
+    // Durable before <n>.tmp goes: an index that came back would pass for committed.
+    await syncFolder(this.#journal);
+  }
+
+  /** Matters when the journal is gone: no name is used twice. */
+  async #newestData(): Promise<number> {
+    const dates = (await namesIn(this.#dir)).filter(isDateFolder).sort();
+    const names = await namesIn(join(this.#dir, dates.at(-1) ?? ''));
+    return names.reduce((newest, name) => Math.max(newest, dataNumber(name)), 0);
+  }
+
+  // ---- Batches ----
+
+  begin(): NdjsonBatch {
+    assert(!this.#open, 'a stream has one batch at a time');
+    this.#open = true;
+    return new NdjsonBatch(this);
+  }
+
+  ended(): void {
+    this.#open = false;
+  }
+
+  get block(): Buffer {
+    this.#block ??= Buffer.allocUnsafeSlow(SINK_BLOCK_BYTES);
+    return this.#block;
+  }
+
+  get unfinishedPath(): string {
+    return unfinishedPath(this.#dir, this.#next);
+  }
+
+  #indexPath(n: number): string {
+    return join(this.#journal, `${n}.idx`);
+  }
+
+  async commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, hasLines: boolean): Promise<void> {
+    const n = this.#next;
+    const committedAt = Math.max(this.#clock.now(), this.#committedAt);
+    const data = hasLines ? dataPath(n, committedAt) : null;
+    const index = { ...found, data, committedAt };
+    const path = this.#indexPath(n);
+    await writeSynced(`${path}.tmp`, encodeIndex(index));
+    if (data !== null) await ensureFolder(dirname(join(this.#dir, data)));
+    await move(`${path}.tmp`, path);
+    if (data !== null) await move(this.unfinishedPath, join(this.#dir, data));
+    // From here on the batch is stored, and must be known as such even when the rest fails.
+    this.#next++;
+    this.#learn(n, index);
+    this.#unsynced.add(this.#journal);
+    if (data !== null) this.#unsynced.add(dirname(join(this.#dir, data)));
+    await this.settle();
+    await this.#prune();
+  }
+
+  /** Makes durable what an earlier commit could not. @throws UnavailableError */
+  async settle(): Promise<void> {
+    for (const dir of this.#unsynced) {
+      await syncFolder(dir);
+      this.#unsynced.delete(dir);
+    }
+  }
+
+  // ---- Old indexes ----
+
+  async #prune(): Promise<void> {
+    const isNeeded = ({ storedAt, receivedAt }: KeptIndex): boolean =>
+      storedAt >= this.#framesFrom || receivedAt >= this.#resendsFrom;
+    const needed = this.#kept.findIndex(isNeeded); // never -1: the one of this moment is
+    if (needed < INDEX_PRUNE_COUNT) return;
+    const old = this.#kept.slice(0, needed);
+    try {
+      await this.#moveToTally(old);
+      for (const { n } of old) await remove(this.#indexPath(n));
+    } catch (error) {
+      this.#log.warn({ dir: this.#dir, err: error }, 'sink: old indexes could not be removed');
+    }
+  }
+
+  async #moveToTally(old: readonly KeptIndex[]): Promise<void> {
+    const tally = new Tally();
+    tally.addAll(this.#saved.toCounts());
+    for (const { n } of old) tally.addAll(await this.#countsOf(n));
+    tally.forgetOldMonths();
+    await saveTallyFile(this.#journal, old.at(-1)?.n ?? 0, tally);
+    this.#saved.replaceBy(tally);
+    this.#kept = this.#kept.slice(old.length);
+  }
+
+  async #countsOf(n: number): Promise<BatchIndex['tally']> {
+    const path = this.#indexPath(n);
+    return decodeIndex(await readFile(path), path).tally;
+  }
+}

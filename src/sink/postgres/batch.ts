@@ -1,0 +1,183 @@
+import { assert } from '../../lib/assert.ts';
+import type { Clock } from '../../lib/clock.ts';
+import {
+  POSTGRES_PRUNE_ROWS,
+  RECEIVED_DISORDER_MS_MAX,
+  RESEND_WINDOW_MS,
+  SINK_BATCH_BYTES_MAX,
+} from '../../limits.ts';
+import { frameKey } from '../item-key.ts';
+import { RecordCounts } from '../record-counts.ts';
+import type { BegunEntry, CountedUsage, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
+import { Tally } from '../tally.ts';
+import { codeOf, type Database, type Transaction } from './database.ts';
+import type { Partitions } from './partitions.ts';
+import { ensurePartitions, insertRows, type SentRow, toSend } from './rows.ts';
+import { claimFrames, claimItems, prune } from './seen.ts';
+import { addToTally } from './tally.ts';
+
+/** What a batch needs of its stream. */
+export interface BatchTarget {
+  readonly stream: string;
+  readonly database: Database;
+  readonly partitions: Partitions;
+  readonly clock: Clock;
+}
+
+/** An entry, or what of it came after the last block; `usage` is not yet counted. */
+type PendingEntry = { frame: string; index: number; usage?: CountedUsage; rows: SentRow[] };
+
+/** `no partition of relation … found for row`: an operator removed it a moment ago. */
+const CHECK_VIOLATION = '23514';
+
+/**
+ * A batch of the postgres sink: one transaction. Rows wait in memory, mostly until the commit.
+ * Then, in this order: the keys of the frames, the keys of items that clients send again, the rows
+ * of new entries and items, pruning, the tally, COMMIT. A batch that outgrows its memory, because
+ * recordings inflate, does the first three earlier, block by block.
+ *
+ * The keys decide: a processor that was stopped, and comes back with frames that another one has
+ * stored, finds their keys and adds nothing. When the commit's answer is lost, the same frames are
+ * written again, and the keys tell whether the commit holds.
+ */
+export class PostgresBatch implements SinkBatch {
+  readonly #target: BatchTarget;
+  /** Entries that are stored or in this batch, by frame key in hex. */
+  readonly #known: Map<string, number>;
+  /** Entries that were stored when this transaction laid hold of the frame's key. */
+  readonly #storedBefore = new Map<string, number>();
+  readonly #tally = new Tally();
+  readonly #counts = new RecordCounts();
+  #lastFrame = { id: '', key: '' };
+  #pending: PendingEntry[] = [];
+  #pendingBytes = 0;
+  #transaction: Transaction | undefined;
+  #claims = 0;
+  /** The oldest of the items that clients may send again, Unix milliseconds. */
+  #oldest = Number.POSITIVE_INFINITY;
+  #ended = false;
+  bytes = 0;
+
+  /** @param known entries that are stored, by frame key in hex */
+  constructor(target: BatchTarget, known: Map<string, number>) {
+    this.#target = target;
+    this.#known = known;
+  }
+
+  entriesKnown(frameId: string): number {
+    return this.#known.get(this.#keyOf(frameId)) ?? 0;
+  }
+
+  /** In hex. Entries come frame by frame. */
+  #keyOf(frameId: string): string {
+    if (frameId !== this.#lastFrame.id)
+      this.#lastFrame = { id: frameId, key: frameKey(frameId).toString('hex') };
+    return this.#lastFrame.key;
+  }
+
+  beginEntry({ frameId, index, usage }: BegunEntry): void {
+    assert(!this.#ended, 'entries are added to an open batch');
+    const frame = this.#keyOf(frameId);
+    assert(index === (this.#known.get(frame) ?? 0), 'the entries of a frame come in order');
+    this.#known.set(frame, index + 1);
+    this.#pending.push({ frame, index, rows: [], ...(usage && { usage }) });
+  }
+
+  add(row: SinkRow): void {
+    const entry = this.#pending.at(-1);
+    assert(entry && !this.#ended, 'a record belongs to an entry of an open batch');
+    const sent = toSend(row);
+    entry.rows.push(sent);
+    this.#pendingBytes += sent.bytes;
+    this.bytes += sent.bytes;
+  }
+
+  /** A whole batch fits, so only what outgrows one is written before the commit. */
+  async relieve(): Promise<void> {
+    if (this.#pendingBytes < SINK_BATCH_BYTES_MAX) return;
+    const last = this.#pending.at(-1);
+    await this.#flush();
+    // The entry may go on.
+    if (last) this.#pending = [{ frame: last.frame, index: last.index, rows: [] }];
+  }
+
+  async commit(): Promise<readonly SinkCount[]> {
+    assert(!this.#ended, 'a batch is committed once');
+    try {
+      if (this.#pending.length > 0) await this.#flush();
+      if (this.#transaction) await this.#finish(this.#transaction);
+      return this.#counts.list();
+    } finally {
+      await this.abandon();
+    }
+  }
+
+  async abandon(): Promise<void> {
+    if (this.#ended) return;
+    this.#ended = true;
+    this.#pending = [];
+    await this.#transaction?.abandon();
+  }
+
+  // ---- A block ----
+
+  async #flush(): Promise<void> {
+    const { database, partitions } = this.#target;
+    const entries = this.#pending;
+    this.#pending = [];
+    this.#pendingBytes = 0;
+    await ensurePartitions(
+      partitions,
+      entries.flatMap(({ rows }) => rows),
+    );
+    this.#transaction ??= await database.begin();
+    const news = await this.#claimEntries(this.#transaction, entries);
+    for (const { usage } of news) if (usage) this.#tally.add(usage);
+    const rows = await this.#withoutResends(
+      this.#transaction,
+      news.flatMap((entry) => entry.rows),
+    );
+    try {
+      await insertRows(this.#transaction, rows);
+    } catch (error) {
+      if (codeOf((error as Error).cause) === CHECK_VIOLATION) partitions.forget();
+      throw error;
+    }
+  }
+
+  /** Those of the entries that are not stored yet. From now on no other processor stores them. */
+  async #claimEntries(transaction: Transaction, entries: readonly PendingEntry[]): Promise<PendingEntry[]> {
+    const upTo = new Map(entries.map(({ frame, index }) => [frame, index + 1]));
+    const frames = [...upTo].map(([frame, count]) => ({ key: Buffer.from(frame, 'hex'), entries: count }));
+    const found = await claimFrames(transaction, frames);
+    for (const [frame] of upTo)
+      if (!this.#storedBefore.has(frame)) this.#storedBefore.set(frame, found.get(frame) ?? 0);
+    this.#claims += frames.length;
+    return entries.filter(({ frame, index }) => index >= (this.#storedBefore.get(frame) ?? 0));
+  }
+
+  async #withoutResends(transaction: Transaction, rows: readonly SentRow[]): Promise<SentRow[]> {
+    const claims = rows.flatMap(({ resend }) => (resend ? [resend] : []));
+    const resent = await claimItems(transaction, this.#target.stream, claims);
+    for (const { receivedAt } of claims) this.#oldest = Math.min(this.#oldest, receivedAt);
+    this.#claims += claims.length;
+    let at = 0;
+    return rows.filter(({ type, resend }) => {
+      const isResent = resend !== undefined && resent[at++] === true;
+      this.#counts.add(type, isResent ? 'resent' : 'stored');
+      return !isResent;
+    });
+  }
+
+  async #finish(transaction: Transaction): Promise<void> {
+    const { stream, clock } = this.#target;
+    const rows = 2 * this.#claims + POSTGRES_PRUNE_ROWS;
+    // By the data's time: frames in the stream may be hours old. A worker's clock may also be ahead
+    // of ours.
+    const time = this.#oldest === Number.POSITIVE_INFINITY ? undefined : Math.min(this.#oldest, clock.now());
+    const resendsFrom = time && time - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
+    await prune(transaction, { stream, resendsFrom, rows });
+    await addToTally(transaction, stream, this.#tally);
+    await transaction.commit();
+  }
+}

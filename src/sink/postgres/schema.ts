@@ -1,0 +1,213 @@
+/** The database's schema and its migrations. */
+import type { Database, Transaction } from './database.ts';
+
+/**
+ * The database cannot be what the sink needs; waiting does not help. `message` is for an operator.
+ */
+export class SchemaError extends Error {
+  override name = 'SchemaError';
+}
+
+/** Tables with a partition for each UTC day of received_at. */
+export const PARTITIONED = ['items', 'logs', 'spans', 'extras', 'heartbeats'] as const;
+export type PartitionedTable = (typeof PARTITIONED)[number];
+
+/**
+ * Days before the first and from the second on share a partition each, so that wrong clocks cannot
+ * make endless partitions.
+ */
+export const DAILY_FROM = Date.UTC(2020, 0, 1);
+export const DAILY_UNTIL = Date.UTC(2100, 0, 1);
+
+const edgePartitions = (tables: readonly PartitionedTable[]): string =>
+  tables
+    .map(
+      (table) => `
+CREATE TABLE sluice.${table}_before_2020 PARTITION OF sluice.${table}
+  FOR VALUES FROM (MINVALUE) TO ('2020-01-01T00:00:00Z');
+CREATE TABLE sluice.${table}_from_2100 PARTITION OF sluice.${table}
+  FOR VALUES FROM ('2100-01-01T00:00:00Z') TO (MAXVALUE);`,
+    )
+    .join('');
+
+/**
+ * Statements from one version of the schema to the next; the first makes version 1. Never edit a
+ * released one, add another.
+ *
+ * JSON is in columns of type text, as it was sent: jsonb refuses \u0000 and forgets order, repeats
+ * and spelling; both json types refuse values nested some thousand deep. A reader can use
+ * `payload::jsonb`.
+ */
+const MIGRATIONS: readonly string[] = [
+  `
+CREATE TABLE sluice.items (
+  project_id text NOT NULL,
+  event_id text NOT NULL,
+  item_index integer NOT NULL,
+  type text NOT NULL,
+  received_at timestamptz NOT NULL,
+  sent_at timestamptz,
+  sdk text,
+  item_header text NOT NULL,
+  payload text NOT NULL
+) PARTITION BY RANGE (received_at);
+CREATE INDEX ON sluice.items (project_id, received_at);
+CREATE INDEX ON sluice.items (event_id);
+
+CREATE TABLE sluice.logs (
+  project_id text NOT NULL,
+  event_id text NOT NULL,
+  item_index integer NOT NULL,
+  log_index integer,
+  received_at timestamptz NOT NULL,
+  sent_at timestamptz,
+  sdk text,
+  item_header text NOT NULL,
+  container text,
+  payload text NOT NULL
+) PARTITION BY RANGE (received_at);
+CREATE INDEX ON sluice.logs (project_id, received_at);
+COMMENT ON COLUMN sluice.logs.log_index IS 'Place in its container; NULL when payload is a whole container';
+COMMENT ON COLUMN sluice.logs.container IS 'What else its container said, as JSON; NULL when nothing';
+
+CREATE TABLE sluice.heartbeats (
+  token text NOT NULL,
+  received_at timestamptz NOT NULL,
+  body text
+) PARTITION BY RANGE (received_at);
+CREATE INDEX ON sluice.heartbeats (token, received_at);
+COMMENT ON COLUMN sluice.heartbeats.body IS 'A JSON string';
+${edgePartitions(['items', 'logs', 'heartbeats'])}
+
+CREATE TABLE sluice.seen_frames (
+  key bytea PRIMARY KEY,
+  entries integer NOT NULL,
+  stored_at timestamptz NOT NULL DEFAULT now()
+);
+CREATE INDEX ON sluice.seen_frames (stored_at);
+COMMENT ON COLUMN sluice.seen_frames.entries IS 'Entries of the frame that are stored, from its first';
+
+CREATE TABLE sluice.seen_items (
+  key bytea PRIMARY KEY,
+  stream text NOT NULL,
+  received_at bigint NOT NULL
+);
+CREATE INDEX ON sluice.seen_items (stream, received_at);
+COMMENT ON COLUMN sluice.seen_items.received_at IS 'Unix milliseconds';
+
+CREATE TABLE sluice.tally (
+  project_id text NOT NULL,
+  month text NOT NULL,
+  stream text NOT NULL,
+  count bigint NOT NULL,
+  position bigint NOT NULL,
+  PRIMARY KEY (project_id, month, stream)
+);
+`,
+  `
+CREATE TABLE sluice.spans (
+  project_id text NOT NULL,
+  event_id text NOT NULL,
+  item_index integer NOT NULL,
+  span_index integer,
+  received_at timestamptz NOT NULL,
+  sent_at timestamptz,
+  sdk text,
+  item_header text NOT NULL,
+  container text,
+  payload text NOT NULL
+) PARTITION BY RANGE (received_at);
+CREATE INDEX ON sluice.spans (project_id, received_at);
+COMMENT ON COLUMN sluice.spans.span_index IS 'Place in its container; NULL when payload is a whole container';
+COMMENT ON COLUMN sluice.spans.container IS 'What else its container said, as JSON; NULL when nothing';
+${edgePartitions(['spans'])}
+`,
+  `
+CREATE TABLE sluice.extras (
+  project_id text NOT NULL,
+  event_id text NOT NULL,
+  item_index integer NOT NULL,
+  type text NOT NULL,
+  received_at timestamptz NOT NULL,
+  sent_at timestamptz,
+  sdk text,
+  item_header text NOT NULL,
+  payload text,
+  payload_base64 text
+) PARTITION BY RANGE (received_at);
+CREATE INDEX ON sluice.extras (project_id, received_at);
+CREATE INDEX ON sluice.extras (event_id);
+COMMENT ON COLUMN sluice.extras.payload_base64 IS 'The payload when it is no JSON';
+${edgePartitions(['extras'])}
+`,
+  `
+ALTER TABLE sluice.heartbeats ADD COLUMN body_base64 text;
+COMMENT ON COLUMN sluice.heartbeats.body_base64 IS 'A body that is no UTF-8; body is NULL then';
+`,
+];
+
+/** What a partition lacks that was detached before a version of the schema added it. */
+export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = { heartbeats: 'body_base64 text' };
+
+/** Migrations that this program knows. */
+export const SCHEMA_VERSION = MIGRATIONS.length;
+
+/** Migrations that were applied. @throws UnavailableError */
+export async function schemaVersion(on: Database | Transaction): Promise<number> {
+  const [found] = await on.query<{ exists: boolean }>(
+    `SELECT to_regclass('sluice.migrations') IS NOT NULL AS exists`,
+  );
+  if (!found?.exists) return 0;
+  const [row] = await on.query<{ version: number }>(
+    'SELECT coalesce(max(version), 0) AS version FROM sluice.migrations',
+  );
+  return row?.version ?? 0;
+}
+
+function refuseNewer(version: number): void {
+  if (version > MIGRATIONS.length)
+    throw new SchemaError(
+      `the database has version ${version} of the sink's schema, and this program knows ${MIGRATIONS.length}: run the newer program`,
+    );
+}
+
+/**
+ * Statements that make the schema and the list of its versions; the role may lack the right to make
+ * existing ones.
+ */
+async function makeSchema(transaction: Transaction): Promise<void> {
+  const [found] = await transaction.query<{ exists: boolean }>(
+    `SELECT to_regnamespace('sluice') IS NOT NULL AS exists`,
+  );
+  if (!found?.exists) await transaction.query('CREATE SCHEMA sluice');
+  await transaction.query(
+    'CREATE TABLE sluice.migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())',
+  );
+}
+
+/**
+ * Brings the schema up to date, one processor at a time: the lock belongs to the database and ends
+ * with the transaction.
+ * @throws SchemaError when waiting does not help, UnavailableError when it may
+ */
+export async function migrate(database: Database): Promise<void> {
+  const [encoding] = await database.query<{ server_encoding: string }>('SHOW server_encoding');
+  if (encoding?.server_encoding !== 'UTF8')
+    throw new SchemaError(
+      `the database's encoding is ${encoding?.server_encoding}; the sink needs UTF8 to lose nothing`,
+    );
+  const found = await schemaVersion(database);
+  refuseNewer(found);
+  if (found === MIGRATIONS.length) return;
+  await database.transaction(async (transaction) => {
+    await transaction.query(`SELECT pg_advisory_xact_lock(hashtext('sluice schema'))`);
+    const version = await schemaVersion(transaction);
+    refuseNewer(version);
+    if (version === 0) await makeSchema(transaction);
+    for (const [at, statements] of MIGRATIONS.entries()) {
+      if (at < version) continue;
+      await transaction.query(statements);
+      await transaction.query(`INSERT INTO sluice.migrations (version) VALUES (${at + 1})`);
+    }
+  });
+}

@@ -1,0 +1,118 @@
+/**
+ * The contract of all sinks. A sink writes each entry of a frame exactly once, however often the
+ * frame is delivered, and a client's own resend of an item only once within RESEND_WINDOW_MS.
+ *
+ * One batch per stream is open at a time. It is all or nothing. commit() resolves when everything
+ * in it is durable and every later batch, of this process or the next, knows its entries. Before
+ * that, no reader sees any of it.
+ */
+import type { ItemType } from '../lib/item-types.ts';
+
+export type RecordType = ItemType | 'heartbeat';
+
+/** What all records of one envelope share. Times in Unix milliseconds. */
+export type EnvelopeFields = {
+  projectId: string;
+  eventId: string;
+  receivedAt: number;
+  sentAt?: number;
+  sdk?: string;
+};
+/** An item; `index` counts all items of its envelope, `header` is its header as JSON. */
+export type ItemFields = {
+  envelope: EnvelopeFields;
+  index: number;
+  header: string;
+  /** The record's last value is the payload in base64, because it is no JSON. */
+  isBase64?: boolean;
+};
+/**
+ * `bodyIn`: the field of the ping's body, which is in base64 when it is no UTF-8; undefined when
+ * there was none.
+ */
+export type HeartbeatFields = {
+  token: string;
+  receivedAt: number;
+  bodyIn: 'body' | 'body_base64' | undefined;
+};
+
+/** One record: the line `head + json + "}"`, in UTF-8 and without line breaks. */
+export type SinkRow = {
+  type: RecordType;
+  head: string;
+  /** What `head` says, as values. */
+  fields: ItemFields | HeartbeatFields;
+  /**
+   * The last value of the record, as JSON. Stays as it is until relieve(), commit() or abandon().
+   */
+  json: Uint8Array;
+  /**
+   * For the types that a client may send again: 128 bits that name the item, and the data's time in
+   * Unix milliseconds.
+   */
+  resend?: { key: Buffer; receivedAt: number };
+};
+
+/** What one accepted envelope counted (contract part 2, Quota). */
+export type CountedUsage = { projectId: string; month: string; position: number };
+
+/**
+ * How many records of a type a batch stored, or left out because they are a client's resend of one
+ * that is stored.
+ */
+export type SinkCount = { type: RecordType; result: 'stored' | 'resent'; count: number };
+
+/** The place of an entry, and what it counted, whatever becomes of its records. */
+export type BegunEntry = { frameId: string; index: number; usage?: CountedUsage };
+
+export interface SinkBatch {
+  /** Bytes of records so far, as they are written. */
+  readonly bytes: number;
+  /**
+   * How many entries of the frame, from its first, are stored or in this batch: the caller goes on
+   * from there.
+   */
+  entriesKnown(frameId: string): number;
+  /**
+   * The records that follow, if any, are those of the entry at `index` of the frame. Entries of a
+   * frame come in order.
+   */
+  beginEntry(entry: BegunEntry): void;
+  /**
+   * Adds a record of the entry; a client's resend of one that is stored is left out, now or at the
+   * commit.
+   */
+  add(row: SinkRow): void;
+  /**
+   * Hands added records to disk or database when they are many, which bounds the memory of a batch.
+   * Undefined when there is nothing to wait for.
+   * @throws UnavailableError
+   */
+  relieve(): Promise<void> | undefined;
+  /**
+   * All entries must be whole by now.
+   * @returns what this batch stored, without entries that another processor stored meanwhile
+   * @throws UnavailableError when it is not known to be stored; the same entries may then be
+   * written again in a new batch
+   */
+  commit(): Promise<readonly SinkCount[]>;
+  /** Forgets the batch. Never throws. */
+  abandon(): Promise<void>;
+}
+
+export interface StreamSink {
+  /**
+   * @param frameIds the frames that the batch is for.
+   * @throws UnavailableError when the sink cannot tell which of them are stored
+   */
+  begin(frameIds: readonly string[]): SinkBatch | Promise<SinkBatch>;
+}
+
+export interface Sink {
+  /**
+   * @param stream its name in JetStream.
+   * @throws UnavailableError or JournalError when the sink cannot read what it has stored
+   */
+  open(stream: string): Promise<StreamSink>;
+  close(): Promise<void>;
+}

@@ -1,0 +1,106 @@
+/**
+ * Dead letters as they are in their stream: what the processor could not store, with its
+ * reason and its bytes.
+ *
+ * Each has a subject of its own, made of the project, the frame's id and the place in it, and the
+ * stream keeps the last message of a subject: to publish the same dead letter twice changes
+ * nothing. (No Nats-Msg-Id: the broker would swallow a dead letter that was purged a moment ago.)
+ * The message is the manifest, everything but the body in headers; a body larger than a message is
+ * in parts below the subject, published before it.
+ *
+ *     sluice.dead_letters.<project>.<id>        headers, and the body if it is small
+ *     sluice.dead_letters.<project>.<id>.<k>    part k of the body, from 0
+ *
+ * `<project>` is `-` for a dead letter of no project. Earlier builds filed dead letters without it.
+ *
+ * The body is what replay needs: a whole frame, an encoded entry, or an encoded entry that was made
+ * for one item alone. Behind it may be further bytes that belong to the dead letter (what could be
+ * read of a large entry's damaged parts). A dead letter that is larger than its project's share has
+ * no bytes, only their number and hash.
+ */
+import { createHash } from 'node:crypto';
+import { headers, type MsgHdrs } from '@nats-io/transport-node';
+import { DEAD_LETTERS_SUBJECT } from './topology.ts';
+
+export type DeadLetterKind = 'frame' | 'entry' | 'item';
+
+/** What is known of a dead letter besides its body. */
+export type DeadLetterFacts = {
+  kind: DeadLetterKind;
+  /** One sentence for an operator. */
+  reason: string;
+  /** Subject that the frame came from, and that a replay goes to. */
+  subject: string;
+  frameId: string;
+  /** Place in the frame; undefined for a whole frame. */
+  entryIndex?: number;
+  itemIndex?: number;
+  projectId?: string;
+  eventId?: string;
+  /** An item type, or heartbeat. */
+  type?: string;
+  /** Unix milliseconds. */
+  receivedAt?: number;
+};
+
+export type DeadLetter = DeadLetterFacts & {
+  body: Uint8Array;
+  /** Bytes that belong to it and are not replayed. */
+  rest?: Uint8Array;
+};
+
+const REASON_CHARS_MAX = 500;
+
+/** Header of each fact. Numbers and texts alike are written as text. */
+export const FACT_HEADERS = {
+  kind: 'Sluice-Kind',
+  reason: 'Sluice-Reason',
+  subject: 'Sluice-Subject',
+  frameId: 'Sluice-Frame',
+  entryIndex: 'Sluice-Entry',
+  itemIndex: 'Sluice-Item',
+  projectId: 'Sluice-Project',
+  eventId: 'Sluice-Event',
+  type: 'Sluice-Type',
+  receivedAt: 'Sluice-Received-At',
+} as const satisfies Record<keyof DeadLetterFacts, string>;
+export const PARTS_HEADER = 'Sluice-Parts';
+export const BODY_BYTES_HEADER = 'Sluice-Body-Bytes';
+export const LETTER_BYTES_HEADER = 'Sluice-Bytes';
+/** Of all bytes of the dead letter, hex. */
+export const SHA256_HEADER = 'Sluice-Sha256';
+/** Set when the bytes were left out. */
+export const BYTES_GONE_HEADER = 'Sluice-Bytes-Gone';
+
+/** 32 hex, the same for every delivery of the frame. */
+export function deadLetterId({ frameId, entryIndex, itemIndex }: DeadLetterFacts): string {
+  const place = [frameId, entryIndex ?? '', itemIndex ?? ''].join('\n');
+  return createHash('sha256').update(place).digest('hex').slice(0, 32);
+}
+
+/** Header values are one line of visible characters. */
+const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, ' ').slice(0, REASON_CHARS_MAX);
+
+/** What is known of a dead letter's bytes. */
+export type DeadLetterBytes = { length: number; sha256: string; parts: number; gone: boolean };
+
+export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: DeadLetterBytes): MsgHdrs {
+  const out = headers();
+  for (const [fact, name] of Object.entries(FACT_HEADERS)) {
+    const value = letter[fact as keyof DeadLetterFacts];
+    if (value !== undefined) out.set(name, printable(`${value}`));
+  }
+  out.set(PARTS_HEADER, `${parts}`);
+  out.set(BODY_BYTES_HEADER, `${letter.body.length}`);
+  out.set(LETTER_BYTES_HEADER, `${length}`);
+  out.set(SHA256_HEADER, sha256);
+  if (gone) out.set(BYTES_GONE_HEADER, '1');
+  return out;
+}
+
+/** A project as a token of a subject. */
+export const projectToken = ({ projectId }: DeadLetterFacts): string =>
+  projectId !== undefined && /^[a-z0-9]{1,32}$/.test(projectId) ? projectId : '-';
+
+export const letterSubject = (letter: DeadLetterFacts): string =>
+  `${DEAD_LETTERS_SUBJECT}.${projectToken(letter)}.${deadLetterId(letter)}`;

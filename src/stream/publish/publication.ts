@@ -1,0 +1,121 @@
+import type { MsgHdrs } from '@nats-io/transport-node';
+import { NO_RESPONDERS_RETRIES_MAX, PUBLISH_ATTEMPT_MS, PUBLISH_PAUSE_MS } from '../../limits.ts';
+import type { Ack } from './ack.ts';
+
+export type Outgoing = {
+  /** For figures and the log. */
+  stream: string;
+  subject: string;
+  data: Uint8Array;
+  /** Monotonic ms after which no further attempt is made. */
+  deadline: number;
+};
+
+export type Delivered =
+  | { result: 'stored'; sequence: number }
+  /** `refused`: certainly not in the stream. `unknown`: it may be, or may come to be. */
+  | { result: 'refused' | 'unknown'; reason: string };
+
+/** What a publication needs of the world. */
+export type Wire = {
+  /** @returns false when nothing can be sent at this moment */
+  transmit(message: Outgoing, headers: MsgHdrs, replyTo: string): boolean;
+  monotonic(): number;
+};
+
+/**
+ * One message on its way into a stream. It is sent, and sent again with the same bytes and the same
+ * Nats-Msg-Id, until it is stored, is refused, or its deadline passes. The stream drops a
+ * repetition (it remembers ids for two minutes, the deadline is seconds), so a repetition costs
+ * only bytes.
+ *
+ * Every attempt has the same reply subject: a late answer to the first is as good as an answer to
+ * the third. An error does not say to which attempt it belongs, so attempts are counted. The
+ * message is certainly not stored only when each attempt has been answered by an error that says
+ * so. An attempt without an answer may still be in a buffer, so the result stays `unknown` unless
+ * an acknowledgement comes.
+ *
+ * Two states. *sent*: an answer may come, and the timer bounds the wait. *pausing*: no answer is
+ * expected, and the timer leads to the next attempt. A lost connection ends both: the message is
+ * sent again once there is a connection.
+ */
+export class Publication {
+  readonly #wire: Wire;
+  readonly #message: Outgoing;
+  readonly #headers: MsgHdrs;
+  readonly #replyTo: string;
+  readonly #done: (delivered: Delivered) => void;
+  #sent = 0;
+  /** Errors that say "not stored", one attempt each. */
+  #refusals = 0;
+  /** Answers "no responders". */
+  #nobody = 0;
+  #reason = 'no acknowledgement';
+  #timer: NodeJS.Timeout | undefined;
+  #finished = false;
+
+  constructor(
+    wire: Wire,
+    outgoing: { message: Outgoing; headers: MsgHdrs; replyTo: string },
+    done: (delivered: Delivered) => void,
+  ) {
+    this.#wire = wire;
+    this.#message = outgoing.message;
+    this.#headers = outgoing.headers;
+    this.#replyTo = outgoing.replyTo;
+    this.#done = done;
+  }
+
+  /** Makes an attempt. Also called when the connection is there again. */
+  send(): void {
+    if (this.#finished) return;
+    const left = this.#message.deadline - this.#wire.monotonic();
+    // A timer may be a fraction of a millisecond early: that is the deadline too.
+    if (left < 1) return this.#giveUp();
+    if (this.#wire.transmit(this.#message, this.#headers, this.#replyTo)) this.#sent++;
+    else if (this.#certain) return this.#finish({ result: 'refused', reason: 'not connected' });
+    this.#wait(Math.min(PUBLISH_ATTEMPT_MS, left));
+  }
+
+  answered(ack: Ack): void {
+    if (this.#finished) return;
+    if (ack.kind === 'stored') return this.#finish({ result: 'stored', sequence: ack.sequence });
+    this.#reason = ack.reason;
+    if (ack.kind === 'unclear') return this.#pause();
+    // Only a stranger who answers on the stream's subject could make them more than were sent.
+    this.#refusals = Math.min(this.#refusals + 1, this.#sent);
+    if (ack.kind === 'nobody') this.#nobody++;
+    if (ack.kind === 'refused' || this.#nobody > NO_RESPONDERS_RETRIES_MAX) return this.#giveUp();
+    this.#pause();
+  }
+
+  /** The connection is gone: no answer will come, and nothing can be sent. */
+  disconnected(): void {
+    if (this.#certain) this.#finish({ result: 'refused', reason: 'not connected' });
+  }
+
+  /** Whether none of the attempts can be in the stream. */
+  get #certain(): boolean {
+    return this.#refusals === this.#sent;
+  }
+
+  #pause(): void {
+    this.#wait(Math.min(PUBLISH_PAUSE_MS, Math.max(0, this.#message.deadline - this.#wire.monotonic())));
+  }
+
+  #wait(ms: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.send(), ms);
+  }
+
+  #giveUp(): void {
+    this.#finish({ result: this.#certain ? 'refused' : 'unknown', reason: this.#reason });
+  }
+
+  #finish(delivered: Delivered): void {
+    if (this.#finished) return;
+    this.#finished = true;
+    clearTimeout(this.#timer);
+    this.#done(delivered);
+  }
+}

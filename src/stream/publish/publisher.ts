@@ -1,0 +1,175 @@
+import type { Clock } from '../../lib/clock.ts';
+import { COUNT_BOUNDS, Distribution } from '../../lib/distribution.ts';
+import type { Log } from '../../lib/log.ts';
+import {
+  FRAME_BYTES_MAX,
+  FRAME_OVERHEAD_BYTES,
+  PUBLISH_BYTES_IN_FLIGHT_MAX,
+  PUBLISH_ENTRIES_IN_FLIGHT_MAX,
+} from '../../limits.ts';
+import { type PartSource, sourceOf } from '../chunks.ts';
+import { type Entry, encodedBytesBound, encodeEntry } from '../frame.ts';
+import type { NatsLink } from '../nats.ts';
+import { TailFeed } from '../tail.ts';
+import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubject } from '../topology.ts';
+import { LargeEntries } from './large-entries.ts';
+import { Sender } from './sender.ts';
+import { type PublishResult, type QueuedEntry, ShardWindow } from './shard-window.ts';
+
+export type { PartSource } from '../chunks.ts';
+export type { PublishResult } from './shard-window.ts';
+
+type PublishOptions = {
+  /** Monotonic ms after which no further attempt is made. */
+  deadline: number;
+  /** Holds all payloads one after the other; the items then have none. */
+  source?: PartSource | undefined;
+};
+
+/** FNV-1a over the characters: spreads ids that differ in a few of them. */
+function hashOf(text: string): number {
+  let hash = 0x811c9dc5;
+  for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
+  return hash >>> 0;
+}
+
+const streamOf = (entry: Entry): FrameStream => {
+  const [first] = entry.kind === 'envelope' ? entry.items : [];
+  return first ? STREAM_OF_TYPE[first.type] : 'heartbeats';
+};
+
+/**
+ * Brings entries into their streams and reports the result of each exactly once. *stored* means
+ * that JetStream acknowledged the frame that holds the whole entry.
+ *
+ * An entry goes to the stream of its first item and the shard of its event id, so that a resend
+ * meets its original. An entry that fits a frame joins the next one of its shard (shard-window.ts);
+ * a larger one writes its payloads as parts first (large-entries.ts). All messages leave through
+ * one sender, which repeats what was not acknowledged (delivery.ts).
+ *
+ * Every wait is bounded. Entries and bytes are counted from publish to done, per shard and in all.
+ * Beyond the bounds, and while NATS is away, entries are refused at once. Parts on their way are
+ * not in this count; LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX bounds them.
+ */
+export class Publisher {
+  readonly stats: {
+    /** Messages by stream, parts included, repetitions not. */
+    publishes: Readonly<Record<string, number>>;
+    /** Seconds from the first attempt to the acknowledgement, by message. */
+    duration: Distribution;
+    frameEntries: Distribution;
+  };
+  readonly #sender: Sender;
+  readonly #windows: Record<FrameStream, readonly ShardWindow[]>;
+  readonly #large: LargeEntries;
+  readonly #shards: number;
+  readonly #frameBytesMax: () => number;
+  #entriesInFlight = 0;
+  #bytesInFlight = 0;
+  #whenDrained: (() => void)[] = [];
+
+  constructor({ link, shards, clock, log }: { link: NatsLink; shards: number; clock: Clock; log: Log }) {
+    const sender = new Sender({ link, clock, log });
+    const tail = new TailFeed({ link, clock });
+    const frameEntries = new Distribution(COUNT_BOUNDS);
+    // Half, so that a part still fits one message when it is read back in base64.
+    const frameBytesMax = (): number =>
+      Math.min(FRAME_BYTES_MAX, Math.floor(sender.maxPayload / 2)) - FRAME_OVERHEAD_BYTES;
+    const windowsOf = (kind: FrameStream): ShardWindow[] =>
+      Array.from({ length: shards }, (_, shard) => {
+        const stream = streamName(kind, shard, shards);
+        const subject = streamSubject(kind, shard);
+        const onStored = (frame: Uint8Array): void => tail.show(kind, frame);
+        return new ShardWindow({ sender, stream, subject, frameBytesMax, frameEntries, onStored });
+      });
+    this.#windows = Object.fromEntries(FRAME_STREAMS.map((kind) => [kind, windowsOf(kind)])) as Record<
+      FrameStream,
+      ShardWindow[]
+    >;
+    this.#large = new LargeEntries({
+      sender,
+      partBytesMax: frameBytesMax,
+      onError: (error) =>
+        log.error({ err: error }, 'stream: the payloads of a large entry could not be read'),
+    });
+    this.#sender = sender;
+    this.#shards = shards;
+    this.#frameBytesMax = frameBytesMax;
+    this.stats = { publishes: sender.publishes, duration: sender.duration, frameEntries };
+    link.onDisconnect(() => this.#refuseUnsent());
+  }
+
+  /**
+   * False while NATS is away or entries or bytes in flight are at their bound: answer 503 before a
+   * token is used.
+   */
+  get available(): boolean {
+    return (
+      this.#sender.connected &&
+      this.#entriesInFlight < PUBLISH_ENTRIES_IN_FLIGHT_MAX &&
+      this.#bytesInFlight < PUBLISH_BYTES_IN_FLIGHT_MAX
+    );
+  }
+
+  /** Encoded bytes of entries that are queued or in flight. */
+  get inFlightBytes(): number {
+    return this.#bytesInFlight;
+  }
+
+  /**
+   * @param entry its items carry their payloads; with `source`, none does
+   * @param done is called exactly once, perhaps before this returns. `refused`: no frame with the
+   * entry is in any stream, nor will be; `unknown`: one may be
+   */
+  publish(entry: Entry, { deadline, source }: PublishOptions, done: (result: PublishResult) => void): void {
+    if (!this.available) return done('refused');
+    this.#entriesInFlight++;
+    const finish = (result: PublishResult): void => {
+      this.#entriesInFlight--;
+      done(result);
+      if (this.#entriesInFlight === 0) this.#drained();
+    };
+    const window = this.#windowOf(entry);
+    if (entry.kind === 'envelope' && (source || encodedBytesBound(entry) > this.#frameBytesMax())) {
+      const push = (queued: QueuedEntry): void => this.#push(window, queued);
+      return this.#large.add({ entry, source: source ?? sourceOf(entry), deadline, push, done: finish });
+    }
+    this.#push(window, { bytes: encodeEntry(entry), deadline, done: finish });
+  }
+
+  /** Resolves when nothing is queued or in flight. */
+  drain(): Promise<void> {
+    if (this.#entriesInFlight === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#whenDrained.push(resolve));
+  }
+
+  #push(window: ShardWindow, { bytes, deadline, done }: QueuedEntry): void {
+    if (this.#bytesInFlight + bytes.length > PUBLISH_BYTES_IN_FLIGHT_MAX) return done('refused');
+    this.#bytesInFlight += bytes.length;
+    window.push({
+      bytes,
+      deadline,
+      done: (result) => {
+        this.#bytesInFlight -= bytes.length;
+        done(result);
+      },
+    });
+  }
+
+  #windowOf(entry: Entry): ShardWindow {
+    const windows = this.#windows[streamOf(entry)];
+    const shard = this.#shards === 1 ? 0 : hashOf(entry.kind === 'envelope' ? entry.eventId : entry.token);
+    return windows[shard % this.#shards] as ShardWindow;
+  }
+
+  #refuseUnsent(): void {
+    for (const windows of Object.values(this.#windows)) for (const window of windows) window.refuseQueued();
+    this.#large.refuseWaiting();
+  }
+
+  #drained(): void {
+    const waiting = this.#whenDrained;
+    this.#whenDrained = [];
+    for (const resolve of waiting) resolve();
+  }
+}

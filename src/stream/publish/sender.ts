@@ -1,0 +1,126 @@
+import { randomBytes } from 'node:crypto';
+import { createInbox, type Msg, type MsgHdrs } from '@nats-io/transport-node';
+import type { Clock } from '../../lib/clock.ts';
+import { Distribution, SECONDS_BOUNDS } from '../../lib/distribution.ts';
+import { remove } from '../../lib/in-flight.ts';
+import type { Log } from '../../lib/log.ts';
+import type { NatsLink } from '../nats.ts';
+import { recordHeaders } from '../record-size.ts';
+import { readAck } from './ack.ts';
+import { type Delivered, type Outgoing, Publication, type Wire } from './publication.ts';
+
+/** The number is in the reply subject and in the message id. */
+type Numbered = { number: number; publication: Publication };
+
+const LOG_INTERVAL_MS = 1_000;
+/** Keeps the ids of this process apart from those of any other, before and after it. */
+const BOOT_ID_BYTES = 9;
+
+/**
+ * Publishes messages to streams and matches the answers: one subscription for all, a counter in the
+ * reply subject. The client's own `js.publish` makes a promise chain, a timer and an id per
+ * message, and throws the attempt away when it times out (twice the CPU: bench/HISTORY.md).
+ */
+export class Sender implements Wire {
+  readonly publishes: Record<string, number> = {};
+  /** Seconds from the first attempt to the acknowledgement. */
+  readonly duration = new Distribution(SECONDS_BOUNDS);
+  readonly #link: NatsLink;
+  readonly #clock: Clock;
+  readonly #log: Log;
+  readonly #inbox = createInbox();
+  readonly #bootId = randomBytes(BOOT_ID_BYTES).toString('base64url');
+  readonly #publications: Numbered[] = [];
+  #counter = 0;
+  #unreported = 0;
+  #reportedAt = Number.NEGATIVE_INFINITY;
+
+  constructor({ link, clock, log }: { link: NatsLink; clock: Clock; log: Log }) {
+    this.#link = link;
+    this.#clock = clock;
+    this.#log = log;
+    link.subscribe(`${this.#inbox}.*`, (msg) => this.#receiveSafely(msg));
+    link.onReconnect(() => this.#each((publication) => publication.send()));
+    link.onDisconnect(() => this.#each((publication) => publication.disconnected()));
+  }
+
+  get connected(): boolean {
+    return this.#link.connected;
+  }
+
+  /** Bytes that a frame or part may have, going by what the server says it takes. */
+  get maxPayload(): number {
+    return this.#link.maxPayload;
+  }
+
+  monotonic(): number {
+    return this.#clock.monotonic();
+  }
+
+  /**
+   * @param done is called exactly once, at the latest at the message's deadline; perhaps before
+   * this returns
+   */
+  send(message: Outgoing, done: (delivered: Delivered) => void): void {
+    const number = ++this.#counter;
+    const startedAt = this.monotonic();
+    const headers = recordHeaders(`${this.#bootId}.${number}`, message.subject, message.data.length);
+    const outgoing = { message, headers, replyTo: `${this.#inbox}.${number}` };
+    const publication = new Publication(this, outgoing, (delivered) => {
+      remove(this.#publications, numbered);
+      if (delivered.result === 'stored') this.duration.observe((this.monotonic() - startedAt) / 1000);
+      else this.#report(message.stream, delivered);
+      done(delivered);
+    });
+    const numbered = { number, publication };
+    this.#publications.push(numbered);
+    this.publishes[message.stream] = (this.publishes[message.stream] ?? 0) + 1;
+    publication.send();
+  }
+
+  /** One attempt. */
+  transmit({ subject, data }: Outgoing, messageHeaders: MsgHdrs, replyTo: string): boolean {
+    if (!this.#link.connected) return false;
+    try {
+      this.#link.connection.publish(subject, data, { headers: messageHeaders, reply: replyTo });
+      return true;
+    } catch (error) {
+      // Closed or draining, or another server of the cluster takes less than the message's size.
+      this.#log.warn({ err: error, subject }, 'nats: cannot send');
+      return false;
+    }
+  }
+
+  /**
+   * The client takes an exception here for the end of the connection and swallows it. A bug must
+   * end the process instead.
+   */
+  #receiveSafely(msg: Msg): void {
+    try {
+      this.#receive(msg);
+    } catch (bug) {
+      setImmediate(() => {
+        throw bug;
+      });
+    }
+  }
+
+  #receive(msg: Msg): void {
+    const number = Number(msg.subject.slice(this.#inbox.length + 1));
+    this.#publications.find((one) => one.number === number)?.publication.answered(readAck(msg));
+  }
+
+  #each(step: (publication: Publication) => void): void {
+    for (const { publication } of [...this.#publications]) step(publication);
+  }
+
+  /** A line a second at most: a broker that is away fails hundreds of messages at once. */
+  #report(stream: string, failure: Exclude<Delivered, { result: 'stored' }>): void {
+    this.#unreported++;
+    if (this.monotonic() - this.#reportedAt < LOG_INTERVAL_MS) return;
+    const { result, reason } = failure;
+    this.#log.warn({ stream, result, reason, messages: this.#unreported }, 'stream: not acknowledged');
+    this.#reportedAt = this.monotonic();
+    this.#unreported = 0;
+  }
+}

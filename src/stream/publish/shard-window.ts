@@ -1,0 +1,176 @@
+import type { Distribution } from '../../lib/distribution.ts';
+import {
+  FRAME_DEADLINES_APART_MS_MAX,
+  FRAME_ENTRIES_MAX,
+  FRAMES_IN_FLIGHT_EAGER,
+  FRAMES_IN_FLIGHT_MAX,
+  STREAM_BYTES_IN_FLIGHT_MAX,
+} from '../../limits.ts';
+import { encodeFrame, FRAME_BYTES_PER_ENTRY } from '../frame.ts';
+import type { Sender } from './sender.ts';
+
+export type PublishResult = 'stored' | 'refused' | 'unknown';
+
+/** An entry that waits for its frame. */
+export type QueuedEntry = {
+  bytes: Uint8Array;
+  /** Monotonic ms. */
+  deadline: number;
+  done(result: PublishResult): void;
+};
+
+export type ShardWindowOptions = {
+  sender: Sender;
+  stream: string;
+  subject: string;
+  /** Bytes of entries that fit one frame at this moment. */
+  frameBytesMax(): number;
+  frameEntries: Distribution;
+  /** Told of each frame that the stream acknowledged, before its entries are. */
+  onStored(frame: Uint8Array): void;
+};
+
+/**
+ * The frames of one stream and shard. Entries gather in a queue, leave in frames, and learn the
+ * result of their frame.
+ *
+ * Smart batching: no frame waits to be filled, and none leaves half-full beside another. While
+ * fewer than FRAMES_IN_FLIGHT_EAGER are on their way, the queue leaves at the end of the turn. At
+ * or above that, entries gather until a frame returns or until they fill one (then up to
+ * FRAMES_IN_FLIGHT_MAX). So at rest an entry does not wait, and under load frames grow with the
+ * round trip instead of multiplying.
+ *
+ * The end of the turn is setImmediate, after the sockets' callbacks of one poll: a microtask would
+ * run between two callbacks and send one frame for each.
+ *
+ * Bytes in flight are those of entries from the queue to the answer. Each window has its own
+ * bound, so that a stream that is full or has no leader cannot starve the others.
+ */
+export class ShardWindow {
+  readonly #options: ShardWindowOptions;
+  #queue: QueuedEntry[] = [];
+  #queuedBytes = 0;
+  #bytesInFlight = 0;
+  #framesInFlight = 0;
+  /** Set while a flush is due at the end of this turn. */
+  #flushing = false;
+  /**
+   * Runs while entries wait for a frame to return, until the deadline of the entry that was the
+   * head.
+   */
+  #expiry: NodeJS.Timeout | undefined;
+
+  constructor(options: ShardWindowOptions) {
+    this.#options = options;
+  }
+
+  push(entry: QueuedEntry): void {
+    if (
+      !this.#options.sender.connected ||
+      this.#bytesInFlight + entry.bytes.length > STREAM_BYTES_IN_FLIGHT_MAX
+    )
+      return entry.done('refused');
+    this.#queue.push(entry);
+    this.#queuedBytes += entry.bytes.length;
+    this.#bytesInFlight += entry.bytes.length;
+    this.#flushSoon();
+  }
+
+  /** The connection is gone: what was never sent is refused at once. */
+  refuseQueued(): void {
+    this.#settle(this.#take(this.#queue.length), 'refused');
+  }
+
+  #flushSoon(): void {
+    if (this.#flushing) return;
+    if (!this.#maySend()) return this.#watchHead();
+    this.#flushing = true;
+    setImmediate(() => {
+      this.#flushing = false;
+      this.#flush();
+    });
+  }
+
+  #maySend(): boolean {
+    if (this.#queue.length === 0) return false;
+    if (this.#framesInFlight < FRAMES_IN_FLIGHT_EAGER) return true;
+    return this.#framesInFlight < FRAMES_IN_FLIGHT_MAX && this.#fillsFrame();
+  }
+
+  #fillsFrame(): boolean {
+    return (
+      this.#queue.length >= FRAME_ENTRIES_MAX ||
+      this.#queuedBytes + this.#queue.length * FRAME_BYTES_PER_ENTRY >= this.#options.frameBytesMax()
+    );
+  }
+
+  #flush(): void {
+    this.#expire();
+    while (this.#maySend()) this.#sendFrame();
+    this.#watchHead();
+  }
+
+  #sendFrame(): void {
+    const { sender, stream, subject, frameEntries, onStored } = this.#options;
+    const entries = this.#take(this.#countForFrame());
+    const deadline = entries.reduce((earliest, entry) => Math.min(earliest, entry.deadline), Infinity);
+    const data = encodeFrame(entries.map(({ bytes }) => bytes));
+    frameEntries.observe(entries.length);
+    this.#framesInFlight++;
+    sender.send({ stream, subject, data, deadline }, ({ result }) => {
+      this.#framesInFlight--;
+      if (result === 'stored') onStored(data);
+      this.#settle(entries, result);
+      this.#flushSoon();
+    });
+  }
+
+  /**
+   * How many entries from the head share the next frame: at least one. They fit it, and their
+   * deadlines are close together, because the first deadline ends the attempts for all: a late
+   * upload must not spoil its neighbours.
+   */
+  #countForFrame(): number {
+    const head = this.#queue[0] as QueuedEntry;
+    const bytesMax = this.#options.frameBytesMax();
+    let bytes = 0;
+    let count = 0;
+    for (const entry of this.#queue) {
+      bytes += entry.bytes.length + FRAME_BYTES_PER_ENTRY;
+      const apart = Math.abs(entry.deadline - head.deadline) > FRAME_DEADLINES_APART_MS_MAX;
+      if (count > 0 && (bytes > bytesMax || apart)) break;
+      count++;
+      if (count === FRAME_ENTRIES_MAX) break;
+    }
+    return count;
+  }
+
+  #take(count: number): QueuedEntry[] {
+    const taken = this.#queue.splice(0, count);
+    for (const { bytes } of taken) this.#queuedBytes -= bytes.length;
+    return taken;
+  }
+
+  #settle(entries: readonly QueuedEntry[], result: PublishResult): void {
+    for (const { bytes } of entries) this.#bytesInFlight -= bytes.length;
+    for (const entry of entries) entry.done(result);
+  }
+
+  /** Entries at the head whose time ran out unsent: certainly in no stream. */
+  #expire(): void {
+    const now = this.#options.sender.monotonic();
+    let count = 0;
+    while (count < this.#queue.length && (this.#queue[count] as QueuedEntry).deadline - now < 1) count++;
+    if (count > 0) this.#settle(this.#take(count), 'refused');
+  }
+
+  #watchHead(): void {
+    const head = this.#queue[0];
+    if (!head || this.#expiry) return;
+    const ms = Math.max(1, head.deadline - this.#options.sender.monotonic());
+    this.#expiry = setTimeout(() => {
+      this.#expiry = undefined;
+      this.#flush();
+    }, ms).unref();
+  }
+}

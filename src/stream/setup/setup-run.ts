@@ -1,0 +1,202 @@
+/**
+ * One run of setup: look at everything, refuse what is impossible, and only then change anything. A
+ * change that would lose data is never made: the operator decides.
+ */
+import {
+  type ConsumerConfig,
+  type ConsumerInfo,
+  type JetStreamManager,
+  StorageType,
+  type StreamConfig,
+  type StreamInfo,
+} from '@nats-io/jetstream';
+import { Kvm } from '@nats-io/kv';
+import { readBacklog } from '../backlog.ts';
+import type { NatsLink } from '../nats.ts';
+import { streamInfos } from '../stream-infos.ts';
+import { addStream } from './add-stream.ts';
+import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
+import { explained, orMissing, SetupError } from './setup-error.ts';
+import { checkStorage } from './storage-check.ts';
+
+/**
+ * A stream as wanted. Only the fields named here are ours; the server keeps its defaults for the
+ * others.
+ */
+export type WantedStream = {
+  config: Partial<StreamConfig> & Pick<StreamConfig, 'name' | 'subjects' | 'max_bytes' | 'num_replicas'>;
+  consumer?: Partial<ConsumerConfig> & { durable_name: string };
+};
+
+export type Wanted = {
+  streams: readonly WantedStream[];
+  buckets: readonly { bucket: string; replicas: number }[];
+  /** Whether a stream of this name is one of the product's frame streams, wanted or not. */
+  isOurs(name: string): boolean;
+  /** Of each frame stream. */
+  consumer: string;
+};
+
+type StreamPlan = WantedStream & { current: StreamInfo | undefined; changes: FieldChange[] };
+
+/** Fields of streams and consumers that the server never changes. */
+const FIXED = ['retention', 'storage', 'ack_policy'];
+
+function refuseFixed(what: string, changes: readonly FieldChange[]): void {
+  const fixed = changes.find(({ field }) => FIXED.includes(field));
+  if (fixed)
+    throw new SetupError(
+      `${what}: ${fixed.text} cannot be changed. Let the processor empty it, delete it, and run setup again`,
+    );
+}
+
+export class SetupRun {
+  readonly #link: NatsLink;
+  readonly #manager: JetStreamManager;
+  readonly #wanted: Wanted;
+  readonly #said: string[] = [];
+
+  private constructor(link: NatsLink, manager: JetStreamManager, wanted: Wanted) {
+    this.#link = link;
+    this.#manager = manager;
+    this.#wanted = wanted;
+  }
+
+  static async start(link: NatsLink, wanted: Wanted): Promise<SetupRun> {
+    return new SetupRun(link, await link.manager(), wanted);
+  }
+
+  /** @returns a line for each change, in order */
+  async apply(): Promise<string[]> {
+    this.#refuseReplicas();
+    const plans: StreamPlan[] = [];
+    for (const wanted of this.#wanted.streams) plans.push(await this.#plan(wanted));
+    const surplus = await this.#surplus();
+    const freed = surplus.reduce((sum, { config }) => sum + config.max_bytes * config.num_replicas, 0);
+    const growth = plans.reduce((sum, plan) => sum + growthOf(plan), 0);
+    await checkStorage(this.#link, this.#manager, growth - freed);
+    for (const stream of surplus) await this.#retire(stream);
+    for (const plan of plans) await this.#make(plan);
+    for (const { bucket, replicas } of this.#wanted.buckets) await this.#makeBucket(bucket, replicas);
+    return this.#said;
+  }
+
+  #refuseReplicas(): void {
+    const { config } = this.#wanted.streams[0] as WantedStream;
+    if (config.num_replicas > 1 && !this.#link.connection.info?.cluster)
+      throw new SetupError(
+        `${config.num_replicas} replicas need a NATS cluster; this server stands alone: set SLUICE_STREAM_REPLICAS=1`,
+      );
+  }
+
+  async #plan(wanted: WantedStream): Promise<StreamPlan> {
+    const { config } = wanted;
+    const current = await orMissing(this.#manager.streams.info(config.name));
+    const changes = current ? changesBetween(current.config, config) : [];
+    refuseFixed(`stream ${config.name}`, changes);
+    if (
+      current &&
+      changes.some(({ field }) => field === 'max_bytes') &&
+      config.max_bytes < current.state.bytes
+    )
+      throw new SetupError(
+        `stream ${config.name} holds ${bytesText(current.state.bytes)}, more than the new bound of ${bytesText(config.max_bytes)}`,
+      );
+    return { ...wanted, current, changes };
+  }
+
+  /** Whether frames may be lost with a stream. */
+  async #holdsFrames(stream: string): Promise<boolean> {
+    const { first, last } = await readBacklog(this.#manager, { stream, consumer: this.#wanted.consumer });
+    return first <= last;
+  }
+
+  /** Frame streams of another number of shards. @throws SetupError when one still holds frames */
+  async #surplus(): Promise<StreamInfo[]> {
+    const wanted = new Set(this.#wanted.streams.map(({ config }) => config.name));
+    const found = await streamInfos(this.#manager, (name) => this.#wanted.isOurs(name) && !wanted.has(name));
+    const full: StreamInfo[] = [];
+    for (const info of found) if (await this.#holdsFrames(info.config.name)) full.push(info);
+    if (full.length > 0) throw surplusFull(full);
+    return found;
+  }
+
+  /**
+   * Deletes an empty stream of another number of shards. A worker may still publish to it, so the
+   * stream is first made to refuse messages, and stays if one had come.
+   */
+  async #retire({ config }: StreamInfo): Promise<void> {
+    const { streams } = this.#manager;
+    const { name } = config;
+    await streams.update(name, { ...config, max_msg_size: 1 });
+    if (await this.#holdsFrames(name)) {
+      const info = await streams.info(name);
+      await streams.update(name, { ...info.config, max_msg_size: config.max_msg_size });
+      throw surplusFull([info]);
+    }
+    await streams.delete(name);
+    this.#said.push(`deleted stream ${name}, which was empty and belongs to another number of shards`);
+  }
+
+  async #make({ config, consumer, current, changes }: StreamPlan): Promise<void> {
+    const { name, max_bytes: maxBytes, num_replicas: replicas } = config;
+    try {
+      if (!current) {
+        await addStream(this.#manager, config);
+        this.#said.push(`created stream ${name}, ${bytesText(maxBytes)}, replicas ${replicas}`);
+      } else if (changes.length > 0) {
+        await this.#manager.streams.update(name, config);
+        for (const { text } of changes) this.#said.push(`stream ${name}: ${text}`);
+      }
+    } catch (error) {
+      throw explained(`stream ${name} of ${bytesText(maxBytes)}`, error);
+    }
+    if (consumer) await this.#makeConsumer(name, consumer);
+  }
+
+  async #makeConsumer(stream: string, wanted: NonNullable<WantedStream['consumer']>): Promise<void> {
+    const { consumers } = this.#manager;
+    const name = wanted.durable_name;
+    const current: ConsumerInfo | undefined = await orMissing(consumers.info(stream, name));
+    if (!current) {
+      await consumers.add(stream, wanted).catch((error) => {
+        throw explained(`consumer ${name} of ${stream}`, error);
+      });
+      this.#said.push(`created consumer ${name} of ${stream}`);
+      return;
+    }
+    const changes = changesBetween(current.config, wanted);
+    refuseFixed(`consumer ${name} of ${stream}`, changes);
+    if (changes.length === 0) return;
+    await consumers.update(stream, name, wanted);
+    for (const { text } of changes) this.#said.push(`consumer ${name} of ${stream}: ${text}`);
+  }
+
+  async #makeBucket(bucket: string, replicas: number): Promise<void> {
+    const stream = `KV_${bucket}`;
+    const current = await orMissing(this.#manager.streams.info(stream));
+    if (!current) {
+      const kvm = new Kvm(this.#link.js);
+      await kvm.create(bucket, { history: 1, storage: StorageType.File, replicas });
+      this.#said.push(`created bucket ${bucket}, replicas ${replicas}`);
+      return;
+    }
+    const changes = changesBetween(current.config, { num_replicas: replicas });
+    if (changes.length === 0) return;
+    await this.#manager.streams.update(stream, { ...current.config, num_replicas: replicas });
+    for (const { text } of changes) this.#said.push(`bucket ${bucket}: ${text}`);
+  }
+}
+
+/** Bytes that the server will reserve beyond what it reserves now. */
+function growthOf({ config, current }: StreamPlan): number {
+  const before = current ? Math.max(0, current.config.max_bytes) * current.config.num_replicas : 0;
+  return config.max_bytes * config.num_replicas - before;
+}
+
+function surplusFull(full: readonly StreamInfo[]): SetupError {
+  const names = full.map(({ config, state }) => `${config.name} (messages: ${state.messages})`).join(', ');
+  return new SetupError(
+    `another number of shards would leave messages behind in ${names}: stop ingest, let the processor empty them, run setup again`,
+  );
+}

@@ -1,0 +1,232 @@
+import { Command } from 'commander';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { heartbeatCommand } from '../../../src/commands/heartbeat.ts';
+import { projectCommand } from '../../../src/commands/project/project.ts';
+import type { NatsLink } from '../../../src/stream/nats.ts';
+import { link as connect, makeBuckets } from '../../projects/broker.ts';
+import { natsServer, type TestServer } from '../../support/servers.ts';
+import { type Ran, runCommand } from '../run-command.ts';
+
+const CUID = 'cjld2cjxh0000qzrmn831i7rn';
+let server: TestServer;
+let link: NatsLink;
+beforeAll(async () => {
+  server = await natsServer();
+  link = await connect(server.url);
+  await makeBuckets(link);
+});
+afterAll(async () => {
+  await link?.close();
+  await server?.close();
+});
+
+const sluice = (...args: string[]): Promise<Ran> => {
+  const program = new Command('sluice').addCommand(projectCommand()).addCommand(heartbeatCommand());
+  const env = { SLUICE_NATS_URL: server.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1', SLUICE_PORT: '9090' };
+  return runCommand(program, args, env);
+};
+const json = async (...args: string[]): Promise<Record<string, unknown>> => {
+  const ran = await sluice(...args, '--json');
+  expect(ran, ran.err).toMatchObject({ status: 0, err: '' });
+  return JSON.parse(ran.out) as Record<string, unknown>;
+};
+const idOf = async (...flags: string[]): Promise<string> =>
+  String((await json('project', 'create', '--plan', 'Pro', ...flags)).id);
+
+describe('project create', () => {
+  it('mints id and key, turns the three filters on, and prints the DSN', async () => {
+    const project = await json('project', 'create', '--plan', 'Pro');
+    expect(project).toEqual({
+      id: expect.stringMatching(/^[1-9]\d+$/),
+      key: expect.stringMatching(/^[0-9a-f]{32}$/),
+      dsn: `http://${project.key}@localhost:9090/${project.id}`,
+      plan: 'Pro',
+      overage: false,
+      filters: ['browser-extension', 'localhost', 'crawler'],
+      allowedOrigins: [],
+    });
+  });
+
+  it('takes every field', async () => {
+    const flags =
+      '--id 77 --key abc --plan Free --quota 5 --overage --rate-limit 9 --filter localhost,crawler';
+    const project = await json(
+      'project',
+      'create',
+      ...flags.split(' '),
+      '--allow-origin',
+      '*.x.com',
+      'https://y.org',
+    );
+    expect(project).toEqual({
+      id: '77',
+      key: 'abc',
+      dsn: 'http://abc@localhost:9090/77',
+      plan: 'Free',
+      rateLimit: 9,
+      quota: 5,
+      overage: true,
+      filters: ['localhost', 'crawler'],
+      allowedOrigins: ['*.x.com', 'https://y.org'],
+    });
+  });
+
+  it('gives a CUID project an alias, which the DSN carries', async () => {
+    const project = await json('project', 'create', '--plan', 'Pro', '--id', CUID);
+    expect(project.alias).toMatch(/^[1-9]\d+$/);
+    expect(project.dsn).toBe(`http://${project.key}@localhost:9090/${project.alias}`);
+    expect(await json('project', 'show', String(project.alias))).toEqual(project);
+  });
+
+  it('fails with status 1 when the id or the alias is in use', async () => {
+    const id = await idOf();
+    const again = await sluice('project', 'create', '--plan', 'Pro', '--id', id);
+    expect(again).toEqual({
+      status: 1,
+      out: '',
+      err: `sluice: ${id} is already in use, as a project's id or alias\n`,
+    });
+    expect((await sluice('project', 'create', '--plan', 'Pro', '--alias', id)).status).toBe(1);
+  });
+
+  it.each([
+    [['--plan', 'Gold'], 'Allowed choices are Free, Starter, Pro, Business, Scale, Platform'],
+    [['--plan', 'Pro', '--rate-limit', '0'], 'an integer from 1 to 100000, or none'],
+    [['--plan', 'Pro', '--rate-limit', '100001'], 'an integer from 1 to 100000, or none'],
+    [['--plan', 'Pro', '--quota', '-1'], 'an integer from 0 to 9007199254740991, or none'],
+    [['--plan', 'Pro', '--quota', '1.5'], 'an integer from 0'],
+    [['--plan', 'Pro', '--key', 'a-b'], 'letters, digits or underscores'],
+    [['--plan', 'Pro', '--id', '007'], 'numeric (up to 19 digits, no leading zero) or a CUID'],
+    [['--plan', 'Pro', '--id', '7', '--alias', '7'], 'alias: it must differ from the id'],
+    [['--plan', 'Pro', '--alias', CUID], 'An alias is numeric'],
+    [['--plan', 'Pro', '--filter', 'spam'], 'browser-extension, localhost, crawler'],
+    [['--plan', 'Pro', '--allow-origin', 'ftp://x.com'], '--allow-origin'],
+    [['--plan', 'Pro', 'surplus'], 'too many arguments'],
+    [['--plan', 'Pro', '--colour', 'red'], "unknown option '--colour'"],
+    [[], '--plan'],
+  ])('refuses %j as wrong usage, naming what is accepted', async (flags, message) => {
+    const ran = await sluice('project', 'create', ...flags);
+    expect(ran.err).toContain(message);
+    expect(ran).toMatchObject({ status: 2, out: '' });
+  });
+});
+
+describe('project set', () => {
+  it('changes what is named and nothing else; none clears', async () => {
+    const id = await idOf('--quota', '5', '--rate-limit', '9');
+    const before = await json('project', 'show', id);
+    expect(await json('project', 'set', id, '--plan', 'Scale')).toEqual({ ...before, plan: 'Scale' });
+    const { quota: _quota, rateLimit: _limit, ...rest } = before;
+    const cleared = '--quota none --rate-limit none --filter none --allow-origin none --overage --plan Pro';
+    expect(await json('project', 'set', id, ...cleared.split(' '))).toEqual({
+      ...rest,
+      overage: true,
+      filters: [],
+    });
+    expect((await json('project', 'set', id, '--no-overage')).overage).toBe(false);
+  });
+
+  it('replaces the list of origins', async () => {
+    const id = await idOf('--allow-origin', 'a.com');
+    const set = await json('project', 'set', id, '--allow-origin', 'b.com', '--allow-origin', 'c.com');
+    expect(set.allowedOrigins).toEqual(['b.com', 'c.com']);
+    expect((await json('project', 'set', id, '--allow-origin', 'none')).allowedOrigins).toEqual([]);
+  });
+
+  it('wants at least one field', async () => {
+    expect(await sluice('project', 'set', '1')).toMatchObject({ status: 2, out: '' });
+  });
+});
+
+describe('project list, rotate-key and delete', () => {
+  it('lists what create made, as JSON and as a table', async () => {
+    const id = await idOf('--quota', '5');
+    const list = (await json('project', 'list')) as unknown as { id: string }[];
+    expect(list.map((project) => project.id)).toContain(id);
+    const { out } = await sluice('project', 'list');
+    expect(out.split('\n')[0]).toMatch(/^ID +ALIAS +KEY +PLAN +PER MINUTE +QUOTA +FILTERS +ORIGINS$/);
+    expect(out).toMatch(
+      new RegExp(`^${id} .* Pro +1000 \\(plan\\) +5 +browser-extension, localhost, crawler +all$`, 'm'),
+    );
+  });
+
+  it('rotates the key', async () => {
+    const id = await idOf('--key', 'old');
+    const rotated = await json('project', 'rotate-key', id);
+    expect(rotated.key).toMatch(/^[0-9a-f]{32}$/);
+    expect((await json('project', 'show', id)).key).toBe(rotated.key);
+  });
+
+  it('deletes, after which the project is unknown', async () => {
+    const id = await idOf();
+    expect((await json('project', 'delete', id, '--keep-usage')).id).toBe(id);
+    for (const name of ['show', 'delete', 'rotate-key'])
+      expect(await sluice('project', name, id)).toEqual({
+        status: 1,
+        out: '',
+        err: `sluice: There is no project ${id}\n`,
+      });
+  });
+});
+
+describe('heartbeat', () => {
+  it('creates, lists and deletes tokens', async () => {
+    const { token, url } = await json('heartbeat', 'create');
+    expect(token).toMatch(/^[0-9a-f]{32}$/);
+    expect(url).toBe(`http://localhost:9090/heartbeat/${token}`);
+    const list = (await json('heartbeat', 'list')) as unknown as { token: string }[];
+    expect(list).toContainEqual({ token, url, createdAt: expect.stringMatching(/^\d{4}-.*Z$/) });
+    expect(await sluice('heartbeat', 'delete', String(token))).toMatchObject({ status: 0 });
+    expect(await sluice('heartbeat', 'delete', String(token))).toEqual({
+      status: 1,
+      out: '',
+      err: `sluice: There is no heartbeat token ${token}\n`,
+    });
+  });
+});
+
+describe('every command', () => {
+  it.each([
+    ['project', 'create'],
+    ['project', 'show'],
+    ['project', 'list'],
+    ['project', 'set'],
+    ['project', 'delete'],
+    ['project', 'rotate-key'],
+    ['heartbeat', 'create'],
+    ['heartbeat', 'list'],
+    ['heartbeat', 'delete'],
+  ])('%s %s has --help', async (...words) => {
+    const ran = await sluice(...words, '--help');
+    expect(ran.out).toContain(`Usage: sluice ${words.join(' ')}`);
+    expect(ran).toMatchObject({ status: 0, err: '' });
+  });
+
+  it('says in one sentence that NATS is away', async () => {
+    const program = new Command('sluice').addCommand(projectCommand());
+    const env = { SLUICE_NATS_URL: 'nats://127.0.0.1:1', SLUICE_REDIS_URL: 'redis://127.0.0.1:1' };
+    const ran = await runCommand(program, ['project', 'list'], env);
+    expect(ran).toMatchObject({ status: 1, out: '' });
+    expect(ran.err).toMatch(
+      /^sluice: NATS cannot be reached at nats:\/\/127\.0\.0\.1:1 \(SLUICE_NATS_URL\): .*\n$/,
+    );
+  });
+
+  it('sends a user of a bare NATS to setup', async () => {
+    const bare = await natsServer();
+    const program = new Command('sluice').addCommand(projectCommand());
+    const env = { SLUICE_NATS_URL: bare.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1' };
+    const ran = await runCommand(program, ['project', 'create', '--plan', 'Pro'], env);
+    await bare.close();
+    expect(ran).toMatchObject({ status: 1, out: '' });
+    expect(ran.err).toContain('run sluice setup');
+  });
+
+  it('names every wrong setting', async () => {
+    const program = new Command('sluice').addCommand(projectCommand());
+    const ran = await runCommand(program, ['project', 'list'], { SLUICE_PORT: 'x', SLUICE_COLOUR: 'red' });
+    expect(ran.status).toBe(2);
+    expect(ran.err).toContain('SLUICE_PORT must be an integer');
+    expect(ran.err).toContain('SLUICE_COLOUR is not a setting');
+  });
+});

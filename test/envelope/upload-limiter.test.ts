@@ -1,0 +1,187 @@
+import { rmSync } from 'node:fs';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Holding } from '../../src/envelope/budget.ts';
+import { type LimitedUpload, UploadLimiter } from '../../src/envelope/upload-limiter.ts';
+import {
+  QUEUED_BYTES_MAX,
+  SPOOL_BLOCK_BYTES,
+  UPLOADS_RESUMED_PER_TURN,
+  WHOLE_UPLOADS_BYTES_MAX,
+} from '../../src/limits.ts';
+import { temporaryFolder } from '../support/servers.ts';
+import { cutEvery, eventBody, feedAll, startUpload, testBudget } from './bodies.ts';
+import { RUNTIME_HAS_ZSTD, zstdBlocks } from './zstd-bytes.ts';
+
+/** Uploads that note what they are told. */
+function uploads(
+  limiter: UploadLimiter,
+  count: number,
+): { paused: (boolean | undefined)[]; all: LimitedUpload[] } {
+  const paused: (boolean | undefined)[] = Array.from({ length: count });
+  const all = paused.map((_, at) => ({
+    pause(is: boolean): void {
+      paused[at] = is;
+    },
+  }));
+  for (const one of all) limiter.enter(one);
+  return { paused, all };
+}
+
+describe('the upload limiter', () => {
+  test('pauses nobody below its bound', () => {
+    const limiter = new UploadLimiter();
+    const { paused } = uploads(limiter, 2);
+    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX - 1);
+    expect(paused).toEqual([undefined, undefined]);
+  });
+
+  test('pauses all that arrive at its bound, and what comes later', () => {
+    const limiter = new UploadLimiter();
+    const { paused } = uploads(limiter, 2);
+    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    expect(paused).toEqual([true, true]);
+    expect(uploads(limiter, 1).paused).toEqual([true]);
+  });
+
+  test('lets them go in their order, a few in a turn', async () => {
+    const limiter = new UploadLimiter();
+    const { paused } = uploads(limiter, UPLOADS_RESUMED_PER_TURN + 1);
+    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    limiter.addWhole(-1);
+    expect(paused.every(Boolean)).toBe(true);
+    await nextTurn();
+    expect(paused).toEqual([...Array.from({ length: UPLOADS_RESUMED_PER_TURN }, () => false), true]);
+    await nextTurn();
+    expect(paused.some(Boolean)).toBe(false);
+  });
+
+  test('stops letting go when those fill it again', async () => {
+    const limiter = new UploadLimiter();
+    const { paused, all } = uploads(limiter, UPLOADS_RESUMED_PER_TURN + 1);
+    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    limiter.addWhole(-1);
+    await nextTurn();
+    for (const one of all.slice(0, UPLOADS_RESUMED_PER_TURN)) limiter.leave(one);
+    limiter.addWhole(1);
+    await nextTurn();
+    expect(paused.at(-1)).toBe(true);
+    limiter.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
+    await nextTurn();
+    expect(paused.at(-1)).toBe(false);
+  });
+
+  test('pauses all as well while too much waits for disk and decoders', async () => {
+    const limiter = new UploadLimiter();
+    const { paused } = uploads(limiter, 2);
+    limiter.queue(QUEUED_BYTES_MAX);
+    expect(paused).toEqual([true, true]);
+    limiter.queue(-1);
+    await nextTurn();
+    expect(paused).toEqual([false, false]);
+  });
+
+  test('forgets who has left', async () => {
+    const limiter = new UploadLimiter();
+    const { paused, all } = uploads(limiter, 1);
+    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    limiter.leave(all[0] as LimitedUpload);
+    limiter.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
+    await nextTurn();
+    expect(paused).toEqual([true]);
+  });
+});
+
+describe('an upload that is spooled', () => {
+  let spoolDir: string;
+  beforeAll(() => {
+    spoolDir = temporaryFolder('spool');
+  });
+  afterAll(() => rmSync(spoolDir, { recursive: true }));
+
+  test('is paused while the limiter is full, and resumed after', async () => {
+    const budget = testBudget({ spoolDir });
+    const { upload, pressure, result } = startUpload('', budget);
+    budget.limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    const pieces = cutEvery(eventBody(300_000), 200_000);
+    upload.feed(pieces[0] as Buffer);
+    expect(pressure).toEqual([true]);
+    budget.limiter.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
+    await nextTurn();
+    expect(pressure).toEqual([true, false]);
+    upload.feed(pieces[1] as Buffer);
+    upload.end();
+    expect((await result).ok).toBe(true);
+    upload.dispose();
+  });
+
+  test('counts as whole from its last byte until it is disposed of', async () => {
+    const budget = testBudget({ spoolDir });
+    const { upload, result } = startUpload('', budget);
+    upload.feed(eventBody(300_000));
+    expect(budget.limiter.wholeBytes).toBe(0);
+    upload.end();
+    const verdict = await result;
+    expect(budget.limiter.wholeBytes).toBe(verdict.ok && verdict.envelope.bytes);
+    expect(budget.limiter.wholeBytes).toBeGreaterThan(290_000);
+    upload.dispose();
+    expect(budget.limiter.wholeBytes).toBe(0);
+  });
+
+  test('is paused as well while others wait for the disk, and counts what itself waits', async () => {
+    const budget = testBudget({ spoolDir });
+    const other = new Holding(budget);
+    const { upload, pressure, result } = startUpload('', budget);
+    upload.feed(eventBody(300_000));
+    expect(pressure).toEqual([]);
+    // What of it waits fills the rest.
+    other.queue(QUEUED_BYTES_MAX - SPOOL_BLOCK_BYTES);
+    expect(pressure).toEqual([true]);
+    other.close();
+    await nextTurn();
+    expect(pressure).toEqual([true, false]);
+    upload.end();
+    await result;
+    upload.dispose();
+  });
+
+  test.each(['gzip', 'br', ...(RUNTIME_HAS_ZSTD ? ['zstd'] : [])])(
+    'in %s leaves nothing in the sums, however it ends',
+    async (encoding) => {
+      const budget = testBudget({ spoolDir });
+      const compress = { gzip: gzipSync, br: brotliCompressSync, zstd: zstdBlocks }[
+        encoding
+      ] as typeof gzipSync;
+      const body = compress(eventBody(3_000_000));
+      const whole = startUpload(encoding, budget);
+      feedAll(whole.upload, cutEvery(body, 1 + (body.length >> 1)));
+      expect((await whole.result).ok).toBe(true);
+      const left = startUpload(encoding, budget);
+      left.upload.feed(body.subarray(0, body.length >> 1));
+      left.upload.feed(body.subarray(body.length >> 1, -1));
+      for (const { upload } of [whole, left]) upload.dispose();
+      expect([budget.limiter.wholeBytes, budget.limiter.queuedBytes, budget.heldBytes]).toEqual([0, 0, 0]);
+    },
+  );
+
+  test('that fails does not count as whole', async () => {
+    const budget = testBudget({ spoolDir });
+    const { upload, result } = startUpload('', budget);
+    upload.feed(Buffer.from(`{}\n{"type":"event","length":300001}\n${'x'.repeat(300_000)}`));
+    upload.end();
+    expect((await result).ok).toBe(false);
+    expect(budget.limiter.wholeBytes).toBe(0);
+  });
+
+  test('and a small one never wait for it', async () => {
+    const budget = testBudget({ spoolDir });
+    budget.limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    const { upload, pressure, result } = startUpload('', budget);
+    upload.feed(eventBody(1_000));
+    upload.end();
+    expect((await result).ok).toBe(true);
+    expect(pressure).toEqual([]);
+    upload.dispose();
+  });
+});

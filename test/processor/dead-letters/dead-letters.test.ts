@@ -1,0 +1,256 @@
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { DeadLetterBox, type FiledDeadLetter } from '../../../src/commands/dead-letters/box.ts';
+import { entryOf, Replay } from '../../../src/commands/dead-letters/replay.ts';
+import { systemClock as clock } from '../../../src/lib/clock.ts';
+import { RECORDING_BYTES_MAX } from '../../../src/limits.ts';
+import { type Entry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
+import { envelope, eventually, Harness, hexId, item, log, RECEIVED_AT } from '../harness.ts';
+
+let harness: Harness;
+let box: DeadLetterBox;
+beforeAll(async () => {
+  harness = await Harness.start();
+  box = await DeadLetterBox.open(harness.link);
+  await harness.process();
+});
+afterAll(() => harness.close());
+
+let events = 0;
+const newId = (): string => hexId(++events);
+const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
+
+const letterWhere = (test: (letter: FiledDeadLetter) => boolean): Promise<FiledDeadLetter> =>
+  eventually(async () => (await box.list()).find(test));
+
+async function contentOf(
+  letter: FiledDeadLetter,
+): Promise<{ body: Buffer; rest: Buffer; entry: Entry | undefined }> {
+  const bytes = Buffer.from(await box.bytesOf(letter));
+  const body = bytes.subarray(0, letter.bodyBytes);
+  return { body, rest: bytes.subarray(letter.bodyBytes), entry: entryOf(letter, body) };
+}
+
+const replay = (letter: FiledDeadLetter): Promise<string> =>
+  new Replay({ link: harness.link, box, shards: 1, clock, log }).run(letter);
+
+/** The payload of the only item of a letter's entry. */
+async function payloadOf(letter: FiledDeadLetter): Promise<Buffer> {
+  const { entry } = await contentOf(letter);
+  if (entry?.kind !== 'envelope') throw new Error('not an envelope');
+  expect(entry.items).toHaveLength(1);
+  return Buffer.from(entry.items[0]?.payload as Uint8Array);
+}
+
+const recording = (json: Uint8Array | string): Uint8Array =>
+  Buffer.concat([Buffer.from('{"segment_id":0}\n'), gzipSync(json)]);
+
+describe('an item that cannot be decoded', () => {
+  it.each([
+    ['no JSON', item('event', '{"a":1', { index: 1 }), 'payload is not valid JSON'],
+    ['empty', item('transaction', '', { index: 1 }), 'payload is empty, JSON expected'],
+    ['two values', item('log', '{} {}', { index: 1 }), 'payload is not valid JSON'],
+    ['no UTF-8', item('event', Uint8Array.of(0x22, 0xff, 0x22), { index: 1 }), 'payload is not valid UTF-8'],
+    [
+      'under a broken header',
+      item('event', '{}', { index: 1, header: '[]' }),
+      'item header is no JSON object',
+    ],
+    ['a recording without its line', item('replay_recording', '[]', { index: 1 }), /segment_id/],
+    [
+      'a torn recording',
+      item('replay_recording', recording('[1,2]').subarray(0, 30), { index: 1 }),
+      /not valid/,
+    ],
+    [
+      'a recording that is no array',
+      item('replay_recording', recording('{}'), { index: 1 }),
+      /no JSON array/,
+    ],
+  ])('being %s is a dead letter alone: its neighbour is stored', async (_, broken, reason) => {
+    const eventId = newId();
+    const good = item('replay_event', '{"good":true}');
+    await harness.publish([envelope([good, broken], { eventId, sdk: 'x/1' })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter).toMatchObject({
+      kind: 'item',
+      subject: 'sluice.events.0',
+      projectId: '42',
+      entryIndex: 0,
+      itemIndex: 1,
+      type: broken.type,
+      receivedAt: RECEIVED_AT,
+    });
+    expect(letter.reason).toMatch(reason);
+    expect(await payloadOf(letter)).toEqual(Buffer.from(broken.payload as Uint8Array));
+    await harness.drained();
+    expect(harness.stored().filter((one) => one.event_id === eventId)).toMatchObject([
+      { item_index: 0, payload: { good: true } },
+    ]);
+  });
+
+  it('being a recording larger than the bound after decompression keeps its compressed bytes', async () => {
+    const eventId = newId();
+    const json = Buffer.alloc(RECORDING_BYTES_MAX + 1, 0x20);
+    json.write('[');
+    json.write(']', json.length - 1);
+    const bomb = item('replay_recording', recording(json));
+    await harness.publish([envelope([bomb], { eventId })], { stream: 'replays' });
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter.reason).toBe('recording of more than 67108864 bytes after decompression');
+    expect(await payloadOf(letter)).toEqual(Buffer.from(bomb.payload as Uint8Array));
+  });
+
+  it('being large is kept in parts, and comes back whole', async () => {
+    const eventId = newId();
+    const payload = `{"noise":"${'x'.repeat(2_000_000)}"`;
+    const { payload: _, ...bare } = item('event', payload);
+    const parts = await harness.chunk(Buffer.from(payload));
+    await harness.publish([envelope([bare], { eventId, parts })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter.bytes).toBeGreaterThan(2_000_000);
+    expect((await payloadOf(letter)).equals(Buffer.from(payload))).toBe(true);
+  });
+
+  it('being a ping of no moment is a dead letter too', async () => {
+    const ping = {
+      kind: 'heartbeat',
+      token: 'bad',
+      receivedAt: Number.MAX_SAFE_INTEGER,
+      body: Buffer.from([0xff]),
+    } as const;
+    await harness.publish([ping], { stream: 'heartbeats' });
+    const letter = await letterWhere((one) => one.type === 'heartbeat');
+    expect(letter).toMatchObject({ kind: 'entry', reason: 'receivedAt is no moment' });
+    const { entry } = await contentOf(letter);
+    expect(entry).toMatchObject({ token: 'bad', receivedAt: ping.receivedAt });
+    expect(Buffer.from((entry as typeof ping).body)).toEqual(ping.body);
+  });
+});
+
+describe('a large entry', () => {
+  it('of which a part is missing is a dead letter with what is there', async () => {
+    const eventId = newId();
+    const payload = `{"n":"${'y'.repeat(1_200_000)}"}`;
+    const { payload: _, ...bare } = item('event', payload);
+    const parts = await harness.chunk(Buffer.from(payload));
+    await harness.manager.streams.deleteMessage('SLUICE_CHUNKS', parts.sequences[1] ?? 0);
+    await harness.publish([envelope([bare], { eventId, parts }), envelope([item('log', '{}')], { eventId })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter).toMatchObject({ kind: 'entry', entryIndex: 0 });
+    expect(letter.reason).toBe(`part ${parts.sequences[1]} is not in SLUICE_CHUNKS`);
+    const { rest } = await contentOf(letter);
+    expect(rest.toString()).toBe(payload.slice(0, 500_000) + payload.slice(1_000_000));
+    await harness.drained();
+    expect(harness.stored().filter((one) => one.event_id === eventId)).toMatchObject([{ type: 'log' }]);
+  });
+
+  it('whose bytes are not those that were sent is a dead letter', async () => {
+    const eventId = newId();
+    const { payload: _, ...bare } = item('event', '{"a":1}');
+    const parts = await harness.chunk(Buffer.from('{"a":2}'));
+    const claimed = { ...parts, sha256: (await harness.chunk(Buffer.from('{"a":1}'))).sha256 };
+    await harness.publish([envelope([bare], { eventId, parts: claimed })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    expect(letter.reason).toMatch(/hash/);
+    expect((await contentOf(letter)).rest.toString()).toBe('{"a":2}');
+  });
+});
+
+describe('a frame', () => {
+  it('with one entry that is none loses only that entry', async () => {
+    const [before, after] = [newId(), newId()];
+    const junk = bytes('no entry');
+    const entries = [before, after].map((eventId) =>
+      encodeEntry(envelope([item('event', '{}')], { eventId })),
+    );
+    await harness.publishBytes(encodeFrame([entries[0] as Uint8Array, junk, entries[1] as Uint8Array]), {
+      id: 'with-junk',
+    });
+    const letter = await letterWhere((one) => one.frameId === 'with-junk');
+    expect(letter).toMatchObject({ kind: 'entry', entryIndex: 1 });
+    expect((await contentOf(letter)).body).toEqual(Buffer.from(junk));
+    await harness.drained();
+    const ids = harness.stored().map(({ event_id }) => event_id);
+    expect(ids).toContain(before);
+    expect(ids).toContain(after);
+  });
+
+  it('that is none is a dead letter as a whole', async () => {
+    const junk = bytes('{"not":"a frame"}');
+    await harness.publishBytes(junk, { id: 'junk' });
+    const letter = await letterWhere((one) => one.frameId === 'junk');
+    expect(letter).toMatchObject({ kind: 'frame', subject: 'sluice.events.0', bytes: junk.length });
+    expect((await contentOf(letter)).body).toEqual(Buffer.from(junk));
+    await harness.drained();
+  });
+});
+
+describe('the dead letters', () => {
+  it('are one for each item, however often its frame is delivered', async () => {
+    const eventId = newId();
+    const frame = encodeFrame([encodeEntry(envelope([item('event', 'x')], { eventId }))]);
+    await harness.publishBytes(frame, { id: 'twice' });
+    await letterWhere((one) => one.eventId === eventId);
+    await harness.drained();
+    const before = (await box.list()).length;
+    await harness.link.js.publish('sluice.events.0', frame); // under another id: another frame
+    await eventually(async () => (await box.list()).length === before + 1);
+    await harness.drained();
+    expect((await box.list()).filter((one) => one.eventId === eventId)).toHaveLength(2);
+  });
+
+  it('are replayed into their stream: stored when the cause is gone', async () => {
+    const eventId = newId();
+    const payload = `{"n":"${'z'.repeat(1_200_000)}"}`;
+    const { payload: _, ...bare } = item('event', payload);
+    const parts = await harness.chunk(Buffer.from(payload));
+    const missing = { ...parts, sequences: [parts.sequences[0] ?? 0, 999_999, parts.sequences[2] ?? 0] };
+    await harness.publish([envelope([bare], { eventId, parts: missing })]);
+    const letter = await letterWhere((one) => one.eventId === eventId);
+    // The part turns up again under that very number: here, a letter whose entry names the right one is put in its place.
+    const mended = encodeEntry(envelope([bare], { eventId, parts }));
+    const shown = await harness.manager.streams.getMessage('SLUICE_DEAD_LETTERS', {
+      last_by_subj: letter.filedUnder,
+    });
+    const head = shown?.header;
+    head?.set('Sluice-Body-Bytes', `${mended.length}`);
+    head?.set('Sluice-Bytes', `${mended.length}`);
+    head?.set('Sluice-Parts', '0');
+    await harness.manager.streams.purge('SLUICE_DEAD_LETTERS', {
+      filter: `${letter.filedUnder}.*`,
+    });
+    await harness.link.js.publish(letter.filedUnder, mended, head ? { headers: head } : {});
+    expect(await replay(await box.get(letter.id))).toBe('sluice.events.0');
+    await eventually(() => harness.stored().some((one) => one.event_id === eventId));
+    expect((await box.list()).some((one) => one.eventId === eventId)).toBe(false);
+  });
+
+  it('come back when they are replayed and cannot be stored again, large ones whole', async () => {
+    const eventId = newId();
+    const payload = `["${'w'.repeat(1_500_000)}"`;
+    const { payload: _, ...bare } = item('log', payload);
+    const parts = await harness.chunk(Buffer.from(payload));
+    await harness.publish([envelope([bare], { eventId, parts, month: '2026-01', position: 5 })], {
+      stream: 'logs',
+    });
+    const first = await letterWhere((one) => one.eventId === eventId);
+    await replay(first);
+    const second = await letterWhere((one) => one.eventId === eventId && one.id !== first.id);
+    expect((await payloadOf(second)).equals(Buffer.from(payload))).toBe(true);
+    const { entry } = await contentOf(second);
+    expect(entry).not.toHaveProperty('month'); // counted once, when it first came
+  });
+
+  it('are removed one by one, or all with their parts', async () => {
+    const [first, ...others] = await box.list();
+    if (!first) throw new Error('no letter');
+    expect(others.length).toBeGreaterThan(5);
+    await box.purge(first);
+    await expect(box.get(first.id)).rejects.toThrow(`There is no dead letter ${first.id}`);
+    expect(await box.list()).toEqual(others);
+    for (const letter of others) await box.purge(letter);
+    expect(await box.list()).toEqual([]);
+    expect((await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state.messages).toBe(0);
+  });
+});

@@ -1,0 +1,90 @@
+/** A worker whose project is deleted, and made again, before it has written what it counted. Real broker, real bucket. */
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock as clock } from '../../src/lib/clock.ts';
+import type { BucketEntry } from '../../src/projects/bucket-watch.ts';
+import type { ProjectState } from '../../src/projects/project-state.ts';
+import { ProjectView } from '../../src/projects/project-view.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+import { Checkpoints } from '../../src/usage/checkpoints.ts';
+import { CounterBucket } from '../../src/usage/counters.ts';
+import { readOutcomes } from '../../src/usage/outcome-day.ts';
+import { OutcomeLedger } from '../../src/usage/outcomes.ts';
+import { natsServer, type TestServer } from '../support/servers.ts';
+import { link as connect, log, makeBuckets } from './broker.ts';
+
+const MONTH = '2026-02';
+let server: TestServer;
+let link: NatsLink;
+let view: ProjectView;
+let checkpoints: Checkpoints;
+let ledger: OutcomeLedger;
+let ids = 0;
+let id: string;
+beforeAll(async () => {
+  server = await natsServer();
+  link = await connect(server.url);
+  await makeBuckets(link);
+});
+beforeEach(() => {
+  id = `${++ids}`;
+  view = new ProjectView({ planLimits: 'table', log });
+  checkpoints = new Checkpoints({ store: new CounterBucket({ link, log }), clock, log });
+  ledger = new OutcomeLedger({ link, log });
+});
+afterAll(async () => {
+  await link?.close();
+  await server?.close();
+});
+
+const record = (revision: number): BucketEntry => {
+  const project = { id, key: 'k', plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
+  return { key: id, text: JSON.stringify(project), revision };
+};
+const state = (): ProjectState => {
+  const found = view.find(id);
+  if (!found) throw new Error('no project');
+  return found;
+};
+const count = (position: number): void => {
+  checkpoints.note(state(), MONTH, position);
+  ledger.note(state(), 'accepted');
+};
+async function written(): Promise<unknown> {
+  await Promise.all([checkpoints.close(), ledger.close()]);
+  const [hour] = await readOutcomes(link, id, { now: Date.now(), hours: 1 });
+  const figure = await new CounterBucket({ link, log }).read(id, MONTH);
+  return { figure, accepted: hour?.outcomes.accepted };
+}
+
+describe('what a worker has in hand of a deleted project', () => {
+  it.each([
+    ['a change', () => view.apply({ key: id, text: undefined, revision: 2 })],
+    ['a fresh snapshot', () => view.replace([], 1)],
+  ])('that it learns from %s is not written for the next one of its id', async (_, remove) => {
+    view.replace([record(1)], 1);
+    for (let position = 1; position <= 10; position++) count(position);
+    remove();
+    view.apply(record(3));
+    count(1);
+    expect(await written()).toEqual({ figure: 1, accepted: 1 });
+  });
+
+  it('is not written either when a request that was under way is counted afterwards', async () => {
+    view.replace([record(1)], 1);
+    const before = state();
+    count(41);
+    view.apply({ key: id, text: undefined, revision: 2 });
+    view.apply(record(3));
+    checkpoints.note(before, MONTH, 42);
+    ledger.note(before, 'accepted');
+    count(1);
+    expect(await written()).toEqual({ figure: 1, accepted: 1 });
+  });
+
+  it('is written when the record has only changed', async () => {
+    view.replace([record(1)], 1);
+    for (let position = 1; position <= 10; position++) count(position);
+    view.apply(record(2));
+    expect(await written()).toEqual({ figure: 10, accepted: 10 });
+  });
+});

@@ -1,0 +1,146 @@
+import { Kvm } from '@nats-io/kv';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { RegistryError } from '../../src/projects/names.ts';
+import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+import { PROJECTS_BUCKET } from '../../src/stream/topology.ts';
+import { natsServer, type TestServer } from '../support/servers.ts';
+import { link as connect } from './broker.ts';
+
+const CLAIM_MS = 300;
+const CUID = 'cjld2cjxh0000qzrmn831i7rn';
+const OTHER_CUID = 'cjld2cyuq0000t3rmniod1foy';
+const plain: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
+
+describe('ProjectStore', () => {
+  let server: TestServer;
+  let link: NatsLink;
+  let store: ProjectStore;
+  const kv = () => new Kvm(link.js).open(PROJECTS_BUCKET);
+
+  beforeAll(async () => {
+    server = await natsServer();
+    link = await connect(server.url);
+  });
+  beforeEach(async () => {
+    await new Kvm(link.js).create(PROJECTS_BUCKET);
+    await (await kv()).destroy();
+    await new Kvm(link.js).create(PROJECTS_BUCKET);
+    store = await ProjectStore.open(link, CLAIM_MS);
+  });
+  afterAll(async () => {
+    await link?.close();
+    await server?.close();
+  });
+
+  it('mints a numeric id and a key of 32 hex digits', async () => {
+    const project = await store.create(plain);
+    expect(project.id).toMatch(/^[1-9]\d{8,9}$/);
+    expect(project.key).toMatch(/^[0-9a-f]{32}$/);
+    expect(project.alias).toBeUndefined();
+    expect(await store.get(project.id)).toEqual(project);
+  });
+
+  it('mints a numeric alias for a CUID project, and finds it by either name', async () => {
+    const project = await store.create({ ...plain, id: CUID });
+    expect(project.alias).toMatch(/^[1-9]\d{8,9}$/);
+    expect(await store.get(CUID)).toEqual(project);
+    expect(await store.get(`${project.alias}`)).toEqual(project);
+  });
+
+  it('gives an id to exactly one of many that want it at once', async () => {
+    const wishes = Array.from({ length: 12 }, (_, n) => store.create({ ...plain, id: '7', key: `k${n}` }));
+    const results = await Promise.allSettled(wishes);
+    const won = results.filter((result) => result.status === 'fulfilled');
+    expect(won).toHaveLength(1);
+    expect(await store.get('7')).toEqual(won[0]?.value);
+    for (const result of results)
+      if (result.status === 'rejected') expect(result.reason).toBeInstanceOf(RegistryError);
+  });
+
+  it('gives an alias to exactly one of many projects that want it at once', async () => {
+    const ids = Array.from({ length: 8 }, (_, n) => `cjld2cjxh0000qzrmn831i7r${n}`);
+    const results = await Promise.allSettled(ids.map((id) => store.create({ ...plain, id, alias: '42' })));
+    const won = results.filter((result) => result.status === 'fulfilled');
+    expect(won).toHaveLength(1);
+    expect((await store.get('42')).id).toBe(won[0]?.value.id);
+    expect(await store.list()).toHaveLength(1);
+  });
+
+  it('leaves the alias in place when twins create the same project at once', async () => {
+    const results = await Promise.allSettled(
+      Array.from({ length: 6 }, () => store.create({ ...plain, id: CUID, alias: '42' })),
+    );
+    expect(results.filter((result) => result.status === 'fulfilled')).toHaveLength(1);
+    expect((await store.get('42')).id).toBe(CUID);
+  });
+
+  it('keeps ids and aliases in one space', async () => {
+    await store.create({ ...plain, id: '5' });
+    await store.create({ ...plain, id: CUID, alias: '6' });
+    await expect(store.create({ ...plain, id: OTHER_CUID, alias: '5' })).rejects.toThrow(
+      '5 is already in use',
+    );
+    await expect(store.create({ ...plain, id: '6' })).rejects.toThrow('6 is already in use');
+    expect((await store.list()).map((project) => project.id)).toEqual(['5', CUID]);
+  });
+
+  it('takes over a claim that a crash left without its record', async () => {
+    await (await kv()).create('42', JSON.stringify({ aliasOf: CUID }));
+    await expect(store.get('42')).rejects.toThrow('There is no project 42.');
+    const project = await store.create({ ...plain, id: OTHER_CUID, alias: '42' });
+    expect(await store.get('42')).toEqual(project);
+  });
+
+  it('takes over such a claim for an id too, and at once for the project that made it', async () => {
+    await (await kv()).create('42', JSON.stringify({ aliasOf: CUID }));
+    await (await kv()).create('43', JSON.stringify({ aliasOf: OTHER_CUID }));
+    expect((await store.create({ ...plain, id: '42' })).id).toBe('42');
+    expect((await store.create({ ...plain, id: OTHER_CUID, alias: '43' })).alias).toBe('43');
+    expect((await store.get('42')).alias).toBeUndefined();
+  });
+
+  it('changes an alias and lets go of the old one', async () => {
+    await store.create({ ...plain, id: CUID, alias: '42' });
+    await store.set(CUID, (project) => ({ ...project, alias: '43' }));
+    expect((await store.get('43')).id).toBe(CUID);
+    await expect(store.get('42')).rejects.toThrow(RegistryError);
+    expect((await store.create({ ...plain, id: '42' })).id).toBe('42');
+  });
+
+  it('refuses an alias in use and leaves the record as it was', async () => {
+    const before = await store.create({ ...plain, id: CUID, alias: '42' });
+    await store.create({ ...plain, id: '43' });
+    await expect(store.set(CUID, (project) => ({ ...project, alias: '43' }))).rejects.toThrow(
+      '43 is already in use',
+    );
+    expect(await store.get('42')).toEqual(before);
+  });
+
+  it('loses none of many changes made at once', async () => {
+    await store.create({ ...plain, id: '9', quota: 0 });
+    const raise = () => store.set('9', (project) => ({ ...project, quota: (project.quota ?? 0) + 1 }));
+    await Promise.all(Array.from({ length: 5 }, raise));
+    expect((await store.get('9')).quota).toBe(5);
+  });
+
+  it('rotates a key and changes nothing else', async () => {
+    const before = await store.create({ ...plain, id: '9', quota: 3, rateLimit: 4 });
+    const after = await store.rotateKey('9');
+    expect(after.key).not.toBe(before.key);
+    expect({ ...after, key: before.key }).toEqual(before);
+  });
+
+  it('deletes a project with its alias, after which both names are free', async () => {
+    await store.create({ ...plain, id: CUID, alias: '42' });
+    expect((await store.delete('42')).id).toBe(CUID);
+    expect(await store.list()).toEqual([]);
+    await expect(store.delete(CUID)).rejects.toThrow(`There is no project ${CUID}.`);
+    await store.create({ ...plain, id: OTHER_CUID, alias: '42' });
+    await store.create({ ...plain, id: CUID });
+  });
+
+  it('answers a name that is no legal key like any unknown one', async () => {
+    await expect(store.get('no such > thing')).rejects.toThrow('There is no project no such > thing.');
+  });
+});

@@ -1,0 +1,147 @@
+import { Kvm } from '@nats-io/kv';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { findServer, type RunningServer, startNats } from '../../src/dev/servers.ts';
+import { systemClock as clock } from '../../src/lib/clock.ts';
+import { HeartbeatStore } from '../../src/projects/heartbeat-store.ts';
+import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
+import { Replica } from '../../src/projects/replica.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+import { PROJECTS_BUCKET } from '../../src/stream/topology.ts';
+import { natsServer, type TestServer } from '../support/servers.ts';
+import { link as connect, eventually, log, makeBuckets } from './broker.ts';
+
+const CUID = 'cjld2cjxh0000qzrmn831i7rn';
+const plain: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
+
+describe('Replica', () => {
+  let server: TestServer;
+  let again: RunningServer | undefined;
+  let link: NatsLink;
+  let replica: Replica;
+  let store: ProjectStore;
+
+  beforeEach(async () => {
+    server = await natsServer();
+    link = await connect(server.url);
+    replica = new Replica({ link, planLimits: 'table', log, clock });
+    store = await ProjectStore.open(link);
+  });
+  afterEach(async () => {
+    await replica?.stop();
+    await link?.close();
+    await again?.stop();
+    await server?.close();
+  });
+
+  const restart = async (): Promise<void> => {
+    const bins = process.env.NATS_SERVER_BIN ? { nats: process.env.NATS_SERVER_BIN } : {};
+    const bin = findServer('nats-server', bins, process.env.PATH ?? '');
+    again = await startNats(`${bin}`, server.dir, server.port);
+  };
+
+  it('waits for buckets that do not exist yet', async () => {
+    const started = replica.start();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    expect(replica.loaded).toBe(false);
+    await makeBuckets(link);
+    await started;
+    expect(replica.loaded).toBe(true);
+    expect(replica.findProject('1')).toBeUndefined();
+  });
+
+  it('shows what is created, changed and deleted within a second', async () => {
+    await makeBuckets(link);
+    const before = await store.create({ ...plain, id: CUID, alias: '42' });
+    await replica.start();
+    expect(replica.findProject('42')?.record).toEqual(before);
+    await store.create({ ...plain, id: '7' });
+    await eventually(1_000, () => replica.findProject('7') !== undefined);
+    await store.set('42', (project) => ({ ...project, rateLimit: 5 }));
+    await eventually(1_000, () => replica.findProject(CUID)?.limit === 5);
+    await store.delete(CUID);
+    await eventually(1_000, () => !replica.findProject(CUID) && !replica.findProject('42'));
+  });
+
+  it('knows heartbeat tokens as soon', async () => {
+    await makeBuckets(link);
+    const tokens = await HeartbeatStore.open(link);
+    const { token: early } = await tokens.create(new Date());
+    await replica.start();
+    expect(replica.hasHeartbeat(early)).toBe(true);
+    const { token } = await tokens.create(new Date());
+    await eventually(1_000, () => replica.hasHeartbeat(token));
+    await tokens.delete(token);
+    await eventually(1_000, () => !replica.hasHeartbeat(token));
+    expect((await tokens.list()).map((known) => known.token)).toEqual([early]);
+  });
+
+  it('stays usable while the broker is away, and sees changes within five seconds of reconnecting', async () => {
+    await makeBuckets(link);
+    await store.create({ ...plain, id: '1' });
+    await replica.start();
+    const before = replica.findProject('1');
+    await server.stop();
+    await eventually(5_000, () => !link.connected);
+    expect(replica.findProject('1')).toBe(before);
+    await restart();
+    // Written by somebody else before this link is back, so that no watch of ours delivers it.
+    const other = await connect(server.url);
+    await (await ProjectStore.open(other)).create({ ...plain, id: '2' });
+    await other.close();
+    await eventually(10_000, () => link.connected);
+    await eventually(5_000, () => replica.findProject('2') !== undefined);
+    expect(replica.findProject('1')).toBe(before);
+    await store.create({ ...plain, id: '3' });
+    await eventually(1_000, () => replica.findProject('3') !== undefined);
+  });
+
+  it('heals when the bucket is deleted and made again', async () => {
+    await makeBuckets(link);
+    for (const id of ['1', '2', '3']) await store.create({ ...plain, id });
+    await replica.start();
+    const revision = replica.findProject('1')?.revision ?? 0;
+    await (await new Kvm(link.js).open(PROJECTS_BUCKET)).destroy();
+    await new Promise((resolve) => setTimeout(resolve, 1_500));
+    expect(replica.findProject('2')).toBeDefined();
+    await new Kvm(link.js).create(PROJECTS_BUCKET);
+    await store.create({ ...plain, id: '1', quota: 5 });
+    await eventually(5_000, () => replica.findProject('1')?.record.quota === 5);
+    expect(replica.findProject('2')).toBeUndefined();
+    expect(replica.findProject('1')?.revision).toBeGreaterThan(revision);
+    await store.create({ ...plain, id: '4' });
+    await eventually(1_000, () => replica.findProject('4') !== undefined);
+  });
+
+  it('heals when the server forgets the consumer of its watch', async () => {
+    await makeBuckets(link);
+    await store.create({ ...plain, id: '1' });
+    await replica.start();
+    const manager = await link.manager();
+    for await (const consumer of manager.consumers.list(`KV_${PROJECTS_BUCKET}`))
+      await manager.consumers.delete(`KV_${PROJECTS_BUCKET}`, consumer.name);
+    await store.create({ ...plain, id: '2' });
+    await eventually(5_000, () => replica.findProject('2') !== undefined);
+  });
+
+  it('notices keys that were purged without a marker', async () => {
+    await makeBuckets(link);
+    for (const id of ['1', '2']) await store.create({ ...plain, id });
+    await replica.start();
+    const manager = await link.manager();
+    await manager.streams.purge(`KV_${PROJECTS_BUCKET}`, { filter: `$KV.${PROJECTS_BUCKET}.1` });
+    await eventually(5_000, () => replica.findProject('1') === undefined);
+    expect(replica.findProject('2')).toBeDefined();
+  });
+
+  it('loads a snapshot of thousands, and skips a spoiled record', async () => {
+    await makeBuckets(link);
+    const kv = await new Kvm(link.js).open(PROJECTS_BUCKET);
+    const put = (n: number) => kv.put(`${n}`, JSON.stringify({ ...plain, id: `${n}`, key: 'k' }));
+    for (let n = 1; n <= 3_000; n += 500)
+      await Promise.all(Array.from({ length: 500 }, (_, m) => put(n + m)));
+    await kv.put('3000', 'not a record');
+    await replica.start();
+    expect(replica.findProject('2999')?.limit).toBe(1_000);
+    expect(replica.findProject('3000')).toBeUndefined();
+  });
+});

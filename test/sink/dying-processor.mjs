@@ -1,0 +1,37 @@
+/** `sluice processor` of the build, whose sink ends the process before or after its n-th commit. Settings come as for the program. */
+const { loadConfig } = await import('../../dist/config.js');
+const { createLog } = await import('../../dist/lib/log.js');
+const { runProcessor } = await import('../../dist/processor/processor.js');
+const { NdjsonSink } = await import('../../dist/sink/ndjson/ndjson.js');
+const { PostgresSink } = await import('../../dist/sink/postgres/postgres.js');
+
+const [, , moment, nth] = process.argv;
+const { config } = loadConfig();
+const log = createLog('error');
+const sink =
+  config.sink.kind === 'ndjson'
+    ? await NdjsonSink.lock(config.sink.dir, { log })
+    : await PostgresSink.connect(config.sink.url, { log });
+
+let commits = 0;
+const dieAt = (now) => {
+  if (now === moment && commits === Number(nth)) process.kill(process.pid, 'SIGKILL');
+};
+const { open } = sink;
+sink.open = async (stream) => {
+  const inner = await open.call(sink, stream);
+  const begin = async (frameIds) => {
+    const batch = await inner.begin(frameIds);
+    const { commit } = batch;
+    batch.commit = async () => {
+      commits++;
+      dieAt('before');
+      const counts = await commit.call(batch);
+      dieAt('after');
+      return counts;
+    };
+    return batch;
+  };
+  return { begin };
+};
+await runProcessor(config, log, { sink });

@@ -1,0 +1,370 @@
+import { connect, createServer, type Server } from 'node:net';
+import { describe, expect, it } from 'vitest';
+import { resendKey } from '../../../src/sink/item-key.ts';
+import { Database } from '../../../src/sink/postgres/database.ts';
+import { SCHEMA_VERSION, SchemaError } from '../../../src/sink/postgres/schema.ts';
+import { readPostgresTally } from '../../../src/sink/postgres/tally.ts';
+import type { SinkRow, StreamSink } from '../../../src/sink/sink.ts';
+import { UnavailableError } from '../../../src/sink/unavailable.ts';
+import { eventually, hexId, log } from '../../processor/harness.ts';
+import { connectTo, server, usePostgres } from './fixture.ts';
+
+const STREAM = 'SLUICE_EVENTS';
+const NOON = Date.UTC(2026, 4, 6, 12);
+const HOUR_MS = 3_600_000;
+const MONTH = '2026-05';
+
+usePostgres();
+
+const open = async (url?: string): Promise<StreamSink> => (await connectTo(url)).open(STREAM);
+
+function row(n: number, receivedAt = NOON): SinkRow {
+  const envelope = { projectId: '1', eventId: hexId(n), receivedAt };
+  const place = { index: 0, type: 'event' as const };
+  return {
+    type: 'event',
+    head: '{',
+    fields: { envelope, index: 0, header: '{"type":"event"}' },
+    json: Buffer.from(`{"n":${n}}`),
+    resend: { key: resendKey(envelope, place), receivedAt },
+  };
+}
+
+/** One frame of these events, each an entry. @returns what the sink says of it */
+async function store(stream: StreamSink, frameId: string, rows: readonly SinkRow[]) {
+  const batch = await stream.begin([frameId]);
+  try {
+    for (let index = batch.entriesKnown(frameId); index < rows.length; index++) {
+      batch.beginEntry({ frameId, index, usage: { projectId: '1', month: MONTH, position: index + 1 } });
+      batch.add(rows[index] as SinkRow);
+      await batch.relieve();
+    }
+    return await batch.commit();
+  } finally {
+    await batch.abandon();
+  }
+}
+const count = async (table: string): Promise<number> =>
+  (await server.query<{ count: number }>(`SELECT count(*)::int AS count FROM sluice.${table}`))[0]?.count ??
+  -1;
+
+describe('the schema', () => {
+  it('is made once, however many processors start together', async () => {
+    await Promise.all(Array.from({ length: 5 }, () => connectTo()));
+    expect(await count('migrations')).toBe(SCHEMA_VERSION);
+    expect(await count('items')).toBe(0);
+  });
+
+  it('of a newer program is refused', async () => {
+    await connectTo();
+    await server.query('INSERT INTO sluice.migrations VALUES (1000)');
+    await expect(connectTo()).rejects.toThrow(
+      `version 1000 of the sink's schema, and this program knows ${SCHEMA_VERSION}:`,
+    );
+  });
+
+  it('of the first version is brought up to date and keeps its rows', async () => {
+    await store(await open(), 'before', [row(1)]);
+    await server.query(
+      `DROP TABLE sluice.spans, sluice.extras; ALTER TABLE sluice.heartbeats DROP COLUMN body_base64;
+        DELETE FROM sluice.migrations WHERE version > 1`,
+    );
+    const stream = await open();
+    await store(stream, 'after', [row(2), { ...row(3), type: 'span', json: Buffer.from('{"items":[1,2]}') }]);
+    expect([await count('migrations'), await count('items'), await count('spans')]).toEqual([
+      SCHEMA_VERSION,
+      2,
+      2,
+    ]);
+  });
+
+  it('of an earlier version gets what is new, also a partition that was detached before', async () => {
+    await connectTo();
+    const partition = 'CREATE TABLE sluice.heartbeats_20260506 (LIKE sluice.heartbeats)';
+    await server.query(`ALTER TABLE sluice.heartbeats DROP COLUMN body_base64; ${partition};
+      DELETE FROM sluice.migrations WHERE version > 3`);
+    const stream = await open();
+    const fields = { token: 't', receivedAt: NOON, bodyIn: 'body_base64' } as const;
+    const ping: SinkRow = { type: 'heartbeat', head: '{', fields, json: Buffer.from('"/wA="') };
+    await store(stream, 'ping', [ping]);
+    const [stored] = await server.query('SELECT body, body_base64 FROM sluice.heartbeats_20260506');
+    expect(stored).toEqual({ body: null, body_base64: '/wA=' });
+    expect(await count('heartbeats')).toBe(1);
+  });
+
+  it('needs no right to create anything when it is there', async () => {
+    await connectTo();
+    await server.query(`CREATE ROLE writer LOGIN;
+      GRANT USAGE ON SCHEMA sluice TO writer; GRANT ALL ON ALL TABLES IN SCHEMA sluice TO writer`);
+    await connectTo(server.url.replace('postgres@', 'writer@'));
+    await server.query('DROP OWNED BY writer; DROP ROLE writer');
+  });
+
+  it.each([
+    ['a database that does not exist', (url: string) => url.replace(/\/postgres$/, '/absent')],
+    ['a role that does not exist', (url: string) => url.replace('postgres@', 'nobody@')],
+  ])('cannot be made in %s, which is said at once', async (_, change) => {
+    await expect(connectTo(change(server.url))).rejects.toThrow(SchemaError);
+  });
+
+  it('is refused to a database that cannot hold every character', async () => {
+    await server.query(
+      `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`,
+    );
+    await expect(connectTo(server.url.replace(/\/postgres$/, '/latin'))).rejects.toThrow(/LATIN1.*UTF8/);
+  });
+});
+
+describe('partitions', () => {
+  const partitions = async (): Promise<unknown[]> =>
+    (
+      await server.query(
+        `SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = 'sluice.items'::regclass ORDER BY 1`,
+      )
+    ).map(({ relname }) => relname);
+  const edges = ['items_before_2020', 'items_from_2100'];
+
+  it('are made for the days that come, by several processors at once', async () => {
+    const streams = await Promise.all([open(), open(), open()]);
+    const days = [NOON, NOON + 12 * HOUR_MS - 1, NOON + 12 * HOUR_MS];
+    await Promise.all(
+      streams.map((stream, s) =>
+        store(
+          stream,
+          `f${s}`,
+          days.map((at, n) => row(10 * s + n, at)),
+        ),
+      ),
+    );
+    expect(await partitions()).toEqual(['items_20260506', 'items_20260507', ...edges]);
+    expect(await count('items_20260506')).toBe(6);
+    expect(await count('items')).toBe(9);
+  });
+
+  it('are not made for moments that only a broken clock gives', async () => {
+    const stream = await open();
+    const moments = [0, Date.UTC(2020, 0, 1) - 1, Date.UTC(2100, 0, 1), Date.UTC(200_000, 0, 1)];
+    await store(
+      stream,
+      'f',
+      moments.map((at, n) => row(n, at)),
+    );
+    expect(await partitions()).toEqual(edges);
+    expect([await count('items_before_2020'), await count('items_from_2100')]).toEqual([2, 2]);
+  });
+
+  it('that somebody dropped or detached come back when a row needs them', async () => {
+    const stream = await open();
+    await store(stream, 'a', [row(1)]);
+    await server.query('DROP TABLE sluice.items_20260506');
+    await expect(store(stream, 'b', [row(2)])).rejects.toThrow(UnavailableError);
+    await store(stream, 'b', [row(2)]);
+    expect(await count('items')).toBe(1);
+    await server.query('ALTER TABLE sluice.items DETACH PARTITION sluice.items_20260506');
+    await expect(store(stream, 'c', [row(3)])).rejects.toThrow(UnavailableError);
+    await store(stream, 'c', [row(3)]);
+    expect(await count('items')).toBe(2);
+  });
+
+  it('are made while somebody reads for a long time', async () => {
+    const stream = await open();
+    await store(stream, 'a', [row(1)]);
+    const reader = await server.client();
+    await reader.query('BEGIN; SELECT count(*) FROM sluice.items');
+    await store(stream, 'b', [row(2, NOON + 24 * HOUR_MS)]);
+    await reader.end();
+    expect(await count('items_20260507')).toBe(1);
+  });
+});
+
+describe('rows of containers', () => {
+  it.each(['log', 'span'] as const)(
+    'are one for each %s, and hold what else the container said',
+    async (type) => {
+      const stream = await open();
+      const container = (json: string): SinkRow => {
+        const { resend: _, ...bare } = row(1);
+        return { ...bare, type, json: Buffer.from(json) };
+      };
+      const texts = ['{"items":[{"n":1}, {"n":2.0}],"version":2}', '{"items":[]}', '{"items":[true]}'];
+      await store(stream, 'f', texts.map(container));
+      const rows = await server.query(
+        `SELECT ${type}_index AS index, container, payload FROM sluice.${type}s ORDER BY payload COLLATE "C"`,
+      );
+      expect(rows).toEqual(
+        [
+          { index: null, container: null, payload: '{"items":[]}' },
+          { index: 0, container: null, payload: 'true' },
+          { index: 0, container: '{"version":2}', payload: '{"n":1}' },
+          { index: 1, container: '{"version":2}', payload: '{"n":2.0}' },
+        ].sort((a, b) => (a.payload < b.payload ? -1 : 1)),
+      );
+    },
+  );
+});
+
+describe('a frame', () => {
+  it('that two processors hold is stored by one of them, entry by entry', async () => {
+    const [one, other] = [await open(), await open()];
+    const rows = Array.from({ length: 40 }, (_, n) => row(n));
+    const results = await Promise.all(
+      Array.from({ length: 12 }, (_, n) => store(n % 2 ? one : other, 'f', rows.slice(0, 10 + (n % 3) * 15))),
+    );
+    expect(await count('items')).toBe(40);
+    const stored = results.flat().filter(({ result }) => result === 'stored');
+    expect(stored.reduce((sum, { count }) => sum + count, 0)).toBe(40);
+    expect(await readPostgresTally(server.url, { projectId: '1', month: MONTH })).toEqual({
+      count: 40,
+      position: 40,
+    });
+  });
+
+  it('may share keys in another order with what another processor stores: neither waits for ever', async () => {
+    const streams = [await open(), await open()];
+    const keyOf = ({ resend }: SinkRow): Buffer => resend?.key ?? Buffer.alloc(0);
+    const rows = Array.from({ length: 9 }, (_, n) => row(n)).sort((a, b) =>
+      Buffer.compare(keyOf(a), keyOf(b)),
+    );
+    // Both are under way when both wait: for us, in the middle, or for each other.
+    const third = await server.client();
+    await third.query('BEGIN');
+    await third.query(`INSERT INTO sluice.seen_items VALUES ($1, 'x', 0)`, [keyOf(rows[4] as SinkRow)]);
+    const stores = [rows, rows.toReversed()].map((order, n) =>
+      store(streams[n] as StreamSink, `f${n}`, order),
+    );
+    await eventually(async () => {
+      const waiting = await server.query(`SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'`);
+      return waiting.length === 2;
+    });
+    await third.query('ROLLBACK');
+    await third.end();
+    await Promise.all(stores);
+    expect(await count('items')).toBe(9);
+    const tally = await readPostgresTally(server.url, { projectId: '1', month: MONTH });
+    expect(tally).toEqual({ count: 18, position: 9 });
+  });
+
+  it('whose batch is abandoned after a block was written leaves nothing', async () => {
+    const stream = await open();
+    const batch = await stream.begin(['f']);
+    batch.beginEntry({ frameId: 'f', index: 0 });
+    for (let n = 0; n < 3; n++) {
+      batch.add({ ...row(n), json: Buffer.from(`"${'x'.repeat(5 * 1024 * 1024)}"`) });
+      await batch.relieve();
+    }
+    const [sent] = await server.query(
+      `SELECT count(*)::int AS open FROM pg_stat_activity WHERE state = 'idle in transaction'`,
+    );
+    expect(sent?.open).toBe(1);
+    await batch.abandon();
+    expect([await count('items'), await count('seen_frames'), await count('seen_items')]).toEqual([0, 0, 0]);
+    expect(await store(stream, 'f', [row(0)])).toEqual([{ type: 'event', result: 'stored', count: 1 }]);
+  });
+});
+
+describe('what is known', () => {
+  it('is forgotten by later batches: frames after a day, items fifteen minutes of the data later', async () => {
+    const stream = await open();
+    await store(stream, 'old', [row(1)]);
+    await store(stream, 'new', [row(2, NOON + 15 * 60_000)]);
+    await server.query(`UPDATE sluice.seen_frames SET stored_at = now() - interval '25 hours'
+      WHERE key = (SELECT key FROM sluice.seen_frames ORDER BY stored_at LIMIT 1)`);
+    expect([await count('seen_frames'), await count('seen_items')]).toEqual([2, 2]);
+    await store(stream, 'next', [row(3, NOON + 15 * 60_000 + 1)]);
+    expect([await count('seen_frames'), await count('seen_items')]).toEqual([2, 2]);
+    expect(await count('items')).toBe(3);
+  });
+
+  it('in another stream is left alone, which may lag behind', async () => {
+    const sink = await connectTo();
+    await store(await sink.open('SLUICE_TRANSACTIONS'), 'a', [row(1)]);
+    await store(await sink.open(STREAM), 'b', [row(2, NOON + 5 * HOUR_MS)]);
+    expect(await count('seen_items')).toBe(2);
+  });
+
+  it('of the tally are the newest three months', async () => {
+    await connectTo();
+    await server.query(
+      `INSERT INTO sluice.tally SELECT '1', m, 's', 1, 1 FROM unnest(ARRAY['2025-11','2025-12','2026-01','2026-02']) m`,
+    );
+    await connectTo();
+    const months = await server.query('SELECT month FROM sluice.tally ORDER BY 1');
+    expect(months.map(({ month }) => month)).toEqual(['2025-12', '2026-01', '2026-02']);
+  });
+});
+
+describe('a commit', () => {
+  it('waits for the disk although the server is set not to', async () => {
+    await server.query('ALTER SYSTEM SET synchronous_commit = off');
+    await server.query('SELECT pg_reload_conf()');
+    const database = new Database(server.url, log);
+    const seen: unknown[] = [];
+    await database.transaction(async (transaction) => {
+      seen.push(...(await transaction.query('SHOW synchronous_commit')));
+    });
+    await database.close();
+    await server.query('ALTER SYSTEM RESET synchronous_commit');
+    await server.query('SELECT pg_reload_conf()');
+    expect(seen).toEqual([{ synchronous_commit: 'on' }]);
+  });
+
+  it('whose answer is lost is done again, and stores nothing twice', async () => {
+    const proxy = await cuttingProxy(server.port);
+    const stream = await open(server.url.replace(`:${server.port}/`, `:${proxy.port}/`));
+    await store(stream, 'before', [row(0)]);
+    proxy.cutAfterCommit();
+    await expect(store(stream, 'f', [row(1), row(2)])).rejects.toThrow(UnavailableError);
+    expect(await count('items')).toBe(3); // it did commit
+    expect(await store(stream, 'f', [row(1), row(2)])).toEqual([]);
+    expect(await count('items')).toBe(3);
+    expect(await readPostgresTally(server.url, { projectId: '1', month: MONTH })).toMatchObject({ count: 3 });
+    proxy.server.close();
+  });
+});
+
+describe('a value that the server refuses', () => {
+  it('is no outage: waiting would not mend it', async () => {
+    const database = new Database(server.url, log);
+    const error = await database.query(`SELECT 'x'::int`).catch((thrown: unknown) => thrown);
+    expect(error).not.toBeInstanceOf(UnavailableError);
+    expect(error).toMatchObject({ code: '22P02' });
+    await expect(database.query('SELECT * FROM absent')).rejects.toThrow(UnavailableError);
+    await database.close();
+  });
+});
+
+/** Hands bytes on in both directions; when told to, swallows the server's answer to the next COMMIT and cuts the connection. */
+async function cuttingProxy(
+  target: number,
+): Promise<{ port: number; server: Server; cutAfterCommit(): void }> {
+  let cutting = false;
+  const proxy = createServer((client) => {
+    const upstream = connect(target, '127.0.0.1');
+    let committed = false;
+    client.on('data', (data) => {
+      committed ||= cutting && data.includes('COMMIT\0');
+      upstream.write(data);
+    });
+    upstream.on('data', (data) => {
+      if (!committed) return client.write(data);
+      cutting = false;
+      return client.destroy();
+    });
+    for (const [from, to] of [
+      [client, upstream],
+      [upstream, client],
+    ] as const) {
+      from.on('error', () => to.destroy());
+      from.on('close', () => to.destroy());
+    }
+  });
+  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
+  const address = proxy.address();
+  return {
+    port: typeof address === 'object' && address ? address.port : 0,
+    server: proxy,
+    cutAfterCommit: () => {
+      cutting = true;
+    },
+  };
+}

@@ -1,0 +1,175 @@
+import type { Msg } from '@nats-io/transport-node';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { systemClock } from '../../../src/lib/clock.ts';
+import { createLog } from '../../../src/lib/log.ts';
+import { NatsLink } from '../../../src/stream/nats.ts';
+import type { Delivered } from '../../../src/stream/publish/publication.ts';
+import { Sender } from '../../../src/stream/publish/sender.ts';
+import { natsServer, type TestServer } from '../../support/servers.ts';
+import { bytesOf } from '../broker.ts';
+
+/**
+ * A responder on a plain subject stands where a stream would, so that each answer can be chosen; the server and both connections
+ * are real. An answer that is undefined is none.
+ */
+let server: TestServer;
+let link: NatsLink;
+let far: NatsLink;
+let sender: Sender;
+let subjects = 0;
+const connect = (): Promise<NatsLink> =>
+  NatsLink.connect({ urls: [server.url], name: 'test', log: createLog('silent') });
+
+beforeAll(async () => {
+  server = await natsServer();
+  [link, far] = await Promise.all([connect(), connect()]);
+  sender = new Sender({ link, clock: systemClock, log: createLog('silent') });
+});
+afterAll(async () => {
+  await link.close();
+  await far.close();
+  await server.close();
+});
+
+const stored = { stream: 'S', seq: 7 };
+const error = (err_code: number, description = 'said so') => ({
+  error: { code: 400, err_code, description },
+  stream: 'S',
+  seq: 0,
+});
+type Answer = object | string | undefined;
+
+/** Sends one message to a responder that gives these answers in order. */
+async function deliver(answers: Answer[], ms = 1_500) {
+  const subject = `answers.${++subjects}`;
+  const ids: (string | undefined)[] = [];
+  const subscription = far.connection.subscribe(subject, {
+    callback: (_, msg) => {
+      ids.push(msg.headers?.get('Nats-Msg-Id'));
+      const answer = answers[ids.length - 1];
+      if (answer !== undefined) msg.respond(typeof answer === 'string' ? answer : JSON.stringify(answer));
+    },
+  });
+  await far.connection.flush();
+  const startedAt = performance.now();
+  const message = { stream: 'S', subject, data: bytesOf('x'), deadline: startedAt + ms };
+  const delivered = await new Promise<Delivered>((resolve) => sender.send(message, resolve));
+  subscription.unsubscribe();
+  return { delivered, ids, ms: performance.now() - startedAt };
+}
+
+describe('a delivery', () => {
+  it('is stored when the stream says so, with its sequence number', async () => {
+    const { delivered } = await deliver([stored]);
+    expect(delivered).toEqual({ result: 'stored', sequence: 7 });
+  });
+
+  it.each([10002, 10039, 10047, 10054, 10109])('is refused at once for error %i', async (code) => {
+    const { delivered, ids } = await deliver([error(code), stored]);
+    expect(delivered).toMatchObject({ result: 'refused' });
+    expect(ids).toHaveLength(1);
+  });
+
+  it('is refused at once when the stream is full, but not when a write failed', async () => {
+    const full = await deliver([error(10077, 'maximum bytes exceeded'), stored]);
+    expect(full.delivered).toMatchObject({ result: 'refused' });
+    const failed = await deliver([error(10077, 'no space left on device'), stored]);
+    expect(failed.delivered).toMatchObject({ result: 'stored' });
+  });
+
+  it.each([10023, 10028, 10158, 10167])(
+    'waits and tries again for error %i, with the same id',
+    async (code) => {
+      const { delivered, ids } = await deliver([error(code), error(code), stored]);
+      expect(delivered).toMatchObject({ result: 'stored' });
+      expect(ids).toHaveLength(3);
+      expect(new Set(ids).size).toBe(1);
+    },
+  );
+
+  it('is refused when every attempt was answered by a refusal until the deadline', async () => {
+    const { delivered } = await deliver(Array.from({ length: 20 }, () => error(10023)));
+    expect(delivered).toMatchObject({ result: 'refused', reason: 'said so (10023)' });
+  });
+
+  it.each([
+    ['is no JSON', 'pong'],
+    ['is nothing', ''],
+    ['has no sequence', { stream: 'S' }],
+    ['has a sequence that counts nothing', { stream: 'S', seq: 0 }],
+    ['has no stream', { seq: 5 }],
+    ['is null', 'null'],
+    ['is an error of unknown meaning', error(12345)],
+  ])('is not known when the answer %s', async (_, answer) => {
+    const { delivered } = await deliver(
+      Array.from({ length: 20 }, () => answer),
+      600,
+    );
+    expect(delivered).toMatchObject({ result: 'unknown' });
+  });
+
+  it('is not known when one attempt went unanswered, whatever the others were told', async () => {
+    const { delivered, ids, ms } = await deliver([undefined, error(10077, 'maximum bytes exceeded')], 5_000);
+    expect(ids).toHaveLength(2);
+    expect(delivered).toMatchObject({ result: 'unknown' });
+    expect(ms).toBeLessThan(4_000);
+  });
+
+  it('is stored when the answer to an earlier attempt comes late', async () => {
+    const subject = `answers.${++subjects}`;
+    let attempts = 0;
+    let first: Msg | undefined;
+    const subscription = far.connection.subscribe(subject, {
+      callback: (_, msg) => {
+        first ??= msg;
+        if (++attempts === 2) first.respond(JSON.stringify(stored));
+      },
+    });
+    await far.connection.flush();
+    const message = { stream: 'S', subject, data: bytesOf('x'), deadline: performance.now() + 5_000 };
+    const delivered = await new Promise<Delivered>((resolve) => sender.send(message, resolve));
+    subscription.unsubscribe();
+    expect(delivered).toMatchObject({ result: 'stored' });
+    expect(attempts).toBe(2);
+  });
+
+  it('lets a bug of whoever is told end the process, and not the connection', async () => {
+    const listeners = process.listeners('uncaughtException');
+    process.removeAllListeners('uncaughtException');
+    const caught = new Promise<Error>((resolve) => process.once('uncaughtException', resolve));
+    const subject = `answers.${++subjects}`;
+    far.connection.subscribe(subject, {
+      max: 1,
+      callback: (_, msg) => void msg.respond(JSON.stringify(stored)),
+    });
+    await far.connection.flush();
+    const deadline = performance.now() + 1_000;
+    sender.send({ stream: 'S', subject, data: bytesOf('x'), deadline }, () => {
+      throw new Error('a bug');
+    });
+    expect((await caught).message).toBe('a bug');
+    for (const listener of listeners) process.on('uncaughtException', listener);
+    expect((await deliver([stored])).delivered).toMatchObject({ result: 'stored' });
+  });
+
+  it('gives every message an id of its own', async () => {
+    const first = await deliver([stored]);
+    const second = await deliver([stored]);
+    expect(first.ids[0]).not.toBe(second.ids[0]);
+    const other = new Sender({ link: far, clock: systemClock, log: createLog('silent') });
+    const subject = `answers.${++subjects}`;
+    const id = new Promise<string | undefined>((resolve) => {
+      link.connection.subscribe(subject, {
+        max: 1,
+        callback: (_, msg) => {
+          resolve(msg.headers?.get('Nats-Msg-Id'));
+          msg.respond(JSON.stringify(stored));
+        },
+      });
+    });
+    await link.connection.flush();
+    const deadline = performance.now() + 1_000;
+    other.send({ stream: 'S', subject, data: bytesOf('x'), deadline }, () => undefined);
+    expect((await id)?.split('.')[0]).not.toBe(first.ids[0]?.split('.')[0]);
+  });
+});
