@@ -268,7 +268,7 @@ assert(HELD_BYTES_TIGHT < HELD_BYTES_MAX, 'the inline bound shrinks before reque
 assert(BODY_BYTES_MAX <= DECOMPRESSED_BYTES_MAX, 'an uncompressed body passes the second cap');
 assert(DECOMPRESSED_BYTES_MAX <= BODY_BYTES_SETTING_MAX, 'the default is a legal setting');
 assert(
-  (LEASE_NEED_MS + LEASE_NEED_SLOW_MS) % RATE_BUCKET_MS === 0 && LEASE_EXCESS_MS % RATE_BUCKET_MS === 0,
+  [LEASE_NEED_MS, LEASE_NEED_SLOW_MS, LEASE_EXCESS_MS].every((ms) => ms % RATE_BUCKET_MS === 0),
   'leases end on buckets',
 );
 assert(REDIS_REPLY_MS_MAX <= LEASE_NEED_SLOW_MS, 'a slow reply that is waited for finds its lease alive');

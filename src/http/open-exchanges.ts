@@ -64,15 +64,14 @@ export class OpenExchanges {
    * before its end is stored.
    */
   endAfterPoll(exchange: ReadingExchange): void {
-    if (this.#whole.push(exchange) === 1) this.#afterPoll(this.endWhole);
+    if (this.#whole.push(exchange) === 1) this.#afterPoll(() => this.#endWhole());
   }
 
-  /** Not to be called while sockets are polled. */
-  readonly endWhole = (): void => {
+  #endWhole(): void {
     const whole = this.#whole;
     this.#whole = [];
     for (const exchange of whole) exchange.end();
-  };
+  }
 
   leave(exchange: ReadingExchange): void {
     this.inFlight--;

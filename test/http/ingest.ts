@@ -94,7 +94,7 @@ export function serve(serving: Serving = {}) {
   /** `t`: a token was wanted, `c`: a position, `b`: both. */
   const wants = (): string =>
     asked.map(({ wanted: { token, count } }) => (token ? (count ? 'b' : 't') : 'c')).join('');
-  return { line, outcomes, refunds, asked, published, budget, receive, settle, store, wants };
+  return { project, line, outcomes, refunds, asked, published, budget, receive, settle, store, wants };
 }
 
 /** All that follows from what has happened, but for what the disk does. */

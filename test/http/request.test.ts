@@ -272,3 +272,14 @@ describe('an unforeseen error', () => {
     expect([outcomes, line.said]).toEqual([['failed'], ['500', 'end']]);
   });
 });
+
+describe('a request whose project is deleted while its body arrives', () => {
+  it('is refused like one of an unknown project, takes no token and is not counted', async () => {
+    const { project, receive, outcomes, asked, published, line } = serve();
+    await receive(EVENT.slice(0, 20), false);
+    project.markDeleted();
+    await receive(EVENT.slice(20));
+    expect([outcomes, asked, published]).toEqual([['forbidden_key'], [], []]);
+    expect(line.said).toEqual(['401', 'end']);
+  });
+});
