@@ -112,7 +112,12 @@ export class System {
 
   static async start(options: SystemOptions = {}): Promise<System> {
     const [redis, nats] = await Promise.all([redisServer(), natsServer()]);
-    const link = await NatsLink.connect({ urls: [nats.url], name: 'test', log: createLog('silent') });
+    const link = await NatsLink.connect({
+      urls: [nats.url],
+      name: 'test',
+      log: createLog('silent'),
+      waitForServer: true,
+    });
     await setupTopology(link, {
       replicas: 1,
       shards: Number(options.env?.SLUICE_STREAM_SHARDS ?? 1),
@@ -167,6 +172,7 @@ export class System {
   }
 
   async createProject(wanted: Partial<NewProject> = {}): Promise<Project> {
+    await until(() => this.link.connected);
     const store = await ProjectStore.open(this.link);
     const project = await store.create({
       plan: 'Platform',
@@ -180,6 +186,7 @@ export class System {
   }
 
   async createHeartbeat(): Promise<string> {
+    await until(() => this.link.connected);
     const store = await HeartbeatStore.open(this.link);
     const { token } = await store.create(new Date());
     await new Promise((resolve) => setTimeout(resolve, REGISTRY_MS_MAX));
