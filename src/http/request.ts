@@ -13,7 +13,7 @@ import {
   siftItems,
   siftSpooled,
 } from '../filter/inbound.ts';
-import type { CountDecision, RateDecision } from '../limit/admission.ts';
+import type { Admitted, CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { ProjectState } from '../projects/project-state.ts';
 import type { EnvelopeEntry } from '../stream/frame.ts';
@@ -60,9 +60,13 @@ export class IngestRequest extends EndpointRequest {
     const facts = readFacts(head, project.filters);
     credentials.keepAgent(head);
     const body = await this.#readBody(head, project);
-    const kept = body.ok ? await this.#filter(project, facts, body.envelope) : NO_ITEMS;
+    const sifted = body.ok ? this.#filter(project, facts, body.envelope) : NO_ITEMS;
+    // An await of its own costs each request, and few have payloads on the disk.
+    const kept = sifted instanceof Promise ? await sifted : sifted;
     const isFiltered = typeof kept === 'string';
-    if (!(await this.#admit(project, !isFiltered && kept.length > 0))) return;
+    if (this.#earlyToken && !(await this.#earlyToken)) return;
+    const admitted = await this.#admit(project, !isFiltered && kept.length > 0);
+    if (!this.#isAdmitted(project, admitted)) return;
 
     if (!body.ok) return this.#refuseBody(body.failure);
     const { envelope } = body;
@@ -155,18 +159,22 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The admission ----
 
-  /** @returns whether the request goes on; if not, it is finished */
-  async #admit(project: ProjectState, stores: boolean): Promise<boolean> {
-    if (this.#earlyToken && !(await this.#earlyToken)) return false;
-    if (this.finished) return false;
+  /** Undefined when the request is finished. */
+  #admit(project: ProjectState, stores: boolean): Promise<Admitted> | undefined {
+    if (this.finished) return undefined;
     if (project.isDeleted) {
       this.#refuse('forbidden_key');
-      return false;
+      return undefined;
     }
     // A client that leaves from now on changes nothing any more.
     if (stores) this.committed = true;
-    const wanted = { token: !this.#earlyToken, count: stores };
-    const { rate, count } = await this.parts.admission.admit(project, wanted);
+    return this.parts.admission.admit(project, { token: !this.#earlyToken, count: stores });
+  }
+
+  /** @returns whether the request goes on; if not, it is finished */
+  #isAdmitted(project: ProjectState, admitted: Admitted | undefined): boolean {
+    if (!admitted) return false;
+    const { rate, count } = admitted;
     if (this.finished && count?.kind === 'counted') this.parts.admission.refund(project, count.month);
     return this.#accepts(rate) && this.#acceptsCount(project, count);
   }
