@@ -7,6 +7,9 @@ FROM ${NODE_IMAGE} AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --ignore-scripts
+# Another source of uWebSockets.js than the lock file's, as the authors' own release: docs/supply-chain.md.
+ARG UWS_PACKAGE
+RUN if [ -n "$UWS_PACKAGE" ]; then npm install --ignore-scripts "uWebSockets.js@$UWS_PACKAGE"; fi
 COPY tsconfig.json ./
 COPY src ./src
 RUN npm run --silent build && npm prune --omit=dev --ignore-scripts

@@ -5,8 +5,9 @@ import { type Config, ConfigError } from '../config.ts';
 import { mergeProjects } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
-import { counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
+import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
 import { checkPortIsFree } from '../lib/port-check.ts';
+import { VERSION } from '../version.ts';
 import type { Readiness } from './messages.ts';
 import { WorkerPool } from './worker-pool.ts';
 
@@ -42,6 +43,7 @@ function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Rea
 /** The workers' figures and the primary's own. */
 async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<typeof sumSnapshots>> {
   const own = [
+    buildInfo(VERSION),
     gauge('sluice_workers', 'Living ingest workers', [[{}, pool.size]]),
     counter('sluice_worker_restarts_total', 'Workers that died and were started again', [
       [{}, pool.restarts],
