@@ -10,7 +10,7 @@ import {
   BODY_REARM_MS,
   REFUSED_DRAIN_BYTES_MAX,
 } from '../limits.ts';
-import { COMMON_HEADERS } from './answers/common-headers.ts';
+import { COMMON_HEADERS } from './answers/cors.ts';
 import type { Answer } from './answers/outcome.ts';
 import type { OpenExchanges } from './open-exchanges.ts';
 
