@@ -32,11 +32,12 @@ const curlLine = ({ url, project }: DevSystem['file']): string =>
 
 function banner({ file, project, processorAdminUrl }: DevSystem, config: Config): string {
   const limit = rateLimitOf(project, config.planLimits);
+  const quota = project.quota === undefined ? 'no quota' : `quota ${project.quota}`;
   return `
 sluice is ready.
 
   DSN         ${file.project.dsn}
-  project     ${project.id}, plan ${project.plan}, ${limit === undefined ? 'no' : limit} requests a minute, ${project.quota === undefined ? 'no quota' : `quota ${project.quota}`}
+  project     ${project.id}, plan ${project.plan}, ${limit ?? 'no'} requests a minute, ${quota}
   endpoint    ${file.url}/api/${file.project.id}/envelope/
   stored in   ${file.sinkDir} (one item a line, files ending in .ndjson)
   look at     ${file.adminUrl} (ingest)  ${processorAdminUrl} (processor), metrics under /metrics

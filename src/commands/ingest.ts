@@ -36,9 +36,8 @@ class RequestPrinter {
   #summarise(): void {
     if (this.#unprinted > 0) {
       const parts = Object.entries(this.#outcomes).map(([outcome, count]) => `${outcome} ${count}`);
-      this.#print(
-        `${new Date().toISOString()} ${this.#printed + this.#unprinted} requests in a second: ${parts.join(', ')}`,
-      );
+      const total = this.#printed + this.#unprinted;
+      this.#print(`${new Date().toISOString()} ${total} requests in a second: ${parts.join(', ')}`);
     }
     this.#printed = 0;
     this.#unprinted = 0;

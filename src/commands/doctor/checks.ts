@@ -35,9 +35,12 @@ const FULL_SHARE = 0.8;
 const UNREAD = 'not readable here, not checked';
 const RUN_SETUP = 'Run sluice setup.';
 const LETTERS_FULL =
-  'The oldest make room for new ones. See sluice dead-letters list; replay or purge them, or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.';
+  'The oldest make room for new ones. See sluice dead-letters list; replay or purge them, ' +
+  'or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.';
 const MAKE_ANEW =
-  'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and run sluice setup: what is in the stream is handed out anew. Of that the sink knows what it stored in the last ten minutes (ndjson) or day (postgres), and stores the rest again.';
+  'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and ' +
+  'run sluice setup: what is in the stream is handed out anew. Of that the sink knows what it stored in ' +
+  'the last ten minutes (ndjson) or day (postgres), and stores the rest again.';
 
 const milliseconds = (ms: number): string => `${ms.toFixed(2)} ms`;
 
@@ -162,7 +165,9 @@ export function redis(url: string, { clustered }: { clustered: boolean }): Promi
         what: `${what} maxmemory-policy`,
         found: policy,
         fail: policy !== 'noeviction' && `${policy}: counters may be evicted, and limits then admit anew`,
-        fix: 'redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf; a managed service has it as a parameter.',
+        fix:
+          'redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf; ' +
+          'a managed service has it as a parameter.',
       },
       {
         what: `${what} memory`,
@@ -188,7 +193,7 @@ export function redis(url: string, { clustered }: { clustered: boolean }): Promi
         found: milliseconds(roundTripMs),
         fail: roundTripMs >= REDIS_REPLY_MS_MAX / 2,
         warn: roundTripMs >= ROUND_TRIP_WARN_MS,
-        fix: `Bring Redis nearer: after ${REDIS_REPLY_MS_MAX} ms a call counts as failed and the request is refused.`,
+        fix: `Bring Redis nearer: a request whose call takes ${REDIS_REPLY_MS_MAX} ms is refused.`,
       },
       clock(`${what} clock`, aheadMs),
     ];
@@ -367,7 +372,7 @@ export function postgres(url: string): Promise<Check[]> {
         what: `${what} rights`,
         found: `${role} may do all that the sink does`,
         fail: missing.length > 0 && `${role} lacks: ${missing.join(', ')}`,
-        fix: 'Let the role own the schema sluice and its tables; to make them it needs CREATE on the database.',
+        fix: 'Let the role own the schema sluice and its tables; it makes them with CREATE on the database.',
       },
       {
         what: `${what} round trip`,

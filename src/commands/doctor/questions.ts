@@ -99,7 +99,8 @@ const WANTED_RIGHTS = [
  * owner's right.
  */
 const MISSING_RIGHTS = `WITH namespace AS (SELECT to_regnamespace('sluice')::oid AS oid),
-tables AS (SELECT pg_class.oid, relname, relowner FROM pg_class JOIN namespace ON relnamespace = namespace.oid)
+tables AS (
+  SELECT pg_class.oid, relname, relowner FROM pg_class JOIN namespace ON relnamespace = namespace.oid)
 SELECT 1 AS part, 'CREATE on the database' AS missing FROM namespace
 WHERE oid IS NULL AND NOT has_database_privilege(current_database(), 'CREATE')
 UNION ALL SELECT 2, 'USAGE on the schema sluice' FROM namespace WHERE NOT has_schema_privilege(oid, 'USAGE')

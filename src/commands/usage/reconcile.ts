@@ -158,9 +158,15 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
 
 function caveatOf({ complete, unread }: Reconciliation): string {
   if (unread)
-    return " Dead letters of this month that nobody could read may hold requests of this project, so the counter was not lowered; see 'sluice dead-letters list'.";
+    return (
+      ' Dead letters of this month that cannot be read may hold requests of this project, ' +
+      "so the counter was not lowered; see 'sluice dead-letters list'."
+    );
   if (complete) return '';
-  return ' Requests are coming in or still wait to be processed, so the counter was not lowered; run this again in a quiet moment.';
+  return (
+    ' Requests are coming in or still wait to be processed, so the counter was not lowered; ' +
+    'run this again in a quiet moment.'
+  );
 }
 
 function explain(result: Reconciliation): string {

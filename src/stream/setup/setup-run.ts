@@ -97,7 +97,8 @@ export class SetupRun {
     const { config } = this.#wanted.streams[0] as WantedStream;
     if (config.num_replicas > 1 && !this.#link.connection.info?.cluster)
       throw new SetupError(
-        `${config.num_replicas} replicas need a NATS cluster; this server is a single one: set SLUICE_STREAM_REPLICAS=1`,
+        `${config.num_replicas} replicas need a NATS cluster; this is a single server: ` +
+          'set SLUICE_STREAM_REPLICAS=1',
       );
   }
 
@@ -109,8 +110,10 @@ export class SetupRun {
     const left = bytes > 0 ? await this.#storageLeft(bytes) : 0;
     if (bytes > left)
       throw new SetupError(
-        `the streams need ${bytesText(bytes)} of storage and JetStream has ${bytesText(left)} left to reserve: ` +
-          'lower SLUICE_STREAM_MAX_BYTES, or raise max_file_store of the server (or the storage limit of the account)',
+        `the streams need ${bytesText(bytes)} of storage and ` +
+          `JetStream has ${bytesText(left)} left to reserve: ` +
+          'lower SLUICE_STREAM_MAX_BYTES, or raise max_file_store of the server ' +
+          '(or the storage limit of the account)',
       );
   }
 
@@ -176,7 +179,8 @@ export class SetupRun {
       config.max_bytes < current.state.bytes
     )
       throw new SetupError(
-        `stream ${config.name} holds ${bytesText(current.state.bytes)}, more than the new bound of ${bytesText(config.max_bytes)}`,
+        `stream ${config.name} holds ${bytesText(current.state.bytes)}, ` +
+          `more than the new bound of ${bytesText(config.max_bytes)}`,
       );
     return { ...wanted, current, changes };
   }
@@ -273,6 +277,7 @@ function growthOf({ config, current }: StreamPlan): number {
 function surplusFull(full: readonly StreamInfo[]): SetupError {
   const names = full.map(({ config, state }) => `${config.name} (messages: ${state.messages})`).join(', ');
   return new SetupError(
-    `another number of shards would leave messages behind in ${names}: stop ingest, let the processor empty them, run setup again`,
+    `another number of shards would leave messages behind in ${names}: ` +
+      'stop ingest, let the processor empty them, run setup again',
   );
 }
