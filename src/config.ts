@@ -63,7 +63,7 @@ const urls = (schemes: readonly string[]) =>
     .refine(
       (list) =>
         list.every((url) => schemes.some((scheme) => url.startsWith(`${scheme}://`) && URL.canParse(url))),
-      `must be one or several (comma-separated) URLs that begin with ${schemes.map((s) => `${s}://`).join(' or ')}`,
+      `must be one or several (comma-separated) URLs that begin with ${schemes.join(':// or ')}://`,
     );
 
 const fileText = (path: string): string | undefined => {
@@ -88,8 +88,10 @@ export function cpusOfQuota(cpuMax: string): number | undefined {
  */
 export function allowedCpus(): number {
   const v2 = fileText('/sys/fs/cgroup/cpu.max');
-  const v1 = `${fileText('/sys/fs/cgroup/cpu/cpu.cfs_quota_us')} ${fileText('/sys/fs/cgroup/cpu/cpu.cfs_period_us')}`;
-  const quota = cpusOfQuota(v2 ?? v1) ?? Number.POSITIVE_INFINITY;
+  const [quotaV1, periodV1] = ['quota', 'period'].map((name) =>
+    fileText(`/sys/fs/cgroup/cpu/cpu.cfs_${name}_us`),
+  );
+  const quota = cpusOfQuota(v2 ?? `${quotaV1} ${periodV1}`) ?? Number.POSITIVE_INFINITY;
   return Math.max(1, Math.min(availableParallelism(), Math.ceil(quota)));
 }
 

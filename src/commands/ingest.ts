@@ -1,9 +1,50 @@
 import { Command } from 'commander';
 import { loadConfig } from '../config.ts';
-import { RequestPrinter } from '../dev/request-printer.ts';
+import { LINES_PER_SEC_MAX, type RequestLines } from '../http/metrics/request-log.ts';
 import { runIngest } from '../ingest/primary.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
+
+const SECOND_MS = 1_000;
+
+/**
+ * A line per request; above LINES_PER_SEC_MAX in a second, one summary for that second instead of
+ * the rest.
+ */
+class RequestPrinter {
+  readonly #print: (line: string) => void;
+  #printed = 0;
+  #unprinted = 0;
+  #outcomes: Record<string, number> = {};
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(print: (line: string) => void) {
+    this.#print = print;
+  }
+
+  add({ lines, total, outcomes }: RequestLines): void {
+    this.#timer ??= setTimeout(() => this.#summarise(), SECOND_MS);
+    const shown = lines.slice(0, LINES_PER_SEC_MAX - this.#printed);
+    for (const line of shown) this.#print(line);
+    this.#printed += shown.length;
+    this.#unprinted += total - shown.length;
+    for (const [outcome, count] of Object.entries(outcomes)) {
+      this.#outcomes[outcome] = (this.#outcomes[outcome] ?? 0) + count;
+    }
+  }
+
+  #summarise(): void {
+    if (this.#unprinted > 0) {
+      const parts = Object.entries(this.#outcomes).map(([outcome, count]) => `${outcome} ${count}`);
+      const total = this.#printed + this.#unprinted;
+      this.#print(`${new Date().toISOString()} ${total} requests in a second: ${parts.join(', ')}`);
+    }
+    this.#printed = 0;
+    this.#unprinted = 0;
+    this.#outcomes = {};
+    this.#timer = undefined;
+  }
+}
 
 export function ingestCommand(): Command {
   return new Command('ingest')

@@ -37,7 +37,7 @@ export type Collected = {
   header: EnvelopeHeader;
   items: HeldItem[];
   skipped: SkippedItems;
-  /** When set, the payloads of all items stand in it, one after the other, in item order. */
+  /** When set, it has the payloads of all items, one after the other, in item order. */
   spool?: Spool;
   /** Payload bytes of all items. */
   bytes: number;

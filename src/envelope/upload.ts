@@ -30,7 +30,7 @@ export type HeldEnvelope = {
   /** Only items of stored types. */
   items: HeldItem[];
   skipped: SkippedItems;
-  /** When set, the payloads of all items stand in it, one after the other, in item order. */
+  /** When set, it has the payloads of all items, one after the other, in item order. */
   spool?: Spool;
   /** Payload bytes of the stored items. */
   bytes: number;

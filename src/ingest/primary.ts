@@ -84,7 +84,7 @@ export async function runIngest(
       return { role: 'ingest', readiness: readiness(), metrics, projects: mergeProjects(pool.projects) };
     },
   }).catch(async (error: unknown) => {
-    await pool.stop(); // somebody else was faster since the port was looked at
+    await pool.stop(); // another program has taken the port since it was looked at
     throw error;
   });
   log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');

@@ -108,7 +108,8 @@ local function admitToWindow()
   local deadBucket = math.floor((now - WINDOW_MS) / BUCKET_MS) -- it and all before it have left the window
 
   local needName = string.format('%d', needBucket)
-  local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost', 'tight', needName)
+  local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost',
+    'tight', needName)
   local sum, first, last = tonumber(stored[1]) or 0, tonumber(stored[2]), tonumber(stored[3])
   local storedLimit, storedRevision = tonumber(stored[4]), tonumber(stored[5])
   local gen, seq, lostAt = tonumber(stored[6]), tonumber(stored[7]) or 0, tonumber(stored[8])
@@ -284,7 +285,8 @@ local function monthOf(ms)
   local days = math.floor(ms / 86400000) + 719468
   local era = math.floor(days / 146097)
   local day = days - era * 146097
-  local year = math.floor((day - math.floor(day / 1460) + math.floor(day / 36524) - math.floor(day / 146096)) / 365)
+  local leapDays = math.floor(day / 1460) - math.floor(day / 36524) + math.floor(day / 146096)
+  local year = math.floor((day - leapDays) / 365)
   local dayOfYear = day - (365 * year + math.floor(year / 4) - math.floor(year / 100))
   local month = math.floor((5 * dayOfYear + 2) / 153) -- 0 = March
   local civil = month < 10 and month + 3 or month - 9

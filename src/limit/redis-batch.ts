@@ -116,7 +116,8 @@ class EvalSha extends Command {
     const prefix = this.#prefix;
     const prefixBytes = Buffer.byteLength(prefix);
     const count = String(this.#keys.length);
-    let head = `*${this.#keys.length + 4}\r\n$7\r\nevalsha\r\n$40\r\n${BATCH_SHA}\r\n$${count.length}\r\n${count}\r\n`;
+    let head = `*${this.#keys.length + 4}\r\n$7\r\nevalsha\r\n$40\r\n${BATCH_SHA}\r\n`;
+    head += `$${count.length}\r\n${count}\r\n`;
     for (const key of this.#keys) head += `$${prefixBytes + key.length}\r\n${prefix}${key}\r\n`;
     head += `$${this.#payload.length}\r\n`;
     const headBytes = Buffer.byteLength(head);

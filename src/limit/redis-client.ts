@@ -170,3 +170,32 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | C
     retryDelayOnClusterDown: 0,
   });
 }
+
+const QUESTION_MS_MAX = 2_000;
+
+/**
+ * A connection to one server for the while of some questions; the limiter's breaker has no part in
+ * it.
+ * @throws with Redis's or the network's reason when the server does not answer
+ */
+export async function withRedis<T>(url: string, ask: (client: Redis) => Promise<T>): Promise<T> {
+  const client = new Redis(url, {
+    lazyConnect: true,
+    maxRetriesPerRequest: 0,
+    connectTimeout: QUESTION_MS_MAX,
+    commandTimeout: QUESTION_MS_MAX,
+    retryStrategy: () => null,
+  });
+  let reason: Error | undefined;
+  client.on('error', (error: Error) => {
+    reason = error;
+  });
+  try {
+    await client.connect();
+    return await ask(client);
+  } catch (error) {
+    throw reason ?? error;
+  } finally {
+    client.disconnect();
+  }
+}

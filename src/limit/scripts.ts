@@ -50,7 +50,7 @@ end
 return cmsgpack.pack(results)
 `;
 
-// The braces are the hash tag: all that one project needs stands on one node of a cluster.
+// The braces are the hash tag: all that one project needs is on one node of a cluster.
 export const rateKey = (projectId: string): string => `sluice:rate:{${projectId}}`;
 export const quotaKey = (projectId: string): string => `sluice:quota:{${projectId}}`;
 export const heartbeatKey = (token: string): string => `sluice:heartbeat:{${token}}`;

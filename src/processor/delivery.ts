@@ -1,6 +1,6 @@
 /**
- * One message as the broker handed it to us: what it carries, where it stands, and the answers that
- * it wants.
+ * One message as the broker handed it to us: what it carries, where it is in its stream, and the
+ * answers that it wants.
  */
 import type { Msg } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';

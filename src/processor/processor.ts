@@ -37,7 +37,7 @@ export type ProcessorOptions = {
   clock?: Clock;
   /** Takes the place of the one that the settings name. */
   sink?: Sink;
-  /** A bug: by default it ends the process, and whoever supervises it starts another. */
+  /** A bug: by default it ends the process, and its supervisor starts another. */
   onBug?: (error: unknown) => void;
 };
 

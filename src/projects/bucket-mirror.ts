@@ -93,7 +93,7 @@ export class BucketMirror {
       } catch (error) {
         // One line for each streak of failures: an outage must not fill the log.
         const level = retryMs === REGISTRY_RETRY_MS_MIN ? 'warn' : 'debug';
-        log[level]({ bucket, err: error }, 'registry: bucket not readable, trying again');
+        log[level]({ bucket, err: error }, 'projects: bucket not readable, trying again');
         await this.#sleep(retryMs);
         retryMs = Math.min(retryMs * 2, REGISTRY_RETRY_MS_MAX);
       }
@@ -126,7 +126,7 @@ export class BucketMirror {
       throw error;
     }
     const ms = Math.round(clock.monotonic() - began);
-    log.info({ bucket, keys: this.#watch?.keys.size, ms }, 'registry: bucket loaded');
+    log.info({ bucket, keys: this.#watch?.keys.size, ms }, 'projects: bucket loaded');
     this.#loaded = true;
     this.#firstSnapshot?.();
   }
@@ -135,7 +135,7 @@ export class BucketMirror {
     try {
       await watch.follow((entry) => this.#options.view.apply(entry));
     } catch (error) {
-      this.#options.log.warn({ bucket: this.#options.bucket, err: error }, 'registry: watch failed');
+      this.#options.log.warn({ bucket: this.#options.bucket, err: error }, 'projects: watch failed');
     }
     if (!watch.stopped) this.#renew('watch ended');
   }
@@ -162,7 +162,7 @@ export class BucketMirror {
 
   #renew(reason: string): void {
     if (this.#stopped) return;
-    this.#options.log.debug({ bucket: this.#options.bucket, reason }, 'registry: opening a fresh watch');
+    this.#options.log.debug({ bucket: this.#options.bucket, reason }, 'projects: opening a fresh watch');
     this.#renewal = true;
     this.#wake?.();
   }

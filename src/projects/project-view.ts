@@ -55,7 +55,7 @@ export class ProjectView {
     const parsed = entry.text === undefined ? undefined : parseEntry(entry.key, entry.text);
     if (!parsed) return;
     if (parsed.kind === 'broken') {
-      this.#log.error({ key: entry.key, reason: parsed.reason }, 'registry: record skipped');
+      this.#log.error({ key: entry.key, reason: parsed.reason }, 'projects: record skipped');
     } else if (parsed.kind === 'alias') {
       this.#claims.set(entry.key, parsed.id);
       this.#link(entry.key, this.#byId.get(parsed.id));

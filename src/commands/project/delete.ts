@@ -37,7 +37,8 @@ export async function deleteProject(
     await deleteUsage(session, redis, id);
   } catch (error) {
     throw new CommandError(
-      `Project ${id} is deleted, but not all of its usage: ${reasonOf(error)}. Run sluice project delete ${id} again.`,
+      `Project ${id} is deleted, but not all of its usage: ${reasonOf(error)}. ` +
+        `Run sluice project delete ${id} again.`,
     );
   }
   return project;

@@ -47,7 +47,7 @@ type Reconciliation = {
 };
 
 /** `seen`: what Redis had when `wanted` was decided. */
-type Mending = { id: string; month: string; seen: number | undefined; wanted: number; complete: boolean };
+type Correction = { id: string; month: string; seen: number | undefined; wanted: number; complete: boolean };
 
 /**
  * `inRedis` undefined: Redis has no count. Then the checkpoint is the counter, as for `usage`,
@@ -69,7 +69,7 @@ function tallyReader({ config: { sink }, dev }: Session): TallyReader {
     };
   const folder = sink?.dir ?? dev?.sinkDir;
   if (folder !== undefined) return (projectId, month) => readTally(folder, projectId, month);
-  throw new CommandError("SLUICE_SINK must name the processor's sink: the tally stands beside its records.");
+  throw new CommandError("SLUICE_SINK must name the processor's sink: the tally is beside its records.");
 }
 
 /**
@@ -118,15 +118,15 @@ async function readCounter(session: Session, checkpoints: CounterBucket, id: str
  * Sets the counter, then its checkpoint: to a complete figure in any case, to another one only
  * upwards.
  */
-async function mend(
+async function correct(
   session: Session,
   checkpoints: CounterBucket,
-  { id, month, seen, wanted, complete }: Mending,
+  { id, month, seen, wanted, complete }: Correction,
 ): Promise<void> {
   const change = { projectId: id, month, count: wanted, seen };
   const { set } = await setUsage(await session.redis(), change);
   if (!set)
-    throw new CommandError('The counter changed while it was being mended; nothing was set. Try again.');
+    throw new CommandError('The counter changed while it was being corrected; nothing was set. Try again.');
   if (complete) await checkpoints.replace(id, month, wanted);
   else await checkpoints.write(checkpoints.groupOf(id), month, new Map([[id, wanted]]));
 }
@@ -151,16 +151,22 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   const complete = still && !unread;
   const wanted = complete ? tally : Math.max(tally, now.count);
   if (wanted !== now.inRedis)
-    await mend(session, checkpoints, { id, month, seen: now.inRedis, wanted, complete });
+    await correct(session, checkpoints, { id, month, seen: now.inRedis, wanted, complete });
   const result = { id, month, before: before.count, tally, after: wanted, complete };
   return { ...result, ...(unread && { unread }) };
 }
 
 function caveatOf({ complete, unread }: Reconciliation): string {
   if (unread)
-    return " Dead letters of this month that nobody could read may hold requests of this project, so the counter was not lowered; see 'sluice dead-letters list'.";
+    return (
+      ' Dead letters of this month that cannot be read may hold requests of this project, ' +
+      "so the counter was not lowered; see 'sluice dead-letters list'."
+    );
   if (complete) return '';
-  return ' Requests are coming in or still wait to be processed, so the counter was not lowered; run this again in a quiet moment.';
+  return (
+    ' Requests are coming in or still wait to be processed, so the counter was not lowered; ' +
+    'run this again in a quiet moment.'
+  );
 }
 
 function explain(result: Reconciliation): string {
@@ -172,7 +178,7 @@ function explain(result: Reconciliation): string {
 
 export function reconcileCommand(): Command {
   return new Command('reconcile')
-    .description("recount this month from the processor's tally and mend the counter")
+    .description("recount this month from the processor's tally and correct the counter")
     .argument('<id>', 'id or alias', parseProjectId)
     .option('--wait <seconds>', 'for what is queued to be processed', integerIn(0, 3_600), WAIT_SEC_DEFAULT)
     .option('--json', 'print JSON')

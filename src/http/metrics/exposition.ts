@@ -41,7 +41,8 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
     counter('sluice_bytes_total', 'Body bytes of finished requests, as transmitted', [[{}, requests.bytes]]),
     counter(
       'sluice_redis_calls_total',
-      'Commands sent that carry calls of a script; one may carry those of many projects, and counts for each script in it',
+      'Commands sent that carry calls of a script; ' +
+        'one may carry those of many projects, and counts for each script in it',
       byLabel('script', redis.stats.calls),
     ),
     histogram('sluice_redis_call_duration_seconds', 'Round trip of a script call', redis.stats.duration),

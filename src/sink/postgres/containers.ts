@@ -1,5 +1,5 @@
 /**
- * A container of logs or spans is `{"items":[…]}`. Its entries are cut out as they stand, byte for
+ * A container of logs or spans is `{"items":[…]}`. Its entries are cut out as they are, byte for
  * byte.
  */
 import { jsonScan } from '../../lib/json-text.ts';

@@ -74,7 +74,8 @@ async function insertExtras(transaction: Transaction, rows: readonly Item[]): Pr
   await transaction.query(
     `INSERT INTO sluice.extras (${COMMON}, type, payload, payload_base64)
 SELECT ${COMMON_VALUES}, type, payload, base64
-FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[], $10::text[]) AS t (p, e, i, r, s, sdk, h, type, payload, base64)`,
+FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[], $10::text[])
+  AS t (p, e, i, r, s, sdk, h, type, payload, base64)`,
     [
       ...commonColumns(rows),
       textArray(rows.map(({ type }) => type)),
@@ -94,7 +95,8 @@ async function insertEntries(
   await transaction.query(
     `INSERT INTO sluice.${table} (${COMMON}, ${index}, container, payload)
 SELECT ${COMMON_VALUES}, n::int, container, payload
-FROM unnest(${COMMON_ARRAYS}, $8::float8[], $9::text[], $10::text[]) AS t (p, e, i, r, s, sdk, h, n, container, payload)`,
+FROM unnest(${COMMON_ARRAYS}, $8::float8[], $9::text[], $10::text[])
+  AS t (p, e, i, r, s, sdk, h, n, container, payload)`,
     [
       ...commonColumns(entries.map(({ row }) => row)),
       numberArray(entries.map((entry) => entry.index)),
