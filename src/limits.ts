@@ -130,14 +130,20 @@ export const CHECKPOINT_MS_MAX = 10_000;
 // ---- Registry ----
 /** Time-out of one request to the bucket: a mirror heals within 5 s of reconnecting. */
 export const REGISTRY_REQUEST_MS = 1_500;
-/** A snapshot that delivers nothing for this long is given up and begun again. */
+/** A read of a bucket that delivers nothing for this long is given up and begun again. */
 export const REGISTRY_STALL_MS = 2_000;
+/** Both grow up to so many times, doubling with each failure: a busy broker must not get busier. */
+export const REGISTRY_PATIENCE_MAX = 8;
+/** Entries of a bucket that one turn of the loop handles, some 5 ms of CPU. */
+export const REGISTRY_SLICE_ENTRIES = 1_000;
 /** A mirror compares its watch with the server so often; what differs twice is stale. */
 export const REGISTRY_CHECK_MS = 1_000;
 export const REGISTRY_RETRY_MS_MIN = 100;
 export const REGISTRY_RETRY_MS_MAX = 1_000;
 /** A claim on an alias without a project that carries it is free after this long. */
 export const REGISTRY_CLAIM_MS = 2_000;
+/** A project without a request for so long is only the text of its record again. */
+export const PROJECT_IDLE_MS = 15 * 60_000;
 /** Rounds of a compare-and-set write, and of minting an id that is still free. */
 export const REGISTRY_WRITE_TRIES_MAX = 8;
 /** A worker adds outcomes to the ledger so often, so many projects, so many at a time. */

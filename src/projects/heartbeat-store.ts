@@ -16,14 +16,14 @@ export class HeartbeatStore {
   readonly #access: BucketAccess;
   readonly #kv: KV;
 
-  private constructor(access: BucketAccess) {
+  private constructor(access: BucketAccess, kv: KV) {
     this.#access = access;
-    this.#kv = access.kv;
+    this.#kv = kv;
   }
 
   static async open(link: NatsLink): Promise<HeartbeatStore> {
     const kv = await openBucket(link, HEARTBEATS_BUCKET);
-    return new HeartbeatStore({ bucket: HEARTBEATS_BUCKET, kv, manager: await registryManager(link) });
+    return new HeartbeatStore({ link, bucket: HEARTBEATS_BUCKET, manager: await registryManager(link) }, kv);
   }
 
   /** 128 random bits in hex: needs no escaping in a URL and does not look like an option. */
@@ -36,10 +36,7 @@ export class HeartbeatStore {
 
   /** Oldest first. */
   async list(): Promise<HeartbeatToken[]> {
-    const tokens = (await readBucket(this.#access)).map(({ key, text }) => ({
-      token: key,
-      createdAt: createdAtOf(text ?? ''),
-    }));
+    const tokens = await readBucket(this.#access, (token, text) => ({ token, createdAt: createdAtOf(text) }));
     return tokens.sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1));
   }
 

@@ -18,9 +18,8 @@ export type ProjectFigures = {
 };
 
 /**
- * All that one process keeps of a project, from the moment at which it reads the record until the
- * project is deleted. A changed record goes into the same object, so a request under way sees it
- * too.
+ * All that one process keeps of a project, from the project's first request until it is deleted or
+ * unused for long. A changed record goes into the same object, so a request under way sees it too.
  *
  * One object for all stages, although each field has one owner: with ten thousand active projects
  * each further object is one more that is in no cache of the processor's.
@@ -38,6 +37,8 @@ export class ProjectState {
   limit: number | undefined;
   #filters: CompiledFilters | undefined = undefined;
   isDeleted = false;
+  /** projects/project-view.ts: looked up since the last sweep. */
+  isUsed = true;
 
   /** limit/admission.ts: undefined until the first request, and after a minute without one. */
   window: ProjectWindow | undefined = undefined;
@@ -74,7 +75,7 @@ export class ProjectState {
     this.#filters = undefined;
   }
 
-  /** Compiled at the first request: most of many projects are idle. */
+  /** Compiled at the first request that is authenticated. */
   get filters(): CompiledFilters {
     this.#filters ??= compileFilters(this.record);
     return this.#filters;
@@ -83,6 +84,13 @@ export class ProjectState {
   /** Accepted requests of a month at most; undefined: none, or counting goes on past it. */
   get quotaCap(): number | undefined {
     return this.record.overage ? undefined : this.record.quota;
+  }
+
+  /** Whether a stage has something that a new object would not have. */
+  get isKept(): boolean {
+    return (
+      this.window !== undefined || this.checkpointMonth !== '' || this.isGathered || this.figures != null
+    );
   }
 
   /**

@@ -21,16 +21,17 @@ export class ProjectStore {
   readonly #kv: KV;
   readonly #names: Names;
 
-  private constructor(access: BucketAccess, claimMs: number) {
+  private constructor(access: BucketAccess, kv: KV, claimMs: number) {
     this.#access = access;
-    this.#kv = access.kv;
-    this.#names = new Names(access.kv, claimMs);
+    this.#kv = kv;
+    this.#names = new Names(kv, claimMs);
   }
 
   /** Asks the server nothing yet. `claimMs` is for tests. */
   static async open(link: NatsLink, claimMs: number = REGISTRY_CLAIM_MS): Promise<ProjectStore> {
     const kv = await openBucket(link, PROJECTS_BUCKET);
-    return new ProjectStore({ bucket: PROJECTS_BUCKET, kv, manager: await registryManager(link) }, claimMs);
+    const access = { link, bucket: PROJECTS_BUCKET, manager: await registryManager(link) };
+    return new ProjectStore(access, kv, claimMs);
   }
 
   /**
@@ -62,11 +63,10 @@ export class ProjectStore {
    * are left out.
    */
   async list(): Promise<Project[]> {
-    const projects: Project[] = [];
-    for (const entry of await readBucket(this.#access)) {
-      const parsed = parseEntry(entry.key, entry.text ?? '');
-      if (parsed.kind === 'project') projects.push(parsed.project);
-    }
+    const projects = await readBucket(this.#access, (key, text) => {
+      const parsed = parseEntry(key, text);
+      return parsed.kind === 'project' ? parsed.project : undefined;
+    });
     return projects.sort((a, b) => a.id.length - b.id.length || (a.id < b.id ? -1 : 1));
   }
 
