@@ -4,7 +4,9 @@
 import { renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { childEnvironment, hostEnvironment, isSet } from '../config.ts';
+import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import { firstKey } from '../projects/keys.ts';
 import type { Project } from '../projects/project.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { setupTopology } from '../stream/topology.ts';
@@ -166,14 +168,15 @@ export class DevStart {
   #describe(parts: { redisUrl: string; natsUrl: string; sinkDir: string; project: Project }): DevFile {
     const { redisUrl, natsUrl, sinkDir, project } = parts;
     const url = `http://localhost:${this.#options.port}`;
-    const dsn = (this.#options.publicUrl ?? url).replace('://', `://${project.key}@`);
+    const key = firstKey(project, systemClock.now())?.key ?? project.key;
+    const dsn = (this.#options.publicUrl ?? url).replace('://', `://${key}@`);
     return {
       url,
       adminUrl: `http://localhost:${this.#options.adminPort}`,
       redisUrl,
       natsUrl,
       sinkDir,
-      project: { id: project.id, key: project.key, dsn: `${dsn}/${project.alias ?? project.id}` },
+      project: { id: project.id, key, dsn: `${dsn}/${project.alias ?? project.id}` },
       pid: process.pid,
     };
   }
