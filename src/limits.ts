@@ -154,6 +154,9 @@ export const LEDGER_WRITES_IN_FLIGHT_MAX = 8;
 export const OUTCOME_DAYS_KEPT = 32;
 /** Origin patterns of one project: every request of a browser is held against each. */
 export const ALLOWED_ORIGINS_MAX = 100;
+/** Keys of one project: a request's key is held against each. */
+export const PROJECT_KEYS_MAX = 100;
+export const LABEL_CHARS_MAX = 100;
 
 // ---- Frames ----
 /** Entries that may share one frame. */

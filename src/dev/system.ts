@@ -4,7 +4,9 @@
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { childEnvironment, hostEnvironment, isSet } from '../config.ts';
+import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import { firstKey } from '../projects/keys.ts';
 import { NameTakenError, RegistryError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
 import { type NewProject, ProjectStore } from '../projects/project-store.ts';
@@ -170,14 +172,15 @@ export class DevStart {
   #describe(parts: { redisUrl: string; natsUrl: string; sinkDir: string; project: Project }): DevFile {
     const { redisUrl, natsUrl, sinkDir, project } = parts;
     const url = `http://localhost:${this.#options.port}`;
-    const dsn = (this.#options.publicUrl ?? url).replace('://', `://${project.key}@`);
+    const key = firstKey(project, systemClock.now())?.key ?? project.key;
+    const dsn = (this.#options.publicUrl ?? url).replace('://', `://${key}@`);
     return {
       url,
       adminUrl: `http://localhost:${this.#options.adminPort}`,
       redisUrl,
       natsUrl,
       sinkDir,
-      project: { id: project.id, key: project.key, dsn: `${dsn}/${project.alias ?? project.id}` },
+      project: { id: project.id, key, dsn: `${dsn}/${project.alias ?? project.id}` },
       pid: process.pid,
     };
   }

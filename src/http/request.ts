@@ -15,7 +15,7 @@ import {
 } from '../filter/inbound.ts';
 import type { Admitted, CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
-import type { ProjectState } from '../projects/project-state.ts';
+import type { Access, ProjectState, Subject } from '../projects/project-state.ts';
 import type { EnvelopeEntry } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
@@ -30,7 +30,7 @@ import { type RequestHead, readFacts } from './request-head.ts';
 const NO_ITEMS: HeldItem[] = [];
 
 export class IngestRequest extends EndpointRequest {
-  #project: ProjectState | undefined;
+  #access: Access | undefined;
   /** Header lines. */
   #rateHeaders = '';
   #usageHeaders = '';
@@ -50,22 +50,23 @@ export class IngestRequest extends EndpointRequest {
 
   protected override async serve(head: RequestHead): Promise<void> {
     const credentials = new Credentials(head);
-    const project = this.#authenticate(head, credentials.key);
-    if (!project) return;
+    const access = this.#authenticate(head, credentials.key);
+    if (!access) return;
+    const { project, subject } = access;
     const { publisher, budget, admission } = this.parts;
     if (!publisher.available || !budget.hasRoom) return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
-    if (!this.#accepts(admission.knownRefusal(project))) return;
+    if (!this.#accepts(admission.knownRefusal(subject))) return;
 
     const facts = readFacts(head, project.filters);
     credentials.keepAgent(head);
-    const body = await this.#readBody(head, project);
+    const body = await this.#readBody(head, access);
     const sifted = body.ok ? this.#filter(project, facts, body.envelope) : NO_ITEMS;
     // An await of its own costs each request, and few have payloads on the disk.
     const kept = sifted instanceof Promise ? await sifted : sifted;
     const isFiltered = typeof kept === 'string';
     if (this.#earlyToken && !(await this.#earlyToken)) return;
-    const admitted = await this.#admit(project, !isFiltered && kept.length > 0);
+    const admitted = await this.#admit({ project, key: credentials.key }, !isFiltered && kept.length > 0);
     if (!this.#isAdmitted(project, admitted)) return;
 
     if (!body.ok) return this.#refuseBody(body.failure);
@@ -77,12 +78,11 @@ export class IngestRequest extends EndpointRequest {
     this.#conclude(await this.#publish(project, envelope, kept), envelope, kept);
   }
 
-  #authenticate(head: RequestHead, key: string): ProjectState | undefined {
-    const project = key === '' ? undefined : this.parts.replica.findProject(head.getParameter(0));
-    if (project?.record.key === key) {
-      this.#project = project;
-      return project;
-    }
+  #authenticate(head: RequestHead, key: string): Access | undefined {
+    const { clock, replica } = this.parts;
+    const project = key === '' ? undefined : replica.findProject(head.getParameter(0));
+    this.#access = project?.access(key, clock);
+    if (this.#access) return this.#access;
     this.#refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
     return undefined;
   }
@@ -90,7 +90,7 @@ export class IngestRequest extends EndpointRequest {
   // ---- The body ----
 
   /** Never settles when the client goes away. */
-  #readBody(head: RequestHead, project: ProjectState): Promise<UploadResult> {
+  #readBody(head: RequestHead, { subject }: Access): Promise<UploadResult> {
     const { maxBodyBytes, budget } = this.parts;
     return new Promise((resolve) => {
       if (Number(head.getHeader('content-length')) > maxBodyBytes) {
@@ -106,7 +106,7 @@ export class IngestRequest extends EndpointRequest {
         budget,
         onResult: this.#bodyRead,
         onPressure: (paused) => this.exchange.setPaused(paused),
-        beforeSpool: (spool) => this.#takeTokenFirst(project, spool),
+        beforeSpool: (spool) => this.#takeTokenFirst(subject, spool),
       });
       this.exchange.read(this);
     });
@@ -133,8 +133,8 @@ export class IngestRequest extends EndpointRequest {
    * No flood of uploads is written to disk only to be refused: a body that needs the disk takes its
    * token first.
    */
-  #takeTokenFirst(project: ProjectState, spool: () => void): void {
-    const asked = this.parts.admission.admit(project, { token: true, count: false });
+  #takeTokenFirst(subject: Subject, spool: () => void): void {
+    const asked = this.parts.admission.admit(subject, { token: true, count: false });
     this.#earlyToken = asked.then(({ rate }) => this.#accepts(rate));
     this.run(this.#earlyToken.then((has) => has && spool()));
   }
@@ -160,15 +160,20 @@ export class IngestRequest extends EndpointRequest {
   // ---- The admission ----
 
   /** Undefined when the request is finished. */
-  #admit(project: ProjectState, stores: boolean): Promise<Admitted> | undefined {
+  #admit(
+    { project, key }: { project: ProjectState; key: string },
+    stores: boolean,
+  ): Promise<Admitted> | undefined {
     if (this.finished) return undefined;
-    if (project.isDeleted) {
+    // The body may have taken long: the record may have changed meanwhile.
+    const subject = project.access(key, this.parts.clock)?.subject;
+    if (!subject) {
       this.#refuse('forbidden_key');
       return undefined;
     }
     // A client that leaves from now on changes nothing any more.
     if (stores) this.committed = true;
-    return this.parts.admission.admit(project, { token: !this.#earlyToken, count: stores });
+    return this.parts.admission.admit(subject, { token: !this.#earlyToken, count: stores });
   }
 
   /** @returns whether the request goes on; if not, it is finished */
@@ -194,7 +199,7 @@ export class IngestRequest extends EndpointRequest {
       return false;
     }
     this.parts.log.warn(
-      { project: this.#project?.id },
+      { project: this.#access?.project.id },
       'rate limiter unavailable: let through in development',
     );
     return true;
@@ -243,7 +248,7 @@ export class IngestRequest extends EndpointRequest {
       return this.#succeed('accepted', envelope);
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
-    if (this.#counted) this.parts.admission.refund(this.#project as ProjectState, this.#counted.month);
+    if (this.#counted) this.parts.admission.refund((this.#access as Access).project, this.#counted.month);
     this.#refuse('overloaded');
   }
 
@@ -269,7 +274,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {
-    this.parts.log.debug({ project: this.#project?.id, kind, detail }, 'body refused');
+    this.parts.log.debug({ project: this.#access?.project.id, kind, detail }, 'body refused');
     this.#refuse(kind);
   }
 
@@ -278,7 +283,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   protected override trace(): FinishedRequest {
-    return { exchange: this.exchange, project: this.#project, counted: this.#counted };
+    return { exchange: this.exchange, access: this.#access, counted: this.#counted };
   }
 
   protected override finish(outcome: Outcome, answer?: Answer): void {

@@ -39,3 +39,19 @@ export const skippedType = (type: string): SkippedType => (isSkippedType(type) ?
 /** The types that are stored, with these beside those that always are. */
 export const storedTypes = (extra: readonly ExtraType[]): ReadonlySet<string> =>
   new Set<string>([...STANDARD_TYPES, ...extra]);
+
+/** What a project can limit by itself (contract part 4). */
+export const CATEGORIES = ['errors', 'transactions', 'spans', 'logs', 'replays'] as const;
+export type Category = (typeof CATEGORIES)[number];
+
+const CATEGORY_OF: Readonly<Partial<Record<ItemType, Category>>> = {
+  event: 'errors',
+  transaction: 'transactions',
+  span: 'spans',
+  log: 'logs',
+  replay_event: 'replays',
+  replay_recording: 'replays',
+};
+
+/** Undefined for types of SLUICE_STORE_TYPES. */
+export const categoryOf = (type: ItemType): Category | undefined => CATEGORY_OF[type];

@@ -14,7 +14,7 @@ import { createHash } from 'node:crypto';
 import { Decoder } from '@msgpack/msgpack';
 import { Command, type Redis, ReplyError } from 'ioredis';
 import { MessagePackWriter, SCALAR_BYTES_MAX } from '../lib/msgpack-writer.ts';
-import { BATCH_SOURCE, SCRIPT_NAMES, type ScriptName } from './scripts.ts';
+import { BATCH_SOURCE, callCode, SCRIPT_NAMES, type ScriptName } from './scripts.ts';
 
 /** One script argument; the scripts take a number and its decimal text for the same. */
 export type ScriptArg = string | number;
@@ -74,7 +74,7 @@ function encodeCalls(calls: readonly ScriptCall[]): Uint8Array {
   const out = new MessagePackWriter(bytesBound(calls));
   out.array(calls.length + 1);
   out.array(calls.length);
-  for (const { script } of calls) out.uint(SCRIPT_NUMBERS[script]);
+  for (const { script, keys } of calls) out.uint(callCode(SCRIPT_NUMBERS[script], keys.length));
   for (const { args } of calls) {
     out.array(args.length);
     for (const arg of args) {

@@ -1,6 +1,8 @@
 import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
+import type { Clock } from '../lib/clock.ts';
 import type { ProjectWindow } from '../limit/lease.ts';
-import type { Project } from './project.ts';
+import { keyId, keyWindow } from './keys.ts';
+import type { Project, ProjectKey } from './project.ts';
 
 /**
  * Requests of one project at this worker since it was started, for the page; `month` empty: no
@@ -17,6 +19,38 @@ export type ProjectFigures = {
   position: number;
 };
 
+/** A sliding window of a minute. `name` tells a project's windows apart; its own has none. */
+export type WindowLimit = { readonly name: string; readonly limit: number };
+
+/**
+ * Whom the admission gives tokens: a project, or a part of it with a limit of its own. Each token
+ * of a part is booked in all its windows, the project's among them. So parts share no tokens with
+ * the project, and none of them looks at the windows of others.
+ */
+export interface Subject {
+  readonly project: ProjectState;
+  /** Of the record that says so. */
+  readonly revision: number;
+  /** Of the first window, which the X-RateLimit headers describe; undefined: there is none. */
+  readonly limit: number | undefined;
+  readonly windowName: string;
+  readonly further: readonly WindowLimit[];
+  /** limit/admission.ts: undefined until the first request, and after a minute without one. */
+  window: ProjectWindow | undefined;
+}
+
+/** What a request with a valid key is served as; a project with one plain key is it itself. */
+export interface Access {
+  readonly project: ProjectState;
+  readonly keyId: string;
+  /** Whose limits hold for all requests with this key. */
+  readonly subject: Subject;
+  /** usage/key-use.ts: a request of this hour has been noted. */
+  isUseNoted: boolean;
+}
+
+const NO_WINDOWS: readonly WindowLimit[] = [];
+
 /**
  * All that one process keeps of a project, from the project's first request until it is deleted or
  * unused for long. A changed record goes into the same object, so a request under way sees it too.
@@ -24,7 +58,7 @@ export type ProjectFigures = {
  * One object for all stages, although each field has one owner: with ten thousand active projects
  * each further object is one more that is in no cache of the processor's.
  */
-export class ProjectState {
+export class ProjectState implements Subject, Access {
   readonly id: string;
   /** The registry's: {@link update} sets these together. */
   record: Project;
@@ -36,12 +70,15 @@ export class ProjectState {
   /** Requests a minute; undefined: no per-minute limit applies (spec part 8, rule 2). */
   limit: number | undefined;
   #filters: CompiledFilters | undefined = undefined;
+  /** The only key, when nothing more is said of it; undefined: see `#keys`. */
+  #plainKey: string | undefined;
+  #keys: readonly KeyState[] | undefined = undefined;
   isDeleted = false;
   /** projects/project-view.ts: looked up since the last sweep. */
   isUsed = true;
 
-  /** limit/admission.ts: undefined until the first request, and after a minute without one. */
   window: ProjectWindow | undefined = undefined;
+  isUseNoted = false;
 
   /**
    * usage/checkpoints.ts: the figure that is not written yet; `checkpointMonth` empty: there is
@@ -66,6 +103,7 @@ export class ProjectState {
     this.record = record;
     this.revision = revision;
     this.limit = limit;
+    this.#plainKey = plainKeyOf(record);
   }
 
   update(record: Project, revision: number, limit: number | undefined): void {
@@ -73,6 +111,39 @@ export class ProjectState {
     this.revision = revision;
     this.limit = limit;
     this.#filters = undefined;
+    this.#plainKey = plainKeyOf(record);
+    this.#keys = undefined;
+    this.isUseNoted = false;
+  }
+
+  get project(): ProjectState {
+    return this;
+  }
+
+  get subject(): Subject {
+    return this;
+  }
+
+  get keyId(): string {
+    return keyId(this.record.key);
+  }
+
+  get windowName(): string {
+    return '';
+  }
+
+  get further(): readonly WindowLimit[] {
+    return NO_WINDOWS;
+  }
+
+  /** Undefined: the key is none of this project, or not in force, or the project is disabled. */
+  access(key: string, clock: Pick<Clock, 'now'>): Access | undefined {
+    if (this.#plainKey !== undefined) return key === this.#plainKey ? this : undefined;
+    const { keys, enabled } = this.record;
+    if (!keys || enabled === false || this.isDeleted) return undefined;
+    this.#keys ??= keys.map((one) => new KeyState(this, one));
+    for (const one of this.#keys) if (one.key === key) return one.isValid(clock) ? one : undefined;
+    return undefined;
   }
 
   /** Compiled at the first request that is authenticated. */
@@ -88,9 +159,9 @@ export class ProjectState {
 
   /** Whether a stage has something that a new object would not have. */
   get isKept(): boolean {
-    return (
-      this.window !== undefined || this.checkpointMonth !== '' || this.isGathered || this.figures != null
-    );
+    const { window, checkpointMonth, isGathered, figures } = this;
+    if (window !== undefined || checkpointMonth !== '' || isGathered || figures != null) return true;
+    return this.#keys?.some((key) => key.window !== undefined) ?? false;
   }
 
   /**
@@ -99,8 +170,51 @@ export class ProjectState {
    */
   markDeleted(): void {
     this.isDeleted = true;
+    this.#plainKey = undefined;
     this.checkpointCount = 0;
     this.freshAccepted = 0;
     this.freshOthers = undefined;
+  }
+}
+
+const plainKeyOf = ({ key, keys, enabled }: Project): string | undefined =>
+  keys || enabled === false ? undefined : key;
+
+/** One of several keys, until the record changes. */
+class KeyState implements Access, Subject {
+  readonly project: ProjectState;
+  readonly revision: number;
+  readonly key: string;
+  readonly keyId: string;
+  readonly limit: number | undefined;
+  readonly further: readonly WindowLimit[];
+  window: ProjectWindow | undefined = undefined;
+  isUseNoted = false;
+  readonly #isEnabled: boolean;
+  /** Unix ms. */
+  readonly #expiresAt: number;
+
+  constructor(project: ProjectState, { key, enabled, expires, rateLimit }: ProjectKey) {
+    this.project = project;
+    this.revision = project.revision;
+    this.key = key;
+    this.keyId = keyId(key);
+    this.limit = rateLimit;
+    this.further = project.limit === undefined ? NO_WINDOWS : [{ name: '', limit: project.limit }];
+    this.#isEnabled = enabled;
+    this.#expiresAt = expires === undefined ? Number.POSITIVE_INFINITY : Date.parse(expires);
+  }
+
+  isValid(clock: Pick<Clock, 'now'>): boolean {
+    if (!this.#isEnabled) return false;
+    return this.#expiresAt === Number.POSITIVE_INFINITY || clock.now() < this.#expiresAt;
+  }
+
+  get subject(): Subject {
+    return this.limit === undefined ? this.project : this;
+  }
+
+  get windowName(): string {
+    return keyWindow(this.key);
   }
 }

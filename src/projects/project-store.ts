@@ -1,12 +1,14 @@
 /** The writing side of the registry, for commands. How names stay unique is told in names.ts. */
 import { randomBytes, randomInt } from 'node:crypto';
 import type { KV } from '@nats-io/kv';
+import { systemClock } from '../lib/clock.ts';
 import { REGISTRY_CLAIM_MS, REGISTRY_WRITE_TRIES_MAX } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { PROJECTS_BUCKET } from '../stream/topology.ts';
 import { isConflict, openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-watch.ts';
 import { parseEntry, projectText } from './entry.ts';
+import { rotateKeys } from './keys.ts';
 import { Names, NameTakenError } from './names.ts';
 import { isNumericId, type Project } from './project.ts';
 
@@ -92,8 +94,12 @@ export class ProjectStore {
     });
   }
 
-  rotateKey(idOrAlias: string): Promise<Project> {
-    return this.set(idOrAlias, (project) => ({ ...project, key: mintKey() }));
+  /** `overlapMs`: how long the keys before stay valid; undefined: they are removed. */
+  rotateKey(idOrAlias: string, overlapMs?: number): Promise<Project> {
+    const fresh = mintKey();
+    return this.set(idOrAlias, (project) =>
+      rotateKeys(project, fresh, { now: systemClock.now(), overlapMs }),
+    );
   }
 
   /** @returns the record as it was */

@@ -19,7 +19,7 @@ import { Line } from './line.ts';
 
 export const EVENT = '{}\n{"type":"event"}\n{"message":"x"}';
 export const TOKEN = { kind: 'admitted', remaining: 59, resetSec: 7 } as const;
-export const REFUSED = { kind: 'refused', resetSec: 7 } as const;
+export const REFUSED = { kind: 'refused', resetSec: 7, full: 1 } as const;
 export const UNAVAILABLE = { kind: 'unavailable' } as const;
 export const COUNTED = { kind: 'counted', position: 3, month: '2026-11' } as const;
 

@@ -6,10 +6,12 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { forgetUsage, readUsage } from '../../limit/month-count.ts';
 import type { LimitRedis } from '../../limit/redis.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
+import { keysOf, keyWindow } from '../../projects/keys.ts';
 import { RegistryError } from '../../projects/names.ts';
 import type { Project } from '../../projects/project.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
 import { CounterBucket } from '../../usage/counters.ts';
+import { removeUse } from '../../usage/key-use.ts';
 import { removeOutcomes } from '../../usage/outcome-day.ts';
 import { CommandError, reasonOf, type Session } from '../session.ts';
 
@@ -34,7 +36,7 @@ export async function deleteProject(
   try {
     // Requests that a worker let in before it knew are counted by then.
     await sleep(REGISTRY_MS + ANSWER_MS_MAX);
-    await deleteUsage(session, redis, id);
+    await deleteUsage(session, redis, { id, windows: windowsOf(project) });
   } catch (error) {
     throw new CommandError(
       `Project ${id} is deleted, but not all of its usage: ${reasonOf(error)}. ` +
@@ -53,7 +55,7 @@ async function deleteLeftover(session: Session, id: string, notFound: unknown): 
   const redis = await session.redis().catch(() => {
     throw notFound;
   });
-  const isFound = await deleteUsage(session, redis, id);
+  const isFound = await deleteUsage(session, redis, { id, windows: [] });
   throw isFound ? new LeftoverDeleted(id) : notFound;
 }
 
@@ -68,17 +70,24 @@ export class LeftoverDeleted extends Error {
   }
 }
 
+/** The names of its rate windows, its own apart. */
+const windowsOf = (project: Project): string[] => keysOf(project).map(({ key }) => keyWindow(key));
+
 /**
  * The checkpoint goes first: who counts when Redis has nothing would begin from it. It goes once
  * more in the end, for a worker that wrote it meanwhile.
  * @returns whether there was any
  */
-async function deleteUsage(session: Session, redis: LimitRedis, id: string): Promise<boolean> {
+async function deleteUsage(
+  session: Session,
+  redis: LimitRedis,
+  { id, windows }: { id: string; windows: readonly string[] },
+): Promise<boolean> {
   const link = await session.nats();
   const counters = new CounterBucket({ link, log: session.log });
   const { month } = await readUsage(redis, id);
   const checkpoint = (await counters.remove(id, month)) ?? 0;
-  const counts = await forgetUsage(redis, id);
+  const counts = await forgetUsage(redis, id, windows);
   counts.set(month, Math.max(checkpoint, counts.get(month) ?? 0));
   let sum = 0;
   for (const [of, count] of counts) {
@@ -86,5 +95,6 @@ async function deleteUsage(session: Session, redis: LimitRedis, id: string): Pro
     await counters.remove(id, of);
     sum += count;
   }
+  await removeUse(link, id);
   return (await removeOutcomes(link, id)) + sum > 0;
 }

@@ -1,17 +1,21 @@
-/** A project's fields as flags of a command line, and a project as it is printed. Pure. */
+/** A project's fields as flags of a command line, and a project as it is printed. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { originPatternProblem } from '../../filter/inbound.ts';
+import { systemClock } from '../../lib/clock.ts';
 import { ALLOWED_ORIGINS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
 import { problems } from '../../projects/entry.ts';
+import { firstKey, keyId, keysOf } from '../../projects/keys.ts';
 import {
   FILTERS,
   type FilterName,
+  isKey,
   isNumericId,
   isProjectId,
   PLANS,
   type Plan,
   type PlanLimits,
   type Project,
+  type ProjectKey,
   projectSchema,
   rateLimitOf,
 } from '../../projects/project.ts';
@@ -33,7 +37,7 @@ export type ProjectFlags = {
   allowOrigin?: string[];
 };
 
-const refuse = (message: string): never => {
+export const refuse = (message: string): never => {
   throw new InvalidArgumentError(message);
 };
 
@@ -47,8 +51,8 @@ function parseAlias(text: string): string {
   return isNumericId(text) ? text : refuse('An alias is numeric (up to 19 digits, no leading zero).');
 }
 
-function parseKey(text: string): string {
-  return /^\w{1,64}$/.test(text) ? text : refuse('A key is 1 to 64 letters, digits or underscores.');
+export function parseKey(text: string): string {
+  return isKey(text) ? text : refuse('A key is 1 to 64 letters, digits, underscores or hyphens.');
 }
 
 const isIntegerIn = (text: string, min: number, max: number): boolean =>
@@ -90,7 +94,7 @@ function parseOrigins(text: string, before: string[] | undefined): string[] {
 export function withProjectFlags(command: Command): Command {
   return command
     .option('--alias <n>', 'a numeric name beside the id, used in the DSN', parseAlias)
-    .option('--key <key>', 'the public key: 1 to 64 letters, digits or underscores', parseKey)
+    .option('--key <key>', 'the public key: 1 to 64 letters, digits, underscores or hyphens', parseKey)
     .addOption(new Option('--plan <plan>', 'decides the default rate limit').choices(PLANS))
     .option('--quota <n>', 'accepted requests a month, or none', integerOrNone(0, Number.MAX_SAFE_INTEGER))
     .option('--overage', 'go on accepting beyond the quota')
@@ -110,11 +114,13 @@ export function withProjectFlags(command: Command): Command {
 
 const figureOf = (flag: number | 'none'): number | undefined => (flag === 'none' ? undefined : flag);
 
-/** Only the fields that the flags name, in the record's terms; undefined clears a field. */
+/**
+ * Only the fields that the flags name, in the record's terms; undefined clears a field. The key is
+ * not among them: see keys.ts.
+ */
 export function changesOf(flags: ProjectFlags): Partial<Project> {
   return {
     ...(flags.alias !== undefined && { alias: flags.alias }),
-    ...(flags.key !== undefined && { key: flags.key }),
     ...(flags.plan !== undefined && { plan: flags.plan }),
     ...(flags.quota !== undefined && { quota: figureOf(flags.quota) }),
     ...(flags.overage !== undefined && { overage: flags.overage }),
@@ -143,22 +149,32 @@ export function checked(project: Project): Project {
 }
 
 /** `http://KEY@host:port/<numeric id or alias>` */
-export const dsnOf = (project: Project, publicUrl: string): string =>
-  `${publicUrl.replace('://', `://${project.key}@`)}/${project.alias ?? project.id}`;
+export const dsnOf = ({ id, alias }: Project, key: string, publicUrl: string): string =>
+  `${publicUrl.replace('://', `://${key}@`)}/${alias ?? id}`;
 
-/** The fields of contract part 4, in its order. */
-export const projectJson = (project: Project, publicUrl: string): Record<string, unknown> => ({
-  id: project.id,
-  ...(project.alias !== undefined && { alias: project.alias }),
-  key: project.key,
-  dsn: dsnOf(project, publicUrl),
-  plan: project.plan,
-  ...(project.rateLimit !== undefined && { rateLimit: project.rateLimit }),
-  ...(project.quota !== undefined && { quota: project.quota }),
-  overage: project.overage,
-  filters: project.filters,
-  allowedOrigins: project.allowedOrigins,
+export const keyJson = (project: Project, key: ProjectKey, publicUrl: string): Record<string, unknown> => ({
+  id: keyId(key.key),
+  ...key,
+  dsn: dsnOf(project, key.key, publicUrl),
 });
+
+/** The fields of contract part 4, in its order; `key` and `dsn` only while a key is valid. */
+export function projectJson(project: Project, publicUrl: string): Record<string, unknown> {
+  const key = firstKey(project, systemClock.now())?.key;
+  return {
+    id: project.id,
+    ...(project.alias !== undefined && { alias: project.alias }),
+    ...(key !== undefined && { key, dsn: dsnOf(project, key, publicUrl) }),
+    enabled: project.enabled !== false,
+    keys: keysOf(project).map((one) => keyJson(project, one, publicUrl)),
+    plan: project.plan,
+    ...(project.rateLimit !== undefined && { rateLimit: project.rateLimit }),
+    ...(project.quota !== undefined && { quota: project.quota }),
+    overage: project.overage,
+    filters: project.filters,
+    allowedOrigins: project.allowedOrigins,
+  };
+}
 
 const list = (words: readonly string[], none: string): string => (words.length > 0 ? words.join(', ') : none);
 
@@ -171,12 +187,20 @@ function limitText(project: Project, planLimits: PlanLimits): string {
 const quotaText = ({ quota, overage }: Project): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
 
+/** The first valid key, how many there are beside it, and whether the project is enabled. */
+function keyText(project: Project): string {
+  const key = firstKey(project, systemClock.now())?.key ?? 'none is valid';
+  const more = keysOf(project).length - 1;
+  return `${key}${more > 0 ? ` (${more} more)` : ''}${project.enabled === false ? ', disabled' : ''}`;
+}
+
 export function projectText(project: Project, publicUrl: string, planLimits: PlanLimits): string {
+  const key = firstKey(project, systemClock.now())?.key;
   return record([
     ['id', project.id],
     ...(project.alias === undefined ? [] : [['alias', project.alias] as const]),
-    ['key', project.key],
-    ['dsn', dsnOf(project, publicUrl)],
+    ['key', keyText(project)],
+    ...(key === undefined ? [] : [['dsn', dsnOf(project, key, publicUrl)] as const]),
     ['plan', project.plan],
     ['rate limit', `${limitText(project, planLimits)}${rateLimitOf(project, planLimits) ? ' a minute' : ''}`],
     ['quota', quotaText(project)],
@@ -189,7 +213,7 @@ export function projectsText(projects: readonly Project[], planLimits: PlanLimit
   const rows = projects.map((project) => [
     project.id,
     project.alias ?? '',
-    project.key,
+    keyText(project),
     project.plan,
     limitText(project, planLimits),
     quotaText(project),

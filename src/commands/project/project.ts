@@ -1,4 +1,6 @@
 import { Command } from 'commander';
+import { systemClock } from '../../lib/clock.ts';
+import { replaceKey } from '../../projects/keys.ts';
 import { FILTERS, type Project } from '../../projects/project.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
 import { printJson, printLine } from '../print.ts';
@@ -14,6 +16,7 @@ import {
   projectText,
   withProjectFlags,
 } from './fields.ts';
+import { keysCommand, parseDuration } from './keys.ts';
 
 type Output = { json?: boolean };
 
@@ -40,8 +43,14 @@ async function create(flags: ProjectFlags & Output & { id?: string; plan: Projec
 
 async function set(idOrAlias: string, flags: ProjectFlags & Output): Promise<void> {
   const changes = changesOf(flags);
-  if (Object.keys(changes).length === 0) throw new UsageError('Nothing to set: name at least one field.');
-  await onProject(flags, (store) => store.set(idOrAlias, (project) => checked({ ...project, ...changes })));
+  const { key } = flags;
+  if (Object.keys(changes).length === 0 && key === undefined)
+    throw new UsageError('Nothing to set: name at least one field.');
+  const change = (project: Project): Project => {
+    const changed = { ...project, ...changes };
+    return checked(key === undefined ? changed : replaceKey(changed, key, systemClock.now()));
+  };
+  await onProject(flags, (store) => store.set(idOrAlias, change));
 }
 
 async function remove(id: string, flags: Output & { keepUsage?: boolean }): Promise<void> {
@@ -101,9 +110,32 @@ export function projectCommand(): Command {
     .action(remove);
   command
     .command('rotate-key')
-    .description('give a project a new key; the old one stops working within a second')
+    .description('give a project a new key; the old ones stop working within a second, or after --overlap')
+    .argument('<id>', 'id or alias', parseProjectId)
+    .option(
+      '--overlap <duration>',
+      'how long the old keys stay valid, such as 30d, 12h or 90s',
+      parseDuration,
+    )
+    .option(...JSON_FLAG)
+    .action((id: string, flags: Output & { overlap?: number }) =>
+      onProject(flags, (store) => store.rotateKey(id, flags.overlap)),
+    );
+  command
+    .command('disable')
+    .description('refuse all requests of a project, within a second; nothing of it is lost')
     .argument('<id>', 'id or alias', parseProjectId)
     .option(...JSON_FLAG)
-    .action((id: string, flags: Output) => onProject(flags, (store) => store.rotateKey(id)));
-  return command;
+    .action((id: string, flags: Output) =>
+      onProject(flags, (store) => store.set(id, (project) => ({ ...project, enabled: false }))),
+    );
+  command
+    .command('enable')
+    .description('accept requests of a disabled project again')
+    .argument('<id>', 'id or alias', parseProjectId)
+    .option(...JSON_FLAG)
+    .action((id: string, flags: Output) =>
+      onProject(flags, (store) => store.set(id, ({ enabled: _, ...project }) => project)),
+    );
+  return command.addCommand(keysCommand());
 }
