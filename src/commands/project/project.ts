@@ -1,12 +1,14 @@
 import { Command } from 'commander';
-import { FILTERS, type Project } from '../../projects/project.ts';
+import type { Project } from '../../projects/project.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
 import { printJson, printLine } from '../print.ts';
 import { type Session, UsageError, withSession } from '../session.ts';
+import { applyCommand, exportCommand } from './apply.ts';
 import { deleteProject, LeftoverDeleted } from './delete.ts';
 import {
   changesOf,
   checked,
+  PROJECT_DEFAULTS,
   type ProjectFlags,
   parseProjectId,
   projectJson,
@@ -30,8 +32,7 @@ const onProject = (output: Output, action: (store: ProjectStore) => Promise<Proj
   withSession(async (session) => print(session, await action(await open(session)), output));
 
 async function create(flags: ProjectFlags & Output & { id?: string; plan: Project['plan'] }): Promise<void> {
-  const defaults = { plan: flags.plan, overage: false, filters: [...FILTERS], allowedOrigins: [] };
-  const wanted = { ...defaults, ...changesOf(flags) };
+  const wanted = { ...PROJECT_DEFAULTS, plan: flags.plan, ...changesOf(flags) };
   // Generated names are always legal. A stand-in lets all other fields be checked at once.
   const { id, key, ...rest } = checked({ id: flags.id ?? '1', key: flags.key ?? 'k', ...wanted });
   const names = { ...(flags.id && { id }), ...(flags.key && { key }) };
@@ -105,5 +106,5 @@ export function projectCommand(): Command {
     .argument('<id>', 'id or alias', parseProjectId)
     .option(...JSON_FLAG)
     .action((id: string, flags: Output) => onProject(flags, (store) => store.rotateKey(id)));
-  return command;
+  return command.addCommand(applyCommand()).addCommand(exportCommand());
 }
