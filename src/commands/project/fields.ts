@@ -130,6 +130,26 @@ export function changesOf(flags: ProjectFlags): Partial<Project> {
   };
 }
 
+/** What `create` and `apply` fill in. */
+export const PROJECT_DEFAULTS = {
+  overage: false,
+  filters: [...FILTERS],
+  allowedOrigins: [],
+} satisfies Partial<Project>;
+
+type FieldProblem = { path: string[]; text: string };
+
+/** What is wrong with fields that fit the schema one by one. */
+export function recordProblems(project: Pick<Project, 'id' | 'alias' | 'allowedOrigins'>): FieldProblem[] {
+  const origins = project.allowedOrigins.map(originPatternProblem).filter((text) => text !== undefined);
+  if (project.allowedOrigins.length > ALLOWED_ORIGINS_MAX)
+    origins.unshift(`at most ${ALLOWED_ORIGINS_MAX} patterns`);
+  return [
+    ...(project.alias === project.id ? [{ path: ['alias'], text: 'it must differ from the id' }] : []),
+    ...origins.map((text) => ({ path: ['allowedOrigins'], text })),
+  ];
+}
+
 /**
  * The project with all its fields checked together. @throws UsageError naming each field that is
  * wrong
@@ -137,13 +157,7 @@ export function changesOf(flags: ProjectFlags): Partial<Project> {
 export function checked(project: Project): Project {
   const parsed = projectSchema.safeParse(project);
   const wrong = parsed.success ? [] : problems(parsed.error);
-  if (project.alias === project.id) wrong.push('alias: it must differ from the id');
-  if (project.allowedOrigins.length > ALLOWED_ORIGINS_MAX)
-    wrong.push(`allowedOrigins: at most ${ALLOWED_ORIGINS_MAX} patterns`);
-  for (const pattern of project.allowedOrigins) {
-    const problem = originPatternProblem(pattern);
-    if (problem !== undefined) wrong.push(`allowedOrigins: ${problem}`);
-  }
+  wrong.push(...recordProblems(project).map(({ path, text }) => `${path.join('.')}: ${text}`));
   if (wrong.length > 0) throw new UsageError(wrong.join('; '));
   return project;
 }

@@ -1,14 +1,16 @@
 import { Command } from 'commander';
 import { systemClock } from '../../lib/clock.ts';
 import { replaceKey } from '../../projects/keys.ts';
-import { FILTERS, type Project } from '../../projects/project.ts';
+import type { Project } from '../../projects/project.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
 import { printJson, printLine } from '../print.ts';
 import { type Session, UsageError, withSession } from '../session.ts';
+import { applyCommand, exportCommand } from './apply.ts';
 import { deleteProject, LeftoverDeleted } from './delete.ts';
 import {
   changesOf,
   checked,
+  PROJECT_DEFAULTS,
   type ProjectFlags,
   parseProjectId,
   projectJson,
@@ -33,8 +35,7 @@ const onProject = (output: Output, action: (store: ProjectStore) => Promise<Proj
   withSession(async (session) => print(session, await action(await open(session)), output));
 
 async function create(flags: ProjectFlags & Output & { id?: string; plan: Project['plan'] }): Promise<void> {
-  const defaults = { plan: flags.plan, overage: false, filters: [...FILTERS], allowedOrigins: [] };
-  const wanted = { ...defaults, ...changesOf(flags) };
+  const wanted = { ...PROJECT_DEFAULTS, plan: flags.plan, ...changesOf(flags) };
   // Generated names are always legal. A stand-in lets all other fields be checked at once.
   const { id, key, ...rest } = checked({ id: flags.id ?? '1', key: flags.key ?? 'k', ...wanted });
   const names = { ...(flags.id && { id }), ...(flags.key && { key }) };
@@ -137,5 +138,5 @@ export function projectCommand(): Command {
     .action((id: string, flags: Output) =>
       onProject(flags, (store) => store.set(id, ({ enabled: _, ...project }) => project)),
     );
-  return command.addCommand(keysCommand());
+  return command.addCommand(keysCommand()).addCommand(applyCommand()).addCommand(exportCommand());
 }
