@@ -1,11 +1,12 @@
 /** Heartbeat tokens: keys of a bucket, for commands. */
 import { randomBytes } from 'node:crypto';
 import type { KV } from '@nats-io/kv';
+import { AuditLog, operatorName } from '../audit/audit-log.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { HEARTBEATS_BUCKET } from '../stream/topology.ts';
 import { openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-watch.ts';
-import { RegistryError } from './names.ts';
+import { UnknownNameError } from './names.ts';
 
 /** `createdAt` is RFC 3339. */
 export type HeartbeatToken = { token: string; createdAt: string };
@@ -15,22 +16,28 @@ export const isHeartbeatToken = (token: string): boolean => /^[A-Za-z0-9_-]{1,64
 export class HeartbeatStore {
   readonly #access: BucketAccess;
   readonly #kv: KV;
+  readonly #audit: AuditLog;
 
-  private constructor(access: BucketAccess, kv: KV) {
+  private constructor(access: BucketAccess, kv: KV, audit: AuditLog) {
     this.#access = access;
     this.#kv = kv;
+    this.#audit = audit;
   }
 
-  static async open(link: NatsLink): Promise<HeartbeatStore> {
+  /** `by`: who makes the changes, this process's user by default. */
+  static async open(link: NatsLink, by: string = operatorName()): Promise<HeartbeatStore> {
     const kv = await openBucket(link, HEARTBEATS_BUCKET);
-    return new HeartbeatStore({ link, bucket: HEARTBEATS_BUCKET, manager: await registryManager(link) }, kv);
+    const access = { link, bucket: HEARTBEATS_BUCKET, manager: await registryManager(link) };
+    return new HeartbeatStore(access, kv, new AuditLog(link, by));
   }
 
   /** 128 random bits in hex: needs no escaping in a URL and does not look like an option. */
   async create(now: Date): Promise<HeartbeatToken> {
     const token = randomBytes(16).toString('hex');
     const createdAt = now.toISOString();
+    await this.#audit.ready();
     await this.#kv.create(token, JSON.stringify({ createdAt }));
+    await this.#audit.record({ heartbeat: token }, { after: { createdAt } });
     return { token, createdAt };
   }
 
@@ -43,8 +50,10 @@ export class HeartbeatStore {
   /** @throws RegistryError when there is no such token */
   async delete(token: string): Promise<void> {
     const entry = isHeartbeatToken(token) ? await this.#kv.get(token) : null;
-    if (entry?.operation !== 'PUT') throw new RegistryError(`There is no heartbeat token ${token}.`);
+    if (entry?.operation !== 'PUT') throw new UnknownNameError(`There is no heartbeat token ${token}.`);
+    await this.#audit.ready();
     await this.#kv.delete(token);
+    await this.#audit.record({ heartbeat: token }, { before: { createdAt: createdAtOf(entry.string()) } });
   }
 }
 

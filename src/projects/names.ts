@@ -8,6 +8,19 @@ export class RegistryError extends Error {
   override name = 'RegistryError';
 }
 
+/** There is no project, or no heartbeat token, of this name. */
+export class UnknownNameError extends RegistryError {
+  override name = 'UnknownNameError';
+}
+
+/** The record has another revision than the one that was to be changed. */
+export class RevisionError extends RegistryError {
+  override name = 'RevisionError';
+  constructor(id: string) {
+    super(`Project ${id} was changed meanwhile.`);
+  }
+}
+
 export class NameTakenError extends RegistryError {
   override name = 'NameTakenError';
   readonly taken: string;
@@ -93,7 +106,7 @@ export class Names {
     const id = isProjectId(idOrAlias) ? ((await this.#claimant(idOrAlias)) ?? idOrAlias) : undefined;
     const found = id === undefined ? undefined : await this.record(id);
     if (found?.project.id === idOrAlias || found?.project.alias === idOrAlias) return found;
-    throw new RegistryError(`There is no project ${idOrAlias}.`);
+    throw new UnknownNameError(`There is no project ${idOrAlias}.`);
   }
 
   /** @throws RegistryError when the record is spoiled */

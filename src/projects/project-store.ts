@@ -1,6 +1,8 @@
 /** The writing side of the registry, for commands. How names stay unique is told in names.ts. */
 import { randomBytes, randomInt } from 'node:crypto';
 import type { KV } from '@nats-io/kv';
+import { AuditLog, operatorName } from '../audit/audit-log.ts';
+import { changeBetween } from '../audit/change.ts';
 import { systemClock } from '../lib/clock.ts';
 import { REGISTRY_CLAIM_MS, REGISTRY_WRITE_TRIES_MAX } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
@@ -9,7 +11,7 @@ import { isConflict, openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-watch.ts';
 import { parseEntry, projectText } from './entry.ts';
 import { rotateKeys } from './keys.ts';
-import { Names, NameTakenError } from './names.ts';
+import { Names, NameTakenError, RevisionError, type StoredProject } from './names.ts';
 import { isNumericId, type Project } from './project.ts';
 
 export type NewProject = Omit<Project, 'id' | 'key'> & { id?: string | undefined; key?: string | undefined };
@@ -18,22 +20,29 @@ export type NewProject = Omit<Project, 'id' | 'key'> & { id?: string | undefined
 export const mintNumericId = (): string => `${randomInt(100_000_000, 2_147_483_647)}`;
 export const mintKey = (): string => randomBytes(16).toString('hex');
 
+/** `by`: who makes the changes, this process's user by default. `claimMs` is for tests. */
+export type StoreOptions = { by?: string; claimMs?: number };
+
+/** Every change is in the audit; UnrecordedError says that one was made and is not. */
 export class ProjectStore {
   readonly #access: BucketAccess;
   readonly #kv: KV;
   readonly #names: Names;
+  readonly #audit: AuditLog;
 
-  private constructor(access: BucketAccess, kv: KV, claimMs: number) {
+  private constructor({ access, kv }: { access: BucketAccess; kv: KV }, audit: AuditLog, claimMs: number) {
     this.#access = access;
     this.#kv = kv;
+    this.#audit = audit;
     this.#names = new Names(kv, claimMs);
   }
 
-  /** Asks the server nothing yet. `claimMs` is for tests. */
-  static async open(link: NatsLink, claimMs: number = REGISTRY_CLAIM_MS): Promise<ProjectStore> {
+  /** Asks the server nothing yet. */
+  static async open(link: NatsLink, options: StoreOptions = {}): Promise<ProjectStore> {
+    const { by = operatorName(), claimMs = REGISTRY_CLAIM_MS } = options;
     const kv = await openBucket(link, PROJECTS_BUCKET);
     const access = { link, bucket: PROJECTS_BUCKET, manager: await registryManager(link) };
-    return new ProjectStore(access, kv, claimMs);
+    return new ProjectStore({ access, kv }, new AuditLog(link, by), claimMs);
   }
 
   /**
@@ -41,6 +50,13 @@ export class ProjectStore {
    * @throws NameTakenError when the id or the alias is in use
    */
   async create(wanted: NewProject): Promise<Project> {
+    await this.#audit.ready();
+    const project = await this.#create(wanted);
+    await this.#audit.record({ project: project.id }, { after: project });
+    return project;
+  }
+
+  async #create(wanted: NewProject): Promise<Project> {
     for (let tries = 1; ; tries++) {
       const id = wanted.id ?? mintNumericId();
       const alias = wanted.alias ?? (isNumericId(id) ? undefined : mintNumericId());
@@ -57,7 +73,12 @@ export class ProjectStore {
 
   /** By id or alias. @throws RegistryError when there is none */
   async get(idOrAlias: string): Promise<Project> {
-    return (await this.#names.find(idOrAlias)).project;
+    return (await this.find(idOrAlias)).project;
+  }
+
+  /** {@link get}, and the revision of the record. */
+  find(idOrAlias: string): Promise<StoredProject> {
+    return this.#names.find(idOrAlias);
   }
 
   /**
@@ -74,24 +95,35 @@ export class ProjectStore {
 
   /**
    * Changes a record by compare-and-set: `change` is called again when another command wrote
-   * meanwhile. It may not change the id.
-   * @throws RegistryError when there is no such project or the new alias is in use; what `change`
-   * throws
+   * meanwhile. It may not change the id. A record that stays as it is is not written.
+   * @param revision that the record must have
+   * @throws RegistryError when there is no such project, it has another revision or the new alias
+   * is in use; what `change` throws
    */
-  async set(idOrAlias: string, change: (project: Project) => Project): Promise<Project> {
-    return this.#retry(async () => {
-      const { project: before, revision } = await this.#names.find(idOrAlias);
-      const after = change(before);
-      if (after.alias !== undefined && after.alias !== before.alias)
-        await this.#names.claim(after.alias, after.id);
-      const written = await this.#kv.update(after.id, projectText(after), revision);
-      if (!(await this.#names.holds(after))) {
-        await this.#kv.update(before.id, projectText(before), written);
-        throw new NameTakenError(`${after.alias}`);
-      }
-      if (before.alias !== after.alias) await this.#names.release(before.alias, before.id);
-      return after;
-    });
+  async set(idOrAlias: string, change: (project: Project) => Project, revision?: number): Promise<Project> {
+    await this.#audit.ready();
+    const { before, after } = await this.#retry(() => this.#set(idOrAlias, change, revision));
+    await this.#audit.record({ project: after.id }, { before, after });
+    return after;
+  }
+
+  async #set(
+    idOrAlias: string,
+    change: (project: Project) => Project,
+    wanted: number | undefined,
+  ): Promise<{ before: Project; after: Project }> {
+    const { project: before, revision } = await this.#find(idOrAlias, wanted);
+    const after = change(before);
+    if (!changeBetween(before, after)) return { before, after };
+    if (after.alias !== undefined && after.alias !== before.alias)
+      await this.#names.claim(after.alias, after.id);
+    const written = await this.#kv.update(after.id, projectText(after), revision);
+    if (!(await this.#names.holds(after))) {
+      await this.#kv.update(before.id, projectText(before), written);
+      throw new NameTakenError(`${after.alias}`);
+    }
+    if (before.alias !== after.alias) await this.#names.release(before.alias, before.id);
+    return { before, after };
   }
 
   /** `overlapMs`: how long the keys before stay valid; undefined: they are removed. */
@@ -102,14 +134,23 @@ export class ProjectStore {
     );
   }
 
-  /** @returns the record as it was */
-  async delete(idOrAlias: string): Promise<Project> {
-    return this.#retry(async () => {
-      const { project, revision } = await this.#names.find(idOrAlias);
-      await this.#kv.delete(project.id, { previousSeq: revision });
+  /** @param revision as in {@link set} @returns the record as it was */
+  async delete(idOrAlias: string, revision?: number): Promise<Project> {
+    await this.#audit.ready();
+    const before = await this.#retry(async () => {
+      const { project, revision: found } = await this.#find(idOrAlias, revision);
+      await this.#kv.delete(project.id, { previousSeq: found });
       await this.#names.release(project.alias, project.id);
       return project;
     });
+    await this.#audit.record({ project: before.id }, { before });
+    return before;
+  }
+
+  async #find(idOrAlias: string, wanted: number | undefined): Promise<StoredProject> {
+    const found = await this.find(idOrAlias);
+    if (wanted !== undefined && found.revision !== wanted) throw new RevisionError(found.project.id);
+    return found;
   }
 
   async #insert(project: Project): Promise<void> {

@@ -5,7 +5,14 @@
 import { AckPolicy, DiscardPolicy, RetentionPolicy, StorageType } from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';
 import { EXTRA_TYPES, type ExtraType, type ItemType } from '../lib/item-types.ts';
-import { ACK_WAIT_MS, CONSUMER_ACK_PENDING_MAX, DEAD_LETTER_AGE_MS, DEDUP_WINDOW_MS } from '../limits.ts';
+import {
+  ACK_WAIT_MS,
+  AUDIT_AGE_MS,
+  AUDIT_BYTES_MAX,
+  CONSUMER_ACK_PENDING_MAX,
+  DEAD_LETTER_AGE_MS,
+  DEDUP_WINDOW_MS,
+} from '../limits.ts';
 import type { NatsLink } from './nats.ts';
 import { wholeRecords } from './record-size.ts';
 import { SetupRun, type WantedStream } from './setup/setup-run.ts';
@@ -22,6 +29,9 @@ export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
  * message of each subject is kept.
  */
 export const DEAD_LETTERS_SUBJECT = 'sluice.dead_letters';
+/** A record for each change of a project or heartbeat token (src/audit). */
+export const AUDIT_STREAM = 'SLUICE_AUDIT';
+export const AUDIT_SUBJECT = 'sluice.audit';
 export const CONSUMER = 'processor';
 export const PROJECTS_BUCKET = 'sluice_projects';
 export const HEARTBEATS_BUCKET = 'sluice_heartbeats';
@@ -65,13 +75,13 @@ export const isFrameStreamName = (name: string): boolean =>
 export type TopologyOptions = {
   replicas: number;
   shards: number;
-  /** Of each stream. */
+  /** Of each stream; that of the audit has AUDIT_BYTES_MAX at most. */
   maxBytes: number;
 };
 
 /**
- * `discard: new`: a full stream refuses, it never forgets. Only the dead letters must never be in
- * the way of what is good.
+ * `discard: new`: a full stream refuses, it never forgets. Only the dead letters and the records of
+ * changes must never be in the way of what is good.
  */
 export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): WantedStream[] {
   const common = {
@@ -116,7 +126,16 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
     max_age: nanos(DEAD_LETTER_AGE_MS),
     max_msgs_per_subject: 1,
   };
-  return [...frames, { config: chunks }, { config: deadLetters }];
+  const audit = {
+    ...common,
+    name: AUDIT_STREAM,
+    subjects: [`${AUDIT_SUBJECT}.>`],
+    discard: DiscardPolicy.Old,
+    retention: RetentionPolicy.Limits,
+    max_age: nanos(AUDIT_AGE_MS),
+    max_bytes: wholeRecords(Math.min(maxBytes, AUDIT_BYTES_MAX)),
+  };
+  return [...frames, { config: chunks }, { config: deadLetters }, { config: audit }];
 }
 
 /**

@@ -4,14 +4,26 @@ import { createLog } from '../../src/lib/log.ts';
 import type { BucketEntry } from '../../src/projects/bucket-watch.ts';
 import type { ProjectView } from '../../src/projects/project-view.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { COUNTERS_BUCKET, HEARTBEATS_BUCKET, PROJECTS_BUCKET } from '../../src/stream/topology.ts';
+import {
+  AUDIT_STREAM,
+  AUDIT_SUBJECT,
+  COUNTERS_BUCKET,
+  HEARTBEATS_BUCKET,
+  PROJECTS_BUCKET,
+} from '../../src/stream/topology.ts';
 
 export const log = createLog('silent');
 
 export const link = (url: string): Promise<NatsLink> =>
   NatsLink.connect({ urls: [url], name: 'test', log, waitForServer: true });
 
+/** The stream that every change of the registry is recorded in. */
+export async function makeAudit(to: NatsLink): Promise<void> {
+  await (await to.manager()).streams.add({ name: AUDIT_STREAM, subjects: [`${AUDIT_SUBJECT}.>`] });
+}
+
 export async function makeBuckets(to: NatsLink): Promise<void> {
+  await makeAudit(to);
   const kvm = new Kvm(to.js);
   for (const bucket of [PROJECTS_BUCKET, HEARTBEATS_BUCKET, COUNTERS_BUCKET]) await kvm.create(bucket);
 }

@@ -5,7 +5,7 @@ import { type NewProject, ProjectStore } from '../../src/projects/project-store.
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { PROJECTS_BUCKET } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect } from './broker.ts';
+import { link as connect, makeAudit } from './broker.ts';
 
 const CLAIM_MS = 300;
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
@@ -21,12 +21,13 @@ describe('ProjectStore', () => {
   beforeAll(async () => {
     server = await natsServer();
     link = await connect(server.url);
+    await makeAudit(link);
   });
   beforeEach(async () => {
     await new Kvm(link.js).create(PROJECTS_BUCKET);
     await (await kv()).destroy();
     await new Kvm(link.js).create(PROJECTS_BUCKET);
-    store = await ProjectStore.open(link, CLAIM_MS);
+    store = await ProjectStore.open(link, { claimMs: CLAIM_MS });
   });
   afterAll(async () => {
     await link?.close();

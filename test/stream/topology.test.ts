@@ -48,11 +48,12 @@ describe('setup', () => {
       'EXTRAS',
       'CHUNKS',
       'DEAD_LETTERS',
+      'AUDIT',
     ];
     expect(await streamNames()).toEqual(
       [...names.map((name) => `SLUICE_${name}`), ...BUCKETS.map((bucket) => `KV_${bucket}`)].sort(),
     );
-    expect(said).toHaveLength(8 + 6 + 3);
+    expect(said).toHaveLength(9 + 6 + 3);
     expect(said[0]).toBe('created stream SLUICE_EVENTS, 16 MiB, replicas 1');
     expect(said[1]).toBe('created consumer processor of SLUICE_EVENTS');
   });
@@ -62,7 +63,7 @@ describe('setup', () => {
     rmSync(account, { recursive: true, force: true });
     writeFileSync(account, 'a file where a folder should be');
     setTimeout(() => rmSync(account, { force: true }), 700);
-    expect(await setup()).toHaveLength(8 + 6 + 3);
+    expect(await setup()).toHaveLength(9 + 6 + 3);
   });
 
   it('gives frame streams a work queue that forgets nothing, and one consumer', async () => {
@@ -114,7 +115,7 @@ describe('setup', () => {
     expect(said).toContain('stream SLUICE_EVENTS: duplicate_window 60 s → 120 s');
     expect(said).toContain('consumer processor of SLUICE_EVENTS: ack_wait 5 s → 10 s');
     expect(said).toContain('created consumer processor of SLUICE_LOGS');
-    expect(said).toHaveLength(8 + 3);
+    expect(said).toHaveLength(9 + 3);
     expect(await setup({ maxBytes: 32 * MIB })).toEqual([]);
   });
 
@@ -127,7 +128,7 @@ describe('setup', () => {
     );
     const { config } = await (await link.manager()).streams.info('SLUICE_EVENTS');
     expect(config.max_bytes).toBe(16 * MIB);
-    expect(await setup({ maxBytes: 2 * MIB })).toHaveLength(8);
+    expect(await setup({ maxBytes: 2 * MIB })).toHaveLength(9);
   });
 
   it('refuses another retention, which the server cannot change', async () => {
@@ -163,7 +164,7 @@ describe('setup', () => {
     const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
     expect(failure).toBeInstanceOf(SetupError);
     expect(failure.message).toMatch(
-      /^the streams need 512 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
+      /^the streams need 512\.0 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
     );
     expect(await streamNames()).toEqual([]);
   });
@@ -221,10 +222,17 @@ describe('the topology', () => {
     expect(['SLUICE_CHUNKS', 'SLUICE_EVENTS_', 'XSLUICE_LOGS', 'KV_x'].some(isFrameStreamName)).toBe(false);
   });
 
-  it('lets no stream but that of the dead letters forget in order to make room', () => {
+  it('lets no stream forget in order to make room but those of the dead letters and the audit', () => {
     const wanted = wantedStreams({ replicas: 3, shards: 4, maxBytes: MIB });
-    expect(wanted).toHaveLength(26);
+    expect(wanted).toHaveLength(27);
     for (const { config } of wanted)
-      expect(config.discard).toBe(config.name === 'SLUICE_DEAD_LETTERS' ? 'old' : 'new');
+      expect(config.discard).toBe(/_(DEAD_LETTERS|AUDIT)$/.test(config.name) ? 'old' : 'new');
+  });
+
+  it('keeps the audit for a year and within 256 MiB, or less where streams are smaller', () => {
+    const audit = (maxBytes: number) => wantedStreams({ replicas: 1, shards: 1, maxBytes }).at(-1)?.config;
+    const year = 365 * 24 * 3600e9;
+    expect(audit(2e9)).toMatchObject({ name: 'SLUICE_AUDIT', max_bytes: 256 * MIB, max_age: year });
+    expect(audit(MIB)).toMatchObject({ max_bytes: MIB, retention: 'limits' });
   });
 });

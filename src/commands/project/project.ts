@@ -18,6 +18,7 @@ import {
   projectText,
   withProjectFlags,
 } from './fields.ts';
+import { historyOf, historyText } from './history.ts';
 import { keysCommand, parseDuration } from './keys.ts';
 
 type Output = { json?: boolean };
@@ -75,6 +76,15 @@ async function list(flags: Output): Promise<void> {
   });
 }
 
+async function history(id: string, flags: Output): Promise<void> {
+  await withSession(async (session) => {
+    const changes = await historyOf(await session.nats(), id);
+    if (flags.json) printJson(changes);
+    else if (changes.length > 0) printLine(historyText(changes));
+    else printLine(`No change of project ${id} is recorded yet.`);
+  });
+}
+
 const JSON_FLAG = ['--json', 'print JSON'] as const;
 
 export function projectCommand(): Command {
@@ -109,6 +119,12 @@ export function projectCommand(): Command {
     .option('--keep-usage', 'the next project of this id goes on from its counts')
     .option(...JSON_FLAG)
     .action(remove);
+  command
+    .command('history')
+    .description('print who changed a project, when, from what to what; keys are shown as fingerprints')
+    .argument('<id>', 'id or alias; of a project that was deleted, its id', parseProjectId)
+    .option(...JSON_FLAG)
+    .action(history);
   command
     .command('rotate-key')
     .description('give a project a new key; the old ones stop working within a second, or after --overlap')

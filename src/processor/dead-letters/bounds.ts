@@ -15,6 +15,7 @@ import type { JsMsg } from '@nats-io/jetstream';
 import type { Clock } from '../../lib/clock.ts';
 import { FACT_HEADERS } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
+import { storedMessages } from '../../stream/stored/messages.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
 
 /**
@@ -37,29 +38,17 @@ const MESSAGE_OVERHEAD_BYTES = 1024;
  */
 const LOOK_SHARE = 0.01;
 const LOOK_MS = 10_000;
-const FETCH = { max_messages: 500, expires: 2_000 };
 
 /** Bytes that one project's dead letters may take. */
 export const deadLetterShare = (streamBytesMax: number): number => Math.floor(streamBytesMax / SHARES);
 
-/** Headers of the messages below a subject, oldest first. */
-export async function* deadLetterHeaders(link: NatsLink, filter: string): AsyncGenerator<JsMsg> {
-  const options = { filter_subjects: filter, headers_only: true };
-  const consumer = await link.js.consumers.get(DEAD_LETTERS_STREAM, options);
-  try {
-    for (let pending = (await consumer.info(true)).num_pending; pending > 0; ) {
-      // A dead letter may be purged meanwhile: a fetch that brings nothing ends the reading too.
-      pending = 0;
-      for await (const message of await consumer.fetch(FETCH)) {
-        yield message;
-        pending = message.info.pending;
-        if (pending === 0) break;
-      }
-    }
-  } finally {
-    await consumer.delete().catch(() => undefined); // the broker removes it after a while
-  }
-}
+/** Headers of the messages below a subject from a sequence on, oldest first. */
+export const deadLetterHeaders = (link: NatsLink, filter: string, from = 1): AsyncGenerator<JsMsg> =>
+  storedMessages(link, DEAD_LETTERS_STREAM, {
+    filter_subjects: filter,
+    headers_only: true,
+    opt_start_seq: from,
+  });
 
 type Message = { sequence: number; bytes: number; isLetter: boolean };
 type Used = { bytes: number; messages: number };

@@ -1,13 +1,16 @@
+import { hostname, userInfo } from 'node:os';
 import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { heartbeatCommand } from '../../../src/commands/heartbeat.ts';
 import { projectCommand } from '../../../src/commands/project/project.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
-import { link as connect, makeBuckets } from '../../projects/broker.ts';
+import { AUDIT_STREAM } from '../../../src/stream/topology.ts';
+import { link as connect, makeAudit, makeBuckets } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';
 
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
+const OTHER_CUID = 'cjld2cyuq0000t3rmniod1foy';
 let server: TestServer;
 let link: NatsLink;
 beforeAll(async () => {
@@ -173,6 +176,60 @@ describe('project list, rotate-key and delete', () => {
   });
 });
 
+describe('project history', () => {
+  it('prints who changed what, by alias, and by id after the deletion', async () => {
+    const { id, alias, key } = await json(
+      'project',
+      'create',
+      '--plan',
+      'Pro',
+      '--id',
+      OTHER_CUID,
+      '--alias',
+      '5',
+    );
+    await json('project', 'set', OTHER_CUID, '--plan', 'Scale', '--quota', '5');
+    const changes = (await json('project', 'history', String(alias))) as unknown as object[];
+    const by = `${userInfo().username}@${hostname()}`;
+    const at = expect.stringMatching(/^\d{4}-\d\d-\d\dT.*Z$/);
+    expect(changes).toEqual([
+      expect.objectContaining({ at, by, project: id, action: 'create' }),
+      {
+        sequence: expect.any(Number),
+        at,
+        by,
+        project: id,
+        action: 'change',
+        from: { plan: 'Pro' },
+        to: { plan: 'Scale', quota: 5 },
+      },
+    ]);
+    await json('project', 'delete', OTHER_CUID, '--keep-usage');
+    const { out } = await sluice('project', 'history', OTHER_CUID);
+    expect(out.split('\n')[0]).toMatch(/^WHEN +BY +ACTION +FIELDS$/);
+    expect(out).toMatch(/ change +plan Pro → Scale, quota none → 5$/m);
+    expect(out).toMatch(/ delete +id /);
+    expect(`${out}${JSON.stringify(changes)}`).not.toContain(key);
+    expect((await sluice('project', 'history', '5')).err).toBe('sluice: There is no project 5\n');
+  });
+
+  it('sends a user whose installation has no such stream to setup, and changes nothing', async () => {
+    const id = await idOf();
+    await (await link.manager()).streams.delete(AUDIT_STREAM);
+    for (const words of [
+      ['set', id, '--plan', 'Free'],
+      ['rotate-key', id],
+      ['history', id],
+    ]) {
+      const ran = await sluice('project', ...words);
+      expect(ran).toMatchObject({ status: 1, out: '' });
+      expect(ran.err).toContain('run sluice setup');
+    }
+    expect((await json('project', 'show', id)).plan).toBe('Pro');
+    await makeAudit(link);
+  });
+});
+
 describe('heartbeat', () => {
   it('creates, lists and deletes tokens', async () => {
     const { token, url } = await json('heartbeat', 'create');
@@ -196,6 +253,7 @@ describe('every command', () => {
     ['project', 'list'],
     ['project', 'set'],
     ['project', 'delete'],
+    ['project', 'history'],
     ['project', 'rotate-key'],
     ['heartbeat', 'create'],
     ['heartbeat', 'list'],
