@@ -1,10 +1,10 @@
 /**
  * Large entries. Their payloads go into the chunks stream as parts, one payload after the other,
- * and the frame names the parts. This file both writes and reads them. The processor sweeps parts
- * that no frame needs any more.
+ * and the frame names the parts. This file writes, reads and removes them. The processor removes
+ * the parts of a frame that it has acknowledged, and sweeps those that no frame names.
  */
 import { createHash } from 'node:crypto';
-import type { JetStreamManager } from '@nats-io/jetstream';
+import { JetStreamApiError, type JetStreamManager } from '@nats-io/jetstream';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
@@ -179,4 +179,28 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   if (at !== ref.length) throw new CorruptPartsError(`parts have ${at} bytes instead of ${ref.length}`);
   if (!hash.digest().equals(ref.sha256)) throw new CorruptPartsError('parts have another hash');
   return whole;
+}
+
+/** What the server says of a sequence that it does not have: no message found, none so high. */
+const NO_SUCH_MESSAGE: readonly number[] = [10057, 10043];
+
+async function removePart(manager: JetStreamManager, seq: number): Promise<void> {
+  try {
+    // Not overwritten with noise: nobody reads what is removed.
+    await manager.streams.deleteMessage(CHUNKS_STREAM, seq, false);
+  } catch (error) {
+    if (!(error instanceof JetStreamApiError && NO_SUCH_MESSAGE.includes(error.code))) throw error;
+  }
+}
+
+/**
+ * Takes parts out of the chunks stream; those that are gone already count as removed.
+ * @throws at the first part that the broker does not remove; the sweep takes what is left
+ */
+export async function removeParts(link: NatsLink, sequences: readonly number[]): Promise<void> {
+  const manager = await link.manager();
+  for (let next = 0; next < sequences.length; next += PARTS_IN_FLIGHT_MAX) {
+    const some = sequences.slice(next, next + PARTS_IN_FLIGHT_MAX);
+    await Promise.all(some.map((seq) => removePart(manager, seq)));
+  }
 }
