@@ -1,4 +1,4 @@
-import { checkPortIsFree, PortError } from '../lib/port-check.ts';
+import { checkPortIsFree, PortError } from '../admin/port-check.ts';
 
 type Listener = { host: string; port: number };
 

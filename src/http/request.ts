@@ -53,13 +53,15 @@ export class IngestRequest extends EndpointRequest {
     const project = this.#authenticate(head, credentials.key);
     if (!project) return;
     const { publisher, budget, admission } = this.parts;
-    if (!publisher.available || !budget.hasRoom) return this.#refuse('overloaded');
+    const announced = Number(head.getHeader('content-length'));
+    if (!publisher.takes(project.id, project.use, announced) || !budget.hasRoom)
+      return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#accepts(admission.knownRefusal(project))) return;
 
     const facts = readFacts(head, project.filters);
     credentials.keepAgent(head);
-    const body = await this.#readBody(head, project);
+    const body = await this.#readBody(head, project, announced);
     const kept = body.ok ? await this.#filter(project, facts, body.envelope) : NO_ITEMS;
     const isFiltered = typeof kept === 'string';
     if (!(await this.#admit(project, !isFiltered && kept.length > 0))) return;
@@ -86,10 +88,10 @@ export class IngestRequest extends EndpointRequest {
   // ---- The body ----
 
   /** Never settles when the client goes away. */
-  #readBody(head: RequestHead, project: ProjectState): Promise<UploadResult> {
+  #readBody(head: RequestHead, project: ProjectState, announced: number): Promise<UploadResult> {
     const { maxBodyBytes, budget } = this.parts;
     return new Promise((resolve) => {
-      if (Number(head.getHeader('content-length')) > maxBodyBytes) {
+      if (announced > maxBodyBytes) {
         const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
         return resolve({ ok: false, failure });
       }
@@ -100,6 +102,7 @@ export class IngestRequest extends EndpointRequest {
       this.#upload = new Upload({
         encoding: head.getHeader('content-encoding'),
         budget,
+        use: project.use,
         onResult: this.#bodyRead,
         onPressure: (paused) => this.exchange.setPaused(paused),
         beforeSpool: (spool) => this.#takeTokenFirst(project, spool),
@@ -211,7 +214,7 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The stream ----
 
-  #publish({ id }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
+  #publish({ id, use }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
     this.stopTimer(); // the publisher has a deadline
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
@@ -225,7 +228,7 @@ export class IngestRequest extends EndpointRequest {
       position: this.#counted?.position,
       items,
     };
-    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items) };
+    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), use };
     return new Promise((resolve) => this.parts.publisher.publish(entry, options, resolve));
   }
 

@@ -1,4 +1,5 @@
 import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
+import { ProjectUse } from '../lib/fair-share.ts';
 import type { ProjectWindow } from '../limit/lease.ts';
 import type { Project } from './project.ts';
 
@@ -37,6 +38,7 @@ export class ProjectState {
   /** Requests a minute; undefined: no per-minute limit applies (spec part 8, rule 2). */
   limit: number | undefined;
   #filters: CompiledFilters | undefined = undefined;
+  #use: ProjectUse | undefined = undefined;
   isDeleted = false;
 
   /** limit/admission.ts: undefined until the first request, and after a minute without one. */
@@ -78,6 +80,12 @@ export class ProjectState {
   get filters(): CompiledFilters {
     this.#filters ??= compileFilters(this.record);
     return this.#filters;
+  }
+
+  /** What it holds of the shared resources; made at the first request, like the filters. */
+  get use(): ProjectUse {
+    this.#use ??= new ProjectUse();
+    return this.#use;
   }
 
   /** Accepted requests of a month at most; undefined: none, or counting goes on past it. */

@@ -10,7 +10,7 @@ import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } 
 import type { NatsLink } from './nats.ts';
 import type { Delivered } from './publish/publication.ts';
 import type { Sender } from './publish/sender.ts';
-import { CHUNKS_STREAM, CHUNKS_SUBJECT } from './topology.ts';
+import { CHUNKS_STREAM, chunksSubject } from './topology.ts';
 
 /**
  * Bytes that can be read from any offset, any number of times; each read gives a buffer of its own.
@@ -102,6 +102,7 @@ export type WrittenParts =
   | { ok: false; result: 'refused' | 'unknown'; reason: string };
 
 export type WriteOptions = {
+  projectId: string;
   source: PartSource;
   partBytesMax: number;
   /** Monotonic ms. */
@@ -114,7 +115,8 @@ export type WriteOptions = {
  * @throws what the source throws
  */
 export async function writeParts(sender: Sender, options: WriteOptions): Promise<WrittenParts> {
-  const { source, partBytesMax, deadline } = options;
+  const { projectId, source, partBytesMax, deadline } = options;
+  const subject = chunksSubject(projectId);
   const hash = createHash('sha256');
   const deliveries: Promise<Delivered>[] = [];
   const failures: Exclude<Delivered, { result: 'stored' }>[] = [];
@@ -123,7 +125,7 @@ export async function writeParts(sender: Sender, options: WriteOptions): Promise
     await deliveries.at(-PARTS_IN_FLIGHT_MAX);
     const data = await source.read(offset, Math.min(partBytesMax, source.length - offset));
     hash.update(data);
-    deliveries.push(sendPart(sender, data, { deadline, failures }));
+    deliveries.push(sendPart(sender, { data, subject, deadline }, failures));
   }
   const delivered = await Promise.all(deliveries);
   const [failure] = failures;
@@ -134,12 +136,11 @@ export async function writeParts(sender: Sender, options: WriteOptions): Promise
 
 function sendPart(
   sender: Sender,
-  data: Uint8Array,
-  { deadline, failures }: { deadline: number; failures: Delivered[] },
+  part: { data: Uint8Array; subject: string; deadline: number },
+  failures: Delivered[],
 ): Promise<Delivered> {
-  const message = { stream: CHUNKS_STREAM, subject: CHUNKS_SUBJECT, data, deadline };
   return new Promise((resolve) => {
-    sender.send(message, (delivered) => {
+    sender.send({ stream: CHUNKS_STREAM, ...part }, (delivered) => {
       if (delivered.result !== 'stored') failures.push(delivered);
       resolve(delivered);
     });

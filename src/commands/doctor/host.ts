@@ -7,7 +7,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { Config } from '../../config.ts';
 import { HAS_ZSTD } from '../../envelope/decompress.ts';
-import { REQUESTS_IN_FLIGHT_MAX, SPOOL_BYTES_MAX } from '../../limits.ts';
+import { REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { bytesText } from '../../stream/setup/config-diff.ts';
 import { reasonOf } from '../session.ts';
 import { type Check, fail, ok, warn } from './check.ts';
@@ -97,19 +97,19 @@ function openFilesLimit(): number | undefined {
 }
 
 /** Tries what a worker does: a new file in the folder. */
-function checkSpool({ spoolDir, workers }: Config): Check {
+function checkSpool({ spoolDir, spoolMaxBytes }: Config): Check {
   const what = `spool folder ${spoolDir}`;
   try {
     rmSync(mkdtempSync(join(spoolDir, 'sluice-doctor-')), { recursive: true });
     const { bavail, bsize } = statfsSync(spoolDir);
     const free = bavail * bsize;
     const found = `writable, ${bytesText(free)} free`;
-    return free >= SPOOL_BYTES_MAX
+    return free >= spoolMaxBytes
       ? ok(what, found)
       : warn(
           what,
           found,
-          `${workers} workers may use up to ${bytesText(SPOOL_BYTES_MAX)} each: set SLUICE_SPOOL_DIR to a larger disk.`,
+          `The workers may use up to ${bytesText(spoolMaxBytes)} together: set SLUICE_SPOOL_DIR to a larger disk, or SLUICE_SPOOL_MAX_BYTES.`,
         );
   } catch (error) {
     return fail(what, `not writable: ${reasonOf(error)}`, 'Make it writable, or set SLUICE_SPOOL_DIR.');
