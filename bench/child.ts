@@ -6,6 +6,7 @@ import type { JetStreamOptions } from './component/jetstream.ts';
 import type { RedisScriptOptions } from './component/redis-script.ts';
 import type { UwsOptions } from './component/uws.ts';
 import type { DelayOptions } from './framing/delay.ts';
+import type { WitnessOptions } from './isolation/witness.ts';
 import type { LoadOptions } from './load/options.ts';
 import type { MicroOptions } from './micro/run.ts';
 
@@ -18,6 +19,8 @@ export const WORK = {
   jetStream: async (options: JetStreamOptions) =>
     (await import('./component/jetstream.ts')).runJetStream(options),
   delay: async (options: DelayOptions) => (await import('./framing/delay.ts')).runDelay(options),
+  isolationWitness: async (options: WitnessOptions) =>
+    (await import('./isolation/witness.ts')).runWitness(options),
   uws: async (options: UwsOptions) => (await import('./component/uws.ts')).serveUws(options),
 };
 export type WorkName = keyof typeof WORK;

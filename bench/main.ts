@@ -6,6 +6,7 @@ import { ensureServers } from '../src/dev/install.ts';
 import { buildRef, compareRefs, comparisonText } from './compare.ts';
 import { describeEnvironment, type Environment, machineName } from './environment.ts';
 import { OWN_DIST, ROOT } from './harness.ts';
+import { isolationCommand } from './isolation/main.ts';
 import { limitsCommand } from './limits/main.ts';
 import { LOAD_USAGE, loadCommand, UsageError } from './load-command.ts';
 import {
@@ -42,6 +43,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   report FOLDER         summary and report anew from the raw lines of a folder
   load …                load against any deployment
   limits [SHOW …]       the limiter in real processes: windows flood refusals calls  [--limit N]
+  isolation             attacks of one project beside the traffic of another  [--seconds 20] [--only PART]
   sim                   the limiter's error and Redis calls against the length of a lease
 
   --rounds N  --seed N  --out FOLDER (save there)  --json  --smoke (seconds; the figures mean nothing)
@@ -163,6 +165,7 @@ async function compare(refs: readonly string[], flags: Flags): Promise<number> {
 async function main(args: string[]): Promise<number> {
   if (args[0] === 'load') return loadCommand(args.slice(1));
   if (args[0] === 'limits') return limitsCommand(args.slice(1));
+  if (args[0] === 'isolation') return isolationCommand(args.slice(1));
   if (args[0] === 'sim') return simCommand(args.slice(1));
   const { values: flags, positionals } = parseFlags(args);
   const [command = 'canonical', ...names] = positionals;

@@ -12,6 +12,7 @@ import {
   BODY_BYTES_MAX,
   BODY_BYTES_SETTING_MAX,
   DECOMPRESSED_BYTES_MAX,
+  SPOOL_BYTES_MAX,
   STREAM_BYTES_DEFAULT,
 } from './limits.ts';
 
@@ -33,6 +34,8 @@ export type Config = Readonly<{
   maxBodyBytes: number;
   maxDecompressedBytes: number;
   spoolDir: string;
+  /** Of all workers together. */
+  spoolMaxBytes: number;
   planLimits: 'table' | 'free-only';
   heartbeatPath: string;
   streamReplicas: number;
@@ -124,6 +127,7 @@ const schema = z.strictObject({
   SLUICE_MAX_BODY_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(BODY_BYTES_MAX),
   SLUICE_MAX_DECOMPRESSED_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(DECOMPRESSED_BYTES_MAX),
   SLUICE_SPOOL_DIR: z.string().min(1).optional(),
+  SLUICE_SPOOL_MAX_BYTES: integer(1, Number.MAX_SAFE_INTEGER).optional(),
   SLUICE_PLAN_LIMITS: z.enum(['table', 'free-only'], 'must be table or free-only').default('table'),
   SLUICE_HEARTBEAT_PATH: z
     .string()
@@ -189,11 +193,19 @@ function relationProblems(raw: Record<string, string>): string[] {
   const { shape } = schema;
   const body = shape.SLUICE_MAX_BODY_BYTES.safeParse(raw.SLUICE_MAX_BODY_BYTES).data;
   const decompressed = shape.SLUICE_MAX_DECOMPRESSED_BYTES.safeParse(raw.SLUICE_MAX_DECOMPRESSED_BYTES).data;
+  const spool = shape.SLUICE_SPOOL_MAX_BYTES.safeParse(raw.SLUICE_SPOOL_MAX_BYTES).data;
+  const workers = shape.SLUICE_WORKERS.safeParse(raw.SLUICE_WORKERS).data ?? allowedCpus();
   const port = shape.SLUICE_PORT.safeParse(raw.SLUICE_PORT).data;
   const adminPort = shape.SLUICE_ADMIN_PORT.safeParse(raw.SLUICE_ADMIN_PORT).data;
   const problems: string[] = [];
   if (body !== undefined && decompressed !== undefined && body > decompressed)
     problems.push('SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES');
+  // A project alone may have half of a worker's part.
+  const spoolMin = 2 * (decompressed ?? DECOMPRESSED_BYTES_MAX) * workers;
+  if (spool !== undefined && spool < spoolMin)
+    problems.push(
+      `SLUICE_SPOOL_MAX_BYTES must be at least ${spoolMin}: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of ${workers} workers`,
+    );
   if (port !== undefined && adminPort === port)
     problems.push('SLUICE_ADMIN_PORT must differ from SLUICE_PORT');
   return problems;
@@ -215,6 +227,7 @@ export function loadConfig(
   if (needsSink && raw.SLUICE_SINK === undefined) problems.push(`SLUICE_SINK is required: ${SINK_FORMS}`);
   if (!parsed.success || problems.length > 0) throw new ConfigError(problems.join('\n'));
   const s = parsed.data;
+  const workers = s.SLUICE_WORKERS ?? allowedCpus();
   const config: Config = Object.freeze({
     env: s.SLUICE_ENV,
     host: s.SLUICE_HOST,
@@ -222,13 +235,14 @@ export function loadConfig(
     adminHost: s.SLUICE_ADMIN_HOST,
     adminPort: s.SLUICE_ADMIN_PORT,
     publicUrl: s.SLUICE_PUBLIC_URL ?? `http://localhost:${s.SLUICE_PORT}`,
-    workers: s.SLUICE_WORKERS ?? allowedCpus(),
+    workers,
     redisUrls: s.SLUICE_REDIS_URL,
     natsUrls: s.SLUICE_NATS_URL,
     natsCredsFile: s.SLUICE_NATS_CREDS,
     maxBodyBytes: s.SLUICE_MAX_BODY_BYTES,
     maxDecompressedBytes: s.SLUICE_MAX_DECOMPRESSED_BYTES,
     spoolDir: s.SLUICE_SPOOL_DIR ?? tmpdir(),
+    spoolMaxBytes: s.SLUICE_SPOOL_MAX_BYTES ?? SPOOL_BYTES_MAX * workers,
     planLimits: s.SLUICE_PLAN_LIMITS,
     heartbeatPath: s.SLUICE_HEARTBEAT_PATH,
     streamReplicas: s.SLUICE_STREAM_REPLICAS,

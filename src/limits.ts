@@ -26,8 +26,10 @@ export const HELD_BYTES_TIGHT = 64 * MIB;
 export const INLINE_BYTES_MIN = 16 * KIB;
 /** Held (inline and queued to the spool) bytes per worker; beyond it new requests get 503. */
 export const HELD_BYTES_MAX = 192 * MIB;
-/** Bytes of spool files per worker, 400 bodies that inflate to the cap; beyond it 503. */
+/** Bytes of spool files per worker, 400 bodies that inflate to the cap; default of the setting. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
+/** Uploads of one worker that are spooled or decoded in pieces; beyond it 503. */
+export const UPLOADS_MAX = 1_000;
 /** Whole uploads that wait for the stream; beyond it others pause. 20 MB/s store it in time. */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 /** Bytes of all uploads that wait for decoders and the disk; beyond it large ones are paused. */
@@ -42,10 +44,16 @@ export const SPOOL_BLOCKS_KEPT = 256;
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
 /** Bytes read back from the spool at a time. */
 export const SPOOL_READ_BYTES = 256 * KIB;
-/** A body in one chunk, compressed at most this long, is inflated synchronously. */
+/** A body that is compressed to at most this is inflated when it is whole, synchronously ... */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
-/** ... unless more than this comes out, some 3 ms of the event loop; then beside it. */
+/** ... unless more than this comes out, some 3 ms of the event loop; then beside it, in turn. */
 export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
+/** What such bodies inflate to that are in work or wait for it; beyond it 503. */
+export const INFLATING_BYTES_MAX = 64 * MIB;
+/** ... and that are in work, from the first byte to the stored envelope; a larger one alone. */
+export const INFLATED_AT_ONCE_BYTES_MAX = 24 * MIB;
+/** Such a body waits so long for its turn, then 503: half of the time is left to store it. */
+export const INFLATION_WAIT_MS_MAX = 1_000;
 /** Compressed bytes that wait for the decoder before the socket pauses; the second as above. */
 export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
 export const DECODER_QUEUE_BYTES_TIGHT = 64 * KIB;
@@ -284,6 +292,7 @@ assert(
   'leases end on buckets',
 );
 assert(REDIS_REPLY_MS_MAX <= LEASE_NEED_SLOW_MS, 'a slow reply that is waited for finds its lease alive');
+assert(2 * INFLATION_WAIT_MS_MAX <= ANSWER_MS_MAX, 'a body that had to wait can still be stored in time');
 assert(2 * PUBLISH_ATTEMPT_MS < ANSWER_MS_MAX, 'a publish is tried twice before the answer is due');
 assert(
   CHUNKED_ANSWER_MS_MAX * 2 <= CHUNK_SWEEP_DELAY_MS,

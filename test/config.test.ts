@@ -29,6 +29,7 @@ it('has the documented defaults', () => {
     streamReplicas: 1,
     streamShards: 1,
     streamMaxBytes: 10 * 1024 ** 3,
+    spoolMaxBytes: 8 * 1024 ** 3 * config.workers,
     sink: undefined,
     logLevel: 'info',
   });
@@ -47,6 +48,14 @@ it('reports every error at once, naming the variable', () => {
   const found = problems(env);
   expect(found).toHaveLength(6);
   for (const name of Object.keys(env)) expect(found.some((line) => line.startsWith(name))).toBe(true);
+});
+
+it('wants room in the spool for two whole bodies of each worker', () => {
+  const env = { SLUICE_WORKERS: '2', SLUICE_MAX_DECOMPRESSED_BYTES: '20000000' };
+  expect(problems({ ...env, SLUICE_SPOOL_MAX_BYTES: '80000000' })).toEqual([]);
+  expect(problems({ ...env, SLUICE_SPOOL_MAX_BYTES: '79999999' })).toEqual([
+    'SLUICE_SPOOL_MAX_BYTES must be at least 80000000: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of 2 workers',
+  ]);
 });
 
 it('cross-checks', () => {

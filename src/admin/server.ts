@@ -4,8 +4,8 @@
  */
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { MetricsSnapshot } from '../lib/metrics.ts';
-import { PortError } from '../lib/port-check.ts';
 import { loadAdminPage } from './page.ts';
+import { PortError } from './port-check.ts';
 
 /** What the page polls: figures since the process started; it computes rates from two answers. */
 export type AdminStats = {

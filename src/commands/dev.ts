@@ -1,10 +1,10 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { Command, InvalidArgumentError } from 'commander';
+import { checkPortIsFree, PortError } from '../admin/port-check.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
 import { DevStart, type DevSystem } from '../dev/system.ts';
 import { lockFolder } from '../lib/folder-lock.ts';
 import { createLog } from '../lib/log.ts';
-import { checkPortIsFree, PortError } from '../lib/port-check.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
 import { rateLimitOf } from '../projects/project.ts';

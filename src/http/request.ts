@@ -54,13 +54,15 @@ export class IngestRequest extends EndpointRequest {
     if (!access) return;
     const { project, subject } = access;
     const { publisher, budget, admission } = this.parts;
-    if (!publisher.available || !budget.hasRoom) return this.#refuse('overloaded');
+    const announced = Number(head.getHeader('content-length'));
+    if (!publisher.takes(project.id, project.use, announced) || !budget.hasRoom)
+      return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#accepts(admission.knownRefusal(subject))) return;
 
     const facts = readFacts(head, project.filters);
     credentials.keepAgent(head);
-    const body = await this.#readBody(head, access);
+    const body = await this.#readBody(head, access, announced);
     const sifted = body.ok ? this.#filter(project, facts, body.envelope) : NO_ITEMS;
     // An await of its own costs each request, and few have payloads on the disk.
     const kept = sifted instanceof Promise ? await sifted : sifted;
@@ -90,10 +92,10 @@ export class IngestRequest extends EndpointRequest {
   // ---- The body ----
 
   /** Never settles when the client goes away. */
-  #readBody(head: RequestHead, { subject }: Access): Promise<UploadResult> {
+  #readBody(head: RequestHead, { project, subject }: Access, announced: number): Promise<UploadResult> {
     const { maxBodyBytes, budget } = this.parts;
     return new Promise((resolve) => {
-      if (Number(head.getHeader('content-length')) > maxBodyBytes) {
+      if (announced > maxBodyBytes) {
         const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
         return resolve({ ok: false, failure });
       }
@@ -104,6 +106,7 @@ export class IngestRequest extends EndpointRequest {
       this.#upload = new Upload({
         encoding: head.getHeader('content-encoding'),
         budget,
+        use: project.use,
         onResult: this.#bodyRead,
         onPressure: (paused) => this.exchange.setPaused(paused),
         beforeSpool: (spool) => this.#takeTokenFirst(subject, spool),
@@ -224,7 +227,7 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The stream ----
 
-  #publish({ id }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
+  #publish({ id, use }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
     this.stopTimer(); // the publisher has a deadline
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
@@ -238,7 +241,7 @@ export class IngestRequest extends EndpointRequest {
       position: this.#counted?.position,
       items,
     };
-    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items) };
+    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), use };
     return new Promise((resolve) => this.parts.publisher.publish(entry, options, resolve));
   }
 

@@ -1,12 +1,12 @@
 /** The primary of `sluice ingest`: one port, several workers, one admin port. */
 
+import { checkPortIsFree } from '../admin/port-check.ts';
 import { startAdminServer } from '../admin/server.ts';
 import { type Config, ConfigError } from '../config.ts';
 import { mergeProjects } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
 import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
-import { checkPortIsFree } from '../lib/port-check.ts';
 import { VERSION } from '../version.ts';
 import type { Readiness } from './messages.ts';
 import { WorkerPool } from './worker-pool.ts';

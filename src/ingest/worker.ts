@@ -66,7 +66,8 @@ class IngestWorker {
   constructor(config: Config, log: Log) {
     this.#config = config;
     this.#log = log;
-    this.#budget = new UploadBudget(config);
+    const spoolBytesMax = Math.floor(config.spoolMaxBytes / config.workers);
+    this.#budget = new UploadBudget({ ...config, spoolBytesMax });
     this.#redis = new LimitRedis({ urls: config.redisUrls, log, clock });
     if (config.env === 'development')
       this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));

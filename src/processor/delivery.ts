@@ -56,6 +56,12 @@ export class Delivery {
     await this.#link.connection.request(this.#reply, ACK, { timeout: BROKER_REPLY_MS_MAX });
   }
 
+  /** Whether the stream has it no more: another processor has acknowledged it. */
+  async isGone(): Promise<boolean> {
+    const { streams } = await this.#link.manager();
+    return (await streams.getMessage(this.stream, { seq: this.sequence })) === null;
+  }
+
   /** Asks the broker to deliver it again at once. */
   giveBack(): void {
     this.#send(NAK);

@@ -1,5 +1,6 @@
 import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
 import type { Clock } from '../lib/clock.ts';
+import { ProjectUse } from '../lib/fair-share.ts';
 import type { ProjectWindow } from '../limit/lease.ts';
 import { keyId, keyWindow } from './keys.ts';
 import type { Project, ProjectKey } from './project.ts';
@@ -73,6 +74,7 @@ export class ProjectState implements Subject, Access {
   /** The only key, when nothing more is said of it; undefined: see `#keys`. */
   #plainKey: string | undefined;
   #keys: readonly KeyState[] | undefined = undefined;
+  #use: ProjectUse | undefined = undefined;
   isDeleted = false;
   /** projects/project-view.ts: looked up since the last sweep. */
   isUsed = true;
@@ -152,6 +154,12 @@ export class ProjectState implements Subject, Access {
     return this.#filters;
   }
 
+  /** What it holds of the shared resources; made at the first request, like the filters. */
+  get use(): ProjectUse {
+    this.#use ??= new ProjectUse();
+    return this.#use;
+  }
+
   /** Accepted requests of a month at most; undefined: none, or counting goes on past it. */
   get quotaCap(): number | undefined {
     return this.record.overage ? undefined : this.record.quota;
@@ -161,6 +169,7 @@ export class ProjectState implements Subject, Access {
   get isKept(): boolean {
     const { window, checkpointMonth, isGathered, figures } = this;
     if (window !== undefined || checkpointMonth !== '' || isGathered || figures != null) return true;
+    if (this.#use?.isHeld()) return true;
     return this.#keys?.some((key) => key.window !== undefined) ?? false;
   }
 

@@ -32,6 +32,8 @@ export type Serving = {
   knownRefusal?: () => RateDecision | undefined;
   readSpooled?: RequestParts['readSpooled'];
   publish?: () => void;
+  /** Whether the publisher has room for the project. */
+  takes?: () => boolean;
 };
 
 /** A request whose head has come. */
@@ -60,7 +62,7 @@ export function serve(serving: Serving = {}) {
   const parts = {
     replica: { findProject: () => project },
     admission,
-    publisher: { available: true, publish },
+    publisher: { takes: () => serving.takes?.() ?? true, publish },
     budget,
     metrics: new RequestMetrics(),
     clock: systemClock,

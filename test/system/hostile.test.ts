@@ -9,6 +9,7 @@ import { runMutations } from '../../bench/hostile/mutations.ts';
 import { findStored, headOf, runAborts, runUploads } from '../../bench/hostile/uploads.ts';
 import { HostileWorker, pathOf } from '../../bench/hostile/worker.ts';
 import type { Project } from '../../src/projects/project.ts';
+import { eventId } from '../support/envelopes.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { MIB, System, until } from '../support/system.ts';
 
@@ -82,6 +83,38 @@ describe('a worker', () => {
     const honest = await system.send(project, '{}\n{"type":"event"}\n{}');
     expect(honest.status).toBe(200);
     for (const { status, body } of await under) expect(expected, body).toContain(status);
+  });
+
+  it('keeps bombs of one project from the uploads and events of another', async () => {
+    const other = await system.createProject();
+    const bomb = gzipSync(`{}\n{"type":"event"}\n"${'x'.repeat(19 * MIB)}"`);
+    const megabyte = 'x'.repeat(MIB);
+    const send = async (id: string, payload: string): Promise<number> => {
+      const body = `{"event_id":"${id}"}\n{"type":"event"}\n"${payload}"`;
+      return (await system.send(other, body)).status;
+    };
+    const bombs: Promise<number>[] = [];
+    const small: Promise<number>[] = [];
+    const uploads: { id: string; status: Promise<number> }[] = [];
+    for (let tick = 0; tick < 60; tick++) {
+      bombs.push(system.send(project, bomb, { 'content-encoding': 'gzip' }).then(({ status }) => status));
+      small.push(send(eventId(), ''));
+      if (tick % 10 === 0) {
+        const id = eventId();
+        uploads.push({ id, status: send(id, megabyte) });
+      }
+      await new Promise((resolve) => setTimeout(resolve, 25));
+    }
+    const answers = await Promise.all(bombs);
+    expect(answers.filter((status) => status !== 200 && status !== 503)).toEqual([]);
+    expect(answers.filter((status) => status === 200).length).toBeGreaterThan(0);
+    expect(answers.filter((status) => status === 503).length).toBeGreaterThan(0);
+    expect(new Set(await Promise.all(small))).toEqual(new Set([200]));
+    for (const { id, status } of uploads) {
+      expect(await status).toBe(200);
+      expect((await system.storedOf(id))[0]?.payload).toBe(megabyte);
+    }
+    expect(system.ingest.errors).toEqual([]);
   });
 
   it('filters an event of 19 MiB of brackets without holding its breath until it is killed', async () => {

@@ -6,7 +6,7 @@ import { accessSync, constants, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import type { Config } from '../../config.ts';
 import { HAS_ZSTD } from '../../envelope/decompress.ts';
-import { REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX, SPOOL_BYTES_MAX } from '../../limits.ts';
+import { REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { readDropped } from '../../stream/dropped-record.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
@@ -102,17 +102,16 @@ export function machine({ workers }: Config): Check[] {
   ];
 }
 
-export function spool({ spoolDir, workers }: Config): Promise<Check[]> {
+export function spool({ spoolDir, spoolMaxBytes }: Config): Promise<Check[]> {
   const what = `spool folder ${spoolDir}`;
-  const each = bytesText(SPOOL_BYTES_MAX);
   return asking({ what, fix: 'Make it writable, or set SLUICE_SPOOL_DIR.' }, () => {
     const free = freeBytes(spoolDir);
     return [
       {
         what,
         found: `writable, ${bytesText(free)} free`,
-        warn: free < SPOOL_BYTES_MAX,
-        fix: `${workers} workers may use up to ${each} each: set SLUICE_SPOOL_DIR to a larger disk.`,
+        warn: free < spoolMaxBytes,
+        fix: `The workers may use up to ${bytesText(spoolMaxBytes)} together: set SLUICE_SPOOL_DIR to a larger disk, or SLUICE_SPOOL_MAX_BYTES.`,
       },
     ];
   });

@@ -4,7 +4,7 @@ import { createServer } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { setTimeout as pause } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { checkPortIsFree } from '../../src/lib/port-check.ts';
+import { checkPortIsFree } from '../../src/admin/port-check.ts';
 import { lastingPort } from '../support/servers.ts';
 
 const LOOKS = 200;
