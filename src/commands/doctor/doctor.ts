@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { ConfigError } from '../../config.ts';
+import { ConfigError, type SinkSetting } from '../../config.ts';
 import { printJson, printLine, table } from '../print.ts';
 import { reasonOf, Session } from '../session.ts';
 import { topologyOf } from '../setup.ts';
@@ -17,6 +17,11 @@ async function natsChecks(session: Session): Promise<Check[]> {
   }
 }
 
+/** What a sink needs beyond this machine. */
+async function checkSink(sink: SinkSetting): Promise<Check[]> {
+  return sink.kind === 'postgres' ? checkPostgres(sink.url) : [];
+}
+
 async function examine(): Promise<Check[]> {
   let session: Session;
   try {
@@ -27,11 +32,10 @@ async function examine(): Promise<Check[]> {
   }
   try {
     const from = session.dev ? 'as the environment and .sluice/dev.json say' : 'as the environment says';
-    const { sink } = session.config;
     const found = await Promise.all([
       checkRedis(session.redisUrls),
       natsChecks(session),
-      sink?.kind === 'postgres' ? checkPostgres(sink.url) : [],
+      ...session.config.sinks.map(checkSink),
     ]);
     return [ok('settings', from), ...checkHost(session.config), ...found.flat()];
   } finally {

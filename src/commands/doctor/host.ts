@@ -25,7 +25,7 @@ export function checkHost(config: Config): Check[] {
     checkBacklog(),
     checkHandles(),
     checkSpool(config),
-    ...checkSink(config),
+    ...checkSinks(config),
   ];
 }
 
@@ -116,11 +116,13 @@ function checkSpool({ spoolDir, workers }: Config): Check {
   }
 }
 
-function checkSink({ sink }: Config): Check[] {
-  if (sink?.kind !== 'ndjson') return [];
-  const what = `sink folder ${sink.dir}`;
+const checkSinks = ({ sinks }: Config): Check[] =>
+  sinks.flatMap((sink) => (sink.kind === 'ndjson' ? checkFolder(sink.dir) : []));
+
+function checkFolder(dir: string): Check[] {
+  const what = `sink folder ${dir}`;
   try {
-    accessSync(sink.dir, constants.W_OK);
+    accessSync(dir, constants.W_OK);
     return [ok(what, 'writable')];
   } catch (error) {
     const missing = (error as NodeJS.ErrnoException).code === 'ENOENT';

@@ -1,8 +1,8 @@
 /** Records as rows: whole columns at a time, one statement for a table. */
 import { isExtraType } from '../../lib/item-types.ts';
+import { type Container, splitContainer } from '../containers.ts';
 import type { HeartbeatFields, ItemFields, SinkRow } from '../sink.ts';
 import { numberArray, textArray } from './arrays.ts';
-import { type Container, splitContainer } from './containers.ts';
 import type { Transaction } from './database.ts';
 import type { Partitions } from './partitions.ts';
 import { PARTITIONED, type PartitionedTable } from './schema.ts';

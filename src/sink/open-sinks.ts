@@ -1,0 +1,39 @@
+import type { SinkSetting } from '../config.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { NdjsonSink } from './ndjson/ndjson.ts';
+import { PostgresSink } from './postgres/postgres.ts';
+import { type NamedSink, SeveralSinks } from './several.ts';
+import type { Sink } from './sink.ts';
+
+type Parts = { clock: Clock; log: Log };
+
+/** How logs, errors and readiness call a sink: without a password. */
+function sinkName(setting: SinkSetting): string {
+  if (setting.kind === 'ndjson') return `ndjson:${setting.dir}`;
+  const { protocol, host, pathname } = new URL(setting.url);
+  return `${protocol}//${host}${pathname}`;
+}
+
+async function openSink(setting: SinkSetting, parts: Parts): Promise<Sink> {
+  if (setting.kind === 'ndjson') return NdjsonSink.lock(setting.dir, parts);
+  return PostgresSink.connect(setting.url, parts);
+}
+
+/**
+ * The sink that the settings name; several become one.
+ * @throws SinkSettingError, FolderTakenError, JournalError
+ */
+export async function openSinks(settings: readonly SinkSetting[], parts: Parts): Promise<Sink> {
+  const opened: NamedSink[] = [];
+  try {
+    for (const setting of settings)
+      opened.push({ name: sinkName(setting), sink: await openSink(setting, parts) });
+  } catch (error) {
+    await Promise.all(opened.map(({ sink }) => sink.close()));
+    throw error;
+  }
+  const [first, ...others] = opened;
+  if (!first) throw new RangeError('a processor has a sink');
+  return others.length === 0 ? first.sink : new SeveralSinks(opened);
+}
