@@ -1,12 +1,14 @@
 import type { SinkSetting } from '../config.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import { ClickHouseSink } from './clickhouse/clickhouse.ts';
 import { NdjsonSink } from './ndjson/ndjson.ts';
 import { PostgresSink } from './postgres/postgres.ts';
 import { type NamedSink, SeveralSinks } from './several.ts';
 import type { Sink } from './sink.ts';
 
-type Parts = { clock: Clock; log: Log };
+/** `retentionDays`: how long sinks that can remove data keep it. */
+type Parts = { clock: Clock; log: Log; retentionDays?: number };
 
 /** How logs, errors and readiness call a sink: without a password. */
 function sinkName(setting: SinkSetting): string {
@@ -17,6 +19,7 @@ function sinkName(setting: SinkSetting): string {
 
 async function openSink(setting: SinkSetting, parts: Parts): Promise<Sink> {
   if (setting.kind === 'ndjson') return NdjsonSink.lock(setting.dir, parts);
+  if (setting.kind === 'clickhouse') return ClickHouseSink.connect(setting.url, parts);
   return PostgresSink.connect(setting.url, parts);
 }
 

@@ -4,6 +4,7 @@ import { printJson, printLine, table } from '../print.ts';
 import { reasonOf, Session } from '../session.ts';
 import { topologyOf } from '../setup.ts';
 import { type Check, fail, ok } from './check.ts';
+import { checkClickHouse } from './clickhouse.ts';
 import { checkHost } from './host.ts';
 import { checkNats } from './nats.ts';
 import { checkPostgres } from './postgres.ts';
@@ -19,7 +20,8 @@ async function natsChecks(session: Session): Promise<Check[]> {
 
 /** What a sink needs beyond this machine. */
 async function checkSink(sink: SinkSetting): Promise<Check[]> {
-  return sink.kind === 'postgres' ? checkPostgres(sink.url) : [];
+  if (sink.kind === 'postgres') return checkPostgres(sink.url);
+  return sink.kind === 'clickhouse' ? checkClickHouse(sink.url) : [];
 }
 
 async function examine(): Promise<Check[]> {
@@ -64,9 +66,7 @@ async function run(flags: { json?: boolean }): Promise<void> {
 
 export function doctorCommand(): Command {
   return new Command('doctor')
-    .description(
-      'check settings, this machine, Redis, NATS and the postgres sink, and say how to mend what is wrong',
-    )
+    .description('check settings, this machine, Redis, NATS and the sinks, and say how to mend what is wrong')
     .option('--json', 'print JSON')
     .action(run);
 }

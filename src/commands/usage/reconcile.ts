@@ -14,6 +14,7 @@ import { Command } from 'commander';
 import { readUsage, setUsage } from '../../limit/month-count.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
+import { readClickHouseTally } from '../../sink/clickhouse/tally.ts';
 import { readPostgresTally } from '../../sink/postgres/tally.ts';
 import { readTally, type TallyOfMonth } from '../../sink/tally.ts';
 import { UnavailableError } from '../../sink/unavailable.ts';
@@ -62,9 +63,11 @@ function tallyReader({ config: { sinks }, dev }: Session): TallyReader {
   const postgres = sinks.find((sink) => sink.kind === 'postgres');
   const folder = sinks.find((sink) => sink.kind === 'ndjson')?.dir ?? (sinks.length === 0 && dev?.sinkDir);
   if (folder) return (projectId, month) => readTally(folder, projectId, month);
+  const clickhouse = sinks.find((sink) => sink.kind === 'clickhouse');
   if (postgres) return orCommandError((of) => readPostgresTally(postgres.url, of));
+  if (clickhouse) return orCommandError((of) => readClickHouseTally(clickhouse.url, of));
   throw new CommandError(
-    "SLUICE_SINK must name the processor's sink, and one that keeps a tally: ndjson or postgres.",
+    "SLUICE_SINK must name the processor's sink, and one that keeps a tally: ndjson, postgres or clickhouse.",
   );
 }
 
