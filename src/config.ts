@@ -16,7 +16,11 @@ import {
   STREAM_BYTES_DEFAULT,
 } from './limits.ts';
 
-export type SinkSetting = { kind: 'ndjson'; dir: string } | { kind: 'postgres'; url: string };
+/** What a URL says beyond its form is checked by its sink. */
+export type SinkSetting =
+  | { kind: 'ndjson'; dir: string }
+  | { kind: 'postgres'; url: string }
+  | { kind: 'clickhouse'; url: string };
 
 export type Config = Readonly<{
   env: 'production' | 'development';
@@ -41,7 +45,8 @@ export type Config = Readonly<{
   streamReplicas: number;
   streamShards: number;
   streamMaxBytes: number;
-  sink: SinkSetting | undefined;
+  /** Empty when SLUICE_SINK is not set. */
+  sinks: readonly SinkSetting[];
   logLevel: LogLevel;
   /** Stored beside the types that always are. */
   storeTypes: readonly ExtraType[];
@@ -98,13 +103,25 @@ export function allowedCpus(): number {
   return Math.max(1, Math.min(availableParallelism(), Math.ceil(quota)));
 }
 
-const SINK_FORMS = 'ndjson:<folder> or a postgres:// URL';
+const SINK_FORMS = 'one or several (separated by spaces) of ndjson:<folder>, postgres://… and clickhouse://…';
+
+/** A folder's name may have spaces: a sink begins at a word of this form. */
+const BEGINNING = /\s+(?=\w+:)/;
 
 function parseSink(text: string): SinkSetting | undefined {
   if (text.startsWith('ndjson:') && text.length > 'ndjson:'.length)
     return { kind: 'ndjson', dir: text.slice('ndjson:'.length) };
-  if (/^postgres(ql)?:\/\//.test(text) && URL.canParse(text)) return { kind: 'postgres', url: text };
+  if (!URL.canParse(text)) return undefined;
+  if (/^postgres(ql)?:\/\//.test(text)) return { kind: 'postgres', url: text };
+  if (/^clickhouse:\/\/[^/]/.test(text)) return { kind: 'clickhouse', url: text };
   return undefined;
+}
+
+/** @returns undefined when the text names no sink, something that is none, or one twice */
+function parseSinks(text: string): readonly SinkSetting[] | undefined {
+  const words = text.trim().split(BEGINNING);
+  const sinks = words.map(parseSink).filter((sink) => sink !== undefined);
+  return sinks.length === words.length && new Set(words).size === words.length ? sinks : undefined;
 }
 
 const schema = z.strictObject({
@@ -142,8 +159,8 @@ const schema = z.strictObject({
   SLUICE_STREAM_MAX_BYTES: integer(1024 * 1024, Number.MAX_SAFE_INTEGER).default(STREAM_BYTES_DEFAULT),
   SLUICE_SINK: z
     .string()
-    .transform(parseSink)
-    .refine((sink) => sink !== undefined, `must be ${SINK_FORMS}`)
+    .transform(parseSinks)
+    .refine((sinks) => sinks !== undefined, `must be ${SINK_FORMS}, each once`)
     .optional(),
   SLUICE_LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info'),
   SLUICE_STORE_TYPES: z
@@ -248,7 +265,7 @@ export function loadConfig(
     streamReplicas: s.SLUICE_STREAM_REPLICAS,
     streamShards: s.SLUICE_STREAM_SHARDS,
     streamMaxBytes: s.SLUICE_STREAM_MAX_BYTES,
-    sink: s.SLUICE_SINK,
+    sinks: s.SLUICE_SINK ?? [],
     logLevel: s.SLUICE_LOG_LEVEL,
     storeTypes: s.SLUICE_STORE_TYPES,
   });

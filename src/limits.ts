@@ -249,6 +249,12 @@ export const POSTGRES_IDLE_MS_MAX = 8_000;
 export const POSTGRES_STATEMENT_MS_MAX = 60_000;
 /** What is no longer needed is removed by each batch: twice what it adds and so many more. */
 export const POSTGRES_PRUNE_ROWS = 1_000;
+/** Requests of one processor to ClickHouse at the same time; others wait. */
+export const CLICKHOUSE_CONNECTIONS_MAX = 10;
+/** One request; a store that is slower is taken for away, and the frames are tried again. */
+export const CLICKHOUSE_REQUEST_MS_MAX = 60_000;
+/** Keys of items that one query asks for: 45 bytes each, and the server reads 256 KiB. */
+export const CLICKHOUSE_KEYS_PER_QUERY_MAX = 4_000;
 /** Index files that are no longer needed are removed this many at a time. */
 export const INDEX_PRUNE_COUNT = 64;
 /** Months of the tally that are kept, the newest ones. */

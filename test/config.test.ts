@@ -30,7 +30,7 @@ it('has the documented defaults', () => {
     streamShards: 1,
     streamMaxBytes: 10 * 1024 ** 3,
     spoolMaxBytes: 8 * 1024 ** 3 * config.workers,
-    sink: undefined,
+    sinks: [],
     logLevel: 'info',
   });
   expect(Object.isFrozen(config)).toBe(true);
@@ -86,7 +86,20 @@ it('takes several URLs as a cluster, and a sink', () => {
     SLUICE_SINK: 'ndjson:/var/sink',
   });
   expect(config.redisUrls).toEqual(['redis://a:1', 'redis://b:2']);
-  expect(config.sink).toEqual({ kind: 'ndjson', dir: '/var/sink' });
+  expect(config.sinks).toEqual([{ kind: 'ndjson', dir: '/var/sink' }]);
+});
+
+it('takes several sinks, separated by spaces, each once', () => {
+  const sinksOf = (text: string) => loadConfig({ SLUICE_SINK: text }).config.sinks;
+  expect(sinksOf('ndjson:/var/my sink  postgres://me:pw@db/x clickhouse://ch:8123/sluice')).toEqual([
+    { kind: 'ndjson', dir: '/var/my sink' },
+    { kind: 'postgres', url: 'postgres://me:pw@db/x' },
+    { kind: 'clickhouse', url: 'clickhouse://ch:8123/sluice' },
+  ]);
+  for (const wrong of ['ndjson:/a csv:/b', 'ndjson:/a ndjson:/a', 'ndjson:', 'clickhouse://', ' '])
+    expect(problems({ SLUICE_SINK: wrong })).toEqual([
+      expect.stringMatching(/^SLUICE_SINK must be one or several/),
+    ]);
 });
 
 it('takes a list of further item types to store', () => {

@@ -141,6 +141,7 @@ const PACKAGE_HOMES: readonly { readonly package: RegExp; readonly home: RegExp 
   { package: /^uWebSockets\.js$/, home: /^src\/http\/server\.ts$/ },
   { package: /^ioredis$/, home: /^src\/limit\/redis[a-z-]*\.ts$/ },
   { package: /^@nats-io\//, home: /^src\/(stream|projects|processor)\// },
+  { package: /^@clickhouse\//, home: /^src\/sink\/clickhouse\// },
   { package: /^pg$/, home: /^src\/sink\/postgres\// },
 ];
 

@@ -23,6 +23,7 @@ import {
   type Place,
 } from './dead-letters/compose.ts';
 import type { Buried, DeadLetters } from './dead-letters/dead-letters.ts';
+import { refusedDeadLetter, refusedItems } from './dead-letters/refused.ts';
 import { type Assembled, assemble } from './decode/assemble.ts';
 import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode/decode.ts';
 import type { Delivery } from './delivery.ts';
@@ -90,13 +91,13 @@ export class FrameWriter {
           const pending = this.#slot(batch, { delivery, index }, slots[index] as FrameSlot);
           if (pending) await pending;
           if (batch.bytes < SINK_BATCH_BYTES_MAX) continue;
-          await this.#commit(batch, report);
+          await this.#commit(batch, deliveries, report);
           batch = await this.#begin(frameIds);
           await report.entering?.('decoding');
         }
         this.#complete.push(delivery);
       }
-      await this.#commit(batch, report);
+      await this.#commit(batch, deliveries, report);
     } finally {
       await batch.abandon();
     }
@@ -135,7 +136,7 @@ export class FrameWriter {
       for (let index = known; index < slots.length; index++)
         await this.#slotAside(batch, { delivery, index }, { slot: slots[index] as FrameSlot, reason });
       this.#complete.push(delivery);
-      await this.#commit(batch, report);
+      await this.#commit(batch, [delivery], report);
     } finally {
       await batch.abandon();
     }
@@ -155,9 +156,15 @@ export class FrameWriter {
     return this.#options.sink.begin(frameIds);
   }
 
-  async #commit(batch: SinkBatch, { done, entering }: WriteReport): Promise<void> {
+  async #commit(
+    batch: SinkBatch,
+    deliveries: readonly Delivery[],
+    { done, entering }: WriteReport,
+  ): Promise<void> {
     await entering?.('storing');
     const counts = await batch.commit();
+    for (const item of refusedItems(batch.refused ?? []))
+      await this.#bury(await refusedDeadLetter(this.#options.link, deliveries, item));
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     this.#count();
     const complete = this.#complete;

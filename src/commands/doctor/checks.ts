@@ -42,7 +42,7 @@ const MAKE_ANEW =
   'run sluice setup: what is in the stream is handed out anew. Of that the sink knows what it stored in ' +
   'the last ten minutes (ndjson) or day (postgres), and stores the rest again.';
 
-const milliseconds = (ms: number): string => `${ms.toFixed(2)} ms`;
+export const milliseconds = (ms: number): string => `${ms.toFixed(2)} ms`;
 
 /** `aheadMs`: how far the clock is ahead of ours. */
 export function clock(what: string, aheadMs: number): Check {

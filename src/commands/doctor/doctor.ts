@@ -1,11 +1,12 @@
 import { Command } from 'commander';
-import { ConfigError } from '../../config.ts';
+import { ConfigError, type SinkSetting } from '../../config.ts';
 import { BUCKETS, wantedStreams } from '../../stream/topology.ts';
 import { printJson, printLine, table } from '../print.ts';
 import { Session } from '../session.ts';
 import { topologyOf } from '../setup.ts';
 import { type Check, findingOf } from './check.ts';
 import * as checks from './checks.ts';
+import { clickhouse } from './clickhouse.ts';
 
 /** Asked one after the other: there may be hundreds of streams. */
 async function natsChecks(session: Session): Promise<Check[]> {
@@ -25,6 +26,11 @@ async function natsChecks(session: Session): Promise<Check[]> {
   return found.flat();
 }
 
+function sinkChecks(sink: SinkSetting): Promise<Check[]> {
+  if (sink.kind === 'ndjson') return checks.ndjson(sink.dir);
+  return sink.kind === 'postgres' ? checks.postgres(sink.url) : clickhouse(sink.url);
+}
+
 async function examine(): Promise<Check[]> {
   let session: Session;
   try {
@@ -37,17 +43,15 @@ async function examine(): Promise<Check[]> {
   }
   try {
     const { config, redisUrls, dev } = session;
-    const { sink } = config;
     const clustered = redisUrls.length > 1;
     const from = dev ? 'as the environment and .sluice/dev.json say' : 'as the environment says';
     const found = await Promise.all([
       [{ what: 'settings', found: from }],
       checks.machine(config),
       checks.spool(config),
-      sink?.kind === 'ndjson' ? checks.ndjson(sink.dir) : [],
       ...redisUrls.map((url) => checks.redis(url, { clustered })),
       natsChecks(session),
-      sink?.kind === 'postgres' ? checks.postgres(sink.url) : [],
+      ...config.sinks.map(sinkChecks),
     ]);
     return found.flat();
   } finally {
@@ -76,9 +80,7 @@ async function run(flags: { json?: boolean }): Promise<void> {
 
 export function doctorCommand(): Command {
   return new Command('doctor')
-    .description(
-      'check settings, this machine, Redis, NATS and the postgres sink, and say how to fix what is wrong',
-    )
+    .description('check settings, this machine, Redis, NATS and the sinks, and say how to fix what is wrong')
     .option('--json', 'print JSON')
     .action(run);
 }

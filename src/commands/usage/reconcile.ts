@@ -14,6 +14,7 @@ import { Command } from 'commander';
 import { readUsage, setUsage } from '../../limit/month-count.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
+import { readClickHouseTally } from '../../sink/clickhouse/tally.ts';
 import { readPostgresTally } from '../../sink/postgres/tally.ts';
 import { readTally, type TallyOfMonth } from '../../sink/tally.ts';
 import { UnavailableError } from '../../sink/unavailable.ts';
@@ -57,20 +58,29 @@ type Counter = { month: string; inRedis: number | undefined; count: number };
 
 type TallyReader = (projectId: string, month: string) => Promise<TallyOfMonth>;
 
-function tallyReader({ config: { sink }, dev }: Session): TallyReader {
-  if (sink?.kind === 'postgres')
-    return async (projectId, month) => {
-      try {
-        return await readPostgresTally(sink.url, { projectId, month });
-      } catch (error) {
-        if (!(error instanceof UnavailableError)) throw error;
-        throw new CommandError(`The tally cannot be read. ${error.message}`);
-      }
-    };
-  const folder = sink?.dir ?? dev?.sinkDir;
-  if (folder !== undefined) return (projectId, month) => readTally(folder, projectId, month);
-  throw new CommandError("SLUICE_SINK must name the processor's sink: the tally is beside its records.");
+/** What the first of the sinks that keeps a tally counted. */
+function tallyReader({ config: { sinks }, dev }: Session): TallyReader {
+  const postgres = sinks.find((sink) => sink.kind === 'postgres');
+  const folder = sinks.find((sink) => sink.kind === 'ndjson')?.dir ?? (sinks.length === 0 && dev?.sinkDir);
+  if (folder) return (projectId, month) => readTally(folder, projectId, month);
+  const clickhouse = sinks.find((sink) => sink.kind === 'clickhouse');
+  if (postgres) return orCommandError((of) => readPostgresTally(postgres.url, of));
+  if (clickhouse) return orCommandError((of) => readClickHouseTally(clickhouse.url, of));
+  throw new CommandError(
+    "SLUICE_SINK must name the processor's sink, and one that keeps a tally: ndjson, postgres or clickhouse.",
+  );
 }
+
+const orCommandError =
+  (read: (of: { projectId: string; month: string }) => Promise<TallyOfMonth>): TallyReader =>
+  async (projectId, month) => {
+    try {
+      return await read({ projectId, month });
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error;
+      throw new CommandError(`The tally cannot be read. ${error.message}`);
+    }
+  };
 
 /**
  * Waits until every frame that is now in a stream is processed.

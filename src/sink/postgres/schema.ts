@@ -1,10 +1,11 @@
 /** The database's schema and its migrations. */
+import { SinkSettingError } from '../unavailable.ts';
 import type { Database, Transaction } from './database.ts';
 
 /**
  * The database cannot be what the sink needs; waiting does not help. `message` is for an operator.
  */
-export class SchemaError extends Error {
+export class SchemaError extends SinkSettingError {
   override name = 'SchemaError';
 }
 

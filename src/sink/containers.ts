@@ -2,7 +2,7 @@
  * A container of logs or spans is `{"items":[…]}`. Its entries are cut out as they are, byte for
  * byte.
  */
-import { jsonScan } from '../../lib/json-text.ts';
+import { jsonScan } from '../lib/json-text.ts';
 
 const { skipBlank, skipName, skipValue } = jsonScan;
 const SPACE = 0x20;
@@ -73,4 +73,12 @@ export function splitContainer(json: Uint8Array): Container | undefined {
     .filter((member) => member !== list)
     .map(({ start, end }) => Buffer.from(json.subarray(start, end)).toString());
   return texts.length === 0 ? { entries } : { entries, rest: Buffer.from(`{${texts.join(',')}}`) };
+}
+
+/** A container with some of its entries, beside what else it says. @param json one that is split */
+export function containerOf(json: Uint8Array, parts: readonly number[]): Uint8Array {
+  const { entries = [], rest } = splitContainer(json) ?? {};
+  const others = rest ? `${Buffer.from(rest).toString().slice(1, -1)},` : '';
+  const found = parts.flatMap((part) => [entries[part] ?? new Uint8Array(), Buffer.from(',')]);
+  return Buffer.concat([Buffer.from(`{${others}"items":[`), ...found.slice(0, -1), Buffer.from(']}')]);
 }
