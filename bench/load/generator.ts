@@ -190,12 +190,13 @@ export class Generator {
   #sendDue(): void {
     const now = performance.now();
     if (!this.#pace) return this.#sendClosed(now);
-    const late = now < this.#endsAt;
+    const isOnTime = now < this.#endsAt;
     while (this.#dueAt <= now && this.#dueAt < this.#endsAt) {
       const connection = this.#take();
       if (!connection) return;
       // After the end a connection was waited for: that is no lateness of ours.
-      if (late) this.#lateness.recordValue(microseconds(performance.now() - this.#dueAt));
+      if (isOnTime && this.#dueAt >= this.#measuredFrom)
+        this.#lateness.recordValue(microseconds(performance.now() - this.#dueAt));
       this.#send(connection, this.#dueAt);
     }
   }

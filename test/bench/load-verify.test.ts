@@ -76,6 +76,7 @@ describe('what was told and what is stored', () => {
       lost: 0,
       double: 0,
       refusedStored: 0,
+      emptyStored: 0,
       tallied: 3,
       usage: 3,
       problems: [],

@@ -27,6 +27,8 @@ export type Verification = {
   late: number;
   /** Envelopes that were refused and are there all the same. */
   refusedStored: number;
+  /** Envelopes with a 200 without usage headers that are there: a server in development without its Redis. */
+  emptyStored: number;
   /** Accepted envelopes by the sink's tally. */
   tallied: number;
   /** Growth of the usage; undefined when it was not asked for or is not known. */
@@ -112,13 +114,7 @@ class Findings {
   }
 
   /** Envelopes by what was told of them: how many are there. */
-  counts(): {
-    stored: number;
-    unknownStored: number;
-    refusedStored: number;
-    lostIds: string[];
-    lost: number;
-  } {
+  counts(): Pick<Verification, 'stored' | 'unknownStored' | 'refusedStored' | 'emptyStored' | 'lost' | 'lostIds'> {
     const there = [0, 0, 0, 0, 0];
     const lostIds: string[] = [];
     let lost = 0;
@@ -135,7 +131,8 @@ class Findings {
     return {
       stored: (there[ACCEPTED] as number) + this.#mintedFound.size,
       unknownStored: there[UNKNOWN] as number,
-      refusedStored: (there[REFUSED] as number) + (there[EMPTY] as number),
+      refusedStored: there[REFUSED] as number,
+      emptyStored: there[EMPTY] as number,
       lostIds,
       lost,
     };
@@ -223,6 +220,8 @@ export class Verifier {
       usage: await this.#usage([...ids]),
       waitedMs,
     };
+    if (counts.emptyStored > 0)
+      this.#notes.push(`${counts.emptyStored} are stored that were answered 200 without usage headers`);
     return { ...found, problems: problemsOf(found), notes: this.#notes };
   }
 
@@ -279,7 +278,7 @@ export function verificationText(found: Verification): string {
   const { accepted, empty, refused, unknown, stored, lost, double, late } = found;
   const usage = found.usage === undefined ? '' : `, usage +${found.usage}`;
   return [
-    `verify: told 200 ${accepted}${empty > 0 ? ` (and ${empty} of which nothing is stored)` : ''}, refused ${refused}, unknown ${unknown}`,
+    `verify: told 200: ${accepted}${empty > 0 ? ` (and ${empty} that count nothing)` : ''}, refused ${refused}, unknown ${unknown}`,
     `        stored ${stored}, lost ${lost}, double ${double}, late ${late}; tally +${found.tallied}${usage}`,
     ...found.notes.map((note) => `        ${note}`),
   ].join('\n');
