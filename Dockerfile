@@ -12,6 +12,7 @@ ARG UWS_PACKAGE
 RUN if [ -n "$UWS_PACKAGE" ]; then npm install --ignore-scripts "uWebSockets.js@$UWS_PACKAGE"; fi
 COPY tsconfig.json ./
 COPY src ./src
+COPY bench ./bench
 RUN npm run --silent build && npm prune --omit=dev --ignore-scripts
 # uWebSockets.js carries a binary for every platform and Node version: 250 MB, of which this image runs one.
 # Type declarations, source maps and documentation are read by nobody at run time.

@@ -13,6 +13,10 @@ import type { MicroOptions } from './micro/run.ts';
 /** What can run in a child: options in, result out. A server sends its port at once and lives until its parent ends it. */
 export const WORK = {
   load: async (options: LoadOptions) => (await import('./load/options.ts')).runLoad(options),
+  loadWithHistograms: async (options: LoadOptions) => {
+    const { generatorOf, workloadOf } = await import('./load/options.ts');
+    return generatorOf(options, workloadOf(options), { keepHistograms: true }).run();
+  },
   micro: async (options: MicroOptions) => (await import('./micro/run.ts')).runMicro(options),
   redisScript: async (options: RedisScriptOptions) =>
     (await import('./component/redis-script.ts')).runRedisScript(options),

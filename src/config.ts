@@ -287,3 +287,7 @@ export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({
 
 /** Which of these settings the environment itself gives. */
 export const isSet = (name: string, env: NodeJS.ProcessEnv = process.env): boolean => Boolean(env[name]);
+
+/** One setting as the environment gives it, unchecked: for a command that needs no other. */
+export const setting = (name: string, env: NodeJS.ProcessEnv = process.env): string | undefined =>
+  env[name] || undefined;
