@@ -21,6 +21,7 @@ import {
   type Settings,
   systemJobs,
 } from './plan.ts';
+import { projectsCommand } from './projects/main.ts';
 import { rewriteReport, writeReport } from './report.ts';
 import { runJobs } from './runner.ts';
 import { simCommand } from './sim/main.ts';
@@ -42,6 +43,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   report FOLDER         summary and report anew from the raw lines of a folder
   load …                load against any deployment
   limits [SHOW …]       the limiter in real processes: windows flood refusals calls  [--limit N]
+  projects              a million projects: start, memory, restarts of the broker  [--projects N] [--restarts N] [--ref REF]
   sim                   the limiter's error and Redis calls against the length of a lease
 
   --rounds N  --seed N  --out FOLDER (save there)  --json  --smoke (seconds; the figures mean nothing)
@@ -163,6 +165,7 @@ async function compare(refs: readonly string[], flags: Flags): Promise<number> {
 async function main(args: string[]): Promise<number> {
   if (args[0] === 'load') return loadCommand(args.slice(1));
   if (args[0] === 'limits') return limitsCommand(args.slice(1));
+  if (args[0] === 'projects') return projectsCommand(args.slice(1));
   if (args[0] === 'sim') return simCommand(args.slice(1));
   const { values: flags, positionals } = parseFlags(args);
   const [command = 'canonical', ...names] = positionals;
