@@ -9,6 +9,7 @@ import type { DelayOptions } from './framing/delay.ts';
 import type { WitnessOptions } from './isolation/witness.ts';
 import type { LoadOptions } from './load/options.ts';
 import type { MicroOptions } from './micro/run.ts';
+import type { ReplicaOptions } from './projects/replica.ts';
 
 /** What can run in a child: options in, result out. A server sends its port at once and lives until its parent ends it. */
 export const WORK = {
@@ -25,6 +26,7 @@ export const WORK = {
   delay: async (options: DelayOptions) => (await import('./framing/delay.ts')).runDelay(options),
   isolationWitness: async (options: WitnessOptions) =>
     (await import('./isolation/witness.ts')).runWitness(options),
+  replica: async (options: ReplicaOptions) => (await import('./projects/replica.ts')).runReplica(options),
   uws: async (options: UwsOptions) => (await import('./component/uws.ts')).serveUws(options),
 };
 export type WorkName = keyof typeof WORK;

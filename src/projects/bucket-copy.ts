@@ -3,8 +3,8 @@ import type { BucketEntry } from './bucket-watch.ts';
 
 /** So that no shard of a million keys takes longer than a millisecond to grow. */
 const SHARDS = 2_048;
-/** Free room after growing: a shard is copied seldom, and little of it is empty. */
-const GROWTH = 1.25;
+/** A shard that is full grows by a half: it is copied seldom, and little of it is empty. */
+const GROWTH = 1.5;
 
 /** A record: these fields, the key, the text. */
 const REVISION_AT = 0;
@@ -226,8 +226,8 @@ class Shard {
     const before = this.#data;
     const live = this.#used - this.#garbage;
     const data = Buffer.allocUnsafeSlow(Math.ceil((live + room) * GROWTH));
-    let used = 0;
-    for (let slot = 0; slot < this.#count; slot++) {
+    let used = this.#garbage === 0 ? before.copy(data, 0, 0, this.#used) : 0;
+    for (let slot = 0; used < live; slot++) {
       const [from, bytes] = [this.#offset(slot), this.#bytes(slot)];
       before.copy(data, used, from, from + bytes);
       this.#offsets[slot] = used;

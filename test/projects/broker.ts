@@ -51,19 +51,31 @@ export async function eventuallyHolds(holds: () => Promise<boolean>, withinMs = 
   while (!(await holds())) if (performance.now() - began > withinMs) throw new Error('never so');
 }
 
-/** Projects `first` to `first + count - 1`, straight into the bucket's stream. */
+/**
+ * Projects `first` to `first + count - 1`, straight into the bucket's stream. `named`: their ids are CUIDs, and the numbers aliases.
+ */
 export async function seedProjects(
   to: NatsLink,
-  { first = 1, count }: { first?: number; count: number },
+  { first = 1, count, named = false }: { first?: number; count: number; named?: boolean },
 ): Promise<void> {
   const stream = `KV_${PROJECTS_BUCKET}`;
   const manager = await to.manager();
   const before = (await manager.streams.info(stream)).state.last_seq;
+  const put = (key: string, value: object): void =>
+    to.connection.publish(`$KV.${PROJECTS_BUCKET}.${key}`, JSON.stringify(value));
   for (let n = first; n < first + count; n++) {
-    const key = `${n}`.padStart(32, 'a');
+    const id = named ? `c${`${n}`.padStart(24, 'a')}` : `${n}`;
     const filters = ['browser-extension', 'localhost', 'crawler'];
-    const record = { id: `${n}`, key, plan: 'Pro', overage: false, filters, allowedOrigins: [] };
-    to.connection.publish(`$KV.${PROJECTS_BUCKET}.${n}`, JSON.stringify(record));
+    const record = {
+      key: `${n}`.padStart(32, 'b'),
+      plan: 'Pro',
+      overage: false,
+      filters,
+      allowedOrigins: [],
+    };
+    if (named) put(`${n}`, { aliasOf: id });
+    put(id, { id, ...(named && { alias: `${n}` }), ...record });
   }
-  await eventuallyHolds(async () => (await manager.streams.info(stream)).state.last_seq >= before + count);
+  const last = before + count * (named ? 2 : 1);
+  await eventuallyHolds(async () => (await manager.streams.info(stream)).state.last_seq >= last);
 }

@@ -88,6 +88,44 @@ describe('ProjectView', () => {
     expect(view.find('1')?.filters.origins).toBeUndefined();
   });
 
+  it('makes a project idle again that was not looked up between two sweeps', () => {
+    const view = viewOf('table');
+    const sweep = (): void => {
+      for (const _ of view.sweep());
+    };
+    replace(
+      view,
+      [record(project('1'), 5), claim('42', CUID, 6), record(project(CUID, { alias: '42' }), 7)],
+      1,
+    );
+    const [first, second] = [view.find('1'), view.find('42')];
+    sweep();
+    expect([view.find('1'), view.find(CUID)]).toEqual([first, second]);
+    sweep();
+    expect(view.find('1')).toBe(first);
+    sweep();
+    sweep();
+    expect(view.find('1')).not.toBe(first);
+    expect(view.find('1')?.record).toEqual(first?.record);
+    expect(view.find(CUID)).not.toBe(second);
+    expect(view.find('42')).toBe(view.find(CUID));
+  });
+
+  it('keeps a project that a stage has something of', () => {
+    const view = viewOf('table');
+    view.copy.put(record(project('1'), 5));
+    const state = view.find('1');
+    Object.assign(state ?? {}, { isGathered: true });
+    for (let sweeps = 0; sweeps < 3; sweeps++) for (const _ of view.sweep());
+    expect(view.find('1')).toBe(state);
+  });
+
+  it('does not follow claims in a circle, or to a claim', () => {
+    const view = viewOf('table');
+    replace(view, [claim('41', '42', 1), claim('42', '41', 2), claim('43', '43', 3)], 1);
+    for (const name of ['41', '42', '43']) expect(view.find(name)).toBeUndefined();
+  });
+
   it('begins a project anew that was deleted and made again', () => {
     const view = viewOf('table');
     view.copy.put(record(project('1'), 5));
