@@ -44,18 +44,19 @@ export const SPOOL_BLOCKS_KEPT = 256;
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
 /** Bytes read back from the spool at a time. */
 export const SPOOL_READ_BYTES = 256 * KIB;
-/** A body that is compressed to at most this is inflated when it is whole, synchronously ... */
+/** A whole body that is compressed to at most this is inflated synchronously ... */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
 /** ... unless more than this comes out, some 3 ms of the event loop; then beside it, in turn. */
 export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
-/** What such bodies inflate to that are in work or wait for it; beyond it 503. */
-export const INFLATING_BYTES_MAX = 64 * MIB;
-/** ... and that are in work, from the first byte to the stored envelope; a larger one alone. */
+/** What compressed bodies that were whole at once inflate to, at work or waiting; beyond it 503. */
+export const INFLATING_BYTES_MAX = 128 * MIB;
+/** ... at work, from the first byte to the stored envelope; a larger one alone. */
 export const INFLATED_AT_ONCE_BYTES_MAX = 24 * MIB;
-/** Such a body waits so long for its turn, then 503: half of the time is left to store it. */
+/** ... waiting so long for its turn, then 503: half of the time is left to store it. */
 export const INFLATION_WAIT_MS_MAX = 1_000;
-/** Compressed bytes that wait for the decoder before the socket pauses; the second as above. */
+/** Compressed bytes before a decoder starts, and that wait for it before its socket pauses ... */
 export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
+/** ... and the same while the worker holds much. */
 export const DECODER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;

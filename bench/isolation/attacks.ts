@@ -6,9 +6,9 @@ import { headOf } from '../hostile/uploads.ts';
 
 const MIB = 1024 * 1024;
 const SLOW_UPLOADS = 1_200;
-const SLOW_BEGIN_BYTES = 256 * 1024;
+const SLOW_BEGIN_BYTES = 160 * 1024;
 const SLOW_BYTES_PER_SEC = 5_000;
-const FLOOD_CONNECTIONS = 64;
+const FLOOD_PER_SEC = 3_000;
 
 export type Isolated = {
   name: string;
@@ -58,23 +58,10 @@ const bodies =
     return sustain(perSecond, ms, ask, port);
   };
 
-/** Requests as fast as they are answered. */
-const flood =
-  (requestOf: (path: string) => Buffer): Isolated['run'] =>
-  async (port, path, ms) => {
-    const tally = new Tally();
-    const request = requestOf(path);
-    const until = performance.now() + ms;
-    const client = async (): Promise<void> => {
-      const asking = new Asking(port);
-      while (performance.now() < until) tally.add(`${(await asking.ask(request)).status}`);
-      asking.leave();
-    };
-    await Promise.all(Array.from({ length: FLOOD_CONNECTIONS }, client));
-    return tally;
-  };
-
-/** Bodies of 5 MB that begin fast, then keep just above the pace at which they are cut. */
+/**
+ * Bodies of 5 MB that begin fast, then keep just above the pace at which they are cut. Those that are refused are told so with their
+ * last byte, which never comes.
+ */
 async function slowUploads(port: number, path: string, ms: number): Promise<Tally> {
   const tally = new Tally();
   const begin = Buffer.concat([
@@ -90,9 +77,9 @@ async function slowUploads(port: number, path: string, ms: number): Promise<Tall
     socket.on('error', () => tally.add('cut'));
     socket.write(begin);
     sockets.push(socket);
-    if (count % 50 === 49) await sleep(20);
+    if (count % 10 === 9) await sleep((10 * ms) / 2 / SLOW_UPLOADS);
   }
-  for (const until = performance.now() + ms; performance.now() < until; await sleep(1_000))
+  for (const until = performance.now() + ms / 2; performance.now() < until; await sleep(1_000))
     for (const socket of sockets) if (!socket.destroyed && socket.writableLength === 0) socket.write(piece);
   for (const socket of sockets) socket.destroy();
   return tally;
@@ -104,17 +91,14 @@ export function isolated(): Isolated[] {
   const unreadable = `{}${`\n{"type":"event"}\nno JSON ${'x'.repeat(2_000)}`.repeat(20)}`;
   const junk = Buffer.from(`{}\n{"type":"event","length":9}\n${'{'.repeat(60_000)}`);
   const event = Buffer.from('{}\n{"type":"event"}\n{}');
-  const wrongKey = (path: string): Buffer => Buffer.concat([headOf(`${path}x`, event.length), event]);
+  const flood = bodies(FLOOD_PER_SEC, event);
   return [
     { name: 'bombs, 16/s', run: bodies(16, bomb, 'gzip') },
     { name: 'bombs, 50/s', run: bodies(50, bomb, 'gzip') },
     { name: 'chunks filled, 6/s', run: bodies(6, bomb, 'gzip'), withoutProcessor: true },
     { name: `${SLOW_UPLOADS} slow uploads`, run: slowUploads },
-    { name: 'flood of wrong keys', run: flood(wrongKey) },
-    {
-      name: 'flood over the limit',
-      run: flood((path) => Buffer.concat([headOf(path, event.length), event])),
-    },
+    { name: 'wrong keys, 3,000/s', run: (port, path, ms) => flood(port, `${path}x`, ms) },
+    { name: 'over the limit, 3,000/s', run: flood },
     { name: 'junk of 60 KB, 300/s', run: bodies(300, junk) },
     { name: '900 items, 20/s', run: bodies(20, Buffer.from(items)) },
     { name: 'dead letters, 2,000/s', run: bodies(100, Buffer.from(unreadable)) },

@@ -12,7 +12,7 @@ import { ensureServers } from '../../src/dev/install.ts';
 import { describeEnvironment } from '../environment.ts';
 import { startFresh } from '../fresh.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
-import { takePlaces } from '../hostile/beside.ts';
+import { runsFirst, takePlaces } from '../hostile/beside.ts';
 import { HostileWorker, pathOf } from '../hostile/worker.ts';
 import type { Target } from '../workload.ts';
 import { type Isolated, isolated } from './attacks.ts';
@@ -39,6 +39,7 @@ async function witness({ worker, other }: Scene, ms: number): Promise<Testimony>
     uploadsPerSecond: UPLOADS_PER_SECOND,
     uploadBytes: MIB,
   });
+  runsFirst(fresh.pid);
   try {
     return await fresh.result;
   } finally {
@@ -126,7 +127,10 @@ export async function isolationCommand(args: string[]): Promise<number> {
     const [attacker, other, bounded] = targets as [Target, Target, Target];
     const scene = { harness, worker: new HostileWorker(), attacker, other };
     say(`isolation (${cpu}, ${cores} cores, ${commit}, everything on this machine)`);
-    say(takePlaces());
+    takePlaces();
+    say(
+      `other: ${EVENTS_PER_SECOND} events and ${UPLOADS_PER_SECOND} uploads of 1 MiB a second; the attacker runs when nobody else wants a core`,
+    );
     say(`${''.padEnd(24)} quiet p50      p99 | attacked p50  p99, ms`);
     await witness(scene, 3_000);
     const problems: string[] = [];

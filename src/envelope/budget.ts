@@ -5,6 +5,8 @@
 import { FairShare, ProjectUse } from '../lib/fair-share.ts';
 import { type ExtraType, storedTypes } from '../lib/item-types.ts';
 import {
+  DECODER_QUEUE_BYTES_MAX,
+  DECODER_QUEUE_BYTES_TIGHT,
   HELD_BYTES_MAX,
   HELD_BYTES_TIGHT,
   INLINE_BYTES_MAX,
@@ -72,6 +74,11 @@ export class UploadBudget {
   /** Payload bytes up to which an envelope stays in memory; less while the worker holds much. */
   get inlineBytesMax(): number {
     return this.isTight ? INLINE_BYTES_MIN : INLINE_BYTES_MAX;
+  }
+
+  /** Compressed bytes of an upload that wait for its decoder; less while the worker holds much. */
+  get decoderQueueBytesMax(): number {
+    return this.isTight ? DECODER_QUEUE_BYTES_TIGHT : DECODER_QUEUE_BYTES_MAX;
   }
 
   /**

@@ -11,7 +11,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { ProjectUse } from '../lib/fair-share.ts';
-import { SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../limits.ts';
+import { DECODER_QUEUE_BYTES_MAX, SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../limits.ts';
 import { Holding, UploadBudget } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { type Collected, Collector, type HeldItem, type SkippedItems } from './collector.ts';
@@ -144,7 +144,7 @@ export class Upload {
 
   #feedCompressed(encoding: Compression, chunk: Uint8Array): void {
     if (this.#decoder) return this.#decoder.feed(chunk);
-    if (this.#transmitted <= SYNC_INFLATE_BYTES_MAX) return this.#keepFirst(chunk);
+    if (this.#transmitted <= this.#options.budget.decoderQueueBytesMax) return this.#keepFirst(chunk);
     const decoder = this.#startDecoder(encoding);
     if (this.#state === 'open') decoder.feed(chunk);
   }
@@ -154,7 +154,7 @@ export class Upload {
     const before = this.#firstCapacity;
     if (this.#first === undefined) this.#first = Buffer.from(chunk);
     else {
-      this.#begun ??= new ByteQueue(SYNC_INFLATE_BYTES_MAX);
+      this.#begun ??= new ByteQueue(DECODER_QUEUE_BYTES_MAX);
       if (this.#begun.length === 0) this.#begun.append(this.#first);
       this.#begun.append(chunk);
     }
@@ -178,22 +178,24 @@ export class Upload {
   /** A small body that is whole. */
   #inflateFirst(encoding: Compression): void {
     const body = this.#joinFirst();
+    const claimed = claimedBytes(encoding, body) ?? 0;
+    if (body.length > SYNC_INFLATE_BYTES_MAX) return this.#inflateInTurn(encoding, claimed);
     const inflated = inflateSync(encoding, body);
     if (inflated.ok) {
       this.#takeFirst();
       this.#parse(inflated.bytes);
       this.#finish();
-    } else if (inflated.reason === 'stream') this.#inflateInTurn(encoding, body);
+    } else if (inflated.reason === 'stream')
+      this.#inflateInTurn(encoding, claimed > SYNC_INFLATED_BYTES_MAX ? claimed : 0);
     else this.#fail('invalid', 'the compressed body is corrupt');
   }
 
-  #inflateInTurn(encoding: Compression, body: Buffer): void {
+  /** @param claimed what the body says to inflate to; 0: nothing that can be believed */
+  #inflateInTurn(encoding: Compression, claimed = 0): void {
     const { inflations, maxDecompressedBytes } = this.#options.budget;
-    const claimed = claimedBytes(encoding, body) ?? 0;
     this.#inflation = {
       use: this.#holding.use,
-      bytes:
-        claimed > SYNC_INFLATED_BYTES_MAX ? Math.min(claimed, maxDecompressedBytes) : maxDecompressedBytes,
+      bytes: claimed > 0 ? Math.min(claimed, maxDecompressedBytes) : maxDecompressedBytes,
       start: () => {
         const decoder = this.#startDecoder(encoding);
         if (this.#state === 'ended') decoder.end();

@@ -20,7 +20,7 @@ import {
   WHOLE_UPLOADS_BYTES_MAX,
 } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { cutEvery, eventBody, feedAll, startUpload, testBudget } from './bodies.ts';
+import { cutEvery, eventBody, feedAll, startUpload, testBudget, type UploadRun } from './bodies.ts';
 import { RUNTIME_HAS_ZSTD, zstdBlocks } from './zstd-bytes.ts';
 
 /** Uploads that note what they are told. */
@@ -230,8 +230,8 @@ describe('small bodies that inflate to much', () => {
   test('are refused at once beyond the share of their project, and others still find room', () => {
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
     for (let count = 0; count < 50; count++) add('a', greedy);
-    expect(told.filter((one) => one === 'a is refused')).toHaveLength(48);
-    expect(greedy.inflating).toBe(2 * LARGEST);
+    expect(told.filter((one) => one === 'a is refused')).toHaveLength(46);
+    expect(greedy.inflating).toBe(4 * LARGEST);
     add('b', modest);
     expect(told.at(-1)).not.toBe('b is refused');
     expect(greedy.inflating + modest.inflating).toBeLessThanOrEqual(INFLATING_BYTES_MAX);
@@ -252,8 +252,32 @@ describe('small bodies that inflate to much', () => {
   test('that say less than they inflate to count in full from then on, and end where there is no room', () => {
     const use = new ProjectUse();
     const liars = Array.from({ length: 20 }, (_, at) => add(`${at}`, use, 1024 * 1024));
-    expect(liars.map((liar) => queue.grow(liar, LARGEST)).filter(Boolean)).toHaveLength(2);
+    expect(liars.map((liar) => queue.grow(liar, LARGEST)).filter(Boolean)).toHaveLength(5);
     for (const liar of liars) queue.leave(liar);
     expect(use.inflating).toBe(0);
   });
+});
+
+describe('bombs', () => {
+  const bomb = gzipSync(`{}\n{"type":"event"}\n"${'x'.repeat(19 * 1024 * 1024)}"`);
+
+  test.each([
+    ['in one piece', bomb.length],
+    ['in many pieces', 1_000],
+  ])(
+    'that come %s wait compressed for their turn, and the one too many is refused at once',
+    async (_, piece) => {
+      const budget = testBudget();
+      // Each is of another project: what ends it is the bound of all.
+      const count = Math.floor(INFLATING_BYTES_MAX / (19 * 1024 * 1024)) + 1;
+      const runs = Array.from({ length: count }, () => startUpload('gzip', budget));
+      for (const { upload } of runs) feedAll(upload, cutEvery(bomb, piece));
+      const last = runs.at(-1) as UploadRun;
+      expect(await last.result).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+      expect(budget.spooledBytes).toBeLessThan(20 * 1024 * 1024);
+      expect((await (runs[0] as UploadRun).result).ok).toBe(true);
+      for (const { upload } of runs) upload.dispose();
+      expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
+    },
+  );
 });

@@ -126,9 +126,10 @@ export class LargeEntries {
     if (!shares.allows(projectId)) return done('refused');
     const startedAt = sender.monotonic();
     const split = splitEntry({ entry, source }, partBytesMax);
-    shares.promise(projectId, split.source.length);
-    const options = { projectId, source: split.source, partBytesMax, deadline };
-    const written = await writeParts(sender, options);
+    const { source: whole } = split;
+    shares.begin(projectId, whole.length);
+    const options = { projectId, source: whole, partBytesMax, deadline };
+    const written = await writeParts(sender, options).finally(() => shares.end(projectId, whole.length));
     if (!written.ok) return done('refused');
     push({
       bytes: encodeEntry({ ...split.entry, parts: written.parts }),
