@@ -24,6 +24,7 @@ import {
 import { rewriteReport, writeReport } from './report.ts';
 import { runJobs } from './runner.ts';
 import { simCommand } from './sim/main.ts';
+import { sinksCommand } from './sinks/main.ts';
 import { type Summary, summarise } from './summary.ts';
 import { summaryText } from './text.ts';
 
@@ -42,6 +43,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   report FOLDER         summary and report anew from the raw lines of a folder
   load …                load against any deployment
   limits [SHOW …]       the limiter in real processes: windows flood refusals calls  [--limit N]
+  sinks [NAME …]        what each sink costs the processor, beside ndjson  [--envelopes N]
   sim                   the limiter's error and Redis calls against the length of a lease
 
   --rounds N  --seed N  --out FOLDER (save there)  --json  --smoke (seconds; the figures mean nothing)
@@ -163,6 +165,7 @@ async function compare(refs: readonly string[], flags: Flags): Promise<number> {
 async function main(args: string[]): Promise<number> {
   if (args[0] === 'load') return loadCommand(args.slice(1));
   if (args[0] === 'limits') return limitsCommand(args.slice(1));
+  if (args[0] === 'sinks') return sinksCommand(args.slice(1));
   if (args[0] === 'sim') return simCommand(args.slice(1));
   const { values: flags, positionals } = parseFlags(args);
   const [command = 'canonical', ...names] = positionals;

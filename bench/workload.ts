@@ -92,7 +92,7 @@ const DRAW_ENTRIES = 65_536;
 
 type Item = { header: Record<string, unknown>; payload: Buffer };
 
-function itemsOf(kind: Kind, random: Random): Item[] {
+export function itemsOf(kind: Kind, random: Random): Item[] {
   if (kind === 'event') return [{ header: { type: 'event' }, payload: Buffer.from(eventPayload(random)) }];
   if (kind === 'transaction')
     return [{ header: { type: 'transaction' }, payload: Buffer.from(transactionPayload(random)) }];
