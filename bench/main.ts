@@ -29,6 +29,7 @@ import { projectsCommand } from './projects/main.ts';
 import { rewriteReport, writeReport } from './report.ts';
 import { runJobs } from './runner.ts';
 import { simCommand } from './sim/main.ts';
+import { sinksCommand } from './sinks/main.ts';
 import { type Summary, summarise } from './summary.ts';
 import { summaryText } from './text.ts';
 
@@ -50,6 +51,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   limits [SHOW …]       the limiter in real processes: windows flood refusals calls  [--limit N]
   isolation             attacks of one project beside the traffic of another  [--seconds 20] [--only PART]
   projects              a million projects: start, memory, restarts of the broker  [--projects N] [--restarts N] [--ref REF]
+  sinks [NAME …]        what each sink costs the processor, beside ndjson  [--envelopes N]
   sim                   the limiter's error and Redis calls against the length of a lease
 
   --rounds N  --seed N  --out FOLDER (save there)  --json  --smoke (seconds; the figures mean nothing)
@@ -172,6 +174,7 @@ async function main(args: string[]): Promise<number> {
   if (args[0] === 'limits') return limitsCommand(args.slice(1));
   if (args[0] === 'isolation') return isolationCommand(args.slice(1));
   if (args[0] === 'projects') return projectsCommand(args.slice(1));
+  if (args[0] === 'sinks') return sinksCommand(args.slice(1));
   if (args[0] === 'sim') return simCommand(args.slice(1));
   const { values: flags, positionals } = parseFlags(args);
   const [command = 'canonical', ...names] = positionals;

@@ -152,7 +152,7 @@ const CONTAINER_TYPES = {
 };
 
 /** @param size 0 as it comes */
-function itemsOf(kind: Kind, random: Random, size: number): Item[] {
+export function itemsOf(kind: Kind, random: Random, size = 0): Item[] {
   const sized = SIZED[kind];
   if (sized) return [{ header: { type: kind }, payload: Buffer.from(padded(random, sized(random), size)) }];
   const simple = SIMPLE[kind];
