@@ -58,9 +58,9 @@ export type UploadOptions = {
   onPressure(paused: boolean): void;
   /**
    * Once, before the first byte goes to disk; nothing is written until `spool` is called, at once
-   * or later.
+   * or later. `items`: those that have begun.
    */
-  beforeSpool(spool: () => void): void;
+  beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
 };
 
 type State = 'open' | 'ended' | 'settled' | 'disposed';
@@ -101,7 +101,7 @@ export class Upload {
       holding: this.#holding,
       onOverload: (detail) => this.#fail('overloaded', detail),
       onBehind: (behind) => this.#onSpoolBehind(behind),
-      beforeSpool: (spool) => options.beforeSpool(spool),
+      beforeSpool: (spool, items) => options.beforeSpool(spool, items),
     });
     this.#parser = new Parser(this.#collector, options.budget.storedTypes);
   }

@@ -53,5 +53,17 @@ const CATEGORY_OF: Readonly<Partial<Record<ItemType, Category>>> = {
   replay_recording: 'replays',
 };
 
-/** Undefined for types of SLUICE_STORE_TYPES. */
-export const categoryOf = (type: ItemType): Category | undefined => CATEGORY_OF[type];
+const BITS = Object.fromEntries(CATEGORIES.map((category, i) => [category, 1 << i])) as Record<
+  Category,
+  number
+>;
+const BIT_OF: Readonly<Record<string, number>> = Object.fromEntries(
+  Object.entries(CATEGORY_OF).map(([type, category]) => [type, BITS[category]]),
+);
+
+/** Sets of categories are sums of these. */
+export const categoryBit = (category: Category): number => BITS[category];
+/** Of the category of a type; 0: types of SLUICE_STORE_TYPES have none. */
+export const typeBit = (type: ItemType): number => BIT_OF[type] ?? 0;
+export const categoriesIn = (bits: number): Category[] =>
+  CATEGORIES.filter((category) => (bits & BITS[category]) !== 0);

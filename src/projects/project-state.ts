@@ -1,6 +1,14 @@
 import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
 import type { Clock } from '../lib/clock.ts';
 import { ProjectUse } from '../lib/fair-share.ts';
+import {
+  CATEGORIES,
+  type Category,
+  categoriesIn,
+  categoryBit,
+  type ItemType,
+  typeBit,
+} from '../lib/item-types.ts';
 import type { ProjectWindow } from '../limit/lease.ts';
 import { keyId, keyWindow } from './keys.ts';
 import type { Project, ProjectKey } from './project.ts';
@@ -24,9 +32,9 @@ export type ProjectFigures = {
 export type WindowLimit = { readonly name: string; readonly limit: number };
 
 /**
- * Whom the admission gives tokens: a project, or a part of it with a limit of its own. Each token
- * of a part is booked in all its windows, the project's among them. So parts share no tokens with
- * the project, and none of them looks at the windows of others.
+ * Whom the admission gives tokens: a project, a key of it with a limit of its own, or either for
+ * envelopes of categories that have limits. Each token is booked in all windows of its subject, the
+ * project's among them. So subjects share no tokens, and none looks at the windows of others.
  */
 export interface Subject {
   readonly project: ProjectState;
@@ -36,6 +44,13 @@ export interface Subject {
   readonly limit: number | undefined;
   readonly windowName: string;
   readonly further: readonly WindowLimit[];
+  /** Whether the first window is one of a project or key: those of categories have no headers. */
+  readonly hasOwnWindow: boolean;
+  /**
+   * Of a refusal by these windows (as admit.lua says them): the categories that refuse; 0: it is
+   * the project or the key, whatever the categories say.
+   */
+  refusingCategories(full: number): number;
   /** limit/admission.ts: undefined until the first request, and after a minute without one. */
   window: ProjectWindow | undefined;
 }
@@ -75,6 +90,10 @@ export class ProjectState implements Subject, Access {
   #plainKey: string | undefined;
   #keys: readonly KeyState[] | undefined = undefined;
   #use: ProjectUse | undefined = undefined;
+  /** Categories that have a limit, as {@link categoryBit}s; mostly 0. */
+  limitedCategories: number;
+  /** By the name of the subject and the categories; made when first asked for. */
+  #parts: Map<string, Part> | undefined = undefined;
   isDeleted = false;
   /** projects/project-view.ts: looked up since the last sweep. */
   isUsed = true;
@@ -106,6 +125,7 @@ export class ProjectState implements Subject, Access {
     this.revision = revision;
     this.limit = limit;
     this.#plainKey = plainKeyOf(record);
+    this.limitedCategories = limitedBy(record);
   }
 
   update(record: Project, revision: number, limit: number | undefined): void {
@@ -115,6 +135,8 @@ export class ProjectState implements Subject, Access {
     this.#filters = undefined;
     this.#plainKey = plainKeyOf(record);
     this.#keys = undefined;
+    this.limitedCategories = limitedBy(record);
+    this.#parts = undefined;
     this.isUseNoted = false;
   }
 
@@ -136,6 +158,40 @@ export class ProjectState implements Subject, Access {
 
   get further(): readonly WindowLimit[] {
     return NO_WINDOWS;
+  }
+
+  get hasOwnWindow(): boolean {
+    return this.limit !== undefined;
+  }
+
+  refusingCategories(): number {
+    return 0;
+  }
+
+  /** Categories of these items that have a limit. */
+  limitedIn(items: readonly { readonly type: ItemType }[]): number {
+    if (this.limitedCategories === 0) return 0;
+    let bits = 0;
+    for (const { type } of items) bits |= typeBit(type);
+    return bits & this.limitedCategories;
+  }
+
+  /**
+   * `subject` of this project for envelopes with items of these categories; `alone`: for a request
+   * that has its token of `subject` already.
+   */
+  ofCategories(subject: Subject, categories: number, alone: boolean): Subject {
+    if (categories === 0) return subject;
+    this.#parts ??= new Map();
+    const name = `${alone ? 'alone' : subject.windowName} ${categories}`;
+    let part = this.#parts.get(name);
+    if (!part) {
+      const { rateLimits = {} } = this.record;
+      const limits = categoriesIn(categories).map((one) => ({ name: one, limit: rateLimits[one] as number }));
+      part = new Part(this, { own: alone ? NO_WINDOWS : windowsOf(subject), limits, categories });
+      this.#parts.set(name, part);
+    }
+    return part;
   }
 
   /** Undefined: the key is none of this project, or not in force, or the project is disabled. */
@@ -170,7 +226,8 @@ export class ProjectState implements Subject, Access {
     const { window, checkpointMonth, isGathered, figures } = this;
     if (window !== undefined || checkpointMonth !== '' || isGathered || figures != null) return true;
     if (this.#use?.isHeld()) return true;
-    return this.#keys?.some((key) => key.window !== undefined) ?? false;
+    const subjects = [...(this.#keys ?? []).map(({ subject }) => subject), ...(this.#parts?.values() ?? [])];
+    return subjects.some(({ window }) => window !== undefined);
   }
 
   /**
@@ -189,15 +246,59 @@ export class ProjectState implements Subject, Access {
 const plainKeyOf = ({ key, keys, enabled }: Project): string | undefined =>
   keys || enabled === false ? undefined : key;
 
-/** One of several keys, until the record changes. */
-class KeyState implements Access, Subject {
+const limitedBy = ({ rateLimits }: Project): number => {
+  let bits = 0;
+  if (rateLimits) for (const category of CATEGORIES) if (rateLimits[category]) bits += categoryBit(category);
+  return bits;
+};
+
+const windowsOf = ({ windowName: name, limit, further }: Subject): readonly WindowLimit[] =>
+  limit === undefined ? NO_WINDOWS : [{ name, limit }, ...further];
+
+/** Another subject than the project itself, until the record changes. */
+class Part implements Subject {
   readonly project: ProjectState;
   readonly revision: number;
+  readonly limit: number | undefined;
+  readonly windowName: string;
+  readonly further: readonly WindowLimit[];
+  readonly hasOwnWindow: boolean;
+  window: ProjectWindow | undefined = undefined;
+  /** How many windows come before those of categories. */
+  readonly #own: number;
+  readonly #categories: readonly Category[];
+
+  constructor(
+    project: ProjectState,
+    of: { own: readonly WindowLimit[]; limits?: readonly WindowLimit[]; categories?: number },
+  ) {
+    const { own, limits = NO_WINDOWS, categories = 0 } = of;
+    const [first, ...further] = [...own, ...limits];
+    this.project = project;
+    this.revision = project.revision;
+    this.limit = first?.limit;
+    this.windowName = first?.name ?? '';
+    this.further = further;
+    this.hasOwnWindow = own.length > 0;
+    this.#own = own.length;
+    this.#categories = categoriesIn(categories);
+  }
+
+  refusingCategories(full: number): number {
+    if (full % (1 << this.#own) > 0) return 0;
+    let bits = 0;
+    for (const [i, category] of this.#categories.entries())
+      if (full & (1 << (this.#own + i))) bits += categoryBit(category);
+    return bits;
+  }
+}
+
+/** One of several keys, until the record changes. */
+class KeyState implements Access {
+  readonly project: ProjectState;
   readonly key: string;
   readonly keyId: string;
-  readonly limit: number | undefined;
-  readonly further: readonly WindowLimit[];
-  window: ProjectWindow | undefined = undefined;
+  readonly subject: Subject;
   isUseNoted = false;
   readonly #isEnabled: boolean;
   /** Unix ms. */
@@ -205,11 +306,13 @@ class KeyState implements Access, Subject {
 
   constructor(project: ProjectState, { key, enabled, expires, rateLimit }: ProjectKey) {
     this.project = project;
-    this.revision = project.revision;
     this.key = key;
     this.keyId = keyId(key);
-    this.limit = rateLimit;
-    this.further = project.limit === undefined ? NO_WINDOWS : [{ name: '', limit: project.limit }];
+    const own = rateLimit !== undefined && [
+      { name: keyWindow(key), limit: rateLimit },
+      ...windowsOf(project),
+    ];
+    this.subject = own ? new Part(project, { own }) : project;
     this.#isEnabled = enabled;
     this.#expiresAt = expires === undefined ? Number.POSITIVE_INFINITY : Date.parse(expires);
   }
@@ -217,13 +320,5 @@ class KeyState implements Access, Subject {
   isValid(clock: Pick<Clock, 'now'>): boolean {
     if (!this.#isEnabled) return false;
     return this.#expiresAt === Number.POSITIVE_INFINITY || clock.now() < this.#expiresAt;
-  }
-
-  get subject(): Subject {
-    return this.limit === undefined ? this.project : this;
-  }
-
-  get windowName(): string {
-    return keyWindow(this.key);
   }
 }

@@ -1,5 +1,6 @@
-/** A key with a limit of its own: exact in its own window and in the project's, over all workers, by one call. */
+/** Keys and categories with limits of their own: exact in their windows and in the project's, over all workers, by one call. */
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { categoryBit } from '../../src/lib/item-types.ts';
 import type { Admission, Admitted } from '../../src/limit/admission.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { keyId } from '../../src/projects/keys.ts';
@@ -149,5 +150,80 @@ describe.each(STORES)('on $name', ({ start }) => {
     const all = await Promise.all([1, 2, 3, 4, 5].map(() => admission.admit(subject, BOTH)));
     expect(admitted(all)).toBe(3);
     expect(await server.fields(`sluice:rate:{${of.id}}:key:${keyId('k0')}`)).toBeGreaterThan(0);
+  });
+
+  describe('a category with a limit', () => {
+    const REPLAYS = categoryBit('replays');
+    const limited = (limit: number | undefined, replays: number): ProjectState =>
+      projectOf({ id: `keys-${++project}`, limit, rateLimits: { replays } });
+    /** Waves of requests with replays, or without, from each worker. */
+    const send = async (of: ProjectState, categories: number, times: number): Promise<Admitted[]> => {
+      const all = admissions.map(async (admission) => {
+        const own = elsewhere(of);
+        const subject = own.ofCategories(own, categories, false);
+        const decisions: Admitted[] = [];
+        for (let left = times; left > 0; left -= 5)
+          decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admission.admit(subject, BOTH)))));
+        return decisions;
+      });
+      return (await Promise.all(all)).flat();
+    };
+
+    it('admits exactly its first envelopes over three workers, and leaves the rest of the project to others', async () => {
+      onWorkers(3);
+      const of = limited(60, 15);
+      const flood = await send(of, REPLAYS, 50);
+      expect(admitted(flood)).toBe(15);
+      expect(flood.filter(({ count }) => count?.kind === 'counted')).toHaveLength(15);
+      const refused = flood.find(({ rate }) => rate?.kind === 'refused') as { rate: { full: number } };
+      expect(of.ofCategories(of, REPLAYS, false).refusingCategories(refused.rate.full)).toBe(REPLAYS);
+      expect(admitted(await send(of, 0, 50))).toBe(45);
+      const [admission] = admissions as [Admission];
+      const { rate } = await admission.admit(of.ofCategories(of, REPLAYS, false), BOTH);
+      expect(of.ofCategories(of, REPLAYS, false).refusingCategories((rate as { full: number }).full)).toBe(0);
+    });
+
+    it('has a limit where its project has none, and for requests that have their token already', async () => {
+      const [admission] = onWorkers(1) as [Admission];
+      const of = limited(undefined, 3);
+      const alone = of.ofCategories(of, REPLAYS, true);
+      const all = await Promise.all([1, 2, 3, 4].map(() => admission.admit(alone, BOTH)));
+      expect([admitted(all), alone.hasOwnWindow]).toEqual([3, false]);
+      expect((await admission.admit(of, BOTH)).rate).toBeUndefined();
+    });
+
+    it('is booked in the windows of key, project and category, or in none', async () => {
+      const [admission] = onWorkers(1) as [Admission];
+      const keys = [{ key: 'k', enabled: true, rateLimit: 4 }];
+      const of = projectOf({
+        id: `keys-${++project}`,
+        limit: 60,
+        keys,
+        rateLimits: { replays: 2, errors: 3 },
+      });
+      const key = subjectOf(of, 'k');
+      const both = of.ofCategories(key, REPLAYS + categoryBit('errors'), false);
+      expect(both.further.map(({ name }) => name)).toEqual(['', 'errors', 'replays']);
+      const first = await Promise.all([1, 2, 3].map(() => admission.admit(both, BOTH)));
+      expect(first.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'admitted', 'refused']);
+      const refused = first[2] as { rate: { full: number } };
+      expect(both.refusingCategories(refused.rate.full)).toBe(REPLAYS);
+      const errors = of.ofCategories(key, categoryBit('errors'), false);
+      const rest = await Promise.all([1, 2].map(() => admission.admit(errors, BOTH)));
+      expect(rest.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'refused']);
+      expect(admitted(await Promise.all([admission.admit(key, BOTH), admission.admit(key, BOTH)]))).toBe(1);
+    });
+
+    it('is refused from memory while it is full', async () => {
+      const [admission] = onWorkers(1) as [Admission];
+      const [redis] = workers as [LimitRedis];
+      const of = limited(60, 3);
+      await send(of, REPLAYS, 5);
+      const subject = of.ofCategories(of, REPLAYS, false);
+      await admission.admit(subject, BOTH);
+      const call = vi.spyOn(redis, 'call');
+      for (let i = 0; i < 1_000; i++) await admission.admit(subject, BOTH);
+      expect(call.mock.calls).toHaveLength(0);
+    });
   });
 });

@@ -3,6 +3,7 @@
  * of this id must not inherit.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { CATEGORIES } from '../../lib/item-types.ts';
 import { forgetUsage, readUsage } from '../../limit/month-count.ts';
 import type { LimitRedis } from '../../limit/redis.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
@@ -71,7 +72,10 @@ export class LeftoverDeleted extends Error {
 }
 
 /** The names of its rate windows, its own apart. */
-const windowsOf = (project: Project): string[] => keysOf(project).map(({ key }) => keyWindow(key));
+const windowsOf = (project: Project): string[] => [
+  ...CATEGORIES,
+  ...keysOf(project).map(({ key }) => keyWindow(key)),
+];
 
 /**
  * The checkpoint goes first: who counts when Redis has nothing would begin from it. It goes once

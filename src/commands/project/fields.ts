@@ -2,6 +2,7 @@
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { originPatternProblem } from '../../filter/inbound.ts';
 import { systemClock } from '../../lib/clock.ts';
+import { CATEGORIES } from '../../lib/item-types.ts';
 import { ALLOWED_ORIGINS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
 import { problems } from '../../projects/entry.ts';
 import { firstKey, keyId, keysOf } from '../../projects/keys.ts';
@@ -35,6 +36,7 @@ export type ProjectFlags = {
   rateLimit?: number | 'none';
   filter?: FilterName[];
   allowOrigin?: string[];
+  rateLimitFor?: string[];
 };
 
 export const refuse = (message: string): never => {
@@ -90,6 +92,29 @@ function parseOrigins(text: string, before: string[] | undefined): string[] {
   return [...new Set([...(before ?? []), text])];
 }
 
+type CategoryLimits = NonNullable<Project['rateLimits']>;
+
+/** `errors 100 replays none …` on what was before. @throws UsageError */
+export function categoryLimits(
+  words: readonly string[],
+  before: CategoryLimits = {},
+): CategoryLimits | undefined {
+  const limits = { ...before };
+  for (let at = 0; at < words.length; at += 2) {
+    const category = CATEGORIES.find((name) => name === words[at]);
+    const figure = words[at + 1] ?? '';
+    if (category === undefined)
+      throw new UsageError(`--rate-limit-for: ${words[at]} is none of ${CATEGORIES.join(', ')}.`);
+    if (figure === 'none') delete limits[category];
+    else if (isIntegerIn(figure, RATE_LIMIT_MIN, RATE_LIMIT_MAX)) limits[category] = Number(figure);
+    else
+      throw new UsageError(
+        `--rate-limit-for ${category}: an integer from ${RATE_LIMIT_MIN} to ${RATE_LIMIT_MAX} is needed, or none.`,
+      );
+  }
+  return Object.keys(limits).length > 0 ? limits : undefined;
+}
+
 /** Adds the flags that `create` and `set` share. */
 export function withProjectFlags(command: Command): Command {
   return command
@@ -103,6 +128,10 @@ export function withProjectFlags(command: Command): Command {
       '--rate-limit <n>',
       `requests a minute in place of the plan's, ${RATE_LIMIT_MIN} to ${RATE_LIMIT_MAX}, or none`,
       integerOrNone(RATE_LIMIT_MIN, RATE_LIMIT_MAX),
+    )
+    .option(
+      '--rate-limit-for <category n...>',
+      `envelopes a minute with items of a category (${CATEGORIES.join(', ')}), or none; may be repeated`,
     )
     .option('--filter <names>', `inbound filters: ${FILTERS.join(',')}, or none`, parseFilters)
     .option(
@@ -183,6 +212,7 @@ export function projectJson(project: Project, publicUrl: string): Record<string,
     keys: keysOf(project).map((one) => keyJson(project, one, publicUrl)),
     plan: project.plan,
     ...(project.rateLimit !== undefined && { rateLimit: project.rateLimit }),
+    ...(project.rateLimits !== undefined && { rateLimits: project.rateLimits }),
     ...(project.quota !== undefined && { quota: project.quota }),
     overage: project.overage,
     filters: project.filters,
@@ -197,6 +227,11 @@ function limitText(project: Project, planLimits: PlanLimits): string {
   if (inForce === undefined) return 'none';
   return project.rateLimit === undefined ? `${inForce} (plan)` : `${inForce}`;
 }
+
+const categoriesText = (limits: CategoryLimits): string =>
+  `${Object.entries(limits)
+    .map(([category, limit]) => `${category} ${limit}`)
+    .join(', ')} a minute`;
 
 const quotaText = ({ quota, overage }: Project): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
@@ -217,6 +252,9 @@ export function projectText(project: Project, publicUrl: string, planLimits: Pla
     ...(key === undefined ? [] : [['dsn', dsnOf(project, key, publicUrl)] as const]),
     ['plan', project.plan],
     ['rate limit', `${limitText(project, planLimits)}${rateLimitOf(project, planLimits) ? ' a minute' : ''}`],
+    ...(project.rateLimits === undefined
+      ? []
+      : [['by category', categoriesText(project.rateLimits)] as const]),
     ['quota', quotaText(project)],
     ['filters', list(project.filters, 'none')],
     ['allowed origins', list(project.allowedOrigins, 'all')],

@@ -8,6 +8,7 @@ import { type Session, UsageError, withSession } from '../session.ts';
 import { applyCommand, exportCommand } from './apply.ts';
 import { deleteProject, LeftoverDeleted } from './delete.ts';
 import {
+  categoryLimits,
   changesOf,
   checked,
   PROJECT_DEFAULTS,
@@ -36,7 +37,13 @@ const onProject = (output: Output, action: (store: ProjectStore) => Promise<Proj
   withSession(async (session) => print(session, await action(await open(session)), output));
 
 async function create(flags: ProjectFlags & Output & { id?: string; plan: Project['plan'] }): Promise<void> {
-  const wanted = { ...PROJECT_DEFAULTS, plan: flags.plan, ...changesOf(flags) };
+  const rateLimits = categoryLimits(flags.rateLimitFor ?? []);
+  const wanted = {
+    ...PROJECT_DEFAULTS,
+    plan: flags.plan,
+    ...changesOf(flags),
+    ...(rateLimits && { rateLimits }),
+  };
   // Generated names are always legal. A stand-in lets all other fields be checked at once.
   const { id, key, ...rest } = checked({ id: flags.id ?? '1', key: flags.key ?? 'k', ...wanted });
   const names = { ...(flags.id && { id }), ...(flags.key && { key }) };
@@ -45,11 +52,13 @@ async function create(flags: ProjectFlags & Output & { id?: string; plan: Projec
 
 async function set(idOrAlias: string, flags: ProjectFlags & Output): Promise<void> {
   const changes = changesOf(flags);
-  const { key } = flags;
-  if (Object.keys(changes).length === 0 && key === undefined)
+  const { key, rateLimitFor = [] } = flags;
+  categoryLimits(rateLimitFor);
+  if (Object.keys(changes).length === 0 && key === undefined && rateLimitFor.length === 0)
     throw new UsageError('Nothing to set: name at least one field.');
   const change = (project: Project): Project => {
-    const changed = { ...project, ...changes };
+    const rateLimits = categoryLimits(rateLimitFor, project.rateLimits);
+    const changed = { ...project, ...changes, rateLimits };
     return checked(key === undefined ? changed : replaceKey(changed, key, systemClock.now()));
   };
   await onProject(flags, (store) => store.set(idOrAlias, change));

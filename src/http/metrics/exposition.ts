@@ -38,6 +38,11 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
       'Items of types that are not stored, in envelopes that were answered 200',
       byLabel('type', requests.skipped),
     ),
+    counter(
+      'sluice_items_rate_limited_total',
+      'Items dropped over the limit of their category',
+      byLabel('type', requests.rateLimited),
+    ),
     counter('sluice_bytes_total', 'Body bytes of finished requests, as transmitted', [[{}, requests.bytes]]),
     counter(
       'sluice_redis_calls_total',

@@ -140,6 +140,26 @@ describe('project set', () => {
     expect((await json('project', 'set', id, '--allow-origin', 'none')).allowedOrigins).toEqual([]);
   });
 
+  it('sets and clears limits by category, each for itself', async () => {
+    const id = await idOf('--rate-limit-for', 'replays', '100', '--rate-limit-for', 'logs', '7');
+    const set = async (...words: string[]): Promise<unknown> =>
+      (await json('project', 'set', id, '--rate-limit-for', ...words)).rateLimits;
+    expect((await json('project', 'show', id)).rateLimits).toEqual({ replays: 100, logs: 7 });
+    expect((await sluice('project', 'show', id)).out).toContain('replays 100, logs 7 a minute');
+    expect(await set('replays', '5', 'errors', '9')).toEqual({ replays: 5, logs: 7, errors: 9 });
+    expect(await set('replays', 'none')).toEqual({ logs: 7, errors: 9 });
+    expect(await set('logs', 'none', 'errors', 'none')).toBeUndefined();
+  });
+
+  it.each([
+    [['sessions', '5'], 'sessions is none of errors, transactions, spans, logs, replays'],
+    [['replays', '0'], 'an integer from 1 to 100000 is needed, or none'],
+    [['replays'], 'an integer from 1 to 100000 is needed, or none'],
+  ])('refuses --rate-limit-for %s', async (words, reason) => {
+    const ran = await sluice('project', 'set', '1', '--rate-limit-for', ...words);
+    expect(ran).toMatchObject({ status: 2, out: '', err: expect.stringContaining(reason) });
+  });
+
   it('wants at least one field', async () => {
     expect(await sluice('project', 'set', '1')).toMatchObject({ status: 2, out: '' });
   });
