@@ -299,6 +299,7 @@ assert(
   'leases end on buckets',
 );
 assert(REDIS_REPLY_MS_MAX <= LEASE_NEED_SLOW_MS, 'a slow reply that is waited for finds its lease alive');
+assert(BODY_BYTES_SETTING_MAX <= INFLATING_BYTES_MAX, 'the largest body finds room when it is alone');
 assert(2 * INFLATION_WAIT_MS_MAX <= ANSWER_MS_MAX, 'a body that had to wait can still be stored in time');
 assert(2 * PUBLISH_ATTEMPT_MS < ANSWER_MS_MAX, 'a publish is tried twice before the answer is due');
 assert(

@@ -86,7 +86,9 @@ const GZIP_TRAILER_BYTES = 8;
  */
 export function claimedBytes(encoding: Compression, body: Uint8Array): number | undefined {
   if (encoding !== 'gzip' || body.length < GZIP_TRAILER_BYTES) return undefined;
-  return new DataView(body.buffer, body.byteOffset + body.length - 4, 4).getUint32(0, true);
+  let size = 0;
+  for (let at = body.length - 1; at >= body.length - 4; at--) size = size * 256 + (body[at] as number);
+  return size;
 }
 
 /**

@@ -131,8 +131,8 @@ type Waiting = { inflation: Inflation; timer: NodeJS.Timeout };
  * a second, and what they inflate to is one of the fair shares: beyond it they are refused at once
  * and cost next to nothing.
  *
- * A body says itself what it inflates to, or is taken for the largest. One that lied is counted as
- * the largest from then on, and ends when there is no room for that.
+ * A body says itself what it inflates to, or is taken for an ordinary one. One that turns out to be
+ * larger is counted as the largest from then on, and ends when there is no room for that.
  */
 export class InflationQueue {
   readonly #share = new FairShare('inflating', INFLATING_BYTES_MAX);
@@ -157,7 +157,7 @@ export class InflationQueue {
   grow(inflation: Inflation, bytes: number): boolean {
     this.#share.add(inflation.use, bytes - inflation.bytes);
     inflation.bytes = bytes;
-    return this.#share.total <= INFLATING_BYTES_MAX;
+    return this.#share.total <= INFLATING_BYTES_MAX && this.#atWork <= 2 * INFLATED_AT_ONCE_BYTES_MAX;
   }
 
   /** Its envelope is stored or refused. Idempotent. */
@@ -171,10 +171,14 @@ export class InflationQueue {
     this.#startNext();
   }
 
+  get #atWork(): number {
+    return this.#active.reduce((sum, { bytes }) => sum + bytes, 0);
+  }
+
   #startNext(): void {
     const next = this.#next();
     if (!next) return;
-    const atWork = this.#active.reduce((sum, { bytes }) => sum + bytes, 0);
+    const atWork = this.#atWork;
     if (atWork > 0 && atWork + next.inflation.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
     clearTimeout(next.timer);
     remove(this.#waiting, next);

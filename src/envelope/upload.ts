@@ -63,6 +63,10 @@ export type UploadOptions = {
   beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
 };
 
+/** What is taken for the size of a compressed body that does not say it, until it is larger. */
+const USUAL_RATIO = 16;
+const UNKNOWN_BYTES_MIN = 2 * SYNC_INFLATED_BYTES_MAX;
+
 type State = 'open' | 'ended' | 'settled' | 'disposed';
 
 const mintEventId = (): string => randomUUID().replaceAll('-', '');
@@ -179,23 +183,24 @@ export class Upload {
   #inflateFirst(encoding: Compression): void {
     const body = this.#joinFirst();
     const claimed = claimedBytes(encoding, body) ?? 0;
-    if (body.length > SYNC_INFLATE_BYTES_MAX) return this.#inflateInTurn(encoding, claimed);
+    const guess = Math.max(UNKNOWN_BYTES_MIN, USUAL_RATIO * body.length);
+    if (body.length > SYNC_INFLATE_BYTES_MAX) return this.#inflateInTurn(encoding, claimed || guess);
     const inflated = inflateSync(encoding, body);
     if (inflated.ok) {
       this.#takeFirst();
       this.#parse(inflated.bytes);
       this.#finish();
     } else if (inflated.reason === 'stream')
-      this.#inflateInTurn(encoding, claimed > SYNC_INFLATED_BYTES_MAX ? claimed : 0);
+      this.#inflateInTurn(encoding, claimed > SYNC_INFLATED_BYTES_MAX ? claimed : guess);
     else this.#fail('invalid', 'the compressed body is corrupt');
   }
 
-  /** @param claimed what the body says to inflate to; 0: nothing that can be believed */
-  #inflateInTurn(encoding: Compression, claimed = 0): void {
+  /** @param bytes what the body inflates to, as far as is known */
+  #inflateInTurn(encoding: Compression, bytes: number): void {
     const { inflations, maxDecompressedBytes } = this.#options.budget;
     this.#inflation = {
       use: this.#holding.use,
-      bytes: claimed > 0 ? Math.min(claimed, maxDecompressedBytes) : maxDecompressedBytes,
+      bytes: Math.min(bytes, maxDecompressedBytes),
       start: () => {
         const decoder = this.#startDecoder(encoding);
         if (this.#state === 'ended') decoder.end();

@@ -1,6 +1,6 @@
 import { rmSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Holding } from '../../src/envelope/budget.ts';
 import {
@@ -16,6 +16,7 @@ import {
   INFLATION_WAIT_MS_MAX,
   QUEUED_BYTES_MAX,
   SPOOL_BLOCK_BYTES,
+  SYNC_INFLATE_BYTES_MAX,
   UPLOADS_RESUMED_PER_TURN,
   WHOLE_UPLOADS_BYTES_MAX,
 } from '../../src/limits.ts';
@@ -252,7 +253,7 @@ describe('small bodies that inflate to much', () => {
   test('that say less than they inflate to count in full from then on, and end where there is no room', () => {
     const use = new ProjectUse();
     const liars = Array.from({ length: 20 }, (_, at) => add(`${at}`, use, 1024 * 1024));
-    expect(liars.map((liar) => queue.grow(liar, LARGEST)).filter(Boolean)).toHaveLength(5);
+    expect(liars.map((liar) => queue.grow(liar, LARGEST)).filter(Boolean)).toHaveLength(1);
     for (const liar of liars) queue.leave(liar);
     expect(use.inflating).toBe(0);
   });
@@ -280,4 +281,26 @@ describe('bombs', () => {
       expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
     },
   );
+
+  test('that do not say their size end when they turn out to be many; ordinary bodies do not', async () => {
+    const whole = `{}\n{"type":"event"}\n"${'x'.repeat(19 * 1024 * 1024)}"`;
+    const budget = testBudget();
+    const ordinary = brotliCompressSync(eventBody(250_000), {
+      params: { [constants.BROTLI_PARAM_QUALITY]: 1 },
+    });
+    expect(ordinary.length).toBeGreaterThan(SYNC_INFLATE_BYTES_MAX);
+    const honest = Array.from({ length: 8 }, () => startUpload('br', budget));
+    for (const { upload } of honest) feedAll(upload, cutEvery(ordinary, 10_000));
+    for (const { upload, result } of honest) {
+      expect((await result).ok).toBe(true);
+      upload.dispose();
+    }
+    const silent = brotliCompressSync(whole, { params: { [constants.BROTLI_PARAM_QUALITY]: 1 } });
+    const bombs = Array.from({ length: 8 }, () => startUpload('br', budget));
+    for (const { upload } of bombs) feedAll(upload, [silent]);
+    const results = await Promise.all(bombs.map(({ result }) => result));
+    expect(results.filter(({ ok }) => ok).length).toBeLessThanOrEqual(3);
+    for (const { upload } of bombs) upload.dispose();
+    expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
+  });
 });

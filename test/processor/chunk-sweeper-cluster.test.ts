@@ -3,6 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { CHUNK_SWEEP_DELAY_MS } from '../../src/limits.ts';
 import { ChunkSweeper } from '../../src/processor/chunk-sweeper.ts';
+import { removeParts } from '../../src/stream/chunks.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
 import { NatsCluster } from '../support/nats-cluster.ts';
@@ -70,5 +71,29 @@ it('keeps parts while the leader of a stream of frames does not answer', async (
     30_000,
   );
   expect(left).toEqual({ messages: 1 });
+  await link.close();
+});
+
+it('removes parts whichever node is asked, also when some are gone already', async () => {
+  const link = await connect(cluster.urls);
+  await eventually(
+    () =>
+      setupTopology(link, TOPOLOGY).then(
+        () => true,
+        () => false,
+      ),
+    40_000,
+  );
+  const { streams } = await link.manager();
+  const parts: number[] = [];
+  for (const subject of ['sluice.chunks.1', 'sluice.chunks.2', 'sluice.chunks.1'])
+    parts.push((await eventually(() => link.js.publish(subject, 'a part').catch(() => undefined))).seq);
+  for (const node of cluster.urls) {
+    const other = await connect([node]);
+    await removeParts(other, parts.slice(0, 2));
+    await other.close();
+  }
+  const { state } = await streams.info('SLUICE_CHUNKS', { subjects_filter: 'sluice.chunks.>' });
+  expect([state.messages, state.subjects]).toEqual([1, { 'sluice.chunks.1': 1 }]);
   await link.close();
 });

@@ -134,8 +134,21 @@ describe('a large entry', () => {
     for (const number of numbersTo(LARGE_ENTRIES_ACTIVE_MAX + 1))
       tally.publish(spooled(envelopeOf(number, new Uint8Array(2_000_000))), 200, stuck);
     await broker.publisher.drain();
-    // None has a frame: all of them are certainly not queued.
-    expect(tally.counts()).toEqual({ refused: LARGE_ENTRIES_ACTIVE_MAX + 1 });
+    expect(tally.counts()).toEqual({ unknown: LARGE_ENTRIES_ACTIVE_MAX, refused: 1 });
+  });
+
+  it('is refused at its deadline when its parts were not all stored: no frame names them', async () => {
+    await start();
+    const slow: PartSource = {
+      length: 2_000_000,
+      read: (offset, length) =>
+        offset === 0 ? Promise.resolve(randomBytes(length)) : new Promise(() => undefined),
+    };
+    const tally = new Tally(broker.publisher);
+    tally.publish(spooled(envelopeOf(1, new Uint8Array(2_000_000))), 200, slow);
+    await broker.publisher.drain();
+    expect(tally.counts()).toEqual({ refused: 1 });
+    expect(await broker.messageCount('SLUICE_EVENTS')).toBe(0);
   });
 
   it('is refused when its source cannot be read', async () => {

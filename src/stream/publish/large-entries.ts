@@ -35,7 +35,8 @@ export type LargeEntriesOptions = {
  *
  * Each entry has its own deadline timer, because reading a file has none. At the deadline the entry
  * is over, and later results are dropped. An entry whose parts were not all stored has no frame, so
- * it is certainly not queued: it is refused, whatever became of its parts.
+ * it is certainly not queued: it is refused, whatever became of its parts. Only where the source
+ * has given nothing by then, the result is `unknown`: a disk that hangs is no overload.
  */
 export class LargeEntries {
   readonly #options: LargeEntriesOptions;
@@ -70,16 +71,23 @@ export class LargeEntries {
       clearTimeout(timer);
       large.done(result);
     };
+    let isRead = false;
     let pushed = false;
+    const read = async (offset: number, length: number): Promise<Uint8Array> => {
+      const bytes = await large.source.read(offset, length);
+      isRead = true;
+      return bytes;
+    };
     const push = (queued: QueuedEntry): void => {
       if (finished) return;
       pushed = true;
       large.push(queued);
     };
-    const limited = { ...large, done, push, isOver: () => finished };
+    const source = { length: large.source.length, read };
+    const limited = { ...large, source, done, push, isOver: () => finished };
     const atDeadline = (): void => {
-      remove(this.#waiting, limited);
-      done(pushed ? 'unknown' : 'refused');
+      const isWaiting = remove(this.#waiting, limited);
+      done(isWaiting || (isRead && !pushed) ? 'refused' : 'unknown');
     };
     const timer = setTimeout(atDeadline, Math.max(1, large.deadline - this.#options.sender.monotonic()));
     return limited;
