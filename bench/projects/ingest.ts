@@ -19,8 +19,8 @@ export type IngestResult = {
 };
 
 const READY_MS_MAX = 300_000;
-/** Longer than a silent worker lives. */
-const WATCHED_MS = 8_000;
+/** After a restart; longer than a silent worker lives. */
+export const WATCHED_MS = 8_000;
 const MIB = 1024 * 1024;
 
 async function isReady(adminPort: number): Promise<boolean> {

@@ -8,7 +8,7 @@ import { ensureServers } from '../../src/dev/install.ts';
 import { buildRef } from '../compare.ts';
 import { describeEnvironment } from '../environment.ts';
 import { startFresh } from '../fresh.ts';
-import { type IngestResult, runIngest } from './ingest.ts';
+import { type IngestResult, runIngest, WATCHED_MS } from './ingest.ts';
 import { LEAVE_SUBJECT, type ReplicaResult } from './replica.ts';
 import { Stage, until } from './stage.ts';
 import type { Turns } from './turns.ts';
@@ -47,6 +47,7 @@ async function runReplicas(
     for (let n = 1; n <= options.restarts; n++) {
       awayMs.push(await stage.restart(n));
       await step(n, CHANGED_MS_MAX);
+      await new Promise((resolve) => setTimeout(resolve, WATCHED_MS));
       consumers.push(await stage.consumers());
     }
     stage.link.connection.publish(LEAVE_SUBJECT);
@@ -66,7 +67,7 @@ const turnsText = (turns: readonly Turns[]): string =>
   );
 
 function report({ results, awayMs, consumers }: Replicas, ingest: IngestResult): string[] {
-  const walls = results.flatMap(({ loading, restarts }) => [loading, ...restarts.map(({ turns }) => turns)]);
+  const walls = results.flatMap(({ loading, afterRestarts }) => [loading, ...afterRestarts]);
   return [
     `a copy loaded in            ${list(
       results.map(({ loadMs }) => loadMs),
@@ -78,9 +79,9 @@ function report({ results, awayMs, consumers }: Replicas, ingest: IngestResult):
       (bytes) => `${bytes.toFixed(0)} bytes`,
     )}`,
     `broker away for             ${list(awayMs, seconds)}`,
-    `  longest turn, CPU         ${turnsText(results.flatMap(({ restarts }) => restarts.map(({ turns }) => turns)))}`,
+    `  longest turn, CPU         ${turnsText(results.flatMap(({ afterRestarts }) => afterRestarts))}`,
     `  a change came after       ${list(
-      results.flatMap(({ restarts }) => restarts.map(({ changeMs }) => changeMs)),
+      results.flatMap(({ changesMs }) => changesMs),
       seconds,
     )}`,
     `  consumers of the bucket   ${consumers.join(', ')}`,
@@ -94,13 +95,13 @@ function broken({ results, consumers }: Replicas, ingest: IngestResult): string[
   const worst = {
     readyMs: Math.max(ingest.readyMs, ...results.map(({ loadMs }) => loadMs)),
     turnCpuMs: Math.max(
-      ...results.flatMap(({ loading, restarts }) => [
+      ...results.flatMap(({ loading, afterRestarts }) => [
         loading.cpuMs,
-        ...restarts.map(({ turns }) => turns.cpuMs),
+        ...afterRestarts.map(({ cpuMs }) => cpuMs),
       ]),
     ),
     bytesPerProject: Math.max(...results.map(({ bytesPerProject }) => bytesPerProject)),
-    changeMs: Math.max(0, ...results.flatMap(({ restarts }) => restarts.map(({ changeMs }) => changeMs))),
+    changeMs: Math.max(0, ...results.flatMap(({ changesMs }) => changesMs)),
     workersLost: ingest.workersLost,
   };
   const names = Object.keys(BOUNDS) as (keyof typeof BOUNDS)[];

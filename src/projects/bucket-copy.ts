@@ -56,7 +56,7 @@ export class BucketCopy {
     return this.#seen;
   }
 
-  /** `createdMs` tells a bucket from its successor. What is here stays until {@link endSnapshot}. */
+  /** `createdMs` tells a bucket from its successor. The content stays until the snapshot ends. */
   startSnapshot(createdMs: number): void {
     this.#createdMs = createdMs;
     this.#snapshot++;

@@ -12,7 +12,7 @@ export type BucketEntry = { key: string; text: string | undefined; revision: num
 export type BucketAccess = { link: NatsLink; bucket: string; manager: JetStreamManager };
 
 export type WatchOptions = {
-  /** The last revision that the caller has; 0: none. The watch begins with this one, not the next. */
+  /** The last revision that the caller has, which comes again; 0: none. */
   from: number;
   /** `stamp`: when the broker stored it, so that a revision that was given twice is recognised. */
   onEntry(entry: BucketEntry, stamp: string): void;
@@ -29,7 +29,7 @@ const READ_TRIES_MAX = 3;
 const PULL_MS = 30_000;
 /** The broker's answer to a pull may be under way when its time is up. */
 const PULL_GRACE_MS = 5_000;
-/** The broker forgets a consumer that nobody has pulled from for so long: its process was killed. */
+/** The broker forgets a consumer that nobody pulls from for so long: its process was killed. */
 const CONSUMER_IDLE_MS = 5_000;
 /** The pull has ended, by itself: nothing came in its time, or it was given up. */
 const PULL_ENDED: ReadonlySet<number | undefined> = new Set([404, 408]);
