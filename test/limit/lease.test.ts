@@ -82,9 +82,9 @@ describe('LeaseCache', () => {
 
   it('keeps a refusal until the window admits, at least 300 ms, and only for records up to its own', () => {
     const cache = new LeaseCache();
-    const refused = windowReply({ granted: 0, admitsAt: 1_000_400 });
+    const refused = windowReply({ granted: 0, admitsAt: 1_000_400, full: 3 });
     cache.answer(cache.ask(0, 1, record), refused, 10);
-    expect(cache.take(409, 1)).toEqual({ kind: 'refused', resetSec: 1001 });
+    expect(cache.take(409, 1)).toEqual({ kind: 'refused', resetSec: 1001, full: 3 });
     expect(cache.take(410, 1)).toBeUndefined();
     cache.answer(cache.ask(500, 1, record), windowReply({ granted: 0, admitsAt: 1_000_001 }), 510);
     expect(cache.take(809, 1)).toMatchObject({ kind: 'refused' });
@@ -108,11 +108,11 @@ describe('LeaseCache', () => {
   it('decides in arrival order', () => {
     const cache = new LeaseCache();
     const exact = { limit: 10, revision: 1 };
-    const reply = windowReply({ granted: 2, booked: 10, limit: 10, admitsAt: 1_000_500 });
+    const reply = windowReply({ granted: 2, booked: 10, limit: 10, admitsAt: 1_000_500, full: 2 });
     expect(cache.answer(cache.ask(0, 3, exact), reply, 1)).toEqual([
       { kind: 'admitted', remaining: 1, resetSec: 1061 },
       { kind: 'admitted', remaining: 0, resetSec: 1061 },
-      { kind: 'refused', resetSec: 1001 },
+      { kind: 'refused', resetSec: 1001, full: 2 },
     ]);
   });
 });
