@@ -12,6 +12,7 @@ type Service = {
   environment?: Record<string, string>;
   volumes?: string[];
   ports?: string[];
+  profiles?: string[];
   depends_on?: string[] | Record<string, object>;
   read_only?: boolean;
   cap_drop?: string[];
@@ -24,7 +25,7 @@ const { services, volumes } = parse(readFileSync(FILE, 'utf8'), { merge: true })
   volumes: Record<string, null>;
 };
 const OURS = ['setup', 'ingest', 'processor'];
-const PARTS = [...OURS, 'redis', 'nats', 'postgres', 'prometheus', 'grafana'];
+const PARTS = [...OURS, 'redis', 'nats', 'postgres', 'clickhouse', 'prometheus', 'grafana'];
 const hasCompose = spawnSync('docker', ['compose', 'version'], { stdio: 'ignore' }).status === 0;
 
 /** `${NAME:-default}` as its default, which may hold another one. */
@@ -39,6 +40,18 @@ it('has every part, and depends on nothing else', () => {
     const names = Array.isArray(depends_on) ? depends_on : Object.keys(depends_on);
     for (const name of names) expect(PARTS).toContain(name);
   }
+});
+
+it('starts ClickHouse only for those who ask for it, and needs it for nothing', () => {
+  const withProfile = Object.entries(services).filter(([, { profiles }]) => profiles);
+  expect(withProfile.map(([name, { profiles }]) => [name, profiles])).toEqual([
+    ['clickhouse', ['clickhouse']],
+  ]);
+  expect(JSON.stringify(Object.values(services).map(({ depends_on }) => depends_on))).not.toContain(
+    'clickhouse',
+  );
+  const [, setting = ''] = /SLUICE_SINK=(clickhouse:\S+)/.exec(readFileSync(FILE, 'utf8')) ?? [];
+  expect(loadConfig({ SLUICE_SINK: setting }).config.sinks).toEqual([{ kind: 'clickhouse', url: setting }]);
 });
 
 it('mounts what is there', () => {

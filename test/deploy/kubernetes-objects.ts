@@ -6,7 +6,7 @@ import { parse, parseAllDocuments } from 'yaml';
 
 const PROJECT = new URL('../..', import.meta.url).pathname;
 export const KUBERNETES = join(PROJECT, 'deploy/kubernetes');
-export const OVERLAYS = ['minimal', 'production'] as const;
+export const OVERLAYS = ['minimal', 'clickhouse', 'production'] as const;
 
 export type KubernetesObject = {
   apiVersion: string;
