@@ -147,7 +147,9 @@ export class WindowTwin {
     const { excessShare, contendedShare } = this.#shape;
     let reserve = Math.floor(limit * (contended ? contendedShare : excessShare));
     const from = Math.floor(now / BUCKET_MS) + 1;
-    for (const [bucket, count] of this.#outstanding) if (bucket >= from) reserve -= count;
+    // After a small step of the clock backwards, reserve may end later still; it is not looked at.
+    const to = Math.ceil((now + this.#shape.excessMs) / BUCKET_MS);
+    for (const [bucket, count] of this.#outstanding) if (bucket >= from && bucket <= to) reserve -= count;
     const share = contended ? Math.ceil((room - granted) / 2) : Math.ceil(reserve / 2);
     const excess = Math.max(0, Math.min(wanted, reserve, share, room - granted));
     return { granted, excess, scarce: contended && share < wanted };

@@ -33,6 +33,7 @@ const STEP = {
     { weight: 6, arbitrary: fc.integer({ min: 0, max: 600 }) },
     { weight: 2, arbitrary: fc.integer({ min: 1_000, max: 70_000 }) },
     fc.integer({ min: -90_000, max: -1 }),
+    fc.integer({ min: -700, max: -1 }),
   ),
   need: fc.integer({ min: 0, max: 60 }),
   excess: fc.integer({ min: 0, max: 20 }),
