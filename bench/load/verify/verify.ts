@@ -114,7 +114,10 @@ class Findings {
   }
 
   /** Envelopes by what was told of them: how many are there. */
-  counts(): Pick<Verification, 'stored' | 'unknownStored' | 'refusedStored' | 'emptyStored' | 'lost' | 'lostIds'> {
+  counts(): Pick<
+    Verification,
+    'stored' | 'unknownStored' | 'refusedStored' | 'emptyStored' | 'lost' | 'lostIds'
+  > {
     const there = [0, 0, 0, 0, 0];
     const lostIds: string[] = [];
     let lost = 0;
