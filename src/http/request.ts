@@ -16,7 +16,7 @@ import {
 import type { CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { ProjectState } from '../projects/project-state.ts';
-import type { EnvelopeEntry } from '../stream/frame.ts';
+import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
 import { RATE_HINT } from './answers/rate-hints.ts';
@@ -40,6 +40,8 @@ export class IngestRequest extends EndpointRequest {
   #bodyRead: ((result: UploadResult) => void) | undefined;
   /** Set when the token was asked for before the body went to disk; false: there was none. */
   #earlyToken: Promise<boolean> | undefined;
+  /** Known where the project wants it to be filled in. */
+  #clientAddress: string | undefined;
   #counted: { month: string; position: number } | undefined;
   /** Monotonic ms; set with the last body byte. */
   #deadline = 0;
@@ -58,6 +60,8 @@ export class IngestRequest extends EndpointRequest {
     if (!this.#accepts(admission.knownRefusal(project))) return;
 
     const facts = readFacts(head, project.filters);
+    if (project.privacy?.fillIp)
+      this.#clientAddress = this.parts.trustedProxies?.clientOf(head, this.exchange.peer);
     credentials.keepAgent(head);
     const body = await this.#readBody(head, project);
     const kept = body.ok ? await this.#filter(project, facts, body.envelope) : NO_ITEMS;
@@ -211,7 +215,7 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The stream ----
 
-  #publish({ id }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
+  #publish({ id, privacy }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
     this.stopTimer(); // the publisher has a deadline
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
@@ -224,9 +228,17 @@ export class IngestRequest extends EndpointRequest {
       month: this.#counted?.month,
       position: this.#counted?.position,
       items,
+      privacy: privacy && this.#privacyOf(privacy),
     };
     const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items) };
     return new Promise((resolve) => this.parts.publisher.publish(entry, options, resolve));
+  }
+
+  /** As the project wants it when the envelope is accepted; undefined: there is nothing to do. */
+  #privacyOf({ scrub, names }: Privacy): Privacy | undefined {
+    const clientAddress = this.#clientAddress;
+    const isNeeded = scrub.length + names.length > 0 || clientAddress !== undefined;
+    return isNeeded ? { scrub, names, clientAddress } : undefined;
   }
 
   #conclude(result: PublishResult, envelope: HeldEnvelope, kept: readonly HeldItem[]): void {

@@ -1,6 +1,6 @@
 import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
 import type { ProjectWindow } from '../limit/lease.ts';
-import type { Project } from './project.ts';
+import { type Project, type ProjectPrivacy, privacyOf } from './project.ts';
 
 /**
  * Requests of one project at this worker since it was started, for the page; `month` empty: no
@@ -36,6 +36,7 @@ export class ProjectState {
   revision: number;
   /** Requests a minute; undefined: no per-minute limit applies (spec part 8, rule 2). */
   limit: number | undefined;
+  privacy: ProjectPrivacy | undefined;
   #filters: CompiledFilters | undefined = undefined;
   isDeleted = false;
 
@@ -65,12 +66,14 @@ export class ProjectState {
     this.record = record;
     this.revision = revision;
     this.limit = limit;
+    this.privacy = privacyOf(record);
   }
 
   update(record: Project, revision: number, limit: number | undefined): void {
     this.record = record;
     this.revision = revision;
     this.limit = limit;
+    this.privacy = privacyOf(record);
     this.#filters = undefined;
   }
 

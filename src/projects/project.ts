@@ -3,6 +3,7 @@
  */
 import { z } from 'zod';
 import { RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
+import { type Privacy, SCRUBS } from '../stream/frame.ts';
 
 export const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'] as const;
 export type Plan = (typeof PLANS)[number];
@@ -29,6 +30,9 @@ const CUID = /^[a-z][a-z0-9]{19,31}$/;
 export const isNumericId = (id: string): boolean => NUMERIC_ID.test(id);
 export const isProjectId = (id: string): boolean => NUMERIC_ID.test(id) || CUID.test(id);
 
+/** Some letter or digit, of which words are made. */
+const SCRUB_KEY = /^(?=.{1,64}$)[^,]*[\p{L}\p{N}][^,]*$/u;
+
 export const projectSchema = z.strictObject({
   id: z.string().refine(isProjectId, 'a project id is numeric (no leading zero) or a CUID'),
   alias: z.string().refine(isNumericId, 'an alias is numeric (no leading zero)').optional(),
@@ -39,6 +43,15 @@ export const projectSchema = z.strictObject({
   overage: z.boolean(),
   filters: z.array(z.enum(FILTERS)),
   allowedOrigins: z.array(z.string()),
+  /** Privacy (docs/privacy.md): what the processor removes from payloads before they are stored. */
+  scrub: z.array(z.enum(SCRUBS)).optional(),
+  /** Names of further members whose values are removed. */
+  scrubKeys: z
+    .array(z.string().regex(SCRUB_KEY, 'a name has letters or digits, and no comma'))
+    .max(50)
+    .optional(),
+  /** The user's address `{{auto}}` becomes the client's. */
+  fillIp: z.boolean().optional(),
 });
 
 export type Project = z.infer<typeof projectSchema>;
@@ -52,4 +65,15 @@ export function rateLimitOf(project: Project, planLimits: PlanLimits): number | 
   if (project.rateLimit !== undefined) return project.rateLimit;
   if (planLimits === 'free-only' && project.plan !== 'Free') return undefined;
   return PLAN_LIMITS[project.plan];
+}
+
+/** What is done to the payloads of a project's envelopes; undefined: nothing. */
+export type ProjectPrivacy = Privacy & { fillIp: boolean };
+
+export function privacyOf({
+  scrub = [],
+  scrubKeys = [],
+  fillIp = false,
+}: Project): ProjectPrivacy | undefined {
+  return scrub.length + scrubKeys.length > 0 || fillIp ? { scrub, names: scrubKeys, fillIp } : undefined;
 }

@@ -15,6 +15,7 @@ import {
   projectSchema,
   rateLimitOf,
 } from '../../projects/project.ts';
+import { SCRUBS, type Scrub } from '../../stream/frame.ts';
 import { record, table } from '../print.ts';
 import { UsageError } from '../session.ts';
 
@@ -31,6 +32,9 @@ export type ProjectFlags = {
   rateLimit?: number | 'none';
   filter?: FilterName[];
   allowOrigin?: string[];
+  scrub?: Scrub[];
+  scrubKeys?: string[];
+  fillIp?: boolean;
 };
 
 const refuse = (message: string): never => {
@@ -68,13 +72,24 @@ const integerOrNone =
       : refuse(`It is an integer from ${min} to ${max}, or none.`);
   };
 
+const listed = (text: string): string[] =>
+  text === 'none' ? [] : [...new Set(text.split(',').map((name) => name.trim()))];
+
 function parseFilters(text: string): FilterName[] {
-  if (text === 'none') return [];
-  const names = [...new Set(text.split(',').map((name) => name.trim()))];
+  const names = listed(text);
   const known = (name: string): name is FilterName => FILTERS.some((filter) => filter === name);
   return names.every(known)
     ? names
     : refuse(`It is none, or a comma-separated list of ${FILTERS.join(', ')}.`);
+}
+
+function parseScrub(text: string): Scrub[] {
+  if (text === 'default') return [...SCRUBS];
+  const names = listed(text);
+  const known = (name: string): name is Scrub => SCRUBS.some((scrub) => scrub === name);
+  return names.every(known)
+    ? names
+    : refuse(`It is default, none, or a comma-separated list of ${SCRUBS.join(', ')}.`);
 }
 
 function parseOrigins(text: string, before: string[] | undefined): string[] {
@@ -105,10 +120,20 @@ export function withProjectFlags(command: Command): Command {
       '--allow-origin <patterns...>',
       'browser origins that may send, [scheme://]host[:port] with *.host for subdomains; or none',
       parseOrigins,
-    );
+    )
+    .option(
+      '--scrub <what>',
+      `removed before items are stored: default (all), none, or of ${SCRUBS.join(',')}`,
+      parseScrub,
+    )
+    .option('--scrub-keys <names>', 'further names whose values are removed: ssn,birth_date; or none', listed)
+    .option('--fill-ip', "put the client's address where a user's is {{auto}} (SLUICE_TRUSTED_PROXIES)")
+    .option('--no-fill-ip', 'leave {{auto}} as it is');
 }
 
 const figureOf = (flag: number | 'none'): number | undefined => (flag === 'none' ? undefined : flag);
+
+const unlessEmpty = <T>(list: T[]): T[] | undefined => (list.length > 0 ? list : undefined);
 
 /** Only the fields that the flags name, in the record's terms; undefined clears a field. */
 export function changesOf(flags: ProjectFlags): Partial<Project> {
@@ -121,6 +146,9 @@ export function changesOf(flags: ProjectFlags): Partial<Project> {
     ...(flags.rateLimit !== undefined && { rateLimit: figureOf(flags.rateLimit) }),
     ...(flags.filter !== undefined && { filters: flags.filter }),
     ...(flags.allowOrigin !== undefined && { allowedOrigins: flags.allowOrigin }),
+    ...(flags.scrub && { scrub: unlessEmpty(flags.scrub) }),
+    ...(flags.scrubKeys && { scrubKeys: unlessEmpty(flags.scrubKeys) }),
+    ...(flags.fillIp !== undefined && { fillIp: flags.fillIp || undefined }),
   };
 }
 
@@ -134,13 +162,16 @@ export const PROJECT_DEFAULTS = {
 type FieldProblem = { path: string[]; text: string };
 
 /** What is wrong with fields that fit the schema one by one. */
-export function recordProblems(project: Pick<Project, 'id' | 'alias' | 'allowedOrigins'>): FieldProblem[] {
+export function recordProblems(project: Omit<Project, 'key'>): FieldProblem[] {
   const origins = project.allowedOrigins.map(originPatternProblem).filter((text) => text !== undefined);
   if (project.allowedOrigins.length > ALLOWED_ORIGINS_MAX)
     origins.unshift(`at most ${ALLOWED_ORIGINS_MAX} patterns`);
   return [
     ...(project.alias === project.id ? [{ path: ['alias'], text: 'it must differ from the id' }] : []),
     ...origins.map((text) => ({ path: ['allowedOrigins'], text })),
+    ...(project.fillIp && project.scrub?.some((scrub) => scrub === 'ips' || scrub === 'user-ip')
+      ? [{ path: ['fillIp'], text: 'what is filled in would be removed by the scrub of ips or user-ip' }]
+      : []),
   ];
 }
 
@@ -172,6 +203,9 @@ export const projectJson = (project: Project, publicUrl: string): Record<string,
   overage: project.overage,
   filters: project.filters,
   allowedOrigins: project.allowedOrigins,
+  ...(project.scrub !== undefined && { scrub: project.scrub }),
+  ...(project.scrubKeys !== undefined && { scrubKeys: project.scrubKeys }),
+  ...(project.fillIp !== undefined && { fillIp: project.fillIp }),
 });
 
 const list = (words: readonly string[], none: string): string => (words.length > 0 ? words.join(', ') : none);
@@ -185,6 +219,14 @@ function limitText(project: Project, planLimits: PlanLimits): string {
 const quotaText = ({ quota, overage }: Project): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
 
+function privacyRows({ scrub = [], scrubKeys = [], fillIp }: Project): (readonly [string, string])[] {
+  const removed = [...scrub, ...scrubKeys.map((name) => `key ${name}`)];
+  return [
+    ...(removed.length > 0 ? [['scrub', removed.join(', ')] as const] : []),
+    ...(fillIp ? [['fill ip', 'yes'] as const] : []),
+  ];
+}
+
 export function projectText(project: Project, publicUrl: string, planLimits: PlanLimits): string {
   return record([
     ['id', project.id],
@@ -196,6 +238,7 @@ export function projectText(project: Project, publicUrl: string, planLimits: Pla
     ['quota', quotaText(project)],
     ['filters', list(project.filters, 'none')],
     ['allowed origins', list(project.allowedOrigins, 'all')],
+    ...privacyRows(project),
   ]);
 }
 
