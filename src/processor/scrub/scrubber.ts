@@ -37,10 +37,12 @@ const BRACKET = 16;
 const QUOTED = 32;
 /** Something is written as `\u0040`: it may be anything. */
 const ESCAPED = 64;
+const DOT = 128;
 const SIGNS = new Uint8Array(256);
 for (let digit = 0x30; digit <= 0x39; digit++) SIGNS[digit] = DIGIT;
 for (const [char, sign] of [
   [':', COLON],
+  ['.', DOT],
   ['@', AT],
   ['%', AT],
   ['=', EQUALS],
@@ -65,8 +67,8 @@ const FILTERED_JSON = Buffer.from(JSON.stringify(FILTERED));
 const FILTERED_ATTRIBUTE = Buffer.from(JSON.stringify({ value: FILTERED, type: 'string' }));
 const NULL_JSON = Buffer.from('null');
 
-const textOf = (json: Uint8Array, start: number, end: number): string =>
-  Buffer.from(json.buffer, json.byteOffset + start, end - start).toString();
+const bufferOf = ({ buffer, byteOffset, length }: Uint8Array): Buffer =>
+  Buffer.from(buffer as ArrayBuffer, byteOffset, length);
 
 /** What is done for one set of settings. */
 class Rules {
@@ -102,11 +104,11 @@ class Rules {
 }
 
 /** A string of the text, between its quotes; what it has of SIGNS. */
-type Token = { start: number; end: number; signs: number; digits: number; colons: number };
+type Token = { start: number; end: number; signs: number; digits: number; colons: number; dots: number };
 
 /** One pass over one text. */
 class Pass {
-  readonly #json: Uint8Array;
+  readonly #json: Buffer;
   readonly #rules: Rules;
   readonly #clientAddress: string | undefined;
   readonly #kept: Uint8Array[] = [];
@@ -117,15 +119,16 @@ class Pass {
   #depth = 0;
   /** Of the value that comes next. */
   #next = 0;
-  readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0 };
+  readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0, dots: 0 };
 
   constructor(json: Uint8Array, rules: Rules, clientAddress: string | undefined) {
-    this.#json = json;
+    this.#json = bufferOf(json);
     this.#rules = rules;
     this.#clientAddress = clientAddress;
   }
 
-  run(): Uint8Array {
+  /** @returns undefined when nothing is changed */
+  run(): Uint8Array | undefined {
     const json = this.#json;
     let isName = false;
     for (let at = 0; at < json.length; ) {
@@ -140,7 +143,7 @@ class Pass {
       at = byte === OPEN_ARRAY ? this.#pair(at + 1) : at + 1;
       if (byte === OPEN_OBJECT || byte === COMMA) isName = (this.#context & OBJECT) !== 0;
     }
-    if (this.#copied === 0) return json;
+    if (this.#copied === 0) return undefined;
     this.#kept.push(json.subarray(this.#copied));
     return Buffer.concat(this.#kept);
   }
@@ -171,12 +174,14 @@ class Pass {
     let signs = 0;
     let digits = 0;
     let colons = 0;
+    let dots = 0;
     let at = quote + 1;
     for (let byte = json[at] as number; byte !== QUOTE; byte = json[++at] as number) {
       const sign = SIGNS[byte] as number;
       signs |= sign;
       if (sign === DIGIT) digits++;
       else if (sign === COLON) colons++;
+      else if (sign === DOT) dots++;
       else if (byte === BACKSLASH) signs |= json[++at] === LETTER_U ? ESCAPED : QUOTED;
     }
     token.start = quote + 1;
@@ -184,26 +189,27 @@ class Pass {
     token.signs = signs;
     token.digits = digits;
     token.colons = colons;
+    token.dots = dots;
     return at + 1;
   }
 
   /** What #token says. */
   #decoded(): string {
     const { start, end, signs } = this.#token;
-    const text = textOf(this.#json, start, end);
+    const text = this.#json.toString('utf8', start, end);
     return (signs & (ESCAPED | QUOTED)) !== 0 && text.includes('\\') ? JSON.parse(`"${text}"`) : text;
   }
 
   /** Whether #token may hold anything that is removed. */
   get #isSuspect(): boolean {
-    const { signs, digits, colons } = this.#token;
+    const { signs, digits, colons, dots } = this.#token;
     const { emails, cards, ips, secrets, removes } = this.#rules;
     if (signs === 0 || !removes) return false;
     return (
       (signs & (BRACKET | ESCAPED)) !== 0 ||
       (emails && (signs & AT) !== 0) ||
       (cards && digits >= CARD_DIGITS_MIN) ||
-      (ips && (digits > 3 || colons > 1)) ||
+      (ips && ((dots > 2 && digits > 3) || colons > 1)) ||
       (secrets !== undefined && ((signs & EQUALS) !== 0 || (colons > 0 && (signs & QUOTED) !== 0)))
     );
   }
@@ -228,7 +234,7 @@ class Pass {
     const bytes = Buffer.from(text);
     if (!jsonText(bytes).ok) return undefined;
     const clean = new Pass(bytes, this.#rules, this.#clientAddress).run();
-    return clean === bytes ? text : textOf(clean, 0, clean.length);
+    return clean ? bufferOf(clean).toString() : text;
   }
 
   /** A member's name. @returns where its value begins, or ends when all is done for it */
@@ -312,4 +318,4 @@ export const removesAnything = ({ scrub, names }: Privacy): boolean => scrub.len
  * @param json valid JSON
  */
 export const scrubbed = (json: Uint8Array, privacy: Privacy): Uint8Array =>
-  new Pass(json, rulesOf(privacy), privacy.clientAddress).run();
+  new Pass(json, rulesOf(privacy), privacy.clientAddress).run() ?? json;
