@@ -4,6 +4,7 @@
  * values; everything else is a constant in limits.ts.
  */
 import { readFileSync } from 'node:fs';
+import { isIP } from 'node:net';
 import { availableParallelism, tmpdir } from 'node:os';
 import { z } from 'zod';
 import { EXTRA_TYPES, type ExtraType, isExtraType } from './lib/item-types.ts';
@@ -50,6 +51,8 @@ export type Config = Readonly<{
   logLevel: LogLevel;
   /** Stored beside the types that always are. */
   storeTypes: readonly ExtraType[];
+  /** Addresses and networks; undefined: clients' addresses are not filled in. */
+  trustedProxies: readonly string[] | undefined;
 }>;
 
 /** Every problem of the environment at once; `message` has one line for each. */
@@ -124,6 +127,14 @@ function parseSinks(text: string): readonly SinkSetting[] | undefined {
   return sinks.length === words.length && new Set(words).size === words.length ? sinks : undefined;
 }
 
+/** An address, or a network as `10.0.0.0/8`. */
+function isNetwork(text: string): boolean {
+  const [address = '', bits, ...rest] = text.split('/');
+  const family = isIP(address);
+  if (family === 0 || address.includes('%') || rest.length > 0) return false;
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
+}
+
 const schema = z.strictObject({
   SLUICE_ENV: z
     .enum(['production', 'development'], 'must be production or development')
@@ -171,6 +182,14 @@ const schema = z.strictObject({
       `must be one or several (comma-separated) of ${EXTRA_TYPES.join(', ')}`,
     )
     .default([]),
+  SLUICE_TRUSTED_PROXIES: z
+    .string()
+    .transform((text) => (text === 'none' ? [] : text.split(',').map((network) => network.trim())))
+    .refine(
+      (networks) => networks.every(isNetwork),
+      'must be none, or one or several (comma-separated) addresses or networks such as 10.0.0.0/8',
+    )
+    .optional(),
 });
 
 /** The names of all settings, for the check that docs/settings.md has them all. */
@@ -268,6 +287,7 @@ export function loadConfig(
     sinks: s.SLUICE_SINK ?? [],
     logLevel: s.SLUICE_LOG_LEVEL,
     storeTypes: s.SLUICE_STORE_TYPES,
+    trustedProxies: s.SLUICE_TRUSTED_PROXIES,
   });
   return { config, ignored };
 }

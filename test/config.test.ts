@@ -112,6 +112,29 @@ it('takes a list of further item types to store', () => {
     ]);
 });
 
+it('takes the proxies that are trusted, or none', () => {
+  expect(loadConfig({}).config.trustedProxies).toBeUndefined();
+  const proxies = (text: string) => loadConfig({ SLUICE_TRUSTED_PROXIES: text }).config.trustedProxies;
+  expect(proxies('none')).toEqual([]);
+  expect(proxies('10.0.0.0/8, 192.0.2.1,2001:db8::/32')).toEqual([
+    '10.0.0.0/8',
+    '192.0.2.1',
+    '2001:db8::/32',
+  ]);
+  for (const wrong of [
+    'proxy',
+    '10.0.0.0/33',
+    '::/129',
+    '10.0.0.1,',
+    '10.0.0.0/8/8',
+    '10.0.0.0/',
+    'none,::1',
+  ])
+    expect(problems({ SLUICE_TRUSTED_PROXIES: wrong })).toEqual([
+      expect.stringMatching(/^SLUICE_TRUSTED_PROXIES must be none, or /),
+    ]);
+});
+
 describe('docs/settings.md', () => {
   const text = readFileSync(new URL('../docs/settings.md', import.meta.url), 'utf8');
   const rows = [...text.matchAll(/^\| `(SLUICE_\w+)` \|(?: `([^`<]+)`)?/gm)].map(

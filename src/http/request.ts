@@ -17,7 +17,7 @@ import { type Category, categoriesIn, typeBit } from '../lib/item-types.ts';
 import type { CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { Access, ProjectState, Subject } from '../projects/project-state.ts';
-import type { EnvelopeEntry } from '../stream/frame.ts';
+import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
 import { RATE_HINT } from './answers/rate-hints.ts';
@@ -55,6 +55,8 @@ export class IngestRequest extends EndpointRequest {
   #earlyCategories = 0;
   /** Categories over their limits, of which nothing is stored. */
   #dropped: { resetSec: number; categories: Category[] }[] | undefined;
+  /** Known where the project wants it to be filled in. */
+  #clientAddress: string | undefined;
   #counted: { month: string; position: number } | undefined;
   /** Monotonic ms; set with the last body byte. */
   #deadline = 0;
@@ -76,6 +78,8 @@ export class IngestRequest extends EndpointRequest {
     if (!this.#accepts(admission.knownRefusal(subject))) return;
 
     const facts = readFacts(head, project.filters);
+    if (project.privacy?.fillIp)
+      this.#clientAddress = this.parts.trustedProxies?.clientOf(head, this.exchange.peer);
     credentials.keepAgent(head);
     const body = await this.#readBody(head, access, announced);
     const sifted = body.ok ? this.#filter(project, facts, body.envelope) : NO_ITEMS;
@@ -271,7 +275,8 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The stream ----
 
-  #publish({ id, use }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
+  #publish(project: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
+    const { id, use, privacy } = project;
     this.stopTimer(); // the publisher has a deadline
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
@@ -284,9 +289,17 @@ export class IngestRequest extends EndpointRequest {
       month: this.#counted?.month,
       position: this.#counted?.position,
       items,
+      privacy: privacy && this.#privacyOf(privacy),
     };
     const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), use };
     return new Promise((resolve) => this.parts.publisher.publish(entry, options, resolve));
+  }
+
+  /** As the project wants it when the envelope is accepted; undefined: there is nothing to do. */
+  #privacyOf({ scrub, names }: Privacy): Privacy | undefined {
+    const clientAddress = this.#clientAddress;
+    const isNeeded = scrub.length + names.length > 0 || clientAddress !== undefined;
+    return isNeeded ? { scrub, names, clientAddress } : undefined;
   }
 
   #conclude(result: PublishResult, envelope: HeldEnvelope, kept: readonly HeldItem[]): void {

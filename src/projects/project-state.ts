@@ -11,7 +11,8 @@ import {
 } from '../lib/item-types.ts';
 import type { ProjectWindow } from '../limit/lease.ts';
 import { keyId, keyWindow } from './keys.ts';
-import type { Project, ProjectKey } from './project.ts';
+
+import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
 
 /**
  * Requests of one project at this worker since it was started, for the page; `month` empty: no
@@ -85,6 +86,7 @@ export class ProjectState implements Subject, Access {
   revision: number;
   /** Requests a minute; undefined: no per-minute limit applies (spec part 8, rule 2). */
   limit: number | undefined;
+  privacy: ProjectPrivacy | undefined;
   #filters: CompiledFilters | undefined = undefined;
   /** The only key, when nothing more is said of it; undefined: see `#keys`. */
   #plainKey: string | undefined;
@@ -126,12 +128,14 @@ export class ProjectState implements Subject, Access {
     this.limit = limit;
     this.#plainKey = plainKeyOf(record);
     this.limitedCategories = limitedBy(record);
+    this.privacy = privacyOf(record);
   }
 
   update(record: Project, revision: number, limit: number | undefined): void {
     this.record = record;
     this.revision = revision;
     this.limit = limit;
+    this.privacy = privacyOf(record);
     this.#filters = undefined;
     this.#plainKey = plainKeyOf(record);
     this.#keys = undefined;

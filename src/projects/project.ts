@@ -4,6 +4,7 @@
 import { z } from 'zod';
 import { CATEGORIES } from '../lib/item-types.ts';
 import { LABEL_CHARS_MAX, PROJECT_KEYS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
+import { type Privacy, SCRUBS } from '../stream/frame.ts';
 
 export const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'] as const;
 export type Plan = (typeof PLANS)[number];
@@ -47,6 +48,8 @@ const projectKeySchema = z.strictObject({
 });
 const areDistinct = (keys: readonly { key: string }[]): boolean =>
   new Set(keys.map(({ key }) => key)).size === keys.length;
+/** Some letter or digit, of which words are made. */
+const SCRUB_KEY = /^(?=.{1,64}$)[^,]*[\p{L}\p{N}][^,]*$/u;
 
 export const projectSchema = z.strictObject({
   id: z.string().refine(isProjectId, 'a project id is numeric (no leading zero) or a CUID'),
@@ -69,6 +72,15 @@ export const projectSchema = z.strictObject({
   overage: z.boolean(),
   filters: z.array(z.enum(FILTERS)),
   allowedOrigins: z.array(z.string()),
+  /** Privacy (docs/privacy.md): what the processor removes from payloads before they are stored. */
+  scrub: z.array(z.enum(SCRUBS)).optional(),
+  /** Names of further members whose values are removed. */
+  scrubKeys: z
+    .array(z.string().regex(SCRUB_KEY, 'a name has letters or digits, and no comma'))
+    .max(50)
+    .optional(),
+  /** The user's address `{{auto}}` becomes the client's. */
+  fillIp: z.boolean().optional(),
 });
 
 export type Project = z.infer<typeof projectSchema>;
@@ -83,4 +95,15 @@ export function rateLimitOf(project: Project, planLimits: PlanLimits): number | 
   if (project.rateLimit !== undefined) return project.rateLimit;
   if (planLimits === 'free-only' && project.plan !== 'Free') return undefined;
   return PLAN_LIMITS[project.plan];
+}
+
+/** What is done to the payloads of a project's envelopes; undefined: nothing. */
+export type ProjectPrivacy = Privacy & { fillIp: boolean };
+
+export function privacyOf({
+  scrub = [],
+  scrubKeys = [],
+  fillIp = false,
+}: Project): ProjectPrivacy | undefined {
+  return scrub.length + scrubKeys.length > 0 || fillIp ? { scrub, names: scrubKeys, fillIp } : undefined;
 }

@@ -20,6 +20,7 @@ import {
   projectSchema,
   rateLimitOf,
 } from '../../projects/project.ts';
+import { SCRUBS, type Scrub } from '../../stream/frame.ts';
 import { record, table } from '../print.ts';
 import { UsageError } from '../session.ts';
 
@@ -37,6 +38,9 @@ export type ProjectFlags = {
   filter?: FilterName[];
   allowOrigin?: string[];
   rateLimitFor?: string[];
+  scrub?: Scrub[];
+  scrubKeys?: string[];
+  fillIp?: boolean;
 };
 
 export const refuse = (message: string): never => {
@@ -74,13 +78,24 @@ const integerOrNone =
       : refuse(`It is an integer from ${min} to ${max}, or none.`);
   };
 
+const listed = (text: string): string[] =>
+  text === 'none' ? [] : [...new Set(text.split(',').map((name) => name.trim()))];
+
 function parseFilters(text: string): FilterName[] {
-  if (text === 'none') return [];
-  const names = [...new Set(text.split(',').map((name) => name.trim()))];
+  const names = listed(text);
   const known = (name: string): name is FilterName => FILTERS.some((filter) => filter === name);
   return names.every(known)
     ? names
     : refuse(`It is none, or a comma-separated list of ${FILTERS.join(', ')}.`);
+}
+
+function parseScrub(text: string): Scrub[] {
+  if (text === 'default') return [...SCRUBS];
+  const names = listed(text);
+  const known = (name: string): name is Scrub => SCRUBS.some((scrub) => scrub === name);
+  return names.every(known)
+    ? names
+    : refuse(`It is default, none, or a comma-separated list of ${SCRUBS.join(', ')}.`);
 }
 
 function parseOrigins(text: string, before: string[] | undefined): string[] {
@@ -138,10 +153,20 @@ export function withProjectFlags(command: Command): Command {
       '--allow-origin <patterns...>',
       'browser origins that may send, [scheme://]host[:port] with *.host for subdomains; or none',
       parseOrigins,
-    );
+    )
+    .option(
+      '--scrub <what>',
+      `removed before items are stored: default (all), none, or of ${SCRUBS.join(',')}`,
+      parseScrub,
+    )
+    .option('--scrub-keys <names>', 'further names whose values are removed: ssn,birth_date; or none', listed)
+    .option('--fill-ip', "put the client's address where a user's is {{auto}} (SLUICE_TRUSTED_PROXIES)")
+    .option('--no-fill-ip', 'leave {{auto}} as it is');
 }
 
 const figureOf = (flag: number | 'none'): number | undefined => (flag === 'none' ? undefined : flag);
+
+const unlessEmpty = <T>(list: T[]): T[] | undefined => (list.length > 0 ? list : undefined);
 
 /**
  * Only the fields that the flags name, in the record's terms; undefined clears a field. The key is
@@ -156,6 +181,9 @@ export function changesOf(flags: ProjectFlags): Partial<Project> {
     ...(flags.rateLimit !== undefined && { rateLimit: figureOf(flags.rateLimit) }),
     ...(flags.filter !== undefined && { filters: flags.filter }),
     ...(flags.allowOrigin !== undefined && { allowedOrigins: flags.allowOrigin }),
+    ...(flags.scrub && { scrub: unlessEmpty(flags.scrub) }),
+    ...(flags.scrubKeys && { scrubKeys: unlessEmpty(flags.scrubKeys) }),
+    ...(flags.fillIp !== undefined && { fillIp: flags.fillIp || undefined }),
   };
 }
 
@@ -169,13 +197,16 @@ export const PROJECT_DEFAULTS = {
 type FieldProblem = { path: string[]; text: string };
 
 /** What is wrong with fields that fit the schema one by one. */
-export function recordProblems(project: Pick<Project, 'id' | 'alias' | 'allowedOrigins'>): FieldProblem[] {
+export function recordProblems(project: Omit<Project, 'key'>): FieldProblem[] {
   const origins = project.allowedOrigins.map(originPatternProblem).filter((text) => text !== undefined);
   if (project.allowedOrigins.length > ALLOWED_ORIGINS_MAX)
     origins.unshift(`at most ${ALLOWED_ORIGINS_MAX} patterns`);
   return [
     ...(project.alias === project.id ? [{ path: ['alias'], text: 'it must differ from the id' }] : []),
     ...origins.map((text) => ({ path: ['allowedOrigins'], text })),
+    ...(project.fillIp && project.scrub?.some((scrub) => scrub === 'ips' || scrub === 'user-ip')
+      ? [{ path: ['fillIp'], text: 'what is filled in would be removed by the scrub of ips or user-ip' }]
+      : []),
   ];
 }
 
@@ -217,6 +248,9 @@ export function projectJson(project: Project, publicUrl: string): Record<string,
     overage: project.overage,
     filters: project.filters,
     allowedOrigins: project.allowedOrigins,
+    ...(project.scrub !== undefined && { scrub: project.scrub }),
+    ...(project.scrubKeys !== undefined && { scrubKeys: project.scrubKeys }),
+    ...(project.fillIp !== undefined && { fillIp: project.fillIp }),
   };
 }
 
@@ -243,6 +277,14 @@ function keyText(project: Project): string {
   return `${key}${more > 0 ? ` (${more} more)` : ''}${project.enabled === false ? ', disabled' : ''}`;
 }
 
+function privacyRows({ scrub = [], scrubKeys = [], fillIp }: Project): (readonly [string, string])[] {
+  const removed = [...scrub, ...scrubKeys.map((name) => `key ${name}`)];
+  return [
+    ...(removed.length > 0 ? [['scrub', removed.join(', ')] as const] : []),
+    ...(fillIp ? [['fill ip', 'yes'] as const] : []),
+  ];
+}
+
 export function projectText(project: Project, publicUrl: string, planLimits: PlanLimits): string {
   const key = firstKey(project, systemClock.now())?.key;
   return record([
@@ -258,6 +300,7 @@ export function projectText(project: Project, publicUrl: string, planLimits: Pla
     ['quota', quotaText(project)],
     ['filters', list(project.filters, 'none')],
     ['allowed origins', list(project.allowedOrigins, 'all')],
+    ...privacyRows(project),
   ]);
 }
 

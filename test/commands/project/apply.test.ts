@@ -59,6 +59,9 @@ const ALL_FIELDS = {
   overage: true,
   filters: ['localhost'],
   allowedOrigins: ['*.x.com'],
+  scrub: ['emails', 'keys'],
+  scrubKeys: ['ssn'],
+  fillIp: true,
 } as const;
 
 describe('project apply', () => {
@@ -112,11 +115,14 @@ projects:
       '    filters: ["localhost"] → ["browser-extension","localhost","crawler"]',
       '    allowedOrigins: ["*.x.com"] → []',
       '    rateLimit: 9 → none',
+      '    scrub: ["emails","keys"] → none',
+      '    scrubKeys: ["ssn"] → none',
+      '    fillIp: true → none',
       '0 to create, 1 to change, 0 to remove, 0 unchanged',
       'Done: created 0, changed 1, removed 0, unchanged 0.',
       '',
     ]);
-    const { rateLimit: _, ...fields } = ALL_FIELDS;
+    const { rateLimit: _, scrub: _s, scrubKeys: _k, fillIp: _f, ...fields } = ALL_FIELDS;
     expect(await store.get('42')).toEqual({
       ...fields,
       plan: 'Scale',
