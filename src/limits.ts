@@ -1,4 +1,7 @@
-/** Every hard bound of the program, with its reason. A setting's default is here too. */
+/**
+ * The bounds that more than one module uses, with their reasons, and the defaults of settings. A
+ * bound with one user may be beside it.
+ */
 import { assert } from './lib/assert.ts';
 
 const KIB = 1024;
@@ -117,7 +120,10 @@ export const LEASE_NEED_MS = 250;
 /** The same while replies are slow: longer than any reply is waited for. */
 export const LEASE_NEED_SLOW_MS = 750;
 export const LEASE_EXCESS_MS = 500;
-/** Limits up to here never lease in reserve, so that they admit exactly their first N requests. */
+/**
+ * Limits up to here never lease in reserve, so that they admit exactly their first N requests. This
+ * and CONTENDED_MS are as in admit.lua, which decides.
+ */
 export const EXACT_LIMIT_MAX = 1_000;
 /** All reserve outstanding together, as a share of the limit. */
 export const EXCESS_SHARE_MAX = 0.005;
