@@ -13,12 +13,9 @@ export class UnknownNameError extends RegistryError {
   override name = 'UnknownNameError';
 }
 
-/** The record has another revision than the one that was to be changed. */
+/** The record is not the one that was to be changed: another revision, or there at all. */
 export class RevisionError extends RegistryError {
   override name = 'RevisionError';
-  constructor(id: string) {
-    super(`Project ${id} was changed meanwhile.`);
-  }
 }
 
 export class NameTakenError extends RegistryError {

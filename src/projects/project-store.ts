@@ -18,6 +18,12 @@ export type NewProject = Omit<Project, 'id' | 'key'> & { id?: string | undefined
 export const mintNumericId = (): string => `${randomInt(100_000_000, 2_147_483_647)}`;
 export const mintKey = (): string => randomBytes(16).toString('hex');
 
+/** Short ids first, so that numeric ids are in numeric order. */
+export function compareIds(one: string, other: string): number {
+  if (one === other) return 0;
+  return one.length - other.length || (one < other ? -1 : 1);
+}
+
 /** `by`: who makes the changes, this process's user by default. `claimMs` is for tests. */
 export type StoreOptions = { by?: string; claimMs?: number };
 
@@ -89,7 +95,7 @@ export class ProjectStore {
       const parsed = parseEntry(entry.key, entry.text ?? '');
       if (parsed.kind === 'project') projects.push(parsed.project);
     }
-    return projects.sort((a, b) => a.id.length - b.id.length || (a.id < b.id ? -1 : 1));
+    return projects.sort((one, other) => compareIds(one.id, other.id));
   }
 
   /**
@@ -144,7 +150,8 @@ export class ProjectStore {
 
   async #find(idOrAlias: string, wanted: number | undefined): Promise<StoredProject> {
     const found = await this.find(idOrAlias);
-    if (wanted !== undefined && found.revision !== wanted) throw new RevisionError(found.project.id);
+    if (wanted !== undefined && found.revision !== wanted)
+      throw new RevisionError(`Project ${idOrAlias} has revision ${found.revision}, not ${wanted}.`);
     return found;
   }
 

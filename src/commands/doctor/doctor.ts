@@ -1,7 +1,8 @@
 import { Command } from 'commander';
 import { ConfigError } from '../../config.ts';
+import { reasonOf } from '../../management/failure.ts';
 import { printJson, printLine, table } from '../print.ts';
-import { reasonOf, Session } from '../session.ts';
+import { Session } from '../session.ts';
 import { topologyOf } from '../setup.ts';
 import { type Check, fail, ok } from './check.ts';
 import { checkHost } from './host.ts';

@@ -8,8 +8,8 @@ import { join } from 'node:path';
 import type { Config } from '../../config.ts';
 import { HAS_ZSTD } from '../../envelope/decompress.ts';
 import { REQUESTS_IN_FLIGHT_MAX, SPOOL_BYTES_MAX } from '../../limits.ts';
+import { reasonOf } from '../../management/failure.ts';
 import { bytesText } from '../../stream/setup/config-diff.ts';
-import { reasonOf } from '../session.ts';
 import { type Check, fail, ok, warn } from './check.ts';
 
 const BACKLOG_MIN = 1_024;

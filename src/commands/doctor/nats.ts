@@ -1,5 +1,6 @@
 /** Compares JetStream with the streams, consumers and buckets that `sluice setup` would make. */
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
+import { reasonOf } from '../../management/failure.ts';
 import { openBucket } from '../../projects/bucket.ts';
 import { readDropped } from '../../stream/dropped-record.ts';
 import type { NatsLink } from '../../stream/nats.ts';
@@ -13,7 +14,6 @@ import {
   type TopologyOptions,
   wantedStreams,
 } from '../../stream/topology.ts';
-import { reasonOf } from '../session.ts';
 import { type Check, checkClock, fail, ok, warn } from './check.ts';
 
 const VERSION_MIN = [2, 9] as const;

@@ -1,6 +1,8 @@
 /** What the postgres sink needs of its database (docs/sinks.md). */
+
+import { withoutPassword } from '../../management/connections.ts';
+import { reasonOf } from '../../management/failure.ts';
 import { inspectPostgres, type PostgresReport } from '../../sink/postgres/inspect.ts';
-import { reasonOf, withoutPassword } from '../session.ts';
 import { type Check, checkClock, fail, ok, warn } from './check.ts';
 
 /** 12: the first whose ATTACH PARTITION waits for no reader. */

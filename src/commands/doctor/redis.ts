@@ -3,7 +3,8 @@
  */
 import { inspectRedis, type RedisReport } from '../../limit/redis-inspect.ts';
 import { REDIS_REPLY_MS_MAX } from '../../limits.ts';
-import { reasonOf, withoutPassword } from '../session.ts';
+import { withoutPassword } from '../../management/connections.ts';
+import { reasonOf } from '../../management/failure.ts';
 import { type Check, checkClock, fail, ok, warn } from './check.ts';
 
 /** What the documents ask for and the tests run on. */

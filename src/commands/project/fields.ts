@@ -1,8 +1,8 @@
 /** A project's fields as flags of a command line, and a project as it is printed. Pure. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { originPatternProblem } from '../../filter/inbound.ts';
-import { ALLOWED_ORIGINS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
-import { problems } from '../../projects/entry.ts';
+import { RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
+import type { ProjectChanges, ProjectJson } from '../../management/project-json.ts';
 import {
   FILTERS,
   type FilterName,
@@ -12,11 +12,9 @@ import {
   type Plan,
   type PlanLimits,
   type Project,
-  projectSchema,
   rateLimitOf,
 } from '../../projects/project.ts';
 import { record, table } from '../print.ts';
-import { UsageError } from '../session.ts';
 
 /**
  * A flag that was not given is absent. (Commander turns a null into an empty string, so `none`
@@ -111,7 +109,7 @@ export function withProjectFlags(command: Command): Command {
 const figureOf = (flag: number | 'none'): number | undefined => (flag === 'none' ? undefined : flag);
 
 /** Only the fields that the flags name, in the record's terms; undefined clears a field. */
-export function changesOf(flags: ProjectFlags): Partial<Project> {
+export function changesOf(flags: ProjectFlags): ProjectChanges {
   return {
     ...(flags.alias !== undefined && { alias: flags.alias }),
     ...(flags.key !== undefined && { key: flags.key }),
@@ -124,42 +122,6 @@ export function changesOf(flags: ProjectFlags): Partial<Project> {
   };
 }
 
-/**
- * The project with all its fields checked together. @throws UsageError naming each field that is
- * wrong
- */
-export function checked(project: Project): Project {
-  const parsed = projectSchema.safeParse(project);
-  const wrong = parsed.success ? [] : problems(parsed.error);
-  if (project.alias === project.id) wrong.push('alias: it must differ from the id');
-  if (project.allowedOrigins.length > ALLOWED_ORIGINS_MAX)
-    wrong.push(`allowedOrigins: at most ${ALLOWED_ORIGINS_MAX} patterns`);
-  for (const pattern of project.allowedOrigins) {
-    const problem = originPatternProblem(pattern);
-    if (problem !== undefined) wrong.push(`allowedOrigins: ${problem}`);
-  }
-  if (wrong.length > 0) throw new UsageError(wrong.join('; '));
-  return project;
-}
-
-/** `http://KEY@host:port/<numeric id or alias>` */
-export const dsnOf = (project: Project, publicUrl: string): string =>
-  `${publicUrl.replace('://', `://${project.key}@`)}/${project.alias ?? project.id}`;
-
-/** The fields of contract part 4, in its order. */
-export const projectJson = (project: Project, publicUrl: string): Record<string, unknown> => ({
-  id: project.id,
-  ...(project.alias !== undefined && { alias: project.alias }),
-  key: project.key,
-  dsn: dsnOf(project, publicUrl),
-  plan: project.plan,
-  ...(project.rateLimit !== undefined && { rateLimit: project.rateLimit }),
-  ...(project.quota !== undefined && { quota: project.quota }),
-  overage: project.overage,
-  filters: project.filters,
-  allowedOrigins: project.allowedOrigins,
-});
-
 const list = (words: readonly string[], none: string): string => (words.length > 0 ? words.join(', ') : none);
 
 function limitText(project: Project, planLimits: PlanLimits): string {
@@ -171,12 +133,12 @@ function limitText(project: Project, planLimits: PlanLimits): string {
 const quotaText = ({ quota, overage }: Project): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
 
-export function projectText(project: Project, publicUrl: string, planLimits: PlanLimits): string {
+export function projectText(project: ProjectJson, planLimits: PlanLimits): string {
   return record([
     ['id', project.id],
     ...(project.alias === undefined ? [] : [['alias', project.alias] as const]),
     ['key', project.key],
-    ['dsn', dsnOf(project, publicUrl)],
+    ['dsn', project.dsn],
     ['plan', project.plan],
     ['rate limit', `${limitText(project, planLimits)}${rateLimitOf(project, planLimits) ? ' a minute' : ''}`],
     ['quota', quotaText(project)],

@@ -1,74 +1,76 @@
 import { Command } from 'commander';
-import { FILTERS, type Project } from '../../projects/project.ts';
-import { ProjectStore } from '../../projects/project-store.ts';
+import { checkedNew, type ProjectJson } from '../../management/project-json.ts';
+import type { Project } from '../../projects/project.ts';
+import { mintKey } from '../../projects/project-store.ts';
 import { printJson, printLine } from '../print.ts';
-import { type Session, UsageError, withSession } from '../session.ts';
-import { deleteProject, LeftoverDeleted } from './delete.ts';
+import { type ApiFlags, type Session, UsageError, withApi, withOperations } from '../session.ts';
 import {
   changesOf,
-  checked,
   type ProjectFlags,
   parseProjectId,
-  projectJson,
   projectsText,
   projectText,
   withProjectFlags,
 } from './fields.ts';
-import { historyOf, historyText } from './history.ts';
+import { historyText } from './history.ts';
 
-type Output = { json?: boolean };
+type Output = ApiFlags & { json?: boolean };
 
-function print(session: Session, project: Project, { json }: Output): void {
-  const { publicUrl, config } = session;
-  if (json) printJson(projectJson(project, publicUrl));
-  else printLine(projectText(project, publicUrl, config.planLimits));
+function print({ config }: Session, project: ProjectJson, { json }: Output): void {
+  if (json) printJson(project);
+  else printLine(projectText(project, config.planLimits));
 }
-
-const open = async (session: Session): Promise<ProjectStore> => ProjectStore.open(await session.nats());
-
-/** Runs one action on the store and prints the project that it returns. */
-const onProject = (output: Output, action: (store: ProjectStore) => Promise<Project>): Promise<void> =>
-  withSession(async (session) => print(session, await action(await open(session)), output));
 
 async function create(flags: ProjectFlags & Output & { id?: string; plan: Project['plan'] }): Promise<void> {
-  const defaults = { plan: flags.plan, overage: false, filters: [...FILTERS], allowedOrigins: [] };
-  const wanted = { ...defaults, ...changesOf(flags) };
-  // Generated names are always legal. A stand-in lets all other fields be checked at once.
-  const { id, key, ...rest } = checked({ id: flags.id ?? '1', key: flags.key ?? 'k', ...wanted });
-  const names = { ...(flags.id && { id }), ...(flags.key && { key }) };
-  await onProject(flags, (store) => store.create({ ...rest, ...names }));
+  const { alias, key, ...fields } = changesOf(flags);
+  const names = { ...(flags.id && { id: flags.id }), ...(alias && { alias }), ...(key && { key }) };
+  const wanted = checkedNew({ ...fields, ...names, plan: flags.plan });
+  await withOperations(flags, async (operations, session) =>
+    print(session, (await operations.createProject(wanted)).project, flags),
+  );
 }
 
-async function set(idOrAlias: string, flags: ProjectFlags & Output): Promise<void> {
+async function show(id: string, flags: Output): Promise<void> {
+  await withOperations(flags, async (operations, session) =>
+    print(session, (await operations.getProject(id)).project, flags),
+  );
+}
+
+async function set(id: string, flags: ProjectFlags & Output): Promise<void> {
   const changes = changesOf(flags);
   if (Object.keys(changes).length === 0) throw new UsageError('Nothing to set: name at least one field.');
-  await onProject(flags, (store) => store.set(idOrAlias, (project) => checked({ ...project, ...changes })));
+  await withOperations(flags, async (operations, session) =>
+    print(session, (await operations.setProject(id, changes)).project, flags),
+  );
+}
+
+async function rotateKey(id: string, flags: Output): Promise<void> {
+  await withOperations(flags, async (operations, session) =>
+    print(session, (await operations.setProject(id, { key: mintKey() })).project, flags),
+  );
 }
 
 async function remove(id: string, flags: Output & { keepUsage?: boolean }): Promise<void> {
-  await withSession(async (session) => {
-    try {
-      print(session, await deleteProject(session, id, { keepUsage: flags.keepUsage === true }), flags);
-    } catch (error) {
-      if (!(error instanceof LeftoverDeleted)) throw error;
-      if (flags.json) printJson({ id: error.id });
-      else printLine(error.message);
-    }
+  await withOperations(flags, async (operations, session) => {
+    const deleted = await operations.deleteProject(id, { keepUsage: flags.keepUsage === true });
+    if ('dsn' in deleted) print(session, deleted, flags);
+    else if (flags.json) printJson(deleted);
+    else printLine(`The usage of project ${deleted.id}, which was deleted before, is deleted.`);
   });
 }
 
 async function list(flags: Output): Promise<void> {
-  await withSession(async (session) => {
-    const projects = await (await open(session)).list();
-    if (flags.json) printJson(projects.map((project) => projectJson(project, session.publicUrl)));
+  await withOperations(flags, async (operations, session) => {
+    const projects = await operations.listProjects();
+    if (flags.json) printJson(projects);
     else if (projects.length > 0) printLine(projectsText(projects, session.config.planLimits));
     else printLine('There is no project yet; sluice project create --plan Pro makes one.');
   });
 }
 
 async function history(id: string, flags: Output): Promise<void> {
-  await withSession(async (session) => {
-    const changes = await historyOf(await session.nats(), id);
+  await withOperations(flags, async (operations) => {
+    const changes = await operations.history(id);
     if (flags.json) printJson(changes);
     else if (changes.length > 0) printLine(historyText(changes));
     else printLine(`No change of project ${id} is recorded yet.`);
@@ -96,7 +98,7 @@ export function projectCommand(): Command {
     .description('print one project')
     .argument('<id>', 'id or alias', parseProjectId)
     .option(...JSON_FLAG)
-    .action((id: string, flags: Output) => onProject(flags, (store) => store.get(id)));
+    .action(show);
   command
     .command('list')
     .description('print all projects')
@@ -120,6 +122,7 @@ export function projectCommand(): Command {
     .description('give a project a new key; the old one stops working within a second')
     .argument('<id>', 'id or alias', parseProjectId)
     .option(...JSON_FLAG)
-    .action((id: string, flags: Output) => onProject(flags, (store) => store.rotateKey(id)));
+    .action(rotateKey);
+  for (const sub of command.commands) withApi(sub);
   return command;
 }
