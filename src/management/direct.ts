@@ -4,7 +4,7 @@ import type { RecordedChange } from '../audit/change.ts';
 import { systemClock as clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { HeartbeatStore } from '../projects/heartbeat-store.ts';
-import { RevisionError, UnknownNameError } from '../projects/names.ts';
+import { NameTakenError, RevisionError, UnknownNameError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
 import { compareIds, ProjectStore } from '../projects/project-store.ts';
 import { CounterBucket } from '../usage/counters.ts';
@@ -103,13 +103,16 @@ export class DirectOperations implements Operations {
     const fields = checkedNew(wanted);
     const { id } = wanted;
     const store = await this.#projects();
-    const found = await store.find(id).catch(unlessUnknown);
-    if (found && found.project.id !== id)
+    let found = await store.find(id).catch(unlessUnknown);
+    if (!found && presence !== 'there' && revision === undefined) {
+      const made = await store.create({ ...fields, id }).catch(unlessTaken(id));
+      if (made) return { ...(await this.#stored(store, made)), isNew: true };
+      found = await store.find(id).catch(unlessUnknown); // another caller was faster
+    }
+    if (!found) throw new RevisionError(`There is no project ${id}.`);
+    if (found.project.id !== id)
       throw new OperationError('conflict', `${id} is the alias of project ${found.project.id}.`);
-    if (found && presence === 'new') throw new RevisionError(`There is a project ${id} already.`);
-    if (!found && (presence === 'there' || revision !== undefined))
-      throw new RevisionError(`There is no project ${id}.`);
-    if (!found) return { ...(await this.#stored(store, await store.create(fields))), isNew: true };
+    if (presence === 'new') throw new RevisionError(`There is a project ${id} already.`);
     const replace = (before: Project): Project => {
       const { alias = before.alias, key = before.key } = wanted;
       return checked({ ...fields, id, key, ...(alias !== undefined && { alias }) });
@@ -237,3 +240,9 @@ export class DirectOperations implements Operations {
 function unlessUnknown(error: unknown): undefined {
   if (!(error instanceof UnknownNameError)) throw error;
 }
+
+const unlessTaken =
+  (name: string) =>
+  (error: unknown): undefined => {
+    if (!(error instanceof NameTakenError) || error.taken !== name) throw error;
+  };

@@ -6,6 +6,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
 import { deadLetterId } from '../../src/stream/dead-letter-format.ts';
+import { AUDIT_STREAM } from '../../src/stream/topology.ts';
 import {
   type Answered,
   answered,
@@ -14,7 +15,7 @@ import {
   type Operation,
   type Schema,
 } from '../deploy/openapi-document.ts';
-import { log } from '../projects/broker.ts';
+import { log, makeAudit } from '../projects/broker.ts';
 import { System, until } from '../support/system.ts';
 import { allowed, forbidden, forbiddenTexts } from './schema-values.ts';
 
@@ -264,6 +265,18 @@ it('puts a project once or again, and creates only with If-None-Match', async ()
   ]);
 });
 
+it('takes the same PUT from several at once', async () => {
+  const put = { url: urlOf('4400000005'), body: { plan: 'Pro', key: 'of_them_all' } };
+  const answers = await Promise.all(Array.from({ length: 6 }, () => ask('PUT', PROJECT, put)));
+  const statuses = answers.map(({ status }) => status);
+  expect(statuses.sort()).toEqual([200, 200, 200, 200, 200, 201]);
+  expect(new Set(answers.map(({ body }) => body)).size).toBe(1);
+  const headers = { 'If-None-Match': '*' };
+  const fresh = { url: urlOf('4400000006'), body: { plan: 'Pro' }, headers };
+  const once = await Promise.all(Array.from({ length: 4 }, () => ask('PUT', PROJECT, fresh)));
+  expect(once.map(({ status }) => status).sort()).toEqual([201, 412, 412, 412]);
+});
+
 it('keeps names unique', async () => {
   const { id } = await create({ id: 'cjld2cjxh0000qzrmn831i7rn', alias: '4400000002' });
   expect((await ask('POST', PROJECTS, { body: { plan: 'Pro', id } })).status).toBe(409);
@@ -332,6 +345,23 @@ it('shows, replays and purges dead letters as they were read', async () => {
   for (const id of [first, second])
     expect((await ask('DELETE', LETTER, { url: named(LETTER, id) })).status).toBe(204);
   expect((await ask('GET', LETTER, { url: named(LETTER, first) })).status).toBe(404);
+});
+
+it('says that a change was made which the audit does not have, and makes none without its stream', async () => {
+  const { id } = await create();
+  const { streams } = await system.link.manager();
+  await streams.update(AUDIT_STREAM, { max_msg_size: 1 });
+  const unrecorded = await ask('PATCH', PROJECT, { url: urlOf(id), body: { plan: 'Scale' } });
+  expect(json(unrecorded)).toMatchObject({
+    type: 'urn:sluice:problem:unrecorded',
+    status: 500,
+    detail: expect.stringContaining(`The change is made (change project ${id})`),
+  });
+  await streams.delete(AUDIT_STREAM);
+  const refused = await ask('PATCH', PROJECT, { url: urlOf(id), body: { plan: 'Free' } });
+  expect([refused.status, json(refused).detail]).toEqual([503, expect.stringContaining('run sluice setup')]);
+  expect(json(await ask('GET', PROJECT, { url: urlOf(id) })).plan).toBe('Scale');
+  await makeAudit(system.link);
 });
 
 it('answers 503 while NATS is away, and serves again when it is back', async () => {
