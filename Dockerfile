@@ -7,8 +7,12 @@ FROM ${NODE_IMAGE} AS build
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 RUN npm ci --ignore-scripts
+# Another source of uWebSockets.js than the lock file's, as the authors' own release: docs/supply-chain.md.
+ARG UWS_PACKAGE
+RUN if [ -n "$UWS_PACKAGE" ]; then npm install --ignore-scripts "uWebSockets.js@$UWS_PACKAGE"; fi
 COPY tsconfig.json ./
 COPY src ./src
+COPY bench ./bench
 RUN npm run --silent build && npm prune --omit=dev --ignore-scripts
 # uWebSockets.js carries a binary for every platform and Node version: 250 MB, of which this image runs one.
 # Type declarations, source maps and documentation are read by nobody at run time.

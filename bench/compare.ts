@@ -7,11 +7,11 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { OWN_DIST, ROOT } from './harness.ts';
+import { number } from './load/show/figures.ts';
 import { type Settings, WARM_UP_MS } from './plan.ts';
 import { compareSamples, median, type Verdict } from './statistics.ts';
 import { type Durations, runSystem, type SystemRun } from './system/run.ts';
 import { scenarioNamed } from './system/scenarios.ts';
-import { number } from './text.ts';
 
 export type CompareOptions = {
   refs: readonly [a: string, b: string];

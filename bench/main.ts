@@ -1,13 +1,17 @@
 /** `npm run bench`: the commands. Without one: the canonical workload and the speeds of light, in a few minutes. */
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { surroundings } from '../src/commands/load/load.ts';
 import { hostEnvironment } from '../src/config.ts';
 import { ensureServers } from '../src/dev/install.ts';
 import { buildRef, compareRefs, comparisonText } from './compare.ts';
 import { describeEnvironment, type Environment, machineName } from './environment.ts';
 import { OWN_DIST, ROOT } from './harness.ts';
+import { isolationCommand } from './isolation/main.ts';
 import { limitsCommand } from './limits/main.ts';
-import { LOAD_USAGE, loadCommand, UsageError } from './load-command.ts';
+import { UsageError } from './load/command/values.ts';
+import { loadMain } from './load/main.ts';
+import { mergedCommand } from './merged.ts';
 import {
   allJobs,
   boundsJobs,
@@ -21,9 +25,11 @@ import {
   type Settings,
   systemJobs,
 } from './plan.ts';
+import { projectsCommand } from './projects/main.ts';
 import { rewriteReport, writeReport } from './report.ts';
 import { runJobs } from './runner.ts';
 import { simCommand } from './sim/main.ts';
+import { sinksCommand } from './sinks/main.ts';
 import { type Summary, summarise } from './summary.ts';
 import { summaryText } from './text.ts';
 
@@ -41,12 +47,14 @@ const USAGE = `npm run bench [-- COMMAND …]
   compare A B           two git refs alternately; . is this checkout  [--runs 6] [--scenario canonical]
   report FOLDER         summary and report anew from the raw lines of a folder
   load …                load against any deployment
+  merged                two generators merged beside one of twice the rate
   limits [SHOW …]       the limiter in real processes: windows flood refusals calls  [--limit N]
+  isolation             attacks of one project beside the traffic of another  [--seconds 20] [--only PART]
+  projects              a million projects: start, memory, restarts of the broker  [--projects N] [--restarts N] [--ref REF]
+  sinks [NAME …]        what each sink costs the processor, beside ndjson  [--envelopes N]
   sim                   the limiter's error and Redis calls against the length of a lease
 
   --rounds N  --seed N  --out FOLDER (save there)  --json  --smoke (seconds; the figures mean nothing)
-
-${LOAD_USAGE}
 `;
 
 const OPTIONS = {
@@ -161,8 +169,12 @@ async function compare(refs: readonly string[], flags: Flags): Promise<number> {
 }
 
 async function main(args: string[]): Promise<number> {
-  if (args[0] === 'load') return loadCommand(args.slice(1));
+  if (args[0] === 'load') return loadMain(args.slice(1), surroundings());
+  if (args[0] === 'merged') return mergedCommand();
   if (args[0] === 'limits') return limitsCommand(args.slice(1));
+  if (args[0] === 'isolation') return isolationCommand(args.slice(1));
+  if (args[0] === 'projects') return projectsCommand(args.slice(1));
+  if (args[0] === 'sinks') return sinksCommand(args.slice(1));
   if (args[0] === 'sim') return simCommand(args.slice(1));
   const { values: flags, positionals } = parseFlags(args);
   const [command = 'canonical', ...names] = positionals;

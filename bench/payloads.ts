@@ -140,3 +140,75 @@ export function recordingPayload(random: Random, segment: number, rawBytes: numb
   const text = `[${blocks.join(',')}]`;
   return Buffer.concat([Buffer.from(`{"segment_id":${segment}}\n`), gzipSync(text, { level: 1 })]);
 }
+
+/** A container of spans as SDKs stream them, about 350 bytes each. */
+export function spanPayload(random: Random, count: number): string {
+  const trace = hex(random, 32);
+  return JSON.stringify({
+    items: many(count, () => ({
+      trace_id: trace,
+      span_id: hex(random, 16),
+      parent_span_id: hex(random, 16),
+      name: `GET /orders/${hex(random, 4)}`,
+      status: 'ok',
+      is_segment: false,
+      start_timestamp: TIMESTAMP + random(),
+      end_timestamp: TIMESTAMP + 1 + random(),
+      attributes: { 'server.address': { value: `app-${integer(random, 1, 40)}`, type: 'string' } },
+    })),
+  });
+}
+
+export const sessionPayload = (random: Random): string =>
+  JSON.stringify({
+    sid: hex(random, 32),
+    init: true,
+    started: '2026-01-01T00:00:00.000Z',
+    timestamp: '2026-01-01T00:00:01.000Z',
+    status: pick(random, ['ok', 'exited', 'crashed']),
+    errors: integer(random, 0, 2),
+    attrs: { release: `shop@${integer(random, 1, 9)}.0.0`, environment: 'production' },
+  });
+
+export const checkInPayload = (random: Random): string =>
+  JSON.stringify({
+    check_in_id: hex(random, 32),
+    monitor_slug: `job-${integer(random, 1, 40)}`,
+    status: pick(random, ['ok', 'in_progress', 'error']),
+    duration: random() * 60,
+    environment: 'production',
+  });
+
+export const feedbackPayload = (random: Random): string =>
+  JSON.stringify({
+    event_id: ID_PLACEHOLDER,
+    timestamp: TIMESTAMP + random(),
+    platform: 'javascript',
+    contexts: {
+      feedback: { message: `The button ${hex(random, 6)} does nothing.`, contact_email: 'ann@example.com' },
+    },
+  });
+
+export const clientReportPayload = (random: Random): string =>
+  JSON.stringify({
+    timestamp: TIMESTAMP + random(),
+    discarded_events: [
+      { reason: 'sample_rate', category: 'transaction', quantity: integer(random, 1, 40) },
+      { reason: 'ratelimit_backoff', category: 'error', quantity: integer(random, 1, 4) },
+    ],
+  });
+
+/** Bytes as a small file has them. */
+export const attachmentPayload = (random: Random): Buffer =>
+  Buffer.from(Array.from({ length: integer(random, 512, 8_192) }, () => integer(random, 0, 255)));
+
+const PADDING_BLOCK_CHARS = 4_096;
+
+/** A payload of about `bytes`, by one more member; one that is larger already stays as it is. */
+export function padded(random: Random, json: string, bytes: number): string {
+  const missing = bytes - json.length;
+  if (missing <= 0) return json;
+  const block = hex(random, Math.min(missing, PADDING_BLOCK_CHARS));
+  const text = block.repeat(Math.ceil(missing / block.length)).slice(0, missing);
+  return `${json.slice(0, -1)},"extra":{"padding":"${text}"}}`;
+}

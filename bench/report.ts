@@ -2,10 +2,11 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { LoadResult } from './load/result.ts';
+import { number } from './load/show/figures.ts';
 import { type BenchRecord, parseRecords, recordsToText } from './records.ts';
 import { type Summary, summarise } from './summary.ts';
 import { barPlot, escaped, linearTicks, linePlot, logTicks, type Series } from './svg.ts';
-import { number, summaryText } from './text.ts';
+import { summaryText } from './text.ts';
 
 const PERCENTILE_TICKS = [0, 50, 90, 99, 99.9, 99.99, 99.999];
 const PERCENTILE_MAX = 99.999;

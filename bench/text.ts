@@ -1,13 +1,8 @@
 /** A summary as a person reads it in a terminal. */
+import { number } from './load/show/figures.ts';
 import { ratiosOf } from './ratios.ts';
 import type { Figure, PeerSummary, Row, Summary, SystemSummary } from './summary.ts';
 
-/** Three significant digits, thousands apart. */
-export function number(value: number): string {
-  if (!Number.isFinite(value)) return '-';
-  const digits = Math.abs(value) >= 100 || value === 0 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
-  return value.toLocaleString('en-US', { minimumFractionDigits: digits, maximumFractionDigits: digits });
-}
 const of = ({ median }: Figure): string => number(median);
 const spread = ({ raw }: Figure): string => (raw.length < 2 ? '' : `   (${raw.map(number).join(', ')})`);
 

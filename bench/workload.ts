@@ -3,25 +3,50 @@
  * Everything is made before the first request, and `checksum` proves that two runs did the same work.
  */
 import { crc32 } from 'node:zlib';
-import { type Body, type Encoding, makeBody } from './load/body.ts';
+import { type Body, type Encoding, makeBody, withId } from './load/body.ts';
 import {
+  attachmentPayload,
+  checkInPayload,
+  clientReportPayload,
   eventPayload,
+  feedbackPayload,
   ID_PLACEHOLDER,
   logPayload,
+  padded,
   recordingPayload,
   replayEventPayload,
+  sessionPayload,
+  spanPayload,
   transactionPayload,
 } from './payloads.ts';
 import { drawTable, integer, type Random, seededRandom, zipf } from './random.ts';
 
-export const KINDS = ['event', 'transaction', 'log', 'replay', 'large'] as const;
+/** Those after `large` are stored only where the server's SLUICE_STORE_TYPES names them, spans always. */
+export const KINDS = [
+  'event',
+  'transaction',
+  'log',
+  'replay',
+  'large',
+  'span',
+  'session',
+  'check_in',
+  'feedback',
+  'client_report',
+  'attachment',
+] as const;
 export type Kind = (typeof KINDS)[number];
 export type Mix = Partial<Record<Kind, number>>;
 
 /** The canonical mix: what a service with browsers, servers and replay switched on receives. */
 export const CANONICAL_MIX: Mix = { event: 60, transaction: 25, log: 10, replay: 5 };
 
-export type Target = { id: string; key: string };
+/** `prefix`: the path before /api, as in `/sluice`. */
+export type Target = { id: string; key: string; prefix?: string | undefined };
+/** A recorded envelope whose id is the placeholder. */
+export type Recorded = { kind: string; envelope: Buffer };
+/** Payloads of about so many bytes, with a weight. */
+export type Size = { bytes: number; weight: number };
 export type WorkloadOptions = {
   seed: number;
   mix: Mix;
@@ -32,7 +57,17 @@ export type WorkloadOptions = {
   even?: boolean | undefined;
   /** Host header. */
   host: string;
+  /** Of each server, when several share the load. */
+  hosts?: readonly string[] | undefined;
   keepAlive: boolean;
+  /** Further header lines, as in `X-Real-Ip: 192.0.2.1`. */
+  headers?: readonly string[] | undefined;
+  /** How events and transactions are padded. */
+  sizes?: readonly Size[] | undefined;
+  /** Sent instead of the mix. */
+  corpus?: readonly Recorded[] | undefined;
+  /** The first 24 digits of every id. */
+  idPrefix?: string | undefined;
 };
 
 /** How one family of SDKs sends (share in percent). */
@@ -89,18 +124,42 @@ const BODIES = 256;
 /** Large ones are megabytes. */
 const LARGE_BODIES = 8;
 const DRAW_ENTRIES = 65_536;
+/** Without a divisor in common with the usual numbers of bodies. */
+const SIZE_STRIDE = 97;
 
 type Item = { header: Record<string, unknown>; payload: Buffer };
 
-function itemsOf(kind: Kind, random: Random): Item[] {
-  if (kind === 'event') return [{ header: { type: 'event' }, payload: Buffer.from(eventPayload(random)) }];
-  if (kind === 'transaction')
-    return [{ header: { type: 'transaction' }, payload: Buffer.from(transactionPayload(random)) }];
-  if (kind === 'log') {
-    const count = integer(random, 5, 15);
-    const header = { type: 'log', item_count: count, content_type: 'application/vnd.sentry.items.log+json' };
-    return [{ header, payload: Buffer.from(logPayload(random, count)) }];
-  }
+const SIMPLE: Partial<Record<Kind, (random: Random) => string>> = {
+  session: sessionPayload,
+  check_in: checkInPayload,
+  feedback: feedbackPayload,
+  client_report: clientReportPayload,
+};
+const SIZED: Partial<Record<Kind, (random: Random) => string>> = {
+  event: eventPayload,
+  transaction: transactionPayload,
+};
+
+function containerOf(type: 'log' | 'span', random: Random): Item {
+  const count = integer(random, 5, 15);
+  const header = { type, item_count: count, content_type: CONTAINER_TYPES[type] };
+  const payload = type === 'log' ? logPayload(random, count) : spanPayload(random, count);
+  return { header, payload: Buffer.from(payload) };
+}
+const CONTAINER_TYPES = {
+  log: 'application/vnd.sentry.items.log+json',
+  span: 'application/vnd.sentry.items.span.v2+json',
+};
+
+/** @param size 0 as it comes */
+export function itemsOf(kind: Kind, random: Random, size = 0): Item[] {
+  const sized = SIZED[kind];
+  if (sized) return [{ header: { type: kind }, payload: Buffer.from(padded(random, sized(random), size)) }];
+  const simple = SIMPLE[kind];
+  if (simple) return [{ header: { type: kind }, payload: Buffer.from(simple(random)) }];
+  if (kind === 'log' || kind === 'span') return [containerOf(kind, random)];
+  if (kind === 'attachment')
+    return [{ header: { type: kind, filename: 'report.bin' }, payload: attachmentPayload(random) }];
   const segment = integer(random, 0, 50);
   // gzip takes the text of a recording to about a quarter: a large one is 0.75 to 2 MB.
   const raw = kind === 'large' ? integer(random, 3, 8) * 1024 * 1024 : integer(random, 8, 48) * 1024;
@@ -110,15 +169,17 @@ function itemsOf(kind: Kind, random: Random): Item[] {
   ];
 }
 
-function envelopeOf(kind: Kind, manner: Manner, random: Random): Buffer {
+const NEEDS_LENGTH: readonly unknown[] = ['replay_recording', 'attachment'];
+
+function envelopeOf(kind: Kind, manner: Manner, { random, size }: { random: Random; size: number }): Buffer {
   const header = {
     event_id: ID_PLACEHOLDER,
     sent_at: '2026-01-01T00:00:00.000Z',
     sdk: { name: 'sentry.javascript.browser', version: '10.0.0' },
   };
   const parts: Buffer[] = [Buffer.from(JSON.stringify(header))];
-  for (const { header: item, payload } of itemsOf(kind, random)) {
-    const length = manner.length || item.type === 'replay_recording' ? { length: payload.length } : {};
+  for (const { header: item, payload } of itemsOf(kind, random, size)) {
+    const length = manner.length || NEEDS_LENGTH.includes(item.type) ? { length: payload.length } : {};
     parts.push(Buffer.from(`\n${JSON.stringify({ ...item, ...length })}\n`), payload);
   }
   if (manner.finalNewline) parts.push(Buffer.from('\n'));
@@ -127,24 +188,35 @@ function envelopeOf(kind: Kind, manner: Manner, random: Random): Buffer {
 
 const KEY_QUERY = 'sentry_version=7&sentry_client=bench%2F1&sentry_key=';
 
-function requestLines({ id, key }: Target, auth: Manner['auth'], options: WorkloadOptions): Buffer {
+function requestLines(
+  { id, key, prefix = '' }: Target,
+  auth: Manner['auth'],
+  { host, keepAlive, headers = [] }: WorkloadOptions,
+): Buffer {
   const query = auth === 'query' ? `?${KEY_QUERY}${key}` : '';
   const header = `X-Sentry-Auth: Sentry sentry_version=7, sentry_client=bench/1, sentry_key=${key}\r\n`;
   return Buffer.from(
-    `POST /api/${id}/envelope/${query} HTTP/1.1\r\nHost: ${options.host}\r\nUser-Agent: sluice-bench/1\r\nAccept: */*\r\n` +
-      (options.keepAlive ? '' : 'Connection: close\r\n') +
+    `POST ${prefix}/api/${id}/envelope/${query} HTTP/1.1\r\nHost: ${host}\r\nUser-Agent: sluice-bench/1\r\nAccept: */*\r\n` +
+      (keepAlive ? '' : 'Connection: close\r\n') +
+      headers.map((line) => `${line}\r\n`).join('') +
       (auth === 'header' ? header : ''),
   );
 }
 
-/** One request to be sent: `lines` and then a copy of `body`. */
-export type Drawn = { lines: Buffer; body: Body };
+/** One request to be sent: `lines` and then a copy of `body`. `kind` and `project` are places in the lists. */
+export type Drawn = { lines: Buffer; body: Body; kind: number; project: number };
+
+type Prepared = { body: Body; auth: Manner['auth']; kind: number };
 
 export class Workload {
-  readonly #bodies: { body: Body; auth: Manner['auth'] }[] = [];
+  readonly #bodies: Prepared[] = [];
+  /** For each host all projects. */
   readonly #lines: Record<Manner['auth'], Buffer[]>;
   readonly #projects: Uint16Array;
+  readonly #projectCount: number;
   readonly #random: Random;
+  #crc: number;
+  readonly kinds: readonly string[];
   /** Bytes of the largest request. */
   readonly requestBytesMax: number;
   readonly requestBytesMean: number;
@@ -153,51 +225,88 @@ export class Workload {
 
   constructor(options: WorkloadOptions) {
     const random = seededRandom(options.seed);
-    const kinds = Object.entries(options.mix) as [Kind, number][];
-    const sum = kinds.reduce((total, [, weight]) => total + weight, 0);
-    for (const [kind, weight] of kinds) {
-      const wanted = Math.max(4, Math.round((BODIES * weight) / sum));
-      this.#make(kind, kind === 'large' ? LARGE_BODIES : wanted, { options, random });
-    }
-    this.#lines = {
-      query: options.targets.map((target) => requestLines(target, 'query', options)),
-      header: options.targets.map((target) => requestLines(target, 'header', options)),
-    };
-    const ranks = options.targets.length;
-    const weights = options.even ? new Array<number>(ranks).fill(1) : zipf(ranks);
+    const { targets, hosts = [options.host], corpus } = options;
+    const weights = options.even ? new Array<number>(targets.length).fill(1) : zipf(targets.length);
     this.#projects = drawTable(weights, DRAW_ENTRIES);
+    this.#projectCount = targets.length;
+    this.#crc = crc32(Buffer.from(this.#projects.buffer));
+    if (corpus) {
+      this.kinds = [...new Set(corpus.map(({ kind }) => kind))];
+      this.#replay(corpus, options);
+    } else {
+      this.kinds = Object.keys(options.mix);
+      this.#makeMix(options, random);
+    }
+    const linesOf = (auth: Manner['auth']): Buffer[] =>
+      hosts.flatMap((host) => targets.map((target) => requestLines(target, auth, { ...options, host })));
+    this.#lines = { query: linesOf('query'), header: linesOf('header') };
     this.#random = seededRandom(options.seed + 1);
-    let crc = crc32(Buffer.from(this.#projects.buffer));
-    for (const { body } of this.#bodies) crc = crc32(body.bytes, crc);
-    this.checksum = crc.toString(16).padStart(8, '0');
+    this.checksum = this.#crc.toString(16).padStart(8, '0');
     const lengths = this.#bodies.map(({ body }) => body.bytes.length);
-    const lines = Math.max(...[...this.#lines.query, ...this.#lines.header].map(({ length }) => length));
-    this.requestBytesMax = Math.max(...lengths) + lines;
+    const most = (numbers: readonly number[]): number => numbers.reduce((a, b) => Math.max(a, b), 0);
+    const lines = most([...this.#lines.query, ...this.#lines.header].map(({ length }) => length));
+    this.requestBytesMax = most(lengths) + lines;
     this.requestBytesMean = lengths.reduce((a, b) => a + b, 0) / lengths.length + lines;
   }
 
-  #make(kind: Kind, count: number, { options, random }: { options: WorkloadOptions; random: Random }): void {
-    const manners = drawTable(
-      MANNERS.map(({ share }) => share),
-      count,
-    );
-    for (let n = 0; n < count; n++) {
-      const manner = MANNERS[manners[n] ?? 0] as Manner;
-      const encoding = options.encoding === 'sdk' ? manner.encoding : options.encoding;
-      const body = makeBody(envelopeOf(kind, manner, random), { ...manner, encoding });
-      this.#bodies.push({ body, auth: manner.auth });
+  #makeMix(options: WorkloadOptions, random: Random): void {
+    const kinds = Object.entries(options.mix) as [Kind, number][];
+    const sum = kinds.reduce((total, [, weight]) => total + weight, 0);
+    for (const [at, [kind, weight]] of kinds.entries()) {
+      const wanted = Math.max(4, Math.round((BODIES * weight) / sum));
+      const count = kind === 'large' ? LARGE_BODIES : wanted;
+      const sizes = sizesOf(options.sizes, count);
+      for (const [n, manner] of mannersOf(count).entries())
+        this.#add(envelopeOf(kind, manner, { random, size: sizes[n] ?? 0 }), manner, { kind: at, options });
     }
   }
 
-  /** The next request of the sequence that the seed decides. */
-  draw(): Drawn {
-    const { body, auth } = this.#bodies[(this.#random() * this.#bodies.length) | 0] as {
-      body: Body;
-      auth: Manner['auth'];
-    };
-    const project = this.#projects[(this.#random() * DRAW_ENTRIES) | 0] as number;
-    return { lines: this.#lines[auth][project] as Buffer, body };
+  #replay(corpus: readonly Recorded[], options: WorkloadOptions): void {
+    // Every recorded envelope in every manner would be many megabytes: the manners take turns.
+    const manners = mannersOf(corpus.length);
+    for (const [n, { kind, envelope }] of corpus.entries())
+      this.#add(envelope, manners[n] as Manner, { kind: this.kinds.indexOf(kind), options });
   }
+
+  #add(
+    envelope: Buffer,
+    manner: Manner,
+    { kind, options }: { kind: number; options: WorkloadOptions },
+  ): void {
+    const encoding = options.encoding === 'sdk' ? manner.encoding : options.encoding;
+    const plain = makeBody(envelope, { ...manner, encoding });
+    // Whatever the ids are, the same seed has the same checksum.
+    this.#crc = crc32(plain.bytes, this.#crc);
+    const { idPrefix } = options;
+    const id = `${idPrefix}00000000`;
+    const body = idPrefix ? makeBody(withId(envelope, id), { ...manner, encoding, id }) : plain;
+    this.#bodies.push({ body, auth: manner.auth, kind });
+  }
+
+  /** The next request of the sequence that the seed decides, to one of the hosts. */
+  draw(host = 0): Drawn {
+    const { body, auth, kind } = this.#bodies[(this.#random() * this.#bodies.length) | 0] as Prepared;
+    const project = this.#projects[(this.#random() * DRAW_ENTRIES) | 0] as number;
+    return { lines: this.#lines[auth][host * this.#projectCount + project] as Buffer, body, kind, project };
+  }
+}
+
+function mannersOf(count: number): Manner[] {
+  const table = drawTable(
+    MANNERS.map(({ share }) => share),
+    count,
+  );
+  return Array.from({ length: count }, (_, n) => MANNERS[table[n] ?? 0] as Manner);
+}
+
+/** Of each body, so that every manner has every size. */
+function sizesOf(sizes: readonly Size[] | undefined, count: number): number[] {
+  if (!sizes) return [];
+  const table = drawTable(
+    sizes.map(({ weight }) => weight),
+    count,
+  );
+  return Array.from({ length: count }, (_, n) => sizes[table[(n * SIZE_STRIDE) % count] ?? 0]?.bytes ?? 0);
 }
 
 /** `canonical`, one kind, or weights such as `event=80,replay=20`. @throws Error for anything else */
@@ -206,7 +315,7 @@ export function parseMix(text: string): Mix {
   const mix: Mix = {};
   for (const part of text.split(',')) {
     const [kind = '', weight = '1'] = part.split('=');
-    if (!KINDS.some((known) => known === kind) || !(Number(weight) > 0))
+    if (!KINDS.some((known) => known === kind) || !(Number(weight) > 0) || Number(weight) === Infinity)
       throw new Error(
         `--mix: canonical, or a list of ${KINDS.join(', ')} with weights, as in event=80,replay=20`,
       );

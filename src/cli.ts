@@ -3,9 +3,9 @@
  * The program: one line per command. Only the command that was named is loaded, so that a short one
  * starts fast.
  */
-import { readFileSync } from 'node:fs';
 import { type Command, Command as Program } from 'commander';
 import { runProgram } from './commands/run-program.ts';
+import { VERSION } from './version.ts';
 
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   dev: async () => (await import('./commands/dev.ts')).devCommand(),
@@ -18,16 +18,14 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   tail: async () => (await import('./commands/tail.ts')).tailCommand(),
   'dead-letters': async () => (await import('./commands/dead-letters/dead-letters.ts')).deadLettersCommand(),
   doctor: async () => (await import('./commands/doctor/doctor.ts')).doctorCommand(),
+  load: async () => (await import('./commands/load/load.ts')).loadCommand(),
 };
 
-const { version } = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8')) as {
-  version: string;
-};
 const named = process.argv[2] ?? '';
 const wanted = Object.hasOwn(COMMANDS, named) ? [named] : Object.keys(COMMANDS);
 const program = new Program('sluice')
   .description('The ingest edge of an error and performance monitoring service.')
-  .version(version);
+  .version(VERSION);
 for (const name of wanted) {
   const command = await COMMANDS[name]?.();
   if (command) program.addCommand(command);

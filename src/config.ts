@@ -12,10 +12,15 @@ import {
   BODY_BYTES_MAX,
   BODY_BYTES_SETTING_MAX,
   DECOMPRESSED_BYTES_MAX,
+  SPOOL_BYTES_MAX,
   STREAM_BYTES_DEFAULT,
 } from './limits.ts';
 
-export type SinkSetting = { kind: 'ndjson'; dir: string } | { kind: 'postgres'; url: string };
+/** What a URL says beyond its form is checked by its sink. */
+export type SinkSetting =
+  | { kind: 'ndjson'; dir: string }
+  | { kind: 'postgres'; url: string }
+  | { kind: 'clickhouse'; url: string };
 
 export type Config = Readonly<{
   env: 'production' | 'development';
@@ -37,12 +42,15 @@ export type Config = Readonly<{
   maxBodyBytes: number;
   maxDecompressedBytes: number;
   spoolDir: string;
+  /** Of all workers together. */
+  spoolMaxBytes: number;
   planLimits: 'table' | 'free-only';
   heartbeatPath: string;
   streamReplicas: number;
   streamShards: number;
   streamMaxBytes: number;
-  sink: SinkSetting | undefined;
+  /** Empty when SLUICE_SINK is not set. */
+  sinks: readonly SinkSetting[];
   logLevel: LogLevel;
   /** Stored beside the types that always are. */
   storeTypes: readonly ExtraType[];
@@ -67,7 +75,7 @@ const urls = (schemes: readonly string[]) =>
     .refine(
       (list) =>
         list.every((url) => schemes.some((scheme) => url.startsWith(`${scheme}://`) && URL.canParse(url))),
-      `must be one or several (comma-separated) URLs that begin with ${schemes.map((s) => `${s}://`).join(' or ')}`,
+      `must be one or several (comma-separated) URLs that begin with ${schemes.join(':// or ')}://`,
     );
 
 const fileText = (path: string): string | undefined => {
@@ -92,18 +100,32 @@ export function cpusOfQuota(cpuMax: string): number | undefined {
  */
 export function allowedCpus(): number {
   const v2 = fileText('/sys/fs/cgroup/cpu.max');
-  const v1 = `${fileText('/sys/fs/cgroup/cpu/cpu.cfs_quota_us')} ${fileText('/sys/fs/cgroup/cpu/cpu.cfs_period_us')}`;
-  const quota = cpusOfQuota(v2 ?? v1) ?? Number.POSITIVE_INFINITY;
+  const [quotaV1, periodV1] = ['quota', 'period'].map((name) =>
+    fileText(`/sys/fs/cgroup/cpu/cpu.cfs_${name}_us`),
+  );
+  const quota = cpusOfQuota(v2 ?? `${quotaV1} ${periodV1}`) ?? Number.POSITIVE_INFINITY;
   return Math.max(1, Math.min(availableParallelism(), Math.ceil(quota)));
 }
 
-const SINK_FORMS = 'ndjson:<folder> or a postgres:// URL';
+const SINK_FORMS = 'one or several (separated by spaces) of ndjson:<folder>, postgres://… and clickhouse://…';
+
+/** A folder's name may have spaces: a sink begins at a word of this form. */
+const BEGINNING = /\s+(?=\w+:)/;
 
 function parseSink(text: string): SinkSetting | undefined {
   if (text.startsWith('ndjson:') && text.length > 'ndjson:'.length)
     return { kind: 'ndjson', dir: text.slice('ndjson:'.length) };
-  if (/^postgres(ql)?:\/\//.test(text) && URL.canParse(text)) return { kind: 'postgres', url: text };
+  if (!URL.canParse(text)) return undefined;
+  if (/^postgres(ql)?:\/\//.test(text)) return { kind: 'postgres', url: text };
+  if (/^clickhouse:\/\/[^/]/.test(text)) return { kind: 'clickhouse', url: text };
   return undefined;
+}
+
+/** @returns undefined when the text names no sink, something that is none, or one twice */
+function parseSinks(text: string): readonly SinkSetting[] | undefined {
+  const words = text.trim().split(BEGINNING);
+  const sinks = words.map(parseSink).filter((sink) => sink !== undefined);
+  return sinks.length === words.length && new Set(words).size === words.length ? sinks : undefined;
 }
 
 const schema = z.strictObject({
@@ -138,6 +160,7 @@ const schema = z.strictObject({
   SLUICE_MAX_BODY_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(BODY_BYTES_MAX),
   SLUICE_MAX_DECOMPRESSED_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(DECOMPRESSED_BYTES_MAX),
   SLUICE_SPOOL_DIR: z.string().min(1).optional(),
+  SLUICE_SPOOL_MAX_BYTES: integer(1, Number.MAX_SAFE_INTEGER).optional(),
   SLUICE_PLAN_LIMITS: z.enum(['table', 'free-only'], 'must be table or free-only').default('table'),
   SLUICE_HEARTBEAT_PATH: z
     .string()
@@ -152,8 +175,8 @@ const schema = z.strictObject({
   SLUICE_STREAM_MAX_BYTES: integer(1024 * 1024, Number.MAX_SAFE_INTEGER).default(STREAM_BYTES_DEFAULT),
   SLUICE_SINK: z
     .string()
-    .transform(parseSink)
-    .refine((sink) => sink !== undefined, `must be ${SINK_FORMS}`)
+    .transform(parseSinks)
+    .refine((sinks) => sinks !== undefined, `must be ${SINK_FORMS}, each once`)
     .optional(),
   SLUICE_LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info'),
   SLUICE_STORE_TYPES: z
@@ -203,11 +226,19 @@ function relationProblems(raw: Record<string, string>): string[] {
   const { shape } = schema;
   const body = shape.SLUICE_MAX_BODY_BYTES.safeParse(raw.SLUICE_MAX_BODY_BYTES).data;
   const decompressed = shape.SLUICE_MAX_DECOMPRESSED_BYTES.safeParse(raw.SLUICE_MAX_DECOMPRESSED_BYTES).data;
+  const spool = shape.SLUICE_SPOOL_MAX_BYTES.safeParse(raw.SLUICE_SPOOL_MAX_BYTES).data;
+  const workers = shape.SLUICE_WORKERS.safeParse(raw.SLUICE_WORKERS).data ?? allowedCpus();
   const port = shape.SLUICE_PORT.safeParse(raw.SLUICE_PORT).data;
   const adminPort = shape.SLUICE_ADMIN_PORT.safeParse(raw.SLUICE_ADMIN_PORT).data;
   const problems: string[] = [];
   if (body !== undefined && decompressed !== undefined && body > decompressed)
     problems.push('SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES');
+  // A project alone may have half of a worker's part.
+  const spoolMin = 2 * (decompressed ?? DECOMPRESSED_BYTES_MAX) * workers;
+  if (spool !== undefined && spool < spoolMin)
+    problems.push(
+      `SLUICE_SPOOL_MAX_BYTES must be at least ${spoolMin}: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of ${workers} workers`,
+    );
   if (port !== undefined && adminPort === port)
     problems.push('SLUICE_ADMIN_PORT must differ from SLUICE_PORT');
   return problems;
@@ -229,6 +260,7 @@ export function loadConfig(
   if (needsSink && raw.SLUICE_SINK === undefined) problems.push(`SLUICE_SINK is required: ${SINK_FORMS}`);
   if (!parsed.success || problems.length > 0) throw new ConfigError(problems.join('\n'));
   const s = parsed.data;
+  const workers = s.SLUICE_WORKERS ?? allowedCpus();
   const config: Config = Object.freeze({
     env: s.SLUICE_ENV,
     host: s.SLUICE_HOST,
@@ -238,19 +270,20 @@ export function loadConfig(
     adminTokens: s.SLUICE_ADMIN_TOKEN,
     adminTokenFile: s.SLUICE_ADMIN_TOKEN_FILE,
     publicUrl: s.SLUICE_PUBLIC_URL ?? `http://localhost:${s.SLUICE_PORT}`,
-    workers: s.SLUICE_WORKERS ?? allowedCpus(),
+    workers,
     redisUrls: s.SLUICE_REDIS_URL,
     natsUrls: s.SLUICE_NATS_URL,
     natsCredsFile: s.SLUICE_NATS_CREDS,
     maxBodyBytes: s.SLUICE_MAX_BODY_BYTES,
     maxDecompressedBytes: s.SLUICE_MAX_DECOMPRESSED_BYTES,
     spoolDir: s.SLUICE_SPOOL_DIR ?? tmpdir(),
+    spoolMaxBytes: s.SLUICE_SPOOL_MAX_BYTES ?? SPOOL_BYTES_MAX * workers,
     planLimits: s.SLUICE_PLAN_LIMITS,
     heartbeatPath: s.SLUICE_HEARTBEAT_PATH,
     streamReplicas: s.SLUICE_STREAM_REPLICAS,
     streamShards: s.SLUICE_STREAM_SHARDS,
     streamMaxBytes: s.SLUICE_STREAM_MAX_BYTES,
-    sink: s.SLUICE_SINK,
+    sinks: s.SLUICE_SINK ?? [],
     logLevel: s.SLUICE_LOG_LEVEL,
     storeTypes: s.SLUICE_STORE_TYPES,
   });
@@ -272,3 +305,7 @@ export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({
 
 /** Which of these settings the environment itself gives. */
 export const isSet = (name: string, env: NodeJS.ProcessEnv = process.env): boolean => Boolean(env[name]);
+
+/** One setting as the environment gives it, unchecked: for a command that needs no other. */
+export const setting = (name: string, env: NodeJS.ProcessEnv = process.env): string | undefined =>
+  env[name] || undefined;

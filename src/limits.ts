@@ -26,8 +26,10 @@ export const HELD_BYTES_TIGHT = 64 * MIB;
 export const INLINE_BYTES_MIN = 16 * KIB;
 /** Held (inline and queued to the spool) bytes per worker; beyond it new requests get 503. */
 export const HELD_BYTES_MAX = 192 * MIB;
-/** Bytes of spool files per worker, 400 bodies that inflate to the cap; beyond it 503. */
+/** Bytes of spool files per worker, 400 bodies that inflate to the cap; default of the setting. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
+/** Uploads of one worker that are spooled or decoded in pieces; beyond it 503. */
+export const UPLOADS_MAX = 1_000;
 /** Whole uploads that wait for the stream; beyond it others pause. 20 MB/s store it in time. */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 /** Bytes of all uploads that wait for decoders and the disk; beyond it large ones are paused. */
@@ -42,12 +44,19 @@ export const SPOOL_BLOCKS_KEPT = 256;
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
 /** Bytes read back from the spool at a time. */
 export const SPOOL_READ_BYTES = 256 * KIB;
-/** A body in one chunk, compressed at most this long, is inflated synchronously. */
+/** A whole body that is compressed to at most this is inflated synchronously ... */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
-/** ... unless more than this comes out, some 3 ms of the event loop; then beside it. */
+/** ... unless more than this comes out, some 3 ms of the event loop; then beside it, in turn. */
 export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
-/** Compressed bytes that wait for the decoder before the socket pauses; the second as above. */
+/** What compressed bodies that were whole at once inflate to, at work or waiting; beyond it 503. */
+export const INFLATING_BYTES_MAX = 128 * MIB;
+/** ... at work, from the first byte to the stored envelope; a larger one alone. */
+export const INFLATED_AT_ONCE_BYTES_MAX = 24 * MIB;
+/** ... waiting so long for its turn, then 503: half of the time is left to store it. */
+export const INFLATION_WAIT_MS_MAX = 1_000;
+/** Compressed bytes before a decoder starts, and that wait for it before its socket pauses ... */
 export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
+/** ... and the same while the worker holds much. */
 export const DECODER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
@@ -130,14 +139,20 @@ export const CHECKPOINT_MS_MAX = 10_000;
 // ---- Registry ----
 /** Time-out of one request to the bucket: a mirror heals within 5 s of reconnecting. */
 export const REGISTRY_REQUEST_MS = 1_500;
-/** A snapshot that delivers nothing for this long is given up and begun again. */
+/** A read of a bucket that delivers nothing for this long is given up and begun again. */
 export const REGISTRY_STALL_MS = 2_000;
+/** Both grow up to so many times, doubling with each failure: a busy broker must not get busier. */
+export const REGISTRY_PATIENCE_MAX = 8;
+/** Entries of a bucket that one turn of the loop handles, some 5 ms of CPU. */
+export const REGISTRY_SLICE_ENTRIES = 1_000;
 /** A mirror compares its watch with the server so often; what differs twice is stale. */
 export const REGISTRY_CHECK_MS = 1_000;
 export const REGISTRY_RETRY_MS_MIN = 100;
 export const REGISTRY_RETRY_MS_MAX = 1_000;
 /** A claim on an alias without a project that carries it is free after this long. */
 export const REGISTRY_CLAIM_MS = 2_000;
+/** A project without a request for so long is only the text of its record again. */
+export const PROJECT_IDLE_MS = 15 * 60_000;
 /** Rounds of a compare-and-set write, and of minting an id that is still free. */
 export const REGISTRY_WRITE_TRIES_MAX = 8;
 /** A worker adds outcomes to the ledger so often, so many projects, so many at a time. */
@@ -148,6 +163,9 @@ export const LEDGER_WRITES_IN_FLIGHT_MAX = 8;
 export const OUTCOME_DAYS_KEPT = 32;
 /** Origin patterns of one project: every request of a browser is held against each. */
 export const ALLOWED_ORIGINS_MAX = 100;
+/** Keys of one project: a request's key is held against each. */
+export const PROJECT_KEYS_MAX = 100;
+export const LABEL_CHARS_MAX = 100;
 
 // ---- Frames ----
 /** Entries that may share one frame. */
@@ -232,6 +250,12 @@ export const POSTGRES_IDLE_MS_MAX = 8_000;
 export const POSTGRES_STATEMENT_MS_MAX = 60_000;
 /** What is no longer needed is removed by each batch: twice what it adds and so many more. */
 export const POSTGRES_PRUNE_ROWS = 1_000;
+/** Requests of one processor to ClickHouse at the same time; others wait. */
+export const CLICKHOUSE_CONNECTIONS_MAX = 10;
+/** One request; a store that is slower is taken for away, and the frames are tried again. */
+export const CLICKHOUSE_REQUEST_MS_MAX = 60_000;
+/** Keys of items that one query asks for: 45 bytes each, and the server reads 256 KiB. */
+export const CLICKHOUSE_KEYS_PER_QUERY_MAX = 4_000;
 /** Index files that are no longer needed are removed this many at a time. */
 export const INDEX_PRUNE_COUNT = 64;
 /** Months of the tally that are kept, the newest ones. */
@@ -275,6 +299,7 @@ assert(
   'leases end on buckets',
 );
 assert(REDIS_REPLY_MS_MAX <= LEASE_NEED_SLOW_MS, 'a slow reply that is waited for finds its lease alive');
+assert(2 * INFLATION_WAIT_MS_MAX <= ANSWER_MS_MAX, 'a body that had to wait can still be stored in time');
 assert(2 * PUBLISH_ATTEMPT_MS < ANSWER_MS_MAX, 'a publish is tried twice before the answer is due');
 assert(
   CHUNKED_ANSWER_MS_MAX * 2 <= CHUNK_SWEEP_DELAY_MS,

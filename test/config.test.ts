@@ -31,7 +31,8 @@ it('has the documented defaults', () => {
     streamReplicas: 1,
     streamShards: 1,
     streamMaxBytes: 10 * 1024 ** 3,
-    sink: undefined,
+    spoolMaxBytes: 8 * 1024 ** 3 * config.workers,
+    sinks: [],
     logLevel: 'info',
   });
   expect(Object.isFrozen(config)).toBe(true);
@@ -49,6 +50,14 @@ it('reports every error at once, naming the variable', () => {
   const found = problems(env);
   expect(found).toHaveLength(6);
   for (const name of Object.keys(env)) expect(found.some((line) => line.startsWith(name))).toBe(true);
+});
+
+it('wants room in the spool for two whole bodies of each worker', () => {
+  const env = { SLUICE_WORKERS: '2', SLUICE_MAX_DECOMPRESSED_BYTES: '20000000' };
+  expect(problems({ ...env, SLUICE_SPOOL_MAX_BYTES: '80000000' })).toEqual([]);
+  expect(problems({ ...env, SLUICE_SPOOL_MAX_BYTES: '79999999' })).toEqual([
+    'SLUICE_SPOOL_MAX_BYTES must be at least 80000000: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of 2 workers',
+  ]);
 });
 
 it('cross-checks', () => {
@@ -79,7 +88,20 @@ it('takes several URLs as a cluster, and a sink', () => {
     SLUICE_SINK: 'ndjson:/var/sink',
   });
   expect(config.redisUrls).toEqual(['redis://a:1', 'redis://b:2']);
-  expect(config.sink).toEqual({ kind: 'ndjson', dir: '/var/sink' });
+  expect(config.sinks).toEqual([{ kind: 'ndjson', dir: '/var/sink' }]);
+});
+
+it('takes several sinks, separated by spaces, each once', () => {
+  const sinksOf = (text: string) => loadConfig({ SLUICE_SINK: text }).config.sinks;
+  expect(sinksOf('ndjson:/var/my sink  postgres://me:pw@db/x clickhouse://ch:8123/sluice')).toEqual([
+    { kind: 'ndjson', dir: '/var/my sink' },
+    { kind: 'postgres', url: 'postgres://me:pw@db/x' },
+    { kind: 'clickhouse', url: 'clickhouse://ch:8123/sluice' },
+  ]);
+  for (const wrong of ['ndjson:/a csv:/b', 'ndjson:/a ndjson:/a', 'ndjson:', 'clickhouse://', ' '])
+    expect(problems({ SLUICE_SINK: wrong })).toEqual([
+      expect.stringMatching(/^SLUICE_SINK must be one or several/),
+    ]);
 });
 
 it('takes a list of further item types to store', () => {

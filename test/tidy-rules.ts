@@ -80,7 +80,7 @@ function importsOf(file: SourceFile): Import[] {
   });
 }
 
-/** Which folders of src a folder may import; `lib`, `limits.ts` and the types of `config.ts` serve everybody. */
+/** Which folders of src a folder may import; `lib`, `limits.ts`, `version.ts` and the types of `config.ts` serve everybody. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   lib: [],
   admin: ['management'],
@@ -129,7 +129,8 @@ export function importDirection(file: SourceFile): string[] {
     if (!found.specifier.startsWith('.')) return [];
     const path = resolved(file.path, found.specifier);
     const target = areaOf(path);
-    const served = target === 'lib' || target === 'limits.ts' || (target === 'config.ts' && found.typeOnly);
+    const served =
+      ['lib', 'limits.ts', 'version.ts'].includes(target) || (target === 'config.ts' && found.typeOnly);
     if (target === area || served || allowed.includes(target)) return [];
     if (isForProjectState(file.path, path, found.typeOnly)) return [];
     return [at(file, found, `${area} may not import ${target}`)];
@@ -141,6 +142,7 @@ const PACKAGE_HOMES: readonly { readonly package: RegExp; readonly home: RegExp 
   { package: /^uWebSockets\.js$/, home: /^src\/http\/server\.ts$/ },
   { package: /^ioredis$/, home: /^src\/limit\/redis[a-z-]*\.ts$/ },
   { package: /^@nats-io\//, home: /^src\/(stream|projects|processor)\// },
+  { package: /^@clickhouse\//, home: /^src\/sink\/clickhouse\// },
   { package: /^pg$/, home: /^src\/sink\/postgres\// },
 ];
 

@@ -113,6 +113,12 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   ],
   [
     rules.packageHomes,
+    'src/sink/a.ts',
+    `import { b } from '@clickhouse/client';`,
+    `import type { b } from '@clickhouse/client';`,
+  ],
+  [
+    rules.packageHomes,
     'src/http/a.ts',
     `import { b } from '@nats-io/kv';`,
     `import type { b } from '@nats-io/kv';`,

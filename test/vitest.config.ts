@@ -14,6 +14,9 @@ const IMAGE = 'test/deploy/image.test.ts';
 /** Waits for minutes, and wants the toolchains of other languages: `npm run test:clients`; `npm test` leaves it out. */
 const CLIENTS = 'test/clients/matrix.test.ts';
 
+/** Wants stores that take half a gigabyte: `npm run test:sinks` installs them and runs these; `npm test` leaves them out. */
+const STORES = 'test/sinks/**/*.test.ts';
+
 /** Nets for what hangs, wide enough for a machine that is ten times slower: what shall be quick is asserted where it is. */
 const shared = {
   testTimeout: 180_000,
@@ -32,7 +35,7 @@ export default defineConfig({
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: [...HEAVY, IMAGE, CLIENTS],
+          exclude: [...HEAVY, IMAGE, CLIENTS, STORES],
           maxWorkers: 2,
           sequence: { groupOrder: 0 },
         },
@@ -42,6 +45,9 @@ export default defineConfig({
       },
       {
         test: { ...shared, name: 'image', include: [IMAGE], maxWorkers: 1, sequence: { groupOrder: 2 } },
+      },
+      {
+        test: { ...shared, name: 'sinks', include: [STORES], maxWorkers: 2, sequence: { groupOrder: 4 } },
       },
       {
         test: { ...shared, name: 'clients', include: [CLIENTS], maxWorkers: 1, sequence: { groupOrder: 3 } },

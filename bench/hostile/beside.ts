@@ -46,6 +46,14 @@ export function takePlaces(): string {
   return `attacker   ${stepsBack ? 'runs when nobody else wants a core' : 'competes for the cores'}; honest traffic: ${RATE} requests a second over ${CONNECTIONS} connections`;
 }
 
+/** Honest clients run before everybody else. A child inherits what its parent is; only root may raise it, anybody else is late. */
+export function runsFirst(pid: number): void {
+  schedule(pid, '--other');
+  try {
+    setPriority(pid, BEFORE_OTHERS);
+  } catch {}
+}
+
 /** Honest traffic from a process of its own for one window, and the worker's share of a core. */
 async function honestWindow({ harness, worker, targets }: Scene): Promise<Window> {
   const honest = startFresh('load', {
@@ -59,11 +67,7 @@ async function honestWindow({ harness, worker, targets }: Scene): Promise<Window
     durationMs: WINDOW_MS,
     seed: 7,
   });
-  // It inherits what its parent is. Only root may raise it; anybody else reads `late`.
-  schedule(honest.pid, '--other');
-  try {
-    setPriority(honest.pid, BEFORE_OTHERS);
-  } catch {}
+  runsFirst(honest.pid);
   const before = cpuUs(worker.pid);
   const startedAt = performance.now();
   const { latencyMs, failed, generator } = await honest.result;

@@ -5,11 +5,18 @@
  * digits are written into the bytes anew each time. In a gzip body that works because the envelope header stands in a stored
  * (uncompressed) block, and because CRC-32 is linear: what a changed digit does to the checksum is a table look-up and an XOR.
  */
+import * as zlib from 'node:zlib';
 import { brotliCompressSync, crc32, deflateRawSync, deflateSync } from 'node:zlib';
 import { ID_PLACEHOLDER } from '../payloads.ts';
 
-export type Encoding = 'none' | 'gzip' | 'deflate' | 'br';
-export type BodyOptions = { encoding: Encoding; chunked: boolean; contentType: string | undefined };
+export type Encoding = 'none' | 'gzip' | 'deflate' | 'br' | 'zstd';
+export type BodyOptions = {
+  encoding: Encoding;
+  chunked: boolean;
+  contentType: string | undefined;
+  /** How the id is written in the envelope; its last eight digits are zeros. */
+  id?: string;
+};
 export type Body = {
   /** From the headers that belong to the body up to the last byte of the request. */
   bytes: Buffer;
@@ -24,16 +31,30 @@ const DIGITS_IN_ID = ID_PLACEHOLDER.length - DIGITS;
 const HEX = Buffer.from('0123456789abcdef');
 const ZERO = 0x30;
 
-/** Offsets of the placeholder's last eight digits. */
-function findDigits(bytes: Buffer): number[] {
+type Compress = (bytes: Buffer) => Buffer;
+/** Node.js has it from 22.15 on. */
+const zstd = (zlib as { zstdCompressSync?: Compress }).zstdCompressSync;
+export const hasZstd = zstd !== undefined;
+
+/** Offsets of the id's last eight digits. */
+function findDigits(bytes: Buffer, id: string): number[] {
   const found: number[] = [];
-  for (let at = bytes.indexOf(ID_PLACEHOLDER); at >= 0; at = bytes.indexOf(ID_PLACEHOLDER, at + 1))
-    found.push(at + DIGITS_IN_ID);
+  for (let at = bytes.indexOf(id); at >= 0; at = bytes.indexOf(id, at + 1)) found.push(at + DIGITS_IN_ID);
   return found;
 }
 
+/** The same envelope with another id in the placeholder's places. */
+export function withId(envelope: Buffer, id: string): Buffer {
+  const copy = Buffer.from(envelope);
+  for (const at of findDigits(envelope, ID_PLACEHOLDER)) copy.write(id, at - DIGITS_IN_ID, 'latin1');
+  return copy;
+}
+
 /** `envelope` with the digits of its first line open to change, as gzip of a stored and several compressed blocks. */
-function stampedGzip(envelope: Buffer): { bytes: Buffer; digitsAt: number[]; checksum: Checksum } {
+function stampedGzip(
+  envelope: Buffer,
+  id: string,
+): { bytes: Buffer; digitsAt: number[]; checksum: Checksum } {
   const lineEnd = envelope.indexOf('\n') + 1;
   const line = envelope.subarray(0, lineEnd);
   const head = Buffer.from([0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0xff, 0, 0, 0, 0, 0]);
@@ -42,7 +63,7 @@ function stampedGzip(envelope: Buffer): { bytes: Buffer; digitsAt: number[]; che
   const trailer = Buffer.alloc(8);
   trailer.writeUInt32LE(envelope.length, 4);
   const bytes = Buffer.concat([head, line, deflateRawSync(envelope.subarray(lineEnd)), trailer]);
-  const [digits = 0] = findDigits(line);
+  const [digits = 0] = findDigits(line, id);
   const changes = checksumChanges(digits, envelope.length);
   return {
     bytes,
@@ -69,13 +90,15 @@ function checksumChanges(at: number, length: number): Uint32Array {
 function encoded(
   envelope: Buffer,
   encoding: Encoding,
+  id: string,
 ): { bytes: Buffer; digitsAt: number[]; checksum?: Checksum } {
-  if (encoding === 'gzip' && envelope.subarray(0, envelope.indexOf('\n')).includes(ID_PLACEHOLDER))
-    return stampedGzip(envelope);
-  if (encoding === 'none') return { bytes: envelope, digitsAt: findDigits(envelope) };
+  if (encoding === 'gzip' && envelope.subarray(0, envelope.indexOf('\n')).includes(id))
+    return stampedGzip(envelope, id);
+  if (encoding === 'none') return { bytes: envelope, digitsAt: findDigits(envelope, id) };
   // No place in these bytes stands for a digit of the id: the server mints one.
   const anonymous = Buffer.concat([Buffer.from('{}'), envelope.subarray(envelope.indexOf('\n'))]);
-  const compress = { gzip: gzipRaw, deflate: deflateSync, br: brotliCompressSync }[encoding];
+  const compress = { gzip: gzipRaw, deflate: deflateSync, br: brotliCompressSync, zstd }[encoding];
+  if (!compress) throw new Error('zstd needs Node.js 22.15 or later');
   return { bytes: compress(anonymous), digitsAt: [] };
 }
 
@@ -91,8 +114,9 @@ const gzipRaw = (bytes: Buffer): Buffer => {
 };
 
 /** The bytes of a request after the lines that name project and key. */
-export function makeBody(envelope: Buffer, { encoding, chunked, contentType }: BodyOptions): Body {
-  const { bytes, digitsAt, checksum } = encoded(envelope, encoding);
+export function makeBody(envelope: Buffer, options: BodyOptions): Body {
+  const { encoding, chunked, contentType, id = ID_PLACEHOLDER } = options;
+  const { bytes, digitsAt, checksum } = encoded(envelope, encoding, id);
   const lines = [
     ...(contentType ? [`Content-Type: ${contentType}`] : []),
     ...(encoding === 'none' ? [] : [`Content-Encoding: ${encoding}`]),

@@ -19,6 +19,8 @@ export type ConnectionEvents = {
 };
 
 const RECEIVE_BYTES = 16 * 1024;
+/** There are thousands of rare clients; an answer has some hundred bytes. */
+const RARE_RECEIVE_BYTES = 2 * 1024;
 // As bytes: a text would be encoded anew by every search.
 const HEAD_END = Buffer.from('\r\n\r\n');
 const LENGTHS = [Buffer.from('Content-Length: '), Buffer.from('content-length: ')] as const;
@@ -63,7 +65,7 @@ export class Connection {
   readonly #endpoint: Endpoint;
   readonly #keepAlive: boolean;
   readonly #events: ConnectionEvents;
-  readonly #receive = Buffer.allocUnsafeSlow(RECEIVE_BYTES);
+  readonly #receive: Buffer;
   #scratch: Buffer;
   #socket: Socket | undefined;
   /** The start of an answer whose end has not come. */
@@ -72,17 +74,33 @@ export class Connection {
   /** Of the request under way, on the clock of performance.now(). */
   intendedAt = 0;
   sentAt = 0;
+  /** Of the request under way: its id's last digits, its project, and whether the server makes its id. */
+  id = 0;
+  project = 0;
+  isMinted = false;
+  /** Where its latency belongs. */
+  stage = 0;
+  kind = 0;
+  /** A client that sends seldom; the generator's mark. */
+  readonly isRare: boolean;
+  /** Place of its server among those that share the load. */
+  readonly host: number;
 
   constructor(options: {
     endpoint: Endpoint;
     keepAlive: boolean;
     events: ConnectionEvents;
     requestBytes: number;
+    isRare?: boolean;
+    host?: number;
   }) {
     this.#endpoint = options.endpoint;
     this.#keepAlive = options.keepAlive;
     this.#events = options.events;
     this.#scratch = Buffer.allocUnsafeSlow(options.requestBytes);
+    this.isRare = options.isRare ?? false;
+    this.host = options.host ?? 0;
+    this.#receive = Buffer.allocUnsafeSlow(this.isRare ? RARE_RECEIVE_BYTES : RECEIVE_BYTES);
   }
 
   get underWay(): boolean {
@@ -90,13 +108,18 @@ export class Connection {
   }
 
   /** @param count makes the event id of this request unique */
-  send({ lines, body }: Drawn, count: number): number {
+  send({ lines, body, kind, project }: Drawn, count: number): number {
     this.#underWay = true;
+    this.id = count;
+    this.kind = kind;
+    this.project = project;
+    this.isMinted = body.digitsAt.length === 0;
+    const length = lines.length + body.bytes.length;
+    if (length > this.#scratch.length) this.#scratch = Buffer.allocUnsafeSlow(length);
     const scratch = this.#scratch;
     lines.copy(scratch, 0);
     body.bytes.copy(scratch, lines.length);
     stamp(scratch, lines.length, { body, count });
-    const length = lines.length + body.bytes.length;
     this.#socket ??= this.#open();
     this.#socket.write(scratch.subarray(0, length));
     return length;

@@ -1,97 +1,130 @@
 /**
- * The load generator: sends a workload at a fixed rate or as fast as answers come, and records what became of every request.
+ * The load generator: sends a workload at planned rates or as fast as answers come, and records what became of every request.
  *
  * Closed loop: each connection sends again as soon as it has its answer. Finds saturation; its latencies say little, since a slow
- * server slows the load. Open loop: request number n is due at start + n / rate whatever the server does, and its latency counts
- * from that moment, so that a stall shows in all requests that it delayed (no coordinated omission). Requests that find every
- * connection busy wait in line; the clock of their latency runs.
+ * server slows the load. Open loop: every request is due at a moment that the plan decides (pace/pace.ts), whatever the server
+ * does, and its latency counts from that moment, so that a stall shows in all requests that it delayed (no coordinated omission).
+ * Requests that find every connection busy wait in line; the clock of their latency runs.
  *
  * It watches itself: CPU per request, share of a core, and how late it was where a connection was free. Figures of a generator that
  * was itself the bottleneck are figures of the generator, and it says so.
  */
-import { build, type Histogram } from 'hdr-histogram-js';
 import type { Workload } from '../workload.ts';
 import { Connection, type Endpoint } from './connection.ts';
-import { type Latency, type LoadResult, latencyOf, type Second } from './result.ts';
+import { Pace, type Segment } from './pace/pace.ts';
+import type { StopRule } from './pace/stop.ts';
+import { microseconds, NO_ANSWER, newHistogram, type Place, Recording, TIMED_OUT } from './recording.ts';
+import { type GeneratorFigures, type LoadResult, percentilesOf, resultOf, type Second } from './result.ts';
+import { SecondCounts } from './second.ts';
 import { Ticker } from './ticker.ts';
+import type { Ledger } from './verify/ledger.ts';
 
 export type GeneratorOptions = {
-  endpoint: Endpoint;
+  endpoints: readonly Endpoint[];
   workload: Workload;
   connections: number;
+  /** Clients beside the connections, each with a connection of its own, that send this share of the requests in turn. */
+  rare: { clients: number; share: number };
   keepAlive: boolean;
-  /** Requests per second; undefined: closed loop. */
-  rate: number | undefined;
+  /** The plan of an open loop, from the end of the warm-up; undefined: closed loop. */
+  segments: readonly Segment[] | undefined;
   warmupMs: number;
   durationMs: number;
+  /** A request without an answer for so long is given up. */
+  timeoutMs: number;
   /** Statuses that are as they should be; anything else is a failure. */
   expected: readonly number[];
   /** First id of this run: two runs against one server must not share ids. */
   firstId: number;
+  /** What was told of each id. */
+  ledger?: Ledger | undefined;
+  stop?: StopRule | undefined;
+  /** Ends the run before its time. */
+  signal?: AbortSignal | undefined;
+  /** The histograms become part of the result. */
+  keepHistograms?: boolean | undefined;
   onSecond?: ((second: Second) => void) | undefined;
 };
 
 const TICK_MS = 1;
 const CLOSED_TICK_MS = 20;
-const ANSWER_MS_MAX = 10_000;
+const LOOK_MS = 250;
+const RECONNECT_MS = 50;
+const SETTLE_LOOK_MS = 5;
+const NEVER_SENT = 'never sent: every connection was busy until the end';
 /** Above this share of a core, or this lateness, the generator is part of what it measures. */
 const BUSY_MAX = 0.9;
 const LATE_MS_MAX = 5;
-
-const newHistogram = (): Histogram =>
-  build({
-    bitBucketSize: 32,
-    lowestDiscernibleValue: 1,
-    highestTrackableValue: 60_000_000,
-    numberOfSignificantValueDigits: 3,
-  });
-const microseconds = (ms: number): number => Math.max(0, Math.round(ms * 1000));
+const CLOSED_LOOP = { name: 'closed loop', fromMs: 0, fromRate: 0, toRate: 0 };
 
 export class Generator {
   readonly #options: GeneratorOptions;
   readonly #connections: Connection[];
   /** Free connections; the one that was freed last is used first, so that few stay warm at low rates. */
   readonly #free: Connection[] = [];
-  readonly #latency = newHistogram();
+  /** Free rare clients; the one that has rested longest is next. */
+  #freeRare: Connection[] = [];
+  /** The warm-up is the first segment of the pace and not recorded. */
+  readonly #pace: Pace | undefined;
+  readonly #segments: readonly Segment[];
+  readonly #warmupSegments: number;
+  readonly #recording: Recording;
   readonly #lateness = newHistogram();
-  readonly #secondLatency = newHistogram();
-  readonly #statuses = new Map<number, number>();
-  readonly #failures = new Map<string, number>();
+  readonly #second: SecondCounts;
+  readonly #unanswered = new Map<string, number>();
   readonly #seconds: Second[] = [];
   /** Of the next request to send. */
   #count = 0;
+  #dueAt = Number.POSITIVE_INFINITY;
   #startedAt = 0;
   /** Requests that were intended before it are not recorded, so are those intended after `#endsAt`. */
   #measuredFrom = 0;
   #endsAt = 0;
   #sentBytes = 0;
-  #recorded = 0;
-  #expectedCount = 0;
-  /** Expected answers of the whole run, warm-up included: what the server must have counted. */
   #expectedInAll = 0;
-  #secondExpected = 0;
-  #secondFailed = 0;
+  #stopped: LoadResult['stopped'];
+  readonly #tooLate: string;
 
   constructor(options: GeneratorOptions) {
     this.#options = options;
+    this.#tooLate = `no answer within ${options.timeoutMs / 1000} s`;
+    const { segments, warmupMs, durationMs, workload } = options;
+    this.#segments = segments ?? [{ ...CLOSED_LOOP, toMs: durationMs }];
+    const warmup = segments ? warmupOf(segments, warmupMs) : [];
+    this.#warmupSegments = warmup.length;
+    const later = (segments ?? []).map((segment) => shifted(segment, warmupMs));
+    this.#pace = segments && new Pace([...warmup, ...later]);
+    this.#recording = new Recording(workload.kinds);
+    this.#second = new SecondCounts(options.expected, options.keepHistograms ?? false);
+    this.#connections = this.#makeConnections();
+  }
+
+  #makeConnections(): Connection[] {
+    const { endpoints, keepAlive, workload, connections, rare } = this.#options;
     const events = {
-      onAnswer: (connection: Connection, status: number) => this.#onAnswer(connection, status),
+      onAnswer: (connection: Connection, status: number, answer: Buffer) =>
+        this.#onAnswer(connection, status, answer),
       onFailure: (connection: Connection, reason: string) => this.#onFailure(connection, reason),
     };
-    const { endpoint, keepAlive, workload } = options;
-    this.#connections = Array.from(
-      { length: options.connections },
-      () => new Connection({ endpoint, keepAlive, events, requestBytes: workload.requestBytesMax }),
-    );
+    return Array.from({ length: connections + rare.clients }, (_, n) => {
+      const isRare = n >= connections;
+      const requestBytes = isRare ? 0 : workload.requestBytesMax;
+      const host = n % endpoints.length;
+      const endpoint = endpoints[host] as Endpoint;
+      return new Connection({ endpoint, host, keepAlive, events, requestBytes, isRare });
+    });
   }
 
   async run(): Promise<LoadResult> {
+    this.#options.signal?.addEventListener('abort', () => this.#stop('interrupted', true));
     this.#startedAt = performance.now();
     this.#measuredFrom = this.#startedAt + this.#options.warmupMs;
     this.#endsAt = this.#measuredFrom + this.#options.durationMs;
-    this.#free.push(...this.#connections);
+    for (const connection of this.#connections) this.#release(connection);
+    this.#advance();
     const stopTicking = this.#tick();
     await this.#sleepUntil(this.#measuredFrom);
+    const startedAt = new Date().toISOString();
     const before = process.cpuUsage();
     const sentBefore = this.#count;
     for (let second = 1; performance.now() < this.#endsAt; second++) {
@@ -104,14 +137,28 @@ export class Generator {
     await this.#settle();
     stopTicking();
     for (const connection of this.#connections) connection.close();
-    return this.#result({ elapsedMs, cpuUs: used.user + used.system, requests });
+    // What came after the end belongs to the picture, too.
+    if (!this.#second.isEmpty) this.#closeSecond(this.#seconds.length + 1);
+    return this.#result(startedAt, { elapsedMs, cpuUs: used.user + used.system, requests });
+  }
+
+  /** How many ids were used. */
+  get count(): number {
+    return this.#count;
+  }
+
+  /** What is under way is still awaited. */
+  #stop(reason: string, failed: boolean): void {
+    if (this.#stopped) return;
+    this.#stopped = { reason, failed };
+    this.#endsAt = Math.min(this.#endsAt, performance.now());
   }
 
   // ---- Sending ----
 
   /** A closed loop drives itself; it only has to be started, and again after a failure. */
   #tick(): () => void {
-    if (this.#options.rate !== undefined) {
+    if (this.#pace) {
       const ticker = new Ticker(TICK_MS, () => this.#sendDue());
       return () => ticker.stop();
     }
@@ -120,80 +167,94 @@ export class Generator {
     return () => clearInterval(timer);
   }
 
-  /** Everything that is due and finds a free connection. */
+  #advance(): void {
+    if (this.#pace) this.#dueAt = this.#startedAt + this.#pace.next();
+  }
+
+  /** A free connection; rare clients get their share of the requests. */
+  #take(): Connection | undefined {
+    const { rare } = this.#options;
+    if (rare.clients > 0 && Math.random() < rare.share) {
+      const connection = this.#freeRare.shift();
+      if (connection) return connection;
+    }
+    return this.#free.pop();
+  }
+
+  #release(connection: Connection): void {
+    if (connection.isRare) this.#freeRare.push(connection);
+    else this.#free.push(connection);
+  }
+
+  /** Everything that is due and finds a free connection; what was due before the end is sent after it, too. */
   #sendDue(): void {
     const now = performance.now();
-    if (now >= this.#endsAt) return this.#flushBacklog();
-    if (this.#options.rate === undefined) {
-      while (this.#free.length > 0) this.#send(this.#free.pop() as Connection, performance.now());
-      return;
-    }
-    while (this.#free.length > 0) {
-      const due = this.#dueAt(this.#count);
-      if (due > now) return;
-      this.#lateness.recordValue(microseconds(performance.now() - due));
-      this.#send(this.#free.pop() as Connection, due);
+    if (!this.#pace) return this.#sendClosed(now);
+    const isOnTime = now < this.#endsAt;
+    while (this.#dueAt <= now && this.#dueAt < this.#endsAt) {
+      const connection = this.#take();
+      if (!connection) return;
+      // After the end a connection was waited for: that is no lateness of ours.
+      if (isOnTime && this.#dueAt >= this.#measuredFrom)
+        this.#lateness.recordValue(microseconds(performance.now() - this.#dueAt));
+      this.#send(connection, this.#dueAt);
     }
   }
 
-  #dueAt(count: number): number {
-    return this.#startedAt + (count * 1000) / (this.#options.rate as number);
-  }
-
-  /** After the end: what was due before it is still sent, or the worst delays would be left out. */
-  #flushBacklog(): void {
-    if (this.#options.rate === undefined) return;
-    while (this.#free.length > 0 && this.#dueAt(this.#count) < this.#endsAt)
-      this.#send(this.#free.pop() as Connection, this.#dueAt(this.#count));
+  #sendClosed(now: number): void {
+    if (now >= this.#endsAt) return;
+    for (;;) {
+      const connection = this.#take();
+      if (!connection) return;
+      this.#send(connection, performance.now());
+    }
   }
 
   #send(connection: Connection, intendedAt: number): void {
     connection.intendedAt = intendedAt;
     connection.sentAt = performance.now();
+    connection.stage = this.#pace ? this.#pace.segment - this.#warmupSegments : 0;
+    this.#second.sent++;
     const id = (this.#options.firstId + this.#count++) >>> 0;
-    this.#sentBytes += connection.send(this.#options.workload.draw(), id);
+    this.#sentBytes += connection.send(this.#options.workload.draw(connection.host), id);
+    this.#advance();
   }
 
   // ---- Answers ----
 
-  #onAnswer(connection: Connection, status: number): void {
+  #onAnswer(connection: Connection, status: number, answer: Buffer): void {
     const now = performance.now();
-    const expected = this.#options.expected.includes(status);
-    if (expected) this.#expectedInAll++;
-    if (this.#counts(connection)) {
-      const latency = microseconds(now - connection.intendedAt);
-      this.#latency.recordValue(latency);
-      this.#secondLatency.recordValue(latency);
-      this.#statuses.set(status, (this.#statuses.get(status) ?? 0) + 1);
-      this.#recorded++;
-      if (expected) {
-        this.#expectedCount++;
-        this.#secondExpected++;
-      } else this.#fail(`status ${status}`);
-    }
+    if (this.#options.expected.includes(status)) this.#expectedInAll++;
+    this.#options.ledger?.answered(connection, status, answer);
+    if (this.#counts(connection)) this.#record(connection, status, now);
     this.#next(connection, now);
   }
 
   #next(connection: Connection, now: number): void {
-    const { rate } = this.#options;
-    if (rate === undefined && now < this.#endsAt) return this.#send(connection, now);
-    if (rate !== undefined) {
-      const due = this.#dueAt(this.#count);
-      // It waited for a connection, not for us: no lateness of the generator.
-      if (due <= now && due < this.#endsAt) return this.#send(connection, due);
-    }
-    this.#free.push(connection);
+    if (!this.#pace && now < this.#endsAt) return this.#send(connection, now);
+    // It waited for a connection, not for us: no lateness of the generator.
+    const isDue = this.#dueAt <= now && this.#dueAt < this.#endsAt;
+    if (isDue && !connection.isRare) return this.#send(connection, this.#dueAt);
+    this.#release(connection);
   }
 
   #onFailure(connection: Connection, reason: string): void {
-    if (this.#counts(connection)) this.#fail(reason);
+    this.#options.ledger?.unanswered(connection);
+    if (this.#counts(connection)) this.#lost(connection, reason);
     // Not at once: a server that refuses connections is not helped by a loop that makes them.
-    setTimeout(() => this.#free.push(connection), 50);
+    setTimeout(() => this.#release(connection), RECONNECT_MS);
   }
 
-  #fail(reason: string): void {
-    this.#secondFailed++;
-    this.#failures.set(reason, (this.#failures.get(reason) ?? 0) + 1);
+  #lost(request: Place & { intendedAt: number }, reason: string): void {
+    const isLate = reason === this.#tooLate || reason === NEVER_SENT;
+    this.#record(request, isLate ? TIMED_OUT : NO_ANSWER, performance.now());
+    this.#unanswered.set(reason, (this.#unanswered.get(reason) ?? 0) + 1);
+  }
+
+  #record(request: Place & { intendedAt: number }, status: number, now: number): void {
+    const latency = microseconds(now - request.intendedAt);
+    this.#recording.record(request, status, latency);
+    this.#second.record(status, latency);
   }
 
   #counts(connection: Connection): boolean {
@@ -203,76 +264,104 @@ export class Generator {
   // ---- Time ----
 
   async #sleepUntil(at: number): Promise<void> {
-    while (performance.now() < at) {
-      await new Promise((resolve) => setTimeout(resolve, Math.min(1000, at - performance.now())));
+    for (;;) {
+      const left = Math.min(at, this.#endsAt) - performance.now();
+      if (left <= 0) return;
+      await new Promise((resolve) => setTimeout(resolve, Math.min(LOOK_MS, left)));
       this.#abandonLate();
     }
   }
 
   #abandonLate(): void {
-    const oldest = performance.now() - ANSWER_MS_MAX;
+    const oldest = performance.now() - this.#options.timeoutMs;
     for (const connection of this.#connections)
-      if (connection.underWay && connection.sentAt < oldest) connection.abandon('no answer within 10 s');
+      if (connection.underWay && connection.sentAt < oldest) connection.abandon(this.#tooLate);
   }
 
-  /** Waits for the answers that are still due. The last tick before the end may still be on its way. */
+  /** Waits for the answers that are still due. What finds no free connection for as long as a time-out is lost. */
   async #settle(): Promise<void> {
-    this.#flushBacklog();
-    while (this.#connections.some((connection) => connection.underWay)) {
-      await new Promise((resolve) => setTimeout(resolve, 5));
+    const givesUpAt = this.#endsAt + this.#options.timeoutMs;
+    for (;;) {
+      if (performance.now() >= givesUpAt) this.#giveUp();
+      this.#sendDue();
+      const isDue = this.#pace !== undefined && this.#dueAt < this.#endsAt;
+      if (!isDue && !this.#connections.some(({ underWay }) => underWay)) return;
+      await new Promise((resolve) => setTimeout(resolve, SETTLE_LOOK_MS));
       this.#abandonLate();
     }
   }
 
+  #giveUp(): void {
+    for (; this.#pace && this.#dueAt < this.#endsAt; this.#advance()) {
+      const request = {
+        intendedAt: this.#dueAt,
+        stage: this.#pace.segment - this.#warmupSegments,
+        kind: this.#options.workload.draw().kind,
+      };
+      if (request.stage >= 0) this.#lost(request, NEVER_SENT);
+    }
+  }
+
   #closeSecond(second: number): void {
-    const histogram = this.#secondLatency;
-    const entry: Second = {
-      second,
-      ok: this.#secondExpected,
-      failed: this.#secondFailed,
-      p50Ms: histogram.getValueAtPercentile(50) / 1000,
-      p99Ms: histogram.getValueAtPercentile(99) / 1000,
-    };
+    const pace = this.#pace;
+    const last = this.#segments.length - 1;
+    const stage = pace ? Math.min(last, Math.max(0, pace.segment - this.#warmupSegments)) : 0;
+    const entry = this.#second.close(second, stage);
     this.#seconds.push(entry);
-    this.#secondExpected = 0;
-    this.#secondFailed = 0;
-    histogram.reset();
     this.#options.onSecond?.(entry);
+    const found = this.#options.stop?.(entry);
+    if (found) this.#stop(found.reason, found.failed);
   }
 
   // ---- Result ----
 
-  #result(measured: { elapsedMs: number; cpuUs: number; requests: number }): LoadResult {
-    const { rate, connections, workload, durationMs } = this.#options;
-    const busy = measured.cpuUs / 1000 / measured.elapsedMs;
-    const late: Latency = latencyOf(this.#lateness);
+  #result(startedAt: string, measured: { elapsedMs: number; cpuUs: number; requests: number }): LoadResult {
+    const { connections, rare, workload, expected, keepHistograms } = this.#options;
+    const seconds = Math.max(0, this.#endsAt - this.#measuredFrom) / 1000;
+    const result = resultOf(this.#recording, {
+      loop: this.#pace ? 'open' : 'closed',
+      targetRate:
+        this.#pace && Math.max(...this.#segments.map(({ fromRate, toRate }) => Math.max(fromRate, toRate))),
+      connections: connections + rare.clients,
+      startedAt,
+      seconds,
+      expectedStatuses: expected,
+      segments: this.#segments,
+      expectedInAll: this.#expectedInAll,
+      unanswered: Object.fromEntries(this.#unanswered),
+      sentBytes: this.#sentBytes,
+      perSecond: this.#seconds,
+      workload: workload.checksum,
+      stopped: this.#stopped,
+      generator: this.#figures(measured),
+    });
+    return keepHistograms ? { ...result, histograms: this.#recording.toRecorded() } : result;
+  }
+
+  #figures(measured: { elapsedMs: number; cpuUs: number; requests: number }): GeneratorFigures {
+    const busy = measured.cpuUs / 1000 / Math.max(1, measured.elapsedMs);
+    const late = percentilesOf(this.#lateness);
     const bottleneck: string[] = [];
     if (busy > BUSY_MAX) bottleneck.push(`the generator's core was ${Math.round(busy * 100)} % busy`);
     if (late.p99 > LATE_MS_MAX) bottleneck.push(`the generator sent ${late.p99.toFixed(1)} ms late (p99)`);
-    const failed = [...this.#failures.values()].reduce((sum, count) => sum + count, 0);
     return {
-      loop: rate === undefined ? 'closed' : 'open',
-      targetRate: rate,
-      connections,
-      seconds: durationMs / 1000,
-      requests: this.#recorded,
-      expected: this.#expectedCount,
-      expectedInAll: this.#expectedInAll,
-      failed,
-      failures: Object.fromEntries(this.#failures),
-      statuses: Object.fromEntries(this.#statuses),
-      ratePerSec: (this.#expectedCount / durationMs) * 1000,
-      sentBytes: this.#sentBytes,
-      latencyMs: latencyOf(this.#latency),
-      perSecond: this.#seconds,
-      workload: workload.checksum,
-      generator: {
-        cpuUsPerRequest: measured.requests === 0 ? 0 : measured.cpuUs / measured.requests,
-        busy,
-        lateP50Ms: late.p50,
-        lateP99Ms: late.p99,
-        bottleneck,
-      },
+      cpuUsPerRequest: measured.requests === 0 ? 0 : measured.cpuUs / measured.requests,
+      busy,
+      lateP50Ms: late.p50,
+      lateP99Ms: late.p99,
+      bottleneck,
     };
   }
+}
+
+const shifted = (segment: Segment, ms: number): Segment => ({
+  ...segment,
+  fromMs: segment.fromMs + ms,
+  toMs: segment.toMs + ms,
+});
+
+/** At the rate that the plan begins with. */
+function warmupOf([first]: readonly Segment[], warmupMs: number): Segment[] {
+  const rate = first?.fromRate ?? 0;
+  return warmupMs > 0 ? [{ name: 'warm-up', fromMs: 0, toMs: warmupMs, fromRate: rate, toRate: rate }] : [];
 }

@@ -1,95 +1,183 @@
 /** What a run of the load generator found, as plain JSON. */
 import type { Histogram } from 'hdr-histogram-js';
+import type { Segment } from './pace/pace.ts';
+import { isHeadline, NO_ANSWER, type Place, type Recorded, type Recording, TIMED_OUT } from './recording.ts';
 
-/** Milliseconds. `points`: [percentile, ms] from 0 to 100, for plots. */
-export type Latency = {
+/** Milliseconds. */
+export type Percentiles = {
+  count: number;
   mean: number;
   p50: number;
   p90: number;
+  p95: number;
   p99: number;
   p999: number;
   max: number;
-  points: readonly (readonly [percentile: number, ms: number])[];
+};
+/** `points`: [percentile, ms] from 0 to 100, for plots. */
+export type Latency = Percentiles & { points: readonly (readonly [percentile: number, ms: number])[] };
+
+/** Of the answers that came in one second. `second` counts from 1. */
+export type Second = {
+  second: number;
+  /** Place in `stages`. */
+  stage: number;
+  sent: number;
+  ok: number;
+  failed: number;
+  statuses: Record<string, number>;
+  p50Ms: number;
+  p99Ms: number;
+  /** The second's headline latencies, for merging. */
+  hdr?: string;
 };
 
-export type Second = { second: number; ok: number; failed: number; p50Ms: number; p99Ms: number };
+/** The requests that were intended in a stage; rates are the intended ones at its ends. */
+export type StageResult = Segment & {
+  requests: number;
+  ok: number;
+  failed: number;
+  latencyMs: Percentiles;
+  statuses: Record<string, number>;
+};
 
-export type LoadResult = {
+/** How the generator itself fared. */
+export type GeneratorFigures = {
+  cpuUsPerRequest: number;
+  /** Share of one core. */
+  busy: number;
+  lateP50Ms: number;
+  lateP99Ms: number;
+  /** Why these are figures of the generator rather than of the server; empty when they are not. */
+  bottleneck: readonly string[];
+};
+
+/** What is known beside the latencies. */
+export type Facts = {
   loop: 'open' | 'closed';
   targetRate: number | undefined;
   connections: number;
+  /** RFC 3339: when the measured time began. */
+  startedAt: string;
   seconds: number;
+  expectedStatuses: readonly number[];
+  segments: readonly Segment[];
+  /** Expected answers over the whole run, warm-up included. */
+  expectedInAll: number;
+  /** Why requests got no answer. */
+  unanswered: Record<string, number>;
+  sentBytes: number;
+  perSecond: readonly Second[];
+  /** Checksum of what was sent. */
+  workload: string;
+  /** Why the run ended before its time. */
+  stopped?: { reason: string; failed: boolean } | undefined;
+  generator: GeneratorFigures;
+};
+
+export type LoadResult = Omit<Facts, 'segments' | 'unanswered'> & {
   /** Answered requests that were intended in the measured time. */
   requests: number;
   /** Those of them with a status that was expected. */
   expected: number;
-  /** The same over the whole run, warm-up included. */
-  expectedInAll: number;
   /** Other statuses, and requests without an answer. */
   failed: number;
   failures: Record<string, number>;
   statuses: Record<string, number>;
   /** Expected answers per second of the measured time. */
   ratePerSec: number;
-  sentBytes: number;
+  /** Successes, and time-outs at the time that they took; refusals are not in it. */
   latencyMs: Latency;
-  perSecond: readonly Second[];
-  /** Checksum of what was sent. */
-  workload: string;
-  generator: {
-    cpuUsPerRequest: number;
-    /** Share of one core. */
-    busy: number;
-    lateP50Ms: number;
-    lateP99Ms: number;
-    /** Why these are figures of the generator rather than of the server; empty when they are not. */
-    bottleneck: readonly string[];
-  };
+  byStatus: Record<string, Percentiles>;
+  byKind: Record<string, Percentiles>;
+  stages: readonly StageResult[];
+  /** For `sluice load merge`. */
+  histograms?: readonly Recorded[] | undefined;
 };
 
 const PLOTTED = [0, 10, 25, 50, 75, 90, 95, 97.5, 99, 99.5, 99.75, 99.9, 99.95, 99.99, 99.999, 100];
 
+const percentileOf = (histogram: Histogram, percentile: number): number =>
+  histogram.totalCount === 0 ? 0 : histogram.getValueAtPercentile(percentile) / 1000;
+
 /** @param histogram of microseconds */
-export function latencyOf(histogram: Histogram): Latency {
-  const at = (percentile: number): number =>
-    histogram.totalCount === 0 ? 0 : histogram.getValueAtPercentile(percentile) / 1000;
+export function percentilesOf(histogram: Histogram): Percentiles {
+  const at = (percentile: number): number => percentileOf(histogram, percentile);
   return {
+    count: histogram.totalCount,
     mean: histogram.totalCount === 0 ? 0 : histogram.mean / 1000,
     p50: at(50),
     p90: at(90),
+    p95: at(95),
     p99: at(99),
     p999: at(99.9),
     max: at(100),
-    points: PLOTTED.map((percentile) => [percentile, at(percentile)] as const),
   };
 }
 
-export type Thresholds = {
-  minRate?: number | undefined;
-  maxP99Ms?: number | undefined;
-  maxP999Ms?: number | undefined;
-  /** 0 unless said otherwise. */
-  maxFailures?: number | undefined;
-};
+/** @param histogram of microseconds */
+export const latencyOf = (histogram: Histogram): Latency => ({
+  ...percentilesOf(histogram),
+  points: PLOTTED.map((percentile) => [percentile, percentileOf(histogram, percentile)] as const),
+});
 
-/** Sentences for what is not as it should be; empty: the run passes. */
-export function violations(result: LoadResult, thresholds: Thresholds): string[] {
-  const { minRate, maxP99Ms, maxP999Ms, maxFailures = 0 } = thresholds;
-  const { latencyMs, ratePerSec, failed } = result;
-  const said: string[] = [];
-  if (result.requests === 0) said.push('no request was answered');
-  if (failed > maxFailures)
-    said.push(`${failed} requests failed (${listed(result.failures)}), allowed are ${maxFailures}`);
-  if (minRate !== undefined && ratePerSec < minRate)
-    said.push(`${ratePerSec.toFixed(1)} requests/s, wanted are at least ${minRate}`);
-  if (maxP99Ms !== undefined && latencyMs.p99 > maxP99Ms)
-    said.push(`p99 is ${latencyMs.p99} ms, allowed are ${maxP99Ms}`);
-  if (maxP999Ms !== undefined && latencyMs.p999 > maxP999Ms)
-    said.push(`p99.9 is ${latencyMs.p999} ms, allowed are ${maxP999Ms}`);
-  return said;
+export const statusName = (status: number): string =>
+  ({ [NO_ANSWER]: 'no answer', [TIMED_OUT]: 'time-out' })[status] ?? `${status}`;
+
+const byName = (counts: ReadonlyMap<number, number>): Record<string, number> =>
+  Object.fromEntries([...counts].map(([status, count]) => [statusName(status), count]));
+
+function countsOf(counts: ReadonlyMap<number, number>, expectedStatuses: readonly number[]) {
+  const sum = (matches: (status: number) => boolean): number =>
+    [...counts].reduce((all, [status, count]) => (matches(status) ? all + count : all), 0);
+  const expected = sum((status) => expectedStatuses.includes(status));
+  return {
+    requests: sum((status) => status > TIMED_OUT),
+    expected,
+    failed: sum(() => true) - expected,
+  };
 }
 
-const listed = (counts: Record<string, number>): string =>
-  Object.entries(counts)
-    .map(([reason, count]) => `${count} ${reason}`)
-    .join(', ');
+function stageOf(recording: Recording, stage: number, { segments, expectedStatuses }: Facts): StageResult {
+  const statuses = recording.statuses(stage);
+  const { requests, expected: ok, failed } = countsOf(statuses, expectedStatuses);
+  const latencies = recording.sum((place) => place.stage === stage && isHeadline(place.status));
+  const latencyMs = percentilesOf(latencies);
+  return { ...(segments[stage] as Segment), requests, ok, failed, latencyMs, statuses: byName(statuses) };
+}
+
+/** Everything that follows from the histograms. */
+export function resultOf(recording: Recording, facts: Facts): LoadResult {
+  const { segments, unanswered, ...told } = facts;
+  const statuses = recording.statuses();
+  const answered = new Map([...statuses].filter(([status]) => status > TIMED_OUT));
+  const { requests, expected, failed } = countsOf(statuses, facts.expectedStatuses);
+  const unexpected = [...answered].filter(([status]) => !facts.expectedStatuses.includes(status));
+  const percentiles = (matches: (place: Place & { status: number }) => boolean): Percentiles =>
+    percentilesOf(recording.sum(matches));
+  return {
+    ...told,
+    requests,
+    expected,
+    failed,
+    failures: {
+      ...unanswered,
+      ...Object.fromEntries(unexpected.map(([status, count]) => [`status ${status}`, count])),
+    },
+    statuses: byName(answered),
+    ratePerSec: facts.seconds === 0 ? 0 : expected / facts.seconds,
+    latencyMs: latencyOf(recording.sum(({ status }) => isHeadline(status))),
+    byStatus: Object.fromEntries(
+      [...statuses.keys()].map((status) => [statusName(status), percentiles((at) => at.status === status)]),
+    ),
+    byKind: Object.fromEntries(
+      recording
+        .kindsSeen()
+        .map((kind) => [
+          recording.kinds[kind] as string,
+          percentiles((at) => at.kind === kind && isHeadline(at.status)),
+        ]),
+    ),
+    stages: segments.map((_, stage) => stageOf(recording, stage, facts)),
+  };
+}

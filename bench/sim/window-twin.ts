@@ -13,7 +13,13 @@ import {
 } from '../../src/limits.ts';
 
 /** `now`: Unix ms by Redis's clock. With as many waiting requests as the ask needs tokens, also a call of the script. */
-export type TwinCall = { ask: Ask; limit: number; now: number };
+export type TwinCall = {
+  ask: Ask;
+  limit: number;
+  now: number;
+  /** Windows in which the tokens are booked too. */
+  further?: readonly { twin: WindowTwin; limit: number }[];
+};
 
 const MARK_MS = 1_000;
 
@@ -37,7 +43,7 @@ export class WindowTwin {
     this.#shape = shape;
   }
 
-  call({ ask, limit, now }: TwinCall): WindowReply & { lost: boolean } {
+  call({ ask, limit, now, further = [] }: TwinCall, waits = ask.need > 0): WindowReply & { lost: boolean } {
     const needBucket = Math.ceil((now + ask.needMs) / BUCKET_MS);
     const excessBucket = Math.ceil((now + this.#shape.excessMs) / BUCKET_MS);
     this.#pullBack(Math.ceil((now + LEASE_NEED_SLOW_MS) / BUCKET_MS));
@@ -45,14 +51,19 @@ export class WindowTwin {
     for (const lease of ask.settled) this.#settle(lease);
     const inForce = this.#inForce(limit, ask.revision);
     const lost = this.#isLost(ask.known, now);
-    const { granted, excess, scarce } = this.#grant(ask, inForce.limit, now);
+    const own = this.#grant(ask, inForce.limit, now);
+    const [next, ...rest] = further;
+    const taken = { ...ask, need: own.granted, excess: own.excess, known: undefined };
+    const behind = next?.twin.call({ ask: taken, limit: next.limit, now, further: rest }, waits);
+    const { granted, excess } = behind ?? own;
+    const { scarce } = own;
     this.#book(needBucket, granted);
     this.#book(excessBucket, excess);
     if (excess > 0) this.#outstanding.set(excessBucket, (this.#outstanding.get(excessBucket) ?? 0) + excess);
-    const admitsAt = ask.need > 0 && this.#sum >= inForce.limit ? this.#admitsAt(inForce.limit) : 0;
-    const taken = granted + excess > 0;
-    if (taken || lost) this.#gen ??= Math.floor(now);
-    if (taken) this.#seq++;
+    const admitsAt = waits && this.#sum >= inForce.limit ? this.#admitsAt(inForce.limit) : 0;
+    const isBooked = granted + excess > 0;
+    if (isBooked || lost) this.#gen ??= Math.floor(now);
+    if (isBooked) this.#seq++;
     if (this.#gen !== undefined) {
       this.#limit = inForce.limit;
       this.#revision = inForce.revision;
@@ -71,11 +82,12 @@ export class WindowTwin {
       revision: inForce.revision,
       now: Math.floor(now),
       emptyAt: Math.ceil(emptyAt),
-      admitsAt,
+      admitsAt: Math.max(admitsAt, behind?.admitsAt ?? 0),
       gen: this.#gen ?? 0,
       seq: this.#seq,
       lost,
-      scarce,
+      scarce: scarce || behind?.scarce === true,
+      full: (admitsAt > 0 || scarce ? 1 : 0) + 2 * (behind?.full ?? 0),
     };
   }
 

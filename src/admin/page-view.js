@@ -1,6 +1,7 @@
 /**
- * The live page: polls /stats.json once a second, keeps two minutes, and draws rates, percentiles and tables.
- * No build step and no library: what stands here is what runs. Text goes in by textContent only, so a label cannot become markup.
+ * The live page: polls /stats.json once a second, keeps two minutes, and draws rates, percentiles
+ * and tables. No build step and no library: what is here is what runs. Text goes in by textContent
+ * only, so a label cannot become markup.
  */
 (() => {
   const POLL_MS = 1000;

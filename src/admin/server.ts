@@ -6,11 +6,11 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import { assert } from '../lib/assert.ts';
 import type { Log } from '../lib/log.ts';
 import type { MetricsSnapshot } from '../lib/metrics.ts';
-import { PortError } from '../lib/port-check.ts';
 import type { ManagementParts } from '../management/direct.ts';
 import { Access } from './access.ts';
 import { ManagementApi } from './api/api.ts';
 import { loadAdminPage } from './page.ts';
+import { PortError } from './port-check.ts';
 import { PROBLEM_TYPE, ProblemError } from './problem.ts';
 import type { AdminTokens } from './tokens.ts';
 

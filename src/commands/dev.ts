@@ -1,7 +1,7 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { Command, InvalidArgumentError } from 'commander';
+import { checkPortIsFree, PortError } from '../admin/port-check.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
-import { checkDevPorts } from '../dev/ports.ts';
 import { DevStart, type DevSystem } from '../dev/system.ts';
 import { lockFolder } from '../lib/folder-lock.ts';
 import { createLog } from '../lib/log.ts';
@@ -11,6 +11,11 @@ import { rateLimitOf } from '../projects/project.ts';
 import { UsageError } from './session.ts';
 
 type Flags = { port?: number; adminPort?: number; workers?: number; dataDir: string; reset?: boolean };
+
+type Listener = { host: string; port: number };
+
+const HINTED_FROM = 8090;
+const HINTED_STEP = 10;
 
 function integer(min: number, max: number): (text: string) => number {
   return (text) => {
@@ -27,11 +32,12 @@ const curlLine = ({ url, project }: DevSystem['file']): string =>
 
 function banner({ file, project, processorAdminUrl }: DevSystem, config: Config): string {
   const limit = rateLimitOf(project, config.planLimits);
+  const quota = project.quota === undefined ? 'no quota' : `quota ${project.quota}`;
   return `
 sluice is ready.
 
   DSN         ${file.project.dsn}
-  project     ${project.id}, plan ${project.plan}, ${limit === undefined ? 'no' : limit} requests a minute, ${project.quota === undefined ? 'no quota' : `quota ${project.quota}`}
+  project     ${project.id}, plan ${project.plan}, ${limit ?? 'no'} requests a minute, ${quota}
   endpoint    ${file.url}/api/${file.project.id}/envelope/
   stored in   ${file.sinkDir} (one item a line, files ending in .ndjson)
   look at     ${file.adminUrl} (ingest)  ${processorAdminUrl} (processor), metrics under /metrics
@@ -46,6 +52,39 @@ then look at it:
 
 Ctrl-C stops everything; data stays in the data folder. Requests appear below.
 `;
+}
+
+/**
+ * Looks at both ports before anything is started.
+ * @throws an error of one line that names every port that cannot be had, and what to type instead
+ */
+async function checkDevPorts(endpoints: Listener, admin: Listener): Promise<void> {
+  const [ofEndpoints, ofAdmin] = [await whyNot(endpoints), await whyNot(admin)];
+  const errors = [ofEndpoints, ofAdmin].filter((error) => error !== undefined);
+  if (errors.length === 0) return;
+  const why = errors.map(({ message }) => message).join('; ');
+  if (!errors.every(({ isTaken }) => isTaken)) throw new Error(why);
+  const port = await freePair(endpoints.host, admin.host);
+  const adminFlag = ofAdmin ? ` --admin-port ${port + 1}` : '';
+  throw new Error(`${why}; choose another: npm start -- --port ${port}${adminFlag}`);
+}
+
+async function whyNot({ host, port }: Listener): Promise<PortError | undefined> {
+  try {
+    await checkPortIsFree(host, port);
+    return undefined;
+  } catch (error) {
+    if (error instanceof PortError) return error;
+    throw error;
+  }
+}
+
+/** @returns a port that is free for the endpoints, where the next one is so for the admin pages */
+async function freePair(host: string, adminHost: string): Promise<number> {
+  let port = HINTED_FROM;
+  while ((await whyNot({ host, port })) || (await whyNot({ host: adminHost, port: port + 1 })))
+    port += HINTED_STEP;
+  return port;
 }
 
 async function run(flags: Flags): Promise<void> {

@@ -2,7 +2,8 @@ import { Command } from 'commander';
 import { ConfigError, loadConfig } from '../config.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
-import { runProcessor, SinkSettingError } from '../processor/processor.ts';
+import { runProcessor } from '../processor/processor.ts';
+import { SinkSettingError } from '../sink/unavailable.ts';
 import { UsageError } from './session.ts';
 
 export function processorCommand(): Command {

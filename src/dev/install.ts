@@ -11,7 +11,8 @@ export const MANUAL_INSTALL = `Install them with one of
 
   Debian, Ubuntu   sudo apt-get update && sudo apt-get install -y redis-server nats-server
   Homebrew         brew install redis nats-server
-  Docker           docker run -d -p 6379:6379 redis redis-server --appendonly yes --maxmemory-policy noeviction
+  Docker           docker run -d -p 6379:6379 redis redis-server \\
+                     --appendonly yes --maxmemory-policy noeviction
                    docker run -d -p 4222:4222 nats -js
                    and set SLUICE_REDIS_URL=redis://127.0.0.1:6379 SLUICE_NATS_URL=nats://127.0.0.1:4222`;
 

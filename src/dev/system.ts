@@ -1,19 +1,25 @@
 /**
  * COMPOSITION ROOT of `sluice dev`: the whole system on one machine, as children of this process.
  */
-import { renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
 import { childEnvironment, hostEnvironment, isSet } from '../config.ts';
+import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import { firstKey } from '../projects/keys.ts';
+import { NameTakenError, RegistryError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
+import { type NewProject, ProjectStore } from '../projects/project-store.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { setupTopology } from '../stream/topology.ts';
-import { demoProject } from './demo-project.ts';
 import { ensureServers } from './install.ts';
 import { freePort, startNats, startRedis } from './servers.ts';
 import { type Child, CommandChild, superviseServer } from './supervisor.ts';
 
 const READY_MS_MAX = 30_000;
+const FIRST_ID = '1';
+/** No quota, no filters: what one sends is what one finds. */
+const DEMO: NewProject = { plan: 'Platform', overage: false, filters: [], allowedOrigins: [] };
 
 export type DevOptions = {
   port: number;
@@ -166,15 +172,45 @@ export class DevStart {
   #describe(parts: { redisUrl: string; natsUrl: string; sinkDir: string; project: Project }): DevFile {
     const { redisUrl, natsUrl, sinkDir, project } = parts;
     const url = `http://localhost:${this.#options.port}`;
-    const dsn = (this.#options.publicUrl ?? url).replace('://', `://${project.key}@`);
+    const key = firstKey(project, systemClock.now())?.key ?? project.key;
+    const dsn = (this.#options.publicUrl ?? url).replace('://', `://${key}@`);
     return {
       url,
       adminUrl: `http://localhost:${this.#options.adminPort}`,
       redisUrl,
       natsUrl,
       sinkDir,
-      project: { id: project.id, key: project.key, dsn: `${dsn}/${project.alias ?? project.id}` },
+      project: { id: project.id, key, dsn: `${dsn}/${project.alias ?? project.id}` },
       pid: process.pid,
     };
+  }
+}
+
+/** The demo project of a data folder: the same one at every start, made at the first. */
+async function demoProject(link: NatsLink, dataDir: string): Promise<Project> {
+  const store = await ProjectStore.open(link);
+  const file = join(dataDir, 'demo-project');
+  const known = existsSync(file) ? await findProject(store, readFileSync(file, 'utf8').trim()) : undefined;
+  if (known) return known;
+  const project = await createProject(store);
+  writeFileSync(file, `${project.id}\n`);
+  return project;
+}
+
+async function findProject(store: ProjectStore, id: string): Promise<Project | undefined> {
+  try {
+    return await store.get(id);
+  } catch (error) {
+    if (error instanceof RegistryError) return undefined;
+    throw error;
+  }
+}
+
+async function createProject(store: ProjectStore): Promise<Project> {
+  try {
+    return await store.create({ ...DEMO, id: FIRST_ID });
+  } catch (error) {
+    if (error instanceof NameTakenError) return store.create(DEMO);
+    throw error;
   }
 }

@@ -2,8 +2,11 @@
  * What all uploads of a worker hold together (contract part 7: buffered and spooled bytes), and the
  * part of one upload in it.
  */
+import { FairShare, ProjectUse } from '../lib/fair-share.ts';
 import { type ExtraType, storedTypes } from '../lib/item-types.ts';
 import {
+  DECODER_QUEUE_BYTES_MAX,
+  DECODER_QUEUE_BYTES_TIGHT,
   HELD_BYTES_MAX,
   HELD_BYTES_TIGHT,
   INLINE_BYTES_MAX,
@@ -11,9 +14,10 @@ import {
   SPOOL_BLOCK_BYTES,
   SPOOL_BLOCKS_KEPT,
   SPOOL_BYTES_MAX,
+  UPLOADS_MAX,
 } from '../limits.ts';
 import { SpoolDisk } from './spool-disk.ts';
-import { UploadLimiter } from './upload-limiter.ts';
+import { InflationQueue, UploadLimiter } from './upload-limiter.ts';
 
 export class UploadBudget {
   readonly maxBodyBytes: number;
@@ -22,20 +26,28 @@ export class UploadBudget {
   readonly storedTypes: ReadonlySet<string>;
   /** Paces the ends of large uploads. */
   readonly limiter = new UploadLimiter();
+  /** Small bodies that inflate to much, in turn. */
+  readonly inflations = new InflationQueue();
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
+  readonly #spoolBytesMax: number;
+  readonly #spoolShare: FairShare;
+  readonly #uploadShare = new FairShare('uploads', UPLOADS_MAX);
   #held = 0;
-  #spooled = 0;
 
   constructor(options: {
     maxBodyBytes: number;
     maxDecompressedBytes: number;
     spoolDir: string;
+    /** Of this worker. */
+    spoolBytesMax?: number;
     storeTypes?: readonly ExtraType[];
   }) {
     this.maxBodyBytes = options.maxBodyBytes;
     this.maxDecompressedBytes = options.maxDecompressedBytes;
     this.storedTypes = storedTypes(options.storeTypes ?? []);
+    this.#spoolBytesMax = options.spoolBytesMax ?? SPOOL_BYTES_MAX;
+    this.#spoolShare = new FairShare('spool', this.#spoolBytesMax);
     this.disk = new SpoolDisk(options.spoolDir);
   }
 
@@ -46,12 +58,12 @@ export class UploadBudget {
 
   /** Bytes of the spool files. */
   get spooledBytes(): number {
-    return this.#spooled;
+    return this.#spoolShare.total;
   }
 
   /** False when held or spooled bytes are at their bound: refuse new requests. */
   get hasRoom(): boolean {
-    return this.#held < HELD_BYTES_MAX && this.#spooled < SPOOL_BYTES_MAX;
+    return this.#held < HELD_BYTES_MAX && this.spooledBytes < this.#spoolBytesMax;
   }
 
   /** The worker holds much: each upload gets smaller bounds. */
@@ -64,6 +76,11 @@ export class UploadBudget {
     return this.isTight ? INLINE_BYTES_MIN : INLINE_BYTES_MAX;
   }
 
+  /** Compressed bytes of an upload that wait for its decoder; less while the worker holds much. */
+  get decoderQueueBytesMax(): number {
+    return this.isTight ? DECODER_QUEUE_BYTES_TIGHT : DECODER_QUEUE_BYTES_MAX;
+  }
+
   /**
    * @param delta bytes, negative to give back. @returns false when the sum is over the bound (it is
    * counted all the same)
@@ -73,10 +90,20 @@ export class UploadBudget {
     return this.#held <= HELD_BYTES_MAX;
   }
 
-  /** As {@link hold}, for bytes of spool files. */
-  spool(delta: number): boolean {
-    this.#spooled += delta;
-    return this.#spooled <= SPOOL_BYTES_MAX;
+  /** As {@link hold}, for bytes of spool files; also false for a project beyond its share. */
+  spool(delta: number, use = new ProjectUse()): boolean {
+    this.#spoolShare.add(use, delta);
+    return this.spooledBytes <= this.#spoolBytesMax && this.#spoolShare.allows(use);
+  }
+
+  /**
+   * Counts one more large upload, or with -1 one less.
+   * @returns false when there are too many, or more than the project's share (it is counted all the
+   * same)
+   */
+  upload(delta: 1 | -1, use: ProjectUse): boolean {
+    this.#uploadShare.add(use, delta);
+    return this.#uploadShare.total <= UPLOADS_MAX && this.#uploadShare.allows(use);
   }
 
   /**
@@ -99,13 +126,16 @@ export class UploadBudget {
  */
 export class Holding {
   readonly budget: UploadBudget;
+  readonly use: ProjectUse;
   #held = 0;
   #spooled = 0;
   #queued = 0;
+  #isLarge = false;
   #open = true;
 
-  constructor(budget: UploadBudget) {
+  constructor(budget: UploadBudget, use = new ProjectUse()) {
     this.budget = budget;
+    this.use = use;
   }
 
   /** @param delta bytes, negative to give back. @returns false when the worker is over its bound */
@@ -118,7 +148,7 @@ export class Holding {
   spool(delta: number): boolean {
     if (!this.#open) return true;
     this.#spooled += delta;
-    return this.budget.spool(delta);
+    return this.budget.spool(delta, this.use);
   }
 
   /** @param delta bytes that wait for a decoder or the disk */
@@ -128,11 +158,19 @@ export class Holding {
     this.budget.limiter.queue(delta);
   }
 
+  /** The upload is one of the large ones. @returns false when there is no place for it */
+  takePlace(): boolean {
+    if (this.#isLarge || !this.#open) return true;
+    this.#isLarge = true;
+    return this.budget.upload(1, this.use);
+  }
+
   close(): void {
     if (!this.#open) return;
     this.#open = false;
+    if (this.#isLarge) this.budget.upload(-1, this.use);
     if (this.#queued > 0) this.budget.limiter.queue(-this.#queued);
     this.budget.hold(-this.#held);
-    this.budget.spool(-this.#spooled);
+    this.budget.spool(-this.#spooled, this.use);
   }
 }

@@ -37,7 +37,7 @@ export type Collected = {
   header: EnvelopeHeader;
   items: HeldItem[];
   skipped: SkippedItems;
-  /** When set, the payloads of all items stand in it, one after the other, in item order. */
+  /** When set, it has the payloads of all items, one after the other, in item order. */
   spool?: Spool;
   /** Payload bytes of all items. */
   bytes: number;
@@ -50,8 +50,8 @@ export type CollectorOptions = {
   onOverload(detail: string): void;
   /** The spool is behind, or no longer. */
   onBehind(behind: boolean): void;
-  /** A spool was opened: it writes once `spool` is called. */
-  beforeSpool(spool: () => void): void;
+  /** A spool was opened: it writes once `spool` is called. `items`: those that have begun. */
+  beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
 };
 
 const NOTHING = Buffer.alloc(0);
@@ -229,7 +229,7 @@ export class Collector implements ParserSink {
       item.header = Buffer.from(item.header);
     }
     this.#charge(this.#headerBytes - this.#charged);
-    this.#options.beforeSpool(() => spool.start());
+    this.#options.beforeSpool(() => spool.start(), this.#items);
   }
 
   #openSpool(): Spool | undefined {

@@ -1,9 +1,4 @@
-import {
-  BODY_BYTES_SETTING_MAX,
-  DECODER_QUEUE_BYTES_MAX,
-  DECODER_QUEUE_BYTES_TIGHT,
-  ZSTD_WINDOW_BYTES_MAX,
-} from '../limits.ts';
+import { BODY_BYTES_SETTING_MAX, ZSTD_WINDOW_BYTES_MAX } from '../limits.ts';
 import type { Holding } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { type Compression, DEFLATE_SNIFF_BYTES, type ZlibStream, zlibStream } from './decompress.ts';
@@ -160,8 +155,7 @@ export class Decoder {
     const queued = this.#waiting.length + taken;
     this.#options.holding.queue(queued - this.#queued);
     this.#queued = queued;
-    const most = this.#options.holding.budget.isTight ? DECODER_QUEUE_BYTES_TIGHT : DECODER_QUEUE_BYTES_MAX;
-    const behind = queued > most;
+    const behind = queued > this.#options.holding.budget.decoderQueueBytesMax;
     if (behind === this.#behind) return;
     this.#behind = behind;
     this.#options.onBehind(behind);

@@ -81,13 +81,12 @@ export type Inflated = { ok: true; bytes: Buffer } | { ok: false; reason: 'corru
 const GZIP_TRAILER_BYTES = 8;
 
 /**
- * What gzip says in its last four bytes to inflate to (RFC 1952, ISIZE). Only a hint: where it
- * lies, the bounds below still hold.
+ * What gzip says in its last four bytes to inflate to (RFC 1952, ISIZE); undefined for the other
+ * encodings. Only a hint: where it lies, the bounds below still hold.
  */
-function claimsToBeLarge(encoding: Compression, body: Uint8Array): boolean {
-  if (encoding !== 'gzip' || body.length < GZIP_TRAILER_BYTES) return false;
-  const size = new DataView(body.buffer, body.byteOffset + body.length - 4, 4).getUint32(0, true);
-  return size > SYNC_INFLATED_BYTES_MAX;
+export function claimedBytes(encoding: Compression, body: Uint8Array): number | undefined {
+  if (encoding !== 'gzip' || body.length < GZIP_TRAILER_BYTES) return undefined;
+  return new DataView(body.buffer, body.byteOffset + body.length - 4, 4).getUint32(0, true);
 }
 
 /**
@@ -96,7 +95,7 @@ function claimsToBeLarge(encoding: Compression, body: Uint8Array): boolean {
  * there are several zstd frames
  */
 export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
-  if (claimsToBeLarge(encoding, body)) return { ok: false, reason: 'stream' };
+  if ((claimedBytes(encoding, body) ?? 0) > SYNC_INFLATED_BYTES_MAX) return { ok: false, reason: 'stream' };
   if (encoding === 'zstd') {
     const frames = new ZstdFrames();
     if (frames.pass(body) < body.length) return { ok: false, reason: 'stream' };

@@ -17,9 +17,18 @@
  *
  * The price: an upload in the middle of its body is paused with the others, and its client sees a
  * slower network. A small compressed body cannot be paused: it is whole before the worker knows
- * that it is large.
+ * that it is large. It waits in the {@link InflationQueue}.
  */
-import { QUEUED_BYTES_MAX, UPLOADS_RESUMED_PER_TURN, WHOLE_UPLOADS_BYTES_MAX } from '../limits.ts';
+import { FairShare, type ProjectUse } from '../lib/fair-share.ts';
+import { remove } from '../lib/in-flight.ts';
+import {
+  INFLATED_AT_ONCE_BYTES_MAX,
+  INFLATING_BYTES_MAX,
+  INFLATION_WAIT_MS_MAX,
+  QUEUED_BYTES_MAX,
+  UPLOADS_RESUMED_PER_TURN,
+  WHOLE_UPLOADS_BYTES_MAX,
+} from '../limits.ts';
 
 /** One upload that is being spooled or decoded in pieces. */
 export type LimitedUpload = { pause(paused: boolean): void };
@@ -100,5 +109,88 @@ export class UploadLimiter {
       this.#paused.delete(one);
       one.pause(false);
     }
+  }
+}
+
+/** A small body that inflates to much. */
+export type Inflation = {
+  use: ProjectUse;
+  /** What it inflates to, as far as is known. */
+  bytes: number;
+  start(): void;
+  refuse(): void;
+};
+
+type Waiting = { inflation: Inflation; timer: NodeJS.Timeout };
+
+/**
+ * Small bodies that inflate to much: 19 KB may be 19 MiB. A worker stores some hundred MB a second,
+ * and an answer is due two seconds after the last byte. When all are inflated as they come, all are
+ * late. So few are in work at a time, from their first byte to the stored envelope. The next is the
+ * oldest of the project that has the fewest bytes in work. The others wait, compressed, for at most
+ * a second, and what they inflate to is one of the fair shares: beyond it they are refused at once
+ * and cost next to nothing.
+ *
+ * A body says itself what it inflates to, or is taken for the largest. One that lied is counted as
+ * the largest from then on, and ends when there is no room for that.
+ */
+export class InflationQueue {
+  readonly #share = new FairShare('inflating', INFLATING_BYTES_MAX);
+  readonly #waiting: Waiting[] = [];
+  readonly #active: Inflation[] = [];
+
+  /** May call `start` or `refuse` at once. */
+  add(inflation: Inflation): void {
+    const { use, bytes } = inflation;
+    if (this.#share.total + bytes > INFLATING_BYTES_MAX || !this.#share.allows(use))
+      return inflation.refuse();
+    this.#share.add(use, bytes);
+    const timer = setTimeout(() => {
+      this.leave(inflation);
+      inflation.refuse();
+    }, INFLATION_WAIT_MS_MAX);
+    this.#waiting.push({ inflation, timer });
+    this.#startNext();
+  }
+
+  /** It inflates to more than was known. @returns false when there is no room for that */
+  grow(inflation: Inflation, bytes: number): boolean {
+    this.#share.add(inflation.use, bytes - inflation.bytes);
+    inflation.bytes = bytes;
+    return this.#share.total <= INFLATING_BYTES_MAX;
+  }
+
+  /** Its envelope is stored or refused. Idempotent. */
+  leave(inflation: Inflation): void {
+    const waiting = this.#waiting.find((one) => one.inflation === inflation);
+    if (waiting) {
+      clearTimeout(waiting.timer);
+      remove(this.#waiting, waiting);
+    } else if (!remove(this.#active, inflation)) return;
+    this.#share.add(inflation.use, -inflation.bytes);
+    this.#startNext();
+  }
+
+  #startNext(): void {
+    const next = this.#next();
+    if (!next) return;
+    const atWork = this.#active.reduce((sum, { bytes }) => sum + bytes, 0);
+    if (atWork > 0 && atWork + next.inflation.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
+    clearTimeout(next.timer);
+    remove(this.#waiting, next);
+    this.#active.push(next.inflation);
+    next.inflation.start();
+    this.#startNext();
+  }
+
+  #next(): Waiting | undefined {
+    const atWork = ({ inflation: { use } }: Waiting): number =>
+      this.#active.reduce((sum, one) => sum + (one.use === use ? one.bytes : 0), 0);
+    let best: { waiting: Waiting; bytes: number } | undefined;
+    for (const waiting of this.#waiting) {
+      const bytes = atWork(waiting);
+      if (!best || bytes < best.bytes) best = { waiting, bytes };
+    }
+    return best?.waiting;
   }
 }

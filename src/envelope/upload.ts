@@ -10,15 +10,17 @@
  * socket is paused, it is resumed first: nothing can be answered on a paused one.
  */
 import { randomUUID } from 'node:crypto';
-import { SYNC_INFLATE_BYTES_MAX } from '../limits.ts';
+import type { ProjectUse } from '../lib/fair-share.ts';
+import { DECODER_QUEUE_BYTES_MAX, SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../limits.ts';
 import { Holding, UploadBudget } from './budget.ts';
+import { ByteQueue } from './byte-queue.ts';
 import { type Collected, Collector, type HeldItem, type SkippedItems } from './collector.ts';
 import { Decoder } from './decoder.ts';
-import { type Compression, type Encoding, inflateSync, parseEncoding } from './decompress.ts';
+import { type Compression, claimedBytes, type Encoding, inflateSync, parseEncoding } from './decompress.ts';
 import type { Malformed } from './header.ts';
 import { Parser } from './parser.ts';
 import type { Spool } from './spool.ts';
-import type { LimitedUpload } from './upload-limiter.ts';
+import type { Inflation, LimitedUpload } from './upload-limiter.ts';
 
 export { type HeldItem, type SkippedItems, type Spool, UploadBudget };
 
@@ -30,7 +32,7 @@ export type HeldEnvelope = {
   /** Only items of stored types. */
   items: HeldItem[];
   skipped: SkippedItems;
-  /** When set, the payloads of all items stand in it, one after the other, in item order. */
+  /** When set, it has the payloads of all items, one after the other, in item order. */
   spool?: Spool;
   /** Payload bytes of the stored items. */
   bytes: number;
@@ -48,15 +50,17 @@ export type UploadOptions = {
   /** Raw Content-Encoding, '' when absent. */
   encoding: string;
   budget: UploadBudget;
+  /** Of the project whose upload it is. */
+  use?: ProjectUse;
   /** Exactly once, perhaps inside `feed` or `end`; never after `dispose`. */
   onResult(result: UploadResult): void;
   /** Pause the socket, or resume it: disk, decoder or stream is behind, or no longer. */
   onPressure(paused: boolean): void;
   /**
    * Once, before the first byte goes to disk; nothing is written until `spool` is called, at once
-   * or later.
+   * or later. `items`: those that have begun.
    */
-  beforeSpool(spool: () => void): void;
+  beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
 };
 
 type State = 'open' | 'ended' | 'settled' | 'disposed';
@@ -72,10 +76,14 @@ export class Upload {
   #state: State = 'open';
   #transmitted = 0;
   #inflated = 0;
-  /** The first compressed chunk, as long as it may turn out to be the whole body. */
+  /** The beginning of a compressed body, as long as it may turn out to be the whole body. */
   #first: Buffer | undefined;
-  /** Set once a compressed body has come in more than one chunk, or in a large one. */
+  /** The same with the chunks that came after the first one. */
+  #begun: ByteQueue | undefined;
+  /** Set once a compressed body is no longer small, or inflates to much. */
   #decoder: Decoder | undefined;
+  /** Set for a small body that inflates to much. */
+  #inflation: Inflation | undefined;
   #spoolBehind = false;
   #decoderBehind = false;
   /** From the first byte that is spooled or decoded in pieces to the last of the body. */
@@ -87,13 +95,13 @@ export class Upload {
   constructor(options: UploadOptions) {
     this.#options = options;
     this.#encoding = parseEncoding(options.encoding);
-    this.#holding = new Holding(options.budget);
+    this.#holding = new Holding(options.budget, options.use);
     this.#collector = new Collector({
       budget: options.budget,
       holding: this.#holding,
       onOverload: (detail) => this.#fail('overloaded', detail),
       onBehind: (behind) => this.#onSpoolBehind(behind),
-      beforeSpool: (spool) => options.beforeSpool(spool),
+      beforeSpool: (spool, items) => options.beforeSpool(spool, items),
     });
     this.#parser = new Parser(this.#collector, options.budget.storedTypes);
   }
@@ -119,7 +127,7 @@ export class Upload {
     const encoding = this.#encoding;
     if (encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
     else if (this.#decoder) this.#decoder.end();
-    else if (this.#first && encoding !== 'none') this.#inflateFirst(encoding, this.#first);
+    else if (this.#first && encoding !== 'none') this.#inflateFirst(encoding);
     else this.#finish();
   }
 
@@ -136,24 +144,65 @@ export class Upload {
 
   #feedCompressed(encoding: Compression, chunk: Uint8Array): void {
     if (this.#decoder) return this.#decoder.feed(chunk);
-    if (this.#first === undefined && chunk.length <= SYNC_INFLATE_BYTES_MAX) {
-      this.#first = Buffer.from(chunk);
-      if (!this.#holding.hold(chunk.length)) this.#fail('overloaded', 'the worker holds too many bytes');
-      return;
-    }
+    if (this.#transmitted <= this.#options.budget.decoderQueueBytesMax) return this.#keepFirst(chunk);
     const decoder = this.#startDecoder(encoding);
     if (this.#state === 'open') decoder.feed(chunk);
   }
 
-  /** A body in one chunk. */
-  #inflateFirst(encoding: Compression, body: Buffer): void {
+  /** Most bodies are one chunk: only others pay for being joined. */
+  #keepFirst(chunk: Uint8Array): void {
+    const before = this.#firstCapacity;
+    if (this.#first === undefined) this.#first = Buffer.from(chunk);
+    else {
+      this.#begun ??= new ByteQueue(DECODER_QUEUE_BYTES_MAX);
+      if (this.#begun.length === 0) this.#begun.append(this.#first);
+      this.#begun.append(chunk);
+    }
+    if (!this.#holding.hold(this.#firstCapacity - before))
+      this.#fail('overloaded', 'the worker holds too many bytes');
+  }
+
+  /** What was kept as one piece. */
+  #joinFirst(): Buffer {
+    const before = this.#firstCapacity;
+    this.#first = this.#begun?.take() ?? this.#first ?? Buffer.alloc(0);
+    this.#begun = undefined;
+    this.#holding.hold(this.#firstCapacity - before);
+    return this.#first;
+  }
+
+  get #firstCapacity(): number {
+    return (this.#first?.length ?? 0) + (this.#begun?.capacity ?? 0);
+  }
+
+  /** A small body that is whole. */
+  #inflateFirst(encoding: Compression): void {
+    const body = this.#joinFirst();
+    const claimed = claimedBytes(encoding, body) ?? 0;
+    if (body.length > SYNC_INFLATE_BYTES_MAX) return this.#inflateInTurn(encoding, claimed);
     const inflated = inflateSync(encoding, body);
     if (inflated.ok) {
       this.#takeFirst();
       this.#parse(inflated.bytes);
       this.#finish();
-    } else if (inflated.reason === 'stream') this.#startDecoder(encoding).end();
+    } else if (inflated.reason === 'stream')
+      this.#inflateInTurn(encoding, claimed > SYNC_INFLATED_BYTES_MAX ? claimed : 0);
     else this.#fail('invalid', 'the compressed body is corrupt');
+  }
+
+  /** @param claimed what the body says to inflate to; 0: nothing that can be believed */
+  #inflateInTurn(encoding: Compression, claimed = 0): void {
+    const { inflations, maxDecompressedBytes } = this.#options.budget;
+    this.#inflation = {
+      use: this.#holding.use,
+      bytes: claimed > 0 ? Math.min(claimed, maxDecompressedBytes) : maxDecompressedBytes,
+      start: () => {
+        const decoder = this.#startDecoder(encoding);
+        if (this.#state === 'ended') decoder.end();
+      },
+      refuse: () => this.#fail('overloaded', 'too much is being inflated'),
+    };
+    inflations.add(this.#inflation);
   }
 
   /** A decoder that has been fed what was held back. */
@@ -173,9 +222,10 @@ export class Upload {
   }
 
   #takeFirst(): Buffer | undefined {
-    const first = this.#first;
+    if (!this.#first) return undefined;
+    const first = this.#joinFirst();
+    this.#holding.hold(-first.length);
     this.#first = undefined;
-    if (first) this.#holding.hold(-first.length);
     return first;
   }
 
@@ -190,9 +240,19 @@ export class Upload {
         'too_large',
         `the body inflates to over ${this.#options.budget.maxDecompressedBytes} bytes`,
       );
+    if (this.#outgrows()) return this.#fail('overloaded', 'it inflates to more than it says');
     this.#collector.startChunk(bytes);
     this.#check(this.#parser.feed(bytes));
     if (this.#collector.spooling) this.#onSpooled();
+  }
+
+  /** Whether it turns out to be so large that there is no room for it. */
+  #outgrows(): boolean {
+    const { inflations, maxDecompressedBytes } = this.#options.budget;
+    const known = this.#inflation;
+    return (
+      known !== undefined && this.#inflated > known.bytes && !inflations.grow(known, maxDecompressedBytes)
+    );
   }
 
   #finish(): void {
@@ -225,6 +285,7 @@ export class Upload {
 
   #enterLimiter(): void {
     if (this.#limited || this.#state !== 'open') return;
+    if (!this.#holding.takePlace()) return this.#fail('overloaded', 'too many large uploads');
     this.#limited = { pause: (paused) => this.#onLimiter(paused) };
     this.#options.budget.limiter.enter(this.#limited);
   }
@@ -285,9 +346,11 @@ export class Upload {
     if (this.#limited) limiter.leave(this.#limited);
     if (this.#wholeBytes > 0) limiter.addWhole(-this.#wholeBytes);
     this.#wholeBytes = 0;
+    if (this.#inflation) this.#options.budget.inflations.leave(this.#inflation);
     this.#decoder?.destroy();
     this.#collector.close();
     this.#first = undefined;
+    this.#begun = undefined;
     this.#holding.close();
   }
 }

@@ -46,14 +46,13 @@ const CRAWLERS = [
 const NAMED = anyOf(CRAWLERS);
 /** Any word that ends so; CUBOT makes phones. */
 const WORD = /(?:(?<!\bcu)bots?|spider)(?=[ /;)]|$)/i;
-/**
- * Server clients, in-app browsers, a person's own assistant and uptime checks that were asked for.
- */
-const NEVER =
-  /^(?:sentry[./-]|curl\/|python-requests\/|node(?![a-z]))|\bFBA[NV]\/|\bSlack\/|ChatGPT-User|SentryUptimeBot/i;
+/** Server clients. */
+const SERVER = /^(?:sentry[./-]|curl\/|python-requests\/|node(?![a-z]))/i;
+/** In-app browsers, a person's own assistant and uptime checks that were asked for. */
+const WANTED = /\bFBA[NV]\/|\bSlack\/|ChatGPT-User|SentryUptimeBot/i;
 
 export const isCrawler = (userAgent: string): boolean =>
-  (WORD.test(userAgent) || NAMED.test(userAgent)) && !NEVER.test(userAgent);
+  (WORD.test(userAgent) || NAMED.test(userAgent)) && !SERVER.test(userAgent) && !WANTED.test(userAgent);
 
 /**
  * The request's own agent counts only as far as it is a browser's, and for want of one in the

@@ -41,7 +41,10 @@ function compile(pattern: string): OriginPattern | undefined {
 /** What is wrong with one origin pattern, as a sentence; undefined when it is well-formed. */
 export function originPatternProblem(pattern: string): string | undefined {
   if (compile(pattern)) return undefined;
-  return `${JSON.stringify(pattern)} is no origin pattern: expected [http(s)://]host[:port], where the host may be * or begin with *., without a path`;
+  return (
+    `${JSON.stringify(pattern)} is no origin pattern: expected [http(s)://]host[:port], ` +
+    'where the host may be * or begin with *., without a path'
+  );
 }
 
 /** A malformed pattern matches nothing; it still counts as a restriction. */

@@ -1,5 +1,5 @@
 /**
- * Where the public key of a request stands (spec part 5, contract part 2 "Authentication"). The
+ * Where the public key of a request is (spec part 5, contract part 2 "Authentication"). The
  * first source that has a non-empty key wins: query, x-service-auth, x-compat-auth, x-sentry-auth,
  * authorization. In each, `compat_key` wins over `sentry_key`.
  */
@@ -61,7 +61,7 @@ const NAME_CHARS = 10;
 
 /**
  * `[scheme] name=value, name="value", …`: an optional scheme word, then pairs, with white space
- * wherever it may stand. No pair is looked at that has another name, and no character more than a
+ * wherever it is legal. No pair is looked at that has another name, and no character more than a
  * few times, whatever the header is: it may be 16 KiB, and of anybody.
  */
 function headerKey(header: string): string {
@@ -95,7 +95,7 @@ export function findKey(query: string, header: (lowerCaseName: string) => string
     if (key !== '') return key;
   }
   const authorization = header('authorization');
-  // Any other scheme belongs to whatever stands in front of us.
+  // Any other scheme belongs to a proxy in front of us.
   return /^\s*sentry\s/i.test(authorization) ? headerKey(authorization) : '';
 }
 

@@ -72,8 +72,11 @@ export abstract class EndpointRequest implements BodyReader {
   protected fail(reason: string, cause?: unknown): void {
     if (this.finished) return;
     const errorId = newErrorId();
-    const { project } = this.trace();
-    this.parts.log.error({ errorId, endpoint: this.#endpoint, project: project?.id, err: cause }, reason);
+    const { access } = this.trace();
+    this.parts.log.error(
+      { errorId, endpoint: this.#endpoint, project: access?.project.id, err: cause },
+      reason,
+    );
     this.finish('failed', failure(errorId));
   }
 

@@ -10,7 +10,7 @@ import {
   BODY_REARM_MS,
   REFUSED_DRAIN_BYTES_MAX,
 } from '../limits.ts';
-import { COMMON_HEADERS } from './answers/common-headers.ts';
+import { COMMON_HEADERS } from './answers/cors.ts';
 import type { Answer } from './answers/outcome.ts';
 import type { OpenExchanges } from './open-exchanges.ts';
 
@@ -133,7 +133,7 @@ export class Exchange {
   }
 
   /**
-   * Back-pressure from whoever reads the body. The last bytes may have come in the same read as
+   * Back-pressure from the reader of the body. The last bytes may have come in the same read as
    * those that made it pause: there is nothing to pause then, but the socket must still be
    * resumed, or the next request on the connection is never read.
    */

@@ -80,8 +80,8 @@ export class OpenExchanges {
 
   /**
    * Once a second: cuts what is too slow, refuses what waited for us too long, re-arms the time-out
-   * of what is slow but lawful. From the last to the first, so that whoever takes the place of one
-   * that is cut has been looked at.
+   * of what is slow but lawful. From the last to the first, so that the one that takes the place of
+   * one that is cut has been looked at.
    */
   sweep(): void {
     const now = this.now();

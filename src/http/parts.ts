@@ -4,7 +4,7 @@ import type { Log } from '../lib/log.ts';
 import type { Admission } from '../limit/admission.ts';
 import type { AwayPolicy } from '../limit/failure-policy.ts';
 import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
-import type { ProjectState } from '../projects/project-state.ts';
+import type { Access } from '../projects/project-state.ts';
 import type { Replica } from '../projects/replica.ts';
 import type { Publisher } from '../stream/publish/publisher.ts';
 import type { Outcome } from './answers/outcome.ts';
@@ -17,7 +17,7 @@ import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
  */
 export type FinishedRequest = {
   exchange: Exchange;
-  project?: ProjectState | undefined;
+  access?: Access | undefined;
   /** Position of this request in the month's usage, when it was counted. */
   counted?: { month: string; position: number } | undefined;
 };

@@ -13,14 +13,15 @@ import {
   siftItems,
   siftSpooled,
 } from '../filter/inbound.ts';
+import { type Category, categoriesIn, typeBit } from '../lib/item-types.ts';
 import type { CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
-import type { ProjectState } from '../projects/project-state.ts';
+import type { Access, ProjectState, Subject } from '../projects/project-state.ts';
 import type { EnvelopeEntry } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
 import { RATE_HINT } from './answers/rate-hints.ts';
-import { quotaHeaders, rateHeaders } from './answers/usage-headers.ts';
+import { categoryHints, quotaHeaders, rateHeaders } from './answers/usage-headers.ts';
 import { Credentials } from './auth.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
@@ -29,8 +30,17 @@ import { type RequestHead, readFacts } from './request-head.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 
+type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
+
+/** 0: none, or more than categories. */
+const refusingCategories = (asked: Subject, rate: RateDecision | undefined): number =>
+  rate?.kind === 'refused' ? asked.refusingCategories(rate.full) : 0;
+/** Of windows that no header describes. */
+const unlessAdmitted = (rate: RateDecision | undefined): RateDecision | undefined =>
+  rate?.kind === 'admitted' ? undefined : rate;
+
 export class IngestRequest extends EndpointRequest {
-  #project: ProjectState | undefined;
+  #access: Access | undefined;
   /** Header lines. */
   #rateHeaders = '';
   #usageHeaders = '';
@@ -38,8 +48,13 @@ export class IngestRequest extends EndpointRequest {
   /** Undefined until the body was read, or refused. */
   #body: UploadResult | undefined;
   #bodyRead: ((result: UploadResult) => void) | undefined;
-  /** Set when the token was asked for before the body went to disk; false: there was none. */
-  #earlyToken: Promise<boolean> | undefined;
+  /** Set when the token was asked for before the body went to disk. */
+  #early: Promise<unknown> | undefined;
+  #hasEarlyToken = false;
+  /** Categories that the early token is of, too. */
+  #earlyCategories = 0;
+  /** Categories over their limits, of which nothing is stored. */
+  #dropped: { resetSec: number; categories: Category[] }[] | undefined;
   #counted: { month: string; position: number } | undefined;
   /** Monotonic ms; set with the last body byte. */
   #deadline = 0;
@@ -50,35 +65,40 @@ export class IngestRequest extends EndpointRequest {
 
   protected override async serve(head: RequestHead): Promise<void> {
     const credentials = new Credentials(head);
-    const project = this.#authenticate(head, credentials.key);
-    if (!project) return;
+    const access = this.#authenticate(head, credentials.key);
+    if (!access) return;
+    const { project, subject } = access;
     const { publisher, budget, admission } = this.parts;
-    if (!publisher.available || !budget.hasRoom) return this.#refuse('overloaded');
+    const announced = Number(head.getHeader('content-length'));
+    if (!publisher.takes(project.id, project.use, announced) || !budget.hasRoom)
+      return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
-    if (!this.#accepts(admission.knownRefusal(project))) return;
+    if (!this.#accepts(admission.knownRefusal(subject))) return;
 
     const facts = readFacts(head, project.filters);
     credentials.keepAgent(head);
-    const body = await this.#readBody(head, project);
-    const kept = body.ok ? await this.#filter(project, facts, body.envelope) : NO_ITEMS;
+    const body = await this.#readBody(head, access, announced);
+    const sifted = body.ok ? this.#filter(project, facts, body.envelope) : NO_ITEMS;
+    // An await of its own costs each request, and few have payloads on the disk.
+    const kept = sifted instanceof Promise ? await sifted : sifted;
     const isFiltered = typeof kept === 'string';
-    if (!(await this.#admit(project, !isFiltered && kept.length > 0))) return;
+    const stored = await this.#admit({ project, key: credentials.key }, isFiltered ? NO_ITEMS : kept);
+    if (!stored) return;
 
     if (!body.ok) return this.#refuseBody(body.failure);
     const { envelope } = body;
     if (isFiltered) return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', kept]]));
     // Nothing to store: neither counted nor queued (contract part 2, Accepted).
-    if (kept.length === 0) return this.#succeed('empty', envelope);
+    if (stored.length === 0) return this.#succeed('empty', envelope);
     envelope.sdk ??= credentials.client;
-    this.#conclude(await this.#publish(project, envelope, kept), envelope, kept);
+    this.#conclude(await this.#publish(project, envelope, stored), envelope, stored);
   }
 
-  #authenticate(head: RequestHead, key: string): ProjectState | undefined {
-    const project = key === '' ? undefined : this.parts.replica.findProject(head.getParameter(0));
-    if (project?.record.key === key) {
-      this.#project = project;
-      return project;
-    }
+  #authenticate(head: RequestHead, key: string): Access | undefined {
+    const { clock, replica } = this.parts;
+    const project = key === '' ? undefined : replica.findProject(head.getParameter(0));
+    this.#access = project?.access(key, clock);
+    if (this.#access) return this.#access;
     this.#refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
     return undefined;
   }
@@ -86,10 +106,10 @@ export class IngestRequest extends EndpointRequest {
   // ---- The body ----
 
   /** Never settles when the client goes away. */
-  #readBody(head: RequestHead, project: ProjectState): Promise<UploadResult> {
+  #readBody(head: RequestHead, { project, subject }: Access, announced: number): Promise<UploadResult> {
     const { maxBodyBytes, budget } = this.parts;
     return new Promise((resolve) => {
-      if (Number(head.getHeader('content-length')) > maxBodyBytes) {
+      if (announced > maxBodyBytes) {
         const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
         return resolve({ ok: false, failure });
       }
@@ -100,9 +120,10 @@ export class IngestRequest extends EndpointRequest {
       this.#upload = new Upload({
         encoding: head.getHeader('content-encoding'),
         budget,
+        use: project.use,
         onResult: this.#bodyRead,
         onPressure: (paused) => this.exchange.setPaused(paused),
-        beforeSpool: (spool) => this.#takeTokenFirst(project, spool),
+        beforeSpool: (spool, items) => this.#takeTokenFirst(subject, { items, spool }),
       });
       this.exchange.read(this);
     });
@@ -127,12 +148,20 @@ export class IngestRequest extends EndpointRequest {
 
   /**
    * No flood of uploads is written to disk only to be refused: a body that needs the disk takes its
-   * token first.
+   * token first. When only categories refuse what has come of it, more may follow that is stored:
+   * it is asked for again in the end.
    */
-  #takeTokenFirst(project: ProjectState, spool: () => void): void {
-    const asked = this.parts.admission.admit(project, { token: true, count: false });
-    this.#earlyToken = asked.then(({ rate }) => this.#accepts(rate));
-    this.run(this.#earlyToken.then((has) => has && spool()));
+  #takeTokenFirst(subject: Subject, { items, spool }: { items: readonly HeldItem[]; spool(): void }): void {
+    const { project } = subject;
+    const categories = project.limitedIn(items);
+    const asked = project.ofCategories(subject, categories, false);
+    this.#early = this.parts.admission.admit(asked, { token: true, count: false }).then(({ rate }) => {
+      if (refusingCategories(asked, rate) > 0) return spool();
+      this.#hasEarlyToken = this.#accepts(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
+      this.#earlyCategories = categories;
+      if (this.#hasEarlyToken) spool();
+    });
+    this.run(this.#early);
   }
 
   // ---- The filters ----
@@ -155,20 +184,51 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The admission ----
 
-  /** @returns whether the request goes on; if not, it is finished */
-  async #admit(project: ProjectState, stores: boolean): Promise<boolean> {
-    if (this.#earlyToken && !(await this.#earlyToken)) return false;
-    if (this.finished) return false;
-    if (project.isDeleted) {
+  /**
+   * @returns the items that are stored: those within the limits of their categories; undefined: the
+   * request is finished
+   */
+  async #admit(
+    who: { project: ProjectState; key: string },
+    kept: HeldItem[],
+  ): Promise<HeldItem[] | undefined> {
+    if (this.#early) await this.#early;
+    if (this.finished) return undefined;
+    const { project, key } = who;
+    // The body may have taken long: the record may have changed meanwhile.
+    const subject = project.access(key, this.parts.clock)?.subject;
+    if (!subject) {
       this.#refuse('forbidden_key');
-      return false;
+      return undefined;
     }
     // A client that leaves from now on changes nothing any more.
-    if (stores) this.committed = true;
-    const wanted = { token: !this.#earlyToken, count: stores };
-    const { rate, count } = await this.parts.admission.admit(project, wanted);
+    if (kept.length > 0) this.committed = true;
+    const categories = project.limitedIn(kept) & ~this.#earlyCategories;
+    const asked = project.ofCategories(subject, categories, this.#hasEarlyToken);
+    const wanted = { token: !this.#hasEarlyToken || categories > 0, count: kept.length > 0 };
+    const { rate, count } = await this.parts.admission.admit(asked, wanted);
     if (this.finished && count?.kind === 'counted') this.parts.admission.refund(project, count.month);
-    return this.#accepts(rate) && this.#acceptsCount(project, count);
+    if (refusingCategories(asked, rate) > 0) {
+      const rest = this.#drop(kept, asked, rate as RefusedRate);
+      return rest.length > 0 ? this.#admit(who, rest) : undefined;
+    }
+    const told = asked.hasOwnWindow ? rate : unlessAdmitted(rate);
+    return this.#accepts(told) && this.#acceptsCount(project, count) ? kept : undefined;
+  }
+
+  /** @returns what the categories that refuse leave; when that is nothing, it is the end. */
+  #drop(items: readonly HeldItem[], asked: Subject, rate: RefusedRate): HeldItem[] {
+    const bits = asked.refusingCategories(rate.full);
+    const rest: HeldItem[] = [];
+    for (const item of items)
+      if ((typeBit(item.type) & bits) === 0) rest.push(item);
+      else this.parts.metrics.rateLimited[item.type]++;
+    this.#dropped ??= [];
+    this.#dropped.push({ resetSec: rate.resetSec, categories: categoriesIn(bits) });
+    if (rest.length > 0) return rest;
+    this.#rateHeaders = rateHeaders.ofCategories(this.#dropped, this.parts.clock);
+    this.#refuse('rate_limited');
+    return rest;
   }
 
   /** @returns whether the request goes on; `rate` undefined: no token was asked for */
@@ -186,7 +246,7 @@ export class IngestRequest extends EndpointRequest {
       return false;
     }
     this.parts.log.warn(
-      { project: this.#project?.id },
+      { project: this.#access?.project.id },
       'rate limiter unavailable: let through in development',
     );
     return true;
@@ -211,7 +271,7 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The stream ----
 
-  #publish({ id }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
+  #publish({ id, use }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
     this.stopTimer(); // the publisher has a deadline
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
@@ -225,7 +285,7 @@ export class IngestRequest extends EndpointRequest {
       position: this.#counted?.position,
       items,
     };
-    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items) };
+    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), use };
     return new Promise((resolve) => this.parts.publisher.publish(entry, options, resolve));
   }
 
@@ -235,7 +295,7 @@ export class IngestRequest extends EndpointRequest {
       return this.#succeed('accepted', envelope);
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
-    if (this.#counted) this.parts.admission.refund(this.#project as ProjectState, this.#counted.month);
+    if (this.#counted) this.parts.admission.refund((this.#access as Access).project, this.#counted.month);
     this.#refuse('overloaded');
   }
 
@@ -246,22 +306,25 @@ export class IngestRequest extends EndpointRequest {
     { eventId, skipped }: HeldEnvelope,
     headers = '',
   ): void {
+    const isWhole = skipped.size === 0 && !this.#dropped;
     this.finish(outcome, {
       status: '200 OK',
-      headers: skipped.size === 0 ? headers : headers + this.#noteSkipped(skipped),
+      headers: isWhole ? headers : headers + this.#noteMissing(skipped),
       body: `{"id":"${eventId}"}`,
     });
   }
 
-  /** @returns the header line that tells the client to stop sending such items */
-  #noteSkipped(skipped: SkippedItems): string {
+  /** @returns the header line that tells the client to stop sending such items for a while */
+  #noteMissing(skipped: SkippedItems): string {
     for (const [type, count] of skipped) this.parts.metrics.skipped[type] += count;
-    const hint = this.parts.rateHint(skipped.keys());
-    return hint ? headerLines([[RATE_HINT, hint]]) : '';
+    const hints = categoryHints(this.#dropped ?? [], this.parts.clock);
+    const unsupported = this.parts.rateHint(skipped.keys());
+    if (unsupported) hints.push(unsupported);
+    return hints.length > 0 ? headerLines([[RATE_HINT, hints.join(', ')]]) : '';
   }
 
   #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {
-    this.parts.log.debug({ project: this.#project?.id, kind, detail }, 'body refused');
+    this.parts.log.debug({ project: this.#access?.project.id, kind, detail }, 'body refused');
     this.#refuse(kind);
   }
 
@@ -270,7 +333,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   protected override trace(): FinishedRequest {
-    return { exchange: this.exchange, project: this.#project, counted: this.#counted };
+    return { exchange: this.exchange, access: this.#access, counted: this.#counted };
   }
 
   protected override finish(outcome: Outcome, answer?: Answer): void {

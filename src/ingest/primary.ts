@@ -1,14 +1,15 @@
 /** The primary of `sluice ingest`: one port, several workers, one admin port. */
 
+import { checkPortIsFree } from '../admin/port-check.ts';
 import { startAdminServer } from '../admin/server.ts';
 import { AdminTokens } from '../admin/tokens.ts';
 import { type Config, ConfigError } from '../config.ts';
 import { mergeProjects } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
-import { counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
-import { checkPortIsFree } from '../lib/port-check.ts';
+import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
 import { Connections } from '../management/connections.ts';
+import { VERSION } from '../version.ts';
 import type { Readiness } from './messages.ts';
 import { WorkerPool } from './worker-pool.ts';
 
@@ -44,6 +45,7 @@ function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Rea
 /** The workers' figures and the primary's own. */
 async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<typeof sumSnapshots>> {
   const own = [
+    buildInfo(VERSION),
     gauge('sluice_workers', 'Living ingest workers', [[{}, pool.size]]),
     counter('sluice_worker_restarts_total', 'Workers that died and were started again', [
       [{}, pool.restarts],
@@ -98,7 +100,7 @@ export async function runIngest(
       },
     },
   }).catch(async (error: unknown) => {
-    await pool.stop(); // somebody else was faster since the port was looked at
+    await pool.stop(); // another program has taken the port since it was looked at
     throw error;
   });
   log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');

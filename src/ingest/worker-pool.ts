@@ -59,7 +59,7 @@ type Worker = {
   waits: boolean;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
-  /** As of the last time that somebody asked for them. */
+  /** As of the last time that the page asked for them. */
   projects: ProjectRow[];
 };
 

@@ -28,6 +28,7 @@ import { NatsLink } from '../stream/nats.ts';
 import { Publisher } from '../stream/publish/publisher.ts';
 import { Checkpoints } from '../usage/checkpoints.ts';
 import { CounterBucket } from '../usage/counters.ts';
+import { KeyUse } from '../usage/key-use.ts';
 import { OutcomeLedger } from '../usage/outcomes.ts';
 import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } from './messages.ts';
 
@@ -54,6 +55,7 @@ class IngestWorker {
   #publisher: Publisher | undefined;
   #replica: Replica | undefined;
   #ledger: OutcomeLedger | undefined;
+  #keyUse: KeyUse | undefined;
   #checkpoints: Checkpoints | undefined;
   #admission: Admission | undefined;
   #parts: RequestParts | undefined;
@@ -64,7 +66,8 @@ class IngestWorker {
   constructor(config: Config, log: Log) {
     this.#config = config;
     this.#log = log;
-    this.#budget = new UploadBudget(config);
+    const spoolBytesMax = Math.floor(config.spoolMaxBytes / config.workers);
+    this.#budget = new UploadBudget({ ...config, spoolBytesMax });
     this.#redis = new LimitRedis({ urls: config.redisUrls, log, clock });
     if (config.env === 'development')
       this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));
@@ -116,9 +119,11 @@ class IngestWorker {
     const checkpoints = new Checkpoints({ store: new CounterBucket({ link, log }), clock, log });
     const admission = new Admission({ redis: this.#redis, clock, checkpoints, log });
     const ledger = new OutcomeLedger({ link, log });
+    const keyUse = new KeyUse({ link, log });
     const publisher = new Publisher({ link, shards: this.#config.streamShards, clock, log });
     const spoolReader = new SpoolReader();
     this.#ledger = ledger;
+    this.#keyUse = keyUse;
     this.#checkpoints = checkpoints;
     this.#admission = admission;
     this.#publisher = publisher;
@@ -135,12 +140,14 @@ class IngestWorker {
       maxBodyBytes: this.#config.maxBodyBytes,
       rateHint: rateHintFor(this.#budget.storedTypes),
       readSpooled: (envelope, item) => spoolReader.read(envelope, item),
-      note: (endpoint, outcome, { exchange, project, counted }) => {
+      note: (endpoint, outcome, { exchange, access, counted }) => {
+        const project = access?.project;
         const seconds = (clock.monotonic() - exchange.startedAt) / 1000;
         this.#metrics.outcomes[endpoint][outcome]++;
         this.#metrics.duration.observe(seconds);
         this.#metrics.bytes += exchange.bytesRead;
-        if (project) {
+        if (access && project) {
+          keyUse.note(access);
           ledger.note(project, outcome);
           this.#pageFigures.note(project, outcome, counted);
         }
@@ -213,7 +220,7 @@ class IngestWorker {
     // the midst of its work.
     if (this.#exchanges.inFlight === 0) this.#server.close();
     await this.#publisher?.drain();
-    await Promise.all([this.#ledger?.close(), this.#checkpoints?.close()]);
+    await Promise.all([this.#ledger?.close(), this.#keyUse?.close(), this.#checkpoints?.close()]);
     this.#admission?.close();
     this.#server.close();
     this.#requestLog?.flush();

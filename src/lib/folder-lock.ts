@@ -17,7 +17,8 @@ export type FolderLock = { release(): Promise<void> };
  */
 export async function lockFolder(dir: string, purpose: string): Promise<FolderLock | undefined> {
   mkdirSync(dir, { recursive: true });
-  const name = `sluice-${purpose}-${createHash('sha256').update(realpathSync(dir)).digest('hex').slice(0, 32)}`;
+  const hash = createHash('sha256').update(realpathSync(dir)).digest('hex');
+  const name = `sluice-${purpose}-${hash.slice(0, 32)}`;
   const abstract = process.platform === 'linux';
   const path = abstract ? `\0${name}` : join(tmpdir(), `${name}.sock`);
   const server =

@@ -39,3 +39,31 @@ export const skippedType = (type: string): SkippedType => (isSkippedType(type) ?
 /** The types that are stored, with these beside those that always are. */
 export const storedTypes = (extra: readonly ExtraType[]): ReadonlySet<string> =>
   new Set<string>([...STANDARD_TYPES, ...extra]);
+
+/** What a project can limit by itself (contract part 4). */
+export const CATEGORIES = ['errors', 'transactions', 'spans', 'logs', 'replays'] as const;
+export type Category = (typeof CATEGORIES)[number];
+
+const CATEGORY_OF: Readonly<Partial<Record<ItemType, Category>>> = {
+  event: 'errors',
+  transaction: 'transactions',
+  span: 'spans',
+  log: 'logs',
+  replay_event: 'replays',
+  replay_recording: 'replays',
+};
+
+const BITS = Object.fromEntries(CATEGORIES.map((category, i) => [category, 1 << i])) as Record<
+  Category,
+  number
+>;
+const BIT_OF: Readonly<Record<string, number>> = Object.fromEntries(
+  Object.entries(CATEGORY_OF).map(([type, category]) => [type, BITS[category]]),
+);
+
+/** Sets of categories are sums of these. */
+export const categoryBit = (category: Category): number => BITS[category];
+/** Of the category of a type; 0: types of SLUICE_STORE_TYPES have none. */
+export const typeBit = (type: ItemType): number => BIT_OF[type] ?? 0;
+export const categoriesIn = (bits: number): Category[] =>
+  CATEGORIES.filter((category) => (bits & BITS[category]) !== 0);

@@ -61,3 +61,7 @@ export const sumSnapshots = (snapshots: readonly MetricsSnapshot[]): Registry =>
  */
 export const lasting = (snapshot: MetricsSnapshot): MetricsSnapshot =>
   snapshot.filter((metric) => String(metric.type) !== 'gauge');
+
+/** Which build answers a scrape; its value is always 1. */
+export const buildInfo = (version: string): MetricsSnapshot[number] =>
+  gauge('sluice_build_info', 'The version of sluice and of Node', [[{ version, node: process.version }, 1]]);

@@ -3,10 +3,10 @@
  * position in the month, or both.
  *
  * A token comes from the worker's lease (lease.ts) while there is one. Everything else needs Redis:
- * all that was asked in this turn for one project is one call of admit.lua. A project has one call
- * under way; what is asked meanwhile joins the next one, so calls grow with the load instead of
- * multiplying. A refusal is kept in memory until the window can admit again, so a flood over the
- * limit costs no call.
+ * all that was asked in this turn for a subject (a project, or a part of it that has a limit) is
+ * one call of admit.lua. A subject has one call under way; what is asked meanwhile joins the next
+ * one, so calls grow with the load. A refusal is kept in memory until the window can admit again,
+ * so a flood over the limit costs no call.
  *
  * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back
  * empty. Then the checkpoint is read once, as part of the same call, and the call is made again
@@ -18,18 +18,17 @@
  * positions and tokens are wasted, never made twice.
  *
  * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps
- * nothing from the others, and forgets projects that were idle for longer than a window.
+ * nothing from the others, and forgets subjects that were idle for longer than a window.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_READ_MS_MAX, LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
-import type { ProjectState } from '../projects/project-state.ts';
-import { admitArgs, type MonthReply, parseReply } from './admit-call.ts';
+import type { ProjectState, Subject } from '../projects/project-state.ts';
+import { admitArgs, admitKeys, type MonthReply, parseReply } from './admit-call.ts';
 import { hasStepped } from './clock-watch.ts';
 import { type Ask, type LocalDecision, ProjectWindow, type WindowReply } from './lease.ts';
 import { Refunds } from './month-count.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
-import { quotaKey, rateKey } from './scripts.ts';
 
 /**
  * `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can
@@ -80,7 +79,7 @@ type Waiter = {
   resolve(admitted: Admitted): void;
 };
 type Call = {
-  project: ProjectState;
+  subject: Subject;
   window: ProjectWindow;
   waiting: readonly Waiter[];
   ask: Ask | undefined;
@@ -97,15 +96,15 @@ export class Admission {
   readonly #checkpoints: UsageCheckpoints;
   readonly #log: Log;
   readonly #scriptNow: (() => number) | undefined;
-  /** Projects that were active in the last minute: those that have a window. */
-  readonly #active = new Set<ProjectState>();
-  /** Asked since the last flush, or while a call of the project is under way. */
-  #asked = new Map<ProjectState, Waiter[]>();
+  /** Subjects that were active in the last minute: those that have a window. */
+  readonly #active = new Set<Subject>();
+  /** Asked since the last flush, or while a call of the subject is under way. */
+  #asked = new Map<Subject, Waiter[]>();
   /**
    * Reserve that was granted and may be in hand, in the order of the replies: nearly that in which
    * it ends.
    */
-  #leased: { project: ProjectState; window: ProjectWindow; endsAt: number }[] = [];
+  #leased: { subject: Subject; window: ProjectWindow; endsAt: number }[] = [];
   readonly #refunds: Refunds;
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
@@ -140,19 +139,19 @@ export class Admission {
    * A refusal that needs no body and no call: from memory, or because Redis is away. Takes no
    * token.
    */
-  knownRefusal(project: ProjectState): RateDecision | undefined {
-    if (project.limit === undefined) return undefined;
+  knownRefusal(subject: Subject): RateDecision | undefined {
+    if (subject.limit === undefined) return undefined;
     const now = this.#clock.monotonic();
-    const window = this.#windowOf(project, now);
+    const window = this.#windowOf(subject, now);
     if (window.hasToken(now)) return undefined;
-    return window.refusal(now, project.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
+    return window.refusal(now, subject.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
   }
 
-  /** Never rejects. Settles with the reply to the project's next call, or the one after that. */
-  admit(project: ProjectState, { token, count }: Wanted): Promise<Admitted> {
+  /** Never rejects. Settles with the reply to the subject's next call, or the one after that. */
+  admit(subject: Subject, { token, count }: Wanted): Promise<Admitted> {
     const now = this.#clock.monotonic();
-    const needsToken = token && project.limit !== undefined;
-    const rate = needsToken ? this.#windowOf(project, now).take(now, project.revision) : undefined;
+    const needsToken = token && subject.limit !== undefined;
+    const rate = needsToken ? this.#windowOf(subject, now).take(now, subject.revision) : undefined;
     return new Promise((resolve) => {
       const waiter: Waiter = {
         needsToken: needsToken && !rate,
@@ -162,8 +161,8 @@ export class Admission {
         isLate: false,
         resolve,
       };
-      if (isSettled(waiter)) this.#settle(project, waiter);
-      else this.#join(project, waiter);
+      if (isSettled(waiter)) this.#settle(subject, waiter);
+      else this.#join(subject, waiter);
     });
   }
 
@@ -172,22 +171,22 @@ export class Admission {
     this.#refunds.refund(id, month);
   }
 
-  #windowOf(project: ProjectState, now: number): ProjectWindow {
-    if (!project.window) {
-      project.window = new ProjectWindow();
-      this.#active.add(project);
+  #windowOf(subject: Subject, now: number): ProjectWindow {
+    if (!subject.window) {
+      subject.window = new ProjectWindow();
+      this.#active.add(subject);
     }
-    project.window.usedAt = now;
-    return project.window;
+    subject.window.usedAt = now;
+    return subject.window;
   }
 
   // ---- The call ----
 
-  #join(project: ProjectState, waiter: Waiter): void {
-    if (!this.#redis.available) return this.#settle(project, waiter);
-    const waiting = this.#asked.get(project);
+  #join(subject: Subject, waiter: Waiter): void {
+    if (!this.#redis.available) return this.#settle(subject, waiter);
+    const waiting = this.#asked.get(subject);
     if (waiting) waiting.push(waiter);
-    else this.#asked.set(project, [waiter]);
+    else this.#asked.set(subject, [waiter]);
     this.#redis.schedule();
   }
 
@@ -196,36 +195,34 @@ export class Admission {
     const asked = this.#asked;
     const now = this.#clock.monotonic();
     this.#asked = new Map();
-    for (const [project, waiting] of asked) {
-      const window = this.#windowOf(project, now);
-      if (!this.#redis.available) for (const waiter of waiting) this.#settle(project, waiter);
-      else if (window.isCalling) this.#asked.set(project, waiting);
+    for (const [subject, waiting] of asked) {
+      const window = this.#windowOf(subject, now);
+      if (!this.#redis.available) for (const waiter of waiting) this.#settle(subject, waiter);
+      else if (window.isCalling) this.#asked.set(subject, waiting);
       else {
-        const left = waiting.filter((waiter) => !this.#servesFromMemory(project, waiter, now));
-        if (left.length > 0) this.#send(project, left);
+        const left = waiting.filter((waiter) => !this.#servesFromMemory(subject, waiter, now));
+        if (left.length > 0) this.#send(subject, left);
       }
     }
   }
 
-  /**
-   * The reply before may have brought tokens or a refusal, and the project may have lost its limit.
-   */
-  #servesFromMemory(project: ProjectState, waiter: Waiter, now: number): boolean {
+  /** The reply before may have brought tokens or a refusal, or the limit may be gone. */
+  #servesFromMemory(subject: Subject, waiter: Waiter, now: number): boolean {
     if (!waiter.needsToken) return false;
-    if (project.limit !== undefined) {
-      waiter.rate = this.#windowOf(project, now).take(now, project.revision);
+    if (subject.limit !== undefined) {
+      waiter.rate = this.#windowOf(subject, now).take(now, subject.revision);
       if (!waiter.rate) return false;
     }
     waiter.needsToken = false;
     if (!isSettled(waiter)) return false;
-    this.#settle(project, waiter);
+    this.#settle(subject, waiter);
     return true;
   }
 
-  #send(project: ProjectState, waiting: readonly Waiter[]): void {
-    const { id, limit, revision, quotaCap: quota } = project;
+  #send(subject: Subject, waiting: readonly Waiter[]): void {
+    const { project, limit, revision, windowName, further } = subject;
     const sentAt = this.#clock.monotonic();
-    const window = this.#windowOf(project, sentAt);
+    const window = this.#windowOf(subject, sentAt);
     let wishes = '';
     let need = 0;
     for (const { needsToken, needsCount } of waiting) {
@@ -233,12 +230,19 @@ export class Admission {
       if (needsToken) need++;
     }
     const ask = limit === undefined ? undefined : window.ask(sentAt, need, { limit, revision });
-    const call: Call = { project, window, waiting, ask };
+    const call: Call = { subject, window, waiting, ask };
     window.isCalling = true;
     this.#redis.call({
       script: 'admit',
-      keys: [rateKey(id), quotaKey(id)],
-      args: admitArgs({ waiting: wishes, limit, ask, quota, now: this.#scriptNow?.() }),
+      keys: admitKeys(project.id, windowName, further),
+      args: admitArgs({
+        waiting: wishes,
+        limit,
+        ask,
+        further,
+        quota: project.quotaCap,
+        now: this.#scriptNow?.(),
+      }),
       done: (reply) => this.#answered(call, reply),
     });
   }
@@ -251,14 +255,14 @@ export class Admission {
   }
 
   /** @returns those that this call counted, in their order */
-  #takeTokens({ project, window, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
+  #takeTokens({ subject, window, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
     const now = this.#clock.monotonic();
     const { sentAt } = ask as Ask;
     const stepped = hasStepped(window, { redisNow: reply.now, sentAt, repliedAt: now });
     if (reply.lost || stepped) this.#stateLost++;
     const decisions = window.answer(ask as Ask, reply, now);
     if (reply.excess > 0 || window.hasReturns(now))
-      this.#leased.push({ project, window, endsAt: sentAt + LEASE_EXCESS_MS });
+      this.#leased.push({ subject, window, endsAt: sentAt + LEASE_EXCESS_MS });
     let place = 0;
     return waiting.filter((waiter) => {
       if (!waiter.needsToken) return waiter.needsCount;
@@ -277,7 +281,7 @@ export class Admission {
     if (reply?.kind === 'failed') this.#log.error({ err: reply.error }, 'redis: the month cannot be counted');
     if (reply?.kind === 'counted') {
       const { month, before, counted } = reply;
-      if (counted > 0) this.#checkpoints.note(call.project, month, before + counted);
+      if (counted > 0) this.#checkpoints.note(call.subject.project, month, before + counted);
       counting.forEach((waiter, i) => {
         waiter.needsCount = false;
         waiter.count =
@@ -294,16 +298,16 @@ export class Admission {
    * tokens. When that cannot be read, no request waits for it again for a while.
    */
   #restore(whole: Call, counting: readonly Waiter[], month: string): void {
-    const { project } = whole;
-    const { id, quotaCap: quota } = project;
+    const { subject } = whole;
+    const { id, quotaCap: quota } = subject.project;
     const call = { ...whole, waiting: counting };
     for (const waiter of whole.waiting)
-      if (!counting.includes(waiter)) this.#settleOrAskAgain(project, waiter);
+      if (!counting.includes(waiter)) this.#settleOrAskAgain(subject, waiter);
     const send = (count: number): void => {
       const start = { month, count };
       this.#redis.call({
         script: 'admit',
-        keys: [rateKey(id), quotaKey(id)],
+        keys: admitKeys(id),
         args: admitArgs({ waiting: 'c'.repeat(counting.length), quota, start, now: this.#scriptNow?.() }),
         done: (reply) => {
           if (reply) this.#takePositions(call, counting, parseReply(reply).month);
@@ -321,11 +325,11 @@ export class Admission {
     );
   }
 
-  #done({ project, window, waiting }: Call, isAnswered: boolean): void {
+  #done({ subject, window, waiting }: Call, isAnswered: boolean): void {
     window.isCalling = false;
     for (const waiter of waiting) {
-      if (isAnswered) this.#settleOrAskAgain(project, waiter);
-      else this.#settle(project, waiter);
+      if (isAnswered) this.#settleOrAskAgain(subject, waiter);
+      else this.#settle(subject, waiter);
     }
     if (this.#asked.size > 0) this.#redis.schedule();
   }
@@ -334,21 +338,21 @@ export class Admission {
    * A waiter whose token came too late asks for another one, once, and before those who came
    * meanwhile.
    */
-  #settleOrAskAgain(project: ProjectState, waiter: Waiter): void {
-    if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#settle(project, waiter);
+  #settleOrAskAgain(subject: Subject, waiter: Waiter): void {
+    if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#settle(subject, waiter);
     waiter.isLate = true;
-    const waiting = this.#asked.get(project) ?? [];
+    const waiting = this.#asked.get(subject) ?? [];
     const behind = waiting.findIndex(({ isLate }) => !isLate);
     waiting.splice(behind < 0 ? waiting.length : behind, 0, waiter);
-    this.#asked.set(project, waiting);
+    this.#asked.set(subject, waiting);
     this.#redis.schedule();
   }
 
   /** What a waiter still needs by now, it does not get. */
-  #settle(project: ProjectState, { needsToken, needsCount, rate, count, resolve }: Waiter): void {
+  #settle(subject: Subject, { needsToken, needsCount, rate, count, resolve }: Waiter): void {
     if (!needsToken && (rate === undefined || rate.kind === 'admitted'))
       return resolve({ rate, count: needsCount ? UNAVAILABLE : count });
-    if (count?.kind === 'counted') this.refund(project, count.month);
+    if (count?.kind === 'counted') this.refund(subject.project, count.month);
     resolve({ rate: needsToken ? UNAVAILABLE : rate, count: undefined });
   }
 
@@ -360,11 +364,11 @@ export class Admission {
     if (this.#redis.available) this.#sendBack(now);
     if (now < this.#evictAt) return;
     this.#evictAt = now + EVICT_EVERY_MS;
-    for (const project of this.#active) {
-      const { window } = project;
+    for (const subject of this.#active) {
+      const { window } = subject;
       if (window && (now - window.usedAt < IDLE_MS || window.isCalling)) continue;
-      project.window = undefined;
-      this.#active.delete(project);
+      subject.window = undefined;
+      this.#active.delete(subject);
     }
   }
 
@@ -373,11 +377,11 @@ export class Admission {
     if (ended.length === 0) return;
     this.#leased = this.#leased.filter(({ endsAt }) => endsAt > now);
     for (const lease of ended) {
-      const { project, window } = lease;
-      if (project.window !== window || project.limit === undefined || !window.hasReturns(now)) continue;
+      const { subject, window } = lease;
+      if (subject.window !== window || subject.limit === undefined || !window.hasReturns(now)) continue;
       // The reply to a call under way may settle it; if not, it goes back at the next tick.
       if (window.isCalling) this.#leased.push(lease);
-      else this.#send(project, []);
+      else this.#send(subject, []);
     }
   }
 }

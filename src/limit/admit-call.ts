@@ -1,7 +1,9 @@
 /** What admit.lua takes and returns, by name. */
+import type { WindowLimit } from '../projects/project-state.ts';
 import type { Ask, WindowReply } from './lease.ts';
 import type { ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-batch.ts';
+import { quotaKey, rateKey } from './scripts.ts';
 
 export type AdmitCall = {
   /**
@@ -12,6 +14,8 @@ export type AdmitCall = {
   /** Tokens a minute; undefined: no limit applies, and there is no ask. */
   limit?: number | undefined;
   ask?: Ask | undefined;
+  /** Limits of the further windows, with an ask. */
+  further?: readonly WindowLimit[];
   /** Undefined: none, or overage is enabled. */
   quota?: number | undefined;
   /** The figure to start a month (YYYY-MM) from. */
@@ -20,8 +24,19 @@ export type AdmitCall = {
   now?: number | undefined;
 };
 
+/** KEYS of admit.lua; without an ask no window is touched, and one name for it is enough. */
+export function admitKeys(
+  projectId: string,
+  window = '',
+  further: readonly WindowLimit[] = [],
+): [string, ...string[]] {
+  const keys: [string, ...string[]] = [rateKey(projectId, window), quotaKey(projectId)];
+  for (const { name } of further) keys.push(rateKey(projectId, name));
+  return keys;
+}
+
 /** ARGV of admit.lua. */
-export function admitArgs({ waiting, limit, ask, quota, start, now }: AdmitCall): ScriptArg[] {
+export function admitArgs({ waiting, limit, ask, further, quota, start, now }: AdmitCall): ScriptArg[] {
   const known = ask?.known;
   const args: ScriptArg[] = [
     now ?? '',
@@ -37,6 +52,7 @@ export function admitArgs({ waiting, limit, ask, quota, start, now }: AdmitCall)
     start?.month ?? '',
     start?.count ?? '',
   ];
+  if (ask && further) for (const window of further) args.push(window.limit);
   if (ask) for (const { bucket, unused, used } of ask.settled) args.push(bucket, unused, used);
   return args;
 }
@@ -80,6 +96,7 @@ function parseWindow(integers: readonly number[]): WindowReply & { lost: boolean
     seq: at(11),
     lost: at(12) === 1,
     scarce: at(13) === 1,
+    full: at(14),
   };
 }
 

@@ -1,7 +1,10 @@
--- Admits requests of one project: takes rate tokens from its sliding 60-second window, and counts
--- requests in the current UTC month, up to its quota. One call serves all requests of the project
--- that wait, in their order. A refusal for the rate comes first: a request that gets no token is
--- not counted.
+-- Admits requests of one project, or of a part of it (a key, a category) that has a limit of its
+-- own: takes rate tokens from its sliding 60-second windows, and counts requests in the project's
+-- current UTC month, up to its quota. One call serves all requests that wait, in their order. A
+-- refusal for the rate comes first: a request that gets no token is not counted.
+--
+-- Several windows. A token is booked in each of them, or in none: granted is what all have room
+-- for. The first window is the one that the result describes.
 --
 -- The window. A token is booked at the END of its lease: the last moment at which a worker may
 -- still use it. Every booking that ended less than a window ago counts, so whatever a worker does,
@@ -13,29 +16,31 @@
 -- and asks again 300 ms later at the earliest, so that an endless flood costs some three calls a
 -- second and worker, not one per token.
 --
--- KEYS[1]  sluice:rate:{projectId}, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost,
+-- KEYS[1]  sluice:rate:{projectId}, or with :key:<id> or :<category> behind it, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost,
 --          tight; <b> tokens booked in bucket b; x<b> how many of them are reserve that is still
 --          outstanding. No bucket is kept at 0, so the hash has at most some 500 fields. Expires by
 --          itself once the window is empty.
 -- KEYS[2]  sluice:quota:{projectId}, a hash: <YYYY-MM> -> count. It stays for billing: the newest
 --          month at least 500 days.
+-- KEYS[3…] further windows, as KEYS[1]
 -- ARGV[1]  now, Unix ms; '' = Redis's own clock, which alone decides the month
 -- ARGV[2]  who waits, a character each in arrival order: 't' needs a token; 'b' needs a token and
 --          is to be counted; 'c' has a token, or needs none, and is to be counted. '' = nobody
--- ARGV[3]  limit, tokens per window, integer >= 1; '' = none: the window is not touched, and only
---          'c' may wait
+-- ARGV[3]  limit of the first window, tokens, integer >= 1; '' = none: no window is touched, and
+--          only 'c' may wait
 -- ARGV[4]  registry revision of the record that says so; the newest that any worker brings is in
 --          force
 -- ARGV[5]  excess wanted, integer >= 0; for limits up to 1000 only granted while contended
 -- ARGV[6]  how long need is leased, ms, integer >= 1, at most 750
--- ARGV[7]  generation of the window that the caller saw last; '' = none
+-- ARGV[7]  generation of the first window that the caller saw last; '' = none
 -- ARGV[8]  its sequence number then; '' = none
 -- ARGV[9]  the moment, Unix ms, at which the window as the caller saw it would be empty; '' = none
 -- ARGV[10] quota, integer >= 0; -1 = none, or overage is enabled: all are counted
 -- ARGV[11] month that the start value belongs to, YYYY-MM; '' = no start value
 -- ARGV[12] start value: the month's count before this call, taken only if the month has no count
 --          yet, integer >= 0; '' = none
--- ARGV[13…] triples (bucket, unused, used): reserve that the caller settles. Unused tokens were
+-- ARGV[13…] limits of the further windows, one each; then
+--          triples (bucket, unused, used): reserve that the caller settles. Unused tokens were
 --          never used and never will be: they leave the window. Used ones stay booked; they only
 --          stop to count as outstanding. Need that came back too late is settled as (bucket, n,
 --          -n): it never counted as outstanding.
@@ -43,13 +48,16 @@
 -- Result   { window, month }
 --          window: {} without a limit, else integers { granted, need's bucket, excess, excess's
 --            bucket, tokens booked, limit in force, its revision, now (ms), empty at (ms), admits
---            at (ms; 0 while there is room), gen, seq, lost (1: see below), scarce (0 or 1) }
+--            at (ms; 0 while there is room), gen, seq, lost (1: see below), scarce (0 or 1), full }
 --            granted: the first so many of those that need a token have one.
---            admits at: for a caller that needed something and found or left the window full.
+--            admits at: for a caller that needed something and found or left a window full; of
+--              several the latest.
 --            scarce: contended, and less excess than wanted because the room is small: refuse for a
 --                    while once it is used up.
---            lost: the window forgot bookings that the caller knows of. Said once a minute per
---                  project, to one caller.
+--            full: the windows of which one of the last two is said, as a sum: 1 for KEYS[1], 2 for
+--                  KEYS[3], 4 for KEYS[4], …
+--            lost: the first window forgot bookings that the caller knows of. Said once a minute
+--                  per window, to one caller.
 --          month: {} when nobody is to be counted (but without limit and waiters: only looked at),
 --            else { month, before, counted }: of those that have a token and are to be counted, the
 --            first `counted` hold the positions before + 1 … before + counted. before = -1 means
@@ -73,14 +81,18 @@ local EXPIRY_SLACK_MS = 1000
 local FIELDS_MAX, SWEEP_FIELDS = 2 * (WINDOW_MS + NEED_MS_MAX) / BUCKET_MS + 20, 1000
 local KEEP_SEC = 500 * 86400
 
-assert(#KEYS == 2 and #ARGV >= 12 and #ARGV % 3 == 0, 'admit: 2 keys, 12 arguments and triples')
+local further = #KEYS - 2
+assert(
+  further >= 0 and #ARGV >= 12 + further and (#ARGV - further) % 3 == 0,
+  'admit: 2 keys or more, 12 arguments, a limit for each further key, and triples'
+)
 local now = tonumber(ARGV[1])
 if not now then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
 local waiting = ARGV[2]
-local limit = tonumber(ARGV[3])
+local need = #string.gsub(waiting, 'c', '')
 
 -- An earlier build kept buckets at 0 for ever. They leave a few at a time, so that no call takes
 -- long.
@@ -95,11 +107,12 @@ local function removeLeftovers(key, first)
   if #left > 0 then redis.call('HDEL', key, unpack(left)) end
 end
 
-local function admitToWindow()
-  local key = KEYS[1]
+-- Takes at most so many tokens and so much excess from the window of KEYS[at] and all that follow
+-- it. Each asks the next one before it books, so all have decided when the last one writes.
+local function admitToWindow(at, tokens, wanted)
+  local key = KEYS[at]
+  local limit = assert(tonumber(ARGV[at == 1 and 3 or 10 + at]), 'admit: limit')
   local revision = assert(tonumber(ARGV[4]), 'admit: revision')
-  local need = #string.gsub(waiting, 'c', '')
-  local wanted = assert(tonumber(ARGV[5]), 'admit: excess wanted')
   local needMs = assert(tonumber(ARGV[6]), 'admit: need is leased for')
 
   local needBucket = math.ceil((now + needMs) / BUCKET_MS)
@@ -108,7 +121,8 @@ local function admitToWindow()
   local deadBucket = math.floor((now - WINDOW_MS) / BUCKET_MS) -- it and all before it have left the window
 
   local needName = string.format('%d', needBucket)
-  local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost', 'tight', needName)
+  local stored = redis.call('HMGET', key, 'sum', 'first', 'last', 'limit', 'rev', 'gen', 'seq', 'lost',
+    'tight', needName)
   local sum, first, last = tonumber(stored[1]) or 0, tonumber(stored[2]), tonumber(stored[3])
   local storedLimit, storedRevision = tonumber(stored[4]), tonumber(stored[5])
   local gen, seq, lostAt = tonumber(stored[6]), tonumber(stored[7]) or 0, tonumber(stored[8])
@@ -165,7 +179,7 @@ local function admitToWindow()
   end
 
   -- ---- Decide: reserve is settled
-  for i = 13, #ARGV, 3 do
+  for i = 13 + further, #ARGV, 3 do
     local b, unused, used = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
     if first and b >= first and b <= last then
       local name = string.format('%d', b)
@@ -186,10 +200,10 @@ local function admitToWindow()
 
   -- ---- Decide: tokens
   local room = math.max(0, limit - sum)
-  local granted = math.min(need, room)
+  local granted = math.min(tokens, room)
   local contended = tightAt ~= nil and math.abs(now - tightAt) < CONTENDED_MS
   local excess, scarce = 0, 0
-  if wanted > 0 and granted == need and (contended or limit > EXACT_LIMIT_MAX) then
+  if wanted > 0 and granted == tokens and (contended or limit > EXACT_LIMIT_MAX) then
     local reserve = math.floor(limit * (contended and CONTENDED_EXCESS_SHARE or EXCESS_SHARE))
     for b = math.floor(now / BUCKET_MS) + 1, excessBucket do
       reserve = reserve - field('x' .. string.format('%d', b))
@@ -202,6 +216,11 @@ local function admitToWindow()
     end
     excess = math.max(0, math.min(wanted, reserve, share, room - granted))
   end
+
+  -- ---- Decide: what the windows behind this one have
+  local rest = KEYS[math.max(at, 2) + 1] and admitToWindow(math.max(at, 2) + 1, granted, excess)
+  if rest then granted, excess = rest[1], rest[3] end
+
   local function book(bucket, count)
     if count == 0 then return end
     local name = string.format('%d', bucket)
@@ -235,7 +254,7 @@ local function admitToWindow()
   -- ---- Decide: is something missing that the caller knows of?
   local knownGen, knownSeq, knownEmptyAt = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
   local lost = 0
-  if knownGen and knownEmptyAt > now and (gen ~= knownGen or seq < knownSeq) then
+  if at == 1 and knownGen and knownEmptyAt > now and (gen ~= knownGen or seq < knownSeq) then
     if not lostAt or now - lostAt > WINDOW_MS then lost = 1 end
   end
 
@@ -272,9 +291,14 @@ local function admitToWindow()
   end
 
   local emptyAt = sum > 0 and last * BUCKET_MS + WINDOW_MS or now
+  local full = (admitsAt > 0 or scarce == 1) and 1 or 0
+  if rest then
+    admitsAt, scarce = math.max(admitsAt, rest[10]), math.max(scarce, rest[14])
+    full = full + 2 * rest[15]
+  end
   return {
     granted, needBucket, excess, excessBucket, sum, limit, revision,
-    math.floor(now), math.ceil(emptyAt), admitsAt, gen or 0, seq, lost, scarce,
+    math.floor(now), math.ceil(emptyAt), admitsAt, gen or 0, seq, lost, scarce, full,
   }
 end
 
@@ -284,7 +308,8 @@ local function monthOf(ms)
   local days = math.floor(ms / 86400000) + 719468
   local era = math.floor(days / 146097)
   local day = days - era * 146097
-  local year = math.floor((day - math.floor(day / 1460) + math.floor(day / 36524) - math.floor(day / 146096)) / 365)
+  local leapDays = math.floor(day / 1460) - math.floor(day / 36524) + math.floor(day / 146096)
+  local year = math.floor((day - leapDays) / 365)
   local dayOfYear = day - (365 * year + math.floor(year / 4) - math.floor(year / 100))
   local month = math.floor((5 * dayOfYear + 2) / 153) -- 0 = March
   local civil = month < 10 and month + 3 or month - 9
@@ -309,15 +334,15 @@ local function countInMonth(n)
   return { month, before, counted }
 end
 
-local window = {}
-if limit then window = admitToWindow() end
+local limited, window = ARGV[3] ~= '', {}
+if limited then window = admitToWindow(1, need, assert(tonumber(ARGV[5]), 'admit: excess wanted')) end
 local tokens, n = window[1] or 0, 0
 for kind in string.gmatch(waiting, '.') do
   local granted = kind == 'c' or tokens > 0
   if kind ~= 'c' then tokens = tokens - 1 end
   if granted and kind ~= 't' then n = n + 1 end
 end
-if n == 0 and (limit or waiting ~= '') then return { window, {} } end
+if n == 0 and (limited or waiting ~= '') then return { window, {} } end
 local done, counted = pcall(countInMonth, n)
 if not done then
   local reason = type(counted) == 'table' and counted.err or tostring(counted)

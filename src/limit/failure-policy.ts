@@ -20,7 +20,7 @@ export type AwayPolicy = (typeof WHILE_AWAY)[keyof typeof WHILE_AWAY];
  * `away`: what waits is answered as above at once, and so is what comes, until a PING succeeds; in
  * a cluster for the keys concerned. `bug`: the call's requests are answered as above, and it is
  * logged as an error: Redis is fine, the script or its data is not. `resumed`: nobody is refused;
- * what follows stands beside it.
+ * the row says what follows.
  */
 type Verdict = 'away' | 'bug' | 'resumed';
 type Row = {
@@ -63,7 +63,7 @@ export const REDIS_FAULTS: readonly Row[] = [
     'restarted empty: quota',
     none,
     'resumed',
-    'MISSING: counts on from the checkpoint; usage reconcile mends',
+    'MISSING: counts on from the checkpoint; usage reconcile corrects it',
   ),
   row('failed over: last writes gone', none, 'resumed', 'as restarted empty, for those writes'),
 ];

@@ -37,10 +37,13 @@ type KnownWindow = { emptyAt: number; gen: number; seq: number };
 /** Reserve in hand; `endsAt` on the monotonic clock, exclusive. `next`: the one that ends next. */
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
-/** Answered from memory. Times in Unix seconds by Redis's clock, rounded up. */
+/**
+ * Answered from memory. Times in Unix seconds by Redis's clock, rounded up. `full`: the windows
+ * that refuse, as admit.lua says them: 1 for the first one, 2 for the next, 4 …
+ */
 export type LocalDecision =
   | { kind: 'admitted'; remaining: number; resetSec: number }
-  | { kind: 'refused'; resetSec: number };
+  | { kind: 'refused'; resetSec: number; full: number };
 
 /** One script call, from before it is sent. */
 export type Ask = {
@@ -73,6 +76,7 @@ export type WindowReply = {
   gen: number;
   seq: number;
   scarce: boolean;
+  full: number;
 };
 
 /** Never filled. A list of its own for each call would live on in the old space. */
@@ -98,7 +102,7 @@ export class LeaseCache {
   /** Used up or run out, until the next call tells so; {@link NOTHING_SETTLED} most of the time. */
   #settled = NOTHING_SETTLED;
   /** Holds for records up to `revision`: a newer one may have raised the limit. */
-  #refusal: { until: number; resetSec: number; revision: number } | undefined;
+  #refusal: { until: number; resetSec: number; full: number; revision: number } | undefined;
 
   /** The last reply came late, or nearly so: the next lease is a long one. */
   #isSlow = false;
@@ -160,7 +164,7 @@ export class LeaseCache {
     if (now < refusal.until && revision <= refusal.revision) {
       // Demand is what is asked for, not what is had.
       this.#measure(now, 1);
-      return { kind: 'refused', resetSec: refusal.resetSec };
+      return { kind: 'refused', resetSec: refusal.resetSec, full: refusal.full };
     }
     this.#refusal = undefined;
     return undefined;
@@ -264,8 +268,9 @@ export class LeaseCache {
   #refuse(ask: Ask, reply: WindowReply, now: number): LocalDecision {
     const holdMs = Math.max(REFUSAL_CACHE_MS_MIN, reply.admitsAt - reply.now);
     const resetSec = Math.ceil((reply.now + holdMs) / 1000);
-    this.#refusal = { until: now + holdMs, resetSec, revision: Math.max(ask.revision, reply.revision) };
-    return { kind: 'refused', resetSec };
+    const { full } = reply;
+    this.#refusal = { until: now + holdMs, resetSec, full, revision: Math.max(ask.revision, reply.revision) };
+    return { kind: 'refused', resetSec, full };
   }
 
   #keep(endsAt: number, bucket: number, count: number): void {

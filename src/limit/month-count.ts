@@ -3,7 +3,7 @@
  * admission.ts.
  */
 import type { Log } from '../lib/log.ts';
-import { admitArgs } from './admit-call.ts';
+import { admitArgs, admitKeys } from './admit-call.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import { quotaKey, rateKey } from './scripts.ts';
 
@@ -15,8 +15,7 @@ export async function readUsage(
   redis: LimitRedis,
   projectId: string,
 ): Promise<{ month: string; count: number | undefined }> {
-  const keys = [rateKey(projectId), quotaKey(projectId)] as const;
-  const reply = await redis.request('admit', keys, admitArgs({ waiting: '' }));
+  const reply = await redis.request('admit', admitKeys(projectId), admitArgs({ waiting: '' }));
   if (!reply) throw new Error('Redis does not answer');
   const [month, before] = reply[1] as [string, number];
   return { month, count: before < 0 ? undefined : before };
@@ -41,11 +40,16 @@ export async function setUsage(
 }
 
 /**
- * Removes the counts of all months and the rate window. @returns the counts as they were, by month.
- * @throws when Redis does not answer
+ * Removes the counts of all months, the rate window, and those that `windows` names.
+ * @returns the counts as they were, by month. @throws when Redis does not answer
  */
-export async function forgetUsage(redis: LimitRedis, projectId: string): Promise<Map<string, number>> {
-  const reply = await redis.request('forgetUsage', [quotaKey(projectId), rateKey(projectId)], []);
+export async function forgetUsage(
+  redis: LimitRedis,
+  projectId: string,
+  windows: readonly string[] = [],
+): Promise<Map<string, number>> {
+  const rateKeys = ['', ...windows].map((window) => rateKey(projectId, window));
+  const reply = await redis.request('forgetUsage', [quotaKey(projectId), ...rateKeys], []);
   if (!reply) throw new Error('Redis does not answer');
   const months = new Map<string, number>();
   for (let at = 0; at < reply.length; at += 2) months.set(String(reply[at]), Number(reply[at + 1]));

@@ -14,7 +14,7 @@ import { createHash } from 'node:crypto';
 import { Decoder } from '@msgpack/msgpack';
 import { Command, type Redis, ReplyError } from 'ioredis';
 import { MessagePackWriter, SCALAR_BYTES_MAX } from '../lib/msgpack-writer.ts';
-import { BATCH_SOURCE, SCRIPT_NAMES, type ScriptName } from './scripts.ts';
+import { BATCH_SOURCE, callCode, SCRIPT_NAMES, type ScriptName } from './scripts.ts';
 
 /** One script argument; the scripts take a number and its decimal text for the same. */
 export type ScriptArg = string | number;
@@ -74,7 +74,7 @@ function encodeCalls(calls: readonly ScriptCall[]): Uint8Array {
   const out = new MessagePackWriter(bytesBound(calls));
   out.array(calls.length + 1);
   out.array(calls.length);
-  for (const { script } of calls) out.uint(SCRIPT_NUMBERS[script]);
+  for (const { script, keys } of calls) out.uint(callCode(SCRIPT_NUMBERS[script], keys.length));
   for (const { args } of calls) {
     out.array(args.length);
     for (const arg of args) {
@@ -116,7 +116,8 @@ class EvalSha extends Command {
     const prefix = this.#prefix;
     const prefixBytes = Buffer.byteLength(prefix);
     const count = String(this.#keys.length);
-    let head = `*${this.#keys.length + 4}\r\n$7\r\nevalsha\r\n$40\r\n${BATCH_SHA}\r\n$${count.length}\r\n${count}\r\n`;
+    let head = `*${this.#keys.length + 4}\r\n$7\r\nevalsha\r\n$40\r\n${BATCH_SHA}\r\n`;
+    head += `$${count.length}\r\n${count}\r\n`;
     for (const key of this.#keys) head += `$${prefixBytes + key.length}\r\n${prefix}${key}\r\n`;
     head += `$${this.#payload.length}\r\n`;
     const headBytes = Buffer.byteLength(head);

@@ -32,8 +32,6 @@ export class RedisClient {
   constructor(options: RedisClientOptions) {
     this.#replyMs = options.replyMs;
     this.#client = createClient(options);
-    for (const name of SCRIPT_NAMES)
-      this.#client.defineCommand(name, { lua: scriptSource(name), numberOfKeys: keysOf(name) });
   }
 
   on(events: { error: (error: Error) => void; ready: () => void; close: () => void }): void {
@@ -92,7 +90,7 @@ export class RedisClient {
   send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
     const client = this.#client;
     for (const { script, keys } of calls)
-      assert(keys.length === keysOf(script), 'a call has the keys of its script: those of others follow');
+      assert(keys.length >= keysOf(script), 'a call has the keys of its script');
     if (client instanceof Redis) {
       const batches: Promise<readonly CallResult[]>[] = [];
       for (let at = 0; at < calls.length; at += REDIS_BATCH_MAX) {
@@ -112,7 +110,7 @@ function runEach(client: Redis | Cluster, calls: readonly ScriptCall[]): Promise
   return Promise.all(
     calls.map(async ({ script, keys, args }): Promise<CallResult> => {
       try {
-        return (await commandOf(client, script)(...keys, ...args)) as readonly unknown[];
+        return (await commandOf(client, script, keys.length)(...keys, ...args)) as readonly unknown[];
       } catch (error) {
         return error as Error;
       }
@@ -122,9 +120,16 @@ function runEach(client: Redis | Cluster, calls: readonly ScriptCall[]): Promise
 
 type DefinedCommand = (...args: ScriptArg[]) => Promise<unknown>;
 
-/** ioredis adds a method per defined script, which its types cannot know. */
-const commandOf = (client: Redis | Cluster, name: string): DefinedCommand =>
-  (client as unknown as Record<string, DefinedCommand>)[name]?.bind(client) as DefinedCommand;
+/**
+ * ioredis adds a method per defined script, which its types cannot know. One for each number of
+ * keys: in a cluster it finds the node by the first argument, which must be a key.
+ */
+function commandOf(client: Redis | Cluster, script: ScriptName, numberOfKeys: number): DefinedCommand {
+  const name = `${script}${numberOfKeys}`;
+  const commands = client as unknown as Record<string, DefinedCommand>;
+  if (!commands[name]) client.defineCommand(name, { lua: scriptSource(script), numberOfKeys });
+  return (commands[name] as DefinedCommand).bind(client);
+}
 
 function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | Cluster {
   const connectMs = Math.max(REDIS_CONNECT_MS_MAX, replyMs);
@@ -169,4 +174,33 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | C
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,
   });
+}
+
+const QUESTION_MS_MAX = 2_000;
+
+/**
+ * A connection to one server for the while of some questions; the limiter's breaker has no part in
+ * it.
+ * @throws with Redis's or the network's reason when the server does not answer
+ */
+export async function withRedis<T>(url: string, ask: (client: Redis) => Promise<T>): Promise<T> {
+  const client = new Redis(url, {
+    lazyConnect: true,
+    maxRetriesPerRequest: 0,
+    connectTimeout: QUESTION_MS_MAX,
+    commandTimeout: QUESTION_MS_MAX,
+    retryStrategy: () => null,
+  });
+  let reason: Error | undefined;
+  client.on('error', (error: Error) => {
+    reason = error;
+  });
+  try {
+    await client.connect();
+    return await ask(client);
+  } catch (error) {
+    throw reason ?? error;
+  } finally {
+    client.disconnect();
+  }
 }

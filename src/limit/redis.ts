@@ -2,9 +2,10 @@
  * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself
  * is behind redis-client.ts.
  *
- * What. `call` queues one script call; all calls of an event-loop turn leave together after its
- * poll phase (setImmediate), as one batch, so that requests that came in together cost one write
- * and one read for every 64 calls. While a batch is under way its reply is waited for, a few
+ * What. `call` queues one script call; all calls that one callback of the event loop and its
+ * microtasks ask for leave together after them (nextTick), as one batch. The ends of all bodies of
+ * a poll are one such callback (OpenExchanges), so that requests that came in together cost one
+ * write and one read for every 64 calls. While a batch is under way its reply is waited for, a few
  * milliseconds at most. Just before, the gatherers (`beforeFlush`) turn all that waits for one
  * project into one call.
  *
@@ -169,13 +170,13 @@ export class LimitRedis {
   }
 
   /**
-   * Makes sure that a flush follows: at the end of this turn, or of the one in which the batch
-   * under way is answered.
+   * Makes sure that a flush follows: after this callback and its microtasks, or after the turn in
+   * which the batch under way is answered.
    */
   schedule(): void {
     if (this.#flushDue) return;
     this.#flushDue = true;
-    setImmediate(() => {
+    process.nextTick(() => {
       if (this.#inFlight.length === 0 || this.#client.isCluster) this.#flush();
       else this.#flushTimer = setTimeout(() => this.#flush(), FLUSH_WAIT_MS_MAX);
     });

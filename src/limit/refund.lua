@@ -4,7 +4,7 @@
 -- ARGV[1]  month that it was counted in, YYYY-MM
 --
 -- Result   { 1 } when the month's count was lowered by one; { 0 } when the month has no count or
---          stands at 0: then Redis lost what is to be taken back, and there is nothing to do.
+--          is at 0: then Redis lost what is to be taken back, and there is nothing to do.
 --
 -- Example  98 counted:  ARGV  2026-02   -> { 1 }, 97 remain
 

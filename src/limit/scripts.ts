@@ -16,6 +16,7 @@ const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
   heartbeat: { file: './heartbeat.lua', keys: 1 },
 };
 export const SCRIPT_NAMES = Object.keys(SCRIPTS) as ScriptName[];
+/** A call has at least so many keys, and says how many it has. */
 export const keysOf = (name: ScriptName): number => SCRIPTS[name].keys;
 
 /** The source of one script: beside this file both in the sources and in the build. */
@@ -28,19 +29,24 @@ ${scriptSource(name)}
 end
 `;
 
+/** {@link BATCH_SOURCE} has a call's script and its number of keys in one figure. */
+const KEYS_UNIT = 8;
+/** @param place of the script in {@link SCRIPT_NAMES}, from 1 */
+export const callCode = (place: number, keys: number): number => place + KEYS_UNIT * keys;
+
 /**
  * Many calls at once, of any scripts. KEYS are theirs one after the other; ARGV[1], in MessagePack:
- * the list of their scripts (each its place in {@link SCRIPT_NAMES}, from 1), then the list of
- * arguments of each. Result, in MessagePack: each call's own result in order, or { err } in its
- * place; one that fails changes nothing for the others.
+ * the list of {@link callCode}s, then the list of arguments of each call. Result, in MessagePack:
+ * each call's own result in order, or { err } in its place; one that fails changes nothing for the
+ * others.
  */
 export const BATCH_SOURCE = `${SCRIPT_NAMES.map(asFunction).join('')}
 local scripts = { ${SCRIPT_NAMES.join(', ')} }
-local keyCounts = { ${SCRIPT_NAMES.map(keysOf).join(', ')} }
 local calls = cmsgpack.unpack(ARGV[1])
 local results, keysBefore = {}, 0
-for i, script in ipairs(calls[1]) do
-  local keysEnd = keysBefore + keyCounts[script]
+for i, code in ipairs(calls[1]) do
+  local script = code % ${KEYS_UNIT}
+  local keysEnd = keysBefore + (code - script) / ${KEYS_UNIT}
   local done, result = pcall(scripts[script], { unpack(KEYS, keysBefore + 1, keysEnd) }, calls[i + 1])
   if not done then
     result = { err = type(result) == 'table' and result.err or 'ERR ' .. tostring(result) }
@@ -50,7 +56,9 @@ end
 return cmsgpack.pack(results)
 `;
 
-// The braces are the hash tag: all that one project needs stands on one node of a cluster.
-export const rateKey = (projectId: string): string => `sluice:rate:{${projectId}}`;
+// The braces are the hash tag: all that one project needs is on one node of a cluster.
+/** `window` '': the project's own. */
+export const rateKey = (projectId: string, window = ''): string =>
+  window === '' ? `sluice:rate:{${projectId}}` : `sluice:rate:{${projectId}}:${window}`;
 export const quotaKey = (projectId: string): string => `sluice:quota:{${projectId}}`;
 export const heartbeatKey = (token: string): string => `sluice:heartbeat:{${token}}`;

@@ -6,7 +6,7 @@
 -- ARGV[3]  the count that the caller saw, integer >= 0: nothing is set when it is another by now;
 --          '' = the month had none
 --
--- Result   { 1 when it was set else 0, the count as it stands now (-1: none) }
+-- Result   { 1 when it was set else 0, the count as it is now (-1: none) }
 --
 -- Example  98 counted:  ARGV  2026-02 120 98   -> { 1, 120 }
 

@@ -8,10 +8,19 @@ import type {
   HeartbeatJson,
   NamePage,
   Operations,
+  Presence,
   Revision,
+  StoredKeyJson,
   StoredProjectJson,
 } from './operations.ts';
-import type { ProjectChanges, ProjectJson, WantedProject } from './project-json.ts';
+import type {
+  KeyChanges,
+  KeyJson,
+  ProjectChanges,
+  ProjectJson,
+  WantedKey,
+  WantedProject,
+} from './project-json.ts';
 import type { Usage, UsageByHour } from './usage.ts';
 
 /** Entries asked for at a time where all are wanted. */
@@ -20,8 +29,8 @@ const PAGE = 1_000;
 const USAGES_TOGETHER = 10;
 
 type Problem = { status?: number; title?: string; detail?: string; errors?: FieldProblem[] };
-type Sent = { body?: object; revision?: number | undefined };
-type Answer = { json: unknown; etag: string | null };
+type Sent = { body?: object; revision?: number | undefined; headers?: Readonly<Record<string, string>> };
+type Answer = { status: number; json: unknown; etag: string | null };
 
 const KINDS: Readonly<Record<number, FailureKind>> = {
   404: 'unknown',
@@ -37,6 +46,12 @@ function queryOf(values: Readonly<Record<string, string | number | boolean | und
 }
 
 const segment = (text: string): string => encodeURIComponent(text);
+const keyPath = (id: string, keyId: string): string => `/projects/${segment(id)}/keys/${segment(keyId)}`;
+
+const PRESENCE: Readonly<Record<Presence, Readonly<Record<string, string>>>> = {
+  new: { 'If-None-Match': '*' },
+  there: { 'If-Match': '*' },
+};
 
 export class ApiOperations implements Operations {
   readonly #url: string;
@@ -67,9 +82,22 @@ export class ApiOperations implements Operations {
     changes: ProjectChanges,
     { revision }: Revision = {},
   ): Promise<StoredProjectJson> {
-    const cleared = Object.entries(changes).map(([name, value]) => [name, value ?? null]);
-    const body = Object.fromEntries(cleared) as object;
-    return stored(await this.#ask('PATCH', `/projects/${segment(id)}`, { body, revision }));
+    return stored(await this.#ask('PATCH', `/projects/${segment(id)}`, { body: changes, revision }));
+  }
+
+  async putProject(
+    wanted: WantedProject & { id: string },
+    { revision, presence }: Revision & { presence?: Presence | undefined } = {},
+  ): Promise<StoredProjectJson & { isNew: boolean }> {
+    const headers = presence && revision === undefined ? PRESENCE[presence] : {};
+    const sent = { body: wanted, revision, headers };
+    const answer = await this.#ask('PUT', `/projects/${segment(wanted.id)}`, sent);
+    return { ...stored(answer), isNew: answer.status === 201 };
+  }
+
+  async rotateKey(id: string, overlapMs?: number, { revision }: Revision = {}): Promise<StoredProjectJson> {
+    const body = overlapMs === undefined ? {} : { overlap: Math.ceil(overlapMs / 1_000) };
+    return stored(await this.#ask('POST', `/projects/${segment(id)}/rotate-key`, { body, revision }));
   }
 
   async deleteProject(
@@ -78,6 +106,27 @@ export class ApiOperations implements Operations {
   ): Promise<DeletedProject> {
     const path = `/projects/${segment(id)}${queryOf({ keepUsage })}`;
     return (await this.#ask('DELETE', path, { revision })).json as DeletedProject;
+  }
+
+  async listKeys(id: string): Promise<KeyJson[]> {
+    return (await this.#ask('GET', `/projects/${segment(id)}/keys`)).json as KeyJson[];
+  }
+
+  async addKey(id: string, wanted: WantedKey, { revision }: Revision = {}): Promise<StoredKeyJson> {
+    const sent = { body: wanted, revision };
+    return storedKey(await this.#ask('POST', `/projects/${segment(id)}/keys`, sent));
+  }
+
+  async setKey(
+    id: string,
+    keyId: string,
+    { changes: body, revision }: Revision & { changes: KeyChanges },
+  ): Promise<StoredKeyJson> {
+    return storedKey(await this.#ask('PATCH', keyPath(id, keyId), { body, revision }));
+  }
+
+  async removeKey(id: string, keyId: string, { revision }: Revision = {}): Promise<KeyJson> {
+    return (await this.#ask('DELETE', keyPath(id, keyId), { revision })).json as KeyJson;
   }
 
   history(id: string, page?: SequencePage): Promise<RecordedChange[]> {
@@ -163,8 +212,9 @@ export class ApiOperations implements Operations {
   }
 
   /** @throws OperationError or InvalidError with what the API says */
-  async #ask(method: string, path: string, { body, revision }: Sent = {}): Promise<Answer> {
+  async #ask(method: string, path: string, { body, revision, headers: own }: Sent = {}): Promise<Answer> {
     const headers = {
+      ...own,
       ...(this.#token !== undefined && { Authorization: `Bearer ${this.#token}` }),
       ...(body && { 'Content-Type': 'application/json' }),
       ...(revision !== undefined && { 'If-Match': `"${revision}"` }),
@@ -175,7 +225,8 @@ export class ApiOperations implements Operations {
     });
     const text = await answer.text();
     if (!answer.ok) throw this.#failure(answer.status, text);
-    return { json: text === '' ? undefined : JSON.parse(text), etag: answer.headers.get('etag') };
+    const json: unknown = text === '' ? undefined : JSON.parse(text);
+    return { status: answer.status, json, etag: answer.headers.get('etag') };
   }
 
   #failure(status: number, text: string): Error {
@@ -195,7 +246,12 @@ function problemOf(text: string): Problem {
   }
 }
 
-const stored = ({ json, etag }: Answer): StoredProjectJson => ({
-  project: json as ProjectJson,
-  revision: Number(etag?.replaceAll('"', '')),
+const revisionOf = ({ etag }: Answer): number => Number(etag?.replaceAll('"', ''));
+const stored = (answer: Answer): StoredProjectJson => ({
+  project: answer.json as ProjectJson,
+  revision: revisionOf(answer),
+});
+const storedKey = (answer: Answer): StoredKeyJson => ({
+  key: answer.json as KeyJson,
+  revision: revisionOf(answer),
 });

@@ -4,14 +4,17 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { UnrecordedError } from '../audit/audit-log.ts';
+import { CATEGORIES } from '../lib/item-types.ts';
 import type { Log } from '../lib/log.ts';
 import { forgetUsage, readUsage } from '../limit/month-count.ts';
 import type { LimitRedis } from '../limit/redis.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
+import { keysOf, keyWindow } from '../projects/keys.ts';
 import { RegistryError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
 import type { ProjectStore } from '../projects/project-store.ts';
 import { CounterBucket } from '../usage/counters.ts';
+import { removeUse } from '../usage/key-use.ts';
 import { removeOutcomes } from '../usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
 import { OperationError, reasonOf } from './failure.ts';
@@ -50,7 +53,7 @@ export async function deleteProject(
   try {
     // Requests that a worker let in before it knew are counted by then.
     await sleep(REGISTRY_MS + ANSWER_MS_MAX);
-    await deleteUsage(parts, redis, id);
+    await deleteUsage(parts, redis, { id, windows: windowsOf(project) });
   } catch (error) {
     throw new OperationError(
       'failed',
@@ -70,7 +73,7 @@ async function deleteLeftover(parts: DeletionParts, id: string, notFound: unknow
   const redis = await parts.connections.redis().catch(() => {
     throw notFound;
   });
-  const isFound = await deleteUsage(parts, redis, id);
+  const isFound = await deleteUsage(parts, redis, { id, windows: [] });
   throw isFound ? new LeftoverDeleted(id) : notFound;
 }
 
@@ -85,17 +88,27 @@ export class LeftoverDeleted extends Error {
   }
 }
 
+/** The names of its rate windows, its own apart. */
+const windowsOf = (project: Project): string[] => [
+  ...CATEGORIES,
+  ...keysOf(project).map(({ key }) => keyWindow(key)),
+];
+
 /**
  * The checkpoint goes first: who counts when Redis has nothing would begin from it. It goes once
  * more in the end, for a worker that wrote it meanwhile.
  * @returns whether there was any
  */
-async function deleteUsage(parts: DeletionParts, redis: LimitRedis, id: string): Promise<boolean> {
+async function deleteUsage(
+  parts: DeletionParts,
+  redis: LimitRedis,
+  { id, windows }: { id: string; windows: readonly string[] },
+): Promise<boolean> {
   const link = await parts.connections.nats();
   const counters = new CounterBucket({ link, log: parts.log });
   const { month } = await readUsage(redis, id);
   const checkpoint = (await counters.remove(id, month)) ?? 0;
-  const counts = await forgetUsage(redis, id);
+  const counts = await forgetUsage(redis, id, windows);
   counts.set(month, Math.max(checkpoint, counts.get(month) ?? 0));
   let sum = 0;
   for (const [of, count] of counts) {
@@ -103,5 +116,6 @@ async function deleteUsage(parts: DeletionParts, redis: LimitRedis, id: string):
     await counters.remove(id, of);
     sum += count;
   }
+  await removeUse(link, id);
   return (await removeOutcomes(link, id)) + sum > 0;
 }

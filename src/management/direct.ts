@@ -4,10 +4,12 @@ import type { RecordedChange } from '../audit/change.ts';
 import { systemClock as clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { HeartbeatStore } from '../projects/heartbeat-store.ts';
+import { addKey, changeKey, keyId as idOfKey, keysOf } from '../projects/keys.ts';
 import { NameTakenError, RevisionError, UnknownNameError } from '../projects/names.ts';
-import type { Project } from '../projects/project.ts';
-import { compareIds, ProjectStore } from '../projects/project-store.ts';
+import type { Project, ProjectKey } from '../projects/project.ts';
+import { compareIds, mintKey, ProjectStore } from '../projects/project-store.ts';
 import { CounterBucket } from '../usage/counters.ts';
+import { readUse } from '../usage/key-use.ts';
 import type { Connections } from './connections.ts';
 import {
   BytesGoneError,
@@ -24,16 +26,27 @@ import type {
   HeartbeatJson,
   NamePage,
   Operations,
+  Presence,
   Revision,
+  StoredKeyJson,
   StoredProjectJson,
 } from './operations.ts';
 import {
+  changedKey,
+  changedRecord,
   checked,
-  checkedNew,
+  checkedWanted,
+  differences,
+  type KeyChanges,
+  type KeyJson,
+  keyJson,
+  newRecord,
   type ProjectChanges,
   type ProjectJson,
   projectJson,
+  type WantedKey,
   type WantedProject,
+  wantedRecord,
 } from './project-json.ts';
 import { type Usage, type UsageByHour, type UsageReader, usageByHour, usageOfAll } from './usage.ts';
 
@@ -55,6 +68,7 @@ function pageOf<T>(sorted: readonly T[], isBehind: (one: T) => boolean, { limit 
 export class DirectOperations implements Operations {
   readonly #parts: ManagementParts;
   readonly #by: string;
+  #store: Promise<ProjectStore> | undefined;
 
   /** `by`: who makes the changes, for the audit. */
   constructor(parts: ManagementParts, by: string) {
@@ -66,7 +80,7 @@ export class DirectOperations implements Operations {
 
   async createProject(wanted: WantedProject): Promise<StoredProjectJson> {
     const store = await this.#projects();
-    return this.#stored(store, await store.create(checkedNew(wanted)));
+    return this.#stored(store, await store.create(newRecord(wanted, clock.now())));
   }
 
   async getProject(idOrAlias: string): Promise<StoredProjectJson> {
@@ -87,25 +101,20 @@ export class DirectOperations implements Operations {
     { revision }: Revision = {},
   ): Promise<StoredProjectJson> {
     const store = await this.#projects();
-    const change = (project: Project): Project => checked({ ...project, ...changes } as Project);
+    const change = (project: Project): Project => changedRecord(project, changes, clock.now());
     return this.#stored(store, await store.set(idOrAlias, change, revision));
   }
 
-  /**
-   * Makes the project what is wanted, whether it is there or not. Where nothing is said of its key
-   * and alias, they stay.
-   * @param presence what it must be: `new` or `there`
-   */
   async putProject(
     wanted: WantedProject & { id: string },
-    { revision, presence }: Revision & { presence?: 'new' | 'there' | undefined } = {},
+    { revision, presence }: Revision & { presence?: Presence | undefined } = {},
   ): Promise<StoredProjectJson & { isNew: boolean }> {
-    const fields = checkedNew(wanted);
+    const declared = checkedWanted(wanted);
     const { id } = wanted;
     const store = await this.#projects();
     let found = await store.find(id).catch(unlessUnknown);
     if (!found && presence !== 'there' && revision === undefined) {
-      const made = await store.create({ ...fields, id }).catch(unlessTaken(id));
+      const made = await store.create(newRecord(wanted, clock.now())).catch(unlessTaken(id));
       if (made) return { ...(await this.#stored(store, made)), isNew: true };
       found = await store.find(id).catch(unlessUnknown); // another caller was faster
     }
@@ -114,8 +123,9 @@ export class DirectOperations implements Operations {
       throw new OperationError('conflict', `${id} is the alias of project ${found.project.id}.`);
     if (presence === 'new') throw new RevisionError(`There is a project ${id} already.`);
     const replace = (before: Project): Project => {
-      const { alias = before.alias, key = before.key } = wanted;
-      return checked({ ...fields, id, key, ...(alias !== undefined && { alias }) });
+      const now = clock.now();
+      const after = wantedRecord(before, declared, now);
+      return differences(before, after, now).length > 0 ? checked(after) : before;
     };
     return { ...(await this.#stored(store, await store.set(id, replace, revision))), isNew: false };
   }
@@ -130,6 +140,59 @@ export class DirectOperations implements Operations {
       if (error instanceof LeftoverDeleted) return { id: error.id };
       throw error;
     }
+  }
+
+  async rotateKey(
+    idOrAlias: string,
+    overlapMs?: number,
+    { revision }: Revision = {},
+  ): Promise<StoredProjectJson> {
+    const store = await this.#projects();
+    return this.#stored(store, await store.rotateKey(idOrAlias, overlapMs, revision));
+  }
+
+  // ---- Keys ----
+
+  async listKeys(idOrAlias: string): Promise<KeyJson[]> {
+    const project = await (await this.#projects()).get(idOrAlias);
+    return this.#keysJson(project);
+  }
+
+  async getKey(idOrAlias: string, keyId: string): Promise<StoredKeyJson> {
+    const { project, revision } = await (await this.#projects()).find(idOrAlias);
+    const key = (await this.#keysJson(project)).find(({ id }) => id === keyId);
+    if (!key) throw new UnknownNameError(`Project ${project.id} has no key ${keyId}.`);
+    return { key, revision };
+  }
+
+  async addKey(idOrAlias: string, wanted: WantedKey, { revision }: Revision = {}): Promise<StoredKeyJson> {
+    const { key = mintKey(), enabled = true, ...fields } = wanted;
+    const added = changedKey({ key, enabled }, fields);
+    const change = (project: Project): Project => checked(addKey(project, added, clock.now()));
+    await (await this.#projects()).set(idOrAlias, change, revision);
+    return this.getKey(idOrAlias, idOfKey(added.key));
+  }
+
+  async setKey(
+    idOrAlias: string,
+    keyId: string,
+    { changes, revision }: Revision & { changes: KeyChanges },
+  ): Promise<StoredKeyJson> {
+    const change = (key: ProjectKey): ProjectKey => changedKey(key, changes);
+    const alter = (project: Project): Project =>
+      checked(changeKey(project, keyId, { now: clock.now(), change }));
+    await (await this.#projects()).set(idOrAlias, alter, revision);
+    return this.getKey(idOrAlias, keyId);
+  }
+
+  async removeKey(idOrAlias: string, keyId: string, { revision }: Revision = {}): Promise<KeyJson> {
+    let removed: ProjectKey | undefined;
+    const change = (key: ProjectKey): undefined => {
+      removed = key;
+    };
+    const alter = (project: Project): Project => changeKey(project, keyId, { now: clock.now(), change });
+    const project = await (await this.#projects()).set(idOrAlias, alter, revision);
+    return keyJson(project, removed as unknown as ProjectKey, this.#parts.publicUrl);
   }
 
   /** Of a project that was deleted, by its id. */
@@ -204,7 +267,12 @@ export class DirectOperations implements Operations {
 
   // ---- Parts ----
 
-  async #projects(): Promise<ProjectStore> {
+  #projects(): Promise<ProjectStore> {
+    this.#store ??= this.#openStore();
+    return this.#store;
+  }
+
+  async #openStore(): Promise<ProjectStore> {
     return ProjectStore.open(await this.#parts.connections.nats(), { by: this.#by });
   }
 
@@ -222,7 +290,16 @@ export class DirectOperations implements Operations {
   }
 
   #json(project: Project): ProjectJson {
-    return projectJson(project, this.#parts.publicUrl);
+    return projectJson(project, { publicUrl: this.#parts.publicUrl, now: clock.now() });
+  }
+
+  async #keysJson(project: Project): Promise<KeyJson[]> {
+    const used = await readUse(await this.#parts.connections.nats(), project.id);
+    return keysOf(project).map((key) => {
+      const lastUsed = used[idOfKey(key.key)];
+      const json = keyJson(project, key, this.#parts.publicUrl);
+      return { ...json, ...(lastUsed !== undefined && { lastUsed }) };
+    });
   }
 
   /** Read once more for its revision; a change in between shows in both. */

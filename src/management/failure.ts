@@ -1,7 +1,7 @@
 /** Why an operation of the management was not done, for the command line and the API alike. */
 import { UnrecordedError } from '../audit/audit-log.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
-import { NameTakenError, RegistryError, RevisionError, UnknownNameError } from '../projects/names.ts';
+import { ConflictError, RegistryError, RevisionError, UnknownNameError } from '../projects/names.ts';
 
 /**
  * `unknown`: there is nothing of that name; `conflict`: what is there forbids it; `unavailable`:
@@ -56,7 +56,7 @@ const SILENCE = /^(Timeout|NoResponders|Request|Connection|ClosedConnection|Drai
 const FAULTS: readonly (readonly [kind: new (...args: never[]) => Error, fault: Fault])[] = [
   [InvalidError, 'invalid'],
   [UnknownNameError, 'unknown'],
-  [NameTakenError, 'conflict'],
+  [ConflictError, 'conflict'],
   [RevisionError, 'stale'],
   [RegistryError, 'failed'],
   [UnrecordedError, 'unrecorded'],

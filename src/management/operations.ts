@@ -5,13 +5,26 @@
  */
 import type { RecordedChange } from '../audit/change.ts';
 import type { FiledDeadLetter, SequencePage } from './dead-letters/box.ts';
-import type { ProjectChanges, ProjectJson, WantedProject } from './project-json.ts';
+import type {
+  KeyChanges,
+  KeyJson,
+  ProjectChanges,
+  ProjectJson,
+  WantedKey,
+  WantedProject,
+} from './project-json.ts';
 import type { Usage, UsageByHour } from './usage.ts';
 
 /** The record of this revision, and no other, is to be changed; undefined: any. */
 export type Revision = { revision?: number | undefined };
 
 export type StoredProjectJson = { project: ProjectJson; revision: number };
+
+/** A key, and the revision of the record that it is in. */
+export type StoredKeyJson = { key: KeyJson; revision: number };
+
+/** What a project that is put must be. */
+export type Presence = 'new' | 'there';
 
 /** The record as it was; its id alone when only the usage of an earlier project was left. */
 export type DeletedProject = ProjectJson | { id: string };
@@ -33,7 +46,27 @@ export interface Operations {
   /** By id, short ids first; without a page all. */
   listProjects(page?: NamePage): Promise<ProjectJson[]>;
   setProject(idOrAlias: string, changes: ProjectChanges, wanted?: Revision): Promise<StoredProjectJson>;
+  /**
+   * Makes the project what is wanted, whether it is there or not. Where nothing is said of its keys
+   * and alias, they stay.
+   */
+  putProject(
+    wanted: WantedProject & { id: string },
+    expected?: Revision & { presence?: Presence | undefined },
+  ): Promise<StoredProjectJson & { isNew: boolean }>;
+  /** `overlapMs`: how long the keys before stay valid; undefined: they are removed. */
+  rotateKey(idOrAlias: string, overlapMs?: number, wanted?: Revision): Promise<StoredProjectJson>;
   deleteProject(idOrAlias: string, wanted: Revision & { keepUsage: boolean }): Promise<DeletedProject>;
+  /** With the hour of their last use. */
+  listKeys(idOrAlias: string): Promise<KeyJson[]>;
+  addKey(idOrAlias: string, wanted: WantedKey, expected?: Revision): Promise<StoredKeyJson>;
+  setKey(
+    idOrAlias: string,
+    keyId: string,
+    wanted: Revision & { changes: KeyChanges },
+  ): Promise<StoredKeyJson>;
+  /** @returns it as it was */
+  removeKey(idOrAlias: string, keyId: string, wanted?: Revision): Promise<KeyJson>;
   history(idOrAlias: string, page?: SequencePage): Promise<RecordedChange[]>;
   /** With what became of the requests of the last `hours`. */
   usageOf(idOrAlias: string, hours: number): Promise<UsageByHour>;

@@ -24,7 +24,8 @@ type Watermark = {
 
 /**
  * Which parts of large entries no frame needs any more. Pure: it takes the streams' figures and
- * answers how far to purge.
+ * answers how far to purge. Parts that a frame names are gone long before (frame-writer.ts). These
+ * are left: their frame was never published, or their processor was killed at the wrong moment.
  *
  * A frame that names a part is stored at most five minutes after the part (the worker answers 200
  * only then). So ten minutes after the chunks stream ended at A, every frame that could name a part

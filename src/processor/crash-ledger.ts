@@ -13,7 +13,7 @@ import type { Phase } from './frame-writer.ts';
  */
 export const CRASH_WEIGHT: Readonly<Record<Phase, number>> = { decoding: 1, storing: 1 / 4 };
 
-/** Whether it is the frame that ends processes, rather than somebody outside. */
+/** Whether it is the frame that ends processes, rather than kills from outside. */
 export const isPoison = (crashes: number): boolean => crashes >= FRAME_CRASHES_MAX;
 
 /**

@@ -1,6 +1,6 @@
 /**
- * One message as the broker handed it to us: what it carries, where it stands, and the answers that
- * it wants.
+ * One message as the broker handed it to us: what it carries, where it is in its stream, and the
+ * answers that it wants.
  */
 import type { Msg } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
@@ -54,6 +54,12 @@ export class Delivery {
   /** @throws when the broker does not confirm in time */
   async ackConfirmed(): Promise<void> {
     await this.#link.connection.request(this.#reply, ACK, { timeout: BROKER_REPLY_MS_MAX });
+  }
+
+  /** Whether the stream has it no more: another processor has acknowledged it. */
+  async isGone(): Promise<boolean> {
+    const { streams } = await this.#link.manager();
+    return (await streams.getMessage(this.stream, { seq: this.sequence })) === null;
   }
 
   /** Asks the broker to deliver it again at once. */

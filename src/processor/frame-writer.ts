@@ -1,6 +1,9 @@
+import { setTimeout as pause } from 'node:timers/promises';
 import type { Log } from '../lib/log.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
 import type { CountedUsage, SinkBatch, StreamSink } from '../sink/sink.ts';
+import { orUnavailable } from '../sink/unavailable.ts';
+import { removeParts } from '../stream/chunks.ts';
 import type { DeadLetter } from '../stream/dead-letter-format.ts';
 import {
   countOfEntries,
@@ -20,6 +23,7 @@ import {
   type Place,
 } from './dead-letters/compose.ts';
 import type { Buried, DeadLetters } from './dead-letters/dead-letters.ts';
+import { refusedDeadLetter, refusedItems } from './dead-letters/refused.ts';
 import { type Assembled, assemble } from './decode/assemble.ts';
 import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode/decode.ts';
 import type { Delivery } from './delivery.ts';
@@ -46,9 +50,14 @@ export type WriteReport = {
   entering?(phase: Phase): Promise<void>;
 };
 
+/** The replicas of a frame stream forget an acknowledged frame within a moment of each other. */
+const GONE_LOOKS = 3;
+const GONE_LOOK_MS = 100;
+
 /**
  * Brings frames into the sink, entry by entry: each becomes records or dead letters, or is known
  * already. A frame is acknowledged when a batch with its last entry is committed, and only then.
+ * Its parts are removed when the broker has confirmed that, so no redelivery ever needs them.
  *
  * A batch may end in the middle of a frame: the sink knows how many entries of a frame it has. So a
  * batch stays near SINK_BATCH_BYTES_MAX however far recordings inflate, and a frame makes progress
@@ -60,6 +69,8 @@ export class FrameWriter {
   #complete: Delivery[] = [];
   /** Dead letters of the open batch, to be counted and logged when it is committed. */
   #buried: Buried[] = [];
+  /** Parts that were read and are what their frame says, to be removed with its acknowledgement. */
+  readonly #joined = new WeakMap<Delivery, Set<number>>();
 
   constructor(options: FrameWriterOptions) {
     this.#options = options;
@@ -80,13 +91,13 @@ export class FrameWriter {
           const pending = this.#slot(batch, { delivery, index }, slots[index] as FrameSlot);
           if (pending) await pending;
           if (batch.bytes < SINK_BATCH_BYTES_MAX) continue;
-          await this.#commit(batch, report);
+          await this.#commit(batch, deliveries, report);
           batch = await this.#begin(frameIds);
           await report.entering?.('decoding');
         }
         this.#complete.push(delivery);
       }
-      await this.#commit(batch, report);
+      await this.#commit(batch, deliveries, report);
     } finally {
       await batch.abandon();
     }
@@ -109,8 +120,8 @@ export class FrameWriter {
   }
 
   /**
-   * Sets the frame aside with all its bytes. Parts are swept soon after the frame is acknowledged,
-   * so each entry that names parts becomes a dead letter with its payloads, which the sink notes as
+   * Sets the frame aside with all its bytes. Parts are removed when the frame is acknowledged, so
+   * each entry that names parts becomes a dead letter with its payloads, which the sink notes as
    * done. That reads the layout of the frame alone. The process does nothing else meanwhile.
    * @throws UnavailableError
    */
@@ -125,7 +136,7 @@ export class FrameWriter {
       for (let index = known; index < slots.length; index++)
         await this.#slotAside(batch, { delivery, index }, { slot: slots[index] as FrameSlot, reason });
       this.#complete.push(delivery);
-      await this.#commit(batch, report);
+      await this.#commit(batch, [delivery], report);
     } finally {
       await batch.abandon();
     }
@@ -145,13 +156,21 @@ export class FrameWriter {
     return this.#options.sink.begin(frameIds);
   }
 
-  async #commit(batch: SinkBatch, { done, entering }: WriteReport): Promise<void> {
+  async #commit(
+    batch: SinkBatch,
+    deliveries: readonly Delivery[],
+    { done, entering }: WriteReport,
+  ): Promise<void> {
     await entering?.('storing');
     const counts = await batch.commit();
+    for (const item of refusedItems(batch.refused ?? []))
+      await this.#bury(await refusedDeadLetter(this.#options.link, deliveries, item));
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     this.#count();
-    await this.#acknowledge(this.#complete);
-    done(this.#complete);
+    const complete = this.#complete;
+    const isConfirmed = await this.#acknowledge(complete);
+    done(complete);
+    if (isConfirmed) await this.#removeParts(complete);
   }
 
   #count(): void {
@@ -160,14 +179,30 @@ export class FrameWriter {
     this.#buried = [];
   }
 
-  /** The last confirmation counts for all: the broker handles them in order. */
-  async #acknowledge(deliveries: readonly Delivery[]): Promise<void> {
+  /**
+   * The last confirmation counts for all: the broker handles them in order.
+   * @returns whether it came
+   */
+  async #acknowledge(deliveries: readonly Delivery[]): Promise<boolean> {
     for (const delivery of deliveries.slice(0, -1)) delivery.ack();
     try {
       await deliveries.at(-1)?.ackConfirmed();
+      return true;
     } catch (error) {
       // It will be delivered again and recognised.
       this.#options.log.warn({ err: error }, 'processor: acknowledgement not confirmed');
+      return false;
+    }
+  }
+
+  /** No frame names these parts any more. What cannot be removed now is left to the sweep. */
+  async #removeParts(deliveries: readonly Delivery[]): Promise<void> {
+    const parts = deliveries.flatMap((delivery) => [...(this.#joined.get(delivery) ?? [])]);
+    if (parts.length === 0) return;
+    try {
+      await removeParts(this.#options.link, parts);
+    } catch (error) {
+      this.#options.log.warn({ err: error, parts: parts.length }, 'processor: parts wait for the sweep');
     }
   }
 
@@ -200,6 +235,8 @@ export class FrameWriter {
       return this.#bury({ ...entryFacts(place, why), body: slot.bytes });
     const { entry, bytes } = slot;
     const assembled = await assemble(this.#options.link, entry);
+    if (await this.#isDoneElsewhere(place, assembled)) return;
+    this.#noteParts(place, entry, assembled);
     await this.#bury(envelopeDeadLetter(place, { entry, bytes, assembled, reason: why }));
   }
 
@@ -234,6 +271,7 @@ export class FrameWriter {
   ): Promise<void> | undefined {
     const assembled = assemble(this.#options.link, entry);
     const proceed = (found: Assembled): Promise<void> | undefined => {
+      this.#noteParts(place, entry, found);
       const decoder = new EnvelopeDecoder(entry);
       if (decoder.fault || !found.ok)
         return this.#bury(
@@ -241,7 +279,32 @@ export class FrameWriter {
         );
       return this.#items(batch, place, { entry, decoder, items: found.items });
     };
-    return assembled instanceof Promise ? assembled.then(proceed) : proceed(assembled);
+    if (!(assembled instanceof Promise)) return proceed(assembled);
+    return assembled.then(async (found) => {
+      if (!(await this.#isDoneElsewhere(place, found))) await proceed(found);
+    });
+  }
+
+  /** Parts with other bytes may be those of another entry: they stay. */
+  #noteParts({ delivery }: Place, { parts }: EnvelopeEntry, { ok }: Assembled): void {
+    if (!ok || !parts) return;
+    const joined = this.#joined.get(delivery) ?? new Set();
+    for (const sequence of parts.sequences) joined.add(sequence);
+    this.#joined.set(delivery, joined);
+  }
+
+  /**
+   * Whether parts are missing because another processor, which took over while this one stood
+   * still, has stored the frame, acknowledged it and removed them.
+   * @throws UnavailableError
+   */
+  async #isDoneElsewhere({ delivery }: Place, found: Assembled): Promise<boolean> {
+    if (found.ok || !found.isMissing) return false;
+    for (let look = 0; look < GONE_LOOKS; look++) {
+      if (look > 0) await pause(GONE_LOOK_MS);
+      if (await orUnavailable('a frame cannot be looked for', () => delivery.isGone())) return true;
+    }
+    return false;
   }
 
   /** From `from` on, as far as nothing must be waited for, and the rest after that. */

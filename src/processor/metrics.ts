@@ -1,4 +1,5 @@
-import { counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
+import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
+import { VERSION } from '../version.ts';
 
 /** `resent`: a client's own resend of something that is stored. */
 export type ProcessResult = 'stored' | 'resent' | 'dead_letter';
@@ -44,6 +45,7 @@ export class ProcessorMetrics {
     const pending = Object.entries(pendingMessages).map(([stream, count]) => [{ stream }, count] as const);
     return sumSnapshots([
       [
+        buildInfo(VERSION),
         counter(
           'sluice_processed_total',
           'Items by what became of them: stored, resent, dead_letter',

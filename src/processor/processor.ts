@@ -5,13 +5,11 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { startAdminServer } from '../admin/server.ts';
 import { AdminTokens } from '../admin/tokens.ts';
 import type { Config } from '../config.ts';
-import { assert } from '../lib/assert.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '../limits.ts';
-import { NdjsonSink } from '../sink/ndjson/ndjson.ts';
-import { PostgresSink } from '../sink/postgres/postgres.ts';
-import { SchemaError } from '../sink/postgres/schema.ts';
+import { openSinks } from '../sink/open-sinks.ts';
+import { failingSinks } from '../sink/several.ts';
 import type { Sink } from '../sink/sink.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
@@ -38,24 +36,9 @@ export type ProcessorOptions = {
   clock?: Clock;
   /** Takes the place of the one that the settings name. */
   sink?: Sink;
-  /** A bug: by default it ends the process, and whoever supervises it starts another. */
+  /** A bug: by default it ends the process, and its supervisor starts another. */
   onBug?: (error: unknown) => void;
 };
-
-/** The sink that the settings name cannot be had. */
-export class SinkSettingError extends Error {
-  override name = 'SinkSettingError';
-}
-
-async function openSink({ sink }: Config, parts: { clock: Clock; log: Log }): Promise<Sink> {
-  if (sink?.kind === 'ndjson') return NdjsonSink.lock(sink.dir, parts);
-  assert(sink, 'a processor has a sink');
-  try {
-    return await PostgresSink.connect(sink.url, parts);
-  } catch (error) {
-    throw error instanceof SchemaError ? new SinkSettingError(error.message, { cause: error }) : error;
-  }
-}
 
 /** Throws out of every handler, so that the runtime reports it and ends the process. */
 function endProcess(error: unknown): void {
@@ -80,6 +63,7 @@ class Processor implements RunningProcessor {
   readonly #parts: Part[] = [];
   /** What to close, in the order of opening. */
   readonly #closers: (() => Promise<void>)[] = [];
+  #sink: Sink | undefined;
   #link: NatsLink | undefined;
   #deadLetters: DeadLetters | undefined;
   #ready = false;
@@ -92,7 +76,9 @@ class Processor implements RunningProcessor {
   }
 
   async start(given: Sink | undefined): Promise<void> {
-    const sink = given ?? (await openSink(this.#config, { clock: this.#clock, log: this.#log }));
+    const parts = { clock: this.#clock, log: this.#log };
+    const sink = given ?? (await openSinks(this.#config.sinks, parts));
+    this.#sink = sink;
     this.#closers.push(() => sink.close());
     await this.#startAdmin();
     const link = await NatsLink.connect({
@@ -173,6 +159,7 @@ class Processor implements RunningProcessor {
       nats: this.#link?.connected ? 'ok' : 'away',
       sink: this.#parts.some(({ consumer }) => consumer.failing) ? 'failing' : 'ok',
       dead_letters: this.#deadLetters?.failing ? 'failing' : 'ok',
+      ...failingSinks(this.#sink),
     };
     return { status: this.#ready ? 'ready' : 'not ready', checks };
   }

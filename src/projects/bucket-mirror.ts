@@ -1,70 +1,90 @@
+import { setImmediate as afterPoll } from 'node:timers/promises';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { REGISTRY_CHECK_MS, REGISTRY_RETRY_MS_MAX, REGISTRY_RETRY_MS_MIN } from '../limits.ts';
+import {
+  REGISTRY_CHECK_MS,
+  REGISTRY_PATIENCE_MAX,
+  REGISTRY_REQUEST_MS,
+  REGISTRY_RETRY_MS_MAX,
+  REGISTRY_RETRY_MS_MIN,
+  REGISTRY_STALL_MS,
+} from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { type BucketState, bucketState, openBucket, registryManager } from './bucket.ts';
-import { type BucketAccess, type BucketEntry, BucketWatch } from './bucket-watch.ts';
-
-/** What a mirror keeps up to date. Neither call may throw. */
-export interface BucketView {
-  /**
-   * The bucket's whole content, which replaces the view's. `createdMs` tells a bucket from its
-   * successor.
-   */
-  replace(entries: readonly BucketEntry[], createdMs: number): void;
-  apply(entry: BucketEntry): void;
-}
+import { type BucketState, bucketState, registryManager } from './bucket.ts';
+import type { BucketCopy } from './bucket-copy.ts';
+import { type BucketEntry, BucketWatch } from './bucket-watch.ts';
 
 export type MirrorOptions = {
   link: NatsLink;
   bucket: string;
-  view: BucketView;
+  copy: BucketCopy;
   log: Log;
   clock: Clock;
 };
 
+/** How much of a bucket has come. */
+type Position = {
+  /** Of the bucket: another figure means another bucket of this name. */
+  createdMs: number;
+  /** The newest revision that has come, and when the broker stored it. */
+  revision: number;
+  stamp: string;
+  /**
+   * Nothing is missing up to here; more than `revision` where the newest entries were purged.
+   * UNREAD: not even what the bucket held at first.
+   */
+  wholeUpTo: number;
+};
+const UNREAD = -1;
+
 /**
- * Keeps a view of a bucket in this process's memory, so that a look-up costs no I/O and an outage
+ * Keeps a copy of a bucket in this process's memory, so that a look-up costs no I/O and an outage
  * of the broker costs nothing.
  *
- * A change reaches the view through a watch, within milliseconds. But a watch can go stale in
- * silence: a restart or an election may lose its consumer, and when a bucket is deleted and made
- * again, the watch waits for sequence numbers that are far ahead. So the watch is never trusted
- * alone. A fresh watch is opened after every reconnect, and when the server's own figures differ
- * from the watch's over a whole REGISTRY_CHECK_MS. The view is replaced only when the new snapshot
- * is complete. While that fails it is repeated for ever, and the view keeps its content. The price
- * is one small request per bucket and second.
+ * A change reaches the copy through a watch, within milliseconds. But a watch can go stale in
+ * silence: a restart or an election may lose its consumer. So the watch is never trusted alone. A
+ * fresh one is opened after every reconnect, and when the server's own figures differ from ours
+ * over a whole REGISTRY_CHECK_MS. The price is one small request per bucket and second.
  *
- * States: never loaded → (snapshot) → following → (reconnect, stale or ended) → loading beside the
- * old view → following.
+ * A fresh watch goes on at the position of the one before, so a reconnect costs no more than what
+ * has changed. Everything is read again, over the old content, when the position is worth nothing:
+ * the bucket was made anew, its broker went back to an earlier state, or keys were purged without a
+ * trace. What fails is repeated for ever, with more patience each time, and the copy keeps its
+ * content.
+ *
+ * States: no position → (open) → reading a snapshot → following → (reconnect, stale or ended) →
+ * open → following; without a position a snapshot again.
  */
 export class BucketMirror {
   readonly #options: MirrorOptions;
-  #access: BucketAccess | undefined;
-  /**
-   * The watch being followed; undefined until the first snapshot and while a fresh one is loading.
-   */
+  /** The one that is followed or being read; undefined before the first. */
   #watch: BucketWatch | undefined;
-  /** The server's figures at the previous check, while they differed from ours. */
-  #suspect: { server: BucketState; sequence: number; keys: number } | undefined;
+  #position: Position | undefined;
+  /** The server's figures and ours at the previous check, while they differed. */
+  #suspect: { isAhead: boolean; revision: number } | undefined;
   #loaded = false;
   #stopped = false;
   /** Wakes the loop from its wait for the next check. */
   #wake: (() => void) | undefined;
   #renewal = true;
+  /** Times the time-outs: it doubles with each failure. */
+  #patience = 1;
   #loop: Promise<void> | undefined;
   #firstSnapshot: (() => void) | undefined;
 
   constructor(options: MirrorOptions) {
     this.#options = options;
-    options.link.onReconnect(() => this.#renew('reconnected'));
+    options.link.onReconnect(() => {
+      this.#patience = 1;
+      this.#renew('reconnected');
+    });
   }
 
   get loaded(): boolean {
     return this.#loaded;
   }
 
-  /** Resolves when the view has the first snapshot (or the mirror was stopped). Never rejects. */
+  /** Resolves when the copy has the first snapshot (or the mirror was stopped). Never rejects. */
   start(): Promise<void> {
     const first = new Promise<void>((resolve) => {
       this.#firstSnapshot = resolve;
@@ -75,94 +95,125 @@ export class BucketMirror {
 
   async stop(): Promise<void> {
     this.#stopped = true;
-    this.#watch?.stop();
     this.#wake?.();
+    await this.#watch?.stop();
     await this.#loop;
     this.#firstSnapshot?.();
   }
 
   async #run(): Promise<void> {
-    const { bucket, log } = this.#options;
+    const { bucket, log, link } = this.#options;
     let retryMs = REGISTRY_RETRY_MS_MIN;
     while (!this.#stopped) {
       try {
-        if (this.#renewal) await this.#load();
-        else await this.#check();
+        if (link.connected) await (this.#renewal ? this.#open() : this.#check());
         retryMs = REGISTRY_RETRY_MS_MIN;
-        await this.#sleep(this.#renewal ? 0 : REGISTRY_CHECK_MS);
+        this.#patience = 1;
+        await this.#sleep(this.#renewal && link.connected ? 0 : REGISTRY_CHECK_MS);
       } catch (error) {
+        if (this.#stopped) return;
         // One line for each streak of failures: an outage must not fill the log.
         const level = retryMs === REGISTRY_RETRY_MS_MIN ? 'warn' : 'debug';
-        log[level]({ bucket, err: error }, 'registry: bucket not readable, trying again');
+        log[level]({ bucket, err: error }, 'projects: bucket not readable, trying again');
         await this.#sleep(retryMs);
         retryMs = Math.min(retryMs * 2, REGISTRY_RETRY_MS_MAX);
+        this.#patience = Math.min(this.#patience * 2, REGISTRY_PATIENCE_MAX);
       }
     }
   }
 
   /**
-   * Opens a fresh watch, swaps the view, follows. A renewal asked for meanwhile makes the loop come
-   * back here.
+   * Opens a fresh watch and waits until it has brought what is missing. A renewal asked for
+   * meanwhile makes the loop come back here.
    */
-  async #load(): Promise<void> {
-    const { link, bucket, view, log, clock } = this.#options;
-    const began = clock.monotonic();
+  async #open(): Promise<void> {
     this.#renewal = false;
     try {
-      this.#access = {
-        bucket,
-        kv: await openBucket(link, bucket),
-        manager: await registryManager(link),
-      };
-      const { watch, snapshot } = await BucketWatch.open(this.#access);
-      if (this.#stopped) return watch.stop();
-      this.#watch?.stop();
+      const { link, bucket } = this.#options;
+      const manager = await registryManager(link, REGISTRY_REQUEST_MS * this.#patience);
+      const state = await bucketState(manager, bucket);
+      const position = this.#positionFor(state);
+      const onEntry = (entry: BucketEntry, stamp: string): void => this.#put(position, entry, stamp);
+      const watch = await BucketWatch.open({ link, bucket, manager }, { from: position.revision, onEntry });
+      if (this.#stopped) return await watch.stop();
       this.#watch = watch;
-      this.#suspect = undefined;
-      view.replace(snapshot, watch.createdMs);
-      void this.#follow(watch);
+      void watch.ended.then((reason) => this.#renew(reason.message));
+      await this.#catchUp(watch, position, state);
     } catch (error) {
       this.#renewal = true;
       throw error;
     }
+  }
+
+  /** Where the next watch goes on; a new position when the one that we have is worth nothing. */
+  #positionFor({ createdMs, lastSequence }: BucketState): Position {
+    const position = this.#position;
+    if (position && position.createdMs === createdMs && position.revision <= lastSequence) return position;
+    this.#options.copy.startSnapshot(createdMs);
+    this.#position = { createdMs, revision: 0, stamp: '', wholeUpTo: UNREAD };
+    return this.#position;
+  }
+
+  #put(position: Position, entry: BucketEntry, stamp: string): void {
+    if (position !== this.#position) return;
+    if (entry.revision === position.revision && stamp !== position.stamp)
+      return this.#distrust('a revision was given twice');
+    position.revision = entry.revision;
+    position.stamp = stamp;
+    this.#options.copy.put(entry);
+  }
+
+  async #catchUp(watch: BucketWatch, position: Position, state: BucketState): Promise<void> {
+    const { bucket, copy, log, clock } = this.#options;
+    this.#suspect = undefined;
+    if (position.wholeUpTo >= state.lastSequence) return;
+    const began = clock.monotonic();
+    const isSnapshot = position.wholeUpTo === UNREAD;
+    const before = position.revision;
+    try {
+      // The keys of a whole copy say nothing: they were there before.
+      await watch.reach(state, () => (isSnapshot ? copy.seen : 0), REGISTRY_STALL_MS * this.#patience);
+    } catch (error) {
+      // What it waits for was purged, for all we know.
+      if (position.revision === before) this.#distrust('nothing comes');
+      throw error;
+    }
+    if (isSnapshot) for (const _ of copy.endSnapshot()) await afterPoll();
+    position.wholeUpTo = state.lastSequence;
     const ms = Math.round(clock.monotonic() - began);
-    log.info({ bucket, keys: this.#watch?.keys.size, ms }, 'registry: bucket loaded');
+    if (isSnapshot) log.info({ bucket, keys: copy.size, ms }, 'projects: bucket loaded');
     this.#loaded = true;
     this.#firstSnapshot?.();
   }
 
-  async #follow(watch: BucketWatch): Promise<void> {
-    try {
-      await watch.follow((entry) => this.#options.view.apply(entry));
-    } catch (error) {
-      this.#options.log.warn({ bucket: this.#options.bucket, err: error }, 'registry: watch failed');
-    }
-    if (!watch.stopped) this.#renew('watch ended');
+  /** Compares what has come with what the server holds. */
+  async #check(): Promise<void> {
+    const { link, bucket, copy } = this.#options;
+    const server = await bucketState(await registryManager(link), bucket);
+    const position = this.#position;
+    if (this.#renewal || !position) return;
+    if (server.createdMs !== position.createdMs) return this.#distrust('the bucket was made anew');
+    const revision = Math.max(position.revision, position.wholeUpTo);
+    const isAhead = server.lastSequence > revision;
+    const isSame = server.lastSequence === revision && (server.keys ?? copy.size) === copy.size;
+    const before = this.#suspect;
+    this.#suspect = isSame ? undefined : { isAhead, revision };
+    if (isSame || before?.revision !== revision || before.isAhead !== isAhead) return;
+    if (isAhead) this.#renew('the watch is stale');
+    else this.#distrust('the bucket holds something else');
   }
 
-  /** Compares what the watch has delivered with what the server holds. */
-  async #check(): Promise<void> {
-    const { link, bucket } = this.#options;
-    const watch = this.#watch;
-    if (!link.connected || !this.#access || !watch) return;
-    const server = await bucketState(this.#access.manager, bucket);
-    if (server.createdMs !== watch.createdMs) return this.#renew('bucket was made anew');
-    const suspect = this.#suspect;
-    const keys = watch.keys.size;
-    const same = server.lastSequence === watch.lastSequence && (server.keys ?? keys) === keys;
-    this.#suspect = same ? undefined : { server, sequence: watch.lastSequence, keys };
-    if (same || !suspect) return;
-    // Behind: what the server had a check ago has still not come. Still: no figure moved, and they
-    // differ.
-    const behind = watch.lastSequence < suspect.server.lastSequence;
-    const still =
-      watch.lastSequence === suspect.sequence && server.lastSequence === suspect.server.lastSequence;
-    if (behind || still) this.#renew('watch is stale');
+  /** Reads everything again. */
+  #distrust(reason: string): void {
+    this.#position = undefined;
+    this.#renew(reason);
   }
 
   #renew(reason: string): void {
     if (this.#stopped) return;
-    this.#options.log.debug({ bucket: this.#options.bucket, reason }, 'registry: opening a fresh watch');
+    this.#options.log.debug({ bucket: this.#options.bucket, reason }, 'projects: opening a fresh watch');
+    void this.#watch?.stop();
+    this.#watch = undefined;
     this.#renewal = true;
     this.#wake?.();
   }

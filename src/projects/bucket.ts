@@ -19,8 +19,8 @@ export function openBucket(link: NatsLink, bucket: string): Promise<KV> {
 }
 
 /** The management side, with a time-out short enough that a mirror heals within seconds. */
-export function registryManager(link: NatsLink): Promise<JetStreamManager> {
-  return jetstreamManager(link.connection, { checkAPI: false, timeout: REGISTRY_REQUEST_MS });
+export function registryManager(link: NatsLink, timeout = REGISTRY_REQUEST_MS): Promise<JetStreamManager> {
+  return jetstreamManager(link.connection, { checkAPI: false, timeout });
 }
 
 export type BucketState = {

@@ -18,17 +18,17 @@ export class HeartbeatStore {
   readonly #kv: KV;
   readonly #audit: AuditLog;
 
-  private constructor(access: BucketAccess, audit: AuditLog) {
+  private constructor(access: BucketAccess, kv: KV, audit: AuditLog) {
     this.#access = access;
-    this.#kv = access.kv;
+    this.#kv = kv;
     this.#audit = audit;
   }
 
   /** `by`: who makes the changes, this process's user by default. */
   static async open(link: NatsLink, by: string = operatorName()): Promise<HeartbeatStore> {
     const kv = await openBucket(link, HEARTBEATS_BUCKET);
-    const access = { bucket: HEARTBEATS_BUCKET, kv, manager: await registryManager(link) };
-    return new HeartbeatStore(access, new AuditLog(link, by));
+    const access = { link, bucket: HEARTBEATS_BUCKET, manager: await registryManager(link) };
+    return new HeartbeatStore(access, kv, new AuditLog(link, by));
   }
 
   /** 128 random bits in hex: needs no escaping in a URL and does not look like an option. */
@@ -43,10 +43,7 @@ export class HeartbeatStore {
 
   /** Oldest first. */
   async list(): Promise<HeartbeatToken[]> {
-    const tokens = (await readBucket(this.#access)).map(({ key, text }) => ({
-      token: key,
-      createdAt: createdAtOf(text ?? ''),
-    }));
+    const tokens = await readBucket(this.#access, (token, text) => ({ token, createdAt: createdAtOf(text) }));
     return tokens.sort((a, b) => (a.createdAt < b.createdAt ? -1 : 1));
   }
 

@@ -1,6 +1,17 @@
 import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
+import type { Clock } from '../lib/clock.ts';
+import { ProjectUse } from '../lib/fair-share.ts';
+import {
+  CATEGORIES,
+  type Category,
+  categoriesIn,
+  categoryBit,
+  type ItemType,
+  typeBit,
+} from '../lib/item-types.ts';
 import type { ProjectWindow } from '../limit/lease.ts';
-import type { Project } from './project.ts';
+import { keyId, keyWindow } from './keys.ts';
+import type { Project, ProjectKey } from './project.ts';
 
 /**
  * Requests of one project at this worker since it was started, for the page; `month` empty: no
@@ -17,15 +28,53 @@ export type ProjectFigures = {
   position: number;
 };
 
+/** A sliding window of a minute. `name` tells a project's windows apart; its own has none. */
+export type WindowLimit = { readonly name: string; readonly limit: number };
+
 /**
- * All that one process keeps of a project, from the moment at which it reads the record until the
- * project is deleted. A changed record goes into the same object, so a request under way sees it
- * too.
+ * Whom the admission gives tokens: a project, a key of it with a limit of its own, or either for
+ * envelopes of categories that have limits. Each token is booked in all windows of its subject, the
+ * project's among them. So subjects share no tokens, and none looks at the windows of others.
+ */
+export interface Subject {
+  readonly project: ProjectState;
+  /** Of the record that says so. */
+  readonly revision: number;
+  /** Of the first window, which the X-RateLimit headers describe; undefined: there is none. */
+  readonly limit: number | undefined;
+  readonly windowName: string;
+  readonly further: readonly WindowLimit[];
+  /** Whether the first window is one of a project or key: those of categories have no headers. */
+  readonly hasOwnWindow: boolean;
+  /**
+   * Of a refusal by these windows (as admit.lua says them): the categories that refuse; 0: it is
+   * the project or the key, whatever the categories say.
+   */
+  refusingCategories(full: number): number;
+  /** limit/admission.ts: undefined until the first request, and after a minute without one. */
+  window: ProjectWindow | undefined;
+}
+
+/** What a request with a valid key is served as; a project with one plain key is it itself. */
+export interface Access {
+  readonly project: ProjectState;
+  readonly keyId: string;
+  /** Whose limits hold for all requests with this key. */
+  readonly subject: Subject;
+  /** usage/key-use.ts: a request of this hour has been noted. */
+  isUseNoted: boolean;
+}
+
+const NO_WINDOWS: readonly WindowLimit[] = [];
+
+/**
+ * All that one process keeps of a project, from the project's first request until it is deleted or
+ * unused for long. A changed record goes into the same object, so a request under way sees it too.
  *
  * One object for all stages, although each field has one owner: with ten thousand active projects
  * each further object is one more that is in no cache of the processor's.
  */
-export class ProjectState {
+export class ProjectState implements Subject, Access {
   readonly id: string;
   /** The registry's: {@link update} sets these together. */
   record: Project;
@@ -37,10 +86,20 @@ export class ProjectState {
   /** Requests a minute; undefined: no per-minute limit applies (spec part 8, rule 2). */
   limit: number | undefined;
   #filters: CompiledFilters | undefined = undefined;
+  /** The only key, when nothing more is said of it; undefined: see `#keys`. */
+  #plainKey: string | undefined;
+  #keys: readonly KeyState[] | undefined = undefined;
+  #use: ProjectUse | undefined = undefined;
+  /** Categories that have a limit, as {@link categoryBit}s; mostly 0. */
+  limitedCategories: number;
+  /** By the name of the subject and the categories; made when first asked for. */
+  #parts: Map<string, Part> | undefined = undefined;
   isDeleted = false;
+  /** projects/project-view.ts: looked up since the last sweep. */
+  isUsed = true;
 
-  /** limit/admission.ts: undefined until the first request, and after a minute without one. */
   window: ProjectWindow | undefined = undefined;
+  isUseNoted = false;
 
   /**
    * usage/checkpoints.ts: the figure that is not written yet; `checkpointMonth` empty: there is
@@ -65,6 +124,8 @@ export class ProjectState {
     this.record = record;
     this.revision = revision;
     this.limit = limit;
+    this.#plainKey = plainKeyOf(record);
+    this.limitedCategories = limitedBy(record);
   }
 
   update(record: Project, revision: number, limit: number | undefined): void {
@@ -72,17 +133,101 @@ export class ProjectState {
     this.revision = revision;
     this.limit = limit;
     this.#filters = undefined;
+    this.#plainKey = plainKeyOf(record);
+    this.#keys = undefined;
+    this.limitedCategories = limitedBy(record);
+    this.#parts = undefined;
+    this.isUseNoted = false;
   }
 
-  /** Compiled at the first request: most of many projects are idle. */
+  get project(): ProjectState {
+    return this;
+  }
+
+  get subject(): Subject {
+    return this;
+  }
+
+  get keyId(): string {
+    return keyId(this.record.key);
+  }
+
+  get windowName(): string {
+    return '';
+  }
+
+  get further(): readonly WindowLimit[] {
+    return NO_WINDOWS;
+  }
+
+  get hasOwnWindow(): boolean {
+    return this.limit !== undefined;
+  }
+
+  refusingCategories(): number {
+    return 0;
+  }
+
+  /** Categories of these items that have a limit. */
+  limitedIn(items: readonly { readonly type: ItemType }[]): number {
+    if (this.limitedCategories === 0) return 0;
+    let bits = 0;
+    for (const { type } of items) bits |= typeBit(type);
+    return bits & this.limitedCategories;
+  }
+
+  /**
+   * `subject` of this project for envelopes with items of these categories; `alone`: for a request
+   * that has its token of `subject` already.
+   */
+  ofCategories(subject: Subject, categories: number, alone: boolean): Subject {
+    if (categories === 0) return subject;
+    this.#parts ??= new Map();
+    const name = `${alone ? 'alone' : subject.windowName} ${categories}`;
+    let part = this.#parts.get(name);
+    if (!part) {
+      const { rateLimits = {} } = this.record;
+      const limits = categoriesIn(categories).map((one) => ({ name: one, limit: rateLimits[one] as number }));
+      part = new Part(this, { own: alone ? NO_WINDOWS : windowsOf(subject), limits, categories });
+      this.#parts.set(name, part);
+    }
+    return part;
+  }
+
+  /** Undefined: the key is none of this project, or not in force, or the project is disabled. */
+  access(key: string, clock: Pick<Clock, 'now'>): Access | undefined {
+    if (this.#plainKey !== undefined) return key === this.#plainKey ? this : undefined;
+    const { keys, enabled } = this.record;
+    if (!keys || enabled === false || this.isDeleted) return undefined;
+    this.#keys ??= keys.map((one) => new KeyState(this, one));
+    for (const one of this.#keys) if (one.key === key) return one.isValid(clock) ? one : undefined;
+    return undefined;
+  }
+
+  /** Compiled at the first request that is authenticated. */
   get filters(): CompiledFilters {
     this.#filters ??= compileFilters(this.record);
     return this.#filters;
   }
 
+  /** What it holds of the shared resources; made at the first request, like the filters. */
+  get use(): ProjectUse {
+    this.#use ??= new ProjectUse();
+    return this.#use;
+  }
+
   /** Accepted requests of a month at most; undefined: none, or counting goes on past it. */
   get quotaCap(): number | undefined {
     return this.record.overage ? undefined : this.record.quota;
+  }
+
+  /** Whether a stage has something that a new object would not have. */
+  get isKept(): boolean {
+    const { window, checkpointMonth, isGathered, figures } = this;
+    if (window !== undefined || checkpointMonth !== '' || isGathered || figures != null) return true;
+    if (this.#use?.isHeld()) return true;
+    const subjects = [...(this.#keys ?? []).map(({ subject }) => subject), ...(this.#parts?.values() ?? [])];
+    return subjects.some(({ window }) => window !== undefined);
   }
 
   /**
@@ -91,8 +236,89 @@ export class ProjectState {
    */
   markDeleted(): void {
     this.isDeleted = true;
+    this.#plainKey = undefined;
     this.checkpointCount = 0;
     this.freshAccepted = 0;
     this.freshOthers = undefined;
+  }
+}
+
+const plainKeyOf = ({ key, keys, enabled }: Project): string | undefined =>
+  keys || enabled === false ? undefined : key;
+
+const limitedBy = ({ rateLimits }: Project): number => {
+  let bits = 0;
+  if (rateLimits) for (const category of CATEGORIES) if (rateLimits[category]) bits += categoryBit(category);
+  return bits;
+};
+
+const windowsOf = ({ windowName: name, limit, further }: Subject): readonly WindowLimit[] =>
+  limit === undefined ? NO_WINDOWS : [{ name, limit }, ...further];
+
+/** Another subject than the project itself, until the record changes. */
+class Part implements Subject {
+  readonly project: ProjectState;
+  readonly revision: number;
+  readonly limit: number | undefined;
+  readonly windowName: string;
+  readonly further: readonly WindowLimit[];
+  readonly hasOwnWindow: boolean;
+  window: ProjectWindow | undefined = undefined;
+  /** How many windows come before those of categories. */
+  readonly #own: number;
+  readonly #categories: readonly Category[];
+
+  constructor(
+    project: ProjectState,
+    of: { own: readonly WindowLimit[]; limits?: readonly WindowLimit[]; categories?: number },
+  ) {
+    const { own, limits = NO_WINDOWS, categories = 0 } = of;
+    const [first, ...further] = [...own, ...limits];
+    this.project = project;
+    this.revision = project.revision;
+    this.limit = first?.limit;
+    this.windowName = first?.name ?? '';
+    this.further = further;
+    this.hasOwnWindow = own.length > 0;
+    this.#own = own.length;
+    this.#categories = categoriesIn(categories);
+  }
+
+  refusingCategories(full: number): number {
+    if (full % (1 << this.#own) > 0) return 0;
+    let bits = 0;
+    for (const [i, category] of this.#categories.entries())
+      if (full & (1 << (this.#own + i))) bits += categoryBit(category);
+    return bits;
+  }
+}
+
+/** One of several keys, until the record changes. */
+class KeyState implements Access {
+  readonly project: ProjectState;
+  readonly key: string;
+  readonly keyId: string;
+  readonly subject: Subject;
+  isUseNoted = false;
+  readonly #isEnabled: boolean;
+  /** Unix ms. */
+  readonly #expiresAt: number;
+
+  constructor(project: ProjectState, { key, enabled, expires, rateLimit }: ProjectKey) {
+    this.project = project;
+    this.key = key;
+    this.keyId = keyId(key);
+    const own = rateLimit !== undefined && [
+      { name: keyWindow(key), limit: rateLimit },
+      ...windowsOf(project),
+    ];
+    this.subject = own ? new Part(project, { own }) : project;
+    this.#isEnabled = enabled;
+    this.#expiresAt = expires === undefined ? Number.POSITIVE_INFINITY : Date.parse(expires);
+  }
+
+  isValid(clock: Pick<Clock, 'now'>): boolean {
+    if (!this.#isEnabled) return false;
+    return this.#expiresAt === Number.POSITIVE_INFINITY || clock.now() < this.#expiresAt;
   }
 }

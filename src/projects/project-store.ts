@@ -3,14 +3,15 @@ import { randomBytes, randomInt } from 'node:crypto';
 import type { KV } from '@nats-io/kv';
 import { AuditLog, operatorName } from '../audit/audit-log.ts';
 import { changeBetween } from '../audit/change.ts';
+import { systemClock } from '../lib/clock.ts';
 import { REGISTRY_CLAIM_MS, REGISTRY_WRITE_TRIES_MAX } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { PROJECTS_BUCKET } from '../stream/topology.ts';
 import { isConflict, openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-watch.ts';
-import { parseEntry, projectText } from './entry.ts';
+import { rotateKeys } from './keys.ts';
 import { Names, NameTakenError, RevisionError, type StoredProject } from './names.ts';
-import { isNumericId, type Project } from './project.ts';
+import { isNumericId, type Project, parseEntry, projectText } from './project.ts';
 
 export type NewProject = Omit<Project, 'id' | 'key'> & { id?: string | undefined; key?: string | undefined };
 
@@ -34,19 +35,19 @@ export class ProjectStore {
   readonly #names: Names;
   readonly #audit: AuditLog;
 
-  private constructor(access: BucketAccess, audit: AuditLog, claimMs: number) {
+  private constructor({ access, kv }: { access: BucketAccess; kv: KV }, audit: AuditLog, claimMs: number) {
     this.#access = access;
-    this.#kv = access.kv;
+    this.#kv = kv;
     this.#audit = audit;
-    this.#names = new Names(access.kv, claimMs);
+    this.#names = new Names(kv, claimMs);
   }
 
   /** Asks the server nothing yet. */
   static async open(link: NatsLink, options: StoreOptions = {}): Promise<ProjectStore> {
     const { by = operatorName(), claimMs = REGISTRY_CLAIM_MS } = options;
     const kv = await openBucket(link, PROJECTS_BUCKET);
-    const access = { bucket: PROJECTS_BUCKET, kv, manager: await registryManager(link) };
-    return new ProjectStore(access, new AuditLog(link, by), claimMs);
+    const access = { link, bucket: PROJECTS_BUCKET, manager: await registryManager(link) };
+    return new ProjectStore({ access, kv }, new AuditLog(link, by), claimMs);
   }
 
   /**
@@ -90,11 +91,10 @@ export class ProjectStore {
    * are left out.
    */
   async list(): Promise<Project[]> {
-    const projects: Project[] = [];
-    for (const entry of await readBucket(this.#access)) {
-      const parsed = parseEntry(entry.key, entry.text ?? '');
-      if (parsed.kind === 'project') projects.push(parsed.project);
-    }
+    const projects = await readBucket(this.#access, (key, text) => {
+      const parsed = parseEntry(key, text);
+      return parsed.kind === 'project' ? parsed.project : undefined;
+    });
     return projects.sort((one, other) => compareIds(one.id, other.id));
   }
 
@@ -131,8 +131,12 @@ export class ProjectStore {
     return { before, after };
   }
 
-  rotateKey(idOrAlias: string): Promise<Project> {
-    return this.set(idOrAlias, (project) => ({ ...project, key: mintKey() }));
+  /** `overlapMs`: how long the keys before stay valid; undefined: they are removed. */
+  rotateKey(idOrAlias: string, overlapMs?: number, revision?: number): Promise<Project> {
+    const fresh = mintKey();
+    const change = (project: Project): Project =>
+      rotateKeys(project, fresh, { now: systemClock.now(), overlapMs });
+    return this.set(idOrAlias, change, revision);
   }
 
   /** @param revision as in {@link set} @returns the record as it was */

@@ -3,27 +3,33 @@
  * path.
  */
 import type { Log } from '../lib/log.ts';
+import { BucketCopy } from './bucket-copy.ts';
 import type { BucketEntry } from './bucket-watch.ts';
-import { parseEntry } from './entry.ts';
-import { type PlanLimits, type Project, rateLimitOf } from './project.ts';
+import { type ParsedEntry, type PlanLimits, type Project, parseEntry, rateLimitOf } from './project.ts';
 import { ProjectState } from './project-state.ts';
 
 export type ProjectViewOptions = { planLimits: PlanLimits; log: Log };
+
+/** Names that {@link ProjectView.sweep} looks at between two pauses. */
+const SWEPT_AT_ONCE = 1_000;
 
 /**
  * The bucket has one key per name: a record under the project's id, a claim that names the id under
  * an alias. An alias resolves only while claim and record agree. So a claim left behind by a crash,
  * or a record whose claim was lost, leads to no project rather than to the wrong one.
+ *
+ * A project is the text of its record until its first request. Then it becomes a ProjectState,
+ * which changes of the record go into, until {@link sweep} finds it unused.
  */
 export class ProjectView {
+  /** The bucket, as text: the mirror's side. */
+  readonly copy = new BucketCopy((entry) => this.#changed(entry));
   readonly #planLimits: PlanLimits;
   readonly #log: Log;
-  #createdMs = 0;
-  /** What a look-up reads: ids and the aliases in force. */
-  #byName = new Map<string, ProjectState>();
-  #byId = new Map<string, ProjectState>();
-  /** Alias → id, as claimed. */
-  #claims = new Map<string, string>();
+  /** What a request looks up: ids and aliases that were asked for, and lead to a project. */
+  readonly #active = new Map<string, ProjectState>();
+  /** Keys whose text cannot be read, which was logged. */
+  readonly #broken = new Set<string>();
 
   constructor({ planLimits, log }: ProjectViewOptions) {
     this.#planLimits = planLimits;
@@ -31,65 +37,75 @@ export class ProjectView {
   }
 
   find(idOrAlias: string): ProjectState | undefined {
-    return this.#byName.get(idOrAlias);
-  }
-
-  replace(entries: readonly BucketEntry[], createdMs: number): void {
-    const before = this.#byId;
-    this.#createdMs = createdMs;
-    this.#byName = new Map();
-    this.#byId = new Map();
-    this.#claims = new Map();
-    for (const entry of entries) this.#put(entry, before.get(entry.key));
-    for (const [id, known] of before) if (!this.#byId.has(id)) known.markDeleted();
-  }
-
-  apply(entry: BucketEntry): void {
-    const known = this.#byId.get(entry.key);
-    this.#remove(entry.key);
-    this.#put(entry, known);
-    if (entry.text === undefined) known?.markDeleted();
-  }
-
-  #put(entry: BucketEntry, known: ProjectState | undefined): void {
-    const parsed = entry.text === undefined ? undefined : parseEntry(entry.key, entry.text);
-    if (!parsed) return;
-    if (parsed.kind === 'broken') {
-      this.#log.error({ key: entry.key, reason: parsed.reason }, 'registry: record skipped');
-    } else if (parsed.kind === 'alias') {
-      this.#claims.set(entry.key, parsed.id);
-      this.#link(entry.key, this.#byId.get(parsed.id));
-    } else {
-      const state = this.#updated(parsed.project, entry.revision, known);
-      this.#byId.set(entry.key, state);
-      this.#byName.set(entry.key, state);
-      this.#link(state.record.alias, state);
-    }
+    const state = this.#active.get(idOrAlias) ?? this.#activate(idOrAlias);
+    if (state) state.isUsed = true;
+    return state;
   }
 
   /**
-   * The bucket's creation time (Unix ms) plus the key-value revision is a revision that keeps
-   * growing when a bucket is deleted and made again, whose own revisions begin at 1.
+   * Makes projects idle again that were not looked up since the last sweep, unless a stage keeps
+   * something of them. Yields so often that the caller may pause.
    */
-  #updated(record: Project, sequence: number, known: ProjectState | undefined): ProjectState {
-    const revision = this.#createdMs + sequence;
-    const limit = rateLimitOf(record, this.#planLimits);
-    if (!known) return new ProjectState(record, revision, limit);
-    if (known.revision !== revision) known.update(record, revision, limit);
-    return known;
+  *sweep(): Generator<void> {
+    let looked = 0;
+    for (const [name, state] of this.#active) {
+      if (++looked % SWEPT_AT_ONCE === 0) yield;
+      if (name !== state.id) continue; // an alias goes with its id
+      if (!state.isUsed && !state.isKept) this.#forget(state);
+      state.isUsed = false;
+    }
   }
 
-  #link(alias: string | undefined, state: ProjectState | undefined): void {
-    if (alias === undefined || state === undefined) return;
-    if (state.record.alias === alias && this.#claims.get(alias) === state.id) this.#byName.set(alias, state);
+  #activate(name: string): ProjectState | undefined {
+    const found = this.#read(name);
+    if (found?.kind === 'project') return this.#keep(found);
+    if (found?.kind !== 'alias') return undefined;
+    let state = this.#active.get(found.id);
+    if (!state) {
+      const record = this.#read(found.id);
+      state = record?.kind === 'project' ? this.#keep(record) : undefined;
+    }
+    if (state?.record.alias !== name) return undefined;
+    this.#active.set(name, state);
+    return state;
   }
 
-  /** Forgets a key, with the aliases that led to it. */
-  #remove(key: string): void {
-    const alias = this.#byId.get(key)?.record.alias;
-    if (alias !== undefined && this.#claims.get(alias) === key) this.#byName.delete(alias);
-    this.#byName.delete(key);
-    this.#byId.delete(key);
-    this.#claims.delete(key);
+  #read(key: string): (ParsedEntry & { revision: number }) | undefined {
+    const entry = this.#broken.has(key) ? undefined : this.copy.get(key);
+    if (!entry) return undefined;
+    const parsed = parseEntry(key, entry.text);
+    if (parsed.kind === 'broken') {
+      this.#broken.add(key);
+      this.#log.error({ key, reason: parsed.reason }, 'projects: record skipped');
+    }
+    return { ...parsed, revision: entry.revision };
+  }
+
+  #keep({ project, revision }: { project: Project; revision: number }): ProjectState {
+    const state = new ProjectState(project, revision, rateLimitOf(project, this.#planLimits));
+    this.#active.set(state.id, state);
+    return state;
+  }
+
+  #forget({ id, record }: ProjectState): void {
+    this.#active.delete(id);
+    if (record.alias !== undefined) this.#active.delete(record.alias);
+  }
+
+  /** What is idle is read when it is asked for. */
+  #changed({ key, text, revision }: BucketEntry): void {
+    this.#broken.delete(key);
+    const state = this.#active.get(key);
+    if (!state) return;
+    if (state.id !== key) {
+      this.#active.delete(key); // a claim: the next request finds out where it leads
+      return;
+    }
+    this.#forget(state);
+    const parsed = text === undefined ? undefined : parseEntry(key, text);
+    if (parsed?.kind === 'project') {
+      state.update(parsed.project, revision, rateLimitOf(parsed.project, this.#planLimits));
+      this.#active.set(key, state);
+    } else if (!parsed) state.markDeleted();
   }
 }

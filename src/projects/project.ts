@@ -1,8 +1,10 @@
 /**
- * A project as the registry stores it and as the commands print it (contract part 4). Pure: no I/O.
+ * A project as the registry stores it (contract part 4), and what a key of its bucket holds: a
+ * record under a project's id, a claim under its alias. Pure: no I/O.
  */
 import { z } from 'zod';
-import { RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
+import { CATEGORIES } from '../lib/item-types.ts';
+import { LABEL_CHARS_MAX, PROJECT_KEYS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
 
 export const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'] as const;
 export type Plan = (typeof PLANS)[number];
@@ -26,15 +28,41 @@ const NUMERIC_ID = /^[1-9]\d{0,18}$/;
  */
 const CUID = /^[a-z][a-z0-9]{19,31}$/;
 
+/** SDKs for JavaScript warn of a hyphen in development, and send. */
+const KEY = /^[\w-]{1,64}$/;
+
+export const isKey = (text: string): boolean => KEY.test(text);
 export const isNumericId = (id: string): boolean => NUMERIC_ID.test(id);
 export const isProjectId = (id: string): boolean => NUMERIC_ID.test(id) || CUID.test(id);
+
+export const rateLimitSchema = z.int().min(RATE_LIMIT_MIN).max(RATE_LIMIT_MAX);
+const keySchema = z.string().refine(isKey, 'a key is 1 to 64 letters, digits, underscores or hyphens');
+export const projectKeySchema = z.strictObject({
+  key: keySchema,
+  label: z.string().min(1).max(LABEL_CHARS_MAX).optional(),
+  enabled: z.boolean(),
+  /** RFC 3339, UTC; from this moment on the key is not valid. */
+  expires: z.iso.datetime().optional(),
+  /** Requests a minute with this key, below what the project may. */
+  rateLimit: rateLimitSchema.optional(),
+});
+const areDistinct = (keys: readonly { key: string }[]): boolean =>
+  new Set(keys.map(({ key }) => key)).size === keys.length;
+export const keyList = <Key extends z.ZodType<{ key: string }>>(key: Key) =>
+  z.array(key).min(1).max(PROJECT_KEYS_MAX).refine(areDistinct, 'a key is there twice');
 
 export const projectSchema = z.strictObject({
   id: z.string().refine(isProjectId, 'a project id is numeric (no leading zero) or a CUID'),
   alias: z.string().refine(isNumericId, 'an alias is numeric (no leading zero)').optional(),
-  key: z.string().regex(/^\w{1,64}$/, 'a key is 1 to 64 letters, digits or underscores'),
+  /** Absent: the project is enabled. */
+  enabled: z.literal(false).optional(),
+  key: keySchema,
+  /** Absent: `key` alone, for ever. Else `key` was the first valid one at the last write. */
+  keys: keyList(projectKeySchema).optional(),
   plan: z.enum(PLANS),
-  rateLimit: z.int().min(RATE_LIMIT_MIN).max(RATE_LIMIT_MAX).optional(),
+  rateLimit: rateLimitSchema.optional(),
+  /** Envelopes a minute with items of a category. */
+  rateLimits: z.partialRecord(z.enum(CATEGORIES), rateLimitSchema).optional(),
   quota: z.int().min(0).max(Number.MAX_SAFE_INTEGER).optional(),
   overage: z.boolean(),
   filters: z.array(z.enum(FILTERS)),
@@ -42,14 +70,50 @@ export const projectSchema = z.strictObject({
 });
 
 export type Project = z.infer<typeof projectSchema>;
+export type ProjectKey = z.infer<typeof projectKeySchema>;
 export type PlanLimits = 'table' | 'free-only';
 
 /**
  * The per-minute limit in force, or undefined for none (spec part 8, rules 1 and 2;
  * SLUICE_PLAN_LIMITS).
  */
-export function rateLimitOf(project: Project, planLimits: PlanLimits): number | undefined {
+export function rateLimitOf(
+  project: Pick<Project, 'plan' | 'rateLimit'>,
+  planLimits: PlanLimits,
+): number | undefined {
   if (project.rateLimit !== undefined) return project.rateLimit;
   if (planLimits === 'free-only' && project.plan !== 'Free') return undefined;
   return PLAN_LIMITS[project.plan];
 }
+
+const claimSchema = z.strictObject({ aliasOf: z.string() });
+
+export type ParsedEntry =
+  | { kind: 'project'; project: Project }
+  | { kind: 'alias'; id: string }
+  | { kind: 'broken'; reason: string };
+
+export const projectText = (project: Project): string => JSON.stringify(project);
+export const claimText = (id: string): string => JSON.stringify({ aliasOf: id });
+
+/** Never throws: a record that another program spoiled must not end a worker. */
+export function parseEntry(key: string, text: string): ParsedEntry {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return { kind: 'broken', reason: 'not JSON' };
+  }
+  const claim = claimSchema.safeParse(value);
+  if (claim.success && isNumericId(key)) return { kind: 'alias', id: claim.data.aliasOf };
+  const record = projectSchema.safeParse(value);
+  if (!record.success) return { kind: 'broken', reason: problems(record.error).join('; ') };
+  if (record.data.id !== key) return { kind: 'broken', reason: `the record's id is ${record.data.id}` };
+  return { kind: 'project', project: record.data };
+}
+
+/** One sentence for each field that is wrong. */
+const problems = (error: z.ZodError): string[] =>
+  error.issues.map((issue) =>
+    issue.path.length > 0 ? `${issue.path.join('.')}: ${issue.message}` : issue.message,
+  );

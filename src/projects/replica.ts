@@ -1,30 +1,34 @@
+import { setImmediate as afterPoll } from 'node:timers/promises';
 import type { Clock } from '../lib/clock.ts';
+import { PROJECT_IDLE_MS } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { HEARTBEATS_BUCKET, PROJECTS_BUCKET } from '../stream/topology.ts';
-import { BucketMirror, type BucketView } from './bucket-mirror.ts';
-import type { BucketEntry } from './bucket-watch.ts';
+import { BucketCopy } from './bucket-copy.ts';
+import { BucketMirror } from './bucket-mirror.ts';
 import type { ProjectState } from './project-state.ts';
 import { ProjectView, type ProjectViewOptions } from './project-view.ts';
 
 export type ReplicaOptions = ProjectViewOptions & { link: NatsLink; clock: Clock };
 
 /**
- * Every project and every heartbeat token, in this worker's memory. Authentication is a Map
- * look-up, so an unknown key costs neither I/O nor allocation, and a worker goes on while the
- * broker is away. The price is a kilobyte per project and worker. Also, a revoked key stays valid
- * in a worker that is cut off from the broker; such a worker answers 503 anyway, because it cannot
- * queue. bucket-mirror.ts keeps the copy true.
+ * Every project and every heartbeat token, in this worker's memory. Authentication is a look-up
+ * there, so an unknown key costs no I/O, and a worker goes on while the broker is away. The price
+ * is a quarter of a kilobyte per project and worker, and a kilobyte for one that has had a request
+ * of late. Also, a revoked key stays valid in a worker that is cut off from the broker; such a
+ * worker answers 503 anyway, because it cannot queue. bucket-mirror.ts keeps the copy true.
  */
 export class Replica {
   readonly #projects: ProjectView;
-  readonly #tokens = new TokenView();
+  /** A token is a key; its value says only when it was made. */
+  readonly #tokens = new BucketCopy();
   readonly #mirrors: readonly BucketMirror[];
+  #sweeper: NodeJS.Timeout | undefined;
 
   constructor({ planLimits, ...common }: ReplicaOptions) {
     this.#projects = new ProjectView({ planLimits, log: common.log });
     this.#mirrors = [
-      new BucketMirror({ ...common, bucket: PROJECTS_BUCKET, view: this.#projects }),
-      new BucketMirror({ ...common, bucket: HEARTBEATS_BUCKET, view: this.#tokens }),
+      new BucketMirror({ ...common, bucket: PROJECTS_BUCKET, copy: this.#projects.copy }),
+      new BucketMirror({ ...common, bucket: HEARTBEATS_BUCKET, copy: this.#tokens }),
     ];
   }
 
@@ -32,6 +36,7 @@ export class Replica {
    * Resolves when both buckets have been read once. Tries again while NATS or the buckets are away.
    */
   async start(): Promise<void> {
+    this.#sweeper = setInterval(() => void this.#sweep(), PROJECT_IDLE_MS).unref();
     await Promise.all(this.#mirrors.map((mirror) => mirror.start()));
   }
 
@@ -48,24 +53,11 @@ export class Replica {
   }
 
   async stop(): Promise<void> {
+    clearInterval(this.#sweeper);
     await Promise.all(this.#mirrors.map((mirror) => mirror.stop()));
   }
-}
 
-/** A token is a key; its value says only when it was made. */
-class TokenView implements BucketView {
-  #tokens = new Set<string>();
-
-  has(token: string): boolean {
-    return this.#tokens.has(token);
-  }
-
-  replace(entries: readonly BucketEntry[]): void {
-    this.#tokens = new Set(entries.map((entry) => entry.key));
-  }
-
-  apply(entry: BucketEntry): void {
-    if (entry.text === undefined) this.#tokens.delete(entry.key);
-    else this.#tokens.add(entry.key);
+  async #sweep(): Promise<void> {
+    for (const _ of this.#projects.sweep()) await afterPoll();
   }
 }

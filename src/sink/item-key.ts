@@ -11,6 +11,13 @@ export const KEY_BYTES = 16;
 const keyOf = (text: string): Buffer =>
   Buffer.from(hash('sha256', text, 'binary').slice(0, KEY_BYTES), 'latin1');
 
+/** Bytes of a frame's key in the keys of its rows, and of the three numbers behind it. */
+const ROW_FRAME_BYTES = 10;
+const ROW_INDEX_MAX = 0xffff;
+
+/** The place of a row: entry of the frame, item of the envelope, entry of the item's container. */
+export type RowPlace = { entry: number; item: number; part?: number | undefined };
+
 export const frameKey = (frameId: string): Buffer => keyOf(`frame\n${frameId}`);
 
 /** The same for every time that a client sends this item of this envelope. */
@@ -18,3 +25,20 @@ export const resendKey = (
   { projectId, eventId }: Pick<EnvelopeEntry, 'projectId' | 'eventId'>,
   { index, type }: Pick<EntryItem, 'index' | 'type'>,
 ): Buffer => keyOf(`item\n${projectId}\n${eventId}\n${index}\n${type}`);
+
+/**
+ * The same each time that the row is written, and no other row has it: 80 bits of the frame's key,
+ * then the place. Rows of a frame are neighbours in a store that sorts by it. A container that is
+ * not split has the number behind its last part.
+ * @param frame its frameKey
+ */
+export function rowKey(frame: Buffer, { entry, item, part = ROW_INDEX_MAX }: RowPlace): Buffer {
+  if (entry > ROW_INDEX_MAX || item > ROW_INDEX_MAX || part > ROW_INDEX_MAX)
+    return keyOf(`row\n${frame.toString('latin1')}\n${entry}\n${item}\n${part}`);
+  const key = Buffer.allocUnsafe(KEY_BYTES);
+  frame.copy(key, 0, 0, ROW_FRAME_BYTES);
+  key.writeUInt16BE(entry, ROW_FRAME_BYTES);
+  key.writeUInt16BE(item, ROW_FRAME_BYTES + 2);
+  key.writeUInt16BE(part, ROW_FRAME_BYTES + 4);
+  return key;
+}

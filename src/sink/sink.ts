@@ -1,10 +1,18 @@
 /**
- * The contract of all sinks. A sink writes each entry of a frame exactly once, however often the
- * frame is delivered, and a client's own resend of an item only once within RESEND_WINDOW_MS.
+ * The contract of all sinks: what a sink promises, and the calls by which it is given records.
  *
- * One batch per stream is open at a time. It is all or nothing. commit() resolves when everything
- * in it is durable and every later batch, of this process or the next, knows its entries. Before
- * that, no reader sees any of it.
+ * One batch per stream is open at a time. commit() resolves when everything in it is durable; only
+ * then are its frames acknowledged. A frame may come again at any time.
+ *
+ * - `exactly once`: a batch is all or nothing, no reader sees any of it before the commit, and
+ *   every later batch, of this process or the next, knows its entries. So each record is written
+ *   once.
+ * - `repeatable`: a batch may be stored in part when its process ends, and is written again. Each
+ *   row has a deterministic 128-bit row key of frame and place (rowKey in item-key.ts), so that a
+ *   store that merges by key, or a reader, ends with one.
+ *
+ * A client's own resend of an event or transaction within RESEND_WINDOW_MS is written once by both,
+ * as far as the sink remembers (docs/sinks.md says how far).
  */
 import type { ItemType } from '../lib/item-types.ts';
 
@@ -65,6 +73,14 @@ export type SinkCount = { type: RecordType; result: 'stored' | 'resent'; count: 
 /** The place of an entry, and what it counted, whatever becomes of its records. */
 export type BegunEntry = { frameId: string; index: number; usage?: CountedUsage };
 
+export type SinkPromise = 'exactly once' | 'repeatable';
+
+/**
+ * A row that the store refuses for its content. `part`: it is this entry of the item's container;
+ * the item is absent for a heartbeat.
+ */
+export type RefusedRow = { frameId: string; entry: number; item?: number; part?: number; reason: string };
+
 export interface SinkBatch {
   /** Bytes of records so far, as they are written. */
   readonly bytes: number;
@@ -96,6 +112,11 @@ export interface SinkBatch {
    * written again in a new batch
    */
   commit(): Promise<readonly SinkCount[]>;
+  /**
+   * Once commit() has resolved: rows that the store refused. They are not among its counts; all
+   * others are stored. A sink without it ends the process at such a row.
+   */
+  readonly refused?: readonly RefusedRow[];
   /** Forgets the batch. Never throws. */
   abandon(): Promise<void>;
 }
@@ -109,6 +130,7 @@ export interface StreamSink {
 }
 
 export interface Sink {
+  readonly promise: SinkPromise;
   /**
    * @param stream its name in JetStream.
    * @throws UnavailableError or JournalError when the sink cannot read what it has stored

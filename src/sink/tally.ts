@@ -150,6 +150,28 @@ async function tallyOfStream(streamDir: string): Promise<Tally> {
 }
 
 /**
+ * What the sink in `dir` counted for each project, over all streams and the months that it keeps.
+ * Works beside a running processor.
+ * @throws JournalError when the folder's journal is damaged; the file system's error when `dir`
+ * cannot be read
+ */
+export async function readTallies(dir: string): Promise<Map<string, number>> {
+  const sums = new Map<string, number>();
+  for (const tally of await talliesIn(dir))
+    for (const [projectId, months] of Object.entries(tally.toCounts()))
+      for (const [count] of Object.values(months)) sums.set(projectId, (sums.get(projectId) ?? 0) + count);
+  return sums;
+}
+
+async function talliesIn(dir: string): Promise<Tally[]> {
+  await stat(dir);
+  const tallies: Tally[] = [];
+  for (const stream of await namesIn(dir))
+    if ((await stat(join(dir, stream))).isDirectory()) tallies.push(await tallyOfStream(join(dir, stream)));
+  return tallies;
+}
+
+/**
  * What the sink in `dir` counted for a project in a month, over all streams. Works beside a running
  * processor.
  * @param month `YYYY-MM`
@@ -157,11 +179,9 @@ async function tallyOfStream(streamDir: string): Promise<Tally> {
  * cannot be read
  */
 export async function readTally(dir: string, projectId: string, month: string): Promise<TallyOfMonth> {
-  await stat(dir);
   const sum: TallyOfMonth = { count: 0, position: 0 };
-  for (const stream of await namesIn(dir)) {
-    if (!(await stat(join(dir, stream))).isDirectory()) continue;
-    const { count, position } = (await tallyOfStream(join(dir, stream))).of(projectId, month);
+  for (const tally of await talliesIn(dir)) {
+    const { count, position } = tally.of(projectId, month);
     sum.count += count;
     sum.position = Math.max(sum.position, position);
   }

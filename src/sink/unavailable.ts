@@ -16,3 +16,8 @@ export async function orUnavailable<T>(what: string, work: () => Promise<T>): Pr
     throw new UnavailableError(`${what}: ${(cause as Error).message}`, { cause });
   }
 }
+
+/** The sink that the settings name cannot be had, and waiting does not help: one clear line. */
+export class SinkSettingError extends Error {
+  override name = 'SinkSettingError';
+}

@@ -30,6 +30,6 @@ export async function readBacklog(
   if (floor < first) return { first, last };
   // Of any subject; the client's type does not know of it.
   const beyond = { seq: floor + 1, next_by_subj: '>' };
-  const standing = await manager.streams.getMessage(stream, beyond);
-  return { first: standing?.seq ?? last + 1, last };
+  const unread = await manager.streams.getMessage(stream, beyond);
+  return { first: unread?.seq ?? last + 1, last };
 }

@@ -1,16 +1,16 @@
 /**
  * Large entries. Their payloads go into the chunks stream as parts, one payload after the other,
- * and the frame names the parts. This file both writes and reads them. The processor sweeps parts
- * that no frame needs any more.
+ * and the frame names the parts. This file writes, reads and removes them. The processor removes
+ * the parts of a frame that it has acknowledged, and sweeps those that no frame names.
  */
 import { createHash } from 'node:crypto';
-import type { JetStreamManager } from '@nats-io/jetstream';
+import { JetStreamApiError, type JetStreamManager } from '@nats-io/jetstream';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
 import type { Delivered } from './publish/publication.ts';
 import type { Sender } from './publish/sender.ts';
-import { CHUNKS_STREAM, CHUNKS_SUBJECT } from './topology.ts';
+import { CHUNKS_STREAM, chunksSubject } from './topology.ts';
 
 /**
  * Bytes that can be read from any offset, any number of times; each read gives a buffer of its own.
@@ -102,6 +102,7 @@ export type WrittenParts =
   | { ok: false; result: 'refused' | 'unknown'; reason: string };
 
 export type WriteOptions = {
+  projectId: string;
   source: PartSource;
   partBytesMax: number;
   /** Monotonic ms. */
@@ -114,7 +115,8 @@ export type WriteOptions = {
  * @throws what the source throws
  */
 export async function writeParts(sender: Sender, options: WriteOptions): Promise<WrittenParts> {
-  const { source, partBytesMax, deadline } = options;
+  const { projectId, source, partBytesMax, deadline } = options;
+  const subject = chunksSubject(projectId);
   const hash = createHash('sha256');
   const deliveries: Promise<Delivered>[] = [];
   const failures: Exclude<Delivered, { result: 'stored' }>[] = [];
@@ -123,7 +125,7 @@ export async function writeParts(sender: Sender, options: WriteOptions): Promise
     await deliveries.at(-PARTS_IN_FLIGHT_MAX);
     const data = await source.read(offset, Math.min(partBytesMax, source.length - offset));
     hash.update(data);
-    deliveries.push(sendPart(sender, data, { deadline, failures }));
+    deliveries.push(sendPart(sender, { data, subject, deadline }, failures));
   }
   const delivered = await Promise.all(deliveries);
   const [failure] = failures;
@@ -134,12 +136,11 @@ export async function writeParts(sender: Sender, options: WriteOptions): Promise
 
 function sendPart(
   sender: Sender,
-  data: Uint8Array,
-  { deadline, failures }: { deadline: number; failures: Delivered[] },
+  part: { data: Uint8Array; subject: string; deadline: number },
+  failures: Delivered[],
 ): Promise<Delivered> {
-  const message = { stream: CHUNKS_STREAM, subject: CHUNKS_SUBJECT, data, deadline };
   return new Promise((resolve) => {
-    sender.send(message, (delivered) => {
+    sender.send({ stream: CHUNKS_STREAM, ...part }, (delivered) => {
       if (delivered.result !== 'stored') failures.push(delivered);
       resolve(delivered);
     });
@@ -179,4 +180,28 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   if (at !== ref.length) throw new CorruptPartsError(`parts have ${at} bytes instead of ${ref.length}`);
   if (!hash.digest().equals(ref.sha256)) throw new CorruptPartsError('parts have another hash');
   return whole;
+}
+
+/** What the server says of a sequence that it does not have: no message found, none so high. */
+const NO_SUCH_MESSAGE: readonly number[] = [10057, 10043];
+
+async function removePart(manager: JetStreamManager, seq: number): Promise<void> {
+  try {
+    // Not overwritten with noise: nobody reads what is removed.
+    await manager.streams.deleteMessage(CHUNKS_STREAM, seq, false);
+  } catch (error) {
+    if (!(error instanceof JetStreamApiError && NO_SUCH_MESSAGE.includes(error.code))) throw error;
+  }
+}
+
+/**
+ * Takes parts out of the chunks stream; those that are gone already count as removed.
+ * @throws at the first part that the broker does not remove; the sweep takes what is left
+ */
+export async function removeParts(link: NatsLink, sequences: readonly number[]): Promise<void> {
+  const manager = await link.manager();
+  for (let next = 0; next < sequences.length; next += PARTS_IN_FLIGHT_MAX) {
+    const some = sequences.slice(next, next + PARTS_IN_FLIGHT_MAX);
+    await Promise.all(some.map((seq) => removePart(manager, seq)));
+  }
 }

@@ -22,7 +22,10 @@ export const FRAME_STREAMS = ['events', 'transactions', 'logs', 'replays', 'hear
 export type FrameStream = (typeof FRAME_STREAMS)[number];
 
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
+/** Each project's parts have a subject below this one, so that the broker counts them. */
 export const CHUNKS_SUBJECT = 'sluice.chunks';
+export const chunksSubject = (projectId: string): string =>
+  `${CHUNKS_SUBJECT}.${/^[a-z0-9]{1,32}$/.test(projectId) ? projectId : '-'}`;
 export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
 /**
  * A dead letter is published to a subject of its own below this one and its project's; the last
@@ -113,7 +116,7 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
   const chunks = {
     ...common,
     name: CHUNKS_STREAM,
-    subjects: [CHUNKS_SUBJECT],
+    subjects: [CHUNKS_SUBJECT, `${CHUNKS_SUBJECT}.*`],
     retention: RetentionPolicy.Limits,
     max_age: 0,
   };

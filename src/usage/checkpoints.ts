@@ -18,14 +18,14 @@ import type { ProjectState } from '../projects/project-state.ts';
 export type MonthCounts = Map<string, number>;
 
 /**
- * Where the figures stand: the `sluice_counters` bucket, one record per group and month (YYYY-MM).
+ * Where the figures are: the `sluice_counters` bucket, one record per group and month (YYYY-MM).
  */
 export interface CheckpointStore {
   readonly groups: number;
   /** 0 ≤ group < groups, always the same for a project. */
   groupOf(projectId: string): number;
   /**
-   * Keeps of each project the larger of its figure and what stands there: within a month usage only
+   * Keeps of each project the larger of its figure and the one there: within a month usage only
    * grows. Rejects when it cannot.
    */
   write(group: number, month: string, figures: MonthCounts): Promise<void>;

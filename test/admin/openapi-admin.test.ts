@@ -5,6 +5,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
+import { keyId } from '../../src/projects/keys.ts';
 import { deadLetterId } from '../../src/stream/dead-letter-format.ts';
 import { AUDIT_STREAM } from '../../src/stream/topology.ts';
 import {
@@ -22,10 +23,13 @@ import { allowed, forbidden, forbiddenTexts } from './schema-values.ts';
 const TOKEN = 'correct-horse-battery';
 const PROJECTS = '/v1/projects';
 const PROJECT = '/v1/projects/{id}';
+const KEYS = '/v1/projects/{id}/keys';
+const KEY = '/v1/projects/{id}/keys/{keyId}';
+const ROTATE = '/v1/projects/{id}/rotate-key';
 const LETTER = '/v1/dead-letters/{id}';
 const REPLAY = '/v1/dead-letters/{id}/replay';
 const METHODS = ['GET', 'PUT', 'POST', 'PATCH', 'DELETE'];
-const KIB = 1024;
+const BODY_MAX = 256 * 1024;
 
 const api = new OpenApi('openapi-admin.yaml');
 let system: System;
@@ -64,6 +68,12 @@ const urlOf = (id: string, rest = ''): string => `${PROJECTS}/${id}${rest}`;
 const create = async (fields: object = {}): Promise<Json> =>
   json(await ask('POST', PROJECTS, { body: { plan: 'Pro', ...fields } }));
 
+type Listed = { key: string; id?: string; dsn?: string };
+const areDistinct = (keys: readonly Listed[]): boolean =>
+  new Set(keys.map(({ key }) => key)).size === keys.length;
+const given = (fields: object): Record<string, unknown> =>
+  Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== null));
+
 const bodyOf = ({ requestBody }: Operation): Schema | undefined =>
   requestBody?.content['application/json']?.schema;
 const named = (path: string, name = 'unknown'): string => path.replaceAll(/\{\w+\}/g, name);
@@ -82,21 +92,26 @@ async function fileLetter(frameId: string): Promise<string> {
 
 it('is a document of OpenAPI 3.1 with an operation for each of the contract', () => {
   expect(api.document.openapi).toBe('3.1.0');
-  expect(api.operations).toHaveLength(15);
+  expect(api.operations).toHaveLength(21);
 });
 
 it('takes whatever project the document allows, and gives it back', async () => {
   const schema = bodyOf(api.document.paths[PROJECTS]?.post as Operation) as Schema;
   const names = (project: Record<string, unknown>) => [project.id, project.alias].filter(Boolean);
   // Short names would meet those of other projects.
-  const good = (allowed(schema) as fc.Arbitrary<Record<string, unknown>>).filter((project) =>
-    names(project).every((name) => `${name}`.length > 12),
+  const good = (allowed(schema) as fc.Arbitrary<Record<string, unknown> & { keys?: Listed[] }>).filter(
+    (project) => names(project).every((name) => `${name}`.length > 12) && areDistinct(project.keys ?? []),
   );
   await fc.assert(
-    fc.asyncProperty(good, async ({ dsn: _dsn, ...wanted }) => {
-      const made = await ask('POST', PROJECTS, { body: { ...wanted, dsn: 'says nothing' } });
-      expect(made.status).toBe(201);
-      expect(json(made)).toMatchObject(wanted);
+    fc.asyncProperty(good, async ({ dsn: _dsn, key, keys, rateLimits = {}, ...wanted }) => {
+      const all = keys?.map(({ id: _id, dsn: _own, ...one }) => ({ enabled: true, ...one }));
+      const limits = Object.keys(rateLimits as object).length > 0 && { rateLimits };
+      const own = keys ? { keys } : { ...(key !== undefined && { key }) };
+      const body = { ...wanted, ...own, rateLimits, dsn: 'says nothing' };
+      const made = await ask('POST', PROJECTS, { body });
+      expect([made.status, made.body]).toEqual([201, expect.anything()]);
+      expect(json(made)).toMatchObject({ ...wanted, ...limits, ...(all ? { keys: all } : own) });
+      expect(json(made).rateLimits).toEqual(limits ? rateLimits : undefined);
       const { id } = json(made);
       expect(made.headers.get('location')).toBe(urlOf(id));
       const read = await ask('GET', PROJECT, { url: urlOf(id) });
@@ -116,11 +131,24 @@ it('takes whatever change the document allows', async () => {
   );
   await fc.assert(
     fc.asyncProperty(good, async (changes) => {
-      const before = json(await ask('GET', PROJECT, { url: urlOf(id) }));
+      const { key: text, ...before } = json(await ask('GET', PROJECT, { url: urlOf(id) }));
       const changed = await ask('PATCH', PROJECT, { url: urlOf(id), body: changes });
       expect(changed.status).toBe(200);
-      const kept = Object.entries({ ...before, ...changes }).filter(([, value]) => value !== null);
-      expect({ ...json(changed), dsn: '' }).toEqual({ ...Object.fromEntries(kept), dsn: '' });
+      const { key = text, rateLimits = {}, ...rest } = changes;
+      const limits = given({
+        ...(changes.rateLimits !== null && (before.rateLimits as object)),
+        ...(rateLimits as object),
+      });
+      const { alias = before.id } = { ...before, ...rest };
+      const dsn = `http://${key}@localhost:${system.port}/${alias}`;
+      const { rateLimits: _before, ...fields } = given({ ...before, ...rest });
+      expect(json(changed)).toEqual({
+        ...fields,
+        key,
+        dsn,
+        ...(Object.keys(limits).length > 0 && { rateLimits: limits }),
+        keys: [{ id: keyId(`${key}`), key, enabled: true, dsn }],
+      });
     }),
     { numRuns: 25 },
   );
@@ -185,7 +213,7 @@ it('wants a token, JSON and not too much of it', async () => {
       'Bearer realm="sluice", error="invalid_token"',
     ]);
     if (!bodyOf(operation)) continue;
-    const body = JSON.stringify({ key: 'x'.repeat(64 * KIB) });
+    const body = JSON.stringify({ key: 'x'.repeat(BODY_MAX) });
     expect((await ask(method, path, { url, body })).status).toBe(413);
     const text = { 'Content-Type': 'text/plain' };
     expect((await ask(method, path, { url, body: '{"plan":"Pro"}', headers: text })).status).toBe(415);
@@ -247,6 +275,104 @@ it('changes only the revision that If-Match names', async () => {
   expect((await ask('PUT', PROJECT, missing)).status).toBe(412);
 });
 
+it('adds, changes and removes keys', async () => {
+  const made = await ask('POST', PROJECTS, { body: { plan: 'Pro', key: 'old' } });
+  const { id } = json(made);
+  const old = { id: keyId('old'), key: 'old', enabled: true, dsn: json(made).dsn };
+  const url = urlOf(id, '/keys');
+  expect(list(await ask('GET', KEYS, { url }))).toEqual([old]);
+  const only = { url: `${url}/${old.id}` };
+  expect((await ask('DELETE', KEY, only)).status).toBe(409);
+
+  const wanted = { key: 'n-e-w', label: 'iOS 4', expires: '2127-01-31T00:00:00.000Z', rateLimit: 7 };
+  const headers = { 'If-Match': tag(made) };
+  const added = await ask('POST', KEYS, { url, body: wanted, headers });
+  expect([added.status, added.headers.get('location')]).toEqual([201, `${url}/${keyId('n-e-w')}`]);
+  const fresh = { url: `${added.headers.get('location')}` };
+  expect(json(added)).toEqual({ id: keyId('n-e-w'), ...wanted, enabled: true, dsn: expect.any(String) });
+  expect((await ask('POST', KEYS, { url, body: wanted })).status).toBe(409);
+  expect((await ask('POST', KEYS, { url, headers })).status).toBe(412);
+  const read = await ask('GET', KEY, fresh);
+  expect([json(read), tag(read)]).toEqual([json(added), tag(added)]);
+
+  const changes = { label: null, expires: null, rateLimit: null, enabled: false };
+  expect((await ask('PATCH', KEY, { ...fresh, body: changes, headers })).status).toBe(412);
+  const changed = await ask('PATCH', KEY, { ...fresh, body: changes });
+  expect(json(changed)).toEqual({ id: keyId('n-e-w'), key: 'n-e-w', enabled: false, dsn: json(added).dsn });
+  const again = await ask('PATCH', KEY, { ...fresh, body: changes });
+  expect([json(again), tag(again)]).toEqual([json(changed), tag(changed)]);
+  expect(json(await ask('GET', PROJECT, { url: urlOf(id) }))).toMatchObject({
+    key: 'old',
+    keys: [old, json(changed)],
+  });
+  expect((await ask('DELETE', KEY, { ...fresh, headers })).status).toBe(412);
+  expect(json(await ask('DELETE', KEY, fresh))).toEqual(json(changed));
+  expect((await ask('GET', KEY, fresh)).status).toBe(404);
+  expect(list(await ask('GET', KEYS, { url }))).toEqual([old]);
+  const history = await ask('GET', `${PROJECT}/history`, { url: urlOf(id, '/history') });
+  expect(list(history).map(({ action }) => action)).toEqual(['create', 'change', 'change', 'change']);
+  expect(history.body).not.toContain('n-e-w');
+});
+
+it('takes whatever key and change of a key the document allows', async () => {
+  const { id } = await create({ key: 'stays' });
+  const url = urlOf(id, '/keys');
+  const fields = (path: string, method: string) => {
+    const { operation } = api.operations.find((one) => one.path === path && one.method === method) ?? {};
+    return allowed(bodyOf(operation as Operation) as Schema) as fc.Arbitrary<Record<string, unknown>>;
+  };
+  await fc.assert(
+    fc.asyncProperty(fields(KEYS, 'POST'), fields(KEY, 'PATCH'), async (wanted, changes) => {
+      const added = await ask('POST', KEYS, { url, body: wanted });
+      expect([added.status, json(added)]).toMatchObject([201, { enabled: true, ...wanted }]);
+      const own = { url: `${url}/${json(added).id}` };
+      const changed = await ask('PATCH', KEY, { ...own, body: changes });
+      expect(json(changed)).toEqual(given({ ...json(added), ...changes }));
+      expect((await ask('DELETE', KEY, own)).status).toBe(200);
+    }),
+    { numRuns: 25 },
+  );
+});
+
+it('rotates keys with and without an overlap, up to a hundred', async () => {
+  const { id } = await create({ key: 'old' });
+  const url = urlOf(id, '/rotate-key');
+  const first = await ask('POST', ROTATE, { url, body: { overlap: 3_600 } });
+  const keys = json(first).keys as { key: string; expires?: string }[];
+  expect(keys).toMatchObject([{ key: json(first).key }, { key: 'old' }]);
+  expect(Math.abs(Date.parse(`${keys[1]?.expires}`) - Date.now() - 3_600_000)).toBeLessThan(60_000);
+  expect((await ask('POST', ROTATE, { url, headers: { 'If-Match': '"1"' } })).status).toBe(412);
+  expect(json(await ask('POST', ROTATE, { url })).keys).toHaveLength(1);
+  const hundred = Array.from({ length: 100 }, (_, at) => ({ key: `k${at}` }));
+  await ask('PUT', PROJECT, { url: urlOf(id), body: { plan: 'Pro', keys: hundred } });
+  expect((await ask('POST', ROTATE, { url, body: { overlap: 1 } })).status).toBe(409);
+  expect((await ask('POST', KEYS, { url: urlOf(id, '/keys') })).status).toBe(409);
+});
+
+it('keeps keys that a PUT does not name, and replaces those that it does', async () => {
+  const { id, keys } = await create({
+    keys: [
+      { key: 'a', label: 'A' },
+      { key: 'b', enabled: false },
+    ],
+  });
+  const put = async (fields: object): Promise<Json> =>
+    json(await ask('PUT', PROJECT, { url: urlOf(id), body: { plan: 'Pro', ...fields } }));
+  expect((await put({})).keys).toEqual(keys);
+  expect((await put({ key: 'b' })).keys).toEqual(keys);
+  const replaced = await put({ key: 'c', enabled: false, rateLimits: { replays: 5 } });
+  expect(replaced).toMatchObject({ enabled: false, key: 'c', rateLimits: { replays: 5 } });
+  expect(replaced.keys).toMatchObject([{ key: 'c', label: 'A' }, { key: 'b' }]);
+  const plain = await put({ keys: [{ key: 'd' }] });
+  expect(plain).toMatchObject({ enabled: true, key: 'd', keys: [{ key: 'd', enabled: true }] });
+  expect(plain).not.toHaveProperty('rateLimits');
+  const foreign = await ask('PUT', PROJECT, {
+    url: urlOf(id),
+    body: { plan: 'Pro', key: 'x', keys: [{ key: 'y' }] },
+  });
+  expect(json(foreign).errors).toEqual([{ field: 'key', detail: 'it is none of keys' }]);
+});
+
 it('puts a project once or again, and creates only with If-None-Match', async () => {
   const url = urlOf('4400000001');
   const body = { plan: 'Pro', quota: 5, rateLimit: 7 };
@@ -263,6 +389,20 @@ it('puts a project once or again, and creates only with If-None-Match', async ()
     { action: 'create', by: 'tests' },
     { action: 'change', by: 'tests', from: { quota: 5 }, to: {} },
   ]);
+});
+
+it('takes limits by category in any order, and clears them one by one', async () => {
+  const url = urlOf('4400000007');
+  const put = (rateLimits: object): Promise<Answered> =>
+    ask('PUT', PROJECT, { url, body: { plan: 'Pro', rateLimits } });
+  const first = await put({ logs: 1, replays: 2 });
+  expect(tag(await put({ replays: 2, logs: 1 }))).toBe(tag(first));
+  const patch = async (rateLimits: object | null): Promise<unknown> =>
+    json(await ask('PATCH', PROJECT, { url, body: { rateLimits } })).rateLimits;
+  expect(await patch({ errors: 3, logs: null })).toEqual({ replays: 2, errors: 3 });
+  expect(await patch({ errors: null, replays: null })).toBeUndefined();
+  expect(await patch({ spans: 4 })).toEqual({ spans: 4 });
+  expect(await patch(null)).toBeUndefined();
 });
 
 it('takes the same PUT from several at once', async () => {
@@ -368,11 +508,9 @@ it('answers 503 while NATS is away, and serves again when it is back', async () 
   const { id } = await create();
   await system.nats.stop();
   await until(async () => (await send('GET', urlOf(id), {})).status === 503);
-  for (const { path, method } of api.operations) {
+  for (const { path, method, operation } of api.operations) {
     const body =
-      method === 'GET'
-        ? undefined
-        : { ...(/PUT|POST/.test(method) && path.startsWith(PROJECTS) && { plan: 'Pro' }) };
+      method === 'GET' ? undefined : { ...(bodyOf(operation)?.required !== undefined && { plan: 'Pro' }) };
     expect((await ask(method, path, { url: named(path, id), body })).status, `${method} ${path}`).toBe(503);
   }
   await system.restartNats();

@@ -6,7 +6,7 @@ type ObjectSchema = { properties: Record<string, Schema>; required?: string[] };
 
 /** Of what docs/openapi-admin.yaml uses in bodies. */
 export function allowed(schema: Schema): fc.Arbitrary<unknown> {
-  const { type, pattern, minimum, maximum, items, anyOf } = schema;
+  const { type, pattern, minimum, maximum, items, minItems, anyOf } = schema;
   if (schema.enum) return fc.constantFrom(...(schema.enum as unknown[]));
   if (schema.examples) return fc.constantFrom(...(schema.examples as unknown[]));
   if (anyOf) return fc.oneof(...(anyOf as Schema[]).map(allowed));
@@ -14,7 +14,8 @@ export function allowed(schema: Schema): fc.Arbitrary<unknown> {
   if (type === 'boolean') return fc.boolean();
   if (type === 'integer') return fc.integer({ min: Number(minimum), max: Number(maximum) });
   if (type === 'string') return pattern ? fc.stringMatching(new RegExp(`${pattern}`)) : fc.string();
-  if (type === 'array') return fc.uniqueArray(allowed(items as Schema), { maxLength: 3 });
+  if (type === 'array')
+    return fc.uniqueArray(allowed(items as Schema), { minLength: Number(minItems ?? 0), maxLength: 3 });
   const { properties, required = [] } = schema as ObjectSchema;
   const fields = Object.entries(properties).map(([name, inner]) => [name, allowed(inner)] as const);
   return fc.record(Object.fromEntries(fields), { requiredKeys: required as never[] });

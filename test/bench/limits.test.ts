@@ -1,4 +1,4 @@
-/** The limiter's benches run small, so that they cannot rot; their figures mean nothing here. */
+/** The limiter's benches and that of isolation run small, so that they cannot rot; their figures mean nothing here. */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -59,6 +59,27 @@ describe('bench/limits', () => {
       );
       expect(status, `${stdout}${stderr}`).toBe(0);
       expect(stdout.match(/^holds$/gm)).toHaveLength(2);
+    },
+    MS_MAX,
+  );
+
+  it(
+    'shows what an attack of one project costs another',
+    () => {
+      const program = join(ROOT, '.bench/bench/main.js');
+      const { stdout, stderr } = spawnSync(
+        process.execPath,
+        [program, 'isolation', '--seconds', '1', '--only', '6/s'],
+        { cwd: ROOT, encoding: 'utf8', timeout: MS_MAX },
+      );
+      expect(
+        stdout.match(/^ +events \d+ × 200; uploads 2 × 200, .* stored, 0 missing$/gm),
+        stderr,
+      ).toHaveLength(2);
+      expect(stdout.match(/^ +attacker: .*200/gm)).toHaveLength(2);
+      const problems = stdout.split('DOES NOT HOLD\n')[1]?.trim().split('\n') ?? [];
+      // A second is too short for a p99.
+      expect(problems.filter((problem) => !problem.includes(': p99 '))).toEqual([]);
     },
     MS_MAX,
   );

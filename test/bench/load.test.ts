@@ -1,9 +1,17 @@
 import { createServer, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { answerLength } from '../../bench/load/connection.ts';
-import { runLoad } from '../../bench/load/options.ts';
-import { violations } from '../../bench/load/result.ts';
-import { parseLoadCommand, UsageError } from '../../bench/load-command.ts';
+import { joinSteps, mergeParallel } from '../../bench/load/merge.ts';
+import {
+  generatorOf,
+  type LoadHooks,
+  type LoadOptions,
+  runLoad,
+  workloadOf,
+} from '../../bench/load/options.ts';
+import { segmentsOf } from '../../bench/load/pace/pace.ts';
+import { decodeHistogram } from '../../bench/load/recording.ts';
+import { violations } from '../../bench/load/thresholds.ts';
 import { CANONICAL_MIX, parseMix, Workload } from '../../bench/workload.ts';
 
 const OK = 'HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok';
@@ -103,6 +111,137 @@ describe('the load generator', () => {
   });
 });
 
+const REFUSED = 'HTTP/1.1 429 No\r\nContent-Length: 0\r\n\r\n';
+const runWith = (load: LoadOptions, hooks: LoadHooks) => generatorOf(load, workloadOf(load), hooks).run();
+
+describe('the figures', () => {
+  it('are not improved by refusals, however many and quick', async () => {
+    const url = await serve((socket, nth) => {
+      if (nth % 10 !== 0) socket.write(REFUSED);
+      else setTimeout(() => socket.write(OK), 60);
+    });
+    const result = await runLoad({ ...options(url), rate: 200, connections: 40, expected: [200, 429] });
+    expect(result.failed).toBe(0);
+    expect(result.latencyMs.count).toBe(result.statuses[200]);
+    expect(result.latencyMs.p50).toBeGreaterThanOrEqual(59);
+    expect(result.byStatus['429']?.count).toBe(result.statuses[429]);
+    expect(result.byStatus['429']?.p50).toBeLessThan(result.latencyMs.p50);
+  });
+
+  it('have a request without an answer at the time for which it was waited', async () => {
+    const url = await serve((socket, nth) => {
+      if (nth !== 1) socket.write(OK);
+    });
+    const result = await runLoad({ ...options(url), rate: 50, timeoutMs: 300 });
+    expect(result.failures).toEqual({ 'no answer within 0.3 s': 1 });
+    expect(result.latencyMs.count).toBe(20);
+    expect(result.latencyMs.max).toBeGreaterThanOrEqual(300);
+    expect(result.byStatus['time-out']?.count).toBe(1);
+  });
+
+  it('have what was never sent, because a server that hangs held every connection', async () => {
+    const url = await serve(() => undefined);
+    const result = await runLoad({ ...options(url), rate: 100, connections: 2, timeoutMs: 400 });
+    expect(result.requests).toBe(0);
+    expect(result.failed).toBe(40);
+    expect(result.latencyMs.count).toBe(40);
+    expect(Object.keys(result.failures)).toContain('never sent: every connection was busy until the end');
+    expect(violations(result, { maxFailures: 40, maxP99Ms: 100 })).toEqual([
+      'no request was answered',
+      expect.stringMatching(/^p99 is /),
+    ]);
+  });
+
+  it('tell a p99 of nothing as missed', async () => {
+    const url = await serve((socket) => socket.write(REFUSED));
+    const result = await runLoad({ ...options(url), expected: [200, 429] });
+    expect(violations(result, { maxP99Ms: 10_000 })).toEqual(['no request was accepted, so it has no p99']);
+  });
+});
+
+describe('a plan of stages', () => {
+  it('is kept to the request, and each stage has its own figures', async () => {
+    const url = await serve((socket) => socket.write(OK));
+    const stages = [
+      { forMs: 200, rate: 200 },
+      { forMs: 0, rate: 500 },
+      { forMs: 100, rate: 500 },
+    ];
+    const result = await runLoad({ ...options(url), segments: segmentsOf(stages, 0), warmupMs: 50 });
+    expect(result.stages.map(({ name, ok }) => [name, ok])).toEqual([
+      ['0 → 200/s', 20],
+      ['500/s', 50],
+    ]);
+    expect(result.requests).toBe(70);
+    expect(result.seconds).toBeCloseTo(0.3);
+  });
+
+  it('ends when a rule says so, and what was due before is still answered', async () => {
+    const url = await serve((socket) => socket.write(OK));
+    const load = { ...options(url), rate: 100, durationMs: 60_000 };
+    const stop = ({ second }: { second: number }) =>
+      second === 1 ? { reason: 'enough', failed: true } : undefined;
+    const result = await runWith(load, { stop });
+    expect(result.stopped).toEqual({ reason: 'enough', failed: true });
+    expect(result.seconds).toBeLessThan(5);
+    expect(result.requests).toBeGreaterThanOrEqual(100);
+    expect(violations(result, {})).toEqual(['enough']);
+  });
+});
+
+describe('results', () => {
+  const halves = async () => {
+    const url = await serve((socket, nth) =>
+      nth % 7 === 0 ? socket.write(REFUSED) : setTimeout(() => socket.write(OK), nth % 20),
+    );
+    const load = { ...options(url), rate: 100, connections: 20 };
+    return Promise.all([1, 2].map((seed) => runWith({ ...load, seed }, { keepHistograms: true })));
+  };
+
+  it('of generators side by side merge to what one would have found', async () => {
+    const parts = await halves();
+    const merged = mergeParallel(parts);
+    expect(merged.requests).toBe(80);
+    expect(merged.failed).toBe(parts.reduce((sum, { failed }) => sum + failed, 0));
+    expect(merged.targetRate).toBe(200);
+    expect(merged.ratePerSec).toBeCloseTo(parts.reduce((sum, { ratePerSec }) => sum + ratePerSec, 0));
+    expect(merged.stages[0]).toMatchObject({ fromRate: 200, toRate: 200, requests: 80 });
+    const all = parts.flatMap(({ histograms = [] }) => histograms).filter(({ status }) => status === 200);
+    const sum = decodeHistogram((all[0] as { hdr: string }).hdr);
+    for (const { hdr } of all.slice(1)) sum.add(decodeHistogram(hdr));
+    expect(merged.latencyMs.p99).toBe(sum.getValueAtPercentile(99) / 1000);
+    expect(merged.perSecond.reduce((count, { ok, failed }) => count + ok + failed, 0)).toBe(80);
+    // What was merged can be merged again.
+    expect(mergeParallel([merged]).latencyMs).toEqual(merged.latencyMs);
+  });
+
+  it('of other plans do not merge', async () => {
+    const [one] = await halves();
+    const url = await serve((socket) => socket.write(OK));
+    const other = await runWith({ ...options(url), rate: 10, durationMs: 200 }, { keepHistograms: true });
+    expect(() => mergeParallel([one as NonNullable<typeof one>, other])).toThrow(/different plans/);
+  });
+
+  it('of steps stand one behind the other', async () => {
+    const parts = await halves();
+    const joined = joinSteps(parts);
+    expect(joined.stages.map(({ requests }) => requests)).toEqual([40, 40]);
+    expect(joined.requests).toBe(80);
+  });
+});
+
+describe('rare clients', () => {
+  it('have a connection each beside the busy ones', async () => {
+    const url = await serve((socket) => socket.write(OK));
+    const load = { ...options(url), rate: 200, connections: 2, rare: { clients: 10, share: 0.5 } };
+    const result = await runLoad(load);
+    expect(result.failed).toBe(0);
+    expect(result.requests).toBe(80);
+    expect(sockets.size).toBeGreaterThan(8);
+    expect(result.connections).toBe(12);
+  });
+});
+
 describe('an answer', () => {
   it.each([
     ['with a length', OK],
@@ -152,36 +291,5 @@ describe('a workload', () => {
   it('is mixed as the command line says', () => {
     expect(parseMix('event=80,replay=20')).toEqual({ event: 80, replay: 20 });
     expect(() => parseMix('nonsense')).toThrow(/--mix/);
-  });
-});
-
-describe('the load command', () => {
-  it('reads a DSN', () => {
-    const { load, thresholds } = parseLoadCommand([
-      '--dsn',
-      'http://abc@h:81/42',
-      '--rate',
-      '5',
-      '--max-p99',
-      '20',
-      '--no-keep-alive',
-    ]);
-    expect(load).toMatchObject({
-      url: 'http://h:81',
-      targets: [{ id: '42', key: 'abc' }],
-      rate: 5,
-      keepAlive: false,
-    });
-    expect(thresholds.maxP99Ms).toBe(20);
-  });
-
-  it.each([
-    [[]],
-    [['--dsn', 'http://h/1']],
-    [['--dsn', 'http://k@h/1', '--rate', 'fast']],
-    [['--dsn', 'http://k@h/1', '--encoding', 'rot13']],
-    [['--unknown']],
-  ])('refuses %j', (args) => {
-    expect(() => parseLoadCommand(args)).toThrow(UsageError);
   });
 });

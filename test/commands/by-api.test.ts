@@ -1,4 +1,6 @@
 /** The commands by way of the management API print what they print by way of Redis and NATS. */
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { Command } from 'commander';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { deadLettersCommand } from '../../src/commands/dead-letters/dead-letters.ts';
@@ -8,6 +10,7 @@ import { usageCommand } from '../../src/commands/usage/usage.ts';
 import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
 import { deadLetterId } from '../../src/stream/dead-letter-format.ts';
 import { log } from '../projects/broker.ts';
+import { temporaryFolder } from '../support/servers.ts';
 import { System } from '../support/system.ts';
 import { type Ran, runCommand } from './run-command.ts';
 
@@ -77,6 +80,64 @@ it('projects are created, shown, listed, changed and deleted, and the audit has 
     out: '',
     err: `sluice: There is no project ${id}\n`,
   });
+});
+
+it('keys are added, listed, switched and removed, and projects switched', async () => {
+  const made = await json<{ id: string; key: string }>('project', 'create', '--plan', 'Pro', '--key', 'a-b');
+  const { id } = made;
+  const flags = ['--label', 'iOS', '--expires', '30d', '--rate-limit', '5'];
+  const added = await json<{ id: string }>('project', 'keys', 'add', id, ...flags);
+  expect(added).toMatchObject({ label: 'iOS', rateLimit: 5, enabled: true });
+  await same('project', 'keys', 'list', id);
+  await same('project', 'keys', 'list', id, '--json');
+  expect(await json('project', 'keys', 'disable', id, added.id)).toMatchObject({ enabled: false });
+  expect(await json('project', 'keys', 'enable', id, added.id)).toEqual(added);
+  await same('project', 'show', id);
+  expect(await json('project', 'keys', 'remove', id, added.id)).toEqual(added);
+  const last = ['project', 'keys', 'remove', id, 'ffffffff'];
+  expect(await byApi(last)).toEqual(await direct(last));
+  expect((await byApi(last)).status).toBe(1);
+  expect(await json('project', 'disable', id)).toEqual({ ...made, enabled: false });
+  expect(await json('project', 'enable', id)).toEqual(made);
+  const limited = ['project', 'set', id, '--rate-limit-for', 'replays', '5', 'logs', '6'];
+  expect(await json(...limited)).toMatchObject({ rateLimits: { replays: 5, logs: 6 } });
+  const less = await json('project', 'set', id, '--rate-limit-for', 'replays', 'none');
+  expect(less.rateLimits).toEqual({ logs: 6 });
+  const rotated = await json<{ keys: object[] }>('project', 'rotate-key', id, '--overlap', '90s');
+  expect(rotated.keys).toMatchObject([{ enabled: true }, { key: 'a-b', expires: expect.any(String) }]);
+});
+
+it('a file of projects is applied and exported', async () => {
+  const folder = temporaryFolder('by-api');
+  const file = join(folder, 'projects.yaml');
+  const projects = [
+    {
+      id: '8801',
+      plan: 'Pro',
+      keys: [
+        { key: 'one', label: 'One' },
+        { key: 'two', enabled: false },
+      ],
+    },
+    { id: '8802', plan: 'Free', enabled: false, rateLimits: { replays: 5 } },
+  ];
+  writeFileSync(file, JSON.stringify({ projects }));
+  const { created } = await json<{ created: object[] }>('project', 'apply', '-f', file);
+  expect(created).toMatchObject(projects);
+  writeFileSync(file, JSON.stringify({ projects: [{ ...projects[0], quota: 5 }, projects[1]] }));
+  expect(await json('project', 'apply', '-f', file)).toMatchObject({
+    changed: [{ id: '8801', fields: { quota: { to: 5 } } }],
+    unchanged: 1,
+  });
+  await same('project', 'export');
+  await same('project', 'export', '--json');
+  writeFileSync(file, (await byApi(['project', 'export'])).out);
+  expect((await byApi(['project', 'apply', '-f', file])).out).toMatch(/^No change: \d+ projects/);
+  const { projects: all } = await json<{ projects: { id: string }[] }>('project', 'export');
+  writeFileSync(file, JSON.stringify({ projects: all.filter(({ id }) => id !== '8802') }));
+  const pruned = await json('project', 'apply', '-f', file, '--prune', '--keep-usage');
+  expect(pruned).toMatchObject({ removed: ['8802'], failed: [] });
+  rmSync(folder, { recursive: true });
 });
 
 it('heartbeat tokens are created, listed and deleted', async () => {

@@ -79,6 +79,14 @@ function writeDevFile(pid: number): void {
   writeFileSync(join(folder, '.sluice', 'dev.json'), JSON.stringify(file));
 }
 
+it('a spool that its volume can never hold ends ingest at the start, with both figures', async () => {
+  const child = start(['ingest'], { SLUICE_SPOOL_DIR: folder, SLUICE_SPOOL_MAX_BYTES: `${2 ** 52}` });
+  expect(await child.ended).toBe(2);
+  expect(child.err()).toMatch(
+    /SLUICE_SPOOL_MAX_BYTES is 4096 TiB, and the volume of \S+ has [\d.]+ [GT]iB\n$/,
+  );
+});
+
 describe('the program', () => {
   it('prints its version and help, and ends with 0', async () => {
     const version = start(['--version']);

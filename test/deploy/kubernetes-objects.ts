@@ -1,8 +1,8 @@
 /** Kubernetes objects of deploy/kubernetes: read from files, or rendered by kubectl where there is one. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
-import { parseAllDocuments } from 'yaml';
+import { parse, parseAllDocuments } from 'yaml';
 
 const PROJECT = new URL('../..', import.meta.url).pathname;
 export const KUBERNETES = join(PROJECT, 'deploy/kubernetes');
@@ -64,6 +64,28 @@ export function renderWith(
     writeFileSync(join(folder, 'kustomization.yaml'), JSON.stringify(kustomization));
     const [program = '', ...args] = command;
     return parseObjects(execFileSync(program, [...args, folder], { encoding: 'utf8' }));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+}
+
+/** An overlay that names a component among its own, as an operator would write it. */
+export function renderInside(
+  command: readonly string[],
+  overlay: string,
+  component: string,
+): KubernetesObject[] {
+  const folder = mkdtempSync(join(PROJECT, 'node_modules/.kustomization-'));
+  try {
+    cpSync(KUBERNETES, folder, { recursive: true });
+    const file = join(folder, 'overlays', overlay, 'kustomization.yaml');
+    const kustomization = parse(readFileSync(file, 'utf8')) as { components?: string[] };
+    const components = [...(kustomization.components ?? []), `../../components/${component}`];
+    writeFileSync(file, JSON.stringify({ ...kustomization, components }));
+    const [program = '', ...args] = command;
+    return parseObjects(
+      execFileSync(program, [...args, join(folder, 'overlays', overlay)], { encoding: 'utf8' }),
+    );
   } finally {
     rmSync(folder, { recursive: true });
   }

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { parseProjectFile } from '../../src/commands/project/project-file.ts';
 import { loadConfig } from '../../src/config.ts';
 import {
   findKustomize,
@@ -11,6 +12,7 @@ import {
   OVERLAYS,
   parseObjects,
   render,
+  renderInside,
   renderWith,
   schemaProblems,
   unknownFields,
@@ -216,5 +218,55 @@ describe.each(kustomize ? [{ kustomize }] : [])('the component tcp-migrate-req',
     expect(changed.map(([name]) => name)).toEqual(['ingest']);
     const namespace = objects.find(({ kind }) => kind === 'Namespace');
     expect(namespace?.metadata.labels?.['pod-security.kubernetes.io/enforce']).toBe('privileged');
+  });
+});
+
+describe('the component projects', () => {
+  it('has a file of projects that apply takes, where its Job looks for it', () => {
+    const objects = writtenObjects();
+    const isHere = ({ metadata }: KubernetesObject): boolean => metadata.name === 'projects';
+    const files = objects.find((object) => isHere(object) && object.kind === 'ConfigMap') as unknown as {
+      data: Labels;
+    };
+    const [file = '', content = ''] = Object.entries(files.data)[0] ?? [];
+    expect(parseProjectFile(content, file).map(({ id }) => id)).toEqual(['1001', '1002']);
+    const job = objects.filter(isHere).find(isWorkload)?.spec.template.spec;
+    const [container] = job?.containers ?? [];
+    const mount = container?.volumeMounts?.find(({ name }) => name === 'projects')?.mountPath;
+    expect((container as { args?: string[] } | undefined)?.args?.slice(0, 4)).toEqual([
+      'project',
+      'apply',
+      '--file',
+      `${mount}/${file}`,
+    ]);
+    expect(job?.volumes).toContainEqual({ name: 'projects', configMap: { name: 'projects' } });
+  });
+
+  it.each(kustomize ? OVERLAYS : [])('renders in the overlay %s with all that it needs', async (overlay) => {
+    const objects = renderInside(kustomize ?? [], overlay, 'projects');
+    expect((await Promise.all(objects.map(schemaProblems))).flat()).toEqual([]);
+    expect(unknownFields(objects)).toEqual([]);
+    const workloads = objects.filter(isWorkload);
+    const jobNamed = (name: string): Workload =>
+      workloads.find(({ kind, metadata }) => kind === 'Job' && metadata.name === name) as Workload;
+    const job = jobNamed('projects');
+    const { securityContext, volumes = [], containers } = jobNamed('setup').spec.template.spec;
+    const { image, envFrom, volumeMounts = [] } = containers[0] as Container & { image: string };
+    expect(job.spec.template.spec).toMatchObject({
+      securityContext,
+      volumes: expect.arrayContaining(volumes),
+      containers: [{ image, envFrom, volumeMounts: expect.arrayContaining(volumeMounts) }],
+    });
+    const policies = objects.filter(({ metadata }) => metadata.name.endsWith('-from-projects'));
+    expect(policies).toHaveLength(2);
+    for (const policy of policies) {
+      const { podSelector, ingress } = specOf(policy) as unknown as {
+        podSelector: Selector;
+        ingress: { from: { podSelector: Selector }[] }[];
+      };
+      const from = ingress[0]?.from[0]?.podSelector ?? {};
+      expect(workloads.filter((workload) => selects(podSelector, podLabels(workload)))).toHaveLength(1);
+      expect(workloads.filter((workload) => selects(from, podLabels(workload)))).toEqual([job]);
+    }
   });
 });

@@ -1,17 +1,26 @@
 import { rmSync } from 'node:fs';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Holding } from '../../src/envelope/budget.ts';
-import { type LimitedUpload, UploadLimiter } from '../../src/envelope/upload-limiter.ts';
 import {
+  type Inflation,
+  InflationQueue,
+  type LimitedUpload,
+  UploadLimiter,
+} from '../../src/envelope/upload-limiter.ts';
+import { ProjectUse } from '../../src/lib/fair-share.ts';
+import {
+  INFLATED_AT_ONCE_BYTES_MAX,
+  INFLATING_BYTES_MAX,
+  INFLATION_WAIT_MS_MAX,
   QUEUED_BYTES_MAX,
   SPOOL_BLOCK_BYTES,
   UPLOADS_RESUMED_PER_TURN,
   WHOLE_UPLOADS_BYTES_MAX,
 } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { cutEvery, eventBody, feedAll, startUpload, testBudget } from './bodies.ts';
+import { cutEvery, eventBody, feedAll, startUpload, testBudget, type UploadRun } from './bodies.ts';
 import { RUNTIME_HAS_ZSTD, zstdBlocks } from './zstd-bytes.ts';
 
 /** Uploads that note what they are told. */
@@ -184,4 +193,91 @@ describe('an upload that is spooled', () => {
     expect(pressure).toEqual([]);
     upload.dispose();
   });
+});
+
+describe('small bodies that inflate to much', () => {
+  const LARGEST = 20 * 1024 * 1024;
+  const told: string[] = [];
+  let queue: InflationQueue;
+  beforeEach(() => {
+    vi.useFakeTimers();
+    told.length = 0;
+    queue = new InflationQueue();
+  });
+  afterEach(() => vi.useRealTimers());
+
+  function add(name: string, use: ProjectUse, bytes = LARGEST): Inflation {
+    const start = () => void told.push(`${name} starts`);
+    const inflation = { use, bytes, start, refuse: () => void told.push(`${name} is refused`) };
+    queue.add(inflation);
+    return inflation;
+  }
+
+  test('are inflated a few at a time; the next is one of the project that has the fewest in work', () => {
+    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    const first = add('a1', greedy);
+    add('a2', greedy);
+    const other = add('b1', modest);
+    expect(told).toEqual(['a1 starts']);
+    queue.leave(first);
+    expect(told).toEqual(['a1 starts', 'a2 starts']);
+    add('small', modest, INFLATED_AT_ONCE_BYTES_MAX - LARGEST);
+    expect(told).toEqual(['a1 starts', 'a2 starts']); // in its turn
+    queue.leave(other);
+    expect(told).toEqual(['a1 starts', 'a2 starts', 'small starts']);
+  });
+
+  test('are refused at once beyond the share of their project, and others still find room', () => {
+    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    for (let count = 0; count < 50; count++) add('a', greedy);
+    expect(told.filter((one) => one === 'a is refused')).toHaveLength(46);
+    expect(greedy.inflating).toBe(4 * LARGEST);
+    add('b', modest);
+    expect(told.at(-1)).not.toBe('b is refused');
+    expect(greedy.inflating + modest.inflating).toBeLessThanOrEqual(INFLATING_BYTES_MAX);
+  });
+
+  test('that wait too long are refused while there is time to say so, and make room', () => {
+    const use = new ProjectUse();
+    const first = add('a1', use);
+    add('a2', use);
+    vi.advanceTimersByTime(INFLATION_WAIT_MS_MAX);
+    expect(told).toEqual(['a1 starts', 'a2 is refused']);
+    queue.leave(first);
+    queue.leave(first);
+    expect(use.inflating).toBe(0);
+    expect(told).toHaveLength(2);
+  });
+
+  test('that say less than they inflate to count in full from then on, and end where there is no room', () => {
+    const use = new ProjectUse();
+    const liars = Array.from({ length: 20 }, (_, at) => add(`${at}`, use, 1024 * 1024));
+    expect(liars.map((liar) => queue.grow(liar, LARGEST)).filter(Boolean)).toHaveLength(5);
+    for (const liar of liars) queue.leave(liar);
+    expect(use.inflating).toBe(0);
+  });
+});
+
+describe('bombs', () => {
+  const bomb = gzipSync(`{}\n{"type":"event"}\n"${'x'.repeat(19 * 1024 * 1024)}"`);
+
+  test.each([
+    ['in one piece', bomb.length],
+    ['in many pieces', 1_000],
+  ])(
+    'that come %s wait compressed for their turn, and the one too many is refused at once',
+    async (_, piece) => {
+      const budget = testBudget();
+      // Each is of another project: what ends it is the bound of all.
+      const count = Math.floor(INFLATING_BYTES_MAX / (19 * 1024 * 1024)) + 1;
+      const runs = Array.from({ length: count }, () => startUpload('gzip', budget));
+      for (const { upload } of runs) feedAll(upload, cutEvery(bomb, piece));
+      const last = runs.at(-1) as UploadRun;
+      expect(await last.result).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+      expect(budget.spooledBytes).toBeLessThan(20 * 1024 * 1024);
+      expect((await (runs[0] as UploadRun).result).ok).toBe(true);
+      for (const { upload } of runs) upload.dispose();
+      expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
+    },
+  );
 });

@@ -188,7 +188,8 @@ describe('a 429', () => {
     ['the limiter was away', rateHeaders.unavailable(now + 260) + REFUSALS.limiter_unavailable.headers, true],
     [
       'the window is full',
-      rateHeaders.of({ kind: 'refused', resetSec: sentSec + 57 }, clock) + REFUSALS.rate_limited.headers,
+      rateHeaders.of({ kind: 'refused', resetSec: sentSec + 57, full: 1 }, clock) +
+        REFUSALS.rate_limited.headers,
       false,
     ],
     [

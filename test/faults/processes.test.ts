@@ -28,7 +28,7 @@ it('a killed primary and a rolling restart cost no request its answer', async ()
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
 });
 
-it('a Redis that comes back empty costs what the contract says, and usage reconcile mends it', async () => {
+it('a Redis that comes back empty costs what the contract says, and usage reconcile corrects it', async () => {
   const { judgement, recoveries } = await runScenario(stand, [REDIS_EMPTY], { random });
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
 });

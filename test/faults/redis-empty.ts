@@ -1,4 +1,4 @@
-/** What the contract says of a Redis that came back empty: it is noticed, and `usage reconcile` mends the counter. */
+/** What the contract says of a Redis that came back empty: it is noticed, and `usage reconcile` corrects the counter. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import type { ProjectName, Terms, Told } from './ledger.ts';

@@ -12,6 +12,8 @@ import { storedTypes } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import type { Admitted, RateDecision, Wanted } from '../../src/limit/admission.ts';
 import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
+import type { FilterName, Project } from '../../src/projects/project.ts';
+import type { Subject } from '../../src/projects/project-state.ts';
 import type { PublishResult } from '../../src/stream/publish/publisher.ts';
 import { testBudget } from '../envelope/bodies.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
@@ -19,24 +21,27 @@ import { Line } from './line.ts';
 
 export const EVENT = '{}\n{"type":"event"}\n{"message":"x"}';
 export const TOKEN = { kind: 'admitted', remaining: 59, resetSec: 7 } as const;
-export const REFUSED = { kind: 'refused', resetSec: 7 } as const;
+export const REFUSED = { kind: 'refused', resetSec: 7, full: 1 } as const;
 export const UNAVAILABLE = { kind: 'unavailable' } as const;
 export const COUNTED = { kind: 'counted', position: 3, month: '2026-11' } as const;
 
-type Asked = { wanted: Wanted; settle(admitted: Admitted): void; fail(error: Error): void };
+type Asked = { subject: Subject; wanted: Wanted; settle(admitted: Admitted): void; fail(error: Error): void };
 type Published = { entry: Record<string, unknown>; isSpooled: boolean; done(result: PublishResult): void };
 
 export type Serving = {
   env?: keyof typeof WHILE_AWAY;
   headers?: Record<string, string>;
   knownRefusal?: () => RateDecision | undefined;
+  rateLimits?: NonNullable<Project['rateLimits']>;
   readSpooled?: RequestParts['readSpooled'];
   publish?: () => void;
+  /** Whether the publisher has room for the project. */
+  takes?: () => boolean;
 };
 
 /** A request whose head has come. */
 export function serve(serving: Serving = {}) {
-  const { env = 'production', headers = {}, knownRefusal = () => undefined } = serving;
+  const { env = 'production', headers = {}, knownRefusal = () => undefined, rateLimits } = serving;
   const line = new Line();
   const outcomes: Outcome[] = [];
   const refunds: string[] = [];
@@ -45,9 +50,9 @@ export function serve(serving: Serving = {}) {
   const budget = testBudget();
   const admission = {
     knownRefusal,
-    admit: (_project: unknown, wanted: Wanted) =>
+    admit: (subject: Subject, wanted: Wanted) =>
       new Promise<Admitted>((settle, fail) => {
-        if (wanted.token || wanted.count) asked.push({ wanted, settle, fail });
+        if (wanted.token || wanted.count) asked.push({ subject, wanted, settle, fail });
         else settle({ rate: undefined, count: undefined });
       }),
     refund: (_project: unknown, month: string) => refunds.push(month),
@@ -56,13 +61,15 @@ export function serve(serving: Serving = {}) {
     serving.publish?.();
     published.push({ entry, isSpooled: source !== undefined, done });
   };
-  const project = projectOf({ id: '1', limit: 60, quota: 10, filters: ['localhost'] });
+  const fields = { limit: 60, quota: 10, filters: ['localhost'] as FilterName[] };
+  const project = projectOf({ id: '1', ...fields, ...(rateLimits && { rateLimits }) });
+  const metrics = new RequestMetrics();
   const parts = {
     replica: { findProject: () => project },
     admission,
-    publisher: { available: true, publish },
+    publisher: { takes: () => serving.takes?.() ?? true, publish },
     budget,
-    metrics: new RequestMetrics(),
+    metrics,
     clock: systemClock,
     log: createLog('silent'),
     whileAway: WHILE_AWAY[env],
@@ -94,7 +101,20 @@ export function serve(serving: Serving = {}) {
   /** `t`: a token was wanted, `c`: a position, `b`: both. */
   const wants = (): string =>
     asked.map(({ wanted: { token, count } }) => (token ? (count ? 'b' : 't') : 'c')).join('');
-  return { project, line, outcomes, refunds, asked, published, budget, receive, settle, store, wants };
+  return {
+    project,
+    metrics,
+    line,
+    outcomes,
+    refunds,
+    asked,
+    published,
+    budget,
+    receive,
+    settle,
+    store,
+    wants,
+  };
 }
 
 /** All that follows from what has happened, but for what the disk does. */

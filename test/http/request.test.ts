@@ -64,6 +64,17 @@ describe('a request that may be stored', () => {
   });
 });
 
+describe('a project that holds more than its share of the stream', () => {
+  it('is refused before any of its body is held, and without a token', async () => {
+    const { receive, wants, outcomes, line, budget } = serve({ takes: () => false });
+    await receive('x'.repeat(200_000), false);
+    expect([budget.heldBytes, budget.spooledBytes, outcomes]).toEqual([0, 0, ['overloaded']]);
+    await receive('x');
+    expect([wants(), line.said]).toEqual(['', ['503', 'end']]);
+    expect(line.headers).toContain('Retry-After: 5');
+  });
+});
+
 describe('a refusal that is known', () => {
   it('ends a request before any of its body is held', async () => {
     const { receive, wants, outcomes, line, budget } = serve({ knownRefusal: () => REFUSED });

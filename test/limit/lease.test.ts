@@ -16,6 +16,7 @@ const windowReply = (of: Partial<WindowReply>): WindowReply => ({
   gen: 1,
   seq: 1,
   scarce: false,
+  full: 0,
   ...of,
 });
 

@@ -2,11 +2,10 @@
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { Admission, type CountDecision, type RateDecision } from '../../src/limit/admission.ts';
-import { type AdmitCall, admitArgs, parseReply } from '../../src/limit/admit-call.ts';
+import { type AdmitCall, admitArgs, admitKeys, parseReply } from '../../src/limit/admit-call.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
-import { quotaKey, rateKey } from '../../src/limit/scripts.ts';
 import type { Project } from '../../src/projects/project.ts';
-import { ProjectState } from '../../src/projects/project-state.ts';
+import { ProjectState, type Subject } from '../../src/projects/project-state.ts';
 import { type CheckpointStore, Checkpoints, type MonthCounts } from '../../src/usage/checkpoints.ts';
 
 export const log = createLog('silent');
@@ -57,7 +56,7 @@ export function admissionOn(redis: LimitRedis, settings: AdmissionSettings = {})
 }
 
 /** A token only, as for a body that is refused. */
-export async function take(admission: Admission, of: ProjectState): Promise<RateDecision> {
+export async function take(admission: Admission, of: Subject): Promise<RateDecision> {
   const { rate } = await admission.admit(of, { token: true, count: false });
   if (!rate) throw new Error('the project has no limit');
   return rate;
@@ -72,14 +71,13 @@ export async function count(admission: Admission, of: ProjectState): Promise<Cou
 /** Counts `n` requests of a project by one call: the script's own result; undefined when there was none. */
 export async function countedBy(redis: LimitRedis, id: string, n: number): Promise<unknown> {
   const start = { month: new Date().toISOString().slice(0, 7), count: 0 };
-  const keys = [rateKey(id), quotaKey(id)] as const;
-  const reply = await redis.request('admit', keys, admitArgs({ waiting: 'c'.repeat(n), start }));
+  const reply = await redis.request('admit', admitKeys(id), admitArgs({ waiting: 'c'.repeat(n), start }));
   return reply?.[1];
 }
 
-/** One call of admit.lua for a project. */
-export async function callAdmit(redis: LimitRedis, id: string, call: AdmitCall) {
-  const reply = await redis.request('admit', [rateKey(id), quotaKey(id)], admitArgs(call));
+/** One call of admit.lua for a project, or for one of its windows and the `further` ones of the call. */
+export async function callAdmit(redis: LimitRedis, id: string, call: AdmitCall & { window?: string }) {
+  const reply = await redis.request('admit', admitKeys(id, call.window, call.further), admitArgs(call));
   if (!reply) throw new Error('the script failed');
   return parseReply(reply);
 }

@@ -10,13 +10,14 @@ import { callAdmit } from './limit-fixture.ts';
 
 /** How one call travels; `lost`: the request (it never runs) or the reply (it ran). */
 export type Journey = { thereMs: number; backMs: number; lost: 'no' | 'request' | 'reply' };
-export type Demand = { worker: number; requests: number; journey: Journey };
+/** `key`: one with a limit of its own; undefined: the project itself. */
+export type Demand = { worker: number; requests: number; journey: Journey; key?: number };
 /** `order`: of the script call that granted it, or undefined for a token of a reserve. */
-type Use = { at: number; limit: number; order: number | undefined };
+type Use = { at: number; limit: number; order: number | undefined; key: number | undefined };
 type Event = { at: number; run: () => Promise<void> | void };
 /** A call that ran; `limit`: what must have been in force for it. */
-type Sent = { ask: Ask; cache: LeaseCache; order: number; limit: number };
-type Worker = { cache: LeaseCache; record: LimitRecord; clockOffset: number };
+type Sent = { ask: Ask; cache: LeaseCache; order: number; limit: number; key: number | undefined };
+type Worker = { cache: LeaseCache; keys: LeaseCache[]; record: LimitRecord; clockOffset: number };
 
 export class Simulation {
   readonly uses: Use[] = [];
@@ -36,19 +37,29 @@ export class Simulation {
   readonly #events: Event[] = [];
   readonly #redis: LimitRedis;
   readonly #projectId: string;
+  readonly #keys: readonly number[];
   /** Redis's clock at simulated 0. */
   #epoch: number;
 
   constructor(
     redis: LimitRedis,
-    options: { projectId: string; workers: number; record: LimitRecord; epoch: number },
+    options: {
+      projectId: string;
+      workers: number;
+      record: LimitRecord;
+      epoch: number;
+      /** Limits of the keys. */
+      keys?: readonly number[];
+    },
   ) {
     this.#redis = redis;
     this.#projectId = options.projectId;
     this.#epoch = options.epoch;
     this.#newest = options.record;
+    this.#keys = options.keys ?? [];
     this.#workers = Array.from({ length: options.workers }, (_, i) => ({
       cache: new LeaseCache(),
+      keys: this.#keys.map(() => new LeaseCache()),
       record: options.record,
       clockOffset: i * 12_345.678,
     }));
@@ -78,7 +89,9 @@ export class Simulation {
 
   /** A worker forgets everything, as when it dies and another takes its place. */
   restart(worker: number): void {
-    this.#worker(worker).cache = new LeaseCache();
+    const restarted = this.#worker(worker);
+    restarted.cache = new LeaseCache();
+    restarted.keys = this.#keys.map(() => new LeaseCache());
   }
 
   /** Redis's clock steps back; time itself does not. */
@@ -102,22 +115,29 @@ export class Simulation {
   }
 
   /** Requests that come in together: from memory while it answers, the rest in one call. */
-  demand({ worker: index, requests, journey }: Demand): void {
+  demand({ worker: index, requests, journey, key }: Demand): void {
     const worker = this.#worker(index);
+    const cache = this.#cacheOf(worker, key);
     const local = this.#now + worker.clockOffset;
     let waiting = requests;
     for (; waiting > 0; waiting--) {
-      const decision = worker.cache.take(local, worker.record.revision);
+      const decision = cache.take(local, worker.record.revision);
       if (!decision) break;
-      if (decision.kind === 'admitted') this.#use(worker.record.limit, undefined);
+      if (decision.kind === 'admitted') this.#use(worker.record.limit, undefined, key);
       else this.refusals++;
     }
-    if (waiting > 0 || worker.cache.hasReturns(local)) this.#call(worker, waiting, journey);
+    if (waiting > 0 || cache.hasReturns(local)) this.#call(worker, { need: waiting, key }, journey);
   }
 
-  #call(worker: Worker, need: number, journey: Journey): void {
-    const { cache, record } = worker;
-    const ask = cache.ask(this.#now + worker.clockOffset, need, record);
+  #cacheOf(worker: Worker, key: number | undefined): LeaseCache {
+    return key === undefined ? worker.cache : (worker.keys[key] as LeaseCache);
+  }
+
+  #call(worker: Worker, { need, key }: { need: number; key: number | undefined }, journey: Journey): void {
+    const { record } = worker;
+    const cache = this.#cacheOf(worker, key);
+    const ownRecord = key === undefined ? record : { ...record, limit: this.#keys[key] as number };
+    const ask = cache.ask(this.#now + worker.clockOffset, need, ownRecord);
     if (journey.lost === 'request') return;
     const restarts = this.#restarts;
     this.#events.push({
@@ -125,8 +145,8 @@ export class Simulation {
       run: async () => {
         if (this.#restarts !== restarts) return;
         if (record.revision > this.#newest.revision) this.#newest = record;
-        const granted = { ask, cache, order: this.#order++, limit: this.#newest.limit };
-        const reply = await this.#run(ask, record.limit);
+        const granted = { ask, cache, order: this.#order++, limit: this.#newest.limit, key };
+        const reply = await this.#run(ask, record.limit, key);
         if (journey.lost === 'reply') return;
         this.#events.push({
           at: this.#now + journey.backMs,
@@ -138,10 +158,16 @@ export class Simulation {
     });
   }
 
-  async #run(ask: Ask, limit: number): Promise<WindowReply> {
+  async #run(ask: Ask, limit: number, key: number | undefined): Promise<WindowReply> {
     this.calls++;
     const now = this.#epoch + this.#now;
-    const call = { waiting: 't'.repeat(ask.need), limit, ask, now };
+    const waiting = 't'.repeat(ask.need);
+    const ofKey = {
+      limit: this.#keys[key ?? 0] as number,
+      window: `key${key}`,
+      further: [{ name: '', limit }],
+    };
+    const call = { waiting, ask, now, ...(key === undefined ? { limit } : ofKey) };
     const { window: parsed } = await callAdmit(this.#redis, this.memory, call);
     if (!parsed) throw new Error('there is no window');
     if (ask.known && ask.known.emptyAt > this.#epoch + this.#now && ask.known.gen !== parsed.gen)
@@ -152,23 +178,24 @@ export class Simulation {
 
   #answer(worker: Worker, sent: Sent, reply: WindowReply): void {
     // The process that asked is gone.
-    if (sent.cache !== worker.cache) return;
-    const decisions = worker.cache.answer(sent.ask, reply, this.#now + worker.clockOffset);
+    if (sent.cache !== this.#cacheOf(worker, sent.key)) return;
+    const decisions = sent.cache.answer(sent.ask, reply, this.#now + worker.clockOffset);
     for (const decision of decisions) {
-      if (decision?.kind === 'admitted') this.#use(sent.limit, sent.order);
+      if (decision?.kind === 'admitted') this.#use(sent.limit, sent.order, sent.key);
       else if (decision) this.refusals++;
     }
   }
 
-  #use(limit: number, order: number | undefined): void {
-    this.uses.push({ at: this.#now, limit, order });
+  #use(limit: number, order: number | undefined, key: number | undefined): void {
+    this.uses.push({ at: this.#now, limit, order, key });
   }
 
-  /** The most admissions in any interval of one window. */
-  busiestWindow(): number {
+  /** The most admissions in any interval of one window; with a key, of that key alone. */
+  busiestWindow(key?: number): number {
+    const times = this.uses.filter((use) => key === undefined || use.key === key).map(({ at }) => at);
     let most = 0;
-    for (let i = 0, from = 0; i < this.uses.length; i++) {
-      while (this.#at(from) <= this.#at(i) - RATE_WINDOW_MS) from++;
+    for (let i = 0, from = 0; i < times.length; i++) {
+      while ((times[from] as number) <= (times[i] as number) - RATE_WINDOW_MS) from++;
       most = Math.max(most, i - from + 1);
     }
     return most;

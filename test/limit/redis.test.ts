@@ -213,11 +213,11 @@ describe('LimitRedis', () => {
     ['out of memory', 'CONFIG SET maxmemory 1', 'CONFIG SET maxmemory 0'],
     ['read-only', 'REPLICAOF 127.0.0.1 1', 'REPLICAOF NO ONE'],
     ['short of replicas', 'CONFIG SET min-replicas-to-write 1', 'CONFIG SET min-replicas-to-write 0'],
-  ])('takes a server that is %s for away, and comes back with it', async (_name, harm, mend) => {
+  ])('takes a server that is %s for away, and comes back with it', async (_name, harm, fix) => {
     await count();
     expect(await operator(harm)).toContain('OK');
     expect(await count()).toBeUndefined();
-    expect(await operator(mend)).toContain('OK');
+    expect(await operator(fix)).toContain('OK');
     await until('available', () => redis.available);
     await pause(50);
     await until('counting', () => redis.available);

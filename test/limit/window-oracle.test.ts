@@ -102,6 +102,70 @@ describe('the window over all workers', () => {
     );
   });
 
+  it('never admits more than its own limit to a key, nor more than the limit to all, whoever asks for what', async () => {
+    const steps = fc.array(
+      fc.record({
+        waitMs,
+        worker: fc.nat(2),
+        key: fc.option(fc.nat(1), { nil: undefined, freq: 3 }),
+        share: fc.double({ min: 0, max: 0.6, noNaN: true }),
+        journey,
+        dies: fc.nat(40),
+      }),
+      { minLength: 20, maxLength: 120 },
+    );
+    const limits = fc.oneof(fc.integer({ min: 2, max: 30 }), fc.constantFrom(200, 1000, 1500, 4000));
+    const shares = fc.tuple(fc.constantFrom(0.1, 0.5, 0.9), fc.constantFrom(0.5, 2));
+    await fc.assert(
+      fc.asyncProperty(limits, shares, steps, async (limit, [first, second], demands) => {
+        const keys = [Math.ceil(limit * first), Math.ceil(limit * second)];
+        const projectId = `keys-${++runs}`;
+        const record = { limit, revision: 1 };
+        const world = new Simulation(redis, {
+          projectId,
+          workers: 3,
+          record,
+          epoch: 1_700_000_000_000,
+          keys,
+        });
+        for (const { waitMs: wait, worker, key, share, journey: way, dies } of demands) {
+          await world.advance(wait);
+          if (dies === 0) world.restart(worker);
+          const requests = 1 + Math.floor(share * limit);
+          world.demand({ worker, requests, journey: way, ...(key !== undefined && { key }) });
+        }
+        await world.advance(5_000);
+        expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
+        for (const [key, own] of keys.entries()) expect(world.busiestWindow(key)).toBeLessThanOrEqual(own);
+      }),
+      { numRuns: 60, interruptAfterTimeLimit: SHRINK_MS },
+    );
+  });
+
+  it('admits at least 98 percent of what a key may under steady over-demand of it, and leaves the rest to the others', async () => {
+    const [limit, own] = [600, 150];
+    const record = { limit, revision: 1 };
+    const options = {
+      projectId: `keys-${++runs}`,
+      workers: 4,
+      record,
+      epoch: 1_700_000_000_000,
+      keys: [own],
+    };
+    const world = new Simulation(redis, options);
+    const way: Journey = { thereMs: 1, backMs: 1, lost: 'no' };
+    for (let at = 0; at < 4 * 60_000; at += 50) {
+      await world.advance(50);
+      world.demand({ worker: at / 50, requests: 1, journey: way, key: 0 });
+      if (at % 200 === 0) world.demand({ worker: at / 50, requests: 1, journey: way });
+    }
+    const steady = world.uses.filter((use) => use.at > 60_000);
+    const ofKey = steady.filter(({ key }) => key === 0).length;
+    expect(ofKey / (own * 3)).toBeGreaterThanOrEqual(0.98);
+    expect(steady.length - ofKey).toBe(3 * 300);
+    expect(world.busiestWindow(0)).toBeLessThanOrEqual(own);
+  });
+
   const accident = fc.oneof(
     { weight: 8, arbitrary: fc.constant(undefined) },
     {

@@ -28,7 +28,7 @@ afterAll(async () => {
 });
 
 const T = 1_700_000_000_000;
-const step = fc.record({
+const STEP = {
   waitMs: fc.oneof(
     { weight: 6, arbitrary: fc.integer({ min: 0, max: 600 }) },
     { weight: 2, arbitrary: fc.integer({ min: 1_000, max: 70_000 }) },
@@ -44,7 +44,8 @@ const step = fc.record({
   /** Need of an earlier call that came back too late, perhaps merged with reserve of the same bucket. */
   isVoid: fc.boolean(),
   knows: fc.option(fc.nat(5), { freq: 3 }),
-});
+};
+const step = fc.record(STEP);
 
 type Settling = { unused: number; used: number; isVoid: boolean };
 const settledOf = (reply: WindowReply, { unused, used, isVoid }: Settling): Ask['settled'][number] => ({
@@ -98,6 +99,57 @@ describe('the twin of the window of admit.lua', () => {
           expect(window).toEqual(twin.call(call));
           replies.push(window as WindowReply);
           expect(await problemsOf(id)).toEqual([]);
+        }
+      }),
+      { numRuns: 60, interruptAfterTimeLimit: 15_000 },
+    );
+  });
+});
+
+describe('twins of several windows', () => {
+  /** Of what the first one is asked, at each step. */
+  const calls = fc.array(
+    fc.record({
+      ...STEP,
+      /** Of three windows in a row those from this one on are asked, as a key, its project and no more. */
+      from: fc.nat(2),
+    }),
+    { minLength: 10, maxLength: 60 },
+  );
+
+  it('answer every call as the script does, whichever window begins', async () => {
+    const limits = fc.tuple(
+      ...[1, 2, 3].map(() => fc.oneof(fc.integer({ min: 1, max: 60 }), fc.constant(1_500))),
+    );
+    await fc.assert(
+      fc.asyncProperty(limits, calls, async (all, steps) => {
+        const windows = all.map((limit, i) => ({
+          twin: new WindowTwin(),
+          limit,
+          name: i === 2 ? '' : `w${i}`,
+        }));
+        const id = `twins-${++runs}`;
+        /** By the window that began. */
+        const replies: WindowReply[][] = [[], [], []];
+        let now = T;
+        for (const { waitMs, need, excess, needMs, settle, isVoid, knows, from } of steps) {
+          now += waitMs;
+          const [first, ...further] = windows.slice(from) as [(typeof windows)[0], ...typeof windows];
+          const before = replies[from] as WindowReply[];
+          const reserve = settle === null ? undefined : before.at(-1 - settle.of);
+          const ask: Ask = {
+            sentAt: 0,
+            need,
+            excess,
+            needMs,
+            revision: 1,
+            settled: reserve && settle ? [settledOf(reserve, { ...settle, isVoid })] : [],
+            known: knows === null ? undefined : before.at(-1 - knows),
+          };
+          const call = { waiting: 't'.repeat(need), limit: first.limit, ask, now, further };
+          const { window } = await callAdmit(redis, id, { ...call, window: first.name });
+          expect(window).toEqual(first.twin.call(call));
+          before.push(window as WindowReply);
         }
       }),
       { numRuns: 60, interruptAfterTimeLimit: 15_000 },

@@ -9,7 +9,7 @@ import { NdjsonSink } from '../../dist/sink/ndjson/ndjson.js';
 
 const log = createLog('silent');
 const { config } = loadConfig();
-const sink = await NdjsonSink.lock(config.sink.dir, { log });
+const sink = await NdjsonSink.lock(config.sinks[0].dir, { log });
 
 function begin(inner) {
   const batch = inner.begin();

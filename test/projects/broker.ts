@@ -1,6 +1,8 @@
 /** A real broker with the registry's buckets, and a link to it. */
 import { Kvm } from '@nats-io/kv';
 import { createLog } from '../../src/lib/log.ts';
+import type { BucketEntry } from '../../src/projects/bucket-watch.ts';
+import type { ProjectView } from '../../src/projects/project-view.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import {
   AUDIT_STREAM,
@@ -26,6 +28,13 @@ export async function makeBuckets(to: NatsLink): Promise<void> {
   for (const bucket of [PROJECTS_BUCKET, HEARTBEATS_BUCKET, COUNTERS_BUCKET]) await kvm.create(bucket);
 }
 
+/** A fresh snapshot of a bucket that was created at `createdMs`. */
+export function replace({ copy }: ProjectView, entries: readonly BucketEntry[], createdMs: number): void {
+  copy.startSnapshot(createdMs);
+  for (const entry of entries) copy.put(entry);
+  for (const _ of copy.endSnapshot());
+}
+
 /** Waits until `holds`, asking every 10 ms. @returns how long it took, in ms; throws after `withinMs` */
 export async function eventually(withinMs: number, holds: () => boolean): Promise<number> {
   const began = performance.now();
@@ -34,4 +43,39 @@ export async function eventually(withinMs: number, holds: () => boolean): Promis
     await new Promise((resolve) => setTimeout(resolve, 10));
   }
   return performance.now() - began;
+}
+
+/** The same for what has to be asked for. */
+export async function eventuallyHolds(holds: () => Promise<boolean>, withinMs = 30_000): Promise<void> {
+  const began = performance.now();
+  while (!(await holds())) if (performance.now() - began > withinMs) throw new Error('never so');
+}
+
+/**
+ * Projects `first` to `first + count - 1`, straight into the bucket's stream. `named`: their ids are CUIDs, and the numbers aliases.
+ */
+export async function seedProjects(
+  to: NatsLink,
+  { first = 1, count, named = false }: { first?: number; count: number; named?: boolean },
+): Promise<void> {
+  const stream = `KV_${PROJECTS_BUCKET}`;
+  const manager = await to.manager();
+  const before = (await manager.streams.info(stream)).state.last_seq;
+  const put = (key: string, value: object): void =>
+    to.connection.publish(`$KV.${PROJECTS_BUCKET}.${key}`, JSON.stringify(value));
+  for (let n = first; n < first + count; n++) {
+    const id = named ? `c${`${n}`.padStart(24, 'a')}` : `${n}`;
+    const filters = ['browser-extension', 'localhost', 'crawler'];
+    const record = {
+      key: `${n}`.padStart(32, 'b'),
+      plan: 'Pro',
+      overage: false,
+      filters,
+      allowedOrigins: [],
+    };
+    if (named) put(`${n}`, { aliasOf: id });
+    put(id, { id, ...(named && { alias: `${n}` }), ...record });
+  }
+  const last = before + count * (named ? 2 : 1);
+  await eventuallyHolds(async () => (await manager.streams.info(stream)).state.last_seq >= last);
 }

@@ -1,6 +1,7 @@
 import { type KV, Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { openBucket, registryManager } from '../../src/projects/bucket.ts';
+import { REGISTRY_SLICE_ENTRIES } from '../../src/limits.ts';
+import { bucketState, registryManager } from '../../src/projects/bucket.ts';
 import {
   type BucketAccess,
   type BucketEntry,
@@ -9,7 +10,7 @@ import {
 } from '../../src/projects/bucket-watch.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, eventually } from './broker.ts';
+import { link as connect, eventually, eventuallyHolds } from './broker.ts';
 
 describe('BucketWatch', () => {
   let server: TestServer;
@@ -24,39 +25,84 @@ describe('BucketWatch', () => {
   beforeEach(async () => {
     const bucket = `bucket_${++made}`;
     kv = await new Kvm(link.js).create(bucket);
-    access = { bucket, kv: await openBucket(link, bucket), manager: await registryManager(link) };
+    access = { link, bucket, manager: await registryManager(link) };
   });
   afterAll(async () => {
     await link?.close();
     await server?.close();
   });
 
-  const textOf = (entries: readonly BucketEntry[]): Record<string, string | undefined> =>
-    Object.fromEntries(entries.map(({ key, text }) => [key, text]));
+  const texts = async (): Promise<Record<string, string>> =>
+    Object.fromEntries(await readBucket(access, (key, text) => [key, text] as const));
+  const consumers = async (): Promise<number> =>
+    (await access.manager.streams.info(`KV_${access.bucket}`)).state.consumer_count;
+  /** A watch whose content has come. */
+  async function opened(from: number): Promise<{ watch: BucketWatch; seen: BucketEntry[] }> {
+    const seen: BucketEntry[] = [];
+    const state = await bucketState(access.manager, access.bucket);
+    const watch = await BucketWatch.open(access, { from, onEntry: (entry) => seen.push(entry) });
+    await watch.reach(state, () => new Set(seen.map(({ key }) => key)).size, 2_000);
+    return { watch, seen };
+  }
 
   it('reads an empty bucket, and then what comes', async () => {
-    const { watch, snapshot } = await BucketWatch.open(access);
-    expect(snapshot).toEqual([]);
-    const seen: BucketEntry[] = [];
-    const following = watch.follow((entry) => seen.push(entry));
+    const { watch, seen } = await opened(0);
+    expect(seen).toEqual([]);
     await kv.put('a', '1');
     await kv.delete('a');
     await eventually(1_000, () => seen.length === 2);
-    expect(seen.map(({ key, text }) => [key, text])).toEqual([
-      ['a', '1'],
-      ['a', undefined],
+    expect(seen).toEqual([
+      { key: 'a', text: '1', revision: 1 },
+      { key: 'a', text: undefined, revision: 2 },
     ]);
-    watch.stop();
-    await following;
+    await watch.stop();
+  });
+
+  it('goes on with the revision that is named', async () => {
+    for (const key of ['a', 'b', 'c', 'a']) await kv.put(key, key);
+    const { watch, seen } = await opened(3);
+    expect(seen.map(({ key, revision }) => [key, revision])).toEqual([
+      ['c', 3],
+      ['a', 4],
+    ]);
+    await watch.stop();
   });
 
   it('leaves deleted keys out, and reads on where the last one was deleted or purged without a trace', async () => {
     for (const key of ['a', 'b', 'c', 'd']) await kv.put(key, key);
     await kv.delete('b');
-    expect(textOf(await readBucket(access))).toEqual({ a: 'a', c: 'c', d: 'd' });
+    expect(await texts()).toEqual({ a: 'a', c: 'c', d: 'd' });
     await access.manager.streams.purge(`KV_${access.bucket}`, { filter: `$KV.${access.bucket}.b` });
     await access.manager.streams.purge(`KV_${access.bucket}`, { filter: `$KV.${access.bucket}.d` });
-    expect(textOf(await readBucket(access))).toEqual({ a: 'a', c: 'c' });
+    expect(await texts()).toEqual({ a: 'a', c: 'c' });
+  });
+
+  it('leaves no consumer behind', async () => {
+    for (const key of ['a', 'b']) await kv.put(key, key);
+    const { watch } = await opened(0);
+    expect(await consumers()).toBe(1);
+    await watch.stop();
+    await texts();
+    expect(await consumers()).toBe(0);
+  });
+
+  it('handles no more than a slice of entries in one turn of the loop', async () => {
+    const { connection } = link;
+    const keys = 10 * REGISTRY_SLICE_ENTRIES;
+    for (let n = 0; n < keys; n++) connection.publish(`$KV.${access.bucket}.k${n}`, 'text');
+    await eventuallyHolds(async () => (await bucketState(access.manager, access.bucket)).keys === keys);
+    let handled = 0;
+    let most = 0;
+    let before = 0;
+    const look = (): void => {
+      most = Math.max(most, handled - before);
+      before = handled;
+      if (handled < keys) setImmediate(look);
+    };
+    setImmediate(look);
+    await readBucket(access, () => ++handled);
+    expect(handled).toBe(keys);
+    expect(most).toBeLessThanOrEqual(REGISTRY_SLICE_ENTRIES);
   });
 
   it.each([1, 3, 40])('reads a snapshot while %d keys are overwritten without a pause', async (keys) => {
@@ -69,10 +115,9 @@ describe('BucketWatch', () => {
     const written = write();
     try {
       for (let n = 0; n < 25; n++) {
-        const { watch, snapshot } = await BucketWatch.open(access);
-        watch.stop();
-        expect(snapshot.filter(({ key }) => key.startsWith('still'))).toHaveLength(20);
-        expect(new Set(snapshot.map(({ key }) => key)).size).toBe(keys + 20);
+        const found = Object.keys(await texts());
+        expect(found.filter((key) => key.startsWith('still'))).toHaveLength(20);
+        expect(found).toHaveLength(keys + 20);
       }
     } finally {
       writing = false;
@@ -82,6 +127,6 @@ describe('BucketWatch', () => {
 
   it('fails for a bucket that does not exist', async () => {
     await kv.destroy();
-    await expect(BucketWatch.open(access)).rejects.toThrow('stream not found');
+    await expect(texts()).rejects.toThrow('stream not found');
   });
 });

@@ -10,7 +10,7 @@ import { CounterBucket } from '../../src/usage/counters.ts';
 import { readOutcomes } from '../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../src/usage/outcomes.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, log, makeBuckets } from './broker.ts';
+import { link as connect, log, makeBuckets, replace } from './broker.ts';
 
 const MONTH = '2026-02';
 let server: TestServer;
@@ -58,23 +58,23 @@ async function written(): Promise<unknown> {
 
 describe('what a worker has in hand of a deleted project', () => {
   it.each([
-    ['a change', () => view.apply({ key: id, text: undefined, revision: 2 })],
-    ['a fresh snapshot', () => view.replace([], 1)],
+    ['a change', () => view.copy.put({ key: id, text: undefined, revision: 2 })],
+    ['a fresh snapshot', () => replace(view, [], 1)],
   ])('that it learns from %s is not written for the next one of its id', async (_, remove) => {
-    view.replace([record(1)], 1);
+    replace(view, [record(1)], 1);
     for (let position = 1; position <= 10; position++) count(position);
     remove();
-    view.apply(record(3));
+    view.copy.put(record(3));
     count(1);
     expect(await written()).toEqual({ figure: 1, accepted: 1 });
   });
 
   it('is not written either when a request that was under way is counted afterwards', async () => {
-    view.replace([record(1)], 1);
+    replace(view, [record(1)], 1);
     const before = state();
     count(41);
-    view.apply({ key: id, text: undefined, revision: 2 });
-    view.apply(record(3));
+    view.copy.put({ key: id, text: undefined, revision: 2 });
+    view.copy.put(record(3));
     checkpoints.note(before, MONTH, 42);
     ledger.note(before, 'accepted');
     count(1);
@@ -82,9 +82,9 @@ describe('what a worker has in hand of a deleted project', () => {
   });
 
   it('is written when the record has only changed', async () => {
-    view.replace([record(1)], 1);
+    replace(view, [record(1)], 1);
     for (let position = 1; position <= 10; position++) count(position);
-    view.apply(record(2));
+    view.copy.put(record(2));
     expect(await written()).toEqual({ figure: 10, accepted: 10 });
   });
 });

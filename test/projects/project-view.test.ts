@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { BucketEntry } from '../../src/projects/bucket-watch.ts';
 import type { PlanLimits, Project } from '../../src/projects/project.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
-import { log } from './broker.ts';
+import { log, replace } from './broker.ts';
 
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
 const project = (id: string, more: Partial<Project> = {}): Project => ({
@@ -33,7 +33,7 @@ describe('ProjectView', () => {
     const entries = [claim('42', CUID, 1), record(project(CUID, { alias: '42' }), 2)];
     for (const order of [entries, [...entries].reverse()]) {
       const view = viewOf('table');
-      for (const entry of order) view.apply(entry);
+      for (const entry of order) view.copy.put(entry);
       expect(view.find('42')?.id).toBe(CUID);
       expect(view.find('42')).toBe(view.find(CUID));
     }
@@ -41,33 +41,37 @@ describe('ProjectView', () => {
 
   it('lets an alias lead nowhere while claim and record disagree', () => {
     const view = viewOf('table');
-    view.replace([claim('42', 'cjld2cyuq0000t3rmniod1foy', 1), record(project(CUID, { alias: '42' }), 2)], 1);
+    replace(
+      view,
+      [claim('42', 'cjld2cyuq0000t3rmniod1foy', 1), record(project(CUID, { alias: '42' }), 2)],
+      1,
+    );
     expect(view.find('42')).toBeUndefined();
     expect(view.find(CUID)).toBeDefined();
-    view.apply(claim('42', CUID, 3));
+    view.copy.put(claim('42', CUID, 3));
     expect(view.find('42')?.id).toBe(CUID);
-    view.apply(record(project(CUID, { alias: '43' }), 4));
+    view.copy.put(record(project(CUID, { alias: '43' }), 4));
     expect(view.find('42')).toBeUndefined();
   });
 
   it('forgets id and alias of a deleted project', () => {
     const view = viewOf('table');
-    view.replace([claim('42', CUID, 1), record(project(CUID, { alias: '42' }), 2)], 1);
-    view.apply(gone(CUID, 3));
+    replace(view, [claim('42', CUID, 1), record(project(CUID, { alias: '42' }), 2)], 1);
+    view.copy.put(gone(CUID, 3));
     expect(view.find(CUID)).toBeUndefined();
     expect(view.find('42')).toBeUndefined();
   });
 
   it('puts a changed record into the same object, by a change as by a fresh snapshot', () => {
     const view = viewOf('table');
-    view.replace([record(project('1'), 5), record(project('2'), 6)], 1000);
+    replace(view, [record(project('1'), 5), record(project('2'), 6)], 1000);
     const [first, second] = [view.find('1'), view.find('2')];
     expect(first).toMatchObject({ revision: 1005, limit: 1_000, quotaCap: undefined });
     const changed = project('1', { quota: 3, rateLimit: 7 });
-    view.apply(record(changed, 7));
+    view.copy.put(record(changed, 7));
     expect(view.find('1')).toBe(first);
     expect(first).toMatchObject({ record: changed, revision: 1007, limit: 7, quotaCap: 3 });
-    view.replace([record(changed, 7), record(project('2', { quota: 1, overage: true }), 8)], 1000);
+    replace(view, [record(changed, 7), record(project('2', { quota: 1, overage: true }), 8)], 1000);
     expect(view.find('1')).toBe(first);
     expect(view.find('2')).toBe(second);
     expect(second).toMatchObject({ record: { quota: 1 }, revision: 1008, quotaCap: undefined });
@@ -75,39 +79,77 @@ describe('ProjectView', () => {
 
   it('compiles the filters of a record once', () => {
     const view = viewOf('table');
-    view.replace([record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
+    replace(view, [record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
     const filters = view.find('1')?.filters;
     expect(filters?.origins).toBeDefined();
-    view.replace([record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
+    replace(view, [record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
     expect(view.find('1')?.filters).toBe(filters);
-    view.apply(record(project('1'), 6));
+    view.copy.put(record(project('1'), 6));
     expect(view.find('1')?.filters.origins).toBeUndefined();
+  });
+
+  it('makes a project idle again that was not looked up between two sweeps', () => {
+    const view = viewOf('table');
+    const sweep = (): void => {
+      for (const _ of view.sweep());
+    };
+    replace(
+      view,
+      [record(project('1'), 5), claim('42', CUID, 6), record(project(CUID, { alias: '42' }), 7)],
+      1,
+    );
+    const [first, second] = [view.find('1'), view.find('42')];
+    sweep();
+    expect([view.find('1'), view.find(CUID)]).toEqual([first, second]);
+    sweep();
+    expect(view.find('1')).toBe(first);
+    sweep();
+    sweep();
+    expect(view.find('1')).not.toBe(first);
+    expect(view.find('1')?.record).toEqual(first?.record);
+    expect(view.find(CUID)).not.toBe(second);
+    expect(view.find('42')).toBe(view.find(CUID));
+  });
+
+  it('keeps a project that a stage has something of', () => {
+    const view = viewOf('table');
+    view.copy.put(record(project('1'), 5));
+    const state = view.find('1');
+    Object.assign(state ?? {}, { isGathered: true });
+    for (let sweeps = 0; sweeps < 3; sweeps++) for (const _ of view.sweep());
+    expect(view.find('1')).toBe(state);
+  });
+
+  it('does not follow claims in a circle, or to a claim', () => {
+    const view = viewOf('table');
+    replace(view, [claim('41', '42', 1), claim('42', '41', 2), claim('43', '43', 3)], 1);
+    for (const name of ['41', '42', '43']) expect(view.find(name)).toBeUndefined();
   });
 
   it('begins a project anew that was deleted and made again', () => {
     const view = viewOf('table');
-    view.apply(record(project('1'), 5));
+    view.copy.put(record(project('1'), 5));
     const before = view.find('1');
-    view.apply(gone('1', 6));
-    view.apply(record(project('1'), 7));
+    view.copy.put(gone('1', 6));
+    view.copy.put(record(project('1'), 7));
     expect(view.find('1')?.id).toBe('1');
     expect(view.find('1')).not.toBe(before);
   });
 
   it('lets revisions grow when the bucket was made anew', () => {
     const view = viewOf('table');
-    view.replace([record(project('1'), 900)], 1_000_000);
+    replace(view, [record(project('1'), 900)], 1_000_000);
     const before = view.find('1')?.revision ?? Infinity;
-    view.replace([record(project('1', { rateLimit: 5 }), 1)], 1_060_000);
+    replace(view, [record(project('1', { rateLimit: 5 }), 1)], 1_060_000);
     expect(view.find('1')?.limit).toBe(5);
     expect(view.find('1')?.revision).toBeGreaterThan(before);
   });
 
   it('skips what cannot be read, and forgets what stood there before', () => {
     const view = viewOf('table');
-    view.replace([record(project('1'), 1), record(project('2'), 2)], 1);
-    view.apply({ key: '1', text: '{"id":', revision: 3 });
-    view.apply({ key: '3', text: JSON.stringify(project('4')), revision: 4 });
+    replace(view, [record(project('1'), 1), record(project('2'), 2)], 1);
+    view.copy.put({ key: '1', text: '{"id":', revision: 3 });
+    view.copy.put({ key: '3', text: JSON.stringify(project('4')), revision: 4 });
     expect(view.find('1')).toBeUndefined();
     expect(view.find('2')).toBeDefined();
     expect(view.find('3')).toBeUndefined();
@@ -122,7 +164,7 @@ describe('ProjectView', () => {
     ['free-only', 'Free', undefined, 60],
   ] as const)('with %s a %s project with custom limit %s has %s', (planLimits, plan, custom, inForce) => {
     const view = viewOf(planLimits);
-    view.apply(record(project('1', { plan, ...(custom !== undefined && { rateLimit: custom }) }), 1));
+    view.copy.put(record(project('1', { plan, ...(custom !== undefined && { rateLimit: custom }) }), 1));
     expect(view.find('1')?.limit).toBe(inForce);
   });
 });

@@ -2,16 +2,13 @@
 const { loadConfig } = await import('../../dist/config.js');
 const { createLog } = await import('../../dist/lib/log.js');
 const { runProcessor } = await import('../../dist/processor/processor.js');
-const { NdjsonSink } = await import('../../dist/sink/ndjson/ndjson.js');
-const { PostgresSink } = await import('../../dist/sink/postgres/postgres.js');
+const { systemClock } = await import('../../dist/lib/clock.js');
+const { openSinks } = await import('../../dist/sink/open-sinks.js');
 
 const [, , moment, nth] = process.argv;
 const { config } = loadConfig();
 const log = createLog('error');
-const sink =
-  config.sink.kind === 'ndjson'
-    ? await NdjsonSink.lock(config.sink.dir, { log })
-    : await PostgresSink.connect(config.sink.url, { log });
+const sink = await openSinks(config.sinks, { clock: systemClock, log });
 
 let commits = 0;
 const dieAt = (now) => {

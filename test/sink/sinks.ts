@@ -1,24 +1,34 @@
-/** Both sinks, as the conformance suite sees them. */
+/** The sinks whose stores every machine has, as the conformance suite sees them. */
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { expect } from 'vitest';
 import { readPostgresTally } from '../../src/sink/postgres/tally.ts';
+import type { SinkPromise } from '../../src/sink/sink.ts';
 import { readTally, type TallyOfMonth } from '../../src/sink/tally.ts';
 import type { StoredRecord } from '../processor/harness.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { temporaryFolder } from '../support/servers.ts';
 
 export interface SinkUnderTest {
+  readonly promise: SinkPromise;
   /** The value of SLUICE_SINK. */
   readonly setting: string;
-  /** Every record as the contract shows it (part 6), in no particular order; a container is one record for each log or span of it. */
+  /**
+   * Every record as the contract shows it (part 6), in no particular order; a container is one record for each log or span of it. Of a
+   * repeatable sink what a reader sees who merges by row key.
+   */
   records(): Promise<StoredRecord[]>;
   /** The stored texts of an event's payloads. */
   payloadTexts(eventId: string): Promise<string[]>;
-  tally(projectId: string, month: string): Promise<TallyOfMonth>;
+  /** Undefined where the sink keeps none. */
+  tally(projectId: string, month: string): Promise<TallyOfMonth | undefined>;
+  /** A sink that forgets them with its process writes a resend once more after a restart. */
+  readonly forgetsResends?: true;
   close(): Promise<void>;
 }
 
-class NdjsonUnderTest implements SinkUnderTest {
+export class NdjsonUnderTest implements SinkUnderTest {
+  readonly promise = 'exactly once';
   readonly #dir = temporaryFolder('sink');
   readonly setting = `ndjson:${this.#dir}`;
 
@@ -65,6 +75,7 @@ function asRecord(row: Record<string, unknown>): StoredRecord {
 }
 
 export class PostgresUnderTest implements SinkUnderTest {
+  readonly promise = 'exactly once';
   readonly server: TestPostgres;
 
   private constructor(server: TestPostgres) {
@@ -111,7 +122,45 @@ export class PostgresUnderTest implements SinkUnderTest {
   }
 }
 
-export const SINKS: readonly (readonly [name: string, start: () => Promise<SinkUnderTest>])[] = [
+/** Two at once; what is read is what the one has, and the other must have the same. */
+export class SeveralUnderTest implements SinkUnderTest {
+  readonly promise: SinkPromise;
+  readonly #sinks: readonly [SinkUnderTest, SinkUnderTest];
+
+  constructor(...sinks: readonly [SinkUnderTest, SinkUnderTest]) {
+    this.#sinks = sinks;
+    this.promise = sinks.every(({ promise }) => promise === 'exactly once') ? 'exactly once' : 'repeatable';
+  }
+
+  get setting(): string {
+    return this.#sinks.map(({ setting }) => setting).join(' ');
+  }
+
+  /** What the one has that has less. */
+  async records(): Promise<StoredRecord[]> {
+    const found = await Promise.all(this.#sinks.map((sink) => sink.records()));
+    return found.sort((a, b) => a.length - b.length)[0] ?? [];
+  }
+
+  async payloadTexts(eventId: string): Promise<string[]> {
+    const [one, other] = await Promise.all(this.#sinks.map((sink) => sink.payloadTexts(eventId)));
+    expect(one?.sort()).toEqual(other?.sort());
+    return one ?? [];
+  }
+
+  async tally(projectId: string, month: string): Promise<TallyOfMonth | undefined> {
+    const [one, other] = await Promise.all(this.#sinks.map((sink) => sink.tally(projectId, month)));
+    if (one && other) expect(one).toEqual(other);
+    return one ?? other;
+  }
+
+  async close(): Promise<void> {
+    for (const sink of this.#sinks) await sink.close();
+  }
+}
+
+export type StartSink = () => Promise<SinkUnderTest>;
+export const SINKS: readonly (readonly [name: string, start: StartSink])[] = [
   ['ndjson', async () => new NdjsonUnderTest()],
   ['postgres', () => PostgresUnderTest.start()],
 ];

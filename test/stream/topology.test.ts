@@ -104,7 +104,7 @@ describe('setup', () => {
     expect(state.messages).toBe(1);
   });
 
-  it('mends what differs and names both figures', async () => {
+  it('corrects what differs and names both figures', async () => {
     await setup();
     const manager = await link.manager();
     await manager.streams.update('SLUICE_EVENTS', { duplicate_window: 60e9 });

@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { checkPortIsFree } from '../../src/admin/port-check.ts';
 import {
   findServer,
   type RunningServer,
@@ -10,7 +11,6 @@ import {
   startNatsWith,
   startRedis,
 } from '../../src/dev/servers.ts';
-import { checkPortIsFree } from '../../src/lib/port-check.ts';
 
 export type TestServer = RunningServer & {
   dir: string;

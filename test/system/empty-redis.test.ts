@@ -1,4 +1,4 @@
-/** A Redis that comes back empty, end to end: counting resumes from a checkpoint, and `usage reconcile` mends the rest. */
+/** A Redis that comes back empty, end to end: counting resumes from a checkpoint, and `usage reconcile` corrects the rest. */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';

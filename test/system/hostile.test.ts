@@ -1,4 +1,7 @@
 /** The hostile benches in small: what they show at size is in bench/results. */
+import { randomBytes } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Asking, type Reply } from '../../bench/hostile/asking.ts';
@@ -9,6 +12,7 @@ import { runMutations } from '../../bench/hostile/mutations.ts';
 import { findStored, headOf, runAborts, runUploads } from '../../bench/hostile/uploads.ts';
 import { HostileWorker, pathOf } from '../../bench/hostile/worker.ts';
 import type { Project } from '../../src/projects/project.ts';
+import { eventId } from '../support/envelopes.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { MIB, System, until } from '../support/system.ts';
 
@@ -82,6 +86,50 @@ describe('a worker', () => {
     const honest = await system.send(project, '{}\n{"type":"event"}\n{}');
     expect(honest.status).toBe(200);
     for (const { status, body } of await under) expect(expected, body).toContain(status);
+  });
+
+  it('keeps bombs of one project from the uploads and events of another', async () => {
+    const other = await system.createProject();
+    const bombOf = (start: string): Buffer =>
+      gzipSync(`{}\n{"type":"event"}\n"${start}${'x'.repeat(18 * MIB)}"`);
+    // The second comes in many packets and is not one of the smallest bodies.
+    const kinds = [bombOf(''), bombOf(randomBytes(80_000).toString('hex'))];
+    const megabyte = 'x'.repeat(MIB);
+    const ask = async (target: Project, body: Buffer, encoding = ''): Promise<number> => {
+      const asking = new Asking(worker.port);
+      const head = headOf(pathOf(target), body.length, encoding);
+      const { status } = await asking.ask(Buffer.concat([head, body]));
+      asking.leave();
+      return status;
+    };
+    const bombs: Promise<number>[] = [];
+    const honest: { id: string; status: Promise<number> }[] = [];
+    const work = (payload: string): void => {
+      const id = eventId();
+      const body = Buffer.from(`{"event_id":"${id}"}\n{"type":"event"}\n"${payload}"`);
+      honest.push({ id, status: ask(other, body) });
+    };
+    for (let tick = 0; tick < 40; tick++) {
+      bombs.push(ask(project, kinds[tick % kinds.length] as Buffer, 'gzip'));
+      work('');
+      if (tick % 8 === 0) work(megabyte);
+      await new Promise((resolve) => setTimeout(resolve, 25));
+    }
+    const answers = await Promise.all(bombs);
+    expect(answers.filter((status) => status !== 200 && status !== 503)).toEqual([]);
+    expect(answers).toContain(200);
+    expect(answers).toContain(503);
+    expect(new Set(await Promise.all(honest.map(({ status }) => status)))).toEqual(new Set([200]));
+    const { streams } = await system.link.manager();
+    await until(async () => (await streams.info('SLUICE_EVENTS')).state.messages === 0);
+    const missing = new Set(honest.map(({ id }) => id));
+    const files = readdirSync(worker.sinkDir, { recursive: true, encoding: 'utf8' });
+    for (const file of files.filter((name) => name.endsWith('.ndjson'))) {
+      const bytes = readFileSync(join(worker.sinkDir, file));
+      for (const id of missing) if (bytes.includes(id)) missing.delete(id);
+    }
+    expect([...missing]).toEqual([]);
+    expect(system.ingest.errors).toEqual([]);
   });
 
   it('filters an event of 19 MiB of brackets without holding its breath until it is killed', async () => {

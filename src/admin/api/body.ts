@@ -1,8 +1,8 @@
 import type { IncomingMessage } from 'node:http';
 import { ProblemError } from '../problem.ts';
 
-/** A project with a hundred origins takes some 10 KiB. */
-const BODY_BYTES_MAX = 64 * 1024;
+/** A project with a hundred keys and origins takes some 100 KiB. */
+const BODY_BYTES_MAX = 256 * 1024;
 const JSON_TYPE = /^application\/(json|merge-patch\+json)\s*(;|$)/i;
 
 async function bytesOf(req: IncomingMessage): Promise<Buffer> {

@@ -6,6 +6,8 @@ import { type Answer, operation, revisionOf, tagged } from './operation.ts';
 import { integerIn, namePage, noQuery, pageAnswer, sequencePage } from './page.ts';
 
 const HOURS_DEFAULT = 24;
+/** A thousand years and more: as much as the command line takes. */
+const OVERLAP_SECONDS_MAX = 99_999 * 7 * 86_400;
 
 const answerOf = (
   { project, revision }: { project: ProjectJson; revision: number },
@@ -24,8 +26,7 @@ export const projects = operation({ query: namePage }, async ({ operations, quer
 
 export const createProject = operation(
   { query: noQuery, body: newProjectSchema },
-  async ({ operations, body: { dsn: _dsn, ...wanted } }) =>
-    answerOf(await operations.createProject(wanted), { isNew: true }),
+  async ({ operations, body }) => answerOf(await operations.createProject(body), { isNew: true }),
 );
 
 export const project = operation({ query: noQuery }, async ({ operations, path }) =>
@@ -35,7 +36,7 @@ export const project = operation({ query: noQuery }, async ({ operations, path }
 /** Twice the same request leaves what the first one left, and no second record in the audit. */
 export const putProject = operation(
   { query: noQuery, body: newProjectSchema },
-  async ({ operations, path, body: { dsn: _dsn, ...wanted }, ifMatch, ifNoneMatch }) => {
+  async ({ operations, path, body: wanted, ifMatch, ifNoneMatch }) => {
     const id = `${path.id}`;
     if (wanted.id !== undefined && wanted.id !== id)
       throw new InvalidError([{ field: 'id', detail: `the path says ${id}` }]);
@@ -49,15 +50,20 @@ export const putProject = operation(
   },
 );
 
-/** As RFC 7396 has it: null clears a field. */
 export const patchProject = operation(
   { query: noQuery, body: patchSchema },
-  async ({ operations, path, body, ifMatch }) => {
-    const changes = Object.fromEntries(
-      Object.entries(body).map(([name, value]) => [name, value ?? undefined]),
-    );
+  async ({ operations, path, body, ifMatch }) =>
+    answerOf(await operations.setProject(`${path.id}`, body, { revision: revisionOf(ifMatch) })),
+);
+
+const rotation = z.strictObject({ overlap: z.int().min(1).max(OVERLAP_SECONDS_MAX).optional() });
+
+export const rotateKey = operation(
+  { query: noQuery, body: rotation },
+  async ({ operations, path, body: { overlap }, ifMatch }) => {
+    const overlapMs = overlap === undefined ? overlap : overlap * 1_000;
     const revision = revisionOf(ifMatch);
-    return answerOf(await operations.setProject(`${path.id}`, changes, { revision }));
+    return answerOf(await operations.rotateKey(`${path.id}`, overlapMs, { revision }));
   },
 );
 

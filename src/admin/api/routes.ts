@@ -4,6 +4,7 @@
  */
 import { deadLetter, deadLetters, purgeLetter, replayLetter } from './dead-letters.ts';
 import { createHeartbeat, deleteHeartbeat, heartbeats } from './heartbeats.ts';
+import { addKey, key, keys, patchKey, removeKey } from './keys.ts';
 import type { Operation } from './operation.ts';
 import {
   createProject,
@@ -13,6 +14,7 @@ import {
   project,
   projects,
   putProject,
+  rotateKey,
   usage,
 } from './projects.ts';
 
@@ -27,6 +29,12 @@ export const ROUTES: readonly Route[] = [
     path: '/v1/projects/{id}',
     methods: { GET: project, PUT: putProject, PATCH: patchProject, DELETE: deleteProject },
   },
+  { path: '/v1/projects/{id}/keys', methods: { GET: keys, POST: addKey } },
+  {
+    path: '/v1/projects/{id}/keys/{keyId}',
+    methods: { GET: key, PATCH: patchKey, DELETE: removeKey },
+  },
+  { path: '/v1/projects/{id}/rotate-key', methods: { POST: rotateKey } },
   { path: '/v1/projects/{id}/usage', methods: { GET: usage } },
   { path: '/v1/projects/{id}/history', methods: { GET: history } },
   { path: '/v1/heartbeats', methods: { GET: heartbeats, POST: createHeartbeat } },

@@ -1,36 +1,40 @@
+/** What a row of doctor's table (checks.ts) says, and how it becomes a finding. */
+import { reasonOf } from '../../management/failure.ts';
+
 /** One finding of `sluice doctor`. */
-export type Check = {
+export type Finding = {
   state: 'ok' | 'warn' | 'fail';
   /** What was looked at. */
   what: string;
   /** What was found. */
   found: string;
-  /** What to do about it; absent when nothing is wrong. */
-  mend?: string;
+  /** How to fix it; absent when nothing is wrong. */
+  fix?: string;
 };
 
-export const ok = (what: string, found: string): Check => ({ state: 'ok', what, found });
-export const warn = (what: string, found: string, mend: string): Check => ({
-  state: 'warn',
-  what,
-  found,
-  mend,
-});
-export const fail = (what: string, found: string, mend: string): Check => ({
-  state: 'fail',
-  what,
-  found,
-  mend,
-});
+export type Check = {
+  what: string;
+  found: string;
+  /** Whether something is wrong. A text is told in place of `found`. */
+  fail?: string | boolean;
+  warn?: string | boolean;
+  fix?: string;
+};
 
-const CLOCK_WARN_MS = 1_000;
-const CLOCK_FAIL_MS = 10_000;
+export function findingOf({ what, found, fail, warn, fix = '' }: Check): Finding {
+  const wrong = fail || warn;
+  if (!wrong) return { state: 'ok', what, found };
+  return { state: fail ? 'fail' : 'warn', what, found: wrong === true ? found : wrong, fix };
+}
 
-/** Compares another clock with ours. */
-export function checkClock(what: string, otherMs: number, oursMs: number): Check {
-  const apart = Math.abs(otherMs - oursMs);
-  const found = `${(apart / 1000).toFixed(apart < 100 ? 3 : 1)} s apart from this machine`;
-  const mend = 'Keep all clocks in step with NTP (chrony, systemd-timesyncd).';
-  if (apart >= CLOCK_FAIL_MS) return fail(what, found, mend);
-  return apart >= CLOCK_WARN_MS ? warn(what, found, mend) : ok(what, found);
+/** Checks of an answer; when there is none, one that tells the reason. */
+export async function asking(
+  { what, fix, state = 'fail' }: { what: string; fix: string; state?: 'warn' | 'fail' },
+  ask: () => Check[] | Promise<Check[]>,
+): Promise<Check[]> {
+  try {
+    return await ask();
+  } catch (error) {
+    return [{ what, found: reasonOf(error), [state]: true, fix }];
+  }
 }

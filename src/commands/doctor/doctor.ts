@@ -1,21 +1,34 @@
 import { Command } from 'commander';
-import { ConfigError } from '../../config.ts';
-import { reasonOf } from '../../management/failure.ts';
+import { ConfigError, type SinkSetting } from '../../config.ts';
+import { BUCKETS, wantedStreams } from '../../stream/topology.ts';
 import { printJson, printLine, table } from '../print.ts';
 import { Session } from '../session.ts';
 import { topologyOf } from '../setup.ts';
-import { type Check, fail, ok } from './check.ts';
-import { checkHost } from './host.ts';
-import { checkNats } from './nats.ts';
-import { checkPostgres } from './postgres.ts';
-import { checkRedis } from './redis.ts';
+import { type Check, findingOf } from './check.ts';
+import * as checks from './checks.ts';
+import { clickhouse } from './clickhouse.ts';
 
+/** Asked one after the other: there may be hundreds of streams. */
 async function natsChecks(session: Session): Promise<Check[]> {
-  try {
-    return await checkNats(await session.nats(), topologyOf(session));
-  } catch (error) {
-    return [fail('NATS', reasonOf(error), 'Start it with JetStream (-js), or set SLUICE_NATS_URL.')];
+  const link = await session.nats().catch(() => undefined);
+  const server = await checks.nats(() => session.nats());
+  if (!link) return server;
+  const jetStream = await checks.jetStream(link);
+  if (jetStream.some(({ fail }) => fail)) return [...server, ...jetStream];
+  const topology = topologyOf(session);
+  const found = [server, jetStream, await checks.natsClock(link)];
+  for (const wanted of wantedStreams(topology)) {
+    found.push(await checks.stream(link, wanted));
+    if (wanted.consumer) found.push(await checks.consumer(link, wanted));
   }
+  found.push(await checks.droppedLetters(link));
+  for (const name of BUCKETS) found.push(await checks.bucket(link, name, topology.replicas));
+  return found.flat();
+}
+
+function sinkChecks(sink: SinkSetting): Promise<Check[]> {
+  if (sink.kind === 'ndjson') return checks.ndjson(sink.dir);
+  return sink.kind === 'postgres' ? checks.postgres(sink.url) : clickhouse(sink.url);
 }
 
 async function examine(): Promise<Check[]> {
@@ -24,17 +37,23 @@ async function examine(): Promise<Check[]> {
     session = new Session();
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    return error.message.split('\n').map((line) => fail('settings', line, 'Mend or unset the variable.'));
+    return error.message
+      .split('\n')
+      .map((found) => ({ what: 'settings', found, fail: true, fix: 'Correct or unset the variable.' }));
   }
   try {
-    const from = session.dev ? 'as the environment and .sluice/dev.json say' : 'as the environment says';
-    const { sink } = session.config;
+    const { config, redisUrls, dev } = session;
+    const clustered = redisUrls.length > 1;
+    const from = dev ? 'as the environment and .sluice/dev.json say' : 'as the environment says';
     const found = await Promise.all([
-      checkRedis(session.redisUrls),
+      [{ what: 'settings', found: from }],
+      checks.machine(config),
+      checks.spool(config),
+      ...redisUrls.map((url) => checks.redis(url, { clustered })),
       natsChecks(session),
-      sink?.kind === 'postgres' ? checkPostgres(sink.url) : [],
+      ...config.sinks.map(sinkChecks),
     ]);
-    return [ok('settings', from), ...checkHost(session.config), ...found.flat()];
+    return found.flat();
   } finally {
     await session.close();
   }
@@ -42,28 +61,26 @@ async function examine(): Promise<Check[]> {
 
 /** Exit status 1 when anything failed; warnings do not count. */
 async function run(flags: { json?: boolean }): Promise<void> {
-  const checks = await examine();
-  const failed = checks.filter(({ state }) => state === 'fail').length;
-  const warned = checks.filter(({ state }) => state === 'warn').length;
-  if (flags.json) printJson({ ok: failed === 0, checks });
+  const findings = (await examine()).map(findingOf);
+  const failed = findings.filter(({ state }) => state === 'fail').length;
+  const warned = findings.filter(({ state }) => state === 'warn').length;
+  if (flags.json) printJson({ ok: failed === 0, checks: findings });
   else {
     printLine(
       table(
         ['', 'WHAT', 'FOUND'],
-        checks.map(({ state, what, found }) => [state, what, found]),
+        findings.map(({ state, what, found }) => [state, what, found]),
       ),
     );
-    for (const { state, what, mend } of checks) if (mend) printLine(`\n${state}  ${what}\n      ${mend}`);
-    printLine(`\n${checks.length} checks, ${warned} warnings, ${failed} failed.`);
+    for (const { state, what, fix } of findings) if (fix) printLine(`\n${state}  ${what}\n      ${fix}`);
+    printLine(`\n${findings.length} checks, ${warned} warnings, ${failed} failed.`);
   }
   if (failed > 0) process.exitCode = 1;
 }
 
 export function doctorCommand(): Command {
   return new Command('doctor')
-    .description(
-      'check settings, this machine, Redis, NATS and the postgres sink, and say how to mend what is wrong',
-    )
+    .description('check settings, this machine, Redis, NATS and the sinks, and say how to fix what is wrong')
     .option('--json', 'print JSON')
     .action(run);
 }

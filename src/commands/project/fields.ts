@@ -1,20 +1,22 @@
-/** A project's fields as flags of a command line, and a project as it is printed. Pure. */
+/** A project's fields as flags of a command line, and a project as it is printed. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { originPatternProblem } from '../../filter/inbound.ts';
+import { CATEGORIES } from '../../lib/item-types.ts';
 import { RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
 import type { ProjectChanges, ProjectJson } from '../../management/project-json.ts';
 import {
   FILTERS,
   type FilterName,
+  isKey,
   isNumericId,
   isProjectId,
   PLANS,
   type Plan,
   type PlanLimits,
-  type Project,
   rateLimitOf,
 } from '../../projects/project.ts';
 import { record, table } from '../print.ts';
+import { UsageError } from '../session.ts';
 
 /**
  * A flag that was not given is absent. (Commander turns a null into an empty string, so `none`
@@ -29,9 +31,10 @@ export type ProjectFlags = {
   rateLimit?: number | 'none';
   filter?: FilterName[];
   allowOrigin?: string[];
+  rateLimitFor?: string[];
 };
 
-const refuse = (message: string): never => {
+export const refuse = (message: string): never => {
   throw new InvalidArgumentError(message);
 };
 
@@ -45,8 +48,8 @@ function parseAlias(text: string): string {
   return isNumericId(text) ? text : refuse('An alias is numeric (up to 19 digits, no leading zero).');
 }
 
-function parseKey(text: string): string {
-  return /^\w{1,64}$/.test(text) ? text : refuse('A key is 1 to 64 letters, digits or underscores.');
+export function parseKey(text: string): string {
+  return isKey(text) ? text : refuse('A key is 1 to 64 letters, digits, underscores or hyphens.');
 }
 
 const isIntegerIn = (text: string, min: number, max: number): boolean =>
@@ -84,11 +87,31 @@ function parseOrigins(text: string, before: string[] | undefined): string[] {
   return [...new Set([...(before ?? []), text])];
 }
 
+type CategoryLimits = NonNullable<ProjectChanges['rateLimits']>;
+
+/** `errors 100 replays none …`. @throws UsageError */
+function categoryLimits(words: readonly string[]): CategoryLimits {
+  const limits: CategoryLimits = {};
+  for (let at = 0; at < words.length; at += 2) {
+    const category = CATEGORIES.find((name) => name === words[at]);
+    const figure = words[at + 1] ?? '';
+    if (category === undefined)
+      throw new UsageError(`--rate-limit-for: ${words[at]} is none of ${CATEGORIES.join(', ')}.`);
+    if (figure === 'none') limits[category] = null;
+    else if (isIntegerIn(figure, RATE_LIMIT_MIN, RATE_LIMIT_MAX)) limits[category] = Number(figure);
+    else
+      throw new UsageError(
+        `--rate-limit-for ${category}: an integer from ${RATE_LIMIT_MIN} to ${RATE_LIMIT_MAX} is needed, or none.`,
+      );
+  }
+  return limits;
+}
+
 /** Adds the flags that `create` and `set` share. */
 export function withProjectFlags(command: Command): Command {
   return command
     .option('--alias <n>', 'a numeric name beside the id, used in the DSN', parseAlias)
-    .option('--key <key>', 'the public key: 1 to 64 letters, digits or underscores', parseKey)
+    .option('--key <key>', 'the public key: 1 to 64 letters, digits, underscores or hyphens', parseKey)
     .addOption(new Option('--plan <plan>', 'decides the default rate limit').choices(PLANS))
     .option('--quota <n>', 'accepted requests a month, or none', integerOrNone(0, Number.MAX_SAFE_INTEGER))
     .option('--overage', 'go on accepting beyond the quota')
@@ -98,6 +121,10 @@ export function withProjectFlags(command: Command): Command {
       `requests a minute in place of the plan's, ${RATE_LIMIT_MIN} to ${RATE_LIMIT_MAX}, or none`,
       integerOrNone(RATE_LIMIT_MIN, RATE_LIMIT_MAX),
     )
+    .option(
+      '--rate-limit-for <category n...>',
+      `envelopes a minute with items of a category (${CATEGORIES.join(', ')}), or none; may be repeated`,
+    )
     .option('--filter <names>', `inbound filters: ${FILTERS.join(',')}, or none`, parseFilters)
     .option(
       '--allow-origin <patterns...>',
@@ -106,9 +133,9 @@ export function withProjectFlags(command: Command): Command {
     );
 }
 
-const figureOf = (flag: number | 'none'): number | undefined => (flag === 'none' ? undefined : flag);
+const figureOf = (flag: number | 'none'): number | null => (flag === 'none' ? null : flag);
 
-/** Only the fields that the flags name, in the record's terms; undefined clears a field. */
+/** Only the fields that the flags name; null clears a field. @throws UsageError */
 export function changesOf(flags: ProjectFlags): ProjectChanges {
   return {
     ...(flags.alias !== undefined && { alias: flags.alias }),
@@ -117,6 +144,7 @@ export function changesOf(flags: ProjectFlags): ProjectChanges {
     ...(flags.quota !== undefined && { quota: figureOf(flags.quota) }),
     ...(flags.overage !== undefined && { overage: flags.overage }),
     ...(flags.rateLimit !== undefined && { rateLimit: figureOf(flags.rateLimit) }),
+    ...(flags.rateLimitFor !== undefined && { rateLimits: categoryLimits(flags.rateLimitFor) }),
     ...(flags.filter !== undefined && { filters: flags.filter }),
     ...(flags.allowOrigin !== undefined && { allowedOrigins: flags.allowOrigin }),
   };
@@ -124,34 +152,48 @@ export function changesOf(flags: ProjectFlags): ProjectChanges {
 
 const list = (words: readonly string[], none: string): string => (words.length > 0 ? words.join(', ') : none);
 
-function limitText(project: Project, planLimits: PlanLimits): string {
+function limitText(project: ProjectJson, planLimits: PlanLimits): string {
   const inForce = rateLimitOf(project, planLimits);
   if (inForce === undefined) return 'none';
   return project.rateLimit === undefined ? `${inForce} (plan)` : `${inForce}`;
 }
 
-const quotaText = ({ quota, overage }: Project): string =>
+const categoriesText = (limits: object): string =>
+  `${Object.entries(limits)
+    .map(([category, limit]) => `${category} ${limit}`)
+    .join(', ')} a minute`;
+
+const quotaText = ({ quota, overage }: ProjectJson): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
+
+/** The first valid key, how many there are beside it, and whether the project is enabled. */
+function keyText({ key = 'none is valid', keys, enabled }: ProjectJson): string {
+  const more = keys.length > 1 ? ` (${keys.length - 1} more)` : '';
+  return `${key}${more}${enabled ? '' : ', disabled'}`;
+}
 
 export function projectText(project: ProjectJson, planLimits: PlanLimits): string {
   return record([
     ['id', project.id],
     ...(project.alias === undefined ? [] : [['alias', project.alias] as const]),
-    ['key', project.key],
-    ['dsn', project.dsn],
+    ['key', keyText(project)],
+    ...(project.dsn === undefined ? [] : [['dsn', project.dsn] as const]),
     ['plan', project.plan],
     ['rate limit', `${limitText(project, planLimits)}${rateLimitOf(project, planLimits) ? ' a minute' : ''}`],
+    ...(project.rateLimits === undefined
+      ? []
+      : [['by category', categoriesText(project.rateLimits)] as const]),
     ['quota', quotaText(project)],
     ['filters', list(project.filters, 'none')],
     ['allowed origins', list(project.allowedOrigins, 'all')],
   ]);
 }
 
-export function projectsText(projects: readonly Project[], planLimits: PlanLimits): string {
+export function projectsText(projects: readonly ProjectJson[], planLimits: PlanLimits): string {
   const rows = projects.map((project) => [
     project.id,
     project.alias ?? '',
-    project.key,
+    keyText(project),
     project.plan,
     limitText(project, planLimits),
     quotaText(project),

@@ -1,9 +1,10 @@
 import { Command } from 'commander';
-import { checkedNew, type ProjectJson } from '../../management/project-json.ts';
-import type { Project } from '../../projects/project.ts';
-import { mintKey } from '../../projects/project-store.ts';
+import type { Operations, StoredProjectJson } from '../../management/operations.ts';
+import { checkedWanted, type ProjectJson, type WantedProject } from '../../management/project-json.ts';
+import type { Plan } from '../../projects/project.ts';
 import { printJson, printLine } from '../print.ts';
 import { type ApiFlags, type Session, UsageError, withApi, withOperations } from '../session.ts';
+import { applyCommand, exportCommand } from './apply.ts';
 import {
   changesOf,
   type ProjectFlags,
@@ -13,6 +14,7 @@ import {
   withProjectFlags,
 } from './fields.ts';
 import { historyText } from './history.ts';
+import { keysCommand, parseDuration } from './keys.ts';
 
 type Output = ApiFlags & { json?: boolean };
 
@@ -21,39 +23,40 @@ function print({ config }: Session, project: ProjectJson, { json }: Output): voi
   else printLine(projectText(project, config.planLimits));
 }
 
-async function create(flags: ProjectFlags & Output & { id?: string; plan: Project['plan'] }): Promise<void> {
-  const { alias, key, ...fields } = changesOf(flags);
-  const names = { ...(flags.id && { id: flags.id }), ...(alias && { alias }), ...(key && { key }) };
-  const wanted = checkedNew({ ...fields, ...names, plan: flags.plan });
-  await withOperations(flags, async (operations, session) =>
-    print(session, (await operations.createProject(wanted)).project, flags),
+/** Does one thing to a project and prints it as it is then. */
+const onProject = (
+  flags: Output,
+  work: (operations: Operations) => Promise<StoredProjectJson>,
+): Promise<void> =>
+  withOperations(flags, async (operations, session) =>
+    print(session, (await work(operations)).project, flags),
   );
+
+/** Nothing is there that null could clear. */
+function withoutNulls(fields: object): object {
+  const given = Object.entries(fields).filter(([, value]) => value !== null);
+  return Object.fromEntries(given);
 }
 
-async function show(id: string, flags: Output): Promise<void> {
-  await withOperations(flags, async (operations, session) =>
-    print(session, (await operations.getProject(id)).project, flags),
-  );
+async function create(flags: ProjectFlags & Output & { id?: string; plan: Plan }): Promise<void> {
+  const { rateLimits, ...fields } = changesOf(flags);
+  const names = { ...(flags.id !== undefined && { id: flags.id }), plan: flags.plan };
+  const limits = rateLimits && { rateLimits: withoutNulls(rateLimits) };
+  const wanted: WantedProject = { ...withoutNulls(fields), ...limits, ...names };
+  checkedWanted(wanted);
+  await onProject(flags, (operations) => operations.createProject(wanted));
 }
 
 async function set(id: string, flags: ProjectFlags & Output): Promise<void> {
   const changes = changesOf(flags);
   if (Object.keys(changes).length === 0) throw new UsageError('Nothing to set: name at least one field.');
-  await withOperations(flags, async (operations, session) =>
-    print(session, (await operations.setProject(id, changes)).project, flags),
-  );
-}
-
-async function rotateKey(id: string, flags: Output): Promise<void> {
-  await withOperations(flags, async (operations, session) =>
-    print(session, (await operations.setProject(id, { key: mintKey() })).project, flags),
-  );
+  await onProject(flags, (operations) => operations.setProject(id, changes));
 }
 
 async function remove(id: string, flags: Output & { keepUsage?: boolean }): Promise<void> {
   await withOperations(flags, async (operations, session) => {
     const deleted = await operations.deleteProject(id, { keepUsage: flags.keepUsage === true });
-    if ('dsn' in deleted) print(session, deleted, flags);
+    if ('plan' in deleted) print(session, deleted, flags);
     else if (flags.json) printJson(deleted);
     else printLine(`The usage of project ${deleted.id}, which was deleted before, is deleted.`);
   });
@@ -78,6 +81,10 @@ async function history(id: string, flags: Output): Promise<void> {
 }
 
 const JSON_FLAG = ['--json', 'print JSON'] as const;
+const SWITCHES = [
+  ['disable', false, 'refuse all requests of a project, within a second; nothing of it is lost'],
+  ['enable', true, 'accept requests of a disabled project again'],
+] as const;
 
 export function projectCommand(): Command {
   const command = new Command('project').description('create, look at and change projects');
@@ -98,7 +105,7 @@ export function projectCommand(): Command {
     .description('print one project')
     .argument('<id>', 'id or alias', parseProjectId)
     .option(...JSON_FLAG)
-    .action(show);
+    .action((id: string, flags: Output) => onProject(flags, (operations) => operations.getProject(id)));
   command
     .command('list')
     .description('print all projects')
@@ -119,10 +126,27 @@ export function projectCommand(): Command {
     .action(history);
   command
     .command('rotate-key')
-    .description('give a project a new key; the old one stops working within a second')
+    .description('give a project a new key; the old ones stop working within a second, or after --overlap')
     .argument('<id>', 'id or alias', parseProjectId)
+    .option(
+      '--overlap <duration>',
+      'how long the old keys stay valid, such as 30d, 12h or 90s',
+      parseDuration,
+    )
     .option(...JSON_FLAG)
-    .action(rotateKey);
+    .action((id: string, flags: Output & { overlap?: number }) =>
+      onProject(flags, (operations) => operations.rotateKey(id, flags.overlap)),
+    );
+  for (const [name, enabled, description] of SWITCHES)
+    command
+      .command(name)
+      .description(description)
+      .argument('<id>', 'id or alias', parseProjectId)
+      .option(...JSON_FLAG)
+      .action((id: string, flags: Output) =>
+        onProject(flags, (operations) => operations.setProject(id, { enabled })),
+      );
+  command.addCommand(applyCommand()).addCommand(exportCommand());
   for (const sub of command.commands) withApi(sub);
-  return command;
+  return command.addCommand(keysCommand());
 }

@@ -15,6 +15,7 @@ import { readUsage, setUsage } from '../../limit/month-count.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
 import { DeadLetterBox } from '../../management/dead-letters/box.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
+import { readClickHouseTally } from '../../sink/clickhouse/tally.ts';
 import { readPostgresTally } from '../../sink/postgres/tally.ts';
 import { readTally, type TallyOfMonth } from '../../sink/tally.ts';
 import { UnavailableError } from '../../sink/unavailable.ts';
@@ -47,7 +48,7 @@ type Reconciliation = {
 };
 
 /** `seen`: what Redis had when `wanted` was decided. */
-type Mending = { id: string; month: string; seen: number | undefined; wanted: number; complete: boolean };
+type Correction = { id: string; month: string; seen: number | undefined; wanted: number; complete: boolean };
 
 /**
  * `inRedis` undefined: Redis has no count. Then the checkpoint is the counter, as for `usage`,
@@ -57,20 +58,29 @@ type Counter = { month: string; inRedis: number | undefined; count: number };
 
 type TallyReader = (projectId: string, month: string) => Promise<TallyOfMonth>;
 
-function tallyReader({ config: { sink }, dev }: Session): TallyReader {
-  if (sink?.kind === 'postgres')
-    return async (projectId, month) => {
-      try {
-        return await readPostgresTally(sink.url, { projectId, month });
-      } catch (error) {
-        if (!(error instanceof UnavailableError)) throw error;
-        throw new CommandError(`The tally cannot be read. ${error.message}`);
-      }
-    };
-  const folder = sink?.dir ?? dev?.sinkDir;
-  if (folder !== undefined) return (projectId, month) => readTally(folder, projectId, month);
-  throw new CommandError("SLUICE_SINK must name the processor's sink: the tally stands beside its records.");
+/** What the first of the sinks that keeps a tally counted. */
+function tallyReader({ config: { sinks }, dev }: Session): TallyReader {
+  const postgres = sinks.find((sink) => sink.kind === 'postgres');
+  const folder = sinks.find((sink) => sink.kind === 'ndjson')?.dir ?? (sinks.length === 0 && dev?.sinkDir);
+  if (folder) return (projectId, month) => readTally(folder, projectId, month);
+  const clickhouse = sinks.find((sink) => sink.kind === 'clickhouse');
+  if (postgres) return orCommandError((of) => readPostgresTally(postgres.url, of));
+  if (clickhouse) return orCommandError((of) => readClickHouseTally(clickhouse.url, of));
+  throw new CommandError(
+    "SLUICE_SINK must name the processor's sink, and one that keeps a tally: ndjson, postgres or clickhouse.",
+  );
 }
+
+const orCommandError =
+  (read: (of: { projectId: string; month: string }) => Promise<TallyOfMonth>): TallyReader =>
+  async (projectId, month) => {
+    try {
+      return await read({ projectId, month });
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error;
+      throw new CommandError(`The tally cannot be read. ${error.message}`);
+    }
+  };
 
 /**
  * Waits until every frame that is now in a stream is processed.
@@ -118,15 +128,15 @@ async function readCounter(session: Session, checkpoints: CounterBucket, id: str
  * Sets the counter, then its checkpoint: to a complete figure in any case, to another one only
  * upwards.
  */
-async function mend(
+async function correct(
   session: Session,
   checkpoints: CounterBucket,
-  { id, month, seen, wanted, complete }: Mending,
+  { id, month, seen, wanted, complete }: Correction,
 ): Promise<void> {
   const change = { projectId: id, month, count: wanted, seen };
   const { set } = await setUsage(await session.redis(), change);
   if (!set)
-    throw new CommandError('The counter changed while it was being mended; nothing was set. Try again.');
+    throw new CommandError('The counter changed while it was being corrected; nothing was set. Try again.');
   if (complete) await checkpoints.replace(id, month, wanted);
   else await checkpoints.write(checkpoints.groupOf(id), month, new Map([[id, wanted]]));
 }
@@ -151,16 +161,22 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   const complete = still && !unread;
   const wanted = complete ? tally : Math.max(tally, now.count);
   if (wanted !== now.inRedis)
-    await mend(session, checkpoints, { id, month, seen: now.inRedis, wanted, complete });
+    await correct(session, checkpoints, { id, month, seen: now.inRedis, wanted, complete });
   const result = { id, month, before: before.count, tally, after: wanted, complete };
   return { ...result, ...(unread && { unread }) };
 }
 
 function caveatOf({ complete, unread }: Reconciliation): string {
   if (unread)
-    return " Dead letters of this month that nobody could read may hold requests of this project, so the counter was not lowered; see 'sluice dead-letters list'.";
+    return (
+      ' Dead letters of this month that cannot be read may hold requests of this project, ' +
+      "so the counter was not lowered; see 'sluice dead-letters list'."
+    );
   if (complete) return '';
-  return ' Requests are coming in or still wait to be processed, so the counter was not lowered; run this again in a quiet moment.';
+  return (
+    ' Requests are coming in or still wait to be processed, so the counter was not lowered; ' +
+    'run this again in a quiet moment.'
+  );
 }
 
 function explain(result: Reconciliation): string {
@@ -172,7 +188,7 @@ function explain(result: Reconciliation): string {
 
 export function reconcileCommand(): Command {
   return new Command('reconcile')
-    .description("recount this month from the processor's tally and mend the counter")
+    .description("recount this month from the processor's tally and correct the counter")
     .argument('<id>', 'id or alias', parseProjectId)
     .option('--wait <seconds>', 'for what is queued to be processed', integerIn(0, 3_600), WAIT_SEC_DEFAULT)
     .option('--json', 'print JSON')

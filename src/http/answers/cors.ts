@@ -3,7 +3,7 @@
  * header only when it is exposed here, and see a status only when the answer, an error too, allows
  * the origin.
  */
-import { type Header, headerLines } from './outcome.ts';
+import { type Header, headerLines, JSON_TYPE } from './outcome.ts';
 
 const EXPOSED = [
   'X-Service-Usage',
@@ -36,6 +36,16 @@ export const CORS_HEADERS: readonly Header[] = [
   ['Access-Control-Allow-Origin', '*'],
   ['Access-Control-Expose-Headers', EXPOSED.join(', ')],
 ];
+
+const [first, ...rest] = [JSON_TYPE, ...CORS_HEADERS];
+
+/**
+ * The headers of every answer as one name and one value that holds the line breaks between them.
+ */
+export const COMMON_HEADERS = {
+  name: first?.[0] ?? '',
+  value: (first?.[1] ?? '') + headerLines(rest),
+};
 
 const ASKED_CHARS_MAX = 4_096;
 const ASKED_NAMES_MAX = 100;

@@ -1,3 +1,5 @@
+import type { Category } from '../../lib/item-types.ts';
+
 /**
  * X-Sentry-Rate-Limits (contract part 2, Rate hints): what SDKs are to stop sending, and for how
  * long. They prefer it to Retry-After. Each limit is `seconds:categories:scope`; no category means
@@ -7,6 +9,18 @@ export const RATE_HINT = 'X-Sentry-Rate-Limits';
 
 /** On 429: everything of this project waits. */
 export const projectHint = (seconds: number): string => `${seconds}::project`;
+
+const LIMITED_NAMES: Readonly<Record<Category, string>> = {
+  errors: 'error',
+  transactions: 'transaction',
+  spans: 'span',
+  logs: 'log_item',
+  replays: 'replay',
+};
+
+/** Over the limits of categories: these wait, and the rest of the project goes on. */
+export const categoryHint = (seconds: number, categories: readonly Category[]): string =>
+  `${seconds}:${categories.map((category) => LIMITED_NAMES[category]).join(';')}:project`;
 
 /** Categories by item type: notes of the convention's public documentation. */
 const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {

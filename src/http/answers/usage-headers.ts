@@ -1,7 +1,8 @@
 import type { Clock } from '../../lib/clock.ts';
+import type { Category } from '../../lib/item-types.ts';
 import type { RateDecision } from '../../limit/admission.ts';
 import { RETRY_AFTER_SEC } from '../../limits.ts';
-import { projectHint, RATE_HINT } from './rate-hints.ts';
+import { categoryHint, projectHint, RATE_HINT } from './rate-hints.ts';
 
 /**
  * Seconds until a window has room. A reset is never further away, but a clock of ours may be wrong.
@@ -9,6 +10,12 @@ import { projectHint, RATE_HINT } from './rate-hints.ts';
 function secondsUntil(resetSec: number, now: number): number {
   return Math.min(Math.max(Math.ceil(resetSec - now / 1000), 1), RETRY_AFTER_SEC + 1);
 }
+
+/** Categories over their limits, until a moment in Unix seconds. */
+type Dropped = { resetSec: number; categories: readonly Category[] };
+
+export const categoryHints = (dropped: readonly Dropped[], clock: Pick<Clock, 'now'>): string[] =>
+  dropped.map(({ resetSec, categories }) => categoryHint(secondsUntil(resetSec, clock.now()), categories));
 
 /**
  * X-RateLimit-* of an answer (spec 4.1), as header lines. A refusal's row in REFUSALS already says
@@ -19,6 +26,11 @@ export const rateHeaders = {
     const reset = `\r\nX-RateLimit-Reset: ${decision.resetSec}`;
     if (decision.kind === 'admitted') return `\r\nX-RateLimit-Remaining: ${decision.remaining}${reset}`;
     return `${reset}\r\n${RATE_HINT}: ${projectHint(secondsUntil(decision.resetSec, clock.now()))}`;
+  },
+  /** Of an envelope that holds nothing else: the first of these categories to have room decides. */
+  ofCategories(dropped: readonly Dropped[], clock: Pick<Clock, 'now'>): string {
+    const reset = Math.min(...dropped.map(({ resetSec }) => resetSec));
+    return `\r\nX-RateLimit-Reset: ${reset}\r\n${RATE_HINT}: ${categoryHints(dropped, clock).join(', ')}`;
   },
   /**
    * The limiter was asked but knows nothing: the reset that goes with Retry-After. @param now Unix

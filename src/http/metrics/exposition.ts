@@ -38,10 +38,16 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
       'Items of types that are not stored, in envelopes that were answered 200',
       byLabel('type', requests.skipped),
     ),
+    counter(
+      'sluice_items_rate_limited_total',
+      'Items dropped over the limit of their category',
+      byLabel('type', requests.rateLimited),
+    ),
     counter('sluice_bytes_total', 'Body bytes of finished requests, as transmitted', [[{}, requests.bytes]]),
     counter(
       'sluice_redis_calls_total',
-      'Commands sent that carry calls of a script; one may carry those of many projects, and counts for each script in it',
+      'Commands sent that carry calls of a script; ' +
+        'one may carry those of many projects, and counts for each script in it',
       byLabel('script', redis.stats.calls),
     ),
     histogram('sluice_redis_call_duration_seconds', 'Round trip of a script call', redis.stats.duration),

@@ -19,6 +19,8 @@ export class RequestMetrics {
   readonly items: Record<ItemType, number> = zeroes(ITEM_TYPES);
   /** Items of other types, in envelopes that were answered 200. */
   readonly skipped: Record<SkippedType, number> = zeroes(SKIPPED_TYPES);
+  /** Items dropped over the limit of their category. */
+  readonly rateLimited: Record<ItemType, number> = zeroes(ITEM_TYPES);
   /** Body bytes of finished requests, as transmitted. */
   bytes = 0;
   /** From the request's head to its outcome. */

@@ -100,7 +100,8 @@ export class DeadLetterBox {
   async bytesOf({ id, filedUnder, parts, bytes, sha256, bytesGone }: FiledDeadLetter): Promise<Uint8Array> {
     if (bytesGone)
       throw new BytesGoneError(
-        `The ${bytes} bytes of dead letter ${id} were not kept: they are more than its project's share (sha256 ${sha256}).`,
+        `The ${bytes} bytes of dead letter ${id} were not kept: ` +
+          `they are more than its project's share (sha256 ${sha256}).`,
       );
     const pieces: Uint8Array[] = [];
     if (parts === 0) pieces.push((await this.#last(filedUnder))?.data ?? new Uint8Array());

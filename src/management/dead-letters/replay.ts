@@ -83,6 +83,7 @@ export class Replay {
     const partBytesMax = this.#frameBytes;
     const split = splitEntry({ entry, source: sourceOf(entry) }, partBytesMax);
     const written = await writeParts(this.#sender, {
+      projectId: entry.projectId,
       source: split.source,
       partBytesMax,
       deadline: clock.monotonic() + REPLAY_MS_MAX,

@@ -41,8 +41,8 @@ type WholeEntry = {
 };
 
 /**
- * An envelope that cannot be stored at all, with its payloads: parts of a large one are swept soon
- * after its frame is acknowledged. When the parts cannot be joined, the dead letter has their rest.
+ * An envelope that cannot be stored at all, with its payloads: parts of a large one are removed
+ * when its frame is acknowledged. When the parts cannot be joined, the dead letter has their rest.
  */
 export function envelopeDeadLetter(
   place: Place,

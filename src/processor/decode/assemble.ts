@@ -7,8 +7,8 @@ import type { WholeItem } from './decode.ts';
 
 export type Assembled =
   | { ok: true; items: WholeItem[] }
-  /** `rest`: the parts that are there, one after the other. */
-  | { ok: false; reason: string; rest: Uint8Array };
+  /** `rest`: the parts that are there, one after the other; `isMissing`: some are not. */
+  | { ok: false; reason: string; rest: Uint8Array; isMissing: boolean };
 
 /**
  * The items of an entry with their payloads; those of a large entry are joined from the chunks
@@ -24,7 +24,8 @@ export function assemble(link: NatsLink, entry: EnvelopeEntry): Assembled | Prom
       return { ok: true, items: joinParts(entry, await readParts(link, parts)).items.map(whole) };
     } catch (error) {
       if (!isLost(error)) throw error;
-      return { ok: false, reason: error.message, rest: await whatIsThere(link, parts) };
+      const isMissing = error instanceof MissingPartError;
+      return { ok: false, reason: error.message, rest: await whatIsThere(link, parts), isMissing };
     }
   });
 }

@@ -63,7 +63,8 @@ export class EnvelopeDecoder {
 
   #row(item: WholeItem, header: string, payload: Uint8Array): SinkRow {
     const { ids, origin, envelope } = this.#shared;
-    const head = `${ids},"item_index":${item.index},"type":"${item.type}",${origin},"item_header":${header},"payload":`;
+    const place = `"item_index":${item.index},"type":"${item.type}"`;
+    const head = `${ids},${place},${origin},"item_header":${header},"payload":`;
     const fields = { envelope, index: item.index, header };
     const row: SinkRow = { type: item.type, head, fields, json: payload };
     if (item.type === 'event' || item.type === 'transaction')

@@ -12,6 +12,7 @@ export class FolderTakenError extends Error {
 
 /** Files of one JSON object a line below a folder that belongs to this process. */
 export class NdjsonSink implements Sink {
+  readonly promise = 'exactly once';
   readonly #dir: string;
   readonly #lock: FolderLock;
   readonly #parts: { clock: Clock; log: Log };

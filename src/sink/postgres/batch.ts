@@ -9,10 +9,11 @@ import {
 import { frameKey } from '../item-key.ts';
 import { RecordCounts } from '../record-counts.ts';
 import type { BegunEntry, CountedUsage, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
+import { type SentRow, toSend } from '../split.ts';
 import { Tally } from '../tally.ts';
 import { codeOf, type Database, type Transaction } from './database.ts';
 import type { Partitions } from './partitions.ts';
-import { ensurePartitions, insertRows, type SentRow, toSend } from './rows.ts';
+import { ensurePartitions, insertRows } from './rows.ts';
 import { claimFrames, claimItems, prune } from './seen.ts';
 import { addToTally } from './tally.ts';
 

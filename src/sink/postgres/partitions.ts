@@ -30,7 +30,8 @@ export class Partitions {
    */
   async load(): Promise<void> {
     const rows = await this.#database.query<{ relname: string }>(
-      'SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE inhparent = ANY($1::text[]::regclass[])',
+      `SELECT relname FROM pg_inherits JOIN pg_class ON oid = inhrelid
+WHERE inhparent = ANY($1::text[]::regclass[])`,
       [PARTITIONED.map((table) => `sluice.${table}`)],
     );
     for (const { relname } of rows) this.#known.add(relname);

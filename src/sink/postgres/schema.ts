@@ -1,10 +1,11 @@
 /** The database's schema and its migrations. */
+import { SinkSettingError } from '../unavailable.ts';
 import type { Database, Transaction } from './database.ts';
 
 /**
  * The database cannot be what the sink needs; waiting does not help. `message` is for an operator.
  */
-export class SchemaError extends Error {
+export class SchemaError extends SinkSettingError {
   override name = 'SchemaError';
 }
 
@@ -167,7 +168,8 @@ export async function schemaVersion(on: Database | Transaction): Promise<number>
 function refuseNewer(version: number): void {
   if (version > MIGRATIONS.length)
     throw new SchemaError(
-      `the database has version ${version} of the sink's schema, and this program knows ${MIGRATIONS.length}: run the newer program`,
+      `the database has version ${version} of the sink's schema, ` +
+        `and this program knows ${MIGRATIONS.length}: run the newer program`,
     );
 }
 
@@ -181,7 +183,8 @@ async function makeSchema(transaction: Transaction): Promise<void> {
   );
   if (!found?.exists) await transaction.query('CREATE SCHEMA sluice');
   await transaction.query(
-    'CREATE TABLE sluice.migrations (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())',
+    `CREATE TABLE sluice.migrations
+  (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())`,
   );
 }
 

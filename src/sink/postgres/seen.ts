@@ -57,7 +57,8 @@ async function lock<Row extends { key: Buffer }>(
 
 /** Statements that insert keys and return those that were there before: nearly always none. */
 const INSERT_FRAMES = `WITH mine AS (
-  INSERT INTO sluice.seen_frames (key, entries) SELECT key, n::int FROM unnest($1::bytea[], $2::float8[]) AS t (key, n)
+  INSERT INTO sluice.seen_frames (key, entries)
+  SELECT key, n::int FROM unnest($1::bytea[], $2::float8[]) AS t (key, n)
   ON CONFLICT DO NOTHING RETURNING key)
 SELECT key FROM unnest($1::bytea[]) AS t (key) EXCEPT SELECT key FROM mine`;
 const INSERT_ITEMS = `WITH mine AS (

@@ -37,7 +37,8 @@ DO UPDATE SET count = t.count + excluded.count, position = greatest(t.position, 
  */
 export async function forgetOldMonths(database: Database): Promise<void> {
   await database.query(
-    `DELETE FROM sluice.tally WHERE month NOT IN (SELECT DISTINCT month FROM sluice.tally ORDER BY month DESC LIMIT $1)`,
+    `DELETE FROM sluice.tally
+WHERE month NOT IN (SELECT DISTINCT month FROM sluice.tally ORDER BY month DESC LIMIT $1)`,
     [TALLY_MONTHS_MAX],
   );
 }

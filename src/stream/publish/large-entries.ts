@@ -1,7 +1,9 @@
 import { AssertionError } from '../../lib/assert.ts';
+import { remove } from '../../lib/in-flight.ts';
 import { CHUNKED_ANSWER_MS_MAX, LARGE_ENTRIES_ACTIVE_MAX } from '../../limits.ts';
 import { joinParts, type PartSource, splitEntry, writeParts } from '../chunks.ts';
 import { type EnvelopeEntry, encodedBytesBound, encodeEntry } from '../frame.ts';
+import type { ChunkShares } from './chunk-shares.ts';
 import type { Sender } from './sender.ts';
 import type { PublishResult, QueuedEntry } from './shard-window.ts';
 
@@ -15,26 +17,30 @@ export type LargeEntry = {
   done(result: PublishResult): void;
 };
 
+/** The same with a deadline of its own. */
+type ActiveEntry = LargeEntry & { isOver(): boolean };
+
 export type LargeEntriesOptions = {
   sender: Sender;
   partBytesMax(): number;
+  shares: ChunkShares;
   onError(error: unknown): void;
 };
 
 /**
  * Entries whose payloads leave as parts before their frame. A few of them write at a time, so that
  * parts in flight are bounded. The others wait here and hold no memory: their payloads are in
- * files.
+ * files. The next is the oldest of the project that has the fewest at work, and one whose project
+ * holds more than its share of the chunks stream is refused.
  *
  * Each entry has its own deadline timer, because reading a file has none. At the deadline the entry
- * is over, and later results are dropped. An entry whose parts were not all stored has no frame and
- * is not queued. Its result is still `unknown` when an answer was missing, as for any other
- * publish.
+ * is over, and later results are dropped. An entry whose parts were not all stored has no frame, so
+ * it is certainly not queued: it is refused, whatever became of its parts.
  */
 export class LargeEntries {
   readonly #options: LargeEntriesOptions;
-  #waiting: LargeEntry[] = [];
-  #active = 0;
+  #waiting: ActiveEntry[] = [];
+  readonly #active: ActiveEntry[] = [];
 
   constructor(options: LargeEntriesOptions) {
     this.#options = options;
@@ -42,7 +48,7 @@ export class LargeEntries {
 
   add(large: LargeEntry): void {
     const limited = this.#withDeadline(large);
-    if (this.#active < LARGE_ENTRIES_ACTIVE_MAX) void this.#run(limited);
+    if (this.#active.length < LARGE_ENTRIES_ACTIVE_MAX) void this.#run(limited);
     else this.#waiting.push(limited);
   }
 
@@ -56,7 +62,7 @@ export class LargeEntries {
   /**
    * The same entry, with a `done` that is called once, by the deadline. Nothing is pushed after it.
    */
-  #withDeadline(large: LargeEntry): LargeEntry {
+  #withDeadline(large: LargeEntry): ActiveEntry {
     let finished = false;
     const done = (result: PublishResult): void => {
       if (finished) return;
@@ -64,46 +70,67 @@ export class LargeEntries {
       clearTimeout(timer);
       large.done(result);
     };
+    let pushed = false;
     const push = (queued: QueuedEntry): void => {
-      if (!finished) large.push(queued);
+      if (finished) return;
+      pushed = true;
+      large.push(queued);
     };
-    const limited = { ...large, done, push };
+    const limited = { ...large, done, push, isOver: () => finished };
     const atDeadline = (): void => {
-      const at = this.#waiting.indexOf(limited);
-      if (at >= 0) this.#waiting.splice(at, 1);
-      done(at >= 0 ? 'refused' : 'unknown');
+      remove(this.#waiting, limited);
+      done(pushed ? 'unknown' : 'refused');
     };
     const timer = setTimeout(atDeadline, Math.max(1, large.deadline - this.#options.sender.monotonic()));
     return limited;
   }
 
-  async #run(large: LargeEntry): Promise<void> {
-    this.#active++;
+  async #run(large: ActiveEntry): Promise<void> {
+    this.#active.push(large);
     try {
       await this.#write(large);
     } catch (error) {
       if (error instanceof AssertionError) throw error;
-      this.#options.onError(error);
+      // The source of an entry that is over is closed.
+      if (!large.isOver()) this.#options.onError(error);
       large.done('refused');
     } finally {
-      this.#active--;
-      const next = this.#waiting.shift();
+      remove(this.#active, large);
+      const next = this.#next();
       if (next) void this.#run(next);
     }
   }
 
+  #next(): ActiveEntry | undefined {
+    const atWork = ({ entry: { projectId } }: LargeEntry): number =>
+      this.#active.filter(({ entry }) => entry.projectId === projectId).length;
+    let best: { large: ActiveEntry; count: number } | undefined;
+    for (const large of this.#waiting) {
+      const count = atWork(large);
+      if (!best || count < best.count) best = { large, count };
+      if (count === 0) break;
+    }
+    if (best) remove(this.#waiting, best.large);
+    return best?.large;
+  }
+
   async #write({ entry, source, deadline, push, done }: LargeEntry): Promise<void> {
-    const { sender } = this.#options;
+    const { sender, shares } = this.#options;
     const partBytesMax = this.#options.partBytesMax();
     // Spooled because memory was short, and small all the same.
     if (source.length + encodedBytesBound(entry) <= partBytesMax) {
       const whole = await source.read(0, source.length);
       return push({ bytes: encodeEntry(joinParts(entry, whole)), deadline, done });
     }
+    const { projectId } = entry;
+    if (!shares.allows(projectId)) return done('refused');
     const startedAt = sender.monotonic();
     const split = splitEntry({ entry, source }, partBytesMax);
-    const written = await writeParts(sender, { source: split.source, partBytesMax, deadline });
-    if (!written.ok) return done(written.result);
+    const { source: whole } = split;
+    shares.begin(projectId, whole.length);
+    const options = { projectId, source: whole, partBytesMax, deadline };
+    const written = await writeParts(sender, options).finally(() => shares.end(projectId, whole.length));
+    if (!written.ok) return done('refused');
     push({
       bytes: encodeEntry({ ...split.entry, parts: written.parts }),
       deadline,

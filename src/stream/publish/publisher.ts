@@ -1,17 +1,20 @@
 import type { Clock } from '../../lib/clock.ts';
 import { COUNT_BOUNDS, Distribution } from '../../lib/distribution.ts';
+import { FairShare, type ProjectUse } from '../../lib/fair-share.ts';
 import type { Log } from '../../lib/log.ts';
 import {
   FRAME_BYTES_MAX,
   FRAME_OVERHEAD_BYTES,
   PUBLISH_BYTES_IN_FLIGHT_MAX,
   PUBLISH_ENTRIES_IN_FLIGHT_MAX,
+  STREAM_BYTES_IN_FLIGHT_MAX,
 } from '../../limits.ts';
 import { type PartSource, sourceOf } from '../chunks.ts';
 import { type Entry, encodedBytesBound, encodeEntry } from '../frame.ts';
 import type { NatsLink } from '../nats.ts';
 import { TailFeed } from '../tail.ts';
 import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubject } from '../topology.ts';
+import { ChunkShares } from './chunk-shares.ts';
 import { LargeEntries } from './large-entries.ts';
 import { Sender } from './sender.ts';
 import { type PublishResult, type QueuedEntry, ShardWindow } from './shard-window.ts';
@@ -24,6 +27,8 @@ type PublishOptions = {
   deadline: number;
   /** Holds all payloads one after the other; the items then have none. */
   source?: PartSource | undefined;
+  /** Of the entry's project; left out where nobody has a share, as with heartbeats. */
+  use?: ProjectUse;
 };
 
 /** FNV-1a over the characters: spreads ids that differ in a few of them. */
@@ -64,6 +69,9 @@ export class Publisher {
   readonly #large: LargeEntries;
   readonly #shards: number;
   readonly #frameBytesMax: () => number;
+  readonly #chunkShares: ChunkShares;
+  /** Of one stream's bytes in flight: many entries of one project often go to the same one. */
+  readonly #share = new FairShare('inFlight', STREAM_BYTES_IN_FLIGHT_MAX);
   #entriesInFlight = 0;
   #bytesInFlight = 0;
   #whenDrained: (() => void)[] = [];
@@ -86,8 +94,10 @@ export class Publisher {
       FrameStream,
       ShardWindow[]
     >;
+    this.#chunkShares = new ChunkShares(link);
     this.#large = new LargeEntries({
       sender,
+      shares: this.#chunkShares,
       partBytesMax: frameBytesMax,
       onError: (error) =>
         log.error({ err: error }, 'stream: the payloads of a large entry could not be read'),
@@ -111,6 +121,15 @@ export class Publisher {
     );
   }
 
+  /**
+   * Whether an envelope of the project, of about so many bytes, may come: as {@link available}, and
+   * the project holds no more than its share of what it needs.
+   */
+  takes(projectId: string, use: ProjectUse, bytes: number): boolean {
+    if (!this.available || !this.#share.allows(use)) return false;
+    return bytes <= this.#frameBytesMax() || this.#chunkShares.allows(projectId);
+  }
+
   /** Encoded bytes of entries that are queued or in flight. */
   get inFlightBytes(): number {
     return this.#bytesInFlight;
@@ -121,7 +140,11 @@ export class Publisher {
    * @param done is called exactly once, perhaps before this returns. `refused`: no frame with the
    * entry is in any stream, nor will be; `unknown`: one may be
    */
-  publish(entry: Entry, { deadline, source }: PublishOptions, done: (result: PublishResult) => void): void {
+  publish(
+    entry: Entry,
+    { deadline, source, use }: PublishOptions,
+    done: (result: PublishResult) => void,
+  ): void {
     if (!this.available) return done('refused');
     this.#entriesInFlight++;
     const finish = (result: PublishResult): void => {
@@ -131,10 +154,10 @@ export class Publisher {
     };
     const window = this.#windowOf(entry);
     if (entry.kind === 'envelope' && (source || encodedBytesBound(entry) > this.#frameBytesMax())) {
-      const push = (queued: QueuedEntry): void => this.#push(window, queued);
+      const push = (queued: QueuedEntry): void => this.#push(window, queued, use);
       return this.#large.add({ entry, source: source ?? sourceOf(entry), deadline, push, done: finish });
     }
-    this.#push(window, { bytes: encodeEntry(entry), deadline, done: finish });
+    this.#push(window, { bytes: encodeEntry(entry), deadline, done: finish }, use);
   }
 
   /** Resolves when nothing is queued or in flight. */
@@ -143,14 +166,16 @@ export class Publisher {
     return new Promise((resolve) => this.#whenDrained.push(resolve));
   }
 
-  #push(window: ShardWindow, { bytes, deadline, done }: QueuedEntry): void {
+  #push(window: ShardWindow, { bytes, deadline, done }: QueuedEntry, use: ProjectUse | undefined): void {
     if (this.#bytesInFlight + bytes.length > PUBLISH_BYTES_IN_FLIGHT_MAX) return done('refused');
     this.#bytesInFlight += bytes.length;
+    if (use) this.#share.add(use, bytes.length);
     window.push({
       bytes,
       deadline,
       done: (result) => {
         this.#bytesInFlight -= bytes.length;
+        if (use) this.#share.add(use, -bytes.length);
         done(result);
       },
     });

@@ -34,11 +34,11 @@ const isSame = (one: unknown, other: unknown): boolean => JSON.stringify(one) ==
  * server.
  */
 export function changesBetween(current: object, wanted: object): FieldChange[] {
-  const standing = current as Record<string, unknown>;
+  const present = current as Record<string, unknown>;
   return Object.entries(wanted)
-    .filter(([field, value]) => !isSame(standing[field], value))
+    .filter(([field, value]) => !isSame(present[field], value))
     .map(([field, value]) => {
       const words = (TEXT_OF[field] ?? String) as (value: unknown) => string;
-      return { field, text: `${field} ${words(standing[field])} → ${words(value)}` };
+      return { field, text: `${field} ${words(present[field])} → ${words(value)}` };
     });
 }

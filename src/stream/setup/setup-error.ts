@@ -13,7 +13,6 @@ export const API_CODES = {
   accountStorageExceeded: 10002,
   noSuitablePeers: 10005,
   serverStorageExceeded: 10047,
-  streamNameInUse: 10058,
   subjectsOverlap: 10065,
   /** Any reason; its text tells which. */
   streamCreate: 10049,

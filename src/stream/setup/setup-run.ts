@@ -2,6 +2,7 @@
  * One run of setup: look at everything, refuse what is impossible, and only then change anything. A
  * change that would lose data is never made: the operator decides.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   type ConsumerConfig,
   type ConsumerInfo,
@@ -14,10 +15,8 @@ import { Kvm } from '@nats-io/kv';
 import { readBacklog } from '../backlog.ts';
 import type { NatsLink } from '../nats.ts';
 import { streamInfos } from '../stream-infos.ts';
-import { addStream } from './add-stream.ts';
 import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
-import { explained, orMissing, SetupError } from './setup-error.ts';
-import { checkStorage } from './storage-check.ts';
+import { API_CODES, explained, isApiError, orMissing, SetupError } from './setup-error.ts';
 
 /**
  * A stream as wanted. Only the fields named here are ours; the server keeps its defaults for the
@@ -37,7 +36,20 @@ export type Wanted = {
   consumer: string;
 };
 
+type NewStream = Partial<StreamConfig> & Pick<StreamConfig, 'name'>;
+
 type StreamPlan = WantedStream & { current: StreamInfo | undefined; changes: FieldChange[] };
+
+/**
+ * A stream that is deleted at once, made to see whether JetStream has storage for it. Its subject
+ * is its name.
+ */
+const TRIAL = { name: 'SLUICE_SETUP_TRIAL', storage: StorageType.File };
+/** The figure of what is left is this close to the true one. */
+const PRECISION_BYTES = 1024 * 1024;
+
+const ADD_TRIES = 10;
+const ADD_PAUSE_MS = 200;
 
 /** Fields of streams and consumers that the server never changes. */
 const FIXED = ['retention', 'storage', 'ack_policy'];
@@ -74,7 +86,7 @@ export class SetupRun {
     const surplus = await this.#surplus();
     const freed = surplus.reduce((sum, { config }) => sum + config.max_bytes * config.num_replicas, 0);
     const growth = plans.reduce((sum, plan) => sum + growthOf(plan), 0);
-    await checkStorage(this.#link, this.#manager, growth - freed);
+    await this.#refuseTooMuch(growth - freed);
     for (const stream of surplus) await this.#retire(stream);
     for (const plan of plans) await this.#make(plan);
     for (const { bucket, replicas } of this.#wanted.buckets) await this.#makeBucket(bucket, replicas);
@@ -85,8 +97,75 @@ export class SetupRun {
     const { config } = this.#wanted.streams[0] as WantedStream;
     if (config.num_replicas > 1 && !this.#link.connection.info?.cluster)
       throw new SetupError(
-        `${config.num_replicas} replicas need a NATS cluster; this server stands alone: set SLUICE_STREAM_REPLICAS=1`,
+        `${config.num_replicas} replicas need a NATS cluster; this is a single server: ` +
+          'set SLUICE_STREAM_REPLICAS=1',
       );
+  }
+
+  /**
+   * JetStream reserves `max_bytes` of a stream when it makes it, and refuses what it cannot hold in
+   * the middle of a setup. So all of it is looked at before.
+   */
+  async #refuseTooMuch(bytes: number): Promise<void> {
+    const left = bytes > 0 ? await this.#storageLeft(bytes) : 0;
+    if (bytes > left)
+      throw new SetupError(
+        `the streams need ${bytesText(bytes)} of storage and ` +
+          `JetStream has ${bytesText(left)} left to reserve: ` +
+          'lower SLUICE_STREAM_MAX_BYTES, or raise max_file_store of the server ' +
+          '(or the storage limit of the account)',
+      );
+  }
+
+  /**
+   * Bytes up to `wanted` that can be reserved. No answer of the server holds this figure (2.9.10,
+   * 2.15.2): it is found by trial. In a cluster streams are on different servers, and a trial would
+   * prove nothing: there only the limit of the account is looked at.
+   */
+  async #storageLeft(wanted: number): Promise<number> {
+    if (this.#link.connection.info?.cluster) {
+      const { limits, reserved_storage: reserved } = await this.#manager.getAccountInfo();
+      return limits.max_storage > 0 ? Math.max(0, limits.max_storage - reserved) : wanted;
+    }
+    if (await this.#canReserve(wanted)) return wanted;
+    let [low, high] = [0, wanted];
+    while (high - low > PRECISION_BYTES) {
+      const middle = Math.floor((low + high) / 2);
+      if (await this.#canReserve(middle)) low = middle;
+      else high = middle;
+    }
+    return low;
+  }
+
+  async #canReserve(bytes: number): Promise<boolean> {
+    const { streams } = this.#manager;
+    await orMissing(streams.delete(TRIAL.name)); // that of a setup that was killed
+    try {
+      await this.#addStream({ ...TRIAL, max_bytes: bytes });
+    } catch (error) {
+      if (isApiError(error, API_CODES.serverStorageExceeded, API_CODES.accountStorageExceeded)) return false;
+      throw explained(`stream ${TRIAL.name}`, error);
+    }
+    await orMissing(streams.delete(TRIAL.name));
+    return true;
+  }
+
+  /**
+   * When the last stream of an account is deleted, nats-server (2.15) removes the account's folders
+   * in the background, and cannot store a stream that is made meanwhile. So the creation is
+   * repeated.
+   * @throws what the server says
+   */
+  async #addStream(config: NewStream): Promise<void> {
+    for (let tries = 1; ; tries++)
+      try {
+        await this.#manager.streams.add(config);
+        return;
+      } catch (error) {
+        const isFolder = isApiError(error, API_CODES.streamCreate) && /creating store/.test(error.message);
+        if (tries === ADD_TRIES || !isFolder) throw error;
+        await sleep(ADD_PAUSE_MS);
+      }
   }
 
   async #plan(wanted: WantedStream): Promise<StreamPlan> {
@@ -100,7 +179,8 @@ export class SetupRun {
       config.max_bytes < current.state.bytes
     )
       throw new SetupError(
-        `stream ${config.name} holds ${bytesText(current.state.bytes)}, more than the new bound of ${bytesText(config.max_bytes)}`,
+        `stream ${config.name} holds ${bytesText(current.state.bytes)}, ` +
+          `more than the new bound of ${bytesText(config.max_bytes)}`,
       );
     return { ...wanted, current, changes };
   }
@@ -142,7 +222,7 @@ export class SetupRun {
     const { name, max_bytes: maxBytes, num_replicas: replicas } = config;
     try {
       if (!current) {
-        await addStream(this.#manager, config);
+        await this.#addStream(config);
         this.#said.push(`created stream ${name}, ${bytesText(maxBytes)}, replicas ${replicas}`);
       } else if (changes.length > 0) {
         await this.#manager.streams.update(name, config);
@@ -197,6 +277,7 @@ function growthOf({ config, current }: StreamPlan): number {
 function surplusFull(full: readonly StreamInfo[]): SetupError {
   const names = full.map(({ config, state }) => `${config.name} (messages: ${state.messages})`).join(', ');
   return new SetupError(
-    `another number of shards would leave messages behind in ${names}: stop ingest, let the processor empty them, run setup again`,
+    `another number of shards would leave messages behind in ${names}: ` +
+      'stop ingest, let the processor empty them, run setup again',
   );
 }

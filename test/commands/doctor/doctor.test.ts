@@ -2,8 +2,8 @@ import zlib from 'node:zlib';
 import { Command } from 'commander';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Check } from '../../../src/commands/doctor/check.ts';
-import { checkClock } from '../../../src/commands/doctor/check.ts';
+import { type Finding, findingOf } from '../../../src/commands/doctor/check.ts';
+import { clock } from '../../../src/commands/doctor/checks.ts';
 import { doctorCommand } from '../../../src/commands/doctor/doctor.ts';
 import { setupCommand } from '../../../src/commands/setup.ts';
 import { addDropped } from '../../../src/stream/dropped-record.ts';
@@ -29,11 +29,11 @@ const sluice = (args: string[], env: Record<string, string> = {}): Promise<Ran> 
   const urls = { SLUICE_NATS_URL: nats.url, SLUICE_REDIS_URL: redis.url };
   return runCommand(program, args, { ...urls, SLUICE_STREAM_MAX_BYTES: `${16 * MIB}`, ...env });
 };
-const examine = async (env?: Record<string, string>): Promise<{ status: number; checks: Check[] }> => {
+const examine = async (env?: Record<string, string>): Promise<{ status: number; checks: Finding[] }> => {
   const { status, out } = await sluice(['doctor', '--json'], env);
-  return { status, checks: (JSON.parse(out) as { checks: Check[] }).checks };
+  return { status, checks: (JSON.parse(out) as { checks: Finding[] }).checks };
 };
-const failures = ({ checks }: { checks: Check[] }): string[] =>
+const failures = ({ checks }: { checks: Finding[] }): string[] =>
   checks.filter(({ state }) => state === 'fail').map(({ what }) => what);
 
 describe('setup and doctor', () => {
@@ -54,7 +54,7 @@ describe('setup and doctor', () => {
     );
   });
 
-  it('says how to mend a Redis that evicts and keeps no log', async () => {
+  it('says how to fix a Redis that evicts and keeps no log', async () => {
     await client.config('SET', 'maxmemory-policy', 'allkeys-lru');
     await client.config('SET', 'appendonly', 'no');
     const { status, out } = await sluice(['doctor']);
@@ -118,7 +118,7 @@ describe('setup and doctor', () => {
         state: 'warn',
         what: 'Node',
         found: `${version} has no zstd: bodies with Content-Encoding zstd are answered 400`,
-        mend: 'Run Node 22.15 or later, or the image.',
+        fix: 'Run Node 22.15 or later, or the image.',
       });
   });
 
@@ -152,6 +152,6 @@ describe('a clock', () => {
     [1_500, 'warn'],
     [-60_000, 'fail'],
   ] as const)('that is %d ms off is %s', (off, state) => {
-    expect(checkClock('clock', 1_000_000 + off, 1_000_000).state).toBe(state);
+    expect(findingOf(clock('clock', off)).state).toBe(state);
   });
 });

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Check } from '../../../src/commands/doctor/check.ts';
-import { checkPostgres } from '../../../src/commands/doctor/postgres.ts';
+import { type Finding, findingOf } from '../../../src/commands/doctor/check.ts';
+import { postgres } from '../../../src/commands/doctor/checks.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { PostgresSink } from '../../../src/sink/postgres/postgres.ts';
 import { SCHEMA_VERSION } from '../../../src/sink/postgres/schema.ts';
@@ -12,10 +12,11 @@ beforeAll(async () => {
 });
 afterAll(() => server?.close());
 
+const checkPostgres = async (url: string): Promise<Finding[]> => (await postgres(url)).map(findingOf);
 const urlOf = (role: string): string => server.url.replace('postgres@', `${role}:secret@`);
-const failures = (checks: Check[]): string[] =>
+const failures = (checks: Finding[]): string[] =>
   checks.filter(({ state }) => state === 'fail').map(({ found }) => found);
-const finding = (checks: Check[], what: string): Check | undefined =>
+const finding = (checks: Finding[], what: string): Finding | undefined =>
   checks.find((check) => check.what.endsWith(` ${what}`));
 const makeTables = async (url: string): Promise<void> => {
   const sink = await PostgresSink.connect(url, { log: createLog('silent') });

@@ -43,6 +43,8 @@ describe('project create', () => {
       id: expect.stringMatching(/^[1-9]\d+$/),
       key: expect.stringMatching(/^[0-9a-f]{32}$/),
       dsn: `http://${project.key}@localhost:9090/${project.id}`,
+      enabled: true,
+      keys: [{ id: expect.any(String), key: project.key, enabled: true, dsn: project.dsn }],
       plan: 'Pro',
       overage: false,
       filters: ['browser-extension', 'localhost', 'crawler'],
@@ -65,6 +67,8 @@ describe('project create', () => {
       id: '77',
       key: 'abc',
       dsn: 'http://abc@localhost:9090/77',
+      enabled: true,
+      keys: [{ id: 'ba7816bf', key: 'abc', enabled: true, dsn: 'http://abc@localhost:9090/77' }],
       plan: 'Free',
       rateLimit: 9,
       quota: 5,
@@ -98,7 +102,7 @@ describe('project create', () => {
     [['--plan', 'Pro', '--rate-limit', '100001'], 'an integer from 1 to 100000, or none'],
     [['--plan', 'Pro', '--quota', '-1'], 'an integer from 0 to 9007199254740991, or none'],
     [['--plan', 'Pro', '--quota', '1.5'], 'an integer from 0'],
-    [['--plan', 'Pro', '--key', 'a-b'], 'letters, digits or underscores'],
+    [['--plan', 'Pro', '--key', 'a.b'], 'letters, digits, underscores or hyphens'],
     [['--plan', 'Pro', '--id', '007'], 'numeric (up to 19 digits, no leading zero) or a CUID'],
     [['--plan', 'Pro', '--id', '7', '--alias', '7'], 'alias: it must differ from the id'],
     [['--plan', 'Pro', '--alias', CUID], 'An alias is numeric'],
@@ -134,6 +138,26 @@ describe('project set', () => {
     const set = await json('project', 'set', id, '--allow-origin', 'b.com', '--allow-origin', 'c.com');
     expect(set.allowedOrigins).toEqual(['b.com', 'c.com']);
     expect((await json('project', 'set', id, '--allow-origin', 'none')).allowedOrigins).toEqual([]);
+  });
+
+  it('sets and clears limits by category, each for itself', async () => {
+    const id = await idOf('--rate-limit-for', 'replays', '100', '--rate-limit-for', 'logs', '7');
+    const set = async (...words: string[]): Promise<unknown> =>
+      (await json('project', 'set', id, '--rate-limit-for', ...words)).rateLimits;
+    expect((await json('project', 'show', id)).rateLimits).toEqual({ replays: 100, logs: 7 });
+    expect((await sluice('project', 'show', id)).out).toContain('replays 100, logs 7 a minute');
+    expect(await set('replays', '5', 'errors', '9')).toEqual({ replays: 5, logs: 7, errors: 9 });
+    expect(await set('replays', 'none')).toEqual({ logs: 7, errors: 9 });
+    expect(await set('logs', 'none', 'errors', 'none')).toBeUndefined();
+  });
+
+  it.each([
+    [['sessions', '5'], 'sessions is none of errors, transactions, spans, logs, replays'],
+    [['replays', '0'], 'an integer from 1 to 100000 is needed, or none'],
+    [['replays'], 'an integer from 1 to 100000 is needed, or none'],
+  ])('refuses --rate-limit-for %s', async (words, reason) => {
+    const ran = await sluice('project', 'set', '1', '--rate-limit-for', ...words);
+    expect(ran).toMatchObject({ status: 2, out: '', err: expect.stringContaining(reason) });
   });
 
   it('wants at least one field', async () => {

@@ -75,7 +75,7 @@ const json = async (...args: string[]): Promise<unknown> => {
 };
 
 describe('usage reconcile', () => {
-  it('mends a counter that Redis forgot, from the sum of all streams, and its checkpoint with it', async () => {
+  it('corrects a counter that Redis forgot, from the sum of all streams, and its checkpoint with it', async () => {
     await processed('SLUICE_EVENTS', 30);
     await processed('SLUICE_LOGS', 12);
     expect(await json(id)).toEqual({ id, month, before: 0, tally: 42, after: 42, complete: true });

@@ -3,7 +3,9 @@ import { rateHeaders } from '../../../src/http/answers/usage-headers.ts';
 
 /** Of a refusal whose window has room at `resetSec`, made at `now` (Unix ms). */
 const hintOf = (resetSec: number, now: number): string | undefined =>
-  /X-Sentry-Rate-Limits: (.*)$/.exec(rateHeaders.of({ kind: 'refused', resetSec }, { now: () => now }))?.[1];
+  /X-Sentry-Rate-Limits: (.*)$/.exec(
+    rateHeaders.of({ kind: 'refused', resetSec, full: 1 }, { now: () => now }),
+  )?.[1];
 
 it.each([
   ['a whole window', 160, 100_000, '60::project'],

@@ -209,18 +209,18 @@ describe('the dead letters', () => {
     await harness.publish([envelope([bare], { eventId, parts: missing })]);
     const letter = await letterWhere((one) => one.eventId === eventId);
     // The part turns up again under that very number: here, a letter whose entry names the right one is put in its place.
-    const mended = encodeEntry(envelope([bare], { eventId, parts }));
+    const fixed = encodeEntry(envelope([bare], { eventId, parts }));
     const shown = await harness.manager.streams.getMessage('SLUICE_DEAD_LETTERS', {
       last_by_subj: letter.filedUnder,
     });
     const head = shown?.header;
-    head?.set('Sluice-Body-Bytes', `${mended.length}`);
-    head?.set('Sluice-Bytes', `${mended.length}`);
+    head?.set('Sluice-Body-Bytes', `${fixed.length}`);
+    head?.set('Sluice-Bytes', `${fixed.length}`);
     head?.set('Sluice-Parts', '0');
     await harness.manager.streams.purge('SLUICE_DEAD_LETTERS', {
       filter: `${letter.filedUnder}.*`,
     });
-    await harness.link.js.publish(letter.filedUnder, mended, head ? { headers: head } : {});
+    await harness.link.js.publish(letter.filedUnder, fixed, head ? { headers: head } : {});
     expect(await replay(await box.get(letter.id))).toBe('sluice.events.0');
     await eventually(() => harness.stored().some((one) => one.event_id === eventId));
     expect((await box.list()).some((one) => one.eventId === eventId)).toBe(false);

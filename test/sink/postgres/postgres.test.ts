@@ -323,7 +323,7 @@ describe('a commit', () => {
 });
 
 describe('a value that the server refuses', () => {
-  it('is no outage: waiting would not mend it', async () => {
+  it('is no outage: waiting would not fix it', async () => {
     const database = new Database(server.url, log);
     const error = await database.query(`SELECT 'x'::int`).catch((thrown: unknown) => thrown);
     expect(error).not.toBeInstanceOf(UnavailableError);

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { splitContainer } from '../../../src/sink/postgres/containers.ts';
+import { splitContainer } from '../../../src/sink/containers.ts';
 
 const text = (bytes: Uint8Array | undefined): string | undefined => bytes && Buffer.from(bytes).toString();
 const split = (json: string) => {

@@ -1,0 +1,106 @@
+/** What one project can do to hurt the others with nothing but its public key. */
+import { connect, type Socket } from 'node:net';
+import { gzipSync } from 'node:zlib';
+import { Asking, Tally } from '../hostile/asking.ts';
+import { headOf } from '../hostile/uploads.ts';
+
+const MIB = 1024 * 1024;
+const SLOW_UPLOADS = 1_200;
+const SLOW_BEGIN_BYTES = 160 * 1024;
+const SLOW_BYTES_PER_SEC = 5_000;
+const FLOOD_PER_SEC = 3_000;
+
+export type Isolated = {
+  name: string;
+  /** Attacks until `ms` have passed. @returns what the attacker was answered */
+  run(port: number, path: string, ms: number): Promise<Tally>;
+  /** The processor stands still meanwhile, so that nothing leaves the streams. */
+  withoutProcessor?: true;
+};
+
+const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+/** Open loop: so many a second, whether or not the ones before have been answered. */
+async function sustain(
+  perSecond: number,
+  ms: number,
+  send: (asking: Asking) => Promise<string>,
+  port: number,
+) {
+  const tally = new Tally();
+  const free: Asking[] = [];
+  const sent: Promise<void>[] = [];
+  const startedAt = performance.now();
+  for (let count = 0; count < (ms / 1000) * perSecond; count++) {
+    const early = startedAt + (count * 1000) / perSecond - performance.now();
+    if (early > 0) await sleep(early);
+    const asking = free.pop() ?? new Asking(port);
+    sent.push(
+      send(asking).then((kind) => {
+        tally.add(kind);
+        free.push(asking);
+      }),
+    );
+  }
+  await Promise.all(sent);
+  for (const asking of free) asking.leave();
+  return tally;
+}
+
+const bodies =
+  (perSecond: number, body: Buffer, encoding = ''): Isolated['run'] =>
+  (port, path, ms) => {
+    const request = Buffer.concat([headOf(path, body.length, encoding), body]);
+    const ask = async (asking: Asking): Promise<string> => {
+      const { status, body: said } = await asking.ask(request);
+      return status === 0 ? `0 ${said}` : `${status}`;
+    };
+    return sustain(perSecond, ms, ask, port);
+  };
+
+/**
+ * Bodies of 5 MB that begin fast, then keep just above the pace at which they are cut. Those that are refused are told so with their
+ * last byte, which never comes.
+ */
+async function slowUploads(port: number, path: string, ms: number): Promise<Tally> {
+  const tally = new Tally();
+  const begin = Buffer.concat([
+    headOf(path, 5_000_000),
+    Buffer.from('{}\n{"type":"event"}\n"'),
+    Buffer.alloc(SLOW_BEGIN_BYTES, 'x'),
+  ]);
+  const piece = Buffer.alloc(SLOW_BYTES_PER_SEC, 'x');
+  const sockets: Socket[] = [];
+  for (let count = 0; count < SLOW_UPLOADS; count++) {
+    const socket = connect({ port, host: '127.0.0.1' });
+    socket.on('data', (data) => tally.add(data.toString('latin1', 9, 12)));
+    socket.on('error', () => tally.add('cut'));
+    socket.write(begin);
+    sockets.push(socket);
+    if (count % 10 === 9) await sleep((10 * ms) / 2 / SLOW_UPLOADS);
+  }
+  for (const until = performance.now() + ms / 2; performance.now() < until; await sleep(1_000))
+    for (const socket of sockets) if (!socket.destroyed && socket.writableLength === 0) socket.write(piece);
+  for (const socket of sockets) socket.destroy();
+  return tally;
+}
+
+export function isolated(): Isolated[] {
+  const bomb = gzipSync(`{}\n{"type":"event"}\n"${'x'.repeat(19 * MIB)}"`);
+  const items = `{}${'\n{"type":"log"}\n{"items":[{"body":"x"}]}'.repeat(900)}`;
+  const unreadable = `{}${`\n{"type":"event"}\nno JSON ${'x'.repeat(2_000)}`.repeat(20)}`;
+  const junk = Buffer.from(`{}\n{"type":"event","length":9}\n${'{'.repeat(60_000)}`);
+  const event = Buffer.from('{}\n{"type":"event"}\n{}');
+  const flood = bodies(FLOOD_PER_SEC, event);
+  return [
+    { name: 'bombs, 16/s', run: bodies(16, bomb, 'gzip') },
+    { name: 'bombs, 50/s', run: bodies(50, bomb, 'gzip') },
+    { name: 'chunks filled, 6/s', run: bodies(6, bomb, 'gzip'), withoutProcessor: true },
+    { name: `${SLOW_UPLOADS} slow uploads`, run: slowUploads },
+    { name: 'wrong keys, 3,000/s', run: (port, path, ms) => flood(port, `${path}x`, ms) },
+    { name: 'over the limit, 3,000/s', run: flood },
+    { name: 'junk of 60 KB, 300/s', run: bodies(300, junk) },
+    { name: '900 items, 20/s', run: bodies(20, Buffer.from(items)) },
+    { name: 'dead letters, 2,000/s', run: bodies(100, Buffer.from(unreadable)) },
+  ];
+}

@@ -1,0 +1,300 @@
+/** The command line of `sluice load`, checked; every error names its option. */
+import { parseArgs } from 'node:util';
+import { parseMix } from '../../workload.ts';
+import { type Encoding, hasZstd } from '../body.ts';
+import type { LoadOptions } from '../options.ts';
+import { type Segment, type Spike, type Stage, segmentsOf, withSpikes } from '../pace/pace.ts';
+import { abortOn, firstOf, parseCondition, type StopRule, untilRequests, untilTime } from '../pace/stop.ts';
+import { readCorpus } from '../send/corpus.ts';
+import { type Dsn, parseDsn, readDsnFile } from '../send/dsn.ts';
+import type { Thresholds } from '../thresholds.ts';
+import { duration, header, numeric, serverUrl, share, sizes, UsageError, whole } from './values.ts';
+
+const text = { type: 'string' } as const;
+const texts = { type: 'string', multiple: true } as const;
+const flag = { type: 'boolean', default: false } as const;
+const OPTIONS = {
+  dsn: texts,
+  'dsn-file': text,
+  projects: text,
+  api: text,
+  even: flag,
+  url: texts,
+  host: text,
+  header: texts,
+  rate: text,
+  duration: text,
+  warmup: { type: 'string', default: '1s' },
+  stages: text,
+  spike: texts,
+  'find-knee': flag,
+  step: text,
+  until: text,
+  'abort-on': texts,
+  connections: { type: 'string', default: '64' },
+  'rare-clients': { type: 'string', default: '0' },
+  'rare-share': text,
+  'keep-alive': { type: 'boolean', default: true },
+  timeout: { type: 'string', default: '10s' },
+  mix: text,
+  sizes: text,
+  corpus: text,
+  encoding: { type: 'string', default: 'sdk' },
+  seed: { type: 'string', default: '1' },
+  expect: texts,
+  'min-rate': text,
+  'max-p95': text,
+  'max-p99': text,
+  'max-p999': text,
+  'max-failures': text,
+  'max-failure-rate': text,
+  verify: flag,
+  sink: text,
+  admin: text,
+  'verify-wait': { type: 'string', default: '60s' },
+  late: { type: 'string', default: '10s' },
+  json: text,
+  report: text,
+  junit: text,
+  summary: text,
+  quiet: flag,
+  help: { type: 'boolean', short: 'h', default: false },
+} as const;
+const ENCODINGS = ['sdk', 'none', 'gzip', 'deflate', 'br', 'zstd'];
+const DURATION_MS = 10_000;
+const STEP_MS = 10_000;
+const KNEE_START = 100;
+const RARE_SHARE = 0.3;
+/** The draw of projects is a table of 16-bit places. */
+const PROJECTS_MAX = 65_535;
+const CONNECTIONS_MAX = 50_000;
+
+export type Flags = ReturnType<typeof parsed>['values'];
+
+export type LoadCommand = {
+  load: LoadOptions;
+  thresholds: Thresholds;
+  stop: StopRule | undefined;
+  /** `--find-knee`: the first rate. */
+  knee: number | undefined;
+  verify: { sink: string | undefined; waitMs: number; lateMs: number } | undefined;
+  admin: string | undefined;
+  api: string | undefined;
+  /** `--projects`: how many are to be made. */
+  projects: number | undefined;
+  output: Output;
+};
+export type Output = {
+  json: string | undefined;
+  report: string | undefined;
+  junit: string | undefined;
+  summary: string | undefined;
+  quiet: boolean;
+};
+
+/** What the command line leaves out, as the `sluice dev` of this folder or the settings say it. */
+export type Defaults = { dsn?: string | undefined; admin?: string | undefined; sink?: string | undefined };
+
+function parsed(args: string[], allowPositionals = false) {
+  try {
+    return parseArgs({ args, options: OPTIONS, allowNegative: true, allowPositionals });
+  } catch (error) {
+    throw new UsageError((error as Error).message);
+  }
+}
+export const parseFlags = parsed;
+
+const optional = (name: string, value: string | undefined): number | undefined =>
+  value === undefined ? undefined : numeric(name, value);
+
+/** `30s:1000,2m:5000` */
+function stagesOf(value: string): Stage[] {
+  return value.split(',').map((part) => {
+    const [time = '', rate, ...more] = part.split(':');
+    if (rate === undefined || more.length > 0)
+      throw new UsageError(`--stages: TIME:RATE, as in 30s:1000,2m:5000, not ${part}`);
+    return { forMs: duration('stages', time), rate: numeric('stages', rate) };
+  });
+}
+
+/** `60s+5s:20000` */
+function spikeOf(value: string): Spike {
+  const [, at, length, rate] = /^([^+:]+)\+([^+:]+):([^+:]+)$/.exec(value) ?? [];
+  if (at === undefined || length === undefined || rate === undefined)
+    throw new UsageError(`--spike: TIME+TIME:RATE, as in 60s+5s:20000, not ${value}`);
+  const forMs = duration('spike', length);
+  return { atMs: duration('spike', at), forMs, rate: numeric('spike', rate) };
+}
+
+function planOf(flags: Flags): readonly Segment[] | undefined {
+  const spikes = (flags.spike ?? []).map(spikeOf);
+  const rate = flags.rate === undefined ? undefined : numeric('rate', flags.rate, flags.stages ? 0 : 0.1);
+  if (flags['find-knee'] && (flags.stages !== undefined || spikes.length > 0))
+    throw new UsageError('--find-knee: finds the rates itself, without --stages and --spike');
+  if (flags.stages !== undefined) {
+    if (flags.duration !== undefined) throw new UsageError('--duration: the stages say how long (--stages)');
+    const segments = withSpikes(segmentsOf(stagesOf(flags.stages), rate ?? 0), spikes);
+    if (segments.length === 0) throw new UsageError('--stages: every stage is 0 s long');
+    return segments;
+  }
+  if (rate === undefined && spikes.length > 0) throw new UsageError('--spike: needs --rate or --stages');
+  if (rate === undefined || flags['find-knee']) return undefined;
+  const forMs = durationOf(flags);
+  return withSpikes(segmentsOf([{ forMs, rate }], rate), spikes);
+}
+
+function durationOf(flags: Flags): number {
+  if (flags['find-knee']) {
+    if (flags.duration !== undefined) throw new UsageError('--duration: --find-knee has --step');
+    return flags.step === undefined ? STEP_MS : duration('step', flags.step);
+  }
+  if (flags.step !== undefined) throw new UsageError('--step: belongs to --find-knee');
+  const ms = flags.duration === undefined ? DURATION_MS : duration('duration', flags.duration);
+  if (ms < 100) throw new UsageError('--duration: at least 100ms');
+  return ms;
+}
+
+function stopOf(flags: Flags): StopRule | undefined {
+  const rules = (flags['abort-on'] ?? []).map((value) => {
+    const condition = parseCondition(value);
+    if (!condition) throw new UsageError(`--abort-on: p99>500, p50>20 or failures>1%, not ${value}`);
+    return abortOn(condition);
+  });
+  const { until } = flags;
+  if (until === undefined) return firstOf(rules);
+  if (/^\d+$/.test(until)) return firstOf([...rules, untilRequests(whole('until', until, { least: 1 }))]);
+  const at = new Date(until);
+  if (!/^\d{4}-\d\d-\d\dT/.test(until) || Number.isNaN(at.getTime()))
+    throw new UsageError(
+      `--until: a time such as 2026-01-31T12:00:00Z, or a number of requests, not ${until}`,
+    );
+  return firstOf([...rules, untilTime(at)]);
+}
+
+function dsnsOf(flags: Flags, defaults: Defaults): Dsn[] {
+  const named = (flags.dsn ?? []).map((dsn) => parseDsn(dsn, '--dsn'));
+  const dsns = [...named, ...(flags['dsn-file'] === undefined ? [] : readDsnFile(flags['dsn-file']))];
+  const sources = [dsns.length > 0, flags.projects !== undefined].filter(Boolean).length;
+  if (sources > 1) throw new UsageError('--projects: makes its own projects, without --dsn');
+  if (sources === 1) return dsns;
+  if (defaults.dsn === undefined)
+    throw new UsageError('--dsn: at least one is needed where no sluice dev runs (--help tells more)');
+  return [parseDsn(defaults.dsn, '--dsn')];
+}
+
+/** Where to send: the servers named, or the one that all DSNs name. @throws UsageError */
+export function urlsOf(urls: readonly string[] | undefined, dsns: readonly Dsn[]): string[] {
+  if (urls) return urls.map((url) => serverUrl('url', url));
+  const origins = [...new Set(dsns.map(({ origin }) => origin))];
+  if (origins.length > 1)
+    throw new UsageError('--dsn: the DSNs name several hosts; say with --url where to send');
+  return origins;
+}
+
+function thresholdsOf(flags: Flags): Thresholds {
+  const rate = flags['max-failure-rate'];
+  return {
+    minRate: optional('min-rate', flags['min-rate']),
+    maxP95Ms: optional('max-p95', flags['max-p95']),
+    maxP99Ms: optional('max-p99', flags['max-p99']),
+    maxP999Ms: optional('max-p999', flags['max-p999']),
+    maxFailures: optional('max-failures', flags['max-failures']),
+    maxFailureShare: rate === undefined ? undefined : share('max-failure-rate', rate),
+  };
+}
+
+function encodingOf(value: string): Encoding | 'sdk' {
+  if (!ENCODINGS.includes(value)) throw new UsageError(`--encoding: one of ${ENCODINGS.join(', ')}`);
+  if (value === 'zstd' && !hasZstd)
+    throw new UsageError(`--encoding: zstd needs Node.js 22.15 or later; this is ${process.version}`);
+  return value as Encoding | 'sdk';
+}
+
+function mixOf(flags: Flags): LoadOptions['mix'] {
+  if (flags.mix !== undefined && flags.corpus !== undefined)
+    throw new UsageError('--corpus: is sent in the place of --mix');
+  try {
+    return parseMix(flags.mix ?? 'canonical');
+  } catch (error) {
+    throw new UsageError((error as Error).message);
+  }
+}
+
+function rareOf(flags: Flags): { clients: number; share: number } {
+  const clients = whole('rare-clients', flags['rare-clients'], { most: CONNECTIONS_MAX });
+  if (clients === 0 && flags['rare-share'] !== undefined)
+    throw new UsageError('--rare-share: needs --rare-clients');
+  const value = flags['rare-share'];
+  return { clients, share: value === undefined ? RARE_SHARE : share('rare-share', value) };
+}
+
+function loadOf(flags: Flags, dsns: readonly Dsn[]): LoadOptions {
+  const urls = dsns.length > 0 || flags.url ? urlsOf(flags.url, dsns) : [];
+  if (dsns.length > PROJECTS_MAX) throw new UsageError(`--dsn-file: at most ${PROJECTS_MAX} projects`);
+  const timeoutMs = duration('timeout', flags.timeout);
+  if (timeoutMs <= 0) throw new UsageError('--timeout: longer than 0s');
+  return {
+    url: urls[0] ?? '',
+    urls,
+    host: flags.host,
+    headers: (flags.header ?? []).map((line) => header('header', line)),
+    targets: dsns.map(({ target }) => target),
+    even: flags.even,
+    mix: mixOf(flags),
+    sizes: flags.sizes === undefined ? undefined : sizes('sizes', flags.sizes),
+    corpus: flags.corpus === undefined ? undefined : readCorpus(flags.corpus),
+    encoding: encodingOf(flags.encoding),
+    segments: planOf(flags),
+    connections: whole('connections', flags.connections, { least: 1, most: CONNECTIONS_MAX }),
+    rare: rareOf(flags),
+    keepAlive: flags['keep-alive'],
+    warmupMs: duration('warmup', flags.warmup),
+    durationMs: flags.stages === undefined ? durationOf(flags) : 0,
+    timeoutMs,
+    seed: whole('seed', flags.seed),
+    expected: [
+      200,
+      ...(flags.expect ?? []).map((status) => whole('expect', status, { least: 100, most: 599 })),
+    ],
+  };
+}
+
+export const outputOf = ({ json, report, junit, summary, quiet }: Flags): Output => ({
+  json,
+  report,
+  junit,
+  summary: summary ?? process.env.GITHUB_STEP_SUMMARY,
+  quiet,
+});
+export { thresholdsOf };
+
+/** @throws UsageError */
+export function parseLoadCommand(args: string[], defaults: Defaults = {}): LoadCommand {
+  const { values: flags } = parsed(args);
+  const dsns = dsnsOf(flags, defaults);
+  const isDev = flags.dsn === undefined && flags['dsn-file'] === undefined && flags.projects === undefined;
+  const api = flags.api === undefined ? undefined : serverUrl('api', flags.api);
+  const admin = flags.admin ?? (isDev ? defaults.admin : undefined);
+  if (flags.projects !== undefined && api === undefined)
+    throw new UsageError('--projects: needs --api, the admin port with the management API');
+  return {
+    load: loadOf(flags, dsns),
+    thresholds: thresholdsOf(flags),
+    stop: stopOf(flags),
+    knee: flags['find-knee'] ? numeric('rate', flags.rate ?? `${KNEE_START}`, 0.1) : undefined,
+    verify: flags.verify
+      ? {
+          sink: flags.sink ?? defaults.sink,
+          waitMs: duration('verify-wait', flags['verify-wait']),
+          lateMs: duration('late', flags.late),
+        }
+      : undefined,
+    admin: admin === undefined ? undefined : serverUrl('admin', admin),
+    api,
+    projects:
+      flags.projects === undefined
+        ? undefined
+        : whole('projects', flags.projects, { least: 1, most: PROJECTS_MAX }),
+    output: outputOf(flags),
+  };
+}

@@ -1,0 +1,75 @@
+/** Values of the command line; each error names its option. */
+
+/** The command line makes no sense; exit status 2. */
+export class UsageError extends Error {
+  override name = 'UsageError';
+}
+
+export function numeric(name: string, text: string, least = 0): number {
+  const value = Number(text);
+  if (text.trim() === '' || !Number.isFinite(value) || value < least)
+    throw new UsageError(`--${name}: a number from ${least}, not ${text}`);
+  return value;
+}
+
+export function whole(
+  name: string,
+  text: string,
+  { least = 0, most = Number.MAX_SAFE_INTEGER } = {},
+): number {
+  const value = Number(text);
+  if (!/^\d+$/.test(text) || value < least || value > most) {
+    const range = most === Number.MAX_SAFE_INTEGER ? `from ${least}` : `from ${least} to ${most}`;
+    throw new UsageError(`--${name}: a whole number ${range}, not ${text}`);
+  }
+  return value;
+}
+
+const UNITS_MS: Readonly<Record<string, number>> = { ms: 1, s: 1_000, m: 60_000, h: 3_600_000, '': 1_000 };
+
+/** `500ms`, `30s`, `2m`, `1h`; a mere number is seconds. @returns milliseconds */
+export function duration(name: string, text: string): number {
+  const [, number, unit = ''] = /^(\d+(?:\.\d+)?)(ms|s|m|h)?$/.exec(text) ?? [];
+  if (number === undefined) throw new UsageError(`--${name}: a time such as 500ms, 30s or 2m, not ${text}`);
+  return Number(number) * (UNITS_MS[unit] as number);
+}
+
+/** `30%` or `0.3`. */
+export function share(name: string, text: string): number {
+  const [, number, percent] = /^(\d+(?:\.\d+)?)(%?)$/.exec(text) ?? [];
+  const value = percent === '%' ? Number(number) / 100 : Number(number);
+  if (number === undefined || value > 1)
+    throw new UsageError(`--${name}: a share such as 30% or 0.3, not ${text}`);
+  return value;
+}
+
+const SIZE_UNITS: Readonly<Record<string, number>> = { '': 1, k: 1_024, m: 1_024 * 1_024 };
+const SIZE_BYTES_MAX = 20 * 1_024 * 1_024;
+
+/** `2k=70,20k=25,200k=5`; without a weight 1. */
+export function sizes(name: string, text: string): { bytes: number; weight: number }[] {
+  return text.split(',').map((part) => {
+    const [, number, unit = '', weight = '1'] = /^(\d+)([km]?)(?:=(\d+(?:\.\d+)?))?$/i.exec(part) ?? [];
+    const bytes = Number(number) * (SIZE_UNITS[unit.toLowerCase()] as number);
+    if (number === undefined || bytes > SIZE_BYTES_MAX || !(Number(weight) > 0))
+      throw new UsageError(`--${name}: sizes up to 20m with weights, as in 2k=70,20k=25,200k=5, not ${part}`);
+    return { bytes, weight: Number(weight) };
+  });
+}
+
+const LINE = /^([A-Za-z0-9!#$%&'*+.^_`|~-]+):[ \t]*([^\r\n]*)$/;
+const OWN_HEADERS = /^(content-length|transfer-encoding|content-encoding|host|connection)$/i;
+
+/** `X-Real-Ip: 192.0.2.1` */
+export function header(name: string, text: string): string {
+  const [, field = '', value] = LINE.exec(text) ?? [];
+  if (value === undefined) throw new UsageError(`--${name}: 'NAME: VALUE', not ${text}`);
+  if (OWN_HEADERS.test(field)) throw new UsageError(`--${name}: ${field} is set by the load tester itself`);
+  return `${field}: ${value}`;
+}
+
+export function serverUrl(name: string, text: string): string {
+  if (!URL.canParse(text) || !/^https?:$/.test(new URL(text).protocol))
+    throw new UsageError(`--${name}: an http or https URL, not ${text}`);
+  return text.replace(/\/+$/, '');
+}

@@ -1,0 +1,75 @@
+/** What a run leaves behind: its result, and everything that a reader needs to judge it. */
+import { readFileSync } from 'node:fs';
+import { cpus, release, totalmem, type } from 'node:os';
+import type { Knee } from './pace/knee.ts';
+import type { LoadResult } from './result.ts';
+import type { ServerFigures } from './server-watch.ts';
+import type { Check } from './thresholds.ts';
+import type { Verification } from './verify/verify.ts';
+
+export type Machine = { cpu: string; cores: number; memoryGiB: number; kernel: string; node: string };
+export type RunDocument = LoadResult & {
+  /** Of this form; a reader refuses others. */
+  version: 1;
+  /** The first digits of all ids, of each generator. */
+  runs: readonly string[];
+  machine: Machine;
+  /** The command line, without keys. */
+  settings: Record<string, string>;
+  checks: readonly Check[];
+  missed: readonly string[];
+  knee?: Knee | undefined;
+  verification?: Verification | undefined;
+  server?: ServerFigures | undefined;
+};
+
+export function machineOf(): Machine {
+  const all = cpus();
+  return {
+    cpu: all[0]?.model.trim() ?? 'unknown',
+    cores: all.length,
+    memoryGiB: Math.round(totalmem() / 1024 ** 3),
+    kernel: `${type()} ${release().split('-')[0]}`,
+    node: process.version,
+  };
+}
+
+const OPTION = /^--([a-z0-9-]+)(?:=(.*))?$/s;
+
+/** A DSN's key, and what a header says, are nobody's business who reads a report. */
+function shown(name: string, value: string): string {
+  if (name === 'header') return `${value.split(':', 1)[0]}: …`;
+  return value.replace(/\/\/[^/@\s]*@/g, '//…@');
+}
+
+/** `--rate 5 --verify` as a table; what is given several times is joined. */
+export function settingsOf(args: readonly string[]): Record<string, string> {
+  const settings: Record<string, string> = {};
+  for (let at = 0; at < args.length; at++) {
+    const [, name, given] = OPTION.exec(args[at] as string) ?? [];
+    if (name === undefined) continue;
+    const next = args[at + 1];
+    const value = given ?? (next === undefined || OPTION.test(next) ? 'yes' : next);
+    const before = settings[name];
+    settings[name] = before === undefined ? shown(name, value) : `${before}, ${shown(name, value)}`;
+  }
+  return settings;
+}
+
+/** A file is no result of `sluice load --json`. */
+export class DocumentError extends Error {
+  override name = 'DocumentError';
+}
+
+/** @throws DocumentError naming the file */
+export function readDocument(path: string): RunDocument {
+  let document: RunDocument;
+  try {
+    document = JSON.parse(readFileSync(path, 'utf8')) as RunDocument;
+  } catch (error) {
+    throw new DocumentError(`${path}: ${(error as Error).message}`);
+  }
+  if (document?.version !== 1 || !Array.isArray(document.histograms) || !Array.isArray(document.runs))
+    throw new DocumentError(`${path} is no result of sluice load --json`);
+  return document;
+}

@@ -1,0 +1,231 @@
+/** `sluice load`, which is also `npm run bench -- load`: a run, or the merging of several, and what it leaves behind. */
+import { randomBytes } from 'node:crypto';
+import { appendFileSync, writeFileSync } from 'node:fs';
+import {
+  type Defaults,
+  type LoadCommand,
+  type Output,
+  outputOf,
+  parseFlags,
+  parseLoadCommand,
+  thresholdsOf,
+  urlsOf,
+} from './command/flags.ts';
+import { LOAD_USAGE } from './command/usage.ts';
+import { UsageError } from './command/values.ts';
+import { DocumentError, machineOf, type RunDocument, readDocument, settingsOf } from './document.ts';
+import { joinSteps, MergeError, mergeParallel } from './merge.ts';
+import { generatorOf, type LoadHooks, type LoadOptions, workloadOf } from './options.ts';
+import { findKnee, type Knee } from './pace/knee.ts';
+import type { LoadResult } from './result.ts';
+import { ApiError, createProjects } from './send/projects.ts';
+import { ServerWatch } from './server-watch.ts';
+import { junitXml } from './show/junit.ts';
+import { LiveView } from './show/live.ts';
+import { reportHtml } from './show/report.ts';
+import { summaryMarkdown } from './show/summary.ts';
+import { documentText } from './show/text.ts';
+import { type Check, checksOf, violations } from './thresholds.ts';
+import { Ledger } from './verify/ledger.ts';
+import type { StoredReader } from './verify/stored.ts';
+import { apiUsage, pageUsage } from './verify/usage.ts';
+import { Verifier } from './verify/verify.ts';
+
+/** What the load tester takes from the program that it is a part of. */
+export type Surroundings = {
+  defaults: Defaults;
+  /** Bearer token of the management API. */
+  token: string | undefined;
+  /** @throws when the sink is of no kind that can be looked into */
+  openSink(sink: string | undefined): StoredReader;
+};
+
+const PREFIX_BYTES = 12;
+
+const say = (line: string): void => {
+  process.stderr.write(`${line}\n`);
+};
+
+/** @returns the exit status; every failure is one sentence on standard error */
+export async function loadMain(args: string[], surroundings: Surroundings): Promise<number> {
+  try {
+    if (args[0] === 'merge') return mergeCommand(args.slice(1));
+    if (args.includes('--help') || args.includes('-h')) {
+      process.stdout.write(`${LOAD_USAGE}\n`);
+      return 0;
+    }
+    return await runCommand(args, surroundings);
+  } catch (error) {
+    const isUsage = (error as Error).name === 'UsageError';
+    const isKnown = isUsage || [ApiError, DocumentError, MergeError].some((kind) => error instanceof kind);
+    if (!isKnown) throw error;
+    const { message, cause } = error as Error;
+    say(`sluice load: ${message}${cause instanceof Error ? `: ${cause.message}` : ''}`);
+    return isUsage ? 2 : 1;
+  }
+}
+
+/** With the projects that `--projects` made. */
+async function withProjects(command: LoadCommand, token: string | undefined): Promise<LoadOptions> {
+  const { load, projects, api } = command;
+  if (projects === undefined || api === undefined) return load;
+  say(`creates ${projects} projects`);
+  const dsns = await createProjects(api, projects, token);
+  const urls = load.urls && load.urls.length > 0 ? load.urls : urlsOf(undefined, dsns);
+  return { ...load, url: urls[0] as string, urls, targets: dsns.map(({ target }) => target) };
+}
+
+async function runCommand(args: string[], surroundings: Surroundings): Promise<number> {
+  const command = parseLoadCommand(args, surroundings.defaults);
+  const { verify, output, admin } = command;
+  const reader = verify && surroundings.openSink(verify.sink);
+  try {
+    const load = { ...(await withProjects(command, surroundings.token)), firstId: 0 };
+    const idPrefix = randomBytes(PREFIX_BYTES).toString('hex');
+    const ledger = reader && new Ledger(idPrefix, 0, load.targets.length);
+    const verifier =
+      reader && ledger && (await startVerifier(command, { load, ledger, reader, surroundings }));
+    const watch = admin === undefined ? undefined : new ServerWatch(admin);
+    await watch?.start();
+    const { result, knee } = await run(command, { ...load, idPrefix }, ledger);
+    const server = await watch?.stop();
+    const verification = await verifier?.finish();
+    const checks: Check[] = [
+      // A search for the knee breaks the thresholds on purpose.
+      ...(knee ? kneeChecks(knee) : checksOf(result, command.thresholds)),
+      ...(verification ? verifyChecks(verification) : []),
+    ];
+    const document = documentOf(result, { runs: [idPrefix], args, checks });
+    return finish({ ...document, knee, server, verification }, output);
+  } finally {
+    await reader?.close();
+  }
+}
+
+function startVerifier(
+  { verify, api, admin }: LoadCommand,
+  parts: { load: LoadOptions; ledger: Ledger; reader: StoredReader; surroundings: Surroundings },
+): Promise<Verifier> {
+  const { load, ledger, reader, surroundings } = parts;
+  const usage = api
+    ? (ids: readonly string[]) => apiUsage(api, surroundings.token, ids)
+    : admin && (() => pageUsage(admin));
+  return Verifier.start({
+    reader,
+    ledger,
+    waitMs: verify?.waitMs ?? 0,
+    lateMs: verify?.lateMs ?? 0,
+    usage: usage || undefined,
+    targets: load.targets.map(({ id }) => id),
+    say,
+  });
+}
+
+const verifyChecks = ({ problems, accepted, lost }: NonNullable<RunDocument['verification']>): Check[] =>
+  problems.length === 0
+    ? [{ name: 'what was told 200 is stored once', figure: `${accepted} accepted, ${lost} lost` }]
+    : problems.map((missed) => ({
+        name: 'what was told 200 is stored once',
+        figure: `${lost} lost`,
+        missed,
+      }));
+
+const kneeChecks = ({ lastGoodRate, steps }: Knee): Check[] => [
+  {
+    name: 'a rate is good',
+    figure: lastGoodRate === undefined ? 'none' : `${lastGoodRate}/s`,
+    ...(lastGoodRate === undefined && { missed: `not even ${steps[0]?.rate} requests/s are good` }),
+  },
+];
+
+/** The first Ctrl-C ends the run and keeps what was found, the second ends the program. */
+function interruption(): AbortSignal {
+  const controller = new AbortController();
+  for (const signal of ['SIGINT', 'SIGTERM'] as const)
+    process.once(signal, () => {
+      controller.abort();
+      process.once(signal, () => process.exit(130));
+    });
+  return controller.signal;
+}
+
+async function run(
+  { knee: startRate, thresholds, stop, output }: LoadCommand,
+  load: LoadOptions,
+  ledger: Ledger | undefined,
+): Promise<{ result: LoadResult; knee?: Knee }> {
+  const live = new LiveView(process.stderr);
+  const hooks: LoadHooks = {
+    ledger,
+    stop,
+    signal: interruption(),
+    keepHistograms: true,
+    onSecond: output.quiet ? undefined : (second) => live.show(second),
+  };
+  const workload = workloadOf(load);
+  if (startRate === undefined) return { result: await generatorOf(load, workload, hooks).run() };
+  let firstId = load.firstId ?? 0;
+  const { knee, results } = await findKnee({
+    startRate,
+    judge: (result) => violations(result, thresholds),
+    step: async (rate) => {
+      const generator = generatorOf({ ...load, rate, firstId }, workload, hooks);
+      const result = await generator.run();
+      firstId += generator.count;
+      return result;
+    },
+    onStep: ({ rate, good, why }) => say(`${rate}/s is ${good ? 'good' : `not good: ${why.join('; ')}`}`),
+  });
+  return { result: joinSteps(results), knee };
+}
+
+/** `sluice load merge A.json B.json …`: generators that ran side by side, as one. */
+function mergeCommand(args: string[]): number {
+  const { values: flags, positionals } = parseFlags(args, true);
+  if (flags.help) {
+    process.stdout.write(`${LOAD_USAGE}\n`);
+    return 0;
+  }
+  if (positionals.length < 2) throw new UsageError('merge: at least two files of --json are needed');
+  const documents = positionals.map(readDocument);
+  const runs = documents.flatMap((document) => document.runs);
+  if (new Set(runs).size < runs.length) throw new MergeError('merge: a run is in two of the files');
+  const result = mergeParallel(documents);
+  const checks = [
+    ...checksOf(result, thresholdsOf(flags)),
+    ...documents.flatMap(({ verification }) => (verification ? verifyChecks(verification) : [])),
+  ];
+  return finish(documentOf(result, { runs, args, checks }), outputOf(flags));
+}
+
+function documentOf(
+  result: LoadResult,
+  { runs, args, checks }: { runs: readonly string[]; args: readonly string[]; checks: readonly Check[] },
+): RunDocument {
+  const missed = checks.flatMap(({ missed: sentence }) => sentence ?? []);
+  return { version: 1, runs, ...result, machine: machineOf(), settings: settingsOf(args), checks, missed };
+}
+
+/** Writes everything that was asked for. @returns the exit status */
+function finish(document: RunDocument, { json, report, junit, summary }: Output): number {
+  const text = `${JSON.stringify(document, undefined, 2)}\n`;
+  if (json === '-') process.stdout.write(text);
+  else {
+    if (json !== undefined) write('json', json, text);
+    process.stdout.write(`${documentText(document)}\n`);
+  }
+  if (report !== undefined) write('report', report, reportHtml(document));
+  if (junit !== undefined) write('junit', junit, junitXml(document));
+  if (summary !== undefined) appendFileSync(summary, summaryMarkdown(document));
+  for (const sentence of document.missed) say(`FAILED: ${sentence}`);
+  return document.missed.length > 0 ? 1 : 0;
+}
+
+function write(name: string, path: string, text: string): void {
+  try {
+    writeFileSync(path, text);
+  } catch (error) {
+    // The run is over: its figures are still told, and the status says that something is missing.
+    throw new DocumentError(`--${name}: ${(error as Error).message}`);
+  }
+}

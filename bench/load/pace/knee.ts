@@ -1,0 +1,70 @@
+/**
+ * `--find-knee`: the highest rate at which the thresholds hold.
+ *
+ * Steps of a fixed rate, each longer than a stall of the server. The rate grows by half until a step fails; then the gap between
+ * the last good and the first bad rate is halved until it is small. A rate that fails is tried once more: one bad moment of a
+ * shared machine is no knee.
+ */
+import type { LoadResult } from '../result.ts';
+
+export type KneeOptions = {
+  startRate: number;
+  /** Sentences for why the step is not good; empty: it is. */
+  judge(result: LoadResult): readonly string[];
+  step(rate: number): Promise<LoadResult>;
+  onStep?(step: KneeStep): void;
+};
+
+export type KneeStep = { rate: number; good: boolean; why: readonly string[]; p99Ms: number };
+export type Knee = {
+  /** Undefined: not even the first rate was good. */
+  lastGoodRate: number | undefined;
+  /** Undefined: the generator was at its limit before the server. */
+  firstBadRate: number | undefined;
+  steps: readonly KneeStep[];
+};
+
+const GROWTH = 1.5;
+const GAP_MAX = 1.05;
+/** A server that answers less than this share of what is asked is beyond its knee, whatever the latency. */
+const KEEPS_UP = 0.95;
+
+/** Why a step is beyond the knee. */
+export function kneeProblems(result: LoadResult, rate: number, missed: readonly string[]): string[] {
+  const problems = [...missed];
+  if (result.ratePerSec < rate * KEEPS_UP)
+    problems.push(`${result.ratePerSec.toFixed(0)} of ${rate} requests/s were answered in time`);
+  return problems;
+}
+
+export async function findKnee({ startRate, judge, step, onStep }: KneeOptions): Promise<{
+  knee: Knee;
+  results: LoadResult[];
+}> {
+  const results: LoadResult[] = [];
+  const steps: KneeStep[] = [];
+  let good: number | undefined;
+  let bad: number | undefined;
+  const attempt = async (rate: number): Promise<'good' | 'bad' | 'over'> => {
+    const result = await step(rate);
+    results.push(result);
+    const problems = kneeProblems(result, rate, judge(result));
+    const isGenerator = problems.length > 0 && result.generator.bottleneck.length > 0;
+    const why = isGenerator ? result.generator.bottleneck : problems;
+    const found = { rate, good: problems.length === 0, why, p99Ms: result.latencyMs.p99 };
+    steps.push(found);
+    onStep?.(found);
+    if (result.stopped || isGenerator) return 'over';
+    return found.good ? 'good' : 'bad';
+  };
+  for (let rate = startRate; ; ) {
+    let outcome = await attempt(rate);
+    if (outcome === 'bad') outcome = await attempt(rate);
+    if (outcome === 'over') break;
+    if (outcome === 'good') good = rate;
+    else bad = rate;
+    if (good === undefined || (bad !== undefined && bad <= good * GAP_MAX)) break;
+    rate = Math.round(bad === undefined ? rate * GROWTH : Math.sqrt(good * bad));
+  }
+  return { knee: { lastGoodRate: good, firstBadRate: bad, steps }, results };
+}

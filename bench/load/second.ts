@@ -1,0 +1,49 @@
+/** What came in one second, for the live line, the chart and the rules that end a run. */
+import { encodeHistogram, isHeadline, newHistogram, TIMED_OUT } from './recording.ts';
+import { type Second, statusName } from './result.ts';
+
+const STATUSES = 1_000;
+
+export class SecondCounts {
+  readonly #expected: readonly number[];
+  readonly #keepsHistogram: boolean;
+  readonly #latency = newHistogram();
+  /** By status; a look at all of them once a second is cheaper than a map for each answer. */
+  readonly #counts = new Uint32Array(STATUSES);
+  sent = 0;
+
+  constructor(expected: readonly number[], keepsHistogram: boolean) {
+    this.#expected = expected;
+    this.#keepsHistogram = keepsHistogram;
+  }
+
+  get isEmpty(): boolean {
+    return this.#counts.every((count) => count === 0);
+  }
+
+  record(status: number, us: number): void {
+    this.#counts[status] = (this.#counts[status] as number) + 1;
+    if (isHeadline(status)) this.#latency.recordValue(us);
+  }
+
+  /** The second's figures; the next one begins. */
+  close(second: number, stage: number): Second {
+    const statuses: Record<string, number> = {};
+    let [ok, failed] = [0, 0];
+    for (const [status, count] of this.#counts.entries()) {
+      if (count === 0) continue;
+      statuses[statusName(status)] = count;
+      if (status > TIMED_OUT && this.#expected.includes(status)) ok += count;
+      else failed += count;
+    }
+    const latency = this.#latency;
+    const at = (percentile: number): number =>
+      latency.totalCount === 0 ? 0 : latency.getValueAtPercentile(percentile) / 1000;
+    const entry = { second, stage, sent: this.sent, ok, failed, statuses, p50Ms: at(50), p99Ms: at(99) };
+    const hdr = this.#keepsHistogram ? encodeHistogram(latency) : undefined;
+    this.sent = 0;
+    this.#counts.fill(0);
+    latency.reset();
+    return hdr === undefined ? entry : { ...entry, hdr };
+  }
+}

@@ -1,0 +1,28 @@
+/** The checks of a run as JUnit XML. */
+import type { RunDocument } from '../document.ts';
+
+// XML 1.0 knows no control characters but these.
+const KNOWN_CONTROLS = '\t\n\r';
+const escaped = (text: string): string =>
+  text
+    .replace(/\p{Cc}/gu, (control) => (KNOWN_CONTROLS.includes(control) ? control : ''))
+    .replaceAll('&', '&amp;')
+    .replaceAll('<', '&lt;')
+    .replaceAll('>', '&gt;')
+    .replaceAll('"', '&quot;');
+
+export function junitXml({ checks, seconds, startedAt }: RunDocument): string {
+  const cases = checks.map(({ name, figure, missed }) => {
+    const opened = `  <testcase classname="sluice load" name="${escaped(name)}" time="0">`;
+    const said = missed === undefined ? '' : `<failure message="${escaped(missed)}"/>`;
+    return `${opened}${said}<system-out>${escaped(figure)}</system-out></testcase>`;
+  });
+  const failures = checks.filter(({ missed }) => missed !== undefined).length;
+  return [
+    '<?xml version="1.0" encoding="UTF-8"?>',
+    `<testsuite name="sluice load" tests="${checks.length}" failures="${failures}" errors="0" time="${seconds}" timestamp="${startedAt}">`,
+    ...cases,
+    '</testsuite>',
+    '',
+  ].join('\n');
+}

@@ -1,0 +1,97 @@
+/**
+ * What the server said of each id, a byte for each: what `--verify` holds against the sink.
+ *
+ * The ids of a run share a random beginning and end in the number of the request, so that the ids of two runs or of several
+ * generators never meet. A body whose bytes cannot be renewed (deflate, br, zstd) goes without an id; then the answer has it.
+ */
+import type { Connection } from '../connection.ts';
+
+export const NOT_SENT = 0;
+/** 200 with usage headers: stored durably, and counted. */
+export const ACCEPTED = 1;
+/** 200 without them: nothing of it is stored. */
+export const EMPTY = 2;
+/** 4xx and 503: nothing was queued. */
+export const REFUSED = 3;
+/** 500, another status, or no answer: it may be stored or not. */
+export const UNKNOWN = 4;
+export type Told = typeof NOT_SENT | typeof ACCEPTED | typeof EMPTY | typeof REFUSED | typeof UNKNOWN;
+
+const USAGE_HEADER = /\r\nx-service-usage:/i;
+const MINTED_ID = /"id":"([0-9a-f]{32})"/;
+const FIRST_CAPACITY = 65_536;
+
+function meaningOf(status: number, answer: Buffer): Told {
+  if (status === 200) return USAGE_HEADER.test(answer.toString('latin1')) ? ACCEPTED : EMPTY;
+  return (status >= 400 && status < 500) || status === 503 ? REFUSED : UNKNOWN;
+}
+
+export class Ledger {
+  /** The ids' first 24 digits. */
+  readonly prefix: string;
+  readonly #firstId: number;
+  #told = new Uint8Array(FIRST_CAPACITY);
+  /** Ids that the server made, of accepted requests. */
+  readonly minted = new Set<string>();
+  readonly #counts = [0, 0, 0, 0, 0];
+  /** By place of the project among the targets. */
+  readonly acceptedOf: Uint32Array;
+
+  constructor(prefix: string, firstId: number, projects: number) {
+    this.prefix = prefix;
+    this.#firstId = firstId;
+    this.acceptedOf = new Uint32Array(projects);
+  }
+
+  answered(connection: Connection, status: number, answer: Buffer): void {
+    const told = meaningOf(status, answer);
+    if (told === ACCEPTED) {
+      const { project } = connection;
+      this.acceptedOf[project] = (this.acceptedOf[project] as number) + 1;
+      const id = connection.isMinted ? MINTED_ID.exec(answer.toString('latin1'))?.[1] : undefined;
+      if (id !== undefined) this.minted.add(id);
+    }
+    this.#note(connection, told);
+  }
+
+  unanswered(connection: Connection): void {
+    this.#note(connection, UNKNOWN);
+  }
+
+  #note({ id, isMinted }: Connection, told: Told): void {
+    this.#counts[told] = (this.#counts[told] as number) + 1;
+    if (isMinted) return;
+    const at = (id - this.#firstId) >>> 0;
+    if (at >= this.#told.length) {
+      const larger = new Uint8Array(Math.max(at + 1, 2 * this.#told.length));
+      larger.set(this.#told);
+      this.#told = larger;
+    }
+    this.#told[at] = told;
+  }
+
+  count(told: Told): number {
+    return this.#counts[told] as number;
+  }
+
+  /** Numbers of requests go from 0 to below this. */
+  get size(): number {
+    return this.#told.length;
+  }
+
+  /** @param number of the request */
+  told(number: number): Told {
+    return (this.#told[number] ?? NOT_SENT) as Told;
+  }
+
+  idOf(number: number): string {
+    return this.prefix + ((this.#firstId + number) >>> 0).toString(16).padStart(8, '0');
+  }
+
+  /** The number of the request that sent this id; undefined when this run did not. */
+  numberOf(id: string): number | undefined {
+    if (!id.startsWith(this.prefix)) return undefined;
+    const number = (Number.parseInt(id.slice(this.prefix.length), 16) - this.#firstId) >>> 0;
+    return this.told(number) === NOT_SENT ? undefined : number;
+  }
+}

@@ -1,0 +1,288 @@
+/**
+ * `--verify`: is what was told 200 stored, once, and counted?
+ *
+ * The sink's tally says when everything has arrived; then each id is looked up. A request that was answered 500 or not at all may
+ * be stored or not, so the counts have a range.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { ACCEPTED, EMPTY, type Ledger, REFUSED, UNKNOWN } from './ledger.ts';
+import type { StoredReader } from './stored.ts';
+import type { UsageOf } from './usage.ts';
+
+export type Verification = {
+  /** 200 with usage headers: stored, and counted. */
+  accepted: number;
+  /** 200 without them: nothing was to be stored. */
+  empty: number;
+  refused: number;
+  /** 500, or no answer: it may be stored or not. */
+  unknown: number;
+  /** Of the accepted envelopes those that are in the sink. */
+  stored: number;
+  unknownStored: number;
+  lost: number;
+  /** Items that are there more than once. */
+  double: number;
+  /** Envelopes that came later than `--late` after the end; they are there. */
+  late: number;
+  /** Envelopes that were refused and are there all the same. */
+  refusedStored: number;
+  /** Envelopes with a 200 without usage headers that are there: a server in development without its Redis. */
+  emptyStored: number;
+  /** Accepted envelopes by the sink's tally. */
+  tallied: number;
+  /** Growth of the usage; undefined when it was not asked for or is not known. */
+  usage: number | undefined;
+  waitedMs: number;
+  /** Some ids of what is lost. */
+  lostIds: readonly string[];
+  /** Sentences for what breaks a promise; empty: everything is as it was told. */
+  problems: readonly string[];
+  /** Sentences for what could not be asked. */
+  notes: readonly string[];
+};
+
+export type VerifyOptions = {
+  reader: StoredReader;
+  ledger: Ledger;
+  waitMs: number;
+  lateMs: number;
+  /** Of some projects; undefined where nobody can be asked. */
+  usage: ((ids: readonly string[]) => Promise<UsageOf>) | undefined;
+  /** As the DSNs name them: ids or aliases. */
+  targets: readonly string[];
+  say: (line: string) => void;
+};
+
+const POLL_MS = 500;
+const RESCAN_MS = 2_000;
+/** Clocks of the sink's machine and of this one differ by less. */
+const CLOCKS_MS = 300_000;
+const LOST_IDS_SHOWN = 10;
+const MASK_ITEMS = 32;
+
+const sumOf = (counts: ReadonlyMap<string, number>, ids: ReadonlySet<string>): number =>
+  [...counts].reduce((sum, [id, count]) => (ids.has(id) ? sum + count : sum), 0);
+
+/** What one look at the sink found. */
+class Findings {
+  readonly #ledger: Ledger;
+  /** A bit for each of the first items of an envelope, by number of the request. */
+  readonly #masks: Uint32Array;
+  readonly #further = new Set<string>();
+  readonly #mintedFound = new Set<string>();
+  readonly projects = new Set<string>();
+  double = 0;
+
+  constructor(ledger: Ledger) {
+    this.#ledger = ledger;
+    this.#masks = new Uint32Array(ledger.size);
+  }
+
+  add({
+    projectId,
+    eventId,
+    index,
+    copies,
+  }: {
+    projectId: string;
+    eventId: string;
+    index: number;
+    copies: number;
+  }): void {
+    const number = this.#ledger.numberOf(eventId);
+    const isMinted = number === undefined && this.#ledger.minted.has(eventId);
+    if (number === undefined && !isMinted) return;
+    this.projects.add(projectId);
+    this.double += copies - 1;
+    if (isMinted) this.#mintedFound.add(eventId);
+    if (number !== undefined && index < MASK_ITEMS - 1) this.#mark(number, index);
+    else this.#markFurther(`${eventId}:${index}`, number);
+  }
+
+  #mark(number: number, index: number): void {
+    const mask = this.#masks[number] as number;
+    const bit = 1 << index;
+    if ((mask & bit) !== 0) this.double++;
+    this.#masks[number] = mask | bit;
+  }
+
+  #markFurther(item: string, number: number | undefined): void {
+    if (this.#further.has(item)) this.double++;
+    this.#further.add(item);
+    if (number !== undefined) this.#masks[number] = (this.#masks[number] as number) | (1 << (MASK_ITEMS - 1));
+  }
+
+  /** Envelopes by what was told of them: how many are there. */
+  counts(): Pick<
+    Verification,
+    'stored' | 'unknownStored' | 'refusedStored' | 'emptyStored' | 'lost' | 'lostIds'
+  > {
+    const there = [0, 0, 0, 0, 0];
+    const lostIds: string[] = [];
+    let lost = 0;
+    const missing = (id: string): void => {
+      lost++;
+      if (lostIds.length < LOST_IDS_SHOWN) lostIds.push(id);
+    };
+    for (let number = 0; number < this.#masks.length; number++) {
+      const told = this.#ledger.told(number);
+      if (this.#masks[number] !== 0) there[told] = (there[told] as number) + 1;
+      else if (told === ACCEPTED) missing(this.#ledger.idOf(number));
+    }
+    for (const id of this.#ledger.minted) if (!this.#mintedFound.has(id)) missing(id);
+    return {
+      stored: (there[ACCEPTED] as number) + this.#mintedFound.size,
+      unknownStored: there[UNKNOWN] as number,
+      refusedStored: there[REFUSED] as number,
+      emptyStored: there[EMPTY] as number,
+      lostIds,
+      lost,
+    };
+  }
+}
+
+export class Verifier {
+  readonly #options: VerifyOptions;
+  readonly #startedAt = new Date();
+  readonly #tallyBefore: ReadonlyMap<string, number>;
+  readonly #usageBefore: UsageOf | undefined;
+  readonly #notes: string[] = [];
+
+  private constructor(
+    options: VerifyOptions,
+    tally: ReadonlyMap<string, number>,
+    usage: UsageOf | undefined,
+  ) {
+    this.#options = options;
+    this.#tallyBefore = tally;
+    this.#usageBefore = usage;
+  }
+
+  /** Before the first request. @throws when the sink cannot be read */
+  static async start(options: VerifyOptions): Promise<Verifier> {
+    const tally = await options.reader.tally();
+    const usage = await options.usage?.(options.targets).catch(() => undefined);
+    return new Verifier(options, tally, usage);
+  }
+
+  /** After the last answer. */
+  async finish(): Promise<Verification> {
+    const { ledger, waitMs, say } = this.#options;
+    const startedAt = performance.now();
+    const waited = (): number => performance.now() - startedAt;
+    say(`waits until ${ledger.count(ACCEPTED)} accepted envelopes are in the sink`);
+    const late = await this.#untilTallied(waited);
+    for (;;) {
+      const findings = new Findings(ledger);
+      const since = new Date(this.#startedAt.getTime() - CLOCKS_MS);
+      await this.#options.reader.scan(since, (item) => findings.add(item));
+      const counts = findings.counts();
+      if (counts.lost === 0 || waited() > waitMs)
+        return this.#judge(findings, counts, { late, waitedMs: waited() });
+      await sleep(RESCAN_MS);
+    }
+  }
+
+  /**
+   * Waits until the tally has grown by what was accepted.
+   * @returns how many of them had not come when they became late
+   */
+  async #untilTallied(waited: () => number): Promise<number> {
+    const { ledger, waitMs, lateMs, reader } = this.#options;
+    const wanted = ledger.count(ACCEPTED);
+    let late: number | undefined;
+    for (;;) {
+      // Of every project: other clients may send meanwhile, then the ids tell.
+      const grown = growthOf(await reader.tally(), this.#tallyBefore);
+      const missing = Math.max(0, wanted - [...grown.values()].reduce((sum, count) => sum + count, 0));
+      if (waited() >= lateMs) late ??= missing;
+      if (missing === 0 || waited() > waitMs) return late ?? 0;
+      await sleep(POLL_MS);
+    }
+  }
+
+  async #judge(
+    findings: Findings,
+    counts: ReturnType<Findings['counts']>,
+    { late, waitedMs }: { late: number; waitedMs: number },
+  ): Promise<Verification> {
+    const { ledger, reader, targets } = this.#options;
+    // A DSN may carry an alias; the records carry ids.
+    const ids = new Set(findings.projects.size > 0 ? findings.projects : targets);
+    const tallied = sumOf(growthOf(await reader.tally(), this.#tallyBefore), ids);
+    const found = {
+      accepted: ledger.count(ACCEPTED),
+      empty: ledger.count(EMPTY),
+      refused: ledger.count(REFUSED),
+      unknown: ledger.count(UNKNOWN),
+      ...counts,
+      double: findings.double,
+      late: Math.max(0, late - counts.lost),
+      tallied,
+      usage: await this.#usage([...ids]),
+      waitedMs,
+    };
+    if (counts.emptyStored > 0)
+      this.#notes.push(`${counts.emptyStored} are stored that were answered 200 without usage headers`);
+    return { ...found, problems: problemsOf(found), notes: this.#notes };
+  }
+
+  async #usage(ids: readonly string[]): Promise<number | undefined> {
+    const before = this.#usageBefore;
+    if (!this.#options.usage || !before) {
+      this.#notes.push('the usage was not compared: no --api or --admin answers');
+      return undefined;
+    }
+    try {
+      const after = await this.#options.usage(ids);
+      const isNew = (id: string): boolean => !before.has(id) && (this.#tallyBefore.get(id) ?? 0) > 0;
+      if (ids.some((id) => !after.has(id) || isNew(id)))
+        throw new Error('--admin knows only the busiest projects since ingest started; --api knows all');
+      return sumOf(growthOf(after, before), new Set(ids));
+    } catch (error) {
+      this.#notes.push(`the usage was not compared: ${(error as Error).message}`);
+      return undefined;
+    }
+  }
+}
+
+function growthOf(
+  after: ReadonlyMap<string, number>,
+  before: ReadonlyMap<string, number>,
+): Map<string, number> {
+  return new Map([...after].map(([id, count]) => [id, count - (before.get(id) ?? 0)]));
+}
+
+type Found = Omit<Verification, 'problems' | 'notes'>;
+
+export function problemsOf(found: Found): string[] {
+  const { accepted, unknown, lost, double, refusedStored, tallied, usage } = found;
+  const problems: string[] = [];
+  if (lost > 0)
+    problems.push(
+      `${lost} of ${accepted} envelopes that were told 200 are not in the sink (${found.lostIds.join(', ')})`,
+    );
+  if (double > 0) problems.push(`${double} items are in the sink more than once`);
+  if (refusedStored > 0) problems.push(`${refusedStored} envelopes that were refused are in the sink`);
+  if (tallied < accepted)
+    problems.push(`the sink's tally grew by ${tallied}, though ${accepted} envelopes were accepted`);
+  if (tallied > accepted + unknown)
+    problems.push(
+      `the sink's tally grew by ${tallied}, though at most ${accepted + unknown} envelopes were accepted: do others send to these projects?`,
+    );
+  if (usage !== undefined && usage < accepted)
+    problems.push(`the usage grew by ${usage}, though ${accepted} envelopes were accepted`);
+  return problems;
+}
+
+/** A line for the terminal. */
+export function verificationText(found: Verification): string {
+  const { accepted, empty, refused, unknown, stored, lost, double, late } = found;
+  const usage = found.usage === undefined ? '' : `, usage +${found.usage}`;
+  return [
+    `verify: told 200: ${accepted}${empty > 0 ? ` (and ${empty} that count nothing)` : ''}, refused ${refused}, unknown ${unknown}`,
+    `        stored ${stored}, lost ${lost}, double ${double}, late ${late}; tally +${found.tallied}${usage}`,
+    ...found.notes.map((note) => `        ${note}`),
+  ].join('\n');
+}

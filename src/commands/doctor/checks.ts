@@ -1,0 +1,385 @@
+/**
+ * The table of `sluice doctor`: of whom what is asked, what is found, what of it is wrong, and how
+ * to fix it.
+ */
+import { accessSync, constants, statSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import type { Config } from '../../config.ts';
+import { HAS_ZSTD } from '../../envelope/decompress.ts';
+import { REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
+import { withoutPassword } from '../../management/connections.ts';
+import { readDropped } from '../../stream/dropped-record.ts';
+import type { NatsLink } from '../../stream/nats.ts';
+import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
+import type { WantedStream } from '../../stream/setup/setup-run.ts';
+import { CONSUMER, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
+import { asking, type Check } from './check.ts';
+import { askPostgres, askRedis, freeBytes, natsClockAheadMs, openFilesMax, readNumber } from './questions.ts';
+
+/** A worker keeps a socket and at most a spool file per request. */
+const FILES_MIN = 2 * REQUESTS_IN_FLIGHT_MAX;
+const FILES_FAIL = 4_096;
+const BACKLOG_MIN = 1_024;
+const CLOCK_WARN_MS = 1_000;
+const CLOCK_FAIL_MS = 10_000;
+const ROUND_TRIP_WARN_MS = 10;
+const POSTGRES_ROUND_TRIP_WARN_MS = 20;
+/** What the documents ask for and the tests run on. */
+const REDIS_MAJOR_MIN = 7;
+const NATS_2_MINOR_MIN = 9;
+/** 12: the first whose ATTACH PARTITION waits for no reader. */
+const POSTGRES_MIN = 120_000;
+const PAYLOAD_BYTES_MIN = 1024 * 1024;
+const FULL_SHARE = 0.8;
+
+const UNREAD = 'not readable here, not checked';
+const RUN_SETUP = 'Run sluice setup.';
+const LETTERS_FULL =
+  'The oldest make room for new ones. See sluice dead-letters list; replay or purge them, ' +
+  'or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.';
+const MAKE_ANEW =
+  'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and ' +
+  'run sluice setup: what is in the stream is handed out anew. Of that the sink knows what it stored in ' +
+  'the last ten minutes (ndjson) or day (postgres), and stores the rest again.';
+
+export const milliseconds = (ms: number): string => `${ms.toFixed(2)} ms`;
+
+/** `aheadMs`: how far the clock is ahead of ours. */
+export function clock(what: string, aheadMs: number): Check {
+  const apartMs = Math.abs(aheadMs);
+  return {
+    what,
+    found: `${(apartMs / 1000).toFixed(apartMs < 100 ? 3 : 1)} s apart from this machine`,
+    fail: apartMs >= CLOCK_FAIL_MS,
+    warn: apartMs >= CLOCK_WARN_MS,
+    fix: 'Keep all clocks in step with NTP (chrony, systemd-timesyncd).',
+  };
+}
+
+export function machine({ workers }: Config): Check[] {
+  const { version } = process;
+  const cpus = availableParallelism();
+  const migrates = readNumber('/proc/sys/net/ipv4/tcp_migrate_req');
+  const backlog = readNumber('/proc/sys/net/core/somaxconn');
+  const files = openFilesMax();
+  return [
+    {
+      what: 'Node',
+      found: version,
+      warn: !HAS_ZSTD && `${version} has no zstd: bodies with Content-Encoding zstd are answered 400`,
+      fix: 'Run Node 22.15 or later, or the image.',
+    },
+    {
+      what: 'workers',
+      found: `${workers} on ${cpus} CPU${cpus === 1 ? '' : 's'}`,
+      warn: workers > cpus,
+      fix: 'Set SLUICE_WORKERS to the number of CPUs at most.',
+    },
+    {
+      what: 'kernel net.ipv4.tcp_migrate_req',
+      found: `${migrates ?? UNREAD}`,
+      warn: migrates === 0 && '0: connections that wait for a worker are reset when it ends',
+      fix: 'sysctl -w net.ipv4.tcp_migrate_req=1 (kernel 5.14 or newer), and the same in /etc/sysctl.d.',
+    },
+    {
+      what: 'kernel net.core.somaxconn',
+      found: `${backlog ?? UNREAD}`,
+      warn: Number(backlog) < BACKLOG_MIN && `${backlog}: bursts of new connections are dropped`,
+      fix: `sysctl -w net.core.somaxconn=${BACKLOG_MIN * 4}`,
+    },
+    {
+      what: 'open files',
+      found:
+        files === undefined
+          ? UNREAD
+          : files === Number.POSITIVE_INFINITY
+            ? 'unlimited'
+            : `${files} per process`,
+      fail: Number(files) < FILES_FAIL,
+      warn: Number(files) < FILES_MIN,
+      fix: `ulimit -n ${FILES_MIN}, LimitNOFILE= in a unit, or ulimits of the container.`,
+    },
+  ];
+}
+
+export function spool({ spoolDir, spoolMaxBytes }: Config): Promise<Check[]> {
+  const what = `spool folder ${spoolDir}`;
+  return asking({ what, fix: 'Make it writable, or set SLUICE_SPOOL_DIR.' }, () => {
+    const free = freeBytes(spoolDir);
+    return [
+      {
+        what,
+        found: `writable, ${bytesText(free)} free`,
+        warn: free < spoolMaxBytes,
+        fix: `The workers may use up to ${bytesText(spoolMaxBytes)} together: set SLUICE_SPOOL_DIR to a larger disk, or SLUICE_SPOOL_MAX_BYTES.`,
+      },
+    ];
+  });
+}
+
+export function ndjson(folder: string): Promise<Check[]> {
+  const what = `sink folder ${folder}`;
+  return asking({ what, fix: 'Make it writable for the processor, or change SLUICE_SINK.' }, () => {
+    const isThere = statSync(folder, { throwIfNoEntry: false }) !== undefined;
+    if (!isThere) return [{ what, found: 'not there yet; the processor makes it' }];
+    accessSync(folder, constants.W_OK);
+    return [{ what, found: 'writable' }];
+  });
+}
+
+/** Contract part 2: the limiter and the quota need noeviction and AOF. */
+export function redis(url: string, { clustered }: { clustered: boolean }): Promise<Check[]> {
+  const what = `Redis ${withoutPassword(url)}`;
+  return asking({ what, fix: 'Start it, or set SLUICE_REDIS_URL.' }, async () => {
+    const { info, aheadMs, roundTripMs } = await askRedis(url);
+    const version = info('redis_version');
+    const isCluster = info('cluster_enabled') === '1';
+    const role = info('role');
+    const policy = info('maxmemory_policy');
+    const [used, max] = [Number(info('used_memory')), Number(info('maxmemory'))];
+    const keepsLog = info('aof_enabled') === '1';
+    const wrote = info('aof_last_write_status');
+    return [
+      {
+        what,
+        found: `reachable, version ${version}`,
+        fail: !(Number.parseInt(version, 10) >= REDIS_MAJOR_MIN) && `version ${version}`,
+        fix: `Version ${REDIS_MAJOR_MIN} or newer is needed.`,
+      },
+      {
+        what: `${what} mode`,
+        found: isCluster ? 'a cluster' : 'a single server',
+        fail: isCluster !== clustered,
+        fix: isCluster
+          ? 'Give several of its nodes in SLUICE_REDIS_URL, comma-separated.'
+          : 'Give one URL in SLUICE_REDIS_URL; several mean a cluster.',
+      },
+      {
+        what: `${what} role`,
+        found: role,
+        fail: role !== 'master' && !isCluster && `${role}, which cannot be written to`,
+        fix: 'Point SLUICE_REDIS_URL at the primary.',
+      },
+      {
+        what: `${what} maxmemory-policy`,
+        found: policy,
+        fail: policy !== 'noeviction' && `${policy}: counters may be evicted, and limits then admit anew`,
+        fix:
+          'redis-cli CONFIG SET maxmemory-policy noeviction, and the same in redis.conf; ' +
+          'a managed service has it as a parameter.',
+      },
+      {
+        what: `${what} memory`,
+        found:
+          max > 0
+            ? `${bytesText(used)} of ${bytesText(max)} used`
+            : `${bytesText(used)} used, no maxmemory set`,
+        warn: max > 0 && used >= max * FULL_SHARE,
+        fix: 'Raise maxmemory: when it is full, every request is refused.',
+      },
+      {
+        what: `${what} AOF`,
+        found: 'on',
+        fail: keepsLog
+          ? !['ok', 'unknown'].includes(wrote) && `on, but its last write failed (${wrote})`
+          : 'off: a restart forgets counters',
+        fix: keepsLog
+          ? "Look at Redis's log and its disk."
+          : 'redis-cli CONFIG SET appendonly yes, and the same in redis.conf.',
+      },
+      {
+        what: `${what} round trip`,
+        found: milliseconds(roundTripMs),
+        fail: roundTripMs >= REDIS_REPLY_MS_MAX / 2,
+        warn: roundTripMs >= ROUND_TRIP_WARN_MS,
+        fix: `Bring Redis nearer: a request whose call takes ${REDIS_REPLY_MS_MAX} ms is refused.`,
+      },
+      clock(`${what} clock`, aheadMs),
+    ];
+  });
+}
+
+/** What does not need JetStream. */
+export function nats(connect: () => Promise<NatsLink>): Promise<Check[]> {
+  const what = 'NATS';
+  return asking({ what, fix: 'Start it with JetStream (-js), or set SLUICE_NATS_URL.' }, async () => {
+    const link = await connect();
+    const { version = 'unknown', server_name: name = '' } = link.connection.info ?? {};
+    const [major = 0, minor = 0] = version.split('.').map(Number);
+    const roundTripMs = await link.connection.rtt();
+    return [
+      {
+        what,
+        found: `reachable (${name.slice(0, 12)}), version ${version}`,
+        fail: !(major > 2 || (major === 2 && minor >= NATS_2_MINOR_MIN)) && `version ${version}`,
+        fix: `Version 2.${NATS_2_MINOR_MIN} or newer is needed.`,
+      },
+      {
+        what: 'NATS max_payload',
+        found: bytesText(link.maxPayload),
+        warn: link.maxPayload < PAYLOAD_BYTES_MIN,
+        fix: 'Set max_payload to 1 MiB or more: smaller frames cost more.',
+      },
+      {
+        what: 'NATS round trip',
+        found: milliseconds(roundTripMs),
+        warn: roundTripMs >= ROUND_TRIP_WARN_MS,
+        fix: 'Bring NATS nearer: every answer waits for it.',
+      },
+    ];
+  });
+}
+
+export function jetStream(link: NatsLink): Promise<Check[]> {
+  const what = 'JetStream';
+  return asking({ what, fix: 'Start nats-server with -js, or a jetstream block in its file.' }, async () => {
+    const { storage, limits } = await (await link.manager()).getAccountInfo();
+    const max = limits.max_storage;
+    return [
+      {
+        what,
+        found: `on, ${bytesText(storage)}${max > 0 ? ` of ${bytesText(max)}` : ''} stored`,
+        warn: max > 0 && storage > max * FULL_SHARE,
+        fix: 'Raise the storage limit of the account.',
+      },
+    ];
+  });
+}
+
+export function natsClock(link: NatsLink): Promise<Check[]> {
+  const what = 'NATS clock';
+  return asking({ what, fix: RUN_SETUP, state: 'warn' }, async () => [
+    clock(what, await natsClockAheadMs(link)),
+  ]);
+}
+
+export function stream(link: NatsLink, { config }: WantedStream): Promise<Check[]> {
+  const what = `stream ${config.name}`;
+  return asking({ what, fix: RUN_SETUP }, async () => {
+    const info = await (await link.manager()).streams.info(config.name);
+    const { max_bytes: max } = info.config;
+    const { messages, bytes } = info.state;
+    const differing = changesBetween(info.config, config).map(({ text }) => text);
+    const found = `${messages} messages, ${bytesText(bytes)} of ${bytesText(max)}`;
+    const fill: Check = {
+      what: `${what} fill`,
+      found,
+      warn: true,
+      fix:
+        config.name === DEAD_LETTERS_STREAM
+          ? LETTERS_FULL
+          : 'Start more processors, or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.',
+    };
+    return [
+      {
+        what,
+        found,
+        warn: differing.length > 0 && `differs: ${differing.join(', ')}`,
+        fix: `${RUN_SETUP} Or correct the setting that differs.`,
+      },
+      ...(max > 0 && bytes > max * FULL_SHARE ? [fill] : []),
+    ];
+  });
+}
+
+export function consumer(link: NatsLink, { config, consumer: wanted }: WantedStream): Promise<Check[]> {
+  const what = `consumer ${config.name}/${CONSUMER}`;
+  return asking({ what, fix: RUN_SETUP }, async () => {
+    const { consumers, streams } = await link.manager();
+    const info = await consumers.info(config.name, CONSUMER);
+    const { last_seq: last } = (await streams.info(config.name)).state;
+    const ahead = info.delivered.stream_seq - last;
+    const differing = changesBetween(info.config, wanted ?? {}).map(({ text }) => text);
+    return [
+      {
+        what,
+        found: `${info.num_pending} waiting, ${info.num_ack_pending} being processed`,
+        fail: ahead > 0 && `${ahead} ahead of its stream: the broker lost the end of it`,
+        warn: differing.length > 0 && `differs: ${differing.join(', ')}`,
+        fix: ahead > 0 ? MAKE_ANEW : RUN_SETUP,
+      },
+    ];
+  });
+}
+
+export function droppedLetters(link: NatsLink): Promise<Check[]> {
+  const what = 'dropped dead letters';
+  return asking({ what, fix: RUN_SETUP, state: 'warn' }, async () => {
+    const dropped = await readDropped(link, Date.now());
+    if (!dropped) return [{ what, found: 'none within a week' }];
+    const { letters, at, project } = dropped;
+    const whose = project === undefined ? '' : `, of project ${project}`;
+    return [{ what, found: `${letters}, the last at ${at}${whose}`, warn: true, fix: LETTERS_FULL }];
+  });
+}
+
+export function bucket(link: NatsLink, name: string, replicas: number): Promise<Check[]> {
+  const what = `bucket ${name}`;
+  return asking({ what, fix: RUN_SETUP }, async () => {
+    const { config, state } = await (await link.manager()).streams.info(`KV_${name}`);
+    const differing = config.num_replicas !== replicas;
+    return [
+      {
+        what,
+        found: `${state.messages} keys`,
+        warn: differing && `${config.num_replicas} replicas, ${replicas} wanted`,
+        fix: RUN_SETUP,
+      },
+    ];
+  });
+}
+
+/** What the postgres sink needs of its database (docs/sinks.md). */
+export function postgres(url: string): Promise<Check[]> {
+  const what = `postgres ${withoutPassword(url)}`;
+  return asking({ what, fix: 'Start it, or correct SLUICE_SINK.' }, async () => {
+    const server = await askPostgres(url);
+    const { version, encoding, role, missing, applied, known, roundTripMs } = server;
+    const pending = applied === undefined ? undefined : known - applied;
+    return [
+      {
+        what,
+        found: `reachable, version ${version}`,
+        fail: server.number < POSTGRES_MIN && `version ${version}`,
+        fix: 'Version 12 or newer is needed.',
+      },
+      {
+        what: `${what} encoding`,
+        found: encoding,
+        fail: encoding !== 'UTF8',
+        fix: "Make a database for the sink: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0.",
+      },
+      {
+        what: `${what} writes`,
+        found: 'taken',
+        fail: server.readOnly && 'read-only: a standby, or transactions that are by default',
+        fix: 'Point SLUICE_SINK at the primary.',
+      },
+      {
+        what: `${what} migrations`,
+        found: `all ${known} applied`,
+        fail: Number(pending) < 0 && `${applied} applied, ${known} known here`,
+        warn: pending === undefined ? 'not readable' : pending > 0 && `${pending} of ${known} pending`,
+        fix:
+          pending === undefined
+            ? 'Correct the rights.'
+            : pending < 0
+              ? 'Run the newer program.'
+              : 'Nothing to do: the processor applies them when it starts.',
+      },
+      {
+        what: `${what} rights`,
+        found: `${role} may do all that the sink does`,
+        fail: missing.length > 0 && `${role} lacks: ${missing.join(', ')}`,
+        fix: 'Let the role own the schema sluice and its tables; it makes them with CREATE on the database.',
+      },
+      {
+        what: `${what} round trip`,
+        found: milliseconds(roundTripMs),
+        warn: roundTripMs >= POSTGRES_ROUND_TRIP_WARN_MS,
+        fix: 'Bring it nearer: a batch takes about eight round trips.',
+      },
+      clock(`${what} clock`, server.aheadMs),
+    ];
+  });
+}

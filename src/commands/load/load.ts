@@ -1,0 +1,43 @@
+/** `sluice load`: the load tester of bench/load, with what it needs of this program. */
+import { Command } from 'commander';
+import { setting } from '../../config.ts';
+import { findDev } from '../session.ts';
+import { openStored, type StoredReader } from './stored.ts';
+
+/** As bench/load/main.ts declares it. */
+export type Surroundings = {
+  defaults: { dsn?: string; admin?: string; sink?: string };
+  token: string | undefined;
+  openSink(sink: string | undefined): StoredReader;
+};
+type LoadTester = { loadMain(args: string[], surroundings: Surroundings): Promise<number> };
+
+/** The build puts bench/load beside this program's own folders. */
+const LOAD_TESTER = '../../bench/load/main.js';
+
+export function surroundings(): Surroundings {
+  const dev = findDev(process.cwd());
+  const sink = setting('SLUICE_SINK') ?? (dev && `ndjson:${dev.sinkDir}`);
+  return {
+    defaults: {
+      ...(dev && { dsn: dev.project.dsn, admin: dev.adminUrl }),
+      ...(sink !== undefined && { sink }),
+    },
+    // Several may be set, for a change of tokens; any of them will do.
+    token: setting('SLUICE_ADMIN_TOKEN')?.split(',')[0]?.trim(),
+    openSink: openStored,
+  };
+}
+
+/** It has a command line of its own, which `npm run bench -- load` shares. */
+export function loadCommand(): Command {
+  return new Command('load')
+    .description('load test: sends envelopes at intended rates, and tells what became of each')
+    .helpOption(false)
+    .allowUnknownOption()
+    .allowExcessArguments()
+    .action(async (_flags: unknown, command: Command) => {
+      const { loadMain } = (await import(LOAD_TESTER)) as LoadTester;
+      process.exitCode = await loadMain(command.args, surroundings());
+    });
+}

@@ -1,0 +1,150 @@
+/**
+ * The file of `project apply` and `project export`: YAML, or JSON, which is YAML too, with a list
+ * of records below `projects`. Its fields are those of the record's schema. Pure.
+ */
+import { isMap, isScalar, LineCounter, parseDocument, stringify, visit } from 'yaml';
+import { z } from 'zod';
+import { newProjectSchema, recordProblems } from '../../management/project-json.ts';
+import type { Project } from '../../projects/project.ts';
+
+const projectInFile = newProjectSchema.required({ id: true });
+/**
+ * A project as the file declares it. It may leave out alias and keys: those of a project that
+ * exists stay, those of a new one are minted. All other fields have a default.
+ */
+export type FileProject = z.output<typeof projectInFile>;
+const fileSchema = z.strictObject({ projects: z.array(z.record(z.string(), z.unknown())) });
+
+/** YAML takes them for numbers, which lose leading zeros and the digits of a long id. */
+const TEXT_FIELDS: ReadonlySet<unknown> = new Set(['id', 'alias', 'key', 'label']);
+/** `project show` prints it. It follows from key and alias. */
+const DERIVED = 'dsn';
+
+/** Why the file cannot be applied: a line for each fault. */
+export class ProjectFileError extends Error {
+  override name = 'ProjectFileError';
+}
+
+type Path = readonly (string | number)[];
+type Fault = { path: Path; text: string };
+
+class SourceText {
+  readonly #name: string;
+  readonly #lines = new LineCounter();
+  readonly #document;
+
+  /** @throws ProjectFileError when the text is no YAML */
+  constructor(text: string, name: string) {
+    this.#name = name;
+    this.#document = parseDocument(text, { lineCounter: this.#lines, prettyErrors: false });
+    const { errors } = this.#document;
+    if (errors.length > 0)
+      throw new ProjectFileError(errors.map(({ message, pos }) => this.#at(pos[0], message)).join('\n'));
+    visit(this.#document, {
+      Pair: (_, { key, value }) => {
+        if (!isScalar(key) || !isScalar(value) || !TEXT_FIELDS.has(key.value)) return;
+        if (value.value !== null && value.source !== undefined) value.value = value.source;
+      },
+    });
+  }
+
+  /** @throws ProjectFileError when it refers to itself too often */
+  value(): unknown {
+    try {
+      return this.#document.toJS();
+    } catch (error) {
+      throw new ProjectFileError(`${this.#name}: ${(error as Error).message}`);
+    }
+  }
+
+  /** Line and sentence; a field that is not there is in its project's line. */
+  fault({ path, text }: Fault): string {
+    for (let length = path.length; length > 0; length--) {
+      const parent = this.#document.getIn(path.slice(0, length - 1), true);
+      const last = path[length - 1];
+      const pair = isMap(parent) && parent.items.find(({ key }) => isScalar(key) && key.value === last);
+      const node = pair ? pair.key : this.#document.getIn(path.slice(0, length), true);
+      const range = (node as { range?: readonly number[] } | undefined)?.range;
+      if (range) return this.#at(range[0] ?? 0, text);
+    }
+    return `${this.#name}: ${text}`;
+  }
+
+  #at(offset: number, text: string): string {
+    return `${this.#name}:${this.#lines.linePos(offset).line}: ${text}`;
+  }
+}
+
+const faultsOf = (error: z.ZodError, path: Path): Fault[] =>
+  error.issues.flatMap((issue) => {
+    const at = [...path, ...issue.path.map((step) => (typeof step === 'number' ? step : String(step)))];
+    return issue.code === 'unrecognized_keys'
+      ? issue.keys.map((key) => ({ path: [...at, key], text: 'there is no such field' }))
+      : [{ path: at, text: issue.message }];
+  });
+
+const recordFaults = (project: FileProject): Fault[] =>
+  recordProblems(project).map(({ field, detail }) => ({ path: [field], text: detail }));
+
+/** `project 7, plan: …`: the project by its id, or by its place where it has none. */
+function named({ path, text }: Fault, projects: readonly Record<string, unknown>[]): Fault {
+  const [list, place, ...field] = path;
+  if (list !== 'projects' || typeof place !== 'number') return { path, text: `${path.join('.')}: ${text}` };
+  const id = projects[place]?.id;
+  const who = typeof id === 'string' ? `project ${id}` : `project number ${place + 1}`;
+  return { path, text: `${who}, ${field.join('.')}: ${text}` };
+}
+
+/** Ids and aliases share one space. */
+function repeatedNames(projects: readonly Record<string, unknown>[]): Fault[] {
+  const owners = new Map<unknown, number>();
+  const faults: Fault[] = [];
+  for (const [place, project] of projects.entries())
+    for (const field of ['id', 'alias'] as const) {
+      const name = project[field];
+      if (typeof name !== 'string') continue;
+      const owner = owners.get(name);
+      if (owner === undefined) owners.set(name, place);
+      else if (owner !== place)
+        faults.push({
+          path: ['projects', place, field],
+          text: `${name} is also the id or alias of project number ${owner + 1} in this file`,
+        });
+    }
+  return faults;
+}
+
+/**
+ * The projects of a file.
+ * @param name of the file, for messages
+ * @throws ProjectFileError naming each fault by line, project and field
+ */
+export function parseProjectFile(text: string, name: string): FileProject[] {
+  const source = new SourceText(text, name);
+  const refuse = (faults: readonly Fault[]): never => {
+    throw new ProjectFileError(faults.map((fault) => source.fault(fault)).join('\n'));
+  };
+  const file = fileSchema.safeParse(source.value());
+  if (!file.success) return refuse(faultsOf(file.error, []).map((fault) => named(fault, [])));
+  const { projects } = file.data;
+  const faults: Fault[] = repeatedNames(projects);
+  const declared: FileProject[] = [];
+  for (const [place, { [DERIVED]: _, ...fields }] of projects.entries()) {
+    const parsed = projectInFile.safeParse(fields);
+    if (parsed.success) declared.push(parsed.data);
+    const wrong = parsed.success ? recordFaults(parsed.data) : faultsOf(parsed.error, []);
+    faults.push(...wrong.map(({ path, text }) => ({ path: ['projects', place, ...path], text })));
+  }
+  return faults.length === 0 ? declared : refuse(faults.map((fault) => named(fault, projects)));
+}
+
+const HEAD = `# Projects of sluice, for: sluice project apply -f FILE
+# The keys are in it: applications have them compiled in, and a project that is made anew needs the same.
+`;
+
+/** With either `key` or `keys`, which says all of them. */
+export const fileProject = ({ key, keys, ...project }: Project): object =>
+  keys ? { ...project, keys } : { ...project, key };
+
+export const projectFileText = (projects: readonly Project[]): string =>
+  HEAD + stringify({ projects: projects.map(fileProject) }, { lineWidth: 0 });

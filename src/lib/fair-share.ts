@@ -1,0 +1,59 @@
+/**
+ * Fair shares of what all projects use together (contract: Fair shares).
+ *
+ * One rule: once a resource is half full, a project that holds more than its share gets no more of
+ * it, and the others go on. A share is the resource divided by the projects that use it now and the
+ * next one to come. Without that one a single project could take all of it before another asks.
+ */
+
+/** What one project holds of each resource. */
+export class ProjectUse {
+  /** Bytes between a publish and its acknowledgement. */
+  inFlight = 0;
+  /** Bytes of spool files. */
+  spool = 0;
+  /** Uploads that are spooled or decoded in pieces. */
+  uploads = 0;
+  /** Bytes of small bodies that are being inflated or wait for it, by what they inflate to. */
+  inflating = 0;
+  /** Bytes of parts in the chunks stream, of all workers. */
+  chunks = 0;
+
+  isHeld(): boolean {
+    return this.inFlight + this.spool + this.uploads + this.inflating + this.chunks > 0;
+  }
+}
+
+type Resource = Exclude<keyof ProjectUse, 'isHeld'>;
+
+export class FairShare {
+  readonly #resource: Resource;
+  readonly #max: number;
+  #total = 0;
+  #users = 0;
+
+  constructor(resource: Resource, max: number) {
+    this.#resource = resource;
+    this.#max = max;
+  }
+
+  /** Held by all projects. */
+  get total(): number {
+    return this.#total;
+  }
+
+  /** @param delta negative to give back */
+  add(use: ProjectUse, delta: number): void {
+    const before = use[this.#resource];
+    const after = before + delta;
+    use[this.#resource] = after;
+    this.#total += delta;
+    if (before === 0 && after > 0) this.#users++;
+    else if (before > 0 && after === 0) this.#users--;
+  }
+
+  /** False: the resource is at least half full, and the project holds more than its share. */
+  allows(use: ProjectUse): boolean {
+    return 2 * this.#total < this.#max || use[this.#resource] * (this.#users + 1) <= this.#max;
+  }
+}

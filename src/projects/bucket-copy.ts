@@ -1,0 +1,246 @@
+/** A bucket's content in this process. Pure: fed by a mirror, asked by the request path. */
+import type { BucketEntry } from './bucket-watch.ts';
+
+/** So that no shard of a million keys takes longer than a millisecond to grow. */
+const SHARDS = 2_048;
+/** A shard that is full grows by a half: it is copied seldom, and little of it is empty. */
+const GROWTH = 1.5;
+
+/** A record: these fields, the key, the text. */
+const REVISION_AT = 0;
+const SNAPSHOT_AT = 8;
+const TEXT_BYTES_AT = 12;
+const KEY_BYTES_AT = 16;
+const KEY_AT = 18;
+/** In place of a text's length: the key was deleted. */
+const DELETED = 0xffff_ffff;
+
+/** FNV-1a over the characters. */
+function hashOf(key: string): number {
+  let hash = 0x811c9dc5;
+  for (let at = 0; at < key.length; at++) hash = Math.imul(hash ^ key.charCodeAt(at), 0x01000193);
+  return hash >>> 0;
+}
+
+/**
+ * The newest entry of each key of a bucket, for a million keys and more.
+ *
+ * As JavaScript objects they would all be marked in each full collection, and a Map of so many
+ * stops the loop for a tenth of a second when it grows. So keys and texts are packed into buffers
+ * outside the heap: some 210 bytes for a record of 150. A look-up takes a fraction of a microsecond
+ * and makes a string, so a caller that looks up often keeps what it made of the text.
+ *
+ * A snapshot is put in entry by entry, and nothing is held twice. Each entry remembers the snapshot
+ * that it was last part of; those that the newest one lacks are removed at its end.
+ */
+export class BucketCopy {
+  readonly #shards: (Shard | undefined)[] = new Array<Shard | undefined>(SHARDS);
+  readonly #onChange: (entry: BucketEntry) => void;
+  #createdMs = 0;
+  #snapshot = 0;
+  #seen = 0;
+  #size = 0;
+
+  /** `onChange` hears of each entry that differs from the one before. It may not throw. */
+  constructor(onChange: (entry: BucketEntry) => void = () => undefined) {
+    this.#onChange = onChange;
+  }
+
+  /** Keys, deleted ones included: the server counts those too. */
+  get size(): number {
+    return this.#size;
+  }
+
+  /** Those of them that have come since {@link startSnapshot}. */
+  get seen(): number {
+    return this.#seen;
+  }
+
+  /** `createdMs` tells a bucket from its successor. The content stays until the snapshot ends. */
+  startSnapshot(createdMs: number): void {
+    this.#createdMs = createdMs;
+    this.#snapshot++;
+    this.#seen = 0;
+  }
+
+  /** Removes what the snapshot lacks. Yields so often that the caller may pause. */
+  *endSnapshot(): Generator<void> {
+    for (const shard of this.#shards) {
+      for (const key of shard?.keysNotOf(this.#snapshot) ?? []) {
+        shard?.remove(key, hashOf(key));
+        this.#size--;
+        this.#onChange({ key, text: undefined, revision: 0 });
+      }
+      if (shard) yield;
+    }
+  }
+
+  /**
+   * The copy's revision is the bucket's creation time (Unix ms) plus the key-value revision: it
+   * keeps growing when a bucket is deleted and made again, whose own revisions begin at 1.
+   */
+  put({ key, text, revision: sequence }: BucketEntry): void {
+    const hash = hashOf(key);
+    this.#shards[hash % SHARDS] ??= new Shard();
+    const shard = this.#shards[hash % SHARDS] as Shard;
+    const entry = { key, text, revision: this.#createdMs + sequence };
+    const slot = shard.slotOf(key, hash);
+    if (slot === -1) this.#size++;
+    if (slot === -1 || shard.snapshotOf(slot) !== this.#snapshot) this.#seen++;
+    if (slot !== -1 && shard.holds(slot, entry)) return shard.mark(slot, this.#snapshot);
+    shard.put(entry, { slot, hash, snapshot: this.#snapshot });
+    this.#onChange(entry);
+  }
+
+  has(key: string): boolean {
+    const hash = hashOf(key);
+    const shard = this.#shards[hash % SHARDS];
+    const slot = shard?.slotOf(key, hash) ?? -1;
+    return slot !== -1 && shard?.isDeleted(slot) === false;
+  }
+
+  /** Undefined also when the key was deleted. */
+  get(key: string): { text: string; revision: number } | undefined {
+    const hash = hashOf(key);
+    const shard = this.#shards[hash % SHARDS];
+    const slot = shard?.slotOf(key, hash) ?? -1;
+    const text = slot === -1 ? undefined : shard?.textOf(slot);
+    return text === undefined ? undefined : { text, revision: shard?.revisionOf(slot) ?? 0 };
+  }
+}
+
+/** Where a record goes; `slot` is -1 for a new key. */
+type Place = { slot: number; hash: number; snapshot: number };
+
+/** Slots below `count` are in use, in no order; each has a hash and the offset of its record. */
+class Shard {
+  #hashes = new Uint32Array(1);
+  #offsets = new Uint32Array(1);
+  #count = 0;
+  #data = Buffer.alloc(0);
+  #used = 0;
+  #garbage = 0;
+
+  /** -1: none. */
+  slotOf(key: string, hash: number): number {
+    let slot = this.#hashes.indexOf(hash);
+    while (slot !== -1 && slot < this.#count) {
+      if (this.#keyOf(slot) === key) return slot;
+      slot = this.#hashes.indexOf(hash, slot + 1);
+    }
+    return -1;
+  }
+
+  revisionOf(slot: number): number {
+    return this.#data.readDoubleLE(this.#offset(slot) + REVISION_AT);
+  }
+
+  snapshotOf(slot: number): number {
+    return this.#data.readUInt32LE(this.#offset(slot) + SNAPSHOT_AT);
+  }
+
+  mark(slot: number, snapshot: number): void {
+    this.#data.writeUInt32LE(snapshot, this.#offset(slot) + SNAPSHOT_AT);
+  }
+
+  isDeleted(slot: number): boolean {
+    return this.#data.readUInt32LE(this.#offset(slot) + TEXT_BYTES_AT) === DELETED;
+  }
+
+  textOf(slot: number): string | undefined {
+    if (this.isDeleted(slot)) return undefined;
+    const start = this.#offset(slot) + KEY_AT + this.#keyBytes(slot);
+    return this.#data.toString('utf8', start, this.#offset(slot) + this.#bytes(slot));
+  }
+
+  /** A broker that lost its newest writes in a power cut gives their revisions to others. */
+  holds(slot: number, { text, revision }: BucketEntry): boolean {
+    return this.revisionOf(slot) === revision && this.textOf(slot) === text;
+  }
+
+  keysNotOf(snapshot: number): string[] {
+    const keys: string[] = [];
+    for (let slot = 0; slot < this.#count; slot++)
+      if (this.snapshotOf(slot) !== snapshot) keys.push(this.#keyOf(slot));
+    return keys;
+  }
+
+  put({ key, text, revision }: BucketEntry, { slot, hash, snapshot }: Place): void {
+    const keyBytes = Buffer.byteLength(key);
+    const textBytes = text === undefined ? 0 : Buffer.byteLength(text);
+    this.#makeRoom(KEY_AT + keyBytes + textBytes);
+    if (slot !== -1) this.#garbage += this.#bytes(slot);
+    const at = this.#used;
+    this.#data.writeDoubleLE(revision, at + REVISION_AT);
+    this.#data.writeUInt32LE(snapshot, at + SNAPSHOT_AT);
+    this.#data.writeUInt32LE(text === undefined ? DELETED : textBytes, at + TEXT_BYTES_AT);
+    this.#data.writeUInt16LE(keyBytes, at + KEY_BYTES_AT);
+    this.#data.write(key, at + KEY_AT);
+    this.#data.write(text ?? '', at + KEY_AT + keyBytes);
+    this.#used += KEY_AT + keyBytes + textBytes;
+    const into = slot === -1 ? this.#count++ : slot;
+    this.#hashes[into] = hash;
+    this.#offsets[into] = at;
+  }
+
+  /** The last slot moves to the place of the one that goes. */
+  remove(key: string, hash: number): void {
+    const slot = this.slotOf(key, hash);
+    this.#garbage += this.#bytes(slot);
+    const last = --this.#count;
+    this.#hashes[slot] = this.#hashes[last] as number;
+    this.#offsets[slot] = this.#offsets[last] as number;
+  }
+
+  #offset(slot: number): number {
+    return this.#offsets[slot] as number;
+  }
+
+  #keyBytes(slot: number): number {
+    return this.#data.readUInt16LE(this.#offset(slot) + KEY_BYTES_AT);
+  }
+
+  #keyOf(slot: number): string {
+    const start = this.#offset(slot) + KEY_AT;
+    return this.#data.toString('utf8', start, start + this.#keyBytes(slot));
+  }
+
+  /** Of the whole record. */
+  #bytes(slot: number): number {
+    const textBytes = this.#data.readUInt32LE(this.#offset(slot) + TEXT_BYTES_AT);
+    return KEY_AT + this.#keyBytes(slot) + (textBytes === DELETED ? 0 : textBytes);
+  }
+
+  /** For one more slot and record. */
+  #makeRoom(bytes: number): void {
+    if (this.#count === this.#hashes.length) {
+      const slots = Math.ceil((this.#count + 1) * GROWTH);
+      this.#hashes = grown(this.#hashes, slots);
+      this.#offsets = grown(this.#offsets, slots);
+    }
+    if (this.#used + bytes > this.#data.length) this.#repack(bytes);
+  }
+
+  /** Into a new buffer with that much room and some more, without what was replaced or removed. */
+  #repack(room: number): void {
+    const before = this.#data;
+    const live = this.#used - this.#garbage;
+    const data = Buffer.allocUnsafeSlow(Math.ceil((live + room) * GROWTH));
+    let used = this.#garbage === 0 ? before.copy(data, 0, 0, this.#used) : 0;
+    for (let slot = 0; used < live; slot++) {
+      const [from, bytes] = [this.#offset(slot), this.#bytes(slot)];
+      before.copy(data, used, from, from + bytes);
+      this.#offsets[slot] = used;
+      used += bytes;
+    }
+    this.#data = data;
+    this.#used = used;
+    this.#garbage = 0;
+  }
+}
+
+function grown(array: Uint32Array<ArrayBuffer>, length: number): Uint32Array<ArrayBuffer> {
+  const larger = new Uint32Array(length);
+  larger.set(array);
+  return larger;
+}

@@ -1,0 +1,100 @@
+/** The keys of a project's record: which are in force, and the changes that commands make. Pure. */
+import { createHash } from 'node:crypto';
+import { PROJECT_KEYS_MAX } from '../limits.ts';
+import { ConflictError, UnknownNameError } from './names.ts';
+import type { Project, ProjectKey } from './project.ts';
+
+const ID_CHARS = 8;
+
+/**
+ * Names a key in commands, and where it is counted. It follows from the key, so that a record needs
+ * no further field.
+ */
+export const keyId = (key: string): string =>
+  createHash('sha256').update(key).digest('hex').slice(0, ID_CHARS);
+
+/** The name of its window, when it has a limit of its own. */
+export const keyWindow = (key: string): string => `key:${keyId(key)}`;
+
+/** In their order: the first valid one is the project's `key`. */
+export const keysOf = ({ key, keys }: Project): readonly ProjectKey[] => keys ?? [{ key, enabled: true }];
+
+/** @param now Unix ms */
+const isValid = ({ enabled, expires }: ProjectKey, now: number): boolean =>
+  enabled && (expires === undefined || now < Date.parse(expires));
+
+/** The first key that is enabled and not expired. */
+export const firstKey = (project: Project, now: number): ProjectKey | undefined =>
+  keysOf(project).find((key) => isValid(key, now));
+
+/**
+ * A record with one key and no word about it keeps the form that builds without further keys read.
+ */
+export function withKeys(project: Project, keys: readonly ProjectKey[], now: number): Project {
+  const { keys: _, ...rest } = project;
+  const [only] = keys;
+  if (only === undefined) throw new ConflictError('A project keeps at least one key: disable it instead.');
+  if (keys.length > PROJECT_KEYS_MAX)
+    throw new ConflictError(`A project has at most ${PROJECT_KEYS_MAX} keys: remove one first.`);
+  const { key } = keys.find((one) => isValid(one, now)) ?? only;
+  const isPlain = keys.length === 1 && Object.keys(only).length === 2 && only.enabled;
+  return { ...rest, key, ...(!isPlain && { keys: [...keys] }) };
+}
+
+export function addKey(project: Project, added: ProjectKey, now: number): Project {
+  const keys = keysOf(project);
+  if (keys.some(({ key }) => keyId(key) === keyId(added.key)))
+    throw new ConflictError(`Project ${project.id} has this key already.`);
+  return withKeys(project, [...keys, added], now);
+}
+
+/**
+ * `change` gives the key as it shall be, or undefined to remove it.
+ * @throws UnknownNameError, ConflictError
+ */
+export function changeKey(
+  project: Project,
+  id: string,
+  { now, change }: { now: number; change(key: ProjectKey): ProjectKey | undefined },
+): Project {
+  const keys = keysOf(project);
+  if (!keys.some(({ key }) => keyId(key) === id))
+    throw new UnknownNameError(`Project ${project.id} has no key ${id}.`);
+  const changed = keys.flatMap((key) => (keyId(key.key) === id ? (change(key) ?? []) : key));
+  return withKeys(project, changed, now);
+}
+
+/** Another text for the first valid key, which keeps its label, expiry and limit. */
+export function replaceKey(project: Project, text: string, now: number): Project {
+  const { key: before } = firstKey(project, now) ?? project;
+  const keys = keysOf(project).map((key) => (key.key === before ? { ...key, key: text } : key));
+  return withKeys(project, keys, now);
+}
+
+/**
+ * The new key takes the place, label and limit of the first valid one. The others stay valid for
+ * `overlapMs`, or as long as they were; without it they are removed, and so are expired ones.
+ */
+export function rotateKeys(
+  project: Project,
+  fresh: string,
+  { now, overlapMs }: { now: number; overlapMs: number | undefined },
+): Project {
+  const { label, rateLimit } = firstKey(project, now) ?? {};
+  const first: ProjectKey = {
+    key: fresh,
+    enabled: true,
+    ...(label !== undefined && { label }),
+    ...(rateLimit !== undefined && { rateLimit }),
+  };
+  const kept = overlapMs === undefined ? [] : keysOf(project).filter((key) => !isExpired(key, now));
+  const end = now + (overlapMs ?? 0);
+  return withKeys(project, [first, ...kept.map((key) => endingAt(key, end))], now);
+}
+
+const isExpired = (key: ProjectKey, now: number): boolean => !isValid({ ...key, enabled: true }, now);
+
+const endingAt = (key: ProjectKey, end: number): ProjectKey =>
+  key.expires !== undefined && Date.parse(key.expires) <= end
+    ? key
+    : { ...key, expires: new Date(end).toISOString() };

@@ -1,0 +1,97 @@
+import { assert } from '../../lib/assert.ts';
+import { SINK_BATCH_BYTES_MAX } from '../../limits.ts';
+import type { RecentFrames } from '../recent-frames.ts';
+import { RecordCounts } from '../record-counts.ts';
+import type { BegunEntry, RefusedRow, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
+import { insertRows } from './insert.ts';
+import { PendingRows, type TableRows } from './rows.ts';
+import { claimItems } from './seen.ts';
+import type { Server } from './server.ts';
+import type { TableName } from './tables.ts';
+
+/**
+ * A batch of the clickhouse sink: rows wait in memory until the commit, or until they are many.
+ * Then the keys of items that clients send again are looked up and noted, and each table gets its
+ * rows in one insert.
+ */
+export class ClickHouseBatch implements SinkBatch {
+  readonly #server: Server;
+  readonly #recent: RecentFrames;
+  /** Entries of each frame in this batch and before it. */
+  readonly #frames = new Map<string, number>();
+  readonly #counts = new RecordCounts();
+  #pending = new PendingRows();
+  #pendingBytes = 0;
+  /** The entry that is being added: a block may end within it. */
+  #entry: BegunEntry = { frameId: '', index: 0 };
+  #ended = false;
+  readonly refused: RefusedRow[] = [];
+  bytes = 0;
+
+  constructor(server: Server, recent: RecentFrames) {
+    this.#server = server;
+    this.#recent = recent;
+  }
+
+  entriesKnown(frameId: string): number {
+    return this.#frames.get(frameId) ?? this.#recent.entriesOf(frameId);
+  }
+
+  beginEntry(entry: BegunEntry): void {
+    assert(!this.#ended, 'entries are added to an open batch');
+    assert(entry.index >= this.entriesKnown(entry.frameId), 'the entries of a frame come in order');
+    this.#entry = entry;
+    this.#frames.set(entry.frameId, entry.index + 1);
+    this.#pending.beginEntry(entry.frameId, entry.index, entry.usage);
+  }
+
+  add(row: SinkRow): void {
+    assert(!this.#ended, 'records are added to an open batch');
+    const bytes = this.#pending.add(row);
+    this.#pendingBytes += bytes;
+    this.bytes += bytes;
+  }
+
+  relieve(): Promise<void> | undefined {
+    return this.#pendingBytes < SINK_BATCH_BYTES_MAX ? undefined : this.#flush();
+  }
+
+  async commit(): Promise<readonly SinkCount[]> {
+    assert(!this.#ended, 'a batch is committed once');
+    await this.#flush();
+    this.#ended = true;
+    this.#recent.note(this.#frames);
+    return this.#counts.list();
+  }
+
+  async abandon(): Promise<void> {
+    this.#ended = true;
+    this.#pending = new PendingRows();
+  }
+
+  async #flush(): Promise<void> {
+    const { tables, claims } = this.#pending;
+    this.#pending = new PendingRows();
+    this.#pending.beginEntry(this.#entry.frameId, this.#entry.index, undefined);
+    this.#pendingBytes = 0;
+    const leftOut = new Map<TableName, Set<number>>();
+    for (const { table, row } of await claimItems(this.#server, claims))
+      leftOut.set(table, (leftOut.get(table) ?? new Set()).add(row));
+    for (const [table, rows] of tables) await this.#insert(table, rows, leftOut.get(table) ?? new Set());
+  }
+
+  async #insert(
+    table: TableName,
+    { buffer, origins }: TableRows,
+    leftOut: ReadonlySet<number>,
+  ): Promise<void> {
+    const refused = await insertRows(this.#server, { table, buffer, leftOut });
+    const reasons = new Map(refused.map(({ row, reason }) => [row, reason]));
+    for (const [row, { type, ...origin }] of origins.entries()) {
+      const reason = reasons.get(row);
+      if (reason !== undefined) this.refused.push({ ...origin, reason });
+      // A record is counted once, with the first of its rows.
+      else if (!origin.part) this.#counts.add(type, leftOut.has(row) ? 'resent' : 'stored');
+    }
+  }
+}

@@ -1,0 +1,76 @@
+import type { Log } from '../../lib/log.ts';
+import { RecentFrames } from '../recent-frames.ts';
+import type { Sink, StreamSink } from '../sink.ts';
+import { SinkSettingError, UnavailableError } from '../unavailable.ts';
+import { ClickHouseBatch } from './batch.ts';
+import { migrate, setRetention } from './migrate.ts';
+import { isAboutSetting, Server } from './server.ts';
+
+/**
+ * `retentionDays`: rows go so long after they were received; undefined leaves that to the operator.
+ */
+export type ClickHouseOptions = { log: Log; retentionDays?: number | undefined };
+
+/**
+ * Rows in ClickHouse. Any number of processors share a database. A merge keeps one of the rows with
+ * the same project, day and row key.
+ *
+ * A server that is away at the start is waited for like one that goes away later: each batch fails
+ * until it is there, and its frames are tried again. The start reports faults that no waiting
+ * fixes.
+ */
+export class ClickHouseSink implements Sink {
+  readonly promise = 'repeatable';
+  readonly #server: Server;
+  readonly #options: ClickHouseOptions;
+  #prepared: Promise<void> | undefined;
+
+  private constructor(url: string, options: ClickHouseOptions) {
+    this.#server = new Server(url);
+    this.#options = options;
+  }
+
+  /** @throws SinkSettingError when the server is there and can never do */
+  static async connect(url: string, options: ClickHouseOptions): Promise<ClickHouseSink> {
+    const sink = new ClickHouseSink(url, options);
+    try {
+      await sink.#prepare();
+    } catch (error) {
+      if (error instanceof UnavailableError && !isAboutSetting(error)) {
+        options.log.warn({ err: error }, 'sink: clickhouse is away, trying again with each batch');
+        return sink;
+      }
+      await sink.close();
+      if (!(error instanceof UnavailableError)) throw error;
+      throw new SinkSettingError(`SLUICE_SINK: ${error.message}`, { cause: error });
+    }
+    return sink;
+  }
+
+  /** Once, and again after it failed. */
+  #prepare(): Promise<void> {
+    this.#prepared ??= (async () => {
+      await migrate(this.#server);
+      const { retentionDays } = this.#options;
+      if (retentionDays !== undefined) await setRetention(this.#server, retentionDays);
+    })();
+    this.#prepared.catch(() => {
+      this.#prepared = undefined;
+    });
+    return this.#prepared;
+  }
+
+  async open(): Promise<StreamSink> {
+    const recent = new RecentFrames();
+    return {
+      begin: async () => {
+        await this.#prepare();
+        return new ClickHouseBatch(this.#server, recent);
+      },
+    };
+  }
+
+  close(): Promise<void> {
+    return this.#server.close();
+  }
+}

@@ -1,0 +1,72 @@
+/** What `sluice doctor` asks the sink's server; changes nothing. */
+import { isTooOld, schemaVersion, serverVersion } from './migrate.ts';
+import { SCHEMA_VERSION } from './schema.ts';
+import { Server } from './server.ts';
+
+export type ClickHouseReport = {
+  version: string;
+  isTooOld: boolean;
+  /** The applied migrations, and those that this program knows. */
+  schemaVersion: number;
+  schemaWanted: number;
+  /** The user's profile forbids writing. */
+  readOnly: boolean;
+  /** Of the fullest disk, bytes. */
+  disk: { name: string; free: number; total: number };
+  /** Active parts of the partition that has most: merges fall behind when they are many. */
+  parts: number;
+  roundTripMs: number;
+  /** Unix milliseconds, by the server and by us in the middle of the round trip. */
+  clockMs: number;
+  askedAtMs: number;
+};
+
+type Numbers<Names extends string> = Record<Names, number | string>;
+
+async function inspectTime(
+  server: Server,
+): Promise<Pick<ClickHouseReport, 'roundTripMs' | 'clockMs' | 'askedAtMs'>> {
+  const sentAt = performance.now();
+  const [row] = await server.query<Numbers<'ms'>>('SELECT toUnixTimestamp64Milli(now64(3)) AS ms');
+  const roundTripMs = performance.now() - sentAt;
+  return { roundTripMs, clockMs: Number(row?.ms), askedAtMs: Date.now() - roundTripMs / 2 };
+}
+
+async function inspectDisk(server: Server): Promise<ClickHouseReport['disk']> {
+  const [row] = await server.query<{ disk: string } & Numbers<'free' | 'total'>>(
+    `SELECT name AS disk, unreserved_space AS free, total_space AS total FROM system.disks
+ORDER BY unreserved_space / greatest(total_space, 1) LIMIT 1`,
+  );
+  return { name: row?.disk ?? '', free: Number(row?.free ?? 0), total: Number(row?.total ?? 0) };
+}
+
+async function partsOfFullest(server: Server): Promise<number> {
+  const [row] = await server.query<Numbers<'parts'>>(
+    `SELECT count() AS parts FROM system.parts WHERE active AND database = '${server.database}'
+GROUP BY table, partition_id ORDER BY parts DESC LIMIT 1`,
+  );
+  return Number(row?.parts ?? 0);
+}
+
+/** @throws UnavailableError when the server cannot be asked; SinkSettingError */
+export async function inspectClickHouse(url: string): Promise<ClickHouseReport> {
+  const server = new Server(url);
+  try {
+    const version = await serverVersion(server);
+    const [setting] = await server.query<{ value: string }>(
+      `SELECT value FROM system.settings WHERE name = 'readonly'`,
+    );
+    return {
+      version,
+      isTooOld: isTooOld(version),
+      schemaVersion: await schemaVersion(server),
+      schemaWanted: SCHEMA_VERSION,
+      readOnly: setting?.value !== '0',
+      disk: await inspectDisk(server),
+      parts: await partsOfFullest(server),
+      ...(await inspectTime(server)),
+    };
+  } finally {
+    await server.close();
+  }
+}

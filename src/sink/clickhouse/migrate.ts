@@ -1,0 +1,72 @@
+import { SinkSettingError } from '../unavailable.ts';
+import { MIGRATIONS, MIGRATIONS_TABLE, SCHEMA_VERSION } from './schema.ts';
+import type { Server } from './server.ts';
+import { RETAINED } from './tables.ts';
+
+/** The first release with all that the sink uses, and the oldest that the client supports. */
+const VERSION_MIN = [24, 8] as const;
+
+export const isTooOld = (version: string): boolean => {
+  const [major = 0, minor = 0] = version.split('.').map(Number);
+  return major < VERSION_MIN[0] || (major === VERSION_MIN[0] && minor < VERSION_MIN[1]);
+};
+export const VERSION_WANTED = VERSION_MIN.join('.');
+
+const COUNT_OF = (table: 'databases' | 'tables', where: string): string =>
+  `SELECT count() AS count FROM system.${table} WHERE ${where}`;
+
+async function exists(server: Server, table: 'databases' | 'tables', where: string): Promise<boolean> {
+  const [row] = await server.query<{ count: number | string }>(COUNT_OF(table, where));
+  return Number(row?.count) > 0;
+}
+
+/** Migrations that were applied; 0 when there is no database. @throws UnavailableError */
+export async function schemaVersion(server: Server): Promise<number> {
+  const where = `database = '${server.database}' AND name = 'migrations'`;
+  if (!(await exists(server, 'tables', where))) return 0;
+  const [row] = await server.query<{ version: number }>('SELECT max(version) AS version FROM $db.migrations');
+  return row?.version ?? 0;
+}
+
+/** @throws UnavailableError */
+export async function serverVersion(server: Server): Promise<string> {
+  const [row] = await server.query<{ version: string }>('SELECT version() AS version');
+  return row?.version ?? '0';
+}
+
+/**
+ * Brings the tables up to date; of processors that do it together one is late, and harms nothing.
+ * @throws SinkSettingError when waiting does not help, UnavailableError when it may
+ */
+export async function migrate(server: Server): Promise<void> {
+  const release = await serverVersion(server);
+  if (isTooOld(release))
+    throw new SinkSettingError(
+      `SLUICE_SINK: clickhouse has version ${release}, and the sink needs ${VERSION_WANTED} or later`,
+    );
+  const found = await schemaVersion(server);
+  if (found > SCHEMA_VERSION)
+    throw new SinkSettingError(
+      `SLUICE_SINK: the database has version ${found} of the sink's tables, and this program knows ${SCHEMA_VERSION}: run the newer program`,
+    );
+  if (found === SCHEMA_VERSION) return;
+  if (!(await exists(server, 'databases', `name = '${server.database}'`)))
+    await server.command('CREATE DATABASE IF NOT EXISTS $db');
+  await server.command(MIGRATIONS_TABLE);
+  for (const [at, statements] of MIGRATIONS.entries()) {
+    if (at < found) continue;
+    for (const statement of statements) await server.command(statement);
+    await server.command(`INSERT INTO $db.migrations (version) VALUES (${at + 1})`);
+  }
+}
+
+/** Rows go when their day is so many days past. Whole parts go at once. @throws UnavailableError */
+export async function setRetention(server: Server, days: number): Promise<void> {
+  const names = RETAINED.map((table) => `'${table}'`).join(', ');
+  const tables = await server.query<{ name: string; engine: string }>(
+    `SELECT name, engine_full AS engine FROM system.tables WHERE database = '${server.database}' AND name IN (${names})`,
+  );
+  for (const { name, engine } of tables)
+    if (!engine.includes(`TTL day + toIntervalDay(${days}) `))
+      await server.command(`ALTER TABLE $db.${name} MODIFY TTL day + toIntervalDay(${days})`);
+}

@@ -1,0 +1,137 @@
+/** Records as rows of tables. */
+import { isExtraType } from '../../lib/item-types.ts';
+import { frameKey, rowKey } from '../item-key.ts';
+import type { CountedUsage, HeartbeatFields, ItemFields, RecordType, RefusedRow, SinkRow } from '../sink.ts';
+import { isContainer, type SentRow, toSend } from '../split.ts';
+import { RowBuffer } from './row-buffer.ts';
+import type { TableName } from './tables.ts';
+
+const DAY_MS = 86_400_000;
+/** The last day of a Date; data of broken clocks shares it. */
+const DAY_MAX = 0xffff;
+
+const TABLES = { event: 'events', transaction: 'transactions', log: 'logs', span: 'spans' } as const;
+
+function tableOf(type: RecordType): TableName {
+  if (type === 'heartbeat') return 'heartbeats';
+  if (isExtraType(type)) return 'extras';
+  if (type === 'replay_event' || type === 'replay_recording') return 'replays';
+  return TABLES[type];
+}
+
+const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / DAY_MS), 0), DAY_MAX);
+
+/** Where a row of a buffer came from. */
+export type Origin = Omit<RefusedRow, 'reason'> & { type: RecordType };
+/** Rows of one table, and for each of them its origin. */
+export type TableRows = { readonly buffer: RowBuffer; readonly origins: Origin[] };
+
+/** An item that its client may send again, and the row in its table that is left out if it did. */
+export type ResendClaim = {
+  readonly key: Buffer;
+  readonly rowKey: Buffer;
+  readonly receivedAt: number;
+  readonly table: TableName;
+  readonly row: number;
+};
+
+/** Rows that wait to be sent, for all tables. */
+export class PendingRows {
+  readonly tables = new Map<TableName, TableRows>();
+  readonly claims: ResendClaim[] = [];
+  /** Of the entry that is being added. */
+  #frameId = '';
+  #frame: Buffer = Buffer.alloc(0);
+  #entry = 0;
+
+  beginEntry(frameId: string, entry: number, usage: CountedUsage | undefined): void {
+    if (frameId !== this.#frameId) {
+      this.#frameId = frameId;
+      this.#frame = frameKey(frameId);
+    }
+    this.#entry = entry;
+    if (!usage) return;
+    this.#table('usage')
+      .buffer.beginRow()
+      .text(usage.projectId)
+      .text(usage.month)
+      .key(this.#key(0))
+      .int64(usage.position);
+  }
+
+  /** @returns bytes that it takes */
+  add(row: SinkRow): number {
+    const { buffer, origins } = this.#table(tableOf(row.type));
+    const before = buffer.bytes;
+    const origin = { frameId: this.#frameId, entry: this.#entry, type: row.type };
+    if ('token' in row.fields) {
+      this.#addHeartbeat(buffer, row.fields, row.json);
+      origins.push(origin);
+    } else {
+      const sent = toSend(row);
+      const parts = sent.split?.entries ?? [row.json];
+      parts.forEach((payload, part) => {
+        const index = sent.split ? part : undefined;
+        this.#addItem(buffer, sent, { payload, part: index });
+        origins.push({ ...origin, item: indexOf(row), ...(index !== undefined && { part: index }) });
+      });
+    }
+    return buffer.bytes - before;
+  }
+
+  #table(name: TableName): TableRows {
+    const found = this.tables.get(name) ?? { buffer: new RowBuffer(), origins: [] };
+    this.tables.set(name, found);
+    return found;
+  }
+
+  #key(item: number, part?: number): Buffer {
+    return rowKey(this.#frame, { entry: this.#entry, item, part });
+  }
+
+  #addItem(
+    buffer: RowBuffer,
+    row: SentRow,
+    { payload, part }: { payload: Uint8Array; part: number | undefined },
+  ): void {
+    const { type, resend } = row;
+    const { envelope, index, header, isBase64 } = row.fields as ItemFields;
+    const key = this.#key(index, part);
+    if (resend) this.claims.push({ ...resend, rowKey: key, table: tableOf(type), row: buffer.rows });
+    buffer
+      .beginRow()
+      .text(envelope.projectId)
+      .uint16(dayOf(envelope.receivedAt))
+      .key(key)
+      .text(envelope.eventId)
+      .uint32(index)
+      .int64(envelope.receivedAt)
+      .optional(envelope.sentAt, (sentAt) => buffer.int64(sentAt))
+      .optional(envelope.sdk, (sdk) => buffer.text(sdk))
+      .text(header);
+    if (isContainer(type))
+      buffer
+        .optional(part, (place) => buffer.uint16(place))
+        .optional(row.split?.rest, (rest) => buffer.data(rest));
+    else if (type !== 'event' && type !== 'transaction') buffer.text(type);
+    buffer.data(isBase64 ? NOTHING : payload);
+    if (isExtraType(type))
+      buffer.optional(isBase64 ? payload : undefined, (json) => buffer.data(unquoted(json)));
+  }
+
+  #addHeartbeat(buffer: RowBuffer, { token, receivedAt, bodyIn }: HeartbeatFields, json: Uint8Array): void {
+    const text = bodyIn && (JSON.parse(Buffer.from(json).toString()) as string);
+    buffer
+      .beginRow()
+      .text(token)
+      .uint16(dayOf(receivedAt))
+      .key(this.#key(0))
+      .int64(receivedAt)
+      .optional(bodyIn === 'body' ? text : undefined, (body) => buffer.text(body))
+      .optional(bodyIn === 'body_base64' ? text : undefined, (body) => buffer.text(body));
+  }
+}
+
+const NOTHING = new Uint8Array();
+const unquoted = (json: Uint8Array): Uint8Array => json.subarray(1, -1);
+const indexOf = ({ fields }: SinkRow): number => ('token' in fields ? 0 : fields.index);

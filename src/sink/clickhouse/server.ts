@@ -1,0 +1,156 @@
+import { Readable } from 'node:stream';
+import * as zlib from 'node:zlib';
+import {
+  type ClickHouseClient,
+  ClickHouseError,
+  ClickHouseLogLevel,
+  createClient,
+  drainStream,
+} from '@clickhouse/client';
+import { CLICKHOUSE_CONNECTIONS_MAX, CLICKHOUSE_REQUEST_MS_MAX } from '../../limits.ts';
+import { SinkSettingError, UnavailableError } from '../unavailable.ts';
+import { type TableName, WRITTEN } from './tables.ts';
+
+/** What of a ClickHouse the setting names. */
+type Address = { url: string; database: string; compression: 'none' | 'gzip' | 'zstd' };
+
+const DATABASE = 'sluice';
+const HAS_ZSTD = 'createZstdCompress' in zlib;
+const COMPRESSIONS = ['none', 'gzip', 'zstd'] as const;
+const isCompression = (text: string): text is (typeof COMPRESSIONS)[number] =>
+  (COMPRESSIONS as readonly string[]).includes(text);
+
+/**
+ * Of `clickhouse://user:password@host:port/database?secure=true&compression=gzip`.
+ * @throws SinkSettingError
+ */
+function parseAddress(setting: string): Address {
+  const { hostname, port, username, password, pathname, searchParams } = new URL(setting);
+  const wrong = (what: string): SinkSettingError => new SinkSettingError(`SLUICE_SINK: ${what}`);
+  const known = ['secure', 'compression'];
+  const other = [...searchParams.keys()].find((name) => !known.includes(name));
+  if (other) throw wrong(`clickhouse:// knows the options ${known.join(' and ')}, not ${other}`);
+  const isSecure = ['true', '1'].includes(searchParams.get('secure') ?? '');
+  const database = decodeURIComponent(pathname.slice(1)) || DATABASE;
+  if (!/^\w+$/.test(database)) throw wrong(`a database of clickhouse:// is a word, not ${database}`);
+  const compression = searchParams.get('compression') ?? (HAS_ZSTD ? 'zstd' : 'none');
+  if (!isCompression(compression)) throw wrong(`compression is one of ${COMPRESSIONS.join(', ')}`);
+  if (compression === 'zstd' && !HAS_ZSTD) throw wrong('compression=zstd needs Node.js 22.15 or later');
+  const url = new URL(`${isSecure ? 'https' : 'http'}://${hostname}:${port || (isSecure ? 8443 : 8123)}`);
+  url.username = username;
+  url.password = password;
+  return { url: url.href, database, compression };
+}
+
+/** Error codes of the server that are about the rows which it was given (its ErrorCodes.cpp). */
+const ABOUT_THE_ROWS: ReadonlySet<number> = new Set([
+  6, // CANNOT_PARSE_TEXT
+  26, // CANNOT_PARSE_QUOTED_STRING
+  27, // CANNOT_PARSE_INPUT_ASSERTION_FAILED
+  38, // CANNOT_PARSE_DATE
+  41, // CANNOT_PARSE_DATETIME
+  53, // TYPE_MISMATCH
+  69, // ARGUMENT_OUT_OF_BOUND
+  70, // CANNOT_CONVERT_TYPE
+  72, // CANNOT_PARSE_NUMBER
+  117, // INCORRECT_DATA
+  128, // TOO_LARGE_ARRAY_SIZE
+  131, // TOO_LARGE_STRING_SIZE
+  321, // VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE
+  349, // CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN
+  395, // FUNCTION_THROW_IF_VALUE_IS_NON_ZERO
+  407, // DECIMAL_OVERFLOW
+  469, // VIOLATED_CONSTRAINT
+  691, // UNKNOWN_ELEMENT_OF_ENUM
+]);
+/** Wrong credentials, no right, no such database: settings, which no waiting fixes. */
+const ABOUT_THE_SETTING: ReadonlySet<number> = new Set([81, 192, 193, 194, 497, 516]);
+
+/** The store refuses rows for what they are. */
+export class RefusedError extends Error {
+  override name = 'RefusedError';
+}
+
+const codeOf = (error: unknown): number | undefined =>
+  error instanceof ClickHouseError ? Number(error.code) : undefined;
+const isAbout = (codes: ReadonlySet<number>, error: unknown): boolean => codes.has(codeOf(error) ?? -1);
+const sentence = (error: unknown): string => ((error as Error).message || String(error)).split('\n')[0] ?? '';
+
+/** Whether an error is about settings, which no waiting fixes. */
+export const isAboutSetting = (error: UnavailableError): boolean => isAbout(ABOUT_THE_SETTING, error.cause);
+
+/** A fault of ours is a bug: no waiting fixes it. Everything else may pass. */
+function asOutage(error: unknown): unknown {
+  if (error instanceof TypeError || error instanceof RangeError) return error;
+  return new UnavailableError(`clickhouse: ${sentence(error)}`, { cause: error });
+}
+
+/** The sink's server, over HTTP. */
+export class Server {
+  readonly #client: ClickHouseClient;
+  readonly database: string;
+
+  /** @throws SinkSettingError */
+  constructor(setting: string) {
+    const { url, database, compression } = parseAddress(setting);
+    this.database = database;
+    this.#client = createClient({
+      url,
+      application: 'sluice',
+      request_timeout: CLICKHOUSE_REQUEST_MS_MAX,
+      max_open_connections: CLICKHOUSE_CONNECTIONS_MAX,
+      compression: { request: compression === 'none' ? false : { codec: compression, level: 1 } },
+      log: { level: ClickHouseLogLevel.OFF },
+    });
+  }
+
+  /** Rows of one statement; `$db` in it is the sink's database. @throws UnavailableError */
+  async query<Row>(statement: string, params: Record<string, unknown> = {}): Promise<Row[]> {
+    try {
+      const result = await this.#client.query({
+        query: this.#withDatabase(statement),
+        query_params: params,
+        format: 'JSONEachRow',
+      });
+      return await result.json<Row>();
+    } catch (error) {
+      throw asOutage(error);
+    }
+  }
+
+  /** @throws UnavailableError */
+  async command(statement: string): Promise<void> {
+    try {
+      await this.#client.command({ query: this.#withDatabase(statement) });
+    } catch (error) {
+      throw asOutage(error);
+    }
+  }
+
+  /**
+   * Resolves when the rows are stored: inserts are not asynchronous whatever the profile says.
+   * @param rows in RowBinary
+   * @throws RefusedError, UnavailableError
+   */
+  async insert(table: TableName, rows: readonly Uint8Array[]): Promise<void> {
+    const columns = WRITTEN[table].map(([name]) => name).join(', ');
+    const settings = 'async_insert = 0, max_partitions_per_insert_block = 0';
+    const query = `INSERT INTO $db.${table} (${columns}) SETTINGS ${settings} FORMAT RowBinary`;
+    try {
+      const values = Readable.from(rows, { objectMode: false });
+      const { stream } = await this.#client.exec({ query: this.#withDatabase(query), values });
+      await drainStream(stream);
+    } catch (error) {
+      if (!isAbout(ABOUT_THE_ROWS, error)) throw asOutage(error);
+      throw new RefusedError(sentence(error), { cause: error });
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#client.close();
+  }
+
+  #withDatabase(statement: string): string {
+    return statement.replaceAll('$db', `\`${this.database}\``);
+  }
+}

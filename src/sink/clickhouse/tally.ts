@@ -1,0 +1,25 @@
+import type { TallyOfMonth } from '../tally.ts';
+import { Server } from './server.ts';
+
+/**
+ * What the sink counted for a project in a month, over all streams: one row for each accepted
+ * envelope, by its row key. Works beside running processors.
+ * @param month `YYYY-MM`
+ * @throws UnavailableError when the server cannot be asked or no processor has ever written to it
+ */
+export async function readClickHouseTally(
+  url: string,
+  { projectId, month }: { projectId: string; month: string },
+): Promise<TallyOfMonth> {
+  const server = new Server(url);
+  try {
+    const [row] = await server.query<{ count: number | string; position: number | string }>(
+      `SELECT uniqExact(row_key) AS count, max(position) AS position
+FROM $db.usage WHERE project_id = {project:String} AND month = {month:String}`,
+      { project: projectId, month },
+    );
+    return { count: Number(row?.count ?? 0), position: Number(row?.position ?? 0) };
+  } finally {
+    await server.close();
+  }
+}

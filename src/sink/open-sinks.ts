@@ -1,0 +1,42 @@
+import type { SinkSetting } from '../config.ts';
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { ClickHouseSink } from './clickhouse/clickhouse.ts';
+import { NdjsonSink } from './ndjson/ndjson.ts';
+import { PostgresSink } from './postgres/postgres.ts';
+import { type NamedSink, SeveralSinks } from './several.ts';
+import type { Sink } from './sink.ts';
+
+/** `retentionDays`: how long sinks that can remove data keep it. */
+type Parts = { clock: Clock; log: Log; retentionDays?: number };
+
+/** How logs, errors and readiness call a sink: without a password. */
+function sinkName(setting: SinkSetting): string {
+  if (setting.kind === 'ndjson') return `ndjson:${setting.dir}`;
+  const { protocol, host, pathname } = new URL(setting.url);
+  return `${protocol}//${host}${pathname}`;
+}
+
+async function openSink(setting: SinkSetting, parts: Parts): Promise<Sink> {
+  if (setting.kind === 'ndjson') return NdjsonSink.lock(setting.dir, parts);
+  if (setting.kind === 'clickhouse') return ClickHouseSink.connect(setting.url, parts);
+  return PostgresSink.connect(setting.url, parts);
+}
+
+/**
+ * The sink that the settings name; several become one.
+ * @throws SinkSettingError, FolderTakenError, JournalError
+ */
+export async function openSinks(settings: readonly SinkSetting[], parts: Parts): Promise<Sink> {
+  const opened: NamedSink[] = [];
+  try {
+    for (const setting of settings)
+      opened.push({ name: sinkName(setting), sink: await openSink(setting, parts) });
+  } catch (error) {
+    await Promise.all(opened.map(({ sink }) => sink.close()));
+    throw error;
+  }
+  const [first, ...others] = opened;
+  if (!first) throw new RangeError('a processor has a sink');
+  return others.length === 0 ? first.sink : new SeveralSinks(opened);
+}

@@ -1,0 +1,62 @@
+/** What the postgres sink has stored, for a load test that looks its items up; changes nothing. */
+import { createLog } from '../../lib/log.ts';
+import { Database } from './database.ts';
+
+type Item = { projectId: string; eventId: string; index: number; copies: number };
+type Row = { project_id: string; event_id: string; item_index: number; copies: string };
+export type PostgresStored = {
+  /** Accepted envelopes by project, over all months. */
+  tally(): Promise<Map<string, number>>;
+  /** Every item that was received at this moment or later, with how often it is there. */
+  scan(since: Date, onItem: (item: Item) => void): Promise<void>;
+  close(): Promise<void>;
+};
+
+const ROWS_AT_ONCE = 10_000;
+/**
+ * A container of logs or spans is one item and has a row for each entry: the most frequent one
+ * tells.
+ */
+const entriesOf = (table: string, entry: string): string => `
+SELECT project_id, event_id, item_index, max(copies) AS copies FROM (
+  SELECT project_id, event_id, item_index, count(*) AS copies FROM sluice.${table}
+  WHERE received_at >= $1 GROUP BY project_id, event_id, item_index, ${entry}
+) AS entries GROUP BY project_id, event_id, item_index`;
+const itemsOf = (table: string): string => `
+SELECT project_id, event_id, item_index, count(*) AS copies FROM sluice.${table}
+WHERE received_at >= $1 GROUP BY project_id, event_id, item_index`;
+const STORED = [
+  itemsOf('items'),
+  itemsOf('extras'),
+  entriesOf('logs', 'log_index'),
+  entriesOf('spans', 'span_index'),
+];
+
+/** Methods throw UnavailableError when the database cannot be asked. */
+export function readPostgresStored(url: string): PostgresStored {
+  const database = new Database(url, createLog('silent'));
+  return {
+    tally: async () => {
+      const rows = await database.query<{ project_id: string; count: string }>(
+        'SELECT project_id, sum(count) AS count FROM sluice.tally GROUP BY project_id',
+      );
+      return new Map(rows.map(({ project_id, count }) => [project_id, Number(count)]));
+    },
+    scan: (since, onItem) =>
+      database.transaction(async (transaction) => {
+        await transaction.query(
+          `DECLARE stored NO SCROLL CURSOR FOR ${STORED.join('\nUNION ALL')}`.replaceAll(
+            '$1',
+            `'${since.toISOString()}'`,
+          ),
+        );
+        for (;;) {
+          const rows = await transaction.query<Row>(`FETCH ${ROWS_AT_ONCE} FROM stored`);
+          for (const { project_id: projectId, event_id: eventId, item_index: index, copies } of rows)
+            onItem({ projectId, eventId, index, copies: Number(copies) });
+          if (rows.length < ROWS_AT_ONCE) return;
+        }
+      }),
+    close: () => database.close(),
+  };
+}

@@ -1,0 +1,28 @@
+import { PREFETCH_FRAMES_MAX } from '../limits.ts';
+
+/** More than are in hand at once: a frame that is tried again is known. */
+const FRAMES_MAX = 4 * PREFETCH_FRAMES_MAX;
+
+/**
+ * How many entries of a frame this process has stored: what a repeatable sink remembers of one
+ * stream. It is no promise, and spares most of the repetition: while another sink is away, the same
+ * frames are tried every few seconds.
+ */
+export class RecentFrames {
+  readonly #entries = new Map<string, number>();
+
+  entriesOf(frameId: string): number {
+    return this.#entries.get(frameId) ?? 0;
+  }
+
+  note(frames: ReadonlyMap<string, number>): void {
+    for (const [frameId, entries] of frames) {
+      this.#entries.delete(frameId);
+      this.#entries.set(frameId, entries);
+    }
+    for (const oldest of this.#entries.keys()) {
+      if (this.#entries.size <= FRAMES_MAX) return;
+      this.#entries.delete(oldest);
+    }
+  }
+}

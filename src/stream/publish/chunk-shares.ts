@@ -1,0 +1,100 @@
+import { FairShare, ProjectUse } from '../../lib/fair-share.ts';
+import type { NatsLink } from '../nats.ts';
+import { CHUNKS_STREAM, CHUNKS_SUBJECT, chunksSubject } from '../topology.ts';
+
+const LOOK_EVERY_MS = 500;
+const NOBODY = new ProjectUse();
+
+/** Entries that come to nothing are removed. */
+function add(sums: Map<string, number>, subject: string, bytes: number): void {
+  const sum = (sums.get(subject) ?? 0) + bytes;
+  if (sum === 0) sums.delete(subject);
+  else sums.set(subject, sum);
+}
+
+/**
+ * Who holds how much of the chunks stream, over all workers.
+ *
+ * Each project has a subject of its own in the stream, and the broker counts the messages of each.
+ * A worker asks for the counts twice a second while it has large entries or the stream has parts.
+ * Its own parts that are being written, or were since it last asked, are added. So the figure lags
+ * by half a second for what other workers write and for what processors remove.
+ *
+ * While the broker does not say, the last figures hold; before the first ones all is allowed.
+ */
+export class ChunkShares {
+  readonly #link: NatsLink;
+  #share = new FairShare('chunks', Number.POSITIVE_INFINITY);
+  #uses = new Map<string, ProjectUse>();
+  /** Bytes by subject: of parts that are being written, ... */
+  readonly #begun = new Map<string, number>();
+  /** ... and of those that were written, or given up, since the last look began. */
+  #ended = new Map<string, number>();
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+
+  constructor(link: NatsLink) {
+    this.#link = link;
+    link.onClose(() => {
+      this.#isClosed = true;
+      clearTimeout(this.#timer);
+    });
+  }
+
+  /** Whether the project may have more parts. */
+  allows(projectId: string): boolean {
+    return this.#share.allows(this.#uses.get(chunksSubject(projectId)) ?? NOBODY);
+  }
+
+  /** Parts of so many bytes are about to be written. */
+  begin(projectId: string, bytes: number): void {
+    const subject = chunksSubject(projectId);
+    add(this.#begun, subject, bytes);
+    this.#hold(subject, bytes);
+    this.#timer ??= setTimeout(() => void this.#look(), 0).unref();
+  }
+
+  /** They are written, or given up. They count on until the broker has been asked again. */
+  end(projectId: string, bytes: number): void {
+    const subject = chunksSubject(projectId);
+    add(this.#begun, subject, -bytes);
+    add(this.#ended, subject, bytes);
+  }
+
+  #hold(subject: string, bytes: number): void {
+    const use = this.#uses.get(subject) ?? new ProjectUse();
+    this.#uses.set(subject, use);
+    this.#share.add(use, bytes);
+  }
+
+  async #look(): Promise<void> {
+    const ended = this.#ended;
+    this.#ended = new Map();
+    let isEmpty = false;
+    try {
+      isEmpty = await this.#read();
+    } catch {
+      // No answer: the figures stay, and these are part of them.
+      for (const [subject, bytes] of ended) add(this.#ended, subject, bytes);
+    }
+    if (this.#isClosed) return;
+    const isIdle = isEmpty && this.#begun.size === 0 && this.#ended.size === 0;
+    this.#timer = isIdle ? undefined : setTimeout(() => void this.#look(), LOOK_EVERY_MS).unref();
+  }
+
+  /** @returns whether the stream is empty */
+  async #read(): Promise<boolean> {
+    const manager = await this.#link.manager();
+    const { config, state } = await manager.streams.info(CHUNKS_STREAM, {
+      subjects_filter: `${CHUNKS_SUBJECT}.>`,
+    });
+    this.#share = new FairShare('chunks', config.max_bytes > 0 ? config.max_bytes : Infinity);
+    this.#uses = new Map();
+    const messageBytes = state.messages === 0 ? 0 : state.bytes / state.messages;
+    for (const [subject, messages] of Object.entries(state.subjects ?? {}))
+      this.#hold(subject, messages * messageBytes);
+    for (const own of [this.#begun, this.#ended])
+      for (const [subject, bytes] of own) this.#hold(subject, bytes);
+    return state.messages === 0;
+  }
+}

@@ -1,0 +1,113 @@
+import { type Clock, systemClock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../limits.ts';
+import { isConflict, openBucket } from '../projects/bucket.ts';
+import type { Access } from '../projects/project-state.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { COUNTERS_BUCKET } from '../stream/topology.ts';
+
+const WRITE_TRIES_MAX = 8;
+
+/** Key's id → the hour of its last use, RFC 3339 to the hour: `2026-07-01T13:00Z`. */
+export type HoursOfUse = Record<string, string>;
+
+/** `used.<projectId>` */
+const useKey = (projectId: string): string => `used.${projectId}`;
+const hourOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 13)}:00Z`;
+
+/**
+ * When each key was last used, to the hour, over all workers: `sluice project keys list` shows it,
+ * so that an old key can be removed when no app has it any more.
+ *
+ * The hot path looks at a flag of the key, and sets it at the first request of an hour. So a worker
+ * reads one record per active project and hour, and the first worker writes it. What cannot be
+ * written is tried again with the next flush.
+ */
+export class KeyUse {
+  readonly #link: NatsLink;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #timer: NodeJS.Timeout;
+  /** Not written yet. */
+  #fresh: Access[] = [];
+  /** Of this hour. */
+  #noted: Access[] = [];
+  #hour = '';
+  #flushing: Promise<void> | undefined;
+
+  constructor({ link, log, clock = systemClock }: { link: NatsLink; log: Log; clock?: Clock }) {
+    this.#link = link;
+    this.#log = log;
+    this.#clock = clock;
+    this.#timer = setInterval(() => void this.flush(LEDGER_WRITES_PER_FLUSH_MAX), LEDGER_FLUSH_MS);
+    this.#timer.unref();
+  }
+
+  note(access: Access): void {
+    if (access.isUseNoted) return;
+    access.isUseNoted = true;
+    this.#fresh.push(access);
+  }
+
+  /** Never throws. */
+  async flush(keys = Infinity): Promise<void> {
+    await this.#flushing;
+    const hour = hourOf(this.#clock.now());
+    if (hour !== this.#hour) for (const access of this.#noted.splice(0)) access.isUseNoted = false;
+    this.#hour = hour;
+    if (this.#fresh.length === 0 || !this.#link.connected) return;
+    this.#flushing = this.#write(this.#fresh.splice(0, keys), hour);
+    await this.#flushing;
+  }
+
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.flush();
+  }
+
+  async #write(used: readonly Access[], hour: string): Promise<void> {
+    for (const access of used) {
+      const { project, keyId } = access;
+      try {
+        if (!project.isDeleted) await writeHour(this.#link, project.id, { keyId, hour });
+        this.#noted.push(access);
+      } catch (error) {
+        this.#fresh.push(access);
+        this.#log.warn({ project: project.id, err: error }, 'use of a key not written, kept for later');
+      }
+    }
+  }
+}
+
+const parse = (text: string): HoursOfUse => JSON.parse(text) as HoursOfUse;
+
+async function writeHour(
+  link: NatsLink,
+  projectId: string,
+  { keyId, hour }: { keyId: string; hour: string },
+): Promise<void> {
+  const kv = await openBucket(link, COUNTERS_BUCKET);
+  for (let tries = 1; ; tries++) {
+    const entry = await kv.get(useKey(projectId));
+    const hours = entry?.operation === 'PUT' ? parse(entry.string()) : {};
+    if ((hours[keyId] ?? '') >= hour) return;
+    try {
+      const text = JSON.stringify({ ...hours, [keyId]: hour });
+      await kv.put(useKey(projectId), text, { previousSeq: entry?.revision ?? 0 });
+      return;
+    } catch (error) {
+      if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
+    }
+  }
+}
+
+export async function readUse(link: NatsLink, projectId: string): Promise<HoursOfUse> {
+  const entry = await (await openBucket(link, COUNTERS_BUCKET)).get(useKey(projectId));
+  return entry?.operation === 'PUT' ? parse(entry.string()) : {};
+}
+
+/** Out of the bucket's stream: deleting a key would leave a marker for ever. */
+export async function removeUse(link: NatsLink, projectId: string): Promise<void> {
+  const filter = `$KV.${COUNTERS_BUCKET}.${useKey(projectId)}`;
+  await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
+}

@@ -1,0 +1,149 @@
+/** The report opens in a browser that may fetch nothing, draws everything, and takes no text of the run for markup. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import type { Browser } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { machineOf, type RunDocument } from '../../bench/load/document.ts';
+import { Recording, TIMED_OUT } from '../../bench/load/recording.ts';
+import { resultOf, type Second } from '../../bench/load/result.ts';
+import { junitXml } from '../../bench/load/show/junit.ts';
+import { LiveView, type Screen } from '../../bench/load/show/live.ts';
+import { reportHtml } from '../../bench/load/show/report.ts';
+import { summaryMarkdown } from '../../bench/load/show/summary.ts';
+import { openBrowser } from '../support/browser.ts';
+
+const HOSTILE = '</script><script>document.title = "taken"</script><b>&';
+
+function documentOf(): RunDocument {
+  const recording = new Recording(['event', HOSTILE]);
+  for (let n = 1; n <= 1_000; n++) recording.record({ stage: n > 500 ? 1 : 0, kind: n % 2 }, 200, n * 100);
+  recording.record({ stage: 1, kind: 0 }, 429, 900);
+  recording.record({ stage: 1, kind: 0 }, TIMED_OUT, 10_000_000);
+  const second = (at: number): Second => ({
+    second: at,
+    stage: at > 5 ? 1 : 0,
+    sent: 100,
+    ok: 100,
+    failed: at === 7 ? 2 : 0,
+    statuses: { 200: 100, ...(at === 7 && { 429: 1, 'time-out': 1 }) },
+    p50Ms: 5,
+    p99Ms: at * 10,
+  });
+  const result = resultOf(recording, {
+    loop: 'open',
+    targetRate: 150,
+    connections: 64,
+    startedAt: '2026-01-02T03:04:05.000Z',
+    seconds: 10,
+    expectedStatuses: [200],
+    segments: [
+      { name: '0 → 100/s', fromMs: 0, toMs: 5_000, fromRate: 0, toRate: 100 },
+      { name: HOSTILE, fromMs: 5_000, toMs: 10_000, fromRate: 100, toRate: 150 },
+    ],
+    expectedInAll: 1_000,
+    unanswered: { 'no answer within 10 s': 1 },
+    sentBytes: 1,
+    perSecond: Array.from({ length: 10 }, (_, n) => second(n + 1)),
+    workload: 'abc',
+    generator: { cpuUsPerRequest: 20, busy: 0.1, lateP50Ms: 0.4, lateP99Ms: 7, bottleneck: [HOSTILE] },
+  });
+  const missed = `2 requests failed (${HOSTILE})`;
+  return {
+    ...result,
+    histograms: recording.toRecorded(),
+    version: 1,
+    runs: ['0123'],
+    machine: machineOf(),
+    settings: { dsn: HOSTILE },
+    checks: [
+      { name: 'at most 0 failures', figure: '2', missed },
+      { name: 'p99 at most 500 ms', figure: '99 ms' },
+    ],
+    missed: [missed],
+    server: {
+      looks: [1, 2, 3].map((n) => ({
+        second: n,
+        values: { 'accepted/s': 100 * n, 'mean request ms': n, workers: 2 },
+      })),
+      outcomes: { accepted: 1_000 },
+    },
+  };
+}
+
+const document = documentOf();
+
+describe('the report', () => {
+  let browser: Browser;
+  let dir: string;
+  beforeAll(async () => {
+    dir = mkdtempSync(join(tmpdir(), 'sluice-report-'));
+    writeFileSync(join(dir, 'report.html'), reportHtml(document));
+    browser = await openBrowser();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    rmSync(dir, { recursive: true });
+  });
+
+  it.each(['light', 'dark'] as const)('draws itself, in %s, from one file', async (colorScheme) => {
+    const page = await browser.newPage({ colorScheme });
+    const requests: string[] = [];
+    const errors: string[] = [];
+    page.on('request', (request) => requests.push(request.url()));
+    page.on('pageerror', (error) => errors.push(error.message));
+    page.on('console', (message) => errors.push(message.text()));
+    await page.goto(pathToFileURL(join(dir, 'report.html')).href);
+    expect(errors).toEqual([]);
+    expect(requests).toHaveLength(1);
+    expect(await page.title()).toBe('sluice load');
+    expect(await page.textContent('#verdict')).toBe('1 of 2 checks do not hold');
+    expect(await page.locator('#charts .panel').count()).toBe(7);
+    expect(await page.locator('#charts svg[role=img] rect.area').count()).toBeGreaterThan(20);
+    expect(await page.locator('#charts').innerHTML()).not.toMatch(/NaN|undefined|Infinity/);
+    const cards = await page.textContent('#cards');
+    expect(cards).toContain('failed2');
+    expect(await page.textContent('#tables')).toContain(HOSTILE);
+    const ground = await page.evaluate('getComputedStyle(document.body).backgroundColor');
+    expect(ground).toBe(colorScheme === 'dark' ? 'rgb(15, 20, 27)' : 'rgb(245, 246, 248)');
+    await page.close();
+  });
+});
+
+it('JUnit has each check, and no text of the run as markup', () => {
+  const xml = junitXml({ ...document, checks: [{ name: 'a\u0007<b>', figure: '1', missed: '"2" & more' }] });
+  expect(xml).toContain(
+    '<testcase classname="sluice load" name="a&lt;b&gt;" time="0"><failure message="&quot;2&quot; &amp; more"/>',
+  );
+  expect(xml).toContain('tests="1" failures="1"');
+});
+
+it('the summary for CI names what does not hold', () => {
+  const text = summaryMarkdown(document);
+  expect(text).toMatch(/^## sluice load: ❌ 1 of 2 do not hold\n/);
+  expect(text).toContain('| p99 at most 500 ms | 99 ms | ✅ |');
+});
+
+describe('the live view', () => {
+  const shown = (isTTY: boolean): string[] => {
+    const written: string[] = [];
+    const screen: Screen = { isTTY, columns: 60, write: (text) => written.push(text) };
+    const view = new LiveView(screen);
+    for (const second of document.perSecond) view.show(second);
+    return written;
+  };
+
+  it('is a line a second where nobody looks', () => {
+    expect(shown(false)[6]).toBe('   7 s        102/s  p50 5.00 ms  p99 70.0 ms  429: 1  time-out: 1\n');
+  });
+
+  it('is a chart that is drawn over itself on a terminal', () => {
+    const [first, second, ...more] = shown(true);
+    expect(first).not.toContain('\x1b[4A');
+    expect(second?.startsWith('\x1b[4A\r   2 s')).toBe(true);
+    const lines = more.at(-1)?.replaceAll('\x1b[K', '').trimEnd().split('\n') ?? [];
+    expect(lines[2]).toBe('\rp99, to 100 ms        ▁▂▃▄▄▅▆▇██');
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(64);
+  });
+});

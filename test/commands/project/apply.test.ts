@@ -1,0 +1,444 @@
+/** Projects in a file: what apply says, does and refuses, and that export writes what apply reads. */
+import { spawn } from 'node:child_process';
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { Command } from 'commander';
+import fc from 'fast-check';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { projectCommand } from '../../../src/commands/project/project.ts';
+import { CATEGORIES } from '../../../src/lib/item-types.ts';
+import { FILTERS, PLANS, type Project, type ProjectKey, projectText } from '../../../src/projects/project.ts';
+import { ProjectStore } from '../../../src/projects/project-store.ts';
+import type { NatsLink } from '../../../src/stream/nats.ts';
+import { PROJECTS_BUCKET } from '../../../src/stream/topology.ts';
+import { link as connect, makeBuckets } from '../../projects/broker.ts';
+import { natsServer, redisServer, type TestServer, temporaryFolder } from '../../support/servers.ts';
+import { type Ran, runCommand } from '../run-command.ts';
+
+const CLI = new URL('../../../dist/cli.js', import.meta.url).pathname;
+const CUID = 'cjld2cjxh0000qzrmn831i7rn';
+const folder = temporaryFolder('apply');
+const file = join(folder, 'projects.yaml');
+let nats: TestServer;
+let redis: TestServer;
+let link: NatsLink;
+let store: ProjectStore;
+beforeAll(async () => {
+  [nats, redis] = await Promise.all([natsServer(), redisServer()]);
+  link = await connect(nats.url);
+  await makeBuckets(link);
+  store = await ProjectStore.open(link);
+});
+beforeEach(async () => {
+  await (await link.manager()).streams.purge(`KV_${PROJECTS_BUCKET}`);
+});
+afterAll(async () => {
+  await link?.close();
+  await Promise.all([nats?.close(), redis?.close()]);
+  rmSync(folder, { recursive: true });
+});
+
+const env = () => ({ SLUICE_NATS_URL: nats.url, SLUICE_REDIS_URL: redis.url, SLUICE_PORT: '9090' });
+const sluice = (...args: string[]): Promise<Ran> =>
+  runCommand(new Command('sluice').addCommand(projectCommand()), ['project', ...args], env());
+function apply(content: string | object, ...flags: string[]): Promise<Ran> {
+  writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content));
+  return sluice('apply', '-f', file, ...flags);
+}
+const outcomeOf = (ran: Ran) => {
+  expect(ran, ran.err).toMatchObject({ status: 0, err: '' });
+  return JSON.parse(ran.out);
+};
+
+const anyLimit = fc.integer({ min: 1, max: 100_000 });
+const anyMoment = fc
+  .date({ min: new Date('2020-01-01'), max: new Date('2130-01-01'), noInvalidDate: true })
+  .map((date) => date.toISOString());
+const anyKey: fc.Arbitrary<ProjectKey> = fc.record(
+  {
+    key: fc.stringMatching(/^[\w-]{1,64}$/),
+    label: fc.oneof(
+      fc.string({ unit: 'grapheme', minLength: 1, maxLength: 40 }).filter((text) => text.length <= 100),
+      fc.constantFrom('007', 'null', '- a', '# b'),
+    ),
+    enabled: fc.boolean(),
+    expires: anyMoment,
+    rateLimit: anyLimit,
+  },
+  { requiredKeys: ['key', 'enabled'] },
+);
+/** As any build of it may have left it in the registry. */
+const anyProject: fc.Arbitrary<Project> = fc
+  .record(
+    {
+      id: fc.oneof(fc.stringMatching(/^[1-9]\d{0,18}$/), fc.stringMatching(/^[a-z][a-z0-9]{19,31}$/)),
+      alias: fc.stringMatching(/^[1-9]\d{14,18}$/),
+      enabled: fc.constant(false as const),
+      key: fc.stringMatching(/^[\w-]{1,64}$/),
+      keys: fc.uniqueArray(anyKey, { minLength: 1, maxLength: 5, selector: ({ key }) => key }),
+      plan: fc.constantFrom(...PLANS),
+      rateLimit: anyLimit,
+      rateLimits: fc.record(Object.fromEntries(CATEGORIES.map((name) => [name, anyLimit])), {
+        requiredKeys: [],
+      }),
+      quota: fc.maxSafeNat(),
+      overage: fc.boolean(),
+      filters: fc.uniqueArray(fc.constantFrom(...FILTERS)),
+      allowedOrigins: fc.uniqueArray(fc.constantFrom('*.x.com', 'https://y.org', 'localhost:3000')),
+    },
+    { requiredKeys: ['id', 'key', 'plan', 'overage', 'filters', 'allowedOrigins'] },
+  )
+  // A project with a CUID has an alias from its creation on.
+  .filter(({ id, alias }) => /^\d/.test(id) || alias !== undefined)
+  .map(({ key, keys, ...project }) => ({ ...project, key: keys?.[0]?.key ?? key, ...(keys && { keys }) }));
+
+const ALL_FIELDS = {
+  id: '42',
+  alias: '4200',
+  key: 'abc',
+  plan: 'Free',
+  rateLimit: 9,
+  quota: 5,
+  overage: true,
+  filters: ['localhost'],
+  allowedOrigins: ['*.x.com'],
+} as const;
+
+describe('project apply', () => {
+  it('makes what the file says, in YAML and in JSON, and says so', async () => {
+    const ran = await apply(`
+projects:
+  - id: 42
+    alias: 4200
+    key: 0123
+    plan: Pro
+    quota: 1000
+  - { id: ${CUID}, plan: Free, filters: [localhost] }
+`);
+    expect(ran).toMatchObject({ status: 0, err: '' });
+    expect(ran.out).toContain('+ project 42: ');
+    expect(ran.out).toContain('2 to create, 0 to change, 0 to remove, 0 unchanged\nDone: created 2, ');
+    expect(await store.get('4200')).toEqual({
+      id: '42',
+      alias: '4200',
+      key: '0123',
+      plan: 'Pro',
+      quota: 1000,
+      overage: false,
+      filters: ['browser-extension', 'localhost', 'crawler'],
+      allowedOrigins: [],
+    });
+    const minted = await store.get(CUID);
+    expect(minted).toMatchObject({ key: expect.stringMatching(/^[0-9a-f]{32}$/), filters: ['localhost'] });
+    expect(minted.alias).toMatch(/^\d+$/);
+
+    const outcome = outcomeOf(await apply({ projects: [ALL_FIELDS] }, '--json'));
+    expect(outcome).toEqual({
+      created: [],
+      changed: [{ id: '42', fields: expect.objectContaining({ plan: { from: 'Pro', to: 'Free' } }) }],
+      removed: [],
+      unchanged: 0,
+      failed: [],
+      notTried: [],
+    });
+    expect(await store.get('42')).toEqual(ALL_FIELDS);
+  });
+
+  it('shows each field that changes; a field that is left out has its default, names stay', async () => {
+    await apply({ projects: [ALL_FIELDS] });
+    const ran = await apply({ projects: [{ id: '42', plan: 'Scale', quota: 6 }] });
+    expect(ran.out.split('\n')).toEqual([
+      '~ project 42',
+      '    plan: "Free" → "Scale"',
+      '    quota: 5 → 6',
+      '    overage: true → false',
+      '    filters: ["localhost"] → ["browser-extension","localhost","crawler"]',
+      '    allowedOrigins: ["*.x.com"] → []',
+      '    rateLimit: 9 → none',
+      '0 to create, 1 to change, 0 to remove, 0 unchanged',
+      'Done: created 0, changed 1, removed 0, unchanged 0.',
+      '',
+    ]);
+    const { rateLimit: _, ...fields } = ALL_FIELDS;
+    expect(await store.get('42')).toEqual({
+      ...fields,
+      plan: 'Scale',
+      quota: 6,
+      overage: false,
+      filters: ['browser-extension', 'localhost', 'crawler'],
+      allowedOrigins: [],
+    });
+  });
+
+  it('changes nothing in a dry run', async () => {
+    const ran = await apply({ projects: [ALL_FIELDS] }, '--dry-run');
+    expect(ran).toMatchObject({ status: 0, out: expect.stringContaining('+ project 42: ') });
+    expect(ran.out).not.toContain('Done');
+    const outcome = outcomeOf(await apply({ projects: [ALL_FIELDS] }, '--dry-run', '--json'));
+    expect(outcome).toEqual({ dryRun: true, created: [ALL_FIELDS], changed: [], removed: [], unchanged: 0 });
+    expect(await store.list()).toEqual([]);
+  });
+
+  it('removes what the file does not have with --prune alone, with its usage', async () => {
+    await apply({ projects: [ALL_FIELDS, { id: '43', plan: 'Pro' }] });
+    expect((await apply({ projects: [ALL_FIELDS] })).out).toBe(
+      'No change: 1 projects are as the file says.\n',
+    );
+    const dry = await apply({ projects: [ALL_FIELDS] }, '--prune', '--dry-run');
+    expect(dry.out).toBe('- project 43\n0 to create, 0 to change, 1 to remove, 1 unchanged\n');
+    const outcome = outcomeOf(await apply({ projects: [ALL_FIELDS] }, '--prune', '--json'));
+    expect(outcome).toMatchObject({ removed: ['43'], unchanged: 1, failed: [] });
+    expect((await store.list()).map(({ id }) => id)).toEqual(['42']);
+  });
+
+  it('takes 1,000 projects in one command, and again without a change', async () => {
+    const projects = Array.from({ length: 1_000 }, (_, at) => ({
+      id: `${1_000 + at}`,
+      plan: 'Pro',
+      ...(at % 10 === 0 && { alias: `${90_000 + at}` }),
+    }));
+    const began = performance.now();
+    const { out } = await apply({ projects });
+    expect(performance.now() - began).toBeLessThan(30_000);
+    expect(out).toContain('\nDone: created 1000, changed 0, removed 0, unchanged 0.\n');
+    const before = await store.list();
+    expect(before).toHaveLength(1_000);
+    expect((await apply({ projects })).out).toBe('No change: 1000 projects are as the file says.\n');
+    const exported = (await sluice('export')).out;
+    expect((await apply(exported)).out).toBe('No change: 1000 projects are as the file says.\n');
+    expect(await store.list()).toEqual(before);
+  });
+
+  it('reads standard input', async () => {
+    const child = spawn(process.execPath, [CLI, 'project', 'apply', '-f', '-', '--json'], {
+      env: { ...process.env, ...env() },
+      stdio: ['pipe', 'pipe', 'inherit'],
+    });
+    child.stdin.end('projects: [{ id: 7, plan: Pro }]');
+    expect(JSON.parse(await text(child.stdout))).toMatchObject({ created: [{ id: '7', plan: 'Pro' }] });
+    expect(await store.get('7')).toMatchObject({ plan: 'Pro' });
+  });
+
+  it('says what failed and what was done, and does the rest when it is repeated', async () => {
+    // What another program spoiled is in nobody's list, and its name is taken.
+    await link.js.publish(`$KV.${PROJECTS_BUCKET}.500`, '{"id":"500"}');
+    const projects = Array.from({ length: 200 }, (_, at) => ({ id: `${at + 400}`, plan: 'Pro' }));
+    const ran = await apply({ projects }, '--json');
+    expect(ran.status).toBe(1);
+    expect(ran.err).toContain('not all is applied. project 500: 500 is already in use');
+    const { created, failed, notTried } = JSON.parse(ran.out);
+    expect(failed).toEqual([{ id: '500', reason: expect.stringContaining('already in use') }]);
+    expect(created.length + failed.length + notTried.length).toBe(200);
+    expect(await store.list()).toHaveLength(created.length);
+
+    await (await link.manager()).streams.purge(`KV_${PROJECTS_BUCKET}`, {
+      filter: `$KV.${PROJECTS_BUCKET}.500`,
+    });
+    expect(outcomeOf(await apply({ projects }, '--json'))).toMatchObject({ unchanged: created.length });
+    expect(await store.list()).toHaveLength(200);
+  });
+});
+
+describe('keys in a file', () => {
+  const keys = [
+    { key: 'first', label: 'iOS', enabled: true, rateLimit: 7 },
+    { key: 'second', enabled: false, expires: '2127-01-01T00:00:00.000Z' },
+  ];
+  const present = async () => {
+    const { keys: all, key, enabled } = await store.get('42');
+    return [key, all, enabled];
+  };
+  const applied = async (fields: object): Promise<string> =>
+    (await apply({ projects: [{ ...ALL_FIELDS, key: undefined, ...fields }] })).out;
+  const NO_CHANGE = 'No change: 1 projects are as the file says.\n';
+  beforeEach(async () => {
+    await applied({ keys });
+  });
+
+  it('makes them', async () => {
+    expect(await present()).toEqual(['first', keys, undefined]);
+    expect(await applied({ keys })).toBe(NO_CHANGE);
+  });
+
+  it('stay where the file names none, and where it names one that the project has', async () => {
+    for (const fields of [{}, { key: 'first' }, { key: 'second' }])
+      expect(await applied(fields)).toBe(NO_CHANGE);
+    expect(await present()).toEqual(['first', keys, undefined]);
+  });
+
+  it('another key replaces the first as set --key does', async () => {
+    expect(await applied({ key: 'third' })).toContain('    key: "first" → "third"\n');
+    const replaced = [{ ...keys[0], key: 'third' }, keys[1]];
+    expect(await present()).toEqual(['third', replaced, undefined]);
+    await applied({ keys });
+    await sluice('set', '42', '--key', 'third');
+    expect(await present()).toEqual(['third', replaced, undefined]);
+  });
+
+  it('are those of the file where it has a list', async () => {
+    expect(await applied({ keys: [{ key: 'fourth' }] })).toContain('keys: [{');
+    expect(await present()).toEqual(['fourth', undefined, undefined]);
+  });
+
+  it('are switched off and on with the project', async () => {
+    expect(await applied({ enabled: false })).toContain('    enabled: true → false\n');
+    expect(await present()).toEqual(['first', keys, false]);
+    expect(await applied({ enabled: true })).toContain('    enabled: false → true\n');
+    expect(await applied({})).toBe(NO_CHANGE);
+    expect(await present()).toEqual(['first', keys, undefined]);
+  });
+
+  it.each([
+    ['a key that is not in the list', 'key: x\n    keys: [{ key: y }]', ':4: project 2, key: it is none'],
+    ['a key twice', 'keys: [{ key: y }, { key: y }]', ':4: project 2, keys: a key is there twice'],
+    ['an empty list', 'keys: []', ':4: project 2, keys: '],
+    ['an expiry that is no moment', 'keys: [{ key: y, expires: 30d }]', 'project 2, keys.0.expires: '],
+    ['a limit of no category', 'rateLimits: { sessions: 5 }', 'project 2, rateLimits'],
+  ])('refuses %s', async (_what, fields, message) => {
+    const ran = await apply(`projects:\n  - id: 2\n    plan: Pro\n    ${fields}\n`);
+    expect(ran).toMatchObject({ status: 2, out: '', err: expect.stringContaining(message) });
+  });
+});
+
+describe('a file with errors changes nothing, and each error is named:', () => {
+  const good = '  - { id: 1, plan: Pro }\n';
+  it.each([
+    ['no YAML', 'projects: [', 'projects.yaml:1: '],
+    ['no list', 'projects: 7', 'projects.yaml:1: projects: Invalid input: expected array'],
+    ['empty', '', 'expected object'],
+    [
+      'a field beside projects',
+      `projects: []\nproject: []`,
+      'projects.yaml:2: project: there is no such field',
+    ],
+    [
+      'an unknown field',
+      `projects:\n${good}  - { id: 2, plan: Pro,\n      colour: red }`,
+      ':4: project 2, colour: there is no such field',
+    ],
+    ['a missing field', `projects:\n${good}  - id: 2`, ':3: project 2, plan: '],
+    ['a missing id', `projects:\n${good}  - plan: Pro`, ':3: project number 2, id: '],
+    [
+      'a wrong type',
+      `projects:\n${good}  - id: 2\n    plan: Pro\n    rateLimit: many`,
+      ':5: project 2, rateLimit: ',
+    ],
+    [
+      'a value out of bounds',
+      `projects:\n${good}  - id: 2\n    plan: Pro\n    rateLimit: 100001`,
+      ':5: project 2, rateLimit: ',
+    ],
+    [
+      'a wrong element',
+      `projects:\n${good}  - id: 2\n    plan: Pro\n    filters:\n      - crawler\n      - spam`,
+      ':7: project 2, filters.1: ',
+    ],
+    [
+      'a wrong origin',
+      `projects:\n${good}  - id: 2\n    plan: Pro\n    allowedOrigins: ["ftp://x"]`,
+      ':5: project 2, allowedOrigins: ',
+    ],
+    [
+      'an alias that is the id',
+      `projects:\n${good}  - id: 2\n    plan: Pro\n    alias: 2`,
+      ':5: project 2, alias: it must differ from the id',
+    ],
+    [
+      'the same id twice',
+      `projects:\n${good}${good}`,
+      ':3: project 1, id: 1 is also the id or alias of project number 1',
+    ],
+    [
+      'an alias twice',
+      `projects:\n  - { id: 2, plan: Pro, alias: 9 }\n  - { id: 3, plan: Pro, alias: 9 }`,
+      ':3: project 3, alias: 9 is also',
+    ],
+    ['the same field twice', 'projects:\n  - id: 2\n    id: 3\n    plan: Pro', ':3: Map keys must be unique'],
+  ])('%s', async (_what, content, message) => {
+    const ran = await apply(content);
+    expect(ran.err).toContain(message);
+    expect(ran).toMatchObject({ status: 2, out: '' });
+    expect(await store.list()).toEqual([]);
+  });
+
+  it('several at once', async () => {
+    const { err } = await apply('projects:\n  - { id: 1, plan: Gold }\n  - { id: 2, plan: Pro, quota: -1 }');
+    expect(err.trimEnd().split('\n').slice(1)).toEqual([
+      expect.stringMatching(/projects\.yaml:2: project 1, plan: .*Platform/),
+      expect.stringMatching(/projects\.yaml:3: project 2, quota: /),
+    ]);
+  });
+
+  it('names that another project holds', async () => {
+    await store.create({
+      id: '1',
+      alias: '10',
+      plan: 'Pro',
+      overage: false,
+      filters: [],
+      allowedOrigins: [],
+    });
+    const before = await store.list();
+    const byAlias = await apply({
+      projects: [
+        { id: '2', plan: 'Pro', alias: '10' },
+        { id: '3', plan: 'Pro', alias: '1' },
+      ],
+    });
+    expect(byAlias.status).toBe(1);
+    expect(byAlias.err).toContain('project 2, alias: 10 is the alias of project 1\n');
+    expect(byAlias.err).toContain('project 3, alias: 1 is the id of project 1\n');
+    const byId = await apply({ projects: [{ id: '10', plan: 'Pro' }] });
+    expect(byId.err).toContain('project 10, id: 10 is the alias of project 1\n');
+    expect(await store.list()).toEqual(before);
+  });
+
+  it('a file that is not there', async () => {
+    const ran = await sluice('apply', '-f', join(folder, 'none.yaml'));
+    expect(ran).toMatchObject({ status: 2, err: expect.stringContaining('none.yaml cannot be read') });
+  });
+});
+
+describe('project export', () => {
+  it('writes what apply reads, with keys', async () => {
+    await apply({ projects: [ALL_FIELDS, { id: CUID, plan: 'Pro' }] });
+    const before = await store.list();
+    const { out } = await sluice('export');
+    expect(out).toMatch(/^# .*\n# The keys are in it/);
+    expect((parse(out) as { projects: unknown }).projects).toEqual(before);
+    const json = outcomeOf(await sluice('export', '--json'));
+    expect(json).toEqual({ projects: before });
+
+    await (await link.manager()).streams.purge(`KV_${PROJECTS_BUCKET}`);
+    await apply(out);
+    expect(await store.list()).toEqual(before);
+  });
+
+  it('of any projects is applied without a change', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.uniqueArray(anyProject, { minLength: 1, maxLength: 8, selector: ({ id }) => id }),
+        async (projects) => {
+          for (const project of projects)
+            await link.js.publish(`$KV.${PROJECTS_BUCKET}.${project.id}`, projectText(project));
+          const ids = projects.map(({ id }) => id);
+          const { out } = await sluice('export');
+          expect((await apply(out)).out).toMatch(/^No change: /);
+          expect((await apply(outcomeOf(await sluice('export', '--json')))).out).toMatch(/^No change: /);
+          const before = (await sluice('list', '--json')).out;
+          await (await link.manager()).streams.purge(`KV_${PROJECTS_BUCKET}`);
+          expect(outcomeOf(await apply(out, '--json'))).toMatchObject({ failed: [], notTried: [] });
+          expect((await sluice('list', '--json')).out).toBe(before);
+          expect((await store.list()).map(({ id }) => id)).toEqual(expect.arrayContaining(ids));
+        },
+      ),
+      { numRuns: 20 },
+    );
+  });
+
+  it('is an empty list without projects', async () => {
+    expect((await sluice('export')).out).toContain('\nprojects: []\n');
+  });
+});

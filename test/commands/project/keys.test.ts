@@ -1,0 +1,188 @@
+import { Command } from 'commander';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { projectCommand } from '../../../src/commands/project/project.ts';
+import { keyId } from '../../../src/projects/keys.ts';
+import { ProjectState } from '../../../src/projects/project-state.ts';
+import { ProjectStore } from '../../../src/projects/project-store.ts';
+import type { NatsLink } from '../../../src/stream/nats.ts';
+import { KeyUse } from '../../../src/usage/key-use.ts';
+import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
+import { natsServer, type TestServer } from '../../support/servers.ts';
+import { type Ran, runCommand } from '../run-command.ts';
+
+const DAY_MS = 86_400_000;
+let server: TestServer;
+let link: NatsLink;
+beforeAll(async () => {
+  server = await natsServer();
+  link = await connect(server.url);
+  await makeBuckets(link);
+});
+afterAll(async () => {
+  await link?.close();
+  await server?.close();
+});
+
+const sluice = (...args: string[]): Promise<Ran> => {
+  const env = { SLUICE_NATS_URL: server.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1', SLUICE_PORT: '9090' };
+  return runCommand(new Command('sluice').addCommand(projectCommand()), args, env);
+};
+type Key = { id: string; key: string; enabled: boolean; expires?: string; dsn: string };
+type Json = Record<string, unknown> & { id: string; key: string; keys: Key[] };
+const json = async (...args: string[]): Promise<Json> => {
+  const ran = await sluice('project', ...args, '--json');
+  expect(ran, ran.err).toMatchObject({ status: 0, err: '' });
+  return JSON.parse(ran.out) as Json;
+};
+const create = (): Promise<Json> => json('create', '--plan', 'Pro');
+const keys = async (id: string): Promise<Key[]> => (await json('show', id)).keys;
+
+describe('project keys', () => {
+  it('adds a key with label, expiry and limit, and leaves the project its key and DSN', async () => {
+    const before = await create();
+    const asked = Date.now();
+    const flags = ['--label', 'iOS 4', '--expires', '30d', '--rate-limit', '50'];
+    const added = (await json('keys', 'add', before.id, ...flags)) as unknown as Key;
+    expect(added).toEqual({
+      id: keyId(added.key),
+      key: expect.stringMatching(/^[0-9a-f]{32}$/),
+      label: 'iOS 4',
+      enabled: true,
+      expires: expect.stringMatching(/Z$/),
+      rateLimit: 50,
+      dsn: `http://${added.key}@localhost:9090/${before.id}`,
+    });
+    expect(Math.abs(Date.parse(added.expires ?? '') - asked - 30 * DAY_MS)).toBeLessThan(60_000);
+    expect(await json('show', before.id)).toEqual({ ...before, keys: [...before.keys, added] });
+  });
+
+  it.each([
+    ['2127-01-31', '2127-01-31T00:00:00.000Z'],
+    ['2127-01-31T10:00:00+02:00', '2127-01-31T08:00:00.000Z'],
+  ])('takes %s as an expiry', async (text, expires) => {
+    const { id } = await create();
+    expect(await json('keys', 'add', id, '--expires', text)).toMatchObject({ expires });
+  });
+
+  it.each([
+    [['--expires', '30'], 'a duration such as 30d'],
+    [['--expires', '0d'], 'a duration such as 30d'],
+    [['--expires', '2127-13-01'], 'a duration such as 30d'],
+    [['--expires', '2127-01-01T10:00'], 'a duration such as 30d'],
+    [['--expires', '2020-01-01'], 'It has passed already'],
+    [['--rate-limit', 'none'], 'an integer from 1 to 100000'],
+    [['--label', ''], 'A label has 1 to 100 characters'],
+    [['--key', 'a b'], 'A key is 1 to 64'],
+  ])('refuses %s', async (flags, reason) => {
+    const ran = await sluice('project', 'keys', 'add', '1', ...flags);
+    expect(ran).toMatchObject({ status: 2, out: '' });
+    expect(ran.err).toContain(reason);
+  });
+
+  it('disables, enables and removes a key; key and dsn follow the first one that is valid', async () => {
+    const { id, key: old } = await create();
+    const added = (await json('keys', 'add', id, '--key', 'new-key')) as unknown as Key;
+    const change = async (name: string, of: string): Promise<unknown> => {
+      await json('keys', name, id, keyId(of));
+      const { key, dsn, keys: all } = await json('show', id);
+      return [key, dsn, all.map(({ enabled }) => enabled)];
+    };
+    expect(await change('disable', old)).toEqual(['new-key', added.dsn, [false, true]]);
+    expect(await change('disable', 'new-key')).toEqual([undefined, undefined, [false, false]]);
+    expect((await sluice('project', 'show', id)).out).toContain('none is valid (1 more)');
+    expect(await change('enable', 'new-key')).toEqual(['new-key', added.dsn, [false, true]]);
+    expect(await change('remove', old)).toEqual(['new-key', added.dsn, [true]]);
+    expect(await sluice('project', 'keys', 'remove', id, keyId('new-key'))).toMatchObject({
+      status: 1,
+      err: 'sluice: A project keeps at least one key: disable it instead\n',
+    });
+    expect(await sluice('project', 'keys', 'disable', id, keyId('unknown'))).toMatchObject({ status: 1 });
+    expect(await sluice('project', 'keys', 'disable', id, 'unknown')).toMatchObject({ status: 2 });
+  });
+
+  it('lists them with the hour in which each was last used, over all workers', async () => {
+    const { id, key: old } = await create();
+    await json('keys', 'add', id, '--key', 'new');
+    const record = await (await ProjectStore.open(link)).get(id);
+    const hours = ['2026-01-05T07:59:00Z', '2026-01-05T07:10:00Z', '2026-03-01T00:00:00Z'];
+    const used = [old, old, 'new'];
+    for (const [i, hour] of hours.entries()) {
+      const clock = { now: () => Date.parse(hour), monotonic: () => 0 };
+      const use = new KeyUse({ link, log, clock });
+      const access = new ProjectState(record, 1, 60).access(used[i] as string, clock);
+      if (!access) throw new Error('not valid');
+      use.note(access);
+      await use.close();
+    }
+    const list = (await json('keys', 'list', id)) as unknown as (Key & { lastUsed?: string })[];
+    expect(list.map(({ key, lastUsed }) => [key, lastUsed])).toEqual([
+      [old, '2026-01-05T07:00Z'],
+      ['new', '2026-03-01T00:00Z'],
+    ]);
+    expect((await sluice('project', 'keys', 'list', id)).out).toMatch(
+      /^ID +KEY +LABEL +STATE +EXPIRES +PER MINUTE +LAST USED\n/,
+    );
+  });
+
+  it('writes the use of a key once an hour', async () => {
+    const { id } = await create();
+    const record = await (await ProjectStore.open(link)).get(id);
+    let now = Date.parse('2026-01-05T07:59:00Z');
+    const clock = { now: () => now, monotonic: () => 0 };
+    const use = new KeyUse({ link, log, clock });
+    const access = new ProjectState(record, 1, 60).access(record.key, clock);
+    if (!access) throw new Error('not valid');
+    const lastUsed = async (): Promise<unknown> => {
+      use.note(access);
+      await use.flush();
+      return ((await json('keys', 'list', id)) as unknown as { lastUsed?: string }[])[0]?.lastUsed;
+    };
+    expect([await lastUsed(), access.isUseNoted]).toEqual(['2026-01-05T07:00Z', true]);
+    now += 3_600_000;
+    await use.flush();
+    expect(access.isUseNoted).toBe(false);
+    expect(await lastUsed()).toBe('2026-01-05T08:00Z');
+    await use.close();
+  });
+});
+
+describe('project rotate-key --overlap', () => {
+  it('gives the project a new key and DSN, and lets the old ones expire', async () => {
+    const before = await create();
+    const asked = Date.now();
+    const after = await json('rotate-key', before.id, '--overlap', '30d');
+    const [fresh, old] = after.keys as [Key, Key];
+    expect([after.key, after.keys.length, fresh.expires]).toEqual([fresh.key, 2, undefined]);
+    expect(old.key).toBe(before.key);
+    expect(Math.abs(Date.parse(old.expires ?? '') - asked - 30 * DAY_MS)).toBeLessThan(60_000);
+    expect(await json('rotate-key', before.id)).toMatchObject({ keys: [{ enabled: true }] });
+    expect(await keys(before.id)).toHaveLength(1);
+  });
+
+  it.each(['30', '1y', '0s', '-1d', '2127-01-01'])('refuses %s', async (text) => {
+    const ran = await sluice('project', 'rotate-key', '1', '--overlap', text);
+    expect(ran).toMatchObject({ status: 2, err: expect.stringContaining('a number and a unit') });
+  });
+});
+
+describe('project disable and enable', () => {
+  it('switches a project off and on again', async () => {
+    const before = await create();
+    expect(await json('disable', before.id)).toEqual({ ...before, enabled: false });
+    expect((await sluice('project', 'show', before.id)).out).toContain(', disabled');
+    expect(await json('enable', before.id)).toEqual(before);
+  });
+});
+
+it.each([
+  ['keys', 'add'],
+  ['keys', 'list'],
+  ['keys', 'disable'],
+  ['keys', 'enable'],
+  ['keys', 'remove'],
+  ['disable'],
+  ['enable'],
+])('project %s %s has --help', async (...words) => {
+  const ran = await sluice('project', ...words, '--help');
+  expect(ran).toMatchObject({ status: 0, err: '', out: expect.stringContaining('Usage: sluice project') });
+});

@@ -1,0 +1,42 @@
+import { describe, expect, it } from 'vitest';
+import { FairShare, ProjectUse } from '../../src/lib/fair-share.ts';
+
+describe('a fair share', () => {
+  it('bounds nobody while less than half is taken', () => {
+    const share = new FairShare('spool', 100);
+    const one = new ProjectUse();
+    share.add(one, 49);
+    expect(share.allows(one)).toBe(true);
+  });
+
+  it('leaves room for a project that has not come yet', () => {
+    const share = new FairShare('spool', 100);
+    const [one, other] = [new ProjectUse(), new ProjectUse()];
+    share.add(one, 51);
+    expect([share.allows(one), share.allows(other)]).toEqual([false, true]);
+  });
+
+  it('shrinks as projects come and grows as they leave', () => {
+    const share = new FairShare('spool', 100);
+    const [one, two, three] = [new ProjectUse(), new ProjectUse(), new ProjectUse()];
+    share.add(one, 40);
+    share.add(two, 20);
+    expect([share.allows(one), share.allows(two)]).toEqual([false, true]);
+    share.add(three, 20);
+    expect([share.allows(one), share.allows(two), share.allows(three)]).toEqual([false, true, true]);
+    share.add(two, -20);
+    share.add(three, -20);
+    expect([share.total, share.allows(one)]).toEqual([40, true]);
+  });
+
+  it('never lets greedy projects fill it, however many there are', () => {
+    for (let count = 1; count < 20; count++) {
+      const share = new FairShare('chunks', 1_000);
+      const uses = Array.from({ length: count }, () => new ProjectUse());
+      for (let round = 0; round < 1_000; round++)
+        for (const use of uses) if (share.allows(use)) share.add(use, 1);
+      expect(share.total).toBeLessThanOrEqual(1_000 - Math.floor(1_000 / (count + 1)) + count);
+      expect(share.allows(new ProjectUse())).toBe(true);
+    }
+  });
+});

@@ -1,0 +1,229 @@
+/** Keys and categories with limits of their own: exact in their windows and in the project's, over all workers, by one call. */
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
+import { categoryBit } from '../../src/lib/item-types.ts';
+import type { Admission, Admitted } from '../../src/limit/admission.ts';
+import type { LimitRedis } from '../../src/limit/redis.ts';
+import { keyId } from '../../src/projects/keys.ts';
+import type { ProjectState, Subject } from '../../src/projects/project-state.ts';
+import { admissionOn, clock, connected, elsewhere, projectOf } from './limit-fixture.ts';
+import { STORES, type Store } from './stores.ts';
+
+const BOTH = { token: true, count: true } as const;
+
+describe.each(STORES)('on $name', ({ start }) => {
+  let server: Store;
+  let workers: LimitRedis[];
+  let admissions: Admission[] = [];
+  let project = 0;
+  beforeAll(async () => {
+    server = await start();
+    workers = await Promise.all([1, 2, 3].map(() => connected(...server.urls)));
+  });
+  afterEach(() => {
+    for (const admission of admissions) admission.close();
+    admissions = [];
+    vi.restoreAllMocks();
+  });
+  afterAll(async () => {
+    await Promise.all(workers.map((redis) => redis.close()));
+    await server.close();
+  });
+
+  const onWorkers = (count: number): Admission[] => {
+    admissions = workers.slice(0, count).map((redis) => admissionOn(redis));
+    return admissions;
+  };
+  const withKeys = (limit: number | undefined, ...limits: number[]): ProjectState => {
+    const limited = limits.map((rateLimit, i) => ({ key: `k${i}`, enabled: true, rateLimit }));
+    const keys = [{ key: 'k', enabled: true }, ...limited];
+    return projectOf({ id: `keys-${++project}`, limit, keys });
+  };
+  const subjectOf = (of: ProjectState, key: string): Subject => {
+    const access = of.access(key, clock);
+    if (!access) throw new Error('the key is not valid');
+    return access.subject;
+  };
+  const admitted = (all: readonly Admitted[]): number =>
+    all.filter(({ rate }) => rate?.kind === 'admitted').length;
+  /** Each worker asks so often at once, in waves, by the key that it knows. */
+  const ask = async (of: ProjectState, key: string, times: number): Promise<Admitted[]> => {
+    const all = admissions.map(async (admission) => {
+      const subject = subjectOf(elsewhere(of), key);
+      const decisions: Admitted[] = [];
+      for (let left = times; left > 0; left -= 5)
+        decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admission.admit(subject, BOTH)))));
+      return decisions;
+    });
+    return (await Promise.all(all)).flat();
+  };
+
+  it('admits exactly the first of its own limit over three workers, and the project the rest of its own', async () => {
+    onWorkers(3);
+    const of = withKeys(60, 20, 30);
+    expect(admitted(await ask(of, 'k0', 30))).toBe(20);
+    expect(admitted(await ask(of, 'k1', 30))).toBe(30);
+    expect(admitted(await ask(of, 'k', 30))).toBe(10);
+    expect(admitted(await ask(of, 'k1', 5))).toBe(0);
+  });
+
+  it('uses up nothing of the project when it is refused, and nothing of its own when the project is full', async () => {
+    const [admission] = onWorkers(1) as [Admission];
+    const of = withKeys(10, 3);
+    expect(admitted(await ask(of, 'k0', 50))).toBe(3);
+    const rest = await admission.admit(of, BOTH);
+    expect(rest.rate).toMatchObject({ kind: 'admitted', remaining: 6 });
+    const other = withKeys(4, 6);
+    expect(admitted(await ask(other, 'k', 10))).toBe(4);
+    const full = await admission.admit(subjectOf(other, 'k0'), BOTH);
+    expect(full).toMatchObject({ rate: { kind: 'refused', full: 2 }, count: undefined });
+    other.update({ ...other.record }, 2, 100);
+    const after = await admission.admit(subjectOf(other, 'k0'), BOTH);
+    expect(after.rate).toMatchObject({ kind: 'admitted', remaining: 5 });
+  });
+
+  it('says the figures of its own window', async () => {
+    const [admission] = onWorkers(1) as [Admission];
+    const subject = subjectOf(withKeys(60, 5), 'k0');
+    const all = await Promise.all([1, 2, 3, 4, 5, 6].map(() => admission.admit(subject, BOTH)));
+    expect(all.map(({ rate }) => (rate?.kind === 'admitted' ? rate.remaining : rate?.kind))).toEqual([
+      4,
+      3,
+      2,
+      1,
+      0,
+      'refused',
+    ]);
+    expect(admission.knownRefusal(subject)).toMatchObject({ kind: 'refused', full: 1 });
+  });
+
+  it('has a limit where its project has none', async () => {
+    onWorkers(2);
+    const of = withKeys(undefined, 7);
+    expect(admitted(await ask(of, 'k0', 20))).toBe(7);
+    expect((await ask(of, 'k', 20)).every(({ rate, count }) => !rate && count?.kind === 'counted')).toBe(
+      true,
+    );
+  });
+
+  it('is one call for all requests of a turn with this key, and none for a flood over its limit', async () => {
+    const [admission] = onWorkers(1) as [Admission];
+    const [redis] = workers as [LimitRedis];
+    const subject = subjectOf(withKeys(60, 5), 'k0');
+    const call = vi.spyOn(redis, 'call');
+    await Promise.all(Array.from({ length: 50 }, () => admission.admit(subject, BOTH)));
+    const counts = call.mock.calls.filter(([{ args }]) => String(args[1]).startsWith('c')).length;
+    expect(call.mock.calls.length - counts).toBe(1);
+    const before = call.mock.calls.length;
+    for (let i = 0; i < 1_000; i++) await admission.admit(subject, BOTH);
+    expect(call.mock.calls.length).toBe(before);
+  });
+
+  it('costs a key without a limit of its own what it costs a project with one key: the same call', async () => {
+    const [admission] = onWorkers(1) as [Admission];
+    const [redis] = workers as [LimitRedis];
+    const call = vi.spyOn(redis, 'call');
+    const callOf = async (of: ProjectState): Promise<unknown> => {
+      call.mockClear();
+      await admission.admit(subjectOf(of, 'k'), { token: true, count: false });
+      const { keys, args } = call.mock.calls[0]?.[0] ?? { keys: [], args: [] };
+      return [keys.map((key) => key.replace(of.id, 'ID')), args];
+    };
+    const several = await callOf(withKeys(60, 5, 6));
+    expect(several).toEqual(await callOf(projectOf({ id: `keys-${++project}`, limit: 60 })));
+    expect(several).toMatchObject([['sluice:rate:{ID}', 'sluice:quota:{ID}'], { length: 12 }]);
+  });
+
+  it('keeps its window, by the key, when the record changes; a changed limit holds at once', async () => {
+    const [admission] = onWorkers(1) as [Admission];
+    const of = withKeys(60, 5);
+    const [, limited] = of.record.keys ?? [];
+    expect(admitted(await ask(of, 'k0', 10))).toBe(5);
+    const raised = {
+      ...of.record,
+      keys: [
+        { key: 'k', enabled: true },
+        { ...limited, key: 'k0', enabled: true, rateLimit: 8 },
+      ],
+    };
+    of.update(raised, 2, 60);
+    const subject = subjectOf(of, 'k0');
+    const all = await Promise.all([1, 2, 3, 4, 5].map(() => admission.admit(subject, BOTH)));
+    expect(admitted(all)).toBe(3);
+    expect(await server.fields(`sluice:rate:{${of.id}}:key:${keyId('k0')}`)).toBeGreaterThan(0);
+  });
+
+  describe('a category with a limit', () => {
+    const REPLAYS = categoryBit('replays');
+    const limited = (limit: number | undefined, replays: number): ProjectState =>
+      projectOf({ id: `keys-${++project}`, limit, rateLimits: { replays } });
+    /** Waves of requests with replays, or without, from each worker. */
+    const send = async (of: ProjectState, categories: number, times: number): Promise<Admitted[]> => {
+      const all = admissions.map(async (admission) => {
+        const own = elsewhere(of);
+        const subject = own.ofCategories(own, categories, false);
+        const decisions: Admitted[] = [];
+        for (let left = times; left > 0; left -= 5)
+          decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admission.admit(subject, BOTH)))));
+        return decisions;
+      });
+      return (await Promise.all(all)).flat();
+    };
+
+    it('admits exactly its first envelopes over three workers, and leaves the rest of the project to others', async () => {
+      onWorkers(3);
+      const of = limited(60, 15);
+      const flood = await send(of, REPLAYS, 50);
+      expect(admitted(flood)).toBe(15);
+      expect(flood.filter(({ count }) => count?.kind === 'counted')).toHaveLength(15);
+      const refused = flood.find(({ rate }) => rate?.kind === 'refused') as { rate: { full: number } };
+      expect(of.ofCategories(of, REPLAYS, false).refusingCategories(refused.rate.full)).toBe(REPLAYS);
+      expect(admitted(await send(of, 0, 50))).toBe(45);
+      const [admission] = admissions as [Admission];
+      const { rate } = await admission.admit(of.ofCategories(of, REPLAYS, false), BOTH);
+      expect(of.ofCategories(of, REPLAYS, false).refusingCategories((rate as { full: number }).full)).toBe(0);
+    });
+
+    it('has a limit where its project has none, and for requests that have their token already', async () => {
+      const [admission] = onWorkers(1) as [Admission];
+      const of = limited(undefined, 3);
+      const alone = of.ofCategories(of, REPLAYS, true);
+      const all = await Promise.all([1, 2, 3, 4].map(() => admission.admit(alone, BOTH)));
+      expect([admitted(all), alone.hasOwnWindow]).toEqual([3, false]);
+      expect((await admission.admit(of, BOTH)).rate).toBeUndefined();
+    });
+
+    it('is booked in the windows of key, project and category, or in none', async () => {
+      const [admission] = onWorkers(1) as [Admission];
+      const keys = [{ key: 'k', enabled: true, rateLimit: 4 }];
+      const of = projectOf({
+        id: `keys-${++project}`,
+        limit: 60,
+        keys,
+        rateLimits: { replays: 2, errors: 3 },
+      });
+      const key = subjectOf(of, 'k');
+      const both = of.ofCategories(key, REPLAYS + categoryBit('errors'), false);
+      expect(both.further.map(({ name }) => name)).toEqual(['', 'errors', 'replays']);
+      const first = await Promise.all([1, 2, 3].map(() => admission.admit(both, BOTH)));
+      expect(first.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'admitted', 'refused']);
+      const refused = first[2] as { rate: { full: number } };
+      expect(both.refusingCategories(refused.rate.full)).toBe(REPLAYS);
+      const errors = of.ofCategories(key, categoryBit('errors'), false);
+      const rest = await Promise.all([1, 2].map(() => admission.admit(errors, BOTH)));
+      expect(rest.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'refused']);
+      expect(admitted(await Promise.all([admission.admit(key, BOTH), admission.admit(key, BOTH)]))).toBe(1);
+    });
+
+    it('is refused from memory while it is full', async () => {
+      const [admission] = onWorkers(1) as [Admission];
+      const [redis] = workers as [LimitRedis];
+      const of = limited(60, 3);
+      await send(of, REPLAYS, 5);
+      const subject = of.ofCategories(of, REPLAYS, false);
+      await admission.admit(subject, BOTH);
+      const call = vi.spyOn(redis, 'call');
+      for (let i = 0; i < 1_000; i++) await admission.admit(subject, BOTH);
+      expect(call.mock.calls).toHaveLength(0);
+    });
+  });
+});

@@ -1,0 +1,191 @@
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { systemClock as clock } from '../../src/lib/clock.ts';
+import { DeadLetterBox } from '../../src/management/dead-letters/box.ts';
+import { entryOf } from '../../src/management/dead-letters/replay.ts';
+import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
+import { openSinks } from '../../src/sink/open-sinks.ts';
+import { SeveralSinks } from '../../src/sink/several.ts';
+import type { RefusedRow, Sink, SinkBatch } from '../../src/sink/sink.ts';
+import { FailingSink } from '../processor/failing-sink.ts';
+import { envelope, eventually, Harness, hexId, item, log } from '../processor/harness.ts';
+import { NdjsonUnderTest } from './sinks.ts';
+
+let harness: Harness;
+let one: NdjsonUnderTest;
+let other: NdjsonUnderTest;
+let processor: RunningProcessor | undefined;
+beforeEach(async () => {
+  harness = await Harness.start();
+  [one, other] = [new NdjsonUnderTest(), new NdjsonUnderTest()];
+});
+afterEach(async () => {
+  await processor?.stop();
+  processor = undefined;
+  await harness.close();
+  await one.close();
+  await other.close();
+});
+
+const dirOf = ({ setting }: NdjsonUnderTest): string => setting.slice('ndjson:'.length);
+const publish = (n: number) =>
+  harness.publish([envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n) })]);
+const numbersOf = async (sink: NdjsonUnderTest): Promise<number[]> =>
+  (await sink.records()).map(({ payload }) => (payload as { n: number }).n).sort((a, b) => a - b);
+const checks = async (): Promise<Record<string, string>> => {
+  const answer = await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`);
+  return ((await answer.json()) as { checks: Record<string, string> }).checks;
+};
+const acknowledged = async (): Promise<boolean> =>
+  (await harness.manager.streams.info('SLUICE_EVENTS')).state.messages === 0;
+
+/** The healthy one, and one that fails on demand. */
+async function runWithFailing(): Promise<FailingSink> {
+  const failing = await FailingSink.wrap(dirOf(other));
+  const healthy = await openSinks([{ kind: 'ndjson', dir: dirOf(one) }], { clock, log });
+  const sink = new SeveralSinks([
+    { name: 'healthy', sink: healthy },
+    { name: 'away', sink: failing },
+  ]);
+  processor = await runProcessor(harness.config(), log, { sink });
+  return failing;
+}
+
+it('a frame is acknowledged when all sinks have it: one that is away holds the stream and is named', async () => {
+  const failing = await runWithFailing();
+  failing.failing = 'commit';
+  await publish(1);
+  await eventually(() => failing.failures > 2);
+  expect(await numbersOf(one)).toEqual([1]); // stored once, however often the other was tried
+  expect(await acknowledged()).toBe(false);
+  expect(await checks()).toMatchObject({ sink: 'failing', healthy: 'ok', away: 'failing' });
+  await publish(2);
+  failing.failing = undefined;
+  await harness.drained();
+  expect([await numbersOf(one), await numbersOf(other)]).toEqual([
+    [1, 2],
+    [1, 2],
+  ]);
+  expect(await checks()).toMatchObject({ sink: 'ok', healthy: 'ok', away: 'ok' });
+  expect(await harness.metric('sluice_processed_total', '{type="event",result="stored"}')).toBe(2);
+});
+
+it('an attempt that is stored by all and fails all the same is stored once', async () => {
+  const failing = await runWithFailing();
+  failing.failing = 'after commit';
+  await publish(1);
+  await eventually(() => failing.failures > 1);
+  failing.failing = undefined;
+  await harness.drained();
+  expect([await numbersOf(one), await numbersOf(other)]).toEqual([[1], [1]]);
+});
+
+it('a bug of one ends the process, as it does alone', async () => {
+  const failing = await FailingSink.wrap(dirOf(other));
+  failing.failing = 'bug';
+  const healthy = await openSinks([{ kind: 'ndjson', dir: dirOf(one) }], { clock, log });
+  const bugs: unknown[] = [];
+  processor = await runProcessor(harness.config(), log, {
+    sink: new SeveralSinks([
+      { name: 'healthy', sink: healthy },
+      { name: 'broken', sink: failing },
+    ]),
+    onBug: (error) => bugs.push(error),
+  });
+  await publish(1);
+  await eventually(() => bugs.length > 0);
+  expect(bugs[0]).toBeInstanceOf(TypeError);
+});
+
+it('sinks that are opened beside one that cannot be had are closed again', async () => {
+  const taken = await openSinks([{ kind: 'ndjson', dir: dirOf(other) }], { clock, log });
+  const settings = [one, other].map((sink) => ({ kind: 'ndjson' as const, dir: dirOf(sink) }));
+  await expect(openSinks(settings, { clock, log })).rejects.toThrow('another processor');
+  await taken.close();
+  const opened = await openSinks(settings, { clock, log });
+  expect(opened.promise).toBe('exactly once');
+  await opened.close();
+});
+
+/** An ndjson sink that refuses records that hold the word: of containers the second and third entry. */
+class RefusingSink implements Sink {
+  readonly promise = 'repeatable';
+  readonly #sink: Sink;
+
+  constructor(sink: Sink) {
+    this.#sink = sink;
+  }
+
+  async open(stream: string) {
+    const inner = await this.#sink.open(stream);
+    return { begin: async (frameIds: readonly string[]) => refusing(await inner.begin(frameIds)) };
+  }
+
+  close(): Promise<void> {
+    return this.#sink.close();
+  }
+}
+
+function refusing(inner: SinkBatch): SinkBatch {
+  const refused: RefusedRow[] = [];
+  let at = { frameId: '', entry: 0 };
+  return {
+    get bytes() {
+      return inner.bytes;
+    },
+    refused,
+    entriesKnown: (frameId) => inner.entriesKnown(frameId),
+    beginEntry: (entry) => {
+      at = { frameId: entry.frameId, entry: entry.index };
+      inner.beginEntry(entry);
+    },
+    add: (row) => {
+      const text = Buffer.from(row.json).toString();
+      if (!text.includes('refuse')) return inner.add(row);
+      const place = 'token' in row.fields ? at : { ...at, item: row.fields.index };
+      const parts = row.type === 'log' ? [{ part: 1 }, { part: 2 }] : [{}];
+      refused.push(...parts.map((part) => ({ ...place, ...part, reason: 'not this word' })));
+    },
+    relieve: () => inner.relieve(),
+    commit: () => inner.commit(),
+    abandon: () => inner.abandon(),
+  };
+}
+
+it('a row that a sink refuses is a dead letter by itself: the item, the logs of a container, the ping', async () => {
+  const ndjson = await openSinks([{ kind: 'ndjson', dir: dirOf(one) }], { clock, log });
+  processor = await runProcessor(harness.config(), log, { sink: new RefusingSink(ndjson) });
+  const large = Buffer.from(`{"refuse":"${'x'.repeat(600_000)}"}`);
+  const { payload: _, ...chunked } = item('event', large, { index: 2 });
+  await harness.publish([
+    envelope([item('event', '{"n":1}'), item('event', '{"refuse":1}', { index: 1 })]),
+    envelope([item('log', '{"version":2,"items":[{"n":1},{"refuse":2},{"n":3}, 4]}', { index: 4 })]),
+    { kind: 'heartbeat', token: 'tick', receivedAt: 1, body: new Uint8Array(Buffer.from('refuse')) },
+    envelope([chunked], { parts: await harness.chunk(large) }),
+  ]);
+  await harness.drained();
+  const box = await DeadLetterBox.open(harness.link);
+  const letters = (await box.list()).sort((a, b) => (a.entryIndex ?? 0) - (b.entryIndex ?? 0));
+  expect(letters.map(({ kind, itemIndex, type }) => [kind, itemIndex, type])).toEqual([
+    ['item', 1, 'event'],
+    ['item', 4, 'log'],
+    ['entry', undefined, 'heartbeat'],
+    ['item', 2, 'event'],
+  ]);
+  expect(new Set(letters.map(({ reason }) => reason))).toEqual(
+    new Set(['the sink refuses it: not this word']),
+  );
+  const entries = await Promise.all(
+    letters.map(async (letter) => entryOf(letter, await box.bytesOf(letter))),
+  );
+  const payloads = entries.map((entry) => entry?.kind === 'envelope' && textOf(entry.items[0]?.payload));
+  expect(payloads).toEqual([
+    '{"refuse":1}',
+    '{"version":2,"items":[{"refuse":2},{"n":3}]}',
+    false,
+    `${large}`,
+  ]);
+  expect((await one.records()).map((record) => record.payload)).toEqual([{ n: 1 }]);
+  expect(await harness.metric('sluice_processed_total', '{type="log",result="dead_letter"}')).toBe(1);
+});
+
+const textOf = (bytes?: Uint8Array): string => Buffer.from(bytes ?? []).toString();

@@ -1,0 +1,163 @@
+/** A ClickHouse that is away, full, read-only, slow or cuts the line holds the stream; what it refuses is a dead letter by itself. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX } from '../../../src/limits.ts';
+import { DeadLetterBox } from '../../../src/management/dead-letters/box.ts';
+import { entryOf } from '../../../src/management/dead-letters/replay.ts';
+import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
+import { encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
+import { envelope, eventually, Harness, hexId, item, log } from '../../processor/harness.ts';
+import type { Fault } from '../../support/sinks/clickhouse.ts';
+import { ClickHouseUnderTest } from '../under-test.ts';
+
+let harness: Harness;
+let sink: ClickHouseUnderTest;
+let processor: RunningProcessor | undefined;
+beforeEach(async () => {
+  const both = [Harness.start({ ackWaitMs: ACK_WAIT_MS }), ClickHouseUnderTest.start()] as const;
+  [harness, sink] = await Promise.all(both);
+});
+afterEach(async () => {
+  await processor?.stop();
+  processor = undefined;
+  await harness.close();
+  await sink.close();
+});
+
+const run = async (): Promise<void> => {
+  processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), log);
+};
+const publish = (n: number) => {
+  const of = { eventId: hexId(n), month: '2026-01', position: n };
+  return harness.publish([envelope([item('event', `{"n":${n}}`)], of)]);
+};
+const state = async (): Promise<unknown> => {
+  const answer = await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`);
+  return ((await answer.json()) as { checks: { sink: string } }).checks.sink;
+};
+const isFailing = async (): Promise<boolean> => (await state()) === 'failing';
+const deadLetters = async () => (await DeadLetterBox.open(harness.link)).list();
+
+async function expectEachOnce(count: number): Promise<void> {
+  await harness.drained();
+  const numbers = (await sink.records()).map(({ payload }) => (payload as { n: number }).n);
+  expect(numbers.sort((a, b) => a - b)).toEqual(Array.from({ length: count }, (_, n) => n + 1));
+  expect(await sink.tally('42', '2026-01')).toEqual({ count, position: count });
+  expect(await deadLetters()).toEqual([]);
+}
+
+it('a server that is away when the processor starts, and one that is killed, is waited for', async () => {
+  await sink.server.kill();
+  await run();
+  await publish(1);
+  await eventually(isFailing);
+  await sink.server.restart();
+  await expectEachOnce(1);
+  await sink.server.kill();
+  await publish(2);
+  await eventually(isFailing);
+  await sink.server.restart();
+  await expectEachOnce(2);
+  expect(await state()).toBe('ok');
+});
+
+it.each<Fault>(['read-only', 'full', 'cut'])('a server that is %s costs nothing but time', async (fault) => {
+  await run();
+  await publish(1);
+  await harness.drained();
+  await sink.server.fault(fault);
+  await publish(2);
+  await eventually(isFailing);
+  await publish(3);
+  await sink.server.fault();
+  await expectEachOnce(3);
+  expect(await state()).toBe('ok');
+});
+
+it('a server that is slow holds the stream, and the processor takes no more frames than it may', async () => {
+  await run();
+  await sink.server.fault('slow');
+  const frames = PREFETCH_FRAMES_MAX + 500;
+  for (let n = 1; n <= frames; n += 100)
+    await Promise.all(Array.from({ length: 100 }, (_, more) => publish(n + more)));
+  const consumer = () => harness.manager.consumers.info('SLUICE_EVENTS', 'processor');
+  await eventually(async () => (await consumer()).num_ack_pending === PREFETCH_FRAMES_MAX);
+  expect((await consumer()).num_pending).toBe(frames - PREFETCH_FRAMES_MAX);
+  await sink.server.fault();
+  await expectEachOnce(frames);
+});
+
+describe('rows that the server refuses', () => {
+  const rule = "CONSTRAINT no_such CHECK payload NOT LIKE '%refuse me%'";
+
+  it('are found by halving and are dead letters by themselves; the others are stored', async () => {
+    await run();
+    await publish(1);
+    await harness.drained();
+    await sink.server.run(`ALTER TABLE sluice.events ADD ${rule}`);
+    await sink.server.run(`ALTER TABLE sluice.logs ADD ${rule}`);
+    const wrong = [3, 64, 65, 199];
+    const entries = Array.from({ length: 200 }, (_, n) => {
+      const payload = wrong.includes(n) ? `{"n":"refuse me ${n}"}` : `{"n":${n + 2}}`;
+      const of = { eventId: hexId(n + 2), month: '2026-01', position: n + 2 };
+      return envelope([item('event', payload)], of);
+    });
+    const logs = '{"items":[{"n":-1},{"n":"refuse me"},{"n":-1}]}';
+    await harness.publish([...entries, envelope([item('log', logs, { index: 2 })], { eventId: hexId(999) })]);
+    await harness.drained();
+    const letters = await deadLetters();
+    expect(letters.map(({ entryIndex }) => entryIndex).sort((a, b) => (a ?? 0) - (b ?? 0))).toEqual([
+      ...wrong,
+      200,
+    ]);
+    expect(letters[0]?.reason).toMatch(/^the sink refuses it: .*no_such/);
+    const box = await DeadLetterBox.open(harness.link);
+    const ofLog = letters.find(({ type }) => type === 'log');
+    const entry = ofLog && entryOf(ofLog, await box.bytesOf(ofLog));
+    const [only] = entry?.kind === 'envelope' ? entry.items : [];
+    expect(Buffer.from(only?.payload ?? []).toString()).toBe('{"items":[{"n":"refuse me"}]}');
+    const stored = (await sink.records())
+      .map(({ payload }) => (payload as { n: number }).n)
+      .sort((a, b) => a - b);
+    const good = Array.from({ length: 200 }, (_, n) => n + 2).filter((n) => !wrong.includes(n - 2));
+    expect(stored).toEqual([-1, -1, 1, ...good]);
+    expect(await sink.tally('42', '2026-01')).toEqual({ count: 201, position: 201 });
+  });
+
+  it('are no dead letters when the table is not as the sink made it: the stream is held', async () => {
+    await run();
+    await publish(1);
+    await harness.drained();
+    await sink.server.run('ALTER TABLE sluice.events ADD CONSTRAINT nothing CHECK 0');
+    await sink.server.run('ALTER TABLE sluice.events MODIFY COLUMN sent_at Nullable(String)');
+    await publish(2);
+    await eventually(isFailing);
+    expect(await deadLetters()).toEqual([]);
+    await sink.server.run("ALTER TABLE sluice.events MODIFY COLUMN sent_at Nullable(DateTime64(3, 'UTC'))");
+    await sink.server.run('ALTER TABLE sluice.events DROP CONSTRAINT nothing');
+    await expectEachOnce(2);
+  });
+});
+
+it('a frame that comes twice is two rows at most, one to a reader, and one after a merge', async () => {
+  const frame = encodeFrame([
+    encodeEntry(envelope([item('event', '{"n":1}')], { eventId: hexId(1), month: '2026-01', position: 1 })),
+  ]);
+  await run();
+  await harness.publishBytes(frame, { id: 'twice' });
+  await harness.drained();
+  await processor?.stop();
+  await run(); // another process does not know what this one stored
+  const { config } = await harness.manager.streams.info('SLUICE_EVENTS');
+  await harness.manager.streams.update('SLUICE_EVENTS', { ...config, duplicate_window: 100_000_000 });
+  await eventually(
+    async () => !(await harness.link.js.publish('sluice.events.0', frame, { msgID: 'twice' })).duplicate,
+  );
+  await harness.drained();
+  const count = async (rest: string) =>
+    (await sink.server.query(`SELECT count() AS rows FROM sluice.events ${rest}`))[0];
+  expect(await count('')).toEqual({ rows: 2 });
+  expect(await count('FINAL')).toEqual({ rows: 1 });
+  await sink.server.run('OPTIMIZE TABLE sluice.events FINAL');
+  expect(await count('')).toEqual({ rows: 1 });
+  await expectEachOnce(1);
+});

@@ -1,0 +1,74 @@
+/** The sinks whose stores `npm run test:sinks` installs, as the conformance suite sees them. */
+import { readClickHouseTally } from '../../src/sink/clickhouse/tally.ts';
+import type { TallyOfMonth } from '../../src/sink/tally.ts';
+import type { StoredRecord } from '../processor/harness.ts';
+import type { SinkUnderTest } from '../sink/sinks.ts';
+import { TestClickHouse } from '../support/sinks/clickhouse.ts';
+
+type Row = Record<string, unknown>;
+
+const COMMON = 'project_id, event_id, item_index, item_header, sdk, payload';
+const MOMENTS = 'toUnixTimestamp64Milli(received_at) AS received, toUnixTimestamp64Milli(sent_at) AS sent';
+/** Of each table the columns beside those that all have, and what a merge would leave. */
+const SELECTS = [
+  `SELECT ${COMMON}, ${MOMENTS}, 'event' AS type FROM sluice.events FINAL`,
+  `SELECT ${COMMON}, ${MOMENTS}, 'transaction' AS type FROM sluice.transactions FINAL`,
+  `SELECT ${COMMON}, ${MOMENTS}, type FROM sluice.replays FINAL`,
+  `SELECT ${COMMON}, ${MOMENTS}, 'log' AS type FROM sluice.logs FINAL ORDER BY log_index`,
+  `SELECT ${COMMON}, ${MOMENTS}, 'span' AS type FROM sluice.spans FINAL ORDER BY span_index`,
+  `SELECT ${COMMON}, ${MOMENTS}, payload_base64, type FROM sluice.extras FINAL`,
+  `SELECT token, toUnixTimestamp64Milli(received_at) AS received, body, body_base64, 'heartbeat' AS type FROM sluice.heartbeats FINAL`,
+];
+
+const whenOf = (ms: unknown): string => new Date(Number(ms)).toISOString();
+
+/** Without columns that are NULL, JSON parsed. */
+function asRecord({ received, sent, item_header, payload, ...rest }: Row): StoredRecord {
+  const more: Row = { received_at: whenOf(received) };
+  if (sent !== null && sent !== undefined) more.sent_at = whenOf(sent);
+  if (item_header !== undefined) more.item_header = JSON.parse(item_header as string);
+  const isBase64 = typeof rest.payload_base64 === 'string';
+  if (payload !== undefined && !isBase64) more.payload = JSON.parse(payload as string);
+  const values = Object.entries({ ...rest, ...more }).filter(([, value]) => value !== null);
+  return Object.fromEntries(values) as StoredRecord;
+}
+
+export class ClickHouseUnderTest implements SinkUnderTest {
+  readonly promise = 'repeatable';
+  readonly server: TestClickHouse;
+
+  private constructor(server: TestClickHouse) {
+    this.server = server;
+  }
+
+  static async start(): Promise<ClickHouseUnderTest> {
+    return new ClickHouseUnderTest(await TestClickHouse.start());
+  }
+
+  get setting(): string {
+    return this.server.url();
+  }
+
+  async records(): Promise<StoredRecord[]> {
+    const tables = `SELECT name FROM system.tables WHERE database = 'sluice' AND name = 'migrations'`;
+    if ((await this.server.query(tables)).length === 0) return [];
+    const found: Row[] = [];
+    for (const select of SELECTS) found.push(...(await this.server.query<Row>(select)));
+    return found.map(asRecord);
+  }
+
+  async payloadTexts(eventId: string): Promise<string[]> {
+    const rows = await this.server.query<{ payload: string }>(
+      `SELECT payload FROM sluice.events FINAL WHERE event_id = '${eventId}'`,
+    );
+    return rows.map(({ payload }) => payload);
+  }
+
+  tally(projectId: string, month: string): Promise<TallyOfMonth> {
+    return readClickHouseTally(this.setting, { projectId, month });
+  }
+
+  close(): Promise<void> {
+    return this.server.close();
+  }
+}

@@ -1,0 +1,86 @@
+/** What projects share on the way into the streams: the chunks stream, and the bytes in flight. */
+import { randomBytes } from 'node:crypto';
+import { afterEach, describe, expect, it } from 'vitest';
+import { systemClock as clock } from '../../src/lib/clock.ts';
+import { ProjectUse } from '../../src/lib/fair-share.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { FRAME_BYTES_MAX } from '../../src/limits.ts';
+import { removeParts } from '../../src/stream/chunks.ts';
+import type { EnvelopeEntry } from '../../src/stream/frame.ts';
+import { Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
+import { Broker, envelopeOf, MIB, numbersTo } from './broker.ts';
+
+let broker: Broker;
+afterEach(() => broker?.close());
+
+const large = (number: number, projectId: string): EnvelopeEntry => ({
+  ...envelopeOf(number, new Uint8Array(randomBytes(2 * MIB))),
+  projectId,
+});
+
+/** Publishes one after the other until one is refused. @returns how many were stored */
+async function untilRefused(projectId: string, publisher = broker.publisher): Promise<number> {
+  for (let stored = 0; ; stored++) {
+    const deadline = performance.now() + 30_000;
+    const result = await new Promise<PublishResult>((resolve) =>
+      publisher.publish(large(stored, projectId), { deadline }, resolve),
+    );
+    if (result !== 'stored') return stored;
+  }
+}
+const looked = (what: () => boolean): Promise<void> => expect.poll(what).toBe(true) as Promise<void>;
+
+describe('the chunks stream', () => {
+  it('is never filled by one project: others go on, and it does again when its parts are gone', async () => {
+    broker = await Broker.start({ maxBytes: 32 * MIB });
+    const { publisher, manager } = broker;
+    const taken = await untilRefused('1');
+    expect(taken).toBeGreaterThanOrEqual(8);
+    expect(taken).toBeLessThanOrEqual(9);
+    const use = new ProjectUse();
+    const bytes = 2 * FRAME_BYTES_MAX;
+    expect([publisher.takes('1', use, bytes), publisher.takes('1', use, 1_000)]).toEqual([false, true]);
+    expect(await broker.publish(large(100, '2'))).toBe('stored');
+    expect(await broker.publish(large(101, '3'))).toBe('stored');
+    const { state } = await manager.streams.info('SLUICE_CHUNKS');
+    await removeParts(broker.link, numbersTo(state.last_seq + 1).slice(1));
+    await looked(() => publisher.takes('1', use, bytes));
+    expect(await broker.publish(large(102, '1'))).toBe('stored');
+  });
+
+  it('is shared over all workers: each learns what the others wrote', async () => {
+    broker = await Broker.start({ maxBytes: 32 * MIB });
+    const other = new Publisher({ link: broker.link, shards: 1, clock, log: createLog('silent') });
+    await untilRefused('1', other);
+    // The first entry of a worker begins its looks.
+    expect(await broker.publish(large(100, '2'))).toBe('stored');
+    const use = new ProjectUse();
+    await looked(() => !broker.publisher.takes('1', use, MIB));
+    expect(broker.publisher.takes('2', use, MIB)).toBe(true);
+    expect(await broker.publish(large(101, '1'))).toBe('refused');
+    expect(await broker.publish(large(102, '2'))).toBe('stored');
+  });
+});
+
+describe('the bytes in flight', () => {
+  it('of a broker that stands still are shared: who has more than its share is refused at the door', async () => {
+    broker = await Broker.start();
+    const { publisher } = broker;
+    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    await broker.freeze();
+    const deadline = performance.now() + 30_000;
+    const results: Promise<PublishResult>[] = [];
+    const publish = (use: ProjectUse, projectId: string): void => {
+      const entry = { ...envelopeOf(results.length, randomBytes(100_000)), projectId };
+      results.push(new Promise((resolve) => publisher.publish(entry, { deadline, use }, resolve)));
+    };
+    while (publisher.takes('1', greedy, 100_000)) publish(greedy, '1');
+    expect(results.length * 100_000).toBeGreaterThan(15 * MIB);
+    expect(results.length * 100_000).toBeLessThan(17 * MIB);
+    expect(publisher.takes('2', modest, 100_000)).toBe(true);
+    publish(modest, '2');
+    broker.thaw();
+    expect(new Set(await Promise.all(results))).toEqual(new Set(['stored']));
+    expect([greedy.inFlight, modest.inFlight, publisher.takes('1', greedy, 1)]).toEqual([0, 0, true]);
+  });
+});

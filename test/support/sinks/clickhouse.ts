@@ -1,0 +1,90 @@
+/** ClickHouse for tests: its engine behind a small HTTP server (chdb-server.mjs), in a process and a folder of its own. */
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { rmSync } from 'node:fs';
+import { lastingPort, temporaryFolder } from '../servers.ts';
+import { chdbFolder } from './tools.ts';
+
+const SERVER = new URL('./chdb-server.mjs', import.meta.url);
+const PASSWORD = 'secret';
+
+export type Fault = 'read-only' | 'full' | 'cut' | 'slow';
+
+export class TestClickHouse {
+  readonly #dir = temporaryFolder('clickhouse');
+  readonly port: number;
+  #child: ChildProcess | undefined;
+
+  private constructor(port: number) {
+    this.port = port;
+  }
+
+  static async start(): Promise<TestClickHouse> {
+    const server = new TestClickHouse(await lastingPort());
+    await server.restart();
+    return server;
+  }
+
+  /** A value of SLUICE_SINK. */
+  url({ password = PASSWORD, database = 'sluice', options = '' } = {}): string {
+    return `clickhouse://default:${password}@127.0.0.1:${this.port}/${database}${options}`;
+  }
+
+  /** After kill(): the same server again. */
+  async restart(): Promise<void> {
+    const args = [chdbFolder(), this.#dir, `${this.port}`, PASSWORD];
+    this.#child = fork(SERVER, args, {
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+      serialization: 'json',
+    });
+    await Promise.race([
+      once(this.#child, 'message'),
+      once(this.#child, 'exit').then(() => Promise.reject(new Error('chdb did not start'))),
+    ]);
+  }
+
+  /** Rows of one statement. */
+  async query<Row = Record<string, unknown>>(statement: string): Promise<Row[]> {
+    const text = await this.run(`${statement} FORMAT JSONEachRow`);
+    return text
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line) => JSON.parse(line) as Row);
+  }
+
+  /** @throws what the server says */
+  async run(statement: string): Promise<string> {
+    const headers = { 'x-clickhouse-user': 'default', 'x-clickhouse-key': PASSWORD };
+    const answer = await fetch(`http://127.0.0.1:${this.port}/`, {
+      method: 'POST',
+      body: statement,
+      headers,
+    });
+    const text = await answer.text();
+    if (!answer.ok) throw new Error(text);
+    return text;
+  }
+
+  /** What becomes of inserts from now on; none: they are stored again. */
+  async fault(fault?: Fault): Promise<void> {
+    const child = this.#child as ChildProcess;
+    const heard = once(child, 'message');
+    child.send({ fault });
+    await heard;
+  }
+
+  /** As a crash does it. */
+  async kill(): Promise<void> {
+    const child = this.#child;
+    this.#child = undefined;
+    if (!child || child.exitCode !== null) return;
+    const exit = once(child, 'exit');
+    child.kill('SIGKILL');
+    await exit;
+  }
+
+  async close(): Promise<void> {
+    await this.kill();
+    rmSync(this.#dir, { recursive: true, force: true });
+  }
+}
