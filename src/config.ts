@@ -30,6 +30,10 @@ export type Config = Readonly<{
   adminHost: string;
   /** As set; 8081 for ingest and 8082 for the processor when it is not. */
   adminPort: number | undefined;
+  /** `token` or `label=token`. */
+  adminTokens: readonly string[];
+  /** More of them, one a line. */
+  adminTokenFile: string | undefined;
   /** Base of the DSNs that commands print, without a final slash. */
   publicUrl: string;
   workers: number;
@@ -81,7 +85,7 @@ const fileText = (path: string): string | undefined => {
   try {
     return readFileSync(path, 'utf8').trim();
   } catch {
-    return undefined; // no such controller here
+    return undefined;
   }
 };
 
@@ -143,6 +147,18 @@ const schema = z.strictObject({
   SLUICE_PORT: port.default(8080),
   SLUICE_ADMIN_HOST: z.string().min(1).default('127.0.0.1'),
   SLUICE_ADMIN_PORT: port.optional(),
+  SLUICE_ADMIN_TOKEN: z
+    .string()
+    .transform((text) => text.split(',').map((entry) => entry.trim()))
+    .refine(
+      (entries) => entries.every((entry) => /^[!-~]+$/.test(entry)),
+      'must be one or several (comma-separated) tokens of visible ASCII characters, each with label= before it or not',
+    )
+    .default([]),
+  SLUICE_ADMIN_TOKEN_FILE: z
+    .string()
+    .refine((path) => fileText(path), 'must be a file that can be read and holds a token in each line')
+    .optional(),
   SLUICE_PUBLIC_URL: z
     .string()
     .refine((url) => /^https?:\/\/[^/]/.test(url) && URL.canParse(url), 'must be an http or https URL')
@@ -270,6 +286,8 @@ export function loadConfig(
     port: s.SLUICE_PORT,
     adminHost: s.SLUICE_ADMIN_HOST,
     adminPort: s.SLUICE_ADMIN_PORT,
+    adminTokens: s.SLUICE_ADMIN_TOKEN,
+    adminTokenFile: s.SLUICE_ADMIN_TOKEN_FILE,
     publicUrl: s.SLUICE_PUBLIC_URL ?? `http://localhost:${s.SLUICE_PORT}`,
     workers,
     redisUrls: s.SLUICE_REDIS_URL,
