@@ -222,12 +222,9 @@ export function changedRecord(before: Project, changes: ProjectChanges, now: num
   const { key, enabled = before.enabled !== false, rateLimits = {}, ...fields } = changes;
   const limits = Object.entries({ ...(rateLimits && before.rateLimits), ...rateLimits });
   const kept = limits.filter(([, limit]) => limit !== null);
-  const given = Object.entries({ ...before, enabled: undefined, rateLimits: undefined, ...fields });
-  const record = {
-    ...Object.fromEntries(given.filter(([, value]) => value !== null && value !== undefined)),
-    ...(!enabled && { enabled }),
-    ...(kept.length > 0 && { rateLimits: Object.fromEntries(kept) }),
-  } as Project;
+  const given = Object.entries({ ...before, ...fields, enabled, rateLimits: Object.fromEntries(kept) });
+  const said = given.filter(([, value]) => value !== null && value !== undefined);
+  const record = canonical(Object.fromEntries(said) as Project, now);
   return checked(key === undefined ? record : replaceKey(record, key, now));
 }
 
