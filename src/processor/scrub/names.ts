@@ -77,7 +77,8 @@ export class SecretNames {
     const found = this.#find(wordsOf(name.slice(0, NAME_CHARS_MAX)));
     if (name.length > NAME_CHARS_MAX) return found;
     if (this.#known.size === NAMES_KEPT_MAX) this.#known.clear();
-    this.#known.set(name, found);
+    // A copy: what is cut out of a text keeps all of that text in memory.
+    this.#known.set(Buffer.from(name).toString(), found);
     return found;
   }
 

@@ -41,14 +41,15 @@ function leftEnd(text: string, to: number, { chars, floor }: { chars: RegExp; fl
 const AT = /@|%40/g;
 const LOCAL = /[\w.%+~!$*^\u0080-\uffff-]/;
 const DOMAIN = /[a-z0-9.\u0080-\uffff-]/i;
-const TOP_LEVEL = /^(?:[a-z\u0080-\uffff]{2,}|xn--[a-z0-9-]+)$/i;
+/** A label may have hyphens behind it, which belong to the text. */
+const TOP_LEVEL = /^(?:[a-z\u0080-\uffff]{2,}-*|xn--[a-z0-9-]+)$/i;
 
 /** The length of the longest domain at the beginning: its last label is a name. */
 function domainLength(text: string): number {
   for (let end = text.length; end > 0; ) {
     const dot = text.lastIndexOf('.', end - 1);
     if (dot <= 0) return 0;
-    if (TOP_LEVEL.test(text.slice(dot + 1, end).replace(/-+$/, ''))) return end;
+    if (TOP_LEVEL.test(text.slice(dot + 1, end))) return end;
     end = dot;
   }
   return 0;

@@ -106,11 +106,16 @@ class Rules {
 /** A string of the text, between its quotes; what it has of SIGNS. */
 type Token = { start: number; end: number; signs: number; digits: number; colons: number; dots: number };
 
+/** A string in a string in a string … that holds JSON: each costs a copy of what is in it. */
+const NESTED_TEXTS_MAX = 8;
+
 /** One pass over one text. */
 class Pass {
   readonly #json: Buffer;
   readonly #rules: Rules;
   readonly #clientAddress: string | undefined;
+  /** How many strings the text is in. */
+  readonly #level: number;
   readonly #kept: Uint8Array[] = [];
   /** Up to here the text is in #kept. */
   #copied = 0;
@@ -121,10 +126,15 @@ class Pass {
   #next = 0;
   readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0, dots: 0 };
 
-  constructor(json: Uint8Array, rules: Rules, clientAddress: string | undefined) {
+  constructor(
+    json: Uint8Array,
+    rules: Rules,
+    { clientAddress, level = 0 }: { clientAddress: string | undefined; level?: number },
+  ) {
     this.#json = bufferOf(json);
     this.#rules = rules;
     this.#clientAddress = clientAddress;
+    this.#level = level;
   }
 
   /** @returns undefined when nothing is changed */
@@ -228,12 +238,14 @@ class Pass {
     if (clean !== text) this.#replace(start - 1, end + 1, Buffer.from(JSON.stringify(clean)));
   }
 
-  /** The text without what is removed, when it is JSON. */
+  /** The text without what is removed, when it is JSON; nothing of it where that is too deep. */
   #asJson(text: string): string | undefined {
     if (!/^\s*[[{]/.test(text)) return undefined;
+    if (this.#level === NESTED_TEXTS_MAX) return FILTERED;
     const bytes = Buffer.from(text);
     if (!jsonText(bytes).ok) return undefined;
-    const clean = new Pass(bytes, this.#rules, this.#clientAddress).run();
+    const inner = { clientAddress: this.#clientAddress, level: this.#level + 1 };
+    const clean = new Pass(bytes, this.#rules, inner).run();
     return clean ? bufferOf(clean).toString() : text;
   }
 
@@ -318,4 +330,4 @@ export const removesAnything = ({ scrub, names }: Privacy): boolean => scrub.len
  * @param json valid JSON
  */
 export const scrubbed = (json: Uint8Array, privacy: Privacy): Uint8Array =>
-  new Pass(json, rulesOf(privacy), privacy.clientAddress).run() ?? json;
+  new Pass(json, rulesOf(privacy), { clientAddress: privacy.clientAddress }).run() ?? json;

@@ -1,5 +1,7 @@
 /** What is private by its form, and what only looks like it. */
 import { readFileSync } from 'node:fs';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { describe, expect, it } from 'vitest';
 import { SECRET_NAMES, SecretNames } from '../../../src/processor/scrub/names.ts';
 import {
@@ -194,6 +196,17 @@ describe('a text that was written to take long', () => {
   const names = new SecretNames(SECRET_NAMES);
   const clean = (text: string): string =>
     withoutIps(withoutCards(withoutEmails(withoutSecrets(text, names))));
+  const expectLinear = (textOf: (chars: number) => string): void => {
+    const time = (chars: number): number => {
+      const text = textOf(chars);
+      const began = performance.now();
+      clean(text);
+      return performance.now() - began;
+    };
+    time(20_000);
+    // Ten times the length; a hundred times the time would be quadratic.
+    expect(time(1_000_000)).toBeLessThan(40 * Math.max(25, time(100_000)));
+  };
 
   it.each([
     'a',
@@ -219,14 +232,21 @@ describe('a text that was written to take long', () => {
     '2001:',
     'a.b@c.1',
   ])('%j many times takes no longer than its length allows', (unit) => {
-    const time = (chars: number): number => {
-      const text = unit.repeat(chars / unit.length);
-      const began = performance.now();
-      clean(text);
-      return performance.now() - began;
-    };
-    time(20_000);
-    // Ten times the length; a hundred times the time would be quadratic.
-    expect(time(1_000_000)).toBeLessThan(40 * Math.max(25, time(100_000)));
+    expectLinear((chars) => unit.repeat(chars / unit.length));
+  });
+
+  it.each(['-', 'xn--', 'a'])('a domain with a label of %j many times does not either', (unit) => {
+    for (const end of ['a', '1', 'ü'])
+      expectLinear((chars) => `a@b.${unit.repeat(chars / unit.length)}${end}`);
+  });
+
+  it('is not kept in memory for a name in it', () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    collect();
+    const before = process.memoryUsage().heapUsed;
+    for (let n = 0; n < 200; n++) clean(`${'x'.repeat(300_000)} a_name_of_its_own_${n}=1`);
+    collect();
+    expect(process.memoryUsage().heapUsed - before).toBeLessThan(20_000_000);
   });
 });

@@ -94,4 +94,25 @@ describe('a payload', () => {
     scrub(text);
     expect(performance.now() - began).toBeLessThan(20_000);
   });
+
+  /** Written so that each level costs a few characters more, not twice as many. */
+  const inStrings = (levels: number, innermost: string): string => {
+    let text = innermost;
+    for (let level = 0; level < levels; level++)
+      text = `["${text.replaceAll('\\', '\\u005c').replaceAll('"', '\\u0022')}"]`;
+    return text;
+  };
+
+  it('as JSON in a string, in a string, … is read some levels deep, and removed below them', () => {
+    const secret = '{"password":"hunter2"}';
+    for (const levels of [1, 8]) {
+      let clean: unknown = scrub(inStrings(levels, secret));
+      for (let level = 0; level < levels; level++) [clean] = JSON.parse(clean as string) as unknown[];
+      expect(clean).toBe('{"password":"[Filtered]"}');
+    }
+    expect(scrub(inStrings(9, secret))).not.toContain('hunter2');
+    const began = performance.now();
+    scrub(inStrings(500, secret));
+    expect(performance.now() - began).toBeLessThan(500);
+  });
 });
