@@ -9,6 +9,7 @@ import { checkHost } from './host.ts';
 import { checkNats } from './nats.ts';
 import { checkPostgres } from './postgres.ts';
 import { checkRedis } from './redis.ts';
+import { checkS3 } from './s3.ts';
 
 async function natsChecks(session: Session): Promise<Check[]> {
   try {
@@ -21,6 +22,7 @@ async function natsChecks(session: Session): Promise<Check[]> {
 /** What a sink needs beyond this machine. */
 async function checkSink(sink: SinkSetting): Promise<Check[]> {
   if (sink.kind === 'postgres') return checkPostgres(sink.url);
+  if (sink.kind === 's3') return checkS3(sink);
   return sink.kind === 'clickhouse' ? checkClickHouse(sink.url) : [];
 }
 
