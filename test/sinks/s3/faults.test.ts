@@ -22,7 +22,8 @@ afterEach(async () => {
 const run = async (setting = sink.setting): Promise<void> => {
   processor = await runProcessor(harness.config({ SLUICE_SINK: setting }), log);
 };
-const publish = (n: number) => harness.publish([envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n) })]);
+const publish = (n: number) =>
+  harness.publish([envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n) })]);
 const isFailing = async (): Promise<boolean> => {
   const answer = await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`);
   return ((await answer.json()) as { checks: { sink: string } }).checks.sink === 'failing';
@@ -78,7 +79,9 @@ it('credentials that may not write hold the stream', async () => {
 it('frames wait without an acknowledgement until their object is stored, and a processor that stops stores it', async () => {
   await run(sink.setting.replace('seconds=1', 'seconds=3600'));
   await publish(1);
-  await eventually(async () => (await harness.metric('sluice_processed_total', '{type="event",result="stored"}')) === 1);
+  await eventually(
+    async () => (await harness.metric('sluice_processed_total', '{type="event",result="stored"}')) === 1,
+  );
   expect((await pending()).num_ack_pending).toBe(1);
   expect(await sink.lines()).toEqual([]);
   await processor?.stop();
@@ -88,7 +91,11 @@ it('frames wait without an acknowledgement until their object is stored, and a p
 });
 
 it.each([
-  ['wrong credentials', () => sink.server.url({ keys: 'test:wrong' }), /^SLUICE_SINK: s3: SignatureDoesNotMatch/],
+  [
+    'wrong credentials',
+    () => sink.server.url({ keys: 'test:wrong' }),
+    /^SLUICE_SINK: s3: SignatureDoesNotMatch/,
+  ],
   ['a missing bucket', () => sink.server.url({ bucket: 'no-such-bucket' }), /^SLUICE_SINK: s3: NoSuchBucket/],
   ['an unknown option', () => sink.server.url({ options: 'acl=public' }), /knows the options .*, not acl$/],
   ['no credentials', () => sink.setting.replace('test:secret@', ''), /needs AWS_ACCESS_KEY_ID/],

@@ -82,7 +82,10 @@ it('a large object is stored in parts, and is whole', async () => {
   await write(await open('LARGE'), 'frame', rows);
   const [object] = await server.list('sluice/LARGE/');
   expect(object?.bytes).toBeGreaterThan(24 * 1024 * 1024);
-  const lines = gunzipSync(await server.get(object?.key ?? '')).toString().trimEnd().split('\n');
+  const lines = gunzipSync(await server.get(object?.key ?? ''))
+    .toString()
+    .trimEnd()
+    .split('\n');
   expect(lines.map((line) => (JSON.parse(line) as { payload: { more: string } }).payload.more)).toEqual(
     Array(3).fill(noise),
   );
@@ -131,7 +134,10 @@ it('ClickHouse reads the objects, each row once', async () => {
   try {
     const [, sql = ''] = /```sql\n(SELECT [^`]*FROM s3\([^`]*)\n```/.exec(document) ?? [];
     const here = sql
-      .replace('https://s3.eu-central-1.amazonaws.com/archive/sluice/SLUICE_LOGS', `${server.endpoint}/archive/sluice/READ`)
+      .replace(
+        'https://s3.eu-central-1.amazonaws.com/archive/sluice/SLUICE_LOGS',
+        `${server.endpoint}/archive/sluice/READ`,
+      )
       .replace("'KEY', 'SECRET'", "'test', 'secret'");
     expect(await clickhouse.query(here)).toMatchObject([{ level: 'info', times: 2 }]);
   } finally {

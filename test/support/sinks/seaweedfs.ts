@@ -35,9 +35,10 @@ export class TestS3 {
   /** With a bucket `archive`. */
   static async start(): Promise<TestS3> {
     const names = ['master', 'volume', 'filer', 's3'].flatMap((name) => [name, `${name}.grpc`]);
-    const ports: Record<string, number> = {};
-    for (const name of names) ports[name] = await lastingPort();
-    const server = new TestS3(ports);
+    const chosen = new Set<number>();
+    while (chosen.size < names.length) chosen.add(await lastingPort());
+    const ports = [...chosen];
+    const server = new TestS3(Object.fromEntries(names.map((name, at) => [name, ports[at] ?? 0])));
     await server.restart();
     return server;
   }
@@ -73,10 +74,17 @@ export class TestS3 {
       '-s3',
       `-s3.config=${this.#dir}/s3.json`,
     );
-    this.#child = spawn(weedProgram(), [...args, ...ports], { stdio: 'ignore' });
+    // Parts that we do not use would want the same ports in two servers at once.
+    args.push('-s3.iam=false', '-s3.port.iceberg=0', '-s3.port.lance=0');
+    const child = spawn(weedProgram(), [...args, ...ports], { stdio: ['ignore', 'ignore', 'pipe'] });
+    this.#child = child;
+    let said = '';
+    child.stderr.on('data', (data: Buffer) => {
+      said = (said + data.toString()).slice(-2_000);
+    });
     const isUp = async (): Promise<boolean> => (await this.#ask('PUT', '/archive')) !== undefined;
     for (const until = performance.now() + START_MS_MAX; !(await isUp()); await pause(100))
-      if (performance.now() > until) throw new Error('weed did not start');
+      if (performance.now() > until) throw new Error(`weed did not start: ${said}`);
   }
 
   /** Undefined while the server does not answer, or fails. */
