@@ -262,6 +262,18 @@ export const CLICKHOUSE_CONNECTIONS_MAX = 10;
 export const CLICKHOUSE_REQUEST_MS_MAX = 60_000;
 /** Keys of items that one query asks for: 45 bytes each, and the server reads 256 KiB. */
 export const CLICKHOUSE_KEYS_PER_QUERY_MAX = 4_000;
+/** An object of the s3 sink is stored when it has this much, before or after it is packed. */
+export const S3_OBJECT_BYTES_MAX = 64 * MIB;
+export const S3_OBJECT_PACKED_BYTES_MAX = 16 * MIB;
+/** Frames that wait for their object; the broker lets processors hold CONSUMER_ACK_PENDING_MAX. */
+export const S3_OBJECT_FRAMES_MAX = 2_500;
+/** The longest time that a record waits for its object; an option of the URL. */
+export const S3_OBJECT_SEC = 60;
+/** Of a larger object; S3 takes no smaller ones than 5 MiB. */
+export const S3_PART_BYTES = 8 * MIB;
+export const S3_REQUEST_MS_MAX = 60_000;
+/** After an hour's end by the data's time: twice RECEIVED_DISORDER_MS_MAX. */
+export const MANIFEST_DELAY_MS = 600_000;
 /** Index files that are no longer needed are removed this many at a time. */
 export const INDEX_PRUNE_COUNT = 64;
 /** Months of the tally that are kept, the newest ones. */

@@ -143,6 +143,7 @@ const PACKAGE_HOMES: readonly { readonly package: RegExp; readonly home: RegExp 
   { package: /^ioredis$/, home: /^src\/limit\/redis[a-z-]*\.ts$/ },
   { package: /^@nats-io\//, home: /^src\/(stream|projects|processor)\// },
   { package: /^@clickhouse\//, home: /^src\/sink\/clickhouse\// },
+  { package: /^aws4fetch$/, home: /^src\/sink\/s3\// },
   { package: /^pg$/, home: /^src\/sink\/postgres\// },
 ];
 
