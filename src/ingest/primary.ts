@@ -9,6 +9,7 @@ import type { Log } from '../lib/log.ts';
 import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
 import { VERSION } from '../version.ts';
 import type { Readiness } from './messages.ts';
+import { ServerFigures } from './server-figures.ts';
 import { WorkerPool } from './worker-pool.ts';
 
 const ADMIN_PORT = 8081;
@@ -75,16 +76,21 @@ export async function runIngest(
     log,
     onRequests,
   });
+  const servers = new ServerFigures(config, log);
   const readiness = (): Readiness => combine(pool, stopping);
   const admin = await startAdminServer(config.adminHost, adminPort, {
     ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
-    metrics: async () => (await collect(pool)).metrics(),
+    metrics: async () => {
+      const [ofServers, ofWorkers] = await Promise.all([servers.snapshot(SCRAPE_MS_MAX), collect(pool)]);
+      return `${await ofWorkers.metrics()}\n${await sumSnapshots([ofServers]).metrics()}`;
+    },
     stats: async () => {
       const metrics = (await (await collect(pool, true)).getMetricsAsJSON()) as MetricsSnapshot;
       return { role: 'ingest', readiness: readiness(), metrics, projects: mergeProjects(pool.projects) };
     },
   }).catch(async (error: unknown) => {
-    await pool.stop(); // another program has taken the port since it was looked at
+    // Another program has taken the port since it was looked at.
+    await Promise.all([pool.stop(), servers.close()]);
     throw error;
   });
   log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');
@@ -94,6 +100,7 @@ export async function runIngest(
       await pool.stop();
       admin.closeAllConnections();
       await new Promise((resolve) => admin.close(resolve));
+      await servers.close();
       log.info('ingest stopped');
     },
   };
