@@ -11,6 +11,7 @@ import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '.
 import { Connections } from '../management/connections.ts';
 import { VERSION } from '../version.ts';
 import type { Readiness } from './messages.ts';
+import { ServerFigures } from './server-figures.ts';
 import { WorkerPool } from './worker-pool.ts';
 
 const ADMIN_PORT = 8081;
@@ -54,9 +55,9 @@ async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<t
   return sumSnapshots([own, ...(await pool.snapshots(SCRAPE_MS_MAX, projects))]);
 }
 
-/** Of the management API alone: made when it is first asked. */
+/** Of the management API and the scrapes: made when they are first needed. */
 function connectionsOf({ redisUrls, natsUrls, natsCredsFile }: Config, log: Log): Connections {
-  return new Connections({ redisUrls, natsUrls, natsCredsFile, name: 'sluice ingest, management', log });
+  return new Connections({ redisUrls, natsUrls, natsCredsFile, name: 'sluice ingest, primary', log });
 }
 
 /**
@@ -82,8 +83,9 @@ export async function runIngest(
     log,
     onRequests,
   });
-  const readiness = (): Readiness => combine(pool, stopping);
   const connections = connectionsOf(config, log);
+  const servers = new ServerFigures(config, connections);
+  const readiness = (): Readiness => combine(pool, stopping);
   const { publicUrl, heartbeatPath, streamShards: shards } = config;
   const admin = await startAdminServer({
     host: config.adminHost,
@@ -93,14 +95,19 @@ export async function runIngest(
     management: { connections, publicUrl, heartbeatPath, shards, log },
     pages: {
       ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
-      metrics: async () => (await collect(pool)).metrics(),
+      metrics: async () => {
+        const [ofServers, ofWorkers] = await Promise.all([servers.snapshot(SCRAPE_MS_MAX), collect(pool)]);
+        return `${await ofWorkers.metrics()}\n${await sumSnapshots([ofServers]).metrics()}`;
+      },
       stats: async () => {
         const metrics = (await (await collect(pool, true)).getMetricsAsJSON()) as MetricsSnapshot;
         return { role: 'ingest', readiness: readiness(), metrics, projects: mergeProjects(pool.projects) };
       },
     },
   }).catch(async (error: unknown) => {
-    await pool.stop(); // another program has taken the port since it was looked at
+    // Another program has taken the port since it was looked at.
+    servers.stop();
+    await pool.stop();
     throw error;
   });
   log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');
@@ -110,6 +117,7 @@ export async function runIngest(
       await pool.stop();
       admin.closeAllConnections();
       await new Promise((resolve) => admin.close(resolve));
+      servers.stop();
       await connections.close();
       log.info('ingest stopped');
     },

@@ -11,7 +11,7 @@ import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '.
 import { openSinks } from '../sink/open-sinks.ts';
 import { failingSinks } from '../sink/several.ts';
 import type { Sink } from '../sink/sink.ts';
-import { NatsLink } from '../stream/nats.ts';
+import { credsExpiry, NatsLink } from '../stream/nats.ts';
 import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
 import { ChunkSweeper } from './chunk-sweeper.ts';
 import { StreamConsumer } from './consumer.ts';
@@ -169,7 +169,9 @@ class Processor implements RunningProcessor {
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
     const pending = this.#link?.connected ? await pendingMessages(this.#link, streamNames(this.#config)) : {};
     const droppedDeadLetters = this.#deadLetters?.dropped ?? 0;
-    return { lagSeconds, pendingMessages: pending, droppedDeadLetters };
+    const { natsCredsFile: file } = this.#config;
+    const expiry = file === undefined ? undefined : credsExpiry(file);
+    return { lagSeconds, pendingMessages: pending, droppedDeadLetters, credsExpiry: expiry };
   }
 
   async stop(): Promise<void> {
