@@ -30,6 +30,8 @@ import { type RequestHead, readFacts } from './request-head.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 
+/** A body may take long, and the record change meanwhile: what the key may is looked up anew. */
+type Sender = { project: ProjectState; key: string };
 type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 
 /** 0: none, or more than categories. */
@@ -81,7 +83,7 @@ export class IngestRequest extends EndpointRequest {
     if (project.privacy?.fillIp)
       this.#clientAddress = this.parts.trustedProxies?.clientOf(head, this.exchange.peer);
     credentials.keepAgent(head);
-    const body = await this.#readBody(head, access, announced);
+    const body = await this.#readBody(head, { project, key: credentials.key }, announced);
     const sifted = body.ok ? this.#filter(project, facts, body.envelope) : NO_ITEMS;
     // An await of its own costs each request, and few have payloads on the disk.
     const kept = sifted instanceof Promise ? await sifted : sifted;
@@ -110,7 +112,7 @@ export class IngestRequest extends EndpointRequest {
   // ---- The body ----
 
   /** Never settles when the client goes away. */
-  #readBody(head: RequestHead, { project, subject }: Access, announced: number): Promise<UploadResult> {
+  #readBody(head: RequestHead, who: Sender, announced: number): Promise<UploadResult> {
     const { maxBodyBytes, budget } = this.parts;
     return new Promise((resolve) => {
       if (announced > maxBodyBytes) {
@@ -124,10 +126,10 @@ export class IngestRequest extends EndpointRequest {
       this.#upload = new Upload({
         encoding: head.getHeader('content-encoding'),
         budget,
-        use: project.use,
+        use: who.project.use,
         onResult: this.#bodyRead,
         onPressure: (paused) => this.exchange.setPaused(paused),
-        beforeSpool: (spool, items) => this.#takeTokenFirst(subject, { items, spool }),
+        beforeSpool: (spool, items) => this.#takeTokenFirst(who, { items, spool }),
       });
       this.exchange.read(this);
     });
@@ -153,10 +155,13 @@ export class IngestRequest extends EndpointRequest {
   /**
    * No flood of uploads is written to disk only to be refused: a body that needs the disk takes its
    * token first. When only categories refuse what has come of it, more may follow that is stored:
-   * it is asked for again in the end.
+   * it is asked for again in the end. A key that is no longer valid is refused then, too.
    */
-  #takeTokenFirst(subject: Subject, { items, spool }: { items: readonly HeldItem[]; spool(): void }): void {
-    const { project } = subject;
+  #takeTokenFirst(
+    { project, key }: Sender,
+    { items, spool }: { items: readonly HeldItem[]; spool(): void },
+  ): void {
+    const subject = project.access(key, this.parts.clock)?.subject ?? project;
     const categories = project.limitedIn(items);
     const asked = project.ofCategories(subject, categories, false);
     this.#early = this.parts.admission.admit(asked, { token: true, count: false }).then(({ rate }) => {
@@ -192,14 +197,10 @@ export class IngestRequest extends EndpointRequest {
    * @returns the items that are stored: those within the limits of their categories; undefined: the
    * request is finished
    */
-  async #admit(
-    who: { project: ProjectState; key: string },
-    kept: HeldItem[],
-  ): Promise<HeldItem[] | undefined> {
+  async #admit(who: Sender, kept: HeldItem[]): Promise<HeldItem[] | undefined> {
     if (this.#early) await this.#early;
     if (this.finished) return undefined;
     const { project, key } = who;
-    // The body may have taken long: the record may have changed meanwhile.
     const subject = project.access(key, this.parts.clock)?.subject;
     if (!subject) {
       this.#refuse('forbidden_key');

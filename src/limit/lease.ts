@@ -38,8 +38,8 @@ type KnownWindow = { emptyAt: number; gen: number; seq: number };
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
 /**
- * Answered from memory. Times in Unix seconds by Redis's clock, rounded up. `full`: the windows
- * that refuse, as admit.lua says them: 1 for the first one, 2 for the next, 4 …
+ * Answered from memory. Times in Unix seconds by Redis's clock, rounded up. `full`: the window that
+ * refuses, as admit.lua says it: 1 for the first one, 2 for the next, 4 …
  */
 export type LocalDecision =
   | { kind: 'admitted'; remaining: number; resetSec: number }

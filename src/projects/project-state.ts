@@ -48,8 +48,8 @@ export interface Subject {
   /** Whether the first window is one of a project or key: those of categories have no headers. */
   readonly hasOwnWindow: boolean;
   /**
-   * Of a refusal by these windows (as admit.lua says them): the categories that refuse; 0: it is
-   * the project or the key, whatever the categories say.
+   * Of a refusal by this window (as admit.lua says it): the category that refuses; 0: it is the
+   * project or the key.
    */
   refusingCategories(full: number): number;
   /** limit/admission.ts: undefined until the first request, and after a minute without one. */
