@@ -61,6 +61,8 @@ export type Config = Readonly<{
   streamMaxBytes: number;
   /** Empty when SLUICE_SINK is not set. */
   sinks: readonly SinkSetting[];
+  /** How long sinks keep what they store; undefined: for ever. */
+  retentionDays: number | undefined;
   logLevel: LogLevel;
   /** Stored beside the types that always are. */
   storeTypes: readonly ExtraType[];
@@ -219,6 +221,11 @@ const schema = z.strictObject({
     .transform(parseSinks)
     .refine((sinks) => sinks !== undefined, `must be ${SINK_FORMS}, each once`)
     .optional(),
+  SLUICE_RETENTION: z
+    .string()
+    .regex(/^[1-9]\d{0,4}d$/, 'must be a number of days such as 30d')
+    .transform((text) => Number.parseInt(text, 10))
+    .optional(),
   SLUICE_LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(', ')}`).default('info'),
   SLUICE_STORE_TYPES: z
     .string()
@@ -333,6 +340,7 @@ export function loadConfig(
     streamShards: s.SLUICE_STREAM_SHARDS,
     streamMaxBytes: s.SLUICE_STREAM_MAX_BYTES,
     sinks: (s.SLUICE_SINK ?? []).map((sink) => withCredentials(sink, env)),
+    retentionDays: s.SLUICE_RETENTION,
     logLevel: s.SLUICE_LOG_LEVEL,
     storeTypes: s.SLUICE_STORE_TYPES,
     trustedProxies: s.SLUICE_TRUSTED_PROXIES,

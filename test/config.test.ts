@@ -159,6 +159,15 @@ it('takes tokens of the admin port, and a file that holds some', () => {
   rmSync(dir, { recursive: true });
 });
 
+it('takes whole days as the retention, and none by default', () => {
+  expect(loadConfig({}).config.retentionDays).toBeUndefined();
+  expect(loadConfig({ SLUICE_RETENTION: '30d' }).config.retentionDays).toBe(30);
+  for (const wrong of ['30', '0d', '1.5d', '12h', '-1d', 'd', '100000d'])
+    expect(problems({ SLUICE_RETENTION: wrong })).toEqual([
+      'SLUICE_RETENTION must be a number of days such as 30d',
+    ]);
+});
+
 describe('docs/settings.md', () => {
   const text = readFileSync(new URL('../docs/settings.md', import.meta.url), 'utf8');
   const rows = [...text.matchAll(/^\| `(SLUICE_\w+)` \|(?: `([^`<]+)`)?/gm)].map(

@@ -9,6 +9,7 @@ import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '../limits.ts';
 import { openSinks } from '../sink/open-sinks.ts';
+import { Retention } from '../sink/retention.ts';
 import { failingSinks } from '../sink/several.ts';
 import type { Sink } from '../sink/sink.ts';
 import { credsExpiry, NatsLink } from '../stream/nats.ts';
@@ -76,7 +77,8 @@ class Processor implements RunningProcessor {
   }
 
   async start(given: Sink | undefined): Promise<void> {
-    const parts = { clock: this.#clock, log: this.#log };
+    const { retentionDays } = this.#config;
+    const parts = { clock: this.#clock, log: this.#log, retentionDays };
     const sink = given ?? (await openSinks(this.#config.sinks, parts));
     this.#sink = sink;
     this.#closers.push(() => sink.close());
@@ -94,7 +96,16 @@ class Processor implements RunningProcessor {
     const sweeper = new ChunkSweeper({ link, clock: this.#clock, log: this.#log });
     sweeper.start();
     this.#closers.push(() => sweeper.stop());
+    this.#startRetention(sink);
     this.#ready = true;
+  }
+
+  #startRetention(sink: Sink): void {
+    const { retentionDays: days } = this.#config;
+    if (days === undefined) return;
+    const retention = new Retention({ sink, days, clock: this.#clock, log: this.#log });
+    retention.start();
+    this.#closers.push(() => retention.stop());
   }
 
   async #startConsumers(link: NatsLink, sink: Sink): Promise<void> {

@@ -1,15 +1,15 @@
 import type { SinkSetting } from '../config.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { ClickHouseSink } from './clickhouse/clickhouse.ts';
+import { type ClickHouseOptions, ClickHouseSink } from './clickhouse/clickhouse.ts';
 import { NdjsonSink } from './ndjson/ndjson.ts';
 import { PostgresSink } from './postgres/postgres.ts';
 import { S3Sink } from './s3/s3.ts';
 import { type NamedSink, SeveralSinks } from './several.ts';
 import type { Sink } from './sink.ts';
 
-/** `retentionDays`: how long sinks that can remove data keep it. */
-type Parts = { clock: Clock; log: Log; retentionDays?: number };
+/** `retentionDays`: for stores that remove what is older by themselves. */
+type Parts = { clock: Clock; log: Log; retentionDays?: number | undefined };
 
 /** How logs, errors and readiness call a sink: without a password. */
 function sinkName(setting: SinkSetting): string {
@@ -18,10 +18,16 @@ function sinkName(setting: SinkSetting): string {
   return `${protocol}//${host}${pathname}`;
 }
 
+/** ClickHouse counts from a day's first moment; the setting counts from its last one. */
+const wholeDays = ({ log, retentionDays: days }: Parts): ClickHouseOptions => ({
+  log,
+  ...(days !== undefined && { retentionDays: days + 1 }),
+});
+
 async function openSink(setting: SinkSetting, parts: Parts): Promise<Sink> {
   if (setting.kind === 'ndjson') return NdjsonSink.lock(setting.dir, parts);
   if (setting.kind === 's3') return S3Sink.connect(setting, parts);
-  if (setting.kind === 'clickhouse') return ClickHouseSink.connect(setting.url, parts);
+  if (setting.kind === 'clickhouse') return ClickHouseSink.connect(setting.url, wholeDays(parts));
   return PostgresSink.connect(setting.url, parts);
 }
 

@@ -52,6 +52,11 @@ export class SeveralSinks implements Sink {
     );
   }
 
+  /** One that is away keeps no other from it. */
+  async removeBefore(moment: number): Promise<void> {
+    await all(this.#sinks.map(async ({ sink }) => sink.removeBefore?.(moment)));
+  }
+
   async close(): Promise<void> {
     await Promise.all(this.#sinks.map(({ sink }) => sink.close()));
   }

@@ -144,5 +144,11 @@ export interface Sink {
    * @throws UnavailableError or JournalError when the sink cannot read what it has stored
    */
   open(stream: string): Promise<StreamSink>;
+  /**
+   * Removes the UTC days of which all was received before this moment, Unix milliseconds; nothing
+   * that tells what is stored or counted. A sink whose store does it by itself lacks it.
+   * @throws UnavailableError
+   */
+  removeBefore?(moment: number): Promise<void>;
   close(): Promise<void>;
 }

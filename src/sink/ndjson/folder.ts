@@ -1,5 +1,5 @@
 /** The few file operations of the journal. Every fault of the disk becomes an UnavailableError. */
-import { access, mkdir, open, readdir, rename, rm } from 'node:fs/promises';
+import { access, mkdir, open, readdir, rename, rm, rmdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { orUnavailable } from '../unavailable.ts';
 
@@ -42,6 +42,13 @@ export const move = (from: string, to: string): Promise<void> =>
 
 export const remove = (path: string): Promise<void> =>
   orUnavailable(`${path} cannot be removed`, () => rm(path, { force: true }));
+
+/** An empty one. */
+export const removeFolder = (path: string): Promise<void> =>
+  orUnavailable(`${path} cannot be removed`, () => rmdir(path));
+
+export const isFolder = (path: string): Promise<boolean> =>
+  orUnavailable(`${path} cannot be looked at`, async () => (await stat(path)).isDirectory());
 
 /** Only a missing file is missing: what cannot be asked is an UnavailableError. */
 export function exists(path: string): Promise<boolean> {

@@ -2,12 +2,24 @@ import { join } from 'node:path';
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import { type FolderLock, lockFolder } from '../../lib/folder-lock.ts';
 import type { Log } from '../../lib/log.ts';
+import { DAY_MS } from '../retention.ts';
 import type { Sink, StreamSink } from '../sink.ts';
+import { isFolder, namesIn, remove, removeFolder } from './folder.ts';
+import { dataNumber, isDateFolder } from './journal-names.ts';
 import { StreamJournal } from './stream-journal.ts';
 
 /** Another processor writes to the folder. */
 export class FolderTakenError extends Error {
   override name = 'FolderTakenError';
+}
+
+/** Of a folder's day, Unix milliseconds; NaN when there is no such day. */
+const endOf = (name: string): number => Date.parse(`${name}T00:00:00Z`) + DAY_MS;
+
+/** What an operator has put there stays, and its folder with it. */
+async function removeDay(dir: string): Promise<void> {
+  for (const name of await namesIn(dir)) if (dataNumber(name) > 0) await remove(join(dir, name));
+  if ((await namesIn(dir)).length === 0) await removeFolder(dir);
 }
 
 /** Files of one JSON object a line below a folder that belongs to this process. */
@@ -36,6 +48,16 @@ export class NdjsonSink implements Sink {
 
   open(stream: string): Promise<StreamSink> {
     return StreamJournal.open(join(this.#dir, stream), this.#parts);
+  }
+
+  /** By the day of storing: nothing in a file is received later. Journals stay. */
+  async removeBefore(moment: number): Promise<void> {
+    for (const stream of await namesIn(this.#dir)) {
+      const dir = join(this.#dir, stream);
+      if (!(await isFolder(dir))) continue;
+      const days = (await namesIn(dir)).filter((name) => isDateFolder(name) && endOf(name) <= moment);
+      for (const day of days) await removeDay(join(dir, day));
+    }
   }
 
   close(): Promise<void> {

@@ -1,15 +1,30 @@
+import { DAY_MS } from '../retention.ts';
 import type { Database, Transaction } from './database.ts';
 import { ADDED_COLUMNS, DAILY_FROM, DAILY_UNTIL, PARTITIONED, type PartitionedTable } from './schema.ts';
-
-const DAY_MS = 86_400_000;
 
 /** `items_20260102` and the like. @param day the UTC day's first moment, Unix milliseconds */
 const partitionName = (table: PartitionedTable, day: number): string =>
   `${table}_${new Date(day).toISOString().slice(0, 10).replaceAll('-', '')}`;
 
+/** Of a daily partition; undefined for those that catch the dates of wrong clocks. */
+function readName(name: string): { table: PartitionedTable; day: number } | undefined {
+  const [, prefix, year, month, date] = /^([a-z]+)_(\d{4})(\d\d)(\d\d)$/.exec(name) ?? [];
+  const table = PARTITIONED.find((one) => one === prefix);
+  return table && { table, day: Date.UTC(Number(year), Number(month) - 1, Number(date)) };
+}
+
+/** Comment of a partition that is detached for good: an operator's own detached ones lack it. */
+const OUTDATED = 'older than SLUICE_RETENTION: to be dropped';
+
 /**
- * The sink makes a partition when the first row of its day comes. Removing old ones is the
- * operator's task.
+ * Detaching waits for every reader of the table and makes all others wait behind it. So it gives up
+ * soon, and is tried again.
+ */
+const LOCK_MS_MAX = 1_000;
+
+/**
+ * The sink makes a partition when the first row of its day comes. It removes old ones when
+ * SLUICE_RETENTION says so, otherwise that is the operator's task.
  *
  * A new one is made as a table of its own and then attached, which waits for no reader or writer of
  * the other partitions. CREATE TABLE … PARTITION OF would wait for a report that has run for an
@@ -52,26 +67,86 @@ WHERE inhparent = ANY($1::text[]::regclass[])`,
     }
   }
 
+  /**
+   * Removes the partitions of which all is older than this moment, Unix milliseconds. One that
+   * cannot be removed now keeps no other from it. @throws UnavailableError
+   */
+  async removeBefore(moment: number): Promise<void> {
+    const rows = await this.#database.query<{ relname: string }>(
+      `SELECT relname FROM pg_class LEFT JOIN pg_inherits ON inhrelid = oid
+WHERE relnamespace = 'sluice'::regnamespace AND relkind = 'r'
+  AND (inhparent IS NOT NULL OR obj_description(oid, 'pg_class') = $1) ORDER BY relname`,
+      [OUTDATED],
+    );
+    let failure: unknown;
+    for (const { relname: name } of rows) {
+      const found = readName(name);
+      if (!found || found.day + DAY_MS > moment) continue;
+      await this.#remove(found.table, name).catch((error: unknown) => {
+        failure = error;
+      });
+    }
+    if (failure) throw failure;
+  }
+
+  /**
+   * In two steps: dropping takes long where there is much, and only the first locks the whole
+   * table.
+   */
+  async #remove(table: PartitionedTable, name: string): Promise<void> {
+    this.#known.delete(name);
+    await this.#database.transaction((transaction) => detach(transaction, { table, name }));
+    await this.#database.transaction((transaction) => drop(transaction, { table, name }));
+  }
+
   /** A partition that was there is gone: look again. */
   forget(): void {
     this.#known.clear();
   }
 }
 
-async function attach(
-  transaction: Transaction,
-  { table, name, day }: { table: PartitionedTable; name: string; day: number },
-): Promise<void> {
-  await transaction.query(`SELECT pg_advisory_xact_lock(hashtext('sluice partitions'))`);
+type Partition = { table: PartitionedTable; name: string };
+
+/** Those who change partitions come one after the other. */
+const LOCK = `SELECT pg_advisory_xact_lock(hashtext('sluice partitions'))`;
+
+async function isAttached(transaction: Transaction, { table, name }: Partition): Promise<boolean> {
   const attached = await transaction.query(
     'SELECT 1 FROM pg_inherits WHERE inhrelid = to_regclass($1) AND inhparent = to_regclass($2)',
     [`sluice.${name}`, `sluice.${table}`],
   );
-  if (attached.length > 0) return;
+  return attached.length > 0;
+}
+
+async function detach(transaction: Transaction, partition: Partition): Promise<void> {
+  const { table, name } = partition;
+  await transaction.query(`SET LOCAL lock_timeout = ${LOCK_MS_MAX}`);
+  await transaction.query(LOCK);
+  if (!(await isAttached(transaction, partition))) return;
+  await transaction.query(`
+ALTER TABLE sluice.${table} DETACH PARTITION sluice.${name};
+COMMENT ON TABLE sluice.${name} IS '${OUTDATED}'`);
+}
+
+/** Unless a late row of its day has had it attached again. */
+async function drop(transaction: Transaction, partition: Partition): Promise<void> {
+  await transaction.query(`SET LOCAL lock_timeout = ${LOCK_MS_MAX}`);
+  await transaction.query(LOCK);
+  if (!(await isAttached(transaction, partition)))
+    await transaction.query(`DROP TABLE IF EXISTS sluice.${partition.name}`);
+}
+
+async function attach(
+  transaction: Transaction,
+  { table, name, day }: Partition & { day: number },
+): Promise<void> {
+  await transaction.query(LOCK);
+  if (await isAttached(transaction, { table, name })) return;
   const [from, to] = [day, day + DAY_MS].map((ms) => new Date(ms).toISOString());
   const added = ADDED_COLUMNS[table];
   await transaction.query(`
 CREATE TABLE IF NOT EXISTS sluice.${name} (LIKE sluice.${table} INCLUDING DEFAULTS);
 ${added ? `ALTER TABLE sluice.${name} ADD COLUMN IF NOT EXISTS ${added};` : ''}
+COMMENT ON TABLE sluice.${name} IS NULL;
 ALTER TABLE sluice.${table} ATTACH PARTITION sluice.${name} FOR VALUES FROM ('${from}') TO ('${to}')`);
 }

@@ -89,6 +89,12 @@ export class PostgresSink implements Sink {
     return new PostgresBatch(target, await entriesStored(this.#database, frameIds.map(frameKey)));
   }
 
+  /** Partitions are removed; keys and tally stay. */
+  async removeBefore(moment: number): Promise<void> {
+    await this.#prepare();
+    await this.#partitions.removeBefore(moment);
+  }
+
   close(): Promise<void> {
     return this.#database.close();
   }

@@ -1,0 +1,46 @@
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import type { Sink } from './sink.ts';
+
+const LOOK_EVERY_MS = 3_600_000;
+export const DAY_MS = 86_400_000;
+
+export type RetentionOptions = { sink: Sink; days: number; clock: Clock; log: Log };
+
+/**
+ * SLUICE_RETENTION: at the start and every hour the sink removes the days of which all is older.
+ */
+export class Retention {
+  readonly #options: RetentionOptions;
+  #timer: NodeJS.Timeout | undefined;
+  #looking: Promise<void> = Promise.resolve();
+  #isStopped = false;
+
+  constructor(options: RetentionOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#looking = this.#look();
+  }
+
+  /** Waits for a removal that is under way. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    clearTimeout(this.#timer);
+    await this.#looking;
+  }
+
+  async #look(): Promise<void> {
+    const { sink, days, clock, log } = this.#options;
+    try {
+      await sink.removeBefore?.(clock.now() - days * DAY_MS);
+    } catch (error) {
+      log.warn(
+        { err: error },
+        'sink: what is older than SLUICE_RETENTION could not be removed, trying again',
+      );
+    }
+    if (!this.#isStopped) this.#timer = setTimeout(() => this.start(), LOOK_EVERY_MS).unref();
+  }
+}
