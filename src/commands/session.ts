@@ -9,6 +9,7 @@ import { type Config, isSet, loadConfig } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import { LimitRedis } from '../limit/redis.ts';
+import type { RedisAccess } from '../limit/redis-client.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
 import { NatsLink } from '../stream/nats.ts';
 
@@ -93,12 +94,19 @@ export class Session {
     return this.#redis;
   }
 
+  /** How these servers of Redis are entered. */
+  redisAccess<Urls extends readonly string[]>(urls: Urls): RedisAccess & { urls: Urls } {
+    const { redisPasswordFile: passwordFile, tlsCaFile: caFile } = this.config;
+    return { urls, passwordFile, caFile, log: this.log };
+  }
+
   async #connectNats(): Promise<NatsLink> {
-    const { natsCredsFile: credsFile } = this.config;
+    const { natsCredsFile: credsFile, tlsCaFile: caFile } = this.config;
     try {
       return await NatsLink.connect({
         urls: this.natsUrls,
         credsFile,
+        caFile,
         name: 'sluice command',
         log: this.log,
       });
@@ -109,8 +117,8 @@ export class Session {
   }
 
   async #connectRedis(): Promise<LimitRedis> {
-    const { redisUrls: urls, log } = this;
-    const redis = new LimitRedis({ urls, log, clock: systemClock, replyMs: REDIS_MS_MAX });
+    const access = this.redisAccess(this.redisUrls);
+    const redis = new LimitRedis({ ...access, clock: systemClock, replyMs: REDIS_MS_MAX });
     await redis.connect();
     if (redis.available) return redis;
     await redis.close();
