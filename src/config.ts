@@ -47,8 +47,11 @@ export type Config = Readonly<{
   publicUrl: string;
   workers: number;
   redisUrls: readonly string[];
+  redisPasswordFile: string | undefined;
   natsUrls: readonly string[];
   natsCredsFile: string | undefined;
+  /** Of Redis and NATS. */
+  tlsCaFile: string | undefined;
   maxBodyBytes: number;
   maxDecompressedBytes: number;
   spoolDir: string;
@@ -99,6 +102,10 @@ const fileText = (path: string): string | undefined => {
     return undefined;
   }
 };
+
+const readableFile = z
+  .string()
+  .refine((path) => fileText(path) !== undefined, 'must be a file that can be read');
 
 /**
  * CPUs that a cgroup's quota allows, by the text of `cpu.max` (`max 100000` or `150000 100000`).
@@ -198,8 +205,10 @@ const schema = z.strictObject({
     .optional(),
   SLUICE_WORKERS: integer(1, 256).optional(),
   SLUICE_REDIS_URL: urls(['redis', 'rediss']).default(['redis://127.0.0.1:6379']),
+  SLUICE_REDIS_PASSWORD_FILE: readableFile.optional(),
   SLUICE_NATS_URL: urls(['nats', 'tls']).default(['nats://127.0.0.1:4222']),
   SLUICE_NATS_CREDS: z.string().min(1).optional(),
+  SLUICE_TLS_CA_FILE: readableFile.optional(),
   SLUICE_MAX_BODY_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(BODY_BYTES_MAX),
   SLUICE_MAX_DECOMPRESSED_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(DECOMPRESSED_BYTES_MAX),
   SLUICE_SPOOL_DIR: z.string().min(1).optional(),
@@ -295,6 +304,8 @@ function relationProblems(raw: Record<string, string>): string[] {
     problems.push(
       `SLUICE_SPOOL_MAX_BYTES must be at least ${spoolMin}: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of ${workers} workers`,
     );
+  if (raw.SLUICE_REDIS_PASSWORD_FILE !== undefined && /:\/\/[^@/]*:[^@/]+@/.test(raw.SLUICE_REDIS_URL ?? ''))
+    problems.push('SLUICE_REDIS_URL must have no password beside SLUICE_REDIS_PASSWORD_FILE');
   if (port !== undefined && adminPort === port)
     problems.push('SLUICE_ADMIN_PORT must differ from SLUICE_PORT');
   return problems;
@@ -328,8 +339,10 @@ export function loadConfig(
     publicUrl: s.SLUICE_PUBLIC_URL ?? `http://localhost:${s.SLUICE_PORT}`,
     workers,
     redisUrls: s.SLUICE_REDIS_URL,
+    redisPasswordFile: s.SLUICE_REDIS_PASSWORD_FILE,
     natsUrls: s.SLUICE_NATS_URL,
     natsCredsFile: s.SLUICE_NATS_CREDS,
+    tlsCaFile: s.SLUICE_TLS_CA_FILE,
     maxBodyBytes: s.SLUICE_MAX_BODY_BYTES,
     maxDecompressedBytes: s.SLUICE_MAX_DECOMPRESSED_BYTES,
     spoolDir: s.SLUICE_SPOOL_DIR ?? tmpdir(),

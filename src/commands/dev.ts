@@ -3,7 +3,7 @@ import { Command, InvalidArgumentError } from 'commander';
 import { checkPortIsFree, PortError } from '../admin/port-check.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
 import { DevStart, type DevSystem } from '../dev/system.ts';
-import { lockFolder } from '../lib/folder-lock.ts';
+import { lockFolder } from '../lib/files/folder-lock.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
@@ -110,6 +110,7 @@ async function run(flags: Flags): Promise<void> {
       replicas: config.streamReplicas,
       streamMaxBytes: isSet('SLUICE_STREAM_MAX_BYTES') ? config.streamMaxBytes : STREAM_BYTES_DEV,
       natsCredsFile: config.natsCredsFile,
+      tlsCaFile: config.tlsCaFile,
       publicUrl: isSet('SLUICE_PUBLIC_URL') ? config.publicUrl : undefined,
     },
     log,

@@ -11,6 +11,7 @@ import { operatorName } from '../audit/audit-log.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import type { LimitRedis } from '../limit/redis.ts';
+import type { RedisAccess } from '../limit/redis-client.ts';
 import { ApiOperations } from '../management/api-client.ts';
 import { Connections } from '../management/connections.ts';
 import { DirectOperations } from '../management/direct.ts';
@@ -83,8 +84,9 @@ export class Session {
     // A command's own errors are sentences; its log lines appear only on request.
     this.log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'silent', { process: 'command' });
     const { redisUrls, natsUrls, log } = this;
-    const { natsCredsFile } = config;
-    this.connections = new Connections({ redisUrls, natsUrls, natsCredsFile, name: 'sluice command', log });
+    const { natsCredsFile, redisPasswordFile, tlsCaFile } = config;
+    const secrets = { natsCredsFile, redisPasswordFile, tlsCaFile };
+    this.connections = new Connections({ redisUrls, natsUrls, ...secrets, name: 'sluice command', log });
   }
 
   /** @throws OperationError when NATS does not answer */
@@ -95,6 +97,12 @@ export class Session {
   /** @throws OperationError when Redis does not answer */
   redis(): Promise<LimitRedis> {
     return this.connections.redis();
+  }
+
+  /** How these servers of Redis are entered. */
+  redisAccess<Urls extends readonly string[]>(urls: Urls): RedisAccess & { urls: Urls } {
+    const { redisPasswordFile: passwordFile, tlsCaFile: caFile } = this.config;
+    return { urls, passwordFile, caFile, log: this.log };
   }
 
   close(): Promise<void> {

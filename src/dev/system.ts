@@ -30,6 +30,7 @@ export type DevOptions = {
   redisUrl: string | undefined;
   natsUrl: string | undefined;
   natsCredsFile: string | undefined;
+  tlsCaFile: string | undefined;
   shards: number;
   replicas: number;
   streamMaxBytes: number;
@@ -98,10 +99,11 @@ export class DevStart {
 
   async #start(): Promise<DevSystem> {
     const { redisUrl, natsUrl } = await this.#servers();
-    const { replicas, shards, streamMaxBytes: maxBytes, natsCredsFile: credsFile } = this.#options;
+    const { replicas, shards, streamMaxBytes: maxBytes, natsCredsFile, tlsCaFile } = this.#options;
     const link = await NatsLink.connect({
       urls: natsUrl.split(','),
-      credsFile,
+      credsFile: natsCredsFile,
+      caFile: tlsCaFile,
       name: 'sluice dev',
       log: this.#log,
     });

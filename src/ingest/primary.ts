@@ -56,8 +56,8 @@ async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<t
 }
 
 /** Of the management API and the scrapes: made when they are first needed. */
-function connectionsOf({ redisUrls, natsUrls, natsCredsFile }: Config, log: Log): Connections {
-  return new Connections({ redisUrls, natsUrls, natsCredsFile, name: 'sluice ingest, primary', log });
+function connectionsOf(config: Config, log: Log): Connections {
+  return new Connections({ ...config, name: 'sluice ingest, primary', log });
 }
 
 /**

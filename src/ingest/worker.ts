@@ -69,7 +69,8 @@ class IngestWorker {
     this.#log = log;
     const spoolBytesMax = Math.floor(config.spoolMaxBytes / config.workers);
     this.#budget = new UploadBudget({ ...config, spoolBytesMax });
-    this.#redis = new LimitRedis({ urls: config.redisUrls, log, clock });
+    const { redisUrls: urls, redisPasswordFile: passwordFile, tlsCaFile: caFile } = config;
+    this.#redis = new LimitRedis({ urls, passwordFile, caFile, log, clock });
     if (config.env === 'development')
       this.#requestLog = new RequestLog((lines) => send({ kind: 'requests', ...lines }));
     this.#server = new Server({
@@ -91,13 +92,15 @@ class IngestWorker {
   async start({ listenWhenReady }: { listenWhenReady: boolean }): Promise<void> {
     if (!listenWhenReady) await this.listen();
     await this.#redis.connect();
-    const { natsUrls: urls, natsCredsFile: credsFile, planLimits } = this.#config;
+    const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = this.#config;
     const link = await NatsLink.connect({
       urls,
       credsFile,
+      caFile,
       name: 'sluice ingest',
       log: this.#log,
       waitForServer: true,
+      handsOver: true,
     });
     this.#link = link;
     this.#replica = new Replica({ link, planLimits, log: this.#log, clock });

@@ -3,8 +3,11 @@
  * away, nothing is sent again, and every promise settles. What away means and what follows from it
  * is decided in redis.ts.
  */
+import { createSecureContext } from 'node:tls';
 import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
 import { assert } from '../lib/assert.ts';
+import { ChangingFile } from '../lib/files/changing-file.ts';
+import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX } from '../limits.ts';
 import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './redis-batch.ts';
 import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
@@ -12,8 +15,17 @@ import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.t
 /** Calls that one server runs in one go: some 10 µs each, in which it does nothing else. */
 const REDIS_BATCH_MAX = 64;
 
-export type RedisClientOptions = {
+/** Where Redis is, and how it is entered. Files are read again at each attempt to connect. */
+export type RedisAccess = {
+  /** One URL: a server. Several: nodes of a cluster. */
   urls: readonly string[];
+  passwordFile?: string | undefined;
+  /** Certificates of the authorities that a server of rediss:// is checked against. */
+  caFile?: string | undefined;
+  log: Log;
+};
+
+export type RedisClientOptions = RedisAccess & {
   /** How long an answer is waited for. */
   replyMs: number;
   /** How long to wait before each attempt to connect. */
@@ -131,7 +143,45 @@ function commandOf(client: Redis | Cluster, script: ScriptName, numberOfKeys: nu
   return (commands[name] as DefinedCommand).bind(client);
 }
 
-function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | Cluster {
+/** The password alone, as editors and `echo` end a file with a line end. */
+function passwordOf(content: Buffer): string {
+  const password = content.toString().replace(/\r?\n$/, '');
+  if (password === '') throw new Error('the file is empty');
+  return password;
+}
+
+function authorityOf(ca: Buffer): Buffer {
+  createSecureContext({ ca }); // throws where there is no certificate
+  return ca;
+}
+
+/** What ioredis asks of an object of options at each attempt to connect. */
+class Secrets {
+  readonly #password: ChangingFile<string> | undefined;
+  /** For rediss:// with an authority of its own. */
+  readonly tls: { readonly ca: Buffer } | undefined;
+
+  constructor({ urls, passwordFile, caFile, log }: RedisAccess) {
+    this.#password = passwordFile === undefined ? undefined : new ChangingFile(passwordFile, passwordOf, log);
+    if (caFile === undefined || !urls[0]?.startsWith('rediss:')) return;
+    const ca = new ChangingFile(caFile, authorityOf, log);
+    this.tls = {
+      get ca() {
+        return ca.read();
+      },
+    };
+  }
+
+  /** ioredis copies its options for each client, and looks at the copy in each attempt. */
+  keepIn({ options }: Redis): void {
+    const file = this.#password;
+    if (file) Object.defineProperty(options, 'password', { enumerable: true, get: () => file.read() });
+  }
+}
+
+function createClient(access: RedisClientOptions): Redis | Cluster {
+  const { urls, replyMs, retryMs } = access;
+  const secrets = new Secrets(access);
   const connectMs = Math.max(REDIS_CONNECT_MS_MAX, replyMs);
   const common = {
     protocol: 2,
@@ -149,8 +199,12 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | C
     enableReadyCheck: false,
   } satisfies RedisOptions;
   const [first] = urls;
-  if (urls.length === 1 && first !== undefined)
-    return new Redis(first, { ...common, enableOfflineQueue: false, retryStrategy: retryMs });
+  if (urls.length === 1 && first !== undefined) {
+    const own = { ...common, enableOfflineQueue: false, retryStrategy: retryMs };
+    const client = new Redis(first, secrets.tls ? { ...own, tls: secrets.tls } : own);
+    secrets.keepIn(client);
+    return client;
+  }
   const { username, password, protocol } = new URL(first ?? '');
   const redisOptions: ClusterOptions['redisOptions'] = {
     ...common,
@@ -160,9 +214,9 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | C
     socketTimeout: 2 * replyMs,
     ...(username && { username: decodeURIComponent(username) }),
     ...(password && { password: decodeURIComponent(password) }),
-    ...(protocol === 'rediss:' && { tls: {} }),
+    ...(protocol === 'rediss:' && { tls: secrets.tls ?? {} }),
   };
-  return new Cluster([...urls], {
+  const cluster = new Cluster([...urls], {
     redisOptions,
     lazyConnect: true,
     enableOfflineQueue: false,
@@ -174,6 +228,8 @@ function createClient({ urls, replyMs, retryMs }: RedisClientOptions): Redis | C
     retryDelayOnFailover: 0,
     retryDelayOnClusterDown: 0,
   });
+  cluster.on('+node', (node: Redis) => secrets.keepIn(node));
+  return cluster;
 }
 
 const QUESTION_MS_MAX = 2_000;
@@ -183,14 +239,20 @@ const QUESTION_MS_MAX = 2_000;
  * it.
  * @throws with Redis's or the network's reason when the server does not answer
  */
-export async function withRedis<T>(url: string, ask: (client: Redis) => Promise<T>): Promise<T> {
-  const client = new Redis(url, {
+export async function withRedis<T>(
+  access: RedisAccess & { urls: readonly [string] },
+  ask: (client: Redis) => Promise<T>,
+): Promise<T> {
+  const secrets = new Secrets(access);
+  const client = new Redis(access.urls[0], {
+    ...(secrets.tls && { tls: secrets.tls }),
     lazyConnect: true,
     maxRetriesPerRequest: 0,
     connectTimeout: QUESTION_MS_MAX,
     commandTimeout: QUESTION_MS_MAX,
     retryStrategy: () => null,
   });
+  secrets.keepIn(client);
   let reason: Error | undefined;
   client.on('error', (error: Error) => {
     reason = error;

@@ -28,7 +28,7 @@ import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
 import { isScriptFault } from './failure-policy.ts';
 import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';
-import { RedisClient } from './redis-client.ts';
+import { type RedisAccess, RedisClient } from './redis-client.ts';
 import type { ScriptName } from './scripts.ts';
 
 /** The script's result, or undefined: not answered, and it is unknown whether it ran. */
@@ -39,10 +39,7 @@ type GatheredCall = ScriptCall & { done: (reply: ScriptReply) => void };
 /** Calls that were written together. */
 type Batch = { calls: GatheredCall[]; sentAt: number; timer: NodeJS.Timeout };
 
-export type LimitRedisOptions = {
-  /** One URL: a server. Several: nodes of a cluster. */
-  urls: readonly string[];
-  log: Log;
+export type LimitRedisOptions = RedisAccess & {
   clock: Clock;
   /**
    * How long a call is waited for, and at least REDIS_CONNECT_MS_MAX or as long for the first
@@ -115,8 +112,11 @@ export class LimitRedis {
     this.#log = options.log;
     this.#clock = options.clock;
     this.#replyMs = options.replyMs ?? REDIS_REPLY_MS_MAX;
-    const { urls } = options;
-    this.#client = new RedisClient({ urls, replyMs: this.#replyMs, retryMs: () => this.#jitteredMs() });
+    this.#client = new RedisClient({
+      ...options,
+      replyMs: this.#replyMs,
+      retryMs: () => this.#jitteredMs(),
+    });
     this.stats = { calls: this.#client.sent, duration: new Distribution(SECONDS_BOUNDS) };
     this.#client.on({
       error: (error) => {

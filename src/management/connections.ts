@@ -12,6 +12,8 @@ export type ConnectionOptions = {
   redisUrls: readonly string[];
   natsUrls: readonly string[];
   natsCredsFile: string | undefined;
+  redisPasswordFile: string | undefined;
+  tlsCaFile: string | undefined;
   /** Shown in the connection list of nats-server. */
   name: string;
   log: Log;
@@ -30,8 +32,8 @@ export class Connections {
 
   /** @throws OperationError when NATS does not answer */
   async nats(): Promise<NatsLink> {
-    const { natsUrls: urls, natsCredsFile: credsFile, name, log } = this.#options;
-    this.#nats ??= NatsLink.connect({ urls, credsFile, name, log });
+    const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, name, log } = this.#options;
+    this.#nats ??= NatsLink.connect({ urls, credsFile, caFile, name, log });
     const where = `NATS cannot be reached at ${urls.map(withoutPassword).join(', ')} (SLUICE_NATS_URL)`;
     const link = await this.#nats.catch((error: unknown) => {
       this.#nats = undefined; // the next one tries again
@@ -52,8 +54,15 @@ export class Connections {
   }
 
   async #connectRedis(): Promise<LimitRedis> {
-    const { redisUrls: urls, log } = this.#options;
-    const redis = new LimitRedis({ urls, log, clock: systemClock, replyMs: REDIS_MS_MAX });
+    const { redisUrls: urls, redisPasswordFile: passwordFile, tlsCaFile: caFile, log } = this.#options;
+    const redis = new LimitRedis({
+      urls,
+      passwordFile,
+      caFile,
+      log,
+      clock: systemClock,
+      replyMs: REDIS_MS_MAX,
+    });
     await redis.connect();
     return redis;
   }

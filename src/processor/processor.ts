@@ -86,6 +86,7 @@ class Processor implements RunningProcessor {
     const link = await NatsLink.connect({
       urls: this.#config.natsUrls,
       credsFile: this.#config.natsCredsFile,
+      caFile: this.#config.tlsCaFile,
       name: 'sluice processor',
       log: this.#log,
       waitForServer: true,

@@ -8,21 +8,33 @@ import {
   credsAuthenticator,
   type Msg,
   type NatsConnection,
+  nkeyAuthenticator,
   type Subscription,
 } from '@nats-io/transport-node';
+import { ChangingFile } from '../lib/files/changing-file.ts';
 import type { Log } from '../lib/log.ts';
 
 const PING_INTERVAL_MS = 5_000;
 const RECONNECT_WAIT_MS = 250;
+/** A server that reloads its configuration may never answer a client that is just coming. */
+const CONNECT_MS_MAX = 5_000;
 /** A subscription that the server refused is asked for again after this. */
 const RESUBSCRIBE_MS = 1_000;
 
 /** Errors of the server are logged at most this often. */
 const ERROR_LINE_MS = 10_000;
 
+/** How often a link looks whether its credentials have changed. */
+const CREDENTIALS_CHECK_MS = 1_000;
+/** Longer than any request on the connection that is left takes. */
+const HAND_OVER_MS = 5_000;
+
 export type NatsOptions = {
   urls: readonly string[];
+  /** Credentials as `nsc` writes them, or the seed of an nkey; read at each attempt to connect. */
   credsFile?: string | undefined;
+  /** Authorities that servers of tls:// are checked against; read at each attempt to connect. */
+  caFile?: string | undefined;
   /** Shown in the server's connection list. */
   name: string;
   log: Log;
@@ -31,6 +43,12 @@ export type NatsOptions = {
    * fails.
    */
   waitForServer?: boolean;
+  /**
+   * New credentials make another connection, which takes over while the one before still brings
+   * what is under way: nobody is refused for want of a connection. A subscription hears twice what
+   * comes meanwhile.
+   */
+  handsOver?: boolean;
 };
 
 /** A subscription that outlives the connection that it was made on. */
@@ -77,24 +95,43 @@ export class LastingSubscription {
   }
 }
 
-/**
- * The file is read at each attempt to connect, so that credentials can be changed under a running
- * process. While it cannot be read, as in the middle of a change, the last ones count: an
- * authenticator that throws would close the connection for good.
- */
-function credsOf(file: string, log: Log): Authenticator {
-  let last = readFileSync(file);
-  return (nonce) => {
-    try {
-      const fresh = readFileSync(file);
-      const proof = credsAuthenticator(fresh)(nonce);
-      last = fresh;
-      return proof;
-    } catch (error) {
-      log.warn({ err: error, file }, 'nats: credentials cannot be read, using those from before');
-      return credsAuthenticator(last)(nonce);
-    }
+function authenticatorOf(content: Buffer): Authenticator {
+  const text = content.toString().trim();
+  const isSeed = /^SU[A-Z2-7]{56}$/.test(text);
+  const authenticator = isSeed ? nkeyAuthenticator(Buffer.from(text)) : credsAuthenticator(content);
+  authenticator('nonce'); // throws where the content makes no sense
+  return authenticator;
+}
+
+/** Those in a file, which change under a running process. An authenticator never throws. */
+class Credentials {
+  readonly #file: ChangingFile<Authenticator>;
+  #shown: Authenticator | undefined;
+  #accepted: Authenticator | undefined;
+
+  constructor(path: string, log: Log) {
+    this.#file = new ChangingFile(path, authenticatorOf, log);
+  }
+
+  readonly authenticator: Authenticator = (nonce) => {
+    this.#shown = this.#file.read();
+    return this.#shown(nonce);
   };
+
+  /** The connection that they were shown for last is ours. */
+  accept(): void {
+    this.#accepted = this.#shown;
+  }
+
+  get haveChanged(): boolean {
+    return this.#file.read() !== this.#accepted;
+  }
+}
+
+/** `tls://` is a demand: the client library by itself takes what the server offers. */
+function tlsOf({ urls, caFile }: NatsOptions): ConnectionOptions {
+  if (!urls.every((url) => url.startsWith('tls://'))) return {};
+  return { tls: caFile === undefined ? {} : { caFile } };
 }
 
 /**
@@ -123,6 +160,7 @@ export function credsExpiry(file: string): number | undefined {
  */
 export class NatsLink {
   readonly #settings: ConnectionOptions;
+  readonly #credentials: Credentials | undefined;
   #connection: NatsConnection;
   #js: JetStreamClient;
   #connected = true;
@@ -135,17 +173,24 @@ export class NatsLink {
   readonly #onClose: (() => void)[] = [];
   readonly #log: Log;
 
-  private constructor(connection: NatsConnection, settings: ConnectionOptions, log: Log) {
+  private constructor(
+    connection: NatsConnection,
+    settings: ConnectionOptions,
+    { log, credentials }: { log: Log; credentials: Credentials | undefined },
+  ) {
     this.#connection = connection;
     this.#js = jetstream(connection);
     this.#settings = settings;
+    this.#credentials = credentials;
     this.#log = log;
-    void this.#keepUp();
+    credentials?.accept();
+    void this.#keepUp(connection);
   }
 
   /** @throws when no server answers and `waitForServer` is not set */
   static async connect(options: NatsOptions): Promise<NatsLink> {
     const { log, credsFile } = options;
+    const credentials = credsFile === undefined ? undefined : new Credentials(credsFile, log);
     const settings: ConnectionOptions = {
       servers: [...options.urls],
       name: options.name,
@@ -153,12 +198,17 @@ export class NatsLink {
       maxReconnectAttempts: -1,
       ignoreAuthErrorAbort: options.waitForServer === true,
       reconnectTimeWait: RECONNECT_WAIT_MS,
+      timeout: CONNECT_MS_MAX,
       pingInterval: PING_INTERVAL_MS,
       maxPingOut: 2,
-      ...(credsFile && { authenticator: credsOf(credsFile, log) }),
+      ...tlsOf(options),
+      ...(credentials && { authenticator: credentials.authenticator }),
     };
     const waitOnFirstConnect = options.waitForServer ?? false;
-    return new NatsLink(await connect({ ...settings, waitOnFirstConnect }), settings, log);
+    const connection = await connect({ ...settings, waitOnFirstConnect });
+    const link = new NatsLink(connection, settings, { log, credentials });
+    if (credentials && options.handsOver) void link.#followCredentials(credentials);
+    return link;
   }
 
   /** The connection of this moment. */
@@ -218,19 +268,23 @@ export class NatsLink {
     await this.#connection.close();
   }
 
-  async #keepUp(): Promise<void> {
-    for (;;) {
-      await this.#watchStatus(this.#connection);
-      const reason = await this.#connection.closed();
-      if (this.#closing) return;
-      this.#log.error({ err: reason }, 'nats: the connection was closed for good, making another one');
-      const next = await this.#another();
-      if (!next) return;
-      this.#connection = next;
-      this.#js = jetstream(next);
-      for (const subscription of this.#subscriptions) subscription.moveTo(next);
-      this.#found(next.getServer());
-    }
+  /** Until another connection takes its place, or the link is closed. */
+  async #keepUp(connection: NatsConnection): Promise<void> {
+    await this.#watchStatus(connection);
+    const reason = await connection.closed();
+    if (this.#closing || connection !== this.#connection) return;
+    this.#log.error({ err: reason }, 'nats: the connection was closed for good, making another one');
+    const next = await this.#another();
+    if (!next) return;
+    this.#moveTo(next);
+    this.#found(next.getServer());
+  }
+
+  #moveTo(next: NatsConnection): void {
+    this.#connection = next;
+    this.#js = jetstream(next);
+    for (const subscription of this.#subscriptions) subscription.moveTo(next);
+    void this.#keepUp(next);
   }
 
   /** Undefined when the link is closed meanwhile. */
@@ -239,15 +293,43 @@ export class NatsLink {
       const next = await connect(this.#settings).catch(() => undefined);
       if (next && !this.#closing) return next;
       await next?.close();
-      const { signal } = this.#stopWaiting;
-      await pause(RECONNECT_WAIT_MS, undefined, { signal, ref: false }).catch(() => undefined);
+      await this.#pause(RECONNECT_WAIT_MS);
     }
     return undefined;
+  }
+
+  /** Until the link is closed. While it is away, it tries again with what the file says anyway. */
+  async #followCredentials(credentials: Credentials): Promise<void> {
+    while (!this.#closing) {
+      await this.#pause(CREDENTIALS_CHECK_MS);
+      if (!this.#closing && this.#connected && credentials.haveChanged)
+        await this.#handOver().catch((error: Error) => this.#report(error));
+    }
+  }
+
+  /** @throws when the server does not take the new credentials; the connection stays as it is */
+  async #handOver(): Promise<void> {
+    const next = await connect(this.#settings);
+    if (this.#closing || !this.#connected) return await next.close();
+    const before = this.#connection;
+    this.#moveTo(next);
+    this.#credentials?.accept();
+    this.#log.info({ server: next.getServer() }, 'nats: connected with new credentials');
+    for (const callback of this.#onReconnect) callback();
+    await this.#pause(HAND_OVER_MS);
+    await before.close();
+  }
+
+  /** Or until the link is closed. */
+  async #pause(ms: number): Promise<void> {
+    const { signal } = this.#stopWaiting;
+    await pause(ms, undefined, { signal, ref: false }).catch(() => undefined);
   }
 
   /** Until the connection is closed. */
   async #watchStatus(connection: NatsConnection): Promise<void> {
     for await (const status of connection.status()) {
+      if (connection !== this.#connection) continue;
       if (status.type === 'disconnect') {
         if (this.#connected) this.#log.warn({ server: status.server }, 'nats: disconnected');
         this.#lost();
@@ -257,7 +339,7 @@ export class NatsLink {
         this.#report(status.error);
       }
     }
-    this.#lost();
+    if (connection === this.#connection) this.#lost();
   }
 
   /** A server that refuses us does so at each attempt. */
@@ -272,6 +354,7 @@ export class NatsLink {
   #found(server: string): void {
     if (this.#connected) return;
     this.#connected = true;
+    this.#credentials?.accept();
     this.#log.info({ server }, 'nats: reconnected');
     for (const callback of this.#onReconnect) callback();
   }

@@ -28,6 +28,8 @@ beforeAll(async () => {
     redisUrls,
     natsUrls: [nats.url],
     natsCredsFile: undefined,
+    redisPasswordFile: undefined,
+    tlsCaFile: undefined,
     name: 'test',
     log,
   });

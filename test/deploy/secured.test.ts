@@ -2,7 +2,7 @@
  * The production overlay's own configuration of Redis and NATS, with certificates and credentials, on real servers: three nats-servers,
  * one Redis, and sluice as a client that must prove who it is. Only addresses and folders are other ones.
  */
-import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { X509Certificate } from 'node:crypto';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -12,6 +12,7 @@ import { findServer } from '../../src/dev/servers.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { Command, until } from '../support/system.ts';
+import { hasOpenssl, makeCertificates } from './certificates.ts';
 import { createNatsOperator } from './nats-operator.ts';
 
 const PROJECT = new URL('../..', import.meta.url).pathname;
@@ -19,7 +20,6 @@ const OVERLAY = `${PROJECT}deploy/kubernetes/overlays/production`;
 const SERVERS = 3;
 const CREDS_EXPIRY = Math.floor(Date.now() / 1000) + 86_400;
 const PASSWORD = 'a pass:word/with@signs';
-const hasOpenssl = spawnSync('openssl', ['version'], { stdio: 'ignore' }).status === 0;
 
 /** The server takes the shell's place and is ended when our end of pipe 3 closes, whatever becomes of this process. */
 const UNTIL_WE_DIE = '(cat <&3 >/dev/null; kill -TERM $$ 2>/dev/null) & exec "$@" 3<&-';
@@ -35,30 +35,6 @@ function binary(kind: 'redis-server' | 'nats-server'): string {
   const found = findServer(kind, { ...(redis && { redis }), ...(nats && { nats }) }, path);
   if (!found) throw new Error(`${kind} is not installed`);
   return found;
-}
-
-/** As docs/operations.md tells it, for the addresses of this machine. */
-function makeCertificates(dir: string): void {
-  const openssl = (...args: string[]): void =>
-    void execFileSync('openssl', args, { cwd: dir, stdio: 'ignore' });
-  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'];
-  openssl(
-    'req',
-    '-x509',
-    ...key,
-    '-days',
-    '2',
-    '-keyout',
-    'ca.key',
-    '-out',
-    'ca.crt',
-    '-subj',
-    '/CN=sluice-ca',
-  );
-  openssl('req', ...key, '-keyout', 'tls.key', '-out', 'tls.csr', '-subj', '/CN=sluice-servers');
-  writeFileSync(join(dir, 'san'), 'subjectAltName=DNS:localhost,IP:127.0.0.1');
-  const ca = ['-CA', 'ca.crt', '-CAkey', 'ca.key', '-CAcreateserial'];
-  openssl('x509', '-req', '-in', 'tls.csr', ...ca, '-days', '2', '-extfile', 'san', '-out', 'tls.crt');
 }
 
 describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {

@@ -1,7 +1,20 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { LimitRedis } from '../../src/limit/redis.ts';
+import { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
-import { admissionOn, connected, countedBy, pause, projectOf, take, until } from './limit-fixture.ts';
+import { temporaryFolder } from '../support/servers.ts';
+import {
+  admissionOn,
+  clock,
+  connected,
+  countedBy,
+  log,
+  pause,
+  projectOf,
+  take,
+  until,
+} from './limit-fixture.ts';
 import { answers, type ClusterNode, operator, redisCluster, type TestCluster } from './redis-cluster.ts';
 
 let cluster: TestCluster;
@@ -83,6 +96,38 @@ describe('several URLs', () => {
     for (let tries = 0; (await count()) === undefined; tries++) {
       expect(tries).toBeLessThan(200);
       await pause(50);
+    }
+  });
+});
+
+describe('a password in a file', () => {
+  it('is read again by each node that is connected to anew', async () => {
+    const dir = temporaryFolder('password');
+    const passwordFile = join(dir, 'password');
+    const everywhere = (command: string) =>
+      Promise.all(cluster.nodes.map(({ port }) => operator(port, command)));
+    await everywhere('ACL SETUSER sluice on >one ~sluice:* +@all');
+    writeFileSync(passwordFile, 'one\n');
+    const urls = cluster.urls.map((url) => url.replace('//', '//sluice@'));
+    const guest = new LimitRedis({ urls, passwordFile, log, clock });
+    const ids = Array.from({ length: 20 }, (_, i) => `guest-${i}`);
+    const allCounted = async (): Promise<boolean> =>
+      (await Promise.all(ids.map((id) => countedBy(guest, id, 1)))).every(Array.isArray);
+    try {
+      await guest.connect();
+      for (const word of ['two', 'three']) {
+        for (let tries = 0; !(await allCounted()) && tries < 200; tries++) await pause(50);
+        expect(await allCounted()).toBe(true);
+        await everywhere(`ACL SETUSER sluice resetpass >${word}`);
+        await everywhere('CLIENT KILL USER sluice');
+        writeFileSync(passwordFile, word);
+      }
+      for (let tries = 0; !(await allCounted()) && tries < 200; tries++) await pause(50);
+      expect(await allCounted()).toBe(true);
+    } finally {
+      await guest.close();
+      await everywhere('ACL DELUSER sluice');
+      rmSync(dir, { recursive: true });
     }
   });
 });

@@ -2,7 +2,7 @@ import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { nanos } from '@nats-io/transport-node';
 import { afterEach, describe, expect, it } from 'vitest';
-import { lockFolder } from '../../src/lib/folder-lock.ts';
+import { lockFolder } from '../../src/lib/files/folder-lock.ts';
 import { ACK_WAIT_MS } from '../../src/limits.ts';
 import { FolderTakenError } from '../../src/sink/ndjson/ndjson.ts';
 import { readTally } from '../../src/sink/tally.ts';

@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
@@ -16,9 +16,16 @@ import { CounterBucket } from '../../src/usage/counters.ts';
 import { readOutcomes } from '../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../src/usage/outcomes.ts';
 import { createNatsOperator } from '../deploy/nats-operator.ts';
+import { NatsRoles } from '../deploy/nats-roles.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
 import { link as connect, eventually, log } from '../projects/broker.ts';
-import { natsServer, natsServerInPlaceOf, natsServerWith, type TestServer } from '../support/servers.ts';
+import {
+  natsServer,
+  natsServerInPlaceOf,
+  natsServerWith,
+  type TestServer,
+  temporaryFolder,
+} from '../support/servers.ts';
 import { envelopeOf, MIB } from './broker.ts';
 
 const WITHIN_MS = 30_000;
@@ -55,12 +62,62 @@ describe('credentials in a file', () => {
   });
 });
 
+describe('credentials in a file of a link that hands over', () => {
+  it('new ones make the next connection beside the first; while the server refuses them, nothing changes', async () => {
+    const dir = temporaryFolder('seeds');
+    const roles = new NatsRoles(dir);
+    server = await natsServerWith(roles.config());
+    const credsFile = roles.seedFile('setup');
+    let refusals = 0;
+    const noting = log.child({});
+    noting.warn = () => void refusals++;
+    link = await NatsLink.connect({
+      urls: [server.url],
+      credsFile,
+      name: 'test',
+      log: noting,
+      waitForServer: true,
+      handsOver: true,
+    });
+    let [losses, reconnects] = [0, 0];
+    link.onDisconnect(() => losses++);
+    link.onReconnect(() => reconnects++);
+    const first = link.connection;
+    const reload = (text: string): void => {
+      const file = join(server.dir, 'nats.conf');
+      const own = readFileSync(file, 'utf8').split('\n').slice(0, 2);
+      writeFileSync(file, [...own, text].join('\n'));
+      server.process.kill('SIGHUP');
+    };
+    const before = roles.rotate('setup');
+    roles.show('setup');
+    await eventually(WITHIN_MS, () => refusals >= 1);
+    expect([link.connected, link.connection === first, reconnects]).toEqual([true, true, 0]);
+    reload(roles.config({ setup: before }));
+    await eventually(WITHIN_MS, () => reconnects === 1);
+    expect(link.connection).not.toBe(first);
+    reload(roles.config());
+    await eventually(WITHIN_MS, () => first.isClosed());
+    await setupTopology(link, { replicas: 1, shards: 1, maxBytes: MIB });
+    expect([link.connected, losses, reconnects]).toEqual([true, 0, 1]);
+    rmSync(dir, { recursive: true });
+  });
+});
+
 describe('a command that the server refuses', () => {
   it('is told so at once', async () => {
     server = await natsServerWith('authorization { user: other, password: one }');
     await expect(NatsLink.connect({ urls: [server.url], name: 'test', log })).rejects.toThrow(
       'Authorization',
     );
+  });
+});
+
+describe('a URL of tls://', () => {
+  it('is a demand: nothing is said to a server that speaks in the clear', async () => {
+    server = await natsServer();
+    const urls = [server.url.replace('nats://', 'tls://')];
+    await expect(NatsLink.connect({ urls, name: 'test', log })).rejects.toThrow('tls');
   });
 });
 

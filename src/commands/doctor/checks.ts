@@ -14,7 +14,15 @@ import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
 import type { WantedStream } from '../../stream/setup/setup-run.ts';
 import { CONSUMER, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
 import { asking, type Check } from './check.ts';
-import { askPostgres, askRedis, freeBytes, natsClockAheadMs, openFilesMax, readNumber } from './questions.ts';
+import {
+  askPostgres,
+  askRedis,
+  freeBytes,
+  natsClockAheadMs,
+  openFilesMax,
+  type RedisServer,
+  readNumber,
+} from './questions.ts';
 
 /** A worker keeps a socket and at most a spool file per request. */
 const FILES_MIN = 2 * REQUESTS_IN_FLIGHT_MAX;
@@ -128,10 +136,10 @@ export function ndjson(folder: string): Promise<Check[]> {
 }
 
 /** Contract part 2: the limiter and the quota need noeviction and AOF. */
-export function redis(url: string, { clustered }: { clustered: boolean }): Promise<Check[]> {
-  const what = `Redis ${withoutPassword(url)}`;
+export function redis(access: RedisServer, { clustered }: { clustered: boolean }): Promise<Check[]> {
+  const what = `Redis ${withoutPassword(access.urls[0])}`;
   return asking({ what, fix: 'Start it, or set SLUICE_REDIS_URL.' }, async () => {
-    const { info, aheadMs, roundTripMs } = await askRedis(url);
+    const { info, aheadMs, roundTripMs } = await askRedis(access);
     const version = info('redis_version');
     const isCluster = info('cluster_enabled') === '1';
     const role = info('role');

@@ -51,7 +51,7 @@ async function examine(): Promise<Check[]> {
       [{ what: 'settings', found: from }],
       checks.machine(config),
       checks.spool(config),
-      ...redisUrls.map((url) => checks.redis(url, { clustered })),
+      ...redisUrls.map((url) => checks.redis(session.redisAccess([url]), { clustered })),
       natsChecks(session),
       ...config.sinks.map(sinkChecks),
     ]);

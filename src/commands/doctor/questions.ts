@@ -55,9 +55,12 @@ export function freeBytes(folder: string): number {
   return bavail * bsize;
 }
 
+/** One server of Redis. */
+export type RedisServer = Parameters<typeof withRedis>[0];
+
 /** `info`: the value of a field of INFO. */
-export const askRedis = (url: string) =>
-  withRedis(url, async (client) => {
+export const askRedis = (access: RedisServer) =>
+  withRedis(access, async (client) => {
     const text = await client.info();
     const times = await timesOf(async () => {
       const [seconds, micros] = await client.time();

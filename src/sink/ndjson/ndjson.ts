@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { type Clock, systemClock } from '../../lib/clock.ts';
-import { type FolderLock, lockFolder } from '../../lib/folder-lock.ts';
+import { type FolderLock, lockFolder } from '../../lib/files/folder-lock.ts';
 import type { Log } from '../../lib/log.ts';
 import { DAY_MS } from '../retention.ts';
 import type { Sink, StreamSink } from '../sink.ts';

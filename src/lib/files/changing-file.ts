@@ -1,0 +1,40 @@
+import { readFileSync } from 'node:fs';
+import type { Log } from '../log.ts';
+
+/**
+ * A file that operators change under a running process, such as one with a password. It is read
+ * at each use. While it cannot be read or makes no sense, as in the middle of a change, what it
+ * said before counts.
+ */
+export class ChangingFile<T> {
+  readonly #path: string;
+  readonly #parse: (content: Buffer) => T;
+  readonly #log: Log;
+  #content: Buffer;
+  #value: T;
+
+  /**
+   * @param parse throws when the content makes no sense
+   * @throws when the file cannot be read or makes no sense
+   */
+  constructor(path: string, parse: (content: Buffer) => T, log: Log) {
+    this.#path = path;
+    this.#parse = parse;
+    this.#log = log;
+    this.#content = readFileSync(path);
+    this.#value = parse(this.#content);
+  }
+
+  /** The same object until the file has changed. */
+  read(): T {
+    try {
+      const content = readFileSync(this.#path);
+      if (content.equals(this.#content)) return this.#value;
+      this.#value = this.#parse(content);
+      this.#content = content;
+    } catch (error) {
+      this.#log.warn({ err: error, file: this.#path }, 'file cannot be used, what it said before counts');
+    }
+    return this.#value;
+  }
+}

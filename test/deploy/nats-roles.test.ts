@@ -1,0 +1,231 @@
+/** deploy/nats/users.conf on a real nats-server: each role does all that it must, and is denied what is none of its work. */
+import { execFile, spawn, spawnSync } from 'node:child_process';
+import { readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { connect, type NatsConnection, nkeyAuthenticator } from '@nats-io/transport-node';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { errorEvent, eventId } from '../support/envelopes.ts';
+import {
+  lastingPort,
+  natsServerWith,
+  redisServer,
+  type TestServer,
+  temporaryFolder,
+} from '../support/servers.ts';
+import { Command, MIB, until } from '../support/system.ts';
+import { NatsRoles, ROLES, type Role, USERS_CONF } from './nats-roles.ts';
+
+const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
+const run = promisify(execFile);
+const SECRET = 'sluice_projects';
+let dir: string;
+let nats: TestServer;
+let redis: TestServer;
+let roles: NatsRoles;
+let env: Record<string, string>;
+let publicPort: number;
+const commands: Command[] = [];
+
+const as = (role: Role): Record<string, string> => ({ ...env, SLUICE_NATS_CREDS: roles.seedFile(role) });
+/** What the server denied to anybody so far. */
+const denied = (): string[] =>
+  readFileSync(join(dir, 'nats.log'), 'utf8')
+    .split('\n')
+    .filter((line) => /Violation/.test(line))
+    .map((line) => line.replace(/^.*?(Publish|Subscription) Violation/, '$1'));
+
+/** What a command prints. @throws with what it says against it */
+const sluice = async (role: Role, ...args: string[]): Promise<string> =>
+  (await run('node', [CLI, ...args], { env: { ...process.env, ...as(role) }, timeout: 60_000 })).stdout;
+
+beforeAll(async () => {
+  dir = temporaryFolder('nats-roles');
+  roles = new NatsRoles(dir);
+  nats = await natsServerWith(`log_file: ${JSON.stringify(join(dir, 'nats.log'))}`, roles.config());
+  redis = await redisServer();
+  publicPort = await lastingPort();
+  env = {
+    SLUICE_REDIS_URL: redis.url,
+    SLUICE_NATS_URL: nats.url,
+    SLUICE_STREAM_MAX_BYTES: `${64 * MIB}`,
+    SLUICE_SINK: `ndjson:${join(dir, 'sink')}`,
+    SLUICE_PORT: `${publicPort}`,
+    SLUICE_WORKERS: '1',
+    SLUICE_LOG_LEVEL: 'warn',
+  };
+});
+afterAll(async () => {
+  await Promise.all(commands.map((command) => command.stop()));
+  await Promise.all([nats?.close(), redis?.close()]);
+  rmSync(dir, { recursive: true, force: true });
+});
+
+it('names no key: the server refuses the file until it is filled in', async () => {
+  await expect(natsServerWith(readFileSync(USERS_CONF, 'utf8'))).rejects.toThrow(/nkey/i);
+});
+
+describe('each role does its work, and the server denies it nothing', () => {
+  let project: { id: string; key: string };
+  const url = (): string =>
+    `http://127.0.0.1:${publicPort}/api/${project.id}/envelope/?compat_key=${project.key}`;
+  const send = (body: string): Promise<Response> => fetch(url(), { method: 'POST', body });
+  const stored = (text: string): boolean =>
+    spawnSync('grep', ['-rl', text, join(dir, 'sink')], { encoding: 'utf8' }).stdout.includes('.ndjson');
+
+  const letters = async (): Promise<{ id: string }[]> =>
+    JSON.parse(await sluice('cli', 'dead-letters', 'list', '--json'));
+
+  it('setup makes what is missing, again and with other bounds', async () => {
+    await sluice('setup', 'setup');
+    expect(await sluice('setup', 'setup')).not.toContain('created');
+    env.SLUICE_STREAM_MAX_BYTES = `${80 * MIB}`;
+    expect(await sluice('setup', 'setup')).toContain('SLUICE_EVENTS');
+    expect(denied()).toEqual([]);
+  });
+
+  it('ingest and processor serve: events, a large envelope, a heartbeat, an item that nobody can store', async () => {
+    for (const name of ['ingest', 'processor'] as const)
+      commands.push(new Command([name], { ...as(name), SLUICE_ADMIN_PORT: `${await lastingPort()}` }));
+    const ready = (): Promise<boolean> =>
+      fetch(`http://127.0.0.1:${publicPort}/readyz`).then(
+        (res) => res.ok,
+        () => false,
+      );
+    await until(ready);
+    project = JSON.parse(await sluice('cli', 'project', 'create', '--plan', 'Platform', '--json'));
+    const { token } = JSON.parse(await sluice('cli', 'heartbeat', 'create', '--json')) as { token: string };
+    const [small, large, broken] = [eventId(), eventId(), eventId()];
+    await until(async () => (await send(errorEvent(small))).ok);
+    expect((await send(errorEvent(large, 'x'.repeat(3 * MIB)))).status).toBe(200);
+    expect((await send(`{"event_id":"${broken}"}\n{"type":"event"}\n{no json`)).status).toBe(200);
+    const beat = `http://127.0.0.1:${publicPort}/heartbeat/${token}`;
+    expect((await fetch(beat, { method: 'POST' })).status).toBe(200);
+    await until(() => stored(small) && stored(large) && stored(token));
+    await until(async () => denied().length > 0 || (await letters()).length > 0);
+    expect(denied()).toEqual([]);
+  });
+
+  it('commands show and change what operators work with', async () => {
+    const { id } = project;
+    const letter = (await letters())[0]?.id ?? '';
+    const other = JSON.parse(await sluice('cli', 'project', 'create', '--plan', 'Free', '--json')) as {
+      id: string;
+    };
+    const apart = [
+      ['project', 'set', id, '--rate-limit', '5000'],
+      ['project', 'delete', other.id],
+      ['project', 'list'],
+      ['heartbeat', 'list'],
+      ['usage', id],
+      ['usage', 'reconcile', id],
+      ['dead-letters', 'show', letter],
+      ['dead-letters', 'replay', letter],
+      ['doctor'],
+    ];
+    await Promise.all(apart.map((args) => sluice('cli', ...args)));
+    expect(await sluice('cli', 'project', 'history', id)).toContain('5000');
+    await sluice('cli', 'dead-letters', 'purge', '--all');
+    expect(denied()).toEqual([]);
+  });
+
+  it('tail shows what ingest accepts', async () => {
+    const tail = spawn('node', [CLI, 'tail', project.id], {
+      env: { ...process.env, ...as('cli') },
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    let shown = '';
+    tail.stdout.on('data', (data: Buffer) => {
+      shown += data.toString();
+    });
+    try {
+      await until(async () => {
+        expect((await send(errorEvent(eventId(), 'to be seen'))).status).toBe(200);
+        return shown.includes('to be seen');
+      });
+    } finally {
+      tail.kill();
+    }
+    expect(denied()).toEqual([]);
+  });
+});
+
+/** Subjects that a role may not publish to, and those that it may not listen on. */
+const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
+  ingest: {
+    publish: [
+      `$KV.${SECRET}.1`,
+      'sluice.audit.project.1',
+      '$JS.API.CONSUMER.MSG.NEXT.SLUICE_EVENTS.processor',
+      '$JS.API.STREAM.MSG.GET.SLUICE_EVENTS',
+      '$JS.API.STREAM.DELETE.SLUICE_EVENTS',
+      '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
+      '$JS.API.STREAM.CREATE.OTHER',
+    ],
+    subscribe: ['sluice.>', '$KV.>', '>'],
+  },
+  processor: {
+    publish: [
+      'sluice.events.0',
+      `$KV.${SECRET}.1`,
+      `$JS.API.CONSUMER.CREATE.KV_${SECRET}.x`,
+      '$JS.API.STREAM.DELETE.SLUICE_EVENTS',
+      '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
+      '$JS.API.STREAM.UPDATE.SLUICE_EVENTS',
+    ],
+    subscribe: ['sluice.>', '$KV.>', '>'],
+  },
+  setup: {
+    publish: [
+      'sluice.events.0',
+      `$KV.${SECRET}.1`,
+      '$JS.API.STREAM.MSG.GET.SLUICE_EVENTS',
+      '$JS.API.CONSUMER.MSG.NEXT.SLUICE_EVENTS.processor',
+      '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
+    ],
+    subscribe: ['sluice.>', '$KV.>', '>'],
+  },
+  cli: {
+    publish: [
+      '$JS.API.STREAM.DELETE.SLUICE_EVENTS',
+      '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
+      '$JS.API.STREAM.PURGE.SLUICE_AUDIT',
+      '$JS.API.STREAM.UPDATE.SLUICE_AUDIT',
+      '$JS.API.CONSUMER.MSG.NEXT.SLUICE_EVENTS.processor',
+      '$JS.API.CONSUMER.DELETE.SLUICE_EVENTS.processor',
+    ],
+    subscribe: ['sluice.>', '$KV.>', '>'],
+  },
+};
+
+describe.each(ROLES)('the role %s', (role) => {
+  let connection: NatsConnection;
+  const refusals: string[] = [];
+  beforeAll(async () => {
+    const seed = readFileSync(roles.seedFile(role), 'utf8').trim();
+    connection = await connect({ servers: nats.url, authenticator: nkeyAuthenticator(Buffer.from(seed)) });
+    void (async () => {
+      for await (const status of connection.status())
+        if (status.type === 'error') refusals.push(status.error.message);
+    })();
+  });
+  afterAll(() => connection.close());
+
+  it.each(FORBIDDEN[role].publish)('may not publish to %s', async (subject) => {
+    connection.publish(subject);
+    await connection.flush();
+    await until(() => refusals.some((text) => text.includes('Publish') && text.includes(`"${subject}"`)));
+  });
+
+  it.each(FORBIDDEN[role].subscribe)('may not listen on %s', async (subject) => {
+    connection.subscribe(subject, { callback: () => undefined });
+    await connection.flush();
+    await until(() =>
+      refusals.some((text) => text.includes('Subscription') && text.includes(`"${subject}"`)),
+    );
+  });
+});
+
+it('nobody comes in without a key', async () => {
+  await expect(connect({ servers: nats.url, reconnect: false })).rejects.toThrow(/authorization/i);
+});
