@@ -60,6 +60,9 @@ export class ClickHouseBatch implements SinkBatch {
     assert(!this.#ended, 'a batch is committed once');
     await this.#flush();
     this.#ended = true;
+    // A refused row is lost unless a dead letter is filed of it. When that fails, or another sink
+    // does, the frame comes again, and is to be refused again.
+    for (const { frameId } of this.refused) this.#frames.delete(frameId);
     this.#recent.note(this.#frames);
     return this.#counts.list();
   }

@@ -1,11 +1,16 @@
 /** A ClickHouse that is away, full, read-only, slow or cuts the line holds the stream; what it refuses is a dead letter by itself. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX } from '../../../src/limits.ts';
 import { DeadLetterBox } from '../../../src/management/dead-letters/box.ts';
 import { entryOf } from '../../../src/management/dead-letters/replay.ts';
 import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
+import { openSinks } from '../../../src/sink/open-sinks.ts';
+import { SeveralSinks } from '../../../src/sink/several.ts';
 import { encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
+import { FailingSink } from '../../processor/failing-sink.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../../processor/harness.ts';
+import { NdjsonUnderTest } from '../../sink/sinks.ts';
 import type { Fault } from '../../support/sinks/clickhouse.ts';
 import { ClickHouseUnderTest } from '../under-test.ts';
 
@@ -121,6 +126,30 @@ describe('rows that the server refuses', () => {
     const good = Array.from({ length: 200 }, (_, n) => n + 2).filter((n) => !wrong.includes(n - 2));
     expect(stored).toEqual([-1, -1, 1, ...good]);
     expect(await sink.tally('42', '2026-01')).toEqual({ count: 201, position: 201 });
+  });
+
+  it('are dead letters although another sink failed in the same attempt', async () => {
+    const folder = new NdjsonUnderTest();
+    const other = await FailingSink.wrap(folder.setting.slice('ndjson:'.length));
+    const clickhouse = await openSinks([{ kind: 'clickhouse', url: sink.setting }], { clock, log });
+    const both = [
+      { name: 'clickhouse', sink: clickhouse },
+      { name: 'ndjson', sink: other },
+    ];
+    processor = await runProcessor(harness.config(), log, { sink: new SeveralSinks(both) });
+    await publish(1);
+    await harness.drained();
+    await sink.server.run(`ALTER TABLE sluice.events ADD ${rule}`);
+    other.failing = 'commit';
+    await harness.publish([envelope([item('event', '{"n":"refuse me"}')], { eventId: hexId(2) })]);
+    await eventually(() => other.failures > 1);
+    other.failing = undefined;
+    await harness.drained();
+    expect((await deadLetters()).map(({ entryIndex }) => entryIndex)).toEqual([0]);
+    expect(await folder.records()).toHaveLength(2);
+    await processor.stop();
+    processor = undefined;
+    await folder.close();
   });
 
   it('are no dead letters when the table is not as the sink made it: the stream is held', async () => {
