@@ -21,7 +21,16 @@ import {
 export type SinkSetting =
   | { kind: 'ndjson'; dir: string }
   | { kind: 'postgres'; url: string }
-  | { kind: 'clickhouse'; url: string };
+  | { kind: 'clickhouse'; url: string }
+  | { kind: 's3'; url: string; credentials: S3Credentials };
+
+/** As the tools of S3 take them from the environment. */
+export type S3Credentials = {
+  accessKeyId: string | undefined;
+  secretAccessKey: string | undefined;
+  sessionToken: string | undefined;
+  region: string | undefined;
+};
 
 export type Config = Readonly<{
   env: 'production' | 'development';
@@ -30,6 +39,10 @@ export type Config = Readonly<{
   adminHost: string;
   /** As set; 8081 for ingest and 8082 for the processor when it is not. */
   adminPort: number | undefined;
+  /** `token` or `label=token`. */
+  adminTokens: readonly string[];
+  /** More of them, one a line. */
+  adminTokenFile: string | undefined;
   /** Base of the DSNs that commands print, without a final slash. */
   publicUrl: string;
   workers: number;
@@ -81,7 +94,7 @@ const fileText = (path: string): string | undefined => {
   try {
     return readFileSync(path, 'utf8').trim();
   } catch {
-    return undefined; // no such controller here
+    return undefined;
   }
 };
 
@@ -106,7 +119,27 @@ export function allowedCpus(): number {
   return Math.max(1, Math.min(availableParallelism(), Math.ceil(quota)));
 }
 
-const SINK_FORMS = 'one or several (separated by spaces) of ndjson:<folder>, postgres://… and clickhouse://…';
+const SINK_FORMS =
+  'one or several (separated by spaces) of ndjson:<folder>, postgres://…, clickhouse://… and s3://<bucket>/<prefix>';
+
+const NO_CREDENTIALS: S3Credentials = {
+  accessKeyId: undefined,
+  secretAccessKey: undefined,
+  sessionToken: undefined,
+  region: undefined,
+};
+
+/** With what the environment says of the store; only the s3 sink reads any of it. */
+function withCredentials(sink: SinkSetting, env: NodeJS.ProcessEnv): SinkSetting {
+  if (sink.kind !== 's3') return sink;
+  const credentials = {
+    accessKeyId: env.AWS_ACCESS_KEY_ID,
+    secretAccessKey: env.AWS_SECRET_ACCESS_KEY,
+    sessionToken: env.AWS_SESSION_TOKEN,
+    region: env.AWS_REGION ?? env.AWS_DEFAULT_REGION,
+  };
+  return { ...sink, credentials };
+}
 
 /** A folder's name may have spaces: a sink begins at a word of this form. */
 const BEGINNING = /\s+(?=\w+:)/;
@@ -116,6 +149,7 @@ function parseSink(text: string): SinkSetting | undefined {
     return { kind: 'ndjson', dir: text.slice('ndjson:'.length) };
   if (!URL.canParse(text)) return undefined;
   if (/^postgres(ql)?:\/\//.test(text)) return { kind: 'postgres', url: text };
+  if (/^s3:\/\/[^/?]/.test(text)) return { kind: 's3', url: text, credentials: NO_CREDENTIALS };
   if (/^clickhouse:\/\/[^/]/.test(text)) return { kind: 'clickhouse', url: text };
   return undefined;
 }
@@ -143,6 +177,18 @@ const schema = z.strictObject({
   SLUICE_PORT: port.default(8080),
   SLUICE_ADMIN_HOST: z.string().min(1).default('127.0.0.1'),
   SLUICE_ADMIN_PORT: port.optional(),
+  SLUICE_ADMIN_TOKEN: z
+    .string()
+    .transform((text) => text.split(',').map((entry) => entry.trim()))
+    .refine(
+      (entries) => entries.every((entry) => /^[!-~]+$/.test(entry)),
+      'must be one or several (comma-separated) tokens of visible ASCII characters, each with label= before it or not',
+    )
+    .default([]),
+  SLUICE_ADMIN_TOKEN_FILE: z
+    .string()
+    .refine((path) => fileText(path), 'must be a file that can be read and holds a token in each line')
+    .optional(),
   SLUICE_PUBLIC_URL: z
     .string()
     .refine((url) => /^https?:\/\/[^/]/.test(url) && URL.canParse(url), 'must be an http or https URL')
@@ -270,6 +316,8 @@ export function loadConfig(
     port: s.SLUICE_PORT,
     adminHost: s.SLUICE_ADMIN_HOST,
     adminPort: s.SLUICE_ADMIN_PORT,
+    adminTokens: s.SLUICE_ADMIN_TOKEN,
+    adminTokenFile: s.SLUICE_ADMIN_TOKEN_FILE,
     publicUrl: s.SLUICE_PUBLIC_URL ?? `http://localhost:${s.SLUICE_PORT}`,
     workers,
     redisUrls: s.SLUICE_REDIS_URL,
@@ -284,7 +332,7 @@ export function loadConfig(
     streamReplicas: s.SLUICE_STREAM_REPLICAS,
     streamShards: s.SLUICE_STREAM_SHARDS,
     streamMaxBytes: s.SLUICE_STREAM_MAX_BYTES,
-    sinks: s.SLUICE_SINK ?? [],
+    sinks: (s.SLUICE_SINK ?? []).map((sink) => withCredentials(sink, env)),
     logLevel: s.SLUICE_LOG_LEVEL,
     storeTypes: s.SLUICE_STORE_TYPES,
     trustedProxies: s.SLUICE_TRUSTED_PROXIES,

@@ -37,7 +37,7 @@ type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 /** 0: none, or more than categories. */
 const refusingCategories = (asked: Subject, rate: RateDecision | undefined): number =>
   rate?.kind === 'refused' ? asked.refusingCategories(rate.full) : 0;
-/** Of windows that no header describes. */
+/** The windows of categories have no X-RateLimit headers: only a refusal counts. */
 const unlessAdmitted = (rate: RateDecision | undefined): RateDecision | undefined =>
   rate?.kind === 'admitted' ? undefined : rate;
 
@@ -52,7 +52,7 @@ export class IngestRequest extends EndpointRequest {
   #bodyRead: ((result: UploadResult) => void) | undefined;
   /** Set when the token was asked for before the body went to disk. */
   #early: Promise<unknown> | undefined;
-  #hasEarlyToken = false;
+  #passedEarly = false;
   /** Categories that the early token is of, too. */
   #earlyCategories = 0;
   /** Categories over their limits, of which nothing is stored. */
@@ -166,9 +166,9 @@ export class IngestRequest extends EndpointRequest {
     const asked = project.ofCategories(subject, categories, false);
     this.#early = this.parts.admission.admit(asked, { token: true, count: false }).then(({ rate }) => {
       if (refusingCategories(asked, rate) > 0) return spool();
-      this.#hasEarlyToken = this.#accepts(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
+      this.#passedEarly = this.#accepts(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
       this.#earlyCategories = categories;
-      if (this.#hasEarlyToken) spool();
+      if (this.#passedEarly) spool();
     });
     this.run(this.#early);
   }
@@ -209,8 +209,8 @@ export class IngestRequest extends EndpointRequest {
     // A client that leaves from now on changes nothing any more.
     if (kept.length > 0) this.committed = true;
     const categories = project.limitedIn(kept) & ~this.#earlyCategories;
-    const asked = project.ofCategories(subject, categories, this.#hasEarlyToken);
-    const wanted = { token: !this.#hasEarlyToken || categories > 0, count: kept.length > 0 };
+    const asked = project.ofCategories(subject, categories, this.#passedEarly);
+    const wanted = { token: !this.#passedEarly || categories > 0, count: kept.length > 0 };
     const { rate, count } = await this.parts.admission.admit(asked, wanted);
     if (this.finished && count?.kind === 'counted') this.parts.admission.refund(project, count.month);
     if (refusingCategories(asked, rate) > 0) {

@@ -1,6 +1,6 @@
 /**
  * COMPOSITION ROOT of an ingest worker: constructs every part, wires them, and takes them down
- * again. A worker is a child of the primary (ingest.ts) and shares nothing with its siblings but
+ * again. A worker is a child of the primary (primary.ts) and shares nothing with its siblings but
  * the port, Redis and NATS.
  */
 

@@ -65,3 +65,11 @@ export const lasting = (snapshot: MetricsSnapshot): MetricsSnapshot =>
 /** Which build answers a scrape; its value is always 1. */
 export const buildInfo = (version: string): MetricsSnapshot[number] =>
   gauge('sluice_build_info', 'The version of sluice and of Node', [[{ version, node: process.version }, 1]]);
+
+/** `expiry`: Unix seconds; left out where the credentials do not end. */
+export const credentialsExpiry = (expiry: number | undefined): MetricsSnapshot[number] =>
+  gauge(
+    'sluice_credentials_expire_timestamp_seconds',
+    'When the credentials of SLUICE_NATS_CREDS end',
+    expiry === undefined ? [] : [[{}, expiry]],
+  );

@@ -1,4 +1,11 @@
-import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
+import {
+  buildInfo,
+  counter,
+  credentialsExpiry,
+  gauge,
+  type MetricsSnapshot,
+  sumSnapshots,
+} from '../lib/metrics.ts';
 import { VERSION } from '../version.ts';
 
 /** `resent`: a client's own resend of something that is stored. */
@@ -11,6 +18,8 @@ export type ProcessorGauges = {
   pendingMessages: Readonly<Record<string, number>>;
   /** A counter of its own. */
   droppedDeadLetters: number;
+  /** Unix seconds; undefined where they do not end. */
+  credsExpiry: number | undefined;
 };
 
 /** The processor's metrics (contract part 7). */
@@ -37,6 +46,7 @@ export class ProcessorMetrics {
     lagSeconds,
     pendingMessages,
     droppedDeadLetters,
+    credsExpiry,
   }: ProcessorGauges): ReturnType<typeof sumSnapshots> {
     const processed = [...this.#processed].map(([key, count]) => {
       const [type = '', result = ''] = key.split('\n');
@@ -46,6 +56,7 @@ export class ProcessorMetrics {
     return sumSnapshots([
       [
         buildInfo(VERSION),
+        credentialsExpiry(credsExpiry),
         counter(
           'sluice_processed_total',
           'Items by what became of them: stored, resent, dead_letter',

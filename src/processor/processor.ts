@@ -3,6 +3,7 @@
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { startAdminServer } from '../admin/server.ts';
+import { AdminTokens } from '../admin/tokens.ts';
 import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
@@ -10,7 +11,7 @@ import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '.
 import { openSinks } from '../sink/open-sinks.ts';
 import { failingSinks } from '../sink/several.ts';
 import type { Sink } from '../sink/sink.ts';
-import { NatsLink } from '../stream/nats.ts';
+import { credsExpiry, NatsLink } from '../stream/nats.ts';
 import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
 import { ChunkSweeper } from './chunk-sweeper.ts';
 import { StreamConsumer } from './consumer.ts';
@@ -127,18 +128,25 @@ class Processor implements RunningProcessor {
   // ---- Admin port ----
 
   async #startAdmin(): Promise<void> {
-    const { adminHost, adminPort = ADMIN_PORT } = this.#config;
-    const admin = await startAdminServer(adminHost, adminPort, {
-      ready: () => {
-        const readiness = this.#readiness();
-        return { ready: this.#ready, body: JSON.stringify(readiness) };
+    const { adminHost, adminPort = ADMIN_PORT, adminTokens, adminTokenFile } = this.#config;
+    const log = this.#log;
+    const admin = await startAdminServer({
+      host: adminHost,
+      port: adminPort,
+      tokens: new AdminTokens({ entries: adminTokens, file: adminTokenFile, log }),
+      log,
+      pages: {
+        ready: () => {
+          const readiness = this.#readiness();
+          return { ready: this.#ready, body: JSON.stringify(readiness) };
+        },
+        metrics: async () => this.#metrics.render(await this.#gauges()),
+        stats: async () => ({
+          role: 'processor',
+          readiness: this.#readiness(),
+          metrics: await this.#metrics.snapshot(await this.#gauges()),
+        }),
       },
-      metrics: async () => this.#metrics.render(await this.#gauges()),
-      stats: async () => ({
-        role: 'processor',
-        readiness: this.#readiness(),
-        metrics: await this.#metrics.snapshot(await this.#gauges()),
-      }),
     });
     this.#closers.push(async () => {
       admin.closeAllConnections();
@@ -161,7 +169,9 @@ class Processor implements RunningProcessor {
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
     const pending = this.#link?.connected ? await pendingMessages(this.#link, streamNames(this.#config)) : {};
     const droppedDeadLetters = this.#deadLetters?.dropped ?? 0;
-    return { lagSeconds, pendingMessages: pending, droppedDeadLetters };
+    const { natsCredsFile: file } = this.#config;
+    const expiry = file === undefined ? undefined : credsExpiry(file);
+    return { lagSeconds, pendingMessages: pending, droppedDeadLetters, credsExpiry: expiry };
   }
 
   async stop(): Promise<void> {

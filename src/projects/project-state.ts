@@ -9,7 +9,7 @@ import {
   type ItemType,
   typeBit,
 } from '../lib/item-types.ts';
-import type { ProjectWindow } from '../limit/lease.ts';
+import type { SubjectWindow } from '../limit/lease.ts';
 import { keyId, keyWindow } from './keys.ts';
 
 import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
@@ -53,7 +53,7 @@ export interface Subject {
    */
   refusingCategories(full: number): number;
   /** limit/admission.ts: undefined until the first request, and after a minute without one. */
-  window: ProjectWindow | undefined;
+  window: SubjectWindow | undefined;
 }
 
 /** What a request with a valid key is served as; a project with one plain key is it itself. */
@@ -95,12 +95,12 @@ export class ProjectState implements Subject, Access {
   /** Categories that have a limit, as {@link categoryBit}s; mostly 0. */
   limitedCategories: number;
   /** By the name of the subject and the categories; made when first asked for. */
-  #parts: Map<string, Part> | undefined = undefined;
+  #parts: Map<string, WindowedSubject> | undefined = undefined;
   isDeleted = false;
   /** projects/project-view.ts: looked up since the last sweep. */
   isUsed = true;
 
-  window: ProjectWindow | undefined = undefined;
+  window: SubjectWindow | undefined = undefined;
   isUseNoted = false;
 
   /**
@@ -192,7 +192,7 @@ export class ProjectState implements Subject, Access {
     if (!part) {
       const { rateLimits = {} } = this.record;
       const limits = categoriesIn(categories).map((one) => ({ name: one, limit: rateLimits[one] as number }));
-      part = new Part(this, { own: alone ? NO_WINDOWS : windowsOf(subject), limits, categories });
+      part = new WindowedSubject(this, { own: alone ? NO_WINDOWS : windowsOf(subject), limits, categories });
       this.#parts.set(name, part);
     }
     return part;
@@ -260,14 +260,14 @@ const windowsOf = ({ windowName: name, limit, further }: Subject): readonly Wind
   limit === undefined ? NO_WINDOWS : [{ name, limit }, ...further];
 
 /** Another subject than the project itself, until the record changes. */
-class Part implements Subject {
+class WindowedSubject implements Subject {
   readonly project: ProjectState;
   readonly revision: number;
   readonly limit: number | undefined;
   readonly windowName: string;
   readonly further: readonly WindowLimit[];
   readonly hasOwnWindow: boolean;
-  window: ProjectWindow | undefined = undefined;
+  window: SubjectWindow | undefined = undefined;
   /** How many windows come before those of categories. */
   readonly #own: number;
   readonly #categories: readonly Category[];
@@ -316,7 +316,7 @@ class KeyState implements Access {
       { name: keyWindow(key), limit: rateLimit },
       ...windowsOf(project),
     ];
-    this.subject = own ? new Part(project, { own }) : project;
+    this.subject = own ? new WindowedSubject(project, { own }) : project;
     this.#isEnabled = enabled;
     this.#expiresAt = expires === undefined ? Number.POSITIVE_INFINITY : Date.parse(expires);
   }

@@ -98,6 +98,21 @@ function credsOf(file: string, log: Log): Authenticator {
 }
 
 /**
+ * When the credentials in a file end, in Unix seconds; undefined where they do not, or where the
+ * file cannot be read.
+ */
+export function credsExpiry(file: string): number | undefined {
+  try {
+    const [, claims = ''] =
+      /-BEGIN NATS USER JWT-+\s*[^.\s]+\.([^.\s]+)/.exec(readFileSync(file, 'utf8')) ?? [];
+    const { exp } = JSON.parse(Buffer.from(claims, 'base64url').toString()) as { exp?: unknown };
+    return typeof exp === 'number' && exp > 0 ? exp : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/**
  * A connection to NATS that is never given up. The client library connects again for ever, whatever
  * the server says of our credentials; if it closes a connection by itself for any reason, another
  * one is made. While it is away `connected` is false and callers refuse at once, because a publish

@@ -270,3 +270,29 @@ describe('the component projects', () => {
     }
   });
 });
+
+describe.each(kustomize ? [{ kustomize }] : [])('the component runbook-url', ({ kustomize: command }) => {
+  it('puts its address before the heading in each alert, and leaves nothing else behind', () => {
+    const objects = renderInside(command, 'production', 'runbook-url');
+    const plain = render(command, 'production');
+    const named = ({ kind, metadata }: KubernetesObject): string => `${kind} ${metadata.name}`;
+    expect(objects.map(named).sort()).toEqual(plain.map(named).sort());
+    const alertsIn = (all: readonly KubernetesObject[]) => {
+      const rule = all.find(({ kind }) => kind === 'PrometheusRule') as KubernetesObject;
+      const { groups } = specOf(rule) as unknown as {
+        groups: { rules: { alert?: string; annotations: { runbook_url: string } }[] }[];
+      };
+      return groups.flatMap(({ rules }) => rules).filter(({ alert }) => alert !== undefined);
+    };
+    const address = writtenObjects().find(
+      ({ metadata }) => metadata.name === 'sluice-runbook',
+    ) as unknown as {
+      data: { address: string };
+    };
+    const urls = alertsIn(objects).map(({ annotations }) => annotations.runbook_url);
+    expect(urls).toEqual(
+      alertsIn(plain).map(({ alert }) => `${address.data.address}#${alert?.toLowerCase()}`),
+    );
+    expect(urls.length).toBeGreaterThan(20);
+  });
+});

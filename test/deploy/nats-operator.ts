@@ -7,7 +7,7 @@ const base64url = (bytes: Uint8Array | string): string => Buffer.from(bytes).toS
 function claim(
   issuer: KeyPair,
   subject: KeyPair,
-  body: { name: string; nats: Record<string, unknown> },
+  body: { name: string; exp?: number; nats: Record<string, unknown> },
 ): string {
   const head = base64url(JSON.stringify({ typ: 'JWT', alg: 'ed25519-nkey' }));
   const claims = {
@@ -16,6 +16,7 @@ function claim(
     iss: issuer.getPublicKey(),
     sub: subject.getPublicKey(),
     name: body.name,
+    ...(body.exp && { exp: body.exp }),
     nats: { version: 2, ...body.nats },
   };
   const signed = `${head}.${base64url(JSON.stringify(claims))}`;
@@ -33,7 +34,8 @@ export type NatsOperator = {
   creds: string;
 };
 
-export function createNatsOperator(): NatsOperator {
+/** `expiry`: when the user's credentials end, in Unix seconds. */
+export function createNatsOperator(expiry?: number): NatsOperator {
   const [operator, system, account, user] = [
     createOperator(),
     createAccount(),
@@ -54,7 +56,11 @@ export function createNatsOperator(): NatsOperator {
     ...preload.map(([keys, jwt]) => `  ${keys.getPublicKey()}: ${jwt}`),
     '}',
   ].join('\n');
-  const jwt = claim(account, user, { name: 'sluice', nats: { type: 'user', pub: {}, sub: {}, ...UNBOUND } });
+  const jwt = claim(account, user, {
+    name: 'sluice',
+    ...(expiry && { exp: expiry }),
+    nats: { type: 'user', pub: {}, sub: {}, ...UNBOUND },
+  });
   const seed = Buffer.from(user.getSeed()).toString();
   const block = (title: string, text: string): string =>
     `-----BEGIN ${title}-----\n${text}\n------END ${title}------\n`;

@@ -3,6 +3,7 @@
  * one Redis, and sluice as a client that must prove who it is. Only addresses and folders are other ones.
  */
 import { type ChildProcess, execFileSync, spawn, spawnSync } from 'node:child_process';
+import { X509Certificate } from 'node:crypto';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -16,6 +17,7 @@ import { createNatsOperator } from './nats-operator.ts';
 const PROJECT = new URL('../..', import.meta.url).pathname;
 const OVERLAY = `${PROJECT}deploy/kubernetes/overlays/production`;
 const SERVERS = 3;
+const CREDS_EXPIRY = Math.floor(Date.now() / 1000) + 86_400;
 const PASSWORD = 'a pass:word/with@signs';
 const hasOpenssl = spawnSync('openssl', ['version'], { stdio: 'ignore' }).status === 0;
 
@@ -63,11 +65,12 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
   let dir: string;
   let env: Record<string, string>;
   let publicPort: number;
+  const adminPorts: number[] = [];
   const commands: Command[] = [];
 
   async function startNats(): Promise<number[]> {
     const ports = await Promise.all(Array.from({ length: 3 * SERVERS }, () => lastingPort()));
-    const { authConf, creds } = createNatsOperator();
+    const { authConf, creds } = createNatsOperator(CREDS_EXPIRY);
     writeFileSync(join(dir, 'user.creds'), creds);
     for (let n = 0; n < SERVERS; n++) {
       const own = join(dir, `nats-${n}`);
@@ -124,8 +127,11 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
       SLUICE_LOG_LEVEL: 'warn',
     };
     await until(() => sluice(['setup']).status === 0, 180_000);
-    for (const name of ['ingest', 'processor'])
-      commands.push(new Command([name], { ...env, SLUICE_ADMIN_PORT: `${await lastingPort()}` }));
+    for (const name of ['ingest', 'processor']) {
+      const adminPort = await lastingPort();
+      adminPorts.push(adminPort);
+      commands.push(new Command([name], { ...env, SLUICE_ADMIN_PORT: `${adminPort}` }));
+    }
     const ready = (): Promise<boolean> =>
       fetch(`http://127.0.0.1:${publicPort}/readyz`).then(
         (res) => res.ok,
@@ -168,6 +174,28 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
       checks: { state: string; what: string; found: string }[];
     };
     expect(checks.filter(({ state }) => state === 'fail')).toEqual([]);
+  });
+
+  it('says when the credentials and the certificates of all servers end', async () => {
+    const metrics = async (port: number): Promise<string> =>
+      (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    for (const port of adminPorts)
+      expect(await metrics(port)).toContain(
+        `\nsluice_credentials_expire_timestamp_seconds ${CREDS_EXPIRY}\n`,
+      );
+    const validTo = new X509Certificate(readFileSync(join(dir, 'tls.crt'))).validTo;
+    const servers = `${env.SLUICE_NATS_URL},${env.SLUICE_REDIS_URL}`
+      .split(',')
+      .map((url) => new URL(url).host);
+    expect(servers).toHaveLength(SERVERS + 1);
+    await until(async () => {
+      const text = await metrics(adminPorts[0] ?? 0);
+      return servers.every((server) =>
+        text.includes(
+          `\nsluice_certificate_expire_timestamp_seconds{server="${server}"} ${Date.parse(validTo) / 1000}\n`,
+        ),
+      );
+    });
   });
 
   it('nobody comes in without the authority, the password or the credentials', () => {

@@ -1,0 +1,88 @@
+import { connect as connectTcp, isIP, type Socket } from 'node:net';
+import { connect as connectTls, type TLSSocket } from 'node:tls';
+import { gauge, type MetricsSnapshot } from '../lib/metrics.ts';
+
+const LOOK_EVERY_MS = 60_000;
+const ANSWER_MS_MAX = 5_000;
+const DEFAULT_PORT: Readonly<Record<string, number>> = { 'nats:': 4222, 'tls:': 4222, 'rediss:': 6379 };
+
+type Address = { host: string; port: number };
+
+/** Rejects also when the other side closes or says nothing for ANSWER_MS_MAX. */
+function once(socket: Socket, event: 'connect' | 'data' | 'secureConnect'): Promise<unknown> {
+  return new Promise((resolve, reject) => {
+    socket.once(event, resolve);
+    socket.once('error', reject);
+    socket.once('close', () => reject(new Error('closed')));
+    socket.setTimeout(ANSWER_MS_MAX, () => socket.destroy(new Error('no answer')));
+  });
+}
+
+/** nats-server says in the clear whether it wants TLS, and only then the handshake begins. */
+async function isTlsWanted(socket: Socket): Promise<boolean> {
+  const line = String(await once(socket, 'data'));
+  return /"tls_(required|available)":\s*true/.test(line);
+}
+
+/** The certificate is only looked at: one that is not valid is reported as well. */
+async function validTo(socket: Socket, host: string): Promise<number> {
+  const secured: TLSSocket = connectTls({
+    socket,
+    rejectUnauthorized: false,
+    ...(!isIP(host) && { servername: host }),
+  });
+  await once(secured, 'secureConnect');
+  return Date.parse(secured.getPeerCertificate().valid_to) / 1000;
+}
+
+/** Unix seconds; undefined for a server without TLS. */
+async function certificateEnd(protocol: string, { host, port }: Address): Promise<number | undefined> {
+  const socket = connectTcp({ host, port });
+  try {
+    await once(socket, 'connect');
+    if (protocol !== 'rediss:' && !(await isTlsWanted(socket))) return undefined;
+    return await validTo(socket, host);
+  } finally {
+    socket.destroy();
+  }
+}
+
+/**
+ * When the certificates of the NATS and Redis servers end, as the servers show them. A server that
+ * does not answer keeps the figure that it had.
+ */
+export class Certificates {
+  readonly #urls: readonly URL[];
+  /** In Unix seconds, by `host:port`. */
+  readonly #ends = new Map<string, number>();
+  readonly #timer: NodeJS.Timeout;
+
+  constructor(urls: readonly string[]) {
+    this.#urls = urls.map((url) => new URL(url)).filter(({ protocol }) => protocol in DEFAULT_PORT);
+    this.#timer = setInterval(() => this.#lookAtAll(), LOOK_EVERY_MS).unref();
+    this.#lookAtAll();
+  }
+
+  expose(): MetricsSnapshot[number] {
+    return gauge(
+      'sluice_certificate_expire_timestamp_seconds',
+      "When the certificate of a server ends, by the server's address",
+      [...this.#ends].map(([server, end]) => [{ server }, end] as const),
+    );
+  }
+
+  stop(): void {
+    clearInterval(this.#timer);
+  }
+
+  #lookAtAll(): void {
+    for (const url of this.#urls) this.#look(url).catch(() => undefined);
+  }
+
+  async #look({ protocol, hostname, port }: URL): Promise<void> {
+    const host = hostname.replace(/^\[|\]$/g, '');
+    const address = { host, port: Number(port) || (DEFAULT_PORT[protocol] as number) };
+    const end = await certificateEnd(protocol, address);
+    if (end !== undefined) this.#ends.set(`${hostname}:${address.port}`, end);
+  }
+}

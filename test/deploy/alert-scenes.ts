@@ -1,0 +1,361 @@
+/**
+ * Two cells under one Prometheus, and for each alert a scene in which one of them has the cause: what promtool is given. The other cell
+ * is always well, and busier, so that a rule that mixes cells shows the wrong figure or none.
+ */
+
+type Cell = { readonly cluster: string; readonly namespace: string };
+export const WELL: Cell = { cluster: 'eu', namespace: 'sluice-large' };
+export const ILL: Cell = { cluster: 'us', namespace: 'sluice' };
+
+/** Series without their cell → their values, in promtool's notation for a scene of so many minutes. */
+type Series = Readonly<Record<string, (minutes: number) => string>>;
+
+/** Grows by so much a minute, from 0. */
+const rate =
+  (perMinute: number) =>
+  (minutes: number): string =>
+    `0+${perMinute}x${minutes}`;
+const steady =
+  (value: number) =>
+  (minutes: number): string =>
+    `${value}x${minutes}`;
+/** As it is well, up to this minute; afterwards by `step` a minute. */
+const bends =
+  (at: number, before: number, after: number) =>
+  (minutes: number): string =>
+    `0+${before}x${at} ${before * at + after}+${after}x${minutes - at - 1}`;
+/** Another value from this minute on. */
+const jumps =
+  (at: number, before: number | '_', after: number) =>
+  (minutes: number): string =>
+    `${before}x${at} ${after}x${minutes - at - 1}`;
+
+const INGEST = ['10.0.0.1:8081', '10.0.0.2:8081'] as const;
+const PROCESSORS = ['10.0.0.3:8081', '10.0.0.4:8081'] as const;
+const labels = (job: string, instance: string, more: string): string =>
+  `{job="${job}",instance="${instance}"${more && `,${more}`}}`;
+const ingest = (metric: string, more = '', instance: string = INGEST[0]): string =>
+  `${metric}${labels('sluice-ingest', instance, more)}`;
+const processor = (metric: string, more = '', instance: string = PROCESSORS[0]): string =>
+  `${metric}${labels('sluice-processor', instance, more)}`;
+
+const DAY = 86_400;
+const requests = (outcome: string): string =>
+  ingest('sluice_requests_total', `endpoint="ingest",outcome="${outcome}"`);
+const bucket = (metric: string, le: string): string =>
+  ingest(`sluice_${metric}_duration_seconds_bucket`, `le="${le}"`);
+const stream = (figure: string, name: string, instance: string = INGEST[0]): string =>
+  ingest(`sluice_stream_${figure}`, `stream="${name}"`, instance);
+const certificate = (server: string): string =>
+  ingest('sluice_certificate_expire_timestamp_seconds', `server="${server}"`);
+const pending = (instance: string): string =>
+  processor('sluice_pending_messages', 'stream="SLUICE_EVENTS"', instance);
+const processed = (result: string): string =>
+  processor('sluice_processed_total', `type="event",result="${result}"`);
+
+/** How full the streams of a cell are that is well: those that drop their oldest messages are full. */
+const FILL = { SLUICE_EVENTS: 0.1, SLUICE_CHUNKS: 0.05, SLUICE_DEAD_LETTERS: 0.9, SLUICE_AUDIT: 0.95 };
+const STREAM_BYTES = 10_000;
+
+/** All that the rules read. `size`: how busy the cell is. */
+function healthy(size: number): Series {
+  const quick = ['request', 'redis_call', 'publish'].flatMap((metric) =>
+    ['0.05', '0.5', '+Inf'].map((le) => [bucket(metric, le), rate(600 * size)] as const),
+  );
+  const streams = INGEST.flatMap((instance) =>
+    Object.entries(FILL).flatMap(
+      ([name, fill]) =>
+        [
+          [stream('bytes', name, instance), steady(fill * STREAM_BYTES * size)],
+          [stream('max_bytes', name, instance), steady(STREAM_BYTES * size)],
+        ] as const,
+    ),
+  );
+  return {
+    ...Object.fromEntries([...quick, ...streams]),
+    ...Object.fromEntries(INGEST.map((instance) => [ingest('up', '', instance), steady(1)])),
+    ...Object.fromEntries(PROCESSORS.map((instance) => [processor('up', '', instance), steady(1)])),
+    [requests('accepted')]: rate(600 * size),
+    [requests('unauthenticated')]: rate(30 * size),
+    [requests('forbidden_key')]: rate(0),
+    [requests('failed')]: rate(0),
+    [requests('overloaded')]: rate(0),
+    [requests('limiter_unavailable')]: rate(0),
+    [ingest('sluice_limiter_state_lost_total')]: steady(0),
+    [ingest('sluice_worker_restarts_total')]: steady(0),
+    [ingest('sluice_workers')]: steady(2),
+    [ingest('sluice_buffered_bytes')]: steady(20_000_000),
+    [ingest('sluice_credentials_expire_timestamp_seconds')]: steady(90 * DAY),
+    [processor('sluice_credentials_expire_timestamp_seconds')]: steady(90 * DAY),
+    [certificate('nats:4222')]: steady(60 * DAY),
+    [certificate('redis:6379')]: steady(60 * DAY),
+    ...Object.fromEntries(PROCESSORS.map((instance) => [pending(instance), steady(400 * size)])),
+    [processed('stored')]: rate(600 * size),
+    [processor('sluice_processing_lag_seconds')]: steady(1),
+    [processor('sluice_dead_letters_dropped_total')]: steady(0),
+  };
+}
+
+export type Scene = {
+  readonly alert: string;
+  readonly minutes: number;
+  /** What is other than well in the one cell. */
+  readonly series: Series;
+  /** All series of these targets end at this minute: they answer no more. */
+  readonly silent?: { readonly targets: string; readonly at: number };
+  readonly labels?: Readonly<Record<string, string>>;
+  readonly summary: string;
+};
+
+/** So many of a minute's requests in one second's worth of a metric's slow bucket. */
+const slow = (metric: string, fast: string, le: string): Series => ({
+  [bucket(metric, '0.05')]: rate(0),
+  [bucket(metric, fast)]: rate(10),
+  [bucket(metric, le)]: rate(100),
+  [bucket(metric, '+Inf')]: rate(100),
+  ...(fast !== '0.5' && le !== '0.5' && { [bucket(metric, '0.5')]: rate(100) }),
+});
+
+const HISTORY = 360;
+/** A fifth of all fails for the last five minutes of six hours. */
+const burst = (outcome: string): Series => ({
+  [requests('accepted')]: bends(HISTORY, 600, 480),
+  [requests(outcome)]: bends(HISTORY, 0, 120),
+});
+/** One in a hundred fails all day. */
+const smoulder = (outcome: string): Series => ({
+  [requests('accepted')]: rate(594),
+  [requests(outcome)]: rate(6),
+});
+
+const ofInstance = (instance: string, job: string) => ({ job, instance });
+
+export const SCENES: readonly Scene[] = [
+  {
+    alert: 'SluiceIngestDown',
+    minutes: 20,
+    series: { [ingest('up')]: jumps(10, 1, 0) },
+    silent: { targets: INGEST[0], at: 10 },
+    labels: ofInstance(INGEST[0], 'sluice-ingest'),
+    summary: `No answer from ingest ${INGEST[0]}`,
+  },
+  {
+    alert: 'SluiceIngestGone',
+    minutes: 25,
+    series: {},
+    silent: { targets: 'sluice-ingest', at: 10 },
+    summary: "Nothing is left to scrape of a cell's ingest",
+  },
+  {
+    alert: 'SluiceProcessorDown',
+    minutes: 20,
+    series: { [processor('up')]: jumps(10, 1, 0) },
+    silent: { targets: PROCESSORS[0], at: 10 },
+    labels: ofInstance(PROCESSORS[0], 'sluice-processor'),
+    summary: `No answer from the processor ${PROCESSORS[0]}; what is accepted waits in the streams`,
+  },
+  {
+    alert: 'SluiceProcessorGone',
+    minutes: 25,
+    series: {},
+    silent: { targets: 'sluice-processor', at: 10 },
+    summary: "Nothing is left to scrape of a cell's processor; what is accepted waits in the streams",
+  },
+  {
+    alert: 'SluiceFailing',
+    minutes: HISTORY + 5,
+    series: burst('failed'),
+    summary: '1.587% of the requests of an hour were answered 500, and it goes on',
+  },
+  {
+    alert: 'SluiceFailingSlowly',
+    minutes: HISTORY,
+    series: smoulder('failed'),
+    summary: '0.9524% of the requests of six hours were answered 500, and it goes on',
+  },
+  {
+    alert: 'SluiceOverloaded',
+    minutes: HISTORY + 5,
+    series: burst('overloaded'),
+    summary: '1.587% of the requests of an hour were answered 503, and it goes on',
+  },
+  {
+    alert: 'SluiceOverloadedSlowly',
+    minutes: HISTORY,
+    series: smoulder('overloaded'),
+    summary: '0.9524% of the requests of six hours were answered 503, and it goes on',
+  },
+  {
+    alert: 'SluiceLimiterUnavailable',
+    minutes: 15,
+    series: { [requests('limiter_unavailable')]: rate(60) },
+    summary: 'Redis does not answer; 300 requests of five minutes were refused with 429',
+  },
+  {
+    alert: 'SluiceLimiterStateLost',
+    minutes: 15,
+    series: { [ingest('sluice_limiter_state_lost_total')]: jumps(10, 0, 1) },
+    summary: 'Redis has lost rate windows that it had acknowledged',
+  },
+  {
+    alert: 'SluiceSlow',
+    minutes: 25,
+    series: slow('request', '0.5', '1'),
+    summary: 'One request in a hundred takes longer than 994.4ms',
+  },
+  {
+    alert: 'SluiceRedisSlow',
+    minutes: 25,
+    series: slow('redis_call', '0.1', '0.25'),
+    summary: 'One Redis call in a hundred takes longer than 248.3ms; at 0.7 s it counts as away',
+  },
+  {
+    alert: 'SluicePublishSlow',
+    minutes: 25,
+    series: slow('publish', '0.5', '1'),
+    summary: 'One acknowledgement in a hundred takes longer than 994.4ms; at 2 s the answer is 500',
+  },
+  {
+    alert: 'SluiceWorkersRestarting',
+    minutes: 15,
+    series: { [ingest('sluice_worker_restarts_total')]: jumps(10, 0, 1) },
+    labels: { instance: INGEST[0] },
+    summary: `A worker of ${INGEST[0]} died and was started again`,
+  },
+  {
+    alert: 'SluiceMemoryHigh',
+    minutes: 10,
+    series: { [ingest('sluice_buffered_bytes')]: steady(320 * 1024 * 1024) },
+    labels: { instance: INGEST[0] },
+    summary: `Workers of ${INGEST[0]} hold 160MiB of bodies each; at 192 MiB they answer 503`,
+  },
+  {
+    alert: 'SluiceStreamFilling',
+    minutes: 10,
+    series: { [stream('bytes', 'SLUICE_EVENTS')]: steady(0.75 * STREAM_BYTES) },
+    labels: { stream: 'SLUICE_EVENTS' },
+    summary: 'SLUICE_EVENTS is 75% full; a full stream refuses what comes',
+  },
+  {
+    alert: 'SluiceChunksFilling',
+    minutes: 10,
+    series: { [stream('bytes', 'SLUICE_CHUNKS')]: steady(0.8 * STREAM_BYTES) },
+    labels: { stream: 'SLUICE_CHUNKS' },
+    summary: 'SLUICE_CHUNKS is 80% full; large envelopes are refused when it is full',
+  },
+  {
+    // 0.4 % a minute: full in three hours, and at 35 % when it is seen.
+    alert: 'SluiceStreamFullSoon',
+    minutes: 60,
+    series: { [stream('bytes', 'SLUICE_EVENTS')]: (minutes) => `1200+40x${minutes}` },
+    labels: { stream: 'SLUICE_EVENTS' },
+    summary: 'SLUICE_EVENTS is full within four hours if it goes on as in the last half an hour',
+  },
+  {
+    alert: 'SluiceLagging',
+    minutes: 10,
+    series: { [processor('sluice_processing_lag_seconds')]: steady(90) },
+    summary: 'What is processed now was accepted 1m 30s ago',
+  },
+  {
+    alert: 'SluiceBacklogGrows',
+    minutes: 40,
+    series: Object.fromEntries(
+      PROCESSORS.map((instance) => [pending(instance), (minutes: number) => `1000+1000x${minutes}`]),
+    ),
+    summary: '41k messages wait and their number grows',
+  },
+  {
+    alert: 'SluiceNothingStored',
+    minutes: 20,
+    series: { [processed('stored')]: steady(5) },
+    summary: 'Messages wait, and none was stored or set aside for a quarter of an hour',
+  },
+  {
+    alert: 'SluiceDeadLetters',
+    minutes: 12,
+    series: { [processed('dead_letter')]: jumps(10, '_', 3) },
+    summary: '3 items could not be stored',
+  },
+  {
+    alert: 'SluiceDeadLettersDropped',
+    minutes: 14,
+    series: { [processor('sluice_dead_letters_dropped_total')]: jumps(10, 0, 3) },
+    summary:
+      'Dead letters are dropped; a project has filled its share of their stream, or the stream takes none',
+  },
+  {
+    alert: 'SluiceStrangers',
+    minutes: 50,
+    series: { [requests('forbidden_key')]: rate(5_670) },
+    summary: '90.48% of requests have no valid key',
+  },
+  {
+    alert: 'SluiceCredentialsExpire',
+    minutes: 10,
+    series: {
+      [processor('sluice_credentials_expire_timestamp_seconds')]: steady(3 * DAY),
+    },
+    labels: { job: 'sluice-processor' },
+    summary: 'The NATS credentials of sluice-processor end in 2d 23h 50m 0s',
+  },
+  {
+    alert: 'SluiceCertificateExpires',
+    minutes: 10,
+    series: { [certificate('redis:6379')]: steady(3 * DAY) },
+    labels: { server: 'redis:6379' },
+    summary: 'The certificate of redis:6379 ends in 2d 23h 50m 0s',
+  },
+];
+
+/** Scenes in which nobody is called, though not all is as on the best of days. */
+export const QUIET: readonly { name: string; minutes: number; series: Series }[] = [
+  { name: 'all is well', minutes: 60, series: {} },
+  {
+    name: 'a few requests of a cell without traffic fail',
+    minutes: 60,
+    series: {
+      [requests('accepted')]: rate(1),
+      [requests('unauthenticated')]: rate(0),
+      [requests('failed')]: jumps(50, 0, 6),
+      [requests('overloaded')]: jumps(50, 0, 6),
+      [requests('limiter_unavailable')]: jumps(50, 0, 6),
+    },
+  },
+  {
+    name: 'a burst of traffic is worked off',
+    minutes: 40,
+    series: {
+      [stream('bytes', 'SLUICE_EVENTS')]: (minutes) => `1000+100x10 2000-100x10 1000x${minutes - 22}`,
+      [pending(PROCESSORS[0])]: (minutes) => `400+100x10 1400-100x10 400x${minutes - 22}`,
+    },
+  },
+  {
+    name: 'an ingest process is taken away beside another',
+    minutes: 30,
+    series: { [ingest('up', '', INGEST[1])]: () => '1x10' },
+  },
+];
+
+export type InputSeries = { series: string; values: string };
+
+function seriesOf(
+  cell: Cell,
+  all: Series,
+  { minutes, silent }: Pick<Scene, 'minutes' | 'silent'>,
+): InputSeries[] {
+  return Object.entries(all).map(([name, values]) => {
+    const ends = silent && name.includes(`"${silent.targets}"`) && !isDown(name, silent.targets);
+    const series = name.replace('{', `{cluster="${cell.cluster}",namespace="${cell.namespace}",`);
+    return { series, values: values(ends ? silent.at : minutes + 1) };
+  });
+}
+/** Prometheus goes on to say of a target that it has that it does not answer. */
+const isDown = (name: string, targets: string): boolean =>
+  name.startsWith('up{') && !targets.startsWith('sluice-');
+
+/** Of both cells. */
+export const inputSeries = (scene: Pick<Scene, 'minutes' | 'series' | 'silent'>): InputSeries[] => [
+  ...seriesOf(WELL, healthy(10), { minutes: scene.minutes }),
+  ...seriesOf(ILL, { ...healthy(1), ...scene.series }, scene),
+];
