@@ -39,7 +39,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   system [SCENARIO …]   the whole system; all scenarios when none is named
   component             bare uWebSockets.js, bare Redis script, bare JetStream
   framing               frames against one message per item, at 1 to 256 connections; what a frame adds at rest
-  micro                 parser, frames, lease cache, filters, auth, decompression
+  micro                 parser, frames, lease cache, filters, auth, decompression, scrub
   pairs [REF]           two servers up at once, loaded in turn: what costs how much more than what; with REF this build beside that one
   peers                 the canonical workload against bench/peers/fastify
   all                   all of these but framing, saved below bench/results

@@ -4,6 +4,7 @@
  * values; everything else is a constant in limits.ts.
  */
 import { readFileSync } from 'node:fs';
+import { isIP } from 'node:net';
 import { availableParallelism, tmpdir } from 'node:os';
 import { z } from 'zod';
 import { EXTRA_TYPES, type ExtraType, isExtraType } from './lib/item-types.ts';
@@ -20,7 +21,16 @@ import {
 export type SinkSetting =
   | { kind: 'ndjson'; dir: string }
   | { kind: 'postgres'; url: string }
-  | { kind: 'clickhouse'; url: string };
+  | { kind: 'clickhouse'; url: string }
+  | { kind: 's3'; url: string; credentials: S3Credentials };
+
+/** As the tools of S3 take them from the environment. */
+export type S3Credentials = {
+  accessKeyId: string | undefined;
+  secretAccessKey: string | undefined;
+  sessionToken: string | undefined;
+  region: string | undefined;
+};
 
 export type Config = Readonly<{
   env: 'production' | 'development';
@@ -29,6 +39,10 @@ export type Config = Readonly<{
   adminHost: string;
   /** As set; 8081 for ingest and 8082 for the processor when it is not. */
   adminPort: number | undefined;
+  /** `token` or `label=token`. */
+  adminTokens: readonly string[];
+  /** More of them, one a line. */
+  adminTokenFile: string | undefined;
   /** Base of the DSNs that commands print, without a final slash. */
   publicUrl: string;
   workers: number;
@@ -52,6 +66,8 @@ export type Config = Readonly<{
   logLevel: LogLevel;
   /** Stored beside the types that always are. */
   storeTypes: readonly ExtraType[];
+  /** Addresses and networks; undefined: clients' addresses are not filled in. */
+  trustedProxies: readonly string[] | undefined;
 }>;
 
 /** Every problem of the environment at once; `message` has one line for each. */
@@ -80,7 +96,7 @@ const fileText = (path: string): string | undefined => {
   try {
     return readFileSync(path, 'utf8').trim();
   } catch {
-    return undefined; // no such controller here
+    return undefined;
   }
 };
 
@@ -105,7 +121,27 @@ export function allowedCpus(): number {
   return Math.max(1, Math.min(availableParallelism(), Math.ceil(quota)));
 }
 
-const SINK_FORMS = 'one or several (separated by spaces) of ndjson:<folder>, postgres://… and clickhouse://…';
+const SINK_FORMS =
+  'one or several (separated by spaces) of ndjson:<folder>, postgres://…, clickhouse://… and s3://<bucket>/<prefix>';
+
+const NO_CREDENTIALS: S3Credentials = {
+  accessKeyId: undefined,
+  secretAccessKey: undefined,
+  sessionToken: undefined,
+  region: undefined,
+};
+
+/** With what the environment says of the store; only the s3 sink reads any of it. */
+function withCredentials(sink: SinkSetting, env: NodeJS.ProcessEnv): SinkSetting {
+  if (sink.kind !== 's3') return sink;
+  const credentials = {
+    accessKeyId: env.AWS_ACCESS_KEY_ID,
+    secretAccessKey: env.AWS_SECRET_ACCESS_KEY,
+    sessionToken: env.AWS_SESSION_TOKEN,
+    region: env.AWS_REGION ?? env.AWS_DEFAULT_REGION,
+  };
+  return { ...sink, credentials };
+}
 
 /** A folder's name may have spaces: a sink begins at a word of this form. */
 const BEGINNING = /\s+(?=\w+:)/;
@@ -115,6 +151,7 @@ function parseSink(text: string): SinkSetting | undefined {
     return { kind: 'ndjson', dir: text.slice('ndjson:'.length) };
   if (!URL.canParse(text)) return undefined;
   if (/^postgres(ql)?:\/\//.test(text)) return { kind: 'postgres', url: text };
+  if (/^s3:\/\/[^/?]/.test(text)) return { kind: 's3', url: text, credentials: NO_CREDENTIALS };
   if (/^clickhouse:\/\/[^/]/.test(text)) return { kind: 'clickhouse', url: text };
   return undefined;
 }
@@ -126,6 +163,14 @@ function parseSinks(text: string): readonly SinkSetting[] | undefined {
   return sinks.length === words.length && new Set(words).size === words.length ? sinks : undefined;
 }
 
+/** An address, or a network as `10.0.0.0/8`. */
+function isNetwork(text: string): boolean {
+  const [address = '', bits, ...rest] = text.split('/');
+  const family = isIP(address);
+  if (family === 0 || address.includes('%') || rest.length > 0) return false;
+  return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
+}
+
 const schema = z.strictObject({
   SLUICE_ENV: z
     .enum(['production', 'development'], 'must be production or development')
@@ -134,6 +179,18 @@ const schema = z.strictObject({
   SLUICE_PORT: port.default(8080),
   SLUICE_ADMIN_HOST: z.string().min(1).default('127.0.0.1'),
   SLUICE_ADMIN_PORT: port.optional(),
+  SLUICE_ADMIN_TOKEN: z
+    .string()
+    .transform((text) => text.split(',').map((entry) => entry.trim()))
+    .refine(
+      (entries) => entries.every((entry) => /^[!-~]+$/.test(entry)),
+      'must be one or several (comma-separated) tokens of visible ASCII characters, each with label= before it or not',
+    )
+    .default([]),
+  SLUICE_ADMIN_TOKEN_FILE: z
+    .string()
+    .refine((path) => fileText(path), 'must be a file that can be read and holds a token in each line')
+    .optional(),
   SLUICE_PUBLIC_URL: z
     .string()
     .refine((url) => /^https?:\/\/[^/]/.test(url) && URL.canParse(url), 'must be an http or https URL')
@@ -178,6 +235,14 @@ const schema = z.strictObject({
       `must be one or several (comma-separated) of ${EXTRA_TYPES.join(', ')}`,
     )
     .default([]),
+  SLUICE_TRUSTED_PROXIES: z
+    .string()
+    .transform((text) => (text === 'none' ? [] : text.split(',').map((network) => network.trim())))
+    .refine(
+      (networks) => networks.every(isNetwork),
+      'must be none, or one or several (comma-separated) addresses or networks such as 10.0.0.0/8',
+    )
+    .optional(),
 });
 
 /** The names of all settings, for the check that docs/settings.md has them all. */
@@ -258,6 +323,8 @@ export function loadConfig(
     port: s.SLUICE_PORT,
     adminHost: s.SLUICE_ADMIN_HOST,
     adminPort: s.SLUICE_ADMIN_PORT,
+    adminTokens: s.SLUICE_ADMIN_TOKEN,
+    adminTokenFile: s.SLUICE_ADMIN_TOKEN_FILE,
     publicUrl: s.SLUICE_PUBLIC_URL ?? `http://localhost:${s.SLUICE_PORT}`,
     workers,
     redisUrls: s.SLUICE_REDIS_URL,
@@ -272,10 +339,11 @@ export function loadConfig(
     streamReplicas: s.SLUICE_STREAM_REPLICAS,
     streamShards: s.SLUICE_STREAM_SHARDS,
     streamMaxBytes: s.SLUICE_STREAM_MAX_BYTES,
-    sinks: s.SLUICE_SINK ?? [],
+    sinks: (s.SLUICE_SINK ?? []).map((sink) => withCredentials(sink, env)),
     retentionDays: s.SLUICE_RETENTION,
     logLevel: s.SLUICE_LOG_LEVEL,
     storeTypes: s.SLUICE_STORE_TYPES,
+    trustedProxies: s.SLUICE_TRUSTED_PROXIES,
   });
   return { config, ignored };
 }

@@ -1,4 +1,7 @@
-/** Every hard bound of the program, with its reason. A setting's default is here too. */
+/**
+ * The bounds that more than one module uses, with their reasons, and the defaults of settings. A
+ * bound with one user may be beside it.
+ */
 import { assert } from './lib/assert.ts';
 
 const KIB = 1024;
@@ -117,7 +120,10 @@ export const LEASE_NEED_MS = 250;
 /** The same while replies are slow: longer than any reply is waited for. */
 export const LEASE_NEED_SLOW_MS = 750;
 export const LEASE_EXCESS_MS = 500;
-/** Limits up to here never lease in reserve, so that they admit exactly their first N requests. */
+/**
+ * Limits up to here never lease in reserve, so that they admit exactly their first N requests. This
+ * and CONTENDED_MS are as in admit.lua, which decides.
+ */
 export const EXACT_LIMIT_MAX = 1_000;
 /** All reserve outstanding together, as a share of the limit. */
 export const EXCESS_SHARE_MAX = 0.005;
@@ -256,6 +262,18 @@ export const CLICKHOUSE_CONNECTIONS_MAX = 10;
 export const CLICKHOUSE_REQUEST_MS_MAX = 60_000;
 /** Keys of items that one query asks for: 45 bytes each, and the server reads 256 KiB. */
 export const CLICKHOUSE_KEYS_PER_QUERY_MAX = 4_000;
+/** An object of the s3 sink is stored when it has this much, before or after it is packed. */
+export const S3_OBJECT_BYTES_MAX = 64 * MIB;
+export const S3_OBJECT_PACKED_BYTES_MAX = 16 * MIB;
+/** Frames that wait for their object; the broker lets processors hold CONSUMER_ACK_PENDING_MAX. */
+export const S3_OBJECT_FRAMES_MAX = 2_500;
+/** The longest time that a record waits for its object; an option of the URL. */
+export const S3_OBJECT_SEC = 60;
+/** Of a larger object; S3 takes no smaller ones than 5 MiB. */
+export const S3_PART_BYTES = 8 * MIB;
+export const S3_REQUEST_MS_MAX = 60_000;
+/** After an hour's end by the data's time: twice RECEIVED_DISORDER_MS_MAX. */
+export const MANIFEST_DELAY_MS = 600_000;
 /** Index files that are no longer needed are removed this many at a time. */
 export const INDEX_PRUNE_COUNT = 64;
 /** Months of the tally that are kept, the newest ones. */

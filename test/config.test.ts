@@ -1,6 +1,8 @@
-import { readFileSync } from 'node:fs';
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ConfigError, loadConfig, SETTING_NAMES } from '../src/config.ts';
+import { temporaryFolder } from './support/servers.ts';
 
 const problems = (env: Record<string, string>): string[] => {
   try {
@@ -119,6 +121,51 @@ it('takes whole days as the retention, and none by default', () => {
     expect(problems({ SLUICE_RETENTION: wrong })).toEqual([
       'SLUICE_RETENTION must be a number of days such as 30d',
     ]);
+});
+
+it('takes the proxies that are trusted, or none', () => {
+  expect(loadConfig({}).config.trustedProxies).toBeUndefined();
+  const proxies = (text: string) => loadConfig({ SLUICE_TRUSTED_PROXIES: text }).config.trustedProxies;
+  expect(proxies('none')).toEqual([]);
+  expect(proxies('10.0.0.0/8, 192.0.2.1,2001:db8::/32')).toEqual([
+    '10.0.0.0/8',
+    '192.0.2.1',
+    '2001:db8::/32',
+  ]);
+  for (const wrong of [
+    'proxy',
+    '10.0.0.0/33',
+    '::/129',
+    '10.0.0.1,',
+    '10.0.0.0/8/8',
+    '10.0.0.0/',
+    'none,::1',
+  ])
+    expect(problems({ SLUICE_TRUSTED_PROXIES: wrong })).toEqual([
+      expect.stringMatching(/^SLUICE_TRUSTED_PROXIES must be none, or /),
+    ]);
+});
+
+it('takes tokens of the admin port, and a file that holds some', () => {
+  const { config } = loadConfig({ SLUICE_ADMIN_TOKEN: 'deploy=a-token, another' });
+  expect(config.adminTokens).toEqual(['deploy=a-token', 'another']);
+  expect(loadConfig({}).config).toMatchObject({ adminTokens: [], adminTokenFile: undefined });
+  for (const wrong of ['a-token,', 'a token', 'tökén', ','])
+    expect(problems({ SLUICE_ADMIN_TOKEN: wrong })).toEqual([
+      expect.stringMatching(/^SLUICE_ADMIN_TOKEN must be one or several/),
+    ]);
+  const dir = temporaryFolder('tokens');
+  const file = join(dir, 'tokens');
+  const both = { SLUICE_ADMIN_TOKEN_FILE: file, SLUICE_PORT: 'x' };
+  expect(problems(both)).toEqual([
+    expect.stringContaining('SLUICE_PORT'),
+    'SLUICE_ADMIN_TOKEN_FILE must be a file that can be read and holds a token in each line',
+  ]);
+  writeFileSync(file, '\n');
+  expect(problems({ SLUICE_ADMIN_TOKEN_FILE: file })).toHaveLength(1);
+  writeFileSync(file, 'deploy=a-token\n');
+  expect(loadConfig({ SLUICE_ADMIN_TOKEN_FILE: file }).config.adminTokenFile).toBe(file);
+  rmSync(dir, { recursive: true });
 });
 
 describe('docs/settings.md', () => {

@@ -83,7 +83,7 @@ function importsOf(file: SourceFile): Import[] {
 /** Which folders of src a folder may import; `lib`, `limits.ts`, `version.ts` and the types of `config.ts` serve everybody. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   lib: [],
-  admin: [],
+  admin: ['management'],
   envelope: [],
   filter: [],
   stream: [],
@@ -91,6 +91,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   audit: ['stream'],
   projects: ['audit', 'stream'],
   usage: ['projects', 'stream'],
+  management: ['audit', 'filter', 'limit', 'processor', 'projects', 'stream', 'usage'],
   http: ['envelope', 'filter', 'limit', 'projects', 'stream'],
   sink: ['stream'],
   processor: ['sink', 'stream'],
@@ -142,6 +143,7 @@ const PACKAGE_HOMES: readonly { readonly package: RegExp; readonly home: RegExp 
   { package: /^ioredis$/, home: /^src\/limit\/redis[a-z-]*\.ts$/ },
   { package: /^@nats-io\//, home: /^src\/(stream|projects|processor)\// },
   { package: /^@clickhouse\//, home: /^src\/sink\/clickhouse\// },
+  { package: /^aws4fetch$/, home: /^src\/sink\/s3\// },
   { package: /^pg$/, home: /^src\/sink\/postgres\// },
 ];
 

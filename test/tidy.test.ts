@@ -119,6 +119,12 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   ],
   [
     rules.packageHomes,
+    'src/sink/clickhouse/a.ts',
+    `import { b } from 'aws4fetch';`,
+    `import { b } from '@clickhouse/client';`,
+  ],
+  [
+    rules.packageHomes,
     'src/http/a.ts',
     `import { b } from '@nats-io/kv';`,
     `import type { b } from '@nats-io/kv';`,

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { cpus, release, totalmem, type } from 'node:os';
 import type { Knee } from './pace/knee.ts';
 import type { LoadResult } from './result.ts';
-import type { ServerFigures } from './server-watch.ts';
+import type { ServerFigures } from './show/server-watch.ts';
 import type { Check } from './thresholds.ts';
 import type { Verification } from './verify/verify.ts';
 

@@ -213,11 +213,17 @@ export class Generator {
   #send(connection: Connection, intendedAt: number): void {
     connection.intendedAt = intendedAt;
     connection.sentAt = performance.now();
-    connection.stage = this.#pace ? this.#pace.segment - this.#warmupSegments : 0;
+    connection.stage = this.#stageOf(intendedAt);
     this.#second.sent++;
     const id = (this.#options.firstId + this.#count++) >>> 0;
     this.#sentBytes += connection.send(this.#options.workload.draw(connection.host), id);
     this.#advance();
+  }
+
+  /** Below 0 in the warm-up. The plan says it, not the clock: the plan's last request may be due at its very end. */
+  #stageOf(intendedAt: number): number {
+    if (this.#pace) return this.#pace.segment - this.#warmupSegments;
+    return intendedAt >= this.#measuredFrom ? 0 : -1;
   }
 
   // ---- Answers ----
@@ -258,7 +264,7 @@ export class Generator {
   }
 
   #counts(connection: Connection): boolean {
-    return connection.intendedAt >= this.#measuredFrom && connection.intendedAt < this.#endsAt;
+    return connection.stage >= 0 && connection.intendedAt < this.#endsAt;
   }
 
   // ---- Time ----

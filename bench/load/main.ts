@@ -19,10 +19,10 @@ import { generatorOf, type LoadHooks, type LoadOptions, workloadOf } from './opt
 import { findKnee, type Knee } from './pace/knee.ts';
 import type { LoadResult } from './result.ts';
 import { ApiError, createProjects } from './send/projects.ts';
-import { ServerWatch } from './server-watch.ts';
 import { junitXml } from './show/junit.ts';
 import { LiveView } from './show/live.ts';
 import { reportHtml } from './show/report.ts';
+import { ServerWatch } from './show/server-watch.ts';
 import { summaryMarkdown } from './show/summary.ts';
 import { documentText } from './show/text.ts';
 import { type Check, checksOf, violations } from './thresholds.ts';
@@ -88,7 +88,7 @@ async function runCommand(args: string[], surroundings: Surroundings): Promise<n
     const watch = admin === undefined ? undefined : new ServerWatch(admin);
     await watch?.start();
     const { result, knee } = await run(command, { ...load, idPrefix }, ledger);
-    const server = await watch?.stop();
+    const server = await watch?.stop(new Date(result.startedAt));
     const verification = await verifier?.finish();
     const checks: Check[] = [
       // A search for the knee breaks the thresholds on purpose.

@@ -8,6 +8,7 @@ import { frameTasks } from './frame.ts';
 import { inflationTasks } from './inflation.ts';
 import { leaseCacheTasks } from './lease-cache.ts';
 import { parserTasks } from './parser.ts';
+import { scrubTasks } from './scrub.ts';
 import { micro } from './task.ts';
 
 export const MICRO_SUITES = {
@@ -19,6 +20,7 @@ export const MICRO_SUITES = {
   decompression: decompressionTasks,
   'envelope-sizes': envelopeSizeTasks,
   inflation: inflationTasks,
+  scrub: scrubTasks,
 };
 export type MicroSuite = keyof typeof MICRO_SUITES;
 export type MicroOptions = { suite: MicroSuite; timeMs: number };

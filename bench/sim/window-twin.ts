@@ -23,6 +23,9 @@ export type TwinCall = {
 
 const MARK_MS = 1_000;
 
+/** Of a window behind another one: what is said of it. */
+const saidOf = ({ admitsAt, scarce, full }: WindowReply) => ({ admitsAt, scarce, full: 2 * full });
+
 export class WindowTwin {
   readonly #shape: LeaseShape;
   /** Bucket → tokens booked in it. */
@@ -51,12 +54,12 @@ export class WindowTwin {
     for (const lease of ask.settled) this.#settle(lease);
     const inForce = this.#inForce(limit, ask.revision);
     const lost = this.#isLost(ask.known, now);
-    const own = this.#grant(ask, inForce.limit, now);
+    const decided = this.#grant(ask, inForce.limit, now);
     const [next, ...rest] = further;
-    const taken = { ...ask, need: own.granted, excess: own.excess, known: undefined };
+    const taken = { ...ask, need: decided.granted, excess: decided.excess, known: undefined };
     const behind = next?.twin.call({ ask: taken, limit: next.limit, now, further: rest }, waits);
-    const { granted, excess } = behind ?? own;
-    const { scarce } = own;
+    const { granted, excess } = behind ?? decided;
+    const { scarce } = decided;
     this.#book(needBucket, granted);
     this.#book(excessBucket, excess);
     if (excess > 0) this.#outstanding.set(excessBucket, (this.#outstanding.get(excessBucket) ?? 0) + excess);
@@ -72,6 +75,7 @@ export class WindowTwin {
       if (tight && !this.#tightWithin(MARK_MS, now)) this.#tightAt = now;
     }
     const emptyAt = this.#sum > 0 ? (this.#last as number) * BUCKET_MS + WINDOW_MS : now;
+    const own = { admitsAt, scarce, full: admitsAt > 0 || scarce ? 1 : 0 };
     return {
       granted,
       needBucket,
@@ -82,12 +86,10 @@ export class WindowTwin {
       revision: inForce.revision,
       now: Math.floor(now),
       emptyAt: Math.ceil(emptyAt),
-      admitsAt: Math.max(admitsAt, behind?.admitsAt ?? 0),
       gen: this.#gen ?? 0,
       seq: this.#seq,
       lost,
-      scarce: scarce || behind?.scarce === true,
-      full: (admitsAt > 0 || scarce ? 1 : 0) + 2 * (behind?.full ?? 0),
+      ...(behind && behind.full > 0 && admitsAt === 0 ? saidOf(behind) : own),
     };
   }
 

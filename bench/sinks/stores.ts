@@ -1,9 +1,11 @@
 /** The stores that the sinks are measured with: real ones on this machine, or those that the command line names. */
-import { type ChildProcess, fork } from 'node:child_process';
+import { type ChildProcess, fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, readdirSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import { AwsClient } from 'aws4fetch';
 import { freePort } from '../../src/dev/servers.ts';
 import { ROOT } from '../harness.ts';
 import { cpuUs } from '../processes.ts';
@@ -50,6 +52,8 @@ async function killed(child: ChildProcess): Promise<void> {
   await exit;
 }
 
+/** A minute would be the whole run. */
+const BENCH_OBJECT_SEC = 5;
 const TOOLS = join(ROOT, '.test-tools');
 const PASSWORD = 'bench';
 
@@ -73,6 +77,42 @@ async function startClickHouse(): Promise<Store | undefined> {
   };
 }
 
+/** SeaweedFS with a bucket; the answer to a request that is not signed says that it is up. */
+async function startS3(): Promise<Store | undefined> {
+  const weed = join(TOOLS, 'seaweedfs/bin/weed');
+  if (!existsSync(weed)) return undefined;
+  const dir = newFolder();
+  const names = ['master', 'volume', 'filer', 's3'].flatMap((name) => [`${name}.port`, `${name}.port.grpc`]);
+  const ports = await Promise.all(names.map(async (name) => `-${name}=${await freePort()}`));
+  const port = ports[6]?.split('=')[1];
+  const args = [
+    'server',
+    `-dir=${dir}`,
+    '-ip=127.0.0.1',
+    '-master.telemetry=false',
+    '-filer',
+    '-s3',
+    ...ports,
+  ];
+  const child = spawn(weed, [...args, '-master.volumeSizeLimitMB=64', '-volume.max=20'], { stdio: 'ignore' });
+  const endpoint = `http://127.0.0.1:${port}`;
+  const client = new AwsClient({ accessKeyId: 'any', secretAccessKey: 'any', service: 's3', retries: 0 });
+  for (let isUp = false; !isUp; await pause(100))
+    isUp = await client.fetch(`${endpoint}/bench`, { method: 'PUT' }).then(
+      ({ ok }) => ok,
+      () => false,
+    );
+  return {
+    setting: `s3://any:any@bench/sluice?endpoint=${endpoint}&seconds=${BENCH_OBJECT_SEC}`,
+    cpuUs: () => cpuUs(child.pid ?? 0),
+    bytes: () => sizeOf(dir),
+    stop: async () => {
+      await killed(child);
+      remove(dir);
+    },
+  };
+}
+
 const elsewhere = (setting: string): Store => ({
   setting,
   cpuUs: () => undefined,
@@ -83,6 +123,7 @@ const elsewhere = (setting: string): Store => ({
 export const STORES: Readonly<Record<string, StartStore>> = {
   ndjson: startNdjson,
   clickhouse: startClickHouse,
+  s3: startS3,
 };
 
 /** A store by its name, or one that runs already by a value of SLUICE_SINK. */

@@ -314,9 +314,31 @@
     else showProcessor(newest);
   }
 
+  /** Kept for this tab alone; absent where the port needs none. */
+  const TOKEN = 'sluice-token';
+  const authorization = () => {
+    const token = sessionStorage.getItem(TOKEN);
+    return token ? { Authorization: `Bearer ${token}` } : {};
+  };
+
+  function askForToken() {
+    $('login').hidden = false;
+    $('updated').className = 'lost';
+    $('updated').textContent = sessionStorage.getItem(TOKEN) ? 'this token is unknown' : 'a token is needed';
+  }
+
+  $('login').addEventListener('submit', (event) => {
+    event.preventDefault();
+    sessionStorage.setItem(TOKEN, $('token').value.trim());
+    $('token').value = '';
+    $('login').hidden = true;
+    poll();
+  });
+
   async function poll() {
     try {
-      const answer = await fetch('/stats.json', { cache: 'no-store' });
+      const answer = await fetch('/stats.json', { cache: 'no-store', headers: authorization() });
+      if (answer.status === 401) return askForToken();
       if (!answer.ok) throw new Error(`${answer.status}`);
       samples.push({ ...(await answer.json()), at: performance.now() });
       while (samples.length > 0 && samples.at(-1).at - samples[0].at > KEPT_SEC * 1000) samples.shift();

@@ -1,11 +1,18 @@
 /**
- * The admin port: health, readiness, metrics and a page, for operators and probes. It is off the
- * hot path, so node:http serves it.
+ * The admin port: health, readiness, metrics, a page and, of ingest, the management API, for
+ * operators and probes. It is off the hot path, so node:http serves it.
  */
-import { createServer, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { assert } from '../lib/assert.ts';
+import type { Log } from '../lib/log.ts';
 import type { MetricsSnapshot } from '../lib/metrics.ts';
+import type { ManagementParts } from '../management/direct.ts';
+import { Access } from './access.ts';
+import { ManagementApi } from './api/api.ts';
 import { loadAdminPage } from './page.ts';
 import { PortError } from './port-check.ts';
+import { PROBLEM_TYPE, ProblemError } from './problem.ts';
+import type { AdminTokens } from './tokens.ts';
 
 /** What the page polls: figures since the process started; it computes rates from two answers. */
 export type AdminStats = {
@@ -23,48 +30,106 @@ export type AdminPages = {
   stats(): Promise<AdminStats>;
 };
 
+export type AdminOptions = {
+  host: string;
+  port: number;
+  pages: AdminPages;
+  tokens: AdminTokens;
+  log: Log;
+  /** Of the management API; absent: it is not served. */
+  management?: ManagementParts;
+};
+
 const JSON_TYPE = 'application/json';
 const NOT_STORED = { 'Cache-Control': 'no-store' };
 const TEXT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
 
-type Page = { status: number; body: string; type?: string; headers?: Readonly<Record<string, string>> };
+type Page = { status?: number; body: string; type?: string; headers?: Readonly<Record<string, string>> };
 
-function reply(res: ServerResponse, { status, body, type = JSON_TYPE, headers }: Page): void {
-  res.writeHead(status, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(body), ...headers });
-  res.end(body);
+/** For probes and scrapers: open to everybody who reaches the port. */
+async function probed(path: string, pages: AdminPages): Promise<Page | undefined> {
+  if (path === '/healthz') return { body: '{"status":"ok"}' };
+  if (path === '/metrics') return { body: await pages.metrics(), type: TEXT_TYPE };
+  if (path !== '/readyz') return undefined;
+  const { ready, body } = pages.ready();
+  return { status: ready ? 200 : 503, body };
 }
 
-async function serve(path: string, res: ServerResponse, pages: AdminPages): Promise<void> {
-  if (path === '/healthz') return reply(res, { status: 200, body: '{"status":"ok"}' });
-  if (path === '/readyz') {
-    const { ready, body } = pages.ready();
-    return reply(res, { status: ready ? 200 : 503, body });
+class AdminServer {
+  readonly #pages: AdminPages;
+  readonly #access: Access;
+  readonly #log: Log;
+  readonly #api: ManagementApi | undefined;
+
+  constructor({ host, pages, tokens, log, management }: AdminOptions) {
+    this.#pages = pages;
+    this.#access = new Access({ host, tokens });
+    this.#log = log;
+    this.#api = management && new ManagementApi({ access: this.#access, management, log });
   }
-  if (path === '/metrics') return reply(res, { status: 200, body: await pages.metrics(), type: TEXT_TYPE });
-  if (path === '/stats.json')
-    return reply(res, { status: 200, body: JSON.stringify(await pages.stats()), headers: NOT_STORED });
-  if (path === '/') {
+
+  async handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
+    const { status = 200, body, type = JSON_TYPE, headers } = await this.#page(req).catch(problemPage);
+    const content = body === '' ? {} : { 'Content-Type': type };
+    const length = status === 204 ? {} : { 'Content-Length': Buffer.byteLength(body) };
+    res.writeHead(status, { ...content, ...length, ...headers });
+    res.end(body);
+  }
+
+  /** @throws ProblemError */
+  async #page(req: IncomingMessage): Promise<Page> {
+    const url = urlOf(req);
+    if (this.#api && /^\/v1(\/|$)/.test(url.pathname)) return this.#apiPage(this.#api, req, url);
+    if (req.method !== 'GET' && req.method !== 'HEAD')
+      throw new ProblemError('method', 'Only GET and HEAD.', { headers: { Allow: 'GET, HEAD' } });
+    try {
+      return (await probed(url.pathname, this.#pages)) ?? (await this.#guarded(req, url.pathname));
+    } catch (error) {
+      if (error instanceof ProblemError) throw error;
+      this.#log.error({ err: error, path: url.pathname }, 'admin: a page failed');
+      throw new ProblemError('bug', 'The log says more.');
+    }
+  }
+
+  async #guarded(req: IncomingMessage, path: string): Promise<Page> {
+    if (path === '/stats.json') {
+      this.#access.ofPage(req);
+      return { body: JSON.stringify(await this.#pages.stats()), headers: NOT_STORED };
+    }
+    if (path !== '/') throw new ProblemError('unknown', `There is no ${path}.`);
+    this.#access.ofShell(req);
     const { html, headers } = loadAdminPage();
-    return reply(res, { status: 200, body: html, type: 'text/html; charset=utf-8', headers });
+    return { body: html, type: 'text/html; charset=utf-8', headers };
   }
-  reply(res, { status: 404, body: '{"error":"Not found"}' });
+
+  async #apiPage(api: ManagementApi, req: IncomingMessage, url: URL): Promise<Page> {
+    const { status = 200, json, headers } = await api.answer(req, url);
+    const body = json === undefined ? '' : JSON.stringify(json);
+    return { status, body, headers: { ...NOT_STORED, ...headers } };
+  }
+}
+
+/** Only its path and query count. @throws ProblemError */
+function urlOf({ url = '/' }: IncomingMessage): URL {
+  const target = `http://admin${url.startsWith('/') ? url : `/${url}`}`;
+  if (URL.canParse(target)) return new URL(target);
+  throw new ProblemError('invalid', 'The target is no URL.');
+}
+
+function problemPage(error: unknown): Page {
+  assert(error instanceof ProblemError, 'every other error has become a problem');
+  const { status, json, headers } = error;
+  return { status, body: JSON.stringify(json), type: PROBLEM_TYPE, headers: { ...NOT_STORED, ...headers } };
 }
 
 /**
  * Serves the admin pages.
  * @throws PortError when the address cannot be listened on
  */
-export function startAdminServer(host: string, port: number, pages: AdminPages): Promise<Server> {
-  const server = createServer((req, res) => {
-    if (req.method !== 'GET' && req.method !== 'HEAD') {
-      res.setHeader('Allow', 'GET');
-      return reply(res, { status: 405, body: '{"error":"Method not allowed"}' });
-    }
-    const path = (req.url ?? '/').split('?', 1)[0] ?? '/';
-    serve(path, res, pages).catch(() =>
-      reply(res, { status: 500, body: '{"error":"Internal server error"}' }),
-    );
-  });
+export function startAdminServer(options: AdminOptions): Promise<Server> {
+  const { host, port } = options;
+  const admin = new AdminServer(options);
+  const server = createServer((req, res) => void admin.handle(req, res));
   return new Promise((resolve, reject) => {
     server.once('error', (error) => reject(new PortError(host, port, error)));
     server.listen(port, host, () => resolve(server));

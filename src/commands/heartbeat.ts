@@ -1,20 +1,12 @@
 import { Command } from 'commander';
-import { systemClock } from '../lib/clock.ts';
-import { HeartbeatStore } from '../projects/heartbeat-store.ts';
 import { printJson, printLine, record, table } from './print.ts';
-import { type Session, withSession } from './session.ts';
+import { type ApiFlags, withApi, withOperations } from './session.ts';
 
-type Output = { json?: boolean };
-
-const urlOf = ({ publicUrl, config }: Session, token: string): string =>
-  `${publicUrl}${config.heartbeatPath}/${token}`;
-
-const open = async (session: Session): Promise<HeartbeatStore> => HeartbeatStore.open(await session.nats());
+type Output = ApiFlags & { json?: boolean };
 
 async function create(flags: Output): Promise<void> {
-  await withSession(async (session) => {
-    const { token } = await (await open(session)).create(new Date(systemClock.now()));
-    const url = urlOf(session, token);
+  await withOperations(flags, async (operations) => {
+    const { token, url } = await operations.createHeartbeat();
     if (flags.json) printJson({ token, url });
     else
       printLine(
@@ -27,9 +19,8 @@ async function create(flags: Output): Promise<void> {
 }
 
 async function list(flags: Output): Promise<void> {
-  await withSession(async (session) => {
-    const tokens = await (await open(session)).list();
-    const rows = tokens.map(({ token, createdAt }) => ({ token, url: urlOf(session, token), createdAt }));
+  await withOperations(flags, async (operations) => {
+    const rows = await operations.listHeartbeats();
     if (flags.json) printJson(rows);
     else if (rows.length === 0)
       printLine('There is no heartbeat token yet; sluice heartbeat create makes one.');
@@ -43,9 +34,9 @@ async function list(flags: Output): Promise<void> {
   });
 }
 
-async function remove(token: string): Promise<void> {
-  await withSession(async (session) => {
-    await (await open(session)).delete(token);
+async function remove(token: string, flags: ApiFlags): Promise<void> {
+  await withOperations(flags, async (operations) => {
+    await operations.deleteHeartbeat(token);
     printLine(`Deleted heartbeat token ${token}.`);
   });
 }
@@ -63,5 +54,6 @@ export function heartbeatCommand(): Command {
     .description('delete a token; pings of it get 404 within a second')
     .argument('<token>')
     .action(remove);
+  for (const sub of command.commands) withApi(sub);
   return command;
 }

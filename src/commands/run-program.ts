@@ -4,7 +4,8 @@
  */
 import { type Command, CommanderError } from 'commander';
 import { ConfigError } from '../config.ts';
-import { reasonOf, UsageError } from './session.ts';
+import { InvalidError, reasonOf } from '../management/failure.ts';
+import { UsageError } from './session.ts';
 
 const DONE = 0;
 const FAILED = 1;
@@ -34,5 +35,6 @@ function statusOf(error: unknown): number {
   // Commander has said what is wrong; it also throws, with status 0, after help and version.
   if (error instanceof CommanderError) return error.exitCode === 0 ? DONE : WRONG_USAGE;
   process.stderr.write(`sluice: ${reasonOf(error)}\n`);
-  return error instanceof UsageError || error instanceof ConfigError ? WRONG_USAGE : FAILED;
+  const isUsage = [UsageError, InvalidError, ConfigError].some((kind) => error instanceof kind);
+  return isUsage ? WRONG_USAGE : FAILED;
 }

@@ -4,13 +4,20 @@
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { type Command, InvalidArgumentError } from 'commander';
 import { z } from 'zod';
+import { firstToken } from '../admin/tokens.ts';
+import { operatorName } from '../audit/audit-log.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
-import { systemClock } from '../lib/clock.ts';
 import { createLog, type Log } from '../lib/log.ts';
-import { LimitRedis } from '../limit/redis.ts';
+import type { LimitRedis } from '../limit/redis.ts';
+import { ApiOperations } from '../management/api-client.ts';
+import { Connections } from '../management/connections.ts';
+import { DirectOperations } from '../management/direct.ts';
+import { NOT_SET_UP } from '../management/failure.ts';
+import type { Operations } from '../management/operations.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
-import { NatsLink } from '../stream/nats.ts';
+import type { NatsLink } from '../stream/nats.ts';
 
 /** Why a command could not do its task: one sentence, shown without a stack; exit status 1. */
 export class CommandError extends Error {
@@ -52,9 +59,6 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** A user at a terminal, often far from Redis, has more patience than a request. */
-const REDIS_MS_MAX = 2_000;
-
 export class Session {
   readonly config: Config;
   /** Base of the DSNs and heartbeat URLs that are printed. */
@@ -64,8 +68,7 @@ export class Session {
   /** The development system that a missing URL was taken from. */
   readonly dev: RunningDev | undefined;
   readonly log: Log;
-  #nats: Promise<NatsLink> | undefined;
-  #redis: Promise<LimitRedis> | undefined;
+  readonly connections: Connections;
 
   /** @throws ConfigError naming every wrong setting */
   constructor() {
@@ -79,51 +82,53 @@ export class Session {
     this.publicUrl = isSet('SLUICE_PUBLIC_URL') || !dev ? config.publicUrl : dev.url;
     // A command's own errors are sentences; its log lines appear only on request.
     this.log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'silent', { process: 'command' });
+    const { redisUrls, natsUrls, log } = this;
+    const { natsCredsFile } = config;
+    this.connections = new Connections({ redisUrls, natsUrls, natsCredsFile, name: 'sluice command', log });
   }
 
-  /** @throws CommandError when NATS does not answer */
+  /** @throws OperationError when NATS does not answer */
   nats(): Promise<NatsLink> {
-    this.#nats ??= this.#connectNats();
-    return this.#nats;
+    return this.connections.nats();
   }
 
-  /** @throws CommandError when Redis does not answer */
+  /** @throws OperationError when Redis does not answer */
   redis(): Promise<LimitRedis> {
-    this.#redis ??= this.#connectRedis();
-    return this.#redis;
+    return this.connections.redis();
   }
 
-  async #connectNats(): Promise<NatsLink> {
-    const { natsCredsFile: credsFile } = this.config;
-    try {
-      return await NatsLink.connect({
-        urls: this.natsUrls,
-        credsFile,
-        name: 'sluice command',
-        log: this.log,
-      });
-    } catch (error) {
-      const where = this.natsUrls.map(withoutPassword).join(', ');
-      throw new CommandError(`NATS cannot be reached at ${where} (SLUICE_NATS_URL): ${reasonOf(error)}.`);
-    }
-  }
-
-  async #connectRedis(): Promise<LimitRedis> {
-    const { redisUrls: urls, log } = this;
-    const redis = new LimitRedis({ urls, log, clock: systemClock, replyMs: REDIS_MS_MAX });
-    await redis.connect();
-    if (redis.available) return redis;
-    await redis.close();
-    const where = this.redisUrls.map(withoutPassword).join(', ');
-    throw new CommandError(`Redis cannot be reached at ${where} (SLUICE_REDIS_URL).`);
-  }
-
-  /** Closes what was opened; a connection that failed has nothing to close. */
-  async close(): Promise<void> {
-    const closing = [this.#redis, this.#nats].map(async (connection) => (await connection)?.close());
-    await Promise.allSettled(closing);
+  close(): Promise<void> {
+    return this.connections.close();
   }
 }
+
+/** Of the commands that can ask the management API. */
+export type ApiFlags = { api?: string };
+
+function parseApiUrl(text: string): string {
+  if (/^https?:\/\//.test(text) && URL.canParse(text)) return text.replace(/\/+$/, '');
+  throw new InvalidArgumentError('It is an http or https URL, such as http://localhost:8081.');
+}
+
+export const withApi = (command: Command): Command =>
+  command.option(
+    '--api <url>',
+    'ask the management API of an ingest in place of Redis and NATS, with the first token of SLUICE_ADMIN_TOKEN',
+    parseApiUrl,
+  );
+
+/** The operations of one command, by the API where a flag names it. */
+export const withOperations = <T>(
+  { api }: ApiFlags,
+  work: (operations: Operations, session: Session) => Promise<T>,
+): Promise<T> =>
+  withSession((session) => {
+    const { config, connections, publicUrl, log } = session;
+    if (api !== undefined) return work(new ApiOperations(api, firstToken(config.adminTokens)), session);
+    const { heartbeatPath, streamShards: shards } = config;
+    const parts = { connections, publicUrl, heartbeatPath, shards, log };
+    return work(new DirectOperations(parts, operatorName()), session);
+  });
 
 /** Runs one command's work, and closes its connections whatever happens. */
 export async function withSession<T>(work: (session: Session) => Promise<T>): Promise<T> {
@@ -132,17 +137,8 @@ export async function withSession<T>(work: (session: Session) => Promise<T>): Pr
     return await work(session);
   } catch (error) {
     if (!isMissingBucket(error)) throw error;
-    throw new CommandError('JetStream lacks a stream or bucket of sluice: run sluice setup, then try again.');
+    throw new CommandError(NOT_SET_UP);
   } finally {
     await session.close();
   }
-}
-
-export const withoutPassword = (url: string): string => url.replace(/\/\/[^@/]*@/, '//…@');
-
-/** The sentence of an error, and of what lies beneath it, without the final full stop. */
-export function reasonOf(error: unknown): string {
-  const message = error instanceof Error ? error.message || error.name : String(error);
-  const cause = error instanceof Error && error.cause !== undefined ? `: ${reasonOf(error.cause)}` : '';
-  return `${message.replace(/\.$/, '')}${cause}`;
 }

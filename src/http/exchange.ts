@@ -24,6 +24,8 @@ export interface ResponseSocket {
   end(body: string, closeConnection?: boolean): unknown;
   /** An argument that is given counts, `undefined` too: as a length of 2^63. */
   endWithoutBody(reportedLength?: number, closeConnection?: boolean): unknown;
+  /** The other end of the connection. */
+  getRemoteAddressAsText(): ArrayBuffer;
   pause(): void;
   resume(): void;
   close(): unknown;
@@ -102,6 +104,11 @@ export class Exchange {
     exchanges.enter(this);
     socket.onAborted(() => this.#lost('aborted'));
     socket.onData((chunk, isLast) => this.#receive(chunk, isLast));
+  }
+
+  /** The other end of the connection; only before the answer. */
+  get peer(): string {
+    return Buffer.from(this.#socket.getRemoteAddressAsText()).toString();
   }
 
   /** Hands the body to `reader` from now on; must be called in the turn of the request's head. */

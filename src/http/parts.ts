@@ -9,6 +9,7 @@ import type { Replica } from '../projects/replica.ts';
 import type { Publisher } from '../stream/publish/publisher.ts';
 import type { Outcome } from './answers/outcome.ts';
 import type { RateHint } from './answers/rate-hints.ts';
+import type { TrustedProxies } from './client-address.ts';
 import type { Exchange } from './exchange.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
 
@@ -36,6 +37,8 @@ export type RequestParts = {
   readonly whileAway: AwayPolicy;
   readonly maxBodyBytes: number;
   readonly rateHint: RateHint;
+  /** Undefined: clients' addresses are not filled in. */
+  readonly trustedProxies: TrustedProxies | undefined;
   /**
    * Reads one item's payload back from the envelope's spool; one at a time per worker, so that
    * memory stays bounded.

@@ -17,7 +17,7 @@ import { type Category, categoriesIn, typeBit } from '../lib/item-types.ts';
 import type { CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { Access, ProjectState, Subject } from '../projects/project-state.ts';
-import type { EnvelopeEntry } from '../stream/frame.ts';
+import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
 import { RATE_HINT } from './answers/rate-hints.ts';
@@ -30,12 +30,14 @@ import { type RequestHead, readFacts } from './request-head.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 
+/** A body may take long, and the record change meanwhile: what the key may is looked up anew. */
+type Sender = { project: ProjectState; key: string };
 type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 
 /** 0: none, or more than categories. */
 const refusingCategories = (asked: Subject, rate: RateDecision | undefined): number =>
   rate?.kind === 'refused' ? asked.refusingCategories(rate.full) : 0;
-/** Of windows that no header describes. */
+/** The windows of categories have no X-RateLimit headers: only a refusal counts. */
 const unlessAdmitted = (rate: RateDecision | undefined): RateDecision | undefined =>
   rate?.kind === 'admitted' ? undefined : rate;
 
@@ -50,11 +52,13 @@ export class IngestRequest extends EndpointRequest {
   #bodyRead: ((result: UploadResult) => void) | undefined;
   /** Set when the token was asked for before the body went to disk. */
   #early: Promise<unknown> | undefined;
-  #hasEarlyToken = false;
+  #passedEarly = false;
   /** Categories that the early token is of, too. */
   #earlyCategories = 0;
   /** Categories over their limits, of which nothing is stored. */
   #dropped: { resetSec: number; categories: Category[] }[] | undefined;
+  /** Known where the project wants it to be filled in. */
+  #clientAddress: string | undefined;
   #counted: { month: string; position: number } | undefined;
   /** Monotonic ms; set with the last body byte. */
   #deadline = 0;
@@ -76,8 +80,10 @@ export class IngestRequest extends EndpointRequest {
     if (!this.#accepts(admission.knownRefusal(subject))) return;
 
     const facts = readFacts(head, project.filters);
+    if (project.privacy?.fillIp)
+      this.#clientAddress = this.parts.trustedProxies?.clientOf(head, this.exchange.peer);
     credentials.keepAgent(head);
-    const body = await this.#readBody(head, access, announced);
+    const body = await this.#readBody(head, { project, key: credentials.key }, announced);
     const sifted = body.ok ? this.#filter(project, facts, body.envelope) : NO_ITEMS;
     // An await of its own costs each request, and few have payloads on the disk.
     const kept = sifted instanceof Promise ? await sifted : sifted;
@@ -106,7 +112,7 @@ export class IngestRequest extends EndpointRequest {
   // ---- The body ----
 
   /** Never settles when the client goes away. */
-  #readBody(head: RequestHead, { project, subject }: Access, announced: number): Promise<UploadResult> {
+  #readBody(head: RequestHead, who: Sender, announced: number): Promise<UploadResult> {
     const { maxBodyBytes, budget } = this.parts;
     return new Promise((resolve) => {
       if (announced > maxBodyBytes) {
@@ -120,10 +126,10 @@ export class IngestRequest extends EndpointRequest {
       this.#upload = new Upload({
         encoding: head.getHeader('content-encoding'),
         budget,
-        use: project.use,
+        use: who.project.use,
         onResult: this.#bodyRead,
         onPressure: (paused) => this.exchange.setPaused(paused),
-        beforeSpool: (spool, items) => this.#takeTokenFirst(subject, { items, spool }),
+        beforeSpool: (spool, items) => this.#takeTokenFirst(who, { items, spool }),
       });
       this.exchange.read(this);
     });
@@ -149,17 +155,20 @@ export class IngestRequest extends EndpointRequest {
   /**
    * No flood of uploads is written to disk only to be refused: a body that needs the disk takes its
    * token first. When only categories refuse what has come of it, more may follow that is stored:
-   * it is asked for again in the end.
+   * it is asked for again in the end. A key that is no longer valid is refused then, too.
    */
-  #takeTokenFirst(subject: Subject, { items, spool }: { items: readonly HeldItem[]; spool(): void }): void {
-    const { project } = subject;
+  #takeTokenFirst(
+    { project, key }: Sender,
+    { items, spool }: { items: readonly HeldItem[]; spool(): void },
+  ): void {
+    const subject = project.access(key, this.parts.clock)?.subject ?? project;
     const categories = project.limitedIn(items);
     const asked = project.ofCategories(subject, categories, false);
     this.#early = this.parts.admission.admit(asked, { token: true, count: false }).then(({ rate }) => {
       if (refusingCategories(asked, rate) > 0) return spool();
-      this.#hasEarlyToken = this.#accepts(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
+      this.#passedEarly = this.#accepts(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
       this.#earlyCategories = categories;
-      if (this.#hasEarlyToken) spool();
+      if (this.#passedEarly) spool();
     });
     this.run(this.#early);
   }
@@ -188,14 +197,10 @@ export class IngestRequest extends EndpointRequest {
    * @returns the items that are stored: those within the limits of their categories; undefined: the
    * request is finished
    */
-  async #admit(
-    who: { project: ProjectState; key: string },
-    kept: HeldItem[],
-  ): Promise<HeldItem[] | undefined> {
+  async #admit(who: Sender, kept: HeldItem[]): Promise<HeldItem[] | undefined> {
     if (this.#early) await this.#early;
     if (this.finished) return undefined;
     const { project, key } = who;
-    // The body may have taken long: the record may have changed meanwhile.
     const subject = project.access(key, this.parts.clock)?.subject;
     if (!subject) {
       this.#refuse('forbidden_key');
@@ -204,8 +209,8 @@ export class IngestRequest extends EndpointRequest {
     // A client that leaves from now on changes nothing any more.
     if (kept.length > 0) this.committed = true;
     const categories = project.limitedIn(kept) & ~this.#earlyCategories;
-    const asked = project.ofCategories(subject, categories, this.#hasEarlyToken);
-    const wanted = { token: !this.#hasEarlyToken || categories > 0, count: kept.length > 0 };
+    const asked = project.ofCategories(subject, categories, this.#passedEarly);
+    const wanted = { token: !this.#passedEarly || categories > 0, count: kept.length > 0 };
     const { rate, count } = await this.parts.admission.admit(asked, wanted);
     if (this.finished && count?.kind === 'counted') this.parts.admission.refund(project, count.month);
     if (refusingCategories(asked, rate) > 0) {
@@ -271,7 +276,8 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The stream ----
 
-  #publish({ id, use }: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
+  #publish(project: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
+    const { id, use, privacy } = project;
     this.stopTimer(); // the publisher has a deadline
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
@@ -284,9 +290,17 @@ export class IngestRequest extends EndpointRequest {
       month: this.#counted?.month,
       position: this.#counted?.position,
       items,
+      privacy: privacy && this.#privacyOf(privacy),
     };
     const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), use };
     return new Promise((resolve) => this.parts.publisher.publish(entry, options, resolve));
+  }
+
+  /** As the project wants it when the envelope is accepted; undefined: there is nothing to do. */
+  #privacyOf({ scrub, names }: Privacy): Privacy | undefined {
+    const clientAddress = this.#clientAddress;
+    const isNeeded = scrub.length + names.length > 0 || clientAddress !== undefined;
+    return isNeeded ? { scrub, names, clientAddress } : undefined;
   }
 
   #conclude(result: PublishResult, envelope: HeldEnvelope, kept: readonly HeldItem[]): void {

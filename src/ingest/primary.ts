@@ -2,11 +2,13 @@
 
 import { checkPortIsFree } from '../admin/port-check.ts';
 import { startAdminServer } from '../admin/server.ts';
+import { AdminTokens } from '../admin/tokens.ts';
 import { type Config, ConfigError } from '../config.ts';
 import { mergeProjects } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
 import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
+import { Connections } from '../management/connections.ts';
 import { VERSION } from '../version.ts';
 import type { Readiness } from './messages.ts';
 import { ServerFigures } from './server-figures.ts';
@@ -53,6 +55,11 @@ async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<t
   return sumSnapshots([own, ...(await pool.snapshots(SCRAPE_MS_MAX, projects))]);
 }
 
+/** Of the management API and the scrapes: made when they are first needed. */
+function connectionsOf({ redisUrls, natsUrls, natsCredsFile }: Config, log: Log): Connections {
+  return new Connections({ redisUrls, natsUrls, natsCredsFile, name: 'sluice ingest, primary', log });
+}
+
 /**
  * Starts the primary. `onRequests` hears of finished requests in development.
  * @throws PortError when a port is taken; ConfigError when both are the same
@@ -76,21 +83,31 @@ export async function runIngest(
     log,
     onRequests,
   });
-  const servers = new ServerFigures(config, log);
+  const connections = connectionsOf(config, log);
+  const servers = new ServerFigures(config, connections);
   const readiness = (): Readiness => combine(pool, stopping);
-  const admin = await startAdminServer(config.adminHost, adminPort, {
-    ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
-    metrics: async () => {
-      const [ofServers, ofWorkers] = await Promise.all([servers.snapshot(SCRAPE_MS_MAX), collect(pool)]);
-      return `${await ofWorkers.metrics()}\n${await sumSnapshots([ofServers]).metrics()}`;
-    },
-    stats: async () => {
-      const metrics = (await (await collect(pool, true)).getMetricsAsJSON()) as MetricsSnapshot;
-      return { role: 'ingest', readiness: readiness(), metrics, projects: mergeProjects(pool.projects) };
+  const { publicUrl, heartbeatPath, streamShards: shards } = config;
+  const admin = await startAdminServer({
+    host: config.adminHost,
+    port: adminPort,
+    tokens: new AdminTokens({ entries: config.adminTokens, file: config.adminTokenFile, log }),
+    log,
+    management: { connections, publicUrl, heartbeatPath, shards, log },
+    pages: {
+      ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
+      metrics: async () => {
+        const [ofServers, ofWorkers] = await Promise.all([servers.snapshot(SCRAPE_MS_MAX), collect(pool)]);
+        return `${await ofWorkers.metrics()}\n${await sumSnapshots([ofServers]).metrics()}`;
+      },
+      stats: async () => {
+        const metrics = (await (await collect(pool, true)).getMetricsAsJSON()) as MetricsSnapshot;
+        return { role: 'ingest', readiness: readiness(), metrics, projects: mergeProjects(pool.projects) };
+      },
     },
   }).catch(async (error: unknown) => {
     // Another program has taken the port since it was looked at.
-    await Promise.all([pool.stop(), servers.close()]);
+    servers.stop();
+    await pool.stop();
     throw error;
   });
   log.info({ port: config.port, adminPort, workers: config.workers }, 'ingest started');
@@ -100,7 +117,8 @@ export async function runIngest(
       await pool.stop();
       admin.closeAllConnections();
       await new Promise((resolve) => admin.close(resolve));
-      await servers.close();
+      servers.stop();
+      await connections.close();
       log.info('ingest stopped');
     },
   };

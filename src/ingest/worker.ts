@@ -1,6 +1,6 @@
 /**
  * COMPOSITION ROOT of an ingest worker: constructs every part, wires them, and takes them down
- * again. A worker is a child of the primary (ingest.ts) and shares nothing with its siblings but
+ * again. A worker is a child of the primary (primary.ts) and shares nothing with its siblings but
  * the port, Redis and NATS.
  */
 
@@ -8,6 +8,7 @@ import { setImmediate as afterPoll } from 'node:timers/promises';
 import { type Config, loadConfig } from '../config.ts';
 import { UploadBudget } from '../envelope/upload.ts';
 import { rateHintFor } from '../http/answers/rate-hints.ts';
+import { TrustedProxies } from '../http/client-address.ts';
 import { exposeMetrics } from '../http/metrics/exposition.ts';
 import { PageFigures } from '../http/metrics/page-figures.ts';
 import { RequestLog } from '../http/metrics/request-log.ts';
@@ -139,6 +140,7 @@ class IngestWorker {
       whileAway: WHILE_AWAY[this.#config.env],
       maxBodyBytes: this.#config.maxBodyBytes,
       rateHint: rateHintFor(this.#budget.storedTypes),
+      trustedProxies: this.#config.trustedProxies && new TrustedProxies(this.#config.trustedProxies),
       readSpooled: (envelope, item) => spoolReader.read(envelope, item),
       note: (endpoint, outcome, { exchange, access, counted }) => {
         const project = access?.project;

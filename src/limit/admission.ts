@@ -26,7 +26,7 @@ import { CHECKPOINT_READ_MS_MAX, LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS
 import type { ProjectState, Subject } from '../projects/project-state.ts';
 import { admitArgs, admitKeys, type MonthReply, parseReply } from './admit-call.ts';
 import { hasStepped } from './clock-watch.ts';
-import { type Ask, type LocalDecision, ProjectWindow, type WindowReply } from './lease.ts';
+import { type Ask, type LocalDecision, SubjectWindow, type WindowReply } from './lease.ts';
 import { Refunds } from './month-count.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 
@@ -80,7 +80,7 @@ type Waiter = {
 };
 type Call = {
   subject: Subject;
-  window: ProjectWindow;
+  window: SubjectWindow;
   waiting: readonly Waiter[];
   ask: Ask | undefined;
 };
@@ -104,7 +104,7 @@ export class Admission {
    * Reserve that was granted and may be in hand, in the order of the replies: nearly that in which
    * it ends.
    */
-  #leased: { subject: Subject; window: ProjectWindow; endsAt: number }[] = [];
+  #leased: { subject: Subject; window: SubjectWindow; endsAt: number }[] = [];
   readonly #refunds: Refunds;
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
@@ -171,9 +171,9 @@ export class Admission {
     this.#refunds.refund(id, month);
   }
 
-  #windowOf(subject: Subject, now: number): ProjectWindow {
+  #windowOf(subject: Subject, now: number): SubjectWindow {
     if (!subject.window) {
-      subject.window = new ProjectWindow();
+      subject.window = new SubjectWindow();
       this.#active.add(subject);
     }
     subject.window.usedAt = now;

@@ -51,11 +51,11 @@
 --            at (ms; 0 while there is room), gen, seq, lost (1: see below), scarce (0 or 1), full }
 --            granted: the first so many of those that need a token have one.
 --            admits at: for a caller that needed something and found or left a window full; of
---              several the latest.
+--              several the first one's, so that one that is full for long hides no other.
 --            scarce: contended, and less excess than wanted because the room is small: refuse for a
 --                    while once it is used up.
---            full: the windows of which one of the last two is said, as a sum: 1 for KEYS[1], 2 for
---                  KEYS[3], 4 for KEYS[4], …
+--            full: the window of which the last two are said: 1 for KEYS[1], 2 for KEYS[3], 4 for
+--                  KEYS[4], …; 0: none
 --            lost: the first window forgot bookings that the caller knows of. Said once a minute
 --                  per window, to one caller.
 --          month: {} when nobody is to be counted (but without limit and waiters: only looked at),
@@ -292,9 +292,8 @@ local function admitToWindow(at, tokens, wanted)
 
   local emptyAt = sum > 0 and last * BUCKET_MS + WINDOW_MS or now
   local full = (admitsAt > 0 or scarce == 1) and 1 or 0
-  if rest then
-    admitsAt, scarce = math.max(admitsAt, rest[10]), math.max(scarce, rest[14])
-    full = full + 2 * rest[15]
+  if rest and admitsAt == 0 and rest[15] > 0 then
+    admitsAt, scarce, full = rest[10], rest[14], 2 * rest[15]
   end
   return {
     granted, needBucket, excess, excessBucket, sum, limit, revision,

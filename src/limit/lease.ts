@@ -1,5 +1,5 @@
 /**
- * What one worker holds of one project's rate window: leased tokens, the last refusal, and what it
+ * What one worker holds of one subject's rate windows: leased tokens, the last refusal, and what it
  * knows of the window.
  *
  * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from
@@ -38,8 +38,8 @@ type KnownWindow = { emptyAt: number; gen: number; seq: number };
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
 /**
- * Answered from memory. Times in Unix seconds by Redis's clock, rounded up. `full`: the windows
- * that refuse, as admit.lua says them: 1 for the first one, 2 for the next, 4 …
+ * Answered from memory. Times in Unix seconds by Redis's clock, rounded up. `full`: the window that
+ * refuses, as admit.lua says it: 1 for the first one, 2 for the next, 4 …
  */
 export type LocalDecision =
   | { kind: 'admitted'; remaining: number; resetSec: number }
@@ -316,7 +316,7 @@ export class LeaseCache {
 }
 
 /** What the admission of one process keeps of a project that was active in the last minute. */
-export class ProjectWindow extends LeaseCache implements ClockLead {
+export class SubjectWindow extends LeaseCache implements ClockLead {
   /** Monotonic ms. */
   usedAt = 0;
   /** A call is under way; what is asked meanwhile joins the next one. */

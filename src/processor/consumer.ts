@@ -49,6 +49,8 @@ export class StreamConsumer {
   readonly #stopping = new AbortController();
   #running: Promise<void> = Promise.resolve();
   #lastBatchAt = Number.NEGATIVE_INFINITY;
+  /** Frames that the sink has and that are not acknowledged, each with the end of that. */
+  readonly #held = new Map<Delivery, Promise<void>>();
   /** The last attempt failed; cleared by the next success. */
   failing = false;
 
@@ -67,7 +69,31 @@ export class StreamConsumer {
     this.#stopping.abort();
     await this.#options.queue.stop();
     await this.#running;
+    await this.#letGoOfHeld();
     this.#options.queue.close();
+  }
+
+  async #letGoOfHeld(): Promise<void> {
+    const { queue, writer, log } = this.#options;
+    if (this.#held.size === 0) return;
+    try {
+      await writer.flush();
+      await Promise.all(this.#held.values());
+    } catch (error) {
+      log.warn({ err: error, frames: this.#held.size }, 'processor: frames are given back');
+      for (const frame of this.#held.keys()) frame.giveBack();
+      queue.settle([...this.#held.keys()]);
+    }
+  }
+
+  #hold(frames: readonly Delivery[], acknowledged: Promise<void>): void {
+    const { queue } = this.#options;
+    queue.hold(frames);
+    const settled = acknowledged.then(() => {
+      for (const frame of frames) this.#held.delete(frame);
+      queue.settle(frames);
+    });
+    for (const frame of frames) this.#held.set(frame, settled);
   }
 
   get #stopped(): boolean {
@@ -94,14 +120,21 @@ export class StreamConsumer {
   async #untilStored(frames: Delivery[]): Promise<void> {
     const { queue, log } = this.#options;
     let left = frames;
+    const without = (frames: readonly Delivery[]): void => {
+      const gone = new Set(frames);
+      left = left.filter((frame) => !gone.has(frame));
+    };
     const done = (stored: readonly Delivery[]): void => {
       queue.settle(stored);
-      const gone = new Set(stored);
-      left = left.filter((frame) => !gone.has(frame));
+      without(stored);
+    };
+    const held = (frames: readonly Delivery[], acknowledged: Promise<void>): void => {
+      this.#hold(frames, acknowledged);
+      without(frames);
     };
     for (let wait = SINK_RETRY_MS_MIN; left.length > 0; wait = Math.min(wait * 2, SINK_RETRY_MS_MAX)) {
       try {
-        await this.#attempt(left, done);
+        await this.#attempt(left, { done, held });
         this.failing = false;
       } catch (error) {
         if (!(error instanceof UnavailableError)) throw error;
@@ -116,11 +149,11 @@ export class StreamConsumer {
     }
   }
 
-  #attempt(frames: readonly Delivery[], done: (stored: readonly Delivery[]) => void): Promise<void> {
+  #attempt(frames: readonly Delivery[], report: WriteReport): Promise<void> {
     const { gate, writer } = this.#options;
     const [first] = frames;
-    if (first && !mayShare(first)) return gate.alone(() => this.#handleAlone(first, done));
-    return gate.shared(() => writer.write(frames, { done }));
+    if (first && !mayShare(first)) return gate.alone(() => this.#handleAlone(first, report.done));
+    return gate.shared(() => writer.write(frames, report));
   }
 
   async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {

@@ -46,6 +46,11 @@ export type Phase = 'decoding' | 'storing';
 export type WriteReport = {
   /** Told of frames that are stored and acknowledged. */
   done(stored: readonly Delivery[]): void;
+  /**
+   * Told of frames that the sink has and will make durable later. Their bytes are not read any
+   * more. `acknowledged` never rejects. Without it the sink makes them durable at once.
+   */
+  held?(frames: readonly Delivery[], acknowledged: Promise<void>): void;
   /** Awaited before each phase. */
   entering?(phase: Phase): Promise<void>;
 };
@@ -112,6 +117,7 @@ export class FrameWriter {
     try {
       if (batch.entriesKnown(delivery.frameId) < (countOfEntries(delivery.data) ?? Infinity)) return false;
       await batch.commit(); // its writer may have died before it was durable
+      if (batch.durable) await this.flush();
       await this.#acknowledge([delivery]);
       return true;
     } finally {
@@ -159,7 +165,7 @@ export class FrameWriter {
   async #commit(
     batch: SinkBatch,
     deliveries: readonly Delivery[],
-    { done, entering }: WriteReport,
+    { done, held, entering }: WriteReport,
   ): Promise<void> {
     await entering?.('storing');
     const counts = await batch.commit();
@@ -167,10 +173,21 @@ export class FrameWriter {
       await this.#bury(await refusedDeadLetter(this.#options.link, deliveries, item));
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     this.#count();
+    const { durable } = batch;
     const complete = this.#complete;
+    const settled = async (): Promise<void> => {
+      if (await this.#acknowledge(complete)) await this.#removeParts(complete);
+    };
+    if (durable && held) return held(complete, durable.then(settled));
+    if (durable) await this.flush();
     const isConfirmed = await this.#acknowledge(complete);
     done(complete);
     if (isConfirmed) await this.#removeParts(complete);
+  }
+
+  /** Makes durable what the sink left for later. @throws UnavailableError */
+  async flush(): Promise<void> {
+    await this.#options.sink.flush?.();
   }
 
   #count(): void {

@@ -3,6 +3,7 @@
  */
 import { setTimeout as pause } from 'node:timers/promises';
 import { startAdminServer } from '../admin/server.ts';
+import { AdminTokens } from '../admin/tokens.ts';
 import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
@@ -138,18 +139,25 @@ class Processor implements RunningProcessor {
   // ---- Admin port ----
 
   async #startAdmin(): Promise<void> {
-    const { adminHost, adminPort = ADMIN_PORT } = this.#config;
-    const admin = await startAdminServer(adminHost, adminPort, {
-      ready: () => {
-        const readiness = this.#readiness();
-        return { ready: this.#ready, body: JSON.stringify(readiness) };
+    const { adminHost, adminPort = ADMIN_PORT, adminTokens, adminTokenFile } = this.#config;
+    const log = this.#log;
+    const admin = await startAdminServer({
+      host: adminHost,
+      port: adminPort,
+      tokens: new AdminTokens({ entries: adminTokens, file: adminTokenFile, log }),
+      log,
+      pages: {
+        ready: () => {
+          const readiness = this.#readiness();
+          return { ready: this.#ready, body: JSON.stringify(readiness) };
+        },
+        metrics: async () => this.#metrics.render(await this.#gauges()),
+        stats: async () => ({
+          role: 'processor',
+          readiness: this.#readiness(),
+          metrics: await this.#metrics.snapshot(await this.#gauges()),
+        }),
       },
-      metrics: async () => this.#metrics.render(await this.#gauges()),
-      stats: async () => ({
-        role: 'processor',
-        readiness: this.#readiness(),
-        metrics: await this.#metrics.snapshot(await this.#gauges()),
-      }),
     });
     this.#closers.push(async () => {
       admin.closeAllConnections();

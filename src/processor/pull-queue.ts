@@ -57,6 +57,8 @@ export class PullQueue {
   #queuedBytes = 0;
   /** Fetched and not settled. */
   readonly #inHand = new Map<Delivery, KeptFrame>();
+  /** Without their bytes: the sink has them, and makes them durable later. */
+  readonly #held = new Set<Delivery>();
   readonly #memory = new FrameMemory();
   #inHandBytes = 0;
   /** Frames that were in hand at the last look. */
@@ -92,8 +94,9 @@ export class PullQueue {
     this.#subscription = this.#link.subscribe(`${this.#inbox}.*`, (msg) => this.#receive(msg));
     this.#link.onReconnect(() => this.#endPull());
     this.#workingTimer = setInterval(() => {
-      for (const delivery of this.#inHand.keys()) if (this.#lingering.has(delivery)) delivery.working();
-      this.#lingering = new Set(this.#inHand.keys());
+      const waiting = [...this.#inHand.keys(), ...this.#held];
+      for (const delivery of waiting) if (this.#lingering.has(delivery)) delivery.working();
+      this.#lingering = new Set(waiting);
     }, ACK_WAIT_MS / LOOKS_PER_ACK_WAIT);
     void this.#check();
   }
@@ -181,7 +184,20 @@ export class PullQueue {
     this.#ask();
   }
 
+  /**
+   * The sink has these frames and will make them durable: no code reads their bytes any more, and
+   * they take no room. They are settled like others.
+   */
+  hold(deliveries: readonly Delivery[]): void {
+    for (const delivery of deliveries) {
+      this.#letGo(delivery);
+      this.#held.add(delivery);
+    }
+    this.#ask();
+  }
+
   #letGo(delivery: Delivery): void {
+    this.#held.delete(delivery);
     const kept = this.#inHand.get(delivery);
     if (!kept) return;
     this.#inHand.delete(delivery);

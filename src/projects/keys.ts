@@ -1,7 +1,7 @@
 /** The keys of a project's record: which are in force, and the changes that commands make. Pure. */
 import { createHash } from 'node:crypto';
 import { PROJECT_KEYS_MAX } from '../limits.ts';
-import { RegistryError } from './names.ts';
+import { ConflictError, UnknownNameError } from './names.ts';
 import type { Project, ProjectKey } from './project.ts';
 
 const ID_CHARS = 8;
@@ -33,9 +33,9 @@ export const firstKey = (project: Project, now: number): ProjectKey | undefined 
 export function withKeys(project: Project, keys: readonly ProjectKey[], now: number): Project {
   const { keys: _, ...rest } = project;
   const [only] = keys;
-  if (only === undefined) throw new RegistryError('A project keeps at least one key: disable it instead.');
+  if (only === undefined) throw new ConflictError('A project keeps at least one key: disable it instead.');
   if (keys.length > PROJECT_KEYS_MAX)
-    throw new RegistryError(`A project has at most ${PROJECT_KEYS_MAX} keys: remove one first.`);
+    throw new ConflictError(`A project has at most ${PROJECT_KEYS_MAX} keys: remove one first.`);
   const { key } = keys.find((one) => isValid(one, now)) ?? only;
   const isPlain = keys.length === 1 && Object.keys(only).length === 2 && only.enabled;
   return { ...rest, key, ...(!isPlain && { keys: [...keys] }) };
@@ -44,11 +44,14 @@ export function withKeys(project: Project, keys: readonly ProjectKey[], now: num
 export function addKey(project: Project, added: ProjectKey, now: number): Project {
   const keys = keysOf(project);
   if (keys.some(({ key }) => keyId(key) === keyId(added.key)))
-    throw new RegistryError(`Project ${project.id} has this key already.`);
+    throw new ConflictError(`Project ${project.id} has this key already.`);
   return withKeys(project, [...keys, added], now);
 }
 
-/** `change` gives the key as it shall be, or undefined to remove it. @throws RegistryError */
+/**
+ * `change` gives the key as it shall be, or undefined to remove it.
+ * @throws UnknownNameError, ConflictError
+ */
 export function changeKey(
   project: Project,
   id: string,
@@ -56,7 +59,7 @@ export function changeKey(
 ): Project {
   const keys = keysOf(project);
   if (!keys.some(({ key }) => keyId(key) === id))
-    throw new RegistryError(`Project ${project.id} has no key ${id}.`);
+    throw new UnknownNameError(`Project ${project.id} has no key ${id}.`);
   const changed = keys.flatMap((key) => (keyId(key.key) === id ? (change(key) ?? []) : key));
   return withKeys(project, changed, now);
 }

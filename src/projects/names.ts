@@ -1,7 +1,6 @@
 import type { KV, KvEntry } from '@nats-io/kv';
 import { isConflict } from './bucket.ts';
-import { claimText, parseEntry } from './entry.ts';
-import { isProjectId, type Project } from './project.ts';
+import { claimText, isProjectId, type Project, parseEntry } from './project.ts';
 
 /** A request that the registry's state forbids; the message is one sentence for the user. */
 export class RegistryError extends Error {
@@ -13,15 +12,17 @@ export class UnknownNameError extends RegistryError {
   override name = 'UnknownNameError';
 }
 
-/** The record has another revision than the one that was to be changed. */
+/** The record is not the one that was to be changed: another revision, or there at all. */
 export class RevisionError extends RegistryError {
   override name = 'RevisionError';
-  constructor(id: string) {
-    super(`Project ${id} was changed meanwhile.`);
-  }
 }
 
-export class NameTakenError extends RegistryError {
+/** What is there forbids it. */
+export class ConflictError extends RegistryError {
+  override name = 'ConflictError';
+}
+
+export class NameTakenError extends ConflictError {
   override name = 'NameTakenError';
   readonly taken: string;
   constructor(taken: string) {

@@ -9,9 +9,10 @@ import {
   type ItemType,
   typeBit,
 } from '../lib/item-types.ts';
-import type { ProjectWindow } from '../limit/lease.ts';
+import type { SubjectWindow } from '../limit/lease.ts';
 import { keyId, keyWindow } from './keys.ts';
-import type { Project, ProjectKey } from './project.ts';
+
+import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
 
 /**
  * Requests of one project at this worker since it was started, for the page; `month` empty: no
@@ -47,12 +48,12 @@ export interface Subject {
   /** Whether the first window is one of a project or key: those of categories have no headers. */
   readonly hasOwnWindow: boolean;
   /**
-   * Of a refusal by these windows (as admit.lua says them): the categories that refuse; 0: it is
-   * the project or the key, whatever the categories say.
+   * Of a refusal by this window (as admit.lua says it): the category that refuses; 0: it is the
+   * project or the key.
    */
   refusingCategories(full: number): number;
   /** limit/admission.ts: undefined until the first request, and after a minute without one. */
-  window: ProjectWindow | undefined;
+  window: SubjectWindow | undefined;
 }
 
 /** What a request with a valid key is served as; a project with one plain key is it itself. */
@@ -85,6 +86,7 @@ export class ProjectState implements Subject, Access {
   revision: number;
   /** Requests a minute; undefined: no per-minute limit applies (spec part 8, rule 2). */
   limit: number | undefined;
+  privacy: ProjectPrivacy | undefined;
   #filters: CompiledFilters | undefined = undefined;
   /** The only key, when nothing more is said of it; undefined: see `#keys`. */
   #plainKey: string | undefined;
@@ -93,12 +95,12 @@ export class ProjectState implements Subject, Access {
   /** Categories that have a limit, as {@link categoryBit}s; mostly 0. */
   limitedCategories: number;
   /** By the name of the subject and the categories; made when first asked for. */
-  #parts: Map<string, Part> | undefined = undefined;
+  #parts: Map<string, WindowedSubject> | undefined = undefined;
   isDeleted = false;
   /** projects/project-view.ts: looked up since the last sweep. */
   isUsed = true;
 
-  window: ProjectWindow | undefined = undefined;
+  window: SubjectWindow | undefined = undefined;
   isUseNoted = false;
 
   /**
@@ -126,12 +128,14 @@ export class ProjectState implements Subject, Access {
     this.limit = limit;
     this.#plainKey = plainKeyOf(record);
     this.limitedCategories = limitedBy(record);
+    this.privacy = privacyOf(record);
   }
 
   update(record: Project, revision: number, limit: number | undefined): void {
     this.record = record;
     this.revision = revision;
     this.limit = limit;
+    this.privacy = privacyOf(record);
     this.#filters = undefined;
     this.#plainKey = plainKeyOf(record);
     this.#keys = undefined;
@@ -188,7 +192,7 @@ export class ProjectState implements Subject, Access {
     if (!part) {
       const { rateLimits = {} } = this.record;
       const limits = categoriesIn(categories).map((one) => ({ name: one, limit: rateLimits[one] as number }));
-      part = new Part(this, { own: alone ? NO_WINDOWS : windowsOf(subject), limits, categories });
+      part = new WindowedSubject(this, { own: alone ? NO_WINDOWS : windowsOf(subject), limits, categories });
       this.#parts.set(name, part);
     }
     return part;
@@ -256,14 +260,14 @@ const windowsOf = ({ windowName: name, limit, further }: Subject): readonly Wind
   limit === undefined ? NO_WINDOWS : [{ name, limit }, ...further];
 
 /** Another subject than the project itself, until the record changes. */
-class Part implements Subject {
+class WindowedSubject implements Subject {
   readonly project: ProjectState;
   readonly revision: number;
   readonly limit: number | undefined;
   readonly windowName: string;
   readonly further: readonly WindowLimit[];
   readonly hasOwnWindow: boolean;
-  window: ProjectWindow | undefined = undefined;
+  window: SubjectWindow | undefined = undefined;
   /** How many windows come before those of categories. */
   readonly #own: number;
   readonly #categories: readonly Category[];
@@ -312,7 +316,7 @@ class KeyState implements Access {
       { name: keyWindow(key), limit: rateLimit },
       ...windowsOf(project),
     ];
-    this.subject = own ? new Part(project, { own }) : project;
+    this.subject = own ? new WindowedSubject(project, { own }) : project;
     this.#isEnabled = enabled;
     this.#expiresAt = expires === undefined ? Number.POSITIVE_INFINITY : Date.parse(expires);
   }

@@ -9,16 +9,21 @@ import type { NatsLink } from '../stream/nats.ts';
 import { PROJECTS_BUCKET } from '../stream/topology.ts';
 import { isConflict, openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-watch.ts';
-import { parseEntry, projectText } from './entry.ts';
 import { rotateKeys } from './keys.ts';
 import { Names, NameTakenError, RevisionError, type StoredProject } from './names.ts';
-import { isNumericId, type Project } from './project.ts';
+import { isNumericId, type Project, parseEntry, projectText } from './project.ts';
 
 export type NewProject = Omit<Project, 'id' | 'key'> & { id?: string | undefined; key?: string | undefined };
 
 /** Nine or ten digits, which every SDK's integer holds. */
 export const mintNumericId = (): string => `${randomInt(100_000_000, 2_147_483_647)}`;
 export const mintKey = (): string => randomBytes(16).toString('hex');
+
+/** Short ids first, so that numeric ids are in numeric order. */
+export function compareIds(one: string, other: string): number {
+  if (one === other) return 0;
+  return one.length - other.length || (one < other ? -1 : 1);
+}
 
 /** `by`: who makes the changes, this process's user by default. `claimMs` is for tests. */
 export type StoreOptions = { by?: string; claimMs?: number };
@@ -90,7 +95,7 @@ export class ProjectStore {
       const parsed = parseEntry(key, text);
       return parsed.kind === 'project' ? parsed.project : undefined;
     });
-    return projects.sort((a, b) => a.id.length - b.id.length || (a.id < b.id ? -1 : 1));
+    return projects.sort((one, other) => compareIds(one.id, other.id));
   }
 
   /**
@@ -127,11 +132,11 @@ export class ProjectStore {
   }
 
   /** `overlapMs`: how long the keys before stay valid; undefined: they are removed. */
-  rotateKey(idOrAlias: string, overlapMs?: number): Promise<Project> {
+  rotateKey(idOrAlias: string, overlapMs?: number, revision?: number): Promise<Project> {
     const fresh = mintKey();
-    return this.set(idOrAlias, (project) =>
-      rotateKeys(project, fresh, { now: systemClock.now(), overlapMs }),
-    );
+    const change = (project: Project): Project =>
+      rotateKeys(project, fresh, { now: systemClock.now(), overlapMs });
+    return this.set(idOrAlias, change, revision);
   }
 
   /** @param revision as in {@link set} @returns the record as it was */
@@ -149,7 +154,8 @@ export class ProjectStore {
 
   async #find(idOrAlias: string, wanted: number | undefined): Promise<StoredProject> {
     const found = await this.find(idOrAlias);
-    if (wanted !== undefined && found.revision !== wanted) throw new RevisionError(found.project.id);
+    if (wanted !== undefined && found.revision !== wanted)
+      throw new RevisionError(`Project ${idOrAlias} has revision ${found.revision}, not ${wanted}.`);
     return found;
   }
 

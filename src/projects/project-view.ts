@@ -5,8 +5,7 @@
 import type { Log } from '../lib/log.ts';
 import { BucketCopy } from './bucket-copy.ts';
 import type { BucketEntry } from './bucket-watch.ts';
-import { type ParsedEntry, parseEntry } from './entry.ts';
-import { type PlanLimits, type Project, rateLimitOf } from './project.ts';
+import { type ParsedEntry, type PlanLimits, type Project, parseEntry, rateLimitOf } from './project.ts';
 import { ProjectState } from './project-state.ts';
 
 export type ProjectViewOptions = { planLimits: PlanLimits; log: Log };

@@ -1,9 +1,11 @@
 /**
- * A project as the registry stores it and as the commands print it (contract part 4). Pure: no I/O.
+ * A project as the registry stores it (contract part 4), and what a key of its bucket holds: a
+ * record under a project's id, a claim under its alias. Pure: no I/O.
  */
 import { z } from 'zod';
 import { CATEGORIES } from '../lib/item-types.ts';
 import { LABEL_CHARS_MAX, PROJECT_KEYS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
+import { type Privacy, SCRUBS } from '../stream/frame.ts';
 
 export const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'] as const;
 export type Plan = (typeof PLANS)[number];
@@ -34,9 +36,9 @@ export const isKey = (text: string): boolean => KEY.test(text);
 export const isNumericId = (id: string): boolean => NUMERIC_ID.test(id);
 export const isProjectId = (id: string): boolean => NUMERIC_ID.test(id) || CUID.test(id);
 
-const rateLimitSchema = z.int().min(RATE_LIMIT_MIN).max(RATE_LIMIT_MAX);
+export const rateLimitSchema = z.int().min(RATE_LIMIT_MIN).max(RATE_LIMIT_MAX);
 const keySchema = z.string().refine(isKey, 'a key is 1 to 64 letters, digits, underscores or hyphens');
-const projectKeySchema = z.strictObject({
+export const projectKeySchema = z.strictObject({
   key: keySchema,
   label: z.string().min(1).max(LABEL_CHARS_MAX).optional(),
   enabled: z.boolean(),
@@ -47,6 +49,10 @@ const projectKeySchema = z.strictObject({
 });
 const areDistinct = (keys: readonly { key: string }[]): boolean =>
   new Set(keys.map(({ key }) => key)).size === keys.length;
+/** Some letter or digit, of which words are made. */
+const SCRUB_KEY = /^(?=.{1,64}$)[^,]*[\p{L}\p{N}][^,]*$/u;
+export const keyList = <Key extends z.ZodType<{ key: string }>>(key: Key) =>
+  z.array(key).min(1).max(PROJECT_KEYS_MAX).refine(areDistinct, 'a key is there twice');
 
 export const projectSchema = z.strictObject({
   id: z.string().refine(isProjectId, 'a project id is numeric (no leading zero) or a CUID'),
@@ -55,12 +61,7 @@ export const projectSchema = z.strictObject({
   enabled: z.literal(false).optional(),
   key: keySchema,
   /** Absent: `key` alone, for ever. Else `key` was the first valid one at the last write. */
-  keys: z
-    .array(projectKeySchema)
-    .min(1)
-    .max(PROJECT_KEYS_MAX)
-    .refine(areDistinct, 'a key is there twice')
-    .optional(),
+  keys: keyList(projectKeySchema).optional(),
   plan: z.enum(PLANS),
   rateLimit: rateLimitSchema.optional(),
   /** Envelopes a minute with items of a category. */
@@ -69,6 +70,15 @@ export const projectSchema = z.strictObject({
   overage: z.boolean(),
   filters: z.array(z.enum(FILTERS)),
   allowedOrigins: z.array(z.string()),
+  /** Privacy (docs/privacy.md): what the processor removes from payloads before they are stored. */
+  scrub: z.array(z.enum(SCRUBS)).optional(),
+  /** Names of further members whose values are removed. */
+  scrubKeys: z
+    .array(z.string().regex(SCRUB_KEY, 'a name has letters or digits, and no comma'))
+    .max(50)
+    .optional(),
+  /** The user's address `{{auto}}` becomes the client's. */
+  fillIp: z.boolean().optional(),
 });
 
 export type Project = z.infer<typeof projectSchema>;
@@ -79,8 +89,54 @@ export type PlanLimits = 'table' | 'free-only';
  * The per-minute limit in force, or undefined for none (spec part 8, rules 1 and 2;
  * SLUICE_PLAN_LIMITS).
  */
-export function rateLimitOf(project: Project, planLimits: PlanLimits): number | undefined {
+export function rateLimitOf(
+  project: Pick<Project, 'plan' | 'rateLimit'>,
+  planLimits: PlanLimits,
+): number | undefined {
   if (project.rateLimit !== undefined) return project.rateLimit;
   if (planLimits === 'free-only' && project.plan !== 'Free') return undefined;
   return PLAN_LIMITS[project.plan];
 }
+
+/** What is done to the payloads of a project's envelopes; undefined: nothing. */
+export type ProjectPrivacy = Privacy & { fillIp: boolean };
+
+export function privacyOf({
+  scrub = [],
+  scrubKeys = [],
+  fillIp = false,
+}: Project): ProjectPrivacy | undefined {
+  return scrub.length + scrubKeys.length > 0 || fillIp ? { scrub, names: scrubKeys, fillIp } : undefined;
+}
+
+const claimSchema = z.strictObject({ aliasOf: z.string() });
+
+export type ParsedEntry =
+  | { kind: 'project'; project: Project }
+  | { kind: 'alias'; id: string }
+  | { kind: 'broken'; reason: string };
+
+export const projectText = (project: Project): string => JSON.stringify(project);
+export const claimText = (id: string): string => JSON.stringify({ aliasOf: id });
+
+/** Never throws: a record that another program spoiled must not end a worker. */
+export function parseEntry(key: string, text: string): ParsedEntry {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return { kind: 'broken', reason: 'not JSON' };
+  }
+  const claim = claimSchema.safeParse(value);
+  if (claim.success && isNumericId(key)) return { kind: 'alias', id: claim.data.aliasOf };
+  const record = projectSchema.safeParse(value);
+  if (!record.success) return { kind: 'broken', reason: problems(record.error).join('; ') };
+  if (record.data.id !== key) return { kind: 'broken', reason: `the record's id is ${record.data.id}` };
+  return { kind: 'project', project: record.data };
+}
+
+/** One sentence for each field that is wrong. */
+const problems = (error: z.ZodError): string[] =>
+  error.issues.map((issue) =>
+    issue.path.length > 0 ? `${issue.path.join('.')}: ${issue.message}` : issue.message,
+  );

@@ -15,7 +15,8 @@ export type ReplicaOptions = ProjectViewOptions & { link: NatsLink; clock: Clock
  * there, so an unknown key costs no I/O, and a worker goes on while the broker is away. The price
  * is a quarter of a kilobyte per project and worker, and a kilobyte for one that has had a request
  * of late. Also, a revoked key stays valid in a worker that is cut off from the broker; such a
- * worker answers 503 anyway, because it cannot queue. bucket-mirror.ts keeps the copy true.
+ * worker answers 503 anyway, because it cannot queue. A key that it does not know yet gets 401.
+ * bucket-mirror.ts keeps the copy true.
  */
 export class Replica {
   readonly #projects: ProjectView;

@@ -4,6 +4,7 @@ import type { Log } from '../lib/log.ts';
 import { type ClickHouseOptions, ClickHouseSink } from './clickhouse/clickhouse.ts';
 import { NdjsonSink } from './ndjson/ndjson.ts';
 import { PostgresSink } from './postgres/postgres.ts';
+import { S3Sink } from './s3/s3.ts';
 import { type NamedSink, SeveralSinks } from './several.ts';
 import type { Sink } from './sink.ts';
 
@@ -25,6 +26,7 @@ const wholeDays = ({ log, retentionDays: days }: Parts): ClickHouseOptions => ({
 
 async function openSink(setting: SinkSetting, parts: Parts): Promise<Sink> {
   if (setting.kind === 'ndjson') return NdjsonSink.lock(setting.dir, parts);
+  if (setting.kind === 's3') return S3Sink.connect(setting, parts);
   if (setting.kind === 'clickhouse') return ClickHouseSink.connect(setting.url, wholeDays(parts));
   return PostgresSink.connect(setting.url, parts);
 }

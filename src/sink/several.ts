@@ -36,7 +36,12 @@ export class SeveralSinks implements Sink {
     this.#failing.set(stream, failing);
     const opened: { name: string; sink: StreamSink }[] = [];
     for (const { name, sink } of this.#sinks) opened.push({ name, sink: await sink.open(stream) });
-    return { begin: (frameIds) => beginAll(opened, { frameIds, failing }) };
+    return {
+      begin: (frameIds) => beginAll(opened, { frameIds, failing }),
+      flush: async () => {
+        await all(opened.map(({ name, sink }) => named(name, failing, () => sink.flush?.())));
+      },
+    };
   }
 
   /** Names of the sinks, and whether the last attempt of one of their streams failed. */
@@ -114,6 +119,11 @@ class BatchOfSeveral implements SinkBatch {
 
   get bytes(): number {
     return Math.max(...this.#members.map(({ batch }) => batch.bytes));
+  }
+
+  get durable(): Promise<void> | undefined {
+    const later = this.#members.flatMap(({ batch }) => batch.durable ?? []);
+    return later.length === 0 ? undefined : Promise.all(later).then(() => undefined);
   }
 
   /** What each of them refused; the others have it. */

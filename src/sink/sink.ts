@@ -1,8 +1,9 @@
 /**
  * The contract of all sinks: what a sink promises, and the calls by which it is given records.
  *
- * One batch per stream is open at a time. commit() resolves when everything in it is durable; only
- * then are its frames acknowledged. A frame may come again at any time.
+ * One batch per stream is open at a time. commit() resolves when everything in it is durable, or
+ * names a promise of that; only then are its frames acknowledged. A frame may come again at any
+ * time.
  *
  * - `exactly once`: a batch is all or nothing, no reader sees any of it before the commit, and
  *   every later batch, of this process or the next, knows its entries. So each record is written
@@ -113,6 +114,11 @@ export interface SinkBatch {
    */
   commit(): Promise<readonly SinkCount[]>;
   /**
+   * Once commit() has resolved, where that is not yet durable: resolves when it is. The frames are
+   * not acknowledged before. Never rejects: a sink goes on trying.
+   */
+  readonly durable?: Promise<void> | undefined;
+  /**
    * Once commit() has resolved: rows that the store refused. They are not among its counts; all
    * others are stored. A sink without it ends the process at such a row.
    */
@@ -127,6 +133,8 @@ export interface StreamSink {
    * @throws UnavailableError when the sink cannot tell which of them are stored
    */
   begin(frameIds: readonly string[]): SinkBatch | Promise<SinkBatch>;
+  /** Makes durable what commits left for later. @throws UnavailableError */
+  flush?(): Promise<void>;
 }
 
 export interface Sink {

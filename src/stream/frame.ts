@@ -5,7 +5,8 @@
  * envelope (or one heartbeat ping), as a MessagePack array inside a byte string of its own. So a
  * frame is put together without encoding anything again, and an entry that cannot be decoded can be
  * named, kept and replayed apart from its neighbours. Arrays have no field names: any change here
- * needs a new version.
+ * needs a new version. A further kind of entry needs none: a processor that does not know it makes
+ * it a dead letter.
  *
  *     envelope   [0, projectId, eventId, receivedAt, sentAt | nil, sdk | nil,
  *                 month | nil, position | nil, [item, …], parts | nil]
@@ -13,6 +14,9 @@
  *                 payload | nil]
  *     parts      [[sequence, …], length, sha256]
  *     heartbeat  [1, token, receivedAt, body | nil]
+ *     envelope of a project with privacy settings
+ *                [2, … as above …, privacy]
+ *     privacy    [[position in SCRUBS, …], [name, …], client's address | nil]
  */
 import { Decoder } from '@msgpack/msgpack';
 import { ITEM_TYPES, type ItemType } from '../lib/item-types.ts';
@@ -47,6 +51,22 @@ export type PartsRef = {
   sha256: Uint8Array;
 };
 
+/** What the processor removes from payloads (docs/privacy.md). A new one is added at the end. */
+export const SCRUBS = ['emails', 'cards', 'ips', 'user-ip', 'keys'] as const;
+export type Scrub = (typeof SCRUBS)[number];
+
+/**
+ * What is done to the payloads before they are stored. Ingest decides when it accepts the envelope,
+ * so that every delivery makes the same record, whatever becomes of the project.
+ */
+export type Privacy = {
+  scrub: readonly Scrub[];
+  /** Names of members whose values are removed, beside those of `keys`. */
+  names: readonly string[];
+  /** Takes the place of `{{auto}}` as the user's address. */
+  clientAddress?: string | undefined;
+};
+
 export type EnvelopeEntry = {
   kind: 'envelope';
   projectId: string;
@@ -67,6 +87,8 @@ export type EnvelopeEntry = {
   position?: number;
   items: EntryItem[];
   parts?: PartsRef;
+  /** Absent: payloads are stored byte for byte. */
+  privacy?: Privacy | undefined;
 };
 
 export type HeartbeatEntry = {
@@ -88,6 +110,7 @@ export type FrameSlot =
 
 const ENVELOPE = 0;
 const HEARTBEAT = 1;
+const PRIVATE_ENVELOPE = 2;
 /** What {@link encodeFrame} adds to each entry: tag and 32-bit length. */
 export const FRAME_BYTES_PER_ENTRY = 5;
 
@@ -100,15 +123,20 @@ function envelopeBound(entry: EnvelopeEntry): number {
   bound += textBound(entry.sentAt) + textBound(entry.sdk);
   for (const item of entry.items)
     bound += 6 * SCALAR_BYTES_MAX + item.header.length + (item.payload?.length ?? 0);
-  return bound;
+  return entry.privacy ? bound + privacyBound(entry.privacy) : bound;
+}
+
+function privacyBound({ scrub, names, clientAddress }: Privacy): number {
+  const bound = (3 + scrub.length) * SCALAR_BYTES_MAX + textBound(clientAddress);
+  return names.reduce((sum, name) => sum + textBound(name), bound);
 }
 
 const heartbeatBound = (entry: HeartbeatEntry): number =>
   5 * SCALAR_BYTES_MAX + textBound(entry.token) + (entry.body?.length ?? 0);
 
 function writeEnvelope(out: MessagePackWriter, entry: EnvelopeEntry): void {
-  out.array(10);
-  out.uint(ENVELOPE);
+  out.array(entry.privacy ? 11 : 10);
+  out.uint(entry.privacy ? PRIVATE_ENVELOPE : ENVELOPE);
   out.string(entry.projectId);
   out.string(entry.eventId);
   out.uint(entry.receivedAt);
@@ -121,6 +149,16 @@ function writeEnvelope(out: MessagePackWriter, entry: EnvelopeEntry): void {
   for (const item of entry.items) writeItem(out, item);
   if (entry.parts) writeParts(out, entry.parts);
   else out.nil();
+  if (entry.privacy) writePrivacy(out, entry.privacy);
+}
+
+function writePrivacy(out: MessagePackWriter, { scrub, names, clientAddress }: Privacy): void {
+  out.array(3);
+  out.array(scrub.length);
+  for (const one of scrub) out.uint(SCRUBS.indexOf(one));
+  out.array(names.length);
+  for (const name of names) out.string(name);
+  writeOptional(out, clientAddress);
 }
 
 function writeOptional(out: MessagePackWriter, text: string | undefined): void {
@@ -224,8 +262,20 @@ function checkPlaces({ items, parts }: EnvelopeEntry): void {
   if (parts && parts.length !== length) fail(`parts of ${length} bytes`, parts.length);
 }
 
-function readEnvelope(value: unknown): EnvelopeEntry {
-  const fields = tuple(value, 10, 'envelope');
+const readScrub: Checked<Scrub> = (value, what) => SCRUBS[count(value, what)] ?? fail('known scrub', value);
+
+function readPrivacy(value: unknown): Privacy {
+  const [scrub, names, clientAddress] = tuple(value, 3, 'privacy');
+  return {
+    scrub: list(scrub, readScrub, 'scrub'),
+    names: list(names, text, 'name'),
+    ...(clientAddress !== null && { clientAddress: text(clientAddress, 'client address') }),
+  };
+}
+
+function readEnvelope(value: readonly unknown[]): EnvelopeEntry {
+  const isPrivate = value[0] === PRIVATE_ENVELOPE;
+  const fields = tuple(value, isPrivate ? 11 : 10, 'envelope');
   const [, projectId, eventId, receivedAt, sentAt, sdk, month, position, items, parts] = fields;
   const entry: EnvelopeEntry = {
     kind: 'envelope',
@@ -239,6 +289,7 @@ function readEnvelope(value: unknown): EnvelopeEntry {
   if (month !== null) entry.month = text(month, 'month');
   if (position !== null) entry.position = count(position, 'position');
   if (parts !== null) entry.parts = readParts(parts, 'parts');
+  if (isPrivate) entry.privacy = readPrivacy(fields[10]);
   checkPlaces(entry);
   return entry;
 }
@@ -271,8 +322,9 @@ function decodeValue(encoded: Uint8Array, what: string): unknown {
 
 function readEntry(encoded: Uint8Array): Entry {
   const value = decodeValue(encoded, 'entry');
-  const kind = Array.isArray(value) ? value[0] : undefined;
-  if (kind === ENVELOPE) return readEnvelope(value);
+  if (!Array.isArray(value)) return fail('entry of a known kind', value);
+  const [kind] = value;
+  if (kind === ENVELOPE || kind === PRIVATE_ENVELOPE) return readEnvelope(value);
   if (kind === HEARTBEAT) return readHeartbeat(value);
   return fail('entry of a known kind', value);
 }

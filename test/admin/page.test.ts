@@ -1,8 +1,12 @@
 /** The page of the admin port in a real browser, over a real system. */
+
+import type { AddressInfo } from 'node:net';
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { AdminStats } from '../../src/admin/server.ts';
+import { type AdminStats, startAdminServer } from '../../src/admin/server.ts';
+import { AdminTokens } from '../../src/admin/tokens.ts';
 import type { Project } from '../../src/projects/project.ts';
+import { log } from '../projects/broker.ts';
 import { openBrowser } from '../support/browser.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { System, until } from '../support/system.ts';
@@ -94,6 +98,32 @@ it('says that the process does not answer any more', async () => {
   await page.locator('#updated.lost').waitFor();
   expect(await page.locator('#updated').textContent()).toMatch(/^no answer since/);
   await page.close();
+});
+
+it('asks for the token where the port is not bound to loopback, and keeps it for the tab', async () => {
+  const stats = async () => (await (await fetch(`${system.adminUrl}/stats.json`)).json()) as AdminStats;
+  const pages = { ready: () => ({ ready: true, body: '{}' }), metrics: async () => '', stats };
+  const tokens = new AdminTokens({ entries: ['of-the-page=a-token'], file: undefined, log });
+  const server = await startAdminServer({ host: '0.0.0.0', port: 0, pages, tokens, log });
+  const page = await browser.newPage();
+  await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
+  const show = async (token: string): Promise<void> => {
+    await page.locator('#token').fill(token);
+    await page.locator('#login button').click();
+  };
+  await page.locator('#login').waitFor({ state: 'visible' });
+  expect(await page.locator('#updated').textContent()).toBe('a token is needed');
+  await show('wrong');
+  await page.locator('#updated', { hasText: 'this token is unknown' }).waitFor();
+  expect(await page.locator('#main').isVisible()).toBe(false);
+  await show('a-token');
+  await page.locator('#main').waitFor({ state: 'visible' });
+  await page.reload();
+  await page.locator('#main').waitFor({ state: 'visible' });
+  expect(await page.locator('#login').isVisible()).toBe(false);
+  await page.close();
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
 });
 
 it('allows no foreign script, frame or resource', async () => {

@@ -1,4 +1,4 @@
-/** The limiter's benches and that of isolation run small, so that they cannot rot; their figures mean nothing here. */
+/** The benches that are no jobs, of the limiter, of isolation and of many projects, run small, so that they cannot rot; their figures mean nothing here. */
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
@@ -36,7 +36,7 @@ describe('a witness', () => {
   });
 });
 
-describe('bench/limits', () => {
+describe('bench/limits and bench/projects', () => {
   beforeAll(() => {
     const compiler = join(ROOT, 'node_modules/typescript/bin/tsc');
     const { stdout } = spawnSync(process.execPath, [compiler, '-p', 'bench'], {
@@ -77,6 +77,21 @@ describe('bench/limits', () => {
       const problems = stdout.split('DOES NOT HOLD\n')[1]?.trim().split('\n') ?? [];
       // A second is too short for a p99.
       expect(problems.filter((problem) => !problem.includes(': p99 '))).toEqual([]);
+    },
+    MS_MAX,
+  );
+
+  it(
+    'measures a registry of projects, whatever the figures are',
+    () => {
+      const program = join(ROOT, '.bench/bench/main.js');
+      const { stdout, stderr } = spawnSync(
+        process.execPath,
+        [program, 'projects', '--projects', '2000', '--restarts', '0'],
+        { cwd: ROOT, encoding: 'utf8', timeout: MS_MAX },
+      );
+      expect(stdout, stderr).toMatch(/^2000 projects .*\na copy loaded in .*\n/);
+      expect(stdout).toMatch(/ready in [\d.]+ s, 0 workers lost, 2 consumers/);
     },
     MS_MAX,
   );

@@ -100,6 +100,7 @@ describe('the report', () => {
     expect(await page.title()).toBe('sluice load');
     expect(await page.textContent('#verdict')).toBe('1 of 2 checks do not hold');
     expect(await page.locator('#charts .panel').count()).toBe(7);
+    expect(await page.locator('#charts .legend li').count()).toBe(11);
     expect(await page.locator('#charts svg[role=img] rect.area').count()).toBeGreaterThan(20);
     expect(await page.locator('#charts').innerHTML()).not.toMatch(/NaN|undefined|Infinity/);
     const cards = await page.textContent('#cards');

@@ -160,6 +160,15 @@ describe('the figures', () => {
 });
 
 describe('a plan of stages', () => {
+  it('leaves out the last request of a warm-up, also where rounding puts it at the very end', async () => {
+    const url = await serve((socket) => socket.write(OK));
+    // 560/s for 50 ms are 28.000000000000004 requests, so a 29th one is due after 50 ms.
+    const result = await runLoad({ ...options(url), rate: 560, warmupMs: 50, durationMs: 200 });
+    expect(result.failed).toBe(0);
+    expect(result.stages[0]?.requests).toBe(result.requests);
+    expect(result.expectedInAll).toBe(result.requests + 29);
+  });
+
   it('is kept to the request, and each stage has its own figures', async () => {
     const url = await serve((socket) => socket.write(OK));
     const stages = [

@@ -68,6 +68,14 @@ describe('the image', () => {
     expect(files.split('\n').filter((name) => name.endsWith('.node'))).toHaveLength(1);
   });
 
+  it('has the load tester', () => {
+    expect(docker('run', '--rm', ...CONFINED, IMAGE, 'load', '--help')).toContain('--stages');
+    const args = ['run', '--rm', ...CONFINED, IMAGE, 'load', '--dsn', 'http://k@127.0.0.1:9/1'];
+    const ran = spawnSync('docker', [...args, '--duration', '500ms', '--quiet'], { encoding: 'utf8' });
+    expect(ran.stderr).toContain('FAILED: no request was answered');
+    expect(ran.status).toBe(1);
+  });
+
   it('runs every part as an ordinary user over a file system that it cannot write, and leaves on SIGTERM', async () => {
     docker('run', '--rm', ...CONFINED, ...flags(settings), IMAGE, 'setup');
     const [port, adminPort, processorPort] = [await freePort(), await freePort(), await freePort()];

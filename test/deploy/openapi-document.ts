@@ -1,14 +1,20 @@
-/** docs/openapi.yaml as something that answers can be held against. */
+/** A document of OpenAPI as something that answers can be held against. */
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { z } from 'zod';
 
-type Schema = Record<string, unknown>;
+export type Schema = Record<string, unknown>;
 type Response = {
   headers?: Record<string, { required?: boolean; schema: Schema }>;
-  content?: { 'application/json': { schema: Schema } };
+  content?: Content;
 };
-type Operation = { responses: Record<string, Response> };
+type Content = Record<string, { schema: Schema }>;
+export type Parameter = { name: string; in: string; schema: Schema };
+export type Operation = {
+  responses: Record<string, Response>;
+  parameters?: Parameter[];
+  requestBody?: { content: Content };
+};
 type PathItem = Record<string, Operation>;
 type Document = { openapi: string; paths: Record<string, PathItem>; components: Record<string, unknown> };
 
@@ -23,7 +29,7 @@ const OF_HTTP = new Set([
   'keep-alive',
   'uwebsockets',
 ]);
-const METHODS = ['get', 'put', 'post', 'options'];
+const METHODS = ['get', 'put', 'post', 'patch', 'delete', 'options'];
 
 const readable = (headers: Headers): Map<string, string> => new Map(headers.entries());
 export const answered = async (res: globalThis.Response): Promise<Answered> => ({
@@ -37,19 +43,28 @@ export class OpenApi {
   /** `POST /path 200` of every answer that was checked. */
   readonly seen = new Set<string>();
 
-  constructor() {
-    const file = new URL('../../docs/openapi.yaml', import.meta.url);
+  /** @param name of the file in docs */
+  constructor(name = 'openapi.yaml') {
+    const file = new URL(`../../docs/${name}`, import.meta.url);
     this.document = this.#resolved(parse(readFileSync(file, 'utf8')) as Document);
+  }
+
+  /** Every operation with its path and method. */
+  get operations(): { path: string; method: string; operation: Operation }[] {
+    return Object.entries(this.document.paths).flatMap(([path, item]) =>
+      METHODS.flatMap((method) => {
+        const operation = item[method];
+        return operation ? [{ path, method: method.toUpperCase(), operation }] : [];
+      }),
+    );
   }
 
   /** Every documented `POST /path 200`. */
   get documented(): string[] {
-    return Object.entries(this.document.paths).flatMap(([path, item]) =>
-      METHODS.filter((method) => item[method]).flatMap((method) =>
-        Object.keys(item[method]?.responses ?? {}).map(
-          (status) => `${method.toUpperCase()} ${path} ${status}`,
-        ),
-      ),
+    return this.operations.flatMap(({ path, method, operation }) =>
+      Object.keys(operation.responses)
+        .filter((status) => status !== 'default')
+        .map((status) => `${method} ${path} ${status}`),
     );
   }
 
@@ -57,7 +72,8 @@ export class OpenApi {
   problems(method: string, path: string, answer: Answered): string[] {
     const where = `${method} ${path} ${answer.status}`;
     this.seen.add(where);
-    const response = this.document.paths[path]?.[method.toLowerCase()]?.responses[`${answer.status}`];
+    const { responses } = this.document.paths[path]?.[method.toLowerCase()] ?? { responses: {} };
+    const response = responses[`${answer.status}`] ?? (answer.status >= 400 ? responses.default : undefined);
     if (!response) return [`${where} is not documented: ${answer.body}`];
     return [...this.#headers(response, answer), ...this.#body(response, answer)].map(
       (line) => `${where}: ${line}`,
@@ -77,8 +93,9 @@ export class OpenApi {
 
   #body({ content }: Response, { body, headers }: Answered): string[] {
     if (!content) return body === '' ? [] : [`has a body: ${body}`];
-    if (headers.get('content-type') !== 'application/json') return ['is no JSON'];
-    return matches(content['application/json'].schema, JSON.parse(body)) ? [] : [`says ${body}`];
+    const type = headers.get('content-type') ?? '';
+    if (!content[type]) return [`is of type ${type}`];
+    return matches(content[type].schema, JSON.parse(body)) ? [] : [`says ${body}`];
   }
 
   /** References replaced by what they name; keys beside a reference in a path item are added to it. */
@@ -103,5 +120,5 @@ export class OpenApi {
   }
 }
 
-const matches = (schema: Schema, value: unknown): boolean =>
+export const matches = (schema: Schema, value: unknown): boolean =>
   z.fromJSONSchema(schema as Parameters<typeof z.fromJSONSchema>[0]).safeParse(value).success;

@@ -1,5 +1,8 @@
 /** What becomes of an envelope with items of categories that have limits. What the admission says is in the hands of the test. */
 import { expect, it } from 'vitest';
+import { systemClock } from '../../src/lib/clock.ts';
+import { categoryBit } from '../../src/lib/item-types.ts';
+import type { Access } from '../../src/projects/project-state.ts';
 import { COUNTED, EVENT, REFUSED, serve, TOKEN, UNAVAILABLE } from './ingest.ts';
 
 const REPLAY = '{"type":"replay_event"}\n{}\n{"type":"replay_recording","length":3}\nabc\n';
@@ -179,4 +182,24 @@ it('is refused for the rate before it is written when the project is full', asyn
   await served.receive(FIRST, false);
   await served.settle(REFUSED);
   expect(served.outcomes).toEqual(['rate_limited']);
+});
+
+it('takes the limits of its key as they are when the body comes, not as they were with the head', async () => {
+  const keys = (rateLimit: number, enabled = true) => [{ key: 'k', enabled, rateLimit }];
+  const served = serve({ rateLimits: { replays: 5 }, keys: keys(50) });
+  served.project.update({ ...served.project.record, keys: keys(4) }, 2, 60);
+  await served.receive(FIRST, false);
+  expect((windows(served) as unknown[][][])[0]?.map(([, limit]) => limit)).toEqual([4, 60, 5]);
+  const { subject } = served.project.access('k', systemClock) as Access;
+  expect(served.project.ofCategories(subject, categoryBit('replays'), false).limit).toBe(4);
+});
+
+it('is refused in the end when its key is disabled after the head', async () => {
+  const keys = (enabled: boolean) => [{ key: 'k', enabled, rateLimit: 50 }];
+  const served = serve({ rateLimits: { replays: 5 }, keys: keys(true) });
+  served.project.update({ ...served.project.record, keys: keys(false) }, 2, 60);
+  await served.receive(FIRST, false);
+  await served.settle(TOKEN);
+  await served.receive(REST);
+  await expect.poll(() => served.outcomes).toEqual(['forbidden_key']);
 });

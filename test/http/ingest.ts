@@ -33,6 +33,7 @@ export type Serving = {
   headers?: Record<string, string>;
   knownRefusal?: () => RateDecision | undefined;
   rateLimits?: NonNullable<Project['rateLimits']>;
+  keys?: NonNullable<Project['keys']>;
   readSpooled?: RequestParts['readSpooled'];
   publish?: () => void;
   /** Whether the publisher has room for the project. */
@@ -41,7 +42,7 @@ export type Serving = {
 
 /** A request whose head has come. */
 export function serve(serving: Serving = {}) {
-  const { env = 'production', headers = {}, knownRefusal = () => undefined, rateLimits } = serving;
+  const { env = 'production', headers = {}, knownRefusal = () => undefined, rateLimits, keys } = serving;
   const line = new Line();
   const outcomes: Outcome[] = [];
   const refunds: string[] = [];
@@ -62,7 +63,7 @@ export function serve(serving: Serving = {}) {
     published.push({ entry, isSpooled: source !== undefined, done });
   };
   const fields = { limit: 60, quota: 10, filters: ['localhost'] as FilterName[] };
-  const project = projectOf({ id: '1', ...fields, ...(rateLimits && { rateLimits }) });
+  const project = projectOf({ id: '1', ...fields, ...(rateLimits && { rateLimits }), ...(keys && { keys }) });
   const metrics = new RequestMetrics();
   const parts = {
     replica: { findProject: () => project },

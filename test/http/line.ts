@@ -30,6 +30,9 @@ export class Line implements ResponseSocket {
   endWithoutBody(_length?: number, close?: boolean): void {
     this.said.push(close ? 'end and close' : 'end');
   }
+  getRemoteAddressAsText(): ArrayBuffer {
+    return new TextEncoder().encode('127.0.0.1').buffer;
+  }
   pause(): void {
     this.said.push('pause');
   }

@@ -19,6 +19,7 @@ function setUp() {
           onAborted: (handler) => abort.push(handler),
           onData: (handler) => receive.push(handler),
           cork: () => undefined,
+          getRemoteAddressAsText: () => new ArrayBuffer(0),
           writeStatus: () => undefined,
           writeHeader: () => undefined,
           end: () => undefined,

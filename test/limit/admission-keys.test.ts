@@ -5,9 +5,10 @@ import type { Admission, Admitted } from '../../src/limit/admission.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { keyId } from '../../src/projects/keys.ts';
 import type { ProjectState, Subject } from '../../src/projects/project-state.ts';
-import { admissionOn, clock, connected, elsewhere, projectOf } from './limit-fixture.ts';
+import { admissionOn, callAdmit, clock, connected, elsewhere, projectOf } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
+const T = 1_700_000_000_000;
 const BOTH = { token: true, count: true } as const;
 
 describe.each(STORES)('on $name', ({ start }) => {
@@ -212,6 +213,36 @@ describe.each(STORES)('on $name', ({ start }) => {
       const rest = await Promise.all([1, 2].map(() => admission.admit(errors, BOTH)));
       expect(rest.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'refused']);
       expect(admitted(await Promise.all([admission.admit(key, BOTH), admission.admit(key, BOTH)]))).toBe(1);
+    });
+
+    it('does not hold up the project, nor another category, by being full for longer', async () => {
+      const [redis] = workers as [LimitRedis];
+      const id = `keys-${++project}`;
+      const [replays, logs] = [
+        { name: 'replays', limit: 1 },
+        { name: 'logs', limit: 1 },
+      ] as const;
+      const call = async (at: number, ...further: { name: string; limit: number }[]) => {
+        const ask = {
+          sentAt: 0,
+          need: 1,
+          excess: 0,
+          needMs: 250,
+          revision: 1,
+          settled: [],
+          known: undefined,
+        };
+        const { window } = await callAdmit(redis, id, { waiting: 't', limit: 3, ask, now: T + at, further });
+        return window;
+      };
+      await call(0, logs);
+      await call(30_000, replays);
+      const both = await call(31_000, logs, replays);
+      expect(both).toMatchObject({ granted: 0, full: 2, admitsAt: T + 60_250 });
+      await call(40_000);
+      const all = await call(41_000, replays);
+      expect(all).toMatchObject({ granted: 0, full: 1, admitsAt: T + 60_250 });
+      expect(await call(61_000, replays)).toMatchObject({ granted: 0, full: 2, admitsAt: T + 90_250 });
     });
 
     it('is refused from memory while it is full', async () => {

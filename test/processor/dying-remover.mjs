@@ -12,10 +12,10 @@ const die = (point) => {
 
 const log = createLog('silent');
 const { config } = loadConfig();
-const sink = await NdjsonSink.lock(config.sink.dir, { log });
+const sink = await NdjsonSink.lock(config.sinks[0].dir, { log });
 
-function begin(inner) {
-  const batch = inner.begin();
+async function begin(inner, frameIds) {
+  const batch = await inner.begin(frameIds);
   const commit = batch.commit.bind(batch);
   batch.commit = async () => {
     die('before the write');
@@ -47,9 +47,10 @@ NatsLink.prototype.manager = async function () {
 };
 
 const dying = {
+  promise: sink.promise,
   open: async (stream) => {
     const inner = await sink.open(stream);
-    return { begin: () => begin(inner) };
+    return { begin: (frameIds) => begin(inner, frameIds) };
   },
   close: () => sink.close(),
 };

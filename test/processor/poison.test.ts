@@ -1,8 +1,8 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { nanos } from '@nats-io/transport-node';
 import { afterEach, describe, expect, it } from 'vitest';
-import { DeadLetterBox } from '../../src/commands/dead-letters/box.ts';
 import { DELIVERIES_BEFORE_ALONE, FRAME_CRASHES_MAX } from '../../src/limits.ts';
+import { DeadLetterBox } from '../../src/management/dead-letters/box.ts';
 import { CrashLedger } from '../../src/processor/crash-ledger.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';

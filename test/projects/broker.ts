@@ -2,6 +2,7 @@
 import { Kvm } from '@nats-io/kv';
 import { createLog } from '../../src/lib/log.ts';
 import type { BucketEntry } from '../../src/projects/bucket-watch.ts';
+import type { Plan } from '../../src/projects/project.ts';
 import type { ProjectView } from '../../src/projects/project-view.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import {
@@ -51,12 +52,14 @@ export async function eventuallyHolds(holds: () => Promise<boolean>, withinMs = 
   while (!(await holds())) if (performance.now() - began > withinMs) throw new Error('never so');
 }
 
+type Seeded = { first?: number; count: number; named?: boolean; plan?: Plan };
+
 /**
  * Projects `first` to `first + count - 1`, straight into the bucket's stream. `named`: their ids are CUIDs, and the numbers aliases.
  */
 export async function seedProjects(
   to: NatsLink,
-  { first = 1, count, named = false }: { first?: number; count: number; named?: boolean },
+  { first = 1, count, named = false, plan = 'Pro' }: Seeded,
 ): Promise<void> {
   const stream = `KV_${PROJECTS_BUCKET}`;
   const manager = await to.manager();
@@ -68,7 +71,7 @@ export async function seedProjects(
     const filters = ['browser-extension', 'localhost', 'crawler'];
     const record = {
       key: `${n}`.padStart(32, 'b'),
-      plan: 'Pro',
+      plan,
       overage: false,
       filters,
       allowedOrigins: [],

@@ -1,7 +1,6 @@
 /** The keys of a record: which are in force, what commands make of them, and what builds before and after read. */
 import { describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
-import { parseEntry, projectText } from '../../src/projects/entry.ts';
 import {
   addKey,
   changeKey,
@@ -11,7 +10,7 @@ import {
   replaceKey,
   rotateKeys,
 } from '../../src/projects/keys.ts';
-import type { Project } from '../../src/projects/project.ts';
+import { type Project, parseEntry, projectText } from '../../src/projects/project.ts';
 import { ProjectState } from '../../src/projects/project-state.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
 import { replace } from './broker.ts';

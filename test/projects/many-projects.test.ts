@@ -152,8 +152,8 @@ describe('a registry of many projects', () => {
     await eventually(10_000, () => admin.connected);
     const { replica, link } = await newReplica();
     await replica.start();
-    await seedProjects(admin, { first: 6, count: 1 });
-    await eventually(5_000, () => replica.findProject('6') !== undefined);
+    await seedProjects(admin, { first: 5, count: 1, plan: 'Free' });
+    await eventually(5_000, () => replica.findProject('5')?.limit === 60);
     proxy.weather = { blackhole: true };
     proxy.reset();
     await server.stop();
@@ -161,12 +161,12 @@ describe('a registry of many projects', () => {
     renameSync(`${server.dir}-before`, server.dir);
     server = await natsServer(server);
     await eventually(10_000, () => admin.connected && !link.connected);
-    await seedProjects(admin, { first: 7, count: 1 });
+    await seedProjects(admin, { first: 4, count: 1, plan: 'Free' });
     proxy.weather = {};
     proxy.reset();
     await eventually(30_000, () => link.connected);
-    await eventually(5_000, () => replica.findProject('7') !== undefined && !replica.findProject('6'));
-    expect(replica.findProject('5')).toBeDefined();
+    await eventually(5_000, () => replica.findProject('4')?.limit === 60);
+    await eventually(5_000, () => replica.findProject('5')?.limit === 1_000);
   });
 
   it('is loaded from a broker that answers late, too', async () => {

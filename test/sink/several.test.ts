@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { DeadLetterBox } from '../../src/commands/dead-letters/box.ts';
-import { entryOf } from '../../src/commands/dead-letters/replay.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
+import { DeadLetterBox } from '../../src/management/dead-letters/box.ts';
+import { entryOf } from '../../src/management/dead-letters/replay.ts';
 import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import { openSinks } from '../../src/sink/open-sinks.ts';
 import { SeveralSinks } from '../../src/sink/several.ts';

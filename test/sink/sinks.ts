@@ -21,6 +21,7 @@ export interface SinkUnderTest {
   /** The stored texts of an event's payloads. */
   payloadTexts(eventId: string): Promise<string[]>;
   /** Undefined where the sink keeps none. */
+  readonly keepsNoTally?: true;
   tally(projectId: string, month: string): Promise<TallyOfMonth | undefined>;
   /** A sink that forgets them with its process writes a resend once more after a restart. */
   readonly forgetsResends?: true;

@@ -1,9 +1,15 @@
 import { describeSinks } from '../sink/conformance.ts';
 import { PostgresUnderTest, SeveralUnderTest } from '../sink/sinks.ts';
-import { ClickHouseUnderTest } from './under-test.ts';
+import { ClickHouseUnderTest, S3UnderTest } from './under-test.ts';
 
 describeSinks([
   ['clickhouse', () => ClickHouseUnderTest.start()],
+  ['s3', () => S3UnderTest.start()],
+  ['s3, without compression', () => S3UnderTest.start('compression=none')],
+  [
+    'clickhouse and s3 at once',
+    async () => new SeveralUnderTest(await ClickHouseUnderTest.start(), await S3UnderTest.start()),
+  ],
   [
     'postgres and clickhouse at once',
     async () => new SeveralUnderTest(await PostgresUnderTest.start(), await ClickHouseUnderTest.start()),

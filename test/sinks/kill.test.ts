@@ -8,9 +8,9 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { envelope, Harness, hexId, item } from '../processor/harness.ts';
-import type { SinkUnderTest } from '../sink/sinks.ts';
+import type { SinkUnderTest, StartSink } from '../sink/sinks.ts';
 import { lastingPort } from '../support/servers.ts';
-import { ClickHouseUnderTest } from './under-test.ts';
+import { ClickHouseUnderTest, S3UnderTest } from './under-test.ts';
 
 const CLI = new URL('../../dist/cli.js', import.meta.url);
 const KILLS = Number(process.env.KILLS ?? 8);
@@ -33,7 +33,10 @@ function randomOf(seed: number): () => number {
 }
 const random = randomOf(SEED);
 
-describe.each([['clickhouse', () => ClickHouseUnderTest.start()]])('%s', (_, start) => {
+describe.each<[name: string, start: StartSink]>([
+  ['clickhouse', () => ClickHouseUnderTest.start()],
+  ['s3', () => S3UnderTest.start()],
+])('%s', (_, start) => {
   let harness: Harness;
   let sink: SinkUnderTest;
   const children: ChildProcess[] = [];

@@ -1,11 +1,17 @@
 /** The sinks whose stores `npm run test:sinks` installs, as the conformance suite sees them. */
+import { gunzipSync } from 'node:zlib';
 import { readClickHouseTally } from '../../src/sink/clickhouse/tally.ts';
 import type { TallyOfMonth } from '../../src/sink/tally.ts';
 import type { StoredRecord } from '../processor/harness.ts';
 import type { SinkUnderTest } from '../sink/sinks.ts';
 import { TestClickHouse } from '../support/sinks/clickhouse.ts';
+import { TestS3 } from '../support/sinks/seaweedfs.ts';
 
 type Row = Record<string, unknown>;
+
+/** The end of a line of the s3 sink. */
+const ROW_KEY = /,"row_key":"[0-9a-f]{32}"\}$/;
+const KEY_END = 34;
 
 const COMMON = 'project_id, event_id, item_index, item_header, sdk, payload';
 const MOMENTS = 'toUnixTimestamp64Milli(received_at) AS received, toUnixTimestamp64Milli(sent_at) AS sent';
@@ -67,6 +73,66 @@ export class ClickHouseUnderTest implements SinkUnderTest {
   tally(projectId: string, month: string): Promise<TallyOfMonth> {
     return readClickHouseTally(this.setting, { projectId, month });
   }
+
+  close(): Promise<void> {
+    return this.server.close();
+  }
+}
+
+/** Every object is read once: it never changes. */
+export class S3UnderTest implements SinkUnderTest {
+  readonly promise = 'repeatable';
+  readonly forgetsResends = true;
+  readonly keepsNoTally = true;
+  readonly server: TestS3;
+  readonly #options: string;
+  readonly #read = new Map<string, string[]>();
+
+  private constructor(server: TestS3, options: string) {
+    this.server = server;
+    this.#options = options;
+  }
+
+  static async start(options = ''): Promise<S3UnderTest> {
+    return new S3UnderTest(await TestS3.start(), options);
+  }
+
+  get setting(): string {
+    return this.server.url({ options: this.#options });
+  }
+
+  /** Lines as they are stored, also those that are there twice. */
+  async lines(): Promise<string[]> {
+    for (const { key } of await this.server.list()) {
+      if (this.#read.has(key) || !key.includes('.ndjson')) continue;
+      const content = await this.server.get(key);
+      const text = key.endsWith('.gz') ? gunzipSync(content) : content;
+      this.#read.set(key, text.toString().trimEnd().split('\n'));
+    }
+    return [...this.#read.values()].flat();
+  }
+
+  /** One line of each row key. */
+  async #merged(): Promise<Map<string, string>> {
+    const lines = await this.lines();
+    return new Map(lines.map((line) => [line.slice(-KEY_END, -'"}'.length), line.replace(ROW_KEY, '}')]));
+  }
+
+  async records(): Promise<StoredRecord[]> {
+    const found = [...(await this.#merged()).values()].map((line) => JSON.parse(line) as StoredRecord);
+    return found.flatMap((record) =>
+      record.type === 'log' || record.type === 'span'
+        ? (record.payload as { items: unknown[] }).items.map((payload) => ({ ...record, payload }))
+        : [record],
+    );
+  }
+
+  async payloadTexts(eventId: string): Promise<string[]> {
+    const lines = [...(await this.#merged()).values()].filter((line) => line.includes(eventId));
+    return lines.map((line) => line.slice(line.indexOf('"payload":') + '"payload":'.length, -1));
+  }
+
+  async tally(): Promise<undefined> {}
 
   close(): Promise<void> {
     return this.server.close();

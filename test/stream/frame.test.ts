@@ -10,6 +10,7 @@ import {
   encodeFrame,
   FRAME_VERSION,
   FrameError,
+  SCRUBS,
 } from '../../src/stream/frame.ts';
 
 const plain = (bytes: Uint8Array): Uint8Array => new Uint8Array(bytes);
@@ -69,6 +70,13 @@ const envelope = fc.record({
   month: optional(text),
   position: optional(count),
   items: fc.array(item, { maxLength: 40 }),
+  privacy: optional(
+    fc.record({
+      scrub: fc.array(fc.constantFrom(...SCRUBS), { maxLength: 5 }),
+      names: fc.array(text, { maxLength: 20 }),
+      clientAddress: optional(text),
+    }),
+  ),
 });
 const large = fc
   .record({
@@ -128,6 +136,32 @@ describe('a frame', () => {
       const slot = only(encodeFrame([altered(event(), [[[8, 0, 1], place]])]));
       expect(slot).toMatchObject({ ok: true, entry: { items: [{ type }] } });
     }
+  });
+
+  it('names what is removed from payloads by places that never change', () => {
+    const names = ['emails', 'cards', 'ips', 'user-ip', 'keys'];
+    expect(names).toEqual(SCRUBS);
+    for (const [place, name] of names.entries()) {
+      const privacy = { scrub: [], names: ['ssn'], clientAddress: '::1' };
+      const slot = only(encodeFrame([altered({ ...event(), privacy } as Entry, [[[10, 0], [place]]])]));
+      expect(slot).toMatchObject({ ok: true, entry: { privacy: { ...privacy, scrub: [name] } } });
+    }
+  });
+
+  it('is never read without its wishes: what a processor does not know is no entry to it', () => {
+    const privacy = { scrub: [SCRUBS[0]], names: [] };
+    const fields = decode(encodeEntry({ ...event(), privacy } as Entry)) as unknown[];
+    expect(fields[0]).toBe(2);
+    for (const changes of [
+      [[[10, 0], [SCRUBS.length]]],
+      [[[10], null]],
+      [[[0], 0]],
+      [[[0], 3]],
+    ] as Change[][])
+      expect(only(encodeFrame([altered({ ...event(), privacy } as Entry, changes)]))).toMatchObject({
+        ok: false,
+      });
+    expect(only(encodeFrame([altered(event(), [[[0], 2]])]))).toMatchObject({ ok: false });
   });
 
   it('can be made by any encoder', () => {

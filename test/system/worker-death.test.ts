@@ -1,14 +1,22 @@
 /** A worker dies beside one that serves: what was at it goes with it, and nobody notices afterwards. */
+import { readFileSync } from 'node:fs';
 import { request } from 'node:http';
-import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { System, until } from '../support/system.ts';
 
 const CLIENTS = 8;
-/** A worker has loaded its registry by then. */
-const STARTED_MS = 2_000;
+
+/** State of a listening socket in /proc/net/tcp. */
+const LISTENS = '0A';
+/** Sockets that listen on a port; each worker has one of its own. */
+function listenersOf(port: number): number {
+  const local = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  const sockets = readFileSync('/proc/net/tcp', 'utf8').trim().split('\n').slice(1);
+  const fields = sockets.map((line) => line.trim().split(/\s+/));
+  return fields.filter(([, address, , state]) => address?.endsWith(local) && state === LISTENS).length;
+}
 
 interface Told {
   /** On this process's clock, ms. */
@@ -49,8 +57,9 @@ it.runIf(process.platform === 'linux')(
     // Until it is gone its listener is there beside its dying connections: a client's next try may go down with it too.
     await until(() => !workers().includes(first));
     const goneAt = performance.now();
-    await until(() => workers().length === 2);
-    await pause(STARTED_MS);
+    await until(() => workers().length === 2 && listenersOf(system.port) === 2);
+    const served = told.length;
+    await until(() => told.length > served + 100);
     stopped = true;
     await Promise.all(clients);
     const later = told.filter(({ begunAt }) => begunAt > goneAt);

@@ -21,6 +21,7 @@ const requestsOf = ({ fromMs, toMs, fromRate, toRate }: Segment): number =>
 /** Milliseconds from the segment's start until `k` requests are due. */
 function msUntil(k: number, { fromMs, toMs, fromRate, toRate }: Segment): number {
   if (k === 0) return 0;
+  if (fromRate === toRate) return (1000 * k) / fromRate;
   const gain = ((toRate - fromRate) / (toMs - fromMs)) * 1000;
   // This form of the root does not lose its digits when the rate hardly changes.
   return (2000 * k) / (fromRate + Math.sqrt(Math.max(0, fromRate * fromRate + 2 * gain * k)));
@@ -28,13 +29,15 @@ function msUntil(k: number, { fromMs, toMs, fromRate, toRate }: Segment): number
 
 export class Pace {
   readonly #segments: readonly Segment[];
+  /** Of each segment; not whole, so that a change of segments is no hiccup. */
+  readonly #requests: Float64Array;
   #at = 0;
-  /** Requests of the segments before; not whole, so that a change of segments is no hiccup. */
-  #before = 0;
-  #count = 0;
+  /** How many requests of the present segment were due. */
+  #k = 0;
 
   constructor(segments: readonly Segment[]) {
     this.#segments = segments;
+    this.#requests = Float64Array.from(segments, requestsOf);
   }
 
   /** Place of the segment that the request of the last next() belongs to. */
@@ -44,18 +47,16 @@ export class Pace {
 
   /** Milliseconds from the start at which one more request is due; Infinity after the last one. */
   next(): number {
-    for (;;) {
-      const segment = this.#segments[this.#at];
-      if (!segment) return Number.POSITIVE_INFINITY;
-      const k = this.#count - this.#before;
-      const requests = requestsOf(segment);
-      if (k < requests) {
-        this.#count++;
-        return segment.fromMs + msUntil(k, segment);
+    for (; this.#at < this.#segments.length; this.#at++) {
+      const requests = this.#requests[this.#at] as number;
+      if (this.#k < requests) {
+        const segment = this.#segments[this.#at] as Segment;
+        return segment.fromMs + msUntil(this.#k++, segment);
       }
-      this.#before += requests;
-      this.#at++;
+      // What is left of a request is the first part of the next segment's first one.
+      this.#k -= requests;
     }
+    return Number.POSITIVE_INFINITY;
   }
 }
 

@@ -4,7 +4,7 @@
  */
 (() => {
   const data = JSON.parse(document.getElementById('data').textContent);
-  const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [640, 240, 56, 10, 12, 30];
+  const [NARROW, WIDE, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [560, 1120, 240, 56, 24, 12, 30];
   const SERIES = 6;
   const $ = (id) => document.getElementById(id);
 
@@ -45,8 +45,8 @@
   };
 
   /** From 0 to above the largest value in round steps. */
-  function linearTicks(largest) {
-    const rough = Math.max(largest, 1e-9) / 4;
+  function linearTicks(largest, wanted = 4) {
+    const rough = Math.max(largest, 1e-9) / wanted;
     const unit = 10 ** Math.floor(Math.log10(rough));
     const step = [1, 2, 5, 10].find((factor) => factor * unit >= rough) * unit;
     return Array.from({ length: Math.ceil(largest / step) + 1 }, (_, at) => at * step);
@@ -63,8 +63,8 @@
     return ticks;
   }
 
-  function axes({ x, y }) {
-    const [right, bottom] = [WIDTH - RIGHT, HEIGHT - BOTTOM];
+  function axes({ x, y, width = NARROW }) {
+    const [right, bottom] = [width - RIGHT, HEIGHT - BOTTOM];
     return [
       ...x.ticks.flatMap(({ at, text }) => [
         svg('line', { class: 'grid', x1: x.scale(at), x2: x.scale(at), y1: TOP, y2: bottom }),
@@ -97,14 +97,12 @@
     return el('ul', { class: 'legend' }, ...entries);
   }
 
-  function chart(title, parts, names = [], { wide = false, styles } = {}) {
-    const drawing = svg(
-      'svg',
-      { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: 'img', 'aria-label': title },
-      ...parts,
-    );
+  /** `styles`: of each name; a series without a name needs no legend. */
+  function chart(title, parts, { names = [], styles = [], wide = false } = {}) {
+    const viewBox = `0 0 ${wide ? WIDE : NARROW} ${HEIGHT}`;
+    const drawing = svg('svg', { viewBox, role: 'img', 'aria-label': title }, ...parts);
     const panel = el('div', { class: wide ? 'panel wide' : 'panel' }, el('h2', {}, title), drawing);
-    if (names.length > 1) panel.append(legend(names, styles ?? names.map((_, at) => `s${at % SERIES}`)));
+    if (names.length > 0) panel.append(legend(names, styles));
     $('charts').append(panel);
   }
 
@@ -112,29 +110,27 @@
 
   const seconds = data.perSecond;
   const lastSecond = Math.max(1, ...seconds.map(({ second }) => second));
-  const timeScale = linear(0, lastSecond, LEFT, WIDTH - RIGHT);
-  const timeAxis = {
-    scale: timeScale,
-    label: 'seconds',
-    ticks: linearTicks(lastSecond)
+  /** Seconds, and stages behind them: every other one has a darker ground. */
+  function timeAxis(width) {
+    const scale = linear(0, lastSecond, LEFT, width - RIGHT);
+    const ticks = linearTicks(lastSecond, width / 100)
       .filter((at) => at <= lastSecond)
-      .map((at) => ({ at, text: short(at) })),
-  };
-  /** Every other stage has a darker ground. */
-  const bands = () =>
+      .map((at) => ({ at, text: short(at) }));
+    return { scale, ticks, label: 'seconds' };
+  }
+  const bands = ({ scale }) =>
     data.stages.flatMap(({ name, fromMs, toMs }, at) => {
       if (at % 2 === 0) return [];
-      const [from, to] = [fromMs, toMs].map((edge) => timeScale(Math.min(lastSecond, edge / 1000)));
-      const band = svg('rect', {
-        class: 'band',
-        x: from,
-        y: TOP,
-        width: to - from,
-        height: HEIGHT - BOTTOM - TOP,
-      });
-      band.append(svg('title', {}, name));
-      return [band];
+      const [from, to] = [fromMs, toMs].map((edge) => scale(Math.min(lastSecond, edge / 1000)));
+      const place = { x: from, y: TOP, width: to - from, height: HEIGHT - BOTTOM - TOP };
+      return [svg('rect', { class: 'band', ...place }, svg('title', {}, name))];
     });
+  /** Successes, limits and faults look the same in every chart. */
+  function statusStyle(status) {
+    if (/^[23]/.test(status)) return 's0';
+    if (status === '429') return 's2';
+    return /^5/.test(status) ? 's3' : 's4';
+  }
   const valueAxis = (largest, scaleTo = HEIGHT - BOTTOM) => {
     const ticks = linearTicks(largest);
     return {
@@ -158,17 +154,18 @@
       Object.values(statuses).reduce((sum, count) => sum + count, 0),
     );
     const y = valueAxis(Math.max(...rates, ...intended.map(([, rate]) => rate), 1));
-    const width = Math.max(0.5, timeScale(1) - timeScale(0) - (seconds.length > 150 ? 0 : 1));
+    const time = timeAxis(WIDE);
+    const width = Math.max(0.5, time.scale(1) - time.scale(0) - (seconds.length > 150 ? 0 : 1));
     const bars = seconds.flatMap(({ second, statuses }) => {
       let below = 0;
-      return names.flatMap((name, at) => {
+      return names.flatMap((name) => {
         const count = statuses[name] ?? 0;
         if (count === 0) return [];
         const [bottom, top] = [y.scale(below), y.scale(below + count)];
         below += count;
         const bar = svg('rect', {
-          class: `area s${at % SERIES}`,
-          x: timeScale(second - 1),
+          class: `area ${statusStyle(name)}`,
+          x: time.scale(second - 1),
           y: top,
           width,
           height: bottom - top,
@@ -178,12 +175,13 @@
       });
     });
     const plan = line(
-      intended.map(([at, rate]) => [timeScale(Math.min(at, lastSecond)), y.scale(rate)]),
+      intended.map(([at, rate]) => [time.scale(Math.min(at, lastSecond)), y.scale(rate)]),
       'intended',
     );
-    const parts = [...bands(), ...axes({ x: timeAxis, y }), ...bars, ...(intended.length > 0 ? [plan] : [])];
-    chart('Answers a second by status; dashed: the intended rate', parts, names, { wide: true });
-    if (names.length === 1) $('charts').lastChild.append(legend(names, ['s0']));
+    const back = [...bands(time), ...axes({ x: time, y, width: WIDE })];
+    const parts = [...back, ...bars, ...(intended.length > 0 ? [plan] : [])];
+    const styles = names.map(statusStyle);
+    chart('Answers a second by status; dashed: the intended rate', parts, { names, styles, wide: true });
   }
 
   function latencyChart() {
@@ -193,18 +191,22 @@
       scale: logarithmic(ticks[0], ticks.at(-1), HEIGHT - BOTTOM, TOP),
       ticks: ticks.map((at) => ({ at, text: ms(at) })),
     };
+    const time = timeAxis(WIDE);
     const lines = [({ p50Ms }) => p50Ms, ({ p99Ms }) => p99Ms].map((of, at) =>
       line(
         seconds
           .filter((second) => of(second) > 0)
-          .map((second) => [timeScale(second.second - 0.5), y.scale(of(second))]),
+          .map((second) => [time.scale(second.second - 0.5), y.scale(of(second))]),
         `s${at === 0 ? 1 : 3}`,
       ),
     );
-    const parts = [...bands(), ...axes({ x: timeAxis, y }), ...lines];
-    chart('Latency from the intended moment: p50 and p99 of each second', parts, ['p50', 'p99'], {
+    const parts = [...bands(time), ...axes({ x: time, y, width: WIDE }), ...lines];
+    const names = ['p50', 'p99'];
+    const styles = ['s1', 's3'];
+    chart('Latency from the intended moment: p50 and p99 of each second', parts, {
+      names,
+      styles,
       wide: true,
-      styles: ['s1', 's3'],
     });
   }
 
@@ -217,7 +219,7 @@
     const ticks = logTicks(steps);
     const factor = 10 ** (1 / data.stepsPerDecade);
     const x = {
-      scale: logarithmic(ticks[0] / factor, ticks.at(-1), LEFT, WIDTH - RIGHT),
+      scale: logarithmic(ticks[0] / factor, ticks.at(-1), LEFT, NARROW - RIGHT),
       label: 'latency',
       ticks: ticks.map((at) => ({ at, text: ms(at) })),
     };
@@ -226,14 +228,14 @@
       for (const [at, count] of data.distribution[name]) sums.set(at, (sums.get(at) ?? 0) + count);
     const y = valueAxis(Math.max(...sums.values()));
     const below = new Map();
-    const bars = names.flatMap((name, series) =>
+    const bars = names.flatMap((name) =>
       data.distribution[name].map(([at, count]) => {
         const from = below.get(at) ?? 0;
         below.set(at, from + count);
         const [left, right] = [x.scale(at / factor), x.scale(at)];
         const [bottom, top] = [y.scale(from), y.scale(from + count)];
         const bar = svg('rect', {
-          class: `area s${series % SERIES}`,
+          class: `area ${statusStyle(name)}`,
           x: left,
           y: top,
           width: Math.max(0.5, right - left - 1),
@@ -243,7 +245,10 @@
         return bar;
       }),
     );
-    chart('Requests by latency and status', [...axes({ x, y }), ...bars], names);
+    chart('Requests by latency and status', [...axes({ x, y }), ...bars], {
+      names,
+      styles: names.map(statusStyle),
+    });
   }
 
   function percentileChart() {
@@ -253,7 +258,7 @@
     const tail = (percentile) => 100 / (100 - percentile);
     const shown = [0, 50, 90, 99, 99.9, 99.99, 99.999];
     const x = {
-      scale: logarithmic(1, 1e5, LEFT, WIDTH - RIGHT),
+      scale: logarithmic(1, 1e5, LEFT, NARROW - RIGHT),
       label: 'percentile',
       ticks: shown.map((percentile) => ({ at: tail(percentile), text: `${percentile} %` })),
     };
@@ -275,7 +280,7 @@
     ['The server: mean times', (name) => name.startsWith('mean ')],
     ['The server: under way', (name) => name === 'requests under way'],
     ['The server: memory and disk of bodies', (name) => name.endsWith('MiB')],
-    ['The server: workers', (name) => name === 'workers'],
+    ['The server: workers, and how many were started anew', (name) => name.startsWith('worker')],
   ];
   function serverCharts() {
     const looks = data.server?.looks ?? [];
@@ -284,24 +289,17 @@
       const names = all.filter((name) => matches(name) && looks.some(({ values }) => values[name] > 0));
       if (names.length === 0) continue;
       const y = valueAxis(Math.max(...looks.flatMap(({ values }) => names.map((name) => values[name] ?? 0))));
-      const within = looks.filter(({ second }) => second <= lastSecond + 1);
-      const lines = names.map((name, at) =>
-        line(
-          within
-            .filter(({ values }) => name in values || name.endsWith('/s'))
-            .map(({ second, values }) => [
-              timeScale(Math.min(second, lastSecond)),
-              y.scale(values[name] ?? 0),
-            ]),
-          `s${at % SERIES}`,
-        ),
-      );
-      chart(
-        title,
-        [...bands(), ...axes({ x: timeAxis, y }), ...lines],
-        names.length > 1 ? names : [names[0], ''],
-      );
-      if (names.length === 1) $('charts').lastChild.lastChild.replaceWith(legend(names, ['s0']));
+      const time = timeAxis(NARROW);
+      const styles = names.map((_, at) => `s${at % SERIES}`);
+      const lines = names.map((name, at) => {
+        const known = looks.filter(({ values }) => name in values || name.endsWith('/s'));
+        const points = known.map(({ second, values }) => [
+          time.scale(Math.min(second, lastSecond)),
+          y.scale(values[name] ?? 0),
+        ]);
+        return line(points, styles[at]);
+      });
+      chart(title, [...bands(time), ...axes({ x: time, y }), ...lines], { names, styles });
     }
   }
 

@@ -32,7 +32,9 @@ export async function apiUsage(
   const work = async (): Promise<void> => {
     for (const id of queue) {
       const usage = await json(`${api}/v1/projects/${encodeURIComponent(id)}/usage`, headers);
-      found.set(id, (usage as { current: number }).current);
+      // Asked by an alias, it answers with the id.
+      const { id: named, current } = usage as { id: string; current: number };
+      found.set(named, current);
     }
   };
   await Promise.all(Array.from({ length: IN_FLIGHT }, work));

@@ -1,14 +1,14 @@
 import { Command, InvalidArgumentError } from 'commander';
-import { systemClock as clock } from '../../lib/clock.ts';
+import type { FiledDeadLetter } from '../../management/dead-letters/box.ts';
+import { letterJson } from '../../management/dead-letters/letter-json.ts';
+import { entryOf } from '../../management/dead-letters/replay.ts';
+import { OperationError, reasonOf } from '../../management/failure.ts';
+import type { Operations } from '../../management/operations.ts';
 import { printJson, printLine } from '../print.ts';
-import { CommandError, reasonOf, type Session, UsageError, withSession } from '../session.ts';
-import { BytesGoneError, DeadLetterBox, type FiledDeadLetter } from './box.ts';
-import { entryOf, Replay } from './replay.ts';
-import { factsText, letterJson, lettersText, letterText, rawBytes } from './text.ts';
+import { type ApiFlags, CommandError, UsageError, withApi, withOperations } from '../session.ts';
+import { factsText, lettersText, letterText, rawBytes } from './text.ts';
 
-type Chosen = { all?: boolean };
-
-const open = async (session: Session): Promise<DeadLetterBox> => DeadLetterBox.open(await session.nats());
+type Chosen = ApiFlags & { all?: boolean };
 
 function parseId(text: string, before: string[] | undefined): string[] {
   if (!/^[0-9a-f]{32}$/.test(text))
@@ -16,53 +16,53 @@ function parseId(text: string, before: string[] | undefined): string[] {
   return [...(before ?? []), text];
 }
 
-async function list(flags: { json?: boolean }): Promise<void> {
-  await withSession(async (session) => {
-    const letters = await (await open(session)).list();
+async function list(flags: ApiFlags & { json?: boolean }): Promise<void> {
+  await withOperations(flags, async (operations) => {
+    const letters = await operations.listDeadLetters();
     if (flags.json) printJson(letters);
     else printLine(letters.length > 0 ? lettersText(letters) : 'There are no dead letters.');
   });
 }
 
-async function show([id]: string[], flags: { json?: boolean; raw?: boolean }): Promise<void> {
-  await withSession(async (session) => {
-    const box = await open(session);
-    const letter = await box.get(id ?? '');
-    const bytes = await box.bytesOf(letter).catch((error: unknown) => {
-      if (flags.raw || !(error instanceof BytesGoneError)) throw error;
-      return error.message;
-    });
+async function show([id]: string[], flags: ApiFlags & { json?: boolean; raw?: boolean }): Promise<void> {
+  await withOperations(flags, async (operations) => {
+    const detail = await operations.getDeadLetter(id ?? '');
+    const { letter, bytes } = detail;
     if (typeof bytes === 'string') {
-      if (flags.json) return printJson({ ...letter, bytes_gone: bytes });
-      return printLine(`${factsText(letter)}\n\n${bytes}`);
+      if (flags.raw) throw new CommandError(bytes);
+      return flags.json ? printJson(letterJson(detail)) : printLine(`${factsText(letter)}\n\n${bytes}`);
     }
     const entry = entryOf(letter, bytes.subarray(0, letter.bodyBytes));
     if (flags.raw) process.stdout.write(rawBytes(letter, entry, bytes));
-    else if (flags.json) printJson(letterJson(letter, entry, bytes));
+    else if (flags.json) printJson(letterJson(detail));
     else printLine(letterText(letter, entry, bytes));
   });
 }
 
 /** The dead letters that the command line names, each looked up before anything is done. */
 async function chosen(
-  box: DeadLetterBox,
+  operations: Operations,
   ids: readonly string[],
   { all }: Chosen,
 ): Promise<FiledDeadLetter[]> {
   if ((all === true) === ids.length > 0) throw new UsageError('Name dead letters, or say --all.');
-  return all ? box.list() : Promise.all(ids.map((id) => box.get(id)));
+  if (all) return operations.listDeadLetters();
+  return Promise.all(ids.map((id) => operations.findDeadLetter(id)));
 }
 
 async function replay(ids: string[] = [], flags: Chosen = {}): Promise<void> {
-  await withSession(async (session) => {
-    const box = await open(session);
-    const letters = await chosen(box, ids, flags);
-    const { config, log } = session;
-    const link = await session.nats();
-    const failures = await replayEach(
-      letters,
-      new Replay({ link, box, shards: config.streamShards, clock, log }),
-    );
+  await withOperations(flags, async (operations) => {
+    const letters = await chosen(operations, ids, flags);
+    const failures: string[] = [];
+    for (const letter of letters) {
+      try {
+        printLine(`Replayed ${letter.id} to ${await operations.replayDeadLetter(letter)}.`);
+      } catch (error) {
+        // One that fails does not stop those behind it.
+        if (!(error instanceof OperationError)) throw error;
+        failures.push(reasonOf(error));
+      }
+    }
     if (letters.length === 0) printLine('There are no dead letters.');
     if (letters.length > 1 && failures.length > 0)
       failures.push(`${failures.length} of ${letters.length} dead letters were not replayed`);
@@ -70,25 +70,10 @@ async function replay(ids: string[] = [], flags: Chosen = {}): Promise<void> {
   });
 }
 
-/** One that fails does not stop those behind it. @returns why each that failed did */
-async function replayEach(letters: readonly FiledDeadLetter[], replaying: Replay): Promise<string[]> {
-  const failures: string[] = [];
-  for (const letter of letters) {
-    try {
-      printLine(`Replayed ${letter.id} to ${await replaying.run(letter)}.`);
-    } catch (error) {
-      if (!(error instanceof CommandError)) throw error;
-      failures.push(reasonOf(error));
-    }
-  }
-  return failures;
-}
-
 async function purge(ids: string[] = [], flags: Chosen = {}): Promise<void> {
-  await withSession(async (session) => {
-    const box = await open(session);
-    const letters = await chosen(box, ids, flags);
-    for (const letter of letters) await box.purge(letter);
+  await withOperations(flags, async (operations) => {
+    const letters = await chosen(operations, ids, flags);
+    for (const letter of letters) await operations.purgeDeadLetter(letter);
     printLine(`Purged ${letters.length} dead letter${letters.length === 1 ? '' : 's'}.`);
   });
 }
@@ -115,5 +100,6 @@ export function deadLettersCommand(): Command {
     .argument('[ids...]', 'as list prints them', parseId)
     .option('--all', 'every dead letter')
     .action(purge);
+  for (const sub of command.commands) withApi(sub);
   return command;
 }

@@ -1,15 +1,12 @@
 /** A dead letter as it is printed. Pure. */
-import { isUtf8 } from 'node:buffer';
+
+import type { FiledDeadLetter } from '../../management/dead-letters/box.ts';
+import { isText, itemsOf, textOf } from '../../management/dead-letters/letter-json.ts';
 import type { Entry, EntryItem } from '../../stream/frame.ts';
 import { record, table } from '../print.ts';
-import type { FiledDeadLetter } from './box.ts';
 
 const REASON_CHARS_MAX = 60;
 const PAYLOAD_CHARS_MAX = 2_000;
-
-const isText = (bytes: Uint8Array): boolean => isUtf8(bytes) && !bytes.includes(0);
-const textOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('utf8');
-const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base64');
 
 /** What a client sent must not steer the terminal. */
 const harmless = (text: string): string => text.replaceAll(/[^\P{Cc}\n\t]/gu, '�');
@@ -27,32 +24,6 @@ export function lettersText(letters: readonly FiledDeadLetter[]): string {
     cut(letter.reason, REASON_CHARS_MAX),
   ]);
   return table(['ID', 'FILED', 'KIND', 'TYPE', 'PROJECT', 'BYTES', 'REASON'], rows, ['BYTES']);
-}
-
-const itemsOf = (entry: Entry | undefined): readonly EntryItem[] =>
-  entry?.kind === 'envelope' ? entry.items : [];
-
-const itemJson = ({ index, type, header, payload, length }: EntryItem): Record<string, unknown> => ({
-  item_index: index,
-  type,
-  item_header: textOf(header),
-  ...bytesJson('payload', payload),
-  ...(payload === undefined && { payload_bytes: length }),
-});
-
-function bytesJson(name: string, bytes: Uint8Array | undefined): Record<string, string> {
-  if (bytes === undefined) return {};
-  return isText(bytes) ? { [name]: textOf(bytes) } : { [`${name}_base64`]: base64(bytes) };
-}
-
-/** The facts, the items as far as they can be decoded, and all bytes. */
-export function letterJson(
-  letter: FiledDeadLetter,
-  entry: Entry | undefined,
-  bytes: Uint8Array,
-): Record<string, unknown> {
-  const items = itemsOf(entry).map(itemJson);
-  return { ...letter, ...(items.length > 0 && { items }), bytes_base64: base64(bytes) };
 }
 
 /**

@@ -1,5 +1,5 @@
 /** What a row of doctor's table (checks.ts) says, and how it becomes a finding. */
-import { reasonOf } from '../session.ts';
+import { reasonOf } from '../../management/failure.ts';
 
 /** One finding of `sluice doctor`. */
 export type Finding = {

@@ -7,12 +7,12 @@ import { availableParallelism } from 'node:os';
 import type { Config } from '../../config.ts';
 import { HAS_ZSTD } from '../../envelope/decompress.ts';
 import { REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
+import { withoutPassword } from '../../management/connections.ts';
 import { readDropped } from '../../stream/dropped-record.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
 import type { WantedStream } from '../../stream/setup/setup-run.ts';
 import { CONSUMER, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
-import { withoutPassword } from '../session.ts';
 import { asking, type Check } from './check.ts';
 import { askPostgres, askRedis, freeBytes, natsClockAheadMs, openFilesMax, readNumber } from './questions.ts';
 

@@ -1,7 +1,8 @@
 /** Doctor's table for the clickhouse sink (docs/sinks.md). */
+
+import { withoutPassword } from '../../management/connections.ts';
 import { inspectClickHouse } from '../../sink/clickhouse/inspect.ts';
 import { VERSION_WANTED } from '../../sink/clickhouse/migrate.ts';
-import { withoutPassword } from '../session.ts';
 import { asking, type Check } from './check.ts';
 import { clock, milliseconds } from './checks.ts';
 

@@ -2,27 +2,28 @@
 import { readFile } from 'node:fs/promises';
 import { text } from 'node:stream/consumers';
 import { Command } from 'commander';
-import { ProjectStore } from '../../projects/project-store.ts';
+import { systemClock } from '../../lib/clock.ts';
+import { reasonOf } from '../../management/failure.ts';
+import type { Operations } from '../../management/operations.ts';
+import { type ProjectJson, recordOf } from '../../management/project-json.ts';
+import type { Project } from '../../projects/project.ts';
 import { printJson, printLine } from '../print.ts';
-import { CommandError, reasonOf, type Session, UsageError, withSession } from '../session.ts';
+import { type ApiFlags, CommandError, UsageError, withOperations } from '../session.ts';
+import { type Changes, changesBetween, changesText, heldNames, isNothing } from './changes.ts';
 import {
-  type Changes,
-  changesBetween,
-  changesText,
-  declaredRecord,
-  heldNames,
-  isNothing,
-} from './changes.ts';
-import { deleteProject, LeftoverDeleted } from './delete.ts';
-import { checked, projectJson } from './fields.ts';
-import { type DeclaredProject, ProjectFileError, parseProjectFile, projectFileText } from './project-file.ts';
+  type FileProject,
+  fileProject,
+  ProjectFileError,
+  parseProjectFile,
+  projectFileText,
+} from './project-file.ts';
 
 /** Writes under way at once: a thousand take seconds, and the broker serves others too. */
 const WRITES_AT_ONCE = 32;
 /** Each waits three seconds for requests that are under way. */
 const REMOVALS_AT_ONCE = 250;
 
-type ApplyFlags = {
+type ApplyFlags = ApiFlags & {
   file: string;
   prune?: boolean;
   keepUsage?: boolean;
@@ -32,7 +33,7 @@ type ApplyFlags = {
 
 /** What was done of the changes, in the words of `--json`. */
 type Outcome = {
-  created: Record<string, unknown>[];
+  created: ProjectJson[];
   changed: { id: string; fields: object }[];
   removed: string[];
   unchanged: number;
@@ -40,7 +41,7 @@ type Outcome = {
   notTried: string[];
 };
 
-async function readDeclared(file: string): Promise<DeclaredProject[]> {
+async function readDeclared(file: string): Promise<FileProject[]> {
   const isStdin = file === '-';
   const source = await (isStdin ? text(process.stdin) : readFile(file, 'utf8')).catch((error: Error) => {
     throw new UsageError(`${file} cannot be read: ${reasonOf(error)}.`);
@@ -74,29 +75,26 @@ async function takeSteps(steps: readonly Step[], atOnce: number, outcome: Outcom
   await Promise.all(Array.from({ length: atOnce }, takeNext));
 }
 
-async function carryOut(session: Session, changes: Changes, keepUsage: boolean): Promise<Outcome> {
-  const store = await ProjectStore.open(await session.nats());
+async function carryOut(operations: Operations, changes: Changes, keepUsage: boolean): Promise<Outcome> {
   const { unchanged } = changes;
   const outcome: Outcome = { created: [], changed: [], removed: [], unchanged, failed: [], notTried: [] };
   const creations = changes.created.map((project) => ({
     id: project.id,
     run: async ({ created }: Outcome) => {
-      created.push(projectJson(await store.create(project), session.publicUrl));
+      created.push((await operations.createProject(project)).project);
     },
   }));
   const updates = changes.changed.map(({ project, fields }) => ({
     id: project.id,
     run: async ({ changed }: Outcome) => {
-      await store.set(project.id, (present) => checked(declaredRecord(project, present)));
+      await operations.putProject(project, { presence: 'there' });
       changed.push({ id: project.id, fields: fieldsJson(fields) });
     },
   }));
   const removals = changes.removed.map(({ id }) => ({
     id,
     run: async ({ removed }: Outcome) => {
-      await deleteProject(session, id, { keepUsage }).catch((error: unknown) => {
-        if (!(error instanceof LeftoverDeleted)) throw error;
-      });
+      await operations.deleteProject(id, { keepUsage });
       removed.push(id);
     },
   }));
@@ -128,27 +126,32 @@ function report(outcome: Outcome, { json }: ApplyFlags): void {
   );
 }
 
+async function presentRecords(operations: Operations, now: number): Promise<Project[]> {
+  return (await operations.listProjects()).map((project) => recordOf(project, now));
+}
+
 async function apply(flags: ApplyFlags): Promise<void> {
   const { json, dryRun = false, prune = false, keepUsage = false } = flags;
   const declared = await readDeclared(flags.file);
-  await withSession(async (session) => {
-    const present = await (await ProjectStore.open(await session.nats())).list();
+  await withOperations(flags, async (operations) => {
+    const now = systemClock.now();
+    const present = await presentRecords(operations, now);
     const held = heldNames(present, declared);
     if (held.length > 0)
       throw new CommandError(`nothing is changed; names of the file are in use:\n${held.join('\n')}`);
-    const changes = changesBetween(present, declared, { prune });
+    const changes = changesBetween(present, declared, { prune, now });
     if (json && dryRun) return printJson(plannedJson(changes));
     if (!json && isNothing(changes))
       return printLine(`No change: ${changes.unchanged} projects are as the file says.`);
     if (!json) printLine(changesText(changes));
-    if (!dryRun) report(await carryOut(session, changes, keepUsage), flags);
+    if (!dryRun) report(await carryOut(operations, changes, keepUsage), flags);
   });
 }
 
-async function exportAll({ json }: { json?: boolean }): Promise<void> {
-  await withSession(async (session) => {
-    const projects = await (await ProjectStore.open(await session.nats())).list();
-    if (json) printJson({ projects });
+async function exportAll(flags: ApiFlags & { json?: boolean }): Promise<void> {
+  await withOperations(flags, async (operations) => {
+    const projects = await presentRecords(operations, systemClock.now());
+    if (flags.json) printJson({ projects: projects.map(fileProject) });
     else process.stdout.write(projectFileText(projects));
   });
 }

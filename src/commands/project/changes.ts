@@ -1,42 +1,42 @@
 /** What applying a file changes in the registry, and its text. Pure. */
+import { differences, wantedRecord } from '../../management/project-json.ts';
 import type { Project } from '../../projects/project.ts';
-import { type DeclaredProject, KEPT_FIELDS } from './project-file.ts';
+import type { FileProject } from './project-file.ts';
 
 export type FieldChange = { field: string; from: unknown; to: unknown };
-export type ProjectChange = { project: DeclaredProject; fields: FieldChange[] };
+export type ProjectChange = { project: FileProject; fields: FieldChange[] };
 export type Changes = {
-  created: DeclaredProject[];
+  created: FileProject[];
   changed: ProjectChange[];
   removed: Project[];
   unchanged: number;
 };
 
-/** The record of an existing project as the file wants it. */
-export function declaredRecord(declared: DeclaredProject, present: Project): Project {
-  const kept = KEPT_FIELDS.filter((field) => present[field] !== undefined);
-  return { ...Object.fromEntries(kept.map((field) => [field, present[field]])), ...declared } as Project;
+/** As it is printed: a record says nothing of itself while it is enabled. */
+const fieldOf = (record: Project, field: keyof Project): unknown =>
+  field === 'enabled' ? record.enabled !== false : record[field];
+
+function fieldChanges(before: Project, declared: FileProject, now: number): FieldChange[] {
+  const after = wantedRecord(before, declared, now);
+  return differences(before, after, now).map((field) => ({
+    field,
+    from: fieldOf(before, field),
+    to: fieldOf(after, field),
+  }));
 }
 
-const isSame = (a: unknown, b: unknown): boolean => JSON.stringify(a) === JSON.stringify(b);
-
-function fieldChanges(before: Record<string, unknown>, after: Record<string, unknown>): FieldChange[] {
-  const fields = new Set([...Object.keys(after), ...Object.keys(before)]);
-  return [...fields]
-    .filter((field) => !isSame(before[field], after[field]))
-    .map((field) => ({ field, from: before[field], to: after[field] }));
-}
-
+/** @param of `now`: Unix ms */
 export function changesBetween(
   present: readonly Project[],
-  declared: readonly DeclaredProject[],
-  { prune }: { prune: boolean },
+  declared: readonly FileProject[],
+  { prune, now }: { prune: boolean; now: number },
 ): Changes {
   const byId = new Map(present.map((project) => [project.id, project]));
   const changes: Changes = { created: [], changed: [], removed: [], unchanged: 0 };
   for (const project of declared) {
     const before = byId.get(project.id);
     byId.delete(project.id);
-    const fields = before ? fieldChanges(before, declaredRecord(project, before)) : [];
+    const fields = before ? fieldChanges(before, project, now) : [];
     if (!before) changes.created.push(project);
     else if (fields.length > 0) changes.changed.push({ project, fields });
     else changes.unchanged++;
@@ -49,7 +49,7 @@ export function changesBetween(
  * Names of the file that another project holds now, one sentence for each. A name moves between
  * projects in two steps, so that no crash between two writes leaves it with the wrong one.
  */
-export function heldNames(present: readonly Project[], declared: readonly DeclaredProject[]): string[] {
+export function heldNames(present: readonly Project[], declared: readonly FileProject[]): string[] {
   const owners = new Map<string, Project>();
   for (const project of present)
     for (const name of [project.id, project.alias]) if (name !== undefined) owners.set(name, project);

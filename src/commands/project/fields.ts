@@ -1,11 +1,9 @@
 /** A project's fields as flags of a command line, and a project as it is printed. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { originPatternProblem } from '../../filter/inbound.ts';
-import { systemClock } from '../../lib/clock.ts';
 import { CATEGORIES } from '../../lib/item-types.ts';
-import { ALLOWED_ORIGINS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
-import { problems } from '../../projects/entry.ts';
-import { firstKey, keyId, keysOf } from '../../projects/keys.ts';
+import { RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
+import type { ProjectChanges, ProjectJson } from '../../management/project-json.ts';
 import {
   FILTERS,
   type FilterName,
@@ -15,11 +13,9 @@ import {
   PLANS,
   type Plan,
   type PlanLimits,
-  type Project,
-  type ProjectKey,
-  projectSchema,
   rateLimitOf,
 } from '../../projects/project.ts';
+import { SCRUBS, type Scrub } from '../../stream/frame.ts';
 import { record, table } from '../print.ts';
 import { UsageError } from '../session.ts';
 
@@ -37,6 +33,9 @@ export type ProjectFlags = {
   filter?: FilterName[];
   allowOrigin?: string[];
   rateLimitFor?: string[];
+  scrub?: Scrub[];
+  scrubKeys?: string[];
+  fillIp?: boolean;
 };
 
 export const refuse = (message: string): never => {
@@ -74,13 +73,24 @@ const integerOrNone =
       : refuse(`It is an integer from ${min} to ${max}, or none.`);
   };
 
+const listed = (text: string): string[] =>
+  text === 'none' ? [] : [...new Set(text.split(',').map((name) => name.trim()))];
+
 function parseFilters(text: string): FilterName[] {
-  if (text === 'none') return [];
-  const names = [...new Set(text.split(',').map((name) => name.trim()))];
+  const names = listed(text);
   const known = (name: string): name is FilterName => FILTERS.some((filter) => filter === name);
   return names.every(known)
     ? names
     : refuse(`It is none, or a comma-separated list of ${FILTERS.join(', ')}.`);
+}
+
+function parseScrub(text: string): Scrub[] {
+  if (text === 'default') return [...SCRUBS];
+  const names = listed(text);
+  const known = (name: string): name is Scrub => SCRUBS.some((scrub) => scrub === name);
+  return names.every(known)
+    ? names
+    : refuse(`It is default, none, or a comma-separated list of ${SCRUBS.join(', ')}.`);
 }
 
 function parseOrigins(text: string, before: string[] | undefined): string[] {
@@ -92,27 +102,24 @@ function parseOrigins(text: string, before: string[] | undefined): string[] {
   return [...new Set([...(before ?? []), text])];
 }
 
-type CategoryLimits = NonNullable<Project['rateLimits']>;
+type CategoryLimits = NonNullable<ProjectChanges['rateLimits']>;
 
-/** `errors 100 replays none …` on what was before. @throws UsageError */
-export function categoryLimits(
-  words: readonly string[],
-  before: CategoryLimits = {},
-): CategoryLimits | undefined {
-  const limits = { ...before };
+/** `errors 100 replays none …`. @throws UsageError */
+function categoryLimits(words: readonly string[]): CategoryLimits {
+  const limits: CategoryLimits = {};
   for (let at = 0; at < words.length; at += 2) {
     const category = CATEGORIES.find((name) => name === words[at]);
     const figure = words[at + 1] ?? '';
     if (category === undefined)
       throw new UsageError(`--rate-limit-for: ${words[at]} is none of ${CATEGORIES.join(', ')}.`);
-    if (figure === 'none') delete limits[category];
+    if (figure === 'none') limits[category] = null;
     else if (isIntegerIn(figure, RATE_LIMIT_MIN, RATE_LIMIT_MAX)) limits[category] = Number(figure);
     else
       throw new UsageError(
         `--rate-limit-for ${category}: an integer from ${RATE_LIMIT_MIN} to ${RATE_LIMIT_MAX} is needed, or none.`,
       );
   }
-  return Object.keys(limits).length > 0 ? limits : undefined;
+  return limits;
 }
 
 /** Adds the flags that `create` and `set` share. */
@@ -138,118 +145,75 @@ export function withProjectFlags(command: Command): Command {
       '--allow-origin <patterns...>',
       'browser origins that may send, [scheme://]host[:port] with *.host for subdomains; or none',
       parseOrigins,
-    );
+    )
+    .option(
+      '--scrub <what>',
+      `removed before items are stored: default (all), none, or of ${SCRUBS.join(',')}`,
+      parseScrub,
+    )
+    .option('--scrub-keys <names>', 'further names whose values are removed: ssn,birth_date; or none', listed)
+    .option('--fill-ip', "put the client's address where a user's is {{auto}} (SLUICE_TRUSTED_PROXIES)")
+    .option('--no-fill-ip', 'leave {{auto}} as it is');
 }
 
-const figureOf = (flag: number | 'none'): number | undefined => (flag === 'none' ? undefined : flag);
+const figureOf = (flag: number | 'none'): number | null => (flag === 'none' ? null : flag);
 
-/**
- * Only the fields that the flags name, in the record's terms; undefined clears a field. The key is
- * not among them: see keys.ts.
- */
-export function changesOf(flags: ProjectFlags): Partial<Project> {
+const unlessEmpty = <T>(list: T[]): T[] | null => (list.length > 0 ? list : null);
+
+/** Only the fields that the flags name; null clears a field. @throws UsageError */
+export function changesOf(flags: ProjectFlags): ProjectChanges {
   return {
     ...(flags.alias !== undefined && { alias: flags.alias }),
+    ...(flags.key !== undefined && { key: flags.key }),
     ...(flags.plan !== undefined && { plan: flags.plan }),
     ...(flags.quota !== undefined && { quota: figureOf(flags.quota) }),
     ...(flags.overage !== undefined && { overage: flags.overage }),
     ...(flags.rateLimit !== undefined && { rateLimit: figureOf(flags.rateLimit) }),
+    ...(flags.rateLimitFor !== undefined && { rateLimits: categoryLimits(flags.rateLimitFor) }),
     ...(flags.filter !== undefined && { filters: flags.filter }),
     ...(flags.allowOrigin !== undefined && { allowedOrigins: flags.allowOrigin }),
-  };
-}
-
-/** What `create` and `apply` fill in. */
-export const PROJECT_DEFAULTS = {
-  overage: false,
-  filters: [...FILTERS],
-  allowedOrigins: [],
-} satisfies Partial<Project>;
-
-type FieldProblem = { path: string[]; text: string };
-
-/** What is wrong with fields that fit the schema one by one. */
-export function recordProblems(project: Pick<Project, 'id' | 'alias' | 'allowedOrigins'>): FieldProblem[] {
-  const origins = project.allowedOrigins.map(originPatternProblem).filter((text) => text !== undefined);
-  if (project.allowedOrigins.length > ALLOWED_ORIGINS_MAX)
-    origins.unshift(`at most ${ALLOWED_ORIGINS_MAX} patterns`);
-  return [
-    ...(project.alias === project.id ? [{ path: ['alias'], text: 'it must differ from the id' }] : []),
-    ...origins.map((text) => ({ path: ['allowedOrigins'], text })),
-  ];
-}
-
-/**
- * The project with all its fields checked together. @throws UsageError naming each field that is
- * wrong
- */
-export function checked(project: Project): Project {
-  const parsed = projectSchema.safeParse(project);
-  const wrong = parsed.success ? [] : problems(parsed.error);
-  wrong.push(...recordProblems(project).map(({ path, text }) => `${path.join('.')}: ${text}`));
-  if (wrong.length > 0) throw new UsageError(wrong.join('; '));
-  return project;
-}
-
-/** `http://KEY@host:port/<numeric id or alias>` */
-export const dsnOf = ({ id, alias }: Project, key: string, publicUrl: string): string =>
-  `${publicUrl.replace('://', `://${key}@`)}/${alias ?? id}`;
-
-export const keyJson = (project: Project, key: ProjectKey, publicUrl: string): Record<string, unknown> => ({
-  id: keyId(key.key),
-  ...key,
-  dsn: dsnOf(project, key.key, publicUrl),
-});
-
-/** The fields of contract part 4, in its order; `key` and `dsn` only while a key is valid. */
-export function projectJson(project: Project, publicUrl: string): Record<string, unknown> {
-  const key = firstKey(project, systemClock.now())?.key;
-  return {
-    id: project.id,
-    ...(project.alias !== undefined && { alias: project.alias }),
-    ...(key !== undefined && { key, dsn: dsnOf(project, key, publicUrl) }),
-    enabled: project.enabled !== false,
-    keys: keysOf(project).map((one) => keyJson(project, one, publicUrl)),
-    plan: project.plan,
-    ...(project.rateLimit !== undefined && { rateLimit: project.rateLimit }),
-    ...(project.rateLimits !== undefined && { rateLimits: project.rateLimits }),
-    ...(project.quota !== undefined && { quota: project.quota }),
-    overage: project.overage,
-    filters: project.filters,
-    allowedOrigins: project.allowedOrigins,
+    ...(flags.scrub && { scrub: unlessEmpty(flags.scrub) }),
+    ...(flags.scrubKeys && { scrubKeys: unlessEmpty(flags.scrubKeys) }),
+    ...(flags.fillIp !== undefined && { fillIp: flags.fillIp || null }),
   };
 }
 
 const list = (words: readonly string[], none: string): string => (words.length > 0 ? words.join(', ') : none);
 
-function limitText(project: Project, planLimits: PlanLimits): string {
+function limitText(project: ProjectJson, planLimits: PlanLimits): string {
   const inForce = rateLimitOf(project, planLimits);
   if (inForce === undefined) return 'none';
   return project.rateLimit === undefined ? `${inForce} (plan)` : `${inForce}`;
 }
 
-const categoriesText = (limits: CategoryLimits): string =>
+const categoriesText = (limits: object): string =>
   `${Object.entries(limits)
     .map(([category, limit]) => `${category} ${limit}`)
     .join(', ')} a minute`;
 
-const quotaText = ({ quota, overage }: Project): string =>
+const quotaText = ({ quota, overage }: ProjectJson): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
 
 /** The first valid key, how many there are beside it, and whether the project is enabled. */
-function keyText(project: Project): string {
-  const key = firstKey(project, systemClock.now())?.key ?? 'none is valid';
-  const more = keysOf(project).length - 1;
-  return `${key}${more > 0 ? ` (${more} more)` : ''}${project.enabled === false ? ', disabled' : ''}`;
+function keyText({ key = 'none is valid', keys, enabled }: ProjectJson): string {
+  const more = keys.length > 1 ? ` (${keys.length - 1} more)` : '';
+  return `${key}${more}${enabled ? '' : ', disabled'}`;
 }
 
-export function projectText(project: Project, publicUrl: string, planLimits: PlanLimits): string {
-  const key = firstKey(project, systemClock.now())?.key;
+function privacyRows({ scrub = [], scrubKeys = [], fillIp }: ProjectJson): (readonly [string, string])[] {
+  const removed = [...scrub, ...scrubKeys.map((name) => `key ${name}`)];
+  return [
+    ...(removed.length > 0 ? [['scrub', removed.join(', ')] as const] : []),
+    ...(fillIp ? [['fill ip', 'yes'] as const] : []),
+  ];
+}
+
+export function projectText(project: ProjectJson, planLimits: PlanLimits): string {
   return record([
     ['id', project.id],
     ...(project.alias === undefined ? [] : [['alias', project.alias] as const]),
     ['key', keyText(project)],
-    ...(key === undefined ? [] : [['dsn', dsnOf(project, key, publicUrl)] as const]),
+    ...(project.dsn === undefined ? [] : [['dsn', project.dsn] as const]),
     ['plan', project.plan],
     ['rate limit', `${limitText(project, planLimits)}${rateLimitOf(project, planLimits) ? ' a minute' : ''}`],
     ...(project.rateLimits === undefined
@@ -258,10 +222,11 @@ export function projectText(project: Project, publicUrl: string, planLimits: Pla
     ['quota', quotaText(project)],
     ['filters', list(project.filters, 'none')],
     ['allowed origins', list(project.allowedOrigins, 'all')],
+    ...privacyRows(project),
   ]);
 }
 
-export function projectsText(projects: readonly Project[], planLimits: PlanLimits): string {
+export function projectsText(projects: readonly ProjectJson[], planLimits: PlanLimits): string {
   const rows = projects.map((project) => [
     project.id,
     project.alias ?? '',

@@ -1,30 +1,6 @@
-/** `sluice project history`: the changes of a project, of which SLUICE_AUDIT has the records. */
-import { type HistoryPage, readHistory } from '../../audit/audit-log.ts';
+/** The changes of a project as they are printed. Pure. */
 import type { RecordedChange } from '../../audit/change.ts';
-import { UnknownNameError } from '../../projects/names.ts';
-import { ProjectStore } from '../../projects/project-store.ts';
-import type { NatsLink } from '../../stream/nats.ts';
 import { table } from '../print.ts';
-
-/**
- * By id or alias; of a project that was deleted, by id.
- * @throws UnknownNameError when there is neither a project nor a record of one
- */
-export async function historyOf(
-  link: NatsLink,
-  idOrAlias: string,
-  page?: HistoryPage,
-): Promise<RecordedChange[]> {
-  const store = await ProjectStore.open(link);
-  const found = await store.get(idOrAlias).catch((error: unknown) => {
-    if (error instanceof UnknownNameError) return error;
-    throw error;
-  });
-  if (!(found instanceof Error)) return readHistory(link, found.id, page);
-  const changes = await readHistory(link, idOrAlias, page);
-  if (changes.length === 0) throw found;
-  return changes;
-}
 
 const valueText = (value: unknown): string => {
   if (value === undefined) return 'none';

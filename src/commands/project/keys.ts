@@ -2,15 +2,13 @@
 import { Command } from 'commander';
 import { systemClock } from '../../lib/clock.ts';
 import { LABEL_CHARS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
-import { addKey, changeKey, keyId, keysOf } from '../../projects/keys.ts';
-import type { Project, ProjectKey } from '../../projects/project.ts';
-import { mintKey, ProjectStore } from '../../projects/project-store.ts';
-import { type HoursOfUse, readUse } from '../../usage/key-use.ts';
+import type { Operations } from '../../management/operations.ts';
+import type { KeyJson } from '../../management/project-json.ts';
 import { printJson, printLine, record, table } from '../print.ts';
-import { type Session, withSession } from '../session.ts';
-import { checked, integerIn, keyJson, parseKey, parseProjectId, refuse } from './fields.ts';
+import { type ApiFlags, withApi, withOperations } from '../session.ts';
+import { integerIn, parseKey, parseProjectId, refuse } from './fields.ts';
 
-type Output = { json?: boolean };
+type Output = ApiFlags & { json?: boolean };
 type AddFlags = Output & { label?: string; expires?: string; rateLimit?: number; key?: string };
 
 const UNITS_MS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 7 * 86_400_000 } as const;
@@ -44,24 +42,18 @@ const parseLabel = (text: string): string =>
 const parseKeyId = (text: string): string =>
   /^[0-9a-f]{8}$/.test(text) ? text : refuse('A key id is 8 hex digits, as sluice project keys list shows.');
 
-const stateOf = ({ enabled, expires }: ProjectKey): string => {
+const stateOf = ({ enabled, expires }: KeyJson): string => {
   if (!enabled) return 'disabled';
   return expires !== undefined && Date.parse(expires) <= systemClock.now() ? 'expired' : 'enabled';
 };
 
-/** Of one key. */
-function print(
-  session: Session,
-  { project, key }: { project: Project; key: ProjectKey },
-  flags: Output,
-): void {
-  const json = keyJson(project, key, session.publicUrl);
-  if (flags.json) return printJson(json);
+function print(key: KeyJson, { json }: Output): void {
+  if (json) return printJson(key);
   printLine(
     record([
-      ['id', keyId(key.key)],
+      ['id', key.id],
       ['key', key.key],
-      ['dsn', String(json.dsn)],
+      ['dsn', key.dsn],
       ...(key.label === undefined ? [] : [['label', key.label] as const]),
       ['state', stateOf(key)],
       ...(key.expires === undefined ? [] : [['expires', key.expires] as const]),
@@ -70,72 +62,48 @@ function print(
   );
 }
 
-function keysText(keys: readonly ProjectKey[], used: HoursOfUse): string {
+function keysText(keys: readonly KeyJson[]): string {
   const rows = keys.map((key) => [
-    keyId(key.key),
+    key.id,
     key.key,
     key.label ?? '',
     stateOf(key),
     key.expires ?? 'never',
     key.rateLimit === undefined ? '' : `${key.rateLimit}`,
-    used[keyId(key.key)] ?? 'never',
+    key.lastUsed ?? 'never',
   ]);
   return table(['ID', 'KEY', 'LABEL', 'STATE', 'EXPIRES', 'PER MINUTE', 'LAST USED'], rows);
 }
 
-async function add(id: string, flags: AddFlags): Promise<void> {
-  const key: ProjectKey = {
-    key: flags.key ?? mintKey(),
-    ...(flags.label !== undefined && { label: flags.label }),
-    enabled: true,
-    ...(flags.expires !== undefined && { expires: flags.expires }),
-    ...(flags.rateLimit !== undefined && { rateLimit: flags.rateLimit }),
-  };
-  await withSession(async (session) => {
-    const store = await ProjectStore.open(await session.nats());
-    const change = (project: Project): Project => checked(addKey(project, key, systemClock.now()));
-    print(session, { project: await store.set(id, change), key }, flags);
-  });
+async function add(id: string, { api, json, ...wanted }: AddFlags): Promise<void> {
+  await withOperations({ ...(api !== undefined && { api }) }, async (operations) =>
+    print((await operations.addKey(id, wanted)).key, { json }),
+  );
 }
 
 async function list(id: string, flags: Output): Promise<void> {
-  await withSession(async (session) => {
-    const link = await session.nats();
-    const project = await (await ProjectStore.open(link)).get(id);
-    const used = await readUse(link, project.id);
-    const keys = keysOf(project);
-    if (!flags.json) return printLine(keysText(keys, used));
-    const json = keys.map((key) => {
-      const lastUsed = used[keyId(key.key)];
-      return { ...keyJson(project, key, session.publicUrl), ...(lastUsed !== undefined && { lastUsed }) };
-    });
-    printJson(json);
+  await withOperations(flags, async (operations) => {
+    const keys = await operations.listKeys(id);
+    if (flags.json) printJson(keys);
+    else printLine(keysText(keys));
   });
 }
 
-/** Changes one key, or removes it, and prints it as it is then, or was. */
-const changing =
-  (to: (key: ProjectKey) => ProjectKey | undefined) =>
-  (idOrAlias: string, id: string, flags: Output): Promise<void> =>
-    withSession(async (session) => {
-      const store = await ProjectStore.open(await session.nats());
-      let changed: ProjectKey | undefined;
-      const change = (key: ProjectKey): ProjectKey | undefined => {
-        const after = to(key);
-        changed = after ?? key;
-        return after;
-      };
-      const project = await store.set(idOrAlias, (before) =>
-        changeKey(before, id, { now: systemClock.now(), change }),
-      );
-      print(session, { project, key: changed as ProjectKey }, flags);
-    });
+type Change = (operations: Operations, id: string, keyId: string) => Promise<KeyJson>;
 
-const CHANGES = {
-  disable: ['refuse requests with this key, within a second', (key) => ({ ...key, enabled: false })],
-  enable: ['accept requests with this key again', (key) => ({ ...key, enabled: true })],
-  remove: ['delete this key; requests with it are refused within a second', () => undefined],
-} as const satisfies Record<string, readonly [string, (key: ProjectKey) => ProjectKey | undefined]>;
+const enabling =
+  (enabled: boolean): Change =>
+  async (operations, id, keyId) =>
+    (await operations.setKey(id, keyId, { changes: { enabled } })).key;
+
+const CHANGES: Readonly<Record<string, readonly [description: string, change: Change]>> = {
+  disable: ['refuse requests with this key, within a second', enabling(false)],
+  enable: ['accept requests with this key again', enabling(true)],
+  remove: [
+    'delete this key; requests with it are refused within a second',
+    (operations, id, keyId) => operations.removeKey(id, keyId),
+  ],
+};
 
 export function keysCommand(): Command {
   const command = new Command('keys').description('add, look at and change the keys of a project');
@@ -160,13 +128,16 @@ export function keysCommand(): Command {
     .argument('<id>', 'id or alias', parseProjectId)
     .option(...json)
     .action(list);
-  for (const [name, [description, to]] of Object.entries(CHANGES))
+  for (const [name, [description, change]] of Object.entries(CHANGES))
     command
       .command(name)
       .description(description)
       .argument('<id>', 'id or alias', parseProjectId)
       .argument('<keyId>', 'as list shows it', parseKeyId)
       .option(...json)
-      .action(changing(to));
+      .action((id: string, keyId: string, flags: Output) =>
+        withOperations(flags, async (operations) => print(await change(operations, id, keyId), flags)),
+      );
+  for (const sub of command.commands) withApi(sub);
   return command;
 }

@@ -4,21 +4,19 @@
  */
 import { isMap, isScalar, LineCounter, parseDocument, stringify, visit } from 'yaml';
 import { z } from 'zod';
-import { type Project, projectSchema } from '../../projects/project.ts';
-import { PROJECT_DEFAULTS, recordProblems } from './fields.ts';
+import { newProjectSchema, recordProblems } from '../../management/project-json.ts';
+import type { Project } from '../../projects/project.ts';
 
+const projectInFile = newProjectSchema.required({ id: true });
 /**
- * A project as the file declares it. It may leave out names: those of a project that exists stay,
- * those of a new one are minted.
+ * A project as the file declares it. It may leave out alias and keys: those of a project that
+ * exists stay, those of a new one are minted. All other fields have a default.
  */
-export type DeclaredProject = Omit<Project, 'key'> & Partial<Pick<Project, 'key'>>;
-/** Fields that stay as they are where the file leaves them out. All others then have a default. */
-export const KEPT_FIELDS = ['alias', 'key'] as const;
-const declaredSchema = projectSchema.partial({ key: true });
+export type FileProject = z.output<typeof projectInFile>;
 const fileSchema = z.strictObject({ projects: z.array(z.record(z.string(), z.unknown())) });
 
 /** YAML takes them for numbers, which lose leading zeros and the digits of a long id. */
-const TEXT_FIELDS: ReadonlySet<unknown> = new Set([...KEPT_FIELDS, 'id']);
+const TEXT_FIELDS: ReadonlySet<unknown> = new Set(['id', 'alias', 'key', 'label']);
 /** `project show` prints it. It follows from key and alias. */
 const DERIVED = 'dsn';
 
@@ -85,6 +83,9 @@ const faultsOf = (error: z.ZodError, path: Path): Fault[] =>
       : [{ path: at, text: issue.message }];
   });
 
+const recordFaults = (project: FileProject): Fault[] =>
+  recordProblems(project).map(({ field, detail }) => ({ path: [field], text: detail }));
+
 /** `project 7, plan: …`: the project by its id, or by its place where it has none. */
 function named({ path, text }: Fault, projects: readonly Record<string, unknown>[]): Fault {
   const [list, place, ...field] = path;
@@ -118,7 +119,7 @@ function repeatedNames(projects: readonly Record<string, unknown>[]): Fault[] {
  * @param name of the file, for messages
  * @throws ProjectFileError naming each fault by line, project and field
  */
-export function parseProjectFile(text: string, name: string): DeclaredProject[] {
+export function parseProjectFile(text: string, name: string): FileProject[] {
   const source = new SourceText(text, name);
   const refuse = (faults: readonly Fault[]): never => {
     throw new ProjectFileError(faults.map((fault) => source.fault(fault)).join('\n'));
@@ -127,11 +128,11 @@ export function parseProjectFile(text: string, name: string): DeclaredProject[] 
   if (!file.success) return refuse(faultsOf(file.error, []).map((fault) => named(fault, [])));
   const { projects } = file.data;
   const faults: Fault[] = repeatedNames(projects);
-  const declared: DeclaredProject[] = [];
+  const declared: FileProject[] = [];
   for (const [place, { [DERIVED]: _, ...fields }] of projects.entries()) {
-    const parsed = declaredSchema.safeParse({ ...PROJECT_DEFAULTS, ...fields });
+    const parsed = projectInFile.safeParse(fields);
     if (parsed.success) declared.push(parsed.data);
-    const wrong = parsed.success ? recordProblems(parsed.data) : faultsOf(parsed.error, []);
+    const wrong = parsed.success ? recordFaults(parsed.data) : faultsOf(parsed.error, []);
     faults.push(...wrong.map(({ path, text }) => ({ path: ['projects', place, ...path], text })));
   }
   return faults.length === 0 ? declared : refuse(faults.map((fault) => named(fault, projects)));
@@ -141,5 +142,9 @@ const HEAD = `# Projects of sluice, for: sluice project apply -f FILE
 # The keys are in it: applications have them compiled in, and a project that is made anew needs the same.
 `;
 
+/** With either `key` or `keys`, which says all of them. */
+export const fileProject = ({ key, keys, ...project }: Project): object =>
+  keys ? { ...project, keys } : { ...project, key };
+
 export const projectFileText = (projects: readonly Project[]): string =>
-  HEAD + stringify({ projects }, { lineWidth: 0 });
+  HEAD + stringify({ projects: projects.map(fileProject) }, { lineWidth: 0 });

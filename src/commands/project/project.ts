@@ -1,93 +1,79 @@
 import { Command } from 'commander';
-import { systemClock } from '../../lib/clock.ts';
-import { replaceKey } from '../../projects/keys.ts';
-import type { Project } from '../../projects/project.ts';
-import { ProjectStore } from '../../projects/project-store.ts';
+import type { Operations, StoredProjectJson } from '../../management/operations.ts';
+import { checkedWanted, type ProjectJson, type WantedProject } from '../../management/project-json.ts';
+import type { Plan } from '../../projects/project.ts';
 import { printJson, printLine } from '../print.ts';
-import { type Session, UsageError, withSession } from '../session.ts';
+import { type ApiFlags, type Session, UsageError, withApi, withOperations } from '../session.ts';
 import { applyCommand, exportCommand } from './apply.ts';
-import { deleteProject, LeftoverDeleted } from './delete.ts';
 import {
-  categoryLimits,
   changesOf,
-  checked,
-  PROJECT_DEFAULTS,
   type ProjectFlags,
   parseProjectId,
-  projectJson,
   projectsText,
   projectText,
   withProjectFlags,
 } from './fields.ts';
-import { historyOf, historyText } from './history.ts';
+import { historyText } from './history.ts';
 import { keysCommand, parseDuration } from './keys.ts';
 
-type Output = { json?: boolean };
+type Output = ApiFlags & { json?: boolean };
 
-function print(session: Session, project: Project, { json }: Output): void {
-  const { publicUrl, config } = session;
-  if (json) printJson(projectJson(project, publicUrl));
-  else printLine(projectText(project, publicUrl, config.planLimits));
+function print({ config }: Session, project: ProjectJson, { json }: Output): void {
+  if (json) printJson(project);
+  else printLine(projectText(project, config.planLimits));
 }
 
-const open = async (session: Session): Promise<ProjectStore> => ProjectStore.open(await session.nats());
+/** Does one thing to a project and prints it as it is then. */
+const onProject = (
+  flags: Output,
+  work: (operations: Operations) => Promise<StoredProjectJson>,
+): Promise<void> =>
+  withOperations(flags, async (operations, session) =>
+    print(session, (await work(operations)).project, flags),
+  );
 
-/** Runs one action on the store and prints the project that it returns. */
-const onProject = (output: Output, action: (store: ProjectStore) => Promise<Project>): Promise<void> =>
-  withSession(async (session) => print(session, await action(await open(session)), output));
-
-async function create(flags: ProjectFlags & Output & { id?: string; plan: Project['plan'] }): Promise<void> {
-  const rateLimits = categoryLimits(flags.rateLimitFor ?? []);
-  const wanted = {
-    ...PROJECT_DEFAULTS,
-    plan: flags.plan,
-    ...changesOf(flags),
-    ...(rateLimits && { rateLimits }),
-  };
-  // Generated names are always legal. A stand-in lets all other fields be checked at once.
-  const { id, key, ...rest } = checked({ id: flags.id ?? '1', key: flags.key ?? 'k', ...wanted });
-  const names = { ...(flags.id && { id }), ...(flags.key && { key }) };
-  await onProject(flags, (store) => store.create({ ...rest, ...names }));
+/** Nothing is there that null could clear. */
+function withoutNulls(fields: object): object {
+  const given = Object.entries(fields).filter(([, value]) => value !== null);
+  return Object.fromEntries(given);
 }
 
-async function set(idOrAlias: string, flags: ProjectFlags & Output): Promise<void> {
+async function create(flags: ProjectFlags & Output & { id?: string; plan: Plan }): Promise<void> {
+  const { rateLimits, ...fields } = changesOf(flags);
+  const names = { ...(flags.id !== undefined && { id: flags.id }), plan: flags.plan };
+  const limits = rateLimits && { rateLimits: withoutNulls(rateLimits) };
+  const wanted: WantedProject = { ...withoutNulls(fields), ...limits, ...names };
+  checkedWanted(wanted);
+  await onProject(flags, (operations) => operations.createProject(wanted));
+}
+
+async function set(id: string, flags: ProjectFlags & Output): Promise<void> {
   const changes = changesOf(flags);
-  const { key, rateLimitFor = [] } = flags;
-  categoryLimits(rateLimitFor);
-  if (Object.keys(changes).length === 0 && key === undefined && rateLimitFor.length === 0)
-    throw new UsageError('Nothing to set: name at least one field.');
-  const change = (project: Project): Project => {
-    const rateLimits = categoryLimits(rateLimitFor, project.rateLimits);
-    const changed = { ...project, ...changes, rateLimits };
-    return checked(key === undefined ? changed : replaceKey(changed, key, systemClock.now()));
-  };
-  await onProject(flags, (store) => store.set(idOrAlias, change));
+  if (Object.keys(changes).length === 0) throw new UsageError('Nothing to set: name at least one field.');
+  await onProject(flags, (operations) => operations.setProject(id, changes));
 }
 
 async function remove(id: string, flags: Output & { keepUsage?: boolean }): Promise<void> {
-  await withSession(async (session) => {
-    try {
-      print(session, await deleteProject(session, id, { keepUsage: flags.keepUsage === true }), flags);
-    } catch (error) {
-      if (!(error instanceof LeftoverDeleted)) throw error;
-      if (flags.json) printJson({ id: error.id });
-      else printLine(error.message);
-    }
+  await withOperations(flags, async (operations, session) => {
+    const deleted = await operations.deleteProject(id, { keepUsage: flags.keepUsage === true });
+    if ('plan' in deleted) print(session, deleted, flags);
+    else if (flags.json) printJson(deleted);
+    else printLine(`The usage of project ${deleted.id}, which was deleted before, is deleted.`);
   });
 }
 
 async function list(flags: Output): Promise<void> {
-  await withSession(async (session) => {
-    const projects = await (await open(session)).list();
-    if (flags.json) printJson(projects.map((project) => projectJson(project, session.publicUrl)));
+  await withOperations(flags, async (operations, session) => {
+    const projects = await operations.listProjects();
+    if (flags.json) printJson(projects);
     else if (projects.length > 0) printLine(projectsText(projects, session.config.planLimits));
     else printLine('There is no project yet; sluice project create --plan Pro makes one.');
   });
 }
 
 async function history(id: string, flags: Output): Promise<void> {
-  await withSession(async (session) => {
-    const changes = await historyOf(await session.nats(), id);
+  await withOperations(flags, async (operations) => {
+    const changes = await operations.history(id);
     if (flags.json) printJson(changes);
     else if (changes.length > 0) printLine(historyText(changes));
     else printLine(`No change of project ${id} is recorded yet.`);
@@ -95,6 +81,10 @@ async function history(id: string, flags: Output): Promise<void> {
 }
 
 const JSON_FLAG = ['--json', 'print JSON'] as const;
+const SWITCHES = [
+  ['disable', false, 'refuse all requests of a project, within a second; nothing of it is lost'],
+  ['enable', true, 'accept requests of a disabled project again'],
+] as const;
 
 export function projectCommand(): Command {
   const command = new Command('project').description('create, look at and change projects');
@@ -115,7 +105,7 @@ export function projectCommand(): Command {
     .description('print one project')
     .argument('<id>', 'id or alias', parseProjectId)
     .option(...JSON_FLAG)
-    .action((id: string, flags: Output) => onProject(flags, (store) => store.get(id)));
+    .action((id: string, flags: Output) => onProject(flags, (operations) => operations.getProject(id)));
   command
     .command('list')
     .description('print all projects')
@@ -145,23 +135,18 @@ export function projectCommand(): Command {
     )
     .option(...JSON_FLAG)
     .action((id: string, flags: Output & { overlap?: number }) =>
-      onProject(flags, (store) => store.rotateKey(id, flags.overlap)),
+      onProject(flags, (operations) => operations.rotateKey(id, flags.overlap)),
     );
-  command
-    .command('disable')
-    .description('refuse all requests of a project, within a second; nothing of it is lost')
-    .argument('<id>', 'id or alias', parseProjectId)
-    .option(...JSON_FLAG)
-    .action((id: string, flags: Output) =>
-      onProject(flags, (store) => store.set(id, (project) => ({ ...project, enabled: false }))),
-    );
-  command
-    .command('enable')
-    .description('accept requests of a disabled project again')
-    .argument('<id>', 'id or alias', parseProjectId)
-    .option(...JSON_FLAG)
-    .action((id: string, flags: Output) =>
-      onProject(flags, (store) => store.set(id, ({ enabled: _, ...project }) => project)),
-    );
-  return command.addCommand(keysCommand()).addCommand(applyCommand()).addCommand(exportCommand());
+  for (const [name, enabled, description] of SWITCHES)
+    command
+      .command(name)
+      .description(description)
+      .argument('<id>', 'id or alias', parseProjectId)
+      .option(...JSON_FLAG)
+      .action((id: string, flags: Output) =>
+        onProject(flags, (operations) => operations.setProject(id, { enabled })),
+      );
+  command.addCommand(applyCommand()).addCommand(exportCommand());
+  for (const sub of command.commands) withApi(sub);
+  return command.addCommand(keysCommand());
 }

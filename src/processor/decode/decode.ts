@@ -8,6 +8,7 @@ import { jsonText } from '../../lib/json-text.ts';
 import { resendKey } from '../../sink/item-key.ts';
 import type { EnvelopeFields, ItemFields, SinkRow } from '../../sink/sink.ts';
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/frame.ts';
+import { removesAnything, scrubbed } from '../scrub/scrubber.ts';
 import { decodeRecording } from './recording.ts';
 import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from './timestamp.ts';
 
@@ -42,14 +43,24 @@ export class EnvelopeDecoder {
     if (!header.ok) return header;
     if (item.type === 'replay_recording') return this.#recording(item, header.text);
     const payload = jsonText(item.payload);
-    if (!payload.ok && isExtraType(item.type)) return { ok: true, row: this.#base64Row(item, header.text) };
-    if (!payload.ok) return { ok: false, reason: `payload is ${payload.reason}` };
-    return { ok: true, row: this.#row(item, header.text, payload.line) };
+    if (payload.ok) return { ok: true, row: this.#row(item, header.text, this.#private(payload.line)) };
+    const { privacy } = this.#entry;
+    if (!isExtraType(item.type)) return { ok: false, reason: `payload is ${payload.reason}` };
+    if (privacy && removesAnything(privacy))
+      return { ok: false, reason: `payload is ${payload.reason}: it cannot be scrubbed` };
+    return { ok: true, row: this.#base64Row(item, header.text) };
+  }
+
+  #private(json: Uint8Array): Uint8Array {
+    const { privacy } = this.#entry;
+    return privacy ? scrubbed(json, privacy) : json;
   }
 
   async #recording(item: WholeItem, header: string): Promise<Decoded> {
     const recording = await decodeRecording(item.payload);
-    return recording.ok ? { ok: true, row: this.#row(item, header, recording.json) } : recording;
+    return recording.ok
+      ? { ok: true, row: this.#row(item, header, this.#private(recording.json)) }
+      : recording;
   }
 
   /** Of a type that is stored as it is, whatever that is. */

@@ -10,6 +10,7 @@ import {
   RESEND_WINDOW_MS,
   SINK_BLOCK_BYTES,
 } from '../../limits.ts';
+import { KeyTable } from '../key-table.ts';
 import type { StreamSink } from '../sink.ts';
 import { loadTallyFile, saveTallyFile, Tally } from '../tally.ts';
 import { orUnavailable } from '../unavailable.ts';
@@ -25,7 +26,6 @@ import {
   JOURNAL_FOLDER,
   unfinishedPath,
 } from './journal-names.ts';
-import { KeyTable } from './key-table.ts';
 
 /**
  * An index that is still on the disk. Times in Unix milliseconds, but `storedAt`: by the monotonic

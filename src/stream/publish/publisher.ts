@@ -50,7 +50,7 @@ const streamOf = (entry: Entry): FrameStream => {
  * An entry goes to the stream of its first item and the shard of its event id, so that a resend
  * meets its original. An entry that fits a frame joins the next one of its shard (shard-window.ts);
  * a larger one writes its payloads as parts first (large-entries.ts). All messages leave through
- * one sender, which repeats what was not acknowledged (delivery.ts).
+ * one sender, which repeats what was not acknowledged (publication.ts).
  *
  * Every wait is bounded. Entries and bytes are counted from publish to done, per shard and in all.
  * Beyond the bounds, and while NATS is away, entries are refused at once. Parts on their way are
@@ -70,7 +70,7 @@ export class Publisher {
   readonly #shards: number;
   readonly #frameBytesMax: () => number;
   readonly #chunkShares: ChunkShares;
-  /** Of one stream's bytes in flight: many entries of one project often go to the same one. */
+  /** Of all streams' bytes, by the bound of one: entries of a project often go to the same one. */
   readonly #share = new FairShare('inFlight', STREAM_BYTES_IN_FLIGHT_MAX);
   #entriesInFlight = 0;
   #bytesInFlight = 0;

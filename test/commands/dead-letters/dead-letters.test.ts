@@ -1,8 +1,8 @@
 import type { Msg } from '@nats-io/transport-node';
 import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { DeadLetterBox } from '../../../src/commands/dead-letters/box.ts';
 import { deadLettersCommand } from '../../../src/commands/dead-letters/dead-letters.ts';
+import { DeadLetterBox } from '../../../src/management/dead-letters/box.ts';
 import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
 import { joinParts, readParts } from '../../../src/stream/chunks.ts';
 import { type DeadLetter, deadLetterId } from '../../../src/stream/dead-letter-format.ts';

@@ -4,9 +4,12 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { Command } from 'commander';
+import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { projectCommand } from '../../../src/commands/project/project.ts';
+import { CATEGORIES } from '../../../src/lib/item-types.ts';
+import { FILTERS, PLANS, type Project, type ProjectKey, projectText } from '../../../src/projects/project.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
 import { PROJECTS_BUCKET } from '../../../src/stream/topology.ts';
@@ -49,6 +52,48 @@ const outcomeOf = (ran: Ran) => {
   return JSON.parse(ran.out);
 };
 
+const anyLimit = fc.integer({ min: 1, max: 100_000 });
+const anyMoment = fc
+  .date({ min: new Date('2020-01-01'), max: new Date('2130-01-01'), noInvalidDate: true })
+  .map((date) => date.toISOString());
+const anyKey: fc.Arbitrary<ProjectKey> = fc.record(
+  {
+    key: fc.stringMatching(/^[\w-]{1,64}$/),
+    label: fc.oneof(
+      fc.string({ unit: 'grapheme', minLength: 1, maxLength: 40 }).filter((text) => text.length <= 100),
+      fc.constantFrom('007', 'null', '- a', '# b'),
+    ),
+    enabled: fc.boolean(),
+    expires: anyMoment,
+    rateLimit: anyLimit,
+  },
+  { requiredKeys: ['key', 'enabled'] },
+);
+/** As any build of it may have left it in the registry. */
+const anyProject: fc.Arbitrary<Project> = fc
+  .record(
+    {
+      id: fc.oneof(fc.stringMatching(/^[1-9]\d{0,18}$/), fc.stringMatching(/^[a-z][a-z0-9]{19,31}$/)),
+      alias: fc.stringMatching(/^[1-9]\d{14,18}$/),
+      enabled: fc.constant(false as const),
+      key: fc.stringMatching(/^[\w-]{1,64}$/),
+      keys: fc.uniqueArray(anyKey, { minLength: 1, maxLength: 5, selector: ({ key }) => key }),
+      plan: fc.constantFrom(...PLANS),
+      rateLimit: anyLimit,
+      rateLimits: fc.record(Object.fromEntries(CATEGORIES.map((name) => [name, anyLimit])), {
+        requiredKeys: [],
+      }),
+      quota: fc.maxSafeNat(),
+      overage: fc.boolean(),
+      filters: fc.uniqueArray(fc.constantFrom(...FILTERS)),
+      allowedOrigins: fc.uniqueArray(fc.constantFrom('*.x.com', 'https://y.org', 'localhost:3000')),
+    },
+    { requiredKeys: ['id', 'key', 'plan', 'overage', 'filters', 'allowedOrigins'] },
+  )
+  // A project with a CUID has an alias from its creation on.
+  .filter(({ id, alias }) => /^\d/.test(id) || alias !== undefined)
+  .map(({ key, keys, ...project }) => ({ ...project, key: keys?.[0]?.key ?? key, ...(keys && { keys }) }));
+
 const ALL_FIELDS = {
   id: '42',
   alias: '4200',
@@ -59,6 +104,9 @@ const ALL_FIELDS = {
   overage: true,
   filters: ['localhost'],
   allowedOrigins: ['*.x.com'],
+  scrub: ['emails', 'keys'],
+  scrubKeys: ['ssn'],
+  fillIp: true,
 } as const;
 
 describe('project apply', () => {
@@ -112,11 +160,14 @@ projects:
       '    filters: ["localhost"] → ["browser-extension","localhost","crawler"]',
       '    allowedOrigins: ["*.x.com"] → []',
       '    rateLimit: 9 → none',
+      '    scrub: ["emails","keys"] → none',
+      '    scrubKeys: ["ssn"] → none',
+      '    fillIp: true → none',
       '0 to create, 1 to change, 0 to remove, 0 unchanged',
       'Done: created 0, changed 1, removed 0, unchanged 0.',
       '',
     ]);
-    const { rateLimit: _, ...fields } = ALL_FIELDS;
+    const { rateLimit: _, scrub: _s, scrubKeys: _k, fillIp: _f, ...fields } = ALL_FIELDS;
     expect(await store.get('42')).toEqual({
       ...fields,
       plan: 'Scale',
@@ -193,6 +244,67 @@ projects:
     });
     expect(outcomeOf(await apply({ projects }, '--json'))).toMatchObject({ unchanged: created.length });
     expect(await store.list()).toHaveLength(200);
+  });
+});
+
+describe('keys in a file', () => {
+  const keys = [
+    { key: 'first', label: 'iOS', enabled: true, rateLimit: 7 },
+    { key: 'second', enabled: false, expires: '2127-01-01T00:00:00.000Z' },
+  ];
+  const present = async () => {
+    const { keys: all, key, enabled } = await store.get('42');
+    return [key, all, enabled];
+  };
+  const applied = async (fields: object): Promise<string> =>
+    (await apply({ projects: [{ ...ALL_FIELDS, key: undefined, ...fields }] })).out;
+  const NO_CHANGE = 'No change: 1 projects are as the file says.\n';
+  beforeEach(async () => {
+    await applied({ keys });
+  });
+
+  it('makes them', async () => {
+    expect(await present()).toEqual(['first', keys, undefined]);
+    expect(await applied({ keys })).toBe(NO_CHANGE);
+  });
+
+  it('stay where the file names none, and where it names one that the project has', async () => {
+    for (const fields of [{}, { key: 'first' }, { key: 'second' }])
+      expect(await applied(fields)).toBe(NO_CHANGE);
+    expect(await present()).toEqual(['first', keys, undefined]);
+  });
+
+  it('another key replaces the first as set --key does', async () => {
+    expect(await applied({ key: 'third' })).toContain('    key: "first" → "third"\n');
+    const replaced = [{ ...keys[0], key: 'third' }, keys[1]];
+    expect(await present()).toEqual(['third', replaced, undefined]);
+    await applied({ keys });
+    await sluice('set', '42', '--key', 'third');
+    expect(await present()).toEqual(['third', replaced, undefined]);
+  });
+
+  it('are those of the file where it has a list', async () => {
+    expect(await applied({ keys: [{ key: 'fourth' }] })).toContain('keys: [{');
+    expect(await present()).toEqual(['fourth', undefined, undefined]);
+  });
+
+  it('are switched off and on with the project', async () => {
+    expect(await applied({ enabled: false })).toContain('    enabled: true → false\n');
+    expect(await present()).toEqual(['first', keys, false]);
+    expect(await applied({ enabled: true })).toContain('    enabled: false → true\n');
+    expect(await applied({})).toBe(NO_CHANGE);
+    expect(await present()).toEqual(['first', keys, undefined]);
+  });
+
+  it.each([
+    ['a key that is not in the list', 'key: x\n    keys: [{ key: y }]', ':4: project 2, key: it is none'],
+    ['a key twice', 'keys: [{ key: y }, { key: y }]', ':4: project 2, keys: a key is there twice'],
+    ['an empty list', 'keys: []', ':4: project 2, keys: '],
+    ['an expiry that is no moment', 'keys: [{ key: y, expires: 30d }]', 'project 2, keys.0.expires: '],
+    ['a limit of no category', 'rateLimits: { sessions: 5 }', 'project 2, rateLimits'],
+  ])('refuses %s', async (_what, fields, message) => {
+    const ran = await apply(`projects:\n  - id: 2\n    plan: Pro\n    ${fields}\n`);
+    expect(ran).toMatchObject({ status: 2, out: '', err: expect.stringContaining(message) });
   });
 });
 
@@ -308,6 +420,28 @@ describe('project export', () => {
     await (await link.manager()).streams.purge(`KV_${PROJECTS_BUCKET}`);
     await apply(out);
     expect(await store.list()).toEqual(before);
+  });
+
+  it('of any projects is applied without a change', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.uniqueArray(anyProject, { minLength: 1, maxLength: 8, selector: ({ id }) => id }),
+        async (projects) => {
+          for (const project of projects)
+            await link.js.publish(`$KV.${PROJECTS_BUCKET}.${project.id}`, projectText(project));
+          const ids = projects.map(({ id }) => id);
+          const { out } = await sluice('export');
+          expect((await apply(out)).out).toMatch(/^No change: /);
+          expect((await apply(outcomeOf(await sluice('export', '--json')))).out).toMatch(/^No change: /);
+          const before = (await sluice('list', '--json')).out;
+          await (await link.manager()).streams.purge(`KV_${PROJECTS_BUCKET}`);
+          expect(outcomeOf(await apply(out, '--json'))).toMatchObject({ failed: [], notTried: [] });
+          expect((await sluice('list', '--json')).out).toBe(before);
+          expect((await store.list()).map(({ id }) => id)).toEqual(expect.arrayContaining(ids));
+        },
+      ),
+      { numRuns: 20 },
+    );
   });
 
   it('is an empty list without projects', async () => {

@@ -165,6 +165,43 @@ describe('project set', () => {
   });
 });
 
+describe('what a project wants to have removed', () => {
+  it('is printed where there is anything', async () => {
+    const id = await idOf('--scrub', 'default');
+    expect((await json('project', 'show', id)).scrub).toEqual(['emails', 'cards', 'ips', 'user-ip', 'keys']);
+    const set = await json(
+      'project',
+      'set',
+      id,
+      '--scrub',
+      'emails,cards',
+      '--scrub-keys',
+      'ssn, birth date',
+      '--fill-ip',
+    );
+    expect(set).toMatchObject({ scrub: ['emails', 'cards'], scrubKeys: ['ssn', 'birth date'], fillIp: true });
+    expect((await sluice('project', 'show', id)).out).toMatch(
+      /\nscrub +emails, cards, key ssn, key birth date\nfill ip +yes\n$/,
+    );
+    const off = await json('project', 'set', id, '--scrub', 'none', '--scrub-keys', 'none', '--no-fill-ip');
+    expect(Object.keys(off).filter((field) => /scrub|fill/i.test(field))).toEqual([]);
+  });
+
+  it.each([
+    [
+      ['--scrub', 'mails'],
+      'It is default, none, or a comma-separated list of emails, cards, ips, user-ip, keys.',
+    ],
+    [['--scrub-keys', '--,x'], 'scrubKeys.0: a name has letters or digits'],
+    [['--scrub', 'ips', '--fill-ip'], 'fillIp: what is filled in would be removed'],
+    [['--scrub', 'user-ip', '--fill-ip'], 'fillIp: what is filled in would be removed'],
+  ])('is refused as wrong usage: %j', async (flags, message) => {
+    const ran = await sluice('project', 'create', '--plan', 'Pro', ...flags);
+    expect(ran.err).toContain(message);
+    expect(ran).toMatchObject({ status: 2, out: '' });
+  });
+});
+
 describe('project list, rotate-key and delete', () => {
   it('lists what create made, as JSON and as a table', async () => {
     const id = await idOf('--quota', '5');

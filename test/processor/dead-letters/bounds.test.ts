@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { DiscardPolicy } from '@nats-io/jetstream';
 import pino from 'pino';
 import { afterEach, describe, expect, it } from 'vitest';
-import { DeadLetterBox, type FiledDeadLetter } from '../../../src/commands/dead-letters/box.ts';
+import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
 import { deadLetterShare } from '../../../src/processor/dead-letters/bounds.ts';
 import { runProcessor } from '../../../src/processor/processor.ts';
 import type { EnvelopeEntry } from '../../../src/stream/frame.ts';

@@ -1,9 +1,9 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { DeadLetterBox, type FiledDeadLetter } from '../../../src/commands/dead-letters/box.ts';
-import { entryOf, Replay } from '../../../src/commands/dead-letters/replay.ts';
 import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { RECORDING_BYTES_MAX } from '../../../src/limits.ts';
+import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
+import { entryOf, Replay } from '../../../src/management/dead-letters/replay.ts';
 import { type Entry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
 import { envelope, eventually, Harness, hexId, item, log, RECEIVED_AT } from '../harness.ts';
 

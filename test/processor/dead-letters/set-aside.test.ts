@@ -1,9 +1,9 @@
 /** Frames that ended the processor too often, beside entries whose payloads stand in parts. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DeadLetterBox, type FiledDeadLetter } from '../../../src/commands/dead-letters/box.ts';
-import { entryOf, Replay } from '../../../src/commands/dead-letters/replay.ts';
 import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { FRAME_CRASHES_MAX } from '../../../src/limits.ts';
+import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
+import { entryOf, Replay } from '../../../src/management/dead-letters/replay.ts';
 import { CrashLedger } from '../../../src/processor/crash-ledger.ts';
 import type { Delivery } from '../../../src/processor/delivery.ts';
 import { NdjsonSink } from '../../../src/sink/ndjson/ndjson.ts';

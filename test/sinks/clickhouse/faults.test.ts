@@ -1,8 +1,8 @@
 /** A ClickHouse that is away, full, read-only, slow or cuts the line holds the stream; what it refuses is a dead letter by itself. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { DeadLetterBox } from '../../../src/commands/dead-letters/box.ts';
-import { entryOf } from '../../../src/commands/dead-letters/replay.ts';
 import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX } from '../../../src/limits.ts';
+import { DeadLetterBox } from '../../../src/management/dead-letters/box.ts';
+import { entryOf } from '../../../src/management/dead-letters/replay.ts';
 import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
 import { encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../../processor/harness.ts';

@@ -8,8 +8,8 @@
  * not removed one by one: a full table is built anew with the keys younger than a floor, larger or
  * smaller as needed.
  */
-import { assert } from '../../lib/assert.ts';
-import { KEY_BYTES } from '../item-key.ts';
+import { assert } from '../lib/assert.ts';
+import { KEY_BYTES } from './item-key.ts';
 
 const KEY_WORDS = KEY_BYTES / 4;
 const SLOTS_MIN = 1024;

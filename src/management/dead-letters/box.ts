@@ -18,7 +18,7 @@ import {
 } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
-import { CommandError } from '../session.ts';
+import { OperationError } from '../failure.ts';
 
 export type FiledDeadLetter = DeadLetterFacts & {
   id: string;
@@ -44,9 +44,15 @@ export type FiledDeadLetter = DeadLetterFacts & {
  */
 const MANIFESTS = [`${DEAD_LETTERS_SUBJECT}.*`, `${DEAD_LETTERS_SUBJECT}.*.*`] as const;
 
+export type SequencePage = { after?: number; limit?: number };
+
 /** The bytes of a dead letter are not all there; its record is. */
-export class BytesGoneError extends CommandError {
+export class BytesGoneError extends OperationError {
   override name = 'BytesGoneError';
+
+  constructor(message: string) {
+    super('conflict', message);
+  }
 }
 
 export class DeadLetterBox {
@@ -62,23 +68,27 @@ export class DeadLetterBox {
     return new DeadLetterBox(link, await link.manager());
   }
 
-  /** Oldest first; reads headers, not bodies. */
-  async list(): Promise<FiledDeadLetter[]> {
+  /** At most `limit` behind the sequence `after`, oldest first; reads headers, not bodies. */
+  async list({ after = 0, limit = Number.POSITIVE_INFINITY }: SequencePage = {}): Promise<FiledDeadLetter[]> {
     const letters: FiledDeadLetter[] = [];
-    for (const filter of MANIFESTS)
-      for await (const { subject, headers, seq, info } of deadLetterHeaders(this.#link, filter)) {
+    for (const filter of MANIFESTS) {
+      let found = 0;
+      for await (const message of deadLetterHeaders(this.#link, filter, after + 1)) {
+        const { subject, headers, seq, info } = message;
         if (!headers?.get(FACT_HEADERS.kind)) continue;
         letters.push(filed({ subject, headers, sequence: seq, storedAt: info.timestampNanos / 1e6 }));
+        if (++found >= limit) break;
       }
-    return letters.sort((one, other) => one.sequence - other.sequence);
+    }
+    return letters.sort((one, other) => one.sequence - other.sequence).slice(0, limit);
   }
 
-  /** @throws CommandError when there is none */
+  /** @throws OperationError when there is none */
   async get(id: string): Promise<FiledDeadLetter> {
     const message =
       (await this.#last(`${DEAD_LETTERS_SUBJECT}.*.${id}`)) ??
       (await this.#last(`${DEAD_LETTERS_SUBJECT}.${id}`));
-    if (!message) throw new CommandError(`There is no dead letter ${id}.`);
+    if (!message) throw new OperationError('unknown', `There is no dead letter ${id}.`);
     const { subject, header: headers, seq: sequence, time } = message;
     return filed({ subject, headers, sequence, storedAt: time.getTime() });
   }

@@ -1,7 +1,7 @@
 /** The server's own metrics while it is loaded, as ingest's admin port gives them. */
-import { parseSamples, type Samples, total } from '../scrape.ts';
+import { parseSamples, type Samples, total } from '../../scrape.ts';
 
-/** One look; counters are rates since the look before. `second` counts from the start of the run. */
+/** One look; counters are rates since the look before. `second` is of the measured time. */
 export type ServerLook = { second: number; values: Record<string, number> };
 export type ServerFigures = {
   looks: readonly ServerLook[];
@@ -38,6 +38,7 @@ function meanMs(before: Samples, after: Samples, name: string): number | undefin
   return count > 0 ? (grown('sum') / count) * 1000 : undefined;
 }
 
+const RESTARTS = 'sluice_worker_restarts_total';
 const MEANS: Readonly<Record<string, string>> = {
   'mean request ms': 'sluice_request_duration_seconds',
   'mean Redis call ms': 'sluice_redis_call_duration_seconds',
@@ -46,8 +47,8 @@ const MEANS: Readonly<Record<string, string>> = {
 
 export class ServerWatch {
   readonly #url: string;
-  readonly #startedAt = performance.now();
-  readonly #looks: ServerLook[] = [];
+  /** `at` in Unix milliseconds. */
+  readonly #looks: { at: number; values: Record<string, number> }[] = [];
   #first: Samples | undefined;
   #last: { at: number; samples: Samples } | undefined;
   #problem: string | undefined;
@@ -62,9 +63,13 @@ export class ServerWatch {
     this.#timer = setInterval(() => void this.#look(), EVERY_MS);
   }
 
-  async stop(): Promise<ServerFigures> {
+  /** @param measuredFrom when the measured time began */
+  async stop(measuredFrom: Date): Promise<ServerFigures> {
     clearInterval(this.#timer);
     await this.#look();
+    const looks = this.#looks
+      .map(({ at, values }) => ({ second: (at - measuredFrom.getTime()) / 1000, values }))
+      .filter(({ second }) => second >= 0);
     const outcomes: Record<string, number> = {};
     const first = this.#first && outcomesIn(this.#first);
     for (const [outcome, count] of this.#last ? outcomesIn(this.#last.samples) : []) {
@@ -72,7 +77,7 @@ export class ServerWatch {
       if (grown !== 0) outcomes[outcome] = grown;
     }
     const problem = this.#problem;
-    return { looks: this.#looks, outcomes, ...(problem !== undefined && { problem }) };
+    return { looks, outcomes, ...(problem !== undefined && { problem }) };
   }
 
   async #look(): Promise<void> {
@@ -101,10 +106,11 @@ export class ServerWatch {
     }
     for (const [name, metric] of Object.entries(GAUGES))
       values[name] = total(samples, metric) / (name.endsWith('MiB') ? MIB : 1);
+    values['worker restarts'] = total(samples, RESTARTS) - total(this.#first ?? before.samples, RESTARTS);
     for (const [name, metric] of Object.entries(MEANS)) {
       const mean = meanMs(before.samples, samples, metric);
       if (mean !== undefined) values[name] = mean;
     }
-    this.#looks.push({ second: (at - this.#startedAt) / 1000, values });
+    this.#looks.push({ at: Date.now(), values });
   }
 }

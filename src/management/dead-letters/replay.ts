@@ -16,7 +16,7 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { Sender } from '../../stream/publish/sender.ts';
 import { recordHeaders } from '../../stream/record-size.ts';
 import { subjectAmong } from '../../stream/topology.ts';
-import { CommandError, reasonOf } from '../session.ts';
+import { OperationError, reasonOf } from '../failure.ts';
 import type { DeadLetterBox, FiledDeadLetter } from './box.ts';
 
 type ReplayParts = { link: NatsLink; box: DeadLetterBox; shards: number; clock: Clock; log: Log };
@@ -40,7 +40,7 @@ export class Replay {
 
   /**
    * Publishes the dead letter and, once JetStream has it, removes it. @returns the subject that it
-   * went to. @throws CommandError
+   * went to. @throws OperationError
    */
   async run(letter: FiledDeadLetter): Promise<string> {
     const { box, link, shards } = this.#parts;
@@ -50,10 +50,16 @@ export class Replay {
     const msgId = letter.kind === 'frame' ? letter.frameId : `replay.${letter.id}`;
     const headers = recordHeaders(msgId, subject, frame.length);
     const ack = await link.js.publish(subject, frame, { headers }).catch((error: unknown) => {
-      throw new CommandError(`Dead letter ${letter.id} was not taken by ${subject}: ${reasonOf(error)}.`);
+      throw new OperationError(
+        'unavailable',
+        `Dead letter ${letter.id} was not taken by ${subject}: ${reasonOf(error)}.`,
+      );
     });
     if (ack.duplicate && letter.kind === 'frame')
-      throw new CommandError(`The frame of dead letter ${letter.id} is too fresh; try again in two minutes.`);
+      throw new OperationError(
+        'conflict',
+        `The frame of dead letter ${letter.id} is too fresh; try again in two minutes.`,
+      );
     await box.purge(letter);
     return subject;
   }
@@ -82,7 +88,8 @@ export class Replay {
       partBytesMax,
       deadline: clock.monotonic() + REPLAY_MS_MAX,
     });
-    if (!written.ok) throw new CommandError(`Dead letter ${letter.id} was not taken: ${written.reason}.`);
+    if (!written.ok)
+      throw new OperationError('unavailable', `Dead letter ${letter.id} was not taken: ${written.reason}.`);
     return { ...split.entry, parts: written.parts };
   }
 

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { KeyTable } from '../../../src/sink/ndjson/key-table.ts';
+import { KeyTable } from '../../src/sink/key-table.ts';
 
 const keyOf = (n: number): Buffer => createHash('md5').update(`${n}`).digest();
 /** All in the same slot, whatever the size. */

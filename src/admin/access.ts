@@ -1,0 +1,101 @@
+/**
+ * Who may see the page and use the management API.
+ *
+ * With a token: its label is the name in the audit. Without a token setting only a port that is
+ * bound to loopback is open, and then to the programs of this machine alone. A browser is such a
+ * program, and runs the scripts of strangers: a page that a stranger's name was pointed at
+ * 127.0.0.1 for shows that name as Host, and a request across sites shows its Origin. Both are
+ * refused.
+ */
+import type { IncomingMessage } from 'node:http';
+import { ProblemError } from './problem.ts';
+import type { AdminTokens } from './tokens.ts';
+
+export type AccessParts = {
+  /** That the admin port is bound to. */
+  host: string;
+  tokens: AdminTokens;
+};
+
+/** In the audit, for the programs of this machine. */
+const LOOPBACK = 'loopback';
+
+const isLoopback = (host: string): boolean =>
+  /^(127(\.\d{1,3}){3}|::1|localhost|([\w-]+\.)+localhost)$/i.test(host.replace(/^\[(.*)\]$/, '$1'));
+
+/** The name in a Host header, without the port. */
+const nameOf = (host: string): string => host.replace(/:\d+$/, '');
+
+function bearerOf({ headers }: IncomingMessage): string | undefined {
+  return /^Bearer +([!-~]+) *$/i.exec(headers.authorization ?? '')?.[1];
+}
+
+function refuseForeignHost({ headers }: IncomingMessage): void {
+  if (isLoopback(nameOf(headers.host ?? ''))) return;
+  throw new ProblemError(
+    'forbidden',
+    'Without a token the Host must be localhost or a loopback address. Set SLUICE_ADMIN_TOKEN to allow other names.',
+  );
+}
+
+/** Only browsers send an Origin, and always with a request that changes something. */
+export function refuseForeignOrigin({ headers }: IncomingMessage): void {
+  const { origin, host } = headers;
+  if (origin === undefined) return;
+  if (URL.canParse(origin) && new URL(origin).host === host) return;
+  throw new ProblemError('forbidden', `A page of ${origin} may not ask this.`);
+}
+
+export class Access {
+  readonly #tokens: AdminTokens;
+  readonly #isLocal: boolean;
+
+  constructor({ host, tokens }: AccessParts) {
+    this.#tokens = tokens;
+    this.#isLocal = isLoopback(host);
+  }
+
+  /** @returns who asks, for the audit. @throws ProblemError */
+  ofApi(req: IncomingMessage): string {
+    if (this.#tokens.isSet) return this.#byToken(req);
+    return this.#open(req);
+  }
+
+  /**
+   * The figures of the page need no token where the port is bound to loopback. @throws ProblemError
+   */
+  ofPage(req: IncomingMessage): void {
+    const isNear = this.#isLocal && isLoopback(nameOf(req.headers.host ?? ''));
+    if (this.#tokens.isSet && (!isNear || bearerOf(req) !== undefined)) this.#byToken(req);
+    else this.#open(req);
+  }
+
+  /** The page itself holds no figure; it asks for the token. @throws ProblemError */
+  ofShell(req: IncomingMessage): void {
+    if (!this.#tokens.isSet) this.#open(req);
+  }
+
+  #byToken(req: IncomingMessage): string {
+    const token = bearerOf(req);
+    const label = token === undefined ? undefined : this.#tokens.labelOf(token);
+    if (label !== undefined) return label;
+    const headers = {
+      'WWW-Authenticate': `Bearer realm="sluice"${token === undefined ? '' : ', error="invalid_token"'}`,
+    };
+    const detail =
+      token === undefined
+        ? 'Send a token of SLUICE_ADMIN_TOKEN as Authorization: Bearer <token>.'
+        : 'This token is none of SLUICE_ADMIN_TOKEN and SLUICE_ADMIN_TOKEN_FILE.';
+    throw new ProblemError('unauthorized', detail, { headers });
+  }
+
+  #open(req: IncomingMessage): string {
+    if (!this.#isLocal)
+      throw new ProblemError(
+        'forbidden',
+        'The admin port is not bound to loopback: set SLUICE_ADMIN_TOKEN or SLUICE_ADMIN_TOKEN_FILE, and send the token as Authorization: Bearer <token>.',
+      );
+    refuseForeignHost(req);
+    return LOOPBACK;
+  }
+}

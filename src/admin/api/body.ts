@@ -1,0 +1,39 @@
+import type { IncomingMessage } from 'node:http';
+import { ProblemError } from '../problem.ts';
+
+/** A project with a hundred keys and origins takes some 100 KiB. */
+const BODY_BYTES_MAX = 256 * 1024;
+const JSON_TYPE = /^application\/(json|merge-patch\+json)\s*(;|$)/i;
+
+async function bytesOf(req: IncomingMessage): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  let length = 0;
+  for await (const chunk of req as AsyncIterable<Buffer>) {
+    length += chunk.length;
+    if (length > BODY_BYTES_MAX) {
+      const headers = { Connection: 'close' };
+      throw new ProblemError('large', `A body has at most ${BODY_BYTES_MAX} bytes.`, { headers });
+    }
+    chunks.push(chunk);
+  }
+  return Buffer.concat(chunks);
+}
+
+/**
+ * The JSON of a request; `{}` of an empty body. The media type is demanded even then, because a
+ * browser sends no other site's page's request of this type without asking first.
+ * @throws ProblemError
+ */
+export async function readJson(req: IncomingMessage): Promise<unknown> {
+  if (!JSON_TYPE.test(req.headers['content-type'] ?? ''))
+    throw new ProblemError('media', 'Send Content-Type: application/json.', {
+      headers: { Accept: 'application/json' },
+    });
+  const text = (await bytesOf(req)).toString('utf8');
+  if (text === '') return {};
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new ProblemError('invalid', `The body is no JSON: ${(error as Error).message}.`);
+  }
+}

@@ -1,0 +1,35 @@
+/** Lists in pages: `limit` entries behind `after`. */
+import { z } from 'zod';
+
+const LIMIT_DEFAULT = 100;
+const LIMIT_MAX = 1_000;
+
+export const integerIn = (min: number, max: number) => {
+  const detail = `it is an integer from ${min} to ${max}`;
+  return z
+    .string()
+    .regex(/^\d+$/, detail)
+    .transform(Number)
+    .refine((value) => value >= min && value <= max, detail);
+};
+
+const limit = integerIn(1, LIMIT_MAX).default(LIMIT_DEFAULT);
+export const noQuery = z.strictObject({});
+/** Behind a name. */
+export const namePage = z.strictObject({ limit, after: z.string().min(1).optional() });
+/** Behind a sequence. */
+export const sequencePage = z.strictObject({
+  limit,
+  after: integerIn(0, Number.MAX_SAFE_INTEGER).default(0),
+});
+
+/** A page of a list; `Link` leads to the next one while there may be one (RFC 8288). */
+export function pageAnswer<T>(
+  list: { path: string; limit: number; nameOf(one: T): string | number },
+  found: readonly T[],
+) {
+  const last = found.at(-1);
+  if (last === undefined || found.length < list.limit) return { json: found };
+  const query = new URLSearchParams({ limit: `${list.limit}`, after: `${list.nameOf(last)}` });
+  return { json: found, headers: { Link: `<${list.path}?${query}>; rel="next"` } };
+}

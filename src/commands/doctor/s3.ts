@@ -1,0 +1,25 @@
+/** Doctor's table for the s3 sink (docs/sinks.md). */
+import { withoutPassword } from '../../management/connections.ts';
+import type { S3Setting } from '../../sink/s3/address.ts';
+import { inspectBucket } from '../../sink/s3/inspect.ts';
+import { asking, type Check } from './check.ts';
+import { clock, milliseconds } from './checks.ts';
+
+const ROUND_TRIP_WARN_MS = 500;
+
+export function s3(setting: S3Setting): Promise<Check[]> {
+  const what = `s3 ${withoutPassword(setting.url).replace(/\?.*/, '')}`;
+  return asking({ what, fix: 'Correct SLUICE_SINK, or the credentials.' }, async () => {
+    const { roundTripMs, clockMs, askedAtMs } = await inspectBucket(setting);
+    return [
+      { what, found: 'reachable, and the credentials may list it' },
+      {
+        what: `${what} round trip`,
+        found: milliseconds(roundTripMs),
+        warn: roundTripMs >= ROUND_TRIP_WARN_MS,
+        fix: 'Bring it nearer: objects are stored one after the other.',
+      },
+      ...(clockMs === undefined ? [] : [clock(`${what} clock`, clockMs - askedAtMs)]),
+    ];
+  });
+}

@@ -1,0 +1,257 @@
+/** The operations by way of the management API of an ingest. */
+import type { RecordedChange } from '../audit/change.ts';
+import type { FiledDeadLetter, SequencePage } from './dead-letters/box.ts';
+import { type FailureKind, type FieldProblem, InvalidError, OperationError, reasonOf } from './failure.ts';
+import type {
+  DeadLetterDetail,
+  DeletedProject,
+  HeartbeatJson,
+  NamePage,
+  Operations,
+  Presence,
+  Revision,
+  StoredKeyJson,
+  StoredProjectJson,
+} from './operations.ts';
+import type {
+  KeyChanges,
+  KeyJson,
+  ProjectChanges,
+  ProjectJson,
+  WantedKey,
+  WantedProject,
+} from './project-json.ts';
+import type { Usage, UsageByHour } from './usage.ts';
+
+/** Entries asked for at a time where all are wanted. */
+const PAGE = 1_000;
+/** Projects whose usage is asked for together. */
+const USAGES_TOGETHER = 10;
+
+type Problem = { status?: number; title?: string; detail?: string; errors?: FieldProblem[] };
+type Sent = { body?: object; revision?: number | undefined; headers?: Readonly<Record<string, string>> };
+type Answer = { status: number; json: unknown; etag: string | null };
+
+const KINDS: Readonly<Record<number, FailureKind>> = {
+  404: 'unknown',
+  409: 'conflict',
+  412: 'conflict',
+  503: 'unavailable',
+};
+
+function queryOf(values: Readonly<Record<string, string | number | boolean | undefined>>): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) if (value !== undefined) query.set(name, `${value}`);
+  return query.size === 0 ? '' : `?${query}`;
+}
+
+const segment = (text: string): string => encodeURIComponent(text);
+const keyPath = (id: string, keyId: string): string => `/projects/${segment(id)}/keys/${segment(keyId)}`;
+
+const PRESENCE: Readonly<Record<Presence, Readonly<Record<string, string>>>> = {
+  new: { 'If-None-Match': '*' },
+  there: { 'If-Match': '*' },
+};
+
+export class ApiOperations implements Operations {
+  readonly #url: string;
+  readonly #token: string | undefined;
+
+  /** `url` of the admin port, without a final slash. */
+  constructor(url: string, token: string | undefined) {
+    this.#url = url;
+    this.#token = token;
+  }
+
+  // ---- Projects ----
+
+  async createProject(wanted: WantedProject): Promise<StoredProjectJson> {
+    return stored(await this.#ask('POST', '/projects', { body: wanted }));
+  }
+
+  async getProject(id: string): Promise<StoredProjectJson> {
+    return stored(await this.#ask('GET', `/projects/${segment(id)}`));
+  }
+
+  listProjects(page?: NamePage): Promise<ProjectJson[]> {
+    return this.#list('/projects', page, ({ id }: ProjectJson) => id);
+  }
+
+  async setProject(
+    id: string,
+    changes: ProjectChanges,
+    { revision }: Revision = {},
+  ): Promise<StoredProjectJson> {
+    return stored(await this.#ask('PATCH', `/projects/${segment(id)}`, { body: changes, revision }));
+  }
+
+  async putProject(
+    wanted: WantedProject & { id: string },
+    { revision, presence }: Revision & { presence?: Presence | undefined } = {},
+  ): Promise<StoredProjectJson & { isNew: boolean }> {
+    const headers = presence && revision === undefined ? PRESENCE[presence] : {};
+    const sent = { body: wanted, revision, headers };
+    const answer = await this.#ask('PUT', `/projects/${segment(wanted.id)}`, sent);
+    return { ...stored(answer), isNew: answer.status === 201 };
+  }
+
+  async rotateKey(id: string, overlapMs?: number, { revision }: Revision = {}): Promise<StoredProjectJson> {
+    const body = overlapMs === undefined ? {} : { overlap: Math.ceil(overlapMs / 1_000) };
+    return stored(await this.#ask('POST', `/projects/${segment(id)}/rotate-key`, { body, revision }));
+  }
+
+  async deleteProject(
+    id: string,
+    { revision, keepUsage }: Revision & { keepUsage: boolean },
+  ): Promise<DeletedProject> {
+    const path = `/projects/${segment(id)}${queryOf({ keepUsage })}`;
+    return (await this.#ask('DELETE', path, { revision })).json as DeletedProject;
+  }
+
+  async listKeys(id: string): Promise<KeyJson[]> {
+    return (await this.#ask('GET', `/projects/${segment(id)}/keys`)).json as KeyJson[];
+  }
+
+  async addKey(id: string, wanted: WantedKey, { revision }: Revision = {}): Promise<StoredKeyJson> {
+    const sent = { body: wanted, revision };
+    return storedKey(await this.#ask('POST', `/projects/${segment(id)}/keys`, sent));
+  }
+
+  async setKey(
+    id: string,
+    keyId: string,
+    { changes: body, revision }: Revision & { changes: KeyChanges },
+  ): Promise<StoredKeyJson> {
+    return storedKey(await this.#ask('PATCH', keyPath(id, keyId), { body, revision }));
+  }
+
+  async removeKey(id: string, keyId: string, { revision }: Revision = {}): Promise<KeyJson> {
+    return (await this.#ask('DELETE', keyPath(id, keyId), { revision })).json as KeyJson;
+  }
+
+  history(id: string, page?: SequencePage): Promise<RecordedChange[]> {
+    return this.#list(`/projects/${segment(id)}/history`, page, ({ sequence }: RecordedChange) => sequence);
+  }
+
+  // ---- Usage ----
+
+  async usageOf(id: string, hours: number): Promise<UsageByHour> {
+    const { json } = await this.#ask('GET', `/projects/${segment(id)}/usage${queryOf({ hours })}`);
+    return json as UsageByHour;
+  }
+
+  async usageOfAll(): Promise<Usage[]> {
+    const projects = await this.listProjects();
+    const all: Usage[] = [];
+    for (let at = 0; at < projects.length; at += USAGES_TOGETHER) {
+      const some = projects.slice(at, at + USAGES_TOGETHER);
+      const usages = await Promise.all(some.map(({ id }) => this.usageOf(id, 0)));
+      all.push(...usages.map(({ hours: _none, ...usage }) => usage));
+    }
+    return all;
+  }
+
+  // ---- Heartbeat tokens ----
+
+  async createHeartbeat(): Promise<HeartbeatJson> {
+    return (await this.#ask('POST', '/heartbeats', { body: {} })).json as HeartbeatJson;
+  }
+
+  async listHeartbeats(page?: NamePage): Promise<HeartbeatJson[]> {
+    const tokens = await this.#list('/heartbeats', page, ({ token }: HeartbeatJson) => token);
+    return page ? tokens : tokens.sort((one, other) => (one.createdAt < other.createdAt ? -1 : 1));
+  }
+
+  async deleteHeartbeat(token: string): Promise<void> {
+    await this.#ask('DELETE', `/heartbeats/${segment(token)}`);
+  }
+
+  // ---- Dead letters ----
+
+  listDeadLetters(page?: SequencePage): Promise<FiledDeadLetter[]> {
+    return this.#list('/dead-letters', page, ({ sequence }: FiledDeadLetter) => sequence);
+  }
+
+  async findDeadLetter(id: string): Promise<FiledDeadLetter> {
+    return (await this.getDeadLetter(id)).letter;
+  }
+
+  async getDeadLetter(id: string): Promise<DeadLetterDetail> {
+    type Detail = FiledDeadLetter & { items?: unknown; bytes_base64?: string; bytes_gone?: string };
+    const { json } = await this.#ask('GET', `/dead-letters/${segment(id)}`);
+    const { items: _items, bytes_base64: base64 = '', bytes_gone: gone, ...letter } = json as Detail;
+    return { letter, bytes: gone ?? Buffer.from(base64, 'base64') };
+  }
+
+  async replayDeadLetter({ id, sequence: revision }: FiledDeadLetter): Promise<string> {
+    const path = `/dead-letters/${segment(id)}/replay`;
+    return ((await this.#ask('POST', path, { body: {}, revision })).json as { subject: string }).subject;
+  }
+
+  async purgeDeadLetter({ id, sequence: revision }: FiledDeadLetter): Promise<void> {
+    await this.#ask('DELETE', `/dead-letters/${segment(id)}`, { revision });
+  }
+
+  // ---- Requests ----
+
+  /** One page, or all pages one after the other. */
+  async #list<T>(
+    path: string,
+    page: { after?: string | number | undefined; limit?: number | undefined } | undefined,
+    nameOf: (one: T) => string | number,
+  ): Promise<T[]> {
+    const all: T[] = [];
+    const { limit = page ? undefined : PAGE } = page ?? {};
+    for (let after = page?.after; ; ) {
+      const found = (await this.#ask('GET', `${path}${queryOf({ limit, after })}`)).json as T[];
+      all.push(...found);
+      const last = found.at(-1);
+      if (page || found.length < PAGE || last === undefined) return all;
+      after = nameOf(last);
+    }
+  }
+
+  /** @throws OperationError or InvalidError with what the API says */
+  async #ask(method: string, path: string, { body, revision, headers: own }: Sent = {}): Promise<Answer> {
+    const headers = {
+      ...own,
+      ...(this.#token !== undefined && { Authorization: `Bearer ${this.#token}` }),
+      ...(body && { 'Content-Type': 'application/json' }),
+      ...(revision !== undefined && { 'If-Match': `"${revision}"` }),
+    };
+    const init = { method, headers, redirect: 'error', ...(body && { body: JSON.stringify(body) }) } as const;
+    const answer = await fetch(`${this.#url}/v1${path}`, init).catch((error: unknown) => {
+      throw new OperationError('unavailable', `${this.#url} cannot be reached: ${reasonOf(error)}.`);
+    });
+    const text = await answer.text();
+    if (!answer.ok) throw this.#failure(answer.status, text);
+    const json: unknown = text === '' ? undefined : JSON.parse(text);
+    return { status: answer.status, json, etag: answer.headers.get('etag') };
+  }
+
+  #failure(status: number, text: string): Error {
+    const { detail, errors }: Problem = problemOf(text);
+    if (status === 400 && errors) return new InvalidError(errors);
+    const what = detail ?? `${this.#url} is no management API of sluice: it answered ${status}.`;
+    const remedy = status === 401 ? ' Set SLUICE_ADMIN_TOKEN to a token that the API knows.' : '';
+    return new OperationError(KINDS[status] ?? 'failed', `${what}${remedy}`);
+  }
+}
+
+function problemOf(text: string): Problem {
+  try {
+    return JSON.parse(text) as Problem;
+  } catch {
+    return {};
+  }
+}
+
+const revisionOf = ({ etag }: Answer): number => Number(etag?.replaceAll('"', ''));
+const stored = (answer: Answer): StoredProjectJson => ({
+  project: answer.json as ProjectJson,
+  revision: revisionOf(answer),
+});
+const storedKey = (answer: Answer): StoredKeyJson => ({
+  key: answer.json as KeyJson,
+  revision: revisionOf(answer),
+});

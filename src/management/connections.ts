@@ -1,0 +1,66 @@
+/** The connections of a command or of the management API: made at the first use. */
+import { systemClock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { LimitRedis } from '../limit/redis.ts';
+import { NatsLink } from '../stream/nats.ts';
+import { OperationError, reasonOf } from './failure.ts';
+
+/** Somebody who manages, often far from Redis, has more patience than a request. */
+const REDIS_MS_MAX = 2_000;
+
+export type ConnectionOptions = {
+  redisUrls: readonly string[];
+  natsUrls: readonly string[];
+  natsCredsFile: string | undefined;
+  /** Shown in the connection list of nats-server. */
+  name: string;
+  log: Log;
+};
+
+export const withoutPassword = (url: string): string => url.replace(/\/\/[^@/]*@/, '//…@');
+
+export class Connections {
+  readonly #options: ConnectionOptions;
+  #nats: Promise<NatsLink> | undefined;
+  #redis: Promise<LimitRedis> | undefined;
+
+  constructor(options: ConnectionOptions) {
+    this.#options = options;
+  }
+
+  /** @throws OperationError when NATS does not answer */
+  async nats(): Promise<NatsLink> {
+    const { natsUrls: urls, natsCredsFile: credsFile, name, log } = this.#options;
+    this.#nats ??= NatsLink.connect({ urls, credsFile, name, log });
+    const where = `NATS cannot be reached at ${urls.map(withoutPassword).join(', ')} (SLUICE_NATS_URL)`;
+    const link = await this.#nats.catch((error: unknown) => {
+      this.#nats = undefined; // the next one tries again
+      throw new OperationError('unavailable', `${where}: ${reasonOf(error)}.`);
+    });
+    if (!link.connected) throw new OperationError('unavailable', `${where}.`);
+    return link;
+  }
+
+  /** @throws OperationError when Redis does not answer */
+  async redis(): Promise<LimitRedis> {
+    const { redisUrls: urls } = this.#options;
+    this.#redis ??= this.#connectRedis();
+    const redis = await this.#redis;
+    if (redis.available) return redis;
+    const where = urls.map(withoutPassword).join(', ');
+    throw new OperationError('unavailable', `Redis cannot be reached at ${where} (SLUICE_REDIS_URL).`);
+  }
+
+  async #connectRedis(): Promise<LimitRedis> {
+    const { redisUrls: urls, log } = this.#options;
+    const redis = new LimitRedis({ urls, log, clock: systemClock, replyMs: REDIS_MS_MAX });
+    await redis.connect();
+    return redis;
+  }
+
+  /** Closes what was opened; a connection that failed has nothing to close. */
+  async close(): Promise<void> {
+    const closing = [this.#redis, this.#nats].map(async (connection) => (await connection)?.close());
+    await Promise.allSettled(closing);
+  }
+}

@@ -1,0 +1,121 @@
+/**
+ * Deletes a project: the record, then what was counted under its id, which the next project
+ * of this id must not inherit.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { UnrecordedError } from '../audit/audit-log.ts';
+import { CATEGORIES } from '../lib/item-types.ts';
+import type { Log } from '../lib/log.ts';
+import { forgetUsage, readUsage } from '../limit/month-count.ts';
+import type { LimitRedis } from '../limit/redis.ts';
+import { ANSWER_MS_MAX } from '../limits.ts';
+import { keysOf, keyWindow } from '../projects/keys.ts';
+import { RegistryError } from '../projects/names.ts';
+import type { Project } from '../projects/project.ts';
+import type { ProjectStore } from '../projects/project-store.ts';
+import { CounterBucket } from '../usage/counters.ts';
+import { removeUse } from '../usage/key-use.ts';
+import { removeOutcomes } from '../usage/outcome-day.ts';
+import type { Connections } from './connections.ts';
+import { OperationError, reasonOf } from './failure.ts';
+
+/** Every connected worker has seen a change of the registry after this (contract part 4). */
+const REGISTRY_MS = 1_000;
+
+export type DeletionParts = { connections: Connections; log: Log; store: ProjectStore };
+
+/**
+ * @param revision that the record must have
+ * @returns the record as it was
+ * @throws OperationError that says what is deleted and what is not; LeftoverDeleted
+ */
+export async function deleteProject(
+  parts: DeletionParts,
+  idOrAlias: string,
+  { keepUsage, revision }: { keepUsage: boolean; revision?: number | undefined },
+): Promise<Project> {
+  const { connections, store } = parts;
+  if (keepUsage) return store.delete(idOrAlias, revision);
+  const found = await store.get(idOrAlias).catch((error) => deleteLeftover(parts, idOrAlias, error));
+  const { id } = found;
+  const redis = await connections.redis().catch((error) => {
+    throw new OperationError(
+      'unavailable',
+      `Nothing is deleted. ${reasonOf(error)}; usage is kept there. Try again, or say --keep-usage.`,
+    );
+  });
+  let unrecorded: UnrecordedError | undefined;
+  const project = await store.delete(id, revision).catch((error: unknown) => {
+    if (!(error instanceof UnrecordedError)) throw error;
+    unrecorded = error; // the record is gone, and its usage goes too
+    return found;
+  });
+  try {
+    // Requests that a worker let in before it knew are counted by then.
+    await sleep(REGISTRY_MS + ANSWER_MS_MAX);
+    await deleteUsage(parts, redis, { id, windows: windowsOf(project) });
+  } catch (error) {
+    throw new OperationError(
+      'failed',
+      `Project ${id} is deleted, but not all of its usage: ${reasonOf(error)}. Run sluice project delete ${id} again.`,
+    );
+  }
+  if (unrecorded) throw unrecorded;
+  return project;
+}
+
+/**
+ * The record was deleted by an attempt that failed then. @throws the error of the search when there
+ * is no usage either
+ */
+async function deleteLeftover(parts: DeletionParts, id: string, notFound: unknown): Promise<never> {
+  if (!(notFound instanceof RegistryError)) throw notFound;
+  const redis = await parts.connections.redis().catch(() => {
+    throw notFound;
+  });
+  const isFound = await deleteUsage(parts, redis, { id, windows: [] });
+  throw isFound ? new LeftoverDeleted(id) : notFound;
+}
+
+/** No project of this id is left, and its usage is deleted by now. */
+export class LeftoverDeleted extends Error {
+  override name = 'LeftoverDeleted';
+  readonly id: string;
+
+  constructor(id: string) {
+    super(`of project ${id} only usage was left`);
+    this.id = id;
+  }
+}
+
+/** The names of its rate windows, its own apart. */
+const windowsOf = (project: Project): string[] => [
+  ...CATEGORIES,
+  ...keysOf(project).map(({ key }) => keyWindow(key)),
+];
+
+/**
+ * The checkpoint goes first: who counts when Redis has nothing would begin from it. It goes once
+ * more in the end, for a worker that wrote it meanwhile.
+ * @returns whether there was any
+ */
+async function deleteUsage(
+  parts: DeletionParts,
+  redis: LimitRedis,
+  { id, windows }: { id: string; windows: readonly string[] },
+): Promise<boolean> {
+  const link = await parts.connections.nats();
+  const counters = new CounterBucket({ link, log: parts.log });
+  const { month } = await readUsage(redis, id);
+  const checkpoint = (await counters.remove(id, month)) ?? 0;
+  const counts = await forgetUsage(redis, id, windows);
+  counts.set(month, Math.max(checkpoint, counts.get(month) ?? 0));
+  let sum = 0;
+  for (const [of, count] of counts) {
+    await counters.addDeleted(id, of, count);
+    await counters.remove(id, of);
+    sum += count;
+  }
+  await removeUse(link, id);
+  return (await removeOutcomes(link, id)) + sum > 0;
+}

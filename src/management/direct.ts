@@ -1,0 +1,325 @@
+/** The operations on Redis and NATS themselves: for commands that reach them, and for the API. */
+import { readHistory } from '../audit/audit-log.ts';
+import type { RecordedChange } from '../audit/change.ts';
+import { systemClock as clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { HeartbeatStore } from '../projects/heartbeat-store.ts';
+import { addKey, changeKey, keyId as idOfKey, keysOf } from '../projects/keys.ts';
+import { NameTakenError, RevisionError, UnknownNameError } from '../projects/names.ts';
+import type { Project, ProjectKey } from '../projects/project.ts';
+import { compareIds, mintKey, ProjectStore } from '../projects/project-store.ts';
+import { CounterBucket } from '../usage/counters.ts';
+import { readUse } from '../usage/key-use.ts';
+import type { Connections } from './connections.ts';
+import {
+  BytesGoneError,
+  DeadLetterBox,
+  type FiledDeadLetter,
+  type SequencePage,
+} from './dead-letters/box.ts';
+import { Replay } from './dead-letters/replay.ts';
+import { deleteProject, LeftoverDeleted } from './delete-project.ts';
+import { OperationError } from './failure.ts';
+import type {
+  DeadLetterDetail,
+  DeletedProject,
+  HeartbeatJson,
+  NamePage,
+  Operations,
+  Presence,
+  Revision,
+  StoredKeyJson,
+  StoredProjectJson,
+} from './operations.ts';
+import {
+  changedKey,
+  changedRecord,
+  checked,
+  checkedWanted,
+  differences,
+  type KeyChanges,
+  type KeyJson,
+  keyJson,
+  newRecord,
+  type ProjectChanges,
+  type ProjectJson,
+  projectJson,
+  type WantedKey,
+  type WantedProject,
+  wantedRecord,
+} from './project-json.ts';
+import { type Usage, type UsageByHour, type UsageReader, usageByHour, usageOfAll } from './usage.ts';
+
+/** What the operations of all callers share. */
+export type ManagementParts = {
+  connections: Connections;
+  /** Base of DSNs and heartbeat URLs. */
+  publicUrl: string;
+  heartbeatPath: string;
+  shards: number;
+  log: Log;
+};
+
+/** Behind `after` in this order. */
+function pageOf<T>(sorted: readonly T[], isBehind: (one: T) => boolean, { limit }: NamePage): T[] {
+  return sorted.filter(isBehind).slice(0, limit);
+}
+
+export class DirectOperations implements Operations {
+  readonly #parts: ManagementParts;
+  readonly #by: string;
+  #store: Promise<ProjectStore> | undefined;
+
+  /** `by`: who makes the changes, for the audit. */
+  constructor(parts: ManagementParts, by: string) {
+    this.#parts = parts;
+    this.#by = by;
+  }
+
+  // ---- Projects ----
+
+  async createProject(wanted: WantedProject): Promise<StoredProjectJson> {
+    const store = await this.#projects();
+    return this.#stored(store, await store.create(newRecord(wanted, clock.now())));
+  }
+
+  async getProject(idOrAlias: string): Promise<StoredProjectJson> {
+    const { project, revision } = await (await this.#projects()).find(idOrAlias);
+    return { project: this.#json(project), revision };
+  }
+
+  async listProjects(page: NamePage = {}): Promise<ProjectJson[]> {
+    const projects = await (await this.#projects()).list();
+    const { after } = page;
+    const isBehind = ({ id }: Project): boolean => after === undefined || compareIds(id, after) > 0;
+    return pageOf(projects, isBehind, page).map((project) => this.#json(project));
+  }
+
+  async setProject(
+    idOrAlias: string,
+    changes: ProjectChanges,
+    { revision }: Revision = {},
+  ): Promise<StoredProjectJson> {
+    const store = await this.#projects();
+    const change = (project: Project): Project => changedRecord(project, changes, clock.now());
+    return this.#stored(store, await store.set(idOrAlias, change, revision));
+  }
+
+  async putProject(
+    wanted: WantedProject & { id: string },
+    { revision, presence }: Revision & { presence?: Presence | undefined } = {},
+  ): Promise<StoredProjectJson & { isNew: boolean }> {
+    const declared = checkedWanted(wanted);
+    const { id } = wanted;
+    const store = await this.#projects();
+    let found = await store.find(id).catch(unlessUnknown);
+    if (!found && presence !== 'there' && revision === undefined) {
+      const made = await store.create(newRecord(wanted, clock.now())).catch(unlessTaken(id));
+      if (made) return { ...(await this.#stored(store, made)), isNew: true };
+      found = await store.find(id).catch(unlessUnknown); // another caller was faster
+    }
+    if (!found) throw new RevisionError(`There is no project ${id}.`);
+    if (found.project.id !== id)
+      throw new OperationError('conflict', `${id} is the alias of project ${found.project.id}.`);
+    if (presence === 'new') throw new RevisionError(`There is a project ${id} already.`);
+    const replace = (before: Project): Project => {
+      const now = clock.now();
+      const after = wantedRecord(before, declared, now);
+      return differences(before, after, now).length > 0 ? checked(after) : before;
+    };
+    return { ...(await this.#stored(store, await store.set(id, replace, revision))), isNew: false };
+  }
+
+  async deleteProject(idOrAlias: string, wanted: Revision & { keepUsage: boolean }): Promise<DeletedProject> {
+    const { connections, log } = this.#parts;
+    try {
+      return this.#json(
+        await deleteProject({ connections, log, store: await this.#projects() }, idOrAlias, wanted),
+      );
+    } catch (error) {
+      if (error instanceof LeftoverDeleted) return { id: error.id };
+      throw error;
+    }
+  }
+
+  async rotateKey(
+    idOrAlias: string,
+    overlapMs?: number,
+    { revision }: Revision = {},
+  ): Promise<StoredProjectJson> {
+    const store = await this.#projects();
+    return this.#stored(store, await store.rotateKey(idOrAlias, overlapMs, revision));
+  }
+
+  // ---- Keys ----
+
+  async listKeys(idOrAlias: string): Promise<KeyJson[]> {
+    const project = await (await this.#projects()).get(idOrAlias);
+    return this.#keysJson(project);
+  }
+
+  async getKey(idOrAlias: string, keyId: string): Promise<StoredKeyJson> {
+    const { project, revision } = await (await this.#projects()).find(idOrAlias);
+    const key = (await this.#keysJson(project)).find(({ id }) => id === keyId);
+    if (!key) throw new UnknownNameError(`Project ${project.id} has no key ${keyId}.`);
+    return { key, revision };
+  }
+
+  async addKey(idOrAlias: string, wanted: WantedKey, { revision }: Revision = {}): Promise<StoredKeyJson> {
+    const { key = mintKey(), enabled = true, ...fields } = wanted;
+    const added = changedKey({ key, enabled }, fields);
+    const change = (project: Project): Project => checked(addKey(project, added, clock.now()));
+    await (await this.#projects()).set(idOrAlias, change, revision);
+    return this.getKey(idOrAlias, idOfKey(added.key));
+  }
+
+  async setKey(
+    idOrAlias: string,
+    keyId: string,
+    { changes, revision }: Revision & { changes: KeyChanges },
+  ): Promise<StoredKeyJson> {
+    const change = (key: ProjectKey): ProjectKey => changedKey(key, changes);
+    const alter = (project: Project): Project =>
+      checked(changeKey(project, keyId, { now: clock.now(), change }));
+    await (await this.#projects()).set(idOrAlias, alter, revision);
+    return this.getKey(idOrAlias, keyId);
+  }
+
+  async removeKey(idOrAlias: string, keyId: string, { revision }: Revision = {}): Promise<KeyJson> {
+    let removed: ProjectKey | undefined;
+    const change = (key: ProjectKey): undefined => {
+      removed = key;
+    };
+    const alter = (project: Project): Project => changeKey(project, keyId, { now: clock.now(), change });
+    const project = await (await this.#projects()).set(idOrAlias, alter, revision);
+    return keyJson(project, removed as unknown as ProjectKey, this.#parts.publicUrl);
+  }
+
+  /** Of a project that was deleted, by its id. */
+  async history(idOrAlias: string, page?: SequencePage): Promise<RecordedChange[]> {
+    const link = await this.#parts.connections.nats();
+    const found = await (await this.#projects()).find(idOrAlias).catch(unlessUnknown);
+    if (found) return readHistory(link, found.project.id, page);
+    const changes = await readHistory(link, idOrAlias, page);
+    if (changes.length === 0) throw new UnknownNameError(`There is no project ${idOrAlias}.`);
+    return changes;
+  }
+
+  // ---- Usage ----
+
+  async usageOf(idOrAlias: string, hours: number): Promise<UsageByHour> {
+    const project = await (await this.#projects()).get(idOrAlias);
+    return usageByHour(await this.#usageReader(), project, hours);
+  }
+
+  async usageOfAll(): Promise<Usage[]> {
+    const projects = await (await this.#projects()).list();
+    return usageOfAll(await this.#usageReader(), projects);
+  }
+
+  // ---- Heartbeat tokens ----
+
+  async createHeartbeat(): Promise<HeartbeatJson> {
+    const made = await (await this.#heartbeats()).create(new Date(clock.now()));
+    return this.#heartbeatJson(made);
+  }
+
+  async listHeartbeats(page?: NamePage): Promise<HeartbeatJson[]> {
+    const tokens = (await (await this.#heartbeats()).list()).map((one) => this.#heartbeatJson(one));
+    if (!page) return tokens;
+    const sorted = tokens.sort((one, other) => (one.token < other.token ? -1 : 1));
+    return pageOf(sorted, ({ token }) => page.after === undefined || token > page.after, page);
+  }
+
+  async deleteHeartbeat(token: string): Promise<void> {
+    await (await this.#heartbeats()).delete(token);
+  }
+
+  // ---- Dead letters ----
+
+  async listDeadLetters(page?: SequencePage): Promise<FiledDeadLetter[]> {
+    return (await this.#box()).list(page);
+  }
+
+  async findDeadLetter(id: string): Promise<FiledDeadLetter> {
+    return (await this.#box()).get(id);
+  }
+
+  async getDeadLetter(id: string): Promise<DeadLetterDetail> {
+    const box = await this.#box();
+    const letter = await box.get(id);
+    const bytes = await box.bytesOf(letter).catch((error: unknown) => {
+      if (!(error instanceof BytesGoneError)) throw error;
+      return error.message;
+    });
+    return { letter, bytes };
+  }
+
+  async replayDeadLetter(letter: FiledDeadLetter): Promise<string> {
+    const { connections, shards, log } = this.#parts;
+    const link = await connections.nats();
+    return new Replay({ link, box: await this.#box(), shards, clock, log }).run(letter);
+  }
+
+  async purgeDeadLetter(letter: FiledDeadLetter): Promise<void> {
+    await (await this.#box()).purge(letter);
+  }
+
+  // ---- Parts ----
+
+  #projects(): Promise<ProjectStore> {
+    this.#store ??= this.#openStore();
+    return this.#store;
+  }
+
+  async #openStore(): Promise<ProjectStore> {
+    return ProjectStore.open(await this.#parts.connections.nats(), { by: this.#by });
+  }
+
+  async #heartbeats(): Promise<HeartbeatStore> {
+    return HeartbeatStore.open(await this.#parts.connections.nats(), this.#by);
+  }
+
+  async #box(): Promise<DeadLetterBox> {
+    return DeadLetterBox.open(await this.#parts.connections.nats());
+  }
+
+  async #usageReader(): Promise<UsageReader> {
+    const { connections, log } = this.#parts;
+    return { connections, checkpoints: new CounterBucket({ link: await connections.nats(), log }) };
+  }
+
+  #json(project: Project): ProjectJson {
+    return projectJson(project, { publicUrl: this.#parts.publicUrl, now: clock.now() });
+  }
+
+  async #keysJson(project: Project): Promise<KeyJson[]> {
+    const used = await readUse(await this.#parts.connections.nats(), project.id);
+    return keysOf(project).map((key) => {
+      const lastUsed = used[idOfKey(key.key)];
+      const json = keyJson(project, key, this.#parts.publicUrl);
+      return { ...json, ...(lastUsed !== undefined && { lastUsed }) };
+    });
+  }
+
+  /** Read once more for its revision; a change in between shows in both. */
+  async #stored(store: ProjectStore, { id }: Project): Promise<StoredProjectJson> {
+    const { project, revision } = await store.find(id);
+    return { project: this.#json(project), revision };
+  }
+
+  #heartbeatJson({ token, createdAt }: { token: string; createdAt: string }): HeartbeatJson {
+    const { publicUrl, heartbeatPath } = this.#parts;
+    return { token, url: `${publicUrl}${heartbeatPath}/${token}`, createdAt };
+  }
+}
+
+function unlessUnknown(error: unknown): undefined {
+  if (!(error instanceof UnknownNameError)) throw error;
+}
+
+const unlessTaken =
+  (name: string) =>
+  (error: unknown): undefined => {
+    if (!(error instanceof NameTakenError) || error.taken !== name) throw error;
+  };

@@ -1,0 +1,236 @@
+/** A project's record as the command line, its file and the API take it and show it. Pure. */
+import { isDeepStrictEqual } from 'node:util';
+import { z } from 'zod';
+import { originPatternProblem } from '../filter/inbound.ts';
+import { CATEGORIES } from '../lib/item-types.ts';
+import { ALLOWED_ORIGINS_MAX } from '../limits.ts';
+import { firstKey, keyId, keysOf, replaceKey, withKeys } from '../projects/keys.ts';
+import {
+  FILTERS,
+  keyList,
+  type Project,
+  type ProjectKey,
+  projectKeySchema,
+  projectSchema,
+  rateLimitSchema,
+} from '../projects/project.ts';
+import type { NewProject } from '../projects/project-store.ts';
+import { type FieldProblem, InvalidError } from './failure.ts';
+
+/** `lastUsed` is the hour, RFC 3339, where the question was for keys. */
+export type KeyJson = ProjectKey & { id: string; dsn: string; lastUsed?: string };
+
+/** `key` and `dsn` are of the first valid key, and absent while there is none. */
+export type ProjectJson = Omit<Project, 'key' | 'keys' | 'enabled'> & {
+  key?: string;
+  dsn?: string;
+  enabled: boolean;
+  keys: KeyJson[];
+};
+
+/** What a new project has where nothing is said. */
+const PROJECT_DEFAULTS = { overage: false, filters: [...FILTERS], allowedOrigins: [] };
+
+const { shape } = projectSchema;
+
+/** A key of a list; what is printed of one may be sent back. */
+const listedKeySchema = projectKeySchema
+  .extend({ enabled: z.boolean().default(true), id: z.string().optional(), dsn: z.string().optional() })
+  .transform(({ id: _id, dsn: _dsn, ...key }): ProjectKey => key);
+
+/** A project to be made; what is printed of one may be sent back, and its DSN says nothing. */
+export const newProjectSchema = projectSchema.extend({
+  id: shape.id.optional(),
+  enabled: z.boolean().optional(),
+  key: shape.key.optional(),
+  keys: keyList(listedKeySchema).optional(),
+  overage: shape.overage.default(PROJECT_DEFAULTS.overage),
+  filters: shape.filters.default(PROJECT_DEFAULTS.filters),
+  allowedOrigins: shape.allowedOrigins.default(PROJECT_DEFAULTS.allowedOrigins),
+  dsn: z.string().optional(),
+});
+
+/** A project to be made; what is left open has a default or is minted. */
+export type WantedProject = z.input<typeof newProjectSchema>;
+/** With its defaults. */
+export type DeclaredProject = z.output<typeof newProjectSchema>;
+
+/** As RFC 7396 has it: null clears a field, and a limit of a category. */
+export const patchSchema = projectSchema
+  .omit({ id: true, keys: true })
+  .partial()
+  .extend({
+    enabled: z.boolean().optional(),
+    rateLimit: shape.rateLimit.nullable(),
+    rateLimits: z.partialRecord(z.enum(CATEGORIES), rateLimitSchema.nullable()).nullable().optional(),
+    quota: shape.quota.nullable(),
+    scrub: shape.scrub.nullable(),
+    scrubKeys: shape.scrubKeys.nullable(),
+    fillIp: shape.fillIp.nullable(),
+  });
+export type ProjectChanges = z.infer<typeof patchSchema>;
+
+/** A key to be added; minted and enabled where nothing is said. */
+export const newKeySchema = projectKeySchema.partial();
+export type WantedKey = z.infer<typeof newKeySchema>;
+
+const { shape: keyShape } = projectKeySchema;
+export const keyPatchSchema = projectKeySchema.omit({ key: true }).partial().extend({
+  label: keyShape.label.nullable(),
+  expires: keyShape.expires.nullable(),
+  rateLimit: keyShape.rateLimit.nullable(),
+});
+export type KeyChanges = z.infer<typeof keyPatchSchema>;
+
+/** `http://KEY@host:port/<numeric id or alias>` */
+const dsnOf = ({ id, alias }: Project, key: string, publicUrl: string): string =>
+  `${publicUrl.replace('://', `://${key}@`)}/${alias ?? id}`;
+
+export const keyJson = (project: Project, key: ProjectKey, publicUrl: string): KeyJson => ({
+  id: keyId(key.key),
+  ...key,
+  dsn: dsnOf(project, key.key, publicUrl),
+});
+
+/** The fields of contract part 4, in its order. @param of `now`: Unix ms */
+export function projectJson(project: Project, of: { publicUrl: string; now: number }): ProjectJson {
+  const { publicUrl, now } = of;
+  const key = firstKey(project, now)?.key;
+  return {
+    id: project.id,
+    ...(project.alias !== undefined && { alias: project.alias }),
+    ...(key !== undefined && { key, dsn: dsnOf(project, key, publicUrl) }),
+    enabled: project.enabled !== false,
+    keys: keysOf(project).map((one) => keyJson(project, one, publicUrl)),
+    plan: project.plan,
+    ...(project.rateLimit !== undefined && { rateLimit: project.rateLimit }),
+    ...(project.rateLimits !== undefined && { rateLimits: project.rateLimits }),
+    ...(project.quota !== undefined && { quota: project.quota }),
+    overage: project.overage,
+    filters: project.filters,
+    allowedOrigins: project.allowedOrigins,
+    ...(project.scrub !== undefined && { scrub: project.scrub }),
+    ...(project.scrubKeys !== undefined && { scrubKeys: project.scrubKeys }),
+    ...(project.fillIp !== undefined && { fillIp: project.fillIp }),
+  };
+}
+
+type Recordable = Omit<Project, 'enabled'> & { enabled?: boolean | undefined };
+
+/** In one form, however it was written: what its absence says too is not in it. */
+function canonical(given: Recordable, now: number): Project {
+  const { enabled, rateLimits = {}, scrub = [], scrubKeys = [], fillIp, ...project } = given;
+  const record: Project = {
+    ...project,
+    ...(scrub.length > 0 && { scrub }),
+    ...(scrubKeys.length > 0 && { scrubKeys }),
+    ...(fillIp && { fillIp }),
+    ...(enabled === false && { enabled }),
+    ...(Object.keys(rateLimits).length > 0 && { rateLimits }),
+  };
+  return withKeys(record, keysOf(record), now);
+}
+
+/** The record that was printed, in its canonical form. */
+export function recordOf({ dsn: _, key, keys, ...fields }: ProjectJson, now: number): Project {
+  const own = keys.map(({ id: _id, dsn: _dsn, ...one }): ProjectKey => one);
+  return canonical({ ...fields, key: key ?? `${own[0]?.key}`, keys: own }, now);
+}
+
+/** One problem for each field that is wrong; an unknown field is named by itself. */
+export const fieldProblems = (error: z.ZodError): FieldProblem[] =>
+  error.issues.flatMap((issue) =>
+    issue.code === 'unrecognized_keys'
+      ? issue.keys.map((name) => ({ field: [...issue.path, name].join('.'), detail: 'unknown field' }))
+      : [{ field: issue.path.join('.'), detail: issue.message }],
+  );
+
+type Fields = Pick<WantedProject, 'id' | 'alias' | 'key' | 'keys' | 'allowedOrigins' | 'scrub' | 'fillIp'>;
+
+/** What is wrong with fields that fit the schema one by one. */
+export function recordProblems(fields: Fields): FieldProblem[] {
+  const { id, alias, key, keys, allowedOrigins = [], scrub = [], fillIp } = fields;
+  const origins = allowedOrigins.flatMap((pattern) => originPatternProblem(pattern) ?? []);
+  if (allowedOrigins.length > ALLOWED_ORIGINS_MAX) origins.unshift(`at most ${ALLOWED_ORIGINS_MAX} patterns`);
+  const isSame = alias !== undefined && alias === id;
+  const isForeign = key !== undefined && keys !== undefined && !keys.some((one) => one.key === key);
+  const isRemoved = fillIp && scrub.some((one) => one === 'ips' || one === 'user-ip');
+  return [
+    ...(isSame ? [{ field: 'alias', detail: 'it must differ from the id' }] : []),
+    ...(isForeign ? [{ field: 'key', detail: 'it is none of keys' }] : []),
+    ...origins.map((detail) => ({ field: 'allowedOrigins', detail })),
+    ...(isRemoved
+      ? [{ field: 'fillIp', detail: 'what is filled in would be removed by the scrub of ips or user-ip' }]
+      : []),
+  ];
+}
+
+/**
+ * What a schema makes of a project, its fields checked together. @throws InvalidError naming each
+ * wrong field
+ */
+function checkedBy<Schema extends z.ZodType<Fields>>(schema: Schema, project: Fields): z.output<Schema> {
+  const parsed = schema.safeParse(project);
+  const problems = parsed.success ? [] : fieldProblems(parsed.error);
+  problems.push(...recordProblems(project));
+  if (!parsed.success || problems.length > 0) throw new InvalidError(problems);
+  return parsed.data;
+}
+
+/** @throws InvalidError naming each wrong field */
+export function checked(project: Project): Project {
+  checkedBy(projectSchema, project);
+  return project;
+}
+
+/** With its defaults. @throws InvalidError naming each wrong field */
+export const checkedWanted = (wanted: WantedProject): DeclaredProject => checkedBy(newProjectSchema, wanted);
+
+/**
+ * A project to be made. Id, alias and key are minted where nothing is said.
+ * @throws InvalidError naming each wrong field
+ */
+export function newRecord(wanted: WantedProject, now: number): NewProject {
+  const { dsn: _, id, key = wanted.keys?.[0]?.key, ...fields } = checkedWanted(wanted);
+  const record = canonical({ ...fields, id: id ?? '', key: key ?? '' }, now);
+  return { ...record, id, key: key === undefined ? key : record.key };
+}
+
+/**
+ * The record that is there as it is wanted. Alias and keys stay where nothing is said of them. A
+ * `key` that is one of those that are there changes nothing. Another one takes the place of the
+ * first valid one.
+ */
+export function wantedRecord(before: Project, wanted: DeclaredProject, now: number): Project {
+  const { dsn: _, key, keys, alias = before.alias, ...fields } = wanted;
+  const names = { id: before.id, key: before.key, ...(alias !== undefined && { alias }) };
+  const own = keys ?? before.keys;
+  const record = canonical({ ...fields, ...names, ...(own && { keys: own }) }, now);
+  if (keys || key === undefined || keysOf(before).some((one) => one.key === key)) return record;
+  return replaceKey(record, key, now);
+}
+
+/** The fields in which two records differ, whatever form they were written in. */
+export function differences(one: Project, other: Project, now: number): (keyof Project)[] {
+  const [before, after] = [canonical(one, now), canonical(other, now)];
+  const names = Object.keys({ ...after, ...before }) as (keyof Project)[];
+  return names.filter((name) => !isDeepStrictEqual(before[name], after[name]));
+}
+
+/** @throws InvalidError */
+export function changedRecord(before: Project, changes: ProjectChanges, now: number): Project {
+  const { key, enabled = before.enabled !== false, rateLimits = {}, ...fields } = changes;
+  const limits = Object.entries({ ...(rateLimits && before.rateLimits), ...rateLimits });
+  const kept = limits.filter(([, limit]) => limit !== null);
+  const given = Object.entries({ ...before, ...fields, enabled, rateLimits: Object.fromEntries(kept) });
+  const said = given.filter(([, value]) => value !== null && value !== undefined);
+  const record = canonical(Object.fromEntries(said) as Project, now);
+  return checked(key === undefined ? record : replaceKey(record, key, now));
+}
+
+export function changedKey(before: ProjectKey, changes: KeyChanges): ProjectKey {
+  const fields = Object.entries({ ...before, ...changes });
+  return Object.fromEntries(
+    fields.filter(([, value]) => value !== null && value !== undefined),
+  ) as ProjectKey;
+}

@@ -1,0 +1,66 @@
+import { systemClock } from '../lib/clock.ts';
+import { readUsage } from '../limit/month-count.ts';
+import type { Project } from '../projects/project.ts';
+import type { CounterBucket } from '../usage/counters.ts';
+import { type HourOfOutcomes, readOutcomes } from '../usage/outcome-day.ts';
+import type { Connections } from './connections.ts';
+import { OperationError, reasonOf } from './failure.ts';
+
+/** `month` is `YYYY-MM`; `percent` is absent without a quota. */
+export type Usage = {
+  id: string;
+  month: string;
+  current: number;
+  quota?: number;
+  overage: boolean;
+  percent?: number;
+};
+export type UsageByHour = Usage & { hours: HourOfOutcomes[] };
+
+/** Projects asked about in one go: they must all be answered within the time-out of Redis. */
+const BATCH = 100;
+
+/** As the answers of ingest say it (contract part 2): rounded down, and 100 of no quota at all. */
+const percentOf = (current: number, quota: number): number =>
+  quota === 0 ? 100 : Math.floor((100 * current) / quota);
+
+/** What reading usage needs. */
+export type UsageReader = { connections: Connections; checkpoints: CounterBucket };
+
+/**
+ * The counter of this month; where Redis has none, the checkpoint from which counting would resume.
+ */
+export async function usageOf(reader: UsageReader, project: Project): Promise<Usage> {
+  const redis = await reader.connections.redis();
+  const { month, count } = await readUsage(redis, project.id).catch((error: unknown) => {
+    throw new OperationError('unavailable', `The usage cannot be read: ${reasonOf(error)}.`);
+  });
+  const figure = count ?? (await reader.checkpoints.read(project.id, month)) ?? 0;
+  return {
+    id: project.id,
+    month,
+    current: figure,
+    ...(project.quota !== undefined && { quota: project.quota }),
+    overage: project.overage,
+    ...(project.quota !== undefined && { percent: percentOf(figure, project.quota) }),
+  };
+}
+
+export async function usageOfAll(reader: UsageReader, projects: readonly Project[]): Promise<Usage[]> {
+  const all: Usage[] = [];
+  for (let at = 0; at < projects.length; at += BATCH)
+    all.push(
+      ...(await Promise.all(projects.slice(at, at + BATCH).map((project) => usageOf(reader, project)))),
+    );
+  return all;
+}
+
+export async function usageByHour(
+  reader: UsageReader,
+  project: Project,
+  hours: number,
+): Promise<UsageByHour> {
+  const usage = await usageOf(reader, project);
+  const link = await reader.connections.nats();
+  return { ...usage, hours: await readOutcomes(link, project.id, { now: systemClock.now(), hours }) };
+}

@@ -1,0 +1,237 @@
+/**
+ * What of a text is private by its form. Each function returns the text without it, and takes time
+ * in proportion to the text, whoever wrote it.
+ */
+import { isIPv6 } from 'node:net';
+import type { SecretNames } from './names.ts';
+
+export const FILTERED = '[Filtered]';
+
+type Range = readonly [start: number, end: number];
+/** The first range that begins at `from` or later. */
+type Find = (text: string, from: number) => Range | undefined;
+
+function without(text: string, find: Find): string {
+  let kept = '';
+  let from = 0;
+  for (let range = find(text, 0); range; range = find(text, from)) {
+    kept += text.slice(from, range[0]) + FILTERED;
+    from = range[1];
+  }
+  return from === 0 ? text : kept + text.slice(from);
+}
+
+/** Where `chars` end to the right of `from`. */
+function rightEnd(text: string, from: number, chars: RegExp): number {
+  let at = from;
+  while (at < text.length && chars.test(text.charAt(at))) at++;
+  return at;
+}
+
+/** Where `chars` begin to the left of `to`, not before `floor`. */
+function leftEnd(text: string, to: number, { chars, floor }: { chars: RegExp; floor: number }): number {
+  let at = to;
+  while (at > floor && chars.test(text.charAt(at - 1))) at--;
+  return at;
+}
+
+// ---- E-mail ----
+
+/** As they are, and as they are in a URL. */
+const AT = /@|%40/g;
+const LOCAL = /[\w.%+~!$*^\u0080-\uffff-]/;
+const DOMAIN = /[a-z0-9.\u0080-\uffff-]/i;
+/** A label may have hyphens behind it, which belong to the text. */
+const TOP_LEVEL = /^(?:[a-z\u0080-\uffff]{2,}-*|xn--[a-z0-9-]+)$/i;
+
+/** The length of the longest domain at the beginning: its last label is a name. */
+function domainLength(text: string): number {
+  for (let end = text.length; end > 0; ) {
+    const dot = text.lastIndexOf('.', end - 1);
+    if (dot <= 0) return 0;
+    if (TOP_LEVEL.test(text.slice(dot + 1, end))) return end;
+    end = dot;
+  }
+  return 0;
+}
+
+const findEmail: Find = (text, from) => {
+  AT.lastIndex = from;
+  let floor = from;
+  for (let sign = AT.exec(text); sign; sign = AT.exec(text)) {
+    const behind = sign.index + sign[0].length;
+    const start = leftEnd(text, sign.index, { chars: LOCAL, floor });
+    // The sign `%40` would else belong to the next name, and each name be read again.
+    floor = behind;
+    if (start === sign.index) continue;
+    const length = domainLength(text.slice(behind, rightEnd(text, behind, DOMAIN)));
+    if (length > 0) return [start, behind + length];
+  }
+  return undefined;
+};
+export const withoutEmails = (text: string): string => without(text, findEmail);
+
+// ---- Payment cards ----
+
+export const CARD_DIGITS_MIN = 13;
+const CARD_DIGITS_MAX = 19;
+/** The first digits of all issuers. A time in milliseconds begins with 1. */
+const CARD_START = /(?<![a-z\d]-?)[2-6](?=(?:[ +-]?\d){12})/gi;
+const CARD_END = /(?!-?[a-z\d])/iy;
+const CARD_NEXT = /[ +-]?(\d)/y;
+
+/** ISO/IEC 7812-1, annex B. @param digits from the left */
+function isLuhn(digits: readonly number[]): boolean {
+  let sum = 0;
+  for (let at = digits.length - 1, odd = true; at >= 0; at--, odd = !odd) {
+    const digit = digits[at] as number;
+    sum += odd ? digit : digit > 4 ? 2 * digit - 9 : 2 * digit;
+  }
+  return sum % 10 === 0;
+}
+
+/** Behind the longest card number that begins at `start`. */
+function cardEnd(text: string, start: number): number | undefined {
+  const digits = [Number(text.charAt(start))];
+  let found: number | undefined;
+  for (let at = start + 1; digits.length < CARD_DIGITS_MAX; ) {
+    CARD_NEXT.lastIndex = at;
+    const next = CARD_NEXT.exec(text);
+    if (!next) break;
+    at = CARD_NEXT.lastIndex;
+    digits.push(Number(next[1]));
+    CARD_END.lastIndex = at;
+    if (digits.length >= CARD_DIGITS_MIN && isLuhn(digits) && CARD_END.test(text)) found = at;
+  }
+  return found;
+}
+
+const findCard: Find = (text, from) => {
+  CARD_START.lastIndex = from;
+  for (let first = CARD_START.exec(text); first; first = CARD_START.exec(text)) {
+    const end = cardEnd(text, first.index);
+    if (end !== undefined) return [first.index, end];
+  }
+  return undefined;
+};
+export const withoutCards = (text: string): string => without(text, findCard);
+
+// ---- IP addresses ----
+
+const BYTE = '(?:25[0-5]|2[0-4]\\d|[01]?\\d?\\d)';
+/** `140.0.0.0` is no host: browsers write their versions like this. */
+const IPV4 = new RegExp(`(?<!\\d|\\d\\.)(?!\\d+\\.0\\.0\\.0)${BYTE}(?:\\.${BYTE}){3}(?!\\d|\\.\\d)`, 'g');
+const IPV6_CHARS = /[\da-f:.]/i;
+const WORD_CHAR = /\w/;
+const HEX_DIGITS = /[\da-f]/i;
+
+/** `a::b` is a name in several languages; an address has a digit, or more groups. */
+const isAddress = (text: string): boolean =>
+  isIPv6(text) && (/\d/.test(text) || text.split(':').filter((group) => group !== '').length > 2);
+
+/** Without what belongs to a word or a sentence around it. */
+function trimmedRun(text: string, [start, end]: Range): Range {
+  let [left, right] = [start, end];
+  if (left > 0 && WORD_CHAR.test(text.charAt(left - 1))) left = rightEnd(text, left, HEX_DIGITS);
+  if (WORD_CHAR.test(text.charAt(right))) right = leftEnd(text, right, { chars: HEX_DIGITS, floor: left });
+  while (right > left && text.charAt(right - 1) === '.') right--;
+  if (text.charAt(left) === ':' && text.charAt(left + 1) !== ':') left++;
+  if (text.charAt(right - 1) === ':' && text.charAt(right - 2) !== ':') right--;
+  return [left, right];
+}
+
+/** Of the longest address, with a port. */
+const IPV6_CHARS_MAX = 52;
+
+/** Of one run of digits, letters and colons: all of it, or all but its first or last group. */
+function addressIn(text: string, run: Range): Range | undefined {
+  const [left, right] = trimmedRun(text, run);
+  if (right - left > IPV6_CHARS_MAX) return undefined;
+  const ranges: Range[] = [
+    [left, right],
+    [left, text.lastIndexOf(':', right - 1)],
+    [text.indexOf(':', left) + 1, right],
+  ];
+  return ranges.find(([start, end]) => start < end && isAddress(text.slice(start, end)));
+}
+const findIpv6: Find = (text, from) => {
+  for (let colon = text.indexOf(':', from); colon !== -1; ) {
+    const start = leftEnd(text, colon, { chars: IPV6_CHARS, floor: from });
+    const end = rightEnd(text, colon, IPV6_CHARS);
+    const found = addressIn(text, [start, end]);
+    if (found) return found;
+    colon = text.indexOf(':', end);
+  }
+  return undefined;
+};
+export const withoutIps = (text: string): string =>
+  (text.includes(':') ? without(text, findIpv6) : text).replace(IPV4, FILTERED);
+
+// ---- Secrets by name, in a text ----
+
+const NAME_IN_TEXT_MAX = 64;
+const NAME_AT_END = /[\w.[\]-]+$/;
+/** Ends a value in a query, a list of cookies or a sentence. */
+const VALUE_END = /[&;,\s"'<>)}\]]|$/g;
+const BARE_VALUE_END = /[,\s}\]]|$/g;
+const QUOTE_AT_END = /(\\*["'])\s*$/;
+const QUOTE_AT_START = /\s*(\\*["']|[[{])?/y;
+
+const indexOfMatch = (text: string, pattern: RegExp, from: number): number => {
+  pattern.lastIndex = from;
+  return pattern.exec(text)?.index ?? text.length;
+};
+
+/** `name=value`, in a query, a cookie or a log line. `at` is the sign. */
+function assigned(text: string, at: number, names: SecretNames): Range | undefined {
+  const name = NAME_AT_END.exec(text.slice(Math.max(0, at - NAME_IN_TEXT_MAX), at))?.[0];
+  if (name === undefined || !names.has(name)) return undefined;
+  const quote = text.charAt(at + 1);
+  const start = quote === '"' || quote === "'" ? at + 2 : at + 1;
+  const closing = start > at + 1 ? text.indexOf(quote, start) : indexOfMatch(text, VALUE_END, start);
+  return [start, closing === -1 ? text.length : closing];
+}
+
+/** `"name": value`, in JSON that was cut off, or in the text of an object. `at` is the colon. */
+function quotedMember(text: string, at: number, names: SecretNames): Range | undefined {
+  const before = text.slice(Math.max(0, at - NAME_IN_TEXT_MAX), at);
+  const quote = QUOTE_AT_END.exec(before);
+  const mark = quote?.[1]?.at(-1);
+  if (!quote || mark === undefined) return undefined;
+  const opening = before.lastIndexOf(mark, quote.index - 1);
+  if (opening === -1 || quote.index === 0 || !names.has(before.slice(opening + 1, quote.index)))
+    return undefined;
+  QUOTE_AT_START.lastIndex = at + 1;
+  const sign = QUOTE_AT_START.exec(text)?.[1];
+  const start = QUOTE_AT_START.lastIndex;
+  if (sign === undefined) return [start, indexOfMatch(text, BARE_VALUE_END, start)];
+  // A list or an object that is not whole: all of the rest may belong to it.
+  if (sign === '[' || sign === '{') return [start - 1, text.length];
+  return [start, closingQuote(text, start, sign)];
+}
+
+/** `sign` may have backslashes before it, which the closing one then has too. */
+function closingQuote(text: string, from: number, sign: string): number {
+  for (let at = text.indexOf(sign, from); at !== -1; at = text.indexOf(sign, at + 1)) {
+    let slashes = 0;
+    while (text.charAt(at - 1 - slashes) === '\\' && at - 1 - slashes >= from) slashes++;
+    if (sign.length > 1 ? slashes === 0 : slashes % 2 === 0) return at;
+  }
+  return text.length;
+}
+
+const SIGN = /[=:]/g;
+
+export function withoutSecrets(text: string, names: SecretNames): string {
+  return without(text, (_, from) => {
+    SIGN.lastIndex = from;
+    for (let sign = SIGN.exec(text); sign; sign = SIGN.exec(text)) {
+      const { index } = sign;
+      const range = sign[0] === '=' ? assigned(text, index, names) : quotedMember(text, index, names);
+      // The name may be of what was just removed.
+      const isNew = range && range[0] > from && !text.startsWith(FILTERED, range[0]);
+      if (isNew && range[0] < range[1]) return range;
+    }
+    return undefined;
+  });
+}

@@ -1,0 +1,75 @@
+import * as zlib from 'node:zlib';
+import type { SinkSetting } from '../../config.ts';
+import { S3_OBJECT_SEC } from '../../limits.ts';
+import { SinkSettingError } from '../unavailable.ts';
+
+export type Compression = 'none' | 'gzip' | 'zstd';
+export type S3Setting = Extract<SinkSetting, { kind: 's3' }>;
+
+/** What the setting names. */
+export type S3Address = {
+  /** Of the bucket, without a final slash. */
+  bucketUrl: string;
+  /** Empty, or ends with a slash. */
+  prefix: string;
+  region: string;
+  compression: Compression;
+  /** The longest time that records wait for their object. */
+  objectMs: number;
+  accessKeyId: string;
+  secretAccessKey: string;
+  sessionToken: string | undefined;
+};
+
+const REGION = 'us-east-1';
+const OPTIONS = ['endpoint', 'region', 'compression', 'seconds'];
+export const HAS_ZSTD = 'createZstdCompress' in zlib;
+const COMPRESSIONS: readonly string[] = ['none', 'gzip', 'zstd'] satisfies Compression[];
+const isCompression = (text: string): text is Compression => COMPRESSIONS.includes(text);
+
+const wrong = (what: string): SinkSettingError => new SinkSettingError(`SLUICE_SINK: ${what}`);
+
+function secondsOf(text: string | null): number {
+  const seconds = Number(text ?? S3_OBJECT_SEC);
+  if (!Number.isInteger(seconds) || seconds < 1 || seconds > 3600)
+    throw wrong('seconds of s3:// is a whole number from 1 to 3600');
+  return seconds;
+}
+
+function compressionOf(text: string | null): Compression {
+  const compression = text ?? (HAS_ZSTD ? 'zstd' : 'gzip');
+  if (!isCompression(compression)) throw wrong(`compression of s3:// is one of ${COMPRESSIONS.join(', ')}`);
+  if (compression === 'zstd' && !HAS_ZSTD) throw wrong('compression=zstd needs Node.js 22.15 or later');
+  return compression;
+}
+
+/**
+ * Of `s3://bucket/prefix?endpoint=https://…&region=…`. Credentials are those of the environment, or
+ * in the URL.
+ * @throws SinkSettingError
+ */
+export function parseAddress({ url, credentials }: S3Setting): S3Address {
+  const { hostname, pathname, username, password, searchParams } = new URL(url);
+  const other = [...searchParams.keys()].find((name) => !OPTIONS.includes(name));
+  if (other) throw wrong(`s3:// knows the options ${OPTIONS.join(', ')}, not ${other}`);
+  const region = searchParams.get('region') ?? credentials.region ?? REGION;
+  const endpoint = searchParams.get('endpoint') ?? `https://s3.${region}.amazonaws.com`;
+  if (!/^https?:\/\/[^/]/.test(endpoint) || !URL.canParse(endpoint))
+    throw wrong('endpoint of s3:// is an http or https URL');
+  const inUrl = username !== '';
+  const accessKeyId = inUrl ? decodeURIComponent(username) : credentials.accessKeyId;
+  const secretAccessKey = inUrl ? decodeURIComponent(password) : credentials.secretAccessKey;
+  if (!accessKeyId || !secretAccessKey)
+    throw wrong('s3:// needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment');
+  const path = pathname.replace(/^\/+|\/+$/g, '');
+  return {
+    bucketUrl: `${endpoint.replace(/\/+$/, '')}/${hostname}`,
+    prefix: path === '' ? '' : `${path}/`,
+    region,
+    compression: compressionOf(searchParams.get('compression')),
+    objectMs: secondsOf(searchParams.get('seconds')) * 1000,
+    accessKeyId,
+    secretAccessKey,
+    sessionToken: inUrl ? undefined : credentials.sessionToken,
+  };
+}

@@ -1,0 +1,118 @@
+import { assert } from '../../lib/assert.ts';
+import { RESEND_WINDOW_MS } from '../../limits.ts';
+import { frameKey, rowKey } from '../item-key.ts';
+import { RecordCounts } from '../record-counts.ts';
+import type { BegunEntry, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
+import type { Compression } from './address.ts';
+import { hourOf } from './keys.ts';
+import { Lines } from './lines.ts';
+
+/** What a batch brings to its stream. */
+export type Brought = {
+  /** By the hour in which they were received. */
+  hours: ReadonlyMap<number, Lines>;
+  frames: ReadonlyMap<string, number>;
+  resends: readonly { key: Buffer; receivedAt: number }[];
+  /** Of the newest record, Unix milliseconds. */
+  newest: number;
+};
+
+/** What a batch needs of its stream. */
+export interface BatchStream {
+  readonly compression: Compression;
+  entriesOf(frameId: string): number;
+  /** The data's time of the stored item; undefined when it is not known. */
+  storedAt(item: Buffer): number | undefined;
+  /** @returns `durable` resolves when the batch is in the bucket */
+  take(brought: Brought): Promise<{ durable: Promise<void> }>;
+}
+
+/** A batch of the s3 sink: lines by hour, packed when they are many. */
+export class S3Batch implements SinkBatch {
+  readonly #stream: BatchStream;
+  readonly #hours = new Map<number, Lines>();
+  readonly #frames = new Map<string, number>();
+  /** By key, a character a byte. */
+  readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
+  readonly #counts = new RecordCounts();
+  /** The entry that is being added. */
+  #frameId = '';
+  #frame: Buffer = Buffer.alloc(0);
+  #entry = 0;
+  #newest = 0;
+  #ended = false;
+  bytes = 0;
+  durable: Promise<void> | undefined;
+
+  constructor(stream: BatchStream) {
+    this.#stream = stream;
+  }
+
+  entriesKnown(frameId: string): number {
+    return this.#frames.get(frameId) ?? this.#stream.entriesOf(frameId);
+  }
+
+  beginEntry({ frameId, index }: BegunEntry): void {
+    assert(!this.#ended, 'entries are added to an open batch');
+    assert(index >= this.entriesKnown(frameId), 'the entries of a frame come in order');
+    if (frameId !== this.#frameId) this.#frame = frameKey(frameId);
+    this.#frameId = frameId;
+    this.#entry = index;
+    this.#frames.set(frameId, index + 1);
+  }
+
+  add(row: SinkRow): void {
+    assert(!this.#ended, 'records are added to an open batch');
+    const isNew = !row.resend || this.#isFirst(row.resend);
+    this.#counts.add(row.type, isNew ? 'stored' : 'resent');
+    if (!isNew) return;
+    const { fields } = row;
+    const receivedAt = 'token' in fields ? fields.receivedAt : fields.envelope.receivedAt;
+    const item = 'token' in fields ? 0 : fields.index;
+    const lines = this.#linesOf(hourOf(receivedAt));
+    const before = lines.bytes;
+    lines.add(row, rowKey(this.#frame, { entry: this.#entry, item }).toString('hex'));
+    this.bytes += lines.bytes - before;
+    this.#newest = Math.max(this.#newest, receivedAt);
+  }
+
+  relieve(): Promise<void> | undefined {
+    const full = [...this.#hours.values()].filter(({ isFull }) => isFull);
+    return full.length === 0
+      ? undefined
+      : Promise.all(full.map((lines) => lines.pack())).then(() => undefined);
+  }
+
+  async commit(): Promise<readonly SinkCount[]> {
+    assert(!this.#ended, 'a batch is committed once');
+    this.#ended = true;
+    const { durable } = await this.#stream.take({
+      hours: this.#hours,
+      frames: this.#frames,
+      resends: [...this.#resends.values()],
+      newest: this.#newest,
+    });
+    this.durable = durable;
+    return this.#counts.list();
+  }
+
+  async abandon(): Promise<void> {
+    this.#ended = true;
+    this.#hours.clear();
+  }
+
+  #linesOf(hour: number): Lines {
+    const lines = this.#hours.get(hour) ?? new Lines(this.#stream.compression);
+    this.#hours.set(hour, lines);
+    return lines;
+  }
+
+  /** Notes the item unless it is a resend. */
+  #isFirst(resend: { key: Buffer; receivedAt: number }): boolean {
+    const id = resend.key.toString('latin1');
+    const stored = this.#resends.get(id)?.receivedAt ?? this.#stream.storedAt(resend.key);
+    if (stored !== undefined && Math.abs(resend.receivedAt - stored) <= RESEND_WINDOW_MS) return false;
+    this.#resends.set(id, resend);
+    return true;
+  }
+}

@@ -1,0 +1,194 @@
+import { createHash } from 'node:crypto';
+import { AwsClient } from 'aws4fetch';
+import { S3_PART_BYTES, S3_REQUEST_MS_MAX } from '../../limits.ts';
+import { UnavailableError } from '../unavailable.ts';
+import type { S3Address } from './address.ts';
+
+/** An answer of the store that is no success. */
+export class S3Error extends Error {
+  override name = 'S3Error';
+  readonly status: number;
+  readonly code: string;
+
+  constructor(status: number, text: string) {
+    const code = tag(text, 'Code') ?? `${status}`;
+    super(`${code}: ${tag(text, 'Message') ?? 'no reason given'}`);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** The condition of a write does not hold, or another write of the same key is under way. */
+const isConditionFailed = (error: unknown): boolean =>
+  error instanceof S3Error && (error.status === 412 || error.code === 'ConditionalRequestConflict');
+
+const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'" };
+const unescaped = (text: string): string =>
+  text.replace(/&(?:#(\d+)|(\w+));/g, (whole, number?: string, name = '') =>
+    number ? String.fromCodePoint(Number(number)) : (ENTITIES[name] ?? whole),
+  );
+function tag(xml: string, name: string): string | undefined {
+  const [, value] = new RegExp(`<${name}>([^<]*)</${name}>`).exec(xml) ?? [];
+  return value === undefined ? undefined : unescaped(value);
+}
+
+const encodedKey = (key: string): string => key.split('/').map(encodeURIComponent).join('/');
+
+type Request = { query?: Record<string, string>; body?: Uint8Array; headers?: Record<string, string> };
+export type StoredObject = { key: string; bytes: number };
+/** `if-none-match: *`, or `if-match` with an ETag. */
+export type Condition = Readonly<Record<string, string>>;
+export const IS_NEW: Condition = { 'if-none-match': '*' };
+
+/**
+ * A bucket, by the few requests of S3 that the sink needs. Every body is signed with its hash, so
+ * that the store takes what we sent. Nothing is tried twice here.
+ */
+export class Bucket {
+  readonly #url: string;
+  readonly #client: AwsClient;
+
+  constructor({ bucketUrl, region, accessKeyId, secretAccessKey, sessionToken }: S3Address) {
+    this.#url = bucketUrl;
+    this.#client = new AwsClient({
+      accessKeyId,
+      secretAccessKey,
+      region,
+      service: 's3',
+      retries: 0,
+      ...(sessionToken && { sessionToken }),
+    });
+  }
+
+  /**
+   * Stores the object; a large one in parts, which nobody sees before the last.
+   * @param pieces one behind the other
+   * @returns false when the condition does not hold
+   * @throws UnavailableError
+   */
+  async put(key: string, pieces: readonly Uint8Array[], condition: Condition): Promise<boolean> {
+    const bytes = pieces.reduce((sum, { length }) => sum + length, 0);
+    try {
+      if (bytes > 2 * S3_PART_BYTES) await this.#putInParts(key, pieces, condition);
+      else await this.#ask('PUT', key, { body: Buffer.concat(pieces), headers: condition });
+      return true;
+    } catch (error) {
+      if (isConditionFailed((error as Error).cause)) return false;
+      throw error;
+    }
+  }
+
+  /** @returns undefined when there is no such object. @throws UnavailableError */
+  async get(key: string): Promise<{ text: string; etag: string } | undefined> {
+    try {
+      const { text, headers } = await this.#ask('GET', key);
+      return { text, etag: headers.get('etag') ?? '' };
+    } catch (error) {
+      const { cause } = error as Error;
+      if (cause instanceof S3Error && cause.status === 404) return undefined;
+      throw error;
+    }
+  }
+
+  /** @throws UnavailableError */
+  async list(prefix: string, max = Number.POSITIVE_INFINITY): Promise<StoredObject[]> {
+    const found: StoredObject[] = [];
+    let next: string | undefined;
+    do {
+      const query = {
+        'list-type': '2',
+        prefix,
+        ...(max < 1000 && { 'max-keys': `${max}` }),
+        ...(next && { 'continuation-token': next }),
+      };
+      const { text } = await this.#ask('GET', '', { query });
+      for (const [, inside = ''] of text.matchAll(/<Contents>(.*?)<\/Contents>/gs))
+        found.push({ key: tag(inside, 'Key') ?? '', bytes: Number(tag(inside, 'Size')) });
+      next = tag(text, 'IsTruncated') === 'true' ? tag(text, 'NextContinuationToken') : undefined;
+    } while (next && found.length < max);
+    return found;
+  }
+
+  /** The store's clock, Unix milliseconds, where it tells. @throws UnavailableError */
+  async date(prefix: string): Promise<number | undefined> {
+    const query = { 'list-type': '2', prefix, 'max-keys': '1' };
+    const { headers } = await this.#ask('GET', '', { query });
+    const date = Date.parse(headers.get('date') ?? '');
+    return Number.isNaN(date) ? undefined : date;
+  }
+
+  async #putInParts(key: string, pieces: readonly Uint8Array[], condition: Condition): Promise<void> {
+    const { text } = await this.#ask('POST', key, { query: { uploads: '' } });
+    const uploadId = tag(text, 'UploadId') ?? '';
+    try {
+      const etags: string[] = [];
+      for (const body of partsOf(pieces)) {
+        const query = { partNumber: `${etags.length + 1}`, uploadId };
+        const { headers } = await this.#ask('PUT', key, { query, body });
+        etags.push(headers.get('etag') ?? '');
+      }
+      const parts = etags.map(
+        (etag, at) => `<Part><PartNumber>${at + 1}</PartNumber><ETag>${etag}</ETag></Part>`,
+      );
+      const body = Buffer.from(`<CompleteMultipartUpload>${parts.join('')}</CompleteMultipartUpload>`);
+      const answer = await this.#ask('POST', key, { query: { uploadId }, body, headers: condition });
+      // S3 may begin its answer before it knows.
+      if (answer.text.includes('<Error>')) throw outage(new S3Error(200, answer.text));
+    } catch (error) {
+      // Parts of an upload that is given up cost money until then.
+      await this.#ask('DELETE', key, { query: { uploadId } }).catch(() => undefined);
+      throw error;
+    }
+  }
+
+  /** @throws UnavailableError, by an S3Error where the store answered */
+  async #ask(
+    method: string,
+    key: string,
+    { query = {}, body, headers = {} }: Request = {},
+  ): Promise<{ text: string; headers: Headers }> {
+    const search = new URLSearchParams(query).toString().replaceAll('+', '%20');
+    const url = `${this.#url}${key === '' ? '' : `/${encodedKey(key)}`}${search === '' ? '' : `?${search}`}`;
+    const sha256 = createHash('sha256')
+      .update(body ?? '')
+      .digest('hex');
+    let answer: { status: number; text: string; headers: Headers };
+    try {
+      const response = await this.#client.fetch(url, {
+        method,
+        headers: { ...headers, 'x-amz-content-sha256': sha256 },
+        signal: AbortSignal.timeout(S3_REQUEST_MS_MAX),
+        redirect: 'manual',
+        ...(body && { body: body as Uint8Array<ArrayBuffer> }),
+      });
+      answer = { status: response.status, text: await response.text(), headers: response.headers };
+    } catch (error) {
+      const { message, cause } = error as Error;
+      const why = cause instanceof Error ? cause.message : message;
+      throw new UnavailableError(`s3: ${why}`, { cause: error });
+    }
+    if (answer.status >= 300) throw outage(new S3Error(answer.status, answer.text));
+    return answer;
+  }
+}
+
+const outage = (error: S3Error): UnavailableError =>
+  new UnavailableError(`s3: ${error.message}`, { cause: error });
+
+/** The same bytes in parts of S3_PART_BYTES, one at a time. */
+function* partsOf(pieces: readonly Uint8Array[]): Generator<Uint8Array> {
+  let part: Uint8Array[] = [];
+  let bytes = 0;
+  for (const piece of pieces)
+    for (let at = 0; at < piece.length; ) {
+      const some = piece.subarray(at, at + S3_PART_BYTES - bytes);
+      part.push(some);
+      bytes += some.length;
+      at += some.length;
+      if (bytes < S3_PART_BYTES) continue;
+      yield Buffer.concat(part);
+      part = [];
+      bytes = 0;
+    }
+  if (bytes > 0) yield Buffer.concat(part);
+}

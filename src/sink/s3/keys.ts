@@ -1,0 +1,39 @@
+/** The keys of objects: stream, UTC date, hour, and a name made of the rows in it. */
+import { createHash } from 'node:crypto';
+import type { Compression } from './address.ts';
+
+export const HOUR_MS = 3_600_000;
+const NAME_CHARACTERS = 32;
+const ENDINGS: Readonly<Record<Compression, string>> = { none: '', gzip: '.gz', zstd: '.zst' };
+
+/** Hours since 1970. */
+export const hourOf = (ms: number): number => Math.floor(ms / HOUR_MS);
+
+/** `2026-01-02T03`. */
+export const hourText = (hour: number): string => new Date(hour * HOUR_MS).toISOString().slice(0, 13);
+
+/** `events/2026-01-02/03/`. */
+export const hourFolder = (stream: string, hour: number): string =>
+  `${stream}/${hourText(hour).replace('T', '/')}/`;
+
+/**
+ * The same for the same rows in the same order: what is written again replaces nothing, and is
+ * known to be there.
+ */
+export function objectName(rowKeys: readonly string[], compression: Compression): string {
+  const hash = createHash('sha256');
+  for (const key of rowKeys) hash.update(key);
+  const name = hash.digest('hex').slice(0, NAME_CHARACTERS);
+  return `${name}-${rowKeys.length}.ndjson${ENDINGS[compression]}`;
+}
+
+const NAME = /\/(\d{4}-\d{2}-\d{2})\/(\d{2})\/(?:([0-9a-f]{32})-(\d+)\.ndjson|(_manifest\.json))/;
+export const MANIFEST = '_manifest.json';
+
+/** What a key says: its hour, and how many rows it has, or that it is a manifest. */
+export function readKey(key: string): { hour: number; rows: number | undefined } | undefined {
+  const [, date, hour, , rows, manifest] = NAME.exec(key) ?? [];
+  if (!date || (!rows && !manifest)) return undefined;
+  const at = hourOf(Date.parse(`${date}T${hour}:00:00Z`));
+  return { hour: at, rows: manifest ? undefined : Number(rows) };
+}

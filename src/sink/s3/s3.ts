@@ -1,0 +1,57 @@
+import { type Clock, systemClock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import type { Sink, StreamSink } from '../sink.ts';
+import { SinkSettingError, UnavailableError } from '../unavailable.ts';
+import { parseAddress, type S3Setting } from './address.ts';
+import { Bucket, S3Error } from './bucket.ts';
+import { type S3Parts, S3Stream } from './stream.ts';
+
+/** Moved (another region), malformed (a region, a name), forbidden, not there. */
+const REFUSED: readonly number[] = [301, 307, 400, 401, 403, 404];
+const isAboutSetting = ({ cause }: UnavailableError): boolean =>
+  cause instanceof S3Error && REFUSED.includes(cause.status);
+
+/**
+ * Objects of one JSON object a line in a bucket of S3. Any number of processors share a bucket.
+ *
+ *     <prefix>/<stream>/<date>/<hour>/<name>-<rows>.ndjson.gz   lines of one hour
+ *     <prefix>/<stream>/<date>/<hour>/_manifest.json            the objects of a complete hour
+ */
+export class S3Sink implements Sink {
+  readonly promise = 'repeatable';
+  readonly #parts: S3Parts;
+  readonly #streams: S3Stream[] = [];
+
+  private constructor(parts: S3Parts) {
+    this.#parts = parts;
+  }
+
+  /** @throws SinkSettingError when the bucket can never be written */
+  static async connect(
+    setting: S3Setting,
+    { log, clock = systemClock }: { log: Log; clock?: Clock },
+  ): Promise<S3Sink> {
+    const address = parseAddress(setting);
+    const bucket = new Bucket(address);
+    try {
+      await bucket.list(address.prefix, 1);
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error;
+      if (isAboutSetting(error))
+        throw new SinkSettingError(`SLUICE_SINK: ${error.message}`, { cause: error });
+      log.warn({ err: error }, 'sink: the bucket is away, trying again with each batch');
+    }
+    return new S3Sink({ address, bucket, clock, log });
+  }
+
+  async open(stream: string): Promise<StreamSink> {
+    const opened = new S3Stream(stream, this.#parts);
+    this.#streams.push(opened);
+    opened.load();
+    return opened;
+  }
+
+  async close(): Promise<void> {
+    for (const stream of this.#streams) stream.close();
+  }
+}

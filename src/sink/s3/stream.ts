@@ -1,0 +1,185 @@
+import type { Clock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import {
+  RECEIVED_DISORDER_MS_MAX,
+  RESEND_WINDOW_MS,
+  S3_OBJECT_BYTES_MAX,
+  S3_OBJECT_FRAMES_MAX,
+  S3_OBJECT_PACKED_BYTES_MAX,
+  SINK_RETRY_MS_MAX,
+} from '../../limits.ts';
+import { KeyTable } from '../key-table.ts';
+import { RecentFrames } from '../recent-frames.ts';
+import type { SinkBatch, StreamSink } from '../sink.ts';
+import type { S3Address } from './address.ts';
+import { type BatchStream, type Brought, S3Batch } from './batch.ts';
+import { type Bucket, IS_NEW } from './bucket.ts';
+import { hourFolder, objectName } from './keys.ts';
+import { Lines } from './lines.ts';
+import { Manifests } from './manifests.ts';
+
+/** What batches brought since the last objects were stored: one object for each hour. */
+class Gathered {
+  readonly hours = new Map<number, Lines>();
+  frames = 0;
+  newest = 0;
+  readonly durable: Promise<void>;
+  stored: () => void = () => undefined;
+
+  constructor() {
+    this.durable = new Promise((resolve) => {
+      this.stored = resolve;
+    });
+  }
+
+  get isFull(): boolean {
+    const all = [...this.hours.values()];
+    return (
+      this.frames >= S3_OBJECT_FRAMES_MAX ||
+      all.reduce((sum, { bytes }) => sum + bytes, 0) >= S3_OBJECT_BYTES_MAX ||
+      all.reduce((sum, { packedBytes }) => sum + packedBytes, 0) >= S3_OBJECT_PACKED_BYTES_MAX
+    );
+  }
+}
+
+export type S3Parts = { address: S3Address; bucket: Bucket; clock: Clock; log: Log };
+
+/**
+ * One stream's way into the bucket. Batches gather in memory, packed, until they are large or old
+ * enough for an object; their frames wait for it without an acknowledgement. Objects are stored one
+ * after the other, so what is durable is always a beginning of what was gathered.
+ *
+ * When the bucket is away, what is gathered stays, and no further batch begins before it is stored.
+ */
+export class S3Stream implements StreamSink, BatchStream {
+  readonly #parts: S3Parts;
+  readonly #stream: string;
+  readonly #manifests: Manifests;
+  readonly #recent = new RecentFrames();
+  readonly #resends: KeyTable;
+  #newest = 0;
+  #gathered = new Gathered();
+  /** Gathered, and not stored by the last attempt. */
+  #unstored: Gathered | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #turn: Promise<unknown> = Promise.resolve();
+  #closed = false;
+
+  constructor(stream: string, parts: S3Parts) {
+    const { address, bucket } = parts;
+    this.#stream = stream;
+    this.#parts = parts;
+    this.#manifests = new Manifests({ bucket, prefix: address.prefix, stream });
+    this.#resends = new KeyTable(() => this.#newest - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX);
+  }
+
+  get compression(): S3Address['compression'] {
+    return this.#parts.address.compression;
+  }
+
+  /** Looks for hours that another process left without a manifest. Nothing waits for it. */
+  load(): void {
+    const { clock, log } = this.#parts;
+    this.#manifests
+      .load(clock.now())
+      .catch((error) =>
+        log.warn({ err: error, stream: this.#stream }, 'sink: older hours are not looked for a manifest'),
+      );
+  }
+
+  entriesOf(frameId: string): number {
+    return this.#recent.entriesOf(frameId);
+  }
+
+  storedAt(item: Buffer): number | undefined {
+    return this.#resends.get(item)?.time;
+  }
+
+  async begin(): Promise<SinkBatch> {
+    if (this.#unstored) await this.flush();
+    return new S3Batch(this);
+  }
+
+  async take({ hours, frames, resends, newest }: Brought): Promise<{ durable: Promise<void> }> {
+    const into = await this.#alone(async () => {
+      const gathered = this.#gathered;
+      for (const [hour, lines] of hours) {
+        const all = gathered.hours.get(hour) ?? new Lines(this.compression);
+        gathered.hours.set(hour, all);
+        await all.absorb(lines);
+      }
+      gathered.frames += frames.size;
+      gathered.newest = Math.max(gathered.newest, newest);
+      return gathered;
+    });
+    this.#recent.note(frames);
+    this.#newest = Math.max(this.#newest, newest);
+    for (const { key, receivedAt } of resends) this.#resends.set(key, receivedAt);
+    if (into.hours.size === 0 && !this.#unstored) return { durable: Promise.resolve() };
+    if (!this.#timer) this.#flushIn(this.#parts.address.objectMs);
+    // When it fails, the next batch does not begin before it is stored.
+    if (into.isFull) await this.flush().catch(() => undefined);
+    return into;
+  }
+
+  /** Stores all that is gathered. @throws UnavailableError */
+  flush(): Promise<void> {
+    return this.#alone(async () => {
+      clearTimeout(this.#timer);
+      this.#timer = undefined;
+      try {
+        if (this.#unstored) await this.#store(this.#unstored);
+        this.#unstored = this.#gathered;
+        this.#gathered = new Gathered();
+        await this.#store(this.#unstored);
+      } catch (error) {
+        if (!this.#closed) this.#flushIn(SINK_RETRY_MS_MAX);
+        throw error;
+      }
+    });
+  }
+
+  close(): void {
+    this.#closed = true;
+    clearTimeout(this.#timer);
+  }
+
+  #flushIn(ms: number): void {
+    this.#timer = setTimeout(() => {
+      this.flush().catch((error) =>
+        this.#parts.log.error(
+          { err: error, stream: this.#stream },
+          'sink: an object cannot be stored, trying again',
+        ),
+      );
+    }, ms);
+  }
+
+  async #store(gathered: Gathered): Promise<void> {
+    const { bucket, address } = this.#parts;
+    for (const [hour, lines] of gathered.hours) {
+      const folder = `${address.prefix}${hourFolder(this.#stream, hour)}`;
+      const name = objectName(lines.keys, address.compression);
+      // One that is there already has the same rows: it was stored, and the answer was lost.
+      await bucket.put(`${folder}${name}`, await lines.content(), IS_NEW);
+    }
+    const hours = [...gathered.hours.keys()];
+    gathered.stored();
+    this.#unstored = undefined;
+    await this.#manifests
+      .stored(hours, gathered.newest)
+      .catch((error) =>
+        this.#parts.log.warn(
+          { err: error, stream: this.#stream },
+          'sink: a manifest cannot be written, trying again with the next object',
+        ),
+      );
+  }
+
+  /** One after the other. */
+  #alone<T>(work: () => Promise<T>): Promise<T> {
+    const done = this.#turn.then(work);
+    this.#turn = done.catch(() => undefined);
+    return done;
+  }
+}

@@ -1,0 +1,187 @@
+/** The commands by way of the management API print what they print by way of Redis and NATS. */
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Command } from 'commander';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { deadLettersCommand } from '../../src/commands/dead-letters/dead-letters.ts';
+import { heartbeatCommand } from '../../src/commands/heartbeat.ts';
+import { projectCommand } from '../../src/commands/project/project.ts';
+import { usageCommand } from '../../src/commands/usage/usage.ts';
+import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
+import { deadLetterId } from '../../src/stream/dead-letter-format.ts';
+import { log } from '../projects/broker.ts';
+import { temporaryFolder } from '../support/servers.ts';
+import { System } from '../support/system.ts';
+import { type Ran, runCommand } from './run-command.ts';
+
+const NOWHERE = { SLUICE_NATS_URL: 'nats://127.0.0.1:1', SLUICE_REDIS_URL: 'redis://127.0.0.1:1' };
+const TOKENS = 'deploy=correct-horse,another';
+let system: System;
+beforeAll(async () => {
+  system = await System.start({ processor: false, env: { SLUICE_ADMIN_TOKEN: TOKENS } });
+});
+afterAll(() => system?.stop());
+
+function run(args: string[], env: Record<string, string>): Promise<Ran> {
+  const program = new Command('sluice');
+  for (const command of [projectCommand, heartbeatCommand, usageCommand, deadLettersCommand])
+    program.addCommand(command());
+  return runCommand(program, args, env);
+}
+/** Neither server can be reached but by the API. */
+const byApi = (args: string[], env: Record<string, string> = {}): Promise<Ran> =>
+  run([...args, '--api', `${system.adminUrl}/`], { ...NOWHERE, SLUICE_ADMIN_TOKEN: TOKENS, ...env });
+const direct = (args: string[]): Promise<Ran> => {
+  const { SLUICE_NATS_URL = '', SLUICE_REDIS_URL = '', SLUICE_PORT = '' } = system.env;
+  return run(args, { SLUICE_NATS_URL, SLUICE_REDIS_URL, SLUICE_PORT });
+};
+const json = async <T = Record<string, unknown>>(...args: string[]): Promise<T> => {
+  const ran = await byApi([...args, '--json']);
+  expect(ran, ran.err).toMatchObject({ status: 0, err: '' });
+  return JSON.parse(ran.out) as T;
+};
+/** Prints the same either way. */
+async function same(...args: string[]): Promise<void> {
+  const ran = await byApi(args);
+  expect(ran, ran.err).toMatchObject({ status: 0, err: '' });
+  expect(ran).toEqual(await direct(args));
+}
+
+async function fileLetter(frameId: string): Promise<string> {
+  const letters = new DeadLetters({ link: system.link, log });
+  const facts = { kind: 'frame' as const, reason: 'it is no frame', subject: 'sluice.events.0', frameId };
+  await letters.publish({ ...facts, body: Buffer.from(`bytes of ${frameId}`) });
+  return deadLetterId(facts);
+}
+
+it('projects are created, shown, listed, changed and deleted, and the audit has the label', async () => {
+  const made = await json('project', 'create', '--plan', 'Pro', '--quota', '50', '--rate-limit', '7');
+  const id = String(made.id);
+  expect(made.dsn).toBe(`http://${made.key}@localhost:${system.port}/${id}`);
+  expect(await json('project', 'set', id, '--plan', 'Scale', '--quota', 'none')).toEqual({
+    ...Object.fromEntries(Object.entries(made).filter(([name]) => name !== 'quota')),
+    plan: 'Scale',
+  });
+  const rotated = await json('project', 'rotate-key', id);
+  expect(rotated.key).not.toBe(made.key);
+  await same('project', 'show', id);
+  await same('project', 'show', id, '--json');
+  await same('project', 'list');
+  await same('project', 'list', '--json');
+  await same('project', 'history', id);
+  const history = await json<{ by: string }[]>('project', 'history', id);
+  expect(history.map(({ by }) => by)).toEqual(['deploy', 'deploy', 'deploy']);
+  await same('usage', id, '--json');
+  await same('usage', id);
+  await same('usage');
+  expect(await json('project', 'delete', id, '--keep-usage')).toEqual(rotated);
+  expect(await byApi(['project', 'show', id])).toEqual({
+    status: 1,
+    out: '',
+    err: `sluice: There is no project ${id}\n`,
+  });
+});
+
+it('keys are added, listed, switched and removed, and projects switched', async () => {
+  const made = await json<{ id: string; key: string }>('project', 'create', '--plan', 'Pro', '--key', 'a-b');
+  const { id } = made;
+  const flags = ['--label', 'iOS', '--expires', '30d', '--rate-limit', '5'];
+  const added = await json<{ id: string }>('project', 'keys', 'add', id, ...flags);
+  expect(added).toMatchObject({ label: 'iOS', rateLimit: 5, enabled: true });
+  await same('project', 'keys', 'list', id);
+  await same('project', 'keys', 'list', id, '--json');
+  expect(await json('project', 'keys', 'disable', id, added.id)).toMatchObject({ enabled: false });
+  expect(await json('project', 'keys', 'enable', id, added.id)).toEqual(added);
+  await same('project', 'show', id);
+  expect(await json('project', 'keys', 'remove', id, added.id)).toEqual(added);
+  const last = ['project', 'keys', 'remove', id, 'ffffffff'];
+  expect(await byApi(last)).toEqual(await direct(last));
+  expect((await byApi(last)).status).toBe(1);
+  expect(await json('project', 'disable', id)).toEqual({ ...made, enabled: false });
+  expect(await json('project', 'enable', id)).toEqual(made);
+  const limited = ['project', 'set', id, '--rate-limit-for', 'replays', '5', 'logs', '6'];
+  expect(await json(...limited)).toMatchObject({ rateLimits: { replays: 5, logs: 6 } });
+  const less = await json('project', 'set', id, '--rate-limit-for', 'replays', 'none');
+  expect(less.rateLimits).toEqual({ logs: 6 });
+  const rotated = await json<{ keys: object[] }>('project', 'rotate-key', id, '--overlap', '90s');
+  expect(rotated.keys).toMatchObject([{ enabled: true }, { key: 'a-b', expires: expect.any(String) }]);
+});
+
+it('a file of projects is applied and exported', async () => {
+  const folder = temporaryFolder('by-api');
+  const file = join(folder, 'projects.yaml');
+  const projects = [
+    {
+      id: '8801',
+      plan: 'Pro',
+      keys: [
+        { key: 'one', label: 'One' },
+        { key: 'two', enabled: false },
+      ],
+    },
+    { id: '8802', plan: 'Free', enabled: false, rateLimits: { replays: 5 } },
+  ];
+  writeFileSync(file, JSON.stringify({ projects }));
+  const { created } = await json<{ created: object[] }>('project', 'apply', '-f', file);
+  expect(created).toMatchObject(projects);
+  writeFileSync(file, JSON.stringify({ projects: [{ ...projects[0], quota: 5 }, projects[1]] }));
+  expect(await json('project', 'apply', '-f', file)).toMatchObject({
+    changed: [{ id: '8801', fields: { quota: { to: 5 } } }],
+    unchanged: 1,
+  });
+  await same('project', 'export');
+  await same('project', 'export', '--json');
+  writeFileSync(file, (await byApi(['project', 'export'])).out);
+  expect((await byApi(['project', 'apply', '-f', file])).out).toMatch(/^No change: \d+ projects/);
+  const { projects: all } = await json<{ projects: { id: string }[] }>('project', 'export');
+  writeFileSync(file, JSON.stringify({ projects: all.filter(({ id }) => id !== '8802') }));
+  const pruned = await json('project', 'apply', '-f', file, '--prune', '--keep-usage');
+  expect(pruned).toMatchObject({ removed: ['8802'], failed: [] });
+  rmSync(folder, { recursive: true });
+});
+
+it('heartbeat tokens are created, listed and deleted', async () => {
+  const { token } = await json('heartbeat', 'create');
+  await json('heartbeat', 'create');
+  await same('heartbeat', 'list');
+  await same('heartbeat', 'list', '--json');
+  expect((await byApi(['heartbeat', 'delete', String(token)])).out).toBe(
+    `Deleted heartbeat token ${token}.\n`,
+  );
+  expect((await byApi(['heartbeat', 'delete', String(token)])).status).toBe(1);
+});
+
+it('dead letters are listed, shown, replayed and purged', async () => {
+  const ids = [await fileLetter('boot.1'), await fileLetter('boot.2'), await fileLetter('boot.3')];
+  const [first = '', second = ''] = ids;
+  await same('dead-letters', 'list');
+  await same('dead-letters', 'list', '--json');
+  for (const flags of [[], ['--json'], ['--raw']]) await same('dead-letters', 'show', first, ...flags);
+  const replayed = await byApi(['dead-letters', 'replay', first]);
+  expect(replayed).toEqual({ status: 0, out: `Replayed ${first} to sluice.events.0.\n`, err: '' });
+  expect((await byApi(['dead-letters', 'purge', second])).out).toBe('Purged 1 dead letter.\n');
+  expect((await byApi(['dead-letters', 'purge', '--all'])).out).toBe('Purged 1 dead letter.\n');
+  expect((await direct(['dead-letters', 'list'])).out).toBe('There are no dead letters.\n');
+});
+
+it('says what is wrong with the token, the address and the request', async () => {
+  const refused = await byApi(['project', 'list'], { SLUICE_ADMIN_TOKEN: 'wrong' });
+  expect(refused).toMatchObject({ status: 1, out: '' });
+  expect(refused.err).toContain('Set SLUICE_ADMIN_TOKEN to a token that the API knows');
+  const nobody = await run(['project', 'list', '--api', 'http://127.0.0.1:1'], NOWHERE);
+  expect(nobody.err).toMatch(/^sluice: http:\/\/127\.0\.0\.1:1 cannot be reached: /);
+  expect(nobody.status).toBe(1);
+  const other = await run(['project', 'list', '--api', system.url], NOWHERE);
+  expect(other.err).toContain(`${system.url} is no management API of sluice: it answered 404`);
+  expect(await run(['project', 'list', '--api', 'localhost:8081'], NOWHERE)).toMatchObject({ status: 2 });
+  const taken = await json('project', 'create', '--plan', 'Pro');
+  const again = await byApi(['project', 'create', '--plan', 'Pro', '--id', String(taken.id)]);
+  expect(again).toEqual({
+    status: 1,
+    out: '',
+    err: `sluice: ${taken.id} is already in use, as a project's id or alias\n`,
+  });
+  const same = ['project', 'set', String(taken.id), '--alias', String(taken.id)];
+  expect(await byApi(same)).toEqual(await direct(same));
+  expect((await byApi(same)).status).toBe(2);
+});

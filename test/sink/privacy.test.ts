@@ -1,0 +1,75 @@
+/** What a project wants to have removed is in no table and no file of any sink. */
+import { gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { ITEM_TYPES } from '../../src/lib/item-types.ts';
+import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
+import { SCRUBS } from '../../src/stream/frame.ts';
+import { STREAM_OF_TYPE } from '../../src/stream/topology.ts';
+import { envelope, Harness, hexId, item, log } from '../processor/harness.ts';
+import { SINKS, type SinkUnderTest } from './sinks.ts';
+
+const PRIVATE = ['bob@x.io', '4242424242424242', '198.51.100.77', '2001:db8::77', 'hunter2', '19700101'];
+const GIVEN = {
+  items: [
+    {
+      body: PRIVATE.slice(0, 4).join(' and '),
+      attributes: { password: { value: 'hunter2', type: 'string' } },
+    },
+    { kept: 'yes', n: 1.5 },
+  ],
+  user: { ip_address: '198.51.100.77', birth_date: '19700101' },
+};
+const F = '[Filtered]';
+const CLEAN = {
+  items: [
+    { body: `${F} and ${F} and ${F} and ${F}`, attributes: { password: { value: F, type: 'string' } } },
+    GIVEN.items[1],
+  ],
+  user: { ip_address: null, birth_date: F },
+};
+
+describe.each(SINKS)('%s', (_, start) => {
+  let harness: Harness;
+  let sink: SinkUnderTest;
+  let processor: RunningProcessor;
+  beforeAll(async () => {
+    [harness, sink] = await Promise.all([Harness.start(), start()]);
+    processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), log);
+  });
+  afterAll(async () => {
+    await processor?.stop();
+    await harness?.close();
+    await sink?.close();
+  });
+
+  it('stores nothing of it, of any type, and everything else', async () => {
+    const payloadOf = (type: string): string | Uint8Array => {
+      const text = JSON.stringify(type === 'replay_recording' ? [GIVEN] : GIVEN);
+      if (type !== 'replay_recording') return text;
+      return Buffer.concat([Buffer.from('{"segment_id":0}\n'), gzipSync(text)]);
+    };
+    for (const [at, type] of ITEM_TYPES.entries())
+      for (const [offset, privacy] of [undefined, { scrub: SCRUBS, names: ['birth_date'] }].entries()) {
+        const entry = envelope([item(type, payloadOf(type))], { eventId: hexId(2 * at + offset), privacy });
+        await harness.publish([entry], { stream: STREAM_OF_TYPE[type] });
+      }
+    await harness.drained();
+    const records = await sink.records();
+    const halves = [0, 1].map((odd) =>
+      records.filter(({ event_id }) => Number.parseInt(event_id, 16) % 2 === odd),
+    );
+    const [asSent = [], scrubbed = []] = halves;
+    // A container is a record for each of its two entries.
+    expect(halves.map(({ length }) => length)).toEqual([ITEM_TYPES.length + 2, ITEM_TYPES.length + 2]);
+    const surviving = (from: unknown): string[] =>
+      PRIVATE.filter((text) => JSON.stringify(from).includes(text));
+    expect(surviving(asSent)).toEqual(PRIVATE);
+    expect(surviving(scrubbed)).toEqual([]);
+    for (const { type, payload } of scrubbed)
+      if (type === 'log' || type === 'span') expect(CLEAN.items).toContainEqual(payload);
+      else if (type === 'replay_recording') expect(payload).toEqual({ segment_id: 0, recording: [CLEAN] });
+      else expect(payload).toEqual(CLEAN);
+    const { state } = await harness.manager.streams.info('SLUICE_DEAD_LETTERS');
+    expect(state.messages).toBe(0);
+  });
+});
