@@ -86,5 +86,7 @@ export function ingestCommand(): Command {
       const ingest = await runIngest(config, log, (lines) => printer.add(lines));
       await stopped;
       await ingest.stop();
+      // A connection attempt of the primary cannot be cancelled, and it has nothing to lose.
+      process.exit(0);
     });
 }

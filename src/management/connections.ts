@@ -24,6 +24,8 @@ export const withoutPassword = (url: string): string => url.replace(/\/\/[^@/]*@
 export class Connections {
   readonly #options: ConnectionOptions;
   #nats: Promise<NatsLink> | undefined;
+  /** Once it is there. */
+  #link: NatsLink | undefined;
   #redis: Promise<LimitRedis> | undefined;
 
   constructor(options: ConnectionOptions) {
@@ -39,6 +41,7 @@ export class Connections {
       this.#nats = undefined; // the next one tries again
       throw new OperationError('unavailable', `${where}: ${reasonOf(error)}.`);
     });
+    this.#link = link;
     if (!link.connected) throw new OperationError('unavailable', `${where}.`);
     return link;
   }
@@ -67,9 +70,16 @@ export class Connections {
     return redis;
   }
 
-  /** Closes what was opened; a connection that failed has nothing to close. */
+  /**
+   * Closes what was opened; a connection that failed has nothing to close. An attempt that is under
+   * way cannot be cancelled, and a broker that hangs keeps it for long: nobody waits for it.
+   */
   async close(): Promise<void> {
-    const closing = [this.#redis, this.#nats].map(async (connection) => (await connection)?.close());
-    await Promise.allSettled(closing);
+    if (!this.#link)
+      this.#nats?.then(
+        (link) => link.close(),
+        () => undefined,
+      );
+    await Promise.allSettled([this.#redis?.then((redis) => redis.close()), this.#link?.close()]);
   }
 }

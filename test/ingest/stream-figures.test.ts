@@ -71,3 +71,23 @@ it('leaves them out while the broker is gone, also when it was never there befor
   await system.restartNats();
   await until(async () => (await system.metrics()).includes('sluice_stream_bytes{'));
 });
+
+it('does not hold up the end of ingest while the broker hangs', async () => {
+  await system.ingest.stop();
+  process.kill(system.nats.pid, 'SIGSTOP');
+  try {
+    system.ingest = system.startIngest();
+    await until(() =>
+      system.metrics().then(
+        () => true,
+        () => false,
+      ),
+    );
+    // Its connection is being made now.
+    const startedAt = performance.now();
+    expect(await system.ingest.stop()).toBe(0);
+    expect(performance.now() - startedAt).toBeLessThan(8_000);
+  } finally {
+    process.kill(system.nats.pid, 'SIGCONT');
+  }
+});
