@@ -85,8 +85,10 @@ describe('each role does its work, and the server denies it nothing', () => {
   });
 
   it('ingest and processor serve: events, a large envelope, a heartbeat, an item that nobody can store', async () => {
-    for (const name of ['ingest', 'processor'] as const)
-      commands.push(new Command([name], { ...as(name), SLUICE_ADMIN_PORT: `${await lastingPort()}` }));
+    const adminPort = await lastingPort();
+    commands.push(new Command(['ingest'], { ...as('ingest'), SLUICE_ADMIN_PORT: `${adminPort}` }));
+    const other = { SLUICE_ADMIN_PORT: `${await lastingPort()}` };
+    commands.push(new Command(['processor'], { ...as('processor'), ...other }));
     const ready = (): Promise<boolean> =>
       fetch(`http://127.0.0.1:${publicPort}/readyz`).then(
         (res) => res.ok,
@@ -102,6 +104,8 @@ describe('each role does its work, and the server denies it nothing', () => {
     const beat = `http://127.0.0.1:${publicPort}/heartbeat/${token}`;
     expect((await fetch(beat, { method: 'POST' })).status).toBe(200);
     await until(() => stored(small) && stored(large) && stored(token));
+    const metrics = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text();
+    expect(metrics).toContain('sluice_stream_bytes{stream="SLUICE_EVENTS"}');
     await until(async () => denied().length > 0 || (await letters()).length > 0);
     expect(denied()).toEqual([]);
   });
