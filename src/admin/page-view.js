@@ -1,7 +1,7 @@
 /**
  * The live page: polls /stats.json once a second, keeps two minutes, and draws rates, percentiles
- * and tables. No build step and no library: what is here is what runs. Text goes in by textContent
- * only, so a label cannot become markup.
+ * and tables; page-view.manage.js adds what the management API knows. No build step and no library:
+ * what is here is what runs. Text goes in by textContent only, so a label cannot become markup.
  */
 (() => {
   const POLL_MS = 1000;
@@ -32,6 +32,13 @@
   /** A new element with text or children. */
   function el(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+    made.append(...children);
+    return made;
+  }
+
+  function svg(tag, attributes = {}, ...children) {
+    const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
     made.append(...children);
     return made;
@@ -272,11 +279,6 @@
     const newest = samples.at(-1).at;
     const x = (at) => 1000 - (1000 * (newest - samples[at + 1].at)) / (KEPT_SEC * 1000);
     const y = (value) => 220 - (220 * value) / top;
-    const svg = (tag, attributes) => {
-      const made = document.createElementNS('http://www.w3.org/2000/svg', tag);
-      for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-      return made;
-    };
     const lines = [0.25, 0.5, 0.75].map((share) =>
       svg('line', { x1: 0, x2: 1000, y1: 220 * share, y2: 220 * share, class: 'grid' }),
     );
@@ -312,6 +314,7 @@
     draw(newest.role);
     if (newest.role === 'ingest') showIngest(newest);
     else showProcessor(newest);
+    if (newest.role === 'ingest') manage.open();
   }
 
   /** Kept for this tab alone; absent where the port needs none. */
@@ -321,7 +324,9 @@
     return token ? { Authorization: `Bearer ${token}` } : {};
   };
 
+  let isPolling = true;
   function askForToken() {
+    isPolling = false;
     $('login').hidden = false;
     $('updated').className = 'lost';
     $('updated').textContent = sessionStorage.getItem(TOKEN) ? 'this token is unknown' : 'a token is needed';
@@ -332,10 +337,12 @@
     sessionStorage.setItem(TOKEN, $('token').value.trim());
     $('token').value = '';
     $('login').hidden = true;
-    poll();
+    manage.refresh();
+    if (!isPolling) poll();
   });
 
   async function poll() {
+    isPolling = true;
     try {
       const answer = await fetch('/stats.json', { cache: 'no-store', headers: authorization() });
       if (answer.status === 401) return askForToken();
@@ -353,6 +360,8 @@
     setTimeout(poll, POLL_MS);
   }
 
+  const groups = GROUPS.ingest;
+  const manage = management({ $, el, svg, panel, usageCell, whole, bytes, groups, authorization });
   $('window').textContent = `${WINDOW_SEC}`;
   poll();
 })();

@@ -1,10 +1,12 @@
 /** The page of the admin port in a real browser, over a real system. */
 
 import type { AddressInfo } from 'node:net';
-import type { Browser, Page } from 'playwright-core';
+import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type AdminStats, startAdminServer } from '../../src/admin/server.ts';
 import { AdminTokens } from '../../src/admin/tokens.ts';
+import { Connections } from '../../src/management/connections.ts';
+import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
 import type { Project } from '../../src/projects/project.ts';
 import { log } from '../projects/broker.ts';
 import { openBrowser } from '../support/browser.ts';
@@ -124,6 +126,200 @@ it('asks for the token where the port is not bound to loopback, and keeps it for
   await page.close();
   server.closeAllConnections();
   await new Promise((resolve) => server.close(resolve));
+});
+
+// ---- What the management API knows ----
+
+const HOSTILE = `<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>`;
+
+async function api<T>(path: string, body?: object): Promise<T> {
+  const headers = { 'Content-Type': 'application/json' };
+  const init = body && { method: 'POST', headers, body: JSON.stringify(body) };
+  const answer = await fetch(`${system.adminUrl}/v1${path}`, init);
+  expect(answer.ok).toBe(true);
+  return (await answer.json()) as T;
+}
+
+type Listed = { id: string; key: string; dsn: string };
+const listed = (page: Page): Locator => page.locator('#listed-projects > table > tbody > tr');
+
+/** Filters for a project and opens its row. */
+async function details(page: Page, id: string): Promise<Locator> {
+  await page.locator('#filter').fill(id);
+  await expect.poll(() => listed(page).count()).toBe(1);
+  await page.getByRole('button', { name: id, exact: true }).click();
+  const found = page.locator('tr.details');
+  await found.locator('h2', { hasText: 'History' }).waitFor();
+  return found;
+}
+
+/** The cells of a table below a heading, a row each. */
+const cells = (place: Locator, title: string): Promise<string[][]> =>
+  place
+    .locator('section', { has: place.page().locator(`h2:text-is("${title}")`) })
+    .locator('tbody tr')
+    .evaluateAll((rows) =>
+      rows.map((one) => [...one.querySelectorAll('td')].map((cell) => cell.textContent ?? '')),
+    );
+
+it('creates a project whose DSN is accepted, and shows its usage and history', async () => {
+  const { page, complaints } = await open(system.adminUrl);
+  await page.locator('#create select').selectOption('Pro');
+  await page.locator('#create [name=quota]').fill('1000');
+  await page.locator('#create [name=rateLimit]').fill('50');
+  await page.locator('#create [name=overage]').check();
+  await page.locator('#create button').click();
+  const dsn = new URL(await page.locator('#created .dsn').inputValue());
+  await page.locator('#created button').click();
+  await page.locator('#created button', { hasText: /^(Copied|Selected)$/ }).waitFor();
+  const id = `${await page.locator('#created b').textContent()}`;
+  expect(await api(`/projects/${id}`)).toMatchObject({
+    plan: 'Pro',
+    quota: 1000,
+    rateLimit: 50,
+    overage: true,
+    dsn: dsn.href,
+  });
+
+  const endpoint = `${dsn.origin}/api${dsn.pathname}/envelope/?compat_key=${dsn.username}`;
+  const send = async () => (await fetch(endpoint, { method: 'POST', body: errorEvent(eventId()) })).status;
+  await until(async () => (await send()) === 200);
+
+  const place = await details(page, id);
+  const day = expect.stringMatching(/^\d{4}-\d\d-\d\d$/);
+  await expect
+    .poll(
+      async () => {
+        await page.getByRole('button', { name: id, exact: true }).click();
+        await page.getByRole('button', { name: id, exact: true }).click();
+        await place.locator('h2', { hasText: 'History' }).waitFor();
+        return cells(place, 'Usage');
+      },
+      { interval: 500 },
+    )
+    .toEqual([[day, '', expect.anything(), expect.stringContaining('accepted 1')]]);
+  expect(await place.locator('.month').textContent()).toMatch(/^\d{4}-\d\d: 1 of 1,000$/);
+  expect(await place.locator('rect').count()).toBe(5);
+  await expect
+    .poll(() => cells(place, 'History'))
+    .toEqual([[expect.stringMatching(/^\d{4}-/), 'loopback', 'create', '']]);
+  expect(await cells(place, 'Settings')).toEqual(
+    expect.arrayContaining([
+      ['quota', '1,000'],
+      ['overage', 'yes'],
+      ['rateLimit', '50'],
+    ]),
+  );
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('shows keys, their text at a click alone, and a hostile label as text', async () => {
+  const { id, key } = await api<Listed>('/projects', { plan: 'Pro' });
+  const expires = '2026-01-31T23:59:00Z';
+  const added = await api<Listed>(`/projects/${id}/keys`, { label: HOSTILE, expires });
+  const { page, complaints } = await open(system.adminUrl);
+  const place = await details(page, id);
+  const [first, second] = await cells(place, 'Keys');
+  expect(first?.slice(1)).toEqual(['–', 'enabled', '–', '–', 'none', 'Show']);
+  expect(second).toEqual([added.id, HOSTILE, 'expired', '2026-01-31 23:59', '–', 'none', 'Show']);
+  expect(await page.content()).not.toContain(key);
+  await place.getByRole('button', { name: 'Show' }).first().click();
+  expect((await cells(place, 'Keys'))[0]?.at(-1)).toBe(key);
+  expect(await page.content()).not.toContain(added.key);
+  expect(await page.title()).toBe('sluice ingest');
+  expect(await page.locator('img').count()).toBe(0);
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('reads projects in pages, and looks through all of them for what is filtered', async () => {
+  const made: string[] = [];
+  for (let at = 0; at < 55; at++) {
+    const keys = [{ key: `paged${at}`, label: `of page ${at}` }];
+    made.push((await api<Listed>('/projects', { plan: 'Free', keys })).id);
+  }
+  const all = (await api<Listed[]>('/projects?limit=1000')).map(({ id }) => id);
+  const { page, complaints } = await open(system.adminUrl);
+  const shown = (): Promise<string[]> => listed(page).locator('td:first-child').allTextContents();
+  await expect.poll(shown).toEqual(all.slice(0, 50));
+  await page.locator('#listed-projects .more').click();
+  await expect.poll(shown).toEqual(all);
+  expect(await page.locator('#listed-projects .more').isVisible()).toBe(false);
+  await page.locator('#filter').fill('OF PAGE 54');
+  await expect.poll(shown).toEqual([made[54]]);
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('shows what the API refuses as its detail', async () => {
+  const { page } = await open(system.adminUrl);
+  await page.locator('#create [name=rateLimit]').fill('100001');
+  await page.locator('#create button').click();
+  await page.locator('#refused', { hasText: /rateLimit.*100000/ }).waitFor();
+  expect(await page.locator('#created').textContent()).toBe('');
+  await page.close();
+});
+
+it('counts dead letters by reason, and shows each', async () => {
+  const letters = new DeadLetters({ link: system.link, log });
+  const filed = { kind: 'frame', subject: 'sluice.events.0', body: Buffer.from('no frame') } as const;
+  const reasons = [HOSTILE, 'it is no frame', HOSTILE];
+  for (const [at, reason] of reasons.entries()) {
+    const letter = { ...filed, reason, frameId: `page-${at}` };
+    expect(await letters.publish(letter)).not.toHaveProperty('lost');
+  }
+  const { page, complaints } = await open(system.adminUrl);
+  const place = page.locator('#dead-letters');
+  const counts = (): Promise<string[]> => place.locator('#reasons td:not(:last-child)').allTextContents();
+  await expect.poll(counts).toEqual([HOSTILE, '2', 'it is no frame', '1']);
+  await place.locator('summary').click();
+  expect(await place.locator('details tbody td:last-child').allTextContents()).toEqual(reasons);
+  expect(await page.title()).toBe('sluice ingest');
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('asks for the token of the API where the figures need none', async () => {
+  const stats = async () => (await (await fetch(`${system.adminUrl}/stats.json`)).json()) as AdminStats;
+  const pages = { ready: () => ({ ready: true, body: '{}' }), metrics: async () => '', stats };
+  const tokens = new AdminTokens({ entries: ['of-the-page=a-token'], file: undefined, log });
+  const urls = { redisUrls: [system.redis.url], natsUrls: [system.nats.url], natsCredsFile: undefined };
+  const connections = new Connections({ ...urls, name: 'test', log });
+  const management = { connections, publicUrl: system.url, heartbeatPath: '/heartbeat', shards: 1, log };
+  const host = '127.0.0.1';
+  const server = await startAdminServer({ host, port: 0, pages, tokens, log, management });
+  const page = await browser.newPage();
+  await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
+  await page.locator('#listed-projects .trouble', { hasText: 'Send a token' }).waitFor();
+  await page.locator('#token').fill('a-token');
+  await page.locator('#login button').click();
+  await details(page, limited.id);
+  expect(await page.locator('#login').isVisible()).toBe(false);
+  await page.close();
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+  await connections.close();
+});
+
+it('leaves the page of the processor without what it has no API for', async () => {
+  const { page, asked } = await open(`http://127.0.0.1:${system.processorPort}`);
+  expect(await page.locator('#management').isVisible()).toBe(false);
+  await page.close();
+  expect(asked.filter((url) => url.includes('/v1'))).toEqual([]);
+});
+
+it.each([
+  ['light', 1180],
+  ['dark', 360],
+] as const)('fits a %s window that is %i wide, with a project open', async (colorScheme, width) => {
+  const { page } = await open(system.adminUrl);
+  await page.emulateMedia({ colorScheme });
+  await page.setViewportSize({ width, height: 900 });
+  await details(page, limited.id);
+  await page.locator('#reasons td').first().waitFor();
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width);
+  await page.close();
 });
 
 it('allows no foreign script, frame or resource', async () => {

@@ -1,0 +1,349 @@
+/**
+ * The part of ingest's page that asks the management API: projects with their keys, usage and
+ * history, dead letters, and the form that creates a project. Text goes in as text nodes only.
+ */
+// biome-ignore lint/correctness/noUnusedVariables: page-view.js, joined behind this file, calls it.
+function management({ $, el, svg, panel, usageCell, whole, bytes, groups, authorization }) {
+  const ROWS = 50;
+  /** Of a page when many entries are looked through. */
+  const READ = 1000;
+  /** All that are kept. */
+  const USAGE_HOURS = 32 * 24;
+  const COLUMNS = 7;
+
+  // ---- The API ----
+
+  async function detailOf(answer) {
+    const { detail = `The answer is ${answer.status}.`, errors = [] } = await answer.json().catch(() => ({}));
+    const fields = errors.map((error) => `${error.field}: ${error.detail}`);
+    return [detail, ...fields.filter((text) => !detail.includes(text))].join(' ');
+  }
+
+  /** @returns its JSON, and the path of the next page when there is one */
+  async function ask(path, body) {
+    const sent = body && { method: 'POST', body: JSON.stringify(body) };
+    const headers = { ...authorization(), ...(body && { 'Content-Type': 'application/json' }) };
+    const answer = await fetch(path, { ...sent, cache: 'no-store', headers });
+    // A token that came meanwhile is not the one that was refused.
+    const isRefused = answer.status === 401 && headers.Authorization === authorization().Authorization;
+    if (isRefused) $('login').hidden = false;
+    if (!answer.ok) throw new Error(await detailOf(answer));
+    const [, next] = /^<(\/v1\/[^>]+)>; rel="next"$/.exec(answer.headers.get('Link') ?? '') ?? [];
+    return { json: await answer.json(), next };
+  }
+
+  /**
+   * Reads pages into a section until a screenful is shown, and more at a click. `add` shows the
+   * entries and returns how many rows they became. A new start ends the one before.
+   */
+  function pagedList(section, { clear, add }) {
+    const [more, note] = [section.querySelector('.more'), section.querySelector('.empty')];
+    let turn = 0;
+    let shown = 0;
+
+    async function read(path) {
+      const mine = ++turn;
+      const enough = shown + ROWS;
+      more.hidden = true;
+      try {
+        for (let next = path; next; ) {
+          const page = await ask(next);
+          if (mine !== turn) return;
+          shown += add(page.json);
+          next = page.next;
+          if (next && shown < enough) continue;
+          more.hidden = !next;
+          more.onclick = () => read(next);
+          break;
+        }
+        note.className = 'empty';
+        note.textContent =
+          shown === 0 ? 'nothing yet' : `${whole(shown)} shown${more.hidden ? '' : ' so far'}`;
+      } catch (error) {
+        if (mine === turn) tell(note, error);
+      }
+    }
+
+    return (path) => {
+      shown = 0;
+      clear();
+      return read(path);
+    };
+  }
+
+  function tell(note, { message }) {
+    note.className = 'trouble';
+    note.textContent = message;
+    note.hidden = false;
+  }
+
+  // ---- Text ----
+
+  const moment = (iso) => (iso === undefined ? '–' : iso.slice(0, 16).replace('T', ' '));
+  const limit = (value) => (value === undefined ? 'none' : whole(value));
+  const row = (cells) => el('tr', {}, ...cells.map((cell) => el('td', {}, cell)));
+  function textOf(value) {
+    if (value === undefined) return 'none';
+    if (typeof value === 'boolean') return value ? 'yes' : 'no';
+    if (typeof value === 'number') return whole(value);
+    if (Array.isArray(value)) return value.map(textOf).join(', ') || 'none';
+    if (typeof value !== 'object' || value === null) return `${value}`;
+    return Object.entries(value)
+      .map(([name, inner]) => `${name} ${textOf(inner)}`)
+      .join(', ');
+  }
+
+  // ---- One project ----
+
+  function stateOf({ enabled, expires }) {
+    if (!enabled) return 'disabled';
+    return expires !== undefined && Date.parse(expires) <= Date.now() ? 'expired' : 'enabled';
+  }
+
+  function keyCell(key) {
+    const button = el('button', { type: 'button' }, 'Show');
+    button.addEventListener('click', () => button.replaceWith(el('code', {}, key)));
+    return button;
+  }
+
+  const keysPanel = (keys) =>
+    panel(
+      'Keys',
+      ['key', 'label', 'state', 'expires', 'last used', 'limit / min', 'text'],
+      keys.map((key) => [
+        key.id,
+        key.label ?? '–',
+        stateOf(key),
+        moment(key.expires),
+        moment(key.lastUsed),
+        limit(key.rateLimit),
+        keyCell(key.key),
+      ]),
+    );
+
+  function limitsPanel({ id: _id, key: _key, dsn: _dsn, keys: _keys, ...fields }) {
+    const shown = { rateLimit: undefined, quota: undefined, ...fields };
+    return panel(
+      'Settings',
+      ['field', 'value'],
+      Object.entries(shown).map(([name, value]) => [name, textOf(value)]),
+    );
+  }
+
+  /** Day → outcome → count, the newest day first. */
+  function byDay(hours) {
+    const days = new Map();
+    for (const { hour, outcomes } of hours) {
+      const day = hour.slice(0, 10);
+      const sums = days.get(day) ?? {};
+      for (const [name, count] of Object.entries(outcomes)) sums[name] = (sums[name] ?? 0) + count;
+      days.set(day, sums);
+    }
+    return [...days].sort(([one], [other]) => (one < other ? 1 : -1));
+  }
+
+  const sumOf = (outcomes) => Object.values(outcomes).reduce((sum, count) => sum + count, 0);
+
+  function bar(outcomes, top) {
+    let x = 0;
+    const parts = groups.map(([, colour, members]) => {
+      const width = (100 * members.reduce((sum, name) => sum + (outcomes[name] ?? 0), 0)) / top;
+      const part = svg('rect', { x, y: 0, width, height: 10, class: `fill-${colour}` });
+      x += width;
+      return part;
+    });
+    return svg(
+      'svg',
+      { viewBox: '0 0 100 10', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+      ...parts,
+    );
+  }
+
+  function usagePanel({ month, current, quota, hours }) {
+    const days = byDay(hours);
+    const top = Math.max(1, ...days.map(([, outcomes]) => sumOf(outcomes)));
+    const lines = days.map(([day, outcomes]) => [
+      day,
+      bar(outcomes, top),
+      whole(sumOf(outcomes)),
+      textOf(outcomes),
+    ]);
+    const made = panel('Usage', ['day (UTC)', '', 'requests', 'outcomes'], lines);
+    const line = el(
+      'p',
+      { class: 'month' },
+      `${month}: `,
+      usageCell({ usage: { position: current }, quota }),
+    );
+    made.querySelector('h2').after(line);
+    return made;
+  }
+
+  function changesOf({ from = {}, to = {} }) {
+    const names = [...new Set([...Object.keys(from), ...Object.keys(to)])];
+    return names
+      .filter((name) => JSON.stringify(from[name]) !== JSON.stringify(to[name]))
+      .map((name) => `${name}: ${textOf(from[name])} → ${textOf(to[name])}`)
+      .join('; ');
+  }
+
+  function historyPanel(base) {
+    const body = el('tbody');
+    const heads = ['at (UTC)', 'by', 'action', 'what'].map((text) => el('th', { scope: 'col' }, text));
+    const section = el('section', { class: 'panel' }, el('h2', {}, 'History'));
+    const more = el('button', { type: 'button', class: 'more' }, 'More');
+    const table = el('table', {}, el('thead', {}, el('tr', {}, ...heads)), body);
+    section.append(table, el('p', { class: 'empty' }), more);
+    const start = pagedList(section, {
+      clear: () => body.replaceChildren(),
+      add: (changes) => {
+        const lines = changes.map((change) => {
+          const what = change.action === 'change' ? changesOf(change) : '';
+          return row([moment(change.at), change.by, change.action, what]);
+        });
+        body.append(...lines);
+        return lines.length;
+      },
+    });
+    start(`${base}/history?limit=${ROWS}`);
+    return section;
+  }
+
+  async function fillDetails(cell, id) {
+    const base = `/v1/projects/${encodeURIComponent(id)}`;
+    const paths = [base, `${base}/keys`, `${base}/usage?hours=${USAGE_HOURS}`];
+    const [project, keys, usage] = await Promise.all(paths.map(async (path) => (await ask(path)).json));
+    cell.replaceChildren(keysPanel(keys), usagePanel(usage), limitsPanel(project), historyPanel(base));
+  }
+
+  function detailsOf(id) {
+    const note = el('p', { class: 'empty' }, 'asking');
+    const cell = el('td', { colspan: `${COLUMNS}` }, note);
+    fillDetails(cell, id).catch((error) => tell(note, error));
+    return el('tr', { class: 'details' }, cell);
+  }
+
+  // ---- All projects ----
+
+  function projectRow(project) {
+    const { id, alias = '–', plan, keys, rateLimit, quota, enabled } = project;
+    const button = el('button', { type: 'button', class: 'link', 'aria-expanded': 'false' }, id);
+    const state = enabled ? 'enabled' : 'disabled';
+    const line = row([button, alias, plan, whole(keys.length), limit(rateLimit), limit(quota), state]);
+    let details;
+    line.addEventListener('click', () => {
+      details?.remove();
+      details = details ? undefined : detailsOf(id);
+      if (details) line.after(details);
+      button.setAttribute('aria-expanded', `${details !== undefined}`);
+    });
+    return line;
+  }
+
+  const wanted = () => $('filter').value.trim().toLowerCase();
+  const isWanted = ({ id, alias = '', plan, keys }) =>
+    [id, alias, plan, ...keys.map(({ label = '' }) => label)].some((text) =>
+      text.toLowerCase().includes(wanted()),
+    );
+  const projectRows = $('listed-projects').querySelector('tbody');
+  const startProjects = pagedList($('listed-projects'), {
+    clear: () => projectRows.replaceChildren(),
+    add: (projects) => {
+      const lines = projects.filter(isWanted).map(projectRow);
+      projectRows.append(...lines);
+      return lines.length;
+    },
+  });
+  const listProjects = () => startProjects(`/v1/projects?limit=${wanted() === '' ? ROWS : READ}`);
+  let typing;
+  $('filter').addEventListener('input', () => {
+    clearTimeout(typing);
+    typing = setTimeout(listProjects, 200);
+  });
+
+  // ---- A new project ----
+
+  async function copy(field, button) {
+    field.select();
+    try {
+      // Only a page of https or localhost has a clipboard.
+      if (navigator.clipboard) await navigator.clipboard.writeText(field.value);
+      else if (!document.execCommand('copy')) throw new Error('refused');
+      button.textContent = 'Copied';
+    } catch {
+      button.textContent = 'Selected';
+    }
+  }
+
+  function showCreated({ id, dsn }) {
+    const field = el('input', { class: 'dsn', readonly: '', value: dsn, 'aria-label': 'DSN' });
+    const button = el('button', { type: 'button' }, 'Copy');
+    button.addEventListener('click', () => copy(field, button));
+    $('created').replaceChildren('Project ', el('b', {}, id), field, button);
+  }
+
+  $('create').addEventListener('submit', async (event) => {
+    event.preventDefault();
+    const { plan, quota, rateLimit, overage } = $('create').elements;
+    const numbers = [quota, rateLimit].filter(({ value }) => value !== '');
+    const limits = Object.fromEntries(numbers.map(({ name, value }) => [name, Number(value)]));
+    const submit = $('create').querySelector('button');
+    submit.disabled = true;
+    $('refused').hidden = true;
+    $('created').replaceChildren();
+    try {
+      showCreated(
+        (await ask('/v1/projects', { plan: plan.value, overage: overage.checked, ...limits })).json,
+      );
+      listProjects();
+    } catch (error) {
+      tell($('refused'), error);
+    }
+    submit.disabled = false;
+  });
+
+  // ---- Dead letters ----
+
+  const letterRows = $('dead-letters').querySelector('tbody');
+  let reasons = new Map();
+  function showReasons() {
+    const lines = [...reasons].sort(([, one], [, other]) => other.count - one.count);
+    const cells = lines.map(([reason, { count, newest }]) => [reason, whole(count), moment(newest)]);
+    const shown = panel('By reason', ['reason', 'count', 'newest (UTC)'], cells);
+    $('reasons').replaceChildren(...shown.querySelectorAll('table'));
+    $('dead-letters').querySelector('details').hidden = cells.length === 0;
+  }
+  const startLetters = pagedList($('dead-letters'), {
+    clear: () => {
+      reasons = new Map();
+      letterRows.replaceChildren();
+      showReasons();
+    },
+    add: (letters) => {
+      for (const { id, reason, filedAt, projectId = '–', type = '–', bytes: size } of letters) {
+        // They come in the order of their filing.
+        reasons.set(reason, { count: (reasons.get(reason)?.count ?? 0) + 1, newest: filedAt });
+        letterRows.append(row([id, projectId, type, bytes(size), moment(filedAt), reason]));
+      }
+      showReasons();
+      return letters.length;
+    },
+  });
+
+  // ---- Both ----
+
+  function refresh() {
+    if ($('management').hidden) return;
+    listProjects();
+    startLetters(`/v1/dead-letters?limit=${READ}`);
+  }
+  $('refresh').addEventListener('click', refresh);
+
+  /** Shows it, once. */
+  function open() {
+    if (!$('management').hidden) return;
+    $('management').hidden = false;
+    refresh();
+  }
+  return { open, refresh };
+}
