@@ -12,8 +12,8 @@ export type ConnectionOptions = {
   redisUrls: readonly string[];
   natsUrls: readonly string[];
   natsCredsFile: string | undefined;
-  redisPasswordFile: string | undefined;
-  tlsCaFile: string | undefined;
+  redisPasswordFile?: string | undefined;
+  tlsCaFile?: string | undefined;
   /** Shown in the connection list of nats-server. */
   name: string;
   log: Log;

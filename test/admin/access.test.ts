@@ -28,8 +28,6 @@ beforeAll(async () => {
     redisUrls,
     natsUrls: [nats.url],
     natsCredsFile: undefined,
-    redisPasswordFile: undefined,
-    tlsCaFile: undefined,
     name: 'test',
     log,
   });
