@@ -160,6 +160,7 @@ class IngestWorker {
           projectId: project?.id,
           bytes: exchange.bytesRead,
           ms: seconds * 1000,
+          requestId: exchange.requestId,
         });
       },
     };
