@@ -68,13 +68,17 @@ export abstract class EndpointRequest implements BodyReader {
     clearTimeout(this.#timer);
   }
 
-  /** 500 with an errorId that is in the log (spec part 7). */
+  /**
+   * 500 with an errorId that is in the log (spec part 7), and names a request that had no name.
+   */
   protected fail(reason: string, cause?: unknown): void {
     if (this.finished) return;
     const errorId = newErrorId();
     const { access } = this.trace();
+    this.exchange.requestId ||= errorId;
+    const { requestId } = this.exchange;
     this.parts.log.error(
-      { errorId, endpoint: this.#endpoint, project: access?.project.id, err: cause },
+      { errorId, requestId, endpoint: this.#endpoint, project: access?.project.id, err: cause },
       reason,
     );
     this.finish('failed', failure(errorId));

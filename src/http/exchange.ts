@@ -11,7 +11,7 @@ import {
   REFUSED_DRAIN_BYTES_MAX,
 } from '../limits.ts';
 import { COMMON_HEADERS } from './answers/cors.ts';
-import type { Answer } from './answers/outcome.ts';
+import { type Answer, requestIdLine } from './answers/outcome.ts';
 import type { OpenExchanges } from './open-exchanges.ts';
 
 /** What an exchange needs of a uWebSockets.js response. */
@@ -36,6 +36,15 @@ export interface ResponseSocket {
  * HTTP asks for.
  */
 export type Closing = 'no' | 'by us' | 'by the library';
+
+/** What the head of a request says about its exchange. */
+export type ExchangeHead = {
+  readonly closing: Closing;
+  /** X-Request-Id of the client or a proxy; '' when there is none that is fit to be repeated. */
+  readonly requestId: string;
+};
+const PLAIN_HEAD: ExchangeHead = { closing: 'no', requestId: '' };
+
 const CLOSE_LINE = '\r\nConnection: close';
 
 /** Who takes the body of a request. None of these is called after the answer or after `gone`. */
@@ -87,6 +96,8 @@ export class Exchange {
   /** Paused in all, up to the last resume. */
   #pausedMs = 0;
   readonly startedAt: number;
+  /** Goes out with the answer; '' : none. */
+  requestId: string;
   /** In {@link OpenExchanges.reading}. */
   place: number | undefined;
   /** Body bytes as transmitted. */
@@ -96,10 +107,11 @@ export class Exchange {
   /** `bytesRead` once a second after the grace, for the minimum rate; the newest last. */
   #pace: number[] | undefined;
 
-  constructor(socket: ResponseSocket, exchanges: OpenExchanges, closing: Closing = 'no') {
+  constructor(socket: ResponseSocket, exchanges: OpenExchanges, head: ExchangeHead = PLAIN_HEAD) {
     this.#socket = socket;
     this.#exchanges = exchanges;
-    this.#closing = closing;
+    this.#closing = head.closing;
+    this.requestId = head.requestId;
     this.startedAt = exchanges.now();
     exchanges.enter(this);
     socket.onAborted(() => this.#lost('aborted'));
@@ -229,7 +241,9 @@ export class Exchange {
     this.#exchanges.leave(this);
     const socket = this.#socket;
     const byLibrary = this.#closing === 'by the library';
-    const headers = byLibrary ? answer.headers + CLOSE_LINE : answer.headers;
+    let { headers } = answer;
+    if (byLibrary) headers += CLOSE_LINE;
+    if (this.requestId !== '') headers += requestIdLine(this.requestId);
     const closes = !byLibrary && (close || this.#closing === 'by us' || this.#exchanges.closing);
     socket.cork(() => {
       socket.writeStatus(answer.status);

@@ -251,7 +251,7 @@ export class IngestRequest extends EndpointRequest {
       return false;
     }
     this.parts.log.warn(
-      { project: this.#access?.project.id },
+      { project: this.#access?.project.id, requestId: this.exchange.requestId || undefined },
       'rate limiter unavailable: let through in development',
     );
     return true;
@@ -338,7 +338,8 @@ export class IngestRequest extends EndpointRequest {
   }
 
   #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {
-    this.parts.log.debug({ project: this.#access?.project.id, kind, detail }, 'body refused');
+    const requestId = this.exchange.requestId || undefined;
+    this.parts.log.debug({ project: this.#access?.project.id, requestId, kind, detail }, 'body refused');
     this.#refuse(kind);
   }
 

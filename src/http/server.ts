@@ -10,7 +10,7 @@ import {
   URL_BYTES_MAX,
 } from '../limits.ts';
 import { preflightHeaders } from './answers/cors.ts';
-import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './answers/outcome.ts';
+import { type Answer, isRequestId, methodNotAllowed, NOT_FOUND, REFUSALS } from './answers/outcome.ts';
 import { type Closing, Exchange } from './exchange.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
@@ -49,11 +49,17 @@ const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
  * What the walk over a head's headers finds. One object for all heads: it is read in the turn of
  * its head.
  */
-const found = { oddLength: false, oddEncoding: false, tooBig: false, closing: 'no' as Closing };
+const found = {
+  oddLength: false,
+  oddEncoding: false,
+  tooBig: false,
+  closing: 'no' as Closing,
+  requestId: '',
+};
 
 /**
- * Finds what can hide a second message or exhaust memory, and whether the connection ends with the
- * answer. Called in the turn of the head.
+ * Finds what can hide a second message or exhaust memory, whether the connection ends with the
+ * answer, and the name that the request has already. Called in the turn of the head.
  */
 function walk(req: uWS.HttpRequest): typeof found {
   let bytes = 0;
@@ -62,6 +68,7 @@ function walk(req: uWS.HttpRequest): typeof found {
   let connections = 0;
   found.oddEncoding = false;
   found.closing = 'no';
+  found.requestId = '';
   req.forEach((name, value) => {
     bytes += name.length + value.length + 4;
     headers++;
@@ -76,7 +83,7 @@ function walk(req: uWS.HttpRequest): typeof found {
       else if (found.closing === 'no' && CLOSE_OPTION.test(value)) found.closing = 'by us';
     } else if ((name === 'user-agent' || name === 'x-sentry-auth') && value.includes(REUSES_CLOSED)) {
       if (found.closing === 'no') found.closing = 'by us';
-    }
+    } else if (name === 'x-request-id' && isRequestId(value)) found.requestId = value;
   });
   found.oddLength = lengths > 1;
   found.tooBig =
@@ -169,10 +176,10 @@ export class Server {
     const { exchanges, metrics } = this.#options;
     const outcomes = metrics.outcomes[endpoint];
     const serve = (res: uWS.HttpResponse, req: uWS.HttpRequest): void => {
-      const { oddLength, oddEncoding, tooBig, closing } = walk(req);
-      const exchange = new Exchange(res, exchanges, closing);
+      const head = walk(req);
+      const exchange = new Exchange(res, exchanges, head);
       const parts = this.#options.parts();
-      if (oddLength || oddEncoding || tooBig) {
+      if (head.oddLength || head.oddEncoding || head.tooBig) {
         outcomes.invalid++;
         exchange.answerAndClose(REFUSALS.invalid);
       } else if (!parts || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
@@ -196,6 +203,6 @@ export class Server {
     this.#options.metrics.other(answer.status);
     // What follows the head of an answer to HEAD would be taken for the next answer.
     const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
-    new Exchange(res, this.#options.exchanges, walk(req).closing).answer(shown);
+    new Exchange(res, this.#options.exchanges, walk(req)).answer(shown);
   }
 }

@@ -162,6 +162,7 @@ class IngestWorker {
           projectId: project?.id,
           bytes: exchange.bytesRead,
           ms: seconds * 1000,
+          requestId: exchange.requestId,
         });
       },
     };

@@ -40,6 +40,7 @@ type Pod = {
     configMap?: { name: string };
     secret?: { secretName: string };
     emptyDir?: object;
+    ephemeral?: { volumeClaimTemplate: { spec: { resources: { requests: Labels } } } };
   }[];
 };
 type Workload = KubernetesObject & {
@@ -189,11 +190,16 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
     }
   });
 
-  it('keeps the spool on a disk', () => {
+  it('keeps the spool on a disk of its own, which holds what the workers may write', () => {
     const ingest = pods.find(({ workload }) => workload.metadata.name === 'ingest')?.pod;
     const spool = ingest?.volumes?.find(({ name }) => name === 'spool');
-    expect(spool?.emptyDir).toBeDefined();
-    expect(spool?.emptyDir).not.toHaveProperty('medium');
+    expect(Object.keys(spool ?? {}).sort()).toEqual(['ephemeral', 'name']);
+    const { storage = '' } = spool?.ephemeral?.volumeClaimTemplate.spec.resources.requests ?? {};
+    const settings = objects.find(({ metadata }) => metadata.name.startsWith('sluice-settings'));
+    const { SLUICE_SPOOL_MAX_BYTES: bound } = (settings as unknown as { data: Labels }).data;
+    expect(storage).toMatch(/^\d+Gi$/);
+    // A file system takes its part.
+    expect(0.85 * Number.parseInt(storage, 10) * 1024 ** 3).toBeGreaterThanOrEqual(Number(bound));
   });
 
   it('sets what sluice knows', () => {

@@ -60,3 +60,14 @@ it.each([
   expect(allowed(conf)).toBeGreaterThanOrEqual(reserved(settings));
   if (volume) expect(diskOf(volume)).toBeGreaterThan(allowed(conf));
 });
+
+it('compose.yaml bounds the spool, which shares the disk of the machine', () => {
+  const { services } = parse(text('compose.yaml'), { merge: true }) as {
+    services: { ingest: { environment: Record<string, string> } };
+  };
+  const { environment } = services.ingest;
+  const bound = /^\$\{SLUICE_SPOOL_MAX_BYTES:-(\d+)\}$/.exec(environment.SLUICE_SPOOL_MAX_BYTES ?? '')?.[1];
+  const { config } = loadConfig({ SLUICE_SPOOL_MAX_BYTES: bound, SLUICE_WORKERS: '8' });
+  expect(config.spoolMaxBytes).toBeLessThanOrEqual(8 * GIB);
+  expect(environment.SLUICE_REDIS_URL).toBe(composed.SLUICE_REDIS_URL);
+});

@@ -67,8 +67,12 @@ describe('Redis away', () => {
     system = await System.start({ env: { SLUICE_PLAN_LIMITS: 'free-only' } });
     const project = await system.createProject({ plan: 'Pro' });
     process.kill(system.redis.pid, 'SIGSTOP');
-    const { status, body } = await ask(project);
+    const { status, body, headers } = await ask(project);
+    const named = await system.send(project, errorEvent(eventId()), { 'x-request-id': 'its-name' });
     process.kill(system.redis.pid, 'SIGCONT');
+    expect(headers.get('x-request-id')).toBe((body as { errorId: string }).errorId);
+    expect([named.status, named.headers.get('x-request-id')]).toEqual([500, 'its-name']);
+    expect(system.ingest.log).toContain('"requestId":"its-name"');
     expect([status, body]).toEqual([
       500,
       { error: 'Internal server error', errorId: expect.stringMatching(/^[0-9a-f]{32}$/) },

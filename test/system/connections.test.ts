@@ -129,3 +129,34 @@ describe('what follows a request in the same packet', () => {
     expect(after.map((count, at) => count - (before[at] ?? 0))).toEqual([1, 0, 0]);
   });
 });
+
+describe('X-Request-Id', () => {
+  const answered = async (asked: Asked): Promise<string | undefined> => {
+    const connection = await RawConnection.open(system.port);
+    connection.send(message(asked));
+    const [answer] = await connection.receive();
+    connection.close();
+    return answer?.headers.get('x-request-id');
+  };
+
+  it('comes back with every answer, whatever the answer is', async () => {
+    const headers = ['X-Request-Id: a-b.c/1'];
+    expect(await answered({ body: errorEvent(eventId()), headers })).toBe('a-b.c/1');
+    expect(await answered({ body: 'no envelope', headers })).toBe('a-b.c/1');
+    expect(await answered({ target: '/none', headers })).toBe('a-b.c/1');
+    expect(await answered({ method: 'GET', target: '/healthz', headers })).toBe('a-b.c/1');
+  });
+
+  it('does not come back when there was none, or one that is no name', async () => {
+    for (const headers of [
+      [],
+      ['X-Request-Id: a b'],
+      [`X-Request-Id: ${'a'.repeat(129)}`],
+      ['X-Request-Id: \xe4'],
+    ])
+      expect(await answered({ body: errorEvent(eventId()), headers })).toBeUndefined();
+    expect(
+      await answered({ body: errorEvent(eventId()), headers: [`X-Request-Id: ${'a'.repeat(128)}`] }),
+    ).toHaveLength(128);
+  });
+});

@@ -3,7 +3,7 @@
  * header only when it is exposed here, and see a status only when the answer, an error too, allows
  * the origin.
  */
-import { type Header, headerLines, JSON_TYPE } from './outcome.ts';
+import { type Header, headerLines, JSON_TYPE, REQUEST_ID } from './outcome.ts';
 
 const EXPOSED = [
   'X-Service-Usage',
@@ -14,6 +14,7 @@ const EXPOSED = [
   'X-Service-Filtered',
   'Retry-After',
   'X-Sentry-Rate-Limits',
+  REQUEST_ID,
 ];
 
 /** What a preflight allows that names no header. */

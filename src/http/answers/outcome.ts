@@ -104,6 +104,11 @@ export const NOT_FOUND = refusal('404 Not Found', 'Not found');
 export const methodNotAllowed = (allow: string): Answer =>
   refusal('405 Method Not Allowed', 'Method not allowed', ['Allow', allow]);
 
+export const REQUEST_ID = 'X-Request-Id';
+/** Visible ASCII, so that it can stand in a header and in a log line. */
+export const isRequestId = (text: string): boolean => /^[\x21-\x7e]{1,128}$/.test(text);
+export const requestIdLine = (id: string): string => `\r\n${REQUEST_ID}: ${id}`;
+
 /** 32 hex; names one failed request in the answer and in the log. */
 export const newErrorId = (): string => randomUUID().replaceAll('-', '');
 

@@ -14,6 +14,8 @@ export type LoggedRequest = {
   projectId: string | undefined;
   bytes: number;
   ms: number;
+  /** '' when it has none. */
+  requestId: string;
 };
 
 /**
@@ -34,9 +36,11 @@ export class RequestLog {
     pending.total++;
     pending.outcomes[request.outcome] = (pending.outcomes[request.outcome] ?? 0) + 1;
     if (pending.lines.length <= LINES_PER_SEC_MAX) {
-      const { endpoint, outcome, projectId, bytes, ms } = request;
+      const { endpoint, outcome, projectId, bytes, ms, requestId } = request;
       const subject = projectId === undefined ? endpoint : `${endpoint} project ${projectId}`;
-      pending.lines.push(`${new Date().toISOString()} ${subject} ${outcome} ${bytes} B ${ms.toFixed(1)} ms`);
+      const name = requestId === '' ? '' : ` ${requestId}`;
+      const cost = `${bytes} B ${ms.toFixed(1)} ms`;
+      pending.lines.push(`${new Date().toISOString()} ${subject} ${outcome} ${cost}${name}`);
     }
     this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS);
   }

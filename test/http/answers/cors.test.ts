@@ -14,6 +14,7 @@ describe('CORS headers', () => {
       'Retry-After',
       'X-RateLimit-Remaining',
       'X-RateLimit-Reset',
+      'X-Request-Id',
       'X-Sentry-Rate-Limits',
       'X-Service-Filtered',
       'X-Service-Quota-Warning',
