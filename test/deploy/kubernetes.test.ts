@@ -299,7 +299,8 @@ describe('the component projects', () => {
     const job = workloads.find(({ metadata }) => metadata.name === 'projects') as Workload;
     const ingest = workloads.find(({ metadata }) => metadata.name === 'ingest') as Workload;
     const { initContainers, volumes = [] } = ingest.spec.template.spec;
-    const { image, envFrom, volumeMounts = [] } = initContainers?.[0] as Container;
+    const [setup] = initContainers as [Container];
+    const { image, envFrom, volumeMounts = [] } = setup;
     const needed = volumes.filter((volume) => volumeMounts.some((mount) => mount.name === volume.name));
     expect(job.spec.template.spec).toMatchObject({
       securityContext: needed.length > 0 ? { fsGroup: 1000 } : {},
