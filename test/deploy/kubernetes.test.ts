@@ -23,7 +23,9 @@ type Labels = Record<string, string>;
 type Selector = { matchLabels?: Labels; matchExpressions?: { key: string; values: string[] }[] };
 type Container = {
   name: string;
+  image?: string;
   command?: string[];
+  args?: string[];
   ports?: { name: string; containerPort: number }[];
   envFrom?: { configMapRef?: { name: string }; secretRef?: { name: string } }[];
   volumeMounts?: { name: string; mountPath: string }[];
@@ -32,6 +34,8 @@ type Container = {
 };
 type Pod = {
   containers: Container[];
+  initContainers?: Container[];
+  topologySpreadConstraints?: object[];
   enableServiceLinks: boolean;
   automountServiceAccountToken: boolean;
   securityContext: Record<string, unknown>;
@@ -51,6 +55,10 @@ type Workload = KubernetesObject & {
   };
 };
 
+const containersOf = ({ containers, initContainers = [] }: Pod): Container[] => [
+  ...containers,
+  ...initContainers,
+];
 const WORKLOADS = ['Deployment', 'StatefulSet', 'Job'];
 const isWorkload = (object: KubernetesObject): object is Workload => WORKLOADS.includes(object.kind);
 const specOf = (object: KubernetesObject) => (object as unknown as { spec: Record<string, never> }).spec;
@@ -123,7 +131,9 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
   const pods = workloads.map((workload) => ({ workload, pod: workload.spec.template.spec }));
 
   it('renders into objects of its namespace that fit the published schemas', async () => {
-    expect(new Set(objects.map(({ kind }) => kind)).size).toBeGreaterThan(8);
+    const kinds = ['Namespace', 'ConfigMap', 'Service', 'Deployment', 'StatefulSet'];
+    kinds.push('NetworkPolicy', 'PodDisruptionBudget');
+    expect([...new Set(objects.map(({ kind }) => kind))]).toEqual(expect.arrayContaining(kinds));
     expect((await Promise.all(objects.map(schemaProblems))).flat()).toEqual([]);
     expect(unknownFields(objects)).toEqual([]);
     for (const { kind, metadata } of objects)
@@ -139,7 +149,7 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
         automountServiceAccountToken: false,
         securityContext: { runAsNonRoot: true, seccompProfile: { type: 'RuntimeDefault' } },
       });
-      for (const { securityContext, resources } of pod.containers) {
+      for (const { securityContext, resources } of containersOf(pod)) {
         expect(securityContext).toEqual({
           allowPrivilegeEscalation: false,
           readOnlyRootFilesystem: true,
@@ -161,7 +171,7 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
         if (configMap) expect(named('ConfigMap', configMap.name), configMap.name).toBe(true);
         if (from) expect(secret(from.secretName), from.secretName).toBe(true);
       }
-      for (const { envFrom = [], volumeMounts = [] } of pod.containers) {
+      for (const { envFrom = [], volumeMounts = [] } of containersOf(pod)) {
         for (const { name } of volumeMounts) expect(volumes).toContain(name);
         for (const { configMapRef, secretRef } of envFrom) {
           if (configMapRef) expect(named('ConfigMap', configMapRef.name), configMapRef.name).toBe(true);
@@ -202,11 +212,49 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
     expect(0.85 * Number.parseInt(storage, 10) * 1024 ** 3).toBeGreaterThanOrEqual(Number(bound));
   });
 
+  it('makes the streams before each pod of ingest and processor starts, with its image and credentials', () => {
+    expect(workloads.filter(({ metadata }) => metadata.name === 'setup')).toEqual([]);
+    for (const name of ['ingest', 'processor']) {
+      const pod = pods.find(({ workload }) => workload.metadata.name === name)?.pod;
+      const [setup] = pod?.initContainers ?? [];
+      const [main] = pod?.containers ?? [];
+      expect(setup?.command).toEqual(['sh', '-c', 'until sluice setup; do sleep 2; done']);
+      expect(setup?.image).toBe(main?.image);
+      const names = main?.volumeMounts
+        ?.map((mount) => mount.name)
+        .filter((mount) => /^(ca|nats-user|redis-user)$/.test(mount));
+      expect(setup?.volumeMounts?.map((mount) => mount.name) ?? []).toEqual(names ?? []);
+    }
+  });
+
+  it('says no password in an argument', () => {
+    for (const { pod } of pods)
+      for (const { name, command = [], args = [] } of containersOf(pod))
+        expect([...command, ...args].join(' '), name).not.toMatch(/--requirepass|\$\(\w*(AUTH|PASS)\w*\)/);
+  });
+
+  it('labels pods as it labels objects, and spreads and protects what has several', () => {
+    for (const { workload, pod } of pods) {
+      const { name } = workload.metadata;
+      if (workload.kind === 'Deployment' && name !== 'clickhouse') {
+        expect(podLabels(workload)['app.kubernetes.io/name'], name).toBe('sluice');
+        expect(pod.topologySpreadConstraints, name).toHaveLength(2);
+        expect(named('PodDisruptionBudget', name), name).toBe(true);
+      }
+    }
+  });
+
   it('sets what sluice knows', () => {
     const settings = objects.find(
       ({ kind, metadata }) => kind === 'ConfigMap' && metadata.name.startsWith('sluice-settings'),
     ) as unknown as { data: Labels };
-    const { config } = loadConfig({ ...settings.data, SLUICE_REDIS_URL: 'redis://redis:6379' });
+    // The files of a pod.
+    const files = ['SLUICE_TLS_CA_FILE', 'SLUICE_REDIS_PASSWORD_FILE'].filter(
+      (name) => name in settings.data,
+    );
+    expect(files).toHaveLength(overlay === 'production' ? 2 : 0);
+    const mounted = Object.fromEntries(files.map((name) => [name, import.meta.filename]));
+    const { config } = loadConfig({ ...settings.data, ...mounted, SLUICE_REDIS_URL: 'redis://redis:6379' });
     expect(config.env).toBe('production');
     expect(config.natsUrls).toHaveLength(overlay === 'production' ? 3 : 1);
     expect(config.streamReplicas).toBe(overlay === 'production' ? 3 : 1);
@@ -239,12 +287,7 @@ describe('the component projects', () => {
     const job = objects.filter(isHere).find(isWorkload)?.spec.template.spec;
     const [container] = job?.containers ?? [];
     const mount = container?.volumeMounts?.find(({ name }) => name === 'projects')?.mountPath;
-    expect((container as { args?: string[] } | undefined)?.args?.slice(0, 4)).toEqual([
-      'project',
-      'apply',
-      '--file',
-      `${mount}/${file}`,
-    ]);
+    expect(container?.args?.slice(0, 4)).toEqual(['project', 'apply', '--file', `${mount}/${file}`]);
     expect(job?.volumes).toContainEqual({ name: 'projects', configMap: { name: 'projects' } });
   });
 
@@ -253,14 +296,15 @@ describe('the component projects', () => {
     expect((await Promise.all(objects.map(schemaProblems))).flat()).toEqual([]);
     expect(unknownFields(objects)).toEqual([]);
     const workloads = objects.filter(isWorkload);
-    const jobNamed = (name: string): Workload =>
-      workloads.find(({ kind, metadata }) => kind === 'Job' && metadata.name === name) as Workload;
-    const job = jobNamed('projects');
-    const { securityContext, volumes = [], containers } = jobNamed('setup').spec.template.spec;
-    const { image, envFrom, volumeMounts = [] } = containers[0] as Container & { image: string };
+    const job = workloads.find(({ metadata }) => metadata.name === 'projects') as Workload;
+    const ingest = workloads.find(({ metadata }) => metadata.name === 'ingest') as Workload;
+    const { initContainers, volumes = [] } = ingest.spec.template.spec;
+    const [setup] = initContainers as [Container];
+    const { image, envFrom, volumeMounts = [] } = setup;
+    const needed = volumes.filter((volume) => volumeMounts.some((mount) => mount.name === volume.name));
     expect(job.spec.template.spec).toMatchObject({
-      securityContext,
-      volumes: expect.arrayContaining(volumes),
+      securityContext: needed.length > 0 ? { fsGroup: 1000 } : {},
+      volumes: expect.arrayContaining(needed),
       containers: [{ image, envFrom, volumeMounts: expect.arrayContaining(volumeMounts) }],
     });
     const policies = objects.filter(({ metadata }) => metadata.name.endsWith('-from-projects'));

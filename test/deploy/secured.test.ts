@@ -19,7 +19,7 @@ const PROJECT = new URL('../..', import.meta.url).pathname;
 const OVERLAY = `${PROJECT}deploy/kubernetes/overlays/production`;
 const SERVERS = 3;
 const CREDS_EXPIRY = Math.floor(Date.now() / 1000) + 86_400;
-const PASSWORD = 'a pass:word/with@signs';
+const PASSWORD = 'a-pass:word/with@signs';
 
 /** The server takes the shell's place and is ended when our end of pipe 3 closes, whatever becomes of this process. */
 const UNTIL_WE_DIE = '(cat <&3 >/dev/null; kill -TERM $$ 2>/dev/null) & exec "$@" 3<&-';
@@ -70,11 +70,16 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
     const port = await lastingPort();
     const text = readFileSync(`${OVERLAY}/redis.conf`, 'utf8')
       .replaceAll('/etc/sluice/tls', dir)
+      .replaceAll('/etc/sluice/users', dir)
       .replace('tls-port 6379', `tls-port ${port}`)
       .replace('bind 0.0.0.0', 'bind 127.0.0.1')
       .replace('dir /data', `dir ${dir}`);
     writeFileSync(join(dir, 'redis.conf'), text);
-    launch(binary('redis-server'), [join(dir, 'redis.conf'), '--requirepass', PASSWORD]);
+    const secrets = readFileSync(`${OVERLAY}/secrets.example.yaml`, 'utf8');
+    const users = /users\.acl: \|\n((?: {4}.*\n)+)/.exec(secrets)?.[1] ?? '';
+    writeFileSync(join(dir, 'users.acl'), users.replace(/^ {4}/gm, '').replace('change-me-too', PASSWORD));
+    writeFileSync(join(dir, 'password'), `${PASSWORD}\n`);
+    launch(binary('redis-server'), [join(dir, 'redis.conf')]);
     return port;
   }
 
@@ -91,8 +96,9 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
     const [natsPorts, redisPort] = [await startNats(), await startRedis()];
     publicPort = await lastingPort();
     env = {
-      NODE_EXTRA_CA_CERTS: join(dir, 'ca.crt'),
-      SLUICE_REDIS_URL: `rediss://:${encodeURIComponent(PASSWORD)}@127.0.0.1:${redisPort}`,
+      SLUICE_TLS_CA_FILE: join(dir, 'ca.crt'),
+      SLUICE_REDIS_URL: `rediss://sluice@127.0.0.1:${redisPort}`,
+      SLUICE_REDIS_PASSWORD_FILE: join(dir, 'password'),
       SLUICE_NATS_URL: natsPorts.map((port) => `tls://127.0.0.1:${port}`).join(','),
       SLUICE_NATS_CREDS: join(dir, 'user.creds'),
       SLUICE_STREAM_REPLICAS: '3',
@@ -176,8 +182,13 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
 
   it('nobody comes in without the authority, the password or the credentials', () => {
     const wrong: Record<string, string>[] = [
-      { NODE_EXTRA_CA_CERTS: '' },
-      { SLUICE_REDIS_URL: env.SLUICE_REDIS_URL?.replace(/:[^@/]*@/, ':wrong@') ?? '' },
+      { SLUICE_TLS_CA_FILE: '' },
+      { SLUICE_REDIS_PASSWORD_FILE: '' },
+      { SLUICE_REDIS_PASSWORD_FILE: join(dir, 'ca.crt') },
+      {
+        SLUICE_REDIS_PASSWORD_FILE: '',
+        SLUICE_REDIS_URL: env.SLUICE_REDIS_URL?.replace('sluice@', ':wrong@') ?? '',
+      },
       { SLUICE_NATS_CREDS: '' },
     ];
     for (const overrides of wrong) {

@@ -36,6 +36,24 @@ const streamNames = async (): Promise<string[]> => {
   return names.sort();
 };
 
+describe('several setups at once, as the pods of an upgrade run them', () => {
+  it('make together what one makes, if each tries again when another was in its way', async () => {
+    const untilDone = async (): Promise<void> => {
+      for (let tries = 1; ; tries++) {
+        const failed = await setup().then(
+          () => undefined,
+          (error: Error) => error,
+        );
+        if (!failed) return;
+        if (tries === 20) throw failed;
+      }
+    };
+    await Promise.all([untilDone(), untilDone(), untilDone(), untilDone()]);
+    expect(await setup()).toEqual([]);
+    expect(await streamNames()).toHaveLength(9 + BUCKETS.length);
+  });
+});
+
 describe('setup', () => {
   it('creates what the contract names, and says so', async () => {
     const said = await setup();
