@@ -39,7 +39,9 @@ export type RunOptions = {
 
 const FRAME_ENTRIES = 64;
 const PUBLISHES_IN_FLIGHT = 16;
-const DRAIN_MS_MAX = 600_000;
+const DRAIN_MS_MAX = 180_000;
+/** Each sample costs the processor a millisecond. */
+const SAMPLE_MS = 250;
 const WARM_SHARE = 0.25;
 const STREAMS: Readonly<Record<string, string>> = {
   event: 'events',
@@ -124,7 +126,7 @@ async function drain(
     if (done >= items * WARM_SHARE) warm ??= sample;
     if (warm && done >= items && metrics && total(metrics, 'sluice_pending_messages') === 0)
       return [warm, sample];
-    await new Promise((resolve) => setTimeout(resolve, 25));
+    await new Promise((resolve) => setTimeout(resolve, SAMPLE_MS));
   }
   throw new Error('the streams were not emptied in time');
 }

@@ -96,6 +96,17 @@ describe('npm run bench', () => {
     MS_MAX,
   );
 
+  it(
+    'measures a sink',
+    () => {
+      const { status, stdout, stderr } = bench('sinks', 'ndjson', '--smoke');
+      expect(stderr).not.toMatch(ERROR);
+      expect(status, stdout + stderr).toBe(0);
+      expect(stdout).toMatch(/^ndjson +[1-9]\d* .* 1\.00 /m);
+    },
+    MS_MAX,
+  );
+
   it('makes the same report again from the raw lines', () => {
     const before = readFileSync(join(folder, 'report.html'), 'utf8');
     expect(bench('report', folder).status).toBe(0);

@@ -1,8 +1,15 @@
+import { HAS_ZSTD } from '../../src/sink/s3/address.ts';
 import { describeSinks } from '../sink/conformance.ts';
-import { PostgresUnderTest, SeveralUnderTest } from '../sink/sinks.ts';
+import { PostgresUnderTest, SeveralUnderTest, type StartSink } from '../sink/sinks.ts';
 import { ClickHouseUnderTest, S3UnderTest } from './under-test.ts';
 
+/** Where this runtime has it. */
+const zstd: [string, StartSink][] = HAS_ZSTD
+  ? [['s3, with zstd', () => S3UnderTest.start('compression=zstd')]]
+  : [];
+
 describeSinks([
+  ...zstd,
   ['clickhouse', () => ClickHouseUnderTest.start()],
   ['s3', () => S3UnderTest.start()],
   ['s3, without compression', () => S3UnderTest.start('compression=none')],

@@ -1,5 +1,6 @@
 /** The sinks whose stores `npm run test:sinks` installs, as the conformance suite sees them. */
-import { gunzipSync } from 'node:zlib';
+import * as zlib from 'node:zlib';
+import { ZstdFrames } from '../../src/envelope/zstd-frames.ts';
 import { readClickHouseTally } from '../../src/sink/clickhouse/tally.ts';
 import type { TallyOfMonth } from '../../src/sink/tally.ts';
 import type { StoredRecord } from '../processor/harness.ts';
@@ -79,6 +80,27 @@ export class ClickHouseUnderTest implements SinkUnderTest {
   }
 }
 
+/** Types and runtimes before Node.js 22.15 do not have it. */
+const { zstdDecompressSync } = zlib as unknown as { zstdDecompressSync: (packed: Buffer) => Buffer };
+
+/** zlib of Node.js stops behind the first frame. */
+function unzstd(content: Buffer): Buffer {
+  const frames = new ZstdFrames();
+  const found: Buffer[] = [];
+  for (let at = 0; at < content.length; ) {
+    const end = at + frames.pass(content.subarray(at));
+    found.push(zstdDecompressSync(content.subarray(at, end)));
+    at = end;
+  }
+  return Buffer.concat(found);
+}
+
+/** The content of an object, by the end of its key. */
+export function unpacked(key: string, content: Buffer): Buffer {
+  if (key.endsWith('.zst')) return unzstd(content);
+  return key.endsWith('.gz') ? zlib.gunzipSync(content) : content;
+}
+
 /** Every object is read once: it never changes. */
 export class S3UnderTest implements SinkUnderTest {
   readonly promise = 'repeatable';
@@ -106,8 +128,7 @@ export class S3UnderTest implements SinkUnderTest {
     for (const { key } of await this.server.list()) {
       if (this.#read.has(key) || !key.includes('.ndjson')) continue;
       const content = await this.server.get(key);
-      const text = key.endsWith('.gz') ? gunzipSync(content) : content;
-      this.#read.set(key, text.toString().trimEnd().split('\n'));
+      this.#read.set(key, unpacked(key, content).toString().trimEnd().split('\n'));
     }
     return [...this.#read.values()].flat();
   }

@@ -37,7 +37,8 @@ function secondsOf(text: string | null): number {
 }
 
 function compressionOf(text: string | null): Compression {
-  const compression = text ?? (HAS_ZSTD ? 'zstd' : 'gzip');
+  // zstd costs less, but not every reader goes on behind the first of several frames.
+  const compression = text ?? 'gzip';
   if (!isCompression(compression)) throw wrong(`compression of s3:// is one of ${COMPRESSIONS.join(', ')}`);
   if (compression === 'zstd' && !HAS_ZSTD) throw wrong('compression=zstd needs Node.js 22.15 or later');
   return compression;

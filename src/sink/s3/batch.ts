@@ -3,9 +3,8 @@ import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { frameKey, rowKey } from '../item-key.ts';
 import { RecordCounts } from '../record-counts.ts';
 import type { BegunEntry, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
-import type { Compression } from './address.ts';
 import { hourOf } from './keys.ts';
-import { Lines } from './lines.ts';
+import type { Lines } from './lines.ts';
 
 /** What a batch brings to its stream. */
 export type Brought = {
@@ -19,7 +18,7 @@ export type Brought = {
 
 /** What a batch needs of its stream. */
 export interface BatchStream {
-  readonly compression: Compression;
+  newLines(): Lines;
   entriesOf(frameId: string): number;
   /** The data's time of the stored item; undefined when it is not known. */
   storedAt(item: Buffer): number | undefined;
@@ -98,11 +97,12 @@ export class S3Batch implements SinkBatch {
 
   async abandon(): Promise<void> {
     this.#ended = true;
+    for (const lines of this.#hours.values()) lines.release();
     this.#hours.clear();
   }
 
   #linesOf(hour: number): Lines {
-    const lines = this.#hours.get(hour) ?? new Lines(this.#stream.compression);
+    const lines = this.#hours.get(hour) ?? this.#stream.newLines();
     this.#hours.set(hour, lines);
     return lines;
   }

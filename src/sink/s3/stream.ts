@@ -15,8 +15,11 @@ import type { S3Address } from './address.ts';
 import { type BatchStream, type Brought, S3Batch } from './batch.ts';
 import { type Bucket, IS_NEW } from './bucket.ts';
 import { hourFolder, objectName } from './keys.ts';
-import { Lines } from './lines.ts';
+import { Blocks, Lines } from './lines.ts';
 import { Manifests } from './manifests.ts';
+
+/** One for the open batch, one for what is gathered. */
+const BLOCKS_KEPT = 2;
 
 /** What batches brought since the last objects were stored: one object for each hour. */
 class Gathered {
@@ -57,6 +60,7 @@ export class S3Stream implements StreamSink, BatchStream {
   readonly #manifests: Manifests;
   readonly #recent = new RecentFrames();
   readonly #resends: KeyTable;
+  readonly #blocks = new Blocks(BLOCKS_KEPT);
   #newest = 0;
   #gathered = new Gathered();
   /** Gathered, and not stored by the last attempt. */
@@ -73,8 +77,8 @@ export class S3Stream implements StreamSink, BatchStream {
     this.#resends = new KeyTable(() => this.#newest - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX);
   }
 
-  get compression(): S3Address['compression'] {
-    return this.#parts.address.compression;
+  newLines(): Lines {
+    return new Lines(this.#parts.address.compression, this.#blocks);
   }
 
   /** Looks for hours that another process left without a manifest. Nothing waits for it. */
@@ -104,7 +108,7 @@ export class S3Stream implements StreamSink, BatchStream {
     const into = await this.#alone(async () => {
       const gathered = this.#gathered;
       for (const [hour, lines] of hours) {
-        const all = gathered.hours.get(hour) ?? new Lines(this.compression);
+        const all = gathered.hours.get(hour) ?? this.newLines();
         gathered.hours.set(hour, all);
         await all.absorb(lines);
       }
@@ -164,6 +168,7 @@ export class S3Stream implements StreamSink, BatchStream {
       await bucket.put(`${folder}${name}`, await lines.content(), IS_NEW);
     }
     const hours = [...gathered.hours.keys()];
+    for (const lines of gathered.hours.values()) lines.release();
     gathered.stored();
     this.#unstored = undefined;
     await this.#manifests

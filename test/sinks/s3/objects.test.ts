@@ -1,6 +1,5 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { gunzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { findingOf } from '../../../src/commands/doctor/check.ts';
 import { s3 } from '../../../src/commands/doctor/s3.ts';
@@ -13,6 +12,7 @@ import type { SinkRow, StreamSink } from '../../../src/sink/sink.ts';
 import { eventually, log, RECEIVED_AT } from '../../processor/harness.ts';
 import { TestClickHouse } from '../../support/sinks/clickhouse.ts';
 import { TestS3 } from '../../support/sinks/seaweedfs.ts';
+import { unpacked } from '../under-test.ts';
 
 const HOUR_MS = 3_600_000;
 const document = readFileSync(new URL('../../../docs/sinks.md', import.meta.url), 'utf8');
@@ -64,10 +64,10 @@ it('the same frames written again are the same object, which is stored once', as
   for (let process = 0; process < 2; process++) await write(await open('SAME'), 'frame', rows);
   const [key = '', ...others] = await keysOf('SAME');
   expect(others).toEqual([]);
-  expect(key).toMatch(/^SAME\/2026-01-02\/03\/[0-9a-f]{32}-2\.ndjson\.gz$/);
+  expect(key).toMatch(/^SAME\/2026-01-02\/03\/[0-9a-f]{32}-2\.ndjson\.(gz|zst)$/);
   await write(await open('SAME'), 'another frame', rows);
   expect(await keysOf('SAME')).toHaveLength(2);
-  const lines = gunzipSync(await server.get(`sluice/${key}`))
+  const lines = unpacked(key, await server.get(`sluice/${key}`))
     .toString()
     .trimEnd()
     .split('\n');
@@ -83,7 +83,7 @@ it('a large object is stored in parts, and is whole', async () => {
   await write(await open('LARGE'), 'frame', rows);
   const [object] = await server.list('sluice/LARGE/');
   expect(object?.bytes).toBeGreaterThan(24 * 1024 * 1024);
-  const lines = gunzipSync(await server.get(object?.key ?? ''))
+  const lines = unpacked(object?.key ?? '', await server.get(object?.key ?? ''))
     .toString()
     .trimEnd()
     .split('\n');

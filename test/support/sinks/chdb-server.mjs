@@ -11,7 +11,7 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
-import { gunzipSync } from 'node:zlib';
+import * as zlib from 'node:zlib';
 
 const [, , modules, dir, port, password] = process.argv;
 const { Session } = createRequire(join(modules, 'x.js'))('chdb');
@@ -69,7 +69,9 @@ createServer(async (request, response) => {
   try {
     const { pathname, searchParams } = new URL(request.url, 'http://server');
     let body = await buffer(request);
-    if (request.headers['content-encoding'] === 'gzip') body = gunzipSync(body);
+    const encoding = request.headers['content-encoding'];
+    if (encoding === 'gzip') body = zlib.gunzipSync(body);
+    if (encoding === 'zstd') body = zlib.zstdDecompressSync(body);
     if (pathname === '/ping') return response.end('Ok.\n');
     if (credentialsOf(request) !== password)
       return refuse(

@@ -9,6 +9,8 @@ import { lastingPort, temporaryFolder } from '../servers.ts';
 import { weedProgram } from './tools.ts';
 
 const START_MS_MAX = 60_000;
+/** Kills the server when our end of pipe 3 closes, also because this process was killed. */
+const KEEPER = '"$@" 3<&- & server=$!; read -r _ <&3; kill -9 $server; wait $server 2>/dev/null';
 const KEYS = { accessKeyId: 'test', secretAccessKey: 'secret' };
 const READER = { accessKeyId: 'reader', secretAccessKey: 'secret' };
 const identity = (
@@ -76,10 +78,12 @@ export class TestS3 {
     );
     // Parts that we do not use would want the same ports in two servers at once.
     args.push('-s3.iam=false', '-s3.port.iceberg=0', '-s3.port.lance=0');
-    const child = spawn(weedProgram(), [...args, ...ports], { stdio: ['ignore', 'ignore', 'pipe'] });
+    const child = spawn('/bin/sh', ['-c', KEEPER, 'sh', weedProgram(), ...args, ...ports], {
+      stdio: ['ignore', 'ignore', 'pipe', 'pipe'],
+    });
     this.#child = child;
     let said = '';
-    child.stderr.on('data', (data: Buffer) => {
+    child.stderr?.on('data', (data: Buffer) => {
       said = (said + data.toString()).slice(-2_000);
     });
     const isUp = async (): Promise<boolean> => (await this.#ask('PUT', '/archive')) !== undefined;
@@ -123,7 +127,9 @@ export class TestS3 {
     this.#child = undefined;
     if (!child || child.exitCode !== null) return;
     const exit = once(child, 'exit');
-    child.kill('SIGKILL');
+    const pipe = child.stdio[3] as NodeJS.WritableStream;
+    pipe.on('error', () => undefined);
+    pipe.end();
     await exit;
   }
 
