@@ -9,12 +9,12 @@ export type Program = { path: string; env: Record<string, string> };
 const FOLDER = join(tmpdir(), 'sluice-debian-programs');
 
 /** `apt-get download` needs no rights, asks nothing and starts no service. */
-function unpack(packages: readonly string[]): void {
-  mkdirSync(FOLDER, { recursive: true });
+export function unpackPackages(folder: string, packages: readonly string[]): void {
+  mkdirSync(folder, { recursive: true });
   for (const name of packages)
-    spawnSync('apt-get', ['download', '-qq', name], { cwd: FOLDER, stdio: 'ignore' });
-  for (const file of readdirSync(FOLDER).filter((name) => name.endsWith('.deb')))
-    spawnSync('dpkg', ['-x', file, '.'], { cwd: FOLDER, stdio: 'ignore' });
+    spawnSync('apt-get', ['download', '-qq', name], { cwd: folder, stdio: 'ignore' });
+  for (const file of readdirSync(folder).filter((name) => name.endsWith('.deb')))
+    spawnSync('dpkg', ['-x', file, '.'], { cwd: folder, stdio: 'ignore' });
 }
 
 /**
@@ -25,7 +25,7 @@ export function findProgram(name: string, packages: readonly string[]): Program 
   for (const folder of ['/usr/sbin', '/usr/local/sbin'])
     if (existsSync(join(folder, name))) return { path: join(folder, name), env: {} };
   const path = join(FOLDER, 'usr/sbin', name);
-  if (!existsSync(path) && existsSync('/usr/bin/apt-get')) unpack(packages);
+  if (!existsSync(path) && existsSync('/usr/bin/apt-get')) unpackPackages(FOLDER, packages);
   const libraries = join(FOLDER, 'usr/lib', `${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}-linux-gnu`);
   const program = { path, env: { LD_LIBRARY_PATH: libraries } };
   const { status } = spawnSync(path, ['-v'], { env: program.env, stdio: 'ignore' });

@@ -1,10 +1,11 @@
 /** Prometheus and promtool: those of the machine, else Debian's package, unpacked beside us without being installed. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
+import { unpackPackages } from './debian-programs.ts';
 
 export type Prometheus = { prometheus: string; promtool: string };
 
@@ -14,25 +15,18 @@ const runs = (program: string): boolean =>
 /** Debian 12 has promtool in Prometheus's own package, Debian 13 in one of its name. */
 const PACKAGES = ['prometheus', 'promtool'];
 
-/** `apt-get download` needs no rights, asks nothing and starts no service. */
-function unpackPackages(): string | undefined {
+function unpacked(): string | undefined {
   const folder = join(tmpdir(), 'sluice-prometheus-package');
   const bin = join(folder, 'usr/bin');
   const complete = (): boolean => PACKAGES.every((program) => existsSync(join(bin, program)));
-  if (complete()) return bin;
-  if (!existsSync('/usr/bin/apt-get')) return undefined;
-  mkdirSync(folder, { recursive: true });
-  for (const name of PACKAGES)
-    spawnSync('apt-get', ['download', '-qq', name], { cwd: folder, stdio: 'ignore' });
-  for (const file of readdirSync(folder).filter((name) => name.endsWith('.deb')))
-    spawnSync('dpkg', ['-x', file, '.'], { cwd: folder, stdio: 'ignore' });
+  if (!complete() && existsSync('/usr/bin/apt-get')) unpackPackages(folder, PACKAGES);
   return complete() ? bin : undefined;
 }
 
 /** Undefined on a machine that has neither Prometheus nor apt. */
 export function findPrometheus(): Prometheus | undefined {
   if (runs('prometheus') && runs('promtool')) return { prometheus: 'prometheus', promtool: 'promtool' };
-  const bin = unpackPackages();
+  const bin = unpacked();
   return bin ? { prometheus: join(bin, 'prometheus'), promtool: join(bin, 'promtool') } : undefined;
 }
 
