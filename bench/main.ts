@@ -41,7 +41,7 @@ const USAGE = `npm run bench [-- COMMAND …]
   framing               frames against one message per item, at 1 to 256 connections; what a frame adds at rest
   micro                 parser, frames, lease cache, filters, auth, decompression, scrub
   pairs [REF]           two servers up at once, loaded in turn: what costs how much more than what; with REF this build beside that one
-  peers                 the canonical workload against bench/peers/fastify
+  peers                 the canonical workload and single events against Fastify, and Bento where it is found (BENTO_BIN)
   all                   all of these but framing, saved below bench/results
   bounds                what the figures of "one beside another" are made from
   compare A B           two git refs alternately; . is this checkout  [--runs 6] [--scenario canonical]

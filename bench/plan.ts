@@ -8,7 +8,9 @@ import { runFresh, startFresh } from './fresh.ts';
 import { STREAM_BYTES_FULL, STREAM_BYTES_SMOKE } from './harness.ts';
 import { MICRO_SUITES, type MicroSuite } from './micro/run.ts';
 import { type Pair, runPair, type Side } from './pairs.ts';
-import { installPeers, runPeer } from './peers/run.ts';
+import { bentoPeers, findBento } from './peers/bento.ts';
+import { FASTIFY, installPeers } from './peers/fastify.ts';
+import { runPeer } from './peers/run.ts';
 import { cpuUs } from './processes.ts';
 import type { Finding, UwsRun } from './records.ts';
 import { type Durations, runSystem } from './system/run.ts';
@@ -229,14 +231,18 @@ export const microJobs = ({ smoke }: Settings): Job[] =>
 
 export function peerJobs(settings: Settings): Job[] {
   const durations = settings.smoke ? SMOKE : FULL;
-  return BESIDE.map((name) => ({
-    name: `peer fastify ${name}`,
-    run: async () => {
-      installPeers(settings.say);
-      const data = await runPeer({ ...settings, scenario: scenarioNamed(name), durations });
-      return { bench: 'peer', name: `fastify, ${name}`, data };
-    },
-  }));
+  const bento = findBento();
+  if (!bento) settings.say('Bento is left out: it needs the program (BENTO_BIN=/path/to/bento)');
+  return [FASTIFY, ...(bento ? bentoPeers(bento) : [])].flatMap((peer) =>
+    BESIDE.map((name) => ({
+      name: `peer ${peer.name} ${name}`,
+      run: async (): Promise<Finding> => {
+        if (peer === FASTIFY) installPeers(settings.say);
+        const data = await runPeer(peer, { ...settings, scenario: scenarioNamed(name), durations });
+        return { bench: 'peer', name: `${peer.name}, ${name}`, data };
+      },
+    })),
+  );
 }
 
 // ---- Commands ----
