@@ -13,7 +13,7 @@ export const TIMED_OUT = 1;
 
 const LATENCY_US_MAX = 3_600_000_000;
 const STATUSES = 1_000;
-const KINDS_MAX = 1_000;
+export const KINDS_MAX = 1_000;
 
 export const newHistogram = (): Histogram =>
   build({

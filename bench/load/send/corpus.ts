@@ -5,6 +5,7 @@ import { gunzipSync } from 'node:zlib';
 import { ID_PLACEHOLDER } from '../../payloads.ts';
 import type { Recorded } from '../../workload.ts';
 import { UsageError } from '../command/values.ts';
+import { KINDS_MAX } from '../recording.ts';
 
 const GZIP_MAGIC = 0x1f8b;
 const FILES_MAX = 10_000;
@@ -63,11 +64,14 @@ export function readCorpus(dir: string): Recorded[] {
   }
   if (names.length === 0) throw new UsageError(`--corpus: ${dir} has no files`);
   if (names.length > FILES_MAX) throw new UsageError(`--corpus: ${dir} has more than ${FILES_MAX} files`);
-  return names.map((name) => {
+  const corpus = names.map((name) => {
     const found = readEnvelope(join(dir, name));
     if (!found) throw new UsageError(`--corpus: ${join(dir, name)} is no envelope`);
     return found;
   });
+  if (new Set(corpus.map(({ kind }) => kind)).size > KINDS_MAX)
+    throw new UsageError(`--corpus: ${dir} has items of more than ${KINDS_MAX} types`);
+  return corpus;
 }
 
 function readEnvelope(path: string): Recorded | undefined {
