@@ -55,10 +55,10 @@ function print(key: KeyJson, { json }: Output): void {
       ['id', key.id],
       ['key', key.key],
       ['dsn', key.dsn],
-      ...(key.label === undefined ? [] : [['label', key.label] as const]),
+      ['label', key.label],
       ['state', stateOf(key)],
-      ...(key.expires === undefined ? [] : [['expires', key.expires] as const]),
-      ...(key.rateLimit === undefined ? [] : [['rate limit', `${key.rateLimit} a minute`] as const]),
+      ['expires', key.expires],
+      ['rate limit', key.rateLimit && `${key.rateLimit} a minute`],
     ]),
   );
 }
