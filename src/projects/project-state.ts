@@ -11,7 +11,6 @@ import {
 } from '../lib/item-types.ts';
 import type { SubjectWindow } from '../limit/lease.ts';
 import { keyId, keyWindow, validUntil } from './keys.ts';
-
 import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
 
 /**
