@@ -45,8 +45,6 @@ export const SPOOL_QUEUE_BYTES_TIGHT = 128 * KIB;
 export const SPOOL_BLOCKS_KEPT = 256;
 /** Bytes written to the spool at a time. */
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
-/** Bytes read back from the spool at a time. */
-export const SPOOL_READ_BYTES = 256 * KIB;
 /** A whole body that is compressed to at most this is inflated synchronously ... */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
 /** ... unless more than this comes out, some 3 ms of the event loop; then beside it, in turn. */
@@ -70,8 +68,6 @@ export const PICKED_BYTES_MAX = 1 * MIB;
 export const PICKED_STRUCTURE_BYTES_MAX = 256 * KIB;
 export const PICKED_STRING_BYTES_MAX = 64 * KIB;
 export const PICKED_DEPTH_MAX = 64;
-/** A payload with a needle is parsed whole up to here; 128 KiB of brackets would take 15 ms. */
-export const PARSED_WHOLE_BYTES_MAX = 16 * KIB;
 /** Chunks up to here are kept whole for any piece; of larger ones a small piece is copied. */
 export const VIEWED_CHUNK_BYTES = 16 * KIB;
 /** Pieces of any size of a body; further ones must bring BODY_PIECE_BYTES_MIN on average. */
@@ -101,19 +97,14 @@ export const REQUEST_HEADERS_MAX = 64;
 export const URL_BYTES_MAX = 4 * KIB;
 /** Requests of one worker that are between their first byte and their answer. */
 export const REQUESTS_IN_FLIGHT_MAX = 20_000;
-export const HEARTBEAT_BODY_BYTES_MAX = 10 * KIB;
 
 // ---- Limiter ----
 export const RATE_WINDOW_MS = 60_000;
 export const RATE_BUCKET_MS = 250;
 /** A longer silence of Redis is an absence, a shorter one a stall that requests wait out. */
 export const REDIS_REPLY_MS_MAX = 700;
-/** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
-export const REDIS_PROBE_MS = 250;
 /** One attempt to connect; a worker that starts waits so long for Redis, then goes on. */
 export const REDIS_CONNECT_MS_MAX = 1_000;
-/** A lease ends this much early at the worker: clocks tick in milliseconds and drift. */
-export const LEASE_GUARD_MS = 1;
 /** A quota whose count is missing waits this long for its checkpoint. */
 export const CHECKPOINT_READ_MS_MAX = 1_000;
 export const LEASE_NEED_MS = 250;
@@ -130,15 +121,11 @@ export const EXCESS_SHARE_MAX = 0.005;
 /** A window is contended so long after it was full: reserve is used at once and may be larger. */
 export const CONTENDED_EXCESS_SHARE_MAX = 0.02;
 export const CONTENDED_MS = 65_000;
-/** Neither 250 nor 333: workers that take turns should not meet a bucket in the same order. */
-export const REFUSAL_CACHE_MS_MIN = 300;
 export const HEARTBEATS_PER_SECOND = 5;
 export const RATE_LIMIT_MIN = 1;
 export const RATE_LIMIT_MAX = 100_000;
 /** Retry-After on 429, seconds (spec part 8, rule 4). */
 export const RETRY_AFTER_SEC = 60;
-export const HEARTBEAT_RETRY_AFTER_SEC = 1;
-export const OVERLOAD_RETRY_AFTER_SEC = 5;
 /** How old a quota checkpoint of an active project may be. */
 export const CHECKPOINT_MS_MAX = 10_000;
 
@@ -155,20 +142,11 @@ export const REGISTRY_SLICE_ENTRIES = 500;
 export const REGISTRY_CHECK_MS = 1_000;
 export const REGISTRY_RETRY_MS_MIN = 100;
 export const REGISTRY_RETRY_MS_MAX = 1_000;
-/** A claim on an alias without a project that carries it is free after this long. */
-export const REGISTRY_CLAIM_MS = 2_000;
-/** A project without a request for so long is only the text of its record again. */
-export const PROJECT_IDLE_MS = 15 * 60_000;
-/** Rounds of a compare-and-set write, and of minting an id that is still free. */
-export const REGISTRY_WRITE_TRIES_MAX = 8;
-/** A worker adds outcomes to the ledger so often, so many projects, so many at a time. */
+/** A worker adds outcomes to the ledger so often, of so many projects. */
 export const LEDGER_FLUSH_MS = 5_000;
 export const LEDGER_WRITES_PER_FLUSH_MAX = 250;
-export const LEDGER_WRITES_IN_FLIGHT_MAX = 8;
 /** Days of hourly outcomes that are kept for each project. */
 export const OUTCOME_DAYS_KEPT = 32;
-/** Origin patterns of one project: every request of a browser is held against each. */
-export const ALLOWED_ORIGINS_MAX = 100;
 /** Keys of one project: a request's key is held against each. */
 export const PROJECT_KEYS_MAX = 100;
 export const LABEL_CHARS_MAX = 100;
@@ -245,23 +223,12 @@ export const RESEND_WINDOW_MS = 600_000;
 export const FRAME_MEMORY_MS = 600_000;
 /** How far data may lag behind what was stored before it: large envelopes, by five minutes. */
 export const RECEIVED_DISORDER_MS_MAX = 300_000;
-/** The postgres sink knows a frame so long: a stopped processor may come back a day later. */
-export const POSTGRES_FRAME_MEMORY_MS = 24 * 3_600_000;
-/** Connections of one processor, one for each batch that is being written; others wait. */
-export const POSTGRES_CONNECTIONS_MAX = 10;
-export const POSTGRES_CONNECT_MS_MAX = 5_000;
 /** The server ends a transaction, and its locks, when its processor is silent for so long. */
 export const POSTGRES_IDLE_MS_MAX = 8_000;
-/** One statement; the largest carries one recording beyond a batch's bytes. */
-export const POSTGRES_STATEMENT_MS_MAX = 60_000;
-/** What is no longer needed is removed by each batch: twice what it adds and so many more. */
-export const POSTGRES_PRUNE_ROWS = 1_000;
 /** Requests of one processor to ClickHouse at the same time; others wait. */
 export const CLICKHOUSE_CONNECTIONS_MAX = 10;
 /** One request; a store that is slower is taken for away, and the frames are tried again. */
 export const CLICKHOUSE_REQUEST_MS_MAX = 60_000;
-/** Keys of items that one query asks for: 45 bytes each, and the server reads 256 KiB. */
-export const CLICKHOUSE_KEYS_PER_QUERY_MAX = 4_000;
 /** An object of the s3 sink is stored when it has this much, before or after it is packed. */
 export const S3_OBJECT_BYTES_MAX = 64 * MIB;
 export const S3_OBJECT_PACKED_BYTES_MAX = 16 * MIB;
@@ -295,10 +262,6 @@ export const PROJECTS_SHOWN_MAX = 20;
 // ---- Processes ----
 /** A worker silent for so long is killed: a stalled one would still be given connections. */
 export const WORKER_SILENT_MS_MAX = 5_000;
-/** One that has said nothing yet is given no connections: it may take its time to start. */
-export const WORKER_START_MS_MAX = 60_000;
-export const WORKER_RESTART_MS_MIN = 100;
-export const WORKER_RESTART_MS_MAX = 5_000;
 /** Not ready, but still serving, so that a balancer looks away first. */
 export const SHUTDOWN_PAUSE_MS = 1_000;
 /** Idle connections stay open so long after the listener closed and the last answer left. */

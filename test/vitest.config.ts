@@ -15,7 +15,7 @@ const IMAGE = 'test/deploy/image.test.ts';
 const CLIENTS = 'test/clients/matrix.test.ts';
 
 /** Wants stores that take half a gigabyte: `npm run test:sinks` installs them and runs these; `npm test` leaves them out. */
-const STORES = 'test/sinks/**/*.test.ts';
+const STORES = 'test/sink/stores/**/*.test.ts';
 
 /** Nets for what hangs, wide enough for a machine that is ten times slower: what shall be quick is asserted where it is. */
 const shared = {

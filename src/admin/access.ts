@@ -11,7 +11,7 @@ import type { IncomingMessage } from 'node:http';
 import { ProblemError } from './problem.ts';
 import type { AdminTokens } from './tokens.ts';
 
-export type AccessParts = {
+type AccessParts = {
   /** That the admin port is bound to. */
   host: string;
   tokens: AdminTokens;

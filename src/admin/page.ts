@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 
-export type AdminPage = { html: string; headers: Readonly<Record<string, string>> };
+type AdminPage = { html: string; headers: Readonly<Record<string, string>> };
 
 const part = (extension: string): string =>
   readFileSync(new URL(`./page-view.${extension}`, import.meta.url), 'utf8');

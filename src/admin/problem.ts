@@ -17,7 +17,7 @@ const PROBLEMS = {
   bug: [500, 'Internal server error'],
   unavailable: [503, 'Redis or NATS is away'],
 } as const satisfies Record<string, readonly [status: number, title: string]>;
-export type ProblemName = keyof typeof PROBLEMS;
+type ProblemName = keyof typeof PROBLEMS;
 
 export const PROBLEM_TYPE = 'application/problem+json';
 

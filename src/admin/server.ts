@@ -23,14 +23,14 @@ export type AdminStats = {
   projects?: readonly object[];
 };
 
-export type AdminPages = {
+type AdminPages = {
   ready(): { ready: boolean; body: string };
   /** Prometheus text format. */
   metrics(): Promise<string>;
   stats(): Promise<AdminStats>;
 };
 
-export type AdminOptions = {
+type AdminOptions = {
   host: string;
   port: number;
   pages: AdminPages;

@@ -27,7 +27,7 @@ export function operatorName(): string {
   }
 }
 
-export type Subject = { project: string } | { heartbeat: string };
+type Subject = { project: string } | { heartbeat: string };
 type Fields = Readonly<Record<string, unknown>>;
 
 const projectSubject = (id: string): string => `${AUDIT_SUBJECT}.project.${id}`;
@@ -90,7 +90,7 @@ export class AuditLog {
 }
 
 /** What of the audit to read: at most `limit` records behind the sequence `after`. */
-export type HistoryPage = { after?: number; limit?: number };
+type HistoryPage = { after?: number; limit?: number };
 
 /**
  * The changes of one project, oldest first, also of one that was deleted.

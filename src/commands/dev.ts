@@ -1,5 +1,5 @@
 import { mkdirSync, rmSync } from 'node:fs';
-import { Command, InvalidArgumentError } from 'commander';
+import { Command } from 'commander';
 import { checkPortIsFree, PortError } from '../admin/port-check.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
 import { DevStart, type DevSystem } from '../dev/system.ts';
@@ -8,6 +8,7 @@ import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
 import { rateLimitOf } from '../projects/project.ts';
+import { integerIn } from './project/fields.ts';
 import { UsageError } from './session.ts';
 
 type Flags = { port?: number; adminPort?: number; workers?: number; dataDir: string; reset?: boolean };
@@ -16,14 +17,6 @@ type Listener = { host: string; port: number };
 
 const HINTED_FROM = 8090;
 const HINTED_STEP = 10;
-
-function integer(min: number, max: number): (text: string) => number {
-  return (text) => {
-    const value = Number(text);
-    if (/^\d+$/.test(text) && value >= min && value <= max) return value;
-    throw new InvalidArgumentError(`must be an integer from ${min} to ${max}`);
-  };
-}
 
 /** One line that any POSIX shell takes; every paste is a new event. */
 const curlLine = ({ url, project }: DevSystem['file']): string =>
@@ -133,13 +126,13 @@ async function run(flags: Flags): Promise<void> {
 export function devCommand(): Command {
   return new Command('dev')
     .description('the whole system on this machine: Redis, NATS, ingest and processor, with a demo project')
-    .option('--port <n>', 'port of the endpoints (default: SLUICE_PORT or 8080)', integer(1, 65_535))
+    .option('--port <n>', 'port of the endpoints (default: SLUICE_PORT or 8080)', integerIn(1, 65_535))
     .option(
       '--admin-port <n>',
       'port of metrics and health (default: SLUICE_ADMIN_PORT or 8081)',
-      integer(1, 65_535),
+      integerIn(1, 65_535),
     )
-    .option('--workers <n>', 'ingest workers (default: SLUICE_WORKERS or 1)', integer(1, 256))
+    .option('--workers <n>', 'ingest workers (default: SLUICE_WORKERS or 1)', integerIn(1, 256))
     .option('--data-dir <folder>', 'where everything is kept', '.sluice')
     .option('--reset', 'delete the data folder first')
     .action(run);

@@ -46,8 +46,9 @@ export function table(
   return [line(header), ...rows.map(line)].join('\n');
 }
 
-/** One line for each pair, the names aligned. */
-export function record(pairs: readonly (readonly [name: string, value: string])[]): string {
-  const width = longest(pairs.map(([name]) => name));
-  return pairs.map(([name, value]) => `${name.padEnd(width)}  ${value}`.trimEnd()).join('\n');
+/** One line for each pair that has a value, the names aligned. */
+export function record(pairs: readonly (readonly [name: string, value: unknown])[]): string {
+  const known = pairs.filter(([, value]) => value !== undefined);
+  const width = longest(known.map(([name]) => name));
+  return known.map(([name, value]) => `${name.padEnd(width)}  ${value}`.trimEnd()).join('\n');
 }

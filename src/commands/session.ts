@@ -10,7 +10,6 @@ import { firstToken } from '../admin/tokens.ts';
 import { operatorName } from '../audit/audit-log.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
 import { createLog, type Log } from '../lib/log.ts';
-import type { LimitRedis } from '../limit/redis.ts';
 import type { RedisAccess } from '../limit/redis-client.ts';
 import { ApiOperations } from '../management/api-client.ts';
 import { Connections } from '../management/connections.ts';
@@ -18,7 +17,6 @@ import { DirectOperations } from '../management/direct.ts';
 import { NOT_SET_UP } from '../management/failure.ts';
 import type { Operations } from '../management/operations.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
-import type { NatsLink } from '../stream/nats.ts';
 
 /** Why a command could not do its task: one sentence, shown without a stack; exit status 1. */
 export class CommandError extends Error {
@@ -39,7 +37,7 @@ const devFileSchema = z.object({
   project: z.object({ id: z.string(), key: z.string(), dsn: z.string() }),
   pid: z.int(),
 });
-export type RunningDev = z.infer<typeof devFileSchema>;
+type RunningDev = z.infer<typeof devFileSchema>;
 
 /** What the `sluice dev` of this folder says of itself, while its process lives. */
 export function findDev(folder: string): RunningDev | undefined {
@@ -87,16 +85,6 @@ export class Session {
     const { natsCredsFile, redisPasswordFile, tlsCaFile } = config;
     const secrets = { natsCredsFile, redisPasswordFile, tlsCaFile };
     this.connections = new Connections({ redisUrls, natsUrls, ...secrets, name: 'sluice command', log });
-  }
-
-  /** @throws OperationError when NATS does not answer */
-  nats(): Promise<NatsLink> {
-    return this.connections.nats();
-  }
-
-  /** @throws OperationError when Redis does not answer */
-  redis(): Promise<LimitRedis> {
-    return this.connections.redis();
   }
 
   /** How these servers of Redis are entered. */

@@ -17,7 +17,7 @@ export function topologyOf({ config, dev }: Session): TopologyOptions {
 
 async function run(flags: { json?: boolean }): Promise<void> {
   await withSession(async (session) => {
-    const changes = await setupTopology(await session.nats(), topologyOf(session));
+    const changes = await setupTopology(await session.connections.nats(), topologyOf(session));
     if (flags.json) printJson({ changes });
     else if (changes.length === 0) printLine('Everything is as it should be; nothing changed.');
     else for (const change of changes) printLine(change);

@@ -28,7 +28,7 @@ function entriesOf(frame: Uint8Array): Entry[] {
  */
 async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
   await withSession(async (session) => {
-    const link = await session.nats();
+    const link = await session.connections.nats();
     const id =
       idOrAlias === undefined ? undefined : (await (await ProjectStore.open(link)).get(idOrAlias)).id;
     const wanted = (item: SeenItem): boolean =>

@@ -3,11 +3,11 @@ import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { findServer, type ServerKind } from './servers.ts';
 
-export type ServerBinaries = { redis: string; nats: string };
-export type Host = { path: string; redisServerBin?: string | undefined; natsServerBin?: string | undefined };
+type ServerBinaries = { redis: string; nats: string };
+type Host = { path: string; redisServerBin?: string | undefined; natsServerBin?: string | undefined };
 
 /** What a person can type when nothing can be installed for them. */
-export const MANUAL_INSTALL = `Install them with one of
+const MANUAL_INSTALL = `Install them with one of
 
   Debian, Ubuntu   sudo apt-get update && sudo apt-get install -y redis-server nats-server
   Homebrew         brew install redis nats-server
@@ -17,7 +17,7 @@ export const MANUAL_INSTALL = `Install them with one of
                    and set SLUICE_REDIS_URL=redis://127.0.0.1:6379 SLUICE_NATS_URL=nats://127.0.0.1:4222`;
 
 /** Debian's package of a program has the program's name. */
-export function missingServers(host: Host): ServerKind[] {
+function missingServers(host: Host): ServerKind[] {
   const bins = { redis: host.redisServerBin, nats: host.natsServerBin };
   const kinds: ServerKind[] = ['redis-server', 'nats-server'];
   return kinds.filter((kind) => !findServer(kind, bins, host.path));

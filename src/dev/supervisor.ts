@@ -17,7 +17,7 @@ export interface Child {
 
 type Say = (line: string) => void;
 
-export type CommandOptions = { program: URL; env: NodeJS.ProcessEnv; readyUrl: string; say: Say };
+type CommandOptions = { program: URL; env: NodeJS.ProcessEnv; readyUrl: string; say: Say };
 
 /**
  * Keeps a server alive on the port it first got.

@@ -21,7 +21,7 @@ const FIRST_ID = '1';
 /** No quota, no filters: what one sends is what one finds. */
 const DEMO: NewProject = { plan: 'Platform', overage: false, filters: [], allowedOrigins: [] };
 
-export type DevOptions = {
+type DevOptions = {
   port: number;
   adminPort: number;
   workers: number;

@@ -19,7 +19,7 @@
  * slower network. A small compressed body cannot be paused: it is whole before the worker knows
  * that it is large. It waits in the {@link InflationQueue}.
  */
-import { FairShare, type ProjectUse } from '../lib/fair-share.ts';
+import { FairShare, nextInTurn, type ProjectUse } from '../lib/fair-share.ts';
 import { remove } from '../lib/in-flight.ts';
 import {
   INFLATED_AT_ONCE_BYTES_MAX,
@@ -176,7 +176,9 @@ export class InflationQueue {
   }
 
   #startNext(): void {
-    const next = this.#next();
+    const next = nextInTurn(this.#waiting, ({ inflation: { use } }) =>
+      this.#active.reduce((sum, one) => sum + (one.use === use ? one.bytes : 0), 0),
+    );
     if (!next) return;
     const atWork = this.#atWork;
     if (atWork > 0 && atWork + next.inflation.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
@@ -185,16 +187,5 @@ export class InflationQueue {
     this.#active.push(next.inflation);
     next.inflation.start();
     this.#startNext();
-  }
-
-  #next(): Waiting | undefined {
-    const atWork = ({ inflation: { use } }: Waiting): number =>
-      this.#active.reduce((sum, one) => sum + (one.use === use ? one.bytes : 0), 0);
-    let best: { waiting: Waiting; bytes: number } | undefined;
-    for (const waiting of this.#waiting) {
-      const bytes = atWork(waiting);
-      if (!best || bytes < best.bytes) best = { waiting, bytes };
-    }
-    return best?.waiting;
   }
 }

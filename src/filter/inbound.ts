@@ -7,7 +7,6 @@
  * JSON is read only where the scan finds one, or where escapes could hide one. An ordinary 1.9 KB
  * browser event costs the scan; parsing it would cost several times that.
  */
-import { PARSED_WHOLE_BYTES_MAX } from '../limits.ts';
 import { browserExtension } from './browser-extension.ts';
 import { agentOf, CRAWLER_NEEDLES, isCrawler, isSuspect } from './crawler.ts';
 import { localhost } from './localhost.ts';
@@ -19,6 +18,9 @@ import { pickFields } from './pick-fields.ts';
 export { originPatternProblem } from './origin.ts';
 export type { RequestFacts } from './payload.ts';
 
+/** A payload with a needle is parsed whole up to here; 128 KiB of brackets would take 15 ms. */
+const PARSED_WHOLE_BYTES_MAX = 16 * 1024;
+
 type FilterName = PayloadFilter['name'] | 'crawler';
 /** The value of X-Service-Filtered. */
 export type InboundFilter = FilterName | 'origin';
@@ -27,7 +29,7 @@ export type FilterSettings = {
   allowedOrigins: readonly string[];
 };
 /** An item as filters see it: of other types than these two, nothing is looked at. */
-export type FilteredItem = { readonly type: string; readonly payload?: Uint8Array };
+type FilteredItem = { readonly type: string; readonly payload?: Uint8Array };
 type JudgedType = 'event' | 'transaction';
 
 /**

@@ -3,13 +3,15 @@
  * queue → answer.
  */
 import type { HeartbeatDecision } from '../limit/heartbeat-limiter.ts';
-import { ANSWER_MS_MAX, HEARTBEAT_BODY_BYTES_MAX } from '../limits.ts';
+import { ANSWER_MS_MAX } from '../limits.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
 import { type Answer, HEARTBEAT_REFUSALS } from './answers/outcome.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { RequestHead } from './request-head.ts';
+
+const HEARTBEAT_BODY_BYTES_MAX = 10 * 1024;
 
 const ACCEPTED: Answer = { status: '200 OK', headers: '', body: '{"ok":true}' };
 

@@ -1,7 +1,9 @@
 import type { HeldEnvelope, HeldItem } from '../envelope/upload.ts';
 import { FieldPicker } from '../filter/pick-fields.ts';
 import { assert } from '../lib/assert.ts';
-import { SPOOL_READ_BYTES } from '../limits.ts';
+
+/** Bytes read back from the spool at a time. */
+const SPOOL_READ_BYTES = 256 * 1024;
 
 /**
  * Reads what the filters look at out of an envelope's spool: a piece at a time, so that nobody else

@@ -17,7 +17,7 @@ import { WorkerPool } from './worker-pool.ts';
 const ADMIN_PORT = 8081;
 const SCRAPE_MS_MAX = 500;
 
-export type RunningIngest = {
+type RunningIngest = {
   /** Drains every worker and closes the admin port. */
   stop(): Promise<void>;
 };

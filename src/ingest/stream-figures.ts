@@ -8,7 +8,7 @@ const OTHER_STREAMS: readonly string[] = [CHUNKS_STREAM, DEAD_LETTERS_STREAM, AU
 const isOurs = ({ config: { name } }: StreamInfo): boolean =>
   isFrameStreamName(name) || OTHER_STREAMS.includes(name);
 
-export type StreamFiguresOptions = {
+type StreamFiguresOptions = {
   /** Rejects while NATS is away. */
   nats: () => Promise<NatsLink>;
   clock: Clock;

@@ -5,14 +5,13 @@ import type { ProjectRow } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
 import { lasting, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
-import {
-  REQUEST_HEADER_BYTES_MAX,
-  WORKER_RESTART_MS_MAX,
-  WORKER_RESTART_MS_MIN,
-  WORKER_SILENT_MS_MAX,
-  WORKER_START_MS_MAX,
-} from '../limits.ts';
+import { REQUEST_HEADER_BYTES_MAX, WORKER_SILENT_MS_MAX } from '../limits.ts';
 import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } from './messages.ts';
+
+/** One that has said nothing yet is given no connections: it may take its time to start. */
+const START_MS_MAX = 60_000;
+const RESTART_MS_MIN = 100;
+const RESTART_MS_MAX = 5_000;
 
 const WATCH_MS = 1_000;
 /** A look that comes this late says that this process stood still, not that the workers did. */
@@ -63,7 +62,7 @@ type Worker = {
   projects: ProjectRow[];
 };
 
-export type WorkerPoolOptions = {
+type WorkerPoolOptions = {
   /** The program of a worker. */
   program: URL;
   count: number;
@@ -74,10 +73,10 @@ export type WorkerPoolOptions = {
 /**
  * Keeps `count` workers alive.
  *
- * A worker that dies is started again, after a pause that doubles from WORKER_RESTART_MS_MIN up to
- * WORKER_RESTART_MS_MAX while workers die young. One that lives but no longer runs its loop is
+ * A worker that dies is started again, after a pause that doubles from RESTART_MS_MIN up to
+ * RESTART_MS_MAX while workers die young. One that lives but no longer runs its loop is
  * killed after WORKER_SILENT_MS_MAX: the kernel would go on giving it its share of new connections;
- * one that has not come so far yet has WORKER_START_MS_MAX. What a dead worker has counted goes on
+ * one that has not come so far yet has START_MS_MAX. What a dead worker has counted goes on
  * counting. A primary that stood still itself (stopped, starved, its machine suspended) finds what
  * the workers said only after its timers have run, so it gives them their time anew: before that,
  * waking up after seven seconds killed every healthy worker at once.
@@ -89,7 +88,7 @@ export class WorkerPool {
   readonly #startedAt = performance.now();
   #watchedAt = performance.now();
   #departed: MetricsSnapshot[] = [];
-  #backOffMs = WORKER_RESTART_MS_MIN;
+  #backOffMs = RESTART_MS_MIN;
   #stopping = false;
   restarts = 0;
   /**
@@ -180,7 +179,7 @@ export class WorkerPool {
       worker.snapshot = message.snapshot;
       if (message.projects) worker.projects = message.projects;
       const ready = this.readiness.filter((one) => one?.status === 'ready').length;
-      const isLate = worker.heardAt - this.#startedAt > WORKER_START_MS_MAX;
+      const isLate = worker.heardAt - this.#startedAt > START_MS_MAX;
       this.wasComplete ||= ready === this.#options.count || (isLate && ready > 0);
     }
   }
@@ -192,7 +191,7 @@ export class WorkerPool {
     if (this.#stopping) return;
     if (!this.#isServed) this.#waitNoLonger();
     this.restarts++;
-    if (performance.now() - worker.startedAt > HEALTHY_MS) this.#backOffMs = WORKER_RESTART_MS_MIN;
+    if (performance.now() - worker.startedAt > HEALTHY_MS) this.#backOffMs = RESTART_MS_MIN;
     this.#options.log.error(
       { worker: worker.process.pid, ...how, restartInMs: this.#backOffMs },
       'worker died',
@@ -200,7 +199,7 @@ export class WorkerPool {
     setTimeout(() => {
       if (!this.#stopping) this.#start();
     }, this.#backOffMs);
-    this.#backOffMs = Math.min(this.#backOffMs * 2, WORKER_RESTART_MS_MAX);
+    this.#backOffMs = Math.min(this.#backOffMs * 2, RESTART_MS_MAX);
   }
 
   get #isServed(): boolean {
@@ -225,7 +224,7 @@ export class WorkerPool {
     this.#watchedAt = now;
     for (const worker of this.#workers) {
       if (stoodStill) worker.heardAt = now;
-      const patience = worker.hasSpoken ? WORKER_SILENT_MS_MAX : WORKER_START_MS_MAX;
+      const patience = worker.hasSpoken ? WORKER_SILENT_MS_MAX : START_MS_MAX;
       if (now - worker.heardAt < patience) continue;
       this.#options.log.error({ worker: worker.process.pid }, 'worker does not answer: killed');
       worker.process.kill('SIGKILL');

@@ -24,6 +24,18 @@ export class ProjectUse {
   }
 }
 
+/** Of those that wait, the oldest of the project that has the least at work. */
+export function nextInTurn<T>(waiting: readonly T[], atWork: (one: T) => number): T | undefined {
+  let next: T | undefined;
+  let least = Infinity;
+  for (const one of waiting) {
+    const amount = atWork(one);
+    if (amount < least) [next, least] = [one, amount];
+    if (least === 0) break;
+  }
+  return next;
+}
+
 type Resource = Exclude<keyof ProjectUse, 'isHeld'>;
 
 export class FairShare {

@@ -191,8 +191,8 @@ function skipValue(text: Uint8Array, from: number): number {
  */
 export const jsonScan = { skipBlank, skipName, skipValue } as const;
 
-export type JsonKind = 'object' | 'array' | 'scalar';
-export type JsonText =
+type JsonKind = 'object' | 'array' | 'scalar';
+type JsonText =
   | {
       ok: true;
       kind: JsonKind;

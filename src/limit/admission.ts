@@ -53,13 +53,13 @@ export type Wanted = { token: boolean; count: boolean };
 export type Admitted = { rate: RateDecision | undefined; count: CountDecision | undefined };
 
 /** The durable figures from which counting resumes when Redis comes back empty. */
-export interface UsageCheckpoints {
+interface UsageCheckpoints {
   note(project: ProjectState, month: string, count: number): void;
   /** Undefined: there is none. Rejects when it cannot be known. */
   read(projectId: string, month: string): Promise<number | undefined>;
 }
 
-export type AdmissionOptions = {
+type AdmissionOptions = {
   redis: LimitRedis;
   clock: Clock;
   checkpoints: UsageCheckpoints;

@@ -10,7 +10,7 @@ import { heartbeatKey } from './scripts.ts';
 export type HeartbeatDecision = 'admitted' | 'refused' | 'unavailable';
 type Later = (decision: HeartbeatDecision) => void;
 
-export type HeartbeatLimiterOptions = {
+type HeartbeatLimiterOptions = {
   redis: LimitRedis;
   clock: Clock;
   /**

@@ -23,12 +23,15 @@ import {
   CONTENDED_EXCESS_SHARE_MAX,
   EXCESS_SHARE_MAX,
   LEASE_EXCESS_MS,
-  LEASE_GUARD_MS,
   LEASE_NEED_MS,
   LEASE_NEED_SLOW_MS,
-  REFUSAL_CACHE_MS_MIN,
 } from '../limits.ts';
 import type { ClockLead } from './clock-watch.ts';
+
+/** A lease ends this much early at the worker: clocks tick in milliseconds and drift. */
+const LEASE_GUARD_MS = 1;
+/** Neither 250 nor 333: workers that take turns should not meet a bucket in the same order. */
+const REFUSAL_CACHE_MS_MIN = 300;
 
 /** The limit of a project as this worker's registry has it. */
 export type LimitRecord = { limit: number; revision: number };

@@ -7,6 +7,11 @@ import { admitArgs, admitKeys } from './admit-call.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import { quotaKey, rateKey } from './scripts.ts';
 
+function answered(reply: ScriptReply): readonly unknown[] {
+  if (!reply) throw new Error('Redis does not answer');
+  return reply;
+}
+
 /**
  * Usage without counting. `count` undefined: Redis has none for this month. @throws when Redis does
  * not answer
@@ -15,14 +20,13 @@ export async function readUsage(
   redis: LimitRedis,
   projectId: string,
 ): Promise<{ month: string; count: number | undefined }> {
-  const reply = await redis.request('admit', admitKeys(projectId), admitArgs({ waiting: '' }));
-  if (!reply) throw new Error('Redis does not answer');
+  const reply = answered(await redis.request('admit', admitKeys(projectId), admitArgs({ waiting: '' })));
   const [month, before] = reply[1] as [string, number];
   return { month, count: before < 0 ? undefined : before };
 }
 
 /** What {@link setUsage} sets, and the count that its caller saw (undefined: none). */
-export type UsageChange = { projectId: string; month: string; count: number; seen: number | undefined };
+type UsageChange = { projectId: string; month: string; count: number; seen: number | undefined };
 
 /**
  * Sets a month's count unless it changed meanwhile. @returns whether it was set, and the count as
@@ -34,8 +38,7 @@ export async function setUsage(
 ): Promise<{ set: boolean; count: number | undefined }> {
   const { projectId, month, count, seen } = change;
   const reply = await redis.request('setUsage', [quotaKey(projectId)], [month, count, seen ?? '']);
-  if (!reply) throw new Error('Redis does not answer');
-  const [set, current] = reply as [number, number];
+  const [set, current] = answered(reply) as [number, number];
   return { set: set === 1, count: current < 0 ? undefined : current };
 }
 
@@ -49,8 +52,7 @@ export async function forgetUsage(
   windows: readonly string[] = [],
 ): Promise<Map<string, number>> {
   const rateKeys = ['', ...windows].map((window) => rateKey(projectId, window));
-  const reply = await redis.request('forgetUsage', [quotaKey(projectId), ...rateKeys], []);
-  if (!reply) throw new Error('Redis does not answer');
+  const reply = answered(await redis.request('forgetUsage', [quotaKey(projectId), ...rateKeys], []));
   const months = new Map<string, number>();
   for (let at = 0; at < reply.length; at += 2) months.set(String(reply[at]), Number(reply[at + 1]));
   return months;

@@ -25,7 +25,7 @@ export type RedisAccess = {
   log: Log;
 };
 
-export type RedisClientOptions = RedisAccess & {
+type RedisClientOptions = RedisAccess & {
   /** How long an answer is waited for. */
   replyMs: number;
   /** How long to wait before each attempt to connect. */

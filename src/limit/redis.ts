@@ -25,11 +25,14 @@ import type { Clock } from '../lib/clock.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
 import { remove } from '../lib/in-flight.ts';
 import type { Log } from '../lib/log.ts';
-import { REDIS_CONNECT_MS_MAX, REDIS_PROBE_MS, REDIS_REPLY_MS_MAX } from '../limits.ts';
+import { REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../limits.ts';
 import { isScriptFault } from './failure-policy.ts';
 import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';
 import { type RedisAccess, RedisClient } from './redis-client.ts';
 import type { ScriptName } from './scripts.ts';
+
+/** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
+const REDIS_PROBE_MS = 250;
 
 /** The script's result, or undefined: not answered, and it is unknown whether it ran. */
 export type ScriptReply = readonly unknown[] | undefined;
@@ -39,7 +42,7 @@ type GatheredCall = ScriptCall & { done: (reply: ScriptReply) => void };
 /** Calls that were written together. */
 type Batch = { calls: GatheredCall[]; sentAt: number; timer: NodeJS.Timeout };
 
-export type LimitRedisOptions = RedisAccess & {
+type LimitRedisOptions = RedisAccess & {
   clock: Clock;
   /**
    * How long a call is waited for, and at least REDIS_CONNECT_MS_MAX or as long for the first

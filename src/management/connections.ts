@@ -8,7 +8,7 @@ import { OperationError, reasonOf } from './failure.ts';
 /** Somebody who manages, often far from Redis, has more patience than a request. */
 const REDIS_MS_MAX = 2_000;
 
-export type ConnectionOptions = {
+type ConnectionOptions = {
   redisUrls: readonly string[];
   natsUrls: readonly string[];
   natsCredsFile: string | undefined;

@@ -22,7 +22,7 @@ import { OperationError, reasonOf } from './failure.ts';
 /** Every connected worker has seen a change of the registry after this (contract part 4). */
 const REGISTRY_MS = 1_000;
 
-export type DeletionParts = { connections: Connections; log: Log; store: ProjectStore };
+type DeletionParts = { connections: Connections; log: Log; store: ProjectStore };
 
 /**
  * @param revision that the record must have

@@ -3,7 +3,6 @@ import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { originPatternProblem } from '../filter/inbound.ts';
 import { CATEGORIES } from '../lib/item-types.ts';
-import { ALLOWED_ORIGINS_MAX } from '../limits.ts';
 import { firstKey, keyId, keysOf, replaceKey, withKeys } from '../projects/keys.ts';
 import {
   FILTERS,
@@ -16,6 +15,9 @@ import {
 } from '../projects/project.ts';
 import type { NewProject } from '../projects/project-store.ts';
 import { type FieldProblem, InvalidError } from './failure.ts';
+
+/** Origin patterns of one project: every request of a browser is held against each. */
+const ALLOWED_ORIGINS_MAX = 100;
 
 /** `lastUsed` is the hour, RFC 3339, where the question was for keys. */
 export type KeyJson = ProjectKey & { id: string; dsn: string; lastUsed?: string };
@@ -53,7 +55,7 @@ export const newProjectSchema = projectSchema.extend({
 /** A project to be made; what is left open has a default or is minted. */
 export type WantedProject = z.input<typeof newProjectSchema>;
 /** With its defaults. */
-export type DeclaredProject = z.output<typeof newProjectSchema>;
+type DeclaredProject = z.output<typeof newProjectSchema>;
 
 /** As RFC 7396 has it: null clears a field, and a limit of a category. */
 export const patchSchema = projectSchema

@@ -1,4 +1,5 @@
 /** A bucket's content in this process. Pure: fed by a mirror, asked by the request path. */
+import { hashOf } from '../lib/hash.ts';
 import type { BucketEntry } from './bucket-watch.ts';
 
 /** So that no shard of a million keys takes longer than a millisecond to grow. */
@@ -14,13 +15,6 @@ const KEY_BYTES_AT = 16;
 const KEY_AT = 18;
 /** In place of a text's length: the key was deleted. */
 const DELETED = 0xffff_ffff;
-
-/** FNV-1a over the characters. */
-function hashOf(key: string): number {
-  let hash = 0x811c9dc5;
-  for (let at = 0; at < key.length; at++) hash = Math.imul(hash ^ key.charCodeAt(at), 0x01000193);
-  return hash >>> 0;
-}
 
 /**
  * The newest entry of each key of a bucket, for a million keys and more.

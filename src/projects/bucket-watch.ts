@@ -11,7 +11,7 @@ export type BucketEntry = { key: string; text: string | undefined; revision: num
 
 export type BucketAccess = { link: NatsLink; bucket: string; manager: JetStreamManager };
 
-export type WatchOptions = {
+type WatchOptions = {
   /** The last revision that the caller has, which comes again; 0: none. */
   from: number;
   /** `stamp`: when the broker stored it, so that a revision that was given twice is recognised. */

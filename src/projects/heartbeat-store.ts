@@ -9,9 +9,9 @@ import { type BucketAccess, readBucket } from './bucket-watch.ts';
 import { UnknownNameError } from './names.ts';
 
 /** `createdAt` is RFC 3339. */
-export type HeartbeatToken = { token: string; createdAt: string };
+type HeartbeatToken = { token: string; createdAt: string };
 
-export const isHeartbeatToken = (token: string): boolean => /^[A-Za-z0-9_-]{1,64}$/.test(token);
+const isHeartbeatToken = (token: string): boolean => /^[A-Za-z0-9_-]{1,64}$/.test(token);
 
 export class HeartbeatStore {
   readonly #access: BucketAccess;

@@ -19,13 +19,16 @@ export const keyWindow = (key: string): string => `key:${keyId(key)}`;
 /** In their order: the first valid one is the project's `key`. */
 export const keysOf = ({ key, keys }: Project): readonly ProjectKey[] => keys ?? [{ key, enabled: true }];
 
-/** @param now Unix ms */
-const isValid = ({ enabled, expires }: ProjectKey, now: number): boolean =>
-  enabled && (expires === undefined || now < Date.parse(expires));
+/** Unix ms. */
+export const expiresAt = ({ expires }: Pick<ProjectKey, 'expires'>): number =>
+  expires === undefined ? Infinity : Date.parse(expires);
 
-/** The first key that is enabled and not expired. */
+/** Unix ms until which a key is valid. One that is disabled never is. */
+export const validUntil = (key: ProjectKey): number => (key.enabled ? expiresAt(key) : 0);
+
+/** The first key that is enabled and not expired. @param now Unix ms */
 export const firstKey = (project: Project, now: number): ProjectKey | undefined =>
-  keysOf(project).find((key) => isValid(key, now));
+  keysOf(project).find((key) => now < validUntil(key));
 
 /**
  * A record with one key and no word about it keeps the form that builds without further keys read.
@@ -36,7 +39,7 @@ export function withKeys(project: Project, keys: readonly ProjectKey[], now: num
   if (only === undefined) throw new ConflictError('A project keeps at least one key: disable it instead.');
   if (keys.length > PROJECT_KEYS_MAX)
     throw new ConflictError(`A project has at most ${PROJECT_KEYS_MAX} keys: remove one first.`);
-  const { key } = keys.find((one) => isValid(one, now)) ?? only;
+  const { key } = keys.find((one) => now < validUntil(one)) ?? only;
   const isPlain = keys.length === 1 && Object.keys(only).length === 2 && only.enabled;
   return { ...rest, key, ...(!isPlain && { keys: [...keys] }) };
 }
@@ -87,14 +90,10 @@ export function rotateKeys(
     ...(label !== undefined && { label }),
     ...(rateLimit !== undefined && { rateLimit }),
   };
-  const kept = overlapMs === undefined ? [] : keysOf(project).filter((key) => !isExpired(key, now));
+  const kept = overlapMs === undefined ? [] : keysOf(project).filter((key) => now < expiresAt(key));
   const end = now + (overlapMs ?? 0);
   return withKeys(project, [first, ...kept.map((key) => endingAt(key, end))], now);
 }
 
-const isExpired = (key: ProjectKey, now: number): boolean => !isValid({ ...key, enabled: true }, now);
-
 const endingAt = (key: ProjectKey, end: number): ProjectKey =>
-  key.expires !== undefined && Date.parse(key.expires) <= end
-    ? key
-    : { ...key, expires: new Date(end).toISOString() };
+  expiresAt(key) <= end ? key : { ...key, expires: new Date(end).toISOString() };

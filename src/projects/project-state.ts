@@ -10,8 +10,7 @@ import {
   typeBit,
 } from '../lib/item-types.ts';
 import type { SubjectWindow } from '../limit/lease.ts';
-import { keyId, keyWindow } from './keys.ts';
-
+import { keyId, keyWindow, validUntil } from './keys.ts';
 import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
 
 /**
@@ -304,11 +303,10 @@ class KeyState implements Access {
   readonly keyId: string;
   readonly subject: Subject;
   isUseNoted = false;
-  readonly #isEnabled: boolean;
-  /** Unix ms. */
-  readonly #expiresAt: number;
+  readonly #validUntil: number;
 
-  constructor(project: ProjectState, { key, enabled, expires, rateLimit }: ProjectKey) {
+  constructor(project: ProjectState, record: ProjectKey) {
+    const { key, rateLimit } = record;
     this.project = project;
     this.key = key;
     this.keyId = keyId(key);
@@ -317,12 +315,10 @@ class KeyState implements Access {
       ...windowsOf(project),
     ];
     this.subject = own ? new WindowedSubject(project, { own }) : project;
-    this.#isEnabled = enabled;
-    this.#expiresAt = expires === undefined ? Number.POSITIVE_INFINITY : Date.parse(expires);
+    this.#validUntil = validUntil(record);
   }
 
   isValid(clock: Pick<Clock, 'now'>): boolean {
-    if (!this.#isEnabled) return false;
-    return this.#expiresAt === Number.POSITIVE_INFINITY || clock.now() < this.#expiresAt;
+    return this.#validUntil === Infinity || clock.now() < this.#validUntil;
   }
 }

@@ -4,7 +4,6 @@ import type { KV } from '@nats-io/kv';
 import { AuditLog, operatorName } from '../audit/audit-log.ts';
 import { changeBetween } from '../audit/change.ts';
 import { systemClock } from '../lib/clock.ts';
-import { REGISTRY_CLAIM_MS, REGISTRY_WRITE_TRIES_MAX } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { PROJECTS_BUCKET } from '../stream/topology.ts';
 import { isConflict, openBucket, registryManager } from './bucket.ts';
@@ -13,10 +12,15 @@ import { rotateKeys } from './keys.ts';
 import { Names, NameTakenError, RevisionError, type StoredProject } from './names.ts';
 import { isNumericId, type Project, parseEntry, projectText } from './project.ts';
 
+/** A claim on an alias without a project that carries it is free after this long. */
+const CLAIM_MS = 2_000;
+/** Rounds of a compare-and-set write, and of minting an id that is still free. */
+const WRITE_TRIES_MAX = 8;
+
 export type NewProject = Omit<Project, 'id' | 'key'> & { id?: string | undefined; key?: string | undefined };
 
 /** Nine or ten digits, which every SDK's integer holds. */
-export const mintNumericId = (): string => `${randomInt(100_000_000, 2_147_483_647)}`;
+const mintNumericId = (): string => `${randomInt(100_000_000, 2_147_483_647)}`;
 export const mintKey = (): string => randomBytes(16).toString('hex');
 
 /** Short ids first, so that numeric ids are in numeric order. */
@@ -26,7 +30,7 @@ export function compareIds(one: string, other: string): number {
 }
 
 /** `by`: who makes the changes, this process's user by default. `claimMs` is for tests. */
-export type StoreOptions = { by?: string; claimMs?: number };
+type StoreOptions = { by?: string; claimMs?: number };
 
 /** Every change is in the audit; UnrecordedError says that one was made and is not. */
 export class ProjectStore {
@@ -44,7 +48,7 @@ export class ProjectStore {
 
   /** Asks the server nothing yet. */
   static async open(link: NatsLink, options: StoreOptions = {}): Promise<ProjectStore> {
-    const { by = operatorName(), claimMs = REGISTRY_CLAIM_MS } = options;
+    const { by = operatorName(), claimMs = CLAIM_MS } = options;
     const kv = await openBucket(link, PROJECTS_BUCKET);
     const access = { link, bucket: PROJECTS_BUCKET, manager: await registryManager(link) };
     return new ProjectStore({ access, kv }, new AuditLog(link, by), claimMs);
@@ -70,7 +74,7 @@ export class ProjectStore {
         await this.#insert(project);
         return project;
       } catch (error) {
-        if (!(error instanceof NameTakenError) || tries === REGISTRY_WRITE_TRIES_MAX) throw error;
+        if (!(error instanceof NameTakenError) || tries === WRITE_TRIES_MAX) throw error;
         if (error.taken === wanted.id || error.taken === wanted.alias) throw error;
       }
     }
@@ -178,7 +182,7 @@ export class ProjectStore {
       try {
         return await attempt();
       } catch (error) {
-        if (!isConflict(error) || tries === REGISTRY_WRITE_TRIES_MAX) throw error;
+        if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
       }
     }
   }

@@ -1,12 +1,14 @@
 import { setImmediate as afterPoll } from 'node:timers/promises';
 import type { Clock } from '../lib/clock.ts';
-import { PROJECT_IDLE_MS } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { HEARTBEATS_BUCKET, PROJECTS_BUCKET } from '../stream/topology.ts';
 import { BucketCopy } from './bucket-copy.ts';
 import { BucketMirror } from './bucket-mirror.ts';
 import type { ProjectState } from './project-state.ts';
 import { ProjectView, type ProjectViewOptions } from './project-view.ts';
+
+/** A project without a request for so long is only the text of its record again. */
+const PROJECT_IDLE_MS = 15 * 60_000;
 
 export type ReplicaOptions = ProjectViewOptions & { link: NatsLink; clock: Clock };
 

@@ -1,11 +1,10 @@
-import type { Clock } from '../lib/clock.ts';
+import { type Clock, DAY_MS, HOUR_MS } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import type { Sink } from './sink.ts';
 
-const LOOK_EVERY_MS = 3_600_000;
-export const DAY_MS = 86_400_000;
+const LOOK_EVERY_MS = HOUR_MS;
 
-export type RetentionOptions = { sink: Sink; days: number; clock: Clock; log: Log };
+type RetentionOptions = { sink: Sink; days: number; clock: Clock; log: Log };
 
 /**
  * SLUICE_RETENTION: at the start and every hour the sink removes the days of which all is older.

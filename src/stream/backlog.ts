@@ -5,7 +5,7 @@ import { orMissing } from './setup/setup-error.ts';
  * `first`: the first frame that may not have been processed, one beyond `last` when all have been;
  * `last`: the newest frame.
  */
-export type Backlog = { first: number; last: number };
+type Backlog = { first: number; last: number };
 
 /**
  * Where the unprocessed frames of a stream begin: at the first message beyond the consumer's floor.

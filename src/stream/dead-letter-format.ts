@@ -82,7 +82,7 @@ export function deadLetterId({ frameId, entryIndex, itemIndex }: DeadLetterFacts
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, ' ').slice(0, REASON_CHARS_MAX);
 
 /** What is known of a dead letter's bytes. */
-export type DeadLetterBytes = { length: number; sha256: string; parts: number; gone: boolean };
+type DeadLetterBytes = { length: number; sha256: string; parts: number; gone: boolean };
 
 export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: DeadLetterBytes): MsgHdrs {
   const out = headers();

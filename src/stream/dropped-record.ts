@@ -11,14 +11,14 @@ const KEY = 'dead_letters.dropped';
 const TRIES_MAX = 8;
 const REQUEST_MS = 1_500;
 /** After a quiet time as long as this, counting begins anew. */
-export const DROPPED_SHOWN_MS = 7 * 24 * 3_600_000;
+const DROPPED_SHOWN_MS = 7 * 24 * 3_600_000;
 
 const schema = z.object({ letters: z.number(), at: z.string(), project: z.string().optional() });
 /**
  * `at`: when the last one was dropped, RFC 3339. `project`: whose it was, when it was one of a
  * project that had filled its share.
  */
-export type Dropped = z.infer<typeof schema>;
+type Dropped = z.infer<typeof schema>;
 
 const bucket = (link: NatsLink) =>
   new Kvm(jetstream(link.connection, { timeout: REQUEST_MS })).open(COUNTERS_BUCKET);

@@ -29,7 +29,7 @@ const CREDENTIALS_CHECK_MS = 1_000;
 /** Longer than any request on the connection that is left takes. */
 const HAND_OVER_MS = 5_000;
 
-export type NatsOptions = {
+type NatsOptions = {
   urls: readonly string[];
   /** Credentials as `nsc` writes them, or the seed of an nkey; read at each attempt to connect. */
   credsFile?: string | undefined;

@@ -47,7 +47,7 @@ const TICK_MS = 250;
 /** Groups that are written together at the end: all workers of a deployment may end at once. */
 const CLOSING_WRITES = 8;
 
-export type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log };
+type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log };
 
 export class Checkpoints {
   readonly #store: CheckpointStore;

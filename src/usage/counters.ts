@@ -1,12 +1,8 @@
-import { setTimeout as sleep } from 'node:timers/promises';
-import type { KV } from '@nats-io/kv';
 import type { Log } from '../lib/log.ts';
-import { isConflict, openBucket } from '../projects/bucket.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { COUNTERS_BUCKET } from '../stream/topology.ts';
+import { changeRecord, readRecord } from './bucket.ts';
 import type { MonthCounts } from './checkpoints.ts';
 
-const WRITE_TRIES_MAX = 12;
 /**
  * Records that the projects of a month share. A worker that counts projects of all groups sends
  * some thirty requests a second, for a thousand projects as for a hundred thousand; with the latter
@@ -18,11 +14,6 @@ const GROUPS = 128;
  * projects ask at once.
  */
 const READ_KEPT_MS = 500;
-/** Pause before a write that met another is repeated: random, up to this, longer with each try. */
-const CONFLICT_MS = 20;
-
-/** Revision 0: the key was never written. */
-type GroupRecord = { figures: MonthCounts; revision: number };
 
 /** `checkpoints.<YYYY-MM>.<group>` */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
@@ -45,16 +36,11 @@ export class CounterBucket {
   readonly #link: NatsLink;
   readonly #log: Log;
   /** By key. */
-  readonly #reading = new Map<string, Promise<GroupRecord>>();
+  readonly #reading = new Map<string, Promise<MonthCounts>>();
 
   constructor({ link, log }: { link: NatsLink; log: Log }) {
     this.#link = link;
     this.#log = log;
-  }
-
-  /** On the connection of this moment. */
-  #kv(): Promise<KV> {
-    return openBucket(this.#link, COUNTERS_BUCKET);
   }
 
   groupOf(projectId: string): number {
@@ -85,11 +71,11 @@ export class CounterBucket {
    * @throws when the bucket does not answer
    */
   async read(projectId: string, month: string): Promise<number | undefined> {
-    const { figures } = await this.#readTogether(checkpointKey(month, this.groupOf(projectId)));
+    const figures = await this.#readTogether(checkpointKey(month, this.groupOf(projectId)));
     return figures.get(projectId);
   }
 
-  #readTogether(key: string): Promise<GroupRecord> {
+  #readTogether(key: string): Promise<MonthCounts> {
     let reading = this.#reading.get(key);
     if (!reading) {
       reading = this.#stored(key);
@@ -133,35 +119,24 @@ export class CounterBucket {
 
   /** What earlier projects of this id counted in the month. */
   async readDeleted(projectId: string, month: string): Promise<number> {
-    const { figures } = await this.#stored(deletedKey(month, this.groupOf(projectId)));
+    const figures = await this.#stored(deletedKey(month, this.groupOf(projectId)));
     return figures.get(projectId) ?? 0;
   }
 
   /** `change` says whether there is something to write. */
-  async #change(key: string, change: (figures: MonthCounts) => boolean): Promise<void> {
-    const kv = await this.#kv();
-    for (let tries = 1; ; tries++) {
-      const { figures, revision } = await this.#stored(key);
-      if (!change(figures)) return;
-      try {
-        await kv.put(key, textOf(figures), { previousSeq: revision });
-        return;
-      } catch (error) {
-        if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
-        await sleep(Math.random() * CONFLICT_MS * tries);
-      }
-    }
+  #change(key: string, change: (figures: MonthCounts) => boolean): Promise<void> {
+    return changeRecord(this.#link, key, (text) => {
+      const figures = this.#parse(key, text);
+      return change(figures) ? textOf(figures) : undefined;
+    });
   }
 
-  async #stored(key: string): Promise<GroupRecord> {
-    const entry = await (await this.#kv()).get(key);
-    if (!entry) return { figures: new Map(), revision: 0 };
-    const figures = entry.operation === 'PUT' ? this.#parse(key, entry.string()) : new Map();
-    return { figures, revision: entry.revision };
+  async #stored(key: string): Promise<MonthCounts> {
+    return this.#parse(key, await readRecord(this.#link, key));
   }
 
   /** What is spoiled counts as none, and is written over. */
-  #parse(key: string, text: string): MonthCounts {
+  #parse(key: string, text = '{}'): MonthCounts {
     try {
       return figuresOf(JSON.parse(text) as Record<string, unknown>);
     } catch (error) {

@@ -1,15 +1,12 @@
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../limits.ts';
-import { isConflict, openBucket } from '../projects/bucket.ts';
 import type { Access } from '../projects/project-state.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { COUNTERS_BUCKET } from '../stream/topology.ts';
-
-const WRITE_TRIES_MAX = 8;
+import { changeRecord, readRecord, removeRecords } from './bucket.ts';
 
 /** Key's id → the hour of its last use, RFC 3339 to the hour: `2026-07-01T13:00Z`. */
-export type HoursOfUse = Record<string, string>;
+type HoursOfUse = Record<string, string>;
 
 /** `used.<projectId>` */
 const useKey = (projectId: string): string => `used.${projectId}`;
@@ -69,7 +66,11 @@ export class KeyUse {
     for (const access of used) {
       const { project, keyId } = access;
       try {
-        if (!project.isDeleted) await writeHour(this.#link, project.id, { keyId, hour });
+        if (!project.isDeleted)
+          await changeRecord(this.#link, useKey(project.id), (text) => {
+            const hours = parse(text);
+            return (hours[keyId] ?? '') >= hour ? undefined : JSON.stringify({ ...hours, [keyId]: hour });
+          });
         this.#noted.push(access);
       } catch (error) {
         this.#fresh.push(access);
@@ -79,35 +80,11 @@ export class KeyUse {
   }
 }
 
-const parse = (text: string): HoursOfUse => JSON.parse(text) as HoursOfUse;
+const parse = (text = '{}'): HoursOfUse => JSON.parse(text) as HoursOfUse;
 
-async function writeHour(
-  link: NatsLink,
-  projectId: string,
-  { keyId, hour }: { keyId: string; hour: string },
-): Promise<void> {
-  const kv = await openBucket(link, COUNTERS_BUCKET);
-  for (let tries = 1; ; tries++) {
-    const entry = await kv.get(useKey(projectId));
-    const hours = entry?.operation === 'PUT' ? parse(entry.string()) : {};
-    if ((hours[keyId] ?? '') >= hour) return;
-    try {
-      const text = JSON.stringify({ ...hours, [keyId]: hour });
-      await kv.put(useKey(projectId), text, { previousSeq: entry?.revision ?? 0 });
-      return;
-    } catch (error) {
-      if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
-    }
-  }
-}
+export const readUse = async (link: NatsLink, projectId: string): Promise<HoursOfUse> =>
+  parse(await readRecord(link, useKey(projectId)));
 
-export async function readUse(link: NatsLink, projectId: string): Promise<HoursOfUse> {
-  const entry = await (await openBucket(link, COUNTERS_BUCKET)).get(useKey(projectId));
-  return entry?.operation === 'PUT' ? parse(entry.string()) : {};
-}
-
-/** Out of the bucket's stream: deleting a key would leave a marker for ever. */
 export async function removeUse(link: NatsLink, projectId: string): Promise<void> {
-  const filter = `$KV.${COUNTERS_BUCKET}.${useKey(projectId)}`;
-  await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
+  await removeRecords(link, useKey(projectId));
 }

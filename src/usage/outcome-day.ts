@@ -1,9 +1,8 @@
 /** A project's outcomes of one UTC day, as the counters bucket holds them. */
-import type { KV } from '@nats-io/kv';
 import { z } from 'zod';
-import { openBucket } from '../projects/bucket.ts';
+import { DAY_MS, HOUR_MS } from '../lib/clock.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { COUNTERS_BUCKET } from '../stream/topology.ts';
+import { readRecord, removeRecords } from './bucket.ts';
 
 /** Hour (`00` to `23`) → outcome → requests. */
 export type DayOfOutcomes = Record<string, Record<string, number>>;
@@ -12,14 +11,12 @@ export type DayOfOutcomes = Record<string, Record<string, number>>;
 export type HourOfOutcomes = { hour: string; outcomes: Record<string, number> };
 
 const daySchema = z.record(z.string(), z.record(z.string(), z.int().min(0)));
-const DAY_MS = 86_400_000;
-const HOUR_MS = 3_600_000;
 
 /** `outcomes.<projectId>.<YYYY-MM-DD>` */
 export const ledgerKey = (projectId: string, date: string): string => `outcomes.${projectId}.${date}`;
 
 /** What cannot be read counts as nothing: it is statistics, and must not stop further counting. */
-export function parseDay(text: string): DayOfOutcomes {
+export function parseDay(text = '{}'): DayOfOutcomes {
   try {
     const parsed = daySchema.safeParse(JSON.parse(text));
     return parsed.success ? parsed.data : {};
@@ -43,12 +40,11 @@ export async function readOutcomes(
   projectId: string,
   span: { now: number; hours: number },
 ): Promise<HourOfOutcomes[]> {
-  const kv = await openBucket(link, COUNTERS_BUCKET);
   const first = Math.floor(span.now / HOUR_MS) * HOUR_MS - (span.hours - 1) * HOUR_MS;
   const result: HourOfOutcomes[] = [];
   for (let day = Math.floor(first / DAY_MS) * DAY_MS; day <= span.now; day += DAY_MS) {
     const date = new Date(day).toISOString().slice(0, 10);
-    const outcomes = await readDay(kv, ledgerKey(projectId, date));
+    const outcomes = parseDay(await readRecord(link, ledgerKey(projectId, date)));
     for (const hour of Object.keys(outcomes).sort()) {
       const at = `${date}T${hour}:00Z`;
       if (Date.parse(at) >= first) result.push({ hour: at, outcomes: outcomes[hour] ?? {} });
@@ -57,17 +53,6 @@ export async function readOutcomes(
   return result;
 }
 
-/**
- * Removes all days of a project, out of the bucket's stream: deleting a key would leave a marker
- * for ever. @returns how many
- */
-export async function removeOutcomes(link: NatsLink, projectId: string): Promise<number> {
-  const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey(projectId, '*')}`;
-  const { purged } = await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
-  return purged;
-}
-
-async function readDay(kv: KV, key: string): Promise<DayOfOutcomes> {
-  const entry = await kv.get(key);
-  return entry?.operation === 'PUT' ? parseDay(entry.string()) : {};
-}
+/** Removes all days of a project. @returns how many */
+export const removeOutcomes = (link: NatsLink, projectId: string): Promise<number> =>
+  removeRecords(link, ledgerKey(projectId, '*'));

@@ -1,21 +1,17 @@
 import type { JetStreamManager } from '@nats-io/jetstream';
-import { type Clock, systemClock } from '../lib/clock.ts';
+import { type Clock, DAY_MS, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import {
-  LEDGER_FLUSH_MS,
-  LEDGER_WRITES_IN_FLIGHT_MAX,
-  LEDGER_WRITES_PER_FLUSH_MAX,
-  OUTCOME_DAYS_KEPT,
-} from '../limits.ts';
+import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX, OUTCOME_DAYS_KEPT } from '../limits.ts';
 import { isConflict, openBucket } from '../projects/bucket.ts';
 import type { ProjectState } from '../projects/project-state.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
+import { changeRecord } from './bucket.ts';
 import { addCounts, type DayOfOutcomes, ledgerKey, parseDay } from './outcome-day.ts';
 
-const WRITE_TRIES_MAX = 8;
+const WRITES_IN_FLIGHT_MAX = 8;
+
 const DATE_CHARS = 'YYYY-MM-DD'.length;
-const DAY_MS = 86_400_000;
 const STREAM = `KV_${COUNTERS_BUCKET}`;
 /** Its value: the oldest date that the bucket has. */
 const OLDEST_KEY = 'outcomes.oldest';
@@ -27,7 +23,7 @@ const OLD_DAYS_LOOK_MS = 600_000;
 
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
 
-export type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
+type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
 /**
  * The outcomes of a project's requests, by hour, over all workers: `sluice usage` shows them.
@@ -125,32 +121,21 @@ export class OutcomeLedger {
     const writer = async (): Promise<void> => {
       for (const key of queue) await this.#writeKey(key);
     };
-    await Promise.all(Array.from({ length: LEDGER_WRITES_IN_FLIGHT_MAX }, writer));
+    await Promise.all(Array.from({ length: WRITES_IN_FLIGHT_MAX }, writer));
   }
 
   async #writeKey(key: string): Promise<void> {
     const day = this.#pending.get(key);
     if (!day) return;
     try {
-      await this.#add(key, day);
+      await changeRecord(this.#link, key, (text) => {
+        const sum = parseDay(text);
+        addCounts(sum, day);
+        return JSON.stringify(sum);
+      });
       this.#pending.delete(key);
     } catch (error) {
       this.#log.warn({ key, err: error }, 'outcomes: not written, kept for the next flush');
-    }
-  }
-
-  async #add(key: string, day: DayOfOutcomes): Promise<void> {
-    const kv = await openBucket(this.#link, COUNTERS_BUCKET);
-    for (let tries = 1; ; tries++) {
-      const entry = await kv.get(key);
-      const sum = entry?.operation === 'PUT' ? parseDay(entry.string()) : {};
-      addCounts(sum, day);
-      try {
-        await kv.put(key, JSON.stringify(sum), { previousSeq: entry?.revision ?? 0 });
-        return;
-      } catch (error) {
-        if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
-      }
     }
   }
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { FairShare, ProjectUse } from '../../src/lib/fair-share.ts';
+import { FairShare, nextInTurn, ProjectUse } from '../../src/lib/fair-share.ts';
 
 describe('a fair share', () => {
   it('bounds nobody while less than half is taken', () => {
@@ -38,5 +38,20 @@ describe('a fair share', () => {
       expect(share.total).toBeLessThanOrEqual(1_000 - Math.floor(1_000 / (count + 1)) + count);
       expect(share.allows(new ProjectUse())).toBe(true);
     }
+  });
+});
+
+describe('the next in turn', () => {
+  const next = (waiting: readonly string[], atWork: Record<string, number>): string | undefined =>
+    nextInTurn(waiting, (one) => atWork[one.charAt(0)] ?? 0);
+
+  it('is the oldest of the project that has the least at work', () => {
+    expect(next(['a1', 'b1', 'a2', 'b2'], { a: 2, b: 1 })).toBe('b1');
+    expect(next(['a1', 'b1', 'c1', 'c2'], { a: 2, b: 1 })).toBe('c1');
+    expect(next(['a1', 'a2', 'b1'], { a: 1, b: 1 })).toBe('a1');
+  });
+
+  it('is nobody when nobody waits', () => {
+    expect(next([], {})).toBeUndefined();
   });
 });

@@ -1,23 +1,30 @@
 /**
- * A processor on ndjson that is killed. KILLS, ITEMS and SEED make a longer run, or the same again:
+ * A processor on ndjson that is killed. A longer run:
  *
  *     KILLS=200 ITEMS=100000 npx vitest run --config test/vitest.config.ts test/processor/kill.test.ts
  */
-import { type ChildProcess, fork } from 'node:child_process';
+import type { ChildProcess } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { readTally } from '../../src/sink/tally.ts';
-import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
-import { envelope, Harness, hexId, item } from './harness.ts';
+import { Harness } from './harness.ts';
+import {
+  ACK_WAIT_MS,
+  deadLetters,
+  end,
+  MONTH,
+  numberFrom,
+  publishSome,
+  random,
+  SEED,
+  startProcessor,
+} from './kills.ts';
 
-const CLI = new URL('../../dist/cli.js', import.meta.url);
-const KILLS = Number(process.env.KILLS ?? 15);
-const ITEMS = Number(process.env.ITEMS ?? 20_000);
-const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
-const FRAME_ENTRIES_MOST = 40;
+const KILLS = numberFrom('KILLS', 15);
+const ITEMS = numberFrom('ITEMS', 20_000);
 const UPTIME_MS_MAX = 900;
 
 let harness: Harness;
@@ -27,39 +34,10 @@ afterEach(async () => {
   await harness.close();
 });
 
-/** mulberry32: the same numbers for the same seed. */
-function randomOf(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let bits = Math.imul(state ^ (state >>> 15), 1 | state);
-    bits = (bits + Math.imul(bits ^ (bits >>> 7), 61 | bits)) ^ bits;
-    return ((bits ^ (bits >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-
-function startChild(): { child: ChildProcess; exited: Promise<number | null> } {
-  const child = fork(CLI, ['processor'], {
-    env: { ...process.env, ...harness.environment({ SLUICE_LOG_LEVEL: 'error' }) },
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-  });
+async function startChild(): Promise<ChildProcess> {
+  const child = await startProcessor(harness, {});
   children.push(child);
-  return { child, exited: new Promise((resolve) => child.once('exit', (code) => resolve(code))) };
-}
-
-/** Publishes items from `from` on in frames of random size. @returns the next one */
-async function publishSome(from: number, count: number, random: () => number): Promise<number> {
-  let next = from;
-  while (next < from + count) {
-    const entries: Uint8Array[] = [];
-    for (let left = 1 + Math.floor(random() * FRAME_ENTRIES_MOST); left > 0 && next < from + count; left--) {
-      const position = next + 1;
-      const event = item('event', `{"n":${next}}`);
-      entries.push(encodeEntry(envelope([event], { eventId: hexId(next++), month: '2026-01', position })));
-    }
-    await harness.publishBytes(encodeFrame(entries));
-  }
-  return next;
+  return child;
 }
 
 async function untilNewFile(): Promise<void> {
@@ -79,36 +57,31 @@ const digests = (): Map<string, string> =>
   );
 
 async function survives(): Promise<void> {
-  const seed = SEED;
-  const random = randomOf(seed);
-  harness = await Harness.start({ ackWaitMs: 1_500 });
+  harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
   const files = new Map<string, string>();
   let next = 0;
   for (let kill = 0; kill < KILLS; kill++) {
-    const { child, exited } = startChild();
-    const publishing = publishSome(next, Math.floor(ITEMS / (KILLS + 1)), random);
+    const child = await startChild();
+    const publishing = publishSome(harness, { from: next, count: Math.floor(ITEMS / (KILLS + 1)) });
     // Every other time when a file has just appeared and its frames may not be acknowledged yet.
     if (kill % 2 === 0) await pause(random() * UPTIME_MS_MAX);
     else await untilNewFile();
-    child.kill('SIGKILL');
-    await exited;
+    await end(child, 'SIGKILL');
     for (const [name, digest] of digests()) files.set(name, files.get(name) ?? digest);
     next = await publishing;
   }
-  const { child, exited } = startChild();
-  await publishSome(next, ITEMS - next, random);
+  const child = await startChild();
+  await publishSome(harness, { from: next, count: ITEMS - next });
   await harness.drained();
-  child.kill('SIGTERM');
-  expect(await exited, `seed ${seed}`).toBe(0);
+  expect(await end(child, 'SIGTERM'), `seed ${SEED}`).toBe(0);
 
   const numbers = harness.stored().map(({ payload }) => (payload as { n: number }).n);
-  expect(numbers.length, `seed ${seed}`).toBe(ITEMS);
-  expect(new Set(numbers).size, `seed ${seed}`).toBe(ITEMS);
+  expect(numbers.length, `seed ${SEED}`).toBe(ITEMS);
+  expect(new Set(numbers).size, `seed ${SEED}`).toBe(ITEMS);
   const now = digests();
-  for (const [name, digest] of files) expect(now.get(name), `seed ${seed}: ${name}`).toBe(digest);
-  const { messages } = (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state;
-  expect(messages, `seed ${seed}`).toBe(0);
-  expect(await readTally(harness.dir, '42', '2026-01'), `seed ${seed}`).toEqual({
+  for (const [name, digest] of files) expect(now.get(name), `seed ${SEED}: ${name}`).toBe(digest);
+  expect(await deadLetters(harness), `seed ${SEED}`).toBe(0);
+  expect(await readTally(harness.dir, '42', MONTH), `seed ${SEED}`).toEqual({
     count: ITEMS,
     position: ITEMS,
   });

@@ -2,13 +2,12 @@
 import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import type { Clock } from '../../src/lib/clock.ts';
-import { systemClock } from '../../src/lib/clock.ts';
+import { type Clock, DAY_MS, systemClock } from '../../src/lib/clock.ts';
 import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import { resendKey } from '../../src/sink/item-key.ts';
 import { NdjsonSink } from '../../src/sink/ndjson/ndjson.ts';
 import { readPostgresTally } from '../../src/sink/postgres/tally.ts';
-import { DAY_MS, Retention } from '../../src/sink/retention.ts';
+import { Retention } from '../../src/sink/retention.ts';
 import type { Sink, SinkRow, StreamSink } from '../../src/sink/sink.ts';
 import { readTally } from '../../src/sink/tally.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';

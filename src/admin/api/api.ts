@@ -36,7 +36,7 @@ function namedOnce(query: URLSearchParams): Record<string, string> {
   return Object.fromEntries(query);
 }
 
-export type ApiParts = { access: Access; management: ManagementParts; log: Log };
+type ApiParts = { access: Access; management: ManagementParts; log: Log };
 
 export class ManagementApi {
   readonly #parts: ApiParts;

@@ -23,7 +23,7 @@ export type Route = { path: string; methods: Readonly<Record<string, Operation>>
 /** A segment in braces is a name, which has only these signs. */
 const NAME = '([A-Za-z0-9_-]{1,64})';
 
-export const ROUTES: readonly Route[] = [
+const ROUTES: readonly Route[] = [
   { path: '/v1/projects', methods: { GET: projects, POST: createProject } },
   {
     path: '/v1/projects/{id}',

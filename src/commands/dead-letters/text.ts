@@ -41,7 +41,7 @@ export function letterText(letter: FiledDeadLetter, entry: Entry | undefined, by
 }
 
 export function factsText(letter: FiledDeadLetter): string {
-  const facts: (readonly [string, string | number | undefined])[] = [
+  return record([
     ['id', letter.id],
     ['filed', letter.filedAt],
     ['reason', letter.reason],
@@ -54,11 +54,7 @@ export function factsText(letter: FiledDeadLetter): string {
     ['from', `${letter.subject}, frame ${letter.frameId}`],
     ['bytes', letter.bytes],
     ['sha256', letter.sha256],
-  ];
-  const known = facts
-    .filter(([, value]) => value !== undefined)
-    .map(([name, value]) => [name, `${value}`] as const);
-  return record(known);
+  ]);
 }
 
 const itemText = ({ index, header, payload, length }: EntryItem): string =>

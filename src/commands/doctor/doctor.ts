@@ -11,8 +11,8 @@ import { s3 } from './s3.ts';
 
 /** Asked one after the other: there may be hundreds of streams. */
 async function natsChecks(session: Session): Promise<Check[]> {
-  const link = await session.nats().catch(() => undefined);
-  const server = await checks.nats(() => session.nats());
+  const link = await session.connections.nats().catch(() => undefined);
+  const server = await checks.nats(() => session.connections.nats());
   if (!link) return server;
   const jetStream = await checks.jetStream(link);
   if (jetStream.some(({ fail }) => fail)) return [...server, ...jetStream];

@@ -10,7 +10,7 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../../stream/topology.ts';
 
 /** `roundTripMs`: the median. `aheadMs`: of another clock, how far it is ahead of ours. */
-export type Times = { roundTripMs: number; aheadMs: number };
+type Times = { roundTripMs: number; aheadMs: number };
 
 const ROUND_TRIPS = 21;
 

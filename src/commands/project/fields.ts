@@ -191,7 +191,7 @@ const categoriesText = (limits: object): string =>
     .map(([category, limit]) => `${category} ${limit}`)
     .join(', ')} a minute`;
 
-const quotaText = ({ quota, overage }: ProjectJson): string =>
+export const quotaText = ({ quota, overage }: Pick<ProjectJson, 'quota' | 'overage'>): string =>
   quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
 
 /** The first valid key, how many there are beside it, and whether the project is enabled. */
@@ -200,29 +200,22 @@ function keyText({ key = 'none is valid', keys, enabled }: ProjectJson): string 
   return `${key}${more}${enabled ? '' : ', disabled'}`;
 }
 
-function privacyRows({ scrub = [], scrubKeys = [], fillIp }: ProjectJson): (readonly [string, string])[] {
-  const removed = [...scrub, ...scrubKeys.map((name) => `key ${name}`)];
-  return [
-    ...(removed.length > 0 ? [['scrub', removed.join(', ')] as const] : []),
-    ...(fillIp ? [['fill ip', 'yes'] as const] : []),
-  ];
-}
-
 export function projectText(project: ProjectJson, planLimits: PlanLimits): string {
+  const { scrub = [], scrubKeys = [] } = project;
+  const scrubbed = [...scrub, ...scrubKeys.map((name) => `key ${name}`)];
   return record([
     ['id', project.id],
-    ...(project.alias === undefined ? [] : [['alias', project.alias] as const]),
+    ['alias', project.alias],
     ['key', keyText(project)],
-    ...(project.dsn === undefined ? [] : [['dsn', project.dsn] as const]),
+    ['dsn', project.dsn],
     ['plan', project.plan],
     ['rate limit', `${limitText(project, planLimits)}${rateLimitOf(project, planLimits) ? ' a minute' : ''}`],
-    ...(project.rateLimits === undefined
-      ? []
-      : [['by category', categoriesText(project.rateLimits)] as const]),
+    ['by category', project.rateLimits && categoriesText(project.rateLimits)],
     ['quota', quotaText(project)],
     ['filters', list(project.filters, 'none')],
     ['allowed origins', list(project.allowedOrigins, 'all')],
-    ...privacyRows(project),
+    ['scrub', unlessEmpty(scrubbed)?.join(', ')],
+    ['fill ip', project.fillIp ? 'yes' : undefined],
   ]);
 }
 

@@ -4,6 +4,7 @@ import { systemClock } from '../../lib/clock.ts';
 import { LABEL_CHARS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
 import type { Operations } from '../../management/operations.ts';
 import type { KeyJson } from '../../management/project-json.ts';
+import { expiresAt } from '../../projects/keys.ts';
 import { printJson, printLine, record, table } from '../print.ts';
 import { type ApiFlags, withApi, withOperations } from '../session.ts';
 import { integerIn, parseKey, parseProjectId, refuse } from './fields.ts';
@@ -42,9 +43,9 @@ const parseLabel = (text: string): string =>
 const parseKeyId = (text: string): string =>
   /^[0-9a-f]{8}$/.test(text) ? text : refuse('A key id is 8 hex digits, as sluice project keys list shows.');
 
-const stateOf = ({ enabled, expires }: KeyJson): string => {
-  if (!enabled) return 'disabled';
-  return expires !== undefined && Date.parse(expires) <= systemClock.now() ? 'expired' : 'enabled';
+const stateOf = (key: KeyJson): string => {
+  if (!key.enabled) return 'disabled';
+  return systemClock.now() < expiresAt(key) ? 'enabled' : 'expired';
 };
 
 function print(key: KeyJson, { json }: Output): void {
@@ -54,10 +55,10 @@ function print(key: KeyJson, { json }: Output): void {
       ['id', key.id],
       ['key', key.key],
       ['dsn', key.dsn],
-      ...(key.label === undefined ? [] : [['label', key.label] as const]),
+      ['label', key.label],
       ['state', stateOf(key)],
-      ...(key.expires === undefined ? [] : [['expires', key.expires] as const]),
-      ...(key.rateLimit === undefined ? [] : [['rate limit', `${key.rateLimit} a minute`] as const]),
+      ['expires', key.expires],
+      ['rate limit', key.rateLimit && `${key.rateLimit} a minute`],
     ]),
   );
 }

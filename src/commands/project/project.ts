@@ -1,8 +1,9 @@
 import { Command } from 'commander';
+import type { RecordedChange } from '../../audit/change.ts';
 import type { Operations, StoredProjectJson } from '../../management/operations.ts';
 import { checkedWanted, type ProjectJson, type WantedProject } from '../../management/project-json.ts';
 import type { Plan } from '../../projects/project.ts';
-import { printJson, printLine } from '../print.ts';
+import { printJson, printLine, table } from '../print.ts';
 import { type ApiFlags, type Session, UsageError, withApi, withOperations } from '../session.ts';
 import { applyCommand, exportCommand } from './apply.ts';
 import {
@@ -13,7 +14,6 @@ import {
   projectText,
   withProjectFlags,
 } from './fields.ts';
-import { historyText } from './history.ts';
 import { keysCommand, parseDuration } from './keys.ts';
 
 type Output = ApiFlags & { json?: boolean };
@@ -69,6 +69,25 @@ async function list(flags: Output): Promise<void> {
     else if (projects.length > 0) printLine(projectsText(projects, session.config.planLimits));
     else printLine('There is no project yet; sluice project create --plan Pro makes one.');
   });
+}
+
+const valueText = (value: unknown): string => {
+  if (value === undefined) return 'none';
+  return typeof value === 'string' ? value : JSON.stringify(value);
+};
+
+function changeText({ action, from = {}, to = {} }: RecordedChange): string {
+  const names = Object.keys({ ...from, ...to });
+  const texts = names.map((name) => {
+    if (action !== 'change') return `${name} ${valueText({ ...from, ...to }[name])}`;
+    return `${name} ${valueText(from[name])} → ${valueText(to[name])}`;
+  });
+  return texts.join(', ');
+}
+
+function historyText(changes: readonly RecordedChange[]): string {
+  const rows = changes.map((change) => [change.at, change.by, change.action, changeText(change)]);
+  return table(['WHEN', 'BY', 'ACTION', 'FIELDS'], rows);
 }
 
 async function history(id: string, flags: Output): Promise<void> {

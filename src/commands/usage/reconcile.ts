@@ -120,7 +120,7 @@ async function hasUnread(link: NatsLink, month: string): Promise<boolean> {
 }
 
 async function readCounter(session: Session, checkpoints: CounterBucket, id: string): Promise<Counter> {
-  const { month, count: inRedis } = await readUsage(await session.redis(), id);
+  const { month, count: inRedis } = await readUsage(await session.connections.redis(), id);
   return { month, inRedis, count: inRedis ?? (await checkpoints.read(id, month)) ?? 0 };
 }
 
@@ -134,7 +134,7 @@ async function correct(
   { id, month, seen, wanted, complete }: Correction,
 ): Promise<void> {
   const change = { projectId: id, month, count: wanted, seen };
-  const { set } = await setUsage(await session.redis(), change);
+  const { set } = await setUsage(await session.connections.redis(), change);
   if (!set)
     throw new CommandError('The counter changed while it was being corrected; nothing was set. Try again.');
   if (complete) await checkpoints.replace(id, month, wanted);
@@ -142,7 +142,7 @@ async function correct(
 }
 
 async function reconcile(session: Session, idOrAlias: string, waitMs: number): Promise<Reconciliation> {
-  const link = await session.nats();
+  const link = await session.connections.nats();
   const tallyOf = tallyReader(session);
   const checkpoints = new CounterBucket({ link, log: session.log });
   const { id } = await (await ProjectStore.open(link)).get(idOrAlias);

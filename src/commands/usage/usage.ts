@@ -4,7 +4,7 @@ import type { Operations } from '../../management/operations.ts';
 import type { Usage } from '../../management/usage.ts';
 import type { HourOfOutcomes } from '../../usage/outcome-day.ts';
 import { printJson, printLine, record, table } from '../print.ts';
-import { integerIn, parseProjectId } from '../project/fields.ts';
+import { integerIn, parseProjectId, quotaText } from '../project/fields.ts';
 import { type ApiFlags, withApi, withOperations } from '../session.ts';
 import { reconcileCommand } from './reconcile.ts';
 
@@ -13,8 +13,6 @@ type Flags = ApiFlags & { json?: boolean; hours: number };
 const HOURS_DEFAULT = 24;
 const HOURS_MAX = OUTCOME_DAYS_KEPT * 24;
 
-const quotaText = ({ quota, overage }: Usage): string =>
-  quota === undefined ? 'unlimited' : `${quota}${overage ? ' + overage' : ''}`;
 const percentText = ({ percent }: Usage): string => (percent === undefined ? '' : `${percent} %`);
 
 function hoursText(hours: readonly HourOfOutcomes[]): string {

@@ -4,8 +4,11 @@
  * with it.
  */
 import { randomUUID } from 'node:crypto';
-import { HEARTBEAT_RETRY_AFTER_SEC, OVERLOAD_RETRY_AFTER_SEC, RETRY_AFTER_SEC } from '../../limits.ts';
+import { RETRY_AFTER_SEC } from '../../limits.ts';
 import { projectHint, RATE_HINT } from './rate-hints.ts';
+
+const HEARTBEAT_RETRY_AFTER_SEC = 1;
+const OVERLOAD_RETRY_AFTER_SEC = 5;
 
 export const OUTCOMES = [
   'accepted',

@@ -5,7 +5,7 @@ import type { LimitRedis } from '../../limit/redis.ts';
 import type { Publisher } from '../../stream/publish/publisher.ts';
 import type { RequestMetrics } from './request-metrics.ts';
 
-export type WorkerFigures = {
+type WorkerFigures = {
   requests: RequestMetrics;
   inFlight: number;
   budget: UploadBudget;

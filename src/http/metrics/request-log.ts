@@ -8,7 +8,7 @@ export const LINES_PER_SEC_MAX = 20;
 /** Finished requests of the last moment: at most a few lines, and how many there were in all. */
 export type RequestLines = { lines: string[]; total: number; outcomes: Record<string, number> };
 
-export type LoggedRequest = {
+type LoggedRequest = {
   endpoint: Endpoint;
   outcome: Outcome;
   projectId: string | undefined;

@@ -4,7 +4,7 @@ import { RefusedError, type Server } from './server.ts';
 import { type TableName, WRITTEN } from './tables.ts';
 
 /** A row by its number, and why. */
-export type Refused = { row: number; reason: string };
+type Refused = { row: number; reason: string };
 type Insert = { table: TableName; buffer: RowBuffer; leftOut: ReadonlySet<number> };
 
 /**

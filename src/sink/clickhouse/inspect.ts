@@ -3,7 +3,7 @@ import { isTooOld, schemaVersion, serverVersion } from './migrate.ts';
 import { SCHEMA_VERSION } from './schema.ts';
 import { Server } from './server.ts';
 
-export type ClickHouseReport = {
+type ClickHouseReport = {
   version: string;
   isTooOld: boolean;
   /** The applied migrations, and those that this program knows. */

@@ -1,4 +1,5 @@
 /** Records as rows of tables. */
+import { DAY_MS } from '../../lib/clock.ts';
 import { isExtraType } from '../../lib/item-types.ts';
 import { frameKey, rowKey } from '../item-key.ts';
 import type { CountedUsage, HeartbeatFields, ItemFields, RecordType, RefusedRow, SinkRow } from '../sink.ts';
@@ -6,7 +7,6 @@ import { isContainer, type SentRow, toSend } from '../split.ts';
 import { RowBuffer } from './row-buffer.ts';
 import type { TableName } from './tables.ts';
 
-const DAY_MS = 86_400_000;
 /** The last day of a Date; data of broken clocks shares it. */
 const DAY_MAX = 0xffff;
 

@@ -6,10 +6,13 @@
  * again and finds its own row key, so it is stored and not taken for a resend of itself. Two
  * processors that get an item and its resend in the same moment may both store it.
  */
-import { CLICKHOUSE_KEYS_PER_QUERY_MAX, RESEND_WINDOW_MS } from '../../limits.ts';
+import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { RowBuffer } from './row-buffer.ts';
 import type { ResendClaim } from './rows.ts';
 import type { Server } from './server.ts';
+
+/** Keys of items that one query asks for: 45 bytes each, and the server reads 256 KiB. */
+const KEYS_PER_QUERY_MAX = 4_000;
 
 type Seen = { rowKey: string; receivedAt: number };
 type SeenRow = { hex_key: string; hex_row_key: string; at: number | string };
@@ -17,8 +20,8 @@ type SeenRow = { hex_key: string; hex_row_key: string; at: number | string };
 /** What is noted of these keys, by key in hex. @throws UnavailableError */
 async function lookUp(server: Server, keys: readonly string[]): Promise<Map<string, Seen[]>> {
   const found = new Map<string, Seen[]>();
-  for (let from = 0; from < keys.length; from += CLICKHOUSE_KEYS_PER_QUERY_MAX) {
-    const some = keys.slice(from, from + CLICKHOUSE_KEYS_PER_QUERY_MAX);
+  for (let from = 0; from < keys.length; from += KEYS_PER_QUERY_MAX) {
+    const some = keys.slice(from, from + KEYS_PER_QUERY_MAX);
     // Names of their own: an alias would take the column's place in WHERE.
     const rows = await server.query<SeenRow>(
       `SELECT hex(key) AS hex_key, hex(row_key) AS hex_row_key, toUnixTimestamp64Milli(received_at) AS at

@@ -1,6 +1,6 @@
 /** The tables: what the sink writes into each, and what the database makes of it. */
 
-export type Column = readonly [name: string, type: string];
+type Column = readonly [name: string, type: string];
 export type TableName =
   | 'events'
   | 'transactions'

@@ -1,8 +1,7 @@
 import { join } from 'node:path';
-import { type Clock, systemClock } from '../../lib/clock.ts';
+import { type Clock, DAY_MS, systemClock } from '../../lib/clock.ts';
 import { type FolderLock, lockFolder } from '../../lib/files/folder-lock.ts';
 import type { Log } from '../../lib/log.ts';
-import { DAY_MS } from '../retention.ts';
 import type { Sink, StreamSink } from '../sink.ts';
 import { isFolder, namesIn, remove, removeFolder } from './folder.ts';
 import { dataNumber, isDateFolder } from './journal-names.ts';

@@ -1,11 +1,6 @@
 import { assert } from '../../lib/assert.ts';
 import type { Clock } from '../../lib/clock.ts';
-import {
-  POSTGRES_PRUNE_ROWS,
-  RECEIVED_DISORDER_MS_MAX,
-  RESEND_WINDOW_MS,
-  SINK_BATCH_BYTES_MAX,
-} from '../../limits.ts';
+import { RECEIVED_DISORDER_MS_MAX, RESEND_WINDOW_MS, SINK_BATCH_BYTES_MAX } from '../../limits.ts';
 import { frameKey } from '../item-key.ts';
 import { RecordCounts } from '../record-counts.ts';
 import type { BegunEntry, CountedUsage, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
@@ -16,6 +11,9 @@ import type { Partitions } from './partitions.ts';
 import { ensurePartitions, insertRows } from './rows.ts';
 import { claimFrames, claimItems, prune } from './seen.ts';
 import { addToTally } from './tally.ts';
+
+/** What is no longer needed is removed by each batch: twice what it adds and so many more. */
+const PRUNE_ROWS = 1_000;
 
 /** What a batch needs of its stream. */
 export interface BatchTarget {
@@ -172,7 +170,7 @@ export class PostgresBatch implements SinkBatch {
 
   async #finish(transaction: Transaction): Promise<void> {
     const { stream, clock } = this.#target;
-    const rows = 2 * this.#claims + POSTGRES_PRUNE_ROWS;
+    const rows = 2 * this.#claims + PRUNE_ROWS;
     // By the data's time: frames in the stream may be hours old. A worker's clock may also be ahead
     // of ours.
     const time = this.#oldest === Number.POSITIVE_INFINITY ? undefined : Math.min(this.#oldest, clock.now());

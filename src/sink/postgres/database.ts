@@ -1,12 +1,13 @@
 import { Pool, type PoolClient, type QueryResultRow } from 'pg';
 import type { Log } from '../../lib/log.ts';
-import {
-  POSTGRES_CONNECT_MS_MAX,
-  POSTGRES_CONNECTIONS_MAX,
-  POSTGRES_IDLE_MS_MAX,
-  POSTGRES_STATEMENT_MS_MAX,
-} from '../../limits.ts';
+import { POSTGRES_IDLE_MS_MAX } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
+
+/** Connections of one processor, one for each batch that is being written; others wait. */
+const CONNECTIONS_MAX = 10;
+const CONNECT_MS_MAX = 5_000;
+/** One statement; the largest carries one recording beyond a batch's bytes. */
+const STATEMENT_MS_MAX = 60_000;
 
 type Values = readonly unknown[];
 
@@ -46,7 +47,7 @@ async function run<Row extends QueryResultRow>(
  */
 const BEGIN = `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 SET LOCAL idle_in_transaction_session_timeout = ${POSTGRES_IDLE_MS_MAX};
-SET LOCAL statement_timeout = ${POSTGRES_STATEMENT_MS_MAX};
+SET LOCAL statement_timeout = ${STATEMENT_MS_MAX};
 SET LOCAL client_min_messages = warning;
 SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'`;
 
@@ -94,9 +95,9 @@ export class Database {
     this.#pool = new Pool({
       connectionString: url,
       application_name: 'sluice',
-      max: POSTGRES_CONNECTIONS_MAX,
-      connectionTimeoutMillis: POSTGRES_CONNECT_MS_MAX,
-      query_timeout: POSTGRES_STATEMENT_MS_MAX + POSTGRES_CONNECT_MS_MAX,
+      max: CONNECTIONS_MAX,
+      connectionTimeoutMillis: CONNECT_MS_MAX,
+      query_timeout: STATEMENT_MS_MAX + CONNECT_MS_MAX,
       keepAlive: true,
     });
     // Also of connections that are in use: what fails on them is told by the statement that fails.

@@ -1,4 +1,4 @@
-import { DAY_MS } from '../retention.ts';
+import { DAY_MS } from '../../lib/clock.ts';
 import type { Database, Transaction } from './database.ts';
 import { ADDED_COLUMNS, DAILY_FROM, DAILY_UNTIL, PARTITIONED, type PartitionedTable } from './schema.ts';
 

@@ -6,10 +6,13 @@
  * processor with the same key waits for that end and then finds it. Keys go in sorted, so that two
  * processors never wait for each other.
  */
-import { POSTGRES_FRAME_MEMORY_MS, RESEND_WINDOW_MS } from '../../limits.ts';
+import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
 import { keyArray, numberArray } from './arrays.ts';
 import type { Database, Transaction } from './database.ts';
+
+/** A frame is known so long: a stopped processor may come back a day later. */
+const FRAME_MEMORY_MS = 24 * 3_600_000;
 
 const hex = (key: Buffer): string => key.toString('hex');
 const byKey = (a: { key: Buffer }, b: { key: Buffer }): number => Buffer.compare(a.key, b.key);
@@ -33,7 +36,7 @@ export async function entriesStored(
 }
 
 /** A frame of which the entries before `entries` are stored when the transaction is committed. */
-export type FrameClaim = { key: Buffer; entries: number };
+type FrameClaim = { key: Buffer; entries: number };
 
 /**
  * Rows with these keys, which another processor inserted, locked.
@@ -95,7 +98,7 @@ FROM unnest($1::bytea[], $2::float8[]) AS t (key, entries) WHERE f.key = t.key`,
 }
 
 /** An item that a client may send again; `receivedAt` in Unix milliseconds. */
-export type ItemClaim = { key: Buffer; receivedAt: number };
+type ItemClaim = { key: Buffer; receivedAt: number };
 
 /**
  * Notes items, in the order given.
@@ -158,7 +161,7 @@ export async function prune(
   transaction: Transaction,
   { stream, resendsFrom, rows }: { stream: string; resendsFrom: number | undefined; rows: number },
 ): Promise<void> {
-  await transaction.query(PRUNE_FRAMES, [POSTGRES_FRAME_MEMORY_MS, rows]);
+  await transaction.query(PRUNE_FRAMES, [FRAME_MEMORY_MS, rows]);
   if (resendsFrom !== undefined)
     await transaction.query(PRUNE_ITEMS, [stream, Math.floor(resendsFrom), rows]);
 }

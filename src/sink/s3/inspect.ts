@@ -2,7 +2,7 @@
 import { parseAddress, type S3Setting } from './address.ts';
 import { Bucket } from './bucket.ts';
 
-export type BucketReport = {
+type BucketReport = {
   roundTripMs: number;
   /** Unix milliseconds, by the store (in seconds, where it says) and by us. */
   clockMs: number | undefined;

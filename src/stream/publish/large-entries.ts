@@ -1,4 +1,5 @@
 import { AssertionError } from '../../lib/assert.ts';
+import { nextInTurn } from '../../lib/fair-share.ts';
 import { remove } from '../../lib/in-flight.ts';
 import { CHUNKED_ANSWER_MS_MAX, LARGE_ENTRIES_ACTIVE_MAX } from '../../limits.ts';
 import { joinParts, type PartSource, splitEntry, writeParts } from '../chunks.ts';
@@ -104,22 +105,18 @@ export class LargeEntries {
       large.done('refused');
     } finally {
       remove(this.#active, large);
-      const next = this.#next();
-      if (next) void this.#run(next);
+      this.#startNext();
     }
   }
 
-  #next(): ActiveEntry | undefined {
-    const atWork = ({ entry: { projectId } }: LargeEntry): number =>
-      this.#active.filter(({ entry }) => entry.projectId === projectId).length;
-    let best: { large: ActiveEntry; count: number } | undefined;
-    for (const large of this.#waiting) {
-      const count = atWork(large);
-      if (!best || count < best.count) best = { large, count };
-      if (count === 0) break;
-    }
-    if (best) remove(this.#waiting, best.large);
-    return best?.large;
+  #startNext(): void {
+    const next = nextInTurn(
+      this.#waiting,
+      ({ entry: { projectId } }) => this.#active.filter(({ entry }) => entry.projectId === projectId).length,
+    );
+    if (!next) return;
+    remove(this.#waiting, next);
+    void this.#run(next);
   }
 
   async #write({ entry, source, deadline, push, done }: LargeEntry): Promise<void> {

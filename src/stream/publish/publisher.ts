@@ -1,6 +1,7 @@
 import type { Clock } from '../../lib/clock.ts';
 import { COUNT_BOUNDS, Distribution } from '../../lib/distribution.ts';
 import { FairShare, type ProjectUse } from '../../lib/fair-share.ts';
+import { hashOf } from '../../lib/hash.ts';
 import type { Log } from '../../lib/log.ts';
 import {
   FRAME_BYTES_MAX,
@@ -30,13 +31,6 @@ type PublishOptions = {
   /** Of the entry's project; left out where nobody has a share, as with heartbeats. */
   use?: ProjectUse;
 };
-
-/** FNV-1a over the characters: spreads ids that differ in a few of them. */
-function hashOf(text: string): number {
-  let hash = 0x811c9dc5;
-  for (let at = 0; at < text.length; at++) hash = Math.imul(hash ^ text.charCodeAt(at), 0x01000193);
-  return hash >>> 0;
-}
 
 const streamOf = (entry: Entry): FrameStream => {
   const [first] = entry.kind === 'envelope' ? entry.items : [];

@@ -27,7 +27,7 @@ export type WantedStream = {
   consumer?: Partial<ConsumerConfig> & { durable_name: string };
 };
 
-export type Wanted = {
+type Wanted = {
   streams: readonly WantedStream[];
   buckets: readonly { bucket: string; replicas: number }[];
   /** Whether a stream of this name is one of the product's frame streams, wanted or not. */

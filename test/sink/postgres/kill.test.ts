@@ -1,27 +1,29 @@
 /**
- * Processors on postgres that are killed, stopped and woken. KILLS, ITEMS and SEED make a longer run, or the same again:
+ * Processors on postgres that are killed, stopped and woken. A longer run:
  *
  *     KILLS=200 ITEMS=100000 npx vitest run --config test/vitest.config.ts test/sink/postgres/kill.test.ts
  */
-
-import { type ChildProcess, fork } from 'node:child_process';
-import { once } from 'node:events';
+import type { ChildProcess } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { POSTGRES_IDLE_MS_MAX } from '../../../src/limits.ts';
-import { encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
-import { envelope, eventually, Harness, hexId, item } from '../../processor/harness.ts';
-import { lastingPort } from '../../support/servers.ts';
+import { eventually, Harness } from '../../processor/harness.ts';
+import {
+  ACK_WAIT_MS,
+  deadLetters,
+  end,
+  MONTH,
+  numberFrom,
+  publishSome,
+  random,
+  SEED,
+  startProcessor,
+} from '../../processor/kills.ts';
 import { PostgresUnderTest } from '../sinks.ts';
 
-const CLI = new URL('../../../dist/cli.js', import.meta.url);
-const KILLS = Number(process.env.KILLS ?? 15);
-const ITEMS = Number(process.env.ITEMS ?? 20_000);
-const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
-const FRAME_ENTRIES_MOST = 40;
+const KILLS = numberFrom('KILLS', 15);
+const ITEMS = numberFrom('ITEMS', 20_000);
 const UPTIME_MS_MAX = 900;
-const ACK_WAIT_MS = 1_500;
-const MONTH = '2026-01';
 
 let harness: Harness;
 let sink: PostgresUnderTest;
@@ -35,56 +37,16 @@ afterEach(async () => {
   await sink.close();
 });
 
-/** mulberry32: the same numbers for the same seed. */
-function randomOf(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let bits = Math.imul(state ^ (state >>> 15), 1 | state);
-    bits = (bits + Math.imul(bits ^ (bits >>> 7), 61 | bits)) ^ bits;
-    return ((bits ^ (bits >>> 14)) >>> 0) / 2 ** 32;
-  };
-}
-const random = randomOf(SEED);
-
 async function startChild(): Promise<ChildProcess> {
-  const settings = {
-    SLUICE_SINK: sink.setting,
-    SLUICE_LOG_LEVEL: 'fatal',
-    SLUICE_ADMIN_PORT: `${await lastingPort()}`,
-  };
-  const child = fork(CLI, ['processor'], {
-    env: { ...process.env, ...harness.environment(settings) },
-    stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
-  });
+  const child = await startProcessor(harness, { SLUICE_SINK: sink.setting });
   children.push(child);
   return child;
 }
 
-async function end(child: ChildProcess, signal: NodeJS.Signals): Promise<unknown> {
-  const ended = once(child, 'exit');
-  child.kill(signal);
-  return (await ended)[0];
-}
-
-/** Publishes items from `from` on in frames of random size. @returns the next one */
-async function publishSome(from: number, count: number): Promise<number> {
-  let next = from;
-  while (next < from + count) {
-    const entries: Uint8Array[] = [];
-    for (let left = 1 + Math.floor(random() * FRAME_ENTRIES_MOST); left > 0 && next < from + count; left--) {
-      const position = next + 1;
-      const event = item('event', `{"n":${next}}`);
-      entries.push(encodeEntry(envelope([event], { eventId: hexId(next++), month: MONTH, position })));
-    }
-    await harness.publishBytes(encodeFrame(entries));
-  }
-  return next;
-}
+const publish = (from: number, count: number): Promise<number> => publishSome(harness, { from, count });
 
 async function expectEachOnce(count: number): Promise<void> {
-  const { messages } = (await harness.manager.streams.info('SLUICE_DEAD_LETTERS')).state;
-  expect(messages, `seed ${SEED}`).toBe(0);
+  expect(await deadLetters(harness), `seed ${SEED}`).toBe(0);
   const [stored] = await sink.server.query(
     `SELECT count(*)::int AS rows, count(DISTINCT payload)::int AS items, max((payload::json->>'n')::int) AS last FROM sluice.items`,
   );
@@ -98,13 +60,13 @@ it(
     let next = 0;
     for (let kill = 0; kill < KILLS; kill++) {
       const child = await startChild();
-      const publishing = publishSome(next, Math.floor(ITEMS / (KILLS + 1)));
+      const publishing = publish(next, Math.floor(ITEMS / (KILLS + 1)));
       await pause(random() * UPTIME_MS_MAX);
       await end(child, 'SIGKILL');
       next = await publishing;
     }
     const child = await startChild();
-    await publishSome(next, ITEMS - next);
+    await publish(next, ITEMS - next);
     await harness.drained();
     expect(await end(child, 'SIGTERM'), `seed ${SEED}`).toBe(0);
     await expectEachOnce(ITEMS);
@@ -118,10 +80,10 @@ it('of two processors one may be stopped beyond the ack wait and woken, again an
   let next = 0;
   for (let round = 0; round < rounds; round++) {
     const victim = both[round % 2] as ChildProcess;
-    const publishing = publishSome(next, 1_000);
+    const publishing = publish(next, 1_000);
     await pause(200 + random() * 1_000);
     victim.kill('SIGSTOP');
-    await publishSome(next + 1_000, 1_000);
+    await publish(next + 1_000, 1_000);
     await pause(ACK_WAIT_MS + 700);
     victim.kill('SIGCONT');
     await publishing;
@@ -134,12 +96,12 @@ it('of two processors one may be stopped beyond the ack wait and woken, again an
 
 it('a processor that is stopped in the middle of its transaction does not keep another from storing its frames', async () => {
   const first = await startChild();
-  await publishSome(0, 10);
+  await publish(0, 10);
   await harness.drained();
   // The rows of its next batch wait for us, its keys are taken.
   const locker = await sink.server.client();
   await locker.query('BEGIN; LOCK TABLE sluice.items IN SHARE MODE');
-  await publishSome(10, 10);
+  await publish(10, 10);
   await eventually(async () => {
     const waiting = await locker.query(
       `SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'sluice.items'::regclass`,
@@ -155,7 +117,7 @@ it('a processor that is stopped in the middle of its transaction does not keep a
   expect(performance.now() - stopped).toBeGreaterThan(POSTGRES_IDLE_MS_MAX / 2); // it did wait for the locks
   await expectEachOnce(20);
   first.kill('SIGCONT');
-  await publishSome(20, 10);
+  await publish(20, 10);
   await harness.drained();
   for (const child of [first, second]) expect(await end(child, 'SIGTERM')).toBe(0);
   await expectEachOnce(30);

@@ -1,8 +1,8 @@
 /** A bucket that is away, or refuses writes, holds the stream; nothing is lost, and what waits is bounded. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX, S3_OBJECT_FRAMES_MAX } from '../../../src/limits.ts';
-import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../../processor/harness.ts';
+import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX, S3_OBJECT_FRAMES_MAX } from '../../../../src/limits.ts';
+import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
+import { envelope, eventually, Harness, hexId, item, log } from '../../../processor/harness.ts';
 import { S3UnderTest } from '../under-test.ts';
 
 let harness: Harness;

@@ -1,21 +1,21 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { findingOf } from '../../../src/commands/doctor/check.ts';
-import { s3 } from '../../../src/commands/doctor/s3.ts';
-import { loadConfig } from '../../../src/config.ts';
-import { systemClock as clock } from '../../../src/lib/clock.ts';
-import type { S3Setting } from '../../../src/sink/s3/address.ts';
-import type { Manifest } from '../../../src/sink/s3/manifests.ts';
-import { S3Sink } from '../../../src/sink/s3/s3.ts';
-import type { SinkRow, StreamSink } from '../../../src/sink/sink.ts';
-import { eventually, log, RECEIVED_AT } from '../../processor/harness.ts';
-import { TestClickHouse } from '../../support/sinks/clickhouse.ts';
-import { TestS3 } from '../../support/sinks/seaweedfs.ts';
+import { findingOf } from '../../../../src/commands/doctor/check.ts';
+import { s3 } from '../../../../src/commands/doctor/s3.ts';
+import { loadConfig } from '../../../../src/config.ts';
+import { systemClock as clock } from '../../../../src/lib/clock.ts';
+import type { S3Setting } from '../../../../src/sink/s3/address.ts';
+import type { Manifest } from '../../../../src/sink/s3/manifests.ts';
+import { S3Sink } from '../../../../src/sink/s3/s3.ts';
+import type { SinkRow, StreamSink } from '../../../../src/sink/sink.ts';
+import { eventually, log, RECEIVED_AT } from '../../../processor/harness.ts';
+import { TestClickHouse } from '../../../support/sinks/clickhouse.ts';
+import { TestS3 } from '../../../support/sinks/seaweedfs.ts';
 import { unpacked } from '../under-test.ts';
 
 const HOUR_MS = 3_600_000;
-const document = readFileSync(new URL('../../../docs/sinks.md', import.meta.url), 'utf8');
+const document = readFileSync(new URL('../../../../docs/sinks.md', import.meta.url), 'utf8');
 let server: TestS3;
 const sinks: S3Sink[] = [];
 beforeAll(async () => {

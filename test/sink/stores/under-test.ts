@@ -1,12 +1,12 @@
 /** The sinks whose stores `npm run test:sinks` installs, as the conformance suite sees them. */
 import * as zlib from 'node:zlib';
-import { ZstdFrames } from '../../src/envelope/zstd-frames.ts';
-import { readClickHouseTally } from '../../src/sink/clickhouse/tally.ts';
-import type { TallyOfMonth } from '../../src/sink/tally.ts';
-import type { StoredRecord } from '../processor/harness.ts';
-import type { SinkUnderTest } from '../sink/sinks.ts';
-import { TestClickHouse } from '../support/sinks/clickhouse.ts';
-import { TestS3 } from '../support/sinks/seaweedfs.ts';
+import { ZstdFrames } from '../../../src/envelope/zstd-frames.ts';
+import { readClickHouseTally } from '../../../src/sink/clickhouse/tally.ts';
+import type { TallyOfMonth } from '../../../src/sink/tally.ts';
+import type { StoredRecord } from '../../processor/harness.ts';
+import { TestClickHouse } from '../../support/sinks/clickhouse.ts';
+import { TestS3 } from '../../support/sinks/seaweedfs.ts';
+import type { SinkUnderTest } from '../sinks.ts';
 
 type Row = Record<string, unknown>;
 

@@ -1,17 +1,17 @@
 /** A ClickHouse that is away, full, read-only, slow or cuts the line holds the stream; what it refuses is a dead letter by itself. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock as clock } from '../../../src/lib/clock.ts';
-import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX } from '../../../src/limits.ts';
-import { DeadLetterBox } from '../../../src/management/dead-letters/box.ts';
-import { entryOf } from '../../../src/management/dead-letters/replay.ts';
-import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
-import { openSinks } from '../../../src/sink/open-sinks.ts';
-import { SeveralSinks } from '../../../src/sink/several.ts';
-import { encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
-import { FailingSink } from '../../processor/failing-sink.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../../processor/harness.ts';
-import { NdjsonUnderTest } from '../../sink/sinks.ts';
-import type { Fault } from '../../support/sinks/clickhouse.ts';
+import { systemClock as clock } from '../../../../src/lib/clock.ts';
+import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX } from '../../../../src/limits.ts';
+import { DeadLetterBox } from '../../../../src/management/dead-letters/box.ts';
+import { entryOf } from '../../../../src/management/dead-letters/replay.ts';
+import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
+import { openSinks } from '../../../../src/sink/open-sinks.ts';
+import { SeveralSinks } from '../../../../src/sink/several.ts';
+import { encodeEntry, encodeFrame } from '../../../../src/stream/frame.ts';
+import { FailingSink } from '../../../processor/failing-sink.ts';
+import { envelope, eventually, Harness, hexId, item, log } from '../../../processor/harness.ts';
+import type { Fault } from '../../../support/sinks/clickhouse.ts';
+import { NdjsonUnderTest } from '../../sinks.ts';
 import { ClickHouseUnderTest } from '../under-test.ts';
 
 let harness: Harness;

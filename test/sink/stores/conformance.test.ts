@@ -1,6 +1,6 @@
-import { HAS_ZSTD } from '../../src/sink/s3/address.ts';
-import { describeSinks } from '../sink/conformance.ts';
-import { PostgresUnderTest, SeveralUnderTest, type StartSink } from '../sink/sinks.ts';
+import { HAS_ZSTD } from '../../../src/sink/s3/address.ts';
+import { describeSinks } from '../conformance.ts';
+import { PostgresUnderTest, SeveralUnderTest, type StartSink } from '../sinks.ts';
 import { ClickHouseUnderTest, S3UnderTest } from './under-test.ts';
 
 /** Where this runtime has it. */
