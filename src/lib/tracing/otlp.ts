@@ -49,9 +49,10 @@ const KIND_OF_STEP: Readonly<Record<Step, SpanKind>> = {
 
 export type OtlpOptions = TracingSettings & { service: string; log: Log };
 
-function contextOf({ traceparent, tracestate }: Carrier): Context {
+/** Undefined: there is no parent, or none that can be read. */
+function parentOf({ traceparent, tracestate }: Carrier): Context | undefined {
   const parent = traceparent === '' ? null : parseTraceParent(traceparent);
-  if (!parent) return ROOT_CONTEXT;
+  if (!parent) return undefined;
   const traceState = tracestate === '' ? undefined : createTraceState(tracestate);
   return trace.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true, ...(traceState && { traceState }) });
 }
@@ -142,14 +143,14 @@ export class OtlpTracing implements Tracing {
 
   request(name: string, carrier: Carrier): Span | undefined {
     if (!this.#hasRoom()) return undefined;
-    const span = this.#begin(name, { kind: SpanKind.SERVER }, contextOf(carrier));
+    const span = this.#begin(name, { kind: SpanKind.SERVER }, parentOf(carrier) ?? ROOT_CONTEXT);
     if (span) this.#begun++;
     return span;
   }
 
   resume(name: Step, traceparent: string, facts: Facts): Span | undefined {
-    const parent = contextOf({ traceparent, tracestate: '' });
-    return this.#begin(name, { kind: KIND_OF_STEP[name], attributes: facts }, parent);
+    const parent = parentOf({ traceparent, tracestate: '' });
+    return parent && this.#begin(name, { kind: KIND_OF_STEP[name], attributes: facts }, parent);
   }
 
   async close(): Promise<void> {
