@@ -9,6 +9,7 @@ import { availableParallelism, tmpdir } from 'node:os';
 import { z } from 'zod';
 import { EXTRA_TYPES, type ExtraType, isExtraType } from './lib/item-types.ts';
 import { LOG_LEVELS, type LogLevel } from './lib/log.ts';
+import { type TracingSettings, tracingSettings } from './lib/tracing/tracing.ts';
 import {
   BODY_BYTES_MAX,
   BODY_BYTES_SETTING_MAX,
@@ -71,6 +72,8 @@ export type Config = Readonly<{
   storeTypes: readonly ExtraType[];
   /** Addresses and networks; undefined: clients' addresses are not filled in. */
   trustedProxies: readonly string[] | undefined;
+  /** Undefined: off. */
+  tracing: TracingSettings | undefined;
 }>;
 
 /** Every problem of the environment at once; `message` has one line for each. */
@@ -357,6 +360,7 @@ export function loadConfig(
     logLevel: s.SLUICE_LOG_LEVEL,
     storeTypes: s.SLUICE_STORE_TYPES,
     trustedProxies: s.SLUICE_TRUSTED_PROXIES,
+    tracing: tracingSettings(env),
   });
   return { config, ignored };
 }

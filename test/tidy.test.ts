@@ -129,6 +129,12 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
     `import { b } from '@nats-io/kv';`,
     `import type { b } from '@nats-io/kv';`,
   ],
+  [
+    rules.packageHomes,
+    'src/http/a.ts',
+    `import { b } from '@opentelemetry/api';`,
+    `import type { b } from '@opentelemetry/api';`,
+  ],
   [rules.sizes, 'src/a.ts', 'a();\n'.repeat(401), 'a();\n'.repeat(400)],
   [rules.sizes, 'src/a.ts', long(71), long(70)],
   [

@@ -1,6 +1,7 @@
 import type { HeldEnvelope, HeldItem, UploadBudget } from '../envelope/upload.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import type { Tracing } from '../lib/tracing/tracing.ts';
 import type { Admission } from '../limit/admission.ts';
 import type { AwayPolicy } from '../limit/failure-policy.ts';
 import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
@@ -26,9 +27,9 @@ export type FinishedRequest = {
 /** Everything the two endpoints call; made by the worker's composition root. */
 export type RequestParts = {
   readonly replica: Replica;
-  readonly admission: Admission;
+  readonly admission: Pick<Admission, 'knownRefusal' | 'admit' | 'refund'>;
   readonly heartbeatLimiter: HeartbeatLimiter;
-  readonly publisher: Publisher;
+  readonly publisher: Pick<Publisher, 'available' | 'takes' | 'publish'>;
   readonly budget: UploadBudget;
   readonly metrics: RequestMetrics;
   readonly clock: Clock;
@@ -44,6 +45,8 @@ export type RequestParts = {
    * memory stays bounded.
    */
   readSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
+  /** Undefined: no request is traced. */
+  readonly tracing?: Tracing | undefined;
   /** Records the one outcome of a request. */
   note(endpoint: Endpoint, outcome: Outcome, finished: FinishedRequest): void;
 };

@@ -16,7 +16,7 @@ import { HeartbeatRequest } from './heartbeat.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
 import type { OpenExchanges } from './open-exchanges.ts';
 import type { RequestParts } from './parts.ts';
-import { IngestRequest } from './request.ts';
+import { openIngest } from './traced-request.ts';
 
 const SWEEP_MS = 1_000;
 
@@ -26,7 +26,11 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
   body: '',
 });
 
-type Opener = (parts: RequestParts, exchange: Exchange) => { start(head: uWS.HttpRequest): void };
+type Opener = (
+  parts: RequestParts,
+  exchange: Exchange,
+  head: uWS.HttpRequest,
+) => { start(head: uWS.HttpRequest): void };
 
 export type ServerOptions = {
   exchanges: OpenExchanges;
@@ -104,11 +108,7 @@ export class Server {
     this.#app.filter((_res, change) => {
       this.connections += Number(change) > 0 ? 1 : -1;
     });
-    this.#endpoint(
-      'ingest',
-      '/api/:project/envelope',
-      (parts, exchange) => new IngestRequest(parts, exchange),
-    );
+    this.#endpoint('ingest', '/api/:project/envelope', openIngest);
     this.#endpoint(
       'heartbeat',
       `${options.heartbeatPath}/:token`,
@@ -185,7 +185,7 @@ export class Server {
       } else if (!parts || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
         outcomes.overloaded++;
         exchange.answer(REFUSALS.overloaded);
-      } else open(parts, exchange).start(req);
+      } else open(parts, exchange, req).start(req);
     };
     for (const pattern of [path, `${path}/`]) {
       this.#app.post(pattern, serve);

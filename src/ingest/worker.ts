@@ -19,6 +19,8 @@ import { Server } from '../http/server.ts';
 import { SpoolReader } from '../http/spool-reader.ts';
 import { systemClock as clock } from '../lib/clock.ts';
 import { createLog, type Log } from '../lib/log.ts';
+import { openTracing } from '../lib/tracing/open.ts';
+import type { Tracing } from '../lib/tracing/tracing.ts';
 import { Admission } from '../limit/admission.ts';
 import { WHILE_AWAY } from '../limit/failure-policy.ts';
 import { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
@@ -45,6 +47,7 @@ const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout
 class IngestWorker {
   readonly #config: Config;
   readonly #log: Log;
+  readonly #tracing: Tracing | undefined;
   readonly #exchanges = new OpenExchanges(clock);
   readonly #metrics = new RequestMetrics();
   readonly #pageFigures = new PageFigures();
@@ -64,9 +67,10 @@ class IngestWorker {
   #stopping = false;
   #stopped: Promise<void> | undefined;
 
-  constructor(config: Config, log: Log) {
+  constructor(config: Config, log: Log, tracing: Tracing | undefined) {
     this.#config = config;
     this.#log = log;
+    this.#tracing = tracing;
     const spoolBytesMax = Math.floor(config.spoolMaxBytes / config.workers);
     this.#budget = new UploadBudget({ ...config, spoolBytesMax });
     const { redisUrls: urls, redisPasswordFile: passwordFile, tlsCaFile: caFile } = config;
@@ -145,6 +149,7 @@ class IngestWorker {
       rateHint: rateHintFor(this.#budget.storedTypes),
       trustedProxies: this.#config.trustedProxies && new TrustedProxies(this.#config.trustedProxies),
       readSpooled: (envelope, item) => spoolReader.read(envelope, item),
+      tracing: this.#tracing,
       note: (endpoint, outcome, { exchange, access, counted }) => {
         const project = access?.project;
         const seconds = (clock.monotonic() - exchange.startedAt) / 1000;
@@ -226,7 +231,8 @@ class IngestWorker {
     // the midst of its work.
     if (this.#exchanges.inFlight === 0) this.#server.close();
     await this.#publisher?.drain();
-    await Promise.all([this.#ledger?.close(), this.#keyUse?.close(), this.#checkpoints?.close()]);
+    const keepers = [this.#ledger, this.#keyUse, this.#checkpoints, this.#tracing];
+    await Promise.all(keepers.map((one) => one?.close()));
     this.#admission?.close();
     this.#server.close();
     this.#requestLog?.flush();
@@ -245,7 +251,8 @@ function send(message: FromWorker): void {
 async function main(): Promise<void> {
   const { config } = loadConfig();
   const log = createLog(config.logLevel, { process: 'worker' });
-  const worker = new IngestWorker(config, log);
+  const tracing = await openTracing(config, { service: 'sluice-ingest', log });
+  const worker = new IngestWorker(config, log, tracing);
   const leave = async (): Promise<void> => {
     await worker.stop();
     process.exit(0);

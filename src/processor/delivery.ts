@@ -5,12 +5,14 @@
 import type { Msg } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
 import { BROKER_REPLY_MS_MAX } from '../limits.ts';
+import { TRACE_HEADER } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
 
 const ACK = Buffer.from('+ACK');
 const NAK = Buffer.from('-NAK');
 const WORKING = Buffer.from('+WPI');
 const NANOS_PER_MS = 1e6;
+const NO_TRACES: readonly string[] = [];
 
 export class Delivery {
   readonly #link: NatsLink;
@@ -26,6 +28,8 @@ export class Delivery {
   readonly storedAt: number;
   /** The same each time that this frame is stored or delivered: the sink knows frames by it. */
   readonly frameId: string;
+  /** Of sampled entries, as stream/frame.ts says. */
+  readonly traces: readonly string[];
 
   /**
    * `$JS.ACK[.<domain>.<account>].<stream>.<consumer>.<delivered>.<stream seq>.<consumer
@@ -44,6 +48,7 @@ export class Delivery {
     this.sequence = Number(tokens[at + 3]);
     this.storedAt = Math.floor(Number(tokens[at + 5]) / NANOS_PER_MS);
     this.frameId = msg.headers?.get('Nats-Msg-Id') || `${this.stream}:${this.sequence}`;
+    this.traces = msg.headers?.has(TRACE_HEADER) ? msg.headers.values(TRACE_HEADER) : NO_TRACES;
   }
 
   /** Fire and forget: a lost one means another delivery, which the sink recognises. */

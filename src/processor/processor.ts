@@ -7,6 +7,8 @@ import { AdminTokens } from '../admin/tokens.ts';
 import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import { openTracing } from '../lib/tracing/open.ts';
+import type { Tracing } from '../lib/tracing/tracing.ts';
 import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '../limits.ts';
 import { openSinks } from '../sink/open-sinks.ts';
 import { Retention } from '../sink/retention.ts';
@@ -23,6 +25,7 @@ import { Gate } from './gate.ts';
 import { type ProcessorGauges, ProcessorMetrics } from './metrics.ts';
 import { pendingMessages } from './pending.ts';
 import { PullQueue } from './pull-queue.ts';
+import { TracedFrameWriter } from './traced-writer.ts';
 
 const ADMIN_PORT = 8082;
 /** Room for a pull while as much is in hand. */
@@ -54,6 +57,7 @@ const streamNames = ({ streamShards }: Config): string[] =>
   );
 
 type Part = { queue: PullQueue; consumer: StreamConsumer };
+type ConsumerParts = { link: NatsLink; sink: Sink; tracing: Tracing | undefined };
 
 class Processor implements RunningProcessor {
   readonly #config: Config;
@@ -78,6 +82,8 @@ class Processor implements RunningProcessor {
 
   async start(given: Sink | undefined): Promise<void> {
     const { retentionDays } = this.#config;
+    const tracing = await openTracing(this.#config, { service: 'sluice-processor', log: this.#log });
+    if (tracing) this.#closers.push(() => tracing.close());
     const parts = { clock: this.#clock, log: this.#log, retentionDays };
     const sink = given ?? (await openSinks(this.#config.sinks, parts));
     this.#sink = sink;
@@ -93,7 +99,7 @@ class Processor implements RunningProcessor {
     });
     this.#link = link;
     this.#closers.push(() => link.close());
-    await this.#startConsumers(link, sink);
+    await this.#startConsumers({ link, sink, tracing });
     const sweeper = new ChunkSweeper({ link, clock: this.#clock, log: this.#log });
     sweeper.start();
     this.#closers.push(() => sweeper.stop());
@@ -109,7 +115,7 @@ class Processor implements RunningProcessor {
     this.#closers.push(() => retention.stop());
   }
 
-  async #startConsumers(link: NatsLink, sink: Sink): Promise<void> {
+  async #startConsumers({ link, sink, tracing }: ConsumerParts): Promise<void> {
     const [log, clock] = [this.#log, this.#clock];
     const names = streamNames(this.#config);
     const share = Math.floor(PREFETCH_TOTAL_BYTES_MAX / names.length);
@@ -127,7 +133,8 @@ class Processor implements RunningProcessor {
     const ledger = new CrashLedger(link);
     const gate = new Gate();
     for (const stream of names) {
-      const writer = new FrameWriter({ ...shared, sink: await sink.open(stream) });
+      const options = { ...shared, sink: await sink.open(stream) };
+      const writer = tracing ? new TracedFrameWriter(options, tracing) : new FrameWriter(options);
       const queue = new PullQueue({ link, stream, bytesMax, log });
       this.#parts.push({ queue, consumer: new StreamConsumer({ queue, writer, ledger, gate, clock, log }) });
     }

@@ -17,6 +17,11 @@
  *     envelope of a project with privacy settings
  *                [2, … as above …, privacy]
  *     privacy    [[position in SCRUBS, …], [name, …], client's address | nil]
+ *
+ * The trace of a sampled entry is beside the frame, in a header of its message. So a processor that
+ * knows nothing of traces reads the frame, and other frames are as long as ever.
+ *
+ *     Sluice-Trace   <place of the entry, from 0> <traceparent>        one line for each
  */
 import { Decoder } from '@msgpack/msgpack';
 import { ITEM_TYPES, type ItemType } from '../lib/item-types.ts';
@@ -107,6 +112,28 @@ export type Entry = EnvelopeEntry | HeartbeatEntry;
 export type FrameSlot =
   | { ok: true; entry: Entry; bytes: Uint8Array }
   | { ok: false; error: FrameError; bytes: Uint8Array };
+
+export const TRACE_HEADER = 'Sluice-Trace';
+/** Entries of one frame with a trace; these headers fit FRAME_OVERHEAD_BYTES. */
+export const FRAME_TRACES_MAX = 32;
+
+/** Undefined: no entry has a trace. */
+export function traceLines(entries: readonly { traceparent?: string | undefined }[]): string[] | undefined {
+  let lines: string[] | undefined;
+  for (let place = 0; place < entries.length; place++) {
+    const traceparent = entries[place]?.traceparent;
+    if (traceparent === undefined) continue;
+    lines ??= [];
+    if (lines.push(`${place} ${traceparent}`) === FRAME_TRACES_MAX) break;
+  }
+  return lines;
+}
+
+/** A line of {@link traceLines}; the traceparent is checked by its reader. */
+export function readTrace(line: string): { place: number; traceparent: string } {
+  const [place, traceparent = ''] = line.split(' ');
+  return { place: Number(place), traceparent };
+}
 
 const ENVELOPE = 0;
 const HEARTBEAT = 1;

@@ -11,6 +11,7 @@
  */
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
+import { TRACE_HEADER } from './frame.ts';
 
 /** More than a server adds to headers and data for any subject of ours. */
 export const RECORD_BYTES = 128;
@@ -48,11 +49,14 @@ export function fillRecord(messageHeaders: MsgHdrs, subject: string, dataBytes: 
   return messageHeaders;
 }
 
-/** The headers of a message that has an id and nothing else. */
-export function recordHeaders(msgId: string, subject: string, dataBytes: number): MsgHdrs {
+type Message = { subject: string; data: Uint8Array; traces?: readonly string[] | undefined };
+
+/** The headers of a message that has an id, and perhaps traces. */
+export function recordHeaders(msgId: string, { subject, data, traces }: Message): MsgHdrs {
   const messageHeaders = headers();
   messageHeaders.set('Nats-Msg-Id', msgId);
-  return fillRecord(messageHeaders, subject, dataBytes);
+  if (traces) for (const line of traces) messageHeaders.append(TRACE_HEADER, line);
+  return fillRecord(messageHeaders, subject, data.length);
 }
 
 /** The largest bound of a stream that is not above `bytes`. */

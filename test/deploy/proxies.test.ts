@@ -1,4 +1,4 @@
-/** The files of deploy/proxies in the real nginx and HAProxy, in front of sluice. Only addresses and folders are other ones. */
+/** The files of deploy/proxies in the real nginx, HAProxy and Envoy, in front of sluice. Only addresses and folders are other ones. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -10,6 +10,7 @@ import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { MIB, System, until } from '../support/system.ts';
 import { findProgram, type Program } from './debian-programs.ts';
+import { findEnvoy } from './envoy-program.ts';
 
 const DEPLOY = new URL('../../deploy/proxies', import.meta.url).pathname;
 /** uWebSockets.js closes idle connections after this at the earliest. */
@@ -72,7 +73,7 @@ type Ports = { listen: number; upstream: number; admin: number };
 type Kind = {
   name: string;
   file: string;
-  packages: readonly string[];
+  find(): Program | undefined;
   buffered: (text: string, on: boolean) => string;
   /** The file with these ports, as the program takes it in `dir`. */
   place(text: string, dir: string, ports: Ports): { text: string; args: (file: string) => string[] };
@@ -82,7 +83,7 @@ const KINDS: readonly Kind[] = [
   {
     name: 'nginx',
     file: 'nginx.conf',
-    packages: ['nginx', 'libpcre2-8-0', 'libssl3'],
+    find: () => findProgram('nginx', ['nginx', 'libpcre2-8-0', 'libssl3']),
     buffered: (text, on) =>
       text.replace('proxy_request_buffering on', `proxy_request_buffering ${on ? 'on' : 'off'}`),
     place: (text, dir, { listen, upstream }) => {
@@ -102,14 +103,15 @@ const KINDS: readonly Kind[] = [
   {
     name: 'haproxy',
     file: 'haproxy.cfg',
-    packages: [
-      'haproxy',
-      'liblua5.3-0',
-      'libopentracing-c-wrapper0',
-      'libopentracing1',
-      'libpcre2-8-0',
-      'libssl3',
-    ],
+    find: () =>
+      findProgram('haproxy', [
+        'haproxy',
+        'liblua5.3-0',
+        'libopentracing-c-wrapper0',
+        'libopentracing1',
+        'libpcre2-8-0',
+        'libssl3',
+      ]),
     buffered: (text, on) =>
       on ? text.replace('# option http-buffer-request', 'option http-buffer-request') : text,
     place: (text, _dir, { listen, upstream, admin }) => {
@@ -120,10 +122,25 @@ const KINDS: readonly Kind[] = [
       return { text: own, args: (file) => ['-db', '-f', file] };
     },
   },
+  {
+    name: 'envoy',
+    file: 'envoy.yaml',
+    find: findEnvoy,
+    buffered: (text, on) => (on ? text.replace(/# (?=- name: | {2})/g, '') : text),
+    place: (text, _dir, { listen, upstream, admin }) => {
+      const [kept = ''] = text.split(/ *- endpoint:\n *address: .*10\.0\.0\.2/);
+      const own = kept
+        .replace('address: 10.0.0.1, port_value: 8080', `address: 127.0.0.1, port_value: ${upstream}`)
+        .replace('port_value: 8081', `port_value: ${admin}`)
+        .replace('address: 0.0.0.0, port_value: 80 ', `address: 127.0.0.1, port_value: ${listen} `);
+      const quiet = ['--log-level', 'critical', '--disable-hot-restart', '--concurrency', '1'];
+      return { text: own, args: (file) => ['-c', file, ...quiet] };
+    },
+  },
 ];
 
 const found = KINDS.flatMap((kind) => {
-  const program = findProgram(kind.name, kind.packages);
+  const program = kind.find();
   return program ? [{ ...kind, program }] : [];
 });
 

@@ -48,7 +48,7 @@ export class Replay {
     const body = (await box.bytesOf(letter)).subarray(0, letter.bodyBytes);
     const frame = letter.kind === 'frame' ? body : encodeFrame([await this.#entryBytes(letter, body)]);
     const msgId = letter.kind === 'frame' ? letter.frameId : `replay.${letter.id}`;
-    const headers = recordHeaders(msgId, subject, frame.length);
+    const headers = recordHeaders(msgId, { subject, data: frame });
     const ack = await link.js.publish(subject, frame, { headers }).catch((error: unknown) => {
       throw new OperationError(
         'unavailable',

@@ -1,10 +1,14 @@
+import { jsonText } from '../../lib/json-text.ts';
 import { containerOf } from '../../sink/containers.ts';
 import type { RefusedRow } from '../../sink/sink.ts';
 import type { DeadLetter } from '../../stream/dead-letter-format.ts';
-import { decodeFrame, type EnvelopeEntry } from '../../stream/frame.ts';
+import { decodeFrame, type EnvelopeEntry, type Privacy } from '../../stream/frame.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { assemble } from '../decode/assemble.ts';
+import type { WholeItem } from '../decode/decode.ts';
+import { decodeRecording, encodeRecording } from '../decode/recording.ts';
 import type { Delivery } from '../delivery.ts';
+import { scrubbed } from '../scrub/scrubber.ts';
 import { entryFacts, envelopeDeadLetter, itemDeadLetter, type Place } from './compose.ts';
 
 /** An item of a frame with the rows of it that were refused. */
@@ -24,7 +28,8 @@ export function refusedItems(rows: readonly RefusedRow[]): RefusedItem[] {
 
 /**
  * The dead letter of an item that the sink refused, or of a container what it refused of it: the
- * rest is stored. The frame is still in hand, and so are its parts.
+ * rest is stored. It has what the row had, without what the project wants to have removed. The
+ * frame is still in hand, and so are its parts.
  * @param deliveries that the batch was written from
  * @throws UnavailableError when the parts of a large entry cannot be read
  */
@@ -51,6 +56,29 @@ async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promi
   const assembled = await assemble(link, entry);
   const item = assembled.ok ? assembled.items.find(({ index }) => index === refused.item) : undefined;
   if (!item) return envelopeDeadLetter(place, { entry, bytes, assembled, reason });
-  const payload = refused.parts.length === 0 ? item.payload : containerOf(item.payload, refused.parts);
-  return itemDeadLetter(place, { entry, item: { ...item, payload, length: payload.length }, reason });
+  const whole = await cleanPayload(item, entry.privacy);
+  const payload = refused.parts.length === 0 ? whole : containerOf(whole, refused.parts);
+  return itemDeadLetter(place, {
+    entry: withoutAddress(entry),
+    item: { ...item, payload, length: payload.length },
+    reason,
+  });
+}
+
+/** As its row had it: it was decoded, so it can be scrubbed. */
+async function cleanPayload({ type, payload }: WholeItem, privacy: Privacy | undefined): Promise<Uint8Array> {
+  if (!privacy) return payload;
+  if (type === 'replay_recording') {
+    const recording = await decodeRecording(payload);
+    return recording.ok ? encodeRecording(scrubbed(recording.json, privacy)) : payload;
+  }
+  const json = jsonText(payload);
+  return json.ok ? scrubbed(json.line, privacy) : payload;
+}
+
+/** It has been filled in where the project wants it. */
+function withoutAddress(entry: EnvelopeEntry): EnvelopeEntry {
+  if (!entry.privacy) return entry;
+  const { scrub, names } = entry.privacy;
+  return { ...entry, privacy: { scrub, names } };
 }

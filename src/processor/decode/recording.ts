@@ -3,12 +3,13 @@
  * plain JSON. Inflated in the thread pool and never beyond RECORDING_BYTES_MAX.
  */
 import { promisify } from 'node:util';
-import { gunzip, inflate } from 'node:zlib';
+import { gunzip, gzip, inflate } from 'node:zlib';
 import { jsonText } from '../../lib/json-text.ts';
 import { RECORDING_BYTES_MAX, RECORDING_HEADER_BYTES_MAX } from '../../limits.ts';
 
 const gunzipAsync = promisify(gunzip);
 const inflateAsync = promisify(inflate);
+const gzipAsync = promisify(gzip);
 const LF = 0x0a;
 const TOO_LARGE = `recording of more than ${RECORDING_BYTES_MAX} bytes after decompression`;
 
@@ -56,4 +57,14 @@ export async function decodeRecording(payload: Uint8Array): Promise<Recording> {
   if (json.kind !== 'array') return refuse('recording is no JSON array');
   const head = Buffer.from(`{"segment_id":${segment},"recording":`);
   return { ok: true, json: Buffer.concat([head, json.line, Buffer.from('}')]) };
+}
+
+const RECORDING = '"recording":';
+
+/** A payload that {@link decodeRecording} makes these bytes of. */
+export async function encodeRecording({ buffer, byteOffset, length }: Uint8Array): Promise<Uint8Array> {
+  const json = Buffer.from(buffer as ArrayBuffer, byteOffset, length);
+  const at = json.indexOf(RECORDING);
+  const recording = await gzipAsync(json.subarray(at + RECORDING.length, -1));
+  return Buffer.concat([json.subarray(0, at - 1), Buffer.from('}\n'), recording]);
 }

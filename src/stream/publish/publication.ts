@@ -1,5 +1,6 @@
 import type { MsgHdrs } from '@nats-io/transport-node';
 import { NO_RESPONDERS_RETRIES_MAX, PUBLISH_ATTEMPT_MS, PUBLISH_PAUSE_MS } from '../../limits.ts';
+import type { traceLines } from '../frame.ts';
 import type { Ack } from './ack.ts';
 
 export type Outgoing = {
@@ -9,6 +10,8 @@ export type Outgoing = {
   data: Uint8Array;
   /** Monotonic ms after which no further attempt is made. */
   deadline: number;
+  /** As {@link traceLines} makes them. */
+  traces?: readonly string[] | undefined;
 };
 
 export type Delivered =

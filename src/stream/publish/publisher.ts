@@ -28,6 +28,8 @@ type PublishOptions = {
   deadline: number;
   /** Holds all payloads one after the other; the items then have none. */
   source?: PartSource | undefined;
+  /** Of a sampled entry: the processor's span goes below it. */
+  traceparent?: string;
   /** Of the entry's project; left out where nobody has a share, as with heartbeats. */
   use?: ProjectUse;
 };
@@ -136,7 +138,7 @@ export class Publisher {
    */
   publish(
     entry: Entry,
-    { deadline, source, use }: PublishOptions,
+    { deadline, source, use, traceparent }: PublishOptions,
     done: (result: PublishResult) => void,
   ): void {
     if (!this.available) return done('refused');
@@ -148,10 +150,10 @@ export class Publisher {
     };
     const window = this.#windowOf(entry);
     if (entry.kind === 'envelope' && (source || encodedBytesBound(entry) > this.#frameBytesMax())) {
-      const push = (queued: QueuedEntry): void => this.#push(window, queued, use);
+      const push = (queued: QueuedEntry): void => this.#push(window, { ...queued, traceparent }, use);
       return this.#large.add({ entry, source: source ?? sourceOf(entry), deadline, push, done: finish });
     }
-    this.#push(window, { bytes: encodeEntry(entry), deadline, done: finish }, use);
+    this.#push(window, { bytes: encodeEntry(entry), deadline, traceparent, done: finish }, use);
   }
 
   /** Resolves when nothing is queued or in flight. */
@@ -160,13 +162,15 @@ export class Publisher {
     return new Promise((resolve) => this.#whenDrained.push(resolve));
   }
 
-  #push(window: ShardWindow, { bytes, deadline, done }: QueuedEntry, use: ProjectUse | undefined): void {
+  #push(window: ShardWindow, queued: QueuedEntry, use: ProjectUse | undefined): void {
+    const { bytes, deadline, traceparent, done } = queued;
     if (this.#bytesInFlight + bytes.length > PUBLISH_BYTES_IN_FLIGHT_MAX) return done('refused');
     this.#bytesInFlight += bytes.length;
     if (use) this.#share.add(use, bytes.length);
     window.push({
       bytes,
       deadline,
+      traceparent,
       done: (result) => {
         this.#bytesInFlight -= bytes.length;
         if (use) this.#share.add(use, -bytes.length);

@@ -64,7 +64,7 @@ export class Sender implements Wire {
   send(message: Outgoing, done: (delivered: Delivered) => void): void {
     const number = ++this.#counter;
     const startedAt = this.monotonic();
-    const headers = recordHeaders(`${this.#bootId}.${number}`, message.subject, message.data.length);
+    const headers = recordHeaders(`${this.#bootId}.${number}`, message);
     const outgoing = { message, headers, replyTo: `${this.#inbox}.${number}` };
     const publication = new Publication(this, outgoing, (delivered) => {
       remove(this.#publications, numbered);

@@ -6,7 +6,7 @@ import {
   FRAMES_IN_FLIGHT_MAX,
   STREAM_BYTES_IN_FLIGHT_MAX,
 } from '../../limits.ts';
-import { encodeFrame, FRAME_BYTES_PER_ENTRY } from '../frame.ts';
+import { encodeFrame, FRAME_BYTES_PER_ENTRY, traceLines } from '../frame.ts';
 import type { Sender } from './sender.ts';
 
 export type PublishResult = 'stored' | 'refused' | 'unknown';
@@ -16,6 +16,8 @@ export type QueuedEntry = {
   bytes: Uint8Array;
   /** Monotonic ms. */
   deadline: number;
+  /** Of a sampled entry. */
+  traceparent?: string | undefined;
   done(result: PublishResult): void;
 };
 
@@ -117,7 +119,8 @@ export class ShardWindow {
     const data = encodeFrame(entries.map(({ bytes }) => bytes));
     frameEntries.observe(entries.length);
     this.#framesInFlight++;
-    sender.send({ stream, subject, data, deadline }, ({ result }) => {
+    const traces = traceLines(entries);
+    sender.send({ stream, subject, data, deadline, traces }, ({ result }) => {
       this.#framesInFlight--;
       if (result === 'stored') onStored(data);
       this.#settle(entries, result);

@@ -1,0 +1,76 @@
+/**
+ * A request that is sampled: the story of request.ts, told with a span for each step. The request
+ * itself knows nothing of it: what it calls is wrapped.
+ */
+import type { Span } from '../lib/tracing/tracing.ts';
+import type { Exchange } from './exchange.ts';
+import type { RequestParts } from './parts.ts';
+import { IngestRequest } from './request.ts';
+import type { RequestHead } from './request-head.ts';
+
+const NAME = 'POST /api/{project}/envelope';
+
+/** Where tracing is off, this costs a look at an undefined field. */
+export function openIngest(parts: RequestParts, exchange: Exchange, head: RequestHead): IngestRequest {
+  const span = parts.tracing?.request(NAME, {
+    traceparent: head.getHeader('traceparent'),
+    tracestate: head.getHeader('tracestate'),
+  });
+  return span ? new TracedRequest(parts, exchange, span) : new IngestRequest(parts, exchange);
+}
+
+class TracedRequest extends IngestRequest {
+  readonly #receive: Span;
+
+  constructor(parts: RequestParts, exchange: Exchange, request: Span) {
+    const receive = request.step('receive');
+    super(tracedParts(parts, request, receive), exchange);
+    this.#receive = receive;
+  }
+
+  override end(): void {
+    this.#receive.end({ 'http.request.body.size': this.exchange.bytesRead });
+    super.end();
+  }
+}
+
+function tracedParts(parts: RequestParts, request: Span, receive: Span): RequestParts {
+  const { admission, publisher } = parts;
+  return {
+    ...parts,
+    admission: {
+      knownRefusal: (subject) => admission.knownRefusal(subject),
+      refund: (project, month) => admission.refund(project, month),
+      admit: async (subject, wanted) => {
+        const span = request.step('admit');
+        const admitted = await admission.admit(subject, wanted);
+        span.end({ 'sluice.rate': admitted.rate?.kind, 'sluice.quota': admitted.count?.kind });
+        return admitted;
+      },
+    },
+    publisher: {
+      get available() {
+        return publisher.available;
+      },
+      takes: (projectId, use, bytes) => publisher.takes(projectId, use, bytes),
+      publish: (entry, options, done) => {
+        const span = request.step('publish');
+        publisher.publish(entry, { ...options, traceparent: span.traceparent }, (result) => {
+          span.end({}, result === 'stored' ? undefined : result);
+          done(result);
+        });
+      },
+    },
+    note: (endpoint, outcome, finished) => {
+      parts.note(endpoint, outcome, finished);
+      receive.end();
+      const { exchange, access } = finished;
+      const facts = {
+        'sluice.outcome': outcome,
+        'sluice.project': access?.project.id,
+        'sluice.request_id': exchange.requestId || undefined,
+      };
+      request.end(facts, outcome === 'failed' ? outcome : undefined);
+    },
+  };
+}

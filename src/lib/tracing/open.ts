@@ -1,0 +1,13 @@
+import type { Config } from '../../config.ts';
+import type { Log } from '../log.ts';
+import type { Tracing } from './tracing.ts';
+
+/** Undefined where tracing is off: then nothing of the SDK is loaded. */
+export async function openTracing(
+  { tracing }: Pick<Config, 'tracing'>,
+  parts: { service: string; log: Log },
+): Promise<Tracing | undefined> {
+  if (!tracing) return undefined;
+  const { OtlpTracing } = await import('./otlp.ts');
+  return new OtlpTracing({ ...tracing, ...parts });
+}

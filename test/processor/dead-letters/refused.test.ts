@@ -1,0 +1,117 @@
+/** What becomes of private data in items that the sink refuses for their content. */
+import { gunzipSync, gzipSync } from 'node:zlib';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { systemClock as clock } from '../../../src/lib/clock.ts';
+import type { ItemType } from '../../../src/lib/item-types.ts';
+import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
+import { entryOf, Replay } from '../../../src/management/dead-letters/replay.ts';
+import type { BegunEntry, RefusedRow, Sink, SinkBatch } from '../../../src/sink/sink.ts';
+import { type EnvelopeEntry, SCRUBS } from '../../../src/stream/frame.ts';
+import { envelope, eventually, Harness, item, log } from '../harness.ts';
+
+/** Refuses every row; of a container of logs the second entry. */
+const refusing: Sink = {
+  promise: 'repeatable',
+  open: async () => ({ begin: () => refusingBatch() }),
+  close: async () => undefined,
+};
+
+function refusingBatch(): SinkBatch {
+  const refused: RefusedRow[] = [];
+  let at: BegunEntry = { frameId: '', index: 0 };
+  return {
+    bytes: 0,
+    refused,
+    entriesKnown: () => 0,
+    beginEntry: (entry) => {
+      at = entry;
+    },
+    add: ({ type, fields }) => {
+      const place = { frameId: at.frameId, entry: at.index, reason: 'it may not' };
+      const part = type === 'log' && { part: 1 };
+      if ('index' in fields) refused.push({ ...place, item: fields.index, ...part });
+    },
+    relieve: () => undefined,
+    commit: async () => [],
+    abandon: async () => undefined,
+  };
+}
+
+let harness: Harness;
+let box: DeadLetterBox;
+beforeEach(async () => {
+  harness = await Harness.start();
+  box = await DeadLetterBox.open(harness.link);
+});
+afterEach(() => harness.close());
+
+const privacy = { scrub: SCRUBS, names: ['shoe'], clientAddress: '203.0.113.9' };
+const SECRETS = ['bob@example.com', '203.0.113.9', 'size 44', 'hunter2'];
+
+const ROWS: readonly (readonly [ItemType, string | Uint8Array, clean: unknown])[] = [
+  [
+    'event',
+    '{"n":1,"message":"bob@example.com","password":"hunter2","user":{"ip_address":"{{auto}}"}}',
+    { n: 1, message: '[Filtered]', password: '[Filtered]', user: { ip_address: null } },
+  ],
+  [
+    'log',
+    '{"items":[{"n":1},{"body":"to bob@example.com","shoe":"size 44"}]}',
+    { items: [{ body: 'to [Filtered]', shoe: '[Filtered]' }] },
+  ],
+  [
+    'replay_recording',
+    Buffer.concat([
+      Buffer.from('{"segment_id":3}\n'),
+      gzipSync('[{"text":"bob@example.com","shoe":"size 44"}]'),
+    ]),
+    { segment_id: 3, recording: [{ text: '[Filtered]', shoe: '[Filtered]' }] },
+  ],
+];
+
+async function refusedLetter(entry: EnvelopeEntry): Promise<FiledDeadLetter> {
+  const processor = await harness.process({ sink: refusing });
+  await harness.publish([entry]);
+  const letter = await eventually(async () => (await box.list())[0]);
+  await processor.stop();
+  return letter;
+}
+
+const payloadText = async (letter: FiledDeadLetter): Promise<string> => {
+  const bytes = await box.bytesOf(letter);
+  const entry = entryOf(letter, bytes);
+  const [only] = entry?.kind === 'envelope' ? entry.items : [];
+  const payload = Buffer.from(only?.payload ?? []);
+  const line = payload.indexOf('\n') + 1;
+  const inflated = line > 0 ? gunzipSync(payload.subarray(line)).toString() : '';
+  return `${Buffer.from(bytes).toString('latin1')}${inflated}`;
+};
+
+describe('the dead letter of an item that the sink refuses', () => {
+  it.each(ROWS)(
+    'of a scrubbed project has what its row had, and no more: %s',
+    async (type, payload, clean) => {
+      const letter = await refusedLetter(envelope([item(type, payload)], { privacy }));
+      const text = await payloadText(letter);
+      for (const secret of SECRETS) expect(text).not.toContain(secret);
+      expect(text).toContain('[Filtered]');
+      await harness.process();
+      await new Replay({ link: harness.link, box, shards: 1, clock, log }).run(letter);
+      expect(await harness.storedOnce(1)).toMatchObject([{ type, payload: clean }]);
+    },
+  );
+
+  it('of a large entry is scrubbed, too', async () => {
+    const payload = `{"message":"bob@example.com","noise":"${'x'.repeat(600_000)}"}`;
+    const { payload: _, ...bare } = item('event', payload);
+    const parts = await harness.chunk(Buffer.from(payload));
+    const text = await payloadText(await refusedLetter(envelope([bare], { privacy, parts })));
+    expect(text).not.toContain('bob@example.com');
+    expect(text).toContain('[Filtered]');
+  });
+
+  it('of another project has the bytes that came', async () => {
+    const letter = await refusedLetter(envelope([item('event', '{ "message": "bob@example.com" }')]));
+    expect(await payloadText(letter)).toContain('{ "message": "bob@example.com" }');
+  });
+});
