@@ -29,6 +29,8 @@ export const HELD_BYTES_TIGHT = 64 * MIB;
 export const INLINE_BYTES_MIN = 16 * KIB;
 /** Held (inline and queued to the spool) bytes per worker; beyond it new requests get 503. */
 export const HELD_BYTES_MAX = 192 * MIB;
+/** Beyond this, uploads of a project that holds more than its share end in the middle. */
+export const HELD_BYTES_SCARCE = 144 * MIB;
 /** Bytes of spool files per worker, 400 bodies that inflate to the cap; default of the setting. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
 /** Uploads of one worker that are spooled or decoded in pieces; beyond it 503. */
@@ -272,7 +274,10 @@ export const SHUTDOWN_MS_MAX = 25_000;
 assert(INLINE_BYTES_MIN <= INLINE_BYTES_MAX && INLINE_BYTES_MAX < BODY_BYTES_MAX, 'a full body is spooled');
 assert(ENVELOPE_HEADER_BYTES_MAX <= INLINE_BYTES_MIN, 'a header line always fits inline');
 assert(SPOOL_BLOCK_BYTES * 2 <= SPOOL_QUEUE_BYTES_MAX, 'one block is written while others fill');
-assert(HELD_BYTES_TIGHT < HELD_BYTES_MAX, 'the inline bound shrinks before requests are refused');
+assert(
+  HELD_BYTES_TIGHT < HELD_BYTES_SCARCE && HELD_BYTES_SCARCE < HELD_BYTES_MAX,
+  'the inline bound shrinks before uploads end, and those of greedy projects end first',
+);
 assert(BODY_BYTES_MAX <= DECOMPRESSED_BYTES_MAX, 'an uncompressed body passes the second cap');
 assert(DECOMPRESSED_BYTES_MAX <= BODY_BYTES_SETTING_MAX, 'the default is a legal setting');
 assert(

@@ -8,9 +8,11 @@ import {
   DECODER_QUEUE_BYTES_MAX,
   DECODER_QUEUE_BYTES_TIGHT,
   HELD_BYTES_MAX,
+  HELD_BYTES_SCARCE,
   HELD_BYTES_TIGHT,
   INLINE_BYTES_MAX,
   INLINE_BYTES_MIN,
+  REQUESTS_IN_FLIGHT_MAX,
   SPOOL_BLOCK_BYTES,
   SPOOL_BLOCKS_KEPT,
   SPOOL_BYTES_MAX,
@@ -33,7 +35,8 @@ export class UploadBudget {
   readonly #spoolBytesMax: number;
   readonly #spoolShare: FairShare;
   readonly #uploadShare = new FairShare('uploads', UPLOADS_MAX);
-  #held = 0;
+  readonly #heldShare = new FairShare('held', HELD_BYTES_MAX);
+  readonly #requestShare = new FairShare('requests', REQUESTS_IN_FLIGHT_MAX);
 
   constructor(options: {
     maxBodyBytes: number;
@@ -53,7 +56,7 @@ export class UploadBudget {
 
   /** Bytes of memory that uploads own: bodies, header lines, decoders, what waits for the disk. */
   get heldBytes(): number {
-    return this.#held;
+    return this.#heldShare.total;
   }
 
   /** Bytes of the spool files. */
@@ -63,12 +66,22 @@ export class UploadBudget {
 
   /** False when held or spooled bytes are at their bound: refuse new requests. */
   get hasRoom(): boolean {
-    return this.#held < HELD_BYTES_MAX && this.spooledBytes < this.#spoolBytesMax;
+    return this.heldBytes < HELD_BYTES_MAX && this.spooledBytes < this.#spoolBytesMax;
+  }
+
+  /** Whether a request of the project may come: there is room, and it has at most its share. */
+  takes(use: ProjectUse): boolean {
+    return this.hasRoom && this.#heldShare.allows(use) && this.#requestShare.allows(use);
+  }
+
+  /** Counts one more request, or with -1 one less. */
+  request(delta: 1 | -1, use: ProjectUse): void {
+    this.#requestShare.add(use, delta);
   }
 
   /** The worker holds much: each upload gets smaller bounds. */
   get isTight(): boolean {
-    return this.#held > HELD_BYTES_TIGHT;
+    return this.heldBytes > HELD_BYTES_TIGHT;
   }
 
   /** Payload bytes up to which an envelope stays in memory; less while the worker holds much. */
@@ -82,15 +95,16 @@ export class UploadBudget {
   }
 
   /**
-   * @param delta bytes, negative to give back. @returns false when the sum is over the bound (it is
-   * counted all the same)
+   * @param delta bytes, negative to give back. @returns false when the sum is over the bound, or
+   * near it and the project over its share (they are counted all the same)
    */
-  hold(delta: number): boolean {
-    this.#held += delta;
-    return this.#held <= HELD_BYTES_MAX;
+  hold(delta: number, use = new ProjectUse()): boolean {
+    this.#heldShare.add(use, delta);
+    if (this.heldBytes <= HELD_BYTES_SCARCE) return true;
+    return this.heldBytes <= HELD_BYTES_MAX && this.#heldShare.allows(use);
   }
 
-  /** As {@link hold}, for bytes of spool files; also false for a project beyond its share. */
+  /** As {@link hold}, for bytes of spool files; false for a project beyond its share. */
   spool(delta: number, use = new ProjectUse()): boolean {
     this.#spoolShare.add(use, delta);
     return this.spooledBytes <= this.#spoolBytesMax && this.#spoolShare.allows(use);
@@ -136,13 +150,14 @@ export class Holding {
   constructor(budget: UploadBudget, use = new ProjectUse()) {
     this.budget = budget;
     this.use = use;
+    budget.request(1, use);
   }
 
-  /** @param delta bytes, negative to give back. @returns false when the worker is over its bound */
+  /** @param delta bytes, negative to give back. @returns false when there is no room for them */
   hold(delta: number): boolean {
     if (!this.#open) return true;
     this.#held += delta;
-    return this.budget.hold(delta);
+    return this.budget.hold(delta, this.use);
   }
 
   spool(delta: number): boolean {
@@ -170,7 +185,8 @@ export class Holding {
     this.#open = false;
     if (this.#isLarge) this.budget.upload(-1, this.use);
     if (this.#queued > 0) this.budget.limiter.queue(-this.#queued);
-    this.budget.hold(-this.#held);
+    this.budget.request(-1, this.use);
+    this.budget.hold(-this.#held, this.use);
     this.budget.spool(-this.#spooled, this.use);
   }
 }

@@ -93,18 +93,20 @@ export function claimedBytes(encoding: Compression, body: Uint8Array): number | 
 
 /**
  * Inflates a whole body at once.
- * @returns `stream` when a Decoder has to: more than SYNC_INFLATED_BYTES_MAX would come out, or
- * there are several zstd frames
+ * @returns `stream` when a Decoder has to: more than SYNC_INFLATED_BYTES_MAX or than the body says
+ * would come out, or there are several zstd frames
  */
 export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
-  if ((claimedBytes(encoding, body) ?? 0) > SYNC_INFLATED_BYTES_MAX) return { ok: false, reason: 'stream' };
+  // One that lies is stopped where it said that it ends.
+  const bytesMax = claimedBytes(encoding, body) ?? SYNC_INFLATED_BYTES_MAX;
+  if (bytesMax > SYNC_INFLATED_BYTES_MAX) return { ok: false, reason: 'stream' };
   if (encoding === 'zstd') {
     const frames = new ZstdFrames();
     if (frames.pass(body) < body.length) return { ok: false, reason: 'stream' };
     if (!frames.isComplete) return { ok: false, reason: 'corrupt' };
   }
   try {
-    const { buffer, engine } = inflateWithInfo(encoding, body);
+    const { buffer, engine } = inflateWithInfo(encoding, body, Math.max(1, bytesMax));
     return engine.bytesWritten === body.length
       ? { ok: true, bytes: buffer }
       : { ok: false, reason: 'corrupt' };
@@ -116,8 +118,8 @@ export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
 
 type WithInfo = { buffer: Buffer; engine: Zlib };
 
-function inflateWithInfo(encoding: Compression, body: Uint8Array): WithInfo {
-  const options = { info: true, maxOutputLength: SYNC_INFLATED_BYTES_MAX };
+function inflateWithInfo(encoding: Compression, body: Uint8Array, maxOutputLength: number): WithInfo {
+  const options = { info: true, maxOutputLength };
   // With `info` these return both the bytes and the engine, which their types do not know.
   const inflate = (): unknown => {
     if (encoding === 'br') return zlib.brotliDecompressSync(body, { ...options, ...BROTLI_OPTIONS });

@@ -153,6 +153,11 @@ export class InflationQueue {
     this.#startNext();
   }
 
+  /** False: the project holds more than its share, and what it adds is refused. */
+  allows(use: ProjectUse): boolean {
+    return this.#share.allows(use);
+  }
+
   /** It inflates to more than was known. @returns false when there is no room for that */
   grow(inflation: Inflation, bytes: number): boolean {
     this.#share.add(inflation.use, bytes - inflation.bytes);

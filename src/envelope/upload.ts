@@ -66,6 +66,11 @@ export type UploadOptions = {
 /** What is taken for the size of a compressed body that does not say it, until it is larger. */
 const USUAL_RATIO = 16;
 const UNKNOWN_BYTES_MIN = 2 * SYNC_INFLATED_BYTES_MAX;
+/**
+ * After a small body that inflated to much, so many of its project that do not say their size are
+ * inflated beside the loop: 40 bytes of brotli may take 30 ms, whatever the bound.
+ */
+const DISTRUSTED_BODIES = 100;
 
 type State = 'open' | 'ended' | 'settled' | 'disposed';
 
@@ -182,17 +187,27 @@ export class Upload {
   /** A small body that is whole. */
   #inflateFirst(encoding: Compression): void {
     const body = this.#joinFirst();
-    const claimed = claimedBytes(encoding, body) ?? 0;
+    const known = claimedBytes(encoding, body);
+    const claimed = known ?? 0;
     const guess = Math.max(UNKNOWN_BYTES_MIN, USUAL_RATIO * body.length);
     if (body.length > SYNC_INFLATE_BYTES_MAX) return this.#inflateInTurn(encoding, claimed || guess);
+    const { use } = this.#holding;
+    // To learn its size takes milliseconds.
+    if (known === undefined && !this.#options.budget.inflations.allows(use))
+      return this.#fail('overloaded', 'too much is being inflated');
+    if (known === undefined && use.distrusted > 0) {
+      use.distrusted--;
+      return this.#inflateInTurn(encoding, guess);
+    }
     const inflated = inflateSync(encoding, body);
     if (inflated.ok) {
       this.#takeFirst();
       this.#parse(inflated.bytes);
       this.#finish();
-    } else if (inflated.reason === 'stream')
+    } else if (inflated.reason === 'stream') {
+      use.distrusted = DISTRUSTED_BODIES;
       this.#inflateInTurn(encoding, claimed > SYNC_INFLATED_BYTES_MAX ? claimed : guess);
-    else this.#fail('invalid', 'the compressed body is corrupt');
+    } else this.#fail('invalid', 'the compressed body is corrupt');
   }
 
   /** @param bytes what the body inflates to, as far as is known */

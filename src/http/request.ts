@@ -74,7 +74,7 @@ export class IngestRequest extends EndpointRequest {
     const { project, subject } = access;
     const { publisher, budget, admission } = this.parts;
     const announced = Number(head.getHeader('content-length'));
-    if (!publisher.takes(project.id, project.use, announced) || !budget.hasRoom)
+    if (!publisher.takes(project.id, project.use, announced) || !budget.takes(project.use))
       return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#accepts(admission.knownRefusal(subject))) return;

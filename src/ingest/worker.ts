@@ -56,6 +56,7 @@ class IngestWorker {
   readonly #requestLog: RequestLog | undefined;
   readonly #server: Server;
   #link: NatsLink | undefined;
+  #partsLink: NatsLink | undefined;
   #publisher: Publisher | undefined;
   #replica: Replica | undefined;
   #ledger: OutcomeLedger | undefined;
@@ -97,16 +98,19 @@ class IngestWorker {
     if (!listenWhenReady) await this.listen();
     await this.#redis.connect();
     const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = this.#config;
-    const link = await NatsLink.connect({
-      urls,
-      credsFile,
-      caFile,
-      name: 'sluice ingest',
-      log: this.#log,
-      waitForServer: true,
-      handsOver: true,
-    });
+    const connect = (name: string): Promise<NatsLink> =>
+      NatsLink.connect({
+        urls,
+        credsFile,
+        caFile,
+        name,
+        log: this.#log,
+        waitForServer: true,
+        handsOver: true,
+      });
+    const link = await connect('sluice ingest');
     this.#link = link;
+    this.#partsLink = await connect('sluice ingest, parts of large envelopes');
     this.#replica = new Replica({ link, planLimits, log: this.#log, clock });
     await this.#replica.start();
     this.#parts = this.#assemble(link, this.#replica);
@@ -128,7 +132,13 @@ class IngestWorker {
     const admission = new Admission({ redis: this.#redis, clock, checkpoints, log });
     const ledger = new OutcomeLedger({ link, log });
     const keyUse = new KeyUse({ link, log });
-    const publisher = new Publisher({ link, shards: this.#config.streamShards, clock, log });
+    const publisher = new Publisher({
+      link,
+      ...(this.#partsLink && { partsLink: this.#partsLink }),
+      shards: this.#config.streamShards,
+      clock,
+      log,
+    });
     const spoolReader = new SpoolReader();
     this.#ledger = ledger;
     this.#keyUse = keyUse;
@@ -238,7 +248,7 @@ class IngestWorker {
     this.#requestLog?.flush();
     await this.#replica?.stop();
     await this.#redis.close();
-    await this.#link?.close();
+    await Promise.all([this.#link?.close(), this.#partsLink?.close()]);
     this.beat();
   }
 }

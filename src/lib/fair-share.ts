@@ -10,17 +10,24 @@
 export class ProjectUse {
   /** Bytes between a publish and its acknowledgement. */
   inFlight = 0;
+  /** Requests whose body is awaited, or whose envelope is not stored yet. */
+  requests = 0;
+  /** Bytes of memory of its uploads. */
+  held = 0;
   /** Bytes of spool files. */
   spool = 0;
   /** Uploads that are spooled or decoded in pieces. */
   uploads = 0;
   /** Bytes of small bodies that are being inflated or wait for it, by what they inflate to. */
   inflating = 0;
+  /** Small bodies that are not inflated in the loop any more, since one of late was a bomb. */
+  distrusted = 0;
   /** Bytes of parts in the chunks stream, of all workers. */
   chunks = 0;
 
   isHeld(): boolean {
-    return this.inFlight + this.spool + this.uploads + this.inflating + this.chunks > 0;
+    const { requests, held, spool, uploads, inflating, chunks } = this;
+    return this.inFlight + requests + held + spool + uploads + inflating + chunks > 0;
   }
 }
 
@@ -36,7 +43,7 @@ export function nextInTurn<T>(waiting: readonly T[], atWork: (one: T) => number)
   return next;
 }
 
-type Resource = Exclude<keyof ProjectUse, 'isHeld'>;
+type Resource = Exclude<keyof ProjectUse, 'isHeld' | 'distrusted'>;
 
 export class FairShare {
   readonly #resource: Resource;

@@ -36,6 +36,8 @@ type Position = {
   wholeUpTo: number;
 };
 const UNREAD = -1;
+/** While one record is overwritten without a pause, it may be missing again and again. */
+const SNAPSHOT_LOOKS_MAX = 5;
 
 /**
  * Keeps a copy of a bucket in this process's memory, so that a look-up costs no I/O and an outage
@@ -130,7 +132,7 @@ export class BucketMirror {
     this.#renewal = false;
     try {
       const { link, bucket } = this.#options;
-      const manager = await registryManager(link, REGISTRY_REQUEST_MS * this.#patience);
+      const manager = await registryManager(link, this.#requestMs);
       const state = await bucketState(manager, bucket);
       const position = this.#positionFor(state);
       const onEntry = (entry: BucketEntry, stamp: string): void => this.#put(position, entry, stamp);
@@ -171,8 +173,9 @@ export class BucketMirror {
     const isSnapshot = position.wholeUpTo === UNREAD;
     const before = position.revision;
     try {
+      if (isSnapshot) await this.#readSnapshot(watch, state);
       // The keys of a whole copy say nothing: they were there before.
-      await watch.reach(state, () => (isSnapshot ? copy.seen : 0), REGISTRY_STALL_MS * this.#patience);
+      else await watch.reach(state, () => 0, this.#stallMs);
     } catch (error) {
       // What it waits for was purged, for all we know.
       if (position.revision === before) this.#distrust('nothing comes');
@@ -184,6 +187,29 @@ export class BucketMirror {
     if (isSnapshot) log.info({ bucket, keys: copy.size, ms }, 'projects: bucket loaded');
     this.#loaded = true;
     this.#firstSnapshot?.();
+  }
+
+  /**
+   * A record that is overwritten while it is read comes behind all that `state` knew of. So the
+   * bucket is asked again, until no key is missing.
+   */
+  async #readSnapshot(watch: BucketWatch, state: BucketState): Promise<void> {
+    const { link, bucket, copy } = this.#options;
+    const manager = await registryManager(link, this.#requestMs);
+    await watch.reach(state, () => copy.seen, this.#stallMs);
+    for (let looks = 0; looks < SNAPSHOT_LOOKS_MAX; looks++) {
+      const now = await bucketState(manager, bucket);
+      await watch.reach(now, () => copy.seen, this.#stallMs);
+      if (copy.seen >= (now.keys ?? 0)) return;
+    }
+  }
+
+  get #requestMs(): number {
+    return REGISTRY_REQUEST_MS * this.#patience;
+  }
+
+  get #stallMs(): number {
+    return REGISTRY_STALL_MS * this.#patience;
   }
 
   /** Compares what has come with what the server holds. */

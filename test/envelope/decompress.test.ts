@@ -11,6 +11,8 @@ function claiming(body: Buffer, bytes: number): Buffer {
   return changed;
 }
 const noise = Buffer.alloc(1_000, 0x5a);
+/** To inflate up to the bound takes milliseconds. */
+const CHEAP_US = 300;
 const leftToTheStream = { ok: false, reason: 'stream' };
 
 test('a gzip body that says it is large is left to the stream unread', () => {
@@ -24,6 +26,9 @@ test('a gzip body that says it is large is left to the stream unread', () => {
 test('one that is large and says it is small is stopped at the bound', () => {
   const body = gzipSync(Buffer.alloc(2 * SYNC_INFLATED_BYTES_MAX));
   expect(inflateSync('gzip', claiming(body, 10))).toEqual(leftToTheStream);
+  const spent = process.cpuUsage();
+  for (let count = 0; count < 100; count++) inflateSync('gzip', claiming(body, 10));
+  expect(process.cpuUsage(spent).user).toBeLessThan(100 * CHEAP_US);
 });
 
 test('one that is small and says it is large is corrupt', async () => {

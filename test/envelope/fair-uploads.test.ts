@@ -1,22 +1,32 @@
-/** What projects share of a worker while bodies arrive: the spool, and the places of large uploads. */
+/** What projects share of a worker while bodies arrive: memory, requests, the spool, and the places of large uploads. */
+import { brotliCompressSync, deflateSync } from 'node:zlib';
 import { afterEach, expect, it } from 'vitest';
 import { Upload, type UploadBudget, type UploadResult } from '../../src/envelope/upload.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
-import { INLINE_BYTES_MAX, UPLOADS_MAX } from '../../src/limits.ts';
+import {
+  HELD_BYTES_MAX,
+  HELD_BYTES_SCARCE,
+  INFLATING_BYTES_MAX,
+  INLINE_BYTES_MAX,
+  REQUESTS_IN_FLIGHT_MAX,
+  UPLOADS_MAX,
+} from '../../src/limits.ts';
 import { testBudget } from './bodies.ts';
 
 const MIB = 1024 * 1024;
+/** To inflate as much as may come out at once takes milliseconds. */
+const CHEAP_US = 500;
 const BEGIN = Buffer.from('{}\n{"type":"event"}\n');
 const uploads: Upload[] = [];
 afterEach(() => {
   for (const upload of uploads.splice(0)) upload.dispose();
 });
 
-/** @returns what has been told of an upload of so many bytes that never ends */
-function begin(budget: UploadBudget, use: ProjectUse, bytes: number): () => UploadResult | undefined {
+/** @returns the upload, and what has been told of it */
+function start(budget: UploadBudget, use: ProjectUse, encoding = '') {
   let told: UploadResult | undefined;
   const upload = new Upload({
-    encoding: '',
+    encoding,
     budget,
     use,
     onResult: (result) => {
@@ -26,9 +36,15 @@ function begin(budget: UploadBudget, use: ProjectUse, bytes: number): () => Uplo
     beforeSpool: (spool) => spool(),
   });
   uploads.push(upload);
+  return { upload, told: () => told };
+}
+
+/** @returns what has been told of an upload of so many bytes that never ends */
+function begin(budget: UploadBudget, use: ProjectUse, bytes: number): () => UploadResult | undefined {
+  const { upload, told } = start(budget, use);
   upload.feed(BEGIN);
   for (let at = 0; at < bytes; at += 64 * 1024) upload.feed(Buffer.alloc(Math.min(64 * 1024, bytes - at)));
-  return () => told;
+  return told;
 }
 
 it('a project that has half of the spool is refused more, and others go on', () => {
@@ -54,4 +70,86 @@ it('a project that has half of the places for large uploads is refused more, and
   expect(begin(budget, modest, bytes)()).toBeUndefined();
   for (const upload of uploads.splice(0)) upload.dispose();
   expect([greedy.uploads, modest.uploads]).toEqual([UPLOADS_MAX / 2, 0]);
+});
+
+it('a project that holds half of the memory gets no more requests, and others do', () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  budget.hold(HELD_BYTES_MAX / 2, greedy);
+  expect(begin(budget, greedy, 1_000)()).toBeUndefined();
+  expect(begin(budget, modest, 1_000)()).toBeUndefined();
+  expect([budget.takes(greedy), budget.takes(modest)]).toEqual([false, true]);
+  budget.hold(-HELD_BYTES_MAX / 2, greedy);
+  for (const upload of uploads.splice(0)) upload.dispose();
+  expect([budget.heldBytes, greedy.held, modest.held, budget.takes(greedy)]).toEqual([0, 0, 0, true]);
+});
+
+it('when memory is scarce, uploads of a project that holds more than its share end, and others go on', () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  budget.hold(HELD_BYTES_SCARCE, greedy);
+  expect(begin(budget, greedy, 1_000)()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+  expect(begin(budget, modest, 1_000)()).toBeUndefined();
+});
+
+it('a project that has half of the requests in flight is refused more, and others go on', () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  for (let count = 0; count < REQUESTS_IN_FLIGHT_MAX / 2; count++) {
+    expect(budget.takes(greedy)).toBe(true);
+    begin(budget, greedy, 0);
+  }
+  begin(budget, greedy, 0);
+  expect([budget.takes(greedy), budget.takes(modest)]).toEqual([false, true]);
+  for (const upload of uploads.splice(0)) upload.dispose();
+  expect([greedy.requests, budget.takes(greedy)]).toEqual([0, true]);
+});
+
+it.each([
+  ['br', brotliCompressSync(Buffer.alloc(19 * MIB))],
+  ['deflate', deflateSync(Buffer.alloc(19 * MIB))],
+])(
+  'a project that inflates half of what may be is refused a %s body of unknown size unread',
+  (encoding, body) => {
+    const budget = testBudget();
+    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    const inflation = {
+      use: greedy,
+      bytes: INFLATING_BYTES_MAX / 2 + 1,
+      start: () => undefined,
+      refuse: () => undefined,
+    };
+    budget.inflations.add(inflation);
+    const spent = process.cpuUsage();
+    for (let count = 0; count < 100; count++) {
+      const { upload, told } = start(budget, greedy, encoding);
+      upload.feed(body);
+      upload.end();
+      expect(told()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+    }
+    expect(process.cpuUsage(spent).user).toBeLessThan(100 * CHEAP_US);
+    const { upload, told } = start(budget, modest, encoding);
+    upload.feed(body);
+    upload.end();
+    expect(told()).toBeUndefined();
+    budget.inflations.leave(inflation);
+  },
+);
+
+it('a bomb that does not say its size is followed by bodies that are inflated beside the loop', async () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  const send = (use: ProjectUse, text: string): (() => UploadResult | undefined) => {
+    const { upload, told } = start(budget, use, 'br');
+    upload.feed(brotliCompressSync(text));
+    upload.end();
+    return told;
+  };
+  const small = '{}\n{"type":"event"}\n{}';
+  expect(send(greedy, small)()).toMatchObject({ ok: true });
+  expect(send(greedy, `${small.slice(0, -1)}"x":"${'x'.repeat(2 * MIB)}"}`)()).toBeUndefined();
+  const told = send(greedy, small);
+  expect([told(), greedy.distrusted > 0]).toEqual([undefined, true]);
+  expect(send(modest, small)()).toMatchObject({ ok: true });
+  await expect.poll(told).toMatchObject({ ok: true });
 });

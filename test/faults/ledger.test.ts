@@ -25,12 +25,13 @@ const terms: Terms = {
     limited: { id: '2', ratePerMinute: 2 },
     leased: { id: '3', ratePerMinute: 5 },
     capped: { id: '4', quota: 1 },
+    attacker: { id: '5' },
   },
   redisLosses: [],
   clockSteps: 0,
   answersAll: true,
 };
-const none = { open: 0, limited: 0, leased: 0, capped: 0 };
+const none = { open: 0, limited: 0, leased: 0, capped: 0, attacker: 0 };
 const evidence = (more: Partial<Evidence> = {}): Evidence => ({
   stored: new Map([['a', stored()]]),
   deadLetters: 0,

@@ -5,7 +5,7 @@
  * promises were broken. Times are this process's monotonic milliseconds, for all clients the same clock.
  */
 
-export type ProjectName = 'open' | 'limited' | 'leased' | 'capped';
+export type ProjectName = 'open' | 'limited' | 'leased' | 'capped' | 'attacker';
 
 /** One request and its fate. */
 export type Told = {

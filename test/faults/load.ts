@@ -6,7 +6,7 @@ import { Client, type Shot } from './client.ts';
 import type { ProjectName, Told } from './ledger.ts';
 
 /** Where a project's requests go: path and query. */
-export type Targets = Readonly<Record<ProjectName, string>>;
+export type Targets = Readonly<Record<ProjectName | 'unjudged', string>>;
 
 export type LoadOptions = {
   random: Random;
@@ -17,6 +17,8 @@ export type LoadOptions = {
   thinkMs?: number;
   /** Bytes of every payload; by default few, and one in LARGE_ONE_IN goes through the spool and the chunks stream. */
   payloadBytes?: number;
+  /** Of other requests than these. */
+  shot?(port: number): Shot;
 };
 
 const SHARES: readonly (readonly [ProjectName, number])[] = [
@@ -57,12 +59,12 @@ export class Load {
   }
 
   start(): void {
-    const { random, ports, clients = 16, thinkMs = 40 } = this.#options;
+    const { random, ports, clients = 16, thinkMs = 40, shot } = this.#options;
     for (let n = 0; n < clients; n++)
       this.#clients.push(
         new Client({
           port: ports[n % ports.length] as number,
-          next: (port) => this.#shot(port),
+          next: shot ?? ((port) => this.#shot(port)),
           record: (told) => this.told.push(told),
           unreachable: (port, at) => this.unreachable.push({ port, at }),
           thinkMs: () => random() * 2 * thinkMs,

@@ -2,6 +2,7 @@
 import { parseArgs } from 'node:util';
 import { integer, pick, type Random, seededRandom } from '../../bench/random.ts';
 import { canStepClocks } from '../support/step-clock.ts';
+import { ATTACKS, type Attack } from './attacks.ts';
 import { type Fault, fits } from './fault.ts';
 import { ALONE, FAULTS } from './faults.ts';
 import { runScenario } from './scenario.ts';
@@ -9,6 +10,7 @@ import { soak } from './soak/soak.ts';
 import { growing, soakText } from './soak/soak-table.ts';
 import { Stand, type StandOptions } from './stand.ts';
 import {
+  answers,
   faultTable,
   type Row,
   recoveryTable,
@@ -18,8 +20,8 @@ import {
   writeSamples,
 } from './table.ts';
 
-const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN | --mixes | --soak]
-Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. NATS_SERVER_BIN names another broker.`;
+const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN | --mixes | --attacks | --soak]
+Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --attacks: mixes under attacks by one project, on ndjson unless another stand is named; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. NATS_SERVER_BIN names another broker.`;
 
 type StandName = 'ndjson' | 'postgres' | 'cluster' | 'disks';
 const clocks = canStepClocks();
@@ -55,11 +57,12 @@ class Run {
     return this.#failed;
   }
 
-  async scenario(faults: readonly Fault[]): Promise<void> {
-    const report = await runScenario(this.#stand, faults, { random: this.#random });
+  async scenario(faults: readonly Fault[], attack?: Attack): Promise<void> {
+    const report = await runScenario(this.#stand, faults, { random: this.#random, attack });
     const row: Row = { stand: this.#name, seed: this.#seed, report };
     this.rows.push(row);
     say(faultTable([row]).split('\n').slice(2).join('\n'));
+    if (report.attack) say(`        under ${report.attack.name}: ${answers(report.attack.answers)}`);
     if (report.judgement.broken.length === 0) return;
     this.#failed = true;
     const file = writeHistory(row, this.#stand.parts.map(({ log }) => log).join('\n'));
@@ -72,10 +75,12 @@ class Run {
     for (const fault of faults) if (performance.now() < until) await this.scenario([fault]);
   }
 
-  async mixes(faults: readonly Fault[], until: number): Promise<void> {
-    while (performance.now() < until) {
+  /** @param attacks one goes on during each mix, in turn */
+  async mixes(faults: readonly Fault[], until: number, attacks: readonly Attack[] = []): Promise<void> {
+    for (let n = 0; performance.now() < until; n++) {
       const count = integer(this.#random, ...FAULTS_OF_MIX);
-      await this.scenario(Array.from({ length: count }, () => pick(this.#random, faults)));
+      const mix = Array.from({ length: count }, () => pick(this.#random, faults));
+      await this.scenario(mix, attacks[n % attacks.length]);
     }
   }
 }
@@ -97,6 +102,7 @@ async function main(): Promise<void> {
       stand: { type: 'string' },
       fault: { type: 'string' },
       mixes: { type: 'boolean', default: false },
+      attacks: { type: 'boolean', default: false },
       soak: { type: 'boolean', default: false },
       help: { type: 'boolean' },
     },
@@ -104,7 +110,9 @@ async function main(): Promise<void> {
   if (values.help) return say(USAGE);
   if (values.soak) return mainSoak({ minutes: Number(values.minutes), seed: Number(values.seed) });
   const names = Object.keys(STANDS) as StandName[];
-  const chosen = names.filter((name) => values.stand === undefined || name === values.stand);
+  const attacks = values.attacks ? ATTACKS : [];
+  const wantedStand = values.stand ?? (values.attacks ? 'ndjson' : undefined);
+  const chosen = names.filter((name) => wantedStand === undefined || name === wantedStand);
   if (chosen.length === 0) throw new Error(USAGE);
   const share = (Number(values.minutes) * 60_000) / chosen.length;
   const rows: Row[] = [];
@@ -118,8 +126,8 @@ async function main(): Promise<void> {
     const named = new RegExp(values.fault ?? '');
     const wanted = [...faults, ...ALONE].filter(({ name }) => named.test(name));
     try {
-      if (!values.mixes) await run.each(wanted, until);
-      if (values.fault === undefined) await run.mixes(mixed, until);
+      if (!values.mixes && !values.attacks) await run.each(wanted, until);
+      if (values.fault === undefined) await run.mixes(mixed, until, attacks);
       else while (performance.now() < until) await run.each(wanted, until);
     } finally {
       await stand.close();

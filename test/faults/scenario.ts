@@ -1,6 +1,7 @@
 /** One scenario: load, one fault after the other, each followed until the system serves again by itself, then the judgement. */
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Random } from '../../bench/random.ts';
+import type { Attack } from './attacks.ts';
 import type { Fault, Scene } from './fault.ts';
 import { type Evidence, type Excuses, type Judgement, judge, type Terms, type Told } from './ledger.ts';
 import { Load } from './load.ts';
@@ -30,6 +31,8 @@ export type Recovery = {
 
 export type Report = {
   recoveries: Recovery[];
+  /** What went on all the while, and how it was answered, by status. */
+  attack?: { name: string; answers: Record<string, number> };
   /** From the end of the load until everything was processed. */
   drainedSec: number | undefined;
   /** Acknowledged messages that the broker still has. */
@@ -46,6 +49,8 @@ export type ScenarioOptions = {
   /** Quota of the project that has one. */
   quota?: number;
   thinkMs?: number;
+  /** Goes on while the faults strike and until the system serves again. */
+  attack?: Attack | undefined;
 };
 
 function statuses(told: readonly Told[], from: number, to: number): Record<string, number> {
@@ -86,7 +91,7 @@ export async function runScenario(
   faults: readonly Fault[],
   options: ScenarioOptions,
 ): Promise<Report> {
-  const { random, quota = 500, thinkMs = 40 } = options;
+  const { random, quota = 500, thinkMs = 40, attack } = options;
   const { terms: projects, targets } = await stand.createProjects(quota);
   const letters = await stand.queue.deadLetters();
   const shared = { random, ports: stand.ports, targets };
@@ -100,15 +105,16 @@ export async function runScenario(
   };
   const recoveries: Recovery[] = [];
   load.start();
+  const attacking = attack?.start(shared);
   await pause(Math.max(CALM_MS, ...faults.map(({ warmMs = 0 }) => warmMs)));
   for (const fault of faults) {
     if (recoveries.length > 0) await pause(CALM_MS);
     recoveries.push(await strike(fault, { stand, random, flood, excuses }, load));
   }
-  await load.stop();
+  await Promise.all([load.stop(), attacking?.stop()]);
   const drainedSec = await stand.queue.drained();
   const left = await stand.queue.leftovers();
-  const told = [load, ...floods].flatMap((one) => one.told);
+  const told = [load, ...floods, ...(attacking ? [attacking] : [])].flatMap((one) => one.told);
   const terms: Terms = { projects, ...excuses, answersAll: !faults.some(({ cuts }) => cuts) };
   const evidence: Evidence = {
     stored: await stand.stored(),
@@ -130,6 +136,7 @@ export async function runScenario(
   if (judgement.broken.length > 0) judgement.broken.push(...stand.errors.slice(-LOGGED_MAX));
   return {
     recoveries,
+    ...(attack && attacking && { attack: { name: attack.name, answers: attacking.answers() } }),
     drainedSec,
     leftovers: left.reduce((sum, { messages }) => sum + messages, 0),
     judgement,

@@ -12,7 +12,7 @@ import { Backing, type BackingOptions } from './backing.ts';
 import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
 import type { Targets } from './load.ts';
 import { Queue } from './queue.ts';
-import { readNdjson, readPostgres } from './sink-reader.ts';
+import { readNdjson, readPostgres, type SinkFiles } from './sink-reader.ts';
 import { Supervised } from './supervised.ts';
 import { Witness, witnessed } from './witness.ts';
 
@@ -39,6 +39,8 @@ export type Projects = { terms: Readonly<Record<ProjectName, ProjectTerms>>; tar
 export class Stand {
   readonly #dir = temporaryFolder('faults');
   readonly #options: StandOptions;
+  /** What has been read: a file of the sink never changes. */
+  readonly #sinkFiles: SinkFiles = new Map();
   backing!: Backing;
   link!: NatsLink;
   queue!: Queue;
@@ -143,23 +145,26 @@ export class Stand {
   async createProjects(capped: number): Promise<Projects> {
     const store = await ProjectStore.open(this.link);
     const base: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
-    const wanted: Record<ProjectName, { rateLimit?: number; quota?: number }> = {
+    const wanted: Record<keyof Targets, { rateLimit?: number; quota?: number }> = {
       open: {},
       limited: { rateLimit: 240 },
       leased: { rateLimit: 2_000 },
       capped: { quota: capped },
+      attacker: {},
+      unjudged: {},
     };
     const terms: Partial<Record<ProjectName, ProjectTerms>> = {};
-    const targets: Partial<Record<ProjectName, string>> = {};
-    for (const [name, own] of Object.entries(wanted) as [ProjectName, (typeof wanted)[ProjectName]][]) {
+    const targets: Partial<Record<keyof Targets, string>> = {};
+    for (const [name, own] of Object.entries(wanted) as [keyof Targets, (typeof wanted)[keyof Targets]][]) {
       const { id, key } = await store.create({ ...base, ...own });
       const { rateLimit, quota } = own;
+      targets[name] = `/api/${id}/envelope/?compat_key=${key}`;
+      if (name === 'unjudged') continue;
       terms[name] = {
         id,
         ...(rateLimit !== undefined && { ratePerMinute: rateLimit }),
         ...(quota !== undefined && { quota }),
       };
-      targets[name] = `/api/${id}/envelope/?compat_key=${key}`;
     }
     await pause(REGISTRY_MS_MAX);
     return { terms, targets } as Projects;
@@ -168,7 +173,7 @@ export class Stand {
   /** What stands in the sink, by event id. */
   stored(): Promise<Map<string, Stored>> {
     const { postgres, sinkDir } = this.backing;
-    return postgres ? readPostgres(postgres.url) : readNdjson(sinkDir);
+    return postgres ? readPostgres(postgres.url) : readNdjson(sinkDir, this.#sinkFiles);
   }
 
   /** A page of metrics of each primary, or of each processor. */

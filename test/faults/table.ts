@@ -10,8 +10,8 @@ const HEADS = ['stand', 'fault', 'held s', 'serves after s', 'stored after s', '
 const seconds = (value: number | undefined): string => (value === undefined ? 'NEVER' : value.toFixed(1));
 
 /** 0 stands for no answer. */
-const answers = (during: Recovery['during']): string =>
-  Object.entries(during)
+export const answers = (counts: Record<string, number>): string =>
+  Object.entries(counts)
     .map(([status, count]) => `${count} × ${status === '0' ? 'none' : status}`)
     .join(', ');
 

@@ -1,13 +1,15 @@
-/** What projects share on the way into the streams: the chunks stream, and the bytes in flight. */
+/** What projects share on the way into the streams: the chunks stream, the bytes in flight, and the way itself. */
 import { randomBytes } from 'node:crypto';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
 import { createLog } from '../../src/lib/log.ts';
-import { FRAME_BYTES_MAX } from '../../src/limits.ts';
+import { FRAME_BYTES_MAX, PARTS_IN_FLIGHT_MAX } from '../../src/limits.ts';
 import { removeParts } from '../../src/stream/chunks.ts';
 import type { EnvelopeEntry } from '../../src/stream/frame.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
 import { Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
+import { TcpProxy } from '../support/tcp-proxy.ts';
 import { Broker, envelopeOf, MIB, numbersTo } from './broker.ts';
 
 let broker: Broker;
@@ -83,4 +85,44 @@ describe('the bytes in flight', () => {
     expect(new Set(await Promise.all(results))).toEqual(new Set(['stored']));
     expect([greedy.inFlight, modest.inFlight, publisher.takes('1', greedy, 1)]).toEqual([0, 0, true]);
   });
+
+  it('of a broker that stands still are shared by requests that passed the door together', async () => {
+    broker = await Broker.start();
+    const { publisher } = broker;
+    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    await broker.freeze();
+    const deadline = performance.now() + 30_000;
+    const publish = (use: ProjectUse, projectId: string): Promise<PublishResult> => {
+      const entry = { ...envelopeOf(1, randomBytes(100_000)), projectId };
+      return new Promise((resolve) => publisher.publish(entry, { deadline, use }, resolve));
+    };
+    const results = Array.from({ length: 400 }, () => publish(greedy, '1'));
+    const other = publish(modest, '2');
+    broker.thaw();
+    expect(await other).toBe('stored');
+    expect(new Set(await Promise.all(results))).toEqual(new Set(['stored', 'refused']));
+    expect([greedy.inFlight, modest.inFlight]).toEqual([0, 0]);
+  });
+});
+
+it('a small envelope does not wait behind the parts of a large one', async () => {
+  broker = await Broker.start();
+  const proxy = await TcpProxy.start(broker.server.port);
+  const log = createLog('silent');
+  const connect = (): Promise<NatsLink> =>
+    NatsLink.connect({ urls: [`nats://127.0.0.1:${proxy.port}`], name: 'far', log });
+  const [link, partsLink] = [await connect(), await connect()];
+  const publisher = new Publisher({ link, partsLink, shards: 1, clock, log });
+  proxy.weather = { bytesPerSec: 2 * MIB };
+  const deadline = performance.now() + 30_000;
+  const publish = (entry: EnvelopeEntry): Promise<PublishResult> =>
+    new Promise((resolve) => publisher.publish(entry, { deadline }, resolve));
+  const slow = publish(large(1, '1'));
+  await looked(() => publisher.stats.publishes.SLUICE_CHUNKS === PARTS_IN_FLIGHT_MAX);
+  expect(await publish(envelopeOf(2))).toBe('stored');
+  expect(await broker.messageCount('SLUICE_CHUNKS')).toBeLessThan(PARTS_IN_FLIGHT_MAX);
+  expect(await slow).toBe('stored');
+  expect(publisher.stats.publishes).toEqual({ SLUICE_CHUNKS: 5, SLUICE_EVENTS: 2 });
+  await Promise.all([link.close(), partsLink.close()]);
+  await proxy.close();
 });

@@ -52,8 +52,25 @@ const wordsOf = (name: string): string[] => (name.match(WORD) ?? []).map((word) 
 
 /** Longer names are compared by their beginning alone. */
 const NAME_CHARS_MAX = 200;
-/** Names seen; applications repeat a few hundred. */
-const NAMES_KEPT_MAX = 10_000;
+/** Of names seen, those of all settings together; applications repeat a few hundred. */
+const KEPT_BYTES_MAX = 16 * 1024 * 1024;
+/** Beside its characters, each of which may take two bytes. */
+const KEPT_NAME_BYTES = 100;
+/** Whether a name is secret, by settings. All are emptied when they are full together. */
+const kept = { bytes: 0, maps: new Set<Map<string, boolean>>() };
+
+function keep(known: Map<string, boolean>, name: string, found: boolean): void {
+  const bytes = KEPT_NAME_BYTES + 2 * name.length;
+  if (kept.bytes + bytes > KEPT_BYTES_MAX) {
+    for (const map of kept.maps) map.clear();
+    kept.maps.clear();
+    kept.bytes = 0;
+  }
+  kept.bytes += bytes;
+  kept.maps.add(known);
+  // A copy: what is cut out of a text keeps all of that text in memory.
+  known.set(Buffer.from(name).toString(), found);
+}
 
 export class SecretNames {
   /** By first word. */
@@ -75,10 +92,7 @@ export class SecretNames {
     const known = this.#known.get(name);
     if (known !== undefined) return known;
     const found = this.#find(wordsOf(name.slice(0, NAME_CHARS_MAX)));
-    if (name.length > NAME_CHARS_MAX) return found;
-    if (this.#known.size === NAMES_KEPT_MAX) this.#known.clear();
-    // A copy: what is cut out of a text keeps all of that text in memory.
-    this.#known.set(Buffer.from(name).toString(), found);
+    if (name.length <= NAME_CHARS_MAX) keep(this.#known, name, found);
     return found;
   }
 

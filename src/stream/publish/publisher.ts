@@ -34,6 +34,15 @@ type PublishOptions = {
   use?: ProjectUse;
 };
 
+export type PublisherOptions = {
+  link: NatsLink;
+  /** A connection for parts alone: a broker stores what comes on one connection in its order. */
+  partsLink?: NatsLink;
+  shards: number;
+  clock: Clock;
+  log: Log;
+};
+
 const streamOf = (entry: Entry): FrameStream => {
   const [first] = entry.kind === 'envelope' ? entry.items : [];
   return first ? STREAM_OF_TYPE[first.type] : 'heartbeats';
@@ -72,8 +81,10 @@ export class Publisher {
   #bytesInFlight = 0;
   #whenDrained: (() => void)[] = [];
 
-  constructor({ link, shards, clock, log }: { link: NatsLink; shards: number; clock: Clock; log: Log }) {
+  constructor({ link, partsLink = link, shards, clock, log }: PublisherOptions) {
     const sender = new Sender({ link, clock, log });
+    const partsSender =
+      partsLink === link ? sender : new Sender({ link: partsLink, clock, log, like: sender });
     const tail = new TailFeed({ link, clock });
     const frameEntries = new Distribution(COUNT_BOUNDS);
     // Half, so that a part still fits one message when it is read back in base64.
@@ -92,7 +103,7 @@ export class Publisher {
     >;
     this.#chunkShares = new ChunkShares(link);
     this.#large = new LargeEntries({
-      sender,
+      sender: partsSender,
       shares: this.#chunkShares,
       partBytesMax: frameBytesMax,
       onError: (error) =>
@@ -103,6 +114,7 @@ export class Publisher {
     this.#frameBytesMax = frameBytesMax;
     this.stats = { publishes: sender.publishes, duration: sender.duration, frameEntries };
     link.onDisconnect(() => this.#refuseUnsent());
+    partsLink.onDisconnect(() => this.#large.refuseWaiting());
   }
 
   /**
@@ -141,7 +153,8 @@ export class Publisher {
     { deadline, source, use, traceparent }: PublishOptions,
     done: (result: PublishResult) => void,
   ): void {
-    if (!this.available) return done('refused');
+    // Requests that passed the door together may be more than the share.
+    if (!this.available || (use && !this.#share.allows(use))) return done('refused');
     this.#entriesInFlight++;
     const finish = (result: PublishResult): void => {
       this.#entriesInFlight--;

@@ -22,9 +22,9 @@ const BOOT_ID_BYTES = 9;
  * message, and throws the attempt away when it times out (twice the CPU: bench/HISTORY.md).
  */
 export class Sender implements Wire {
-  readonly publishes: Record<string, number> = {};
+  readonly publishes: Record<string, number>;
   /** Seconds from the first attempt to the acknowledgement. */
-  readonly duration = new Distribution(SECONDS_BOUNDS);
+  readonly duration: Distribution;
   readonly #link: NatsLink;
   readonly #clock: Clock;
   readonly #log: Log;
@@ -35,7 +35,10 @@ export class Sender implements Wire {
   #unreported = 0;
   #reportedAt = Number.NEGATIVE_INFINITY;
 
-  constructor({ link, clock, log }: { link: NatsLink; clock: Clock; log: Log }) {
+  /** @param like has the figures in which this one's are counted, too */
+  constructor({ link, clock, log, like }: { link: NatsLink; clock: Clock; log: Log; like?: Sender }) {
+    this.publishes = like?.publishes ?? {};
+    this.duration = like?.duration ?? new Distribution(SECONDS_BOUNDS);
     this.#link = link;
     this.#clock = clock;
     this.#log = log;

@@ -1,0 +1,55 @@
+import { Kvm } from '@nats-io/kv';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { systemClock as clock } from '../../src/lib/clock.ts';
+import { REGISTRY_SLICE_ENTRIES } from '../../src/limits.ts';
+import { BucketCopy } from '../../src/projects/bucket-copy.ts';
+import { BucketMirror } from '../../src/projects/bucket-mirror.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+import { natsServer, type TestServer } from '../support/servers.ts';
+import { link as connect, eventually, eventuallyHolds, log } from './broker.ts';
+
+const BUCKET = 'mirrored';
+const OVERWRITTEN = 100;
+
+let server: TestServer;
+let link: NatsLink;
+beforeAll(async () => {
+  server = await natsServer();
+  link = await connect(server.url);
+});
+afterAll(async () => {
+  await link?.close();
+  await server?.close();
+});
+
+it('keeps a record that is overwritten while the bucket is read again', async () => {
+  await new Kvm(link.js).create(BUCKET);
+  const put = (n: number, text: string): void => link.connection.publish(`$KV.${BUCKET}.k${n}`, text);
+  const last = async (): Promise<number> =>
+    (await (await link.manager()).streams.info(`KV_${BUCKET}`)).state.last_seq;
+  // What is overwritten comes behind a whole slice of the others.
+  const count = OVERWRITTEN + REGISTRY_SLICE_ENTRIES;
+  for (let n = 0; n < count; n++) put(n, 'old');
+  await eventuallyHolds(async () => (await last()) === count);
+
+  const removed: string[] = [];
+  let isReadAgain = false;
+  /** The mirror has asked for the bucket's state when it begins a snapshot, and has read nothing. */
+  class OverwrittenCopy extends BucketCopy {
+    override startSnapshot(createdMs: number): void {
+      super.startSnapshot(createdMs);
+      if (isReadAgain) for (let n = 0; n < OVERWRITTEN; n++) put(n, 'new');
+    }
+  }
+  const copy = new OverwrittenCopy(({ key, text }) => {
+    if (text === undefined) removed.push(key);
+  });
+  copy.startSnapshot(0);
+  for (let n = 0; n < count; n++) copy.put({ key: `k${n}`, text: 'old', revision: n + 1 });
+  isReadAgain = true;
+  const mirror = new BucketMirror({ link, bucket: BUCKET, copy, log, clock });
+  await mirror.start();
+  expect(removed).toEqual([]);
+  await eventually(5_000, () => copy.get('k0')?.text === 'new');
+  await mirror.stop();
+});
