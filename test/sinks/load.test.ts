@@ -1,5 +1,5 @@
 /** `sluice load --verify` looks its ids up in the stores, and finds what is wrong there. */
-import { gunzipSync, gzipSync } from 'node:zlib';
+import * as zlib from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Verification } from '../../bench/load/verify/verify.ts';
 import { openStored } from '../../src/commands/load/stored.ts';
@@ -111,17 +111,38 @@ describe('s3', () => {
     const before = await copies(server.url());
     expect(before.size).toBeGreaterThanOrEqual(400);
     const { key = '' } = (await server.list()).find(({ key }) => key.includes('SLUICE_EVENTS/')) ?? {};
-    const lines = gunzipSync(await server.get(key)).toString();
+    const lines = zlib.gunzipSync(await server.get(key)).toString();
     const again = key.replace(/[0-9a-f]{32}-/, `${'a'.repeat(32)}-`);
-    await server.put(again, gzipSync(lines));
+    await server.put(again, zlib.gzipSync(lines));
     expect(await copies(server.url())).toEqual(before);
     const [line = ''] = lines.split('\n');
     const other = line.replace(/"row_key":"[0-9a-f]{32}"/, `"row_key":"${'0'.repeat(32)}"`);
-    await server.put(key.replace(/[0-9a-f]{32}-/, `${'b'.repeat(32)}-`), gzipSync(`${other}\n`));
+    await server.put(key.replace(/[0-9a-f]{32}-/, `${'b'.repeat(32)}-`), zlib.gzipSync(`${other}\n`));
     const { event_id, item_index } = JSON.parse(line) as { event_id: string; item_index: number };
     expect(doubles(await copies(server.url()))).toEqual([`${event_id}:${item_index}`]);
   });
 });
+
+/** Where this runtime has it. */
+const { zstdCompressSync } = zlib as { zstdCompressSync?: (plain: string) => Buffer };
+it.each(zstdCompressSync ? [zstdCompressSync] : [])(
+  'objects of several zstd frames are read',
+  async (zstd) => {
+    const server = await TestS3.start();
+    try {
+      const [date, hour] = new Date().toISOString().split(/[T:]/);
+      const frame = (index: number): Buffer => {
+        const head = `{"project_id":"7","event_id":"${'e'.repeat(32)}","item_index":${index},"type":"event"`;
+        return zstd(`${head},"payload":{},"row_key":"${`${index}`.repeat(32)}"}\n`);
+      };
+      const key = `sluice/SLUICE_EVENTS/${date}/${hour}/${'a'.repeat(32)}-2.ndjson.zst`;
+      await server.put(key, Buffer.concat([frame(1), frame(2)]));
+      expect([...(await copies(server.url())).keys()]).toEqual([1, 2].map((n) => `${'e'.repeat(32)}:${n}`));
+    } finally {
+      await server.close();
+    }
+  },
+);
 
 it('a store that is away is one sentence before anything is sent', async () => {
   for (const sink of ['clickhouse://127.0.0.1:4/sluice', 's3://k:s@archive?endpoint=http://127.0.0.1:4']) {
