@@ -173,6 +173,13 @@ function parseSinks(text: string): readonly SinkSetting[] | undefined {
   return sinks.length === words.length && new Set(words).size === words.length ? sinks : undefined;
 }
 
+/**
+ * Sinks as SLUICE_SINK names them, with what the environment says of their stores.
+ * @returns undefined when the text names none
+ */
+export const sinksIn = (text: string, env = process.env): readonly SinkSetting[] | undefined =>
+  parseSinks(text)?.map((sink) => withCredentials(sink, env));
+
 /** An address, or a network as `10.0.0.0/8`. */
 function isNetwork(text: string): boolean {
   const [address = '', bits, ...rest] = text.split('/');

@@ -5,7 +5,6 @@
  */
 import { Connection } from '../load/connection.ts';
 import { endpointOf } from '../load/options.ts';
-import { Ticker } from '../load/ticker.ts';
 import { type Target, Workload } from '../workload.ts';
 
 const WINDOW_MS = 60_000;
@@ -79,9 +78,9 @@ export class Witness {
   async run(): Promise<Testimony> {
     const { durationMs } = this.#options;
     this.#startedAt = performance.now();
-    const ticker = new Ticker(1, () => this.#sendDue());
+    const timer = setInterval(() => this.#sendDue(), 1);
     await new Promise((resolve) => setTimeout(resolve, durationMs));
-    ticker.stop();
+    clearInterval(timer);
     for (const end = performance.now() + SETTLE_MS; performance.now() < end; ) {
       if (!this.#connections.some(({ underWay }) => underWay)) break;
       await new Promise((resolve) => setTimeout(resolve, 10));

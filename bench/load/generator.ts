@@ -16,7 +16,6 @@ import type { StopRule } from './pace/stop.ts';
 import { microseconds, NO_ANSWER, newHistogram, type Place, Recording, TIMED_OUT } from './recording.ts';
 import { type GeneratorFigures, type LoadResult, percentilesOf, resultOf, type Second } from './result.ts';
 import { SecondCounts } from './second.ts';
-import { Ticker } from './ticker.ts';
 import type { Ledger } from './verify/ledger.ts';
 
 export type GeneratorOptions = {
@@ -158,12 +157,8 @@ export class Generator {
 
   /** A closed loop drives itself; it only has to be started, and again after a failure. */
   #tick(): () => void {
-    if (this.#pace) {
-      const ticker = new Ticker(TICK_MS, () => this.#sendDue());
-      return () => ticker.stop();
-    }
     this.#sendDue();
-    const timer = setInterval(() => this.#sendDue(), CLOSED_TICK_MS);
+    const timer = setInterval(() => this.#sendDue(), this.#pace ? TICK_MS : CLOSED_TICK_MS);
     return () => clearInterval(timer);
   }
 

@@ -109,7 +109,7 @@ function startVerifier(
   const { load, ledger, reader, surroundings } = parts;
   const usage = api
     ? (ids: readonly string[]) => apiUsage(api, surroundings.token, ids)
-    : admin && (() => pageUsage(admin));
+    : admin && (() => pageUsage(admin, surroundings.token));
   return Verifier.start({
     reader,
     ledger,

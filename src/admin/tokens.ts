@@ -16,7 +16,7 @@ function parseToken(entry: string): AdminToken {
 
 /** What a client sends that is given the same setting as the server. */
 export const firstToken = (entries: readonly string[]): string | undefined =>
-  entries[0] === undefined ? undefined : parseToken(entries[0]).token;
+  entries[0] === undefined ? undefined : parseToken(entries[0].trim()).token;
 
 const linesOf = (text: string): string[] =>
   text

@@ -67,9 +67,16 @@ export function changeKey(
   return withKeys(project, changed, now);
 }
 
-/** Another text for the first valid key, which keeps its label, expiry and limit. */
+/**
+ * Another text for the first valid key, which keeps its label, expiry and limit.
+ * @throws ConflictError when it is the text of another key
+ */
 export function replaceKey(project: Project, text: string, now: number): Project {
   const { key: before } = firstKey(project, now) ?? project;
+  if (text !== before && keysOf(project).some(({ key }) => key === text))
+    throw new ConflictError(
+      `Project ${project.id} has this key already, as ${keyId(text)}: it cannot take the place of another one.`,
+    );
   const keys = keysOf(project).map((key) => (key.key === before ? { ...key, key: text } : key));
   return withKeys(project, keys, now);
 }

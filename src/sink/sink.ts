@@ -152,3 +152,27 @@ export interface Sink {
   removeBefore?(moment: number): Promise<void>;
   close(): Promise<void>;
 }
+
+/** An item as a load test finds it in a store. */
+export type StoredItem = {
+  projectId: string;
+  eventId: string;
+  index: number;
+  /**
+   * Rows that a reader who merges by row key has of it; of a container, of its most frequent entry.
+   */
+  copies: number;
+};
+
+/** What a load test reads of a store, beside running processors; methods throw UnavailableError. */
+export interface StoredReader {
+  /** Accepted envelopes by project; undefined where the sink keeps no tally. */
+  tally?(): Promise<ReadonlyMap<string, number>>;
+  /** Every item that was received at this moment or later; earlier ones may be among them. */
+  scan(since: Date, onItem: (item: StoredItem) => void): Promise<void>;
+  /** A scan leaves out what an earlier one told. */
+  readonly tellsOnce?: true;
+  /** For so long the sink holds back what it is given. */
+  readonly delayMs?: number;
+  close(): Promise<void>;
+}

@@ -144,8 +144,10 @@ it('looks up the ids that the server made', async () => {
 
 it.each([
   [undefined, '--verify'],
-  ['clickhouse://h/db', '--sink'],
+  ['kafka://h/db', '--sink'],
   ['ndjson:/a postgres://h/db', '--sink'],
+  ['s3://KEY:SECRET@bucket?colour=blue', '--sink: s3://'],
+  ['clickhouse://h/db?colour=blue', '--sink: clickhouse://'],
 ])('a sink %s that cannot be looked into is named', (sink, named) => {
   expect(() => openStored(sink)).toThrow(named);
 });

@@ -42,10 +42,13 @@ export function findKustomize(): string[] | undefined {
 }
 
 /** @throws with kustomize's own words */
-export function render(command: readonly string[], overlay: string): KubernetesObject[] {
+export const render = (command: readonly string[], overlay: string): KubernetesObject[] =>
+  renderFolder(command, `overlays/${overlay}`);
+
+/** @param name below deploy/kubernetes */
+export function renderFolder(command: readonly string[], name: string): KubernetesObject[] {
   const [program = '', ...args] = command;
-  const folder = join(KUBERNETES, 'overlays', overlay);
-  return parseObjects(execFileSync(program, [...args, folder], { encoding: 'utf8' }));
+  return parseObjects(execFileSync(program, [...args, join(KUBERNETES, name)], { encoding: 'utf8' }));
 }
 
 /** An overlay with a component on top, as an operator would add it. */

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
+import { parseLoadCommand } from '../../bench/load/command/flags.ts';
 import { parseProjectFile } from '../../src/commands/project/project-file.ts';
 import { loadConfig } from '../../src/config.ts';
 import {
@@ -12,6 +13,7 @@ import {
   OVERLAYS,
   parseObjects,
   render,
+  renderFolder,
   renderInside,
   renderWith,
   schemaProblems,
@@ -344,5 +346,21 @@ describe.each(kustomize ? [{ kustomize }] : [])('the component runbook-url', ({ 
       alertsIn(plain).map(({ alert }) => `${address.data.address}#${alert?.toLowerCase()}`),
     );
     expect(urls.length).toBeGreaterThan(20);
+  });
+});
+
+describe.each(kustomize ? [{ kustomize }] : [])('the load test', ({ kustomize: command }) => {
+  it('is a Job whose arguments the load tester takes', () => {
+    const [job, ...others] = renderFolder(command, 'load');
+    expect([job?.kind, others]).toEqual(['Job', []]);
+    const [container] = (job as Workload).spec.template.spec.containers;
+    const [name, ...args] = container?.args ?? [];
+    expect([name, container?.image]).toEqual(['load', 'sluice:latest']);
+    const { load, thresholds, output } = parseLoadCommand(
+      args.map((arg) => arg.replace('$(DSN)', 'http://key@ingest.sluice.svc:8080/42')),
+    );
+    expect(load.targets).toEqual([expect.objectContaining({ id: '42', key: 'key' })]);
+    expect(load.segments?.length).toBeGreaterThan(1);
+    expect([thresholds.maxP99Ms, thresholds.maxFailureShare, output.json]).toEqual([250, 0.001, '-']);
   });
 });

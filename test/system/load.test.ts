@@ -1,47 +1,23 @@
 /** `sluice load` as a user runs it, against the whole system, with faults in the middle. */
-import { spawn } from 'node:child_process';
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunDocument } from '../../bench/load/document.ts';
 import type { Project } from '../../src/projects/project.ts';
+import { LoadCommand, type Ran, type Running } from '../support/load-command.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { System, until } from '../support/system.ts';
 
-const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
-
-type Ran = { status: number | null; out: string; err: string };
-type Running = { ended: Promise<Ran>; err(): string };
-
+let command: LoadCommand;
 let dir: string;
 beforeAll(() => {
-  dir = mkdtempSync(join(tmpdir(), 'sluice-load-'));
+  command = new LoadCommand();
+  dir = command.dir;
 });
-afterAll(() => rmSync(dir, { recursive: true }));
-
-function start(...args: string[]): Running {
-  const env = { ...process.env };
-  delete env.SLUICE_SINK;
-  delete env.GITHUB_STEP_SUMMARY;
-  const child = spawn(process.execPath, [CLI, 'load', ...args], {
-    cwd: dir,
-    env,
-    stdio: ['ignore', 'pipe', 'pipe'],
-  });
-  const ran: Ran = { status: null, out: '', err: '' };
-  child.stdout.on('data', (data: Buffer) => {
-    ran.out += data.toString();
-  });
-  child.stderr.on('data', (data: Buffer) => {
-    ran.err += data.toString();
-  });
-  const ended = new Promise<Ran>((resolve) => child.once('close', (status) => resolve({ ...ran, status })));
-  return { ended, err: () => ran.err };
-}
-const load = (...args: string[]): Promise<Ran> => start(...args).ended;
-const documentAt = (name: string): RunDocument =>
-  JSON.parse(readFileSync(join(dir, name), 'utf8')) as RunDocument;
+afterAll(() => command.close());
+const start = (...args: string[]): Running => command.start(args);
+const load = (...args: string[]): Promise<Ran> => command.run(...args);
+const documentAt = (name: string): RunDocument => command.document(name);
 
 describe('without a server', () => {
   it('a wrong command line has exit status 2 and names the option', async () => {
@@ -178,6 +154,89 @@ describe('against ingest with two workers', () => {
     expect([twice.status, twice.err]).toEqual([1, 'sluice load: merge: a run is in two of the files\n']);
     const none = await load('merge', 'g1.json', 'junit.xml');
     expect([none.status, none.err]).toEqual([1, expect.stringContaining('junit.xml')]);
+  });
+});
+
+describe('against ingest whose management API has tokens', () => {
+  const TOKENS = 'ci=correct-horse,another';
+  let system: System;
+  beforeAll(async () => {
+    system = await System.start({
+      workers: 2,
+      env: { SLUICE_ADMIN_TOKEN: TOKENS, SLUICE_ADMIN_HOST: '0.0.0.0' },
+    });
+  });
+  afterAll(() => system?.stop());
+  const withToken = (...args: string[]): Promise<Ran> =>
+    command.start([...args, '--sink', `ndjson:${system.sinkDir}`], { SLUICE_ADMIN_TOKEN: TOKENS }).ended;
+
+  it('projects are made by it, and their usage is compared by it', async () => {
+    const { status, err, out } = await withToken(
+      ...['--projects', '20', '--api', system.adminUrl, '--even', '--verify', '--quiet'],
+      ...['--rate', '200', '--duration', '1s', '--warmup', '200ms', '--json', 'projects.json'],
+    );
+    expect(status, err + out).toBe(0);
+    expect(documentAt('projects.json').verification).toMatchObject({
+      accepted: 240,
+      stored: 240,
+      tallied: 240,
+      usage: 240,
+      lost: 0,
+      double: 0,
+      problems: [],
+      notes: [],
+    });
+    const senders = new Set(system.stored().map(({ project_id }) => project_id));
+    expect(senders.size).toBe(20);
+  });
+
+  it('the usage of the page is compared where only the admin port is named', async () => {
+    const project = await system.createProject();
+    const { status, err, out } = await withToken(
+      ...['--dsn', system.dsn(project), '--admin', system.adminUrl, '--verify', '--quiet'],
+      ...['--rate', '50', '--duration', '1s', '--warmup', '0', '--json', 'page.json'],
+    );
+    expect(status, err + out).toBe(0);
+    expect(documentAt('page.json').verification).toMatchObject({ usage: 50, notes: [] });
+  });
+
+  it('a token that it does not know is named', async () => {
+    const args = ['--projects', '1', '--api', system.adminUrl];
+    const { status, err } = await command.start(args, { SLUICE_ADMIN_TOKEN: 'wrong' }).ended;
+    expect(err).toMatch(/refuses the token of SLUICE_ADMIN_TOKEN \(401\)\n$/);
+    expect(status).toBe(1);
+  });
+
+  it('the knee is the last rate at which nothing was refused', async () => {
+    // 100 requests a minute: 50 and 75 a second pass in half a second each, and what comes then is refused.
+    const project = await system.createProject({ rateLimit: 100 });
+    const search = (...args: string[]): Promise<Ran> =>
+      load(
+        '--dsn',
+        system.dsn(project),
+        '--find-knee',
+        '--step',
+        '500ms',
+        '--warmup',
+        '0',
+        '--quiet',
+        ...args,
+      );
+    const found = await search('--rate', '50', '--json', 'knee.json');
+    expect(found.status, found.err + found.out).toBe(0);
+    expect(found.out + found.err).toMatch(/75\/s is good\n113\/s is not good: /);
+    const { knee, checks, requests } = documentAt('knee.json');
+    expect(knee?.lastGoodRate).toBe(75);
+    expect(knee?.steps.slice(0, 3).map(({ rate, good }) => [rate, good])).toEqual([
+      [50, true],
+      [75, true],
+      [113, false],
+    ]);
+    expect(checks).toEqual([{ name: 'a rate is good', figure: '75/s' }]);
+    expect(requests).toBeGreaterThan(113);
+    const none = await search('--rate', '60');
+    expect(none.err).toMatch(/FAILED: not even 60 requests\/s are good\n$/);
+    expect(none.status).toBe(1);
   });
 });
 

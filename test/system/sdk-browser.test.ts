@@ -3,10 +3,11 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Browser, Page, Request } from 'playwright-core';
 import { build, type Rollup } from 'vite';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
+import { SCRUBS } from '../../src/stream/frame.ts';
 import { openBrowser } from '../support/browser.ts';
-import { System, until } from '../support/system.ts';
+import { type StoredRecord, System, until } from '../support/system.ts';
 
 const CLIENT = new URL('../support/clients/browser.js', import.meta.url).pathname;
 const HTML =
@@ -26,7 +27,6 @@ let project: Project;
 let site: Server;
 let browser: Browser;
 let page: Page;
-let url: string;
 
 async function bundle(): Promise<string> {
   const built = (await build({
@@ -57,14 +57,13 @@ beforeAll(async () => {
 });
 
 /** @param script runs in every frame before anything of the page */
-async function openPage(script?: string): Promise<Page> {
+async function openPage({ script, of = project }: { script?: string; of?: Project } = {}): Promise<Page> {
   const opened = await browser.newPage({
     userAgent: 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36',
   });
   if (script) await opened.addInitScript({ content: script });
   const { port } = site.address() as AddressInfo;
-  url = `http://127.0.0.1:${port}/?dsn=${encodeURIComponent(system.dsn(project))}`;
-  await opened.goto(url);
+  await opened.goto(`http://127.0.0.1:${port}/?dsn=${encodeURIComponent(system.dsn(of))}`);
   return opened;
 }
 
@@ -135,7 +134,7 @@ it('reports a trace as spans, as it does by default', async () => {
 
 it('reports a trace as a transaction when told to', async () => {
   const other = await browser.newPage({ userAgent: await page.evaluate('navigator.userAgent') });
-  await other.goto(`${url}&lifecycle=static`);
+  await other.goto(`${page.url()}&lifecycle=static`);
   const trace = `${await other.evaluate('window.trace()')}`;
   await until(() => namesOf('transaction', trace).includes('press'));
   expect(namesOf('transaction', trace)).toEqual(expect.arrayContaining(['press', 'price']));
@@ -165,7 +164,7 @@ it('passes the preflight and can read every header, also of an error', async () 
 });
 
 it('delivers the events of a page whose fetch is instrumented with headers of others', async () => {
-  const instrumented = await openPage(INSTRUMENTED);
+  const instrumented = await openPage({ script: INSTRUMENTED });
   const sent: Request[] = [];
   instrumented.on('request', (request) => {
     if (request.method() === 'POST' && request.url().startsWith(system.url)) sent.push(request);
@@ -179,4 +178,46 @@ it('delivers the events of a page whose fetch is instrumented with headers of ot
       'x-0dd--9': 'odd',
     });
   await instrumented.close();
+});
+
+describe('a page with private data', () => {
+  const MARK = 'mark-4711';
+  const TYPES = ['event', 'span', 'log', 'replay_event', 'replay_recording'];
+
+  /** What is private, and every record once each type has the mark that the page put beside it. */
+  async function report(of: Project): Promise<{ all: string[]; records: StoredRecord[] }> {
+    const opened = await openPage({ of });
+    const all = (await opened.evaluate(`window.reportPrivate('${MARK}')`)) as string[];
+    let records: StoredRecord[] = [];
+    await until(async () => {
+      await opened.evaluate('window.flushReplay()');
+      records = system.stored().filter(({ project_id }) => project_id === of.id);
+      const marked = new Set(records.flatMap((one) => (JSON.stringify(one).includes(MARK) ? one.type : [])));
+      return TYPES.every((type) => marked.has(type));
+    });
+    await opened.close();
+    return { all, records };
+  }
+  const foundIn = (records: readonly StoredRecord[], texts: readonly string[]): string[] =>
+    records.flatMap((record) => {
+      const text = JSON.stringify(record);
+      return texts.filter((one) => text.includes(one)).map((one) => `${record.type}: ${one}`);
+    });
+
+  it('has it stored where the project says nothing', async () => {
+    const { all, records } = await report(await system.createProject());
+    const found = foundIn(records, all);
+    for (const text of all) expect(found).toContain(`event: ${text}`);
+    for (const type of TYPES)
+      expect(
+        found.some((one) => one.startsWith(type)),
+        type,
+      ).toBe(true);
+  });
+
+  it('has none of it stored where the project wants it removed', async () => {
+    const { all, records } = await report(await system.createProject({ scrub: [...SCRUBS] }));
+    expect(foundIn(records, all)).toEqual([]);
+    expect(foundIn(records, [encodeURIComponent(all[0] ?? '')])).toEqual([]);
+  });
 });

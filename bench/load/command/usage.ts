@@ -39,7 +39,7 @@ What must hold (exit status 1 when something does not)
   --expect STATUS      a status that is no failure beside 200; may be repeated
   --min-rate N  --max-p95 MS  --max-p99 MS  --max-p999 MS  --max-failures N (0)  --max-failure-rate P
   --verify             what was told 200 is stored, once, and counted
-  --sink SINK          where the processor stores: ndjson:DIR or postgres://… (SLUICE_SINK)
+  --sink SINK          where the processor stores: ndjson:DIR, postgres://…, clickhouse://… or s3://… (SLUICE_SINK)
   --admin URL          admin port of ingest: usage before and after for --verify, the server's metrics for --report
   --verify-wait T      for what is still queued (60s); what takes longer than --late T (10s) is told as late
 

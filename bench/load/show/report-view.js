@@ -368,7 +368,7 @@
           ['lost', `${v.lost}`],
           ['double items', `${v.double}`],
           ['late', `${v.late}`],
-          ["the sink's tally", `+${v.tallied}`],
+          ["the sink's tally", v.tallied === undefined ? 'it keeps none' : `+${v.tallied}`],
           ['usage', v.usage === undefined ? 'not asked' : `+${v.usage}`],
         ],
       );

@@ -1,4 +1,4 @@
-/** What `--verify` asks of a sink. The readers are in src/commands/load, one for each kind of sink. */
+/** What `--verify` asks of a sink. The readers are in src/commands/load and src/sink. */
 
 export type StoredItem = {
   projectId: string;
@@ -10,9 +10,13 @@ export type StoredItem = {
 };
 
 export interface StoredReader {
-  /** Accepted envelopes by project, of all months that the sink's tally keeps. */
-  tally(): Promise<ReadonlyMap<string, number>>;
+  /** Accepted envelopes by project; undefined where the sink keeps no tally. */
+  tally?(): Promise<ReadonlyMap<string, number>>;
   /** Every item that was received at this moment or later; earlier ones may be among them. */
   scan(since: Date, onItem: (item: StoredItem) => void): Promise<void>;
+  /** A scan leaves out what an earlier one told. */
+  readonly tellsOnce?: true;
+  /** For so long the sink holds back what it is given. */
+  readonly delayMs?: number;
   close(): Promise<void>;
 }

@@ -12,11 +12,15 @@ async function json(url: string, headers: Record<string, string> = {}): Promise<
   return response.json();
 }
 
+const bearer = (token: string | undefined): Record<string, string> =>
+  token ? { Authorization: `Bearer ${token}` } : {};
+
 type PageProject = { id: string; usage?: { position: number } };
 
 /** The page of the admin port knows the newest position of the busiest projects. @throws when it cannot be had */
-export async function pageUsage(admin: string): Promise<UsageOf> {
-  const { projects = [] } = (await json(`${admin}/stats.json`)) as { projects?: PageProject[] };
+export async function pageUsage(admin: string, token: string | undefined): Promise<UsageOf> {
+  const page = await json(`${admin}/stats.json`, bearer(token));
+  const { projects = [] } = page as { projects?: PageProject[] };
   return new Map(projects.flatMap(({ id, usage }) => (usage ? [[id, usage.position] as const] : [])));
 }
 
@@ -26,7 +30,7 @@ export async function apiUsage(
   token: string | undefined,
   ids: readonly string[],
 ): Promise<UsageOf> {
-  const headers: Record<string, string> = token ? { Authorization: `Bearer ${token}` } : {};
+  const headers = bearer(token);
   const found = new Map<string, number>();
   const queue = ids.values();
   const work = async (): Promise<void> => {

@@ -29,8 +29,8 @@ export type Verification = {
   refusedStored: number;
   /** Envelopes with a 200 without usage headers that are there: a server in development without its Redis. */
   emptyStored: number;
-  /** Accepted envelopes by the sink's tally. */
-  tallied: number;
+  /** Accepted envelopes by the sink's tally; undefined when it keeps none. */
+  tallied: number | undefined;
   /** Growth of the usage; undefined when it was not asked for or is not known. */
   usage: number | undefined;
   waitedMs: number;
@@ -145,13 +145,13 @@ class Findings {
 export class Verifier {
   readonly #options: VerifyOptions;
   readonly #startedAt = new Date();
-  readonly #tallyBefore: ReadonlyMap<string, number>;
+  readonly #tallyBefore: ReadonlyMap<string, number> | undefined;
   readonly #usageBefore: UsageOf | undefined;
   readonly #notes: string[] = [];
 
   private constructor(
     options: VerifyOptions,
-    tally: ReadonlyMap<string, number>,
+    tally: ReadonlyMap<string, number> | undefined,
     usage: UsageOf | undefined,
   ) {
     this.#options = options;
@@ -161,45 +161,66 @@ export class Verifier {
 
   /** Before the first request. @throws when the sink cannot be read */
   static async start(options: VerifyOptions): Promise<Verifier> {
-    const tally = await options.reader.tally();
+    const { reader } = options;
+    const tally = await reader.tally?.();
+    // A store that cannot be read is to be known before the run.
+    if (!tally) await reader.scan(new Date(), () => undefined);
     const usage = await options.usage?.(options.targets).catch(() => undefined);
     return new Verifier(options, tally, usage);
   }
 
   /** After the last answer. */
   async finish(): Promise<Verification> {
-    const { ledger, waitMs, say } = this.#options;
+    const { ledger, say, reader } = this.#options;
     const startedAt = performance.now();
     const waited = (): number => performance.now() - startedAt;
     say(`waits until ${ledger.count(ACCEPTED)} accepted envelopes are in the sink`);
-    const late = await this.#untilTallied(waited);
+    let late = await this.#untilTallied(waited);
+    const since = new Date(this.#startedAt.getTime() - CLOCKS_MS);
+    let findings = new Findings(ledger);
     for (;;) {
-      const findings = new Findings(ledger);
-      const since = new Date(this.#startedAt.getTime() - CLOCKS_MS);
-      await this.#options.reader.scan(since, (item) => findings.add(item));
+      await reader.scan(since, (item) => findings.add(item));
       const counts = findings.counts();
-      if (counts.lost === 0 || waited() > waitMs)
-        return this.#judge(findings, counts, { late, waitedMs: waited() });
+      if (waited() >= this.#lateMs) late ??= counts.lost;
+      if (counts.lost === 0 || waited() > this.#waitMs)
+        return this.#judge(findings, counts, { late: late ?? 0, waitedMs: waited() });
       await sleep(RESCAN_MS);
+      if (!reader.tellsOnce) findings = new Findings(ledger);
     }
   }
 
   /**
    * Waits until the tally has grown by what was accepted.
-   * @returns how many of them had not come when they became late
+   * @returns how many of them had not come when they became late; undefined when they are not late
+   * yet
    */
-  async #untilTallied(waited: () => number): Promise<number> {
-    const { ledger, waitMs, lateMs, reader } = this.#options;
+  async #untilTallied(waited: () => number): Promise<number | undefined> {
+    const { ledger } = this.#options;
     const wanted = ledger.count(ACCEPTED);
     let late: number | undefined;
     for (;;) {
       // Of every project: other clients may send meanwhile, then the ids tell.
-      const grown = growthOf(await reader.tally(), this.#tallyBefore);
+      const grown = await this.#tallyGrowth();
+      if (!grown) return undefined;
       const missing = Math.max(0, wanted - [...grown.values()].reduce((sum, count) => sum + count, 0));
-      if (waited() >= lateMs) late ??= missing;
-      if (missing === 0 || waited() > waitMs) return late ?? 0;
+      if (waited() >= this.#lateMs) late ??= missing;
+      if (missing === 0 || waited() > this.#waitMs) return late ?? 0;
       await sleep(POLL_MS);
     }
+  }
+
+  async #tallyGrowth(): Promise<Map<string, number> | undefined> {
+    const tally = await this.#options.reader.tally?.();
+    return tally && growthOf(tally, this.#tallyBefore ?? new Map());
+  }
+
+  /** What the sink holds back by itself is not late. */
+  get #lateMs(): number {
+    return this.#options.lateMs + (this.#options.reader.delayMs ?? 0);
+  }
+
+  get #waitMs(): number {
+    return this.#options.waitMs + (this.#options.reader.delayMs ?? 0);
   }
 
   async #judge(
@@ -207,10 +228,10 @@ export class Verifier {
     counts: ReturnType<Findings['counts']>,
     { late, waitedMs }: { late: number; waitedMs: number },
   ): Promise<Verification> {
-    const { ledger, reader, targets } = this.#options;
+    const { ledger, targets } = this.#options;
     // A DSN may carry an alias; the records carry ids.
     const ids = new Set(findings.projects.size > 0 ? findings.projects : targets);
-    const tallied = sumOf(growthOf(await reader.tally(), this.#tallyBefore), ids);
+    const grown = await this.#tallyGrowth();
     const found = {
       accepted: ledger.count(ACCEPTED),
       empty: ledger.count(EMPTY),
@@ -219,10 +240,11 @@ export class Verifier {
       ...counts,
       double: findings.double,
       late: Math.max(0, late - counts.lost),
-      tallied,
+      tallied: grown && sumOf(grown, ids),
       usage: await this.#usage([...ids]),
       waitedMs,
     };
+    if (!grown) this.#notes.push('no tally was compared: this sink keeps none');
     if (counts.emptyStored > 0)
       this.#notes.push(`${counts.emptyStored} are stored that were answered 200 without usage headers`);
     return { ...found, problems: problemsOf(found), notes: this.#notes };
@@ -236,7 +258,9 @@ export class Verifier {
     }
     try {
       const after = await this.#options.usage(ids);
-      const isNew = (id: string): boolean => !before.has(id) && (this.#tallyBefore.get(id) ?? 0) > 0;
+      // Without a tally nobody says that it had no usage before.
+      const tallied = (id: string): number => (this.#tallyBefore ? (this.#tallyBefore.get(id) ?? 0) : 1);
+      const isNew = (id: string): boolean => !before.has(id) && tallied(id) > 0;
       if (ids.some((id) => !after.has(id) || isNew(id)))
         throw new Error('--admin knows only the busiest projects since ingest started; --api knows all');
       return sumOf(growthOf(after, before), new Set(ids));
@@ -265,9 +289,9 @@ export function problemsOf(found: Found): string[] {
     );
   if (double > 0) problems.push(`${double} items are in the sink more than once`);
   if (refusedStored > 0) problems.push(`${refusedStored} envelopes that were refused are in the sink`);
-  if (tallied < accepted)
+  if (tallied !== undefined && tallied < accepted)
     problems.push(`the sink's tally grew by ${tallied}, though ${accepted} envelopes were accepted`);
-  if (tallied > accepted + unknown)
+  if (tallied !== undefined && tallied > accepted + unknown)
     problems.push(
       `the sink's tally grew by ${tallied}, though at most ${accepted + unknown} envelopes were accepted: do others send to these projects?`,
     );
@@ -279,10 +303,13 @@ export function problemsOf(found: Found): string[] {
 /** A line for the terminal. */
 export function verificationText(found: Verification): string {
   const { accepted, empty, refused, unknown, stored, lost, double, late } = found;
-  const usage = found.usage === undefined ? '' : `, usage +${found.usage}`;
+  const grown = [
+    ...(found.tallied === undefined ? [] : [`tally +${found.tallied}`]),
+    ...(found.usage === undefined ? [] : [`usage +${found.usage}`]),
+  ].join(', ');
   return [
     `verify: told 200: ${accepted}${empty > 0 ? ` (and ${empty} that count nothing)` : ''}, refused ${refused}, unknown ${unknown}`,
-    `        stored ${stored}, lost ${lost}, double ${double}, late ${late}; tally +${found.tallied}${usage}`,
+    `        stored ${stored}, lost ${lost}, double ${double}, late ${late}${grown === '' ? '' : `; ${grown}`}`,
     ...found.notes.map((note) => `        ${note}`),
   ].join('\n');
 }

@@ -1,8 +1,10 @@
 /** `sluice load`: the load tester of bench/load, with what it needs of this program. */
 import { Command } from 'commander';
+import { firstToken } from '../../admin/tokens.ts';
 import { setting } from '../../config.ts';
+import type { StoredReader } from '../../sink/sink.ts';
 import { findDev } from '../session.ts';
-import { openStored, type StoredReader } from './stored.ts';
+import { openStored } from './stored.ts';
 
 /** As bench/load/main.ts declares it. */
 export type Surroundings = {
@@ -24,7 +26,7 @@ export function surroundings(): Surroundings {
       ...(sink !== undefined && { sink }),
     },
     // Several may be set, for a change of tokens; any of them will do.
-    token: setting('SLUICE_ADMIN_TOKEN')?.split(',')[0]?.trim(),
+    token: firstToken(setting('SLUICE_ADMIN_TOKEN')?.split(',') ?? []),
     openSink: openStored,
   };
 }

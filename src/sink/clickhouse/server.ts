@@ -118,6 +118,24 @@ export class Server {
     }
   }
 
+  /** As query(), a row at a time: there may be millions. @throws UnavailableError */
+  async each<Row>(
+    statement: string,
+    params: Record<string, unknown>,
+    onRow: (row: Row) => void,
+  ): Promise<void> {
+    try {
+      const result = await this.#client.query({
+        query: this.#withDatabase(statement),
+        query_params: params,
+        format: 'JSONEachRow',
+      });
+      for await (const rows of result.stream<Row>()) for (const row of rows) onRow(row.json());
+    } catch (error) {
+      throw asOutage(error);
+    }
+  }
+
   /** @throws UnavailableError */
   async command(statement: string): Promise<void> {
     try {

@@ -1,16 +1,9 @@
 /** What the postgres sink has stored, for a load test that looks its items up; changes nothing. */
 import { createLog } from '../../lib/log.ts';
+import type { StoredReader } from '../sink.ts';
 import { Database } from './database.ts';
 
-type Item = { projectId: string; eventId: string; index: number; copies: number };
 type Row = { project_id: string; event_id: string; item_index: number; copies: string };
-export type PostgresStored = {
-  /** Accepted envelopes by project, over all months. */
-  tally(): Promise<Map<string, number>>;
-  /** Every item that was received at this moment or later, with how often it is there. */
-  scan(since: Date, onItem: (item: Item) => void): Promise<void>;
-  close(): Promise<void>;
-};
 
 const ROWS_AT_ONCE = 10_000;
 /**
@@ -33,7 +26,7 @@ const STORED = [
 ];
 
 /** Methods throw UnavailableError when the database cannot be asked. */
-export function readPostgresStored(url: string): PostgresStored {
+export function readPostgresStored(url: string): StoredReader {
   const database = new Database(url, createLog('silent'));
   return {
     tally: async () => {

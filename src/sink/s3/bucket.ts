@@ -81,13 +81,27 @@ export class Bucket {
   /** @returns undefined when there is no such object. @throws UnavailableError */
   async get(key: string): Promise<{ text: string; etag: string } | undefined> {
     try {
-      const { text, headers } = await this.#ask('GET', key);
-      return { text, etag: headers.get('etag') ?? '' };
+      const { body, headers } = await this.#ask('GET', key);
+      return { text: `${body}`, etag: headers.get('etag') ?? '' };
     } catch (error) {
       const { cause } = error as Error;
       if (cause instanceof S3Error && cause.status === 404) return undefined;
       throw error;
     }
+  }
+
+  /** An object that is there. @throws UnavailableError */
+  async read(key: string): Promise<Buffer> {
+    return (await this.#ask('GET', key)).body;
+  }
+
+  /** Names of the folders right below the prefix. @throws UnavailableError */
+  async folders(prefix: string): Promise<string[]> {
+    const query = { 'list-type': '2', prefix, delimiter: '/' };
+    const { body } = await this.#ask('GET', '', { query });
+    return [...`${body}`.matchAll(/<CommonPrefixes>(.*?)<\/CommonPrefixes>/gs)].map(([, inside = '']) =>
+      (tag(inside, 'Prefix') ?? '').slice(prefix.length, -1),
+    );
   }
 
   /** @throws UnavailableError */
@@ -101,7 +115,7 @@ export class Bucket {
         ...(max < 1000 && { 'max-keys': `${max}` }),
         ...(next && { 'continuation-token': next }),
       };
-      const { text } = await this.#ask('GET', '', { query });
+      const text = `${(await this.#ask('GET', '', { query })).body}`;
       for (const [, inside = ''] of text.matchAll(/<Contents>(.*?)<\/Contents>/gs))
         found.push({ key: tag(inside, 'Key') ?? '', bytes: Number(tag(inside, 'Size')) });
       next = tag(text, 'IsTruncated') === 'true' ? tag(text, 'NextContinuationToken') : undefined;
@@ -118,8 +132,8 @@ export class Bucket {
   }
 
   async #putInParts(key: string, pieces: readonly Uint8Array[], condition: Condition): Promise<void> {
-    const { text } = await this.#ask('POST', key, { query: { uploads: '' } });
-    const uploadId = tag(text, 'UploadId') ?? '';
+    const { body: begun } = await this.#ask('POST', key, { query: { uploads: '' } });
+    const uploadId = tag(`${begun}`, 'UploadId') ?? '';
     try {
       const etags: string[] = [];
       for (const body of partsOf(pieces)) {
@@ -133,7 +147,7 @@ export class Bucket {
       const body = Buffer.from(`<CompleteMultipartUpload>${parts.join('')}</CompleteMultipartUpload>`);
       const answer = await this.#ask('POST', key, { query: { uploadId }, body, headers: condition });
       // S3 may begin its answer before it knows.
-      if (answer.text.includes('<Error>')) throw outage(new S3Error(200, answer.text));
+      if (answer.body.includes('<Error>')) throw outage(new S3Error(200, `${answer.body}`));
     } catch (error) {
       // Parts of an upload that is given up cost money until then.
       await this.#ask('DELETE', key, { query: { uploadId } }).catch(() => undefined);
@@ -146,13 +160,13 @@ export class Bucket {
     method: string,
     key: string,
     { query = {}, body, headers = {} }: Request = {},
-  ): Promise<{ text: string; headers: Headers }> {
+  ): Promise<{ body: Buffer; headers: Headers }> {
     const search = new URLSearchParams(query).toString().replaceAll('+', '%20');
     const url = `${this.#url}${key === '' ? '' : `/${encodedKey(key)}`}${search === '' ? '' : `?${search}`}`;
     const sha256 = createHash('sha256')
       .update(body ?? '')
       .digest('hex');
-    let answer: { status: number; text: string; headers: Headers };
+    let answer: { status: number; body: Buffer; headers: Headers };
     try {
       const response = await this.#client.fetch(url, {
         method,
@@ -161,13 +175,14 @@ export class Bucket {
         redirect: 'manual',
         ...(body && { body: body as Uint8Array<ArrayBuffer> }),
       });
-      answer = { status: response.status, text: await response.text(), headers: response.headers };
+      const { status, headers: told } = response;
+      answer = { status, body: Buffer.from(await response.arrayBuffer()), headers: told };
     } catch (error) {
       const { message, cause } = error as Error;
       const why = cause instanceof Error ? cause.message : message;
       throw new UnavailableError(`s3: ${why}`, { cause: error });
     }
-    if (answer.status >= 300) throw outage(new S3Error(answer.status, answer.text));
+    if (answer.status >= 300) throw outage(new S3Error(answer.status, `${answer.body}`));
     return answer;
   }
 }

@@ -100,6 +100,18 @@ describe('project keys', () => {
     expect(await sluice('project', 'keys', 'disable', id, 'unknown')).toMatchObject({ status: 2 });
   });
 
+  it('does not put a key that is there already in the place of the first one', async () => {
+    const { id, key: first } = await create();
+    const added = (await json('keys', 'add', id, '--key', 'other-key')) as unknown as Key;
+    const before = await json('show', id);
+    expect(await sluice('project', 'set', id, '--key', 'other-key')).toEqual({
+      status: 1,
+      out: '',
+      err: `sluice: Project ${id} has this key already, as ${added.id}: it cannot take the place of another one\n`,
+    });
+    expect(await json('set', id, '--key', first)).toEqual(before);
+  });
+
   it('lists them with the hour in which each was last used, over all workers', async () => {
     const { id, key: old } = await create();
     await json('keys', 'add', id, '--key', 'new');

@@ -15,6 +15,7 @@ Sentry.init({
   dsn: query.get('dsn'),
   integrations: [replay, Sentry.browserTracingIntegration()],
   tracesSampleRate: 1,
+  enableLogs: true,
   ...(query.has('lifecycle') && { traceLifecycle: query.get('lifecycle') }),
   replaysSessionSampleRate: 1,
   replaysOnErrorSampleRate: 1,
@@ -30,4 +31,43 @@ window.trace = async () => {
   });
   await Sentry.flush(10_000);
   return trace;
+};
+
+const PRIVATE = {
+  email: 'bob.o.private@customer.example.com',
+  card: '4242 4242 4242 4242',
+  ip: '198.51.100.77',
+  password: 'hunter2-in-plain',
+  cookie: 'session-cookie-value',
+  token: 'tok_4f8a99',
+};
+// Private data in every place where the SDK takes it from the page or the page gives it, with a mark beside it.
+window.reportPrivate = async (mark) => {
+  const { email, card, ip, password, cookie, token } = PRIVATE;
+  const form = JSON.stringify({ password, note: `card ${card} ${mark}` });
+  Sentry.setUser({ id: 'u-77', email, ip_address: ip });
+  Sentry.setContext('login', { password, cookies: { session: cookie }, attempts: 3 });
+  Sentry.setExtra('form', form);
+  Sentry.setTag('api_key', token);
+  history.pushState({}, '', `${location.href}&access_token=${token}&mark=${mark}`);
+  console.warn(`login of ${email}`, { password, card });
+  await fetch(`/price?token=${token}&of=${encodeURIComponent(email)}`, {
+    headers: { authorization: `Bearer ${token}` },
+  });
+  document.getElementById('p').textContent =
+    `${mark}: ${email} at ${ip} paid with ${card}, ${form}, session=${cookie}`;
+  Sentry.logger.info(`login of ${email} ${mark}`, { password, 'client.address': ip });
+  Sentry.startSpan(
+    {
+      name: `pay ${mark}`,
+      op: 'ui.action',
+      forceTransaction: true,
+      attributes: { 'client.address': ip, 'http.request.header.cookie': cookie },
+    },
+    () =>
+      Sentry.startSpan({ name: `SELECT * FROM users WHERE email = '${email}'`, op: 'db' }, () => undefined),
+  );
+  Sentry.captureException(new Error(`payment of ${email} from ${ip} with ${card} failed: ${mark}`));
+  await Promise.all([Sentry.flush(10_000), replay.flush()]);
+  return Object.values(PRIVATE);
 };

@@ -121,6 +121,14 @@ export class TestS3 {
     return content;
   }
 
+  async put(key: string, body: Buffer): Promise<void> {
+    const answer = await this.#client.fetch(`${this.endpoint}/archive/${key}`, {
+      method: 'PUT',
+      body: new Uint8Array(body),
+    });
+    if (!answer.ok) throw new Error(`${key}: ${answer.status}`);
+  }
+
   /** As a crash does it. */
   async kill(): Promise<void> {
     const child = this.#child;

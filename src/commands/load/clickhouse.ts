@@ -1,0 +1,54 @@
+/** What the clickhouse sink has stored. */
+import { Server } from '../../sink/clickhouse/server.ts';
+import type { TableName } from '../../sink/clickhouse/tables.ts';
+import type { StoredReader } from '../../sink/sink.ts';
+
+type Row = { project_id: string; event_id: string; item_index: number; copies: number | string };
+
+const ITEM = 'project_id, event_id, item_index';
+/** Rows with one row key are one row: a merge has not come to all of them yet. */
+const itemsOf = (table: TableName, entry?: string): string => `
+SELECT ${ITEM}, uniqExact(row_key) AS copies FROM $db.${table}
+WHERE day >= toDate(fromUnixTimestamp64Milli({since:Int64}, 'UTC'))
+  AND received_at >= fromUnixTimestamp64Milli({since:Int64}, 'UTC')
+GROUP BY ${ITEM}${entry ? `, ${entry}` : ''}`;
+/** A container of logs or spans is one item and has a row for each entry. */
+const entriesOf = (table: TableName, entry: string): string =>
+  `SELECT ${ITEM}, max(copies) AS copies FROM (${itemsOf(table, entry)}) GROUP BY ${ITEM}`;
+const STORED = [
+  itemsOf('events'),
+  itemsOf('transactions'),
+  itemsOf('replays'),
+  itemsOf('extras'),
+  entriesOf('logs', 'log_index'),
+  entriesOf('spans', 'span_index'),
+];
+/** Clocks differ by less. */
+const CLOCKS_MS = 300_000;
+
+/** @throws SinkSettingError */
+export function readClickHouseStored(url: string): StoredReader {
+  const server = new Server(url);
+  // Earlier months do not grow any more, and may be large.
+  const month = new Date(Date.now() - CLOCKS_MS).toISOString().slice(0, 'YYYY-MM'.length);
+  return {
+    tally: async () => {
+      const rows = await server.query<{ project_id: string; count: number | string }>(
+        `SELECT project_id, uniqExact(row_key) AS count FROM $db.usage
+WHERE month >= {month:String} GROUP BY project_id`,
+        { month },
+      );
+      return new Map(rows.map(({ project_id, count }) => [project_id, Number(count)]));
+    },
+    scan: async (since, onItem) => {
+      for (const statement of STORED)
+        await server.each<Row>(
+          statement,
+          { since: since.getTime() },
+          ({ project_id: projectId, event_id: eventId, item_index: index, copies }) =>
+            onItem({ projectId, eventId, index, copies: Number(copies) }),
+        );
+    },
+    close: () => server.close(),
+  };
+}

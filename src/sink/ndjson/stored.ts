@@ -1,0 +1,37 @@
+/** What files of the ndjson sink hold, for a load test that looks its items up. */
+import { readdir, readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { StoredItem, StoredReader } from '../sink.ts';
+import { readTallies } from '../tally.ts';
+
+const LINE_FEED = 0x0a;
+/** How every record of an item begins; heartbeats have no event id. */
+const HEAD = /^\{"project_id":"([^"]*)","event_id":"([^"]*)","item_index":(\d+),/;
+const HEAD_BYTES_MAX = 256;
+
+/** The items of these lines, each with the place of its line feed. Payloads are not parsed. */
+export function scanLines(bytes: Buffer, onItem: (item: StoredItem, lineEnd: number) => void): void {
+  for (let at = 0; at < bytes.length; ) {
+    const lineFeed = bytes.indexOf(LINE_FEED, at);
+    const end = lineFeed < 0 ? bytes.length : lineFeed;
+    const [, projectId, eventId, index] = HEAD.exec(bytes.toString('latin1', at, at + HEAD_BYTES_MAX)) ?? [];
+    if (projectId !== undefined && eventId !== undefined)
+      onItem({ projectId, eventId, index: Number(index), copies: 1 }, end);
+    at = end + 1;
+  }
+}
+
+export function readNdjsonStored(dir: string): StoredReader {
+  return {
+    tally: () => readTallies(dir),
+    scan: async (since, onItem) => {
+      const names = await readdir(dir, { recursive: true });
+      for (const name of names.filter((one) => one.endsWith('.ndjson'))) {
+        const path = join(dir, name);
+        // A file never changes once it is there.
+        if ((await stat(path)).mtimeMs >= since.getTime()) scanLines(await readFile(path), onItem);
+      }
+    },
+    close: async () => undefined,
+  };
+}
