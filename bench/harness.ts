@@ -229,7 +229,8 @@ async function ready(child: ChildProcess, url: string): Promise<void> {
   throw new Error(`${url} was not ready within ${READY_MS_MAX} ms`);
 }
 
-export const ROOT = new URL('../../', import.meta.url).pathname;
+/** This checkout. The benches run compiled, from `.bench/bench/`; tests run them from here. */
+export const ROOT = new URL(import.meta.url.endsWith('.ts') ? '../' : '../../', import.meta.url).pathname;
 /** `npm run bench` measures a copy of the build, so that a build made meanwhile changes nothing under a run. */
 const COPY = new URL('../dist/', import.meta.url).pathname;
 /** The version under test when none is named: this checkout's. */

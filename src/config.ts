@@ -88,16 +88,22 @@ const integer = (min: number, max: number) =>
     .transform(Number)
     .refine((n) => n >= min && n <= max, `must be an integer from ${min} to ${max}`);
 const port = integer(1, 65_535);
-const urls = (schemes: readonly string[]) =>
+/** @param whole what is one URL in spite of its commas */
+const urls = (schemes: readonly string[], whole?: { form: RegExp; name: string }) =>
   z
     .string()
-    .transform((text) => text.split(',').map((url) => url.trim()))
+    .transform((text) => (whole?.form.test(text) ? [text] : text.split(',').map((url) => url.trim())))
     .refine(
       (list) =>
+        (list.length === 1 && whole?.form.test(list[0] ?? '')) ||
         list.every((url) => schemes.some((scheme) => url.startsWith(`${scheme}://`) && URL.canParse(url))),
-      `must be one or several (comma-separated) URLs that begin with ${schemes.join(':// or ')}://`,
+      `must be one or several (comma-separated) URLs that begin with ${schemes.join(':// or ')}://${whole ? `, or ${whole.name}` : ''}`,
     );
-
+/** One URL, whose hosts are sentinels. */
+const SENTINELS = {
+  name: 'redis+sentinel://host:26379,host:26379/name',
+  form: /^redis\+sentinel:\/\/([^@/,]*@)?([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?(,([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?)*\/[\w.-]+(\?db=\d+)?$/,
+};
 const fileText = (path: string): string | undefined => {
   try {
     return readFileSync(path, 'utf8').trim();
@@ -214,7 +220,7 @@ const schema = z.strictObject({
     .transform((url) => url.replace(/\/+$/, ''))
     .optional(),
   SLUICE_WORKERS: integer(1, 256).optional(),
-  SLUICE_REDIS_URL: urls(['redis', 'rediss']).default(['redis://127.0.0.1:6379']),
+  SLUICE_REDIS_URL: urls(['redis', 'rediss'], SENTINELS).default(['redis://127.0.0.1:6379']),
   SLUICE_REDIS_PASSWORD_FILE: readableFile.optional(),
   SLUICE_NATS_URL: urls(['nats', 'tls']).default(['nats://127.0.0.1:4222']),
   SLUICE_NATS_CREDS: z.string().min(1).optional(),

@@ -104,6 +104,21 @@ it('takes several URLs as a cluster, and a sink', () => {
   expect(config.sinks).toEqual([{ kind: 'ndjson', dir: '/var/sink' }]);
 });
 
+it('takes sentinels of Redis as one URL, with ports or without, and nothing that only looks like it', () => {
+  const good = [
+    'redis+sentinel://a:26379,b,[::1]:26380/cell-1',
+    'redis+sentinel://me:pw@a/cell?db=2',
+    'redis+sentinel://me@10.0.0.1:1,10.0.0.2:2/cell',
+  ];
+  for (const url of good) expect(loadConfig({ SLUICE_REDIS_URL: url }).config.redisUrls).toEqual([url]);
+  const bad = ['a', 'a/', '/cell', 'a,/cell', 'a/cell?x=1', 'a/cell,redis://b', 'a:x/cell', 'a/cell,b/cell'];
+  for (const rest of bad)
+    expect(problems({ SLUICE_REDIS_URL: `redis+sentinel://${rest}` }), rest).toHaveLength(1);
+  const secrets = { SLUICE_REDIS_PASSWORD_FILE: import.meta.filename };
+  expect(problems({ ...secrets, SLUICE_REDIS_URL: 'redis+sentinel://me@a,b/cell' })).toEqual([]);
+  expect(problems({ ...secrets, SLUICE_REDIS_URL: 'redis+sentinel://me:pw@a,b/cell' })).toHaveLength(1);
+});
+
 it('takes several sinks, separated by spaces, each once', () => {
   const sinksOf = (text: string) => loadConfig({ SLUICE_SINK: text }).config.sinks;
   expect(sinksOf('ndjson:/var/my sink  postgres://me:pw@db/x clickhouse://ch:8123/sluice')).toEqual([

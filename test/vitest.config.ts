@@ -4,7 +4,7 @@ import { defineConfig } from 'vitest/config';
 const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
-  'test/deploy/rolling-restart.test.ts',
+  'test/deploy/{cells,rolling-restart}.test.ts',
   'test/system/{hostile,volume}.test.ts',
 ];
 

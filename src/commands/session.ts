@@ -11,6 +11,7 @@ import { operatorName } from '../audit/audit-log.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
 import { createLog, type Log } from '../lib/log.ts';
 import type { RedisAccess } from '../limit/redis-client.ts';
+import { isSentinelUrl } from '../limit/redis-sentinel.ts';
 import { ApiOperations } from '../management/api-client.ts';
 import { Connections } from '../management/connections.ts';
 import { DirectOperations } from '../management/direct.ts';
@@ -76,7 +77,8 @@ export class Session {
     const dev = own.redis && own.nats ? undefined : findDev(process.cwd());
     this.config = config;
     this.dev = dev;
-    this.redisUrls = own.redis || !dev ? config.redisUrls : dev.redisUrl.split(',');
+    const urlsOf = (text: string) => (isSentinelUrl(text) ? [text] : text.split(','));
+    this.redisUrls = own.redis || !dev ? config.redisUrls : urlsOf(dev.redisUrl);
     this.natsUrls = own.nats || !dev ? config.natsUrls : dev.natsUrl.split(',');
     this.publicUrl = isSet('SLUICE_PUBLIC_URL') || !dev ? config.publicUrl : dev.url;
     // A command's own errors are sentences; its log lines appear only on request.

@@ -58,7 +58,9 @@ export class Certificates {
   readonly #timer: NodeJS.Timeout;
 
   constructor(urls: readonly string[]) {
-    this.#urls = urls.map((url) => new URL(url)).filter(({ protocol }) => protocol in DEFAULT_PORT);
+    // One of sentinels is no URL of a server, and they speak no TLS.
+    const servers = urls.filter((url) => URL.canParse(url)).map((url) => new URL(url));
+    this.#urls = servers.filter(({ protocol }) => protocol in DEFAULT_PORT);
     this.#timer = setInterval(() => this.#lookAtAll(), LOOK_EVERY_MS).unref();
     this.#lookAtAll();
   }

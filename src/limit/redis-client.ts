@@ -10,6 +10,7 @@ import { ChangingFile } from '../lib/files/changing-file.ts';
 import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX } from '../limits.ts';
 import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './redis-batch.ts';
+import { isSentinelUrl, sentinelOptions } from './redis-sentinel.ts';
 import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
 /** Calls that one server runs in one go: some 10 µs each, in which it does nothing else. */
@@ -17,7 +18,7 @@ const REDIS_BATCH_MAX = 64;
 
 /** Where Redis is, and how it is entered. Files are read again at each attempt to connect. */
 export type RedisAccess = {
-  /** One URL: a server. Several: nodes of a cluster. */
+  /** One URL: a server, or sentinels that name it. Several: nodes of a cluster. */
   urls: readonly string[];
   passwordFile?: string | undefined;
   /** Certificates of the authorities that a server of rediss:// is checked against. */
@@ -179,6 +180,20 @@ class Secrets {
   }
 }
 
+/** One server, found by its URL or by asking sentinels. */
+function oneServer(url: string, options: RedisOptions, retryMs: () => number | null): Redis {
+  const own = { ...options, enableOfflineQueue: false, retryStrategy: retryMs };
+  if (!isSentinelUrl(url)) return new Redis(url, own);
+  const { connectTimeout: sentinelCommandTimeout } = options;
+  // A round in which no sentinel answered is followed by another one.
+  return new Redis({
+    ...own,
+    ...sentinelOptions(url),
+    sentinelCommandTimeout,
+    sentinelRetryStrategy: retryMs,
+  });
+}
+
 function createClient(access: RedisClientOptions): Redis | Cluster {
   const { urls, replyMs, retryMs } = access;
   const secrets = new Secrets(access);
@@ -200,8 +215,7 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
   } satisfies RedisOptions;
   const [first] = urls;
   if (urls.length === 1 && first !== undefined) {
-    const own = { ...common, enableOfflineQueue: false, retryStrategy: retryMs };
-    const client = new Redis(first, secrets.tls ? { ...own, tls: secrets.tls } : own);
+    const client = oneServer(first, secrets.tls ? { ...common, tls: secrets.tls } : common, retryMs);
     secrets.keepIn(client);
     return client;
   }
@@ -244,14 +258,14 @@ export async function withRedis<T>(
   ask: (client: Redis) => Promise<T>,
 ): Promise<T> {
   const secrets = new Secrets(access);
-  const client = new Redis(access.urls[0], {
+  const options = {
     ...(secrets.tls && { tls: secrets.tls }),
     lazyConnect: true,
     maxRetriesPerRequest: 0,
     connectTimeout: QUESTION_MS_MAX,
     commandTimeout: QUESTION_MS_MAX,
-    retryStrategy: () => null,
-  });
+  };
+  const client = oneServer(access.urls[0], options, () => null);
   secrets.keepIn(client);
   let reason: Error | undefined;
   client.on('error', (error: Error) => {

@@ -153,6 +153,27 @@ describe('each role does its work, and the server denies it nothing', () => {
     }
     expect(denied()).toEqual([]);
   });
+
+  it('an ingest with the management API serves with the rights of commands', async () => {
+    const [port, adminPort] = [await lastingPort(), await lastingPort()];
+    const token = 'feedfacefeedfacefeedfacefeedface';
+    const own = { SLUICE_PORT: `${port}`, SLUICE_ADMIN_PORT: `${adminPort}`, SLUICE_ADMIN_TOKEN: token };
+    commands.push(new Command(['ingest'], { ...as('cli'), ...own }));
+    const path = `/api/${project.id}/envelope/?compat_key=${project.key}`;
+    const sends = (): Promise<boolean> =>
+      fetch(`http://127.0.0.1:${port}${path}`, { method: 'POST', body: errorEvent(eventId()) }).then(
+        ({ status }) => status === 200,
+        () => false,
+      );
+    await until(sends);
+    const made = await fetch(`http://127.0.0.1:${adminPort}/v1/projects`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ plan: 'Free' }),
+    });
+    expect(made.status, await made.text()).toBe(201);
+    expect(denied()).toEqual([]);
+  });
 });
 
 /** Subjects that a role may not publish to, and those that it may not listen on. */

@@ -30,6 +30,9 @@ export function findPrometheus(): Prometheus | undefined {
   return bin ? { prometheus: join(bin, 'prometheus'), promtool: join(bin, 'promtool') } : undefined;
 }
 
+/** What one job scrapes: a port of this machine, or several with the labels of their cells. */
+export type Targets = number | readonly { port: number; labels: Readonly<Record<string, string>> }[];
+
 export type Sample = { metric: Record<string, string>; value: [time: number, text: string] };
 
 /** One that scrapes and evaluates every second; gone with its folder afterwards. */
@@ -44,16 +47,17 @@ export class RunningPrometheus {
     this.#url = url;
   }
 
-  /** `jobs`: name → port on this machine. */
   static async start(
     { prometheus }: Prometheus,
-    options: { rules: string; jobs: Readonly<Record<string, number>> },
+    options: { rules: string; jobs: Readonly<Record<string, Targets>> },
   ): Promise<RunningPrometheus> {
     const dir = temporaryFolder('prometheus');
     const port = await lastingPort();
-    const jobs = Object.entries(options.jobs).map(([job_name, admin]) => ({
+    const jobs = Object.entries(options.jobs).map(([job_name, targets]) => ({
       job_name,
-      static_configs: [{ targets: [`127.0.0.1:${admin}`] }],
+      static_configs: (typeof targets === 'number' ? [{ port: targets, labels: {} }] : targets).map(
+        ({ port: admin, labels }) => ({ targets: [`127.0.0.1:${admin}`], labels }),
+      ),
     }));
     const config = {
       global: { scrape_interval: '1s', evaluation_interval: '1s' },

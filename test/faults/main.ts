@@ -1,5 +1,6 @@
 /** `npm run test:faults -- --seed N --minutes M`: every fault once, then random mixes until the time is over. */
 import { parseArgs } from 'node:util';
+import { buildRef, WORKING_TREE } from '../../bench/compare.ts';
 import { integer, pick, type Random, seededRandom } from '../../bench/random.ts';
 import { canStepClocks } from '../support/step-clock.ts';
 import { ATTACKS, type Attack } from './attacks.ts';
@@ -19,9 +20,10 @@ import {
   writeHistory,
   writeSamples,
 } from './table.ts';
+import { backTo, upgradeTo } from './upgrade.ts';
 
-const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN | --mixes | --attacks | --soak]
-Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --attacks: mixes under attacks by one project, on ndjson unless another stand is named; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. NATS_SERVER_BIN names another broker.`;
+const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN | --mixes | --attacks | --soak | --from REF [--to REF]]
+Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --attacks: mixes under attacks by one project, on ndjson unless another stand is named; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. --from starts with an earlier build, upgrades it process by process to --to (by default this build) and goes back, once on each stand. NATS_SERVER_BIN names another broker.`;
 
 type StandName = 'ndjson' | 'postgres' | 'cluster' | 'disks';
 const clocks = canStepClocks();
@@ -85,6 +87,26 @@ class Run {
   }
 }
 
+async function mainUpgrade(names: readonly StandName[], refs: readonly [from: string, to: string]) {
+  const builds = refs.map((ref) => ({ name: ref === WORKING_TREE ? 'this build' : ref, ...buildRef(ref) }));
+  const [from, to] = builds as [(typeof builds)[0], (typeof builds)[0]];
+  const rows: Row[] = [];
+  let failed = false;
+  try {
+    for (const name of names) {
+      const stand = await Stand.start({ ...STANDS[name], dist: from.dist });
+      const run = new Run(name, stand, 1);
+      await run.scenario([upgradeTo(to), backTo(from)]).finally(() => stand.close());
+      rows.push(...run.rows);
+      failed ||= run.failed;
+    }
+  } finally {
+    for (const { remove } of builds) remove();
+  }
+  say(`\n${recoveryTable(rows)}\n\n${sumTable(rows)}`);
+  process.exitCode = failed ? 1 : 0;
+}
+
 async function mainSoak(options: { minutes: number; seed: number }): Promise<void> {
   const report = await soak({ ...options, say });
   say(`\n${soakText(report)}`);
@@ -104,6 +126,8 @@ async function main(): Promise<void> {
       mixes: { type: 'boolean', default: false },
       attacks: { type: 'boolean', default: false },
       soak: { type: 'boolean', default: false },
+      from: { type: 'string' },
+      to: { type: 'string', default: WORKING_TREE },
       help: { type: 'boolean' },
     },
   });
@@ -114,6 +138,7 @@ async function main(): Promise<void> {
   const wantedStand = values.stand ?? (values.attacks ? 'ndjson' : undefined);
   const chosen = names.filter((name) => wantedStand === undefined || name === wantedStand);
   if (chosen.length === 0) throw new Error(USAGE);
+  if (values.from !== undefined) return mainUpgrade(chosen, [values.from, values.to]);
   const share = (Number(values.minutes) * 60_000) / chosen.length;
   const rows: Row[] = [];
   let failed = false;

@@ -1,13 +1,21 @@
 /** What the faults strike: two ingest primaries with two workers each, one or two processors, and what they stand on ({@link Backing}). */
+import { execFile } from 'node:child_process';
 import { rmSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { nanos } from '@nats-io/transport-node';
 import { createLog } from '../../src/lib/log.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { CONSUMER, FRAME_STREAMS, setupTopology, streamName } from '../../src/stream/topology.ts';
+import {
+  CONSUMER,
+  FRAME_STREAMS,
+  isFrameStreamName,
+  setupTopology,
+  streamName,
+} from '../../src/stream/topology.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
-import { REGISTRY_MS_MAX, until } from '../support/system.ts';
+import { DIST, REGISTRY_MS_MAX, until } from '../support/system.ts';
 import { Backing, type BackingOptions } from './backing.ts';
 import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
 import type { Targets } from './load.ts';
@@ -18,7 +26,7 @@ import { Witness, witnessed } from './witness.ts';
 
 const PRIMARIES = 2;
 const WORKERS = 2;
-const MIB = 1024 * 1024;
+const MAX_BYTES = 64 * 1024 * 1024;
 /** A killed processor's frames come again after this rather than after twice as long. */
 const ACK_WAIT_MS = 5_000;
 const START_MS_MAX = 30_000;
@@ -32,6 +40,8 @@ export type StandOptions = BackingOptions & {
   processors?: number;
   /** Without one the streams are as in production, and nothing is remembered of each envelope: for long runs. */
   witness?: false;
+  /** Another build, which sets up and runs first. Without one it is the build under test. */
+  dist?: string;
 };
 
 export type Projects = { terms: Readonly<Record<ProjectName, ProjectTerms>>; targets: Targets };
@@ -68,11 +78,19 @@ export class Stand {
   }
 
   async #startBacking(): Promise<void> {
-    const { cluster, maxBytes = 64 * MIB } = this.#options;
     this.backing = await Backing.start(this.#dir, this.#options);
     this.link = await NatsLink.connect({ urls: this.backing.natsUrls, name: 'faults', log: quiet });
+    const { dist } = this.#options;
+    if (dist) await until(() => this.command(dist, 'setup').then(Boolean, () => false), START_MS_MAX);
+    else await this.#setUp();
+    const names = await (await this.link.manager()).streams.names().next();
+    this.queue = new Queue(this.link, names.filter(isFrameStreamName));
+  }
+
+  async #setUp(): Promise<void> {
+    const { cluster, maxBytes = MAX_BYTES, witness = true } = this.#options;
     const topology = { replicas: cluster ? 3 : 1, shards: 1, maxBytes };
-    if (this.#options.witness ?? true) {
+    if (witness) {
       this.witness = new Witness(this.link);
       // A cluster that has just started has no leader yet.
       await until(
@@ -91,31 +109,36 @@ export class Stand {
       const update = () => manager.consumers.update(stream, CONSUMER, { ack_wait: nanos(ACK_WAIT_MS) });
       await until(() => update().then(Boolean, () => false), START_MS_MAX);
     }
-    this.queue = new Queue(this.link, streams);
   }
 
-  async #startOurs(): Promise<void> {
-    const { cluster, processors = 1 } = this.#options;
-    const parts = PRIMARIES + processors;
-    this.ports = await Promise.all(Array.from({ length: PRIMARIES }, lastingPort));
-    this.#adminPorts = await Promise.all(Array.from({ length: parts }, lastingPort));
-    const common = {
+  get #common(): Record<string, string> {
+    const { cluster, maxBytes = MAX_BYTES } = this.#options;
+    return {
       SLUICE_ENV: 'production',
       SLUICE_WORKERS: `${WORKERS}`,
       SLUICE_PLAN_LIMITS: 'free-only',
       SLUICE_STREAM_REPLICAS: cluster ? '3' : '1',
+      SLUICE_STREAM_MAX_BYTES: `${maxBytes}`,
       SLUICE_LOG_LEVEL: 'warn',
     };
+  }
+
+  async #startOurs(): Promise<void> {
+    const { processors = 1, dist = DIST } = this.#options;
+    const parts = PRIMARIES + processors;
+    this.ports = await Promise.all(Array.from({ length: PRIMARIES }, lastingPort));
+    this.#adminPorts = await Promise.all(Array.from({ length: parts }, lastingPort));
+    const common = this.#common;
     const admin = (n: number) => ({ SLUICE_ADMIN_PORT: `${this.#adminPorts[n]}` });
     this.ingest = this.ports.map((port, n) => {
       const clock = n === 0 ? this.backing.clock('ingest')?.env : {};
       const own = { SLUICE_PORT: `${port}`, ...admin(n), ...clock };
-      return new Supervised(['ingest'], { ...common, ...this.backing.settings('ingest'), ...own });
+      return new Supervised(['ingest'], { ...common, ...this.backing.settings('ingest'), ...own }, dist);
     });
     const clock = this.backing.clock('processor')?.env;
     this.processors = Array.from({ length: processors }, (_, n) => {
-      const own = { ...admin(PRIMARIES + n), ...clock };
-      return new Supervised(['processor'], { ...common, ...this.backing.settings('processor'), ...own });
+      const own = { ...common, ...this.backing.settings('processor'), ...admin(PRIMARIES + n), ...clock };
+      return new Supervised(['processor'], own, dist);
     });
     await this.ready();
   }
@@ -143,8 +166,6 @@ export class Stand {
 
   /** Fresh ones, known to every worker. */
   async createProjects(capped: number): Promise<Projects> {
-    const store = await ProjectStore.open(this.link);
-    const base: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
     const wanted: Record<keyof Targets, { rateLimit?: number; quota?: number }> = {
       open: {},
       limited: { rateLimit: 240 },
@@ -156,7 +177,7 @@ export class Stand {
     const terms: Partial<Record<ProjectName, ProjectTerms>> = {};
     const targets: Partial<Record<keyof Targets, string>> = {};
     for (const [name, own] of Object.entries(wanted) as [keyof Targets, (typeof wanted)[keyof Targets]][]) {
-      const { id, key } = await store.create({ ...base, ...own });
+      const { id, key } = await this.#createProject(own);
       const { rateLimit, quota } = own;
       targets[name] = `/api/${id}/envelope/?compat_key=${key}`;
       if (name === 'unjudged') continue;
@@ -168,6 +189,19 @@ export class Stand {
     }
     await pause(REGISTRY_MS_MAX);
     return { terms, targets } as Projects;
+  }
+
+  async #createProject(own: { rateLimit?: number; quota?: number }): Promise<{ id: string; key: string }> {
+    const { dist } = this.#options;
+    if (!dist) {
+      const base: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
+      return (await ProjectStore.open(this.link)).create({ ...base, ...own });
+    }
+    const { rateLimit, quota } = own;
+    const limit = rateLimit === undefined ? [] : ['--rate-limit', `${rateLimit}`];
+    const month = quota === undefined ? [] : ['--quota', `${quota}`];
+    const made = await this.command(dist, 'project', 'create', '--json', '--plan', 'Pro', ...limit, ...month);
+    return JSON.parse(made) as { id: string; key: string };
   }
 
   /** What stands in the sink, by event id. */
@@ -199,6 +233,13 @@ export class Stand {
       SLUICE_NATS_URL: this.backing.natsUrls.join(','),
     };
     return { ...this.backing.settings('processor'), ...urls };
+  }
+
+  /** Runs a command of a build. @returns what it prints */
+  async command(dist: string, ...args: string[]): Promise<string> {
+    const env = { ...process.env, ...this.#common, ...this.env };
+    const { stdout } = await promisify(execFile)(process.execPath, [`${dist}cli.js`, ...args], { env });
+    return stdout;
   }
 
   async close(): Promise<void> {

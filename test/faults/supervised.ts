@@ -1,6 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { childrenOf } from '../../bench/processes.ts';
-import { Command } from '../support/system.ts';
+import { Command, DIST } from '../support/system.ts';
 
 const RESTART_MS = 300;
 
@@ -11,9 +11,12 @@ export class Supervised {
   #wanted = true;
   #log = '';
   starts = 1;
+  /** The build that runs from the next start on. */
+  dist: string;
 
-  constructor(args: string[], env: Record<string, string>) {
-    this.#start = () => new Command(args, env);
+  constructor(args: string[], env: Record<string, string>, dist = DIST) {
+    this.dist = dist;
+    this.#start = () => new Command(args, env, this.dist);
     this.#command = this.#start();
     void this.#keep();
   }

@@ -11,7 +11,8 @@ import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
 import { lastingPort, natsServer, redisServer, type TestServer } from './servers.ts';
 
-const CLI = new URL('../../dist/cli.js', import.meta.url);
+/** The build under test, with a slash at its end. */
+export const DIST = new URL('../../dist/', import.meta.url).pathname;
 export const MIB = 1024 * 1024;
 /** Every worker has seen a change of the registry after this (contract part 4). */
 export const REGISTRY_MS_MAX = 1_000;
@@ -42,8 +43,8 @@ export class Command {
   #errors = '';
   readonly exited: Promise<number | null>;
 
-  constructor(args: string[], env: Record<string, string>) {
-    this.child = fork(CLI, args, {
+  constructor(args: string[], env: Record<string, string>, dist = DIST) {
+    this.child = fork(`${dist}cli.js`, args, {
       env: { ...process.env, ...env },
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     });

@@ -153,14 +153,24 @@ export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = { heartb
 /** Migrations that this program knows. */
 export const SCHEMA_VERSION = MIGRATIONS.length;
 
-/** Migrations that were applied. @throws UnavailableError */
+/**
+ * Versions that only add what an earlier program neither reads nor has to fill. Each is recorded as
+ * a negative number, so that a program that does not know it goes on: the way back from an upgrade.
+ */
+const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4]);
+
+/**
+ * Migrations that were applied, without additions that this program does not know.
+ * @throws UnavailableError
+ */
 export async function schemaVersion(on: Database | Transaction): Promise<number> {
   const [found] = await on.query<{ exists: boolean }>(
     `SELECT to_regclass('sluice.migrations') IS NOT NULL AS exists`,
   );
   if (!found?.exists) return 0;
   const [row] = await on.query<{ version: number }>(
-    'SELECT coalesce(max(version), 0) AS version FROM sluice.migrations',
+    `SELECT coalesce(max(abs(version)), 0) AS version FROM sluice.migrations
+WHERE version >= ${-SCHEMA_VERSION}`,
   );
   return row?.version ?? 0;
 }
@@ -210,7 +220,8 @@ export async function migrate(database: Database): Promise<void> {
     for (const [at, statements] of MIGRATIONS.entries()) {
       if (at < version) continue;
       await transaction.query(statements);
-      await transaction.query(`INSERT INTO sluice.migrations (version) VALUES (${at + 1})`);
+      const recorded = ADDITIONS.has(at + 1) ? -(at + 1) : at + 1;
+      await transaction.query(`INSERT INTO sluice.migrations (version) VALUES (${recorded})`);
     }
   });
 }

@@ -63,11 +63,21 @@ describe('the schema', () => {
     );
   });
 
+  it('of a newer program that only added to it is taken, as an earlier program takes this one', async () => {
+    await connectTo();
+    // What version 0.1.0 asks: it knows version 1.
+    const asked = 'SELECT coalesce(max(version), 0) AS version FROM sluice.migrations';
+    expect(await server.query(asked)).toEqual([{ version: 1 }]);
+    await server.query('INSERT INTO sluice.migrations VALUES (-1000)');
+    await store(await open(), 'taken', [row(1)]);
+    expect(await count('items')).toBe(1);
+  });
+
   it('of the first version is brought up to date and keeps its rows', async () => {
     await store(await open(), 'before', [row(1)]);
     await server.query(
       `DROP TABLE sluice.spans, sluice.extras; ALTER TABLE sluice.heartbeats DROP COLUMN body_base64;
-        DELETE FROM sluice.migrations WHERE version > 1`,
+        DELETE FROM sluice.migrations WHERE abs(version) > 1`,
     );
     const stream = await open();
     await store(stream, 'after', [row(2), { ...row(3), type: 'span', json: Buffer.from('{"items":[1,2]}') }]);
@@ -82,7 +92,7 @@ describe('the schema', () => {
     await connectTo();
     const partition = 'CREATE TABLE sluice.heartbeats_20260506 (LIKE sluice.heartbeats)';
     await server.query(`ALTER TABLE sluice.heartbeats DROP COLUMN body_base64; ${partition};
-      DELETE FROM sluice.migrations WHERE version > 3`);
+      DELETE FROM sluice.migrations WHERE abs(version) > 3`);
     const stream = await open();
     const fields = { token: 't', receivedAt: NOON, bodyIn: 'body_base64' } as const;
     const ping: SinkRow = { type: 'heartbeat', head: '{', fields, json: Buffer.from('"/wA="') };

@@ -1,0 +1,209 @@
+/** What outlives `kubectl delete -k`, and the components of the manifests for a gateway and for monitoring. */
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, expect, it } from 'vitest';
+import {
+  findKustomize,
+  KUBERNETES,
+  type KubernetesObject,
+  OVERLAYS,
+  parseObjects,
+  render,
+  renderInside,
+  schemaProblems,
+  unknownFields,
+  writtenObjects,
+} from './kubernetes-objects.ts';
+import { ROLES, USERS_CONF } from './nats-roles.ts';
+
+type Labels = Record<string, string>;
+type Peer = { namespaceSelector?: { matchLabels: Labels } };
+type Fields = {
+  persistentVolumeClaimRetentionPolicy?: Labels;
+  podSelector: { matchLabels?: Labels };
+  ingress: { from?: Peer[]; ports: { port: number }[] }[];
+  rules: { backendRefs: { name: string; port: number }[] }[];
+  ports: { port: number }[];
+};
+
+const specOf = (object: KubernetesObject): Fields => (object as unknown as { spec: Fields }).spec;
+const ofKind = (objects: readonly KubernetesObject[], kind: string, name?: string): KubernetesObject[] =>
+  objects.filter((object) => object.kind === kind && (name === undefined || object.metadata.name === name));
+
+const kustomize = findKustomize() ?? [];
+const overlays = kustomize.length > 0 ? OVERLAYS : [];
+const LASTING = ['Namespace', 'PersistentVolumeClaim'];
+
+describe('delete -k', () => {
+  it.each(overlays)('of the overlay %s leaves the namespace and every volume', (overlay) => {
+    const objects = render(kustomize, overlay);
+    expect(objects.filter(({ kind }) => LASTING.includes(kind))).toEqual([]);
+    const stores = ofKind(objects, 'StatefulSet');
+    expect(stores.length).toBeGreaterThan(1);
+    for (const store of stores)
+      expect(specOf(store).persistentVolumeClaimRetentionPolicy, store.metadata.name).toEqual({
+        whenDeleted: 'Retain',
+        whenScaled: 'Retain',
+      });
+  });
+
+  it.each(overlays)('finds all claims of the overlay %s among what is applied apart', (overlay) => {
+    const lasting = writtenObjects().filter(({ kind }) => LASTING.includes(kind));
+    const names = lasting.map(({ kind, metadata }) => `${kind} ${metadata.namespace ?? ''} ${metadata.name}`);
+    expect(names.sort()).toEqual(['Namespace  sluice', 'PersistentVolumeClaim sluice sink']);
+    const text = JSON.stringify(render(kustomize, overlay));
+    const claims = [...text.matchAll(/"claimName":"([^"]+)"/g)].map(([, name]) => name);
+    expect(claims).toEqual(overlay === 'minimal' ? ['sink'] : []);
+  });
+});
+
+describe('exporters', () => {
+  it.each(overlays)(
+    'of NATS and Redis can be scraped by the namespaces of the monitoring in %s',
+    (overlay) => {
+      const objects = render(kustomize, overlay);
+      for (const [component, port] of [
+        ['nats', 7777],
+        ['redis', 9121],
+      ] as const) {
+        const open = ofKind(objects, 'NetworkPolicy').filter(
+          (policy) => specOf(policy).podSelector.matchLabels?.['app.kubernetes.io/component'] === component,
+        );
+        const rules = open.flatMap((policy) => specOf(policy).ingress);
+        expect(rules).toContainEqual({
+          from: [{ namespaceSelector: { matchLabels: { 'sluice/monitoring': 'true' } } }],
+          ports: [{ port }],
+        });
+        const others = rules.filter(({ from = [] }) =>
+          from.some(({ namespaceSelector }) => namespaceSelector),
+        );
+        expect(others).toHaveLength(1);
+      }
+    },
+  );
+});
+
+describe('the component gateway', () => {
+  const written = (): KubernetesObject => ofKind(writtenObjects(), 'HTTPRoute')[0] as KubernetesObject;
+
+  it.each(overlays)(
+    'leads both paths to a port of ingest in the overlay %s, beside what is there',
+    async (overlay) => {
+      const objects = renderInside(kustomize, overlay, 'gateway');
+      expect((await Promise.all(objects.map(schemaProblems))).flat()).toEqual([]);
+      const [route] = ofKind(objects, 'HTTPRoute') as [KubernetesObject];
+      expect(route.metadata.namespace).toBe('sluice');
+      const paths = JSON.stringify(route).match(/"value":"[^"]+"/g);
+      expect(paths).toEqual(['"value":"/api"', '"value":"/heartbeat"']);
+      const backends = specOf(route).rules.flatMap(({ backendRefs }) => backendRefs);
+      expect(backends).toHaveLength(1);
+      for (const { name, port } of backends) {
+        const [service] = ofKind(objects, 'Service', name) as [KubernetesObject];
+        expect(specOf(service).ports.map((one) => one.port)).toContain(port);
+      }
+      expect(ofKind(objects, 'Ingress')).toHaveLength(overlay === 'production' ? 1 : 0);
+    },
+  );
+
+  it('would not pass with a misspelt field or another type', async () => {
+    const route = structuredClone(written()) as unknown as { spec: { rules: Record<string, unknown>[] } };
+    expect(await schemaProblems(route as unknown as KubernetesObject)).toEqual([]);
+    (route.spec.rules[0] as Record<string, unknown>).timeout = { request: '190s' };
+    expect(await schemaProblems(route as unknown as KubernetesObject)).toHaveLength(1);
+  });
+});
+
+describe('the component monitoring', () => {
+  it('has the dashboard of deploy/grafana, which a sidecar of Grafana takes by its label', () => {
+    const copy = join(KUBERNETES, 'components/monitoring/sluice.json');
+    const original = join(KUBERNETES, '../grafana/dashboards/sluice.json');
+    expect(readFileSync(copy, 'utf8')).toBe(readFileSync(original, 'utf8'));
+    if (kustomize.length === 0) return;
+    const [map] = ofKind(render(kustomize, 'production'), 'ConfigMap', 'sluice-dashboard');
+    expect(map?.metadata.labels).toMatchObject({ grafana_dashboard: '1' });
+    const { data } = map as unknown as { data: Labels };
+    expect(data).toEqual({ 'sluice.json': readFileSync(original, 'utf8') });
+    // `kubectl apply` keeps the whole object in an annotation, which has this bound.
+    expect(JSON.stringify(map).length).toBeLessThan(262_144);
+  });
+});
+
+describe.each(overlays.length > 0 ? ['monitoring-labels'] : [])('the component %s', (component) => {
+  it('labels the monitor and the rules, and leaves nothing else behind', () => {
+    const objects = renderInside(kustomize, 'production', component);
+    const plain = render(kustomize, 'production');
+    const named = ({ kind, metadata }: KubernetesObject): string => `${kind} ${metadata.name}`;
+    expect(objects.map(named).sort()).toEqual(plain.map(named).sort());
+    const changed = objects.filter(({ metadata }) => metadata.labels?.release === 'kube-prometheus-stack');
+    expect(changed.map(named).sort()).toEqual(['PrometheusRule sluice', 'ServiceMonitor sluice']);
+    expect(unknownFields(changed)).toEqual([]);
+  });
+});
+
+type Mounted = { containers: Mounts[]; initContainers?: Mounts[]; volumes: Volume[] };
+type Mounts = { name: string; volumeMounts: { name: string; mountPath: string }[] };
+type Volume = { name: string; secret?: { secretName: string; items?: { key: string; path: string }[] } };
+
+describe.each(overlays.length > 0 ? ['production'] : [])('the overlay %s', (overlay) => {
+  /** Whose seed a container sees, by folder. */
+  function seeds(pod: Mounted, { volumeMounts }: Mounts): Labels {
+    const found: Labels = {};
+    for (const { name, mountPath } of volumeMounts) {
+      const secret = pod.volumes.find((volume) => volume.name === name)?.secret;
+      if (secret?.secretName !== 'sluice-nats-users') continue;
+      const { items = [{ key: 'all of them', path: '' }] } = secret;
+      found[`${mountPath}/${items.map(({ path }) => path)}`] = items.map(({ key }) => key).join();
+    }
+    return found;
+  }
+
+  it('shows to each container the seed of its role at NATS, where its settings look', () => {
+    const objects = renderInside(kustomize, overlay, 'projects');
+    const settings = objects.find(({ metadata }) => metadata.name.startsWith('sluice-settings'));
+    const { SLUICE_NATS_CREDS: creds = '' } = (settings as unknown as { data: Labels }).data;
+    const shown = objects
+      .filter(({ kind }) => ['Deployment', 'Job'].includes(kind))
+      .flatMap((object) => {
+        const pod = (specOf(object) as unknown as { template: { spec: Mounted } }).template.spec;
+        const { containers, initContainers = [] } = pod;
+        return [...initContainers, ...containers].map((container) => [
+          `${object.metadata.name}/${container.name}`,
+          seeds(pod, container),
+        ]);
+      });
+    expect(Object.fromEntries(shown)).toEqual({
+      'ingest/setup': { [creds]: 'setup' },
+      'ingest/ingest': { [creds]: 'ingest' },
+      'processor/setup': { [creds]: 'setup' },
+      'processor/processor': { [creds]: 'processor', '/etc/sluice/nats-cli/user.creds': 'cli' },
+      'projects/projects': { [creds]: 'cli' },
+    });
+  });
+
+  it('describes a Secret with the seeds of exactly the roles that deploy/nats/users.conf has', () => {
+    const text = readFileSync(join(KUBERNETES, 'overlays', overlay, 'secrets.example.yaml'), 'utf8');
+    const secret = parseObjects(text).find(({ metadata }) => metadata.name === 'sluice-nats-users');
+    const { stringData } = secret as unknown as { stringData: Labels };
+    expect(Object.keys(stringData).sort()).toEqual([...ROLES].sort());
+  });
+});
+
+it('commands may do at NATS all that ingest may, so that an ingest with the management API can have their rights', () => {
+  const conf = readFileSync(USERS_CONF, 'utf8').replace(/^\s*#.*$/gm, '');
+  const rights = (name: string, verb: string): string[] => {
+    const block = new RegExp(`^${name}: \\{(.*?)^\\}`, 'ms').exec(conf)?.[1] ?? '';
+    const list = new RegExp(`${verb}: \\[(.*?)\\]`, 's').exec(block)?.[1] ?? '';
+    return [...list.matchAll(/"([^"]+)"/g)].map(([, subject]) => subject as string);
+  };
+  const covers = (wide: string, narrow: string): boolean => {
+    const open = wide.endsWith('.>');
+    const [wanted, tokens] = [wide.split('.').slice(0, open ? -1 : undefined), narrow.split('.')];
+    if (open ? tokens.length <= wanted.length : tokens.length !== wanted.length) return false;
+    return wanted.every((token, at) => token === tokens[at] || (token === '*' && tokens[at] !== '>'));
+  };
+  for (const verb of ['publish', 'subscribe']) {
+    const [ingest, cli] = [rights('INGEST_RIGHTS', verb), rights('CLI_RIGHTS', verb)];
+    expect(ingest.length).toBeGreaterThan(1);
+    expect(ingest.filter((subject) => !cli.some((wide) => covers(wide, subject)))).toEqual([]);
+  }
+});
