@@ -54,11 +54,14 @@ describe('a traced processor', () => {
     sink.failing = undefined;
     await eventually(() => collector.spans.filter(({ isError }) => !isError).length === 2);
     expect(new Set(collector.spans.map(({ name }) => name))).toEqual(new Set(['process']));
-    for (const traceId of TRACES) {
+    for (const [traceId, entry] of [
+      [TRACES[0], 0],
+      [TRACES[1], 2],
+    ] as const) {
       const attempts = collector.of(traceId);
       expect(attempts.length).toBeGreaterThanOrEqual(2);
       expect(attempts.filter(({ isError }) => !isError)).toMatchObject([
-        { attributes: { 'messaging.message.id': 'traced', 'sluice.delivery': 1 } },
+        { attributes: { 'messaging.message.id': 'traced', 'sluice.delivery': 1, 'sluice.entry': entry } },
       ]);
     }
     expect(harness.stored()).toHaveLength(3);
