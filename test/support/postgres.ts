@@ -15,8 +15,9 @@ const DEBIAN_FOLDER = '/usr/lib/postgresql';
 const USER = 'postgres';
 const START_MS_MAX = 20_000;
 
-/** The folder of initdb and postgres: of the newest version that Debian's package installed, else from the PATH. */
+/** The folder of initdb and postgres: that of POSTGRES_BIN, else of the newest version that Debian's package installed, else from the PATH. */
 export function findPostgres(): string | undefined {
+  if (process.env.POSTGRES_BIN) return process.env.POSTGRES_BIN;
   const versions = existsSync(DEBIAN_FOLDER) ? readdirSync(DEBIAN_FOLDER).map(Number) : [];
   const newest = Math.max(
     ...versions.filter((version) => existsSync(`${DEBIAN_FOLDER}/${version}/bin/initdb`)),
