@@ -82,7 +82,7 @@ export default defineConfig({
           include: DEPLOYED,
           globalSetup: ['test/support/deployed.ts'],
           maxWorkers: 2,
-          sequence: { groupOrder: 5 },
+          sequence: { groupOrder: 6 },
         },
       },
       {
