@@ -17,6 +17,25 @@ const CLIENTS = 'test/clients/matrix.test.ts';
 /** Wants stores that take half a gigabyte: `npm run test:sinks` installs them and runs these; `npm test` leaves them out. */
 const STORES = 'test/sink/stores/**/*.test.ts';
 
+/** That `npm run test:deployed` runs on the versions of deploy/; `npm test` leaves it out. */
+const DEPLOYED_ITSELF = 'test/deploy/deployed.test.ts';
+
+/**
+ * What a broker or a database of another version could break, in five minutes: `npm run test:deployed` runs these on the versions that
+ * deploy/ names, `npm test` on those that it finds. Of test/system what restarts servers, fills streams or makes accounts.
+ */
+const DEPLOYED = [
+  DEPLOYED_ITSELF,
+  'test/deploy/{versions,nats-roles,secured}.test.ts',
+  'test/projects/{bucket-copy,bucket-watch,replica,project-store,deleted-project}.test.ts',
+  'test/stream/{backlog,chunks,fair-shares,nats,record-size,tail,topology}.test.ts',
+  'test/stream/publish/*.test.ts',
+  'test/processor/*.test.ts',
+  'test/processor/dead-letters/{dead-letters,set-aside}.test.ts',
+  'test/sink/postgres/{away,containers,postgres}.test.ts',
+  'test/system/{away,batches,credentials,large,ready,spec}.test.ts',
+];
+
 /** Nets for what hangs, wide enough for a machine that is ten times slower: what shall be quick is asserted where it is. */
 const shared = {
   testTimeout: 180_000,
@@ -35,7 +54,7 @@ export default defineConfig({
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: [...HEAVY, IMAGE, CLIENTS, STORES],
+          exclude: [...HEAVY, IMAGE, CLIENTS, STORES, DEPLOYED_ITSELF],
           maxWorkers: 2,
           sequence: { groupOrder: 0 },
         },
@@ -54,6 +73,16 @@ export default defineConfig({
           globalSetup: ['test/support/sinks/tools.ts'],
           maxWorkers: 2,
           sequence: { groupOrder: 4 },
+        },
+      },
+      {
+        test: {
+          ...shared,
+          name: 'deployed',
+          include: DEPLOYED,
+          globalSetup: ['test/support/deployed.ts'],
+          maxWorkers: 2,
+          sequence: { groupOrder: 6 },
         },
       },
       {

@@ -12,9 +12,13 @@ export default function setup(): void {
   if (spawnSync('curl', ['--version']).status !== 0 && !aptInstall(['curl'], say))
     throw new Error('the tests paste a curl line: sudo apt-get install -y curl');
   if (!findBrowser() && !aptInstall(['chromium'], say))
-    throw new Error('the browser tests need Chromium: sudo apt-get install -y chromium');
+    throw new Error(
+      'the browser tests need Chromium: sudo apt-get install -y chromium, or brew install --cask google-chrome',
+    );
   if (!findPostgres() && !aptInstall(['postgresql'], say))
-    throw new Error('the tests of the postgres sink need its server: sudo apt-get install -y postgresql');
+    throw new Error(
+      'the tests of the postgres sink need its server: sudo apt-get install -y postgresql, or brew install postgresql@18',
+    );
   if (process.platform === 'linux' && !canStepClocks() && !aptInstall(['gcc', 'libc6-dev'], say))
     throw new Error('clocks are stepped by a small C library: sudo apt-get install -y gcc libc6-dev');
 }

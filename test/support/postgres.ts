@@ -12,17 +12,21 @@ import pg from 'pg';
 import { lastingPort, temporaryFolder } from './servers.ts';
 
 const DEBIAN_FOLDER = '/usr/lib/postgresql';
+/** Homebrew leaves versioned formulae out of the PATH. */
+const BREW_FOLDERS = ['/opt/homebrew/opt/postgresql@18/bin', '/usr/local/opt/postgresql@18/bin'];
 const USER = 'postgres';
 const START_MS_MAX = 20_000;
 
-/** The folder of initdb and postgres: of the newest version that Debian's package installed, else from the PATH. */
+/** The folder of initdb and postgres: that of POSTGRES_BIN, else Debian's newest, else one on the PATH or of Homebrew. */
 export function findPostgres(): string | undefined {
+  if (process.env.POSTGRES_BIN) return process.env.POSTGRES_BIN;
   const versions = existsSync(DEBIAN_FOLDER) ? readdirSync(DEBIAN_FOLDER).map(Number) : [];
   const newest = Math.max(
     ...versions.filter((version) => existsSync(`${DEBIAN_FOLDER}/${version}/bin/initdb`)),
   );
   if (Number.isFinite(newest)) return `${DEBIAN_FOLDER}/${newest}/bin`;
-  return (process.env.PATH ?? '').split(':').find((folder) => folder && existsSync(join(folder, 'initdb')));
+  const folders = [...(process.env.PATH ?? '').split(':'), ...BREW_FOLDERS];
+  return folders.find((folder) => folder && existsSync(join(folder, 'initdb')));
 }
 
 type Owner = { uid?: number; gid?: number };

@@ -2,6 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { SPOOL_QUEUE_BYTES_MAX } from '../../src/limits.ts';
 import type { Project } from '../../src/projects/project.ts';
 import { eventId } from '../support/envelopes.ts';
 import { HungDisk } from '../support/hung-disk.ts';
@@ -108,24 +109,47 @@ describe.runIf(canStepClocks())('while the disk hangs', () => {
     await expectRecovery();
   });
 
+  /** The head of an upload and what is sent of it so far. */
+  async function begin(body: string, bytes: number): Promise<RawConnection> {
+    const path = system.endpoint(plain).slice(system.url.length);
+    const client = await RawConnection.open(system.port);
+    const head = `POST ${path} HTTP/1.1\r\nHost: sluice\r\nContent-Length: ${body.length}`;
+    client.send(`${head}\r\n\r\n${body.slice(0, bytes)}`);
+    return client;
+  }
+
+  /** Until the worker holds so many bytes of bodies, and takes no more of what has been sent. */
+  async function heldAtLeast(bytes: number): Promise<void> {
+    let before = -1;
+    await until(async () => {
+      const held = await system.metric('sluice_buffered_bytes');
+      const settled = held >= bytes && held === before;
+      before = held;
+      return settled;
+    });
+  }
+
   it('an upload that is paused because it cannot be written goes on with the disk', async () => {
     disk.hang('write');
-    const paused = Array.from({ length: AT_ONCE / 2 }, () => sendLarge(plain, 3 * MIB));
+    const bodies = Array.from({ length: AT_ONCE / 2 }, () => eventOf(3 * MIB));
+    const clients = await Promise.all(bodies.map((body) => begin(body, 2 * MIB)));
+    await heldAtLeast(clients.length * SPOOL_QUEUE_BYTES_MAX);
+    for (const [n, client] of clients.entries()) client.send((bodies[n] as string).slice(2 * MIB));
     await expectRefusalAtOnce();
     await expectSmallOnesUnharmed();
     disk.hang();
-    expect((await Promise.all(paused)).map(({ status }) => status)).toEqual(paused.map(() => 200));
+    for (const client of clients) {
+      const [answer] = await client.receive();
+      client.close();
+      expect(answer?.status).toBe(200);
+      answered[200] = (answered[200] ?? 0) + 1;
+    }
     await expectRecovery();
   });
 
   it('a client that leaves meanwhile leaves nothing behind', async () => {
     disk.hang('write');
-    const body = eventOf(3 * MIB);
-    const path = system.endpoint(plain).slice(system.url.length);
-    const client = await RawConnection.open(system.port);
-    client.send(
-      `POST ${path} HTTP/1.1\r\nHost: sluice\r\nContent-Length: ${body.length}\r\n\r\n${body.slice(0, MIB)}`,
-    );
+    const client = await begin(eventOf(3 * MIB), MIB);
     await until(async () => (await system.metric('sluice_buffered_bytes')) > 0);
     client.close();
     await expectRecovery();

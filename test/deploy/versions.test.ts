@@ -1,0 +1,55 @@
+/** The images of deploy/ against the versions that the tests run on. */
+import { spawnSync } from 'node:child_process';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, it } from 'vitest';
+import { hostEnvironment } from '../../src/config.ts';
+import { ensureServers } from '../../src/dev/install.ts';
+import { DEPLOYED } from './versions.ts';
+
+const ROOT = new URL('../..', import.meta.url).pathname;
+const NODE = '24';
+
+/** `image: NAME:TAG` of all files, without our own. */
+function images(): { name: string; tag: string }[] {
+  const files = readdirSync(join(ROOT, 'deploy'), { recursive: true, encoding: 'utf8' });
+  const texts = files
+    .filter((file) => file.endsWith('.yaml'))
+    .map((file) => readFileSync(join(ROOT, 'deploy', file), 'utf8'));
+  return texts.flatMap((text) =>
+    [...text.matchAll(/^\s*image: ["']?([\w./-]+)(?::([^\s"']*))?/gm)]
+      .map(([, name = '', tag = '']) => ({ name, tag }))
+      .filter(({ name }) => name !== 'sluice'),
+  );
+}
+
+const tagsOf = (name: string): string[] =>
+  [...new Set(images().flatMap((image) => (image.name === name ? [image.tag] : [])))].sort();
+
+it.each([
+  ['nats', DEPLOYED.nats],
+  ['postgres', `${DEPLOYED.postgres}-trixie`],
+  ['clickhouse/clickhouse-server', DEPLOYED.clickhouse],
+  ['redis', DEPLOYED.redis],
+])('names one version of %s, the tested one', (name, tag) => {
+  expect(tagsOf(name)).toEqual([tag]);
+});
+
+it('names no image without a version', () => {
+  expect(images().length).toBeGreaterThan(8);
+  for (const { name, tag } of images()) expect(tag, name).toMatch(/^v?\d+\.\d/);
+});
+
+it('builds on the Node.js and the Debian that test:node24 runs the tests on', () => {
+  const [, base] = /^ARG NODE_IMAGE=(.*)$/m.exec(readFileSync(join(ROOT, 'Dockerfile'), 'utf8')) ?? [];
+  expect(base).toBe(`node:${NODE}-trixie-slim`);
+});
+
+const isTrixie =
+  existsSync('/etc/os-release') && /^VERSION_CODENAME=trixie$/m.test(readFileSync('/etc/os-release', 'utf8'));
+
+it.runIf(isTrixie)('runs on the Redis that deploy/ names', () => {
+  const { redis } = ensureServers(hostEnvironment(), () => undefined);
+  const { stdout } = spawnSync(redis, ['--version'], { encoding: 'utf8' });
+  expect(stdout).toContain(` v=${DEPLOYED.redis}.`);
+});

