@@ -3,10 +3,10 @@
  * never a body, and nothing reaches the broker before acceptance.
  *
  * Bytes are copied into blocks. Full blocks wait for the disk. One write is in flight at a time, of
- * all blocks that wait, so that single bytes cost no write each. The waiting bytes are the memory of
- * an upload: `onBehind(true)` asks for a pause when they reach SPOOL_QUEUE_BYTES_MAX (less while the
- * worker holds much), `onBehind(false)` says that half of them are written. The price is one more
- * copy, about 0.1 ms per MiB.
+ * all blocks that wait, so that single bytes cost no write each. The waiting bytes are the memory
+ * of an upload: `onBehind(true)` asks for a pause when they reach SPOOL_QUEUE_BYTES_MAX (less while
+ * the worker holds much), `onBehind(false)` says that half of them are written. The price is one
+ * more copy, about 0.1 ms per MiB.
  *
  * A descriptor must not be closed under a running call, for its number could belong to another file
  * by then: `close` waits for the calls.
