@@ -22,6 +22,8 @@ export type SystemSummary = {
   costUs: Record<keyof Usage, Figure>;
   /** The same in open loop at half the rate, where batches are smaller. */
   openCostUs: Record<Exclude<keyof Usage, 'processor'>, Figure>;
+  /** Megabytes (10^6 bytes) of a request at saturation. */
+  requestMb: Figure;
   /** The broker's for handing an envelope to the processor. */
   drainBrokerUs: Figure;
   workerBusy: Figure;
@@ -126,6 +128,7 @@ function summariseSystem(name: string, records: readonly Of<'system'>[]): System
       redis: of((run) => run.open.costUs.redis),
       broker: of((run) => run.open.costUs.broker),
     },
+    requestMb: of((run) => run.saturation.load.sentBytes / answered(run) / 1e6),
     drainBrokerUs: of((run) => run.drain.brokerUs),
     workerBusy: of((run) => run.saturation.busy.worker),
     redisCalls: of((run) => sum(run.saturation.redisCalls) / answered(run)),

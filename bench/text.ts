@@ -16,6 +16,15 @@ const costs = (cost: Record<string, Figure>): string =>
 export const perCore = ({ costUs, acceptedPerSec, answeredPerSec }: SystemSummary): number =>
   ((1e6 / costUs.worker.median) * acceptedPerSec.median) / answeredPerSec.median;
 
+/** Where bytes decide the cost, not requests. */
+const LARGE_MB_MIN = 0.25;
+
+function perMegabyte({ costUs: { worker, processor }, requestMb }: SystemSummary): string[] {
+  if (requestMb.median < LARGE_MB_MIN) return [];
+  const ms = ({ median }: Figure): string => number(median / requestMb.median / 1000);
+  return [line('CPU ms per MB', `worker ${ms(worker)} · processor ${ms(processor)}`)];
+}
+
 /** The bench's own starting and ending of processes takes less. */
 const FOREIGN_CORES_MAX = 0.3;
 
@@ -36,6 +45,7 @@ function systemText(one: SystemSummary): string[] {
       `p50 ${of(one.p50Ms)} · p99 ${of(one.p99Ms)} · p99.9 ${of(one.p999Ms)} ms`,
     ),
     line('CPU µs per envelope, saturated', costs(one.costUs)),
+    ...perMegabyte(one),
     line('CPU µs per envelope, at half', costs(one.openCostUs)),
     line('per envelope', `${of(one.redisCalls)} Redis calls · ${of(one.publishes)} publishes`),
     line(

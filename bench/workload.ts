@@ -123,6 +123,7 @@ const MANNERS: readonly Manner[] = [
 const BODIES = 256;
 /** Large ones are megabytes. */
 const LARGE_BODIES = 8;
+const LARGE_BYTES_MIN = 500_000;
 const DRAW_ENTRIES = 65_536;
 /** Without a divisor in common with the usual numbers of bodies. */
 const SIZE_STRIDE = 97;
@@ -254,7 +255,8 @@ export class Workload {
     const sum = kinds.reduce((total, [, weight]) => total + weight, 0);
     for (const [at, [kind, weight]] of kinds.entries()) {
       const wanted = Math.max(4, Math.round((BODIES * weight) / sum));
-      const count = kind === 'large' ? LARGE_BODIES : wanted;
+      const isLarge = kind === 'large' || options.sizes?.every(({ bytes }) => bytes >= LARGE_BYTES_MIN);
+      const count = isLarge ? LARGE_BODIES : wanted;
       const sizes = sizesOf(options.sizes, count);
       for (const [n, manner] of mannersOf(count).entries())
         this.#add(envelopeOf(kind, manner, { random, size: sizes[n] ?? 0 }), manner, { kind: at, options });

@@ -167,6 +167,7 @@ async function measure(
     url: harness.url,
     targets,
     mix: scenario.mix,
+    sizes: scenario.sizes,
     encoding: scenario.encoding,
     connections: scenario.connections,
     warmupMs: RAMP_MS,

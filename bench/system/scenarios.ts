@@ -3,13 +3,14 @@ import type { NewProject } from '../../src/projects/project-store.ts';
 import type { BrokerOptions } from '../broker.ts';
 import { STREAM_BYTES_FULL } from '../harness.ts';
 import type { Encoding } from '../load/body.ts';
-import { CANONICAL_MIX, type Mix } from '../workload.ts';
+import { CANONICAL_MIX, type Mix, type Size } from '../workload.ts';
 
 export type Scenario = {
   name: string;
   title: string;
   projects: readonly NewProject[];
   mix: Mix;
+  sizes?: readonly Size[];
   encoding: Encoding | 'sdk';
   connections: number;
   workers: number;
@@ -78,6 +79,15 @@ export const SCENARIOS: readonly Scenario[] = [
   }),
   scenario('large-uploads', 'replays of 0.75 to 2 MB, spooled and stored in parts', {
     mix: { large: 1 },
+    connections: 8,
+    streamMaxBytes: 2 * STREAM_BYTES_FULL,
+    warmupMsMax: 1_500,
+  }),
+  scenario('largest-uploads', 'error events of 4.8 MB, near the largest body, uncompressed', {
+    projects: [project()],
+    mix: { event: 1 },
+    sizes: [{ bytes: 4_800_000, weight: 1 }],
+    encoding: 'none',
     connections: 8,
     streamMaxBytes: 2 * STREAM_BYTES_FULL,
     warmupMsMax: 1_500,

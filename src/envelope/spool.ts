@@ -2,16 +2,16 @@
  * The payloads of a large envelope in a file without a name. A worker holds a slice of each upload,
  * never a body, and nothing reaches the broker before acceptance.
  *
- * Bytes are copied into blocks. A full block waits for the disk, and one write is in flight at a
- * time, so that single bytes cost no write each. The waiting bytes are the memory of an upload:
- * `onBehind(true)` asks for a pause when they reach SPOOL_QUEUE_BYTES_MAX (less while the worker
- * holds much), `onBehind(false)` says that half of them are written. The price is one more copy,
- * about 0.1 ms per MiB.
+ * Bytes are copied into blocks. Full blocks wait for the disk. One write is in flight at a time, of
+ * all blocks that wait, so that single bytes cost no write each. The waiting bytes are the memory
+ * of an upload: `onBehind(true)` asks for a pause when they reach SPOOL_QUEUE_BYTES_MAX (less while
+ * the worker holds much), `onBehind(false)` says that half of them are written. The price is one
+ * more copy, about 0.1 ms per MiB.
  *
  * A descriptor must not be closed under a running call, for its number could belong to another file
  * by then: `close` waits for the calls.
  */
-import { close, read, write } from 'node:fs';
+import { close, read, writev } from 'node:fs';
 import { assert } from '../lib/assert.ts';
 import { SPOOL_BLOCK_BYTES, SPOOL_QUEUE_BYTES_MAX, SPOOL_QUEUE_BYTES_TIGHT } from '../limits.ts';
 import type { Holding } from './budget.ts';
@@ -65,8 +65,10 @@ export class Spool {
   #length = 0;
   /** The block being filled; undefined until the next byte comes. */
   #filling: Block | undefined;
-  /** Full blocks, the first of which is being written while `writing`. */
+  /** Full blocks, which are being written while `writing`: the first, or more of them. */
   readonly #waiting: Block[] = [];
+  /** Bytes of the first of them that are in the file. */
+  #firstWritten = 0;
   /** Nothing can be written: a write is in flight, or the file is not open yet. */
   #writing = true;
   #written = 0;
@@ -201,8 +203,7 @@ export class Spool {
   #writeNext(): void {
     this.#tellBehind();
     if (this.#writing) return;
-    const block = this.#waiting[0];
-    if (block) this.#write(block, 0);
+    if (this.#waiting.length > 0) this.#writeWaiting();
     else if (this.#onFlushed) {
       const onFlushed = this.#onFlushed;
       this.#onFlushed = undefined;
@@ -210,24 +211,36 @@ export class Spool {
     }
   }
 
-  #write(block: Block, from: number): void {
+  #writeWaiting(): void {
     this.#writing = true;
+    const pieces = this.#waiting.map(({ bytes, length }, at) =>
+      bytes.subarray(at === 0 ? this.#firstWritten : 0, length),
+    );
     this.#call<number>(
-      (done) => write(this.#openFd, block.bytes, from, block.length - from, this.#written, done),
+      (done) => writev(this.#openFd, pieces, this.#written, done),
       (error, count) => {
         this.#writing = false;
         if (this.#state !== 'open') return;
         if (error || count === 0)
           return this.#fail(`the spool cannot be written: ${error?.code ?? 'no bytes taken'}`);
         this.#written += count;
-        if (from + count < block.length) return this.#write(block, from + count);
-        this.#waiting.shift();
-        this.#holding.budget.giveBlock(block.bytes);
-        this.#holding.hold(-SPOOL_BLOCK_BYTES);
-        this.#holding.queue(-SPOOL_BLOCK_BYTES);
+        this.#giveBackBlocks(count);
         this.#writeNext();
       },
     );
+  }
+
+  /** @param count bytes of the waiting blocks that were written */
+  #giveBackBlocks(count: number): void {
+    this.#firstWritten += count;
+    for (let block = this.#waiting[0]; block; block = this.#waiting[0]) {
+      if (this.#firstWritten < block.length) return;
+      this.#firstWritten -= block.length;
+      this.#waiting.shift();
+      this.#holding.budget.giveBlock(block.bytes);
+      this.#holding.hold(-SPOOL_BLOCK_BYTES);
+      this.#holding.queue(-SPOOL_BLOCK_BYTES);
+    }
   }
 
   #tellBehind(): void {

@@ -5,6 +5,7 @@
  */
 import { createHash } from 'node:crypto';
 import { JetStreamApiError, type JetStreamManager } from '@nats-io/jetstream';
+import { errors } from '@nats-io/transport-node';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
@@ -147,23 +148,29 @@ function sendPart(
   });
 }
 
-async function readPart(manager: JetStreamManager, seq: number): Promise<Uint8Array> {
-  // By sequence and from the stream's leader: a direct get may be answered by a replica that lags
-  // behind.
+type ReadPart = (manager: JetStreamManager, seq: number) => Promise<Uint8Array>;
+
+/** As raw bytes, from any replica: one that lags behind does not have the part yet. */
+const readDirectly: ReadPart = async (manager, seq) => {
+  const message = await manager.direct.getMessage(CHUNKS_STREAM, { seq }).catch((error) => {
+    if (error instanceof errors.TimeoutError) throw error;
+    return null;
+  });
+  if (!message) throw new MissingPartError(`part ${seq} is not to be had directly`);
+  return message.data;
+};
+
+/** What the leader says counts. Its answers are JSON with base64: many times the CPU. */
+const readFromLeader: ReadPart = async (manager, seq) => {
   const message = await manager.streams.getMessage(CHUNKS_STREAM, { seq });
   if (!message) throw new MissingPartError(`part ${seq} is not in ${CHUNKS_STREAM}`);
   return message.data;
-}
+};
 
-/**
- * The payloads of a large entry, one after the other in item order.
- * @throws MissingPartError or CorruptPartsError when they are not to be had, ever; other errors (no
- * answer, no leader) may pass
- */
-export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Array> {
-  if (ref.length > BODY_BYTES_SETTING_MAX)
-    throw new CorruptPartsError(`parts of ${ref.length} bytes are longer than any body`);
-  const manager = await link.manager();
+export const isLost = (error: unknown): error is MissingPartError | CorruptPartsError =>
+  error instanceof MissingPartError || error instanceof CorruptPartsError;
+
+async function joined(manager: JetStreamManager, ref: PartsRef, readPart: ReadPart): Promise<Uint8Array> {
   const whole = Buffer.allocUnsafe(ref.length);
   const hash = createHash('sha256');
   let at = 0;
@@ -180,6 +187,26 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   if (at !== ref.length) throw new CorruptPartsError(`parts have ${at} bytes instead of ${ref.length}`);
   if (!hash.digest().equals(ref.sha256)) throw new CorruptPartsError('parts have another hash');
   return whole;
+}
+
+/**
+ * The payloads of a large entry, one after the other in item order.
+ * @throws MissingPartError or CorruptPartsError when they are not to be had, ever; other errors (no
+ * answer, no leader) may pass
+ */
+export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Array> {
+  if (ref.length > BODY_BYTES_SETTING_MAX)
+    throw new CorruptPartsError(`parts of ${ref.length} bytes are longer than any body`);
+  const manager = await link.manager();
+  // Nobody answers a direct get, not even with a refusal, where an earlier setup made the stream.
+  const { config } = await manager.streams.info(CHUNKS_STREAM);
+  if (config.allow_direct) {
+    const whole = await joined(manager, ref, readDirectly).catch((error) => {
+      if (!isLost(error)) throw error;
+    });
+    if (whole) return whole;
+  }
+  return joined(manager, ref, readFromLeader);
 }
 
 /** What the server says of a sequence that it does not have: no message found, none so high. */

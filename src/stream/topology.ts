@@ -119,6 +119,7 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
     subjects: [CHUNKS_SUBJECT, `${CHUNKS_SUBJECT}.*`],
     retention: RetentionPolicy.Limits,
     max_age: 0,
+    allow_direct: true,
   };
   const deadLetters = {
     ...common,

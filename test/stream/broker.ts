@@ -9,14 +9,15 @@ import { decodeFrame, type Entry, type EntryItem, type EnvelopeEntry } from '../
 import { NatsLink } from '../../src/stream/nats.ts';
 import { type PartSource, Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
-import { natsServer, type TestServer } from '../support/servers.ts';
+import { natsServer, natsServerWith, type TestServer } from '../support/servers.ts';
 
 export const MIB = 1024 * 1024;
 const FREEZE_MS = 250;
 /** The deadline of an entry where a test is not about deadlines. */
 const PATIENT_MS = 30_000;
 
-export type BrokerOptions = { shards?: number; maxBytes?: number; clock?: Clock };
+/** @param lines of the server's configuration */
+export type BrokerOptions = { shards?: number; maxBytes?: number; clock?: Clock; lines?: string[] };
 
 export const numbersTo = (count: number): number[] => Array.from({ length: count }, (_, at) => at);
 
@@ -72,8 +73,9 @@ export class Broker {
     shards = 1,
     maxBytes = 64 * MIB,
     clock = systemClock,
+    lines = [],
   }: BrokerOptions = {}): Promise<Broker> {
-    const server = await natsServer();
+    const server = await natsServerWith(...lines);
     const log = createLog('silent');
     const link = await NatsLink.connect({ urls: [server.url], name: 'test', log });
     await setupTopology(link, { replicas: 1, shards, maxBytes });

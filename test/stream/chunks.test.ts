@@ -2,6 +2,7 @@ import { createHash, randomBytes } from 'node:crypto';
 import { mkdtemp, open, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { headers } from '@nats-io/transport-node';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import { LARGE_ENTRIES_ACTIVE_MAX } from '../../src/limits.ts';
@@ -212,6 +213,54 @@ describe('reading parts', () => {
     expect(failure).toBeInstanceOf(Error);
     expect(failure).not.toBeInstanceOf(MissingPartError);
     expect(failure).not.toBeInstanceOf(CorruptPartsError);
+  });
+});
+
+describe('where parts are read', () => {
+  const payload = plain(randomBytes(1_200_000));
+  const publishLarge = async (lines: string[] = []): Promise<PartsRef> => {
+    broker = await Broker.start({ lines });
+    await broker.publish(envelopeOf(1, payload));
+    const [[entry]] = (await broker.frames('SLUICE_EVENTS')) as [[EnvelopeEntry]];
+    return entry.parts as PartsRef;
+  };
+  /** How often the leader was asked for a message while `work` ran. */
+  const asksOfLeader = async (work: () => Promise<unknown>): Promise<number> => {
+    let asked = 0;
+    const listener = broker.link.subscribe('$JS.API.STREAM.MSG.GET.>', () => asked++);
+    await broker.link.connection.flush();
+    await work();
+    await listener.drain();
+    return asked;
+  };
+  const readsThem = async (ref: PartsRef): Promise<void> => {
+    expect(sha256(await readParts(broker.link, ref))).toBe(sha256(payload));
+  };
+
+  it('directly, as raw bytes: the leader puts them into JSON', async () => {
+    const ref = await publishLarge();
+    expect(await asksOfLeader(() => readsThem(ref))).toBe(0);
+  });
+
+  it('at the leader where an earlier setup made the stream', async () => {
+    const ref = await publishLarge();
+    await broker.manager.streams.update('SLUICE_CHUNKS', { allow_direct: false });
+    expect(await asksOfLeader(() => readsThem(ref))).toBe(ref.sequences.length);
+  });
+
+  it.each([
+    ['lags behind', new Uint8Array(), headers(404, 'Message Not Found')],
+    ['has other bytes', randomBytes(500), headers()],
+  ])('at the leader when a replica %s', async (_name, bytes, answerHeaders) => {
+    const ref = await publishLarge(['mappings: { "$JS.API.DIRECT.GET.SLUICE_CHUNKS": "replica" }']);
+    answerHeaders.set('Nats-Stream', 'SLUICE_CHUNKS');
+    let asked = 0;
+    broker.link.subscribe('replica', (request) => {
+      asked++;
+      request.respond(bytes, { headers: answerHeaders });
+    });
+    expect(await asksOfLeader(() => readsThem(ref))).toBe(ref.sequences.length);
+    expect(asked).toBe(ref.sequences.length);
   });
 });
 

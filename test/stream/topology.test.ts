@@ -122,6 +122,16 @@ describe('setup', () => {
     expect(state.messages).toBe(1);
   });
 
+  it('lets parts be read directly, also those of an earlier build', async () => {
+    await setup();
+    const manager = await link.manager();
+    await manager.streams.update('SLUICE_CHUNKS', { allow_direct: false });
+    await link.js.publish('sluice.chunks.1', 'a part');
+    expect(await setup()).toEqual(['stream SLUICE_CHUNKS: allow_direct false → true']);
+    const part = await manager.direct.getMessage('SLUICE_CHUNKS', { seq: 1 });
+    expect(part?.string()).toBe('a part');
+  });
+
   it('corrects what differs and names both figures', async () => {
     await setup();
     const manager = await link.manager();

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static const volatile char *calls;
@@ -62,6 +63,11 @@ int unlink(const char *path) {
 ssize_t pwrite64(int file, const void *bytes, size_t length, off64_t at) {
   wait_for_file('w', file);
   return REAL(pwrite64)(file, bytes, length, at);
+}
+
+ssize_t pwritev64(int file, const struct iovec *pieces, int count, off64_t at) {
+  wait_for_file('w', file);
+  return REAL(pwritev64)(file, pieces, count, at);
 }
 
 ssize_t pread64(int file, void *bytes, size_t length, off64_t at) {

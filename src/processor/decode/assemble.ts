@@ -1,5 +1,5 @@
 import { orUnavailable } from '../../sink/unavailable.ts';
-import { CorruptPartsError, joinParts, MissingPartError, readParts } from '../../stream/chunks.ts';
+import { isLost, joinParts, MissingPartError, readParts } from '../../stream/chunks.ts';
 import type { EntryItem, EnvelopeEntry, PartsRef } from '../../stream/frame.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { CHUNKS_STREAM } from '../../stream/topology.ts';
@@ -29,9 +29,6 @@ export function assemble(link: NatsLink, entry: EnvelopeEntry): Assembled | Prom
     }
   });
 }
-
-const isLost = (error: unknown): error is MissingPartError | CorruptPartsError =>
-  error instanceof MissingPartError || error instanceof CorruptPartsError;
 
 const isWhole = (item: EntryItem): item is WholeItem => item.payload !== undefined;
 const whole = (item: EntryItem): WholeItem => (isWhole(item) ? item : { ...item, payload: new Uint8Array() });
