@@ -1,13 +1,13 @@
 /** What the faults strike: two ingest primaries with two workers each, one or two processors, and what they stand on ({@link Backing}). */
 import { rmSync } from 'node:fs';
-import { setTimeout as pause } from 'node:timers/promises';
 import { nanos } from '@nats-io/transport-node';
 import { createLog } from '../../src/lib/log.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER, FRAME_STREAMS, setupTopology, streamName } from '../../src/stream/topology.ts';
+import { registryDelivered } from '../support/registry.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
-import { REGISTRY_MS_MAX, until } from '../support/system.ts';
+import { until } from '../support/system.ts';
 import { Backing, type BackingOptions } from './backing.ts';
 import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
 import type { Targets } from './load.ts';
@@ -161,7 +161,8 @@ export class Stand {
       };
       targets[name] = `/api/${id}/envelope/?compat_key=${key}`;
     }
-    await pause(REGISTRY_MS_MAX);
+    await until(() => registryDelivered(this.link, PRIMARIES * WORKERS).catch(() => false));
+    await this.metrics('ingest'); // asks each worker, so the turn in which the change came has passed
     return { terms, targets } as Projects;
   }
 
