@@ -11,11 +11,12 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { readTally } from '../../src/sink/tally.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
+import { rounds } from '../support/rounds.ts';
 import { envelope, Harness, hexId, item } from './harness.ts';
 
 const CLI = new URL('../../dist/cli.js', import.meta.url);
-const KILLS = Number(process.env.KILLS ?? 15);
-const ITEMS = Number(process.env.ITEMS ?? 20_000);
+const KILLS = Number(process.env.KILLS ?? rounds(15, 5));
+const ITEMS = Number(process.env.ITEMS ?? rounds(20_000, 7_000));
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const FRAME_ENTRIES_MOST = 40;
 const UPTIME_MS_MAX = 900;

@@ -11,14 +11,16 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { POSTGRES_IDLE_MS_MAX } from '../../../src/limits.ts';
 import { encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
 import { envelope, eventually, Harness, hexId, item } from '../../processor/harness.ts';
+import { rounds } from '../../support/rounds.ts';
 import { lastingPort } from '../../support/servers.ts';
 import { PostgresUnderTest } from '../sinks.ts';
 
 const CLI = new URL('../../../dist/cli.js', import.meta.url);
-const KILLS = Number(process.env.KILLS ?? 15);
-const ITEMS = Number(process.env.ITEMS ?? 20_000);
+const KILLS = Number(process.env.KILLS ?? rounds(15, 5));
+const ITEMS = Number(process.env.ITEMS ?? rounds(20_000, 7_000));
 const SEED = Number(process.env.SEED ?? Math.floor(Math.random() * 2 ** 31));
 const FRAME_ENTRIES_MOST = 40;
+const STOPS = rounds(6, 2);
 const UPTIME_MS_MAX = 900;
 const ACK_WAIT_MS = 1_500;
 const MONTH = '2026-01';
@@ -114,9 +116,8 @@ it(
 
 it('of two processors one may be stopped beyond the ack wait and woken, again and again: each item exactly once', async () => {
   const both = [await startChild(), await startChild()];
-  const rounds = 6;
   let next = 0;
-  for (let round = 0; round < rounds; round++) {
+  for (let round = 0; round < STOPS; round++) {
     const victim = both[round % 2] as ChildProcess;
     const publishing = publishSome(next, 1_000);
     await pause(200 + random() * 1_000);
