@@ -1,6 +1,9 @@
+import { readdirSync, readFileSync } from 'node:fs';
 import { defineConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
+import { LANES } from './support/lanes.ts';
 
-/** Files that load the whole machine: one after the other, after all others, so that nobody's time runs out because of a neighbour. */
+/** Files that load the whole machine: few at a time, after all others, so that nobody's time runs out because of a neighbour. */
 const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
@@ -17,6 +20,48 @@ const CLIENTS = 'test/clients/matrix.test.ts';
 /** Wants stores that take half a gigabyte: `npm run test:sinks` installs them and runs these; `npm test` leaves them out. */
 const STORES = 'test/sinks/**/*.test.ts';
 
+/** Whose loops go round more often in `npm run test:long`: the files that ask test/support/rounds.ts. */
+const LONG = readdirSync(new URL('.', import.meta.url), { recursive: true, encoding: 'utf8' })
+  .filter((name) => name.endsWith('.test.ts'))
+  .map((name) => `test/${name}`)
+  .filter((path) =>
+    /\/support\/rounds\.ts'/.test(readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')),
+  );
+
+/** They take longest, so they begin first: what begins last would run alone in the end. */
+const LONGEST = [
+  'bench/smoke',
+  'faults/processes',
+  'system/hostile',
+  'faults/broker',
+  'sink/conformance',
+  'system/dev',
+  'processor/dead-letters/bounds',
+  'system/away',
+  'processor/poison',
+  'system/load',
+  'commands/usage/reconcile',
+  'processor/exactly-once',
+  'system/spec',
+  'system/bad-input',
+  'system/shutdown',
+  'processor/chunk-sweeper-cluster',
+  'sink/postgres/kill',
+  'clients/javascript',
+  'system/clients',
+  'deploy/nats-roles',
+];
+
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const place = ({ moduleId }: TestSpecification): number => {
+      const at = LONGEST.findIndex((name) => moduleId.endsWith(`/test/${name}.test.ts`));
+      return at < 0 ? LONGEST.length : at;
+    };
+    return (await super.sort(files)).sort((one, other) => place(one) - place(other));
+  }
+}
+
 /** Nets for what hangs, wide enough for a machine that is ten times slower: what shall be quick is asserted where it is. */
 const shared = {
   testTimeout: 180_000,
@@ -29,6 +74,7 @@ export default defineConfig({
   root: new URL('..', import.meta.url).pathname,
   test: {
     globalSetup: ['test/support/install.ts'],
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         test: {
@@ -36,12 +82,22 @@ export default defineConfig({
           name: 'side by side',
           include: ['test/**/*.test.ts'],
           exclude: [...HEAVY, IMAGE, CLIENTS, STORES],
-          maxWorkers: 2,
+          maxWorkers: LANES,
           sequence: { groupOrder: 0 },
         },
       },
       {
-        test: { ...shared, name: 'alone', include: HEAVY, maxWorkers: 1, sequence: { groupOrder: 1 } },
+        test: {
+          ...shared,
+          name: 'alone',
+          include: HEAVY,
+          globalSetup: ['test/support/bench-build.ts'],
+          maxWorkers: 2,
+          sequence: { groupOrder: 1 },
+        },
+      },
+      {
+        test: { ...shared, name: 'long', include: LONG, maxWorkers: 1, sequence: { groupOrder: 5 } },
       },
       {
         test: { ...shared, name: 'image', include: [IMAGE], maxWorkers: 1, sequence: { groupOrder: 2 } },
