@@ -8,8 +8,11 @@ const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
   'test/deploy/rolling-restart.test.ts',
-  'test/system/{hostile,volume}.test.ts',
+  'test/system/volume.test.ts',
 ];
+
+/** Its uploads must be stored in two seconds, so it bears no neighbour at all. */
+const BY_ITSELF = 'test/system/hostile.test.ts';
 
 /** Needs a Docker engine and the image: `npm run test:image` builds it and runs these; `npm test` leaves them out. */
 const IMAGE = 'test/deploy/image.test.ts';
@@ -81,7 +84,7 @@ export default defineConfig({
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: [...HEAVY, IMAGE, CLIENTS, STORES],
+          exclude: [...HEAVY, BY_ITSELF, IMAGE, CLIENTS, STORES],
           maxWorkers: LANES,
           sequence: { groupOrder: 0 },
         },
@@ -95,6 +98,9 @@ export default defineConfig({
           maxWorkers: 2,
           sequence: { groupOrder: 1 },
         },
+      },
+      {
+        test: { ...shared, name: 'by itself', include: [BY_ITSELF], maxWorkers: 1, sequence: { groupOrder: 6 } },
       },
       {
         test: { ...shared, name: 'long', include: LONG, maxWorkers: 1, sequence: { groupOrder: 5 } },
