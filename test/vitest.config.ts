@@ -100,7 +100,13 @@ export default defineConfig({
         },
       },
       {
-        test: { ...shared, name: 'by itself', include: [BY_ITSELF], maxWorkers: 1, sequence: { groupOrder: 6 } },
+        test: {
+          ...shared,
+          name: 'by itself',
+          include: [BY_ITSELF],
+          maxWorkers: 1,
+          sequence: { groupOrder: 6 },
+        },
       },
       {
         test: { ...shared, name: 'long', include: LONG, maxWorkers: 1, sequence: { groupOrder: 5 } },
