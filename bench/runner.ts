@@ -1,6 +1,9 @@
 import type { Job, Settings } from './plan.ts';
 import type { BenchRecord, Finding } from './records.ts';
 
+/** A smoke run measures nothing, so its jobs may run side by side: they mostly wait for programs to start. */
+const SMOKE_LANES = 3;
+
 /**
  * Runs all jobs `rounds` times, going backwards every other round, so that what drifts does not favour one of them. A job that fails is
  * recorded as such, and the others go on: an hour's run shall not end with one refusal of a broker. A smoke run is to show that the
@@ -12,25 +15,32 @@ export async function runJobs(
   settings: Settings,
   keep: (records: readonly BenchRecord[]) => void,
 ): Promise<BenchRecord[]> {
-  const { rounds, say, smoke } = settings;
   const records: BenchRecord[] = [];
-  for (let round = 1; round <= rounds; round++) {
-    for (const job of round % 2 === 1 ? jobs : jobs.toReversed()) {
-      const startedAt = performance.now();
-      let finding = await findingOf(job);
-      const faults = faultsOf(finding);
-      if (smoke && faults.length > 0) {
-        say(`round ${round}/${rounds}  ${job.name}  once more: ${faults.join('; ').split('\n')[0]}`);
-        finding = await findingOf(job);
+  for (let round = 1; round <= settings.rounds; round++) {
+    const queue = (round % 2 === 1 ? jobs : jobs.toReversed()).values();
+    const lane = async (): Promise<void> => {
+      for (const job of queue) {
+        records.push(await recordOf(job, round, settings));
+        keep(records);
       }
-      records.push({ ...finding, round, at: new Date().toISOString() } as BenchRecord);
-      keep(records);
-      const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
-      const end = finding.bench === 'failed' ? `FAILED: ${finding.data.error}` : `${seconds} s`;
-      say(`round ${round}/${rounds}  ${job.name}  ${end}`);
-    }
+    };
+    await Promise.all(Array.from({ length: settings.smoke ? SMOKE_LANES : 1 }, lane));
   }
   return records;
+}
+
+async function recordOf(job: Job, round: number, { rounds, say, smoke }: Settings): Promise<BenchRecord> {
+  const startedAt = performance.now();
+  let finding = await findingOf(job);
+  const faults = faultsOf(finding);
+  if (smoke && faults.length > 0) {
+    say(`round ${round}/${rounds}  ${job.name}  once more: ${faults.join('; ').split('\n')[0]}`);
+    finding = await findingOf(job);
+  }
+  const seconds = ((performance.now() - startedAt) / 1000).toFixed(1);
+  const end = finding.bench === 'failed' ? `FAILED: ${finding.data.error}` : `${seconds} s`;
+  say(`round ${round}/${rounds}  ${job.name}  ${end}`);
+  return { ...finding, round, at: new Date().toISOString() } as BenchRecord;
 }
 
 async function findingOf(job: Job): Promise<Finding> {

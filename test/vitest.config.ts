@@ -1,12 +1,18 @@
+import { readdirSync, readFileSync } from 'node:fs';
 import { defineConfig } from 'vitest/config';
+import { BaseSequencer, type TestSpecification } from 'vitest/node';
+import { LANES } from './support/lanes.ts';
 
-/** Files that load the whole machine: one after the other, after all others, so that nobody's time runs out because of a neighbour. */
+/** Files that load the whole machine: few at a time, after all others, so that nobody's time runs out because of a neighbour. */
 const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
   'test/deploy/{cells,rolling-restart}.test.ts',
-  'test/system/{hostile,volume}.test.ts',
+  'test/system/volume.test.ts',
 ];
+
+/** Its uploads must be stored in two seconds, so it bears no neighbour at all. */
+const BY_ITSELF = 'test/system/hostile.test.ts';
 
 /** Needs a Docker engine and the image: `npm run test:image` builds it and runs these; `npm test` leaves them out. */
 const IMAGE = 'test/deploy/image.test.ts';
@@ -36,6 +42,48 @@ const DEPLOYED = [
   'test/system/{away,batches,credentials,large,ready,spec}.test.ts',
 ];
 
+/** Whose loops go round more often in `npm run test:long`: the files that ask test/support/rounds.ts. */
+const LONG = readdirSync(new URL('.', import.meta.url), { recursive: true, encoding: 'utf8' })
+  .filter((name) => name.endsWith('.test.ts'))
+  .map((name) => `test/${name}`)
+  .filter((path) =>
+    /\/support\/rounds\.ts'/.test(readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')),
+  );
+
+/** They take longest, so they begin first: what begins last would run alone in the end. */
+const LONGEST = [
+  'bench/smoke',
+  'faults/processes',
+  'system/hostile',
+  'faults/broker',
+  'sink/conformance',
+  'system/dev',
+  'processor/dead-letters/bounds',
+  'system/away',
+  'processor/poison',
+  'system/load',
+  'commands/usage/reconcile',
+  'processor/exactly-once',
+  'system/spec',
+  'system/bad-input',
+  'system/shutdown',
+  'processor/chunk-sweeper-cluster',
+  'sink/postgres/kill',
+  'clients/javascript',
+  'system/clients',
+  'deploy/nats-roles',
+];
+
+class LongestFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const place = ({ moduleId }: TestSpecification): number => {
+      const at = LONGEST.findIndex((name) => moduleId.endsWith(`/test/${name}.test.ts`));
+      return at < 0 ? LONGEST.length : at;
+    };
+    return (await super.sort(files)).sort((one, other) => place(one) - place(other));
+  }
+}
+
 /** Nets for what hangs, wide enough for a machine that is ten times slower: what shall be quick is asserted where it is. */
 const shared = {
   testTimeout: 180_000,
@@ -48,19 +96,39 @@ export default defineConfig({
   root: new URL('..', import.meta.url).pathname,
   test: {
     globalSetup: ['test/support/install.ts'],
+    sequence: { sequencer: LongestFirst },
     projects: [
       {
         test: {
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: [...HEAVY, IMAGE, CLIENTS, STORES, DEPLOYED_ITSELF],
-          maxWorkers: 2,
+          exclude: [...HEAVY, BY_ITSELF, IMAGE, CLIENTS, STORES, DEPLOYED_ITSELF],
+          maxWorkers: LANES,
           sequence: { groupOrder: 0 },
         },
       },
       {
-        test: { ...shared, name: 'alone', include: HEAVY, maxWorkers: 1, sequence: { groupOrder: 1 } },
+        test: {
+          ...shared,
+          name: 'alone',
+          include: HEAVY,
+          globalSetup: ['test/support/bench-build.ts'],
+          maxWorkers: 2,
+          sequence: { groupOrder: 1 },
+        },
+      },
+      {
+        test: {
+          ...shared,
+          name: 'by itself',
+          include: [BY_ITSELF],
+          maxWorkers: 1,
+          sequence: { groupOrder: 6 },
+        },
+      },
+      {
+        test: { ...shared, name: 'long', include: LONG, maxWorkers: 1, sequence: { groupOrder: 5 } },
       },
       {
         test: { ...shared, name: 'image', include: [IMAGE], maxWorkers: 1, sequence: { groupOrder: 2 } },
@@ -82,7 +150,7 @@ export default defineConfig({
           include: DEPLOYED,
           globalSetup: ['test/support/deployed.ts'],
           maxWorkers: 2,
-          sequence: { groupOrder: 6 },
+          sequence: { groupOrder: 7 },
         },
       },
       {

@@ -1,8 +1,7 @@
 /** The benches that are no jobs, of the limiter, of isolation and of many projects, run small, so that they cannot rot; their figures mean nothing here. */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { describe, expect, it } from 'vitest';
 import { below } from '../../bench/limits/witness.ts';
 import { plotSvg, type Size, simulate, tableText } from '../../bench/sim/main.ts';
 
@@ -37,17 +36,6 @@ describe('a witness', () => {
 });
 
 describe('bench/limits and bench/projects', () => {
-  beforeAll(() => {
-    const compiler = join(ROOT, 'node_modules/typescript/bin/tsc');
-    const { stdout } = spawnSync(process.execPath, [compiler, '-p', 'bench'], {
-      cwd: ROOT,
-      encoding: 'utf8',
-    });
-    expect(stdout).toBe('');
-    for (const name of readdirSync(join(ROOT, 'src/limit')).filter((file) => file.endsWith('.lua')))
-      copyFileSync(join(ROOT, 'src/limit', name), join(ROOT, '.bench/src/limit', name));
-  }, MS_MAX);
-
   it(
     'shows windows and refusals in real processes',
     () => {

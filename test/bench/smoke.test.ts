@@ -1,9 +1,9 @@
 /** Every bench runs, small: its figures mean nothing here, but it cannot rot. */
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { canSyncAlways } from '../../bench/broker.ts';
 import { MICRO_SUITES } from '../../bench/micro/run.ts';
 import { allJobs, boundsJobs, PAIRS, type Settings } from '../../bench/plan.ts';
@@ -25,19 +25,6 @@ const bench = (...args: string[]) =>
     timeout: MS_MAX,
   });
 
-beforeAll(() => {
-  // A copy that an earlier run measured: these tests are about the build that `npm test` made.
-  rmSync(join(ROOT, '.bench/dist'), { recursive: true, force: true });
-  const compiled = spawnSync(
-    process.execPath,
-    [join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', 'bench'],
-    { cwd: ROOT, encoding: 'utf8' },
-  );
-  expect(compiled.stdout).toBe('');
-  const scripts = readdirSync(join(ROOT, 'src/limit')).filter((name) => name.endsWith('.lua'));
-  for (const name of scripts)
-    copyFileSync(join(ROOT, 'src/limit', name), join(ROOT, '.bench/src/limit', name));
-}, MS_MAX);
 afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe('npm run bench', () => {

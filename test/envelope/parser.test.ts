@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { EnvelopeHeader } from '../../src/envelope/header.ts';
 import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { rounds } from '../support/rounds.ts';
 import { bytesOf, cutAtRandom, EVENT_ID, seeded, singleBytes } from './bodies.ts';
 import { CASES, type Verdict } from './parser-cases.ts';
 
@@ -44,7 +45,7 @@ function parse(chunks: readonly Buffer[]): Verdict {
 }
 
 const SEED = 20_260_101;
-const CUTS = 50;
+const CUTS = rounds(50, 15);
 
 describe('the parser', () => {
   test.each(CASES)('%s', (_title, body, verdict) => {

@@ -1,6 +1,7 @@
 /** Our own processes and Redis die, stand still and come back; a short seeded mix of everything. The long run is `npm run test:faults`. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { integer, pick, seededRandom } from '../../bench/random.ts';
+import { pick, seededRandom } from '../../bench/random.ts';
+import { rounds } from '../support/rounds.ts';
 import { fits } from './fault.ts';
 import { FAULTS } from './faults.ts';
 import { PRIMARY_FROZEN, PRIMARY_KILLED, ROLLING } from './process-faults.ts';
@@ -33,11 +34,11 @@ it('a Redis that comes back empty costs what the contract says, and usage reconc
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
 });
 
-it('three faults of a seeded mix, one after the other', async () => {
+it('faults of a seeded mix, one after the other', async () => {
   const seed = 11; // fixed: what explores is `npm run test:faults`, with a seed of its own
   const chosen = seededRandom(seed);
   const possible = FAULTS.filter((fault) => fits(fault, stand) && fault.holdMs < 5_000);
-  const faults = Array.from({ length: integer(chosen, 3, 3) }, () => pick(chosen, possible));
+  const faults = Array.from({ length: rounds(3, 1) }, () => pick(chosen, possible));
   const { judgement, recoveries } = await runScenario(stand, faults, { random: chosen });
   expect(judgement.broken, `seed ${seed}: ${JSON.stringify(recoveries)}`).toEqual([]);
 });

@@ -1,7 +1,6 @@
 /** What the faults strike: two ingest primaries with two workers each, one or two processors, and what they stand on ({@link Backing}). */
 import { execFile } from 'node:child_process';
 import { rmSync } from 'node:fs';
-import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { nanos } from '@nats-io/transport-node';
 import { createLog } from '../../src/lib/log.ts';
@@ -14,8 +13,9 @@ import {
   setupTopology,
   streamName,
 } from '../../src/stream/topology.ts';
+import { registryDelivered } from '../support/registry.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
-import { DIST, REGISTRY_MS_MAX, until } from '../support/system.ts';
+import { DIST, until } from '../support/system.ts';
 import { Backing, type BackingOptions } from './backing.ts';
 import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
 import type { Targets } from './load.ts';
@@ -187,7 +187,8 @@ export class Stand {
         ...(quota !== undefined && { quota }),
       };
     }
-    await pause(REGISTRY_MS_MAX);
+    await until(() => registryDelivered(this.link, PRIMARIES * WORKERS).catch(() => false));
+    await this.metrics('ingest'); // asks each worker, so the turn in which the change came has passed
     return { terms, targets } as Projects;
   }
 

@@ -8,6 +8,9 @@ import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { pause } from './limit-fixture.ts';
 
 const SLOTS = 16_384;
+const ANSWER_MS_MAX = 60_000;
+/** A node that has not been heard of for so long is introduced again: gossip gives up a greeting that came too early. */
+const MEET_MS = 1_000;
 
 export type ClusterNode = {
   port: number;
@@ -29,12 +32,13 @@ export function operator(port: number, command: string): Promise<string> {
   });
 }
 
+const says = async (port: number, command: string, wanted: string): Promise<boolean> =>
+  (await operator(port, command).catch(() => '')).includes(wanted);
+
 /** Polls until `port` answers `command` with something that contains `wanted`. */
 export async function answers(port: number, command: string, wanted: string): Promise<void> {
-  for (let tries = 0; tries < 400; tries++) {
-    if ((await operator(port, command).catch(() => '')).includes(wanted)) return;
-    await pause(25);
-  }
+  for (const end = performance.now() + ANSWER_MS_MAX; performance.now() < end; await pause(25))
+    if (await says(port, command, wanted)) return;
   throw new Error(`${port} does not answer ${command} with ${wanted}`);
 }
 
@@ -50,8 +54,14 @@ async function startNode(dir: string, slots: [number, number]): Promise<ClusterN
     bind: '127.0.0.1',
   };
   const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, `${value}`]);
-  const child = spawn(bin ?? 'redis-server', args, { stdio: 'ignore' });
-  await answers(port, 'PING', 'PONG');
+  const child = spawn(bin ?? 'redis-server', args, { stdio: ['ignore', 'pipe', 'ignore'] });
+  let said = '';
+  child.stdout.on('data', (data: Buffer) => {
+    said = (said + data.toString()).slice(-1_000);
+  });
+  const ended = once(child, 'exit').then(() => Promise.reject(new Error(`redis-server ended: ${said}`)));
+  await Promise.race([answers(port, 'PING', 'PONG'), ended]);
+  ended.catch(() => undefined);
   await operator(port, `CLUSTER ADDSLOTSRANGE ${slots[0]} ${slots[1]}`);
   return { port, busPort, process: child, slots };
 }
@@ -61,12 +71,19 @@ export async function redisCluster(masters = 3): Promise<TestCluster> {
   const slot = (node: number): number => Math.floor((node * SLOTS) / masters);
   const nodes = await Promise.all(dirs.map((dir, i) => startNode(dir, [slot(i), slot(i + 1) - 1])));
   const [first, ...others] = nodes as [ClusterNode, ...ClusterNode[]];
-  // The bus port is named because it is not the port plus 10000.
-  for (const { port, busPort } of others)
-    await operator(first.port, `CLUSTER MEET 127.0.0.1 ${port} ${busPort}`);
-  for (const { port } of nodes) {
-    await answers(port, 'CLUSTER INFO', 'cluster_state:ok');
-    await answers(port, 'CLUSTER INFO', `cluster_size:${masters}`);
+  const isWhole = async (): Promise<boolean> => {
+    const wanted = ['cluster_state:ok', `cluster_size:${masters}`];
+    const looks = nodes.flatMap(({ port }) => wanted.map((text) => says(port, 'CLUSTER INFO', text)));
+    return (await Promise.all(looks)).every(Boolean);
+  };
+  let metAt = Number.NEGATIVE_INFINITY;
+  for (const end = performance.now() + ANSWER_MS_MAX; !(await isWhole()); await pause(25)) {
+    if (performance.now() > end) throw new Error('the nodes do not become a cluster');
+    if (performance.now() - metAt < MEET_MS) continue;
+    metAt = performance.now();
+    // The bus port is named because it is not the port plus 10000.
+    for (const { port, busPort } of others)
+      await operator(first.port, `CLUSTER MEET 127.0.0.1 ${port} ${busPort}`);
   }
   const close = async (): Promise<void> => {
     for (const { process: child } of nodes) {

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { rateKey } from '../../src/limit/scripts.ts';
 import { LEASE_NEED_SLOW_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
+import { rounds } from '../support/rounds.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
 import { connected } from './limit-fixture.ts';
 import { type Journey, Simulation } from './limit-simulation.ts';
@@ -98,7 +99,7 @@ describe('the window over all workers', () => {
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
         expect(await fieldsOf(world.memory)).toBeLessThanOrEqual(FIELDS_MAX);
       }),
-      { numRuns: 60, interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(60, 20), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -138,7 +139,7 @@ describe('the window over all workers', () => {
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
         for (const [key, own] of keys.entries()) expect(world.busiestWindow(key)).toBeLessThanOrEqual(own);
       }),
-      { numRuns: 60, interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(60, 20), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -209,7 +210,7 @@ describe('the window over all workers', () => {
         await world.advance(5_000);
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
       }),
-      { numRuns: 80, interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(80, 26), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -231,7 +232,7 @@ describe('the window over all workers', () => {
         expect(world.worstExcessWithLosses(limit)).toBeLessThanOrEqual(0);
         expect(world.lossesSaid).toBe(world.lossesMet.size);
       }),
-      { numRuns: 80, interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(80, 26), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -251,7 +252,7 @@ describe('the window over all workers', () => {
         for (const demands of fills) await fillLateAndHammer(world, limit, demands);
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
       }),
-      { numRuns: 25, interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(25, 10), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -276,7 +277,7 @@ describe('the window over all workers', () => {
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
         expect(await fieldsOf(world.memory)).toBeLessThanOrEqual(FIELDS_MAX);
       }),
-      { numRuns: 30, interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(30, 10), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -303,7 +304,7 @@ describe('the window over all workers', () => {
         await world.advance(5_000);
         expect(world.worstExcess()).toBeLessThanOrEqual(0);
       }),
-      { numRuns: 60, interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(60, 20), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 

@@ -8,6 +8,7 @@ import { type Ask, LEASE_SHAPE, type WindowReply } from '../../src/limit/lease.t
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { rateKey } from '../../src/limit/scripts.ts';
 import { LEASE_NEED_MS, LEASE_NEED_SLOW_MS } from '../../src/limits.ts';
+import { rounds } from '../support/rounds.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
 import { callAdmit, connected } from './limit-fixture.ts';
 
@@ -102,7 +103,7 @@ describe('the twin of the window of admit.lua', () => {
           expect(await problemsOf(id)).toEqual([]);
         }
       }),
-      { numRuns: 60, interruptAfterTimeLimit: 15_000 },
+      { numRuns: rounds(60, 20), interruptAfterTimeLimit: 15_000 },
     );
   });
 });
@@ -153,7 +154,7 @@ describe('twins of several windows', () => {
           before.push(window as WindowReply);
         }
       }),
-      { numRuns: 60, interruptAfterTimeLimit: 15_000 },
+      { numRuns: rounds(60, 20), interruptAfterTimeLimit: 15_000 },
     );
   });
 });

@@ -12,9 +12,9 @@ describe('a broker that goes away', () => {
     await harness.process();
     for (let n = 0; n < 50; n++) await harness.publish([event(n)]);
     await harness.nats.stop();
-    await new Promise((resolve) => setTimeout(resolve, 500));
-    const health = await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`);
-    expect(await health.json()).toMatchObject({ checks: { nats: 'away' } });
+    const health = async (): Promise<unknown> =>
+      (await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`)).json();
+    await expect.poll(health).toMatchObject({ checks: { nats: 'away' } });
     const { port, dir } = harness.nats;
     const again = await natsServer({ port, dir });
     await eventually(() => harness.link.connected);

@@ -1,6 +1,5 @@
 import { readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { nanos } from '@nats-io/transport-node';
 import { afterEach, describe, expect, it } from 'vitest';
 import { lockFolder } from '../../src/lib/files/folder-lock.ts';
 import { ACK_WAIT_MS } from '../../src/limits.ts';
@@ -95,9 +94,7 @@ describe('a frame that is delivered again', () => {
     await harness.drained();
     await first.stop();
     // The broker's memory of ids does not survive a restart of a stream that is empty by then.
-    await harness.manager.streams.update('SLUICE_LOGS', { duplicate_window: nanos(100) });
-    await new Promise((resolve) => setTimeout(resolve, 300));
-    await harness.publishBytes(frame, { stream: 'logs', id: 'w:1' });
+    await harness.publishAgain(frame, { stream: 'logs', id: 'w:1' });
     expect((await harness.manager.streams.info('SLUICE_LOGS')).state.messages).toBe(1);
     await harness.process();
     await harness.drained();

@@ -12,7 +12,13 @@ import { FrameMemory } from '../../src/processor/frame-memory.ts';
 import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { CONSUMER, FRAME_STREAMS, setupTopology, streamName } from '../../src/stream/topology.ts';
+import {
+  CONSUMER,
+  FRAME_STREAMS,
+  type FrameStream,
+  setupTopology,
+  streamName,
+} from '../../src/stream/topology.ts';
 import { lastingPort, natsServerWith, type TestServer, temporaryFolder } from '../support/servers.ts';
 
 export const log = createLog('silent');
@@ -140,6 +146,17 @@ export class Harness {
     out.set('Nats-Msg-Id', id || `test:${++this.#frames}`);
     const { seq } = await this.link.js.publish(`sluice.${stream}.0`, bytes, { headers: out });
     return seq;
+  }
+
+  /** Under the id of one that was published before, as soon as the broker has forgotten that id. @returns its sequence */
+  async publishAgain(bytes: Uint8Array, to: { stream?: FrameStream; id: string }): Promise<number> {
+    const name = streamName(to.stream ?? 'events', 0, 1);
+    const { config, state } = await this.manager.streams.info(name);
+    await this.manager.streams.update(name, { ...config, duplicate_window: nanos(100) });
+    return eventually(async () => {
+      const sequence = await this.publishBytes(bytes, to);
+      return sequence > state.last_seq ? sequence : undefined;
+    });
   }
 
   /** The first frame of the events was handed out so often that it is handled alone. */

@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { readTally } from '../../src/sink/tally.ts';
+import { rounds } from '../support/rounds.ts';
 import { Harness } from './harness.ts';
 import {
   ACK_WAIT_MS,
@@ -23,8 +24,8 @@ import {
   startProcessor,
 } from './kills.ts';
 
-const KILLS = numberFrom('KILLS', 15);
-const ITEMS = numberFrom('ITEMS', 20_000);
+const KILLS = numberFrom('KILLS', rounds(15, 5));
+const ITEMS = numberFrom('ITEMS', rounds(20_000, 7_000));
 const UPTIME_MS_MAX = 900;
 
 let harness: Harness;

@@ -276,11 +276,7 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
       await harness.publishBytes(frame, { id: `frame ${eventId}` });
       await harness.drained();
       await processor.stop();
-      const { config } = await harness.manager.streams.info('SLUICE_EVENTS');
-      const elsewhere = { ...config, duplicate_window: 100_000_000 };
-      await harness.manager.streams.update('SLUICE_EVENTS', elsewhere);
-      await new Promise((resolve) => setTimeout(resolve, 300));
-      await harness.publishBytes(frame, { id: `frame ${eventId}` });
+      await harness.publishAgain(frame, { id: `frame ${eventId}` });
       await harness.publish([
         envelope([item('event', '{"n":2}')], { eventId, receivedAt: RECEIVED_AT + MINUTE_MS }),
       ]);

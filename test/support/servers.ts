@@ -11,6 +11,7 @@ import {
   startNatsWith,
   startRedis,
 } from '../../src/dev/servers.ts';
+import { LANES } from './lanes.ts';
 
 export type TestServer = RunningServer & {
   dir: string;
@@ -28,17 +29,18 @@ function binary(kind: ServerKind): string {
 /** Below the ports from which kernels choose for outgoing connections and for whoever asks for any (32768 on Linux). */
 const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
 /** Test files that run side by side choose from ports of their own: what one has let go for a moment is not given to another. */
-const LANES = 2;
 const LANE = Number(process.env.VITEST_POOL_ID ?? 0) % LANES;
+const PORTS_OF_LANE = Math.floor((LASTING_PORTS.to - LASTING_PORTS.from) / LANES);
+/** One after the other: nobody is given a port twice that its first owner has not yet listened on. */
+let turn = Math.floor(Math.random() * PORTS_OF_LANE);
 
 /**
  * A free TCP port of the loopback interface for a server that will be away for a moment: meanwhile nobody is given it by chance, neither
  * a client that connects from it nor a neighbour's server that is then taken for ours.
  */
 export async function lastingPort(): Promise<number> {
-  const { from, to } = LASTING_PORTS;
   for (;;) {
-    const port = from + LANE + LANES * Math.floor((Math.random() * (to - from)) / LANES);
+    const port = LASTING_PORTS.from + LANE + LANES * (turn++ % PORTS_OF_LANE);
     const free = await checkPortIsFree('127.0.0.1', port).then(
       () => true,
       () => false,

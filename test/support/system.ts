@@ -9,6 +9,7 @@ import type { Project } from '../../src/projects/project.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
+import { registryDelivered } from './registry.ts';
 import { lastingPort, natsServer, redisServer, type TestServer } from './servers.ts';
 
 /** The build under test, with a slash at its end. */
@@ -64,8 +65,12 @@ export class Command {
     return this.#errors.split('\n').filter((line) => /"level":(50|60)/.test(line) || /Error/.test(line));
   }
 
+  get hasEnded(): boolean {
+    return this.child.exitCode !== null || this.child.signalCode !== null;
+  }
+
   async stop(signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
-    if (this.child.exitCode === null && this.child.signalCode === null) this.child.kill(signal);
+    if (!this.hasEnded) this.child.kill(signal);
     return this.exited;
   }
 }
@@ -182,7 +187,7 @@ export class System {
       allowedOrigins: [],
       ...wanted,
     });
-    await new Promise((resolve) => setTimeout(resolve, REGISTRY_MS_MAX));
+    await this.registryKnown();
     return project;
   }
 
@@ -190,8 +195,16 @@ export class System {
     await until(() => this.link.connected);
     const store = await HeartbeatStore.open(this.link);
     const { token } = await store.create(new Date());
-    await new Promise((resolve) => setTimeout(resolve, REGISTRY_MS_MAX));
+    await this.registryKnown();
     return token;
+  }
+
+  /** Resolves when every worker knows what the registry holds. */
+  async registryKnown(): Promise<void> {
+    if (this.ingest.hasEnded) return;
+    const workers = Number(this.env.SLUICE_WORKERS);
+    await until(() => registryDelivered(this.link, workers).catch(() => false));
+    await this.metrics(); // asks each worker, so the turn in which the change came has passed
   }
 
   /** As `sluice project create` prints it. */
@@ -237,8 +250,7 @@ export class System {
   }
 
   async stop(): Promise<void> {
-    await this.ingest.stop();
-    await this.processor?.stop();
+    await Promise.all([this.ingest.stop(), this.processor?.stop()]);
     await this.link.close();
     await Promise.all([this.redis.close(), this.nats.close()]);
     rmSync(this.dir, { recursive: true, force: true });

@@ -162,7 +162,7 @@ describe('connections', () => {
     connection.close();
   });
 
-  it('a stalled body is cut after the grace, and counted as too slow', async () => {
+  it.concurrent('a stalled body is cut after the grace, and counted as too slow', async ({ expect }) => {
     const connection = await RawConnection.open(system.port);
     const bytes = message(errorEvent(eventId()));
     connection.send(bytes.subarray(0, bytes.length - 5));
@@ -170,7 +170,7 @@ describe('connections', () => {
     expect(await system.metric('sluice_requests_total', '{endpoint="ingest",outcome="too_slow"}')).toBe(1);
   });
 
-  it('a slow body at 8 kB/s passes', async () => {
+  it.concurrent('a slow body at 8 kB/s passes', async ({ expect }) => {
     const id = eventId();
     const connection = await RawConnection.open(system.port);
     const bytes = message(errorEvent(id, 'x'.repeat(120_000)));

@@ -15,11 +15,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
-import { freePort } from '../../src/dev/servers.ts';
 import type { DevFile } from '../../src/dev/system.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { temporaryFolder } from '../support/servers.ts';
+import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
 const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
@@ -47,7 +46,7 @@ class Dev {
   }
 
   static async start(settings: Readonly<Record<string, string>> = {}): Promise<Dev> {
-    const ports = ['--port', `${await freePort()}`, '--admin-port', `${await freePort()}`];
+    const ports = ['--port', `${await lastingPort()}`, '--admin-port', `${await lastingPort()}`];
     const dev = new Dev(ports, settings);
     await until(() => {
       if (dev.child.exitCode !== null) throw new Error(dev.output);
@@ -108,7 +107,7 @@ async function failureOf(dev: Dev): Promise<string> {
 }
 
 it('a taken port ends the start before anything runs: one line says which, who has it, and what to type', async () => {
-  const [port, adminPort] = [await freePort(), await freePort()];
+  const [port, adminPort] = [await lastingPort(), await lastingPort()];
   const flags = ['--port', `${port}`, '--admin-port', `${adminPort}`];
   const by = process.platform === 'linux' ? ` by node.* \\(process ${process.pid}\\)` : '.*';
   const line = (ports: number[], hint: string): RegExp => {
@@ -132,12 +131,12 @@ it('a taken port ends the start before anything runs: one line says which, who h
 });
 
 it('a start that fails for a taken port forgets nothing, even with --reset', async () => {
-  const port = await freePort();
+  const port = await lastingPort();
   const taken = await listenOn(port);
   const kept = join(dir, '.sluice/kept');
   mkdirSync(join(dir, '.sluice'));
   writeFileSync(kept, 'data');
-  await failureOf(new Dev(['--reset', '--port', `${port}`, '--admin-port', `${await freePort()}`]));
+  await failureOf(new Dev(['--reset', '--port', `${port}`, '--admin-port', `${await lastingPort()}`]));
   expect(existsSync(kept)).toBe(true);
   taken.close();
 });
@@ -145,8 +144,8 @@ it('a start that fails for a taken port forgets nothing, even with --reset', asy
 it.each(['ingest', 'processor', 'redis', 'nats'])(
   '%s that ends before it was ready ends the start with its error',
   async (part) => {
-    const port = await freePort();
-    const flags = ['--port', `${port}`, '--admin-port', `${await freePort()}`];
+    const port = await lastingPort();
+    const flags = ['--port', `${port}`, '--admin-port', `${await lastingPort()}`];
     mkdirSync(join(dir, '.sluice'));
     // The processor's folder is a file, and so are those of the servers; ingest loses its port after it was looked at.
     const wrong = { processor: 'sink', redis: 'redis', nats: 'nats' }[part];
@@ -235,7 +234,13 @@ it('a second start finds projects and data again; --reset forgets them', async (
   const second = await Dev.start();
   expect(second.file.project.key).toBe(project.key);
   await second.stop();
-  const third = new Dev(['--reset', '--port', `${await freePort()}`, '--admin-port', `${await freePort()}`]);
+  const third = new Dev([
+    '--reset',
+    '--port',
+    `${await lastingPort()}`,
+    '--admin-port',
+    `${await lastingPort()}`,
+  ]);
   await until(() => third.output.includes('sluice is ready'));
   expect(third.file.project.key).not.toBe(project.key);
 });

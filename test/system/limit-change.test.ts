@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
 import { ProjectStore } from '../../src/projects/project-store.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
-import { REGISTRY_MS_MAX, System } from '../support/system.ts';
+import { System } from '../support/system.ts';
 
 let system: System;
 let project: Project;
@@ -27,7 +27,7 @@ const admitted = (statuses: number[]): number => statuses.filter((status) => sta
 async function setLimit(rateLimit: number): Promise<void> {
   const store = await ProjectStore.open(system.link);
   await store.set(project.id, (record) => ({ ...record, rateLimit }));
-  await new Promise((resolve) => setTimeout(resolve, REGISTRY_MS_MAX));
+  await system.registryKnown();
 }
 
 it('a lowered limit refuses at once what is over it, a raised one admits exactly what it adds, also after a refusal', async () => {

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { SCRUBS } from '../../src/stream/frame.ts';
-import { REGISTRY_MS_MAX, type StoredRecord, System, until } from '../support/system.ts';
+import { type StoredRecord, System, until } from '../support/system.ts';
 
 const CLIENT = new URL('../support/clients/private.mjs', import.meta.url).pathname;
 /** Those of the Node SDK: an event, a container of spans or a transaction, and logs. */
@@ -151,7 +151,7 @@ describe('an envelope', () => {
     await system.send(project, body('a'));
     const store = await ProjectStore.open(system.link);
     await store.set(project.id, ({ scrub: _, ...rest }) => rest);
-    await new Promise((resolve) => setTimeout(resolve, REGISTRY_MS_MAX));
+    await system.registryKnown();
     await system.send(project, body('b'));
     system.processor = system.startProcessor();
     const messageOf = async (id: string): Promise<unknown> =>

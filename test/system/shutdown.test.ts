@@ -66,7 +66,8 @@ it('loses and resets nothing', async () => {
   const slow = await beginRequest(system, project);
   await until(() => told.length > 2_000);
   const exited = system.ingest.stop('SIGTERM');
-  await pause(1_500);
+  // The listeners are closed, and the connections that are left are about to be.
+  await until(() => told.some(({ status }) => status === 'ECONNREFUSED'));
   expect(await slow.finish()).toBe(200);
   expect(await exited).toBe(0);
   stopped = true;

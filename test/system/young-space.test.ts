@@ -3,9 +3,8 @@ import { execFileSync, spawn } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
-import { freePort } from '../../src/dev/servers.ts';
 import { YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
-import { temporaryFolder } from '../support/servers.ts';
+import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
 const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
@@ -41,7 +40,7 @@ const argumentsOf = (pid: number): string[] => readFileSync(`/proc/${pid}/cmdlin
 
 it.runIf(process.platform === 'linux')('dev gives it to the processor', async () => {
   const dir = temporaryFolder('young-space');
-  const ports = ['--port', `${await freePort()}`, '--admin-port', `${await freePort()}`];
+  const ports = ['--port', `${await lastingPort()}`, '--admin-port', `${await lastingPort()}`];
   const dev = spawn(process.execPath, [CLI, 'dev', ...ports], {
     cwd: dir,
     stdio: ['ignore', 'pipe', 'inherit'],

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
 import { readTally } from '../../../src/sink/tally.ts';
+import { rounds } from '../../support/rounds.ts';
 import { temporaryFolder } from '../../support/servers.ts';
 
 const PROGRAM = fileURLToPath(new URL('./dying-journal.mjs', import.meta.url));
@@ -13,13 +14,19 @@ const NEVER = 0;
 /** Of a start that removes an uncommitted batch. */
 const START_STEPS = 12;
 const TOGETHER = 4;
+/** Of each so many steps one is taken, and which is drawn. */
+const STRIDE = rounds(1, 4);
+const FIRST_STEP = 1 + Math.floor(Math.random() * STRIDE);
 /** Some hundred and fifty processes. */
 const PROCESSES_MS_MAX = 600_000;
 const WANTED = [1, 2].map((n) => `{"n":${n},"payload":{}}`);
 
-/** @returns whether it lived to the end */
-async function run(dir: string, dieAt: number): Promise<boolean> {
-  const child = spawn(process.execPath, [PROGRAM, dir, `${dieAt}`], {
+/**
+ * @param files when all of them are there, it dies, too
+ * @returns whether it lived to the end
+ */
+async function run(dir: string, dieAt: number, files: readonly string[] = []): Promise<boolean> {
+  const child = spawn(process.execPath, [PROGRAM, dir, `${dieAt}`, ...files], {
     stdio: ['ignore', 'ignore', 'inherit'],
   });
   const [status, signal] = await once(child, 'exit');
@@ -69,12 +76,13 @@ async function dieAndGoOn(step: number): Promise<boolean> {
 it(
   'a process that dies before or after any file operation leaves each line once, whole and counted, also when its files are taken',
   async () => {
-    let done = false;
-    for (let step = 1; !done; step += TOGETHER) {
-      const steps = Array.from({ length: TOGETHER }, (_, n) => step + n);
-      done = (await Promise.all(steps.map(dieAndGoOn))).includes(true);
-      if (done) expect(step).toBeGreaterThan(30);
+    let lastStep: number | undefined;
+    for (let step = FIRST_STEP; lastStep === undefined; step += TOGETHER * STRIDE) {
+      const steps = Array.from({ length: TOGETHER }, (_, n) => step + n * STRIDE);
+      const lived = await Promise.all(steps.map(dieAndGoOn));
+      lastStep = steps[lived.indexOf(true)];
     }
+    expect(lastStep).toBeGreaterThan(33);
   },
   PROCESSES_MS_MAX,
 );
@@ -83,17 +91,18 @@ it(
   'a process that dies between the two renames of a commit, and its successor in its start, leave each line once',
   async () => {
     const root = temporaryFolder('crash');
-    const between = ['2.idx', '2.tmp'].map((name) => join(STREAM, 'journal', name));
-    for (let step = 1; !between.every((name) => existsSync(join(root, name))); step++) {
-      rmSync(join(root, STREAM), { recursive: true, force: true });
-      expect(await run(join(root, STREAM), step)).toBe(false);
-    }
-    for (let step = 1; step <= START_STEPS; step++) {
+    const between = ['2.idx', '2.tmp'].map((name) => join('journal', name));
+    expect(await run(join(root, STREAM), NEVER, [...between])).toBe(false);
+    for (const name of between) expect(existsSync(join(root, STREAM, name))).toBe(true);
+    const dieInStart = async (step: number): Promise<void> => {
       const copy = copyOf(root);
       expect(await run(join(copy, STREAM), step)).toBe(false);
-      if (step === START_STEPS) for (const name of between) expect(existsSync(join(copy, name))).toBe(false);
+      if (step === START_STEPS)
+        for (const name of between) expect(existsSync(join(copy, STREAM, name))).toBe(false);
       await goOn(copy, `after step ${step} of the second start`);
-    }
+    };
+    for (let step = 1; step <= START_STEPS; step += TOGETHER)
+      await Promise.all(Array.from({ length: TOGETHER }, (_, n) => dieInStart(step + n)));
     rmSync(root, { recursive: true });
   },
   PROCESSES_MS_MAX,

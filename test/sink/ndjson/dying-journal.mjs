@@ -1,11 +1,14 @@
-/** Stores frames 1 and 2 in a journal of the build, once each; ends itself at the given step of its file operations. */
+/** Stores frames 1 and 2 in a journal of the build, once each; ends itself at the given step of its file operations, or when the given files are there. */
+import { existsSync } from 'node:fs';
 import { createRequire, syncBuiltinESMExports } from 'node:module';
+import { join } from 'node:path';
 
-const [, , dir, dieAt] = process.argv;
+const [, , dir, dieAt, ...files] = process.argv;
 const fs = createRequire(import.meta.url)('node:fs/promises');
 let steps = 0;
 function step() {
-  if (++steps === Number(dieAt)) process.kill(process.pid, 'SIGKILL');
+  const areThere = files.length > 0 && files.every((name) => existsSync(join(dir, name)));
+  if (++steps === Number(dieAt) || areThere) process.kill(process.pid, 'SIGKILL');
 }
 /** A step before the operation and one after it. */
 function around(owner, name) {

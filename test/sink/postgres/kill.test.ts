@@ -19,10 +19,12 @@ import {
   SEED,
   startProcessor,
 } from '../../processor/kills.ts';
+import { rounds } from '../../support/rounds.ts';
 import { PostgresUnderTest } from '../sinks.ts';
 
-const KILLS = numberFrom('KILLS', 15);
-const ITEMS = numberFrom('ITEMS', 20_000);
+const KILLS = numberFrom('KILLS', rounds(15, 5));
+const ITEMS = numberFrom('ITEMS', rounds(20_000, 7_000));
+const STOPS = rounds(6, 2);
 const UPTIME_MS_MAX = 900;
 
 let harness: Harness;
@@ -76,14 +78,13 @@ it(
 
 it('of two processors one may be stopped beyond the ack wait and woken, again and again: each item exactly once', async () => {
   const both = [await startChild(), await startChild()];
-  const rounds = 6;
   let next = 0;
-  for (let round = 0; round < rounds; round++) {
+  for (let round = 0; round < STOPS; round++) {
     const victim = both[round % 2] as ChildProcess;
-    const publishing = publish(next, 1_000);
+    const publishing = publishSome(next, 1_000);
     await pause(200 + random() * 1_000);
     victim.kill('SIGSTOP');
-    await publish(next + 1_000, 1_000);
+    await publishSome(next + 1_000, 1_000);
     await pause(ACK_WAIT_MS + 700);
     victim.kill('SIGCONT');
     await publishing;

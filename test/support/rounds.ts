@@ -1,0 +1,7 @@
+/**
+ * How often loops of kills, faults and mutations go round: a few times in `npm test`, as often as they should in `npm run test:long`,
+ * which runs the files that ask here, and nothing else. The only reader of TEST_ROUNDS.
+ */
+const all = process.env.TEST_ROUNDS === 'all';
+
+export const rounds = (inLongRun: number, otherwise: number): number => (all ? inLongRun : otherwise);
