@@ -110,9 +110,10 @@ class IngestWorker {
       });
     const link = await connect('sluice ingest');
     this.#link = link;
-    this.#partsLink = await connect('sluice ingest, parts of large envelopes');
+    const partsLink = connect('sluice ingest, parts of large envelopes');
     this.#replica = new Replica({ link, planLimits, log: this.#log, clock });
     await this.#replica.start();
+    this.#partsLink = await partsLink;
     this.#parts = this.#assemble(link, this.#replica);
     await this.listen();
     this.beat();
