@@ -81,10 +81,10 @@ it('of two processors one may be stopped beyond the ack wait and woken, again an
   let next = 0;
   for (let round = 0; round < STOPS; round++) {
     const victim = both[round % 2] as ChildProcess;
-    const publishing = publishSome(next, 1_000);
+    const publishing = publish(next, 1_000);
     await pause(200 + random() * 1_000);
     victim.kill('SIGSTOP');
-    await publishSome(next + 1_000, 1_000);
+    await publish(next + 1_000, 1_000);
     await pause(ACK_WAIT_MS + 700);
     victim.kill('SIGCONT');
     await publishing;
