@@ -145,7 +145,10 @@ const listed = (page: Page): Locator => page.locator('#listed-projects > table >
 
 /** Filters for a project and opens its row. */
 async function details(page: Page, id: string): Promise<Locator> {
+  // What the page had asked for before goes when it asks for this: a row that is opened too early would go, too.
+  const asked = page.waitForRequest(/\/v1\/projects\?limit=1000$/);
   await page.locator('#filter').fill(id);
+  await asked;
   await expect.poll(() => listed(page).count()).toBe(1);
   await page.getByRole('button', { name: id, exact: true }).click();
   const found = page.locator('tr.details');
