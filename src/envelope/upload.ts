@@ -270,9 +270,9 @@ export class Upload {
   #outgrows(): boolean {
     const { inflations, maxDecompressedBytes } = this.#options.budget;
     const known = this.#inflation;
-    return (
-      known !== undefined && this.#inflated > known.bytes && !inflations.grow(known, maxDecompressedBytes)
-    );
+    if (known === undefined || this.#inflated <= known.bytes) return false;
+    known.use.distrusted = DISTRUSTED_BODIES;
+    return !inflations.grow(known, maxDecompressedBytes);
   }
 
   #finish(): void {

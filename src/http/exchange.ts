@@ -136,8 +136,14 @@ export class Exchange {
     assert(this.#phase === 'open' && !this.#waiting, 'an exchange is answered once');
     this.#reader = undefined;
     if (this.#paused) this.setPaused(false);
-    if (this.#bodyComplete) this.#send(answer, false);
-    else this.#waiting = answer;
+    if (this.#bodyComplete) return this.#send(answer, false);
+    this.#waiting = answer;
+    // Bodies that never come must not keep others out; one that is whole in this turn is drained.
+    if (this.#exchanges.isCrowded) setImmediate(() => this.#stopWaiting());
+  }
+
+  #stopWaiting(): void {
+    if (this.#waiting && this.#phase === 'open') this.#send(this.#waiting, true);
   }
 
   /**

@@ -1,4 +1,5 @@
 import type { Clock } from '../lib/clock.ts';
+import { REQUESTS_IN_FLIGHT_MAX } from '../limits.ts';
 
 /** What is asked of an exchange whose body arrives. */
 export type ReadingExchange = {
@@ -35,6 +36,10 @@ export class OpenExchanges {
   ) {
     this.#clock = clock;
     this.#afterPoll = afterPoll;
+  }
+
+  get isCrowded(): boolean {
+    return this.inFlight > REQUESTS_IN_FLIGHT_MAX / 2;
   }
 
   /** Monotonic ms. */

@@ -110,11 +110,11 @@ class IngestWorker {
       });
     const link = await connect('sluice ingest');
     this.#link = link;
+    const replica = new Replica({ link, planLimits, log: this.#log, clock });
+    this.#replica = replica;
     const partsLink = connect('sluice ingest, parts of large envelopes');
-    this.#replica = new Replica({ link, planLimits, log: this.#log, clock });
-    await this.#replica.start();
-    this.#partsLink = await partsLink;
-    this.#parts = this.#assemble(link, this.#replica);
+    [this.#partsLink] = await Promise.all([partsLink, replica.start()]);
+    this.#parts = this.#assemble(link, replica);
     await this.listen();
     this.beat();
   }

@@ -152,4 +152,8 @@ it('a bomb that does not say its size is followed by bodies that are inflated be
   expect([told(), greedy.distrusted > 0]).toEqual([undefined, true]);
   expect(send(modest, small)()).toMatchObject({ ok: true });
   await expect.poll(told).toMatchObject({ ok: true });
+  // A bomb that is inflated there earns no trust.
+  greedy.distrusted = 1;
+  send(greedy, `${small.slice(0, -1)}"x":"${'x'.repeat(2 * MIB)}"}`);
+  await expect.poll(() => greedy.distrusted).toBeGreaterThan(1);
 });

@@ -9,6 +9,7 @@ import {
   BODY_PIECES_FREE,
   BODY_RATE_BYTES_PER_SEC,
   REFUSED_DRAIN_BYTES_MAX,
+  REQUESTS_IN_FLIGHT_MAX,
 } from '../../src/limits.ts';
 import { Line } from './line.ts';
 
@@ -61,6 +62,20 @@ it('hands on the body and answers when it is asked to', () => {
   exchange.answer(REFUSALS.invalid);
   expect(line.said).toEqual(['400', 'end']);
   expect(exchanges.inFlight).toBe(0);
+});
+
+it('does not wait for bodies that may never come while it holds half of what it may', async () => {
+  const { exchanges, line, exchange } = open();
+  exchanges.inFlight += REQUESTS_IN_FLIGHT_MAX / 2;
+  const whole = new Line();
+  const other = new Exchange(whole, exchanges);
+  exchange.answer(REFUSALS.overloaded);
+  other.answer(REFUSALS.overloaded);
+  whole.data(bytes(3), true);
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(whole.said).toEqual(['503', 'end']);
+  expect(line.said).toEqual(['503', 'end and close']);
+  expect(exchanges.inFlight).toBe(REQUESTS_IN_FLIGHT_MAX / 2);
 });
 
 describe('the end of a body', () => {

@@ -70,6 +70,7 @@ export class Publisher {
     frameEntries: Distribution;
   };
   readonly #sender: Sender;
+  readonly #partsSender: Sender;
   readonly #windows: Record<FrameStream, readonly ShardWindow[]>;
   readonly #large: LargeEntries;
   readonly #shards: number;
@@ -110,6 +111,7 @@ export class Publisher {
         log.error({ err: error }, 'stream: the payloads of a large entry could not be read'),
     });
     this.#sender = sender;
+    this.#partsSender = partsSender;
     this.#shards = shards;
     this.#frameBytesMax = frameBytesMax;
     this.stats = { publishes: sender.publishes, duration: sender.duration, frameEntries };
@@ -135,7 +137,8 @@ export class Publisher {
    */
   takes(projectId: string, use: ProjectUse, bytes: number): boolean {
     if (!this.available || !this.#share.allows(use)) return false;
-    return bytes <= this.#frameBytesMax() || this.#chunkShares.allows(projectId);
+    if (bytes <= this.#frameBytesMax()) return true;
+    return this.#partsSender.connected && this.#chunkShares.allows(projectId);
   }
 
   /** Encoded bytes of entries that are queued or in flight. */
