@@ -1,6 +1,8 @@
 /** What the tests share that kill processors. KILLS, ITEMS and SEED make a longer run, or the same again. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
+import { setTimeout as pause } from 'node:timers/promises';
+import { expect } from 'vitest';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { seeded } from '../envelope/bodies.ts';
 import { lastingPort } from '../support/servers.ts';
@@ -57,6 +59,26 @@ export async function publishSome(
     next += size;
   }
   return next;
+}
+
+/** Kills one processor after another at random moments while items come, and lets the last one end in peace. */
+export async function killAtAnyMoment(
+  harness: Harness,
+  { kills, items, uptimeMsMax }: { kills: number; items: number; uptimeMsMax: number },
+  given: { start(): Promise<ChildProcess>; publish(from: number, count: number): Promise<number> },
+): Promise<void> {
+  let next = 0;
+  for (let kill = 0; kill < kills; kill++) {
+    const child = await given.start();
+    const publishing = given.publish(next, Math.floor(items / (kills + 1)));
+    await pause(random() * uptimeMsMax);
+    await end(child, 'SIGKILL');
+    next = await publishing;
+  }
+  const child = await given.start();
+  await given.publish(next, items - next);
+  await harness.drained();
+  expect(await end(child, 'SIGTERM'), `seed ${SEED}`).toBe(0);
 }
 
 export async function deadLetters(harness: Harness): Promise<number> {

@@ -12,6 +12,7 @@ import {
   ACK_WAIT_MS,
   deadLetters,
   end,
+  killAtAnyMoment,
   MONTH,
   numberFrom,
   publishSome,
@@ -59,18 +60,11 @@ async function expectEachOnce(count: number): Promise<void> {
 it(
   `a processor that is killed at any moment writes each of ${ITEMS} items exactly once`,
   async () => {
-    let next = 0;
-    for (let kill = 0; kill < KILLS; kill++) {
-      const child = await startChild();
-      const publishing = publish(next, Math.floor(ITEMS / (KILLS + 1)));
-      await pause(random() * UPTIME_MS_MAX);
-      await end(child, 'SIGKILL');
-      next = await publishing;
-    }
-    const child = await startChild();
-    await publish(next, ITEMS - next);
-    await harness.drained();
-    expect(await end(child, 'SIGTERM'), `seed ${SEED}`).toBe(0);
+    await killAtAnyMoment(
+      harness,
+      { kills: KILLS, items: ITEMS, uptimeMsMax: UPTIME_MS_MAX },
+      { start: startChild, publish },
+    );
     await expectEachOnce(ITEMS);
   },
   60_000 + KILLS * 4_000,

@@ -10,6 +10,7 @@ import {
   deadLetters,
   end,
   eventAndLogs,
+  killAtAnyMoment,
   MONTH,
   numberFrom,
   publishSome,
@@ -68,18 +69,11 @@ describe.each<[name: string, start: StartSink]>([
   it(
     `a processor that is killed at any moment leaves each of ${ITEMS} items once`,
     async () => {
-      let next = 0;
-      for (let kill = 0; kill < KILLS; kill++) {
-        const child = await startChild();
-        const publishing = publish(next, Math.floor(ITEMS / (KILLS + 1)));
-        await pause(random() * UPTIME_MS_MAX);
-        await end(child, 'SIGKILL');
-        next = await publishing;
-      }
-      const child = await startChild();
-      await publish(next, ITEMS - next);
-      await harness.drained();
-      expect(await end(child, 'SIGTERM'), `seed ${SEED}`).toBe(0);
+      await killAtAnyMoment(
+        harness,
+        { kills: KILLS, items: ITEMS, uptimeMsMax: UPTIME_MS_MAX },
+        { start: startChild, publish },
+      );
       await expectEachOnce(ITEMS);
     },
     90_000 + KILLS * 6_000,
