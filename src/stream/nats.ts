@@ -189,7 +189,8 @@ export class NatsLink {
 
   /** @throws when no server answers and `waitForServer` is not set */
   static async connect(options: NatsOptions): Promise<NatsLink> {
-    const { log, credsFile } = options;
+    const { credsFile } = options;
+    const log = options.log.child({ connection: options.name });
     const credentials = credsFile === undefined ? undefined : new Credentials(credsFile, log);
     const settings: ConnectionOptions = {
       servers: [...options.urls],

@@ -27,6 +27,8 @@ import { NatsRoles } from './nats-roles.ts';
 
 const CLIENTS = 8;
 const PAUSE_MS = 20;
+/** Of one worker to NATS: one for events, one for the parts of large envelopes. */
+const CONNECTIONS = 2;
 /** Requests that are answered after each step. */
 const ENOUGH = 200;
 const log = createLog('silent');
@@ -226,7 +228,7 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
       const before = roles.rotate('ingest');
       reloadNats(roles.config({ ingest: before }));
       roles.show('ingest');
-      await until(() => said('connected with new credentials') === 1);
+      await until(() => said('connected with new credentials') === CONNECTIONS);
       await load.more();
       reloadNats(roles.config());
       await load.more();
