@@ -3,12 +3,14 @@ import type { Log } from '../lib/log.ts';
 import {
   ACK_WAIT_MS,
   FRAME_BYTES_MAX,
+  GONE_LOOK_MS,
   PREFETCH_FRAMES_MAX,
   PULL_EXPIRES_MS,
   PULL_RETRY_MS,
   SINK_BATCH_BYTES_MAX,
   SINK_BATCH_FRAMES_MAX,
 } from '../limits.ts';
+import { acknowledgeGone } from '../stream/backlog.ts';
 import type { LastingSubscription, NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 import { Delivery } from './delivery.ts';
@@ -43,7 +45,8 @@ export type PullQueueOptions = { link: NatsLink; stream: string; bytesMax: numbe
  *
  * A pull ends with the last frame that it asked for, with a status from the broker, or after its
  * time when the status was lost. While the stream or the consumer is missing, this class looks for
- * it once a second.
+ * it once a second. A pull whose time is over though frames wait shows a consumer that waits for
+ * messages that are gone: they are acknowledged.
  */
 export class PullQueue {
   readonly #link: NatsLink;
@@ -78,6 +81,8 @@ export class PullQueue {
   #expiresMs = PULL_EXPIRES_MS;
   #workingTimer: NodeJS.Timeout | undefined;
   #missing = false;
+  /** When it was last looked for messages that are gone, on the monotonic clock. */
+  #lookedForGone = Number.NEGATIVE_INFINITY;
   /** The next message is larger than what was free. */
   #oversized = false;
   #stopped = false;
@@ -225,16 +230,27 @@ export class PullQueue {
   }
 
   /** The broker does not answer a pull to a missing consumer: look for the consumer, then pull. */
-  async #check(): Promise<void> {
+  async #check({ unfilled = false } = {}): Promise<void> {
     try {
-      const { config } = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
-      this.#expiresMs = Math.min(PULL_EXPIRES_MS, millis(config.ack_wait ?? nanos(ACK_WAIT_MS)) / 2);
+      const info = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
+      const ackWait = millis(info.config.ack_wait ?? nanos(ACK_WAIT_MS));
+      this.#expiresMs = Math.min(PULL_EXPIRES_MS, ackWait / 2);
+      if (unfilled && (info.num_pending > 0 || info.num_redelivered > 0)) await this.#lookForGone();
     } catch (error) {
       return this.#retryLater((error as Error).message);
     }
     if (this.#missing) this.#log.info({ stream: this.#stream }, 'processor: the stream is there');
     this.#missing = false;
     this.#endPull();
+  }
+
+  async #lookForGone(): Promise<void> {
+    const now = performance.now();
+    if (now - this.#lookedForGone < GONE_LOOK_MS) return;
+    this.#lookedForGone = now;
+    const gone = await acknowledgeGone(this.#link, { stream: this.#stream, consumer: CONSUMER });
+    if (gone > 0)
+      this.#log.warn({ stream: this.#stream, gone }, 'processor: frames that are gone held up others');
   }
 
   #endPull(): void {
@@ -276,7 +292,8 @@ export class PullQueue {
     const tooLarge = code === Status.conflict && /Size/.test(reason);
     // Said as well when the messages before it have used up what was free.
     if (tooLarge && this.#barren) this.#oversized = true;
-    if (tooLarge || code === Status.timeout || code === Status.notFound) this.#endPull();
+    if (code === Status.timeout) void this.#check({ unfilled: true });
+    else if (tooLarge || code === Status.notFound) this.#endPull();
     else this.#retryLater(`${code} ${reason}`);
   }
 }

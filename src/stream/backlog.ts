@@ -1,11 +1,18 @@
 import type { JetStreamManager } from '@nats-io/jetstream';
+import type { NatsLink } from './nats.ts';
 import { orMissing } from './setup/setup-error.ts';
+
+const ACK = Buffer.from('+ACK');
+/** Most acknowledgements in a row: others come with the next look. */
+const GONE_MAX = 100_000;
 
 /**
  * `first`: the first frame that may not have been processed, one beyond `last` when all have been;
  * `last`: the newest frame.
  */
 type Backlog = { first: number; last: number };
+
+type Place = { stream: string; consumer: string };
 
 /**
  * Where the unprocessed frames of a stream begin: at the first message beyond the consumer's floor.
@@ -16,7 +23,7 @@ type Backlog = { first: number; last: number };
  */
 export async function readBacklog(
   manager: JetStreamManager,
-  { stream, consumer: name }: { stream: string; consumer: string },
+  { stream, consumer: name }: Place,
 ): Promise<Backlog> {
   const consumer = await orMissing(manager.consumers.info(stream, name));
   // Asked after the consumer: messages that it has been given by then are in the stream, unless the
@@ -28,8 +35,39 @@ export async function readBacklog(
   // these.
   const floor = consumer && consumer.delivered.stream_seq <= last ? consumer.ack_floor.stream_seq : 0;
   if (floor < first) return { first, last };
+  return { first: (await firstFrom(manager, stream, floor + 1)) ?? last + 1, last };
+}
+
+/** The first message from this sequence on. */
+async function firstFrom(
+  manager: JetStreamManager,
+  stream: string,
+  seq: number,
+): Promise<number | undefined> {
   // Of any subject; the client's type does not know of it.
-  const beyond = { seq: floor + 1, next_by_subj: '>' };
-  const unread = await manager.streams.getMessage(stream, beyond);
-  return { first: unread?.seq ?? last + 1, last };
+  const any = { seq, next_by_subj: '>' };
+  return (await manager.streams.getMessage(stream, any))?.seq;
+}
+
+/**
+ * Acknowledges what the consumer waits for and the stream has no more. nats-server 2.9.10 gives
+ * such messages out again and again, one each time that something wakes the consumer, and no other
+ * message meanwhile. Only with one replica: a replica that lags behind may not know a message yet.
+ * @returns how many
+ * @throws when the broker does not answer
+ */
+export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Place): Promise<number> {
+  const manager = await link.manager();
+  const { delivered, ack_floor: floor } = await manager.consumers.info(stream, consumer);
+  const { config, state } = await manager.streams.info(stream);
+  if (config.num_replicas > 1) return 0;
+  const end = Math.min(delivered.stream_seq, state.last_seq);
+  let count = 0;
+  for (let seq = floor.stream_seq + 1; seq <= end && count < GONE_MAX; seq++) {
+    const present = (await firstFrom(manager, stream, seq)) ?? end + 1;
+    for (; seq < present && seq <= end && count < GONE_MAX; seq++, count++)
+      link.connection.publish(`$JS.ACK.${stream}.${consumer}.1.${seq}.${seq}.0.0`, ACK);
+  }
+  await link.connection.flush();
+  return count;
 }

@@ -16,6 +16,8 @@ import type { Log } from '../lib/log.ts';
 
 const PING_INTERVAL_MS = 5_000;
 const RECONNECT_WAIT_MS = 250;
+/** At most so much longer: many clients of one server do not all come at once. */
+const RECONNECT_JITTER_MS = 100;
 /** A server that reloads its configuration may never answer a client that is just coming. */
 const CONNECT_MS_MAX = 5_000;
 /** A subscription that the server refused is asked for again after this. */
@@ -135,6 +137,24 @@ function tlsOf({ urls, caFile }: NatsOptions): ConnectionOptions {
 }
 
 /**
+ * Attempts to connect to one server are so far apart on the monotonic clock. The client library
+ * waits by the wall clock: where that goes back an hour, it would wait for an hour.
+ */
+function pacing(): Pick<ConnectionOptions, 'reconnectDelayHandler' | 'reconnectToServer'> {
+  const next = new Map<string, number>();
+  return {
+    reconnectDelayHandler: () => Number.NEGATIVE_INFINITY,
+    reconnectToServer: ([server]) => {
+      if (!server) return null;
+      const now = performance.now();
+      const at = Math.max(now, next.get(server.listen) ?? now);
+      next.set(server.listen, at + RECONNECT_WAIT_MS + Math.random() * RECONNECT_JITTER_MS);
+      return { server, delay: at - now };
+    },
+  };
+}
+
+/**
  * When the credentials in a file end, in Unix seconds; undefined where they do not, or where the
  * file cannot be read.
  */
@@ -198,7 +218,7 @@ export class NatsLink {
       noAsyncTraces: true,
       maxReconnectAttempts: -1,
       ignoreAuthErrorAbort: options.waitForServer === true,
-      reconnectTimeWait: RECONNECT_WAIT_MS,
+      ...pacing(),
       timeout: CONNECT_MS_MAX,
       pingInterval: PING_INTERVAL_MS,
       maxPingOut: 2,

@@ -1,13 +1,15 @@
 import { cpSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import type { JetStreamManager } from '@nats-io/jetstream';
+import { nanos } from '@nats-io/transport-node';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { readBacklog } from '../../src/stream/backlog.ts';
+import { PullQueue } from '../../src/processor/pull-queue.ts';
+import { acknowledgeGone, readBacklog } from '../../src/stream/backlog.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER, setupTopology } from '../../src/stream/topology.ts';
-import { link as connect } from '../projects/broker.ts';
+import { link as connect, log } from '../projects/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { until } from '../support/system.ts';
+import { MIB, until } from '../support/system.ts';
 import { keepAcknowledged } from './leftovers.ts';
 
 const STREAM = 'SLUICE_EVENTS';
@@ -52,8 +54,10 @@ async function remember(folder: 'msgs' | 'obs'): Promise<() => Promise<void>> {
 
 async function restarted(meanwhile: () => void): Promise<void> {
   await server.stop();
+  await until(() => !link.connected);
   meanwhile();
   server = await natsServer({ port: server.port, dir: server.dir });
+  await until(() => link.connected);
   await until(() => backlog().then(Boolean, () => false));
 }
 
@@ -113,5 +117,52 @@ describe('the backlog of a stream', () => {
     const { first, last } = await backlog();
     expect(last).toBe(8);
     expect(first).toBeLessThanOrEqual(6);
+  });
+});
+
+describe('a consumer that waits for what is gone', () => {
+  it('gives out what waits behind: nats-server 2.9.10 by itself would not', async () => {
+    await manager.consumers.update(STREAM, CONSUMER, { ack_wait: nanos(1_000) });
+    await keepAcknowledged(manager, STREAM);
+    await publish(60);
+    await take(50, () => false);
+    const restore = await remember('obs');
+    for (let seq = 2; seq <= 50; seq++) await manager.streams.deleteMessage(STREAM, seq);
+    await publish(5);
+    await restore();
+    const queue = new PullQueue({ link, stream: STREAM, bytesMax: MIB, log });
+    queue.start();
+    const taken = new Set<number>();
+    await until(() => {
+      const deliveries = queue.take(() => true);
+      for (const delivery of deliveries) {
+        taken.add(delivery.sequence);
+        delivery.ack();
+      }
+      queue.settle(deliveries);
+      return taken.size === 16;
+    });
+    expect([...taken].sort((a, b) => a - b)).toEqual([1, ...Array.from({ length: 15 }, (_, n) => 51 + n)]);
+    await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending === 0);
+    await queue.stop();
+    queue.close();
+  });
+
+  it('is told so of what is gone alone', async () => {
+    await keepAcknowledged(manager, STREAM);
+    await publish(6);
+    await take(4, () => false);
+    const restore = await remember('obs');
+    await manager.streams.deleteMessage(STREAM, 2);
+    await manager.streams.deleteMessage(STREAM, 4);
+    await restore();
+    await acknowledgeGone(link, { stream: STREAM, consumer: CONSUMER });
+    const { num_ack_pending, num_pending, delivered } = await manager.consumers.info(STREAM, CONSUMER);
+    expect({ num_ack_pending, num_pending, last: delivered.stream_seq }).toEqual({
+      num_ack_pending: 2,
+      num_pending: 2,
+      last: 4,
+    });
+    expect((await manager.streams.info(STREAM)).state.messages).toBe(4);
   });
 });

@@ -1,6 +1,7 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { CrashLedger } from '../../src/processor/crash-ledger.ts';
 import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
@@ -34,6 +35,36 @@ let link: NatsLink;
 afterEach(async () => {
   await link?.close();
   await server?.close();
+});
+
+it('connects again at once though the wall clock went back an hour since', async () => {
+  server = await natsServer();
+  const ahead = vi.spyOn(Date, 'now').mockImplementation(() => new Date().getTime() + 3_600_000);
+  link = await connect(server.url);
+  ahead.mockRestore();
+  await server.stop();
+  await eventually(WITHIN_MS, () => !link.connected);
+  server = await natsServer({ port: server.port, dir: server.dir });
+  await eventually(WITHIN_MS, () => link.connected);
+  await link.connection.rtt();
+});
+
+it('tries a server that is away a few times a second, no more', async () => {
+  server = await natsServer();
+  link = await connect(server.url);
+  const { port, dir } = server;
+  await server.stop();
+  const attempts: number[] = [];
+  const gate = createServer((socket) => {
+    attempts.push(performance.now());
+    socket.destroy();
+  }).listen(port, '127.0.0.1');
+  await eventually(WITHIN_MS, () => attempts.length >= 5);
+  const times = attempts.slice(0, 5);
+  expect((times[4] as number) - (times[0] as number)).toBeGreaterThan(900);
+  await new Promise((resolve) => gate.close(resolve));
+  server = await natsServer({ port, dir });
+  await eventually(WITHIN_MS, () => link.connected);
 });
 
 describe('credentials in a file', () => {
