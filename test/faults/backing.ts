@@ -1,12 +1,12 @@
-/** What our processes stand on, and may lose: Redis, a broker or a cluster of three, PostgreSQL, the ways to them, disks and clocks. */
+/** What our processes stand on, and may lose: Redis, a broker or a cluster of three, the sink's store, the ways to them, disks and clocks. */
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { NatsCluster } from '../support/nats-cluster.ts';
-import { TestPostgres } from '../support/postgres.ts';
 import { lastingPort, natsServer, redisServer, type TestServer } from '../support/servers.ts';
 import { StepClock } from '../support/step-clock.ts';
 import { TcpProxy, type Weather } from '../support/tcp-proxy.ts';
 import { SmallDisk } from './small-disk.ts';
+import { STORES, type Store, type StoreName } from './stores.ts';
 
 /** Megabytes; large enough for what a run of some minutes leaves there. */
 const DISK_MB = { nats: 256, sink: 512, redis: 128, spool: 24 } as const;
@@ -17,8 +17,8 @@ export type Way = 'redis' | 'nats' | 'processor to nats' | 'sink';
 
 export type BackingOptions = {
   cluster?: boolean;
-  /** PostgreSQL, instead of a folder of ndjson files. */
-  postgres?: boolean;
+  /** Of the sink, in place of a folder of ndjson files. */
+  store?: StoreName;
   /** The broker's store, the ndjson sink, Redis's files and the spool stand on small disks of their own. */
   smallDisks?: boolean;
   /** Clocks of Redis, of the first primary with its workers, and of the processors, that can be stepped. */
@@ -31,7 +31,8 @@ export class Backing {
   /** Undefined on a cluster. */
   nats: TestServer | undefined;
   cluster: NatsCluster | undefined;
-  postgres: TestPostgres | undefined;
+  /** Undefined where the sink is ndjson. */
+  store: Store | undefined;
   readonly #proxies = new Map<Way, readonly TcpProxy[]>();
   readonly #disks = new Map<DiskName, SmallDisk>();
   readonly #clocks = new Map<ClockName, StepClock>();
@@ -52,7 +53,7 @@ export class Backing {
     return backing;
   }
 
-  async #start({ cluster, postgres, smallDisks, clocks }: BackingOptions): Promise<void> {
+  async #start({ cluster, store, smallDisks, clocks }: BackingOptions): Promise<void> {
     if (smallDisks)
       for (const name of Object.keys(DISK_MB) as DiskName[])
         this.#disks.set(name, new SmallDisk(DISK_MB[name]));
@@ -68,9 +69,9 @@ export class Backing {
       this.#proxies.set('nats', [await TcpProxy.start(this.nats.port)]);
       this.#proxies.set('processor to nats', [await TcpProxy.start(this.nats.port)]);
     }
-    if (!postgres) return;
-    this.postgres = await TestPostgres.start();
-    this.#proxies.set('sink', [await TcpProxy.start(this.postgres.port)]);
+    if (!store) return;
+    this.store = await STORES[store]();
+    this.#proxies.set('sink', [await TcpProxy.start(this.store.server.port)]);
   }
 
   /** On the small disk of this name where there is one. */
@@ -107,7 +108,7 @@ export class Backing {
     return {
       SLUICE_REDIS_URL: this.#proxied('redis', 'redis'),
       SLUICE_NATS_URL: this.#proxied(way, 'nats'),
-      SLUICE_SINK: sink ? `postgres://postgres@127.0.0.1:${sink.port}/postgres` : `ndjson:${this.sinkDir}`,
+      SLUICE_SINK: (sink && this.store?.setting(sink.port)) ?? `ndjson:${this.sinkDir}`,
       SLUICE_SPOOL_DIR: this.spoolDir,
     };
   }
@@ -165,7 +166,7 @@ export class Backing {
 
   async close(): Promise<void> {
     await Promise.all([...this.#proxies.values()].flat().map((proxy) => proxy.close()));
-    await this.postgres?.close();
+    await this.store?.server.close();
     await Promise.all([this.redis?.close(), this.nats?.close(), this.cluster?.close()]);
     for (const part of [...this.#disks.values(), ...this.#clocks.values()]) part.close();
   }

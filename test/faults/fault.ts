@@ -19,7 +19,7 @@ export type Scene = {
 };
 
 /** What only some stands have. */
-type Need = 'single broker' | 'cluster' | 'postgres' | 'disks' | 'clocks';
+type Need = 'single broker' | 'cluster' | 'store' | 'disks' | 'clocks';
 
 export type Fault = {
   name: string;
@@ -38,7 +38,7 @@ export type Fault = {
 const HAS: Readonly<Record<Need, (stand: Stand) => boolean>> = {
   'single broker': ({ backing }) => backing.nats !== undefined,
   cluster: ({ backing }) => backing.cluster !== undefined,
-  postgres: ({ backing }) => backing.postgres !== undefined,
+  store: ({ backing }) => backing.store !== undefined,
   disks: ({ backing }) => backing.has('spool'),
   clocks: ({ backing }) => backing.hasClocks,
 };
@@ -88,7 +88,7 @@ export const weather = (name: string, way: Way, { holdMs, ...what }: Spoiled): F
   name,
   holdMs,
   ...(way === 'processor to nats' && { needs: 'single broker' }),
-  ...(way === 'sink' && { needs: 'postgres' }),
+  ...(way === 'sink' && { needs: 'store' }),
   strike: async ({ stand }) => {
     stand.backing.weather(way, what);
     return async () => stand.backing.weather(way, {});

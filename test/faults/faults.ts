@@ -34,19 +34,22 @@ const diskFull = (name: string, disk: 'sink' | 'spool', holdMs: number): Fault =
 const sinkAway = (name: string, how: 'stop' | 'kill', holdMs: number): Fault => ({
   name,
   holdMs,
-  needs: 'postgres',
+  needs: 'store',
   strike: async ({ stand: { backing } }) => {
-    await backing.postgres?.[how]();
-    return async () => backing.postgres?.restart();
+    const { store } = backing;
+    await (how === 'stop' ? store?.stop() : store?.server.kill());
+    return async () => store?.server.restart();
   },
 });
+
+export const SINK_RESET = cutConnections('sink: reset five times', 'sink');
 
 const SINK_FAULTS: readonly Fault[] = [
   weather('sink: 300 ms late, 400 kB/s', 'sink', { latencyMs: 300, bytesPerSec: 400_000, holdMs: 6_000 }),
   weather('sink: nothing passes for 8 s', 'sink', { blackhole: true, holdMs: 8_000 }),
-  cutConnections('sink: reset five times', 'sink'),
-  sinkAway('sink: kill -9 of PostgreSQL, started 2 s later', 'kill', 2_000),
-  sinkAway('sink: PostgreSQL stopped for a minute', 'stop', MINUTE_MS),
+  SINK_RESET,
+  sinkAway('sink: kill -9 of its server, started 2 s later', 'kill', 2_000),
+  sinkAway('sink: its server stopped for a minute', 'stop', MINUTE_MS),
   diskFull("sink's disk full for 6 s", 'sink', 6_000),
   diskFull("sink's disk full for a minute", 'sink', MINUTE_MS),
 ];

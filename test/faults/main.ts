@@ -2,6 +2,7 @@
 import { parseArgs } from 'node:util';
 import { buildRef, WORKING_TREE } from '../../bench/compare.ts';
 import { integer, pick, type Random, seededRandom } from '../../bench/random.ts';
+import { STORE_IS_INSTALLED } from '../support/sinks/tools.ts';
 import { canStepClocks } from '../support/step-clock.ts';
 import { ATTACKS, type Attack } from './attacks.ts';
 import { type Fault, fits } from './fault.ts';
@@ -22,16 +23,18 @@ import {
 } from './table.ts';
 import { backTo, upgradeTo } from './upgrade.ts';
 
-const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks] [--fault PATTERN | --mixes | --attacks | --soak | --from REF [--to REF]]
-Without --stand the four follow one another; disks needs root. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --attacks: mixes under attacks by one project, on ndjson unless another stand is named; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. --from starts with an earlier build, upgrades it process by process to --to (by default this build) and goes back, once on each stand. NATS_SERVER_BIN names another broker.`;
+const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks|clickhouse|s3] [--fault PATTERN | --mixes | --attacks | --soak | --from REF [--to REF]]
+Without --stand they follow one another; disks needs root, clickhouse and s3 are left out where \`npm run test:sinks\` has not installed their stores. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --attacks: mixes under attacks by one project, on ndjson unless another stand is named; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. --from starts with an earlier build, upgrades it process by process to --to (by default this build) and goes back, once on each stand but clickhouse and s3, which want to be named: an earlier build may not know them. NATS_SERVER_BIN names another broker.`;
 
-type StandName = 'ndjson' | 'postgres' | 'cluster' | 'disks';
+type StandName = 'ndjson' | 'postgres' | 'cluster' | 'disks' | 'clickhouse' | 's3';
 const clocks = canStepClocks();
 const STANDS: Readonly<Record<StandName, StandOptions>> = {
   ndjson: { clocks },
-  postgres: { postgres: true, processors: 2, clocks },
+  postgres: { store: 'postgres', processors: 2, clocks },
   cluster: { cluster: true },
   disks: { smallDisks: true, maxBytes: 16 * 1024 * 1024 },
+  clickhouse: { store: 'clickhouse', processors: 2, clocks },
+  s3: { store: 's3', processors: 2, clocks },
 };
 /** Of one mix. */
 const FAULTS_OF_MIX = [3, 6] as const;
@@ -116,6 +119,19 @@ async function mainSoak(options: { minutes: number; seed: number }): Promise<voi
   process.exitCode = broken.length > 0 ? 1 : 0;
 }
 
+/** @param named by --stand */
+function standsFor(named: string | undefined, upgrades: boolean): StandName[] {
+  const names = Object.keys(STANDS) as StandName[];
+  if (named !== undefined) return names.filter((name) => name === named);
+  return names.filter((name) => {
+    if (name !== 'clickhouse' && name !== 's3') return true;
+    if (upgrades) return false;
+    if (STORE_IS_INSTALLED[name]()) return true;
+    say(`${name} is left out: \`npm run test:sinks\` installs its store`);
+    return false;
+  });
+}
+
 async function main(): Promise<void> {
   const { values } = parseArgs({
     options: {
@@ -133,10 +149,9 @@ async function main(): Promise<void> {
   });
   if (values.help) return say(USAGE);
   if (values.soak) return mainSoak({ minutes: Number(values.minutes), seed: Number(values.seed) });
-  const names = Object.keys(STANDS) as StandName[];
   const attacks = values.attacks ? ATTACKS : [];
   const wantedStand = values.stand ?? (values.attacks ? 'ndjson' : undefined);
-  const chosen = names.filter((name) => wantedStand === undefined || name === wantedStand);
+  const chosen = standsFor(wantedStand, values.from !== undefined);
   if (chosen.length === 0) throw new Error(USAGE);
   if (values.from !== undefined) return mainUpgrade(chosen, [values.from, values.to]);
   const share = (Number(values.minutes) * 60_000) / chosen.length;

@@ -20,7 +20,7 @@ import { Backing, type BackingOptions } from './backing.ts';
 import type { ProjectName, ProjectTerms, Stored } from './ledger.ts';
 import type { Targets } from './load.ts';
 import { Queue } from './queue.ts';
-import { readNdjson, readPostgres, type SinkFiles } from './sink-reader.ts';
+import { readNdjson, type SinkFiles } from './sink-reader.ts';
 import { Supervised } from './supervised.ts';
 import { Witness, witnessed } from './witness.ts';
 
@@ -36,7 +36,7 @@ export const quiet = createLog('silent');
 export type StandOptions = BackingOptions & {
   /** Of each stream. */
   maxBytes?: number;
-  /** How many share the postgres sink. */
+  /** How many share the store. */
   processors?: number;
   /** Without one the streams are as in production, and nothing is remembered of each envelope: for long runs. */
   witness?: false;
@@ -207,8 +207,8 @@ export class Stand {
 
   /** What stands in the sink, by event id. */
   stored(): Promise<Map<string, Stored>> {
-    const { postgres, sinkDir } = this.backing;
-    return postgres ? readPostgres(postgres.url) : readNdjson(sinkDir, this.#sinkFiles);
+    const { store, sinkDir } = this.backing;
+    return store ? store.stored() : readNdjson(sinkDir, this.#sinkFiles);
   }
 
   /** A page of metrics of each primary, or of each processor. */

@@ -47,7 +47,7 @@ export class Witness {
     });
   }
 
-  /** One sentence: was it in a stream, and what does the ndjson sink know of its frame? */
+  /** One sentence: was it in a stream, and what does the sink know of its frame, where it is ndjson? */
   trace(eventId: string, sinkDir: string): string {
     const seen = this.#seen.get(eventId);
     if (!seen) return `${eventId} was not seen in any stream`;

@@ -8,12 +8,24 @@ const FOLDER = new URL('../../.test-tools/', import.meta.url).pathname;
 
 type Installing = { name: string; version: string; parent?: string };
 
-/** Runs `install` unless it ran before: the folder has a mark with the version. */
-function once({ name, version, parent = FOLDER }: Installing, install: (folder: string) => void): string {
+const placeOf = ({ name, version, parent = FOLDER }: Installing): { folder: string; mark: string } => {
   const folder = join(parent, name);
-  const mark = join(folder, `installed-${version}`);
+  return { folder, mark: join(folder, `installed-${version}`) };
+};
+
+const versionOf = (packages: string | Record<string, string>): string =>
+  typeof packages === 'string' ? packages : Object.values(packages).join('-');
+
+/** Whether this version is there: of {@link pythonProgram}, or the packages of {@link npmPackages}. */
+export function isInstalled(name: string, version: string | Record<string, string>): boolean {
+  return existsSync(placeOf({ name, version: versionOf(version) }).mark);
+}
+
+/** Runs `install` unless it ran before: the folder has a mark with the version. */
+function once(what: Installing, install: (folder: string) => void): string {
+  const { folder, mark } = placeOf(what);
   if (existsSync(mark)) return folder;
-  console.log(`installing ${name} into ${parent}`);
+  console.log(`installing ${what.name} into ${what.parent ?? FOLDER}`);
   mkdirSync(folder, { recursive: true });
   install(folder);
   writeFileSync(mark, '');
@@ -26,8 +38,7 @@ const run = (command: string, args: readonly string[], cwd: string): void => {
 
 /** The folder whose node_modules have these packages. @param parent in place of the folder that git ignores */
 export function npmPackages(name: string, packages: Record<string, string>, parent?: string): string {
-  const version = Object.values(packages).join('-');
-  return once({ name, version, ...(parent && { parent }) }, (folder) => {
+  return once({ name, version: versionOf(packages), ...(parent && { parent }) }, (folder) => {
     writeFileSync(join(folder, 'package.json'), JSON.stringify({ private: true, dependencies: packages }));
     run('npm', ['install', '--no-audit', '--no-fund', '--ignore-scripts', '--loglevel=error'], folder);
   });

@@ -26,8 +26,8 @@ export class TestClickHouse {
   }
 
   /** A value of SLUICE_SINK. */
-  url({ password = PASSWORD, database = 'sluice', options = '' } = {}): string {
-    return `clickhouse://default:${password}@127.0.0.1:${this.port}/${database}${options}`;
+  url({ password = PASSWORD, database = 'sluice', options = '', port = this.port } = {}): string {
+    return `clickhouse://default:${password}@127.0.0.1:${port}/${database}${options}`;
   }
 
   /** After kill(): the same server again. */

@@ -45,14 +45,18 @@ export class TestS3 {
     return server;
   }
 
+  get port(): number {
+    return this.#ports.s3 ?? 0;
+  }
+
   get endpoint(): string {
-    return `http://127.0.0.1:${this.#ports.s3}`;
+    return `http://127.0.0.1:${this.port}`;
   }
 
   /** A value of SLUICE_SINK. Objects are stored after a second. */
-  url({ bucket = 'archive', keys = 'test:secret', options = '' } = {}): string {
+  url({ bucket = 'archive', keys = 'test:secret', options = '', port = this.port } = {}): string {
     const more = options === '' ? '' : `&${options}`;
-    return `s3://${keys}@${bucket}/sluice?endpoint=${this.endpoint}&seconds=1${more}`;
+    return `s3://${keys}@${bucket}/sluice?endpoint=http://127.0.0.1:${port}&seconds=1${more}`;
   }
 
   readonly readerKeys = `${READER.accessKeyId}:${READER.secretAccessKey}`;
@@ -107,7 +111,9 @@ export class TestS3 {
     const found: { key: string; bytes: number }[] = [];
     for (let after = ''; ; ) {
       const query = new URLSearchParams({ 'list-type': '2', prefix, 'start-after': after });
-      const xml = `${(await this.#ask('GET', `/archive?${query}`)) ?? ''}`;
+      const answer = await this.#ask('GET', `/archive?${query}`);
+      if (!answer) throw new Error(`${prefix} cannot be listed`);
+      const xml = `${answer}`;
       for (const [, key = '', bytes] of xml.matchAll(/<Key>([^<]*)<\/Key>.*?<Size>(\d+)<\/Size>/gs))
         found.push({ key, bytes: Number(bytes) });
       if (!xml.includes('<IsTruncated>true<')) return found;
@@ -127,6 +133,10 @@ export class TestS3 {
       body: new Uint8Array(body),
     });
     if (!answer.ok) throw new Error(`${key}: ${answer.status}`);
+  }
+
+  async remove(key: string): Promise<void> {
+    if (!(await this.#ask('DELETE', `/archive/${key}`))) throw new Error(`${key} cannot be removed`);
   }
 
   /** As a crash does it. */
