@@ -3,7 +3,11 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX, S3_OBJECT_FRAMES_MAX } from '../../../../src/limits.ts';
 import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../../../processor/harness.ts';
+import { end, startProcessor } from '../../../processor/kills.ts';
+import { StepClock } from '../../../support/step-clock.ts';
 import { S3UnderTest } from '../under-test.ts';
+
+const HOUR_MS = 3_600_000;
 
 let harness: Harness;
 let sink: S3UnderTest;
@@ -74,6 +78,23 @@ it('credentials that may not write hold the stream', async () => {
   await processor?.stop();
   await run();
   await expectEachOnce(n);
+});
+
+it('a processor whose clock is an hour off stores all the same, from its start on', async () => {
+  const clock = new StepClock();
+  clock.step(HOUR_MS);
+  const child = await startProcessor(harness, { SLUICE_SINK: sink.setting, ...clock.env });
+  try {
+    await publish(1);
+    await harness.drained();
+    clock.step(-2 * HOUR_MS);
+    await publish(2);
+    await expectEachOnce(2);
+    expect(await end(child, 'SIGTERM')).toBe(0);
+  } finally {
+    child.kill('SIGKILL');
+    clock.close();
+  }
 });
 
 it('frames wait without an acknowledgement until their object is stored, and a processor that stops stores it', async () => {
