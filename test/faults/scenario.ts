@@ -122,9 +122,8 @@ export async function runScenario(
     usage: await usageOf(stand, projects),
   };
   const judgement = judge(told, evidence, terms);
-  judgement.broken.push(
-    ...judgement.lostIds.map((id) => stand.witness?.trace(id, stand.backing.sinkDir) ?? id),
-  );
+  const ndjsonDir = stand.backing.store ? undefined : stand.backing.sinkDir;
+  judgement.broken.push(...judgement.lostIds.map((id) => stand.witness?.trace(id, ndjsonDir) ?? id));
   if (drainedSec === undefined)
     judgement.broken.push('not everything is processed', ...left.map(({ text }) => text));
   for (const { fault, servesAfterSec, storedAfterSec } of recoveries) {

@@ -47,14 +47,16 @@ export class Witness {
     });
   }
 
-  /** One sentence: was it in a stream, and what does the sink know of its frame, where it is ndjson? */
-  trace(eventId: string, sinkDir: string): string {
+  /** One sentence: was it in a stream, and what does the ndjson sink, where there is one, know of its frame? */
+  trace(eventId: string, sinkDir: string | undefined): string {
     const seen = this.#seen.get(eventId);
     if (!seen) return `${eventId} was not seen in any stream`;
     const { stream, sequence, frameId, index, entries } = seen;
-    const known = entriesKnown(join(sinkDir, stream), frameId);
+    const known = sinkDir
+      ? `the sink knows ${entriesKnown(join(sinkDir, stream), frameId)} entries of the frame; `
+      : '';
     const others = [...(this.#frames.get(`${stream} ${sequence}`) ?? [])].filter((id) => id !== frameId);
-    return `${eventId} was entry ${index} of ${entries} in ${stream} ${sequence} (${frameId}); the sink knows ${known} entries of the frame; frames of the same sequence: ${others.join(', ') || 'none'}`;
+    return `${eventId} was entry ${index} of ${entries} in ${stream} ${sequence} (${frameId}); ${known}frames of the same sequence: ${others.join(', ') || 'none'}`;
   }
 }
 
