@@ -1,4 +1,7 @@
 import { createHash } from 'node:crypto';
+import * as http from 'node:http';
+import * as https from 'node:https';
+import { buffer } from 'node:stream/consumers';
 import { AwsClient } from 'aws4fetch';
 import { S3_PART_BYTES, S3_REQUEST_MS_MAX } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
@@ -39,7 +42,13 @@ const datetime = (ms: number): string => new Date(ms).toISOString().replace(/[:-
 
 const encodedKey = (key: string): string => key.split('/').map(encodeURIComponent).join('/');
 
-type Request = { query?: Record<string, string>; body?: Uint8Array; headers?: Record<string, string> };
+type Request = {
+  query?: Record<string, string>;
+  /** One behind the other. */
+  pieces?: readonly Uint8Array[];
+  headers?: Record<string, string>;
+};
+type Answer = { status: number; body: Buffer; headers: http.IncomingHttpHeaders };
 export type StoredObject = { key: string; bytes: number };
 /** `if-none-match: *`, or `if-match` with an ETag. */
 export type Condition = Readonly<Record<string, string>>;
@@ -78,7 +87,7 @@ export class Bucket {
     const bytes = pieces.reduce((sum, { length }) => sum + length, 0);
     try {
       if (bytes > 2 * S3_PART_BYTES) await this.#putInParts(key, pieces, condition);
-      else await this.#ask('PUT', key, { body: Buffer.concat(pieces), headers: condition });
+      else await this.#ask('PUT', key, { pieces, headers: condition });
       return true;
     } catch (error) {
       if (isConditionFailed((error as Error).cause)) return false;
@@ -90,7 +99,7 @@ export class Bucket {
   async get(key: string): Promise<{ text: string; etag: string } | undefined> {
     try {
       const { body, headers } = await this.#ask('GET', key);
-      return { text: `${body}`, etag: headers.get('etag') ?? '' };
+      return { text: `${body}`, etag: headers.etag ?? '' };
     } catch (error) {
       const { cause } = error as Error;
       if (cause instanceof S3Error && cause.status === 404) return undefined;
@@ -135,7 +144,7 @@ export class Bucket {
   async date(prefix: string): Promise<number | undefined> {
     const query = { 'list-type': '2', prefix, 'max-keys': '1' };
     const { headers } = await this.#ask('GET', '', { query });
-    const date = Date.parse(headers.get('date') ?? '');
+    const date = Date.parse(headers.date ?? '');
     return Number.isNaN(date) ? undefined : date;
   }
 
@@ -144,16 +153,17 @@ export class Bucket {
     const uploadId = tag(`${begun}`, 'UploadId') ?? '';
     try {
       const etags: string[] = [];
-      for (const body of partsOf(pieces)) {
+      for (const part of partsOf(pieces)) {
         const query = { partNumber: `${etags.length + 1}`, uploadId };
-        const { headers } = await this.#ask('PUT', key, { query, body });
-        etags.push(headers.get('etag') ?? '');
+        const { headers } = await this.#ask('PUT', key, { query, pieces: part });
+        etags.push(headers.etag ?? '');
       }
       const parts = etags.map(
         (etag, at) => `<Part><PartNumber>${at + 1}</PartNumber><ETag>${etag}</ETag></Part>`,
       );
-      const body = Buffer.from(`<CompleteMultipartUpload>${parts.join('')}</CompleteMultipartUpload>`);
-      const answer = await this.#ask('POST', key, { query: { uploadId }, body, headers: condition });
+      const list = Buffer.from(`<CompleteMultipartUpload>${parts.join('')}</CompleteMultipartUpload>`);
+      const request = { query: { uploadId }, pieces: [list], headers: condition };
+      const answer = await this.#ask('POST', key, request);
       // S3 may begin its answer before it knows.
       if (answer.body.includes('<Error>')) throw outage(new S3Error(200, `${answer.body}`));
     } catch (error) {
@@ -167,25 +177,20 @@ export class Bucket {
   async #ask(
     method: string,
     key: string,
-    { query = {}, body, headers = {} }: Request = {},
-  ): Promise<{ body: Buffer; headers: Headers }> {
+    { query = {}, pieces = [], headers = {} }: Request = {},
+  ): Promise<Answer> {
     const search = new URLSearchParams(query).toString().replaceAll('+', '%20');
     const url = `${this.#url}${key === '' ? '' : `/${encodedKey(key)}`}${search === '' ? '' : `?${search}`}`;
-    const sha256 = createHash('sha256')
-      .update(body ?? '')
-      .digest('hex');
-    let answer: { status: number; body: Buffer; headers: Headers };
+    const hash = createHash('sha256');
+    for (const piece of pieces) hash.update(piece);
+    const toSign = {
+      method,
+      headers: { ...headers, 'x-amz-content-sha256': hash.digest('hex') },
+      aws: { datetime: datetime(Date.now() + this.#aheadMs) },
+    };
+    let answer: Answer;
     try {
-      const response = await this.#client.fetch(url, {
-        method,
-        headers: { ...headers, 'x-amz-content-sha256': sha256 },
-        signal: AbortSignal.timeout(S3_REQUEST_MS_MAX),
-        redirect: 'manual',
-        aws: { datetime: datetime(Date.now() + this.#aheadMs) },
-        ...(body && { body: body as Uint8Array<ArrayBuffer> }),
-      });
-      const { status, headers: told } = response;
-      answer = { status, body: Buffer.from(await response.arrayBuffer()), headers: told };
+      answer = await exchange(await this.#client.sign(url, toSign), pieces);
     } catch (error) {
       const { message, cause } = error as Error;
       const why = cause instanceof Error ? cause.message : message;
@@ -193,25 +198,48 @@ export class Bucket {
     }
     if (answer.status < 300) return answer;
     const refused = new S3Error(answer.status, `${answer.body}`);
-    if (refused.code === 'RequestTimeTooSkewed' && this.#learnsClock(answer.headers.get('date')))
-      return this.#ask(method, key, { query, headers, ...(body && { body }) });
+    if (refused.code === 'RequestTimeTooSkewed' && this.#learnsClock(answer.headers.date))
+      return this.#ask(method, key, { query, pieces, headers });
     throw outage(refused);
   }
 
   /** @returns false when that is known, or cannot be read */
-  #learnsClock(date: string | null): boolean {
-    const aheadMs = Date.parse(date ?? '') - Date.now();
+  #learnsClock(date = ''): boolean {
+    const aheadMs = Date.parse(date) - Date.now();
     const isNew = Math.abs(aheadMs - this.#aheadMs) > CLOCK_STEP_MS_MIN;
     if (isNew) this.#aheadMs = aheadMs;
     return isNew;
   }
 }
 
+/** Not by fetch: it takes one buffer, and copies it. */
+function exchange(
+  { method, url, headers }: globalThis.Request,
+  pieces: readonly Uint8Array[],
+): Promise<Answer> {
+  const { request } = url.startsWith('https:') ? https : http;
+  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const options = {
+    method,
+    headers: { ...Object.fromEntries(headers), ...(length > 0 && { 'content-length': length }) },
+    signal: AbortSignal.timeout(S3_REQUEST_MS_MAX),
+  };
+  return new Promise((resolve, reject) => {
+    const asked = request(url, options, (answer) => {
+      const { statusCode: status = 0, headers } = answer;
+      buffer(answer).then((body) => resolve({ status, body, headers }), reject);
+    });
+    asked.on('error', reject);
+    for (const piece of pieces) asked.write(piece);
+    asked.end();
+  });
+}
+
 const outage = (error: S3Error): UnavailableError =>
   new UnavailableError(`s3: ${error.message}`, { cause: error });
 
 /** The same bytes in parts of S3_PART_BYTES, one at a time. */
-function* partsOf(pieces: readonly Uint8Array[]): Generator<Uint8Array> {
+function* partsOf(pieces: readonly Uint8Array[]): Generator<Uint8Array[]> {
   let part: Uint8Array[] = [];
   let bytes = 0;
   for (const piece of pieces)
@@ -221,9 +249,9 @@ function* partsOf(pieces: readonly Uint8Array[]): Generator<Uint8Array> {
       bytes += some.length;
       at += some.length;
       if (bytes < S3_PART_BYTES) continue;
-      yield Buffer.concat(part);
+      yield part;
       part = [];
       bytes = 0;
     }
-  if (bytes > 0) yield Buffer.concat(part);
+  if (bytes > 0) yield part;
 }

@@ -1,5 +1,5 @@
 /** The keys of objects: stream, UTC date, hour, and a name made of the rows in it. */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { Compression } from './address.ts';
 
 export const HOUR_MS = 3_600_000;
@@ -21,9 +21,7 @@ export const hourFolder = (stream: string, hour: number): string =>
  * known to be there.
  */
 export function objectName(rowKeys: readonly string[], compression: Compression): string {
-  const hash = createHash('sha256');
-  for (const key of rowKeys) hash.update(key);
-  const name = hash.digest('hex').slice(0, NAME_CHARACTERS);
+  const name = hash('sha256', rowKeys.join(''), 'hex').slice(0, NAME_CHARACTERS);
   return `${name}-${rowKeys.length}.ndjson${ENDINGS[compression]}`;
 }
 
