@@ -25,14 +25,14 @@ export abstract class EndpointRequest implements BodyReader {
   }
 
   start(head: RequestHead): void {
-    this.run(this.serve(head));
+    this.guard(() => this.serve(head));
   }
 
   /**
-   * The whole story. `head` is dead after the first await, and so may the request be: `finished`
-   * says so.
+   * Begins the story. `head` is dead when this returns. The request may be dead after each wait:
+   * `finished` says so.
    */
-  protected abstract serve(head: RequestHead): Promise<void>;
+  protected abstract serve(head: RequestHead): void;
   abstract feed(chunk: Uint8Array): void;
   abstract end(): void;
   /** What the record of this request says beside its outcome. */
@@ -59,8 +59,9 @@ export abstract class EndpointRequest implements BodyReader {
     if (answer) this.exchange.answer(answer);
   }
 
-  /** Answers 500 unless there is an outcome by then, or {@link stopTimer} is called. */
+  /** Answers 500 unless there is an outcome by then, or this or {@link stopTimer} is called. */
   protected failAfter(ms: number, reason: string): void {
+    clearTimeout(this.#timer);
     if (!this.finished) this.#timer = setTimeout(() => this.fail(reason), ms);
   }
 

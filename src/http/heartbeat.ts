@@ -24,8 +24,11 @@ export class HeartbeatRequest extends EndpointRequest {
     super(parts, exchange, 'heartbeat');
   }
 
-  protected override async serve(head: RequestHead): Promise<void> {
-    const token = head.getParameter(0);
+  protected override serve(head: RequestHead): void {
+    this.run(this.#serve(head.getParameter(0)));
+  }
+
+  async #serve(token: string): Promise<void> {
     if (!this.parts.replica.hasHeartbeat(token)) return this.#refuse('unknown_token');
     if (!this.parts.publisher.available) return this.#refuse('overloaded');
     const body = this.#readBody();

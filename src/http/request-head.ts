@@ -8,7 +8,7 @@ export interface RequestHead {
   getParameter(index: number): string;
 }
 
-const NO_FACTS: RequestFacts = { origin: '', referer: '', userAgent: '' };
+export const NO_FACTS: RequestFacts = { origin: '', referer: '', userAgent: '' };
 
 /** Only what a filter asks for: each header that is read costs. */
 export function readFacts(head: RequestHead, filters: CompiledFilters): RequestFacts {

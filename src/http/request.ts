@@ -3,18 +3,17 @@
  * refusal → body → filter → one admission (token and position) → publish → answer. It ends in
  * exactly one outcome. Each step runs only if the one before passed, but a body that is refused, or
  * that holds nothing to store, still takes a token: what the limit says comes first.
+ *
+ *     serve → #readBody … #bodyRead → #sifted → #admit … #admitted → #store → #publish … #conclude
+ *
+ * At each `…` the request waits, and a callback goes on. Promises there cost a twentieth of a
+ * worker's time (bench/HISTORY.md), so only what waits for the disk has one.
  */
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
-import {
-  type InboundFilter,
-  needsPayload,
-  type RequestFacts,
-  siftItems,
-  siftSpooled,
-} from '../filter/inbound.ts';
+import { type InboundFilter, needsPayload, siftItems, siftSpooled } from '../filter/inbound.ts';
 import { type Category, categoriesIn, typeBit } from '../lib/item-types.ts';
-import type { CountDecision, RateDecision } from '../limit/admission.ts';
+import type { Admitted, CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { Access, ProjectState, Subject } from '../projects/project-state.ts';
 import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
@@ -26,12 +25,12 @@ import { Credentials } from './auth.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import type { FinishedRequest, RequestParts } from './parts.ts';
-import { type RequestHead, readFacts } from './request-head.ts';
+import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 
-/** A body may take long, and the record change meanwhile: what the key may is looked up anew. */
-type Sender = { project: ProjectState; key: string };
+/** The items that the filters keep, or the filter that left none. */
+type Sifted = HeldItem[] | InboundFilter;
 type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 
 /** 0: none, or more than categories. */
@@ -42,14 +41,17 @@ const unlessAdmitted = (rate: RateDecision | undefined): RateDecision | undefine
   rate?.kind === 'admitted' ? undefined : rate;
 
 export class IngestRequest extends EndpointRequest {
+  #credentials: Credentials | undefined;
   #access: Access | undefined;
+  #facts = NO_FACTS;
   /** Header lines. */
   #rateHeaders = '';
   #usageHeaders = '';
   #upload: Upload | undefined;
   /** Undefined until the body was read, or refused. */
   #body: UploadResult | undefined;
-  #bodyRead: ((result: UploadResult) => void) | undefined;
+  /** The filter that left nothing. */
+  #filteredBy: InboundFilter | undefined;
   /** Set when the token was asked for before the body went to disk. */
   #early: Promise<unknown> | undefined;
   #passedEarly = false;
@@ -67,7 +69,7 @@ export class IngestRequest extends EndpointRequest {
     super(parts, exchange, 'ingest');
   }
 
-  protected override async serve(head: RequestHead): Promise<void> {
+  protected override serve(head: RequestHead): void {
     const credentials = new Credentials(head);
     const access = this.#authenticate(head, credentials.key);
     if (!access) return;
@@ -79,25 +81,12 @@ export class IngestRequest extends EndpointRequest {
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#accepts(admission.knownRefusal(subject))) return;
 
-    const facts = readFacts(head, project.filters);
+    this.#facts = readFacts(head, project.filters);
     if (project.privacy?.fillIp)
       this.#clientAddress = this.parts.trustedProxies?.clientOf(head, this.exchange.peer);
     credentials.keepAgent(head);
-    const body = await this.#readBody(head, { project, key: credentials.key }, announced);
-    const sifted = body.ok ? this.#filter(project, facts, body.envelope) : NO_ITEMS;
-    // An await of its own costs each request, and few have payloads on the disk.
-    const kept = sifted instanceof Promise ? await sifted : sifted;
-    const isFiltered = typeof kept === 'string';
-    const stored = await this.#admit({ project, key: credentials.key }, isFiltered ? NO_ITEMS : kept);
-    if (!stored) return;
-
-    if (!body.ok) return this.#refuseBody(body.failure);
-    const { envelope } = body;
-    if (isFiltered) return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', kept]]));
-    // Nothing to store: neither counted nor queued (contract part 2, Accepted).
-    if (stored.length === 0) return this.#succeed('empty', envelope);
-    envelope.sdk ??= credentials.client;
-    this.#conclude(await this.#publish(project, envelope, stored), envelope, stored);
+    this.#credentials = credentials;
+    this.#readBody(head, project, announced);
   }
 
   #authenticate(head: RequestHead, key: string): Access | undefined {
@@ -111,28 +100,22 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The body ----
 
-  /** Never settles when the client goes away. */
-  #readBody(head: RequestHead, who: Sender, announced: number): Promise<UploadResult> {
+  /** The story goes on in {@link #bodyRead}, unless the client goes away. */
+  #readBody(head: RequestHead, { use }: ProjectState, announced: number): void {
     const { maxBodyBytes, budget } = this.parts;
-    return new Promise((resolve) => {
-      if (announced > maxBodyBytes) {
-        const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
-        return resolve({ ok: false, failure });
-      }
-      this.#bodyRead = (result) => {
-        this.#body = result;
-        resolve(result);
-      };
-      this.#upload = new Upload({
-        encoding: head.getHeader('content-encoding'),
-        budget,
-        use: who.project.use,
-        onResult: this.#bodyRead,
-        onPressure: (paused) => this.exchange.setPaused(paused),
-        beforeSpool: (spool, items) => this.#takeTokenFirst(who, { items, spool }),
-      });
-      this.exchange.read(this);
+    if (announced > maxBodyBytes) {
+      const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
+      return this.#bodyRead({ ok: false, failure });
+    }
+    this.#upload = new Upload({
+      encoding: head.getHeader('content-encoding'),
+      budget,
+      use,
+      onResult: (result) => this.guard(() => this.#bodyRead(result)),
+      onPressure: (paused) => this.exchange.setPaused(paused),
+      beforeSpool: (spool, items) => this.#takeTokenFirst(items, spool),
     });
+    this.exchange.read(this);
   }
 
   feed(chunk: Uint8Array): void {
@@ -143,13 +126,24 @@ export class IngestRequest extends EndpointRequest {
     this.#deadline = this.parts.clock.monotonic() + ANSWER_MS_MAX;
     this.guard(() => this.#upload?.end());
     // Neither the disk nor the decoders have a time-out of their own.
-    if (!this.#body || (this.#body.ok && this.#body.envelope.spool))
-      this.failAfter(ANSWER_MS_MAX, 'not decoded and spooled before the deadline');
+    if (!this.#body) this.failAfter(ANSWER_MS_MAX, 'not decoded and spooled before the deadline');
   }
 
   override inTinyPieces(): void {
     this.#upload?.dispose();
-    this.#bodyRead?.({ ok: false, failure: { kind: 'invalid', detail: 'a body of tiny pieces' } });
+    const failure = { kind: 'invalid', detail: 'a body of tiny pieces' } as const;
+    this.guard(() => this.#bodyRead({ ok: false, failure }));
+  }
+
+  #bodyRead(body: UploadResult): void {
+    if (this.#body) return;
+    this.#body = body;
+    const sifted = body.ok ? this.#filter(body.envelope) : NO_ITEMS;
+    // Few have payloads on the disk, and a promise would cost each request.
+    if (!(sifted instanceof Promise)) return this.#sifted(sifted);
+    const msLeft = this.#deadline - this.parts.clock.monotonic();
+    this.failAfter(msLeft, 'not read from the spool before the deadline');
+    this.run(sifted.then((kept) => this.#sifted(kept)));
   }
 
   /**
@@ -157,14 +151,15 @@ export class IngestRequest extends EndpointRequest {
    * token first. When only categories refuse what has come of it, more may follow that is stored:
    * it is asked for again in the end. A key that is no longer valid is refused then, too.
    */
-  #takeTokenFirst(
-    { project, key }: Sender,
-    { items, spool }: { items: readonly HeldItem[]; spool(): void },
-  ): void {
-    const subject = project.access(key, this.parts.clock)?.subject ?? project;
+  #takeTokenFirst(items: readonly HeldItem[], spool: () => void): void {
+    const { project } = this.#access as Access;
+    const subject = this.#subject() ?? project;
     const categories = project.limitedIn(items);
     const asked = project.ofCategories(subject, categories, false);
-    this.#early = this.parts.admission.admit(asked, { token: true, count: false }).then(({ rate }) => {
+    const admitted = new Promise<Admitted>((resolve) =>
+      this.parts.admission.admit(asked, { token: true, count: false }, resolve),
+    );
+    this.#early = admitted.then(({ rate }) => {
       if (refusingCategories(asked, rate) > 0) return spool();
       this.#passedEarly = this.#accepts(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
       this.#earlyCategories = categories;
@@ -175,50 +170,58 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The filters ----
 
-  /** The items that the filters keep, or the filter that left none. */
-  #filter(
-    { filters }: ProjectState,
-    facts: RequestFacts,
-    envelope: HeldEnvelope,
-  ): HeldItem[] | InboundFilter | Promise<HeldItem[] | InboundFilter> {
+  #filter(envelope: HeldEnvelope): Sifted | Promise<Sifted> {
+    const { filters } = (this.#access as Access).project;
     const { items, spool } = envelope;
-    if (!spool || !needsPayload(filters, items)) return siftItems(filters, facts, items);
+    if (!spool || !needsPayload(filters, items)) return siftItems(filters, this.#facts, items);
     const read = (item: HeldItem): Promise<Uint8Array> => this.parts.readSpooled(envelope, item);
-    return siftSpooled(filters, facts, { items, read }).catch((error) => {
+    return siftSpooled(filters, this.#facts, { items, read }).catch((error) => {
       // When the request has ended, its spool is closed.
       if (this.finished) return NO_ITEMS;
       throw error;
     });
   }
 
+  #sifted(sifted: Sifted): void {
+    if (typeof sifted === 'string') this.#filteredBy = sifted;
+    const kept = typeof sifted === 'string' ? NO_ITEMS : sifted;
+    if (this.#early) this.run(this.#early.then(() => this.#admit(kept)));
+    else this.#admit(kept);
+  }
+
   // ---- The admission ----
 
-  /**
-   * @returns the items that are stored: those within the limits of their categories; undefined: the
-   * request is finished
-   */
-  async #admit(who: Sender, kept: HeldItem[]): Promise<HeldItem[] | undefined> {
-    if (this.#early) await this.#early;
-    if (this.finished) return undefined;
-    const { project, key } = who;
-    const subject = project.access(key, this.parts.clock)?.subject;
-    if (!subject) {
-      this.#refuse('forbidden_key');
-      return undefined;
-    }
+  /** A body may take long, and the record change meanwhile: what the key may is looked up anew. */
+  #subject(): Subject | undefined {
+    const { key } = this.#credentials as Credentials;
+    return (this.#access as Access).project.access(key, this.parts.clock)?.subject;
+  }
+
+  /** The items within the limits of their categories are stored. */
+  #admit(kept: HeldItem[]): void {
+    if (this.finished) return;
+    const { project } = this.#access as Access;
+    const subject = this.#subject();
+    if (!subject) return this.#refuse('forbidden_key');
     // A client that leaves from now on changes nothing any more.
     if (kept.length > 0) this.committed = true;
     const categories = project.limitedIn(kept) & ~this.#earlyCategories;
     const asked = project.ofCategories(subject, categories, this.#passedEarly);
     const wanted = { token: !this.#passedEarly || categories > 0, count: kept.length > 0 };
-    const { rate, count } = await this.parts.admission.admit(asked, wanted);
+    this.parts.admission.admit(asked, wanted, (admitted) =>
+      this.guard(() => this.#admitted(kept, asked, admitted)),
+    );
+  }
+
+  #admitted(kept: HeldItem[], asked: Subject, { rate, count }: Admitted): void {
+    const { project } = asked;
     if (this.finished && count?.kind === 'counted') this.parts.admission.refund(project, count.month);
     if (refusingCategories(asked, rate) > 0) {
       const rest = this.#drop(kept, asked, rate as RefusedRate);
-      return rest.length > 0 ? this.#admit(who, rest) : undefined;
+      return rest.length > 0 ? this.#admit(rest) : undefined;
     }
     const told = asked.hasOwnWindow ? rate : unlessAdmitted(rate);
-    return this.#accepts(told) && this.#acceptsCount(project, count) ? kept : undefined;
+    if (this.#accepts(told) && this.#acceptsCount(project, count)) this.#store(kept);
   }
 
   /** @returns what the categories that refuse leave; when that is nothing, it is the end. */
@@ -276,8 +279,20 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The stream ----
 
-  #publish(project: ProjectState, envelope: HeldEnvelope, items: HeldItem[]): Promise<PublishResult> {
-    const { id, use, privacy } = project;
+  #store(items: HeldItem[]): void {
+    const body = this.#body as UploadResult;
+    if (!body.ok) return this.#refuseBody(body.failure);
+    const { envelope } = body;
+    const filter = this.#filteredBy;
+    if (filter) return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', filter]]));
+    // Nothing to store: neither counted nor queued (contract part 2, Accepted).
+    if (items.length === 0) return this.#succeed('empty', envelope);
+    envelope.sdk ??= this.#credentials?.client;
+    this.#publish(envelope, items);
+  }
+
+  #publish(envelope: HeldEnvelope, items: HeldItem[]): void {
+    const { id, use, privacy } = (this.#access as Access).project;
     this.stopTimer(); // the publisher has a deadline
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
@@ -293,7 +308,9 @@ export class IngestRequest extends EndpointRequest {
       privacy: privacy && this.#privacyOf(privacy),
     };
     const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), use };
-    return new Promise((resolve) => this.parts.publisher.publish(entry, options, resolve));
+    this.parts.publisher.publish(entry, options, (result) =>
+      this.guard(() => this.#conclude(result, envelope, items)),
+    );
   }
 
   /** As the project wants it when the envelope is accepted; undefined: there is nothing to do. */

@@ -41,11 +41,12 @@ function tracedParts(parts: RequestParts, request: Span, receive: Span): Request
     admission: {
       knownRefusal: (subject) => admission.knownRefusal(subject),
       refund: (project, month) => admission.refund(project, month),
-      admit: async (subject, wanted) => {
+      admit: (subject, wanted, done) => {
         const span = request.step('admit');
-        const admitted = await admission.admit(subject, wanted);
-        span.end({ 'sluice.rate': admitted.rate?.kind, 'sluice.quota': admitted.count?.kind });
-        return admitted;
+        admission.admit(subject, wanted, (admitted) => {
+          span.end({ 'sluice.rate': admitted.rate?.kind, 'sluice.quota': admitted.count?.kind });
+          done(admitted);
+        });
       },
     },
     publisher: {

@@ -76,7 +76,7 @@ type Waiter = {
   count: CountDecision | undefined;
   /** A token of it came too late. */
   isLate: boolean;
-  resolve(admitted: Admitted): void;
+  done(admitted: Admitted): void;
 };
 type Call = {
   subject: Subject;
@@ -147,23 +147,21 @@ export class Admission {
     return window.refusal(now, subject.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
   }
 
-  /** Never rejects. Settles with the reply to the subject's next call, or the one after that. */
-  admit(subject: Subject, { token, count }: Wanted): Promise<Admitted> {
+  /** `done` is called once, by the subject's next call or the one after, or before this returns. */
+  admit(subject: Subject, { token, count }: Wanted, done: (admitted: Admitted) => void): void {
     const now = this.#clock.monotonic();
     const needsToken = token && subject.limit !== undefined;
     const rate = needsToken ? this.#windowOf(subject, now).take(now, subject.revision) : undefined;
-    return new Promise((resolve) => {
-      const waiter: Waiter = {
-        needsToken: needsToken && !rate,
-        needsCount: count,
-        rate,
-        count: undefined,
-        isLate: false,
-        resolve,
-      };
-      if (isSettled(waiter)) this.#settle(subject, waiter);
-      else this.#join(subject, waiter);
-    });
+    const waiter: Waiter = {
+      needsToken: needsToken && !rate,
+      needsCount: count,
+      rate,
+      count: undefined,
+      isLate: false,
+      done,
+    };
+    if (isSettled(waiter)) this.#settle(subject, waiter);
+    else this.#join(subject, waiter);
   }
 
   /** Call it only when nothing of the envelope can have been queued. */
@@ -190,6 +188,7 @@ export class Admission {
     this.#redis.schedule();
   }
 
+  /** Runs in a flush: who is settled may ask again, and that would miss it. So none is, here. */
   #sendAsked(): void {
     if (this.#asked.size === 0) return;
     const asked = this.#asked;
@@ -197,7 +196,8 @@ export class Admission {
     this.#asked = new Map();
     for (const [subject, waiting] of asked) {
       const window = this.#windowOf(subject, now);
-      if (!this.#redis.available) for (const waiter of waiting) this.#settle(subject, waiter);
+      if (!this.#redis.available)
+        for (const waiter of waiting) queueMicrotask(() => this.#settle(subject, waiter));
       else if (window.isCalling) this.#asked.set(subject, waiting);
       else {
         const left = waiting.filter((waiter) => !this.#servesFromMemory(subject, waiter, now));
@@ -215,7 +215,7 @@ export class Admission {
     }
     waiter.needsToken = false;
     if (!isSettled(waiter)) return false;
-    this.#settle(subject, waiter);
+    queueMicrotask(() => this.#settle(subject, waiter));
     return true;
   }
 
@@ -349,11 +349,11 @@ export class Admission {
   }
 
   /** What a waiter still needs by now, it does not get. */
-  #settle(subject: Subject, { needsToken, needsCount, rate, count, resolve }: Waiter): void {
+  #settle(subject: Subject, { needsToken, needsCount, rate, count, done }: Waiter): void {
     if (!needsToken && (rate === undefined || rate.kind === 'admitted'))
-      return resolve({ rate, count: needsCount ? UNAVAILABLE : count });
+      return done({ rate, count: needsCount ? UNAVAILABLE : count });
     if (count?.kind === 'counted') this.refund(subject.project, count.month);
-    resolve({ rate: needsToken ? UNAVAILABLE : rate, count: undefined });
+    done({ rate: needsToken ? UNAVAILABLE : rate, count: undefined });
   }
 
   // ---- The timer ----

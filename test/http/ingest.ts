@@ -25,7 +25,7 @@ export const REFUSED = { kind: 'refused', resetSec: 7, full: 1 } as const;
 export const UNAVAILABLE = { kind: 'unavailable' } as const;
 export const COUNTED = { kind: 'counted', position: 3, month: '2026-11' } as const;
 
-type Asked = { subject: Subject; wanted: Wanted; settle(admitted: Admitted): void; fail(error: Error): void };
+type Asked = { subject: Subject; wanted: Wanted; settle(admitted: Admitted): void };
 type Published = { entry: Record<string, unknown>; isSpooled: boolean; done(result: PublishResult): void };
 
 export type Serving = {
@@ -35,6 +35,7 @@ export type Serving = {
   rateLimits?: NonNullable<Project['rateLimits']>;
   keys?: NonNullable<Project['keys']>;
   readSpooled?: RequestParts['readSpooled'];
+  admit?: () => void;
   publish?: () => void;
   /** Whether the publisher has room for the project. */
   takes?: () => boolean;
@@ -51,11 +52,11 @@ export function serve(serving: Serving = {}) {
   const budget = testBudget();
   const admission = {
     knownRefusal,
-    admit: (subject: Subject, wanted: Wanted) =>
-      new Promise<Admitted>((settle, fail) => {
-        if (wanted.token || wanted.count) asked.push({ subject, wanted, settle, fail });
-        else settle({ rate: undefined, count: undefined });
-      }),
+    admit: (subject: Subject, wanted: Wanted, settle: (admitted: Admitted) => void) => {
+      serving.admit?.();
+      if (wanted.token || wanted.count) asked.push({ subject, wanted, settle });
+      else settle({ rate: undefined, count: undefined });
+    },
     refund: (_project: unknown, month: string) => refunds.push(month),
   };
   const publish = (entry: Published['entry'], { source }: { source?: unknown }, done: Published['done']) => {

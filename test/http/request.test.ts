@@ -1,6 +1,6 @@
 /** The story of a request whose body stays in memory. What the admission and the stream say, and when, is in the hands of the test. */
 import { describe, expect, it } from 'vitest';
-import { COUNTED, EVENT, REFUSED, serve, TOKEN, turn, UNAVAILABLE } from './ingest.ts';
+import { COUNTED, EVENT, REFUSED, serve, TOKEN, UNAVAILABLE } from './ingest.ts';
 
 const RATE_HEADERS = ['X-RateLimit-Remaining: 59', 'X-RateLimit-Reset: 7'];
 const EXCEEDED = { kind: 'exceeded', current: 10, month: '2026-11' } as const;
@@ -259,6 +259,15 @@ describe('an unforeseen error', () => {
       rate: undefined,
     },
     {
+      where: 'of the admission',
+      serving: {
+        admit: () => {
+          throw new Error('unforeseen');
+        },
+      },
+      rate: undefined,
+    },
+    {
       where: 'of the stream',
       serving: {
         publish: () => {
@@ -273,14 +282,6 @@ describe('an unforeseen error', () => {
     if (rate) await settle(rate, COUNTED);
     expect([outcomes, line.said]).toEqual([['failed'], ['500', 'end']]);
     expect(line.body).toMatch(ERROR_ID);
-  });
-
-  it('of the admission fails the request, once', async () => {
-    const { receive, asked, outcomes, line } = serve();
-    await receive(EVENT);
-    asked[0]?.fail(new Error('unforeseen'));
-    await turn();
-    expect([outcomes, line.said]).toEqual([['failed'], ['500', 'end']]);
   });
 });
 

@@ -103,9 +103,13 @@ it('ends when its client leaves before it has its token', async () => {
 });
 
 it('fails once when the admission breaks', async () => {
-  const { asked, receive, outcomes, budget, line } = await early();
-  asked[0]?.fail(new Error('unforeseen'));
-  await turn();
+  const { receive, outcomes, budget, line } = serve({
+    admit: () => {
+      throw new Error('unforeseen');
+    },
+  });
+  await receive(FIRST, false);
+  expect(outcomes).toEqual(['failed']);
   await receive(REST);
   expect([outcomes, line.said, budget.heldBytes]).toEqual([['failed'], ['500', 'end'], 0]);
 });

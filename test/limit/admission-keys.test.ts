@@ -5,7 +5,7 @@ import type { Admission, Admitted } from '../../src/limit/admission.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { keyId } from '../../src/projects/keys.ts';
 import type { ProjectState, Subject } from '../../src/projects/project-state.ts';
-import { admissionOn, callAdmit, clock, connected, elsewhere, projectOf } from './limit-fixture.ts';
+import { admissionOn, admit, callAdmit, clock, connected, elsewhere, projectOf } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
 const T = 1_700_000_000_000;
@@ -52,7 +52,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       const subject = subjectOf(elsewhere(of), key);
       const decisions: Admitted[] = [];
       for (let left = times; left > 0; left -= 5)
-        decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admission.admit(subject, BOTH)))));
+        decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, subject, BOTH)))));
       return decisions;
     });
     return (await Promise.all(all)).flat();
@@ -71,21 +71,21 @@ describe.each(STORES)('on $name', ({ start }) => {
     const [admission] = onWorkers(1) as [Admission];
     const of = withKeys(10, 3);
     expect(admitted(await ask(of, 'k0', 50))).toBe(3);
-    const rest = await admission.admit(of, BOTH);
+    const rest = await admit(admission, of, BOTH);
     expect(rest.rate).toMatchObject({ kind: 'admitted', remaining: 6 });
     const other = withKeys(4, 6);
     expect(admitted(await ask(other, 'k', 10))).toBe(4);
-    const full = await admission.admit(subjectOf(other, 'k0'), BOTH);
+    const full = await admit(admission, subjectOf(other, 'k0'), BOTH);
     expect(full).toMatchObject({ rate: { kind: 'refused', full: 2 }, count: undefined });
     other.update({ ...other.record }, 2, 100);
-    const after = await admission.admit(subjectOf(other, 'k0'), BOTH);
+    const after = await admit(admission, subjectOf(other, 'k0'), BOTH);
     expect(after.rate).toMatchObject({ kind: 'admitted', remaining: 5 });
   });
 
   it('says the figures of its own window', async () => {
     const [admission] = onWorkers(1) as [Admission];
     const subject = subjectOf(withKeys(60, 5), 'k0');
-    const all = await Promise.all([1, 2, 3, 4, 5, 6].map(() => admission.admit(subject, BOTH)));
+    const all = await Promise.all([1, 2, 3, 4, 5, 6].map(() => admit(admission, subject, BOTH)));
     expect(all.map(({ rate }) => (rate?.kind === 'admitted' ? rate.remaining : rate?.kind))).toEqual([
       4,
       3,
@@ -111,11 +111,11 @@ describe.each(STORES)('on $name', ({ start }) => {
     const [redis] = workers as [LimitRedis];
     const subject = subjectOf(withKeys(60, 5), 'k0');
     const call = vi.spyOn(redis, 'call');
-    await Promise.all(Array.from({ length: 50 }, () => admission.admit(subject, BOTH)));
+    await Promise.all(Array.from({ length: 50 }, () => admit(admission, subject, BOTH)));
     const counts = call.mock.calls.filter(([{ args }]) => String(args[1]).startsWith('c')).length;
     expect(call.mock.calls.length - counts).toBe(1);
     const before = call.mock.calls.length;
-    for (let i = 0; i < 1_000; i++) await admission.admit(subject, BOTH);
+    for (let i = 0; i < 1_000; i++) await admit(admission, subject, BOTH);
     expect(call.mock.calls.length).toBe(before);
   });
 
@@ -125,7 +125,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     const call = vi.spyOn(redis, 'call');
     const callOf = async (of: ProjectState): Promise<unknown> => {
       call.mockClear();
-      await admission.admit(subjectOf(of, 'k'), { token: true, count: false });
+      await admit(admission, subjectOf(of, 'k'), { token: true, count: false });
       const { keys, args } = call.mock.calls[0]?.[0] ?? { keys: [], args: [] };
       return [keys.map((key) => key.replace(of.id, 'ID')), args];
     };
@@ -148,7 +148,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     };
     of.update(raised, 2, 60);
     const subject = subjectOf(of, 'k0');
-    const all = await Promise.all([1, 2, 3, 4, 5].map(() => admission.admit(subject, BOTH)));
+    const all = await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, subject, BOTH)));
     expect(admitted(all)).toBe(3);
     expect(await server.fields(`sluice:rate:{${of.id}}:key:${keyId('k0')}`)).toBeGreaterThan(0);
   });
@@ -164,7 +164,7 @@ describe.each(STORES)('on $name', ({ start }) => {
         const subject = own.ofCategories(own, categories, false);
         const decisions: Admitted[] = [];
         for (let left = times; left > 0; left -= 5)
-          decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admission.admit(subject, BOTH)))));
+          decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, subject, BOTH)))));
         return decisions;
       });
       return (await Promise.all(all)).flat();
@@ -180,7 +180,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       expect(of.ofCategories(of, REPLAYS, false).refusingCategories(refused.rate.full)).toBe(REPLAYS);
       expect(admitted(await send(of, 0, 50))).toBe(45);
       const [admission] = admissions as [Admission];
-      const { rate } = await admission.admit(of.ofCategories(of, REPLAYS, false), BOTH);
+      const { rate } = await admit(admission, of.ofCategories(of, REPLAYS, false), BOTH);
       expect(of.ofCategories(of, REPLAYS, false).refusingCategories((rate as { full: number }).full)).toBe(0);
     });
 
@@ -188,9 +188,9 @@ describe.each(STORES)('on $name', ({ start }) => {
       const [admission] = onWorkers(1) as [Admission];
       const of = limited(undefined, 3);
       const alone = of.ofCategories(of, REPLAYS, true);
-      const all = await Promise.all([1, 2, 3, 4].map(() => admission.admit(alone, BOTH)));
+      const all = await Promise.all([1, 2, 3, 4].map(() => admit(admission, alone, BOTH)));
       expect([admitted(all), alone.hasOwnWindow]).toEqual([3, false]);
-      expect((await admission.admit(of, BOTH)).rate).toBeUndefined();
+      expect((await admit(admission, of, BOTH)).rate).toBeUndefined();
     });
 
     it('is booked in the windows of key, project and category, or in none', async () => {
@@ -205,14 +205,14 @@ describe.each(STORES)('on $name', ({ start }) => {
       const key = subjectOf(of, 'k');
       const both = of.ofCategories(key, REPLAYS + categoryBit('errors'), false);
       expect(both.further.map(({ name }) => name)).toEqual(['', 'errors', 'replays']);
-      const first = await Promise.all([1, 2, 3].map(() => admission.admit(both, BOTH)));
+      const first = await Promise.all([1, 2, 3].map(() => admit(admission, both, BOTH)));
       expect(first.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'admitted', 'refused']);
       const refused = first[2] as { rate: { full: number } };
       expect(both.refusingCategories(refused.rate.full)).toBe(REPLAYS);
       const errors = of.ofCategories(key, categoryBit('errors'), false);
-      const rest = await Promise.all([1, 2].map(() => admission.admit(errors, BOTH)));
+      const rest = await Promise.all([1, 2].map(() => admit(admission, errors, BOTH)));
       expect(rest.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'refused']);
-      expect(admitted(await Promise.all([admission.admit(key, BOTH), admission.admit(key, BOTH)]))).toBe(1);
+      expect(admitted(await Promise.all([admit(admission, key, BOTH), admit(admission, key, BOTH)]))).toBe(1);
     });
 
     it('does not hold up the project, nor another category, by being full for longer', async () => {
@@ -251,9 +251,9 @@ describe.each(STORES)('on $name', ({ start }) => {
       const of = limited(60, 3);
       await send(of, REPLAYS, 5);
       const subject = of.ofCategories(of, REPLAYS, false);
-      await admission.admit(subject, BOTH);
+      await admit(admission, subject, BOTH);
       const call = vi.spyOn(redis, 'call');
-      for (let i = 0; i < 1_000; i++) await admission.admit(subject, BOTH);
+      for (let i = 0; i < 1_000; i++) await admit(admission, subject, BOTH);
       expect(call.mock.calls).toHaveLength(0);
     });
   });

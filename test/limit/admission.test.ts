@@ -7,6 +7,7 @@ import { quotaKey } from '../../src/limit/scripts.ts';
 import type { ProjectState } from '../../src/projects/project-state.ts';
 import {
   admissionOn,
+  admit,
   clock,
   connected,
   count,
@@ -69,7 +70,7 @@ describe.each(STORES)('on $name', ({ start }) => {
   it('is one call for all of a turn and project, which gives token and position', async () => {
     const of = await counted(60, 100);
     const before = calls();
-    const all = await Promise.all([1, 2, 3].map(() => admission.admit(of, BOTH)));
+    const all = await Promise.all([1, 2, 3].map(() => admit(admission, of, BOTH)));
     expect(positions(all)).toEqual([2, 3, 4]);
     expect(all.map(({ rate }) => rate)).toMatchObject([59, 58, 57].map((remaining) => ({ remaining })));
     expect(calls()).toEqual({ ...before, admit: before.admit + 1 });
@@ -79,7 +80,7 @@ describe.each(STORES)('on $name', ({ start }) => {
   it('counts those that ask for it and have a token, in their order', async () => {
     const of = await counted(3, 100);
     const wants = [BOTH, TOKEN, { token: false, count: true }, BOTH, BOTH];
-    const all = await Promise.all(wants.map((wanted) => admission.admit(of, wanted)));
+    const all = await Promise.all(wants.map((wanted) => admit(admission, of, wanted)));
     expect(rates(all)).toEqual(['admitted', 'admitted', undefined, 'admitted', 'refused']);
     expect(positions(all)).toEqual([2, undefined, 3, 4, undefined]);
     expect(await used(of)).toBe(4);
@@ -87,28 +88,28 @@ describe.each(STORES)('on $name', ({ start }) => {
 
   it('touches no count for tokens alone, and no window for a project without a limit', async () => {
     const of = projectOf({ id: `admit-${++project}`, limit: 60 });
-    await admission.admit(of, TOKEN);
+    await admit(admission, of, TOKEN);
     expect(await used(of)).toBeUndefined();
     const free = await counted(undefined, undefined);
-    expect(await admission.admit(free, BOTH)).toEqual({
+    expect(await admit(admission, free, BOTH)).toEqual({
       rate: undefined,
       count: { kind: 'counted', position: 2, month: month() },
     });
     const before = calls();
-    expect(await admission.admit(free, TOKEN)).toEqual({ rate: undefined, count: undefined });
+    expect(await admit(admission, free, TOKEN)).toEqual({ rate: undefined, count: undefined });
     expect(calls()).toEqual(before);
   });
 
   it('gives the token and refuses the count at the quota, and counts on with overage', async () => {
     const of = await counted(60, 2);
-    const all = await Promise.all([admission.admit(of, BOTH), admission.admit(of, BOTH)]);
+    const all = await Promise.all([admit(admission, of, BOTH), admit(admission, of, BOTH)]);
     expect(rates(all)).toEqual(['admitted', 'admitted']);
     expect(all.map(({ count: decision }) => decision)).toEqual([
       { kind: 'counted', position: 2, month: month() },
       { kind: 'exceeded', current: 2, month: month() },
     ]);
     of.update({ ...of.record, overage: true }, 2, 60);
-    expect(positions([await admission.admit(of, BOTH)])).toEqual([3]);
+    expect(positions([await admit(admission, of, BOTH)])).toEqual([3]);
   });
 
   it('counts on from the checkpoint when the month has no count; who comes meanwhile waits and joins', async () => {
@@ -127,9 +128,9 @@ describe.each(STORES)('on $name', ({ start }) => {
       isAsked();
       return readable.then(() => read(...which));
     };
-    const first = admission.admit(of, BOTH);
+    const first = admit(admission, of, BOTH);
     await asked;
-    const rest = [admission.admit(of, BOTH), admission.admit(of, TOKEN)];
+    const rest = [admit(admission, of, BOTH), admit(admission, of, TOKEN)];
     open();
     checkpoints.read = read;
     const all = await Promise.all([first, ...rest]);
@@ -138,10 +139,19 @@ describe.each(STORES)('on $name', ({ start }) => {
     expect(await used(of)).toBe(1_002);
   });
 
+  it('serves who asks again in the flush that needs no call for it any more', async () => {
+    const [of, other] = [await counted(60, 100), await counted(60, 100)];
+    const again = new Promise<Admitted>((resolve) =>
+      admission.admit(of, TOKEN, () => admission.admit(other, TOKEN, resolve)),
+    );
+    of.limit = undefined;
+    expect(rates([await again])).toEqual(['admitted']);
+  });
+
   it('keeps the position of a request whose token came too late, and asks for another token once', async () => {
     const of = await counted(60, 100);
     nextCallsAreLate(1, 300);
-    const all = await Promise.all([admission.admit(of, BOTH), admission.admit(of, TOKEN)]);
+    const all = await Promise.all([admit(admission, of, BOTH), admit(admission, of, TOKEN)]);
     expect(positions(all)).toEqual([2, undefined]);
     expect(rates(all)).toEqual(['admitted', 'admitted']);
     expect(calls().admit).toBe(late.first + 2);
@@ -151,7 +161,7 @@ describe.each(STORES)('on $name', ({ start }) => {
   it('gives void tokens back with the next call, so that the limit is still used in full', async () => {
     const of = await counted(2, 100);
     nextCallsAreLate(1, 300);
-    const all = await Promise.all([1, 2, 3].map(() => admission.admit(of, BOTH)));
+    const all = await Promise.all([1, 2, 3].map(() => admit(admission, of, BOTH)));
     expect(rates(all)).toEqual(['admitted', 'admitted', 'refused']);
     expect(positions(all)).toEqual([2, 3, undefined]);
   });
@@ -160,8 +170,8 @@ describe.each(STORES)('on $name', ({ start }) => {
     const of = await counted(60, 100);
     nextCallsAreLate(3, 600);
     const sent = calls().admit;
-    expect(rates([await admission.admit(of, BOTH)])).toEqual(['admitted']);
-    expect(rates([await admission.admit(of, BOTH)])).toEqual(['admitted']);
+    expect(rates([await admit(admission, of, BOTH)])).toEqual(['admitted']);
+    expect(rates([await admit(admission, of, BOTH)])).toEqual(['admitted']);
     expect(calls().admit - sent).toBe(3);
     expect(await used(of)).toBe(3);
   });
@@ -169,7 +179,7 @@ describe.each(STORES)('on $name', ({ start }) => {
   it('takes the position back when the second token comes too late as well', async () => {
     const of = await counted(60, 100);
     nextCallsAreLate(2, 800);
-    expect(await admission.admit(of, BOTH)).toEqual({ rate: { kind: 'unavailable' }, count: undefined });
+    expect(await admit(admission, of, BOTH)).toEqual({ rate: { kind: 'unavailable' }, count: undefined });
     await expect.poll(() => used(of)).toBe(1);
   });
 
@@ -184,7 +194,7 @@ describe.each(STORES)('on $name', ({ start }) => {
         fail = reject;
       });
     };
-    const first = [1, 2, 3, 4].map(() => admission.admit(of, BOTH));
+    const first = [1, 2, 3, 4].map(() => admit(admission, of, BOTH));
     // The refused one knows at once, although the others wait for the checkpoint.
     expect((await first[3])?.rate).toMatchObject({ kind: 'refused' });
     fail(new Error('the bucket is away'));
@@ -196,14 +206,14 @@ describe.each(STORES)('on $name', ({ start }) => {
     ]);
     const free = projectOf({ ...of.record, id: of.id });
     free.window = of.window;
-    expect(positions([await admission.admit(free, { token: false, count: true })])).toEqual(['unavailable']);
+    expect(positions([await admit(admission, free, { token: false, count: true })])).toEqual(['unavailable']);
     expect(reads).toBe(1);
     checkpoints.read = read;
   });
 
   it('takes back what was counted as soon as Redis answers again', async () => {
     const of = await counted(undefined, 100);
-    const { count: decision } = await admission.admit(of, { token: false, count: true });
+    const { count: decision } = await admit(admission, of, { token: false, count: true });
     if (decision?.kind !== 'counted') throw new Error('not counted');
     const away = vi.spyOn(redis, 'available', 'get').mockReturnValue(false);
     admission.refund(of, decision.month);
@@ -216,7 +226,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     const broken = all[7] as ProjectState;
     await server.set(quotaKey(broken.id), 'foreign');
     const told = await Promise.all(
-      all.map((of) => Promise.all([admission.admit(of, BOTH), admission.admit(of, TOKEN)])),
+      all.map((of) => Promise.all([admit(admission, of, BOTH), admit(admission, of, TOKEN)])),
     );
     told.forEach((pair, i) => {
       expect(rates(pair)).toEqual(['admitted', 'admitted']);

@@ -1,7 +1,13 @@
 /** A real Redis and what the limit stage needs around it. */
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
-import { Admission, type CountDecision, type RateDecision } from '../../src/limit/admission.ts';
+import {
+  Admission,
+  type Admitted,
+  type CountDecision,
+  type RateDecision,
+  type Wanted,
+} from '../../src/limit/admission.ts';
 import { type AdmitCall, admitArgs, admitKeys, parseReply } from '../../src/limit/admit-call.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import type { Project } from '../../src/projects/project.ts';
@@ -55,16 +61,19 @@ export function admissionOn(redis: LimitRedis, settings: AdmissionSettings = {})
   return Object.assign(admission, { checkpoints });
 }
 
+export const admit = (admission: Admission, of: Subject, wanted: Wanted): Promise<Admitted> =>
+  new Promise((resolve) => admission.admit(of, wanted, resolve));
+
 /** A token only, as for a body that is refused. */
 export async function take(admission: Admission, of: Subject): Promise<RateDecision> {
-  const { rate } = await admission.admit(of, { token: true, count: false });
+  const { rate } = await admit(admission, of, { token: true, count: false });
   if (!rate) throw new Error('the project has no limit');
   return rate;
 }
 
 /** A position only, as for a request that has its token. */
 export async function count(admission: Admission, of: ProjectState): Promise<CountDecision> {
-  const { count: decision } = await admission.admit(of, { token: false, count: true });
+  const { count: decision } = await admit(admission, of, { token: false, count: true });
   return decision as CountDecision;
 }
 
