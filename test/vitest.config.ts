@@ -8,7 +8,7 @@ const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
   'test/deploy/{cells,rolling-restart}.test.ts',
-  'test/system/volume.test.ts',
+  'test/system/{hostile-connections,volume}.test.ts',
 ];
 
 /** Its uploads must be stored in two seconds, so it bears no neighbour at all. */
@@ -54,8 +54,9 @@ const LONG = readdirSync(new URL('.', import.meta.url), { recursive: true, encod
 const LONGEST = [
   'bench/smoke',
   'faults/processes',
-  'system/hostile',
   'faults/broker',
+  'system/hostile-connections',
+  'deploy/cells',
   'sink/conformance',
   'system/dev',
   'processor/dead-letters/bounds',
@@ -104,6 +105,8 @@ export default defineConfig({
           name: 'side by side',
           include: ['test/**/*.test.ts'],
           exclude: [...HEAVY, BY_ITSELF, IMAGE, CLIENTS, STORES, DEPLOYED_ITSELF],
+          // The files of a lane share a process and its modules: loading them anew for each costs half a second of a core.
+          isolate: false,
           maxWorkers: LANES,
           sequence: { groupOrder: 0 },
         },
@@ -114,7 +117,7 @@ export default defineConfig({
           name: 'alone',
           include: HEAVY,
           globalSetup: ['test/support/bench-build.ts'],
-          maxWorkers: 2,
+          maxWorkers: 3,
           sequence: { groupOrder: 1 },
         },
       },
@@ -128,7 +131,14 @@ export default defineConfig({
         },
       },
       {
-        test: { ...shared, name: 'long', include: LONG, maxWorkers: 1, sequence: { groupOrder: 5 } },
+        test: {
+          ...shared,
+          name: 'long',
+          include: LONG,
+          globalSetup: ['test/support/bench-build.ts'],
+          maxWorkers: 1,
+          sequence: { groupOrder: 5 },
+        },
       },
       {
         test: { ...shared, name: 'image', include: [IMAGE], maxWorkers: 1, sequence: { groupOrder: 2 } },
