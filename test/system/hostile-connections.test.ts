@@ -63,7 +63,7 @@ describe('a worker', () => {
     const head = `POST ${pathOf(project)} HTTP/1.1\r\nHost: sluice\r\n${headers.join('\r\n')}\r\n\r\n`;
     const connection = await RawConnection.open(system.port);
     connection.send(`${head}${body}GET /healthz HTTP/1.1\r\nHost: sluice\r\n\r\n`);
-    await expect.poll(() => connection.closed).toBe(true);
+    await until(() => connection.closed);
     expect(connection.answers.filter(({ status }) => status === 200)).toEqual([]);
     for (const { status } of connection.answers) expect([400, 431]).toContain(status);
   });
