@@ -28,13 +28,13 @@ export class HostileWorker {
   readonly natsUrl: string;
   readonly #adminUrl: string;
 
-  /** The worker that this process started, however indirectly. @throws when there is not exactly one */
-  constructor() {
-    const workers = descendantsOf(process.pid).filter((pid) =>
+  /** The worker that a process started, however indirectly. @throws when there is not exactly one */
+  constructor(under = process.pid) {
+    const workers = descendantsOf(under).filter((pid) =>
       readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(PROGRAM),
     );
     if (workers.length !== 1)
-      throw new Error(`${workers.length} workers run below this process, wanted is 1`);
+      throw new Error(`${workers.length} workers run below process ${under}, wanted is 1`);
     this.pid = workers[0] as number;
     const settings = new Map(
       readFileSync(`/proc/${this.pid}/environ`, 'utf8')

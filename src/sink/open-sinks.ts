@@ -1,10 +1,7 @@
 import type { SinkSetting } from '../config.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { type ClickHouseOptions, ClickHouseSink } from './clickhouse/clickhouse.ts';
-import { NdjsonSink } from './ndjson/ndjson.ts';
-import { PostgresSink } from './postgres/postgres.ts';
-import { S3Sink } from './s3/s3.ts';
+import type { ClickHouseOptions } from './clickhouse/clickhouse.ts';
 import { type NamedSink, SeveralSinks } from './several.ts';
 import type { Sink } from './sink.ts';
 
@@ -24,10 +21,21 @@ const wholeDays = ({ log, retentionDays: days }: Parts): ClickHouseOptions => ({
   ...(days !== undefined && { retentionDays: days + 1 }),
 });
 
+/** Only the kind that is wanted is loaded, so that the processor starts fast. */
 async function openSink(setting: SinkSetting, parts: Parts): Promise<Sink> {
-  if (setting.kind === 'ndjson') return NdjsonSink.lock(setting.dir, parts);
-  if (setting.kind === 's3') return S3Sink.connect(setting, parts);
-  if (setting.kind === 'clickhouse') return ClickHouseSink.connect(setting.url, wholeDays(parts));
+  if (setting.kind === 'ndjson') {
+    const { NdjsonSink } = await import('./ndjson/ndjson.ts');
+    return NdjsonSink.lock(setting.dir, parts);
+  }
+  if (setting.kind === 's3') {
+    const { S3Sink } = await import('./s3/s3.ts');
+    return S3Sink.connect(setting, parts);
+  }
+  if (setting.kind === 'clickhouse') {
+    const { ClickHouseSink } = await import('./clickhouse/clickhouse.ts');
+    return ClickHouseSink.connect(setting.url, wholeDays(parts));
+  }
+  const { PostgresSink } = await import('./postgres/postgres.ts');
   return PostgresSink.connect(setting.url, parts);
 }
 

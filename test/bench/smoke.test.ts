@@ -1,4 +1,7 @@
-/** Every bench runs, small: its figures mean nothing here, but it cannot rot. */
+/**
+ * Every bench runs, small: its figures mean nothing here, but it cannot rot. Each starts a whole system, so `npm test` takes those that
+ * the bounds are made from, which are of every kind, and the long run takes all.
+ */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -9,14 +12,31 @@ import { MICRO_SUITES } from '../../bench/micro/run.ts';
 import { allJobs, boundsJobs, PAIRS, type Settings } from '../../bench/plan.ts';
 import { ratiosOf } from '../../bench/ratios.ts';
 import type { Summary } from '../../bench/summary.ts';
-import { SCENARIOS } from '../../bench/system/scenarios.ts';
+import { SCENARIOS, scenarioNamed } from '../../bench/system/scenarios.ts';
 import { hostEnvironment } from '../../src/config.ts';
 import { ensureServers } from '../../src/dev/install.ts';
+import { rounds } from '../support/rounds.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
 const MS_MAX = 600_000;
 /** Where a job had a second try, that of the first is told in its line. */
 const ERROR = /^(?!.* once more: ).*Error/m;
+const BENCHES = rounds(
+  {
+    command: 'all',
+    scenarios: SCENARIOS,
+    peers: ['fastify, canonical', 'fastify, single-event'],
+    components: 9,
+    suites: Object.keys(MICRO_SUITES),
+  },
+  {
+    command: 'bounds',
+    scenarios: ['canonical', 'single-event', 'sync-always'].map(scenarioNamed),
+    peers: ['fastify, single-event'],
+    components: 1,
+    suites: ['decompression'],
+  },
+);
 const folder = mkdtempSync(join(tmpdir(), 'sluice-smoke-'));
 const bench = (...args: string[]) =>
   spawnSync(process.execPath, [join(ROOT, '.bench/bench/main.js'), ...args], {
@@ -29,9 +49,9 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 
 describe('npm run bench', () => {
   it(
-    'runs every bench without a failure, and reports it in files that open offline',
+    'runs without a failure, and is reported in files that open offline',
     () => {
-      const { status, stdout, stderr } = bench('all', '--smoke', '--out', folder);
+      const { status, stdout, stderr } = bench(BENCHES.command, '--smoke', '--out', folder);
       expect(existsSync(join(folder, 'summary.json')), stderr).toBe(true);
       const summary = JSON.parse(readFileSync(join(folder, 'summary.json'), 'utf8')) as Summary;
       expect(summary.failedJobs).toEqual([]);
@@ -41,17 +61,16 @@ describe('npm run bench', () => {
       expect(stderr).not.toMatch(ERROR);
       expect(status, stdout + stderr).toBe(0);
       const { nats } = ensureServers(hostEnvironment(), () => undefined);
-      const able = SCENARIOS.filter(({ broker }) => !broker.syncAlways || canSyncAlways(nats));
+      const able = BENCHES.scenarios.filter(({ broker }) => !broker.syncAlways || canSyncAlways(nats));
       expect(summary.system.map(({ name }) => name).sort()).toEqual(able.map(({ name }) => name).sort());
-      const peers = ['fastify, canonical', 'fastify, single-event'];
-      expect(summary.peers.map(({ name }) => name).sort()).toEqual(peers);
+      expect(summary.peers.map(({ name }) => name).sort()).toEqual(BENCHES.peers);
       expect(summary.pairs.map(({ name }) => name).sort()).toEqual(PAIRS.map(({ name }) => name).sort());
-      expect(summary.components).toHaveLength(9);
+      expect(summary.components).toHaveLength(BENCHES.components);
       for (const { name, value } of ratiosOf(summary)) expect(value, name).toBeGreaterThan(0);
       for (const { name, bound } of ratiosOf(summary)) expect(bound, name).toMatch(/[≤≥]/);
       expect(stdout.match(/ bound /g)).toHaveLength(ratiosOf(summary).length);
       expect(ratiosOf(summary).length).toBeGreaterThan(8);
-      for (const suite of Object.keys(MICRO_SUITES))
+      for (const suite of BENCHES.suites)
         expect(
           summary.micro.some(({ name }) => name.startsWith(`${suite}: `)),
           suite,

@@ -1,6 +1,7 @@
 /** The broker stalls, dies, is full, loses its leader: no 200 without the item, none twice, and it serves again by itself. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { seededRandom } from '../../bench/random.ts';
+import { rounds } from '../support/rounds.ts';
 import { BROKER_FROZEN, BROKER_KILLED, LEADER_KILLED, STREAM_FULL } from './broker-faults.ts';
 import type { Fault } from './fault.ts';
 import { runScenario } from './scenario.ts';
@@ -8,12 +9,17 @@ import { Stand } from './stand.ts';
 
 const SEED = 6;
 const MIB = 1024 * 1024;
+/** Half the requests of the long run, and half of its quota. */
+const PACE = rounds({ thinkMs: 40, quota: 500 }, { thinkMs: 80, quota: 250 });
 let stand: Stand;
 
 /** What must hold of each, and that the fault was felt: a scenario in which all is well shows nothing. */
 async function survives(fault: Fault, felt: readonly string[]): Promise<void> {
   const starts = stand.ingest.map((part) => part.starts);
-  const { judgement, recoveries } = await runScenario(stand, [fault], { random: seededRandom(SEED) });
+  const { judgement, recoveries } = await runScenario(stand, [fault], {
+    ...PACE,
+    random: seededRandom(SEED),
+  });
   const [recovery] = recoveries;
   expect(judgement.broken, `seed ${SEED}, ${JSON.stringify(recovery)}`).toEqual([]);
   expect(judgement.accepted).toBeGreaterThan(100);

@@ -9,6 +9,8 @@ import { REDIS_EMPTY } from './redis-faults.ts';
 import { runScenario } from './scenario.ts';
 import { Stand } from './stand.ts';
 
+/** Half the requests of the long run, and half of its quota. */
+const PACE = rounds({ thinkMs: 40, quota: 500 }, { thinkMs: 80, quota: 250 });
 let stand: Stand;
 beforeAll(async () => {
   stand = await Stand.start();
@@ -19,18 +21,18 @@ const random = seededRandom(9);
 
 it('a primary that stood still for seven seconds keeps its workers, and no request goes unanswered', async () => {
   const workers = stand.ingest.flatMap((part) => part.children);
-  const { judgement, recoveries } = await runScenario(stand, [PRIMARY_FROZEN], { random });
+  const { judgement, recoveries } = await runScenario(stand, [PRIMARY_FROZEN], { ...PACE, random });
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
   expect(stand.ingest.flatMap((part) => part.children)).toEqual(workers);
 });
 
 it('a killed primary and a rolling restart cost no request its answer', async () => {
-  const { judgement, recoveries } = await runScenario(stand, [PRIMARY_KILLED, ROLLING], { random });
+  const { judgement, recoveries } = await runScenario(stand, [PRIMARY_KILLED, ROLLING], { ...PACE, random });
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
 });
 
 it('a Redis that comes back empty costs what the contract says, and usage reconcile corrects it', async () => {
-  const { judgement, recoveries } = await runScenario(stand, [REDIS_EMPTY], { random });
+  const { judgement, recoveries } = await runScenario(stand, [REDIS_EMPTY], { ...PACE, random });
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
 });
 
@@ -39,6 +41,6 @@ it('faults of a seeded mix, one after the other', async () => {
   const chosen = seededRandom(seed);
   const possible = FAULTS.filter((fault) => fits(fault, stand) && fault.holdMs < 5_000);
   const faults = Array.from({ length: rounds(3, 1) }, () => pick(chosen, possible));
-  const { judgement, recoveries } = await runScenario(stand, faults, { random: chosen });
+  const { judgement, recoveries } = await runScenario(stand, faults, { ...PACE, random: chosen });
   expect(judgement.broken, `seed ${seed}: ${JSON.stringify(recoveries)}`).toEqual([]);
 });

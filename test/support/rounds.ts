@@ -4,4 +4,4 @@
  */
 const all = process.env.TEST_ROUNDS === 'all';
 
-export const rounds = (inLongRun: number, otherwise: number): number => (all ? inLongRun : otherwise);
+export const rounds = <T>(inLongRun: T, otherwise: T): T => (all ? inLongRun : otherwise);

@@ -29,7 +29,7 @@ beforeAll(async () => {
     'a body over the cap': pathOf(project),
     'a malformed body': pathOf(spent),
   };
-  worker = new HostileWorker();
+  worker = new HostileWorker(system.ingest.child.pid);
   socketsAtRest = worker.openSockets();
 });
 afterAll(async () => {

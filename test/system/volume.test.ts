@@ -6,7 +6,7 @@ import { errorEvent, eventId } from '../support/envelopes.ts';
 import { rounds } from '../support/rounds.ts';
 import { System, until } from '../support/system.ts';
 
-const ENVELOPES = rounds(50_000, 15_000);
+const ENVELOPES = rounds(50_000, 10_000);
 const CONNECTIONS = 64;
 let system: System;
 let project: Project;

@@ -1,0 +1,84 @@
+/** The hostile connections of bench/hostile in small. Most of the time is the worker's own time-outs. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Asking, type Reply } from '../../bench/hostile/asking.ts';
+import { slowConnections } from '../../bench/hostile/attacks.ts';
+import { floods } from '../../bench/hostile/floods.ts';
+import { headOf } from '../../bench/hostile/uploads.ts';
+import { HostileWorker, pathOf } from '../../bench/hostile/worker.ts';
+import type { Project } from '../../src/projects/project.ts';
+import { RawConnection } from '../support/raw-http.ts';
+import { System, until } from '../support/system.ts';
+
+let system: System;
+let project: Project;
+let worker: HostileWorker;
+
+beforeAll(async () => {
+  system = await System.start({ env: { SLUICE_PLAN_LIMITS: 'free-only' } });
+  project = await system.createProject({ filters: ['browser-extension', 'localhost', 'crawler'] });
+  worker = new HostileWorker(system.ingest.child.pid);
+});
+afterAll(async () => {
+  expect(system.ingest.errors).toEqual([]);
+  await system.stop();
+});
+
+describe('a worker', () => {
+  it('lives through floods of connections and of odd messages, answers nothing hidden in them, and others meanwhile', async () => {
+    const all = floods({ port: worker.port, path: pathOf(project), idleCount: 300 });
+    const under = all.map(async ({ name, run }) => [name, (await run(500)).refused]);
+    expect((await system.send(project, '{}\n{"type":"event"}\n{}')).status).toBe(200);
+    expect(await Promise.all(under)).toEqual(all.map(({ name }) => [name, true]));
+    await worker.idle();
+    expect(await system.metric('sluice_worker_restarts_total')).toBe(0);
+  });
+
+  // These side by side: they wait for the worker's time-outs.
+  it.concurrent('ends slow connections of every kind, and answers others meanwhile, also those that are slow but lawful', async () => {
+    const slow = slowConnections(worker.port, { path: pathOf(project), count: 150, ms: 40_000 });
+    const lawful = atPace(`{}\n{"type":"event"}\n"${'x'.repeat(200_000)}"`, 8_000);
+    await until(() => worker.openSockets() > 150);
+    expect((await system.send(project, '{}\n{"type":"event"}\n{}')).status).toBe(200);
+    expect(await slow).toMatchObject({ ended: 150, left: 0 });
+    expect((await lawful).status).toBe(200);
+    await worker.idle();
+  });
+
+  it.concurrent.each([
+    ['two equal lengths', ['Content-Length: 25', 'Content-Length: 25']],
+    ['a list of lengths', ['Content-Length: 25, 25']],
+    ['a length with a sign', ['Content-Length: +25']],
+    ['a length and chunks', ['Content-Length: 25', 'Transfer-Encoding: chunked']],
+    ['two encodings', ['Transfer-Encoding: chunked', 'Transfer-Encoding: identity']],
+    ['chunked twice', ['Transfer-Encoding: chunked, chunked']],
+    ['an encoding that only begins like chunked', ['Transfer-Encoding: chunkedx']],
+    ['65 headers', ['Content-Length: 25', ...Array.from({ length: 63 }, (_, n) => `X-${n}: 1`)]],
+    ['101 headers', ['Content-Length: 25', ...Array.from({ length: 99 }, (_, n) => `X-${n}: 1`)]],
+    [
+      '17 KiB of headers',
+      ['Content-Length: 25', ...Array.from({ length: 17 }, (_, n) => `X-${n}: ${'x'.repeat(1024)}`)],
+    ],
+  ])('refuses a message with %s, and what follows is not taken for another', async (_name, headers) => {
+    const body = '{}\n{"type":"event"}\n{"a":1}'.slice(0, 25);
+    const head = `POST ${pathOf(project)} HTTP/1.1\r\nHost: sluice\r\n${headers.join('\r\n')}\r\n\r\n`;
+    const connection = await RawConnection.open(system.port);
+    connection.send(`${head}${body}GET /healthz HTTP/1.1\r\nHost: sluice\r\n\r\n`);
+    await until(() => connection.closed);
+    expect(connection.answers.filter(({ status }) => status === 200)).toEqual([]);
+    for (const { status } of connection.answers) expect([400, 431]).toContain(status);
+  });
+});
+
+/** Sends a body at so many bytes a second, eight pieces in each. */
+async function atPace(body: string, bytesPerSecond: number): Promise<Reply> {
+  const asking = new Asking(worker.port);
+  const reply = asking.ask(headOf(pathOf(project), body.length));
+  const piece = bytesPerSecond / 8;
+  for (let at = 0; at < body.length; at += piece) {
+    asking.more(Buffer.from(body.slice(at, at + piece)));
+    await new Promise((resolve) => setTimeout(resolve, 125));
+  }
+  const answer = await reply;
+  asking.leave();
+  return answer;
+}
