@@ -158,14 +158,10 @@ const readFromLeader: ReadPart = async (manager, seq) => {
 };
 
 /**
- * As raw bytes, from any replica. The leader is asked for what one does not have, which may only lag
- * behind.
+ * As raw bytes, from any replica. The leader is asked for what one does not have: it may lag behind.
  */
 const readDirectly: ReadPart = async (manager, seq) => {
-  const message = await manager.direct.getMessage(CHUNKS_STREAM, { seq }).catch((error) => {
-    if (error instanceof errors.TimeoutError) throw error;
-    return null;
-  });
+  const message = await manager.direct.getMessage(CHUNKS_STREAM, { seq });
   return message?.data ?? readFromLeader(manager, seq);
 };
 
@@ -213,8 +209,9 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   const manager = await link.manager();
   if (!(await answersDirectly(link, manager))) return joined(manager, ref, readFromLeader);
   return joined(manager, ref, readDirectly).catch((error) => {
-    if (error instanceof CorruptPartsError) return joined(manager, ref, readFromLeader);
-    // Perhaps it is another stream by now: ask about it anew.
+    if (error instanceof MissingPartError) throw error;
+    if (!(error instanceof errors.TimeoutError)) return joined(manager, ref, readFromLeader);
+    // Perhaps an earlier setup has changed the stream.
     directLinks.delete(link);
     throw error;
   });
