@@ -59,9 +59,9 @@ export abstract class EndpointRequest implements BodyReader {
     if (answer) this.exchange.answer(answer);
   }
 
-  /** Answers 500 unless there is an outcome by then, or {@link stopTimer} is called. */
-  protected failAfter(ms: number, reason: string): void {
-    if (!this.finished) this.#timer = setTimeout(() => this.fail(reason), ms);
+  /** Unless there is an outcome by then, or {@link stopTimer} is called. */
+  protected runAfter(ms: number, step: () => void): void {
+    if (!this.finished) this.#timer = setTimeout(step, ms);
   }
 
   protected stopTimer(): void {

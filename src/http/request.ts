@@ -144,7 +144,7 @@ export class IngestRequest extends EndpointRequest {
     this.guard(() => this.#upload?.end());
     // Neither the disk nor the decoders have a time-out of their own.
     if (!this.#body || (this.#body.ok && this.#body.envelope.spool))
-      this.failAfter(ANSWER_MS_MAX, 'not decoded and spooled before the deadline');
+      this.runAfter(ANSWER_MS_MAX, () => this.#refuseUnqueued('not decoded and spooled before the deadline'));
   }
 
   override inTinyPieces(): void {
@@ -310,7 +310,14 @@ export class IngestRequest extends EndpointRequest {
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
     if (this.#counted) this.parts.admission.refund((this.#access as Access).project, this.#counted.month);
-    this.#refuse('overloaded');
+    if (envelope.spool) this.#refuseUnqueued('not read from the spool before the deadline');
+    else this.#refuse('overloaded');
+  }
+
+  /** An overload, unless it is the disk that does not answer: that is a fault. */
+  #refuseUnqueued(reason: string): void {
+    if (this.parts.budget.disk.isLate) this.fail(reason);
+    else this.#refuse('overloaded');
   }
 
   // ---- The answer ----

@@ -158,7 +158,7 @@ const readFromLeader: ReadPart = async (manager, seq) => {
 };
 
 /**
- * As raw bytes, from any replica. The leader is asked for what one does not have: it may lag behind.
+ * As raw bytes, from any replica. The leader is asked for a part that one lacks: it may lag behind.
  */
 const readDirectly: ReadPart = async (manager, seq) => {
   const message = await manager.direct.getMessage(CHUNKS_STREAM, { seq });
