@@ -77,7 +77,6 @@ export class UploadBudget {
   /** Counts one more request, or with -1 one less. */
   request(delta: 1 | -1, use: ProjectUse): void {
     this.#requestShare.add(use, delta);
-    if (delta === 1) this.inflations.note(use);
   }
 
   /** The worker holds much: each upload gets smaller bounds. */

@@ -32,6 +32,8 @@ import {
 } from '../limits.ts';
 
 const MIB = 1024 * 1024;
+/** A project that sent something so long ago still sends. */
+const OTHERS_SEND_MS = 2_000;
 
 /** One upload that is being spooled or decoded in pieces. */
 export type LimitedUpload = { pause(paused: boolean): void };
@@ -129,8 +131,9 @@ export type Inflation = {
 };
 
 type Waiting = { inflation: Inflation; timer: NodeJS.Timeout };
-type Active = { inflation: Inflation; changes: number };
-type Rest = { changes: number; timer: NodeJS.Timeout };
+/** `since`: monotonic ms; a request of another project after it makes the project rest. */
+type Active = { inflation: Inflation; since: number };
+type Rest = { since: number; timer: NodeJS.Timeout };
 
 /**
  * Small bodies that inflate to much: 19 KB may be 19 MiB. A worker stores some hundred MB a second,
@@ -144,23 +147,25 @@ type Rest = { changes: number; timer: NodeJS.Timeout };
  * larger is counted as the largest from then on, and ends when there is no room for that.
  *
  * A stored bomb costs its sender nothing, and a machine half a second of CPU: in the worker, the
- * broker and the processor. So after a body that swells its project rests, if another project sent
- * something since that body was begun. Until then its next ones that swell are refused at once.
+ * broker and the processor. So after a body that swells its project rests, if another project has
+ * sent something since shortly before that body was begun. Until the rest ends the project's next
+ * ones that swell are refused at once.
  */
 export class InflationQueue {
   readonly #share = new FairShare('inflating', INFLATING_BYTES_MAX);
   readonly #waiting: Waiting[] = [];
   readonly #active: Active[] = [];
   readonly #resting = new Map<ProjectUse, Rest>();
-  /** Of the last request, and how often it was another one than before. */
   #lastUse: ProjectUse | undefined;
-  #changes = 0;
+  /** Monotonic ms: of the last request, and of the last one of any other project. */
+  #lastAt = Number.NEGATIVE_INFINITY;
+  #otherAt = Number.NEGATIVE_INFINITY;
 
-  /** A request of the project has come. */
-  note(use: ProjectUse): void {
-    if (use === this.#lastUse) return;
+  /** A request of the project has come. @param at monotonic ms */
+  note(use: ProjectUse, at: number): void {
+    if (use !== this.#lastUse) this.#otherAt = this.#lastAt;
     this.#lastUse = use;
-    this.#changes++;
+    this.#lastAt = at;
   }
 
   /** May call `start` or `refuse` at once. */
@@ -211,7 +216,7 @@ export class InflationQueue {
     this.#startNext();
   }
 
-  #rest({ inflation, changes }: Active): void {
+  #rest({ inflation, since }: Active): void {
     const { use } = inflation;
     clearTimeout(this.#resting.get(use)?.timer);
     const end = (): void => {
@@ -219,12 +224,12 @@ export class InflationQueue {
       this.#startNext();
     };
     const timer = setTimeout(end, (inflation.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB).unref();
-    this.#resting.set(use, { changes, timer });
+    this.#resting.set(use, { since, timer });
   }
 
   #mustRest({ use, swells }: Pick<Inflation, 'use' | 'swells'>): boolean {
     const rest = swells ? this.#resting.get(use) : undefined;
-    return rest !== undefined && rest.changes !== this.#changes;
+    return rest !== undefined && (use === this.#lastUse ? this.#otherAt : this.#lastAt) > rest.since;
   }
 
   get #atWork(): number {
@@ -241,7 +246,7 @@ export class InflationQueue {
     if (atWork > 0 && atWork + next.inflation.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
     clearTimeout(next.timer);
     remove(this.#waiting, next);
-    this.#active.push({ inflation: next.inflation, changes: this.#changes });
+    this.#active.push({ inflation: next.inflation, since: performance.now() - OTHERS_SEND_MS });
     next.inflation.start();
     this.#startNext();
   }

@@ -114,6 +114,7 @@ export class IngestRequest extends EndpointRequest {
   /** Never settles when the client goes away. */
   #readBody(head: RequestHead, who: Sender, announced: number): Promise<UploadResult> {
     const { maxBodyBytes, budget } = this.parts;
+    budget.inflations.note(who.project.use, this.exchange.startedAt);
     return new Promise((resolve) => {
       if (announced > maxBodyBytes) {
         const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;

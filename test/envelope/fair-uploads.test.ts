@@ -149,6 +149,7 @@ it.each([
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
     const send = async (use: ProjectUse, text: string): Promise<UploadResult | undefined> => {
       const { upload, told } = start(budget, use, encoding);
+      budget.inflations.note(use, performance.now());
       upload.feed(pack(`{}\n{"type":"event"}\n"${text}"`));
       upload.end();
       await expect.poll(told).toBeDefined();

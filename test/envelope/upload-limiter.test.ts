@@ -212,7 +212,7 @@ describe('small bodies that inflate to much', () => {
     const start = () => void told.push(`${name} starts`);
     const refuse = () => void told.push(`${name} is refused`);
     const inflation = { use, bytes, swells, inflated: () => bytes, start, refuse };
-    queue.note(use);
+    queue.note(use, performance.now());
     queue.add(inflation);
     return inflation;
   }
@@ -259,7 +259,7 @@ describe('small bodies that inflate to much', () => {
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
     const first = addBomb('bomb 1', greedy);
     addBomb('bomb 2', greedy);
-    queue.note(modest);
+    queue.note(modest, performance.now());
     queue.leave(first);
     addBomb('bomb 3', greedy);
     expect(told).toEqual(['bomb 1 starts', 'bomb 3 is refused']);
@@ -273,6 +273,17 @@ describe('small bodies that inflate to much', () => {
     expect(told.slice(4)).toEqual(['bomb 2 is refused', 'bomb 4 is refused', 'bomb 5 starts']);
   });
 
+  test.each([
+    ['just before', 0, ['bomb 1 starts', 'bomb 2 is refused']],
+    ['long before', 2_001, ['bomb 1 starts', 'bomb 2 starts']],
+  ])('rest after one that swells when another project sent something %s', (_, ms, expected) => {
+    const use = new ProjectUse();
+    queue.note(new ProjectUse(), performance.now());
+    vi.advanceTimersByTime(ms);
+    for (let count = 1; count <= 2; count++) queue.leave(addBomb(`bomb ${count}`, use));
+    expect(told).toEqual(expected);
+  });
+
   test('do not rest while no other project sends', () => {
     const use = new ProjectUse();
     for (let count = 1; count <= 3; count++) queue.leave(addBomb(`bomb ${count}`, use));
@@ -283,7 +294,7 @@ describe('small bodies that inflate to much', () => {
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
     const [first, second] = [add('a1', greedy, 1024 * 1024), add('a2', greedy, 1024 * 1024)];
     expect(queue.swell(first)).toBe(true);
-    queue.note(modest);
+    queue.note(modest, performance.now());
     queue.leave(first);
     expect(queue.swell(second)).toBe(false);
     addBomb('bomb', greedy);
