@@ -369,6 +369,8 @@ export class Upload {
 
   #settle(result: UploadResult): void {
     this.#state = 'settled';
+    // What is refused goes no further, and costs a tenth of what is stored.
+    if (!result.ok && this.#inflation) this.#inflation.swells = false;
     if (!result.ok) this.#release();
     if (this.#paused) this.#pressure(false);
     this.#options.onResult(result);
