@@ -57,6 +57,13 @@ export const INFLATING_BYTES_MAX = 128 * MIB;
 export const INFLATED_AT_ONCE_BYTES_MAX = 24 * MIB;
 /** ... waiting so long for its turn, then 503: half of the time is left to store it. */
 export const INFLATION_WAIT_MS_MAX = 1_000;
+/** A compressed body swells when this many times its size comes out: JSON seldom reaches 30. */
+export const SWELLING_RATIO_MIN = 64;
+/**
+ * Then its project rests so long for each MiB, if others send too. To inflate, store and process 19
+ * MiB takes half a second of CPU, so one project has a twentieth of a core.
+ */
+export const SWOLLEN_REST_MS_PER_MIB = 500;
 /** Compressed bytes before a decoder starts, and that wait for it before its socket pauses ... */
 export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
 /** ... and the same while the worker holds much. */

@@ -38,8 +38,17 @@ export class SpoolDisk {
 
   /** A call has not returned for SPOOL_CALL_MS_MAX. */
   get hangs(): boolean {
-    for (const { since } of this.#underWay) return this.#clock.monotonic() - since > SPOOL_CALL_MS_MAX;
-    return false;
+    return this.#oldestMs > SPOOL_CALL_MS_MAX;
+  }
+
+  /** ... for half of that: the disk is why a request is late now, and not the machine. */
+  get isLate(): boolean {
+    return this.#oldestMs > SPOOL_CALL_MS_MAX / 2;
+  }
+
+  get #oldestMs(): number {
+    for (const { since } of this.#underWay) return this.#clock.monotonic() - since;
+    return 0;
   }
 
   /** Makes the call now or when others have returned. */

@@ -26,9 +26,14 @@ import {
   INFLATING_BYTES_MAX,
   INFLATION_WAIT_MS_MAX,
   QUEUED_BYTES_MAX,
+  SWOLLEN_REST_MS_PER_MIB,
   UPLOADS_RESUMED_PER_TURN,
   WHOLE_UPLOADS_BYTES_MAX,
 } from '../limits.ts';
+
+const MIB = 1024 * 1024;
+/** A project that sent something so long ago still sends. */
+const OTHERS_SEND_MS = 2_000;
 
 /** One upload that is being spooled or decoded in pieces. */
 export type LimitedUpload = { pause(paused: boolean): void };
@@ -117,11 +122,18 @@ export type Inflation = {
   use: ProjectUse;
   /** What it inflates to, as far as is known. */
   bytes: number;
+  /** That is many times its size. */
+  swells: boolean;
+  /** Bytes that have come out. */
+  inflated(): number;
   start(): void;
   refuse(): void;
 };
 
 type Waiting = { inflation: Inflation; timer: NodeJS.Timeout };
+/** `since`: monotonic ms; a request of another project after it makes the project rest. */
+type Active = { inflation: Inflation; since: number };
+type Rest = { since: number; timer: NodeJS.Timeout };
 
 /**
  * Small bodies that inflate to much: 19 KB may be 19 MiB. A worker stores some hundred MB a second,
@@ -133,17 +145,34 @@ type Waiting = { inflation: Inflation; timer: NodeJS.Timeout };
  *
  * A body says itself what it inflates to, or is taken for an ordinary one. One that turns out to be
  * larger is counted as the largest from then on, and ends when there is no room for that.
+ *
+ * A stored bomb costs its sender nothing, and a machine half a second of CPU: in the worker, the
+ * broker and the processor. So after a body that swells its project rests, if another project has
+ * sent something since shortly before that body was begun. Until the rest ends the project's next
+ * ones that swell are refused at once.
  */
 export class InflationQueue {
   readonly #share = new FairShare('inflating', INFLATING_BYTES_MAX);
   readonly #waiting: Waiting[] = [];
-  readonly #active: Inflation[] = [];
+  readonly #active: Active[] = [];
+  readonly #resting = new Map<ProjectUse, Rest>();
+  #lastUse: ProjectUse | undefined;
+  /** Monotonic ms: of the last request, and of the last one of any other project. */
+  #lastAt = Number.NEGATIVE_INFINITY;
+  #otherAt = Number.NEGATIVE_INFINITY;
+
+  /** A request of the project has come. @param at monotonic ms */
+  note(use: ProjectUse, at: number): void {
+    if (use !== this.#lastUse) this.#otherAt = this.#lastAt;
+    this.#lastUse = use;
+    this.#lastAt = at;
+  }
 
   /** May call `start` or `refuse` at once. */
   add(inflation: Inflation): void {
     const { use, bytes } = inflation;
-    if (this.#share.total + bytes > INFLATING_BYTES_MAX || !this.#share.allows(use))
-      return inflation.refuse();
+    const isFull = this.#share.total + bytes > INFLATING_BYTES_MAX || !this.#share.allows(use);
+    if (isFull || this.#mustRest(inflation)) return inflation.refuse();
     this.#share.add(use, bytes);
     const timer = setTimeout(() => {
       this.leave(inflation);
@@ -165,31 +194,59 @@ export class InflationQueue {
     return this.#share.total <= INFLATING_BYTES_MAX && this.#atWork <= 2 * INFLATED_AT_ONCE_BYTES_MAX;
   }
 
+  /** It turns out to swell. @returns false when its project rests */
+  swell(inflation: Inflation): boolean {
+    if (this.#mustRest({ use: inflation.use, swells: true })) return false;
+    inflation.swells = true;
+    return true;
+  }
+
   /** Its envelope is stored or refused. Idempotent. */
   leave(inflation: Inflation): void {
     const waiting = this.#waiting.find((one) => one.inflation === inflation);
+    const active = this.#active.find((one) => one.inflation === inflation);
     if (waiting) {
       clearTimeout(waiting.timer);
       remove(this.#waiting, waiting);
-    } else if (!remove(this.#active, inflation)) return;
+    } else if (active) {
+      remove(this.#active, active);
+      if (inflation.swells) this.#rest(active);
+    } else return;
     this.#share.add(inflation.use, -inflation.bytes);
     this.#startNext();
   }
 
+  #rest({ inflation, since }: Active): void {
+    const { use } = inflation;
+    clearTimeout(this.#resting.get(use)?.timer);
+    const end = (): void => {
+      this.#resting.delete(use);
+      this.#startNext();
+    };
+    const timer = setTimeout(end, (inflation.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB).unref();
+    this.#resting.set(use, { since, timer });
+  }
+
+  #mustRest({ use, swells }: Pick<Inflation, 'use' | 'swells'>): boolean {
+    const rest = swells ? this.#resting.get(use) : undefined;
+    return rest !== undefined && (use === this.#lastUse ? this.#otherAt : this.#lastAt) > rest.since;
+  }
+
   get #atWork(): number {
-    return this.#active.reduce((sum, { bytes }) => sum + bytes, 0);
+    return this.#active.reduce((sum, { inflation }) => sum + inflation.bytes, 0);
   }
 
   #startNext(): void {
-    const next = nextInTurn(this.#waiting, ({ inflation: { use } }) =>
-      this.#active.reduce((sum, one) => sum + (one.use === use ? one.bytes : 0), 0),
+    const ready = this.#waiting.filter(({ inflation }) => !this.#mustRest(inflation));
+    const next = nextInTurn(ready, ({ inflation: { use } }) =>
+      this.#active.reduce((sum, { inflation }) => sum + (inflation.use === use ? inflation.bytes : 0), 0),
     );
     if (!next) return;
     const atWork = this.#atWork;
     if (atWork > 0 && atWork + next.inflation.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
     clearTimeout(next.timer);
     remove(this.#waiting, next);
-    this.#active.push(next.inflation);
+    this.#active.push({ inflation: next.inflation, since: performance.now() - OTHERS_SEND_MS });
     next.inflation.start();
     this.#startNext();
   }

@@ -11,7 +11,12 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { ProjectUse } from '../lib/fair-share.ts';
-import { DECODER_QUEUE_BYTES_MAX, SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../limits.ts';
+import {
+  DECODER_QUEUE_BYTES_MAX,
+  SWELLING_RATIO_MIN,
+  SYNC_INFLATE_BYTES_MAX,
+  SYNC_INFLATED_BYTES_MAX,
+} from '../limits.ts';
 import { Holding, UploadBudget } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { type Collected, Collector, type HeldItem, type SkippedItems } from './collector.ts';
@@ -216,6 +221,8 @@ export class Upload {
     this.#inflation = {
       use: this.#holding.use,
       bytes: Math.min(bytes, maxDecompressedBytes),
+      swells: this.#swells(bytes),
+      inflated: () => this.#inflated,
       start: () => {
         const decoder = this.#startDecoder(encoding);
         if (this.#state === 'ended') decoder.end();
@@ -223,6 +230,10 @@ export class Upload {
       refuse: () => this.#fail('overloaded', 'too much is being inflated'),
     };
     inflations.add(this.#inflation);
+  }
+
+  #swells(bytes: number): boolean {
+    return bytes > Math.max(SYNC_INFLATED_BYTES_MAX, SWELLING_RATIO_MIN * this.#transmitted);
   }
 
   /** A decoder that has been fed what was held back. */
@@ -270,7 +281,9 @@ export class Upload {
   #outgrows(): boolean {
     const { inflations, maxDecompressedBytes } = this.#options.budget;
     const known = this.#inflation;
-    if (known === undefined || this.#inflated <= known.bytes) return false;
+    if (known === undefined) return false;
+    if (!known.swells && this.#swells(this.#inflated) && !inflations.swell(known)) return true;
+    if (this.#inflated <= known.bytes) return false;
     known.use.distrusted = DISTRUSTED_BODIES;
     return !inflations.grow(known, maxDecompressedBytes);
   }
@@ -356,6 +369,8 @@ export class Upload {
 
   #settle(result: UploadResult): void {
     this.#state = 'settled';
+    // What is refused goes no further, and costs a tenth of what is stored.
+    if (!result.ok && this.#inflation) this.#inflation.swells = false;
     if (!result.ok) this.#release();
     if (this.#paused) this.#pressure(false);
     this.#options.onResult(result);

@@ -59,10 +59,10 @@ export abstract class EndpointRequest implements BodyReader {
     if (answer) this.exchange.answer(answer);
   }
 
-  /** Answers 500 unless there is an outcome by then, or this or {@link stopTimer} is called. */
-  protected failAfter(ms: number, reason: string): void {
+  /** Unless there is an outcome by then, or this or {@link stopTimer} is called. */
+  protected runAfter(ms: number, step: () => void): void {
     clearTimeout(this.#timer);
-    if (!this.finished) this.#timer = setTimeout(() => this.fail(reason), ms);
+    if (!this.finished) this.#timer = setTimeout(step, ms);
   }
 
   protected stopTimer(): void {

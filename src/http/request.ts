@@ -103,6 +103,7 @@ export class IngestRequest extends EndpointRequest {
   /** The story goes on in {@link #bodyRead}, unless the client goes away. */
   #readBody(head: RequestHead, { use }: ProjectState, announced: number): void {
     const { maxBodyBytes, budget } = this.parts;
+    budget.inflations.note(use, this.exchange.startedAt);
     if (announced > maxBodyBytes) {
       const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
       return this.#bodyRead({ ok: false, failure });
@@ -126,7 +127,8 @@ export class IngestRequest extends EndpointRequest {
     this.#deadline = this.parts.clock.monotonic() + ANSWER_MS_MAX;
     this.guard(() => this.#upload?.end());
     // Neither the disk nor the decoders have a time-out of their own.
-    if (!this.#body) this.failAfter(ANSWER_MS_MAX, 'not decoded and spooled before the deadline');
+    if (!this.#body)
+      this.runAfter(ANSWER_MS_MAX, () => this.#refuseUnqueued('not decoded and spooled before the deadline'));
   }
 
   override inTinyPieces(): void {
@@ -142,7 +144,7 @@ export class IngestRequest extends EndpointRequest {
     // Few have payloads on the disk, and a promise would cost each request.
     if (!(sifted instanceof Promise)) return this.#sifted(sifted);
     const msLeft = this.#deadline - this.parts.clock.monotonic();
-    this.failAfter(msLeft, 'not read from the spool before the deadline');
+    this.runAfter(msLeft, () => this.#refuseUnqueued('not read from the spool before the deadline'));
     this.run(sifted.then((kept) => this.#sifted(kept)));
   }
 
@@ -327,7 +329,14 @@ export class IngestRequest extends EndpointRequest {
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
     if (this.#counted) this.parts.admission.refund((this.#access as Access).project, this.#counted.month);
-    this.#refuse('overloaded');
+    if (envelope.spool) this.#refuseUnqueued('not read from the spool before the deadline');
+    else this.#refuse('overloaded');
+  }
+
+  /** An overload, unless it is the disk that does not answer: that is a fault. */
+  #refuseUnqueued(reason: string): void {
+    if (this.parts.budget.disk.isLate) this.fail(reason);
+    else this.#refuse('overloaded');
   }
 
   // ---- The answer ----

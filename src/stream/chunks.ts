@@ -150,21 +150,19 @@ function sendPart(
 
 type ReadPart = (manager: JetStreamManager, seq: number) => Promise<Uint8Array>;
 
-/** As raw bytes, from any replica: one that lags behind does not have the part yet. */
-const readDirectly: ReadPart = async (manager, seq) => {
-  const message = await manager.direct.getMessage(CHUNKS_STREAM, { seq }).catch((error) => {
-    if (error instanceof errors.TimeoutError) throw error;
-    return null;
-  });
-  if (!message) throw new MissingPartError(`part ${seq} is not to be had directly`);
-  return message.data;
-};
-
 /** What the leader says counts. Its answers are JSON with base64: many times the CPU. */
 const readFromLeader: ReadPart = async (manager, seq) => {
   const message = await manager.streams.getMessage(CHUNKS_STREAM, { seq });
   if (!message) throw new MissingPartError(`part ${seq} is not in ${CHUNKS_STREAM}`);
   return message.data;
+};
+
+/**
+ * As raw bytes, from any replica. The leader is asked for a part that one lacks: it may lag behind.
+ */
+const readDirectly: ReadPart = async (manager, seq) => {
+  const message = await manager.direct.getMessage(CHUNKS_STREAM, { seq });
+  return message?.data ?? readFromLeader(manager, seq);
 };
 
 export const isLost = (error: unknown): error is MissingPartError | CorruptPartsError =>
@@ -189,6 +187,17 @@ async function joined(manager: JetStreamManager, ref: PartsRef, readPart: ReadPa
   return whole;
 }
 
+/** Links to brokers that answer direct gets of parts. */
+const directLinks = new WeakSet<NatsLink>();
+
+/** Nobody answers a direct get, not even with a refusal, where an earlier setup made the stream. */
+async function answersDirectly(link: NatsLink, manager: JetStreamManager): Promise<boolean> {
+  if (directLinks.has(link)) return true;
+  const { config } = await manager.streams.info(CHUNKS_STREAM);
+  if (config.allow_direct) directLinks.add(link);
+  return config.allow_direct;
+}
+
 /**
  * The payloads of a large entry, one after the other in item order.
  * @throws MissingPartError or CorruptPartsError when they are not to be had, ever; other errors (no
@@ -198,15 +207,14 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   if (ref.length > BODY_BYTES_SETTING_MAX)
     throw new CorruptPartsError(`parts of ${ref.length} bytes are longer than any body`);
   const manager = await link.manager();
-  // Nobody answers a direct get, not even with a refusal, where an earlier setup made the stream.
-  const { config } = await manager.streams.info(CHUNKS_STREAM);
-  if (config.allow_direct) {
-    const whole = await joined(manager, ref, readDirectly).catch((error) => {
-      if (!isLost(error)) throw error;
-    });
-    if (whole) return whole;
-  }
-  return joined(manager, ref, readFromLeader);
+  if (!(await answersDirectly(link, manager))) return joined(manager, ref, readFromLeader);
+  return joined(manager, ref, readDirectly).catch((error) => {
+    if (error instanceof MissingPartError) throw error;
+    if (!(error instanceof errors.TimeoutError)) return joined(manager, ref, readFromLeader);
+    // Perhaps an earlier setup has changed the stream.
+    directLinks.delete(link);
+    throw error;
+  });
 }
 
 /** What the server says of a sequence that it does not have: no message found, none so high. */

@@ -1,5 +1,6 @@
 /** What projects share of a worker while bodies arrive: memory, requests, the spool, and the places of large uploads. */
-import { brotliCompressSync, deflateSync } from 'node:zlib';
+import { randomBytes } from 'node:crypto';
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, expect, it } from 'vitest';
 import { Upload, type UploadBudget, type UploadResult } from '../../src/envelope/upload.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
@@ -116,6 +117,8 @@ it.each([
     const inflation = {
       use: greedy,
       bytes: INFLATING_BYTES_MAX / 2 + 1,
+      swells: false,
+      inflated: () => 0,
       start: () => undefined,
       refuse: () => undefined,
     };
@@ -133,6 +136,34 @@ it.each([
     upload.end();
     expect(told()).toBeUndefined();
     budget.inflations.leave(inflation);
+  },
+);
+
+it.each([
+  ['br', brotliCompressSync],
+  ['gzip', gzipSync],
+])(
+  'a project whose %s body swelled rests while others send; ordinary ones of any size go on',
+  async (encoding, pack) => {
+    const budget = testBudget();
+    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    const send = async (use: ProjectUse, text: string): Promise<UploadResult | undefined> => {
+      const { upload, told } = start(budget, use, encoding);
+      budget.inflations.note(use, performance.now());
+      upload.feed(pack(`{}\n{"type":"event"}\n"${text}"`));
+      upload.end();
+      await expect.poll(told).toBeDefined();
+      upload.dispose();
+      return told();
+    };
+    const bomb = 'x'.repeat(8 * MIB);
+    const ordinary = randomBytes(40_000).toString('hex') + 'x'.repeat(2 * MIB);
+    expect(await send(greedy, bomb)).toMatchObject({ ok: true });
+    expect(await send(greedy, bomb)).toMatchObject({ ok: true });
+    expect(await send(modest, 'x')).toMatchObject({ ok: true });
+    expect(await send(greedy, bomb)).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+    expect(await send(greedy, ordinary)).toMatchObject({ ok: true });
+    expect(await send(modest, bomb)).toMatchObject({ ok: true });
   },
 );
 

@@ -16,6 +16,7 @@ import {
   INFLATION_WAIT_MS_MAX,
   QUEUED_BYTES_MAX,
   SPOOL_BLOCK_BYTES,
+  SWOLLEN_REST_MS_PER_MIB,
   SYNC_INFLATE_BYTES_MAX,
   UPLOADS_RESUMED_PER_TURN,
   WHOLE_UPLOADS_BYTES_MAX,
@@ -209,12 +210,16 @@ describe('small bodies that inflate to much', () => {
   });
   afterEach(() => vi.useRealTimers());
 
-  function add(name: string, use: ProjectUse, bytes = LARGEST): Inflation {
+  function add(name: string, use: ProjectUse, bytes = LARGEST, swells = false): Inflation {
     const start = () => void told.push(`${name} starts`);
-    const inflation = { use, bytes, start, refuse: () => void told.push(`${name} is refused`) };
+    const refuse = () => void told.push(`${name} is refused`);
+    const inflation = { use, bytes, swells, inflated: () => bytes, start, refuse };
+    queue.note(use, performance.now());
     queue.add(inflation);
     return inflation;
   }
+  const addBomb = (name: string, use: ProjectUse): Inflation => add(name, use, LARGEST, true);
+  const REST_MS = (LARGEST / 1024 / 1024) * SWOLLEN_REST_MS_PER_MIB;
 
   test('are inflated a few at a time; the next is one of the project that has the fewest in work', () => {
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
@@ -250,6 +255,52 @@ describe('small bodies that inflate to much', () => {
     queue.leave(first);
     expect(use.inflating).toBe(0);
     expect(told).toHaveLength(2);
+  });
+
+  test('rest after one that swells, while other projects send: those that swell are refused meanwhile', () => {
+    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    const first = addBomb('bomb 1', greedy);
+    addBomb('bomb 2', greedy);
+    queue.note(modest, performance.now());
+    queue.leave(first);
+    addBomb('bomb 3', greedy);
+    expect(told).toEqual(['bomb 1 starts', 'bomb 3 is refused']);
+    queue.leave(add('ordinary', greedy));
+    queue.leave(addBomb('of another', modest));
+    expect(told.slice(2)).toEqual(['ordinary starts', 'of another starts']);
+    vi.advanceTimersByTime(REST_MS - 1);
+    addBomb('bomb 4', greedy);
+    vi.advanceTimersByTime(1);
+    addBomb('bomb 5', greedy);
+    expect(told.slice(4)).toEqual(['bomb 2 is refused', 'bomb 4 is refused', 'bomb 5 starts']);
+  });
+
+  test.each([
+    ['just before', 0, ['bomb 1 starts', 'bomb 2 is refused']],
+    ['long before', 2_001, ['bomb 1 starts', 'bomb 2 starts']],
+  ])('rest after one that swells when another project sent something %s', (_, ms, expected) => {
+    const use = new ProjectUse();
+    queue.note(new ProjectUse(), performance.now());
+    vi.advanceTimersByTime(ms);
+    for (let count = 1; count <= 2; count++) queue.leave(addBomb(`bomb ${count}`, use));
+    expect(told).toEqual(expected);
+  });
+
+  test('do not rest while no other project sends', () => {
+    const use = new ProjectUse();
+    for (let count = 1; count <= 3; count++) queue.leave(addBomb(`bomb ${count}`, use));
+    expect(told).toEqual(['bomb 1 starts', 'bomb 2 starts', 'bomb 3 starts']);
+  });
+
+  test('that swell without saying so rest too, and end where their project rests', () => {
+    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    const [first, second] = [add('a1', greedy, 1024 * 1024), add('a2', greedy, 1024 * 1024)];
+    expect(queue.swell(first)).toBe(true);
+    queue.note(modest, performance.now());
+    queue.leave(first);
+    expect(queue.swell(second)).toBe(false);
+    addBomb('bomb', greedy);
+    expect(told.at(-1)).toBe('bomb is refused');
   });
 
   test('that say less than they inflate to count in full from then on, and end where there is no room', () => {

@@ -1,5 +1,6 @@
 /** The story of a request whose body goes to disk: its token comes first. The admission and the stream are in the hands of the test. */
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
+import { ANSWER_MS_MAX } from '../../src/limits.ts';
 import { envelopeOf, eventBody, testBudget } from '../envelope/bodies.ts';
 import { COUNTED, REFUSED, serve, TOKEN, turn, UNAVAILABLE } from './ingest.ts';
 
@@ -153,4 +154,20 @@ it('ends alone when its client leaves while what was spooled is read', async () 
   end.fail(new Error('the spool is closed'));
   await turn();
   expect([wants(), outcomes]).toEqual(['t', ['aborted']]);
+});
+
+it('is answered 503 when it is not ready in time: nothing of it was queued', async () => {
+  const { receive, settle, outcomes, line, budget, published } = await early();
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  try {
+    await receive(REST);
+    vi.advanceTimersByTime(ANSWER_MS_MAX);
+  } finally {
+    vi.useRealTimers();
+  }
+  expect([outcomes, line.said]).toEqual([['overloaded'], ['503', 'end']]);
+  expect(line.headers).toContain('Retry-After: 5');
+  expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
+  await settle(TOKEN);
+  expect([outcomes, published]).toEqual([['overloaded'], []]);
 });

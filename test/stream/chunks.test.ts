@@ -135,7 +135,7 @@ describe('a large entry', () => {
     for (const number of numbersTo(LARGE_ENTRIES_ACTIVE_MAX + 1))
       tally.publish(spooled(envelopeOf(number, new Uint8Array(2_000_000))), 200, stuck);
     await broker.publisher.drain();
-    expect(tally.counts()).toEqual({ unknown: LARGE_ENTRIES_ACTIVE_MAX, refused: 1 });
+    expect(tally.counts()).toEqual({ refused: LARGE_ENTRIES_ACTIVE_MAX + 1 });
   });
 
   it('is refused at its deadline when its parts were not all stored: no frame names them', async () => {
@@ -224,15 +224,17 @@ describe('where parts are read', () => {
     const [[entry]] = (await broker.frames('SLUICE_EVENTS')) as [[EnvelopeEntry]];
     return entry.parts as PartsRef;
   };
-  /** How often the leader was asked for a message while `work` ran. */
-  const asksOfLeader = async (work: () => Promise<unknown>): Promise<number> => {
+  /** How many requests came under this subject while `work` ran. */
+  const countOf = async (subject: string, work: () => Promise<unknown>): Promise<number> => {
     let asked = 0;
-    const listener = broker.link.subscribe('$JS.API.STREAM.MSG.GET.>', () => asked++);
+    const listener = broker.link.subscribe(subject, () => asked++);
     await broker.link.connection.flush();
     await work();
     await listener.drain();
     return asked;
   };
+  /** How often the leader was asked for a message while `work` ran. */
+  const asksOfLeader = (work: () => Promise<unknown>) => countOf('$JS.API.STREAM.MSG.GET.>', work);
   const readsThem = async (ref: PartsRef): Promise<void> => {
     expect(sha256(await readParts(broker.link, ref))).toBe(sha256(payload));
   };
@@ -242,10 +244,35 @@ describe('where parts are read', () => {
     expect(await asksOfLeader(() => readsThem(ref))).toBe(0);
   });
 
-  it('at the leader where an earlier setup made the stream', async () => {
+  it('directly, which it asks the broker about once and not for each entry', async () => {
+    const ref = await publishLarge();
+    const readTwice = async (): Promise<void> => {
+      await readsThem(ref);
+      await readsThem(ref);
+    };
+    expect(await countOf('$JS.API.STREAM.INFO.SLUICE_CHUNKS', readTwice)).toBe(1);
+  });
+
+  it('at the leader where an earlier setup made the stream, and directly once a setup allows it', async () => {
     const ref = await publishLarge();
     await broker.manager.streams.update('SLUICE_CHUNKS', { allow_direct: false });
     expect(await asksOfLeader(() => readsThem(ref))).toBe(ref.sequences.length);
+    await broker.manager.streams.update('SLUICE_CHUNKS', { allow_direct: true });
+    expect(await asksOfLeader(() => readsThem(ref))).toBe(0);
+  });
+
+  it('at the leader, the one part that a replica does not have yet', async () => {
+    const ref = await publishLarge(['mappings: { "$JS.API.DIRECT.GET.SLUICE_CHUNKS": "replica" }']);
+    const parts = new Map<number, Uint8Array>();
+    for (const seq of ref.sequences.slice(0, -1))
+      parts.set(seq, (await broker.manager.streams.getMessage('SLUICE_CHUNKS', { seq }))!.data);
+    broker.link.subscribe('replica', (request) => {
+      const data = parts.get(request.json<{ seq: number }>().seq);
+      const answerHeaders = data ? headers() : headers(404, 'Message Not Found');
+      answerHeaders.set('Nats-Stream', 'SLUICE_CHUNKS');
+      request.respond(data ?? new Uint8Array(), { headers: answerHeaders });
+    });
+    expect(await asksOfLeader(() => readsThem(ref))).toBe(1);
   });
 
   it.each([

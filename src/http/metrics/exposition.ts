@@ -63,9 +63,14 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
     gauge('sluice_spooled_bytes', 'Bytes of envelopes in spool files', [[{}, budget.spooledBytes]]),
   ];
   if (!publisher) return snapshot;
-  const { stats } = publisher;
+  const { stats, connections } = publisher;
   return [
     ...snapshot,
+    gauge(
+      'sluice_nats_connected',
+      'Workers whose connection to NATS is there, by what it carries',
+      Object.entries(connections).map(([connection, is]): Sample => [{ connection }, Number(is)]),
+    ),
     counter('sluice_publishes_total', 'Messages published', byLabel('stream', stats.publishes)),
     histogram('sluice_publish_duration_seconds', 'From a publish to its acknowledgement', stats.duration),
     histogram('sluice_frame_envelopes', 'Envelopes per frame', stats.frameEntries),

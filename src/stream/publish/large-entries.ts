@@ -72,23 +72,16 @@ export class LargeEntries {
       clearTimeout(timer);
       large.done(result);
     };
-    let isRead = false;
     let pushed = false;
-    const read = async (offset: number, length: number): Promise<Uint8Array> => {
-      const bytes = await large.source.read(offset, length);
-      isRead = true;
-      return bytes;
-    };
     const push = (queued: QueuedEntry): void => {
       if (finished) return;
       pushed = true;
       large.push(queued);
     };
-    const source = { length: large.source.length, read };
-    const limited = { ...large, source, done, push, isOver: () => finished };
+    const limited = { ...large, done, push, isOver: () => finished };
     const atDeadline = (): void => {
-      const isWaiting = remove(this.#waiting, limited);
-      done(isWaiting || (isRead && !pushed) ? 'refused' : 'unknown');
+      remove(this.#waiting, limited);
+      done(pushed ? 'unknown' : 'refused');
     };
     const timer = setTimeout(atDeadline, Math.max(1, large.deadline - this.#options.sender.monotonic()));
     return limited;

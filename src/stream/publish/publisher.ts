@@ -141,6 +141,11 @@ export class Publisher {
     return this.#partsSender.connected && this.#chunkShares.allows(projectId);
   }
 
+  /** By what a connection carries. Without `parts` large envelopes are refused, and no others. */
+  get connections(): Readonly<Record<'frames' | 'parts', boolean>> {
+    return { frames: this.#sender.connected, parts: this.#partsSender.connected };
+  }
+
   /** Encoded bytes of entries that are queued or in flight. */
   get inFlightBytes(): number {
     return this.#bytesInFlight;
