@@ -64,6 +64,8 @@ export const SWELLING_RATIO_MIN = 64;
  * MiB takes half a second of CPU, so one project has a twentieth of a core.
  */
 export const SWOLLEN_REST_MS_PER_MIB = 500;
+/** So much may swell without a rest, and again at that pace: honest projects seldom need more. */
+export const SWOLLEN_FREE_MIB = 64;
 /** Compressed bytes before a decoder starts, and that wait for it before its socket pauses ... */
 export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
 /** ... and the same while the worker holds much. */

@@ -26,6 +26,7 @@ import {
   INFLATING_BYTES_MAX,
   INFLATION_WAIT_MS_MAX,
   QUEUED_BYTES_MAX,
+  SWOLLEN_FREE_MIB,
   SWOLLEN_REST_MS_PER_MIB,
   UPLOADS_RESUMED_PER_TURN,
   WHOLE_UPLOADS_BYTES_MAX,
@@ -34,6 +35,7 @@ import {
 const MIB = 1024 * 1024;
 /** A project that sent something so long ago still sends. */
 const OTHERS_SEND_MS = 2_000;
+const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 
 /** One upload that is being spooled or decoded in pieces. */
 export type LimitedUpload = { pause(paused: boolean): void };
@@ -133,7 +135,7 @@ export type Inflation = {
 type Waiting = { inflation: Inflation; timer: NodeJS.Timeout };
 /** `since`: monotonic ms; a request of another project after it makes the project rest. */
 type Active = { inflation: Inflation; since: number };
-type Rest = { since: number; timer: NodeJS.Timeout };
+type Debt = { since: number; paidAt: number; timer: NodeJS.Timeout };
 
 /**
  * Small bodies that inflate to much: 19 KB may be 19 MiB. A worker stores some hundred MB a second,
@@ -147,15 +149,15 @@ type Rest = { since: number; timer: NodeJS.Timeout };
  * larger is counted as the largest from then on, and ends when there is no room for that.
  *
  * A stored bomb costs its sender nothing, and a machine half a second of CPU: in the worker, the
- * broker and the processor. So after a body that swells its project rests, if another project has
- * sent something since shortly before that body was begun. Until the rest ends the project's next
- * ones that swell are refused at once.
+ * broker and the processor. So a body that swells is a debt of its project, which time pays off.
+ * While the debt is larger than what is free the project rests, if another one has sent something
+ * since shortly before its last such body was begun: its next ones that swell are refused at once.
  */
 export class InflationQueue {
   readonly #share = new FairShare('inflating', INFLATING_BYTES_MAX);
   readonly #waiting: Waiting[] = [];
   readonly #active: Active[] = [];
-  readonly #resting = new Map<ProjectUse, Rest>();
+  readonly #debts = new Map<ProjectUse, Debt>();
   #lastUse: ProjectUse | undefined;
   /** Monotonic ms: of the last request, and of the last one of any other project. */
   #lastAt = Number.NEGATIVE_INFINITY;
@@ -210,26 +212,28 @@ export class InflationQueue {
       remove(this.#waiting, waiting);
     } else if (active) {
       remove(this.#active, active);
-      if (inflation.swells) this.#rest(active);
+      if (inflation.swells) this.#owe(active);
     } else return;
     this.#share.add(inflation.use, -inflation.bytes);
     this.#startNext();
   }
 
-  #rest({ inflation, since }: Active): void {
+  #owe({ inflation, since }: Active): void {
     const { use } = inflation;
-    clearTimeout(this.#resting.get(use)?.timer);
-    const end = (): void => {
-      this.#resting.delete(use);
-      this.#startNext();
-    };
-    const timer = setTimeout(end, (inflation.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB).unref();
-    this.#resting.set(use, { since, timer });
+    const now = performance.now();
+    const before = this.#debts.get(use);
+    clearTimeout(before?.timer);
+    // What a lone project sends is no debt for later.
+    const unpaidMs = Math.min(FREE_MS, before ? before.paidAt - now : 0);
+    const ms = unpaidMs + (inflation.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
+    const timer = setTimeout(() => this.#debts.delete(use), ms).unref();
+    this.#debts.set(use, { since, paidAt: now + ms, timer });
   }
 
   #mustRest({ use, swells }: Pick<Inflation, 'use' | 'swells'>): boolean {
-    const rest = swells ? this.#resting.get(use) : undefined;
-    return rest !== undefined && (use === this.#lastUse ? this.#otherAt : this.#lastAt) > rest.since;
+    const debt = swells ? this.#debts.get(use) : undefined;
+    if (!debt || debt.paidAt - performance.now() <= FREE_MS) return false;
+    return (use === this.#lastUse ? this.#otherAt : this.#lastAt) > debt.since;
   }
 
   get #atWork(): number {

@@ -16,6 +16,7 @@ import {
   INFLATION_WAIT_MS_MAX,
   QUEUED_BYTES_MAX,
   SPOOL_BLOCK_BYTES,
+  SWOLLEN_FREE_MIB,
   SWOLLEN_REST_MS_PER_MIB,
   SYNC_INFLATE_BYTES_MAX,
   UPLOADS_RESUMED_PER_TURN,
@@ -220,6 +221,11 @@ describe('small bodies that inflate to much', () => {
   }
   const addBomb = (name: string, use: ProjectUse): Inflation => add(name, use, LARGEST, true);
   const REST_MS = (LARGEST / 1024 / 1024) * SWOLLEN_REST_MS_PER_MIB;
+  /** All that is free has swollen by now. */
+  function useUp(use: ProjectUse): void {
+    queue.leave(add('first', use, SWOLLEN_FREE_MIB * 1024 * 1024, true));
+    told.length = 0;
+  }
 
   test('are inflated a few at a time; the next is one of the project that has the fewest in work', () => {
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
@@ -259,6 +265,7 @@ describe('small bodies that inflate to much', () => {
 
   test('rest after one that swells, while other projects send: those that swell are refused meanwhile', () => {
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    useUp(greedy);
     const first = addBomb('bomb 1', greedy);
     addBomb('bomb 2', greedy);
     queue.note(modest, performance.now());
@@ -280,20 +287,44 @@ describe('small bodies that inflate to much', () => {
     ['long before', 2_001, ['bomb 1 starts', 'bomb 2 starts']],
   ])('rest after one that swells when another project sent something %s', (_, ms, expected) => {
     const use = new ProjectUse();
+    useUp(use);
     queue.note(new ProjectUse(), performance.now());
     vi.advanceTimersByTime(ms);
     for (let count = 1; count <= 2; count++) queue.leave(addBomb(`bomb ${count}`, use));
     expect(told).toEqual(expected);
   });
 
-  test('do not rest while no other project sends', () => {
+  test('do not rest while no other project sends, and rest after one of them when another one begins', () => {
     const use = new ProjectUse();
+    useUp(use);
     for (let count = 1; count <= 3; count++) queue.leave(addBomb(`bomb ${count}`, use));
     expect(told).toEqual(['bomb 1 starts', 'bomb 2 starts', 'bomb 3 starts']);
+    queue.note(new ProjectUse(), performance.now());
+    addBomb('bomb 4', use);
+    vi.advanceTimersByTime(REST_MS);
+    addBomb('bomb 5', use);
+    expect(told.slice(3)).toEqual(['bomb 4 is refused', 'bomb 5 starts']);
+  });
+
+  test('swell without a rest until so much of them is used up, and again later', () => {
+    const [use, other] = [new ProjectUse(), new ProjectUse()];
+    const bombs = (): string[] => {
+      told.length = 0;
+      for (let count = 1; count <= 5; count++) {
+        queue.note(other, performance.now());
+        queue.leave(addBomb(`bomb ${count}`, use));
+      }
+      return told.filter((one) => one.endsWith('starts'));
+    };
+    const free = Math.floor(SWOLLEN_FREE_MIB / (LARGEST / 1024 / 1024)) + 1;
+    expect(bombs()).toHaveLength(free);
+    vi.advanceTimersByTime(free * REST_MS);
+    expect(bombs()).toHaveLength(free);
   });
 
   test('that swell without saying so rest too, and end where their project rests', () => {
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    useUp(greedy);
     const [first, second] = [add('a1', greedy, 1024 * 1024), add('a2', greedy, 1024 * 1024)];
     expect(queue.swell(first)).toBe(true);
     queue.note(modest, performance.now());

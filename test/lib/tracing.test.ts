@@ -90,7 +90,8 @@ describe('tracing', () => {
     let sampled = 0;
     for (let n = 0; n < 1_000; n++) if (tracing.request('a request', NONE)) sampled++;
     const seconds = Math.floor(performance.now() / 1000) - Math.floor(began / 1000) + 1;
-    expect(sampled).toBe(seconds * TRACES_PER_SEC_MAX);
+    expect(sampled).toBeGreaterThanOrEqual(TRACES_PER_SEC_MAX);
+    expect(sampled).toBeLessThanOrEqual(seconds * TRACES_PER_SEC_MAX);
     await tracing.close();
   });
 
