@@ -249,8 +249,8 @@ export class PullQueue {
     if (now - this.#lookedForGone < GONE_LOOK_MS) return;
     this.#lookedForGone = now;
     const gone = await acknowledgeGone(this.#link, { stream: this.#stream, consumer: CONSUMER });
-    if (gone > 0)
-      this.#log.warn({ stream: this.#stream, gone }, 'processor: frames that are gone held up others');
+    const what = { stream: this.#stream, sequences: gone };
+    if (gone > 0) this.#log.info(what, 'processor: frames wait and none comes, acknowledged those that are gone');
   }
 
   #endPull(): void {

@@ -53,7 +53,7 @@ async function firstFrom(
  * Acknowledges what the consumer waits for and the stream has no more. nats-server 2.9.10 gives
  * such messages out again and again, one each time that something wakes the consumer, and no other
  * message meanwhile. Only with one replica: a replica that lags behind may not know a message yet.
- * @returns how many
+ * @returns how many sequences; the consumer may have waited for few of them, or for none
  * @throws when the broker does not answer
  */
 export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Place): Promise<number> {
