@@ -250,7 +250,8 @@ export class PullQueue {
     this.#lookedForGone = now;
     const gone = await acknowledgeGone(this.#link, { stream: this.#stream, consumer: CONSUMER });
     const what = { stream: this.#stream, sequences: gone };
-    if (gone > 0) this.#log.info(what, 'processor: frames wait and none comes, acknowledged those that are gone');
+    if (gone > 0)
+      this.#log.info(what, 'processor: frames wait and none comes, acknowledged those that are gone');
   }
 
   #endPull(): void {
