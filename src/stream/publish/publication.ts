@@ -72,12 +72,10 @@ export class Publication {
   /** Makes an attempt. Also called when the connection is there again. */
   send(): void {
     if (this.#finished) return;
-    const left = this.#message.deadline - this.#wire.monotonic();
-    // A timer may be a fraction of a millisecond early: that is the deadline too.
-    if (left < 1) return this.#giveUp();
+    if (this.#left <= 0) return this.#giveUp();
     if (this.#wire.transmit(this.#message, this.#headers, this.#replyTo)) this.#sent++;
     else if (this.#certain) return this.#finish({ result: 'refused', reason: 'not connected' });
-    this.#wait(Math.min(PUBLISH_ATTEMPT_MS, left));
+    this.#wait(PUBLISH_ATTEMPT_MS);
   }
 
   answered(ack: Ack): void {
@@ -102,13 +100,23 @@ export class Publication {
     return this.#refusals === this.#sent;
   }
 
-  #pause(): void {
-    this.#wait(Math.min(PUBLISH_PAUSE_MS, Math.max(0, this.#message.deadline - this.#wire.monotonic())));
+  get #left(): number {
+    return this.#message.deadline - this.#wire.monotonic();
   }
 
+  #pause(): void {
+    this.#wait(PUBLISH_PAUSE_MS);
+  }
+
+  /**
+   * An attempt follows, or at the deadline the end. What follows is chosen now: a timer may be
+   * early, and an attempt just before the deadline would make of a certain refusal an unknown.
+   */
   #wait(ms: number): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.send(), ms);
+    const left = this.#left;
+    this.#timer =
+      ms < left ? setTimeout(() => this.send(), ms) : setTimeout(() => this.#giveUp(), Math.max(0, left));
   }
 
   #giveUp(): void {

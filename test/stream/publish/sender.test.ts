@@ -1,6 +1,6 @@
 import type { Msg } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { systemClock } from '../../../src/lib/clock.ts';
+import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
 import type { Delivered } from '../../../src/stream/publish/publication.ts';
@@ -40,7 +40,7 @@ const error = (err_code: number, description = 'said so') => ({
 type Answer = object | string | undefined;
 
 /** Sends one message to a responder that gives these answers in order. */
-async function deliver(answers: Answer[], ms = 1_500) {
+async function deliver(answers: Answer[], { ms = 1_500, by = sender, clock = systemClock } = {}) {
   const subject = `answers.${++subjects}`;
   const ids: (string | undefined)[] = [];
   const subscription = far.connection.subscribe(subject, {
@@ -51,11 +51,11 @@ async function deliver(answers: Answer[], ms = 1_500) {
     },
   });
   await far.connection.flush();
-  const startedAt = performance.now();
+  const startedAt = clock.monotonic();
   const message = { stream: 'S', subject, data: bytesOf('x'), deadline: startedAt + ms };
-  const delivered = await new Promise<Delivered>((resolve) => sender.send(message, resolve));
+  const delivered = await new Promise<Delivered>((resolve) => by.send(message, resolve));
   subscription.unsubscribe();
-  return { delivered, ids, ms: performance.now() - startedAt };
+  return { delivered, ids, ms: clock.monotonic() - startedAt };
 }
 
 describe('a delivery', () => {
@@ -92,6 +92,15 @@ describe('a delivery', () => {
     expect(delivered).toMatchObject({ result: 'refused', reason: 'said so (10023)' });
   });
 
+  it('is refused also when the timer of its last pause is early', async () => {
+    // By this clock, every timer is. There is time for three attempts, and a fourth has no answer.
+    const clock: Clock = { ...systemClock, monotonic: () => systemClock.monotonic() * 0.95 };
+    const by = new Sender({ link, clock, log: createLog('silent') });
+    const refusals = [error(10023), error(10023), error(10023)];
+    const { delivered } = await deliver(refusals, { ms: 600, by, clock });
+    expect(delivered).toMatchObject({ result: 'refused' });
+  });
+
   it.each([
     ['is no JSON', 'pong'],
     ['is nothing', ''],
@@ -103,13 +112,15 @@ describe('a delivery', () => {
   ])('is not known when the answer %s', async (_, answer) => {
     const { delivered } = await deliver(
       Array.from({ length: 20 }, () => answer),
-      600,
+      { ms: 600 },
     );
     expect(delivered).toMatchObject({ result: 'unknown' });
   });
 
   it('is not known when one attempt went unanswered, whatever the others were told', async () => {
-    const { delivered, ids, ms } = await deliver([undefined, error(10077, 'maximum bytes exceeded')], 5_000);
+    const { delivered, ids, ms } = await deliver([undefined, error(10077, 'maximum bytes exceeded')], {
+      ms: 5_000,
+    });
     expect(ids).toHaveLength(2);
     expect(delivered).toMatchObject({ result: 'unknown' });
     expect(ms).toBeLessThan(4_000);
