@@ -21,6 +21,7 @@ export type LoadOptions = {
   shot?(port: number): Shot;
 };
 
+export const CLIENTS = 16;
 const SHARES: readonly (readonly [ProjectName, number])[] = [
   ['open', 0.55],
   ['limited', 0.7],
@@ -59,7 +60,7 @@ export class Load {
   }
 
   start(): void {
-    const { random, ports, clients = 16, thinkMs = 40, shot } = this.#options;
+    const { random, ports, clients = CLIENTS, thinkMs = 40, shot } = this.#options;
     for (let n = 0; n < clients; n++)
       this.#clients.push(
         new Client({

@@ -7,6 +7,7 @@ import { canStepClocks } from '../support/step-clock.ts';
 import { ATTACKS, type Attack } from './attacks.ts';
 import { type Fault, fits } from './fault.ts';
 import { ALONE, FAULTS } from './faults.ts';
+import { CLIENTS } from './load.ts';
 import { runScenario } from './scenario.ts';
 import { soak } from './soak/soak.ts';
 import { growing, soakText } from './soak/soak-table.ts';
@@ -23,8 +24,8 @@ import {
 } from './table.ts';
 import { backTo, upgradeTo } from './upgrade.ts';
 
-const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--stand ndjson|postgres|cluster|disks|clickhouse|s3] [--fault PATTERN | --mixes | --attacks | --soak | --from REF [--to REF]]
-Without --stand they follow one another; disks needs root, clickhouse and s3 are left out where \`npm run test:sinks\` has not installed their stores. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --attacks: mixes under attacks by one project, on ndjson unless another stand is named; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. --from starts with an earlier build, upgrades it process by process to --to (by default this build) and goes back, once on each stand but clickhouse and s3, which want to be named: an earlier build may not know them. NATS_SERVER_BIN names another broker.`;
+const USAGE = `usage: npm run test:faults -- [--seed N] [--minutes M] [--clients N] [--stand ndjson|postgres|cluster|disks|clickhouse|s3] [--fault PATTERN | --mixes | --attacks | --soak | --from REF [--to REF]]
+--clients (16) sets the load: each sends some 24 requests a second. Without --stand they follow one another; disks needs root, clickhouse and s3 are left out where \`npm run test:sinks\` has not installed their stores. --fault runs only those whose name matches the pattern, again and again; --mixes leaves out the single faults; --attacks: mixes under attacks by one project, on ndjson unless another stand is named; --soak sends SDK-shaped traffic at 70 % of capacity and watches memory, files and lag. --from starts with an earlier build, upgrades it process by process to --to (by default this build) and goes back, once on each stand but clickhouse and s3, which want to be named: an earlier build may not know them. NATS_SERVER_BIN names another broker.`;
 
 type StandName = 'ndjson' | 'postgres' | 'cluster' | 'disks' | 'clickhouse' | 's3';
 const clocks = canStepClocks();
@@ -50,11 +51,13 @@ class Run {
   readonly #stand: Stand;
   readonly #random: Random;
   readonly #seed: number;
+  readonly #clients: number;
 
-  constructor(name: StandName, stand: Stand, seed: number) {
+  constructor(name: StandName, stand: Stand, { seed, clients }: { seed: number; clients: number }) {
     this.#name = name;
     this.#stand = stand;
     this.#seed = seed;
+    this.#clients = clients;
     this.#random = seededRandom(seed);
   }
 
@@ -63,14 +66,16 @@ class Run {
   }
 
   async scenario(faults: readonly Fault[], attack?: Attack): Promise<void> {
-    const report = await runScenario(this.#stand, faults, { random: this.#random, attack });
-    const row: Row = { stand: this.#name, seed: this.#seed, report };
+    const options = { random: this.#random, clients: this.#clients, attack };
+    const report = await runScenario(this.#stand, faults, options);
+    const { told: _told, terms: _terms, evidence: _evidence, ...outcome } = report;
+    const row: Row = { stand: this.#name, seed: this.#seed, report: outcome };
     this.rows.push(row);
     say(faultTable([row]).split('\n').slice(2).join('\n'));
     if (report.attack) say(`        under ${report.attack.name}: ${answers(report.attack.answers)}`);
     if (report.judgement.broken.length === 0) return;
     this.#failed = true;
-    const file = writeHistory(row, this.#stand.parts.map(({ log }) => log).join('\n'));
+    const file = writeHistory(row, report, this.#stand.parts.map(({ log }) => log).join('\n'));
     for (const sentence of report.judgement.broken) say(`BROKEN  ${sentence}`);
     say(`        history: ${file}`);
   }
@@ -98,7 +103,7 @@ async function mainUpgrade(names: readonly StandName[], refs: readonly [from: st
   try {
     for (const name of names) {
       const stand = await Stand.start({ ...STANDS[name], dist: from.dist });
-      const run = new Run(name, stand, 1);
+      const run = new Run(name, stand, { seed: 1, clients: CLIENTS });
       await run.scenario([upgradeTo(to), backTo(from)]).finally(() => stand.close());
       rows.push(...run.rows);
       failed ||= run.failed;
@@ -137,6 +142,7 @@ async function main(): Promise<void> {
     options: {
       seed: { type: 'string', default: '1' },
       minutes: { type: 'string', default: '10' },
+      clients: { type: 'string', default: `${CLIENTS}` },
       stand: { type: 'string' },
       fault: { type: 'string' },
       mixes: { type: 'boolean', default: false },
@@ -160,7 +166,7 @@ async function main(): Promise<void> {
   for (const name of chosen) {
     const until = performance.now() + share;
     const stand = await Stand.start(STANDS[name]);
-    const run = new Run(name, stand, Number(values.seed));
+    const run = new Run(name, stand, { seed: Number(values.seed), clients: Number(values.clients) });
     const faults = FAULTS.filter((fault) => fits(fault, stand));
     const mixed = faults.filter(({ holdMs }) => holdMs <= HOLD_MS_OF_MIX);
     const named = new RegExp(values.fault ?? '');

@@ -4,7 +4,7 @@ import type { Random } from '../../bench/random.ts';
 import type { Attack } from './attacks.ts';
 import type { Fault, Scene } from './fault.ts';
 import { type Evidence, type Excuses, type Judgement, judge, type Terms, type Told } from './ledger.ts';
-import { Load } from './load.ts';
+import { CLIENTS, Load } from './load.ts';
 import type { Stand } from './stand.ts';
 import { usageOf } from './usage.ts';
 
@@ -29,7 +29,8 @@ export type Recovery = {
   during: Record<string, number>;
 };
 
-export type Report = {
+/** What the tables are made from. */
+export type Outcome = {
   recoveries: Recovery[];
   /** What went on all the while, and how it was answered, by status. */
   attack?: { name: string; answers: Record<string, number> };
@@ -38,17 +39,17 @@ export type Report = {
   /** Acknowledged messages that the broker still has. */
   leftovers: number;
   judgement: Judgement;
-  /** For the history. */
-  told: Told[];
-  terms: Terms;
-  evidence: Evidence;
 };
+
+/** With what was judged, for the history: too much to be kept of every scenario of an hour. */
+export type Report = Outcome & { told: Told[]; terms: Terms; evidence: Evidence };
 
 export type ScenarioOptions = {
   random: Random;
   /** Quota of the project that has one. */
   quota?: number;
   thinkMs?: number;
+  clients?: number;
   /** Goes on while the faults strike and until the system serves again. */
   attack?: Attack | undefined;
 };
@@ -91,11 +92,11 @@ export async function runScenario(
   faults: readonly Fault[],
   options: ScenarioOptions,
 ): Promise<Report> {
-  const { random, quota = 500, thinkMs = 40, attack } = options;
+  const { random, quota = 500, thinkMs = 40, clients = CLIENTS, attack } = options;
   const { terms: projects, targets } = await stand.createProjects(quota);
   const letters = await stand.queue.deadLetters();
   const shared = { random, ports: stand.ports, targets };
-  const load = new Load({ ...shared, thinkMs });
+  const load = new Load({ ...shared, thinkMs, clients });
   const floods: Load[] = [];
   const excuses: Excuses = { redisLosses: [], clockSteps: 0 };
   const flood = (payloadBytes: number): Load => {

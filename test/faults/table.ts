@@ -2,9 +2,9 @@
 import { mkdtempSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Recovery, Report } from './scenario.ts';
+import type { Outcome, Recovery, Report } from './scenario.ts';
 
-export type Row = { stand: string; seed: number; report: Report };
+export type Row = { stand: string; seed: number; report: Outcome };
 
 const HEADS = ['stand', 'fault', 'held s', 'serves after s', 'stored after s', 'answers meanwhile'];
 const seconds = (value: number | undefined): string => (value === undefined ? 'NEVER' : value.toFixed(1));
@@ -108,9 +108,9 @@ export function sumTable(rows: readonly Row[]): string {
   ];
   const lines = [...new Set(rows.map(({ stand }) => stand))].map((stand) => {
     const reports = rows.filter((row) => row.stand === stand).map(({ report }) => report);
-    const sum = (of: (report: Report) => number): number =>
+    const sum = (of: (report: Outcome) => number): number =>
       reports.reduce((all, report) => all + of(report), 0);
-    const j = (of: (judgement: Report['judgement']) => number): number => sum((one) => of(one.judgement));
+    const j = (of: (judgement: Outcome['judgement']) => number): number => sum((one) => of(one.judgement));
     return [
       stand,
       ...[reports.length, sum(({ recoveries }) => recoveries.length), j((one) => one.requests)],
@@ -132,7 +132,7 @@ export function writeSamples(report: { seed: number }): string {
 }
 
 /** Everything that was told, one JSON object a line, behind what was promised and found. @returns the file */
-export function writeHistory({ stand, seed, report }: Row, log: string): string {
+export function writeHistory({ stand, seed }: Row, report: Report, log: string): string {
   const file = join(mkdtempSync(join(tmpdir(), 'sluice-faults-')), `history-${seed}.jsonl`);
   const { judgement, recoveries, terms, evidence, told } = report;
   const { usage, deadLetters } = evidence;
