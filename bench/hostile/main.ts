@@ -9,7 +9,7 @@ import { Harness, OWN_DIST } from '../harness.ts';
 import type { Target } from '../workload.ts';
 import { allowChunks } from './chunks.ts';
 import { connections, refusals } from './refusals.ts';
-import { aborts, mutations, uploads } from './shows.ts';
+import { aborts, heads, mutations, uploads } from './shows.ts';
 import { HostileWorker } from './worker.ts';
 
 export type Scene = {
@@ -30,6 +30,7 @@ const CHUNKS_MAX_BYTES = 9 * 1024 ** 3;
 
 const SHOWS: Readonly<Record<string, Show>> = {
   mutations,
+  heads,
   'uploads-plain': uploads({
     payloadBytes: 5_000_000,
     gzip: false,

@@ -1,6 +1,7 @@
 /** What each hostile bench shows, at size: runs it, and says in words whether it held. */
 import { total } from '../scrape.ts';
 import { chunkCount } from './chunks.ts';
+import { runHeads } from './heads.ts';
 import type { Show } from './main.ts';
 import { runMutations } from './mutations.ts';
 import { findStored, runAborts, runUploads, type UploadOptions } from './uploads.ts';
@@ -22,20 +23,25 @@ const counted = (counts: Record<string, number>): string =>
 const memoryLine = (memory: { before: number; peak: number; after: number; slope: number }): string =>
   `memory     ${mib(memory.before)} MiB before, ${mib(memory.peak)} at most, ${mib(memory.after)} after; slope ${(memory.slope / 1024).toFixed(1)} KiB/s over the second half`;
 
-export const mutations: Show = async ({ worker, targets, count = 1_000_000, seed }) => {
-  // A run before the run: code is compiled and the heap has found its size.
-  await runMutations(worker, { targets, count: Math.ceil(count / 20), seed: seed + 1, connections: 64 });
-  const result = await runMutations(worker, { targets, count, seed, connections: 64 });
-  const { answers, surprises, restarts, seconds, memory } = result;
-  const lines = [
-    `mutations  ${count} envelopes, seed ${seed}, in ${seconds.toFixed(0)} s (${Math.round(count / seconds)}/s)`,
-    `answers    ${counted(answers)}`,
-    `surprises  ${surprises.length === 0 ? 'none' : surprises.join('\n           ')}`,
-    `restarts   ${restarts}`,
-    memoryLine(memory),
-  ];
-  return { lines, holds: surprises.length === 0 && restarts === 0 && memory.slope < SLOPE_MAX };
-};
+const mutated =
+  (what: string, run: typeof runMutations): Show =>
+  async ({ worker, targets, count = 1_000_000, seed }) => {
+    // A run before the run: code is compiled and the heap has found its size.
+    await run(worker, { targets, count: Math.ceil(count / 20), seed: seed + 1, connections: 64 });
+    const result = await run(worker, { targets, count, seed, connections: 64 });
+    const { answers, surprises, restarts, seconds, memory } = result;
+    const lines = [
+      `mutations  ${count} ${what}, seed ${seed}, in ${seconds.toFixed(0)} s (${Math.round(count / seconds)}/s)`,
+      `answers    ${counted(answers)}`,
+      `surprises  ${surprises.length === 0 ? 'none' : surprises.join('\n           ')}`,
+      `restarts   ${restarts}`,
+      memoryLine(memory),
+    ];
+    return { lines, holds: surprises.length === 0 && restarts === 0 && memory.slope < SLOPE_MAX };
+  };
+
+export const mutations = mutated('envelopes', runMutations);
+export const heads = mutated('HTTP heads', runHeads);
 
 type UploadShow = Omit<UploadOptions, 'target' | 'count' | 'seed'> & { expect: 'stored' | 'refused' };
 

@@ -1,6 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { setTimeout as pause } from 'node:timers/promises';
-import { YOUNG_SPACE } from '../ingest/worker-pool.ts';
+import { PROCESSOR_FLAGS } from '../ingest/worker-pool.ts';
 import type { RunningServer } from './servers.ts';
 
 const RESTART_MS = 500;
@@ -100,7 +100,7 @@ export class CommandChild implements Child {
     const { program, env } = this.#options;
     const child = fork(program, [this.#name], {
       env,
-      execArgv: [...process.execArgv, YOUNG_SPACE],
+      execArgv: [...process.execArgv, ...PROCESSOR_FLAGS],
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       detached: true,
     });

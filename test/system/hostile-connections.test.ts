@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Asking, type Reply } from '../../bench/hostile/asking.ts';
 import { slowConnections } from '../../bench/hostile/attacks.ts';
 import { floods } from '../../bench/hostile/floods.ts';
+import { runHeads } from '../../bench/hostile/heads.ts';
 import { headOf } from '../../bench/hostile/uploads.ts';
 import { HostileWorker, pathOf } from '../../bench/hostile/worker.ts';
 import type { Project } from '../../src/projects/project.ts';
@@ -31,6 +32,16 @@ describe('a worker', () => {
     expect(await Promise.all(under)).toEqual(all.map(({ name }) => [name, true]));
     await worker.idle();
     expect(await system.metric('sluice_worker_restarts_total')).toBe(0);
+  });
+
+  it('answers mutated heads as documented, however they are cut, and sound ones among them', async () => {
+    const seed = Math.floor(Math.random() * 0x1_0000_0000);
+    const result = await runHeads(worker, { targets: [project], count: 3_000, seed, connections: 16 });
+    const { answers, surprises, restarts } = result;
+    expect({ seed, surprises, restarts }).toEqual({ seed, surprises: [], restarts: 0 });
+    expect(answers['200']).toBeGreaterThan(100);
+    expect(answers['400']).toBeGreaterThan(100);
+    await worker.idle();
   });
 
   // These side by side: they wait for the worker's time-outs.

@@ -3,7 +3,7 @@ import { execFileSync, spawn } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
-import { YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
+import { PROCESSOR_FLAGS, YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
@@ -31,14 +31,15 @@ it('the flag bounds both halves together at 32 MiB', () => {
   expect(most).toBeLessThanOrEqual(32 * MIB);
 });
 
-it('the image gives it to both services', () => {
-  const entrypoint = `ENTRYPOINT ["node", "${YOUNG_SPACE}", "/app/dist/cli.js"]`;
+it('the image gives it, and a floor for the old space, to every command', () => {
+  const words = ['node', ...PROCESSOR_FLAGS, '/app/dist/cli.js'].map((word) => JSON.stringify(word));
+  const entrypoint = `ENTRYPOINT [${words.join(', ')}]`;
   expect(readFileSync(DOCKERFILE, 'utf8').split('\n')).toContain(entrypoint);
 });
 
 const argumentsOf = (pid: number): string[] => readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
 
-it.runIf(process.platform === 'linux')('dev gives it to the processor', async () => {
+it.runIf(process.platform === 'linux')('dev gives both to the processor', async () => {
   const dir = temporaryFolder('young-space');
   const ports = ['--port', `${await lastingPort()}`, '--admin-port', `${await lastingPort()}`];
   const dev = spawn(process.execPath, [CLI, 'dev', ...ports], {
@@ -57,5 +58,5 @@ it.runIf(process.platform === 'linux')('dev gives it to the processor', async ()
   dev.kill('SIGTERM');
   await exited;
   rmSync(dir, { recursive: true, force: true });
-  expect(processors).toEqual([expect.arrayContaining([YOUNG_SPACE])]);
+  expect(processors).toEqual([expect.arrayContaining([...PROCESSOR_FLAGS])]);
 });
