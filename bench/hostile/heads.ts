@@ -22,34 +22,37 @@ const SURPRISES_KEPT = 10;
 /** Contract part 2, and what the HTTP library answers by itself. */
 const DOCUMENTED = new Set([200, 204, 400, 401, 403, 404, 405, 411, 413, 414, 415, 429, 431, 503, 505]);
 
-const pathAndKey = (target: Target): [path: string, key: string] => [
-  `/api/${target.id}/envelope/`,
-  target.key,
-];
+const CONTINUE = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n');
 
-/** Lines of a head without their ends, and a body. */
-type Message = { lines: string[]; body: string };
+/** Lines of a head without their ends, a body, and how both are answered. */
+type Message = { lines: string[]; body: string; status: number };
 
 function soundMessages(target: Target): Message[] {
-  const [path, key] = pathAndKey(target);
+  const path = `/api/${target.id}/envelope/`;
   const agent = 'User-Agent: Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36';
   const length = `Content-Length: ${BODY.length}`;
   const chunked = `${BODY.length.toString(16)}\r\n${BODY}\r\n0\r\n\r\n`;
-  const auth = `X-Sentry-Auth: Sentry sentry_version=7, sentry_key=${key}, sentry_client=a/1`;
+  const auth = `X-Sentry-Auth: Sentry sentry_version=7, sentry_key=${target.key}, sentry_client=a/1`;
   const post = `POST ${path} HTTP/1.1`;
   return [
-    { lines: [`POST ${pathOf(target)} HTTP/1.1`, 'Host: sluice', agent, length], body: BODY },
-    { lines: [post, 'Host: sluice', auth, 'Accept: */*', length], body: BODY },
-    { lines: [post, 'Host: sluice', auth, 'Transfer-Encoding: chunked'], body: chunked },
-    { lines: [post, 'Host: sluice', agent, auth, length, 'Connection: close'], body: BODY },
-    { lines: [`OPTIONS ${path} HTTP/1.1`, 'Host: sluice', 'Origin: https://shop.example'], body: '' },
-    { lines: ['GET /healthz HTTP/1.1', 'Host: sluice', agent], body: '' },
-    { lines: ['POST /heartbeat/none HTTP/1.1', 'Host: sluice', 'Content-Length: 0'], body: '' },
+    { lines: [`POST ${pathOf(target)} HTTP/1.1`, 'Host: sluice', agent, length], body: BODY, status: 200 },
+    { lines: [post, 'Host: sluice', auth, 'Accept: */*', length], body: BODY, status: 200 },
+    { lines: [post, 'Host: sluice', auth, 'Transfer-Encoding: chunked'], body: chunked, status: 200 },
+    { lines: [post, 'Host: sluice', agent, auth, length, 'Connection: close'], body: BODY, status: 200 },
+    {
+      lines: [`OPTIONS ${path} HTTP/1.1`, 'Host: sluice', 'Origin: https://shop.example'],
+      body: '',
+      status: 204,
+    },
+    { lines: ['GET /healthz HTTP/1.1', 'Host: sluice', agent], body: '', status: 200 },
+    { lines: ['POST /heartbeat/none HTTP/1.1', 'Host: sluice', 'Content-Length: 0'], body: '', status: 404 },
   ];
 }
 
 type Mutation = (lines: string[], random: Random) => string[];
-const at = (lines: string[], random: Random): number => integer(random, 0, lines.length - 1);
+/** A line; rarely the first, behind whose faults a parser does not look any further. */
+const at = (lines: string[], random: Random): number =>
+  lines.length < 2 || random() < 0.1 ? 0 : integer(random, 1, lines.length - 1);
 const changed = (lines: string[], place: number, change: (line: string) => string): string[] =>
   lines.map((line, n) => (n === place ? change(line) : line));
 const byte = (random: Random): string => String.fromCharCode(integer(random, 0, 255));
@@ -167,7 +170,8 @@ const CUT_NAMES = Object.keys(CUTS);
 /** They take as many packets as they have bytes. */
 const BYTE_BY_BYTE_ONE_IN = 200;
 
-type Head = { pieces: Buffer[]; isSound: boolean; how: string };
+/** `expected`: of a sound one. */
+type Head = { pieces: Buffer[]; expected: readonly number[] | undefined; how: string };
 
 function hostileHead(sound: readonly Message[], random: Random): Head {
   const message = pick(random, sound);
@@ -185,7 +189,14 @@ function hostileHead(sound: readonly Message[], random: Random): Head {
     (place) => place > 0 && place < text.length,
   );
   const pieces = [0, ...places].map((from, n) => Buffer.from(text.slice(from, places[n]), 'latin1'));
-  return { pieces, isSound, how: `${names.join(', ') || 'sound'}, cut ${cut}` };
+  // README: a request line in two segments is refused on Node.js 20.
+  const startLineEnd = text.indexOf('\r\n') + 2;
+  const expected = places.some((place) => place < startLineEnd) ? [message.status, 505] : [message.status];
+  return {
+    pieces,
+    expected: isSound ? expected : undefined,
+    how: `${names.join(', ') || 'sound'}, cut ${cut}`,
+  };
 }
 
 /** Statuses of all that was answered, and whether the server ended the connection. */
@@ -198,7 +209,9 @@ function statusesIn(received: Buffer): Pick<Heard, 'statuses' | 'odd'> {
     if (!/^HTTP\/1\.[01] \d{3}/.test(start)) return { statuses, odd: start };
     statuses.push(Number(start.slice(9, 12)));
     const length = answerLength(rest);
-    rest = rest.subarray(length === 0 ? rest.length : length);
+    // The library's own answers end with their connection.
+    const isLast = length === 0 || /\r\nconnection: *close/i.test(rest.toString('latin1', 0, length));
+    rest = rest.subarray(isLast ? rest.length : length);
   }
   return { statuses, odd: undefined };
 }
@@ -209,13 +222,14 @@ const opened = (port: number): Promise<Socket> =>
     socket.once('error', reject);
   });
 
-async function shoot(port: number, { pieces, isSound }: Head): Promise<Heard> {
+async function shoot(port: number, { pieces, expected }: Head): Promise<Heard> {
   const socket = await opened(port);
   let received = Buffer.alloc(0);
   let ended = false;
   let wake: () => void = () => undefined;
   socket.on('data', (data: Buffer) => {
     received = Buffer.concat([received, data]);
+    if (received.indexOf(CONTINUE) === 0) received = received.subarray(CONTINUE.length);
     wake();
   });
   // An error is followed by 'close'.
@@ -229,7 +243,7 @@ async function shoot(port: number, { pieces, isSound }: Head): Promise<Heard> {
     socket.write(piece);
     if (pieces.length > 1) await new Promise(setImmediate);
   }
-  const until = performance.now() + (isSound ? SOUND_MS_MAX : WAIT_MS);
+  const until = performance.now() + (expected ? SOUND_MS_MAX : WAIT_MS);
   for (let left = 1; left > 0 && !ended && answerLength(received) === 0; left = until - performance.now()) {
     const woken = new Promise<void>((resolve) => {
       wake = resolve;
@@ -241,12 +255,15 @@ async function shoot(port: number, { pieces, isSound }: Head): Promise<Heard> {
   return { ...statusesIn(received), ended };
 }
 
-function surpriseIn({ statuses, odd }: Heard, { isSound, how }: Head): string | undefined {
+function surpriseIn({ statuses, odd, ended }: Heard, { expected, how }: Head): string | undefined {
   if (odd !== undefined) return `${how}: not HTTP: ${JSON.stringify(odd)}`;
   const undocumented = statuses.find((status) => !DOCUMENTED.has(status));
   if (undocumented !== undefined) return `${how}: ${undocumented}`;
   if (statuses.filter((status) => status < 300).length > 1) return `${how}: ${statuses.join(' and ')}`;
-  if (isSound && statuses.length !== 1) return `${how}: ${statuses.join(' and ') || 'no answer'}`;
+  // A refusal of the request line closes while the rest is still sent: the reset may overtake it.
+  if (ended && statuses.length === 0 && expected?.includes(505)) return undefined;
+  if (expected && !(statuses.length === 1 && expected.includes(statuses[0] as number)))
+    return `${how}: ${statuses.join(' and ') || 'no answer'}, expected ${expected.join(' or ')}`;
   return undefined;
 }
 

@@ -24,11 +24,11 @@ const memoryLine = (memory: { before: number; peak: number; after: number; slope
   `memory     ${mib(memory.before)} MiB before, ${mib(memory.peak)} at most, ${mib(memory.after)} after; slope ${(memory.slope / 1024).toFixed(1)} KiB/s over the second half`;
 
 const mutated =
-  (what: string, run: typeof runMutations): Show =>
+  (what: string, run: typeof runMutations, connections: number): Show =>
   async ({ worker, targets, count = 1_000_000, seed }) => {
     // A run before the run: code is compiled and the heap has found its size.
-    await run(worker, { targets, count: Math.ceil(count / 20), seed: seed + 1, connections: 64 });
-    const result = await run(worker, { targets, count, seed, connections: 64 });
+    await run(worker, { targets, count: Math.ceil(count / 20), seed: seed + 1, connections });
+    const result = await run(worker, { targets, count, seed, connections });
     const { answers, surprises, restarts, seconds, memory } = result;
     const lines = [
       `mutations  ${count} ${what}, seed ${seed}, in ${seconds.toFixed(0)} s (${Math.round(count / seconds)}/s)`,
@@ -40,8 +40,8 @@ const mutated =
     return { lines, holds: surprises.length === 0 && restarts === 0 && memory.slope < SLOPE_MAX };
   };
 
-export const mutations = mutated('envelopes', runMutations);
-export const heads = mutated('HTTP heads', runHeads);
+export const mutations = mutated('envelopes', runMutations, 64);
+export const heads = mutated('HTTP heads', runHeads, 256);
 
 type UploadShow = Omit<UploadOptions, 'target' | 'count' | 'seed'> & { expect: 'stored' | 'refused' };
 

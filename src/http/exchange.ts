@@ -40,10 +40,13 @@ export type Closing = 'no' | 'by us' | 'by the library';
 /** What the head of a request says about its exchange. */
 export type ExchangeHead = {
   readonly closing: Closing;
+  /** Its Content-Length is 0. */
+  readonly isEmpty: boolean;
   /** X-Request-Id of the client or a proxy; '' when there is none that is fit to be repeated. */
   readonly requestId: string;
 };
-const PLAIN_HEAD: ExchangeHead = { closing: 'no', requestId: '' };
+const PLAIN_HEAD: ExchangeHead = { closing: 'no', isEmpty: false, requestId: '' };
+const NOTHING = new ArrayBuffer(0);
 
 const CLOSE_LINE = '\r\nConnection: close';
 
@@ -116,6 +119,11 @@ export class Exchange {
     exchanges.enter(this);
     socket.onAborted(() => this.#lost('aborted'));
     socket.onData((chunk, isLast) => this.#receive(chunk, isLast));
+    // The library does not say that such a body has ended when its head came in several segments.
+    if (head.isEmpty)
+      setImmediate(() => {
+        if (!this.#bodyComplete) this.#receive(NOTHING, true);
+      });
   }
 
   /** The other end of the connection; only before the answer. */

@@ -58,6 +58,7 @@ const found = {
   oddEncoding: false,
   tooBig: false,
   closing: 'no' as Closing,
+  isEmpty: false,
   requestId: '',
 };
 
@@ -72,12 +73,14 @@ function walk(req: uWS.HttpRequest): typeof found {
   let connections = 0;
   found.oddEncoding = false;
   found.closing = 'no';
+  found.isEmpty = false;
   found.requestId = '';
   req.forEach((name, value) => {
     bytes += name.length + value.length + 4;
     headers++;
     if (name === 'content-length') {
       lengths++;
+      found.isEmpty = Number(value) === 0;
       if (!/^\d+$/.test(value)) lengths = 2;
     } else if (name === 'transfer-encoding') found.oddEncoding ||= value.toLowerCase() !== 'chunked';
     else if (name === 'connection') {

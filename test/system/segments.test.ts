@@ -130,6 +130,31 @@ describe.each([
   });
 });
 
+describe('a message whose length is 0', () => {
+  const CUT_IN = ['Host', 'Length', ' 0', '0\r\n', '\r\n\r\n', '\n\r\n', '\r\n'];
+
+  it.each(CUT_IN)(
+    'is answered when its head is cut before the last %j, and so is the next on its connection',
+    async (text) => {
+      const token = await system.createHeartbeat();
+      const ping = `POST /heartbeat/${token} HTTP/1.1\r\nHost: sluice\r\nContent-Length: 0\r\n\r\n`;
+      const envelope = `POST /api/${project.id}/envelope/?compat_key=${project.key} HTTP/1.1\r\nContent-Length: 0\r\nHost: sluice\r\n\r\n`;
+      for (const [message, status] of [
+        [ping, 200],
+        [envelope, 400],
+        [ping.replace('POST', 'PUT'), 405],
+      ] as const) {
+        const connection = await sendCut(message, [message.lastIndexOf(text)]);
+        expect((await connection.receive())[0]?.status).toBe(status);
+        connection.send(ping);
+        const [, second] = await connection.receive(2);
+        expect([200, 429]).toContain(second?.status);
+        connection.close();
+      }
+    },
+  );
+});
+
 it.each([3, 10, 40])('a request line that is cut at byte %i is accepted, or refused at once', async (at) => {
   const id = eventId();
   const body = errorEvent(id);
