@@ -1,7 +1,7 @@
 /** What projects share of a worker while bodies arrive: memory, requests, the spool, and the places of large uploads. */
 import { randomBytes } from 'node:crypto';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
-import { afterEach, expect, it } from 'vitest';
+import { afterEach, expect, it, vi } from 'vitest';
 import { Upload, type UploadBudget, type UploadResult } from '../../src/envelope/upload.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
 import {
@@ -22,6 +22,7 @@ const BEGIN = Buffer.from('{}\n{"type":"event"}\n');
 const uploads: Upload[] = [];
 afterEach(() => {
   for (const upload of uploads.splice(0)) upload.dispose();
+  vi.useRealTimers();
 });
 
 /** @returns the upload, and what has been told of it */
@@ -146,6 +147,8 @@ it.each([
 ])(
   'a project whose %s bodies swelled rests while others send; ordinary ones of any size go on',
   async (encoding, pack) => {
+    // It stands still: debts are paid off by time, and a busy machine would take some.
+    vi.useFakeTimers({ toFake: ['performance'] });
     const budget = testBudget();
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
     const send = async (use: ProjectUse, text: string): Promise<UploadResult | undefined> => {
