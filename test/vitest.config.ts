@@ -128,7 +128,7 @@ export default defineConfig({
           name: 'alone',
           include: HEAVY,
           globalSetup: ['test/support/bench-build.ts'],
-          maxWorkers: 3,
+          maxWorkers: 2,
           sequence: { groupOrder: 1 },
         },
       },

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection, rawRequest } from '../support/raw-http.ts';
-import { MIB, System } from '../support/system.ts';
+import { MIB, System, until } from '../support/system.ts';
 
 const INVALID = [400, { error: 'Invalid envelope format' }] as const;
 const TOO_LARGE = [413, { error: 'Payload too large' }] as const;
@@ -122,7 +122,13 @@ describe('413 arrives as an answer', () => {
 
   it('for a small body that inflates beyond 20 MiB', async () => {
     const bomb = gzipSync(`{}\n{"type":"event"}\n"${'0'.repeat(21 * MIB)}"`);
-    expect(await answerTo(bomb, ['Content-Encoding: gzip'])).toEqual(TOO_LARGE);
+    // A machine that is too busy to inflate it within a second says so first.
+    let answer: [number, unknown] = [503, undefined];
+    await until(async () => {
+      answer = await answerTo(bomb, ['Content-Encoding: gzip']);
+      return answer[0] !== 503;
+    });
+    expect(answer).toEqual(TOO_LARGE);
   });
 
   it('for 401 with a large body too', async () => {
