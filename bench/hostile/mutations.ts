@@ -59,38 +59,55 @@ export function requestOf(path: string, { body, encoding, chunks }: Mutant): Buf
   return Buffer.concat([...parts, Buffer.from('0\r\n\r\n')]);
 }
 
-export async function runMutations(worker: HostileWorker, options: MutationOptions): Promise<MutationResult> {
-  const random = seededRandom(options.seed);
-  const sound = corpus(random);
-  const paths = options.targets.map(pathOf);
+/** Tells how one attack was answered, and what was wrong with that. */
+type Note = (answer: string, surprise?: string) => void;
+
+/** @param client attacks as long as `next` says so; all of them together `count` times */
+export async function attackWith(
+  worker: HostileWorker,
+  { count, connections }: MutationOptions,
+  client: (next: () => boolean, note: Note) => Promise<void>,
+): Promise<MutationResult> {
   const tally = new Tally();
   const surprises: string[] = [];
-  let left = options.count;
+  let left = count;
+  const next = (): boolean => left-- > 0;
+  const note: Note = (answer, surprise) => {
+    tally.add(answer);
+    if (surprise !== undefined && surprises.length < SURPRISES_KEPT) surprises.push(surprise);
+  };
   const before = total(await worker.metrics(), 'sluice_worker_restarts_total');
   const memory = new MemoryWatch(worker);
   const startedAt = performance.now();
-  const client = async (): Promise<void> => {
+  await Promise.all(Array.from({ length: connections }, () => client(next, note)));
+  const seconds = (performance.now() - startedAt) / 1000;
+  const restarts = total(await worker.metrics(), 'sluice_worker_restarts_total') - before;
+  return { answers: Object.fromEntries(tally.counts), surprises, restarts, seconds, memory: memory.stop() };
+}
+
+export function runMutations(worker: HostileWorker, options: MutationOptions): Promise<MutationResult> {
+  const random = seededRandom(options.seed);
+  const sound = corpus(random);
+  const paths = options.targets.map(pathOf);
+  return attackWith(worker, options, async (next, note) => {
     const asking = new Asking(worker.port);
-    while (left-- > 0) {
+    while (next()) {
       const made = mutant(sound, random);
       const bytes = requestOf(pick(random, paths), made);
       if (random() < LEAVING) {
         void asking.ask(bytes.subarray(0, bytes.length - 1));
         await new Promise((resolve) => setTimeout(resolve, 5));
         asking.leave();
-        tally.add('left');
+        note('left');
         continue;
       }
       const reply = await asking.ask(bytes);
       const kind = kindOf(reply);
-      tally.add(kind ?? `${reply.status} ${reply.body.slice(0, 60)}`);
-      if (kind === undefined && surprises.length < SURPRISES_KEPT)
-        surprises.push(`${made.how}: ${reply.status} ${reply.body.slice(0, 200)}`);
+      const { status, body } = reply;
+      if (kind === undefined)
+        note(`${status} ${body.slice(0, 60)}`, `${made.how}: ${status} ${body.slice(0, 200)}`);
+      else note(kind);
     }
     asking.leave();
-  };
-  await Promise.all(Array.from({ length: options.connections }, client));
-  const seconds = (performance.now() - startedAt) / 1000;
-  const restarts = total(await worker.metrics(), 'sluice_worker_restarts_total') - before;
-  return { answers: Object.fromEntries(tally.counts), surprises, restarts, seconds, memory: memory.stop() };
+  });
 }

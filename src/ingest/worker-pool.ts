@@ -42,8 +42,8 @@ const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
 export const YOUNG_SPACE = '--max-semi-space-size=16';
 /**
  * Of a processor, under `dev` and in the image. Frames in hand are external memory, as a worker's
- * bodies are: without a floor for the old space it needs a third more CPU on Node 24. The image
- * gives both flags to every command; a primary is 6 MiB larger for it.
+ * bodies are: without a floor for the old space it needs up to a third more CPU on Node 24. The
+ * image gives both flags to every command, and `dev` to a primary too, which is 6 MiB larger then.
  */
 export const PROCESSOR_FLAGS = [YOUNG_SPACE, '--initial-old-space-size=128'] as const;
 

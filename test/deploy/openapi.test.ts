@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
 import { envelope, errorEvent, eventId } from '../support/envelopes.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { rawRequest } from '../support/raw-http.ts';
 import { System, until } from '../support/system.ts';
 import { type Answered, answered, OpenApi } from './openapi-document.ts';
@@ -111,14 +112,10 @@ it('answers preflights, other methods and unknown paths', async () => {
 });
 
 it('fails and refuses as documented when NATS hangs or is away', async () => {
-  process.kill(system.nats.pid, 'SIGSTOP');
-  // A process of several threads stands still only a moment after the signal.
-  const fails = async (answer: () => Promise<Answered>): Promise<boolean> => (await answer()).status === 500;
-  await Promise.all([
-    until(() => fails(() => send(open, errorEvent(eventId())))),
-    until(() => fails(() => ping('', calmToken))),
-  ]);
-  process.kill(system.nats.pid, 'SIGCONT');
+  await freeze(system.nats.pid);
+  const answers = await Promise.all([send(open, errorEvent(eventId())), ping('', calmToken)]);
+  expect(answers.map(({ status }) => status)).toEqual([500, 500]);
+  thaw(system.nats.pid);
   await system.nats.stop();
   await until(async () => (await send(open, errorEvent(eventId()))).status === 503);
   expect((await ping('', calmToken)).status).toBe(503);

@@ -95,7 +95,11 @@ class Run {
   }
 }
 
-async function mainUpgrade(names: readonly StandName[], refs: readonly [from: string, to: string]) {
+async function mainUpgrade(
+  names: readonly StandName[],
+  refs: readonly [from: string, to: string],
+  clients: number,
+): Promise<void> {
   const builds = refs.map((ref) => ({ name: ref === WORKING_TREE ? 'this build' : ref, ...buildRef(ref) }));
   const [from, to] = builds as [(typeof builds)[0], (typeof builds)[0]];
   const rows: Row[] = [];
@@ -103,7 +107,7 @@ async function mainUpgrade(names: readonly StandName[], refs: readonly [from: st
   try {
     for (const name of names) {
       const stand = await Stand.start({ ...STANDS[name], dist: from.dist });
-      const run = new Run(name, stand, { seed: 1, clients: CLIENTS });
+      const run = new Run(name, stand, { seed: 1, clients });
       await run.scenario([upgradeTo(to), backTo(from)]).finally(() => stand.close());
       rows.push(...run.rows);
       failed ||= run.failed;
@@ -155,18 +159,19 @@ async function main(): Promise<void> {
   });
   if (values.help) return say(USAGE);
   if (values.soak) return mainSoak({ minutes: Number(values.minutes), seed: Number(values.seed) });
+  const clients = Number(values.clients);
   const attacks = values.attacks ? ATTACKS : [];
   const wantedStand = values.stand ?? (values.attacks ? 'ndjson' : undefined);
   const chosen = standsFor(wantedStand, values.from !== undefined);
   if (chosen.length === 0) throw new Error(USAGE);
-  if (values.from !== undefined) return mainUpgrade(chosen, [values.from, values.to]);
+  if (values.from !== undefined) return mainUpgrade(chosen, [values.from, values.to], clients);
   const share = (Number(values.minutes) * 60_000) / chosen.length;
   const rows: Row[] = [];
   let failed = false;
   for (const name of chosen) {
     const until = performance.now() + share;
     const stand = await Stand.start(STANDS[name]);
-    const run = new Run(name, stand, { seed: Number(values.seed), clients: Number(values.clients) });
+    const run = new Run(name, stand, { seed: Number(values.seed), clients });
     const faults = FAULTS.filter((fault) => fits(fault, stand));
     const mixed = faults.filter(({ holdMs }) => holdMs <= HOLD_MS_OF_MIX);
     const named = new RegExp(values.fault ?? '');

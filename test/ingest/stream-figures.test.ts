@@ -1,6 +1,7 @@
 /** How full the streams are, as a scrape of ingest says it; also without a processor. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { errorEvent, eventId } from '../support/envelopes.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { MIB, System, until } from '../support/system.ts';
 
 let system: System;
@@ -42,7 +43,7 @@ it('has bytes, bound and age of each stream, as the broker has them', async () =
 });
 
 it('leaves them out, and does not wait, while the broker hangs; then has them again', async () => {
-  process.kill(system.nats.pid, 'SIGSTOP');
+  await freeze(system.nats.pid);
   try {
     const startedAt = performance.now();
     const text = await system.metrics();
@@ -50,7 +51,7 @@ it('leaves them out, and does not wait, while the broker hangs; then has them ag
     expect(text).toContain('\nsluice_workers 1\n');
     expect(text).not.toContain('sluice_stream_bytes{');
   } finally {
-    process.kill(system.nats.pid, 'SIGCONT');
+    thaw(system.nats.pid);
   }
   await until(async () => (await system.metrics()).includes('sluice_stream_bytes{'));
 });
@@ -74,7 +75,7 @@ it('leaves them out while the broker is gone, also when it was never there befor
 
 it('does not hold up the end of ingest while the broker hangs', async () => {
   await system.ingest.stop();
-  process.kill(system.nats.pid, 'SIGSTOP');
+  await freeze(system.nats.pid);
   try {
     system.ingest = system.startIngest();
     await until(() =>
@@ -88,6 +89,6 @@ it('does not hold up the end of ingest while the broker hangs', async () => {
     expect(await system.ingest.stop()).toBe(0);
     expect(performance.now() - startedAt).toBeLessThan(8_000);
   } finally {
-    process.kill(system.nats.pid, 'SIGCONT');
+    thaw(system.nats.pid);
   }
 });

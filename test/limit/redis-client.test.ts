@@ -3,6 +3,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import {
   admissionOn,
@@ -62,7 +63,7 @@ describe('several URLs', () => {
     const [hanging] = cluster.nodes as [ClusterNode];
     const count = (id: string) => countedBy(redis, id, 1);
     const { there, away } = await split(hanging);
-    hanging.process.kill('SIGSTOP');
+    await freeze(hanging.process.pid);
     const before = performance.now();
     const replies = await Promise.all([...there, ...away].map(count));
     expect(performance.now() - before).toBeLessThan(1000);
@@ -71,7 +72,7 @@ describe('several URLs', () => {
       ...away.map(() => false),
     ]);
     expect(await Promise.all(there.map(count))).not.toContain(undefined);
-    hanging.process.kill('SIGCONT');
+    thaw(hanging.process.pid);
     const recovered = async (): Promise<boolean> => (await count(away[0] as string)) !== undefined;
     for (let tries = 0; !(await recovered()); tries++) {
       expect(tries).toBeLessThan(200);

@@ -8,6 +8,7 @@ import type { Admission, RateDecision } from '../../src/limit/admission.ts';
 import { admitArgs } from '../../src/limit/admit-call.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import { heartbeatKey, quotaKey, rateKey } from '../../src/limit/scripts.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { lastingPort, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 import {
   admissionOn,
@@ -35,7 +36,7 @@ beforeEach(async () => {
 afterEach(async () => {
   for (const close of toClose.splice(0)) await close();
   await redis.close();
-  server.process.kill('SIGCONT');
+  thaw(server.pid);
   await server.close();
 });
 
@@ -70,7 +71,7 @@ describe('LimitRedis', () => {
 
   it('joins what comes while a batch is under way, and waits for its reply a few milliseconds at most', async () => {
     await count();
-    server.process.kill('SIGSTOP');
+    await freeze(server.pid);
     const first = count();
     await turn();
     expect(redis.stats.calls.admit).toBe(2);
@@ -78,7 +79,7 @@ describe('LimitRedis', () => {
     await turn();
     const third = count();
     await until('sent without a reply', () => redis.stats.calls.admit > 2);
-    server.process.kill('SIGCONT');
+    thaw(server.pid);
     const replies = await Promise.all([first, second, third]);
     expect(replies.map((reply) => (reply as [string, number])[1])).toEqual([1, 2, 3]);
     expect(redis.stats.calls.admit).toBe(3);
@@ -145,7 +146,7 @@ describe('LimitRedis', () => {
   it('refuses within a second when Redis hangs, at once while it hangs, and recovers without a restart', async () => {
     const rate = limiter();
     expect(await take(rate)).toMatchObject({ kind: 'admitted' });
-    server.process.kill('SIGSTOP');
+    await freeze(server.pid);
     const before = performance.now();
     const waiting = await Promise.all([take(rate), take(rate)]);
     expect(performance.now() - before).toBeLessThan(1000);
@@ -155,7 +156,7 @@ describe('LimitRedis', () => {
       kind: 'unavailable',
     });
     expect(await count()).toBeUndefined();
-    server.process.kill('SIGCONT');
+    thaw(server.pid);
     await until('available', () => redis.available);
     expect(await take(rate)).toMatchObject({ kind: 'admitted' });
   });
@@ -165,9 +166,9 @@ describe('LimitRedis', () => {
       Number(/total_connections_received:(\d+)/.exec(await operator('INFO stats'))?.[1]);
     await count();
     const before = await connections();
-    server.process.kill('SIGSTOP');
+    await freeze(server.pid);
     await count();
-    server.process.kill('SIGCONT');
+    thaw(server.pid);
     await until('available', () => redis.available);
     // One more is the operator's own.
     expect(await connections()).toBeGreaterThan(before + 1);
@@ -183,9 +184,9 @@ describe('LimitRedis', () => {
 
   it('never runs a call twice when the server hangs with it', async () => {
     await count();
-    server.process.kill('SIGSTOP');
+    await freeze(server.pid);
     expect(await Promise.all([count(), count(), count()])).toEqual([undefined, undefined, undefined]);
-    server.process.kill('SIGCONT');
+    thaw(server.pid);
     await until('available', () => redis.available);
     await pause(300);
     expect(await counted()).toBeLessThanOrEqual(4);
@@ -202,7 +203,7 @@ describe('LimitRedis', () => {
   });
 
   it('settles calls in flight when the connection breaks', async () => {
-    server.process.kill('SIGSTOP');
+    await freeze(server.pid);
     const waiting = count();
     await pause(20);
     server.process.kill('SIGKILL');
@@ -320,7 +321,7 @@ describe('LimitRedis', () => {
   });
 
   it('settles everything when it is closed, and refuses afterwards', async () => {
-    server.process.kill('SIGSTOP');
+    await freeze(server.pid);
     const waiting = count();
     await pause(10);
     await redis.close();
@@ -347,7 +348,7 @@ describe('LimitRedis', () => {
 
   it('counts nothing while Redis is away', async () => {
     const admission = limiter();
-    server.process.kill('SIGSTOP');
+    await freeze(server.pid);
     const decisions = await Promise.all(
       [1, 2].map(() => countOf(admission, projectOf({ id: 'p', quota: 5 }))),
     );

@@ -6,6 +6,7 @@ import { ChunkSweeper } from '../../src/processor/chunk-sweeper.ts';
 import { removeParts } from '../../src/stream/chunks.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { NatsCluster } from '../support/nats-cluster.ts';
 import { eventually, log } from './harness.ts';
 
@@ -55,12 +56,12 @@ it('keeps parts while the leader of a stream of frames does not answer', async (
   now += CHUNK_SWEEP_DELAY_MS;
   await sweeper.sweep();
   expect(await parts()).toBe(1);
-  process.kill(cluster.pid(silent), 'SIGSTOP');
+  await freeze(cluster.pid(silent));
   try {
     await sweeper.sweep().catch(() => undefined);
     await sleep(1_000);
   } finally {
-    process.kill(cluster.pid(silent), 'SIGCONT');
+    thaw(cluster.pid(silent));
   }
   const left = await eventually(
     () =>

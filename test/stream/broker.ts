@@ -1,5 +1,4 @@
 /** A nats-server with the topology, a link and a publisher, and ways to see what stands in its streams. */
-import { setTimeout as sleep } from 'node:timers/promises';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { assert } from '../../src/lib/assert.ts';
 import { type Clock, systemClock } from '../../src/lib/clock.ts';
@@ -9,10 +8,10 @@ import { decodeFrame, type Entry, type EntryItem, type EnvelopeEntry } from '../
 import { NatsLink } from '../../src/stream/nats.ts';
 import { type PartSource, Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
 import { setupTopology } from '../../src/stream/topology.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { natsServer, natsServerWith, type TestServer } from '../support/servers.ts';
 
 export const MIB = 1024 * 1024;
-const FREEZE_MS = 250;
 /** The deadline of an entry where a test is not about deadlines. */
 const PATIENT_MS = 30_000;
 
@@ -83,14 +82,13 @@ export class Broker {
     return new Broker({ server, link, manager: await link.manager(), publisher });
   }
 
-  /** The server stands still, its connections stay open. The signal takes a moment to stop every thread. */
-  async freeze(): Promise<void> {
-    process.kill(this.server.pid, 'SIGSTOP');
-    await sleep(FREEZE_MS);
+  /** The server stands still, its connections stay open. */
+  freeze(): Promise<void> {
+    return freeze(this.server.pid);
   }
 
   thaw(): void {
-    this.server.process.kill('SIGCONT');
+    thaw(this.server.pid);
   }
 
   async close(): Promise<void> {

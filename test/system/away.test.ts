@@ -2,6 +2,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { rawRequest } from '../support/raw-http.ts';
 import { System, until } from '../support/system.ts';
 
@@ -28,12 +29,12 @@ describe('Redis away', () => {
     const project = await system.createProject();
     const token = await system.createHeartbeat();
     expect(await serves(project)).toBe(true);
-    process.kill(system.redis.pid, 'SIGSTOP');
+    await freeze(system.redis.pid);
     let first = await ask(project);
     for (; first.status === 200; first = await ask(project)); // while there are leased tokens
     const next = await ask(project);
     const beat = await fetch(`${system.url}/heartbeat/${token}`, { method: 'POST' });
-    process.kill(system.redis.pid, 'SIGCONT');
+    thaw(system.redis.pid);
     for (const { status, body, headers } of [first, next]) {
       expect([status, body]).toEqual([429, { error: 'Rate limit exceeded' }]);
       expect([headers.get('x-ratelimit-remaining'), headers.get('retry-after')]).toEqual(['0', '60']);
@@ -50,10 +51,10 @@ describe('Redis away', () => {
   it('development lets through without usage and rate headers, and says so in the log', async () => {
     system = await System.start({ env: { SLUICE_ENV: 'development' } });
     const project = await system.createProject();
-    process.kill(system.redis.pid, 'SIGSTOP');
+    await freeze(system.redis.pid);
     const id = eventId();
     const response = await system.send(project, errorEvent(id));
-    process.kill(system.redis.pid, 'SIGCONT');
+    thaw(system.redis.pid);
     expect([response.status, await response.json()]).toEqual([200, { id }]);
     expect([response.headers.get('x-service-usage'), response.headers.get('x-ratelimit-remaining')]).toEqual([
       null,
@@ -66,10 +67,10 @@ describe('Redis away', () => {
   it('a quota that cannot be counted in production is a 500 with an errorId that stands in the log', async () => {
     system = await System.start({ env: { SLUICE_PLAN_LIMITS: 'free-only' } });
     const project = await system.createProject({ plan: 'Pro' });
-    process.kill(system.redis.pid, 'SIGSTOP');
+    await freeze(system.redis.pid);
     const { status, body, headers } = await ask(project);
     const named = await system.send(project, errorEvent(eventId()), { 'x-request-id': 'its-name' });
-    process.kill(system.redis.pid, 'SIGCONT');
+    thaw(system.redis.pid);
     expect(headers.get('x-request-id')).toBe((body as { errorId: string }).errorId);
     expect([named.status, named.headers.get('x-request-id')]).toEqual([500, 'its-name']);
     expect(system.ingest.log).toContain('"requestId":"its-name"');
@@ -119,7 +120,7 @@ describe('NATS away', () => {
       told.push({ id, status: (await system.send(project, errorEvent(id))).status });
     };
     await send();
-    process.kill(system.nats.pid, 'SIGSTOP');
+    await freeze(system.nats.pid);
     const { pathname, search } = new URL(system.endpoint(project));
     const raw = rawRequest(
       system.port,
@@ -127,7 +128,7 @@ describe('NATS away', () => {
     );
     await Promise.all(Array.from({ length: 10 }, send));
     const onTheWire = await raw;
-    process.kill(system.nats.pid, 'SIGCONT');
+    thaw(system.nats.pid);
     expect([onTheWire.status, JSON.parse(onTheWire.body)]).toEqual([
       500,
       { error: 'Internal server error', errorId: expect.stringMatching(/^[0-9a-f]{32}$/) },

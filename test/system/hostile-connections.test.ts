@@ -60,6 +60,7 @@ describe('a worker', () => {
     ['a list of lengths', ['Content-Length: 25, 25']],
     ['a length with a sign', ['Content-Length: +25']],
     ['a length and chunks', ['Content-Length: 25', 'Transfer-Encoding: chunked']],
+    ['a length of 0 and chunks', ['Content-Length: 0', 'Transfer-Encoding: chunked']],
     ['two encodings', ['Transfer-Encoding: chunked', 'Transfer-Encoding: identity']],
     ['chunked twice', ['Transfer-Encoding: chunked, chunked']],
     ['an encoding that only begins like chunked', ['Transfer-Encoding: chunkedx']],

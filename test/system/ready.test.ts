@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { System, until } from '../support/system.ts';
 
 let system: System;
@@ -30,12 +31,12 @@ async function statusWithHalf(): Promise<number> {
     held = childrenOf(system.ingest.child.pid ?? 0)[1];
     return held !== undefined && isWorker(held);
   });
-  process.kill(held as number, 'SIGSTOP');
+  await freeze(held);
   try {
     await until(async () => (await statusOf(system.url)) === 200);
     return await statusOf(system.adminUrl);
   } finally {
-    process.kill(held as number, 'SIGCONT');
+    thaw(held);
   }
 }
 

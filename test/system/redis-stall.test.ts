@@ -6,6 +6,7 @@ import { readUsage } from '../../src/limit/month-count.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { System, until } from '../support/system.ts';
 
 let system: System;
@@ -35,13 +36,13 @@ describe('a stall of Redis', () => {
     const send = async (): Promise<number> => (await system.send(project, errorEvent(eventId()))).status;
     expect(await send()).toBe(200);
     for (let round = 0; round < 3; round++) {
-      process.kill(system.redis.pid, 'SIGSTOP');
+      await freeze(system.redis.pid);
       const end = performance.now() + STALL_MS;
       for (let i = 0; performance.now() < end; i++) {
         if (i < 30) answers.push(send());
         await new Promise((resolve) => setTimeout(resolve, 10));
       }
-      process.kill(system.redis.pid, 'SIGCONT');
+      thaw(system.redis.pid);
       await Promise.all(answers);
     }
     const statuses = await Promise.all(answers);

@@ -7,6 +7,7 @@ import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
 import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { lastingPort } from '../support/servers.ts';
 import { Command, System, until } from '../support/system.ts';
@@ -92,12 +93,12 @@ it.runIf(process.platform === 'linux')(
     await pause(BEATS_MS);
     const workers = childrenOf(system.ingest.child.pid ?? 0);
     expect(workers).toHaveLength(2);
-    for (const pid of workers) process.kill(pid, 'SIGSTOP');
+    for (const pid of workers) await freeze(pid);
     await pause(BEATS_MS);
     system.ingest.child.kill('SIGKILL');
     await system.ingest.exited;
     // The first thing that each does now is to tell somebody who is not there how it fares.
-    for (const pid of workers) process.kill(pid, 'SIGCONT');
+    for (const pid of workers) thaw(pid);
     await pause(BEATS_MS);
     expect(await slow.finish()).toBe(200);
     await system.storedOf(slow.id);

@@ -1,4 +1,4 @@
-/** The processor bounds its young space as workers do (worker-pool.test.ts), whatever this version of Node would do by itself. */
+/** The flags of the processor's heap. It bounds its young space as workers do (worker-pool.test.ts), whatever this version of Node would do by itself. */
 import { execFileSync, spawn } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import { expect, it } from 'vitest';

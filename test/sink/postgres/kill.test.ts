@@ -20,6 +20,7 @@ import {
   SEED,
   startProcessor,
 } from '../../processor/kills.ts';
+import { freeze, thaw } from '../../support/freeze.ts';
 import { rounds } from '../../support/rounds.ts';
 import { PostgresUnderTest } from '../sinks.ts';
 
@@ -77,10 +78,10 @@ it('of two processors one may be stopped beyond the ack wait and woken, again an
     const victim = both[round % 2] as ChildProcess;
     const publishing = publish(next, 1_000);
     await pause(200 + random() * 1_000);
-    victim.kill('SIGSTOP');
+    await freeze(victim.pid);
     await publish(next + 1_000, 1_000);
     await pause(ACK_WAIT_MS + 700);
-    victim.kill('SIGCONT');
+    thaw(victim.pid);
     await publishing;
     next += 2_000;
   }
@@ -103,7 +104,7 @@ it('a processor that is stopped in the middle of its transaction does not keep a
     );
     return waiting.rows.length > 0;
   });
-  first.kill('SIGSTOP');
+  await freeze(first.pid);
   await locker.query('ROLLBACK');
   await locker.end();
   const stopped = performance.now();
@@ -111,7 +112,7 @@ it('a processor that is stopped in the middle of its transaction does not keep a
   await harness.drained(POSTGRES_IDLE_MS_MAX + 20_000);
   expect(performance.now() - stopped).toBeGreaterThan(POSTGRES_IDLE_MS_MAX / 2); // it did wait for the locks
   await expectEachOnce(20);
-  first.kill('SIGCONT');
+  thaw(first.pid);
   await publish(20, 10);
   await harness.drained();
   for (const child of [first, second]) expect(await end(child, 'SIGTERM')).toBe(0);

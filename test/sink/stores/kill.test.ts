@@ -18,6 +18,7 @@ import {
   SEED,
   startProcessor,
 } from '../../processor/kills.ts';
+import { freeze, thaw } from '../../support/freeze.ts';
 import type { SinkUnderTest, StartSink } from '../sinks.ts';
 import { ClickHouseUnderTest, S3UnderTest } from './under-test.ts';
 
@@ -85,10 +86,10 @@ describe.each<[name: string, start: StartSink]>([
     for (const victim of both) {
       const publishing = publish(next, 500);
       await pause(200 + random() * 1_000);
-      victim.kill('SIGSTOP');
+      await freeze(victim.pid);
       await publish(next + 500, 500);
       await pause(ACK_WAIT_MS + 700);
-      victim.kill('SIGCONT');
+      thaw(victim.pid);
       await publishing;
       next += 1_000;
     }
