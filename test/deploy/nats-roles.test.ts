@@ -104,8 +104,10 @@ describe('each role does its work, and the server denies it nothing', () => {
     const beat = `http://127.0.0.1:${publicPort}/heartbeat/${token}`;
     expect((await fetch(beat, { method: 'POST' })).status).toBe(200);
     await until(() => stored(small) && stored(large) && stored(token));
-    const metrics = await (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text();
-    expect(metrics).toContain('sluice_stream_bytes{stream="SLUICE_EVENTS"}');
+    // A scrape leaves them out when the broker takes its time.
+    const metrics = async (): Promise<string> =>
+      (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text();
+    await until(async () => (await metrics()).includes('sluice_stream_bytes{stream="SLUICE_EVENTS"}'));
     await until(async () => denied().length > 0 || (await letters()).length > 0);
     expect(denied()).toEqual([]);
   });

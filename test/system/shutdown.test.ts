@@ -64,8 +64,8 @@ it('loses and resets nothing', async () => {
     }
   };
   const clients = Array.from({ length: CONNECTIONS }, client);
-  const slow = await beginRequest(system, project);
   await until(() => told.length > 2_000);
+  const slow = await beginRequest(system, project);
   const exited = system.ingest.stop('SIGTERM');
   // The listeners are closed, and the connections that are left are about to be.
   await until(() => told.some(({ status }) => status === 'ECONNREFUSED'));

@@ -1,0 +1,30 @@
+import { expect, it } from 'vitest';
+import { createLog } from '../../src/lib/log.ts';
+import { Connections } from '../../src/management/connections.ts';
+import { freeze, thaw } from '../support/freeze.ts';
+import { natsServer } from '../support/servers.ts';
+
+it('are closed while an attempt to connect still hangs, which closes what it gets', async () => {
+  const server = await natsServer();
+  await freeze(server.pid);
+  const connections = new Connections({
+    redisUrls: [],
+    natsUrls: [server.url],
+    natsCredsFile: undefined,
+    name: 'test',
+    log: createLog('silent'),
+  });
+  let settled = false;
+  const attempt = connections
+    .nats()
+    .catch(() => undefined)
+    .finally(() => {
+      settled = true;
+    });
+  await connections.close();
+  expect(settled).toBe(false);
+  thaw(server.pid);
+  const link = await attempt;
+  if (link) await expect.poll(() => link.connected).toBe(false);
+  await server.close();
+});
