@@ -223,7 +223,7 @@ const schema = z.strictObject({
   SLUICE_REDIS_URL: urls(['redis', 'rediss'], SENTINELS).default(['redis://127.0.0.1:6379']),
   SLUICE_REDIS_PASSWORD_FILE: readableFile.optional(),
   SLUICE_NATS_URL: urls(['nats', 'tls']).default(['nats://127.0.0.1:4222']),
-  SLUICE_NATS_CREDS: z.string().min(1).optional(),
+  SLUICE_NATS_CREDS: readableFile.optional(),
   SLUICE_TLS_CA_FILE: readableFile.optional(),
   SLUICE_MAX_BODY_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(BODY_BYTES_MAX),
   SLUICE_MAX_DECOMPRESSED_BYTES: integer(1, BODY_BYTES_SETTING_MAX).default(DECOMPRESSED_BYTES_MAX),

@@ -72,15 +72,17 @@ it('cross-checks', () => {
 
 it('wants files that can be read, and one place for the password of Redis', () => {
   const file = import.meta.filename;
-  const secrets = { SLUICE_REDIS_PASSWORD_FILE: file, SLUICE_TLS_CA_FILE: file };
+  const secrets = {
+    SLUICE_REDIS_PASSWORD_FILE: file,
+    SLUICE_TLS_CA_FILE: file,
+    SLUICE_NATS_CREDS: file,
+  };
   expect(problems({ ...secrets, SLUICE_REDIS_URL: 'rediss://sluice@redis:6379' })).toEqual([]);
   expect(problems({ ...secrets, SLUICE_REDIS_URL: 'rediss://sluice:word@redis:6379' })).toEqual([
     'SLUICE_REDIS_URL must have no password beside SLUICE_REDIS_PASSWORD_FILE',
   ]);
-  expect(problems({ SLUICE_REDIS_PASSWORD_FILE: '/none', SLUICE_TLS_CA_FILE: '/none' })).toEqual([
-    'SLUICE_REDIS_PASSWORD_FILE must be a file that can be read',
-    'SLUICE_TLS_CA_FILE must be a file that can be read',
-  ]);
+  for (const name of Object.keys(secrets))
+    expect(problems({ [name]: '/none' })).toEqual([`${name} must be a file that can be read`]);
 });
 
 it('ignores the names of Kubernetes service links and says which', () => {

@@ -1,8 +1,9 @@
 import { mkdirSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { Command } from 'commander';
 import { checkPortIsFree, PortError } from '../admin/port-check.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
-import { DevStart, type DevSystem } from '../dev/system.ts';
+import { DATA, DevStart, type DevSystem } from '../dev/system.ts';
 import { lockFolder } from '../lib/files/folder-lock.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
@@ -88,7 +89,8 @@ async function run(flags: Flags): Promise<void> {
   const lock = await lockFolder(flags.dataDir, 'dev');
   if (!lock) throw new Error(`another sluice dev is running on ${flags.dataDir}`);
   await checkDevPorts({ host: config.host, port }, { host: config.adminHost, port: adminPort });
-  if (flags.reset) rmSync(flags.dataDir, { recursive: true, force: true });
+  if (flags.reset)
+    for (const name of DATA) rmSync(join(flags.dataDir, name), { recursive: true, force: true });
   mkdirSync(flags.dataDir, { recursive: true });
   const log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'warn', { process: 'dev' });
   const start = new DevStart(
@@ -134,6 +136,6 @@ export function devCommand(): Command {
     )
     .option('--workers <n>', 'ingest workers (default: SLUICE_WORKERS or 1)', integerIn(1, 256))
     .option('--data-dir <folder>', 'where everything is kept', '.sluice')
-    .option('--reset', 'delete the data folder first')
+    .option('--reset', 'delete the data of earlier starts first')
     .action(run);
 }

@@ -19,7 +19,7 @@ function checkSpoolVolume({ spoolDir, spoolMaxBytes }: Config, log: Log): void {
     volume = { size: blocks * bsize, free: bavail * bsize };
   } catch (error) {
     // Large envelopes get 503 until the folder is there.
-    log.warn({ err: error, spoolDir }, 'the spool folder cannot be looked at');
+    log.warn({ err: error, spoolDir }, 'the spool folder cannot be looked at (SLUICE_SPOOL_DIR)');
     return;
   }
   const { size, free } = volume;

@@ -188,6 +188,9 @@ export class DevStart {
   }
 }
 
+/** What stands in a data folder, beside files of others. */
+export const DATA = ['demo-project', 'dev.json', 'nats', 'redis', 'sink'] as const;
+
 /** The demo project of a data folder: the same one at every start, made at the first. */
 async function demoProject(link: NatsLink, dataDir: string): Promise<Project> {
   const store = await ProjectStore.open(link);

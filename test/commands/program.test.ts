@@ -87,6 +87,16 @@ it('a spool that its volume can never hold ends ingest at the start, with both f
   );
 });
 
+it('ends when NATS takes its connection and then says nothing', async () => {
+  const mute = createServer().listen({ host: '127.0.0.1', port: await lastingPort() });
+  await once(mute, 'listening');
+  const { port } = mute.address() as { port: number };
+  const child = start(['project', 'list'], { ...urls(), SLUICE_NATS_URL: `nats://127.0.0.1:${port}` });
+  expect(await child.ended).toBe(1);
+  expect(child.err()).toContain('NATS cannot be reached at nats://127.0.0.1:');
+  mute.close();
+});
+
 describe('the program', () => {
   it('prints its version and help, and ends with 0', async () => {
     const version = start(['--version']);

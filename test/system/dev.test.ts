@@ -234,6 +234,8 @@ it('a second start finds projects and data again; --reset forgets them', async (
   const second = await Dev.start();
   expect(second.file.project.key).toBe(project.key);
   await second.stop();
+  const notOurs = join(dir, '.sluice/notes.txt');
+  writeFileSync(notOurs, 'of somebody else');
   const third = new Dev([
     '--reset',
     '--port',
@@ -243,6 +245,7 @@ it('a second start finds projects and data again; --reset forgets them', async (
   ]);
   await until(() => third.output.includes('sluice is ready'));
   expect(third.file.project.key).not.toBe(project.key);
+  expect(existsSync(notOurs)).toBe(true);
 });
 
 it.runIf(process.platform === 'linux')(
