@@ -33,5 +33,7 @@ for (const name of wanted) {
 // A reader that has seen enough (`| head`) closes the pipe: that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
 process.exitCode = await runProgram(program, process.argv.slice(2));
-// nats.js keeps the socket of an attempt to connect that got no answer: nobody waits for that.
-process.stdout.write('', () => process.exit());
+// When all is written: nats.js keeps the socket of an attempt to connect that got no answer.
+process.stdout.write('', (error) => {
+  if (!error) process.stderr.write('', () => process.exit());
+});

@@ -188,8 +188,8 @@ export class DevStart {
   }
 }
 
-/** What stands in a data folder, beside files of others. */
-export const DATA = ['demo-project', 'dev.json', 'nats', 'redis', 'sink'] as const;
+/** What `dev` keeps in its data folder; other files there are not its own. */
+export const DATA = ['demo-project', 'dev.json', 'dev.json.tmp', 'nats', 'redis', 'sink'] as const;
 
 /** The demo project of a data folder: the same one at every start, made at the first. */
 async function demoProject(link: NatsLink, dataDir: string): Promise<Project> {

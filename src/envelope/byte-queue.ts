@@ -54,38 +54,3 @@ export class ByteQueue {
     this.#bytes = grown;
   }
 }
-
-/** Chunks that are mostly one: only others pay for being joined. */
-export class ChunkQueue {
-  readonly #bytesMax: number;
-  #single: Buffer | undefined;
-  #joined: ByteQueue | undefined;
-
-  constructor(bytesMax: number) {
-    this.#bytesMax = bytesMax;
-  }
-
-  /** Bytes of memory in use, about. */
-  get capacity(): number {
-    return (this.#single?.length ?? 0) + (this.#joined?.capacity ?? 0);
-  }
-
-  /** Copies `chunk`. The caller has checked the bound. */
-  append(chunk: Uint8Array): void {
-    if (this.#single === undefined && this.#joined === undefined) {
-      this.#single = Buffer.from(chunk);
-      return;
-    }
-    this.#joined ??= new ByteQueue(this.#bytesMax);
-    if (this.#single) this.#joined.append(this.#single);
-    this.#single = undefined;
-    this.#joined.append(chunk);
-  }
-
-  /** Everything in one piece, which stays here; nothing is appended after. */
-  whole(): Buffer {
-    this.#single ??= this.#joined?.take() ?? NOTHING;
-    this.#joined = undefined;
-    return this.#single;
-  }
-}

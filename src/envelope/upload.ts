@@ -6,9 +6,8 @@
  *       └──────── a failure ────↗
  *
  * A failure frees everything at once and ignores what is fed later, so that a caller may go on
- * draining the socket. What cannot be parsed is freed at once too, but judged at its end: it may
- * also be too large, which is said first. A success holds its bytes until `dispose`. When a verdict
- * comes while the socket is paused, it is resumed first: nothing can be answered on a paused one.
+ * draining the socket. A success holds its bytes until `dispose`. When a verdict comes while the
+ * socket is paused, it is resumed first: nothing can be answered on a paused one.
  */
 import { randomUUID } from 'node:crypto';
 import type { ProjectUse } from '../lib/fair-share.ts';
@@ -19,7 +18,7 @@ import {
   SYNC_INFLATED_BYTES_MAX,
 } from '../limits.ts';
 import { Holding, UploadBudget } from './budget.ts';
-import { ChunkQueue } from './byte-queue.ts';
+import { ByteQueue } from './byte-queue.ts';
 import { type Collected, Collector, type HeldItem, type SkippedItems } from './collector.ts';
 import { Decoder } from './decoder.ts';
 import { type Compression, claimedBytes, type Encoding, inflateSync, parseEncoding } from './decompress.ts';
@@ -89,13 +88,12 @@ export class Upload {
   readonly #collector: Collector;
   readonly #parser: Parser;
   #state: State = 'open';
-  /** Why it cannot be parsed; from then on its bytes are only counted. */
-  #malformed: string | undefined;
   #transmitted = 0;
   #inflated = 0;
   /** The beginning of a compressed body, as long as it may turn out to be the whole body. */
-  #first: ChunkQueue | undefined;
-  #firstHeld = 0;
+  #first: Buffer | undefined;
+  /** The same with the chunks that came after the first one. */
+  #begun: ByteQueue | undefined;
   /** Set once a compressed body is no longer small, or inflates to much. */
   #decoder: Decoder | undefined;
   /** Set for a small body that inflates to much. */
@@ -129,8 +127,7 @@ export class Upload {
     if (this.#transmitted > this.#options.budget.maxBodyBytes)
       return this.#fail('too_large', `the body exceeds ${this.#options.budget.maxBodyBytes} bytes`);
     const encoding = this.#encoding;
-    if (this.#decoder) this.#decoder.feed(chunk);
-    else if (encoding === undefined || this.#malformed !== undefined) return;
+    if (encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
     else if (encoding === 'none') this.#parse(this.#collector.spooling ? chunk : Buffer.from(chunk));
     else this.#feedCompressed(encoding, chunk);
   }
@@ -140,12 +137,11 @@ export class Upload {
     if (this.#state !== 'open') return;
     this.#state = 'ended';
     if (this.#limited) this.#options.budget.limiter.leave(this.#limited);
-    if (this.#collector.spooling && this.#malformed === undefined) this.#onSpooled();
+    if (this.#collector.spooling) this.#onSpooled();
     const encoding = this.#encoding;
-    if (this.#decoder) this.#decoder.end();
-    else if (this.#malformed !== undefined) this.#reject(this.#malformed);
-    else if (encoding === undefined) this.#reject('the content encoding is unknown');
-    else if (this.#first && encoding !== 'none') this.#inflateFirst(encoding, this.#first);
+    if (encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
+    else if (this.#decoder) this.#decoder.end();
+    else if (this.#first && encoding !== 'none') this.#inflateFirst(encoding);
     else this.#finish();
   }
 
@@ -161,25 +157,41 @@ export class Upload {
   // ---- compressed bodies ----
 
   #feedCompressed(encoding: Compression, chunk: Uint8Array): void {
-    if (this.#transmitted > this.#options.budget.decoderQueueBytesMax) {
-      this.#startDecoder(encoding);
-      if (this.#state === 'open') this.#decoder?.feed(chunk);
-      return;
-    }
-    this.#first ??= new ChunkQueue(DECODER_QUEUE_BYTES_MAX);
-    this.#first.append(chunk);
-    if (!this.#holdFirst()) this.#fail('overloaded', 'the worker holds too many bytes');
+    if (this.#decoder) return this.#decoder.feed(chunk);
+    if (this.#transmitted <= this.#options.budget.decoderQueueBytesMax) return this.#keepFirst(chunk);
+    const decoder = this.#startDecoder(encoding);
+    if (this.#state === 'open') decoder.feed(chunk);
   }
 
-  #holdFirst(): boolean {
-    const before = this.#firstHeld;
-    this.#firstHeld = this.#first?.capacity ?? 0;
-    return this.#holding.hold(this.#firstHeld - before);
+  /** Most bodies are one chunk: only others pay for being joined. */
+  #keepFirst(chunk: Uint8Array): void {
+    const before = this.#firstCapacity;
+    if (this.#first === undefined) this.#first = Buffer.from(chunk);
+    else {
+      this.#begun ??= new ByteQueue(DECODER_QUEUE_BYTES_MAX);
+      if (this.#begun.length === 0) this.#begun.append(this.#first);
+      this.#begun.append(chunk);
+    }
+    if (!this.#holding.hold(this.#firstCapacity - before))
+      this.#fail('overloaded', 'the worker holds too many bytes');
+  }
+
+  /** What was kept as one piece. */
+  #joinFirst(): Buffer {
+    const before = this.#firstCapacity;
+    this.#first = this.#begun?.take() ?? this.#first ?? Buffer.alloc(0);
+    this.#begun = undefined;
+    this.#holding.hold(this.#firstCapacity - before);
+    return this.#first;
+  }
+
+  get #firstCapacity(): number {
+    return (this.#first?.length ?? 0) + (this.#begun?.capacity ?? 0);
   }
 
   /** A small body that is whole. */
-  #inflateFirst(encoding: Compression, first: ChunkQueue): void {
-    const body = first.whole();
+  #inflateFirst(encoding: Compression): void {
+    const body = this.#joinFirst();
     const known = claimedBytes(encoding, body);
     const claimed = known ?? 0;
     const guess = Math.max(UNKNOWN_BYTES_MIN, USUAL_RATIO * body.length);
@@ -200,7 +212,7 @@ export class Upload {
     } else if (inflated.reason === 'stream') {
       use.distrusted = DISTRUSTED_BODIES;
       this.#inflateInTurn(encoding, claimed > SYNC_INFLATED_BYTES_MAX ? claimed : guess);
-    } else this.#reject('the compressed body is corrupt');
+    } else this.#fail('invalid', 'the compressed body is corrupt');
   }
 
   /** @param bytes what the body inflates to, as far as is known */
@@ -212,8 +224,8 @@ export class Upload {
       swells: this.#swells(bytes),
       inflated: () => this.#inflated,
       start: () => {
-        this.#startDecoder(encoding);
-        if (this.#state === 'ended') this.#decoder?.end();
+        const decoder = this.#startDecoder(encoding);
+        if (this.#state === 'ended') decoder.end();
       },
       refuse: () => this.#fail('overloaded', 'too much is being inflated'),
     };
@@ -224,36 +236,28 @@ export class Upload {
     return bytes > Math.max(SYNC_INFLATED_BYTES_MAX, SWELLING_RATIO_MIN * this.#transmitted);
   }
 
-  /** It is fed what was held back. */
-  #startDecoder(encoding: Compression): void {
-    this.#decoder = new Decoder(encoding, {
+  /** A decoder that has been fed what was held back. */
+  #startDecoder(encoding: Compression): Decoder {
+    const decoder = new Decoder(encoding, {
       holding: this.#holding,
       onBytes: (bytes) => this.#parse(bytes),
       onEnd: () => this.#finish(),
-      onFailed: (kind, detail) => this.#onDecoderFailed(kind, detail),
+      onFailed: (kind, detail) => this.#fail(kind, detail),
       onBehind: (behind) => this.#onDecoderBehind(behind),
     });
+    this.#decoder = decoder;
     this.#enterLimiter();
     const first = this.#takeFirst();
-    if (first) this.#decoder.feed(first);
-  }
-
-  #onDecoderFailed(kind: 'invalid' | 'overloaded', detail: string): void {
-    if (kind === 'overloaded') return this.#fail(kind, detail);
-    this.#destroyDecoder();
-    this.#reject(detail);
-  }
-
-  #destroyDecoder(): void {
-    this.#decoder?.destroy();
-    this.#decoder = undefined;
+    if (first) decoder.feed(first);
+    return decoder;
   }
 
   #takeFirst(): Buffer | undefined {
-    const taken = this.#first?.whole();
+    if (!this.#first) return undefined;
+    const first = this.#joinFirst();
+    this.#holding.hold(-first.length);
     this.#first = undefined;
-    this.#holdFirst();
-    return taken;
+    return first;
   }
 
   // ---- plain bytes ----
@@ -268,7 +272,6 @@ export class Upload {
         `the body inflates to over ${this.#options.budget.maxDecompressedBytes} bytes`,
       );
     if (this.#outgrows()) return this.#fail('overloaded', 'it inflates to more than it says');
-    if (this.#malformed !== undefined) return;
     this.#collector.startChunk(bytes);
     this.#check(this.#parser.feed(bytes));
     if (this.#collector.spooling) this.#onSpooled();
@@ -286,14 +289,13 @@ export class Upload {
   }
 
   #finish(): void {
-    this.#destroyDecoder();
-    if (this.#malformed === undefined) this.#check(this.#parser.end());
-    else this.#reject(this.#malformed);
+    this.#decoder?.destroy();
+    this.#check(this.#parser.end());
     if (this.#state === 'ended') this.#collector.finish((collected) => this.#succeed(collected));
   }
 
   #check(malformed: Malformed | undefined): void {
-    if (malformed !== undefined) this.#reject(malformed);
+    if (malformed !== undefined) this.#fail('invalid', malformed);
   }
 
   // ---- pressure ----
@@ -360,18 +362,6 @@ export class Upload {
     this.#settle({ ok: true, envelope });
   }
 
-  /** Nothing of it is kept; the verdict comes when its size is known. */
-  #reject(detail: string): void {
-    if (this.#state !== 'open' && this.#state !== 'ended') return;
-    this.#malformed = detail;
-    this.#collector.close();
-    this.#onSpoolBehind(false);
-    if (this.#decoder) return; // its bytes are still to be counted
-    if (this.#state === 'ended') return this.#fail('invalid', detail);
-    this.#release();
-    if (this.#paused) this.#pressure(false);
-  }
-
   #fail(kind: UploadFailure['kind'], detail: string): void {
     if (this.#state !== 'open' && this.#state !== 'ended') return;
     this.#settle({ ok: false, failure: { kind, detail } });
@@ -395,6 +385,7 @@ export class Upload {
     this.#decoder?.destroy();
     this.#collector.close();
     this.#first = undefined;
+    this.#begun = undefined;
     this.#holding.close();
   }
 }

@@ -116,7 +116,7 @@ describe('a large envelope', () => {
   });
 });
 
-test('a body that turns out to be malformed while the socket is paused resumes it', () => {
+test('a refusal that comes while the socket is paused resumes it first', () => {
   const told: string[] = [];
   const upload = new Upload({
     encoding: '',
@@ -128,8 +128,6 @@ test('a body that turns out to be malformed while the socket is paused resumes i
   upload.feed(bytesOf(`{}\n{"type":"log","length":2000000}\n${'x'.repeat(2_000_000)}`));
   expect(told).toEqual(['pause']);
   upload.feed(bytesOf('x'));
-  expect(told).toEqual(['pause', 'resume']);
-  upload.end();
   expect(told).toEqual(['pause', 'resume', 'invalid']);
   upload.dispose();
 });

@@ -147,17 +147,14 @@ describe('a request with nothing to store', () => {
     expect([wants(), outcomes, published, line.said]).toEqual(['t', ['rate_limited'], [], ['429', 'end']]);
   });
 
-  it.each([
-    { rest: 1_000, outcome: 'invalid', status: '400' },
-    { rest: 5_300_000, outcome: 'too_large', status: '413' },
-  ])('is judged when its size is known: $outcome', async ({ rest, outcome, status }) => {
-    const { receive, settle, wants, outcomes, line, budget } = serve();
+  it('asks as soon as its body is bad, and is answered once the rest was drained', async () => {
+    const { receive, settle, wants, outcomes, line } = serve();
     await receive(`${NO_ENVELOPE}\n`, false);
-    expect([wants(), outcomes, budget.heldBytes]).toEqual(['', [], 0]);
-    await receive('x'.repeat(rest));
     expect(wants()).toBe('t');
     await settle(TOKEN);
-    expect([wants(), outcomes, line.said]).toEqual(['t', [outcome], [status, 'end']]);
+    expect([outcomes, line.said]).toEqual([['invalid'], []]);
+    await receive(EVENT);
+    expect([wants(), outcomes, line.said]).toEqual(['t', ['invalid'], ['400', 'end']]);
   });
 
   it('takes a token when its body comes in crumbs', async () => {

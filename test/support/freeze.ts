@@ -13,9 +13,13 @@ function threadStates(pid: number): string[] {
     ];
   const tasks = `/proc/${pid}/task`;
   return readdirSync(tasks).map((task) => {
-    const stat = readFileSync(`${tasks}/${task}/stat`, 'utf8');
-    // The program's name stands in brackets, and may have brackets itself.
-    return stat.charAt(stat.lastIndexOf(')') + 2);
+    try {
+      const stat = readFileSync(`${tasks}/${task}/stat`, 'utf8');
+      // The program's name stands in brackets, and may have brackets itself.
+      return stat.charAt(stat.lastIndexOf(')') + 2);
+    } catch {
+      return 'X'; // a thread that has ended meanwhile
+    }
   });
 }
 

@@ -120,11 +120,8 @@ describe('413 arrives as an answer', () => {
     connection.close();
   });
 
-  it.each([
-    ['an envelope', `{}\n{"type":"event"}\n"${'0'.repeat(21 * MIB)}"`],
-    ['zeros, which are none', Buffer.alloc(21 * MIB)],
-  ])('for a small body that inflates beyond 20 MiB: %s', async (_name, inflated) => {
-    const bomb = gzipSync(inflated);
+  it('for a small body that inflates beyond 20 MiB', async () => {
+    const bomb = gzipSync(`{}\n{"type":"event"}\n"${'0'.repeat(21 * MIB)}"`);
     // A machine that is too busy to inflate it within a second says so first.
     let answer: [number, unknown] = [503, undefined];
     await until(async () => {
