@@ -2,13 +2,13 @@
 import { describe, expect, it } from 'vitest';
 import { judgeSoak, type SoakReport } from './soak.ts';
 import { growing, lifeTable, soakText } from './soak-table.ts';
-import type { Life } from './watch.ts';
+import type { Held, Life } from './watch.ts';
 
 /** A look every five seconds from `born` to minute `end`; memory and files `after` so many minutes. */
 const life = (
   role: string,
   born: number,
-  after: (minutes: number) => { rssMib: number; files: number },
+  after: (minutes: number) => { rssMib: number; files: number; connections: number },
   end = 20,
 ): Life => ({
   role,
@@ -18,10 +18,15 @@ const life = (
     ...after(n / 12),
   })),
 });
-const still = { rssMib: 100, files: 30 };
+const still = { rssMib: 100, files: 30, connections: 8 };
 const told = { accepted: 10, refused: 2, unknown: 1 };
 const found = { stored: { envelopes: 10, items: 12, double: 0 }, usage: 10, deadLetters: 0, drainedSec: 0.5 };
-const report = (lives: readonly Life[], minutes = 20): SoakReport => ({
+const calm = { redisKeys: 200, redisMib: 3, consumers: 9, streamMib: 1 };
+const report = (
+  lives: readonly Life[],
+  minutes = 20,
+  held: (minutes: number) => Omit<Held, 'minute'> = () => calm,
+): SoakReport => ({
   minutes,
   seed: 1,
   capacity: 1_000,
@@ -30,6 +35,7 @@ const report = (lives: readonly Life[], minutes = 20): SoakReport => ({
   struck: {},
   lives,
   lags: Array.from({ length: 240 }, (_, n) => ({ minute: n / 12, pending: 3, lagSec: 0.4 })),
+  held: Array.from({ length: 240 }, (_, n) => ({ minute: n / 12, ...held(n / 12) })),
   fittedFrom: minutes / 2,
   told,
   ...found,
@@ -88,7 +94,7 @@ describe('a process', () => {
     const taking = life('worker', 0, (minutes) => ({ ...still, files: 30 + Math.floor(minutes / 2) }));
     const giving = life('worker', 0, (minutes) => ({ ...still, files: 60 - Math.floor(minutes / 2) }));
     expect(lifeTable(report([taking, giving]))).toMatch(
-      /^\| 2 workers together .* 90 \| 0\.00 ± 0\.00 \| flat \|$/m,
+      /^\| 2 workers together .* 90 \| 0\.00 ± 0\.00 \| flat \| 16\.0 \|$/m,
     );
   });
 
@@ -96,6 +102,25 @@ describe('a process', () => {
     const broker = life('broker', 0, (minutes) => ({ ...still, rssMib: 100 + 9 * minutes }));
     expect(growing(report([broker]))).toEqual([]);
     expect(soakText(report([broker]))).toContain('grows');
+  });
+});
+
+describe('what the servers hold', () => {
+  it('is flat when it only goes up and down', () => {
+    const busy = report([], 20, (minutes) => ({ ...calm, streamMib: 5 + 4 * Math.sin(minutes * 40) }));
+    expect(growing(busy)).toEqual([]);
+    expect(soakText(busy)).toMatch(/^\| Redis keys \| 9\.9 \| 200\.0 \| 0\.000 ± 0\.000 \| flat \|$/m);
+    expect(soakText(busy)).toMatch(/^\| MiB in streams .* flat \|$/m);
+  });
+
+  it.each([
+    ['redisKeys', 2, 'Redis keys: more and more'],
+    ['redisMib', 0.3, "MiB of Redis's data: more and more"],
+    ['consumers', 1, 'consumers: more and more'],
+    ['streamMib', 3, 'MiB in streams: more and more'],
+  ] as const)('is judged: %s', (what, perMinute, said) => {
+    const more = report([], 20, (minutes) => ({ ...calm, [what]: calm[what] + perMinute * minutes }));
+    expect(growing(more)).toEqual([said]);
   });
 });
 

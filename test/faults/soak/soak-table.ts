@@ -2,13 +2,20 @@
 import { RECEIVED_DISORDER_MS_MAX, RESEND_WINDOW_MS } from '../../../src/limits.ts';
 import { markdown } from '../table.ts';
 import type { SoakReport } from './soak.ts';
-import { fitTrend, type Point, type Trend, type Verdict, verdict } from './trend.ts';
-import { type Life, type Look, ROUNDS_PER_MINUTE } from './watch.ts';
+import { fitTrend, mean, type Point, type Trend, type Verdict, verdict } from './trend.ts';
+import { type Held, type Life, type Look, ROUNDS_PER_MINUTE } from './watch.ts';
 
 /** All of one process. A leak of this many a minute would matter: 1.4 GiB a day; at 1,000 requests a second 17 bytes each. */
 const RSS_MIB_PER_MINUTE = 1;
 const FILES_PER_MINUTE = 0.5;
 const LAG_SEC_PER_MINUTE = 0.1;
+/** Slopes that would matter of what Redis and the broker hold. A stream's bytes go up and down with each frame. */
+const HELD = [
+  ['Redis keys', ({ redisKeys }) => redisKeys, 1],
+  ["MiB of Redis's data", ({ redisMib }) => redisMib, 0.1],
+  ['consumers', ({ consumers }) => consumers, 0.1],
+  ['MiB in streams', ({ streamMib }) => streamMib, 1],
+] as const satisfies readonly [what: string, of: (held: Held) => number, perMinute: number][];
 /** Younger processes are still finding their size. */
 const SETTLED_MINUTES = 1;
 /** The processor's sink knows what it stored for so long; others forget sooner. */
@@ -18,7 +25,14 @@ const DOUBLED_MINUTES = REMEMBERED_MINUTES / 4;
 /** Shorter series say nothing. */
 const FITTED_MINUTES_MIN = 0.5;
 
-type Line = { life: Life; rss: Trend; files: Trend; memory: Verdict; openFiles: Verdict };
+type Line = {
+  life: Life;
+  rss: Trend;
+  files: Trend;
+  memory: Verdict;
+  openFiles: Verdict;
+  connections: number;
+};
 
 const points = (looks: readonly Look[], of: (look: Look) => number): Point[] =>
   looks.map((look) => ({ x: look.minute, y: of(look) }));
@@ -57,6 +71,7 @@ function workersTogether(lives: readonly Life[]): Life {
     minute: round[0]?.minute ?? 0,
     rssMib: sum(round, ({ rssMib }) => rssMib),
     files: sum(round, ({ files }) => files),
+    connections: sum(round, ({ connections }) => connections),
   }));
   return {
     role: `${most} workers together`,
@@ -75,7 +90,9 @@ function fitted(report: SoakReport): Line[] {
     if (!rss || !files || rss.minutes < FITTED_MINUTES_MIN) return [];
     const { processes = 1 } = life;
     const memory = verdict(rss, processes * RSS_MIB_PER_MINUTE);
-    return [{ life, rss, files, memory, openFiles: verdict(files, processes * FILES_PER_MINUTE) }];
+    const openFiles = verdict(files, processes * FILES_PER_MINUTE);
+    const connections = mean(settled(life, report).map((look) => look.connections));
+    return [{ life, rss, files, memory, openFiles, connections }];
   });
 }
 
@@ -93,8 +110,9 @@ export function lifeTable(report: SoakReport): string {
     'files',
     'files a minute',
     'open files',
+    'connections of clients',
   ];
-  const lines = fitted(report).map(({ life, rss, files, memory, openFiles }) => [
+  const lines = fitted(report).map(({ life, rss, files, memory, openFiles, connections }) => [
     life.role,
     rss.minutes.toFixed(1),
     rss.mean.toFixed(0),
@@ -103,8 +121,31 @@ export function lifeTable(report: SoakReport): string {
     files.mean.toFixed(0),
     slope(files, 2),
     openFiles,
+    connections > 0 ? connections.toFixed(1) : '',
   ]);
   return markdown(heads, lines);
+}
+
+type HeldLine = { what: string; trend: Trend; verdict: Verdict };
+
+function fittedHeld({ held, fittedFrom }: SoakReport): HeldLine[] {
+  const late = held.filter(({ minute }) => minute >= fittedFrom);
+  return HELD.flatMap(([what, of, perMinute]) => {
+    const trend = fitTrend(late.map((one) => ({ x: one.minute, y: of(one) })));
+    return trend ? [{ what, trend, verdict: verdict(trend, perMinute) }] : [];
+  });
+}
+
+/** As {@link lifeTable}, of what the servers hold. */
+function heldTable(report: SoakReport): string {
+  const lines = fittedHeld(report).map(({ what, trend, verdict }) => [
+    what,
+    trend.minutes.toFixed(1),
+    trend.mean.toFixed(1),
+    slope(trend, 3),
+    verdict,
+  ]);
+  return markdown(['held', 'minutes fitted', 'mean', 'a minute', ''], lines);
 }
 
 export function lagLine({ lags, fittedFrom, drainedSec }: SoakReport): string {
@@ -132,6 +173,8 @@ export function soakText(report: SoakReport): string {
     lagLine(report),
     '',
     lifeTable(report),
+    '',
+    heldTable(report),
   ].join('\n');
 }
 
@@ -141,5 +184,7 @@ export function growing(report: SoakReport): string[] {
     ...(memory === 'grows' ? [`${life.role} ${life.pid}: memory grows`] : []),
     ...(openFiles === 'grows' ? [`${life.role} ${life.pid}: open files grow`] : []),
   ]);
-  return grown.filter((sentence) => !/^(Redis|broker) /.test(sentence));
+  const ours = grown.filter((sentence) => !/^(Redis|broker) /.test(sentence));
+  const held = fittedHeld(report).filter(({ verdict }) => verdict === 'grows');
+  return [...ours, ...held.map(({ what }) => `${what}: more and more`)];
 }

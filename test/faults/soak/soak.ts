@@ -17,7 +17,7 @@ import { usageOf } from '../usage.ts';
 import { strikeBlips } from './blips.ts';
 import { countStored, type StoredCount } from './count-stored.ts';
 import { runTraffic } from './traffic.ts';
-import { type Lag, type Life, Watch } from './watch.ts';
+import { type Held, type Lag, type Life, Watch } from './watch.ts';
 
 const MINUTE_MS = 60_000;
 const SHARE = 0.7;
@@ -40,6 +40,7 @@ export type SoakReport = {
   struck: Record<string, number>;
   lives: readonly Life[];
   lags: readonly Lag[];
+  held: readonly Held[];
   /** Trends are fitted to what is after it. */
   fittedFrom: number;
   drainedSec: number | undefined;
@@ -98,11 +99,23 @@ class Soak {
     await watch.stop();
     const drainedSec = await this.#stand.queue.drained();
     say(`loaded, processed after ${drainedSec?.toFixed(1)} s; reading the sink`);
-    const { lives, lags } = watch;
+    const { lives, lags, held } = watch;
     const told = sumOf([...first, answers]);
     const found = await this.#evidence();
     const fittedFrom = minutes / 2;
-    const head = { minutes, seed, capacity, rate, answers, struck, lives, lags, fittedFrom, drainedSec };
+    const head = {
+      minutes,
+      seed,
+      capacity,
+      rate,
+      answers,
+      struck,
+      lives,
+      lags,
+      held,
+      fittedFrom,
+      drainedSec,
+    };
     return { ...head, told, ...found, broken: judgeSoak(told, { ...found, drainedSec }) };
   }
 

@@ -20,7 +20,7 @@ export type Verdict = 'flat' | 'grows' | 'not sure' | 'too short';
 /** A heap that finds its size looks like a leak for some minutes. */
 const MINUTES_MIN = 4;
 
-const mean = (values: readonly number[]): number =>
+export const mean = (values: readonly number[]): number =>
   values.reduce((sum, value) => sum + value, 0) / values.length;
 
 /** Correlation of neighbours. */

@@ -1,6 +1,7 @@
-/** Looks at every process of a stand every few seconds: memory, open files, and how far the processors are behind. */
-import { readdirSync, readFileSync } from 'node:fs';
+/** Looks at a stand every few seconds: memory, open files and connections of its processes, what its servers hold, and how far the processors are behind. */
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
+import { Redis } from 'ioredis';
 import { parseSamples, total } from '../../../bench/scrape.ts';
 import type { Stand } from '../stand.ts';
 
@@ -9,8 +10,8 @@ export const ROUNDS_PER_MINUTE = 60_000 / EVERY_MS;
 const MIB = 1024 * 1024;
 const PAGE_BYTES = 4096;
 
-/** One look at one process. `minute`: since the watch began. */
-export type Look = { minute: number; rssMib: number; files: number };
+/** One look at one process. `minute`: since the watch began. `connections`: of clients, to the public port. */
+export type Look = { minute: number; rssMib: number; files: number; connections: number };
 /** One life of a process: whoever takes its place begins another. */
 export type Life = {
   role: string;
@@ -21,13 +22,35 @@ export type Life = {
 };
 /** `pending`: frames in the streams; `lagSec`: age of the oldest that is in hand. */
 export type Lag = { minute: number; pending: number; lagSec: number };
+/** What Redis and the broker hold. */
+export type Held = {
+  minute: number;
+  redisKeys: number;
+  redisMib: number;
+  consumers: number;
+  streamMib: number;
+};
 
-/** Undefined when there is no such process (any more). */
-function look(pid: number, minute: number): Look | undefined {
+/** As `ls -l /proc/PID/fd` names the sockets of connections that are established to one of these ports. */
+function socketsTo(ports: readonly number[]): Set<string> {
+  const ESTABLISHED = '01';
+  const sockets = new Set<string>();
+  for (const table of ['/proc/net/tcp', '/proc/net/tcp6'])
+    for (const line of readFileSync(table, 'utf8').split('\n').slice(1)) {
+      const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/);
+      const port = Number.parseInt(local.split(':')[1] ?? '', 16);
+      if (state === ESTABLISHED && ports.includes(port)) sockets.add(`socket:[${inode}]`);
+    }
+  return sockets;
+}
+
+/** @returns undefined when there is no such process (any more) */
+function look(pid: number, minute: number, sockets: ReadonlySet<string>): Look | undefined {
   try {
     const pages = Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1]);
-    const files = readdirSync(`/proc/${pid}/fd`).length;
-    return { minute, rssMib: (pages * PAGE_BYTES) / MIB, files };
+    const files = readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
+    const connections = files.filter((file) => sockets.has(file)).length;
+    return { minute, rssMib: (pages * PAGE_BYTES) / MIB, files: files.length, connections };
   } catch {
     return undefined;
   }
@@ -36,13 +59,17 @@ function look(pid: number, minute: number): Look | undefined {
 export class Watch {
   readonly lives: Life[] = [];
   readonly lags: Lag[] = [];
+  readonly held: Held[] = [];
   readonly #stand: Stand;
+  readonly #redis: Redis;
   readonly #began = performance.now();
   #running = true;
   readonly #done: Promise<void>;
 
   constructor(stand: Stand) {
     this.#stand = stand;
+    this.#redis = new Redis(stand.backing.redis.url, { lazyConnect: true });
+    this.#redis.on('error', () => undefined);
     this.#done = this.#run();
   }
 
@@ -54,20 +81,24 @@ export class Watch {
   async stop(): Promise<void> {
     this.#running = false;
     await this.#done;
+    this.#redis.disconnect();
   }
 
   async #run(): Promise<void> {
     for (let n = 1; this.#running; n++) {
-      for (const [role, pid] of this.#processes()) this.#add(role, pid);
+      const sockets = socketsTo(this.#stand.ports);
+      for (const [role, pid] of this.#processes()) this.#add(role, pid, sockets);
       const lag = await this.#lag().catch(() => undefined);
       if (lag) this.lags.push(lag);
+      const held = await this.#hold().catch(() => undefined);
+      if (held) this.held.push(held);
       const left = this.#began + n * EVERY_MS - performance.now();
       await pause(Math.max(0, left));
     }
   }
 
-  #add(role: string, pid: number): void {
-    const seen = look(pid, this.minute);
+  #add(role: string, pid: number, sockets: ReadonlySet<string>): void {
+    const seen = look(pid, this.minute, sockets);
     if (!seen) return;
     const life = this.lives.find((one) => one.pid === pid && one.role === role);
     if (life) life.looks.push(seen);
@@ -92,5 +123,22 @@ export class Watch {
     const pages = (await this.#stand.metrics('processor')).map(parseSamples);
     const lagSec = Math.max(...pages.map((page) => total(page, 'sluice_processing_lag_seconds')));
     return { minute: this.minute, pending: await this.#stand.queue.pending(), lagSec };
+  }
+
+  async #hold(): Promise<Held> {
+    const [redisKeys, memory] = await Promise.all([this.#redis.dbsize(), this.#redis.info('memory')]);
+    const redisBytes = Number(/used_memory_dataset:(\d+)/.exec(memory)?.[1]);
+    let [consumers, streamBytes] = [0, 0];
+    for await (const { state } of (await this.#stand.link.manager()).streams.list()) {
+      consumers += state.consumer_count;
+      streamBytes += state.bytes;
+    }
+    return {
+      minute: this.minute,
+      redisKeys,
+      redisMib: redisBytes / MIB,
+      consumers,
+      streamMib: streamBytes / MIB,
+    };
   }
 }
