@@ -112,6 +112,7 @@ const fileText = (path: string): string | undefined => {
   }
 };
 
+const host = z.string().regex(/^[\w.:%-]+$/, 'must be an IP address or a host name');
 const readableFile = z
   .string()
   .refine((path) => fileText(path) !== undefined, 'must be a file that can be read');
@@ -198,9 +199,9 @@ const schema = z.strictObject({
   SLUICE_ENV: z
     .enum(['production', 'development'], 'must be production or development')
     .default('production'),
-  SLUICE_HOST: z.string().min(1).default('0.0.0.0'),
+  SLUICE_HOST: host.default('0.0.0.0'),
   SLUICE_PORT: port.default(8080),
-  SLUICE_ADMIN_HOST: z.string().min(1).default('127.0.0.1'),
+  SLUICE_ADMIN_HOST: host.default('127.0.0.1'),
   SLUICE_ADMIN_PORT: port.optional(),
   SLUICE_ADMIN_TOKEN: z
     .string()

@@ -60,6 +60,15 @@ it('wants room in the spool for two whole bodies of each worker', () => {
   ]);
 });
 
+it('wants addresses to listen on', () => {
+  for (const name of ['SLUICE_HOST', 'SLUICE_ADMIN_HOST']) {
+    for (const host of ['::', '127.0.0.1', 'fe80::1%eth0', 'host-1.example'])
+      expect(problems({ [name]: host })).toEqual([]);
+    for (const host of ['//', 'not-a-host!', '[::1]', 'a b'])
+      expect(problems({ [name]: host })).toEqual([`${name} must be an IP address or a host name`]);
+  }
+});
+
 it('cross-checks', () => {
   expect(problems({ SLUICE_MAX_BODY_BYTES: '30000000' })).toEqual([
     'SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES',

@@ -251,10 +251,10 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
       ({ kind, metadata }) => kind === 'ConfigMap' && metadata.name.startsWith('sluice-settings'),
     ) as unknown as { data: Labels };
     // The files of a pod.
-    const files = ['SLUICE_TLS_CA_FILE', 'SLUICE_REDIS_PASSWORD_FILE'].filter(
+    const files = ['SLUICE_TLS_CA_FILE', 'SLUICE_REDIS_PASSWORD_FILE', 'SLUICE_NATS_CREDS'].filter(
       (name) => name in settings.data,
     );
-    expect(files).toHaveLength(overlay === 'production' ? 2 : 0);
+    expect(files).toHaveLength(overlay === 'production' ? 3 : 0);
     const mounted = Object.fromEntries(files.map((name) => [name, import.meta.filename]));
     const { config } = loadConfig({ ...settings.data, ...mounted, SLUICE_REDIS_URL: 'redis://redis:6379' });
     expect(config.env).toBe('production');
