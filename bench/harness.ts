@@ -82,16 +82,21 @@ export class Harness {
     this.#nats = await startBroker(bins.nats, join(this.#dir, 'nats'), broker);
     this.#ports = { http: await freePort(), admin: await freePort(), processor: await freePort() };
     const link = await this.#connect();
-    const { setupTopology } =
-      await this.#module<typeof import('../src/stream/topology.ts')>('stream/topology.js');
+    const { setupTopology } = await this.#module<typeof import('../src/stream/setup/setup.ts')>(
+      'stream/setup/setup.js',
+      'stream/topology.js',
+    );
     await setupTopology(link, { replicas: 1, shards: 1, maxBytes });
     await link.close();
     this.#ingest = this.#command('ingest', this.#ports.admin);
     await ready(this.#ingest, `${this.url}/readyz`);
   }
 
-  #module<T>(path: string): Promise<T> {
-    return import(pathToFileURL(join(this.#options.dist, path)).href) as Promise<T>;
+  /** @param before where builds up to 0.2.0 have it */
+  #module<T>(path: string, before = path): Promise<T> {
+    const { dist } = this.#options;
+    const found = existsSync(join(dist, path)) ? path : before;
+    return import(pathToFileURL(join(dist, found)).href) as Promise<T>;
   }
 
   async #connect(): Promise<import('../src/stream/nats.ts').NatsLink> {

@@ -1,5 +1,5 @@
 /** What the kernel says of a process: CPU time and memory. Linux only; elsewhere the figures are absent. */
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
 
 /** USER_HZ, which Linux fixes at 100 for everything that reads /proc. */
 const TICKS_PER_SEC = 100;
@@ -30,6 +30,17 @@ export function machineCpuUs(): number {
     .slice(1)
     .map(Number);
   return ((user + nice + system + irq + softirq + steal) / TICKS_PER_SEC) * 1e6;
+}
+
+/** What each descriptor stands for: `socket:[123]`, `/tmp/sluice-spool-1-ab (deleted)`. Linux only. @throws when there is no such process */
+export function descriptorsOf(pid: number): string[] {
+  return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
+    try {
+      return [readlinkSync(`/proc/${pid}/fd/${fd}`)];
+    } catch {
+      return []; // closed since
+    }
+  });
 }
 
 /** Largest resident set so far, in bytes. */

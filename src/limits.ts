@@ -24,7 +24,7 @@ export const ITEMS_MAX = 1_000;
 export const ITEM_HEADERS_BYTES_MAX = 256 * KIB;
 /** Up to here an envelope is held as owned bytes; above it is spooled to an unlinked file. */
 export const INLINE_BYTES_MAX = 128 * KIB;
-/** Above this many held bytes per worker the inline bound shrinks to INLINE_BYTES_MIN. */
+/** Above this many held bytes per worker INLINE_BYTES_MAX shrinks to INLINE_BYTES_MIN. */
 export const HELD_BYTES_TIGHT = 64 * MIB;
 export const INLINE_BYTES_MIN = 16 * KIB;
 /** Held (inline and queued to the spool) bytes per worker; beyond it new requests get 503. */
@@ -41,34 +41,46 @@ export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 export const QUEUED_BYTES_MAX = 16 * MIB;
 /** Uploads that are let go in one turn of the loop: each may be whole with its next chunk. */
 export const UPLOADS_RESUMED_PER_TURN = 2;
-/** Bytes of an upload that wait for the disk before its socket pauses; the second while tight. */
+/** Bytes of an upload that wait for the disk before its socket pauses. */
 export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
+/** The same while the worker holds more than HELD_BYTES_TIGHT. */
 export const SPOOL_QUEUE_BYTES_TIGHT = 128 * KIB;
+/** Free blocks of a worker that are kept for the next upload. */
 export const SPOOL_BLOCKS_KEPT = 256;
 /** Bytes written to the spool at a time. */
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
-/** A whole body that is compressed to at most this is inflated synchronously ... */
+/** A whole body that is compressed to at most this is inflated synchronously, in the event loop. */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
-/** ... unless more than this comes out, some 3 ms of the event loop; then beside it, in turn. */
+/**
+ * It is so only up to this many inflated bytes, some 3 ms of the event loop. A body of which more
+ * comes out waits for its turn, and is inflated by zlib's threads.
+ */
 export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
 /** What compressed bodies that were whole at once inflate to, at work or waiting; beyond it 503. */
 export const INFLATING_BYTES_MAX = 128 * MIB;
-/** ... at work, from the first byte to the stored envelope; a larger one alone. */
+/**
+ * What those of them that are at work inflate to. A body is at work from its first inflated byte
+ * until its envelope is stored. A larger one is at work alone.
+ */
 export const INFLATED_AT_ONCE_BYTES_MAX = 24 * MIB;
-/** ... waiting so long for its turn, then 503: half of the time is left to store it. */
+/** How long one of them waits for its turn, then 503: half of the time is left to store it. */
 export const INFLATION_WAIT_MS_MAX = 1_000;
 /** A compressed body swells when this many times its size comes out: JSON seldom reaches 30. */
 export const SWELLING_RATIO_MIN = 64;
 /**
- * Then its project rests so long for each MiB, if others send too. To inflate, store and process 19
- * MiB takes half a second of CPU, so one project has a twentieth of a core.
+ * How long a project rests for each MiB that came out of bodies that swell, if others send too. To
+ * inflate, store and process 19 MiB takes half a second of CPU, so one project has a twentieth of a
+ * core.
  */
 export const SWOLLEN_REST_MS_PER_MIB = 500;
-/** So much may swell without a rest, and again at that pace: honest projects seldom need more. */
+/**
+ * MiB that may come out of such bodies of a project without a rest. They are free again at the pace
+ * of SWOLLEN_REST_MS_PER_MIB. Honest projects seldom need more.
+ */
 export const SWOLLEN_FREE_MIB = 64;
-/** Compressed bytes before a decoder starts, and that wait for it before its socket pauses ... */
+/** Compressed bytes before a decoder starts, and that wait for it before its socket pauses. */
 export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
-/** ... and the same while the worker holds much. */
+/** The same while the worker holds more than HELD_BYTES_TIGHT. */
 export const DECODER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
@@ -88,7 +100,7 @@ export const BODY_PIECE_BYTES_MIN = 64;
 // ---- Time per request ----
 /** Spent waiting for the client; a longer body is cut. */
 export const BODY_MS_MAX = 60_000;
-/** A body is paused at most so long, then 503. 400 uploads of 19 MiB took 43 s. */
+/** How long a body is paused in all, then 503. 400 uploads of 19 MiB took 43 s. */
 export const BODY_PAUSED_MS_MAX = 120_000;
 /** After this grace the body must keep BODY_RATE_BYTES_PER_SEC over any BODY_RATE_WINDOW_MS. */
 export const BODY_GRACE_MS = 10_000;
@@ -106,6 +118,12 @@ export const REQUEST_HEADER_BYTES_MAX = 16 * KIB;
 /** Under 99: uWebSockets.js closes a connection whose head has more, without a word. */
 export const REQUEST_HEADERS_MAX = 64;
 export const URL_BYTES_MAX = 4 * KIB;
+/**
+ * One answer of a worker in this many closes its connection. Without it, clients that keep their
+ * connections never reach a worker that started after them, and the busiest worker stays the
+ * busiest. nginx closes a connection after 1,000 requests unless it is told otherwise.
+ */
+export const ANSWERS_PER_CLOSE = 1_000;
 /** Requests of one worker that are between their first byte and their answer. */
 export const REQUESTS_IN_FLIGHT_MAX = 20_000;
 
@@ -114,23 +132,27 @@ export const RATE_WINDOW_MS = 60_000;
 export const RATE_BUCKET_MS = 250;
 /** A longer silence of Redis is an absence, a shorter one a stall that requests wait out. */
 export const REDIS_REPLY_MS_MAX = 700;
-/** One attempt to connect; a worker that starts waits so long for Redis, then goes on. */
+/** One attempt to connect. A worker that starts waits this long for Redis, then goes on. */
 export const REDIS_CONNECT_MS_MAX = 1_000;
 /** A quota whose count is missing waits this long for its checkpoint. */
 export const CHECKPOINT_READ_MS_MAX = 1_000;
+/** How long the tokens are leased that requests wait for. */
 export const LEASE_NEED_MS = 250;
 /** The same while replies are slow: longer than any reply is waited for. */
 export const LEASE_NEED_SLOW_MS = 750;
+/** How long a reserve is leased. */
 export const LEASE_EXCESS_MS = 500;
 /**
- * Limits up to here never lease in reserve, so that they admit exactly their first N requests. This
- * and CONTENDED_MS are as in admit.lua, which decides.
+ * Limits up to here lease in reserve only while their window is contended. So a window that is not
+ * contended admits exactly its first N requests before it refuses. This and CONTENDED_MS are as in
+ * admit.lua, which decides.
  */
 export const EXACT_LIMIT_MAX = 1_000;
 /** All reserve outstanding together, as a share of the limit. */
 export const EXCESS_SHARE_MAX = 0.005;
-/** A window is contended so long after it was full: reserve is used at once and may be larger. */
+/** The same while the window is contended: reserve is then used at once, so it may be larger. */
 export const CONTENDED_EXCESS_SHARE_MAX = 0.02;
+/** How long a window is contended after it was last full or scarce. */
 export const CONTENDED_MS = 65_000;
 export const HEARTBEATS_PER_SECOND = 5;
 export const RATE_LIMIT_MIN = 1;
@@ -145,16 +167,20 @@ export const CHECKPOINT_MS_MAX = 10_000;
 export const REGISTRY_REQUEST_MS = 1_500;
 /** A read of a bucket that delivers nothing for this long is given up and begun again. */
 export const REGISTRY_STALL_MS = 2_000;
-/** Both grow up to so many times, doubling with each failure: a busy broker must not get busier. */
-export const REGISTRY_PATIENCE_MAX = 8;
+/**
+ * With each failure the factor doubles by which REGISTRY_REQUEST_MS and REGISTRY_STALL_MS are
+ * multiplied, up to this one: a busy broker must not get busier.
+ */
+export const REGISTRY_TIMEOUT_FACTOR_MAX = 8;
 /** Entries of a bucket that one turn of the loop handles, some 3 ms of CPU. */
 export const REGISTRY_SLICE_ENTRIES = 500;
-/** A mirror compares its watch with the server so often; what differs twice is stale. */
+/** How often a mirror compares its watch with the server; what differs twice is stale. */
 export const REGISTRY_CHECK_MS = 1_000;
 export const REGISTRY_RETRY_MS_MIN = 100;
 export const REGISTRY_RETRY_MS_MAX = 1_000;
-/** A worker adds outcomes to the ledger so often, of so many projects. */
+/** How often a worker adds outcomes to the ledger. */
 export const LEDGER_FLUSH_MS = 5_000;
+/** Projects whose outcomes one such flush adds at most. */
 export const LEDGER_WRITES_PER_FLUSH_MAX = 250;
 /** Days of hourly outcomes that are kept for each project. */
 export const OUTCOME_DAYS_KEPT = 32;
@@ -185,7 +211,7 @@ export const FRAME_BYTES_MAX = 512 * KIB;
 export const FRAME_OVERHEAD_BYTES = 4 * KIB;
 /** A stream that refuses for a reason that passes (a new leader) is asked again after this. */
 export const PUBLISH_PAUSE_MS = 250;
-/** "No responders": an election or no stream; so many further attempts tell them apart. */
+/** "No responders": an election or no stream. This many further attempts tell them apart. */
 export const NO_RESPONDERS_RETRIES_MAX = 2;
 /** Large envelopes of one worker that write parts at the same time; others wait. */
 export const LARGE_ENTRIES_ACTIVE_MAX = 4;
@@ -206,14 +232,14 @@ export const RECORDING_HEADER_BYTES_MAX = 4 * KIB;
 export const SINK_BATCH_BYTES_MAX = 8 * MIB;
 /** Lines of a batch that are in memory; beyond it they go to its unfinished file. */
 export const SINK_BLOCK_BYTES = 1 * MIB;
-/** A batch that is not full waits so long after the one before it: few, large files. */
+/** How long a batch that is not full waits after the one before it: few, large files. */
 export const SINK_FILE_MS_MIN = 1_000;
-/** A batch that failed is tried again after this, doubled up to the second figure. */
+/** A batch that failed is tried again after this, doubled up to SINK_RETRY_MS_MAX. */
 export const SINK_RETRY_MS_MIN = 100;
 export const SINK_RETRY_MS_MAX = 5_000;
 /** Frames that one batch takes from the prefetched ones. */
 export const SINK_BATCH_FRAMES_MAX = 1_000;
-/** Prefetched and in hand per stream and shard; many of them share the second figure. */
+/** Prefetched and in hand per stream and shard; many of them share PREFETCH_TOTAL_BYTES_MAX. */
 export const PREFETCH_BYTES_MAX = 16 * MIB;
 export const PREFETCH_TOTAL_BYTES_MAX = 128 * MIB;
 export const PREFETCH_FRAMES_MAX = 2 * SINK_BATCH_FRAMES_MAX;
@@ -225,18 +251,18 @@ export const GONE_LOOK_MS = 20_000;
 export const PULL_RETRY_MS = 1_000;
 /** Wait for the broker to confirm an acknowledgement, a dead letter or a count. */
 export const BROKER_REPLY_MS_MAX = 5_000;
-/** The broker delivers a frame again after so long a silence, as when a processor was killed. */
+/** The broker delivers a frame again after this much silence, as when a processor was killed. */
 export const ACK_WAIT_MS = 10_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
-/** A frame that ended the process so often is dead-lettered undecoded (see `CRASH_WEIGHT`). */
+/** A frame that ended the process this many times is dead-lettered undecoded (`CRASH_WEIGHT`). */
 export const FRAME_CRASHES_MAX = 3;
 export const RESEND_WINDOW_MS = 600_000;
-/** The sink knows a frame so long after storing it, by a monotonic clock: above any redelivery. */
+/** How long a sink knows a frame that it has stored, by a monotonic clock: above any redelivery. */
 export const FRAME_MEMORY_MS = 600_000;
 /** How far data may lag behind what was stored before it: large envelopes, by five minutes. */
 export const RECEIVED_DISORDER_MS_MAX = 300_000;
-/** The server ends a transaction, and its locks, when its processor is silent for so long. */
+/** The server ends a transaction, and its locks, when its processor is silent for this long. */
 export const POSTGRES_IDLE_MS_MAX = 8_000;
 /** Requests of one processor to ClickHouse at the same time; others wait. */
 export const CLICKHOUSE_CONNECTIONS_MAX = 10;
@@ -273,11 +299,11 @@ export const PROJECTS_WATCHED_MAX = 2_000;
 export const PROJECTS_SHOWN_MAX = 20;
 
 // ---- Processes ----
-/** A worker silent for so long is killed: a stalled one would still be given connections. */
+/** A worker that is silent for this long is killed: it would still be given connections. */
 export const WORKER_SILENT_MS_MAX = 5_000;
 /** Not ready, but still serving, so that a balancer looks away first. */
 export const SHUTDOWN_PAUSE_MS = 1_000;
-/** Idle connections stay open so long after the listener closed and the last answer left. */
+/** How long idle connections stay open after the listener closed and the last answer left. */
 export const SHUTDOWN_LINGER_MS = 2_000;
 /** From the closed listener to the exit, whatever is still under way. */
 export const SHUTDOWN_MS_MAX = 25_000;

@@ -3,12 +3,15 @@ import { defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 import { LANES } from './support/lanes.ts';
 
-/** Files that load the whole machine: few at a time, after all others, so that nobody's time runs out because of a neighbour. */
+/**
+ * Files that load the whole machine, or make stalls of less than a second: few at a time, after all others, so that nobody's time runs out
+ * because of a neighbour.
+ */
 const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
   'test/deploy/{cells,rolling-restart}.test.ts',
-  'test/system/{hostile-connections,volume}.test.ts',
+  'test/system/{hostile-connections,redis-stall,volume}.test.ts',
 ];
 
 /** Its uploads must be stored in two seconds, so it bears no neighbour at all. */
@@ -34,8 +37,8 @@ const DEPLOYED = [
   DEPLOYED_ITSELF,
   'test/deploy/{versions,nats-roles,secured}.test.ts',
   'test/projects/{bucket-copy,bucket-watch,replica,project-store,deleted-project}.test.ts',
-  'test/stream/{backlog,chunks,fair-shares,nats,record-size,tail,topology}.test.ts',
-  'test/stream/publish/*.test.ts',
+  'test/stream/{backlog,chunks,fair-shares,nats,record-size,tail}.test.ts',
+  'test/stream/{publish,setup}/*.test.ts',
   'test/processor/*.test.ts',
   'test/processor/dead-letters/{dead-letters,set-aside}.test.ts',
   'test/sink/postgres/{away,containers,postgres}.test.ts',
@@ -77,7 +80,6 @@ const LONGEST = [
   'sink/ndjson/crash-points',
   'commands/program',
   'limit/window-oracle',
-  'system/redis-stall',
   'admin/openapi-admin',
   'admin/page',
   'system/privacy',

@@ -176,6 +176,13 @@ export function floods({ port, path, idleCount }: FloodOptions): Siege[] {
   const unkeyed = `POST ${path.split('?')[0]} HTTP/1.1\r\nHost: sluice\r\nContent-Length: 25\r\n\r\n${BODY}`;
   // The last is refused in a way that ends the connection, so that nobody waits for a time-out.
   const pipeline = Buffer.concat([Buffer.from(unkeyed.repeat(PIPELINED)), message(SMUGGLING[0])]);
+  const preflight = `OPTIONS ${path} HTTP/1.1\r\nHost: sluice\r\nOrigin: http://a\r\n\r\n`;
+  const behindClosing = ['Connection: x, close', 'Connection: close'].flatMap((closing) =>
+    [unkeyed, preflight].map((request) => {
+      const closes = request.replace('Host: sluice', `Host: sluice\r\n${closing}`);
+      return Buffer.concat([Buffer.from(closes + request.repeat(PIPELINED)), message(SMUGGLING[0])]);
+    }),
+  );
   const keyless = KEYLESS.map((auth) =>
     Buffer.concat([
       Buffer.from(unkeyed.replace('Content-Length', `X-Sentry-Auth: ${auth}\r\nContent-Length`)),
@@ -189,6 +196,12 @@ export function floods({ port, path, idleCount }: FloodOptions): Siege[] {
       perSecond: SHAPES_PER_SECOND / 5,
       make: () => pipeline,
       expected: [400, 401],
+    },
+    {
+      name: `${PIPELINED} requests at once behind one that closes`,
+      perSecond: SHAPES_PER_SECOND,
+      make: (n) => behindClosing[n % behindClosing.length] as Buffer,
+      expected: [204, 401],
     },
     {
       name: 'two messages that look like one',

@@ -1,24 +1,13 @@
 /** One running ingest worker as hostile traffic sees it from outside and the kernel from beneath. Linux only. */
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { childrenOf } from '../processes.ts';
+import { childrenOf, descriptorsOf } from '../processes.ts';
 import { type Samples, scrape, total } from '../scrape.ts';
 import type { Target } from '../workload.ts';
 
 const PROGRAM = 'ingest/worker.js';
 const descendantsOf = (pid: number): number[] =>
   childrenOf(pid).flatMap((child) => [child, ...descendantsOf(child)]);
-
-/** Descriptor, and what it stands for: `socket:[123]`, `/tmp/sluice-spool-1-ab (deleted)`. */
-function descriptorsOf(pid: number): string[] {
-  return readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
-    try {
-      return [readlinkSync(`/proc/${pid}/fd/${fd}`)];
-    } catch {
-      return []; // closed since
-    }
-  });
-}
 
 export class HostileWorker {
   readonly pid: number;

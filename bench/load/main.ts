@@ -37,7 +37,7 @@ export type Surroundings = {
   /** Bearer token of the management API. */
   token: string | undefined;
   /** @throws when the sink is of no kind that can be looked into */
-  openSink(sink: string | undefined): StoredReader;
+  openSink(sink: string | undefined): Promise<StoredReader>;
 };
 
 const PREFIX_BYTES = 12;
@@ -78,7 +78,7 @@ async function withProjects(command: LoadCommand, token: string | undefined): Pr
 async function runCommand(args: string[], surroundings: Surroundings): Promise<number> {
   const command = parseLoadCommand(args, surroundings.defaults);
   const { verify, output, admin } = command;
-  const reader = verify && surroundings.openSink(verify.sink);
+  const reader = verify && (await surroundings.openSink(verify.sink));
   try {
     const load = { ...(await withProjects(command, surroundings.token)), firstId: 0 };
     const idPrefix = randomBytes(PREFIX_BYTES).toString('hex');

@@ -2,6 +2,7 @@
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { inflateSync } from '../../src/envelope/decompress.ts';
 import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { storedTypes } from '../../src/lib/item-types.ts';
 import { eventPayload } from '../payloads.ts';
 import { type Random, seededRandom } from '../random.ts';
 import { type MicroTask, micro } from './task.ts';
@@ -19,7 +20,7 @@ const sink: ParserSink = {
 };
 
 function parse(body: Uint8Array): void {
-  const parser = new Parser(sink);
+  const parser = new Parser(sink, storedTypes([]));
   const malformed = parser.feed(body) ?? parser.end();
   if (malformed) throw new Error(malformed);
 }

@@ -6,6 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { Holding, UploadBudget } from '../../src/envelope/budget.ts';
 import { Decoder } from '../../src/envelope/decoder.ts';
 import { inflateSync } from '../../src/envelope/decompress.ts';
+import { ProjectUse } from '../../src/lib/fair-share.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
 import type { MicroTask } from './task.ts';
@@ -18,7 +19,7 @@ const budget = new UploadBudget({ maxBodyBytes: 1, maxDecompressedBytes: 1, spoo
 function streamed(body: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
     const decoder = new Decoder('gzip', {
-      holding: new Holding(budget),
+      holding: new Holding(budget, new ProjectUse()),
       onBytes: () => undefined,
       onEnd: () => {
         decoder.destroy();

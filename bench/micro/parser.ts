@@ -1,4 +1,5 @@
 import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { storedTypes } from '../../src/lib/item-types.ts';
 import { eventPayload, recordingPayload, transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
 import { type MicroTask, micro } from './task.ts';
@@ -15,7 +16,7 @@ const sink: ParserSink = {
 };
 
 function parse(chunks: readonly Buffer[]): void {
-  const parser = new Parser(sink);
+  const parser = new Parser(sink, storedTypes([]));
   for (const chunk of chunks) parser.feed(chunk);
   const malformed = parser.end();
   if (malformed) throw new Error(malformed);

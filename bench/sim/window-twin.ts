@@ -24,7 +24,7 @@ export type TwinCall = {
 const MARK_MS = 1_000;
 
 /** Of a window behind another one: what is said of it. */
-const saidOf = ({ admitsAt, scarce, full }: WindowReply) => ({ admitsAt, scarce, full: 2 * full });
+const saidOf = ({ admitsAt, scarce, full }: WindowReply) => ({ admitsAt, scarce, full: full + 1 });
 
 export class WindowTwin {
   readonly #shape: LeaseShape;
@@ -181,6 +181,6 @@ export class WindowTwin {
   #isLost(known: Ask['known'], now: number): boolean {
     if (!known || known.emptyAt <= now) return false;
     if (known.gen === this.#gen && known.seq <= this.#seq) return false;
-    return this.#lostAt === undefined || now - this.#lostAt > WINDOW_MS;
+    return this.#lostAt === undefined || now - this.#lostAt > 2 * WINDOW_MS;
   }
 }

@@ -10,7 +10,7 @@ import type { ItemType } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { setupTopology } from '../../src/stream/topology.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { startBroker } from '../broker.ts';
 import { STREAM_BYTES_FULL, STREAM_BYTES_SMOKE } from '../harness.ts';
 import { cpuUs, peakRssBytes } from '../processes.ts';

@@ -2,7 +2,7 @@
  * What a record of the audit holds. Pure.
  *
  * A record shows no key and no token: what a key or token was and is can be compared by its
- * fingerprint, and nobody who reads the audit can send with it.
+ * fingerprint, and no reader of the audit can send with it.
  */
 import { createHash } from 'node:crypto';
 import { z } from 'zod';

@@ -113,7 +113,7 @@ async function run(flags: Flags): Promise<void> {
   );
   const stopped = untilStopped();
   const starting = start.start();
-  // A stop while starting makes it fail; nobody is left to hear of it then.
+  // A stop while starting makes it fail, and then its failure is no news.
   starting.catch(() => undefined);
   const system = await Promise.race([starting, stopped]);
   if (system) {

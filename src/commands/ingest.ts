@@ -8,8 +8,8 @@ import { untilStopped } from '../lib/shutdown.ts';
 import { bytesText } from '../stream/setup/config-diff.ts';
 
 /**
- * Spool files have no names, so nobody else bounds them: a volume that other programs share must
- * never be filled by them.
+ * Spool files have no names, so only ingest itself bounds them: they must never fill a volume that
+ * other programs share.
  * @throws ConfigError when the bound was set and the volume can never hold as much
  */
 function checkSpoolVolume({ spoolDir, spoolMaxBytes }: Config, log: Log): void {

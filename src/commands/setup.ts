@@ -1,7 +1,8 @@
 import { Command } from 'commander';
 import { isSet } from '../config.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
-import { setupTopology, type TopologyOptions } from '../stream/topology.ts';
+import { setupTopology } from '../stream/setup/setup.ts';
+import type { TopologyOptions } from '../stream/topology.ts';
 import { printJson, printLine } from './print.ts';
 import { type Session, withSession } from './session.ts';
 

@@ -40,17 +40,26 @@ export function findServer(
   return undefined;
 }
 
-/** A TCP port of the loopback interface that was free a moment ago. */
-export function freePort(): Promise<number> {
-  return new Promise((resolve, reject) => {
+/** Below the ports from which kernels choose for outgoing connections and for whoever asks for any (32768 on Linux). */
+export const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
+
+/**
+ * A TCP port of the loopback interface that was free a moment ago. No connection that begins meanwhile is given it as its own end; another
+ * server that starts meanwhile would have to draw the same one.
+ */
+export async function freePort(): Promise<number> {
+  const { from, to } = LASTING_PORTS;
+  for (;;) {
+    const port = from + Math.floor(Math.random() * (to - from));
+    if (await isFree(port)) return port;
+  }
+}
+
+function isFree(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
     const server = createServer();
-    server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
-      const address = server.address();
-      server.close(() =>
-        address && typeof address === 'object' ? resolve(address.port) : reject(new Error('no port')),
-      );
-    });
+    server.once('error', () => resolve(false));
+    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
   });
 }
 

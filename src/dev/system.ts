@@ -11,7 +11,7 @@ import { NameTakenError, RegistryError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
 import { type NewProject, ProjectStore } from '../projects/project-store.ts';
 import { NatsLink } from '../stream/nats.ts';
-import { setupTopology } from '../stream/topology.ts';
+import { setupTopology } from '../stream/setup/setup.ts';
 import { ensureServers } from './install.ts';
 import { freePort, startNats, startRedis } from './servers.ts';
 import { type Child, CommandChild, superviseServer } from './supervisor.ts';

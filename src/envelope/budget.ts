@@ -1,8 +1,23 @@
 /**
  * What all uploads of a worker hold together (contract part 7: buffered and spooled bytes), and the
  * part of one upload in it.
+ *
+ *     counter   raised by                   lowered by         bound                    beyond it
+ *     held      bytes kept in memory        bytes let go       HELD_BYTES_MAX           503
+ *     spooled   bytes that go to the disk   the end            SLUICE_SPOOL_MAX_BYTES   503
+ *     uploads   spooling, a decoder         the end            UPLOADS_MAX              503
+ *     requests  the begin of a body         the end            REQUESTS_IN_FLIGHT_MAX   503
+ *     queued    bytes for decoder or disk   decoding, writing  QUEUED_BYTES_MAX         pauses
+ *     whole     the last byte of a spooled  the end            WHOLE_UPLOADS_BYTES_MAX  pauses
+ *
+ * The end is that of the upload ({@link Holding.close}), when its envelope is stored or refused; it
+ * gives back all that is left. The first four are fair shares: from half of the bound on, only a
+ * project that has more than its share gets 503. But an upload under way ends for its share of
+ * `held` only above HELD_BYTES_SCARCE. The last two counters are in upload-limiter.ts: beyond their
+ * bounds all large uploads that still arrive are paused.
  */
-import { FairShare, ProjectUse } from '../lib/fair-share.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
+import { FairShare, type ProjectUse } from '../lib/fair-share.ts';
 import { type ExtraType, storedTypes } from '../lib/item-types.ts';
 import {
   DECODER_QUEUE_BYTES_MAX,
@@ -29,7 +44,7 @@ export class UploadBudget {
   /** Paces the ends of large uploads. */
   readonly limiter = new UploadLimiter();
   /** Small bodies that inflate to much, in turn. */
-  readonly inflations = new InflationQueue();
+  readonly inflations: InflationQueue;
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   readonly #spoolBytesMax: number;
@@ -42,16 +57,20 @@ export class UploadBudget {
     maxBodyBytes: number;
     maxDecompressedBytes: number;
     spoolDir: string;
-    /** Of this worker. */
+    /** Bytes of spool files of this worker at most. */
     spoolBytesMax?: number;
     storeTypes?: readonly ExtraType[];
+    /** The one of the exchanges. */
+    clock?: Clock;
   }) {
+    const { clock = systemClock } = options;
     this.maxBodyBytes = options.maxBodyBytes;
     this.maxDecompressedBytes = options.maxDecompressedBytes;
     this.storedTypes = storedTypes(options.storeTypes ?? []);
     this.#spoolBytesMax = options.spoolBytesMax ?? SPOOL_BYTES_MAX;
     this.#spoolShare = new FairShare('spool', this.#spoolBytesMax);
-    this.disk = new SpoolDisk(options.spoolDir);
+    this.inflations = new InflationQueue(clock);
+    this.disk = new SpoolDisk(options.spoolDir, clock);
   }
 
   /** Bytes of memory that uploads own: bodies, header lines, decoders, what waits for the disk. */
@@ -98,14 +117,14 @@ export class UploadBudget {
    * @param delta bytes, negative to give back. @returns false when the sum is over the bound, or
    * near it and the project over its share (they are counted all the same)
    */
-  hold(delta: number, use = new ProjectUse()): boolean {
+  hold(delta: number, use: ProjectUse): boolean {
     this.#heldShare.add(use, delta);
     if (this.heldBytes <= HELD_BYTES_SCARCE) return true;
     return this.heldBytes <= HELD_BYTES_MAX && this.#heldShare.allows(use);
   }
 
   /** As {@link hold}, for bytes of spool files; false for a project beyond its share. */
-  spool(delta: number, use = new ProjectUse()): boolean {
+  spool(delta: number, use: ProjectUse): boolean {
     this.#spoolShare.add(use, delta);
     return this.spooledBytes <= this.#spoolBytesMax && this.#spoolShare.allows(use);
   }
@@ -147,7 +166,7 @@ export class Holding {
   #isLarge = false;
   #open = true;
 
-  constructor(budget: UploadBudget, use = new ProjectUse()) {
+  constructor(budget: UploadBudget, use: ProjectUse) {
     this.budget = budget;
     this.use = use;
     budget.request(1, use);

@@ -8,6 +8,7 @@
  * that is alive, whatever a client mixes into its chunks. An envelope of one item in one chunk, the
  * common case, costs no copy.
  */
+import { randomUUID } from 'node:crypto';
 import { type ItemType, type SkippedType, skippedType } from '../lib/item-types.ts';
 import { INLINE_BYTES_MAX, VIEWED_CHUNK_BYTES } from '../limits.ts';
 import type { Holding, UploadBudget } from './budget.ts';
@@ -32,15 +33,16 @@ export type HeldItem = {
 export type SkippedItems = ReadonlyMap<SkippedType, number>;
 const NOTHING_SKIPPED: SkippedItems = new Map();
 
-/** What was gathered; the event id is undefined when the header has none. */
-export type Collected = {
-  header: EnvelopeHeader;
+export type HeldEnvelope = {
+  /** 32 lower-case hex; minted when the header has none. */
+  eventId: string;
+  sentAt?: string;
+  sdk?: string;
+  /** Only items of stored types. */
   items: HeldItem[];
   skipped: SkippedItems;
   /** When set, it has the payloads of all items, one after the other, in item order. */
   spool?: Spool;
-  /** Payload bytes of all items. */
-  bytes: number;
 };
 
 export type CollectorOptions = {
@@ -53,6 +55,8 @@ export type CollectorOptions = {
   /** A spool was opened: it writes once `spool` is called. `items`: those that have begun. */
   beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
 };
+
+const mintEventId = (): string => randomUUID().replaceAll('-', '');
 
 const NOTHING = Buffer.alloc(0);
 /** Beside its bytes each further held item counts so much: 17 KB of body may be 1,000 items. */
@@ -111,17 +115,16 @@ export class Collector implements ParserSink {
    * The end of the body. Calls `done` when all payloads are in memory or in the file; never after
    * an overload or `close`.
    */
-  finish(done: (collected: Collected) => void): void {
+  finish(done: (envelope: HeldEnvelope) => void): void {
     this.#chunk = NOTHING;
-    const collected: Collected = {
-      header: this.#header,
-      items: this.#items,
-      skipped: this.#skipped ?? NOTHING_SKIPPED,
-      bytes: this.#bytes,
-    };
-    if (!this.#spool) return done(collected);
-    collected.spool = this.#spool;
-    this.#spool.flush(() => done(collected));
+    const { eventId = mintEventId(), sentAt, sdk } = this.#header;
+    // Spelled out: spreading two objects took 1.4 µs of the 4.3 that a whole small upload takes.
+    const envelope: HeldEnvelope = { eventId, items: this.#items, skipped: this.#skipped ?? NOTHING_SKIPPED };
+    if (sentAt !== undefined) envelope.sentAt = sentAt;
+    if (sdk !== undefined) envelope.sdk = sdk;
+    if (!this.#spool) return done(envelope);
+    envelope.spool = this.#spool;
+    this.#spool.flush(() => done(envelope));
   }
 
   /** Lets go of everything; idempotent. */

@@ -20,7 +20,7 @@
  * Malformed input is a value of a closed set, not an exception; after it the parser stays malformed
  * whatever it is fed.
  */
-import { type ItemType, storedTypes } from '../lib/item-types.ts';
+import type { ItemType } from '../lib/item-types.ts';
 import {
   ENVELOPE_HEADER_BYTES_MAX,
   ITEM_HEADER_BYTES_MAX,
@@ -49,7 +49,6 @@ type State = 'envelope-header' | 'item-header' | 'sized-payload' | 'line-payload
 
 const NEWLINE = 0x0a;
 const NOTHING = Buffer.alloc(0);
-const ALWAYS_STORED = storedTypes([]);
 const LINE_BYTES_MAX = Math.max(ENVELOPE_HEADER_BYTES_MAX, ITEM_HEADER_BYTES_MAX);
 
 const asBuffer = (bytes: Uint8Array): Buffer =>
@@ -75,8 +74,8 @@ export class Parser {
   #stored = false;
   #remaining = 0;
 
-  /** @param stored types whose items the sink gets; without it, those that are always stored */
-  constructor(sink: ParserSink, stored: ReadonlySet<string> = ALWAYS_STORED) {
+  /** @param stored types whose items the sink gets */
+  constructor(sink: ParserSink, stored: ReadonlySet<string>) {
     this.#sink = sink;
     this.#storedTypes = stored;
   }

@@ -6,9 +6,10 @@
  */
 import { randomBytes } from 'node:crypto';
 import { close, open, unlink } from 'node:fs';
+import { opendir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { assert } from '../lib/assert.ts';
-import { type Clock, systemClock } from '../lib/clock.ts';
+import type { Clock } from '../lib/clock.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 
 /** Threads of a worker's pool, which its disk, its decoders and its name look-ups share. */
@@ -18,6 +19,9 @@ const SPOOL_CALLS_MAX = 4;
 /** A call that takes longer makes its request too late anyway. */
 const SPOOL_CALL_MS_MAX = ANSWER_MS_MAX;
 assert(SPOOL_CALLS_MAX < POOL_THREADS, 'a disk that hangs leaves threads to the others');
+
+/** Names that {@link SpoolDisk.open} gives. */
+const NAME = /^sluice-spool-\d+-[0-9a-f]{16}$/;
 
 /** Makes one call to the file system, and says when it has returned. */
 type Call = (returned: () => void) => void;
@@ -31,7 +35,7 @@ export class SpoolDisk {
   readonly #underWay = new Set<{ since: number }>();
   readonly #waiting: Call[] = [];
 
-  constructor(folder: string, clock: Pick<Clock, 'monotonic'> = systemClock) {
+  constructor(folder: string, clock: Pick<Clock, 'monotonic'>) {
     this.#folder = folder;
     this.#clock = clock;
   }
@@ -41,7 +45,10 @@ export class SpoolDisk {
     return this.#oldestMs > SPOOL_CALL_MS_MAX;
   }
 
-  /** ... for half of that: the disk is why a request is late now, and not the machine. */
+  /**
+   * A call has not returned for half of SPOOL_CALL_MS_MAX: the disk is why a request is late now,
+   * and not the machine.
+   */
   get isLate(): boolean {
     return this.#oldestMs > SPOOL_CALL_MS_MAX / 2;
   }
@@ -58,16 +65,33 @@ export class SpoolDisk {
   }
 
   /**
-   * A file that has no name any more, so that the kernel cleans up after us however we die: only a
-   * worker that is killed between the two calls leaves one behind, and that is empty. Must be
-   * called through {@link run}.
+   * A file that has no name any more, so that the kernel cleans up after us however we die. A
+   * worker that ends between the two calls leaves the name of an empty file: see
+   * {@link removeLeftNames}. Must be called through {@link run}.
    */
   open(done: Done<number>): void {
     const path = join(this.#folder, `sluice-spool-${process.pid}-${randomBytes(8).toString('hex')}`);
     open(path, 'wx+', 0o600, (error, fd) => {
-      if (error) done(error, fd);
-      else unlink(path, (failure) => (failure ? close(fd, () => done(failure, fd)) : done(null, fd)));
+      if (error) return done(error, fd);
+      unlink(path, (failure) => {
+        if (failure && failure.code !== 'ENOENT') close(fd, () => done(failure, fd));
+        else done(null, fd);
+      });
     });
+  }
+
+  /**
+   * Removes the names that workers have left in the folder. It may take a name that a running
+   * worker is about to remove; that worker needs only the file.
+   */
+  async removeLeftNames(): Promise<void> {
+    try {
+      // One that belongs to another user stays.
+      for await (const { name } of await opendir(this.#folder))
+        if (NAME.test(name)) this.run((returned) => unlink(join(this.#folder, name), returned));
+    } catch {
+      // A folder that cannot be read is told to the requests that need it, and by `doctor`.
+    }
   }
 
   #make(call: Call): void {

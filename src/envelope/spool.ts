@@ -296,7 +296,7 @@ export class Spool {
     const fd = this.#fd;
     if (this.#state !== 'closed' || this.#calls > 0 || fd === undefined) return;
     this.#fd = undefined;
-    // An error here has no consequence: the file has no name and nobody reads it any more.
+    // An error here has no consequence: the file has no name and is not read any more.
     this.#holding.budget.disk.run((returned) => close(fd, returned));
   }
 }

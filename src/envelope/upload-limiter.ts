@@ -19,6 +19,7 @@
  * slower network. A small compressed body cannot be paused: it is whole before the worker knows
  * that it is large. It waits in the {@link InflationQueue}.
  */
+import type { Clock } from '../lib/clock.ts';
 import { FairShare, nextInTurn, type ProjectUse } from '../lib/fair-share.ts';
 import { remove } from '../lib/in-flight.ts';
 import {
@@ -33,7 +34,7 @@ import {
 } from '../limits.ts';
 
 const MIB = 1024 * 1024;
-/** A project that sent something so long ago still sends. */
+/** A project counts as sending for this long after its last request. */
 const OTHERS_SEND_MS = 2_000;
 const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 
@@ -158,12 +159,17 @@ export class InflationQueue {
   readonly #waiting: Waiting[] = [];
   readonly #active: Active[] = [];
   readonly #debts = new Map<ProjectUse, Debt>();
+  readonly #clock: Pick<Clock, 'monotonic'>;
   #lastUse: ProjectUse | undefined;
   /** Monotonic ms: of the last request, and of the last one of any other project. */
   #lastAt = Number.NEGATIVE_INFINITY;
   #otherAt = Number.NEGATIVE_INFINITY;
 
-  /** A request of the project has come. @param at monotonic ms */
+  constructor(clock: Pick<Clock, 'monotonic'>) {
+    this.#clock = clock;
+  }
+
+  /** A request of the project has come. @param at monotonic ms, by the same clock */
   note(use: ProjectUse, at: number): void {
     if (use !== this.#lastUse) this.#otherAt = this.#lastAt;
     this.#lastUse = use;
@@ -220,7 +226,7 @@ export class InflationQueue {
 
   #owe({ inflation, since }: Active): void {
     const { use } = inflation;
-    const now = performance.now();
+    const now = this.#clock.monotonic();
     const before = this.#debts.get(use);
     clearTimeout(before?.timer);
     // What a lone project sends is no debt for later.
@@ -232,7 +238,7 @@ export class InflationQueue {
 
   #mustRest({ use, swells }: Pick<Inflation, 'use' | 'swells'>): boolean {
     const debt = swells ? this.#debts.get(use) : undefined;
-    if (!debt || debt.paidAt - performance.now() <= FREE_MS) return false;
+    if (!debt || debt.paidAt - this.#clock.monotonic() <= FREE_MS) return false;
     return (use === this.#lastUse ? this.#otherAt : this.#lastAt) > debt.since;
   }
 
@@ -250,7 +256,7 @@ export class InflationQueue {
     if (atWork > 0 && atWork + next.inflation.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
     clearTimeout(next.timer);
     remove(this.#waiting, next);
-    this.#active.push({ inflation: next.inflation, since: performance.now() - OTHERS_SEND_MS });
+    this.#active.push({ inflation: next.inflation, since: this.#clock.monotonic() - OTHERS_SEND_MS });
     next.inflation.start();
     this.#startNext();
   }

@@ -28,7 +28,7 @@ const MESSAGES = [
   "can't access dead object",
 ];
 
-/** The source of the innermost frame starts with one of these ... */
+/** The source of the innermost frame starts with one of these, or contains one of SOURCES. */
 const SOURCE_SCHEMES = [
   'chrome-extension://',
   'chrome://',
@@ -37,7 +37,9 @@ const SOURCE_SCHEMES = [
   'safari-web-extension://',
 ];
 
-/** ... or contains one of these. */
+/**
+ * The source of the innermost frame contains one of these, or starts with one of SOURCE_SCHEMES.
+ */
 const SOURCES = [
   'graph.facebook.com',
   'connect.facebook.net',

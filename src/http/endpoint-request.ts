@@ -2,24 +2,27 @@ import { AssertionError, assert } from '../lib/assert.ts';
 import { type Answer, failure, newErrorId, type Outcome, REFUSALS } from './answers/outcome.ts';
 import type { BodyReader, Exchange } from './exchange.ts';
 import type { Endpoint } from './metrics/request-metrics.ts';
-import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { RequestHead } from './request-head.ts';
+import type { FinishedRequest, RequestServices } from './services.ts';
 
 /**
  * What every request of the two endpoints has: one outcome, exactly once, whatever happens on the
  * way.
  */
 export abstract class EndpointRequest implements BodyReader {
-  protected readonly parts: RequestParts;
+  protected readonly services: RequestServices;
   protected readonly exchange: Exchange;
-  /** Set once what was sent may be in a stream: a client that leaves changes nothing any more. */
+  /**
+   * From here on a lost client no longer ends the request. An ingest request sets it before the
+   * admission of items that it wants to store, a heartbeat before its publish.
+   */
   protected committed = false;
   protected finished = false;
   readonly #endpoint: Endpoint;
   #timer: NodeJS.Timeout | undefined;
 
-  constructor(parts: RequestParts, exchange: Exchange, endpoint: Endpoint) {
-    this.parts = parts;
+  constructor(services: RequestServices, exchange: Exchange, endpoint: Endpoint) {
+    this.services = services;
     this.exchange = exchange;
     this.#endpoint = endpoint;
   }
@@ -36,7 +39,7 @@ export abstract class EndpointRequest implements BodyReader {
   abstract feed(chunk: Uint8Array): void;
   abstract end(): void;
   /** What the record of this request says beside its outcome. */
-  protected abstract trace(): FinishedRequest;
+  protected abstract summary(): FinishedRequest;
 
   overdue(): void {
     this.finish('overloaded', REFUSALS.overloaded);
@@ -55,11 +58,11 @@ export abstract class EndpointRequest implements BodyReader {
     if (this.finished) return;
     this.finished = true;
     clearTimeout(this.#timer);
-    this.parts.note(this.#endpoint, outcome, this.trace());
+    this.services.note(this.#endpoint, outcome, this.summary());
     if (answer) this.exchange.answer(answer);
   }
 
-  /** Unless there is an outcome by then, or this or {@link stopTimer} is called. */
+  /** Runs `step` after `ms`, unless the request has ended or the timer was replaced or stopped. */
   protected runAfter(ms: number, step: () => void): void {
     clearTimeout(this.#timer);
     if (!this.finished) this.#timer = setTimeout(step, ms);
@@ -75,10 +78,10 @@ export abstract class EndpointRequest implements BodyReader {
   protected fail(reason: string, cause?: unknown): void {
     if (this.finished) return;
     const errorId = newErrorId();
-    const { access } = this.trace();
+    const { access } = this.summary();
     this.exchange.requestId ||= errorId;
     const { requestId } = this.exchange;
-    this.parts.log.error(
+    this.services.log.error(
       { errorId, requestId, endpoint: this.#endpoint, project: access?.project.id, err: cause },
       reason,
     );
@@ -94,8 +97,8 @@ export abstract class EndpointRequest implements BodyReader {
     }
   }
 
-  /** As {@link guard}. */
-  protected run(step: Promise<unknown>): void {
+  /** As {@link guard}, for a step that is under way. */
+  protected watch(step: Promise<unknown>): void {
     step.catch((error) => this.#unforeseen(error));
   }
 

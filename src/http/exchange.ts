@@ -12,7 +12,7 @@ import {
 } from '../limits.ts';
 import { COMMON_HEADERS } from './answers/cors.ts';
 import { type Answer, requestIdLine } from './answers/outcome.ts';
-import type { OpenExchanges } from './open-exchanges.ts';
+import { type OpenExchanges, SWEEP_MS } from './open-exchanges.ts';
 
 /** What an exchange needs of a uWebSockets.js response. */
 export interface ResponseSocket {
@@ -35,17 +35,16 @@ export interface ResponseSocket {
  * Who ends the connection after the answer. The library does it without telling the client, which
  * HTTP asks for.
  */
-export type Closing = 'no' | 'by us' | 'by the library';
+export type CloseMode = 'no' | 'by us' | 'by the library';
 
 /** What the head of a request says about its exchange. */
 export type ExchangeHead = {
-  readonly closing: Closing;
+  readonly closeMode: CloseMode;
   /** Its Content-Length is 0. */
   readonly isEmpty: boolean;
   /** X-Request-Id of the client or a proxy; '' when there is none that is fit to be repeated. */
   readonly requestId: string;
 };
-const PLAIN_HEAD: ExchangeHead = { closing: 'no', isEmpty: false, requestId: '' };
 const NOTHING = new ArrayBuffer(0);
 
 const CLOSE_LINE = '\r\nConnection: close';
@@ -82,14 +81,19 @@ export interface BodyReader {
  * paused ours runs instead: a client that sends as fast as we let it is never too slow, and is told
  * 503 when we have paused it for BODY_PAUSED_MS_MAX.
  *
- * Phases: `open` → `answered` (the answer is on the socket) or `gone`. A waiting answer is
- * `#waiting` in phase `open`.
+ * An answer that closes the connection goes out in the next turn, never while uWebSockets.js hands
+ * on what one poll brought: uWebSockets.js would go on with what follows in the same packet,
+ * another request or chunk, and has then crashed the process. While an answer is due,
+ * uWebSockets.js closes the connection instead of taking another request.
+ *
+ * Phases: `open` → `answered` (the answer is on the socket) or `gone`, with `closing` before them
+ * when the answer closes. An answer that waits for the body is `#waiting` in phase `open`.
  */
 export class Exchange {
   readonly #socket: ResponseSocket;
   readonly #exchanges: OpenExchanges;
-  readonly #closing: Closing;
-  #phase: 'open' | 'answered' | 'gone' = 'open';
+  readonly #closeMode: CloseMode;
+  #phase: 'open' | 'closing' | 'answered' | 'gone' = 'open';
   #reader: BodyReader | undefined;
   #waiting: Answer | undefined;
   #bodyComplete = false;
@@ -107,13 +111,13 @@ export class Exchange {
   bytesRead = 0;
   /** As they came: uWebSockets.js hands on each chunk of a chunked body by itself. */
   #pieces = 0;
-  /** `bytesRead` once a second after the grace, for the minimum rate; the newest last. */
+  /** `bytesRead` at each sweep after the grace, for the minimum rate; the newest last. */
   #pace: number[] | undefined;
 
-  constructor(socket: ResponseSocket, exchanges: OpenExchanges, head: ExchangeHead = PLAIN_HEAD) {
+  constructor(socket: ResponseSocket, exchanges: OpenExchanges, head: ExchangeHead) {
     this.#socket = socket;
     this.#exchanges = exchanges;
-    this.#closing = head.closing;
+    this.#closeMode = head.closeMode;
     this.requestId = head.requestId;
     this.startedAt = exchanges.now();
     exchanges.enter(this);
@@ -155,14 +159,11 @@ export class Exchange {
   }
 
   /**
-   * Answers without waiting for the body and closes: for a message whose end cannot be trusted. Not
-   * before the next turn: had the answer gone out, uWebSockets.js would take what follows in the
-   * same packet for another request; while one is due it closes instead.
+   * Answers without waiting for the body and closes: for a message whose end cannot be trusted.
    */
   answerAndClose(answer: Answer): void {
-    setImmediate(() => {
-      if (this.#phase === 'open') this.#send(answer, true);
-    });
+    assert(this.#phase === 'open', 'an exchange is answered once');
+    this.#send(answer, true);
   }
 
   /**
@@ -186,14 +187,17 @@ export class Exchange {
 
   checkPace(now: number): void {
     const age = now - this.startedAt;
-    if (age < BODY_REARM_MS) return;
+    if (age < BODY_REARM_MS || this.#phase === 'closing') return;
     const pausedMs = this.#pausedMs + (this.#paused ? now - this.#pausedAt : 0);
     if (this.#paused && pausedMs > BODY_PAUSED_MS_MAX) this.#reader?.overdue();
     else if (age - pausedMs > BODY_MS_MAX || this.#tooSlow(age - pausedMs)) this.#cut();
-    else if (!this.#paused) {
-      this.#socket.pause();
-      this.#socket.resume();
-    }
+    else if (!this.#paused) this.#rearmTimeout();
+  }
+
+  /** uWebSockets.js starts the time-out of a body anew when its socket is resumed. */
+  #rearmTimeout(): void {
+    this.#socket.pause();
+    this.#socket.resume();
   }
 
   #cut(): void {
@@ -207,10 +211,9 @@ export class Exchange {
     if (waited < BODY_GRACE_MS || this.#paused) return false;
     this.#pace ??= [];
     const samples = this.#pace.push(this.bytesRead);
-    const window = BODY_RATE_WINDOW_MS / 1000;
-    if (samples <= window) return false;
+    if (samples <= BODY_RATE_WINDOW_MS / SWEEP_MS) return false;
     const past = this.#pace.shift() ?? 0;
-    return this.bytesRead - past < BODY_RATE_BYTES_PER_SEC * window;
+    return this.bytesRead - past < BODY_RATE_BYTES_PER_SEC * (BODY_RATE_WINDOW_MS / 1000);
   }
 
   #receive(chunk: ArrayBuffer, isLast: boolean): void {
@@ -251,26 +254,46 @@ export class Exchange {
   }
 
   #send(answer: Answer, close: boolean): void {
+    if (close || this.#closeMode !== 'no' || this.#exchanges.allAnswersClose || this.#isOneInMany(answer))
+      this.#writeLater(answer);
+    else this.#write(answer, false);
+  }
+
+  /** Never an answer without a body: the library would give its 204 a Content-Length. */
+  #isOneInMany({ body }: Answer): boolean {
+    return body !== '' && this.#exchanges.nextAnswerCloses();
+  }
+
+  #writeLater(answer: Answer): void {
+    this.#phase = 'closing';
+    setImmediate(() => {
+      if (this.#phase === 'closing') this.#write(answer, true);
+    });
+  }
+
+  #write(answer: Answer, closes: boolean): void {
     this.#phase = 'answered';
     this.#exchanges.leave(this);
     const socket = this.#socket;
-    const byLibrary = this.#closing === 'by the library';
     let { headers } = answer;
+    // The library tells the client of a close only when we ask for it.
+    const byLibrary = this.#closeMode === 'by the library';
     if (byLibrary) headers += CLOSE_LINE;
     if (this.requestId !== '') headers += requestIdLine(this.requestId);
-    const closes = !byLibrary && (close || this.#closing === 'by us' || this.#exchanges.closing);
+    const asks = closes && !byLibrary;
     socket.cork(() => {
       socket.writeStatus(answer.status);
-      // One call for all headers: each crossing into uWebSockets.js costs more than the bytes.
+      // One call for all headers, as headerLines tells: each crossing into uWebSockets.js costs
+      // more than the bytes.
       socket.writeHeader(COMMON_HEADERS.name, COMMON_HEADERS.value + headers);
-      if (answer.body !== '') socket.end(answer.body, closes);
-      else if (closes) socket.endWithoutBody(0, true);
+      if (answer.body !== '') socket.end(answer.body, asks);
+      else if (asks) socket.endWithoutBody(0, true);
       else socket.endWithoutBody(); // A 204 must not carry a Content-Length.
     });
   }
 
   #lost(why: 'aborted' | 'too_slow'): void {
-    if (this.#phase !== 'open') return;
+    if (this.#phase !== 'open' && this.#phase !== 'closing') return;
     this.#phase = 'gone';
     this.#exchanges.leave(this);
     const reader = this.#reader;

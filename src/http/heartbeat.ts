@@ -8,8 +8,8 @@ import type { PublishResult } from '../stream/publish/publisher.ts';
 import { type Answer, HEARTBEAT_REFUSALS } from './answers/outcome.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
-import type { FinishedRequest, RequestParts } from './parts.ts';
 import type { RequestHead } from './request-head.ts';
+import type { FinishedRequest, RequestServices } from './services.ts';
 
 const HEARTBEAT_BODY_BYTES_MAX = 10 * 1024;
 
@@ -20,19 +20,19 @@ export class HeartbeatRequest extends EndpointRequest {
   #bytes = 0;
   #bodyRead: (() => void) | undefined;
 
-  constructor(parts: RequestParts, exchange: Exchange) {
-    super(parts, exchange, 'heartbeat');
+  constructor(services: RequestServices, exchange: Exchange) {
+    super(services, exchange, 'heartbeat');
   }
 
   protected override serve(head: RequestHead): void {
-    this.run(this.#serve(head.getParameter(0)));
+    this.watch(this.#serve(head.getParameter(0)));
   }
 
   async #serve(token: string): Promise<void> {
-    if (!this.parts.replica.hasHeartbeat(token)) return this.#refuse('unknown_token');
-    if (!this.parts.publisher.available) return this.#refuse('overloaded');
+    if (!this.services.replica.hasHeartbeat(token)) return this.#refuse('unknown_token');
+    if (!this.services.publisher.available) return this.#refuse('overloaded');
     const body = this.#readBody();
-    const isAdmitted = this.#accepts(await this.parts.heartbeatLimiter.take(token));
+    const isAdmitted = this.#accepts(await this.services.heartbeatLimiter.take(token));
     if (!isAdmitted) return;
     await body;
     if (this.finished) return;
@@ -45,8 +45,8 @@ export class HeartbeatRequest extends EndpointRequest {
     if (this.finished) return false;
     if (decision === 'refused') this.#refuse('rate_limited');
     if (decision === 'unavailable') {
-      if (this.parts.whileAway.heartbeat === 'refuse') this.#refuse('limiter_unavailable');
-      else this.parts.log.warn('heartbeat limiter unavailable: let through in development');
+      if (this.services.whileAway.heartbeat === 'refuse') this.#refuse('limiter_unavailable');
+      else this.services.log.warn('heartbeat limiter unavailable: let through in development');
     }
     return !this.finished;
   }
@@ -70,7 +70,7 @@ export class HeartbeatRequest extends EndpointRequest {
   }
 
   #publish(token: string): Promise<PublishResult> {
-    const { clock, publisher } = this.parts;
+    const { clock, publisher } = this.services;
     const body = this.#bytes > 0 ? Buffer.concat(this.#pieces) : undefined;
     const deadline = clock.monotonic() + ANSWER_MS_MAX;
     return new Promise((resolve) =>
@@ -88,7 +88,7 @@ export class HeartbeatRequest extends EndpointRequest {
     this.finish(outcome, HEARTBEAT_REFUSALS[outcome]);
   }
 
-  protected override trace(): FinishedRequest {
+  protected override summary(): FinishedRequest {
     return { exchange: this.exchange };
   }
 }

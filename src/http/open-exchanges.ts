@@ -1,5 +1,11 @@
 import type { Clock } from '../lib/clock.ts';
-import { REQUESTS_IN_FLIGHT_MAX } from '../limits.ts';
+import { ANSWERS_PER_CLOSE, REQUESTS_IN_FLIGHT_MAX } from '../limits.ts';
+
+/**
+ * How often {@link OpenExchanges.sweep} is called. An exchange takes one sample of its pace each
+ * time.
+ */
+export const SWEEP_MS = 1_000;
 
 /** What is asked of an exchange whose body arrives. */
 export type ReadingExchange = {
@@ -17,13 +23,15 @@ export class OpenExchanges {
    * of a worker's time.
    */
   readonly reading: ReadingExchange[] = [];
-  /** From the first byte to the answer. */
+  /** Exchanges between their first byte and their answer. */
   inFlight = 0;
-  /** Once set, every answer closes its connection. */
-  closing = false;
+  /** Set when the worker stops. */
+  allAnswersClose = false;
+  /** Answers since the last one that closed its connection. */
+  #answers = 0;
   readonly #clock: Pick<Clock, 'monotonic'>;
   readonly #afterPoll: (run: () => void) => unknown;
-  /** Whose body became whole in this turn. */
+  /** Exchanges whose body became whole in this turn. */
   #whole: ReadingExchange[] = [];
 
   /**
@@ -47,12 +55,18 @@ export class OpenExchanges {
     return this.#clock.monotonic();
   }
 
+  /** True for one answer in ANSWERS_PER_CLOSE, which closes its connection. */
+  nextAnswerCloses(): boolean {
+    if (++this.#answers >= ANSWERS_PER_CLOSE) this.#answers = 0;
+    return this.#answers === 0;
+  }
+
   enter(exchange: ReadingExchange): void {
     this.inFlight++;
     exchange.place = this.reading.push(exchange) - 1;
   }
 
-  /** The body of `exchange` has arrived whole, or nobody wants it any more. */
+  /** The body of `exchange` has arrived whole, or is not wanted any more. */
   bodyEnded(exchange: ReadingExchange): void {
     if (exchange.place === undefined) return;
     const last = this.reading.pop() as ReadingExchange;
@@ -84,9 +98,9 @@ export class OpenExchanges {
   }
 
   /**
-   * Once a second: cuts what is too slow, refuses what waited for us too long, re-arms the time-out
-   * of what is slow but lawful. From the last to the first, so that the one that takes the place of
-   * one that is cut has been looked at.
+   * Once in SWEEP_MS: cuts what is too slow, refuses what waited for us too long, re-arms the
+   * time-out of what is slow but lawful. From the last to the first, so that the one that takes the
+   * place of one that is cut has been looked at.
    */
   sweep(): void {
     const now = this.now();

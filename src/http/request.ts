@@ -5,6 +5,8 @@
  * that holds nothing to store, still takes a token: what the limit says comes first.
  *
  *     serve → #readBody … #bodyRead → #sifted → #admit … #admitted → #store → #publish … #conclude
+ *                 │           └─ #filter, which … only for payloads that are on the disk
+ *                 └─ #takeTokenFirst … of a body that goes to disk; #admit comes after it
  *
  * At each `…` the request waits, and a callback goes on. Promises there cost a twentieth of a
  * worker's time (bench/HISTORY.md), so only what waits for the disk has one.
@@ -12,20 +14,20 @@
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
 import { type InboundFilter, needsPayload, siftItems, siftSpooled } from '../filter/inbound.ts';
-import { type Category, categoriesIn, typeBit } from '../lib/item-types.ts';
+import { type Category, categoryBit, typeBit } from '../lib/item-types.ts';
 import type { Admitted, CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { Access, ProjectState, Subject } from '../projects/project-state.ts';
 import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
+import { categoryHints, quotaHeaders, rateHeaders } from './answers/limit-headers.ts';
 import { type Answer, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
 import { RATE_HINT } from './answers/rate-hints.ts';
-import { categoryHints, quotaHeaders, rateHeaders } from './answers/usage-headers.ts';
-import { Credentials } from './auth.ts';
+import { ClientKey } from './client-key.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
-import type { FinishedRequest, RequestParts } from './parts.ts';
 import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
+import type { FinishedRequest, RequestServices } from './services.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 
@@ -33,48 +35,52 @@ const NO_ITEMS: HeldItem[] = [];
 type Sifted = HeldItem[] | InboundFilter;
 type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 
-/** 0: none, or more than categories. */
-const refusingCategories = (asked: Subject, rate: RateDecision | undefined): number =>
-  rate?.kind === 'refused' ? asked.refusingCategories(rate.full) : 0;
-/** The windows of categories have no X-RateLimit headers: only a refusal counts. */
+/**
+ * The category whose window refuses; undefined when nothing refuses, or the project's or key's own
+ * window does.
+ */
+const refusingCategory = (asked: Subject, rate: RateDecision | undefined): Category | undefined =>
+  rate?.kind === 'refused' ? asked.refusingCategory(rate.full) : undefined;
+/** Hides an admission by a category's window: those have no X-RateLimit headers. */
 const unlessAdmitted = (rate: RateDecision | undefined): RateDecision | undefined =>
   rate?.kind === 'admitted' ? undefined : rate;
 
 export class IngestRequest extends EndpointRequest {
-  #credentials: Credentials | undefined;
+  #clientKey: ClientKey | undefined;
   #access: Access | undefined;
   #facts = NO_FACTS;
-  /** Header lines. */
+  /** Header lines of the answer, as are `#usageHeaders`. */
   #rateHeaders = '';
   #usageHeaders = '';
   #upload: Upload | undefined;
-  /** Undefined until the body was read, or refused. */
+  /** Undefined until the body was read or refused. */
   #body: UploadResult | undefined;
   /** The filter that left nothing. */
   #filteredBy: InboundFilter | undefined;
-  /** Set when the token was asked for before the body went to disk. */
-  #early: Promise<unknown> | undefined;
-  #passedEarly = false;
-  /** Categories that the early token is of, too. */
+  /** Set when the token was asked for before the body went to disk; fulfilled with the answer. */
+  #earlyAnswer: Promise<unknown> | undefined;
+  /** The early token lets the request pass. */
+  #earlyPassed = false;
+  /** Limited categories in whose windows the early token is booked. */
   #earlyCategories = 0;
   /** Categories over their limits, of which nothing is stored. */
-  #dropped: { resetSec: number; categories: Category[] }[] | undefined;
-  /** Known where the project wants it to be filled in. */
+  #dropped: { resetSec: number; category: Category }[] | undefined;
+  /** The client's address, when the project wants it to be filled in. */
   #clientAddress: string | undefined;
   #counted: { month: string; position: number } | undefined;
   /** Monotonic ms; set with the last body byte. */
   #deadline = 0;
 
-  constructor(parts: RequestParts, exchange: Exchange) {
-    super(parts, exchange, 'ingest');
+  constructor(services: RequestServices, exchange: Exchange) {
+    super(services, exchange, 'ingest');
   }
 
   protected override serve(head: RequestHead): void {
-    const credentials = new Credentials(head);
-    const access = this.#authenticate(head, credentials.key);
+    const clientKey = new ClientKey(head);
+    const access = this.#authenticate(head, clientKey.key);
     if (!access) return;
     const { project, subject } = access;
-    const { publisher, budget, admission } = this.parts;
+    const { publisher, budget, admission } = this.services;
     const announced = Number(head.getHeader('content-length'));
     if (!publisher.takes(project.id, project.use, announced) || !budget.takes(project.use))
       return this.#refuse('overloaded');
@@ -83,14 +89,14 @@ export class IngestRequest extends EndpointRequest {
 
     this.#facts = readFacts(head, project.filters);
     if (project.privacy?.fillIp)
-      this.#clientAddress = this.parts.trustedProxies?.clientOf(head, this.exchange.peer);
-    credentials.keepAgent(head);
-    this.#credentials = credentials;
+      this.#clientAddress = this.services.trustedProxies?.clientOf(head, this.exchange.peer);
+    clientKey.keepAgent(head);
+    this.#clientKey = clientKey;
     this.#readBody(head, project, announced);
   }
 
   #authenticate(head: RequestHead, key: string): Access | undefined {
-    const { clock, replica } = this.parts;
+    const { clock, replica } = this.services;
     const project = key === '' ? undefined : replica.findProject(head.getParameter(0));
     this.#access = project?.access(key, clock);
     if (this.#access) return this.#access;
@@ -102,7 +108,7 @@ export class IngestRequest extends EndpointRequest {
 
   /** The story goes on in {@link #bodyRead}, unless the client goes away. */
   #readBody(head: RequestHead, { use }: ProjectState, announced: number): void {
-    const { maxBodyBytes, budget } = this.parts;
+    const { maxBodyBytes, budget } = this.services;
     budget.inflations.note(use, this.exchange.startedAt);
     if (announced > maxBodyBytes) {
       const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
@@ -124,7 +130,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   end(): void {
-    this.#deadline = this.parts.clock.monotonic() + ANSWER_MS_MAX;
+    this.#deadline = this.services.clock.monotonic() + ANSWER_MS_MAX;
     this.guard(() => this.#upload?.end());
     // Neither the disk nor the decoders have a time-out of their own.
     if (!this.#body)
@@ -140,12 +146,14 @@ export class IngestRequest extends EndpointRequest {
   #bodyRead(body: UploadResult): void {
     if (this.#body) return;
     this.#body = body;
+    // A body that was refused takes a token too, on purpose, even when it was refused as
+    // `overloaded`: a flood of bodies that swell is limited like any other.
     const sifted = body.ok ? this.#filter(body.envelope) : NO_ITEMS;
     // Few have payloads on the disk, and a promise would cost each request.
     if (!(sifted instanceof Promise)) return this.#sifted(sifted);
-    const msLeft = this.#deadline - this.parts.clock.monotonic();
+    const msLeft = this.#deadline - this.services.clock.monotonic();
     this.runAfter(msLeft, () => this.#refuseUnqueued('not read from the spool before the deadline'));
-    this.run(sifted.then((kept) => this.#sifted(kept)));
+    this.watch(sifted.then((kept) => this.#sifted(kept)));
   }
 
   /**
@@ -159,15 +167,15 @@ export class IngestRequest extends EndpointRequest {
     const categories = project.limitedIn(items);
     const asked = project.ofCategories(subject, categories, false);
     const admitted = new Promise<Admitted>((resolve) =>
-      this.parts.admission.admit(asked, { token: true, count: false }, resolve),
+      this.services.admission.admit(asked, { token: true, count: false }, resolve),
     );
-    this.#early = admitted.then(({ rate }) => {
-      if (refusingCategories(asked, rate) > 0) return spool();
-      this.#passedEarly = this.#accepts(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
+    this.#earlyAnswer = admitted.then(({ rate }) => {
+      if (refusingCategory(asked, rate)) return spool();
+      this.#earlyPassed = this.#accepts(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
       this.#earlyCategories = categories;
-      if (this.#passedEarly) spool();
+      if (this.#earlyPassed) spool();
     });
-    this.run(this.#early);
+    this.watch(this.#earlyAnswer);
   }
 
   // ---- The filters ----
@@ -176,7 +184,7 @@ export class IngestRequest extends EndpointRequest {
     const { filters } = (this.#access as Access).project;
     const { items, spool } = envelope;
     if (!spool || !needsPayload(filters, items)) return siftItems(filters, this.#facts, items);
-    const read = (item: HeldItem): Promise<Uint8Array> => this.parts.readSpooled(envelope, item);
+    const read = (item: HeldItem): Promise<Uint8Array> => this.services.readSpooled(envelope, item);
     return siftSpooled(filters, this.#facts, { items, read }).catch((error) => {
       // When the request has ended, its spool is closed.
       if (this.finished) return NO_ITEMS;
@@ -185,9 +193,10 @@ export class IngestRequest extends EndpointRequest {
   }
 
   #sifted(sifted: Sifted): void {
+    this.stopTimer(); // The limiter and the publisher have deadlines of their own.
     if (typeof sifted === 'string') this.#filteredBy = sifted;
     const kept = typeof sifted === 'string' ? NO_ITEMS : sifted;
-    if (this.#early) this.run(this.#early.then(() => this.#admit(kept)));
+    if (this.#earlyAnswer) this.watch(this.#earlyAnswer.then(() => this.#admit(kept)));
     else this.#admit(kept);
   }
 
@@ -195,8 +204,8 @@ export class IngestRequest extends EndpointRequest {
 
   /** A body may take long, and the record change meanwhile: what the key may is looked up anew. */
   #subject(): Subject | undefined {
-    const { key } = this.#credentials as Credentials;
-    return (this.#access as Access).project.access(key, this.parts.clock)?.subject;
+    const { key } = this.#clientKey as ClientKey;
+    return (this.#access as Access).project.access(key, this.services.clock)?.subject;
   }
 
   /** The items within the limits of their categories are stored. */
@@ -205,38 +214,38 @@ export class IngestRequest extends EndpointRequest {
     const { project } = this.#access as Access;
     const subject = this.#subject();
     if (!subject) return this.#refuse('forbidden_key');
-    // A client that leaves from now on changes nothing any more.
     if (kept.length > 0) this.committed = true;
     const categories = project.limitedIn(kept) & ~this.#earlyCategories;
-    const asked = project.ofCategories(subject, categories, this.#passedEarly);
-    const wanted = { token: !this.#passedEarly || categories > 0, count: kept.length > 0 };
-    this.parts.admission.admit(asked, wanted, (admitted) =>
+    const asked = project.ofCategories(subject, categories, this.#earlyPassed);
+    const wanted = { token: !this.#earlyPassed || categories > 0, count: kept.length > 0 };
+    this.services.admission.admit(asked, wanted, (admitted) =>
       this.guard(() => this.#admitted(kept, asked, admitted)),
     );
   }
 
   #admitted(kept: HeldItem[], asked: Subject, { rate, count }: Admitted): void {
     const { project } = asked;
-    if (this.finished && count?.kind === 'counted') this.parts.admission.refund(project, count.month);
-    if (refusingCategories(asked, rate) > 0) {
-      const rest = this.#drop(kept, asked, rate as RefusedRate);
+    if (this.finished && count?.kind === 'counted') this.services.admission.refund(project, count.month);
+    const category = refusingCategory(asked, rate);
+    if (category) {
+      const rest = this.#drop(kept, category, rate as RefusedRate);
       return rest.length > 0 ? this.#admit(rest) : undefined;
     }
     const told = asked.hasOwnWindow ? rate : unlessAdmitted(rate);
     if (this.#accepts(told) && this.#acceptsCount(project, count)) this.#store(kept);
   }
 
-  /** @returns what the categories that refuse leave; when that is nothing, it is the end. */
-  #drop(items: readonly HeldItem[], asked: Subject, rate: RefusedRate): HeldItem[] {
-    const bits = asked.refusingCategories(rate.full);
+  /** @returns the items that the category leaves; when there are none, it is the end. */
+  #drop(items: readonly HeldItem[], category: Category, { resetSec }: RefusedRate): HeldItem[] {
+    const bit = categoryBit(category);
     const rest: HeldItem[] = [];
     for (const item of items)
-      if ((typeBit(item.type) & bits) === 0) rest.push(item);
-      else this.parts.metrics.rateLimited[item.type]++;
+      if (typeBit(item.type) !== bit) rest.push(item);
+      else this.services.metrics.rateLimited[item.type]++;
     this.#dropped ??= [];
-    this.#dropped.push({ resetSec: rate.resetSec, categories: categoriesIn(bits) });
+    this.#dropped.push({ resetSec, category });
     if (rest.length > 0) return rest;
-    this.#rateHeaders = rateHeaders.ofCategories(this.#dropped, this.parts.clock);
+    this.#rateHeaders = rateHeaders.ofCategories(this.#dropped, this.services.clock);
     this.#refuse('rate_limited');
     return rest;
   }
@@ -246,16 +255,16 @@ export class IngestRequest extends EndpointRequest {
     if (this.finished) return false;
     if (!rate) return true;
     if (rate.kind !== 'unavailable') {
-      this.#rateHeaders = rateHeaders.of(rate, this.parts.clock);
+      this.#rateHeaders = rateHeaders.of(rate, this.services.clock);
       if (rate.kind === 'refused') this.#refuse('rate_limited');
       return rate.kind === 'admitted';
     }
-    if (this.parts.whileAway.rateToken === 'refuse') {
-      this.#rateHeaders = rateHeaders.unavailable(this.parts.clock.now());
+    if (this.services.whileAway.rateToken === 'refuse') {
+      this.#rateHeaders = rateHeaders.unavailable(this.services.clock.now());
       this.#refuse('limiter_unavailable');
       return false;
     }
-    this.parts.log.warn(
+    this.services.log.warn(
       { project: this.#access?.project.id, requestId: this.exchange.requestId || undefined },
       'rate limiter unavailable: let through in development',
     );
@@ -265,11 +274,11 @@ export class IngestRequest extends EndpointRequest {
   #acceptsCount(project: ProjectState, count: CountDecision | undefined): boolean {
     if (!count) return true;
     if (count.kind === 'unavailable') {
-      if (this.parts.whileAway.quota === 'fail') {
+      if (this.services.whileAway.quota === 'fail') {
         this.fail('the quota could not be counted');
         return false;
       }
-      this.parts.log.warn({ project: project.id }, 'quota not counted: let through in development');
+      this.services.log.warn({ project: project.id }, 'quota not counted: let through in development');
       return true;
     }
     const current = count.kind === 'counted' ? count.position : count.current;
@@ -289,19 +298,18 @@ export class IngestRequest extends EndpointRequest {
     if (filter) return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', filter]]));
     // Nothing to store: neither counted nor queued (contract part 2, Accepted).
     if (items.length === 0) return this.#succeed('empty', envelope);
-    envelope.sdk ??= this.#credentials?.client;
+    envelope.sdk ??= this.#clientKey?.client;
     this.#publish(envelope, items);
   }
 
   #publish(envelope: HeldEnvelope, items: HeldItem[]): void {
     const { id, use, privacy } = (this.#access as Access).project;
-    this.stopTimer(); // the publisher has a deadline
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
       kind: 'envelope',
       projectId: id,
       eventId,
-      receivedAt: this.parts.clock.now(),
+      receivedAt: this.services.clock.now(),
       sentAt,
       sdk,
       month: this.#counted?.month,
@@ -310,7 +318,7 @@ export class IngestRequest extends EndpointRequest {
       privacy: privacy && this.#privacyOf(privacy),
     };
     const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), use };
-    this.parts.publisher.publish(entry, options, (result) =>
+    this.services.publisher.publish(entry, options, (result) =>
       this.guard(() => this.#conclude(result, envelope, items)),
     );
   }
@@ -324,18 +332,18 @@ export class IngestRequest extends EndpointRequest {
 
   #conclude(result: PublishResult, envelope: HeldEnvelope, kept: readonly HeldItem[]): void {
     if (result === 'stored') {
-      for (const item of kept) this.parts.metrics.items[item.type]++;
+      for (const item of kept) this.services.metrics.items[item.type]++;
       return this.#succeed('accepted', envelope);
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
-    if (this.#counted) this.parts.admission.refund((this.#access as Access).project, this.#counted.month);
+    if (this.#counted) this.services.admission.refund((this.#access as Access).project, this.#counted.month);
     if (envelope.spool) this.#refuseUnqueued('not read from the spool before the deadline');
     else this.#refuse('overloaded');
   }
 
   /** An overload, unless it is the disk that does not answer: that is a fault. */
   #refuseUnqueued(reason: string): void {
-    if (this.parts.budget.disk.isLate) this.fail(reason);
+    if (this.services.budget.disk.isLate) this.fail(reason);
     else this.#refuse('overloaded');
   }
 
@@ -356,16 +364,16 @@ export class IngestRequest extends EndpointRequest {
 
   /** @returns the header line that tells the client to stop sending such items for a while */
   #noteMissing(skipped: SkippedItems): string {
-    for (const [type, count] of skipped) this.parts.metrics.skipped[type] += count;
-    const hints = categoryHints(this.#dropped ?? [], this.parts.clock);
-    const unsupported = this.parts.rateHint(skipped.keys());
+    for (const [type, count] of skipped) this.services.metrics.skipped[type] += count;
+    const hints = categoryHints(this.#dropped ?? [], this.services.clock);
+    const unsupported = this.services.rateHint(skipped.keys());
     if (unsupported) hints.push(unsupported);
     return hints.length > 0 ? headerLines([[RATE_HINT, hints.join(', ')]]) : '';
   }
 
   #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {
     const requestId = this.exchange.requestId || undefined;
-    this.parts.log.debug({ project: this.#access?.project.id, requestId, kind, detail }, 'body refused');
+    this.services.log.debug({ project: this.#access?.project.id, requestId, kind, detail }, 'body refused');
     this.#refuse(kind);
   }
 
@@ -373,7 +381,7 @@ export class IngestRequest extends EndpointRequest {
     this.finish(outcome, REFUSALS[outcome]);
   }
 
-  protected override trace(): FinishedRequest {
+  protected override summary(): FinishedRequest {
     return { exchange: this.exchange, access: this.#access, counted: this.#counted };
   }
 

@@ -1,6 +1,6 @@
 /**
- * The only file that knows uWebSockets.js: routes, and what a message must look like before anybody
- * reads it.
+ * The only file that knows uWebSockets.js: routes, and what a message must look like before a
+ * request reads it.
  */
 import uWS from 'uWebSockets.js';
 import {
@@ -11,14 +11,12 @@ import {
 } from '../limits.ts';
 import { preflightHeaders } from './answers/cors.ts';
 import { type Answer, isRequestId, methodNotAllowed, NOT_FOUND, REFUSALS } from './answers/outcome.ts';
-import { type Closing, Exchange } from './exchange.ts';
+import { type CloseMode, Exchange } from './exchange.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
-import type { OpenExchanges } from './open-exchanges.ts';
-import type { RequestParts } from './parts.ts';
+import { type OpenExchanges, SWEEP_MS } from './open-exchanges.ts';
+import type { RequestServices } from './services.ts';
 import { openIngest } from './traced-request.ts';
-
-const SWEEP_MS = 1_000;
 
 const preflight = (req: uWS.HttpRequest): Answer => ({
   status: '204 No Content',
@@ -27,7 +25,7 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
 });
 
 type Opener = (
-  parts: RequestParts,
+  services: RequestServices,
   exchange: Exchange,
   head: uWS.HttpRequest,
 ) => { start(head: uWS.HttpRequest): void };
@@ -37,27 +35,26 @@ export type ServerOptions = {
   metrics: RequestMetrics;
   heartbeatPath: string;
   /** Undefined until the registry has loaded: requests are then answered 503. */
-  parts(): RequestParts | undefined;
+  services(): RequestServices | undefined;
   /** Body of /readyz, and whether it is 200. */
   readiness(): { ready: boolean; body: string };
 };
 
 /**
- * SDKs that write into a connection which the server has just closed as idle, and lose what they
- * wrote.
+ * This SDK reuses connections that the server has closed as idle, so its answers say `Connection:
+ * close`.
  */
 const REUSES_CLOSED = 'sentry.rust/';
 const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
 
 /**
- * What the walk over a head's headers finds. One object for all heads: it is read in the turn of
- * its head.
+ * What the headers of a head say. One object for all heads: it is read in the turn of its head.
  */
-const found = {
+const headFacts = {
   oddLength: false,
   oddEncoding: false,
   tooBig: false,
-  closing: 'no' as Closing,
+  closeMode: 'no' as CloseMode,
   isEmpty: false,
   requestId: '',
 };
@@ -66,36 +63,35 @@ const found = {
  * Finds what can hide a second message or exhaust memory, whether the connection ends with the
  * answer, and the name that the request has already. Called in the turn of the head.
  */
-function walk(req: uWS.HttpRequest): typeof found {
+function examineHead(req: uWS.HttpRequest): typeof headFacts {
   let bytes = 0;
   let headers = 0;
   let lengths = 0;
   let connections = 0;
-  found.oddEncoding = false;
-  found.closing = 'no';
-  found.isEmpty = false;
-  found.requestId = '';
+  headFacts.oddLength = false;
+  headFacts.oddEncoding = false;
+  headFacts.closeMode = 'no';
+  headFacts.isEmpty = false;
+  headFacts.requestId = '';
   req.forEach((name, value) => {
     bytes += name.length + value.length + 4;
     headers++;
     if (name === 'content-length') {
-      lengths++;
-      found.isEmpty = Number(value) === 0;
-      if (!/^\d+$/.test(value)) lengths = 2;
-    } else if (name === 'transfer-encoding') found.oddEncoding ||= value.toLowerCase() !== 'chunked';
+      headFacts.isEmpty = Number(value) === 0;
+      headFacts.oddLength ||= ++lengths > 1 || !/^\d+$/.test(value);
+    } else if (name === 'transfer-encoding') headFacts.oddEncoding ||= value.toLowerCase() !== 'chunked';
     else if (name === 'connection') {
       // uWebSockets.js knows `close` by the length of the first such header, and ends the
       // connection then without saying so.
-      if (connections++ === 0 && value.length === 5) found.closing = 'by the library';
-      else if (found.closing === 'no' && CLOSE_OPTION.test(value)) found.closing = 'by us';
+      if (connections++ === 0 && value.length === 5) headFacts.closeMode = 'by the library';
+      else if (headFacts.closeMode === 'no' && CLOSE_OPTION.test(value)) headFacts.closeMode = 'by us';
     } else if ((name === 'user-agent' || name === 'x-sentry-auth') && value.includes(REUSES_CLOSED)) {
-      if (found.closing === 'no') found.closing = 'by us';
-    } else if (name === 'x-request-id' && isRequestId(value)) found.requestId = value;
+      if (headFacts.closeMode === 'no') headFacts.closeMode = 'by us';
+    } else if (name === 'x-request-id' && isRequestId(value)) headFacts.requestId = value;
   });
-  found.oddLength = lengths > 1;
-  found.tooBig =
+  headFacts.tooBig =
     bytes > REQUEST_HEADER_BYTES_MAX || headers > REQUEST_HEADERS_MAX || req.getUrl().length > URL_BYTES_MAX;
-  return found;
+  return headFacts;
 }
 
 export class Server {
@@ -115,7 +111,7 @@ export class Server {
     this.#endpoint(
       'heartbeat',
       `${options.heartbeatPath}/:token`,
-      (parts, exchange) => new HeartbeatRequest(parts, exchange),
+      (services, exchange) => new HeartbeatRequest(services, exchange),
     );
     this.#page('/healthz', () => ({
       status: '200 OK',
@@ -162,7 +158,7 @@ export class Server {
 
   /** From now on every answer closes its connection. */
   closeWithAnswers(): void {
-    this.#options.exchanges.closing = true;
+    this.#options.exchanges.allAnswersClose = true;
   }
 
   /** Closes every connection that is left. */
@@ -179,16 +175,16 @@ export class Server {
     const { exchanges, metrics } = this.#options;
     const outcomes = metrics.outcomes[endpoint];
     const serve = (res: uWS.HttpResponse, req: uWS.HttpRequest): void => {
-      const head = walk(req);
-      const exchange = new Exchange(res, exchanges, head);
-      const parts = this.#options.parts();
-      if (head.oddLength || head.oddEncoding || head.tooBig) {
+      const facts = examineHead(req);
+      const exchange = new Exchange(res, exchanges, facts);
+      const services = this.#options.services();
+      if (facts.oddLength || facts.oddEncoding || facts.tooBig) {
         outcomes.invalid++;
         exchange.answerAndClose(REFUSALS.invalid);
-      } else if (!parts || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
+      } else if (!services || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
         outcomes.overloaded++;
         exchange.answer(REFUSALS.overloaded);
-      } else open(parts, exchange, req).start(req);
+      } else open(services, exchange, req).start(req);
     };
     for (const pattern of [path, `${path}/`]) {
       this.#app.post(pattern, serve);
@@ -206,6 +202,6 @@ export class Server {
     this.#options.metrics.other(answer.status);
     // What follows the head of an answer to HEAD would be taken for the next answer.
     const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
-    new Exchange(res, this.#options.exchanges, walk(req)).answer(shown);
+    new Exchange(res, this.#options.exchanges, examineHead(req)).answer(shown);
   }
 }

@@ -4,27 +4,27 @@
  */
 import type { Span } from '../lib/tracing/tracing.ts';
 import type { Exchange } from './exchange.ts';
-import type { RequestParts } from './parts.ts';
 import { IngestRequest } from './request.ts';
 import type { RequestHead } from './request-head.ts';
+import type { RequestServices } from './services.ts';
 
 const NAME = 'POST /api/{project}/envelope';
 
 /** Where tracing is off, this costs a look at an undefined field. */
-export function openIngest(parts: RequestParts, exchange: Exchange, head: RequestHead): IngestRequest {
-  const span = parts.tracing?.request(NAME, {
+export function openIngest(services: RequestServices, exchange: Exchange, head: RequestHead): IngestRequest {
+  const span = services.tracing?.request(NAME, {
     traceparent: head.getHeader('traceparent'),
     tracestate: head.getHeader('tracestate'),
   });
-  return span ? new TracedRequest(parts, exchange, span) : new IngestRequest(parts, exchange);
+  return span ? new TracedRequest(services, exchange, span) : new IngestRequest(services, exchange);
 }
 
 class TracedRequest extends IngestRequest {
   readonly #receive: Span;
 
-  constructor(parts: RequestParts, exchange: Exchange, request: Span) {
+  constructor(services: RequestServices, exchange: Exchange, request: Span) {
     const receive = request.step('receive');
-    super(tracedParts(parts, request, receive), exchange);
+    super(tracedServices(services, request, receive), exchange);
     this.#receive = receive;
   }
 
@@ -34,10 +34,10 @@ class TracedRequest extends IngestRequest {
   }
 }
 
-function tracedParts(parts: RequestParts, request: Span, receive: Span): RequestParts {
-  const { admission, publisher } = parts;
+function tracedServices(services: RequestServices, request: Span, receive: Span): RequestServices {
+  const { admission, publisher } = services;
   return {
-    ...parts,
+    ...services,
     admission: {
       knownRefusal: (subject) => admission.knownRefusal(subject),
       refund: (project, month) => admission.refund(project, month),
@@ -63,7 +63,7 @@ function tracedParts(parts: RequestParts, request: Span, receive: Span): Request
       },
     },
     note: (endpoint, outcome, finished) => {
-      parts.note(endpoint, outcome, finished);
+      services.note(endpoint, outcome, finished);
       receive.end();
       const { exchange, access } = finished;
       const facts = {

@@ -212,7 +212,7 @@ export class WorkerPool {
     return this.readiness.some((one) => one?.status === 'ready');
   }
 
-  /** Better a refusal with a reason than nobody. */
+  /** No worker serves: those that wait listen at once, so that clients get a 503. */
   #waitNoLonger(): void {
     for (const worker of this.#workers) if (worker.waits) this.#tell(worker, { kind: 'listen' });
   }

@@ -14,8 +14,8 @@ import { PageFigures } from '../http/metrics/page-figures.ts';
 import { RequestLog } from '../http/metrics/request-log.ts';
 import { RequestMetrics } from '../http/metrics/request-metrics.ts';
 import { OpenExchanges } from '../http/open-exchanges.ts';
-import type { RequestParts } from '../http/parts.ts';
 import { Server } from '../http/server.ts';
+import type { RequestServices } from '../http/services.ts';
 import { SpoolReader } from '../http/spool-reader.ts';
 import { systemClock as clock } from '../lib/clock.ts';
 import { createLog, type Log } from '../lib/log.ts';
@@ -63,7 +63,7 @@ class IngestWorker {
   #keyUse: KeyUse | undefined;
   #checkpoints: Checkpoints | undefined;
   #admission: Admission | undefined;
-  #parts: RequestParts | undefined;
+  #parts: RequestServices | undefined;
   #listens = false;
   #stopping = false;
   #stopped: Promise<void> | undefined;
@@ -82,7 +82,7 @@ class IngestWorker {
       exchanges: this.#exchanges,
       metrics: this.#metrics,
       heartbeatPath: config.heartbeatPath,
-      parts: () => this.#parts,
+      services: () => this.#parts,
       readiness: () => {
         const readiness = this.readiness();
         return { ready: readiness.status === 'ready', body: JSON.stringify(readiness) };
@@ -95,6 +95,7 @@ class IngestWorker {
    * is; serves as soon as the registry has loaded.
    */
   async start({ listenWhenReady }: { listenWhenReady: boolean }): Promise<void> {
+    void this.#budget.disk.removeLeftNames();
     if (!listenWhenReady) await this.listen();
     await this.#redis.connect();
     const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = this.#config;
@@ -127,7 +128,7 @@ class IngestWorker {
     send({ kind: 'listening' });
   }
 
-  #assemble(link: NatsLink, replica: Replica): RequestParts {
+  #assemble(link: NatsLink, replica: Replica): RequestServices {
     const log = this.#log;
     const checkpoints = new Checkpoints({ store: new CounterBucket({ link, log }), clock, log });
     const admission = new Admission({ redis: this.#redis, clock, checkpoints, log });
@@ -242,8 +243,10 @@ class IngestWorker {
     // the midst of its work.
     if (this.#exchanges.inFlight === 0) this.#server.close();
     await this.#publisher?.drain();
-    const keepers = [this.#ledger, this.#keyUse, this.#checkpoints, this.#tracing];
-    await Promise.all(keepers.map((one) => one?.close()));
+    // Answers that close go out in the turn after the acknowledgement.
+    await afterPoll();
+    const closers = [this.#ledger, this.#keyUse, this.#checkpoints, this.#tracing];
+    await Promise.all(closers.map((one) => one?.close()));
     this.#admission?.close();
     this.#server.close();
     this.#requestLog?.flush();
@@ -278,7 +281,7 @@ async function main(): Promise<void> {
   // A terminal sends it to the whole group: the primary decides.
   process.on('SIGINT', () => undefined);
   process.on('disconnect', () => void leave()); // the primary died
-  // It did so while this program was loaded, and nobody says so again.
+  // The primary died while this program was loaded: the event came before the handler.
   if (!process.connected) void leave();
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'stop') void leave();

@@ -20,7 +20,7 @@ export class ProjectUse {
   uploads = 0;
   /** Bytes of small bodies that are being inflated or wait for it, by what they inflate to. */
   inflating = 0;
-  /** Small bodies that are not inflated in the loop any more, since one of late was a bomb. */
+  /** No resource: the next small bodies that are not inflated in the loop, since one was a bomb. */
   distrusted = 0;
   /** Bytes of parts in the chunks stream, of all workers. */
   chunks = 0;

@@ -10,7 +10,7 @@ export function untilStopped(): Promise<void> {
     // Listening for 'disconnect' has undone it: neither a failed start nor the last work waits for
     // the parent.
     process.channel?.unref();
-    // It died while we were starting, and nobody says so again.
+    // It died while we were starting, and no event says so again.
     if (process.send && !process.connected) resolve();
   });
 }

@@ -3,10 +3,10 @@
  * position in the month, or both.
  *
  * A token comes from the worker's lease (lease.ts) while there is one. Everything else needs Redis:
- * all that was asked in this turn for a subject (a project, or a part of it that has a limit) is
- * one call of admit.lua. A subject has one call under way; what is asked meanwhile joins the next
- * one, so calls grow with the load. A refusal is kept in memory until the window can admit again,
- * so a flood over the limit costs no call.
+ * all requests that wait for a subject (a project, or a part of it that has a limit) when a batch
+ * leaves are one call of admit.lua. A subject has one call under way; what is asked meanwhile joins
+ * the next one, so calls grow with the load. A refusal is kept in memory until the window can admit
+ * again, so a flood over the limit costs no call.
  *
  * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back
  * empty. Then the checkpoint is read once, as part of the same call, and the call is made again
@@ -25,7 +25,7 @@ import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_READ_MS_MAX, LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
 import type { ProjectState, Subject } from '../projects/project-state.ts';
 import { admitArgs, admitKeys, type MonthReply, parseReply } from './admit-call.ts';
-import { hasStepped } from './clock-watch.ts';
+import { noteClock } from './clock-watch.ts';
 import { type Ask, type LocalDecision, SubjectWindow, type WindowReply } from './lease.ts';
 import { Refunds } from './month-count.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
@@ -43,7 +43,7 @@ export type CountDecision =
   | { kind: 'unavailable' };
 
 /**
- * `token`: one of the per-minute limit, if the project has one. `count`: a position in the month.
+ * `token`: one of the per-minute limit, if the subject has one. `count`: a position in the month.
  */
 export type Wanted = { token: boolean; count: boolean };
 /**
@@ -160,7 +160,7 @@ export class Admission {
       isLate: false,
       done,
     };
-    if (isSettled(waiter)) this.#settle(subject, waiter);
+    if (needsNothing(waiter)) this.#tell(subject, waiter);
     else this.#join(subject, waiter);
   }
 
@@ -181,14 +181,14 @@ export class Admission {
   // ---- The call ----
 
   #join(subject: Subject, waiter: Waiter): void {
-    if (!this.#redis.available) return this.#settle(subject, waiter);
+    if (!this.#redis.available) return this.#tell(subject, waiter);
     const waiting = this.#asked.get(subject);
     if (waiting) waiting.push(waiter);
     else this.#asked.set(subject, [waiter]);
     this.#redis.schedule();
   }
 
-  /** Runs in a flush: who is settled may ask again, and that would miss it. So none is, here. */
+  /** A callback may ask again, and this flush would miss that. So no callback is called here. */
   #sendAsked(): void {
     if (this.#asked.size === 0) return;
     const asked = this.#asked;
@@ -197,7 +197,7 @@ export class Admission {
     for (const [subject, waiting] of asked) {
       const window = this.#windowOf(subject, now);
       if (!this.#redis.available)
-        for (const waiter of waiting) queueMicrotask(() => this.#settle(subject, waiter));
+        for (const waiter of waiting) queueMicrotask(() => this.#tell(subject, waiter));
       else if (window.isCalling) this.#asked.set(subject, waiting);
       else {
         const left = waiting.filter((waiter) => !this.#servesFromMemory(subject, waiter, now));
@@ -214,8 +214,8 @@ export class Admission {
       if (!waiter.rate) return false;
     }
     waiter.needsToken = false;
-    if (!isSettled(waiter)) return false;
-    queueMicrotask(() => this.#settle(subject, waiter));
+    if (!needsNothing(waiter)) return false;
+    queueMicrotask(() => this.#tell(subject, waiter));
     return true;
   }
 
@@ -258,7 +258,7 @@ export class Admission {
   #takeTokens({ subject, window, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
     const now = this.#clock.monotonic();
     const { sentAt } = ask as Ask;
-    const stepped = hasStepped(window, { redisNow: reply.now, sentAt, repliedAt: now });
+    const stepped = noteClock(window, { redisNow: reply.now, sentAt, repliedAt: now });
     if (reply.lost || stepped) this.#stateLost++;
     const decisions = window.answer(ask as Ask, reply, now);
     if (reply.excess > 0 || window.hasReturns(now))
@@ -301,8 +301,7 @@ export class Admission {
     const { subject } = whole;
     const { id, quotaCap: quota } = subject.project;
     const call = { ...whole, waiting: counting };
-    for (const waiter of whole.waiting)
-      if (!counting.includes(waiter)) this.#settleOrAskAgain(subject, waiter);
+    for (const waiter of whole.waiting) if (!counting.includes(waiter)) this.#tellOrAskAgain(subject, waiter);
     const send = (count: number): void => {
       const start = { month, count };
       this.#redis.call({
@@ -328,8 +327,8 @@ export class Admission {
   #done({ subject, window, waiting }: Call, isAnswered: boolean): void {
     window.isCalling = false;
     for (const waiter of waiting) {
-      if (isAnswered) this.#settleOrAskAgain(subject, waiter);
-      else this.#settle(subject, waiter);
+      if (isAnswered) this.#tellOrAskAgain(subject, waiter);
+      else this.#tell(subject, waiter);
     }
     if (this.#asked.size > 0) this.#redis.schedule();
   }
@@ -338,8 +337,8 @@ export class Admission {
    * A waiter whose token came too late asks for another one, once, and before those who came
    * meanwhile.
    */
-  #settleOrAskAgain(subject: Subject, waiter: Waiter): void {
-    if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#settle(subject, waiter);
+  #tellOrAskAgain(subject: Subject, waiter: Waiter): void {
+    if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#tell(subject, waiter);
     waiter.isLate = true;
     const waiting = this.#asked.get(subject) ?? [];
     const behind = waiting.findIndex(({ isLate }) => !isLate);
@@ -348,8 +347,8 @@ export class Admission {
     this.#redis.schedule();
   }
 
-  /** What a waiter still needs by now, it does not get. */
-  #settle(subject: Subject, { needsToken, needsCount, rate, count, done }: Waiter): void {
+  /** Calls a waiter back. What it still needs by now, it does not get. */
+  #tell(subject: Subject, { needsToken, needsCount, rate, count, done }: Waiter): void {
     if (!needsToken && (rate === undefined || rate.kind === 'admitted'))
       return done({ rate, count: needsCount ? UNAVAILABLE : count });
     if (count?.kind === 'counted') this.refund(subject.project, count.month);
@@ -387,7 +386,7 @@ export class Admission {
 }
 
 /** Nothing is left to ask Redis for. */
-const isSettled = ({ needsToken, needsCount, rate }: Waiter): boolean =>
+const needsNothing = ({ needsToken, needsCount, rate }: Waiter): boolean =>
   rate?.kind === 'refused' || !(needsToken || needsCount);
 
 /** Rejects when `promise` is not settled in time; its late result is dropped. */

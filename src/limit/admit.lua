@@ -16,21 +16,22 @@
 -- and asks again 300 ms later at the earliest, so that an endless flood costs some three calls a
 -- second and worker, not one per token.
 --
--- KEYS[1]  sluice:rate:{projectId}, or with :key:<id> or :<category> behind it, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost,
---          tight; <b> tokens booked in bucket b; x<b> how many of them are reserve that is still
---          outstanding. No bucket is kept at 0, so the hash has at most some 500 fields. Expires by
---          itself once the window is empty.
+-- KEYS[1]  sluice:rate:{projectId}, or with :key:<id> or :<category> behind it, a hash: sum, first,
+--          last (buckets), limit, rev, gen, seq, lost, tight; <b> tokens booked in bucket b; x<b>
+--          how many of them are reserve that is still outstanding. No bucket is kept at 0, so the
+--          hash has at most some 500 fields. Expires by itself once the window is empty.
 -- KEYS[2]  sluice:quota:{projectId}, a hash: <YYYY-MM> -> count. It stays for billing: the newest
 --          month at least 500 days.
 -- KEYS[3…] further windows, as KEYS[1]
 -- ARGV[1]  now, Unix ms; '' = Redis's own clock, which alone decides the month
 -- ARGV[2]  who waits, a character each in arrival order: 't' needs a token; 'b' needs a token and
---          is to be counted; 'c' has a token, or needs none, and is to be counted. '' = nobody
+--          is to be counted; 'c' has a token, or needs none, and is to be counted. '' = none waits
 -- ARGV[3]  limit of the first window, tokens, integer >= 1; '' = none: no window is touched, and
 --          only 'c' may wait
 -- ARGV[4]  registry revision of the record that says so; the newest that any worker brings is in
 --          force
--- ARGV[5]  excess wanted, integer >= 0; for limits up to 1000 only granted while contended
+-- ARGV[5]  excess wanted, integer >= 0; for limits up to 1000 only granted while the window is
+--          contended
 -- ARGV[6]  how long need is leased, ms, integer >= 1, at most 750
 -- ARGV[7]  generation of the first window that the caller saw last; '' = none
 -- ARGV[8]  its sequence number then; '' = none
@@ -54,11 +55,11 @@
 --              several the first one's, so that one that is full for long hides no other.
 --            scarce: contended, and less excess than wanted because the room is small: refuse for a
 --                    while once it is used up.
---            full: the window of which the last two are said: 1 for KEYS[1], 2 for KEYS[3], 4 for
---                  KEYS[4], …; 0: none
---            lost: the first window forgot bookings that the caller knows of. Said once a minute
---                  per window, to one caller.
---          month: {} when nobody is to be counted (but without limit and waiters: only looked at),
+--            full: the number of the window of which admits at and scarce are said: 1 for
+--                  KEYS[1], 2 for KEYS[3], 3 for KEYS[4], …; 0: none
+--            lost: the first window forgot bookings that the caller knows of. Said once per
+--                  window, to one caller: others may know of them for a minute and a lease more.
+--          month: {} when none is to be counted (but without limit and waiters: only looked at),
 --            else { month, before, counted }: of those that have a token and are to be counted, the
 --            first `counted` hold the positions before + 1 … before + counted. before = -1 means
 --            MISSING: the month has no count and no start value came for it. No count is written;
@@ -107,8 +108,13 @@ local function removeLeftovers(key, first)
   if #left > 0 then redis.call('HDEL', key, unpack(left)) end
 end
 
--- Takes at most so many tokens and so much excess from the window of KEYS[at] and all that follow
--- it. Each asks the next one before it books, so all have decided when the last one writes.
+-- Places in the window's part of the result. No table by name: a list costs less, and it is what
+-- Redis replies.
+local GRANTED, EXCESS, ADMITS_AT, SCARCE, FULL = 1, 3, 10, 14, 15
+
+-- Takes at most this many tokens, and this much excess (wanted), from the window of KEYS[at] and
+-- all that follow it. Each asks the next one before it books, so all have decided when the last one
+-- writes.
 local function admitToWindow(at, tokens, wanted)
   local key = KEYS[at]
   local limit = assert(tonumber(ARGV[at == 1 and 3 or 10 + at]), 'admit: limit')
@@ -219,7 +225,7 @@ local function admitToWindow(at, tokens, wanted)
 
   -- ---- Decide: what the windows behind this one have
   local rest = KEYS[math.max(at, 2) + 1] and admitToWindow(math.max(at, 2) + 1, granted, excess)
-  if rest then granted, excess = rest[1], rest[3] end
+  if rest then granted, excess = rest[GRANTED], rest[EXCESS] end
 
   local function book(bucket, count)
     if count == 0 then return end
@@ -255,12 +261,12 @@ local function admitToWindow(at, tokens, wanted)
   local knownGen, knownSeq, knownEmptyAt = tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
   local lost = 0
   if at == 1 and knownGen and knownEmptyAt > now and (gen ~= knownGen or seq < knownSeq) then
-    if not lostAt or now - lostAt > WINDOW_MS then lost = 1 end
+    if not lostAt or now - lostAt > 2 * WINDOW_MS then lost = 1 end
   end
 
   -- ---- Write. First what can be refused for want of memory; nothing of a refused call remains.
   local taken = granted + excess
-  -- Not at every refusal: while nobody gets a token, a flood shall not cost a write per call.
+  -- Not at every refusal: while no request gets a token, a flood shall not cost a write per call.
   local tight = (admitsAt > 0 or scarce == 1) and not (tightAt and math.abs(now - tightAt) < MARK_MS)
   if taken > 0 or lost == 1 or exists and (newer or tight or #dead > 0 or next(changed)) then
     if not gen then gen = math.floor(now) end
@@ -292,8 +298,8 @@ local function admitToWindow(at, tokens, wanted)
 
   local emptyAt = sum > 0 and last * BUCKET_MS + WINDOW_MS or now
   local full = (admitsAt > 0 or scarce == 1) and 1 or 0
-  if rest and admitsAt == 0 and rest[15] > 0 then
-    admitsAt, scarce, full = rest[10], rest[14], 2 * rest[15]
+  if rest and admitsAt == 0 and rest[FULL] > 0 then
+    admitsAt, scarce, full = rest[ADMITS_AT], rest[SCARCE], rest[FULL] + 1
   end
   return {
     granted, needBucket, excess, excessBucket, sum, limit, revision,
@@ -335,7 +341,7 @@ end
 
 local limited, window = ARGV[3] ~= '', {}
 if limited then window = admitToWindow(1, need, assert(tonumber(ARGV[5]), 'admit: excess wanted')) end
-local tokens, n = window[1] or 0, 0
+local tokens, n = window[GRANTED] or 0, 0
 for kind in string.gmatch(waiting, '.') do
   local granted = kind == 'c' or tokens > 0
   if kind ~= 'c' then tokens = tokens - 1 end

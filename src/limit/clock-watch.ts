@@ -19,11 +19,12 @@ export type ClockLead = {
 };
 
 /**
- * Whether the clock stepped since the reply before; remembers this one.
+ * Remembers by how much the clock was ahead in this reply.
+ * @returns whether it has stepped forward since the reply before
  * @param redisNow Unix ms that Redis said
  * @param sentAt @param repliedAt of that call, monotonic ms
  */
-export function hasStepped(
+export function noteClock(
   of: ClockLead,
   { redisNow, sentAt, repliedAt }: { redisNow: number; sentAt: number; repliedAt: number },
 ): boolean {

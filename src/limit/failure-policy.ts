@@ -1,6 +1,20 @@
 /**
  * What is done when Redis fails (spec part 7, last rule; contract part 2, Redis away): the policy,
  * in one place. redis.ts and the request path carry it out; nothing else decides.
+ *
+ * Away. Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`, or
+ * the connection breaks. What waits is answered as {@link WHILE_AWAY} says at once, and so is what
+ * comes, until a PING is answered; in a cluster, what concerns the same keys. A server that is out
+ * of memory or short of replicas answers PINGs, so there one batch in 250 ms tries again. No call
+ * is sent again: it may have run.
+ *
+ * A bug. A script fails for another reason ({@link isScriptFault}). The requests of this call are
+ * answered in the same way, the error is logged, and other projects go on.
+ *
+ * Resumed. No request is refused. When the cache of scripts was flushed, nothing has run and the
+ * source is sent (NOSCRIPT). When Redis comes back empty, or has lost its last writes in a
+ * failover, a window admits up to one more limit, which is counted as state lost. A month without a
+ * count (MISSING) goes on from its checkpoint, and `usage reconcile` corrects it.
  */
 
 /**
@@ -17,62 +31,20 @@ export const WHILE_AWAY = {
 export type AwayPolicy = (typeof WHILE_AWAY)[keyof typeof WHILE_AWAY];
 
 /**
- * `away`: what waits is answered as above at once, and so is what comes, until a PING succeeds; in
- * a cluster for the keys concerned. `bug`: the call's requests are answered as above, and it is
- * logged as an error: Redis is fine, the script or its data is not. `resumed`: nobody is refused;
- * the row says what follows.
+ * Codes of the replies that mean that Redis is away: it is out of memory, a replica, a replica
+ * without its master, reading its files, a cluster with a hole, busy with a script, unable to
+ * persist, short of replicas, or does not let us in. Redis before 7 wraps the code of a command
+ * that a script calls into an ERR, so a code counts wherever it is.
  */
-type Verdict = 'away' | 'bug' | 'resumed';
-type Row = {
-  fault: string;
-  /** The error reply; undefined: no error of a call shows it. */
-  reply: RegExp | undefined;
-  verdict: Verdict;
-  /** What follows beyond the verdict. */
-  then: string;
-};
-
-const row = (fault: string, reply: RegExp | undefined, verdict: Verdict, then: string): Row => ({
-  fault,
-  reply,
-  verdict,
-  then,
-});
-const none = undefined;
-
-/**
- * Redis before 7 wraps the code of a command that a script calls into an ERR: the first row that
- * fits decides.
- */
-export const REDIS_FAULTS: readonly Row[] = [
-  row('out of memory', /\bOOM\b/, 'away', 'PINGs are answered: one turn in 250 ms tries again'),
-  row('a replica', /\bREADONLY\b/, 'away', 'a failed-over master: the new one is connected to'),
-  row('a replica without master', /\bMASTERDOWN\b/, 'away', 'PINGs fail too'),
-  row('reading its files', /\bLOADING\b/, 'away', 'PINGs fail too'),
-  row('a cluster with a hole', /\bCLUSTERDOWN\b/, 'away', 'each key by itself'),
-  row('busy with a script', /\bBUSY\b/, 'away', 'PINGs fail too'),
-  row('cannot persist', /\bMISCONF\b/, 'away', 'PINGs fail too'),
-  row('short of replicas', /\bNOREPLICAS\b/, 'away', 'PINGs are answered: one turn in 250 ms tries again'),
-  row('does not let us in', /\b(NOAUTH|NOPERM|WRONGPASS)\b/, 'away', 'until the password is right'),
-  row('a broken assertion or a foreign key', /^(ERR|WRONGTYPE)\b/, 'bug', 'the other projects go on'),
-  row('slow: no reply in 700 ms', none, 'away', 'never asked again: the call may have run'),
-  row('down: the connection broke', none, 'away', 'one attempt to connect per worker in a jittered 250 ms'),
-  row('script cache flushed', none, 'resumed', 'NOSCRIPT: nothing has run, the source is sent'),
-  row('restarted empty: rate window', none, 'resumed', 'admits up to one more limit; counted as state lost'),
-  row(
-    'restarted empty: quota',
-    none,
-    'resumed',
-    'MISSING: counts on from the checkpoint; usage reconcile corrects it',
-  ),
-  row('failed over: last writes gone', none, 'resumed', 'as restarted empty, for those writes'),
-];
+const AWAY =
+  /\b(OOM|READONLY|MASTERDOWN|LOADING|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|NOAUTH|NOPERM|WRONGPASS)\b/;
+/** A broken assertion, or a key that is none of ours. */
+const SCRIPT_FAULT = /^(ERR|WRONGTYPE)\b/;
 
 /**
  * True for an error that the script itself made. Everything else that a call rejects with means
  * that Redis is away.
  */
-export function isScriptFault(error: Error): boolean {
-  if (error.name !== 'ReplyError') return false;
-  return REDIS_FAULTS.find(({ reply }) => reply?.test(error.message))?.verdict === 'bug';
+export function isScriptFault({ name, message }: Error): boolean {
+  return name === 'ReplyError' && SCRIPT_FAULT.test(message) && !AWAY.test(message);
 }

@@ -10,7 +10,8 @@
  * more that is in no cache of the processor's. `take` answers from memory or not at all; `ask`
  * describes the script call that is about to be sent; `answer` takes its reply in. A reserve
  * (excess) is asked for about as much as this worker used in the last quarter of a second; up to
- * EXACT_LIMIT_MAX the script grants it only while the window refuses.
+ * EXACT_LIMIT_MAX the script grants it only while the window is contended: for 65 s after it was
+ * last full or scarce.
  *
  * Never too much. A lease counts from the moment at which the call was SENT, which is before the
  * script's own clock read; the script books it at its end by that clock. So no token is used after
@@ -33,7 +34,7 @@ const LEASE_GUARD_MS = 1;
 /** Neither 250 nor 333: workers that take turns should not meet a bucket in the same order. */
 const REFUSAL_CACHE_MS_MIN = 300;
 
-/** The limit of a project as this worker's registry has it. */
+/** The limit of a subject as this worker's registry has it. */
 export type LimitRecord = { limit: number; revision: number };
 /** What a call says of the window as the one before it was answered. */
 type KnownWindow = { emptyAt: number; gen: number; seq: number };
@@ -41,8 +42,8 @@ type KnownWindow = { emptyAt: number; gen: number; seq: number };
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
 /**
- * Answered from memory. Times in Unix seconds by Redis's clock, rounded up. `full`: the window that
- * refuses, as admit.lua says it: 1 for the first one, 2 for the next, 4 …
+ * Answered from memory. Times in Unix seconds by Redis's clock, rounded up. `full`: the number of
+ * the window that refuses, as admit.lua says it, from 1.
  */
 export type LocalDecision =
   | { kind: 'admitted'; remaining: number; resetSec: number }
@@ -98,7 +99,18 @@ export const LEASE_SHAPE: LeaseShape = {
   contendedShare: CONTENDED_EXCESS_SHARE_MAX,
 };
 
-export class LeaseCache {
+/** What the admission of one process keeps of a subject that was active in the last minute. */
+export class SubjectWindow implements ClockLead {
+  // ---- For admission.ts ----
+  /** Monotonic ms of the last request. */
+  usedAt = 0;
+  /** A call is under way; what is asked meanwhile joins the next one. */
+  isCalling = false;
+  leadMost = Number.POSITIVE_INFINITY;
+  /** Monotonic ms until which a missing count is not looked for again. */
+  uncountableUntil = Number.NEGATIVE_INFINITY;
+
+  // ---- The lease ----
   readonly #shape: LeaseShape;
   /** Reserve, the earliest end first; several only when calls have crossed. */
   #lease: Lease | undefined;
@@ -123,7 +135,7 @@ export class LeaseCache {
   #spanTaken = 0;
   #perMs = 0;
 
-  /** `shape`: another than the script's only where that is simulated. */
+  /** `shape` is for the simulation in bench/sim, which also tries others than the script's. */
   constructor(shape = LEASE_SHAPE) {
     this.#shape = shape;
   }
@@ -252,7 +264,7 @@ export class LeaseCache {
 
   /** Need never counted as outstanding reserve, and `used` makes up for that. */
   #giveBack({ needBucket: bucket, granted }: WindowReply, endsAt: number): void {
-    this.#tellSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
+    this.#addSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
   }
 
   #learn({ limit, booked, emptyAt, gen, seq }: WindowReply): void {
@@ -294,10 +306,10 @@ export class LeaseCache {
   #settle(lease: Lease): void {
     this.#lease = lease.next;
     lease.next = undefined;
-    this.#tellSettled(lease);
+    this.#addSettled(lease);
   }
 
-  #tellSettled(lease: Lease): void {
+  #addSettled(lease: Lease): void {
     const same = this.#settled.find((other) => other.bucket === lease.bucket);
     if (this.#settled === NOTHING_SETTLED) this.#settled = [lease];
     else if (!same) this.#settled.push(lease);
@@ -316,15 +328,4 @@ export class LeaseCache {
     }
     this.#spanTaken += taken;
   }
-}
-
-/** What the admission of one process keeps of a project that was active in the last minute. */
-export class SubjectWindow extends LeaseCache implements ClockLead {
-  /** Monotonic ms. */
-  usedAt = 0;
-  /** A call is under way; what is asked meanwhile joins the next one. */
-  isCalling = false;
-  leadMost = Number.POSITIVE_INFINITY;
-  /** Monotonic ms until which a missing count is not looked for again. */
-  uncountableUntil = Number.NEGATIVE_INFINITY;
 }

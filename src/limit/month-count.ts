@@ -1,6 +1,6 @@
 /**
- * The month's count of one project, as commands read and set it. The hot path counts in
- * admission.ts.
+ * The month's count of one project: commands read, set and forget it, and {@link Refunds} takes
+ * back what requests were counted for nothing. The requests are counted in admission.ts.
  */
 import type { Log } from '../lib/log.ts';
 import { admitArgs, admitKeys } from './admit-call.ts';

@@ -14,7 +14,7 @@ import { isSentinelUrl, sentinelOptions } from './redis-sentinel.ts';
 import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
 /** Calls that one server runs in one go: some 10 µs each, in which it does nothing else. */
-const REDIS_BATCH_MAX = 64;
+const CALLS_PER_COMMAND_MAX = 64;
 
 /** Where Redis is, and how it is entered. Files are read again at each attempt to connect. */
 export type RedisAccess = {
@@ -98,21 +98,22 @@ export class RedisClient {
 
   /**
    * In a cluster ioredis groups calls by node. One server gets them in commands of up to
-   * REDIS_BATCH_MAX.
+   * CALLS_PER_COMMAND_MAX calls.
    */
   send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
     const client = this.#client;
     for (const { script, keys } of calls)
       assert(keys.length >= keysOf(script), 'a call has the keys of its script');
     if (client instanceof Redis) {
-      const batches: Promise<readonly CallResult[]>[] = [];
-      for (let at = 0; at < calls.length; at += REDIS_BATCH_MAX) {
-        const batch = calls.length <= REDIS_BATCH_MAX ? calls : calls.slice(at, at + REDIS_BATCH_MAX);
-        for (const script of new Set(batch.map((call) => call.script))) this.sent[script]++;
-        batches.push(batch.length === 1 ? runEach(client, batch) : runBatch(client, batch));
+      const commands: Promise<readonly CallResult[]>[] = [];
+      for (let at = 0; at < calls.length; at += CALLS_PER_COMMAND_MAX) {
+        const some =
+          calls.length <= CALLS_PER_COMMAND_MAX ? calls : calls.slice(at, at + CALLS_PER_COMMAND_MAX);
+        for (const script of new Set(some.map((call) => call.script))) this.sent[script]++;
+        commands.push(some.length === 1 ? runEach(client, some) : runBatch(client, some));
       }
-      const [only, second] = batches;
-      return only && !second ? only : Promise.all(batches).then((all) => all.flat());
+      const [only, second] = commands;
+      return only && !second ? only : Promise.all(commands).then((all) => all.flat());
     }
     for (const { script } of calls) this.sent[script]++;
     return runEach(client, calls);

@@ -1,25 +1,25 @@
 /**
- * The connection to Redis: script calls gathered by turn, a deadline, and a breaker. ioredis itself
- * is behind redis-client.ts.
+ * The connection to Redis: script calls that are gathered, a deadline, and a breaker. ioredis
+ * itself is behind redis-client.ts.
  *
  * What. `call` queues one script call; all calls that one callback of the event loop and its
  * microtasks ask for leave together after them (nextTick), as one batch. The ends of all bodies of
  * a poll are one such callback (OpenExchanges), so that requests that came in together cost one
- * write and one read for every 64 calls. While a batch is under way its reply is waited for, a few
- * milliseconds at most. Just before, the gatherers (`beforeFlush`) turn all that waits for one
- * project into one call.
+ * write and one read for every 64 calls. While a batch is unanswered, further calls wait for its
+ * reply, 5 ms at most. Just before a batch leaves, the gatherers (`beforeFlush`) make one call of
+ * all that waits for one subject or one heartbeat token.
  *
  * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would
  * mint them. The only repetition is that after NOSCRIPT, when nothing has run.
  *
- * Away. A call that has no reply after `replyMs` (700 ms but for commands), a broken connection, or
- * an error that says that Redis cannot write (OOM, READONLY, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN
- * and their like) opens the breaker: everything in flight is settled as unanswered, the connection
- * is dropped (what is queued on it would still run), later calls are refused at once, and one PING
- * per jittered 250 ms asks until one is answered. The trade: a stall of up to 700 ms refuses no
- * request, it makes them wait; a longer one refuses at once, and a struggling server sees one PING
- * per worker instead of a crowd. In a cluster one node's fault is no other's: there each call is on
- * its own, and a fault refuses only its key for that while.
+ * Away. A call that has no reply after `replyMs` (700 ms; 2 s for management commands), a broken
+ * connection, or an error that says that Redis cannot write (OOM, READONLY, LOADING, CLUSTERDOWN,
+ * BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is called back
+ * as unanswered, the connection is dropped (what is queued on it would still run), later calls are
+ * refused at once, and one PING per jittered 250 ms asks until one is answered. The trade: a stall
+ * of up to 700 ms refuses no request, it makes them wait; a longer one refuses at once, and a
+ * struggling server sees one PING per worker instead of a crowd. In a cluster one node's fault is
+ * no other's: there each call is on its own, and a fault refuses only its key for that while.
  */
 import type { Clock } from '../lib/clock.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
@@ -89,7 +89,7 @@ export class LimitRedis {
   readonly #client: RedisClient;
   readonly #gatherers: (() => void)[] = [];
 
-  // ---- The turn ----
+  // ---- The queue ----
   #queue: GatheredCall[] = [];
   #flushDue = false;
   /** Runs while a flush waits for the batch before it. */
@@ -126,7 +126,7 @@ export class LimitRedis {
         this.#lastError = error.message;
       },
       ready: () => void this.#probe(),
-      close: () => this.#open('the connection was lost'),
+      close: () => this.#openBreaker('the connection was lost'),
     });
   }
 
@@ -155,17 +155,17 @@ export class LimitRedis {
     }
   }
 
-  /** Settles what waits as unanswered and closes the connection. */
+  /** Calls back what waits, as unanswered, and closes the connection. */
   async close(): Promise<void> {
     this.#closed = true;
     this.#available = false;
     clearTimeout(this.#probeTimer);
     this.#client.close();
-    for (const batch of [...this.#inFlight]) this.#settle(batch, undefined);
+    for (const batch of [...this.#inFlight]) this.#callBack(batch, undefined);
     this.#flush();
   }
 
-  // ---- The turn ----
+  // ---- The queue ----
 
   /** `gather` runs before every flush, just before the calls are sent. */
   beforeFlush(gather: () => void): void {
@@ -173,8 +173,9 @@ export class LimitRedis {
   }
 
   /**
-   * Makes sure that a flush follows: after this callback and its microtasks, or after the turn in
-   * which the batch under way is answered.
+   * Makes sure that a flush follows after this callback and its microtasks. While a batch is
+   * unanswered, the flush waits for its reply and for all that the same poll brings, but not longer
+   * than FLUSH_WAIT_MS_MAX. In a cluster it does not wait.
    */
   schedule(): void {
     if (this.#flushDue) return;
@@ -233,7 +234,7 @@ export class LimitRedis {
     const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
     this.#inFlight.push(batch);
     this.#client.send(calls).then(
-      (results) => this.#settle(batch, results),
+      (results) => this.#callBack(batch, results),
       (error: Error) => this.#failed(batch, error.message),
     );
   }
@@ -249,12 +250,12 @@ export class LimitRedis {
   }
 
   #failed(batch: Batch, reason: string): void {
-    this.#settle(batch, undefined);
+    this.#callBack(batch, undefined);
     for (const call of batch.calls) this.#fault(call.keys[0], reason);
   }
 
   /** Calls back for each call of the batch, once; `results` undefined: none was answered. */
-  #settle(batch: Batch, results: readonly CallResult[] | undefined): void {
+  #callBack(batch: Batch, results: readonly CallResult[] | undefined): void {
     if (!remove(this.#inFlight, batch)) return;
     clearTimeout(batch.timer);
     if (results) this.#observe(batch, results);
@@ -289,7 +290,7 @@ export class LimitRedis {
   }
 
   #fault(key: string, reason: string): void {
-    if (!this.#client.isCluster) return this.#open(reason);
+    if (!this.#client.isCluster) return this.#openBreaker(reason);
     const now = this.#clock.monotonic();
     this.#awayKeys.mark(key, now + this.#jitteredMs());
     if (now < this.#quietUntil) return;
@@ -297,14 +298,14 @@ export class LimitRedis {
     this.#log.warn({ reason, key }, 'redis: a node of the cluster is away');
   }
 
-  #open(reason: string): void {
+  #openBreaker(reason: string): void {
     if (!this.#available || this.#closed) return;
     this.#available = false;
     if (this.#proven) this.#log.warn({ reason }, 'redis: away');
     this.#proven = false;
     this.#client.drop();
     this.#probeLater();
-    for (const batch of [...this.#inFlight]) this.#settle(batch, undefined);
+    for (const batch of [...this.#inFlight]) this.#callBack(batch, undefined);
   }
 
   #probeLater(): void {
@@ -321,7 +322,7 @@ export class LimitRedis {
     try {
       if (this.#client.ready) {
         await this.#client.ping();
-        if (!this.#closed) this.#shut();
+        if (!this.#closed) this.#closeBreaker();
       }
     } catch (error) {
       this.#lastError = (error as Error).message;
@@ -331,7 +332,7 @@ export class LimitRedis {
     if (!this.#available) this.#probeLater();
   }
 
-  #shut(): void {
+  #closeBreaker(): void {
     this.#available = true;
     this.#firstAvailable?.();
   }

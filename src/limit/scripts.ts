@@ -1,9 +1,10 @@
 /**
  * The Lua scripts of this folder. Each file opens with its contract: purpose, KEYS, ARGV, result,
  * example. All keys of a call belong to one project or token, so that in a cluster each runs where
- * that lives; on one server those of a turn run together ({@link BATCH_SOURCE}).
+ * that lives; on one server those of a batch run together ({@link BATCH_SOURCE}).
  */
 import { readFileSync } from 'node:fs';
+import { assert } from '../lib/assert.ts';
 
 type Script = { file: string; keys: number };
 export type ScriptName = 'admit' | 'refund' | 'setUsage' | 'forgetUsage' | 'heartbeat';
@@ -16,7 +17,7 @@ const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
   heartbeat: { file: './heartbeat.lua', keys: 1 },
 };
 export const SCRIPT_NAMES = Object.keys(SCRIPTS) as ScriptName[];
-/** A call has at least so many keys, and says how many it has. */
+/** The fewest keys of a call of the script; the call says how many it has. */
 export const keysOf = (name: ScriptName): number => SCRIPTS[name].keys;
 
 /** The source of one script: beside this file both in the sources and in the build. */
@@ -31,6 +32,7 @@ end
 
 /** {@link BATCH_SOURCE} has a call's script and its number of keys in one figure. */
 const KEYS_UNIT = 8;
+assert(SCRIPT_NAMES.length < KEYS_UNIT, 'a script and its number of keys fit in one figure');
 /** @param place of the script in {@link SCRIPT_NAMES}, from 1 */
 export const callCode = (place: number, keys: number): number => place + KEYS_UNIT * keys;
 

@@ -1,11 +1,11 @@
 /** The connections of a command or of the management API: made at the first use. */
 import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { LimitRedis } from '../limit/redis.ts';
+import type { LimitRedis } from '../limit/redis.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { OperationError, reasonOf } from './failure.ts';
 
-/** Somebody who manages, often far from Redis, has more patience than a request. */
+/** An operator, often far from Redis, waits longer than a request may. */
 const REDIS_MS_MAX = 2_000;
 
 type ConnectionOptions = {
@@ -58,7 +58,9 @@ export class Connections {
 
   async #connectRedis(): Promise<LimitRedis> {
     const { redisUrls: urls, redisPasswordFile: passwordFile, tlsCaFile: caFile, log } = this.#options;
-    const redis = new LimitRedis({
+    // Most commands, and the processor, need no Redis: ioredis takes a tenth of a second to load.
+    const { LimitRedis: Redis } = await import('../limit/redis.ts');
+    const redis = new Redis({
       urls,
       passwordFile,
       caFile,
@@ -72,7 +74,7 @@ export class Connections {
 
   /**
    * Closes what was opened; a connection that failed has nothing to close. An attempt that is under
-   * way cannot be cancelled, and a broker that hangs keeps it for long: nobody waits for it.
+   * way cannot be cancelled, and a broker that hangs keeps it for long: it is not waited for.
    */
   async close(): Promise<void> {
     if (!this.#link)

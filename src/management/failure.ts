@@ -46,7 +46,7 @@ export function reasonOf(error: unknown): string {
 
 /**
  * `invalid`: the request makes no sense; `stale`: the record is not the one that was to be changed;
- * `unrecorded`: done, but the audit does not have it; `bug`: nobody foresaw it.
+ * `unrecorded`: done, but the audit does not have it; `bug`: the code did not foresee it.
  */
 export type Fault = FailureKind | 'invalid' | 'stale' | 'unrecorded' | 'bug';
 

@@ -8,7 +8,7 @@ import {
   SINK_RETRY_MS_MIN,
 } from '../limits.ts';
 import { UnavailableError } from '../sink/unavailable.ts';
-import { CRASH_WEIGHT, type CrashLedger, isPoison, isUnreadable } from './crash-ledger.ts';
+import { CRASH_WEIGHT, type CrashCounts, isPoison, isUnreadable } from './crash-counts.ts';
 import type { Delivery } from './delivery.ts';
 import type { FrameWriter, WriteReport } from './frame-writer.ts';
 import type { Gate } from './gate.ts';
@@ -17,14 +17,14 @@ import type { PullQueue } from './pull-queue.ts';
 export type StreamConsumerOptions = {
   queue: PullQueue;
   writer: FrameWriter;
-  ledger: CrashLedger;
+  crashCounts: CrashCounts;
   /** Shared by all consumers of the process: a suspicious frame is handled alone. */
   gate: Gate;
   clock: Clock;
   log: Log;
 };
 
-const culprit = (crashes: number): string =>
+const crashReason = (crashes: number): string =>
   `ended the processor at least ${Math.floor(crashes)} times; not looked into`;
 const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALONE;
 
@@ -38,11 +38,11 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
  * `working()` keeps the broker from delivering them again.
  *
  * Poison: a frame that comes for the third time may have ended the process before. The process
- * handles it alone and counts each phase before it begins (crash-ledger.ts), so that a count that
- * remains names the culprit. After three deaths the frame is set aside undecoded. That is counted
- * in the same way; after three more not even the frame's layout is read. But first the sink is
- * asked: entries that it has already, from a process that died before its acknowledgement, are
- * acknowledged.
+ * handles it alone and counts each phase before it begins (crash-counts.ts). A count that remains
+ * shows that a process ended with this frame. After three deaths the frame is set aside undecoded.
+ * That is counted in the same way; after three more not even the frame's layout is read. But first
+ * the sink is asked: entries that it has already, from a process that died before its
+ * acknowledgement, are acknowledged.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;
@@ -157,30 +157,32 @@ export class StreamConsumer {
   }
 
   async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {
-    const { ledger, writer, log } = this.#options;
-    const crashes = await ledger.read(frame);
+    const { crashCounts, writer, log } = this.#options;
+    const crashes = await crashCounts.read(frame);
     const isStored = await writer.acknowledgeStored(frame);
     if (!isStored) await this.#tryAlone(frame, crashes);
     // A count that is left over would only matter for a frame that comes again, and is known then.
-    await ledger.clear(frame).catch((error) => log.warn({ err: error }, 'processor: count of crashes stays'));
+    await crashCounts
+      .clear(frame)
+      .catch((error) => log.warn({ err: error }, 'processor: count of crashes stays'));
     done([frame]);
   }
 
   async #tryAlone(frame: Delivery, crashes: number): Promise<void> {
-    const { ledger, writer } = this.#options;
+    const { crashCounts, writer } = this.#options;
     const report: WriteReport = {
       done: () => undefined,
-      entering: (phase) => ledger.write(frame, crashes + CRASH_WEIGHT[phase]),
+      entering: (phase) => crashCounts.write(frame, crashes + CRASH_WEIGHT[phase]),
     };
     try {
-      if (isUnreadable(crashes)) await writer.setAsideUnread(frame, culprit(crashes));
-      else if (isPoison(crashes)) await writer.setAside(frame, culprit(crashes), report);
+      if (isUnreadable(crashes)) await writer.setAsideUnread(frame, crashReason(crashes));
+      else if (isPoison(crashes)) await writer.setAside(frame, crashReason(crashes), report);
       else await writer.write([frame], report);
     } catch (error) {
-      // Outside of us something was away: none of the frame's doing. A bug is: we end by ourselves,
-      // nobody kills us.
-      if (error instanceof UnavailableError) await ledger.write(frame, crashes);
-      else await ledger.write(frame, crashes + CRASH_WEIGHT.decoding).catch(() => undefined);
+      // That the sink or the broker was away is not the frame's fault. A bug is, with the whole
+      // weight: it ends the process, and no kill from outside does.
+      if (error instanceof UnavailableError) await crashCounts.write(frame, crashes);
+      else await crashCounts.write(frame, crashes + CRASH_WEIGHT.decoding).catch(() => undefined);
       throw error;
     }
   }

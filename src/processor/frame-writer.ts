@@ -22,7 +22,7 @@ import {
   itemDeadLetter,
   type Place,
 } from './dead-letters/compose.ts';
-import type { Buried, DeadLetters } from './dead-letters/dead-letters.ts';
+import type { DeadLetterReport, DeadLetters } from './dead-letters/dead-letters.ts';
 import { refusedDeadLetter, refusedItems } from './dead-letters/refused.ts';
 import { type Assembled, assemble } from './decode/assemble.ts';
 import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode/decode.ts';
@@ -73,7 +73,7 @@ export class FrameWriter {
   /** Frames whose entries are all in the open batch or earlier ones. */
   #complete: Delivery[] = [];
   /** Dead letters of the open batch, to be counted and logged when it is committed. */
-  #buried: Buried[] = [];
+  #deadLetters: DeadLetterReport[] = [];
   /** Parts that were read and are what their frame says, to be removed with its acknowledgement. */
   readonly #joined = new WeakMap<Delivery, Set<number>>();
 
@@ -150,15 +150,15 @@ export class FrameWriter {
 
   /** Sets the frame aside unread; the parts that it names are lost. @throws UnavailableError */
   async setAsideUnread(delivery: Delivery, reason: string): Promise<void> {
-    this.#buried = [];
-    await this.#bury(frameDeadLetter(delivery, reason));
+    this.#deadLetters = [];
+    await this.#fileDeadLetter(frameDeadLetter(delivery, reason));
     await this.#acknowledge([delivery]);
     this.#count();
   }
 
   async #begin(frameIds: readonly string[]): Promise<SinkBatch> {
     this.#complete = [];
-    this.#buried = [];
+    this.#deadLetters = [];
     return this.#options.sink.begin(frameIds);
   }
 
@@ -170,7 +170,7 @@ export class FrameWriter {
     await entering?.('storing');
     const counts = await batch.commit();
     for (const item of refusedItems(batch.refused ?? []))
-      await this.#bury(await refusedDeadLetter(this.#options.link, deliveries, item));
+      await this.#fileDeadLetter(await refusedDeadLetter(this.#options.link, deliveries, item));
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     this.#count();
     const { durable } = batch;
@@ -191,9 +191,10 @@ export class FrameWriter {
   }
 
   #count(): void {
-    for (const { type, kind } of this.#buried) this.#options.metrics.processed(type ?? kind, 'dead_letter');
-    this.#options.deadLetters.settle(this.#buried);
-    this.#buried = [];
+    for (const { type, kind } of this.#deadLetters)
+      this.#options.metrics.processed(type ?? kind, 'dead_letter');
+    this.#options.deadLetters.settle(this.#deadLetters);
+    this.#deadLetters = [];
   }
 
   /**
@@ -229,7 +230,7 @@ export class FrameWriter {
       return decodeFrame(delivery.data);
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
-      await this.#bury(frameDeadLetter(delivery, error.message));
+      await this.#fileDeadLetter(frameDeadLetter(delivery, error.message));
       return [];
     }
   }
@@ -238,7 +239,7 @@ export class FrameWriter {
   #slot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> | undefined {
     beginEntry(batch, place, slot);
     if (slot.ok) return this.#entry(batch, place, { entry: slot.entry, bytes: slot.bytes });
-    return this.#bury({ ...entryFacts(place, slot.error.message), body: slot.bytes });
+    return this.#fileDeadLetter({ ...entryFacts(place, slot.error.message), body: slot.bytes });
   }
 
   async #slotAside(
@@ -249,12 +250,12 @@ export class FrameWriter {
     beginEntry(batch, place, slot);
     const why = `its frame ${reason}`;
     if (!slot.ok || slot.entry.kind === 'heartbeat')
-      return this.#bury({ ...entryFacts(place, why), body: slot.bytes });
+      return this.#fileDeadLetter({ ...entryFacts(place, why), body: slot.bytes });
     const { entry, bytes } = slot;
     const assembled = await assemble(this.#options.link, entry);
     if (await this.#isDoneElsewhere(place, assembled)) return;
     this.#noteParts(place, entry, assembled);
-    await this.#bury(envelopeDeadLetter(place, { entry, bytes, assembled, reason: why }));
+    await this.#fileDeadLetter(envelopeDeadLetter(place, { entry, bytes, assembled, reason: why }));
   }
 
   #entry(
@@ -278,7 +279,7 @@ export class FrameWriter {
       return batch.relieve();
     }
     const facts = entryFacts(place, decoded.reason);
-    await this.#bury({ ...facts, type: 'heartbeat', receivedAt: entry.receivedAt, body: bytes });
+    await this.#fileDeadLetter({ ...facts, type: 'heartbeat', receivedAt: entry.receivedAt, body: bytes });
   }
 
   #envelope(
@@ -291,7 +292,7 @@ export class FrameWriter {
       this.#noteParts(place, entry, found);
       const decoder = new EnvelopeDecoder(entry);
       if (decoder.fault || !found.ok)
-        return this.#bury(
+        return this.#fileDeadLetter(
           envelopeDeadLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }),
         );
       return this.#items(batch, place, { entry, decoder, items: found.items });
@@ -344,13 +345,14 @@ export class FrameWriter {
     place: Place,
     { entry, item, decoded }: { entry: EnvelopeEntry; item: WholeItem; decoded: Decoded },
   ): Promise<void> | undefined {
-    if (!decoded.ok) return this.#bury(itemDeadLetter(place, { entry, item, reason: decoded.reason }));
+    if (!decoded.ok)
+      return this.#fileDeadLetter(itemDeadLetter(place, { entry, item, reason: decoded.reason }));
     batch.add(decoded.row);
     return batch.relieve();
   }
 
-  async #bury(letter: DeadLetter): Promise<void> {
-    this.#buried.push(await this.#options.deadLetters.publish(letter));
+  async #fileDeadLetter(letter: DeadLetter): Promise<void> {
+    this.#deadLetters.push(await this.#options.deadLetters.publish(letter));
   }
 }
 

@@ -18,7 +18,7 @@ import { credsExpiry, NatsLink } from '../stream/nats.ts';
 import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
 import { ChunkSweeper } from './chunk-sweeper.ts';
 import { StreamConsumer } from './consumer.ts';
-import { CrashLedger } from './crash-ledger.ts';
+import { CrashCounts } from './crash-counts.ts';
 import { DeadLetters } from './dead-letters/dead-letters.ts';
 import { FrameWriter } from './frame-writer.ts';
 import { Gate } from './gate.ts';
@@ -51,7 +51,7 @@ function endProcess(error: unknown): void {
   });
 }
 
-const streamNames = ({ streamShards }: Config): string[] =>
+const frameStreamNames = ({ streamShards }: Config): string[] =>
   FRAME_STREAMS.flatMap((stream) =>
     Array.from({ length: streamShards }, (_, shard) => streamName(stream, shard, streamShards)),
   );
@@ -117,7 +117,7 @@ class Processor implements RunningProcessor {
 
   async #startConsumers({ link, sink, tracing }: ConsumerParts): Promise<void> {
     const [log, clock] = [this.#log, this.#clock];
-    const names = streamNames(this.#config);
+    const names = frameStreamNames(this.#config);
     const share = Math.floor(PREFETCH_TOTAL_BYTES_MAX / names.length);
     const bytesMax = Math.max(PREFETCH_BYTES_MIN, Math.min(PREFETCH_BYTES_MAX, share));
     const deadLetters = new DeadLetters({ link, log, clock });
@@ -130,13 +130,16 @@ class Processor implements RunningProcessor {
       large: new Gate(),
       log,
     };
-    const ledger = new CrashLedger(link);
+    const crashCounts = new CrashCounts(link);
     const gate = new Gate();
     for (const stream of names) {
       const options = { ...shared, sink: await sink.open(stream) };
       const writer = tracing ? new TracedFrameWriter(options, tracing) : new FrameWriter(options);
       const queue = new PullQueue({ link, stream, bytesMax, log });
-      this.#parts.push({ queue, consumer: new StreamConsumer({ queue, writer, ledger, gate, clock, log }) });
+      this.#parts.push({
+        queue,
+        consumer: new StreamConsumer({ queue, writer, crashCounts, gate, clock, log }),
+      });
     }
     for (const { consumer } of this.#parts) consumer.start(this.#onBug);
     this.#closers.push(async () => {
@@ -186,7 +189,9 @@ class Processor implements RunningProcessor {
   async #gauges(): Promise<ProcessorGauges> {
     const oldest = Math.min(...this.#parts.map(({ queue }) => queue.oldest ?? Number.POSITIVE_INFINITY));
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
-    const pending = this.#link?.connected ? await pendingMessages(this.#link, streamNames(this.#config)) : {};
+    const pending = this.#link?.connected
+      ? await pendingMessages(this.#link, frameStreamNames(this.#config))
+      : {};
     const droppedDeadLetters = this.#deadLetters?.dropped ?? 0;
     const { natsCredsFile: file } = this.#config;
     const expiry = file === undefined ? undefined : credsExpiry(file);
@@ -224,6 +229,6 @@ export async function runProcessor(
     await processor.stop();
     throw error;
   }
-  log.info({ streams: streamNames(config).length }, 'processor started');
+  log.info({ streams: frameStreamNames(config).length }, 'processor started');
   return processor;
 }

@@ -14,7 +14,7 @@ import { acknowledgeGone } from '../stream/backlog.ts';
 import type { LastingSubscription, NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 import { Delivery } from './delivery.ts';
-import { FrameMemory, type KeptFrame } from './frame-memory.ts';
+import { FrameBlocks, type KeptFrame } from './frame-blocks.ts';
 
 /**
  * The least that a pull asks for: room for a frame with its subject, reply subject and headers,
@@ -62,7 +62,7 @@ export class PullQueue {
   readonly #inHand = new Map<Delivery, KeptFrame>();
   /** Without their bytes: the sink has them, and makes them durable later. */
   readonly #held = new Set<Delivery>();
-  readonly #memory = new FrameMemory();
+  readonly #memory = new FrameBlocks();
   #inHandBytes = 0;
   /** Frames that were in hand at the last look. */
   #lingering: ReadonlySet<Delivery> = new Set();

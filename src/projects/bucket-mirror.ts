@@ -3,11 +3,11 @@ import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import {
   REGISTRY_CHECK_MS,
-  REGISTRY_PATIENCE_MAX,
   REGISTRY_REQUEST_MS,
   REGISTRY_RETRY_MS_MAX,
   REGISTRY_RETRY_MS_MIN,
   REGISTRY_STALL_MS,
+  REGISTRY_TIMEOUT_FACTOR_MAX,
 } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { type BucketState, bucketState, registryManager } from './bucket.ts';
@@ -36,8 +36,6 @@ type Position = {
   wholeUpTo: number;
 };
 const UNREAD = -1;
-/** While one record is overwritten without a pause, it may be missing again and again. */
-const SNAPSHOT_LOOKS_MAX = 5;
 
 /**
  * Keeps a copy of a bucket in this process's memory, so that a look-up costs no I/O and an outage
@@ -49,10 +47,10 @@ const SNAPSHOT_LOOKS_MAX = 5;
  * over a whole REGISTRY_CHECK_MS. The price is one small request per bucket and second.
  *
  * A fresh watch goes on at the position of the one before, so a reconnect costs no more than what
- * has changed. Everything is read again, over the old content, when the position is worth nothing:
- * the bucket was made anew, its broker went back to an earlier state, or keys were purged without a
- * trace. What fails is repeated for ever, with more patience each time, and the copy keeps its
- * content.
+ * has changed. Everything is read again, over the old content, when the position is no longer
+ * valid: the bucket was made anew, its broker went back to an earlier state, or keys were purged
+ * without a trace. What fails is repeated for ever, with longer time-outs each time, and the copy
+ * keeps its content.
  *
  * States: no position → (open) → reading a snapshot → following → (reconnect, stale or ended) →
  * open → following; without a position a snapshot again.
@@ -64,26 +62,21 @@ export class BucketMirror {
   #position: Position | undefined;
   /** The server's figures and ours at the previous check, while they differed. */
   #suspect: { isAhead: boolean; revision: number } | undefined;
-  #loaded = false;
   #stopped = false;
   /** Wakes the loop from its wait for the next check. */
   #wake: (() => void) | undefined;
   #renewal = true;
-  /** Times the time-outs: it doubles with each failure. */
-  #patience = 1;
+  /** The time-outs are multiplied by it; it doubles with each failure. */
+  #timeoutFactor = 1;
   #loop: Promise<void> | undefined;
   #firstSnapshot: (() => void) | undefined;
 
   constructor(options: MirrorOptions) {
     this.#options = options;
     options.link.onReconnect(() => {
-      this.#patience = 1;
+      this.#timeoutFactor = 1;
       this.#renew('reconnected');
     });
-  }
-
-  get loaded(): boolean {
-    return this.#loaded;
   }
 
   /** Resolves when the copy has the first snapshot (or the mirror was stopped). Never rejects. */
@@ -110,7 +103,7 @@ export class BucketMirror {
       try {
         if (link.connected) await (this.#renewal ? this.#open() : this.#check());
         retryMs = REGISTRY_RETRY_MS_MIN;
-        this.#patience = 1;
+        this.#timeoutFactor = 1;
         await this.#sleep(this.#renewal && link.connected ? 0 : REGISTRY_CHECK_MS);
       } catch (error) {
         if (this.#stopped) return;
@@ -119,7 +112,7 @@ export class BucketMirror {
         log[level]({ bucket, err: error }, 'projects: bucket not readable, trying again');
         await this.#sleep(retryMs);
         retryMs = Math.min(retryMs * 2, REGISTRY_RETRY_MS_MAX);
-        this.#patience = Math.min(this.#patience * 2, REGISTRY_PATIENCE_MAX);
+        this.#timeoutFactor = Math.min(this.#timeoutFactor * 2, REGISTRY_TIMEOUT_FACTOR_MAX);
       }
     }
   }
@@ -147,7 +140,7 @@ export class BucketMirror {
     }
   }
 
-  /** Where the next watch goes on; a new position when the one that we have is worth nothing. */
+  /** Where the next watch goes on; a new position when the one that we have is no longer valid. */
   #positionFor({ createdMs, lastSequence }: BucketState): Position {
     const position = this.#position;
     if (position && position.createdMs === createdMs && position.revision <= lastSequence) return position;
@@ -159,7 +152,7 @@ export class BucketMirror {
   #put(position: Position, entry: BucketEntry, stamp: string): void {
     if (position !== this.#position) return;
     if (entry.revision === position.revision && stamp !== position.stamp)
-      return this.#distrust('a revision was given twice');
+      return this.#readAgain('a revision was given twice');
     position.revision = entry.revision;
     position.stamp = stamp;
     this.#options.copy.put(entry);
@@ -173,43 +166,27 @@ export class BucketMirror {
     const isSnapshot = position.wholeUpTo === UNREAD;
     const before = position.revision;
     try {
-      if (isSnapshot) await this.#readSnapshot(watch, state);
+      if (isSnapshot) await watch.reachAll(state, () => copy.seen, this.#stallMs);
       // The keys of a whole copy say nothing: they were there before.
       else await watch.reach(state, () => 0, this.#stallMs);
     } catch (error) {
       // What it waits for was purged, for all we know.
-      if (position.revision === before) this.#distrust('nothing comes');
+      if (position.revision === before) this.#readAgain('nothing comes');
       throw error;
     }
     if (isSnapshot) for (const _ of copy.endSnapshot()) await afterPoll();
     position.wholeUpTo = state.lastSequence;
     const ms = Math.round(clock.monotonic() - began);
     if (isSnapshot) log.info({ bucket, keys: copy.size, ms }, 'projects: bucket loaded');
-    this.#loaded = true;
     this.#firstSnapshot?.();
   }
 
-  /**
-   * A record that is overwritten while it is read comes behind all that `state` knew of. So the
-   * bucket is asked again, until no key is missing.
-   */
-  async #readSnapshot(watch: BucketWatch, state: BucketState): Promise<void> {
-    const { link, bucket, copy } = this.#options;
-    const manager = await registryManager(link, this.#requestMs);
-    await watch.reach(state, () => copy.seen, this.#stallMs);
-    for (let looks = 0; looks < SNAPSHOT_LOOKS_MAX; looks++) {
-      const now = await bucketState(manager, bucket);
-      await watch.reach(now, () => copy.seen, this.#stallMs);
-      if (copy.seen >= (now.keys ?? 0)) return;
-    }
-  }
-
   get #requestMs(): number {
-    return REGISTRY_REQUEST_MS * this.#patience;
+    return REGISTRY_REQUEST_MS * this.#timeoutFactor;
   }
 
   get #stallMs(): number {
-    return REGISTRY_STALL_MS * this.#patience;
+    return REGISTRY_STALL_MS * this.#timeoutFactor;
   }
 
   /** Compares what has come with what the server holds. */
@@ -218,7 +195,7 @@ export class BucketMirror {
     const server = await bucketState(await registryManager(link), bucket);
     const position = this.#position;
     if (this.#renewal || !position) return;
-    if (server.createdMs !== position.createdMs) return this.#distrust('the bucket was made anew');
+    if (server.createdMs !== position.createdMs) return this.#readAgain('the bucket was made anew');
     const revision = Math.max(position.revision, position.wholeUpTo);
     const isAhead = server.lastSequence > revision;
     const isSame = server.lastSequence === revision && (server.keys ?? copy.size) === copy.size;
@@ -226,11 +203,11 @@ export class BucketMirror {
     this.#suspect = isSame ? undefined : { isAhead, revision };
     if (isSame || before?.revision !== revision || before.isAhead !== isAhead) return;
     if (isAhead) this.#renew('the watch is stale');
-    else this.#distrust('the bucket holds something else');
+    else this.#readAgain('the bucket holds something else');
   }
 
   /** Reads everything again. */
-  #distrust(reason: string): void {
+  #readAgain(reason: string): void {
     this.#position = undefined;
     this.#renew(reason);
   }

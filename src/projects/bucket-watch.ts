@@ -26,10 +26,12 @@ class SnapshotError extends Error {
 }
 
 const READ_TRIES_MAX = 3;
+/** While one record is overwritten without a pause, it may be missing again and again. */
+const SNAPSHOT_LOOKS_MAX = 5;
 const PULL_MS = 30_000;
 /** The broker's answer to a pull may be under way when its time is up. */
 const PULL_GRACE_MS = 5_000;
-/** The broker forgets a consumer that nobody pulls from for so long: its process was killed. */
+/** The broker forgets a consumer without a pull for this long: its process was killed. */
 const CONSUMER_IDLE_MS = 5_000;
 /** The pull has ended, by itself: nothing came in its time, or it was given up. */
 const PULL_ENDED: ReadonlySet<number | undefined> = new Set([404, 408]);
@@ -136,6 +138,24 @@ export class BucketWatch {
     }
   }
 
+  /**
+   * Resolves when every key has come that the bucket has. A key that is overwritten while it is
+   * read comes behind all that the first look knew of, so the bucket is looked at again.
+   * @param state from before the watch was opened
+   * @returns false when a key was still missing after SNAPSHOT_LOOKS_MAX looks: it comes later
+   * @throws as {@link reach}
+   */
+  async reachAll(state: BucketState, seen: () => number, stallMs: number): Promise<boolean> {
+    const { manager, bucket } = this.#access;
+    await this.reach(state, seen, stallMs);
+    for (let looks = 0; looks < SNAPSHOT_LOOKS_MAX; looks++) {
+      const now = await bucketState(manager, bucket);
+      await this.reach(now, seen, stallMs);
+      if (seen() >= (now.keys ?? 0)) return true;
+    }
+    return false;
+  }
+
   /** Resolves when the consumer is deleted, or that has failed. Never rejects. */
   async stop(): Promise<void> {
     if (this.#isStopped) return;
@@ -200,7 +220,8 @@ export async function readBucket<T>(
       onEntry: ({ key, text }) => found.set(key, text === undefined ? undefined : parse(key, text)),
     });
     try {
-      await watch.reach(state, () => found.size, REGISTRY_STALL_MS);
+      if (!(await watch.reachAll(state, () => found.size, REGISTRY_STALL_MS)))
+        throw new SnapshotError('keys are overwritten faster than they are read');
       return [...found.values()].filter((one) => one !== undefined);
     } catch (error) {
       if (!(error instanceof SnapshotError) || tries === READ_TRIES_MAX) throw error;

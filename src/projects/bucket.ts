@@ -1,4 +1,4 @@
-/** Opens the registry's key-value buckets, and answers two questions about their errors. */
+/** Opens key-value buckets, the registry's and those of usage, and tells two of their errors. */
 import {
   JetStreamApiCodes,
   JetStreamApiError,

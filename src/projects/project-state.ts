@@ -47,10 +47,10 @@ export interface Subject {
   /** Whether the first window is one of a project or key: those of categories have no headers. */
   readonly hasOwnWindow: boolean;
   /**
-   * Of a refusal by this window (as admit.lua says it): the category that refuses; 0: it is the
-   * project or the key.
+   * Of a refusal by the window with this number (as admit.lua says it): the category that refuses;
+   * undefined: the project or the key does.
    */
-  refusingCategories(full: number): number;
+  refusingCategory(full: number): Category | undefined;
   /** limit/admission.ts: undefined until the first request, and after a minute without one. */
   window: SubjectWindow | undefined;
 }
@@ -76,7 +76,7 @@ const NO_WINDOWS: readonly WindowLimit[] = [];
  */
 export class ProjectState implements Subject, Access {
   readonly id: string;
-  /** The registry's: {@link update} sets these together. */
+  /** The registry's record. {@link update} sets it together with what is made of it. */
   record: Project;
   /**
    * Grows with every change of the record, also when the bucket is deleted and made again. The
@@ -117,8 +117,10 @@ export class ProjectState implements Subject, Access {
   freshAccepted = 0;
   freshOthers: Record<string, number> | undefined = undefined;
 
-  /** http/metrics/page-figures.ts; null: the page has no room for this project. */
-  figures: ProjectFigures | null | undefined = undefined;
+  /** http/metrics/page-figures.ts; undefined until it was noted, or without room for it there. */
+  figures: ProjectFigures | undefined = undefined;
+  /** The page has no room for this project. */
+  isOffPage = false;
 
   constructor(record: Project, revision: number, limit: number | undefined) {
     this.id = record.id;
@@ -167,8 +169,8 @@ export class ProjectState implements Subject, Access {
     return this.limit !== undefined;
   }
 
-  refusingCategories(): number {
-    return 0;
+  refusingCategory(): undefined {
+    return undefined;
   }
 
   /** Categories of these items that have a limit. */
@@ -190,8 +192,10 @@ export class ProjectState implements Subject, Access {
     let part = this.#parts.get(name);
     if (!part) {
       const { rateLimits = {} } = this.record;
-      const limits = categoriesIn(categories).map((one) => ({ name: one, limit: rateLimits[one] as number }));
-      part = new WindowedSubject(this, { own: alone ? NO_WINDOWS : windowsOf(subject), limits, categories });
+      const limited = categoriesIn(categories);
+      const limits = limited.map((one) => ({ name: one, limit: rateLimits[one] as number }));
+      const ownWindows = alone ? NO_WINDOWS : windowsOf(subject);
+      part = new WindowedSubject(this, { ownWindows, limits, categories: limited });
       this.#parts.set(name, part);
     }
     return part;
@@ -227,7 +231,7 @@ export class ProjectState implements Subject, Access {
   /** Whether a stage has something that a new object would not have. */
   get isKept(): boolean {
     const { window, checkpointMonth, isGathered, figures } = this;
-    if (window !== undefined || checkpointMonth !== '' || isGathered || figures != null) return true;
+    if (window !== undefined || checkpointMonth !== '' || isGathered || figures) return true;
     if (this.#use?.isHeld()) return true;
     const subjects = [...(this.#keys ?? []).map(({ subject }) => subject), ...(this.#parts?.values() ?? [])];
     return subjects.some(({ window }) => window !== undefined);
@@ -268,31 +272,31 @@ class WindowedSubject implements Subject {
   readonly hasOwnWindow: boolean;
   window: SubjectWindow | undefined = undefined;
   /** How many windows come before those of categories. */
-  readonly #own: number;
+  readonly #ownCount: number;
   readonly #categories: readonly Category[];
 
   constructor(
     project: ProjectState,
-    of: { own: readonly WindowLimit[]; limits?: readonly WindowLimit[]; categories?: number },
+    of: {
+      ownWindows: readonly WindowLimit[];
+      limits?: readonly WindowLimit[];
+      categories?: readonly Category[];
+    },
   ) {
-    const { own, limits = NO_WINDOWS, categories = 0 } = of;
-    const [first, ...further] = [...own, ...limits];
+    const { ownWindows, limits = NO_WINDOWS, categories = [] } = of;
+    const [first, ...further] = [...ownWindows, ...limits];
     this.project = project;
     this.revision = project.revision;
     this.limit = first?.limit;
     this.windowName = first?.name ?? '';
     this.further = further;
-    this.hasOwnWindow = own.length > 0;
-    this.#own = own.length;
-    this.#categories = categoriesIn(categories);
+    this.hasOwnWindow = ownWindows.length > 0;
+    this.#ownCount = ownWindows.length;
+    this.#categories = categories;
   }
 
-  refusingCategories(full: number): number {
-    if (full % (1 << this.#own) > 0) return 0;
-    let bits = 0;
-    for (const [i, category] of this.#categories.entries())
-      if (full & (1 << (this.#own + i))) bits += categoryBit(category);
-    return bits;
+  refusingCategory(full: number): Category | undefined {
+    return this.#categories[full - 1 - this.#ownCount];
   }
 }
 
@@ -310,11 +314,11 @@ class KeyState implements Access {
     this.project = project;
     this.key = key;
     this.keyId = keyId(key);
-    const own = rateLimit !== undefined && [
+    const ownWindows = rateLimit !== undefined && [
       { name: keyWindow(key), limit: rateLimit },
       ...windowsOf(project),
     ];
-    this.subject = own ? new WindowedSubject(project, { own }) : project;
+    this.subject = ownWindows ? new WindowedSubject(project, { ownWindows }) : project;
     this.#validUntil = validUntil(record);
   }
 

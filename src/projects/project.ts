@@ -49,10 +49,11 @@ export const projectKeySchema = z.strictObject({
 });
 const areDistinct = (keys: readonly { key: string }[]): boolean =>
   new Set(keys.map(({ key }) => key)).size === keys.length;
-/** Some letter or digit, of which words are made. */
-const SCRUB_KEY = /^(?=.{1,64}$)[^,]*[\p{L}\p{N}][^,]*$/u;
 export const keyList = <Key extends z.ZodType<{ key: string }>>(key: Key) =>
   z.array(key).min(1).max(PROJECT_KEYS_MAX).refine(areDistinct, 'a key is there twice');
+
+/** One of `scrubKeys`: 1 to 64 characters, no comma, at least one letter or digit. */
+const SCRUB_KEY = /^(?=.{1,64}$)[^,]*[\p{L}\p{N}][^,]*$/u;
 
 export const projectSchema = z.strictObject({
   id: z.string().refine(isProjectId, 'a project id is numeric (no leading zero) or a CUID'),

@@ -7,8 +7,11 @@ import { BucketMirror } from './bucket-mirror.ts';
 import type { ProjectState } from './project-state.ts';
 import { ProjectView, type ProjectViewOptions } from './project-view.ts';
 
-/** A project without a request for so long is only the text of its record again. */
-const PROJECT_IDLE_MS = 15 * 60_000;
+/**
+ * How often unused projects are looked for. One that two sweeps find unused is only the text of its
+ * record again: after 15 to 30 minutes without a request.
+ */
+const PROJECT_SWEEP_MS = 15 * 60_000;
 
 export type ReplicaOptions = ProjectViewOptions & { link: NatsLink; clock: Clock };
 
@@ -18,7 +21,11 @@ export type ReplicaOptions = ProjectViewOptions & { link: NatsLink; clock: Clock
  * is a quarter of a kilobyte per project and worker, and a kilobyte for one that has had a request
  * of late. Also, a revoked key stays valid in a worker that is cut off from the broker; such a
  * worker answers 503 anyway, because it cannot queue. A key that it does not know yet gets 401.
- * bucket-mirror.ts keeps the copy true.
+ *
+ * How a record comes here: broker → BucketWatch (reads the entries of one bucket in their order) →
+ * BucketMirror (keeps a watch open, and knows how far it has come) → BucketCopy (keeps the newest
+ * text of each key) → ProjectView (finds a project by its id or alias) → ProjectState (all that the
+ * worker keeps of a project that has requests).
  */
 export class Replica {
   readonly #projects: ProjectView;
@@ -39,12 +46,8 @@ export class Replica {
    * Resolves when both buckets have been read once. Tries again while NATS or the buckets are away.
    */
   async start(): Promise<void> {
-    this.#sweeper = setInterval(() => void this.#sweep(), PROJECT_IDLE_MS).unref();
+    this.#sweeper = setInterval(() => void this.#sweep(), PROJECT_SWEEP_MS).unref();
     await Promise.all(this.#mirrors.map((mirror) => mirror.start()));
-  }
-
-  get loaded(): boolean {
-    return this.#mirrors.every((mirror) => mirror.loaded);
   }
 
   findProject(idOrAlias: string): ProjectState | undefined {

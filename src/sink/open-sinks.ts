@@ -23,20 +23,24 @@ const wholeDays = ({ log, retentionDays: days }: Parts): ClickHouseOptions => ({
 
 /** Only the kind that is wanted is loaded, so that the processor starts fast. */
 async function openSink(setting: SinkSetting, parts: Parts): Promise<Sink> {
-  if (setting.kind === 'ndjson') {
-    const { NdjsonSink } = await import('./ndjson/ndjson.ts');
-    return NdjsonSink.lock(setting.dir, parts);
+  switch (setting.kind) {
+    case 'ndjson': {
+      const { NdjsonSink } = await import('./ndjson/ndjson.ts');
+      return NdjsonSink.lock(setting.dir, parts);
+    }
+    case 's3': {
+      const { S3Sink } = await import('./s3/s3.ts');
+      return S3Sink.connect(setting, parts);
+    }
+    case 'clickhouse': {
+      const { ClickHouseSink } = await import('./clickhouse/clickhouse.ts');
+      return ClickHouseSink.connect(setting.url, wholeDays(parts));
+    }
+    case 'postgres': {
+      const { PostgresSink } = await import('./postgres/postgres.ts');
+      return PostgresSink.connect(setting.url, parts);
+    }
   }
-  if (setting.kind === 's3') {
-    const { S3Sink } = await import('./s3/s3.ts');
-    return S3Sink.connect(setting, parts);
-  }
-  if (setting.kind === 'clickhouse') {
-    const { ClickHouseSink } = await import('./clickhouse/clickhouse.ts');
-    return ClickHouseSink.connect(setting.url, wholeDays(parts));
-  }
-  const { PostgresSink } = await import('./postgres/postgres.ts');
-  return PostgresSink.connect(setting.url, parts);
 }
 
 /**

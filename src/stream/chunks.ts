@@ -190,7 +190,7 @@ async function joined(manager: JetStreamManager, ref: PartsRef, readPart: ReadPa
 /** Links to brokers that answer direct gets of parts. */
 const directLinks = new WeakSet<NatsLink>();
 
-/** Nobody answers a direct get, not even with a refusal, where an earlier setup made the stream. */
+/** The broker does not answer a direct get at all where an earlier setup made the stream. */
 async function answersDirectly(link: NatsLink, manager: JetStreamManager): Promise<boolean> {
   if (directLinks.has(link)) return true;
   const { config } = await manager.streams.info(CHUNKS_STREAM);
@@ -222,7 +222,7 @@ const NO_SUCH_MESSAGE: readonly number[] = [10057, 10043];
 
 async function removePart(manager: JetStreamManager, seq: number): Promise<void> {
   try {
-    // Not overwritten with noise: nobody reads what is removed.
+    // Not overwritten with noise: a part that is removed is never read again.
     await manager.streams.deleteMessage(CHUNKS_STREAM, seq, false);
   } catch (error) {
     if (!(error instanceof JetStreamApiError && NO_SUCH_MESSAGE.includes(error.code))) throw error;

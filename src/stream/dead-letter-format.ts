@@ -20,7 +20,7 @@
  */
 import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
-import { DEAD_LETTERS_SUBJECT } from './topology.ts';
+import { DEAD_LETTERS_SUBJECT, projectToken } from './topology.ts';
 
 export type DeadLetterKind = 'frame' | 'entry' | 'item';
 
@@ -98,9 +98,5 @@ export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: De
   return out;
 }
 
-/** A project as a token of a subject. */
-export const projectToken = ({ projectId }: DeadLetterFacts): string =>
-  projectId !== undefined && /^[a-z0-9]{1,32}$/.test(projectId) ? projectId : '-';
-
 export const letterSubject = (letter: DeadLetterFacts): string =>
-  `${DEAD_LETTERS_SUBJECT}.${projectToken(letter)}.${deadLetterId(letter)}`;
+  `${DEAD_LETTERS_SUBJECT}.${projectToken(letter.projectId)}.${deadLetterId(letter)}`;

@@ -1,5 +1,5 @@
 /**
- * THE SEAM between ingest and processor: only this file encodes and decodes frames.
+ * The interface between ingest and processor: only this file encodes and decodes frames.
  *
  * A frame is one stream message: MessagePack, `[VERSION, entry, entry, …]`. An entry is one
  * envelope (or one heartbeat ping), as a MessagePack array inside a byte string of its own. So a
@@ -36,9 +36,12 @@ export type EntryItem = {
   /** Position among all items of the envelope, skipped ones included, from 0. */
   index: number;
   type: ItemType;
-  /** The item header line as sent: JSON, UTF-8. Empty when it is in the parts. */
+  /** The item header line as sent: JSON, UTF-8. Empty when it was moved into the parts. */
   header: Uint8Array;
-  /** The headers are in the parts too, after all payloads: a hundred headers may exceed a frame. */
+  /**
+   * Set when the item headers were moved into the parts, behind the payloads: the header's length.
+   * A hundred headers may exceed a frame.
+   */
   headerLength?: number;
   /** Bytes of the payload. In a large entry they are in the parts, one payload after the other. */
   length: number;

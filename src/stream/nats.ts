@@ -47,8 +47,8 @@ type NatsOptions = {
   waitForServer?: boolean;
   /**
    * New credentials make another connection, which takes over while the one before still brings
-   * what is under way: nobody is refused for want of a connection. A subscription hears twice what
-   * comes meanwhile.
+   * answers that are under way: no request is refused for want of a connection. A subscription may
+   * receive a message twice meanwhile.
    */
   handsOver?: boolean;
 };

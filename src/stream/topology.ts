@@ -1,6 +1,6 @@
 /**
- * The streams, consumers and buckets in JetStream (contract part 6) as data, and the command that
- * makes them.
+ * The streams, consumers and buckets in JetStream (contract part 6) as data. setup/setup.ts makes
+ * them.
  */
 import { AckPolicy, DiscardPolicy, RetentionPolicy, StorageType } from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';
@@ -13,9 +13,8 @@ import {
   DEAD_LETTER_AGE_MS,
   DEDUP_WINDOW_MS,
 } from '../limits.ts';
-import type { NatsLink } from './nats.ts';
 import { wholeRecords } from './record-size.ts';
-import { SetupRun, type WantedStream } from './setup/setup-run.ts';
+import type { WantedStream } from './setup/setup-run.ts';
 
 /** The typed frame streams, in the order in which commands list them. */
 export const FRAME_STREAMS = ['events', 'transactions', 'logs', 'replays', 'heartbeats', 'extras'] as const;
@@ -24,8 +23,10 @@ export type FrameStream = (typeof FRAME_STREAMS)[number];
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
 /** Each project's parts have a subject below this one, so that the broker counts them. */
 export const CHUNKS_SUBJECT = 'sluice.chunks';
-export const chunksSubject = (projectId: string): string =>
-  `${CHUNKS_SUBJECT}.${/^[a-z0-9]{1,32}$/.test(projectId) ? projectId : '-'}`;
+/** A project as a token of a subject; `-`: none, or one whose id cannot be a token. */
+export const projectToken = (projectId: string | undefined): string =>
+  projectId !== undefined && /^[a-z0-9]{1,32}$/.test(projectId) ? projectId : '-';
+export const chunksSubject = (projectId: string): string => `${CHUNKS_SUBJECT}.${projectToken(projectId)}`;
 export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
 /**
  * A dead letter is published to a subject of its own below this one and its project's; the last
@@ -83,8 +84,8 @@ export type TopologyOptions = {
 };
 
 /**
- * `discard: new`: a full stream refuses, it never forgets. Only the dead letters and the records of
- * changes must never be in the way of what is good.
+ * `discard: new`: a full stream refuses, it never forgets. Only dead letters and the records of
+ * changes forget the oldest: they must never stop good items.
  */
 export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): WantedStream[] {
   const common = {
@@ -140,19 +141,4 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
     max_bytes: wholeRecords(Math.min(maxBytes, AUDIT_BYTES_MAX)),
   };
   return [...frames, { config: chunks }, { config: deadLetters }, { config: audit }];
-}
-
-/**
- * Creates or updates streams, consumers and buckets; safe to repeat.
- * @returns one line for each change; none when everything was as it should be
- * @throws SetupError, before anything is changed, when something cannot be so or would lose data
- */
-export async function setupTopology(link: NatsLink, options: TopologyOptions): Promise<string[]> {
-  const run = await SetupRun.start(link, {
-    streams: wantedStreams(options),
-    buckets: BUCKETS.map((bucket) => ({ bucket, replicas: options.replicas })),
-    isOurs: isFrameStreamName,
-    consumer: CONSUMER,
-  });
-  return await run.apply();
 }

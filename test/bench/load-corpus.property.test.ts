@@ -8,6 +8,7 @@ import { UsageError } from '../../bench/load/command/values.ts';
 import { readCorpus, renewed } from '../../bench/load/send/corpus.ts';
 import { ID_PLACEHOLDER } from '../../bench/payloads.ts';
 import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { storedTypes } from '../../src/lib/item-types.ts';
 import { bytesOf, EVENT_ID, encodeEnvelope } from '../envelope/bodies.ts';
 
 const RUNS = { numRuns: 400, seed: 20_260_103 };
@@ -27,7 +28,7 @@ function itemsOf(bytes: Uint8Array): Item[] | undefined {
     itemEnd: () => undefined,
     itemSkipped: () => undefined,
   };
-  const parser = new Parser(sink);
+  const parser = new Parser(sink, storedTypes([]));
   parser.feed(bytes);
   return parser.end() === undefined ? items : undefined;
 }

@@ -39,7 +39,7 @@ const store = (text: string): void => appendFileSync(join(dir, 'SLUICE_EVENTS', 
 
 /** Of a ledger that was told something and a sink that holds something. */
 async function verify(tallied: number, { usage = tallied, waitMs = 0 } = {}): Promise<Verification> {
-  const reader: StoredReader = { ...openStored(`ndjson:${dir}`), tally: async () => tally };
+  const reader: StoredReader = { ...(await openStored(`ndjson:${dir}`)), tally: async () => tally };
   let asked = 0;
   const verifier = await Verifier.start({
     reader,
@@ -148,6 +148,6 @@ it.each([
   ['ndjson:/a postgres://h/db', '--sink'],
   ['s3://KEY:SECRET@bucket?colour=blue', '--sink: s3://'],
   ['clickhouse://h/db?colour=blue', '--sink: clickhouse://'],
-])('a sink %s that cannot be looked into is named', (sink, named) => {
-  expect(() => openStored(sink)).toThrow(named);
+])('a sink %s that cannot be looked into is named', async (sink, named) => {
+  await expect(openStored(sink)).rejects.toThrow(named);
 });

@@ -12,7 +12,7 @@ import { type NewProject, ProjectStore } from '../../src/projects/project-store.
 import type { Entry } from '../../src/stream/frame.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { Publisher } from '../../src/stream/publish/publisher.ts';
-import { setupTopology } from '../../src/stream/topology.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { link as connect } from '../projects/broker.ts';
 import {
   lastingPort,

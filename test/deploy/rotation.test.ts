@@ -18,7 +18,7 @@ import { findServer } from '../../src/dev/servers.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { setupTopology } from '../../src/stream/topology.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { Command, MIB, until } from '../support/system.ts';

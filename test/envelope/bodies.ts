@@ -8,6 +8,7 @@ import {
   type UploadOptions,
   type UploadResult,
 } from '../../src/envelope/upload.ts';
+import { ProjectUse } from '../../src/lib/fair-share.ts';
 
 export const EVENT_ID = '9ec79c33ec9942ab8353589fcb2e04dc';
 
@@ -66,6 +67,10 @@ export function eventBody(size: number, seed = 1): Buffer {
   return encodeEnvelope({ event_id: EVENT_ID }, [{ header: { type: 'event' }, payload }]);
 }
 
+/** Of all items that are stored. */
+export const payloadBytes = ({ items }: HeldEnvelope): number =>
+  items.reduce((sum, { length }) => sum + length, 0);
+
 export type UploadRun = {
   upload: Upload;
   budget: UploadBudget;
@@ -96,6 +101,7 @@ export function startUpload(
     upload = new Upload({
       encoding,
       budget,
+      use: new ProjectUse(),
       onResult: (verdict) => {
         if (told) reject(new Error('a second verdict'));
         told = true;
@@ -171,7 +177,7 @@ export async function shapeOf(envelope: HeldEnvelope): Promise<object> {
       payload: Buffer.from(payload ?? []).toString('latin1'),
     });
   }
-  const { sentAt, sdk, bytes } = envelope;
+  const { sentAt, sdk } = envelope;
   const skipped = Object.fromEntries(envelope.skipped);
-  return { sentAt, sdk, skipped, bytes, items };
+  return { sentAt, sdk, skipped, bytes: payloadBytes(envelope), items };
 }

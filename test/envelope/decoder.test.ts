@@ -4,9 +4,19 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Holding } from '../../src/envelope/budget.ts';
 import { Decoder } from '../../src/envelope/decoder.ts';
 import type { UploadBudget } from '../../src/envelope/upload.ts';
+import { ProjectUse } from '../../src/lib/fair-share.ts';
 import { DECODER_QUEUE_BYTES_MAX, HELD_BYTES_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { bytesOf, cutEvery, eventBody, failureOf, feedAll, startUpload, testBudget } from './bodies.ts';
+import {
+  bytesOf,
+  cutEvery,
+  eventBody,
+  failureOf,
+  feedAll,
+  payloadBytes,
+  startUpload,
+  testBudget,
+} from './bodies.ts';
 import { RUNTIME_HAS_ZSTD, zstdBlocks } from './zstd-bytes.ts';
 
 let spoolDir: string;
@@ -82,7 +92,7 @@ describe('a paused decoder', () => {
       let atPause = 0;
       const ended = new Promise<void>((resolve, reject) => {
         const options = {
-          holding: new Holding(budgetOf()),
+          holding: new Holding(budgetOf(), new ProjectUse()),
           onBytes: (bytes: Buffer) => {
             given += bytes.length;
             if (given > bytes.length) return;
@@ -131,7 +141,7 @@ describe('pressure', () => {
     feedAll(upload, [body]);
     const verdict = await result;
     clearInterval(watch);
-    expect(verdict.ok && verdict.envelope.bytes).toBe(16_000_000);
+    expect(verdict.ok && payloadBytes(verdict.envelope)).toBe(16_000_000);
     expect(heldMax).toBeLessThan(4 * 1024 * 1024);
     upload.dispose();
   });
@@ -144,7 +154,7 @@ describe('pressure', () => {
       const compress = { gzip: gzipSync, br: brotliCompressSync, zstd: zstdBlocks }[encoding] as Compress;
       const [first, ...rest] = cutEvery(compress(LARGE), 10_000);
       upload.feed(first as Buffer);
-      budget.hold(HELD_BYTES_MAX);
+      budget.hold(HELD_BYTES_MAX, new ProjectUse());
       feedAll(upload, rest);
       expect(await result).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
       expect(budget.heldBytes).toBe(HELD_BYTES_MAX);

@@ -125,14 +125,16 @@ it.each([
       refuse: () => undefined,
     };
     budget.inflations.add(inflation);
-    const spent = process.cpuUsage();
-    for (let count = 0; count < 100; count++) {
+    const costs = Array.from({ length: 99 }, () => {
+      const spent = process.cpuUsage();
       const { upload, told } = start(budget, greedy, encoding);
       upload.feed(body);
       upload.end();
       expect(told()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
-    }
-    expect(process.cpuUsage(spent).user).toBeLessThan(100 * CHEAP_US);
+      return process.cpuUsage(spent).user;
+    });
+    // Work of other threads (collections, compilation) falls on a few. To inflate one costs 20 times as much.
+    expect(costs.filter((cost) => cost >= CHEAP_US).length).toBeLessThan(5);
     const { upload, told } = start(budget, modest, encoding);
     upload.feed(body);
     upload.end();

@@ -95,7 +95,7 @@ function transcript(chunks: readonly Uint8Array[]): string {
       told += `\n(${type})`;
     },
   };
-  const parser = new Parser(sink);
+  const parser = new Parser(sink, storedTypes([]));
   for (const chunk of chunks) parser.feed(chunk);
   const malformed = parser.end();
   // What was told before the reason depends on how much had come: only the reason is the same for every cut.

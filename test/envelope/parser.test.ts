@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import type { EnvelopeHeader } from '../../src/envelope/header.ts';
 import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { storedTypes } from '../../src/lib/item-types.ts';
 import { rounds } from '../support/rounds.ts';
 import { bytesOf, cutAtRandom, EVENT_ID, seeded, singleBytes } from './bodies.ts';
 import { CASES, type Verdict } from './parser-cases.ts';
@@ -38,7 +39,7 @@ class Recorder implements ParserSink {
 
 function parse(chunks: readonly Buffer[]): Verdict {
   const sink = new Recorder();
-  const parser = new Parser(sink);
+  const parser = new Parser(sink, storedTypes([]));
   for (const chunk of chunks) parser.feed(chunk);
   const malformed = parser.end();
   return malformed === undefined ? { found: sink.found } : { malformed };
@@ -66,7 +67,7 @@ describe('the parser', () => {
 
   test('reads the envelope header as it is told it', () => {
     const sink = new Recorder();
-    new Parser(sink).feed(
+    new Parser(sink, storedTypes([])).feed(
       bytesOf(
         '{"event_id":"9EC79C33-EC99-42AB-8353-589FCB2E04DC","sent_at":"t","sdk":{"name":"n","version":"1"}}\n',
       ),
@@ -75,14 +76,14 @@ describe('the parser', () => {
   });
 
   test('stays malformed whatever is fed later', () => {
-    const parser = new Parser(new Recorder());
+    const parser = new Parser(new Recorder(), storedTypes([]));
     expect(parser.feed(bytesOf('x\n'))).toBe('the envelope header is no JSON object');
     expect(parser.feed(bytesOf('{}\n'))).toBe('the envelope header is no JSON object');
     expect(parser.end()).toBe('the envelope header is no JSON object');
   });
 
   test('says so in the chunk in which it becomes certain', () => {
-    const parser = new Parser(new Recorder());
+    const parser = new Parser(new Recorder(), storedTypes([]));
     expect(parser.feed(bytesOf('{}\n{"type":"log","length":1}\na'))).toBeUndefined();
     expect(parser.feed(bytesOf('b'))).toBe('a payload is followed by another byte than a newline');
   });
@@ -95,7 +96,7 @@ describe('the parser', () => {
         super.itemBegin(item);
       }
     }
-    const parser = new Parser(new Headers());
+    const parser = new Parser(new Headers(), storedTypes([]));
     for (const chunk of singleBytes(bytesOf('{}\n{"type": "log",  "é":1}\r\n{}'))) parser.feed(chunk);
     parser.end();
     expect(headers).toEqual(['{"type": "log",  "é":1}\r']);

@@ -9,6 +9,7 @@ import {
   type UploadBudget,
   type UploadFailure,
 } from '../../src/envelope/upload.ts';
+import { ProjectUse } from '../../src/lib/fair-share.ts';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_TIGHT,
@@ -27,6 +28,7 @@ import {
   encodeEnvelope,
   eventBody,
   feedAll,
+  payloadBytes,
   seeded,
   shapeOf,
   startUpload,
@@ -60,7 +62,8 @@ describe('a large envelope', () => {
       feedAll(upload, chunks);
       const verdict = await result;
       if (!verdict.ok) throw new Error(verdict.failure.detail);
-      const { spool, items, bytes } = verdict.envelope;
+      const { spool, items } = verdict.envelope;
+      const bytes = payloadBytes(verdict.envelope);
       expect(await readdir(spoolDir)).toEqual([]);
       expect([spool?.length, items[0]?.length, bytes, budget.spooledBytes]).toEqual([size, size, size, size]);
       expect(items[0]?.payload).toBeUndefined();
@@ -100,7 +103,7 @@ describe('a large envelope', () => {
 
   test('is a smaller one when the worker holds much', async () => {
     const budget = testBudget({ spoolDir });
-    budget.hold(HELD_BYTES_TIGHT + 1);
+    budget.hold(HELD_BYTES_TIGHT + 1, new ProjectUse());
     expect((await envelopeOf([eventBody(INLINE_BYTES_MIN + 1)], budget)).spool?.length).toBe(
       INLINE_BYTES_MIN + 1,
     );
@@ -121,6 +124,7 @@ test('a refusal that comes while the socket is paused resumes it first', () => {
   const upload = new Upload({
     encoding: '',
     budget: testBudget({ spoolDir }),
+    use: new ProjectUse(),
     onResult: (result) => told.push(result.ok ? 'taken' : result.failure.kind),
     onPressure: (paused) => told.push(paused ? 'pause' : 'resume'),
     beforeSpool: (spool) => spool(),
@@ -152,7 +156,7 @@ describe('a large envelope that may not go to disk yet', () => {
   const other = eventBody(1_000_000);
   /** Time enough for a write that was begun: others come and go. */
   const letOthersPass = async (): Promise<void> => {
-    for (let i = 0; i < 8; i++) expect((await envelopeOf([other])).bytes).toBe(1_000_000);
+    for (let i = 0; i < 8; i++) expect(payloadBytes(await envelopeOf([other]))).toBe(1_000_000);
   };
   /** Files of this test that are open, named or not. */
   async function spoolsOpen(): Promise<number> {
@@ -203,7 +207,7 @@ describe('a large envelope that may not go to disk yet', () => {
     await letOthersPass();
     expect([verdict, asked.length, written(), pressure]).toEqual([undefined, 1, 0, []]);
     asked[0]?.();
-    expect(await result).toMatchObject({ ok: true, envelope: { bytes: 300_000 } });
+    expect(await result).toMatchObject({ ok: true, envelope: { items: [{ length: 300_000 }] } });
     expect(written()).toBe(300_000);
     upload.dispose();
   });
@@ -250,7 +254,7 @@ describe('an overloaded worker', () => {
   test('refuses when held bytes are at their bound', async () => {
     for (const encoding of ['', 'gzip', 'br']) {
       const budget = testBudget({ spoolDir });
-      budget.hold(HELD_BYTES_MAX - 10);
+      budget.hold(HELD_BYTES_MAX - 10, new ProjectUse());
       expect(budget.hasRoom).toBe(true);
       const { upload, result } = startUpload(encoding, budget);
       feedAll(upload, [eventBody(1000)]);
@@ -261,7 +265,7 @@ describe('an overloaded worker', () => {
 
   test('refuses when the spools are at their bound', async () => {
     const budget = testBudget({ spoolDir });
-    budget.spool(SPOOL_BYTES_MAX - 1000);
+    budget.spool(SPOOL_BYTES_MAX - 1000, new ProjectUse());
     const { upload, result } = startUpload('', budget);
     feedAll(upload, [eventBody(200_000)]);
     expect(await result).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
@@ -270,11 +274,12 @@ describe('an overloaded worker', () => {
 
   test('has room below both bounds only', () => {
     const budget = testBudget({ spoolDir });
-    budget.hold(HELD_BYTES_MAX);
+    const use = new ProjectUse();
+    budget.hold(HELD_BYTES_MAX, use);
     expect(budget.hasRoom).toBe(false);
-    budget.hold(-1);
+    budget.hold(-1, use);
     expect(budget.hasRoom).toBe(true);
-    budget.spool(SPOOL_BYTES_MAX);
+    budget.spool(SPOOL_BYTES_MAX, use);
     expect(budget.hasRoom).toBe(false);
   });
 });

@@ -9,6 +9,7 @@ import {
   type LimitedUpload,
   UploadLimiter,
 } from '../../src/envelope/upload-limiter.ts';
+import { systemClock } from '../../src/lib/clock.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
 import {
   INFLATED_AT_ONCE_BYTES_MAX,
@@ -23,7 +24,15 @@ import {
   WHOLE_UPLOADS_BYTES_MAX,
 } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { cutEvery, eventBody, feedAll, startUpload, testBudget, type UploadRun } from './bodies.ts';
+import {
+  cutEvery,
+  eventBody,
+  feedAll,
+  payloadBytes,
+  startUpload,
+  testBudget,
+  type UploadRun,
+} from './bodies.ts';
 import { RUNTIME_HAS_ZSTD, zstdBlocks } from './zstd-bytes.ts';
 
 /** As fast as it goes: how well it compresses is of no interest here. */
@@ -139,7 +148,7 @@ describe('an upload that is spooled', () => {
     expect(budget.limiter.wholeBytes).toBe(0);
     upload.end();
     const verdict = await result;
-    expect(budget.limiter.wholeBytes).toBe(verdict.ok && verdict.envelope.bytes);
+    expect(budget.limiter.wholeBytes).toBe(verdict.ok && payloadBytes(verdict.envelope));
     expect(budget.limiter.wholeBytes).toBeGreaterThan(290_000);
     upload.dispose();
     expect(budget.limiter.wholeBytes).toBe(0);
@@ -147,7 +156,7 @@ describe('an upload that is spooled', () => {
 
   test('is paused as well while others wait for the disk, and counts what itself waits', async () => {
     const budget = testBudget({ spoolDir });
-    const other = new Holding(budget);
+    const other = new Holding(budget, new ProjectUse());
     const { upload, pressure, result } = startUpload('', budget);
     upload.feed(eventBody(300_000));
     expect(pressure).toEqual([]);
@@ -207,7 +216,7 @@ describe('small bodies that inflate to much', () => {
   beforeEach(() => {
     vi.useFakeTimers();
     told.length = 0;
-    queue = new InflationQueue();
+    queue = new InflationQueue(systemClock);
   });
   afterEach(() => vi.useRealTimers());
 

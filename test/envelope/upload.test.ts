@@ -7,6 +7,7 @@ import {
   type UploadBudget,
   type UploadFailure,
 } from '../../src/envelope/upload.ts';
+import { ProjectUse } from '../../src/lib/fair-share.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import * as bodies from './bodies.ts';
 import {
@@ -17,6 +18,7 @@ import {
   encodeEnvelope,
   eventBody,
   feedAll,
+  payloadBytes,
   seeded,
   shapeOf,
   singleBytes,
@@ -81,6 +83,7 @@ describe('an upload', () => {
     const upload = new Upload({
       encoding: '',
       budget: testBudget({ spoolDir }),
+      use: new ProjectUse(),
       onResult: (result) => results.push(result.ok),
       onPressure: () => undefined,
       beforeSpool: (spool) => spool(),
@@ -167,7 +170,7 @@ describe('the caps of a body', () => {
 
   test('a body at its bound is taken, one byte more is too large', async () => {
     expect(
-      (await envelopeOf([eventBody(1000 - eventBody(100).length + 100)], budget())).bytes,
+      payloadBytes(await envelopeOf([eventBody(1000 - eventBody(100).length + 100)], budget())),
     ).toBeGreaterThan(900);
     const over = eventBody(1001 - eventBody(100).length + 100);
     expect(over.length).toBe(1001);

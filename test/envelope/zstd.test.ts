@@ -5,11 +5,21 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Holding } from '../../src/envelope/budget.ts';
 import { Decoder } from '../../src/envelope/decoder.ts';
 import { HAS_ZSTD } from '../../src/envelope/decompress.ts';
-import type { HeldEnvelope, UploadFailure } from '../../src/envelope/upload.ts';
+import type { UploadFailure } from '../../src/envelope/upload.ts';
 import { ZstdFrames } from '../../src/envelope/zstd-frames.ts';
+import { ProjectUse } from '../../src/lib/fair-share.ts';
 import { ZSTD_FRAMES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { bytesOf, cutAtRandom, feedAll, seeded, singleBytes, startUpload, testBudget } from './bodies.ts';
+import {
+  bytesOf,
+  cutAtRandom,
+  feedAll,
+  payloadBytes,
+  seeded,
+  singleBytes,
+  startUpload,
+  testBudget,
+} from './bodies.ts';
 import {
   BLOCK,
   RUNTIME_HAS_ZSTD,
@@ -37,7 +47,7 @@ async function verdictOf(chunks: readonly Buffer[]): Promise<number | UploadFail
   const verdict = await result;
   upload.dispose();
   expect([budget.heldBytes, budget.limiter.queuedBytes], 'left after dispose').toEqual([0, 0]);
-  return verdict.ok ? (verdict.envelope satisfies HeldEnvelope).bytes : verdict.failure;
+  return verdict.ok ? payloadBytes(verdict.envelope) : verdict.failure;
 }
 
 /** The body whole, byte by byte and cut at random; the runtime decides what is expected. */
@@ -157,7 +167,7 @@ test('the window of a zstd decoder is charged as it fills, up to its bound', asy
   const budget = testBudget({ spoolDir });
   let given = 0;
   const decoder = new Decoder('zstd', {
-    holding: new Holding(budget),
+    holding: new Holding(budget, new ProjectUse()),
     onBytes: (bytes) => {
       given += bytes.length;
     },

@@ -26,13 +26,19 @@ it('a primary that stood still for seven seconds keeps its workers, and no reque
   expect(stand.ingest.flatMap((part) => part.children)).toEqual(workers);
 });
 
-it('a killed primary and a rolling restart cost no request its answer', async () => {
-  const { judgement, recoveries } = await runScenario(stand, [PRIMARY_KILLED, ROLLING], { ...PACE, random });
-  expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
-});
-
-it('a Redis that comes back empty costs what the contract says, and usage reconcile corrects it', async () => {
-  const { judgement, recoveries } = await runScenario(stand, [REDIS_EMPTY], { ...PACE, random });
+/** In `npm run test:long`: test/deploy/rolling-restart and test/system/empty-redis are in `npm test`. */
+const LONG = [
+  {
+    title: 'a killed primary and a rolling restart cost no request its answer',
+    faults: [PRIMARY_KILLED, ROLLING],
+  },
+  {
+    title: 'a Redis that comes back empty costs what the contract says, and usage reconcile corrects it',
+    faults: [REDIS_EMPTY],
+  },
+];
+it.each(rounds(LONG, []))('$title', async ({ faults }) => {
+  const { judgement, recoveries } = await runScenario(stand, faults, { ...PACE, random });
   expect(judgement.broken, JSON.stringify(recoveries)).toEqual([]);
 });
 

@@ -6,13 +6,8 @@ import { nanos } from '@nats-io/transport-node';
 import { createLog } from '../../src/lib/log.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import {
-  CONSUMER,
-  FRAME_STREAMS,
-  isFrameStreamName,
-  setupTopology,
-  streamName,
-} from '../../src/stream/topology.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
+import { CONSUMER, FRAME_STREAMS, isFrameStreamName, streamName } from '../../src/stream/topology.ts';
 import { registryDelivered } from '../support/registry.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { DIST, until } from '../support/system.ts';

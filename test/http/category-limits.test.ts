@@ -8,8 +8,8 @@ import { COUNTED, EVENT, REFUSED, serve, TOKEN, UNAVAILABLE } from './ingest.ts'
 const REPLAY = '{"type":"replay_event"}\n{}\n{"type":"replay_recording","length":3}\nabc\n';
 const [ERROR, LOG] = ['{"type":"event"}\n{"message":"x"}\n', '{"type":"log","item_count":1}\n{"items":[]}\n'];
 const LIMITS = { replays: 5, logs: 7 } as const;
-/** Of a window behind that of the project; its own is full, 1. */
-const full = (windows: number) => ({ kind: 'refused', resetSec: 1, full: windows }) as const;
+/** By the window with this number: 1 is that of the project, the others are behind it. */
+const full = (window: number) => ({ kind: 'refused', resetSec: 1, full: window }) as const;
 const begin = (rateLimits = LIMITS, env?: 'development') => serve({ rateLimits, ...(env && { env }) });
 const windows = ({ asked }: ReturnType<typeof serve>): unknown =>
   asked.map(({ subject: { limit, windowName, further } }) => [
@@ -101,7 +101,7 @@ it('is refused when nothing else is in it, with what must wait', async () => {
 it('is refused as a whole when the project is full, whatever its categories are', async () => {
   const served = begin();
   await served.receive(`{}\n${REPLAY}${ERROR}`);
-  await served.settle(full(3));
+  await served.settle(full(1));
   expect([served.outcomes, hintsOf(served)]).toEqual([['rate_limited'], ['1::project']]);
   expect(served.metrics.rateLimited).toMatchObject({ replay_event: 0 });
 });

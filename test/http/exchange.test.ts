@@ -1,8 +1,9 @@
 import { describe, expect, it } from 'vitest';
 import { REFUSALS } from '../../src/http/answers/outcome.ts';
-import { type BodyReader, Exchange } from '../../src/http/exchange.ts';
+import { type BodyReader, Exchange, type ExchangeHead } from '../../src/http/exchange.ts';
 import { OpenExchanges } from '../../src/http/open-exchanges.ts';
 import {
+  ANSWERS_PER_CLOSE,
   BODY_MS_MAX,
   BODY_PAUSED_MS_MAX,
   BODY_PIECE_BYTES_MIN,
@@ -11,7 +12,7 @@ import {
   REFUSED_DRAIN_BYTES_MAX,
   REQUESTS_IN_FLIGHT_MAX,
 } from '../../src/limits.ts';
-import { Line } from './line.ts';
+import { Line, PLAIN_HEAD } from './line.ts';
 
 class Reader implements BodyReader {
   readonly heard: string[] = [];
@@ -47,11 +48,13 @@ function open(afterPoll = (run: () => void): unknown => run()) {
   };
   const line = new Line();
   const reader = new Reader();
-  const exchange = new Exchange(line, exchanges);
+  const exchange = new Exchange(line, exchanges, PLAIN_HEAD);
   exchange.read(reader);
   return { exchanges, sweepAt, line, reader, exchange };
 }
 const bytes = (count: number): ArrayBuffer => new ArrayBuffer(count);
+/** An answer that closes its connection goes out in the next turn. */
+const nextTurn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 it('hands on the body and answers when it is asked to', () => {
   const { exchanges, line, reader, exchange } = open();
@@ -68,11 +71,12 @@ it('does not wait for bodies that may never come while it holds half of what it 
   const { exchanges, line, exchange } = open();
   exchanges.inFlight += REQUESTS_IN_FLIGHT_MAX / 2;
   const whole = new Line();
-  const other = new Exchange(whole, exchanges);
+  const other = new Exchange(whole, exchanges, PLAIN_HEAD);
   exchange.answer(REFUSALS.overloaded);
   other.answer(REFUSALS.overloaded);
   whole.data(bytes(3), true);
-  await new Promise((resolve) => setImmediate(resolve));
+  await nextTurn();
+  await nextTurn();
   expect(whole.said).toEqual(['503', 'end']);
   expect(line.said).toEqual(['503', 'end and close']);
   expect(exchanges.inFlight).toBe(REQUESTS_IN_FLIGHT_MAX / 2);
@@ -137,12 +141,13 @@ it('takes any number of pieces that bring enough', () => {
   expect(reader.heard).not.toContain('inTinyPieces');
 });
 
-it('does not read for ever: beyond the bound it answers and closes', () => {
+it('does not read for ever: beyond the bound it answers and closes', async () => {
   const { line, exchange } = open();
   exchange.answer(REFUSALS.too_large);
   line.data(bytes(REFUSED_DRAIN_BYTES_MAX), false);
   expect(line.said).toEqual([]);
   line.data(bytes(1), false);
+  await nextTurn();
   expect(line.said).toEqual(['413', 'end and close']);
 });
 
@@ -184,11 +189,12 @@ it('cuts a body that is slower than the minimum rate over any window after the g
   expect(reader.heard.at(-1)).toBe('too_slow');
 });
 
-it('cuts any body at the deadline, and answers first when an answer waits', () => {
+it('cuts any body at the deadline, and answers first when an answer waits', async () => {
   const { sweepAt, line, exchange } = open();
   exchange.answer(REFUSALS.unauthenticated);
   line.data(bytes(1), false);
   sweepAt(BODY_MS_MAX + 1);
+  await nextTurn();
   expect(line.said).toEqual(['401', 'end and close']);
 });
 
@@ -249,10 +255,68 @@ describe('a client that is paused', () => {
   });
 });
 
-it('closes connections with their next answer once the worker is closing', () => {
+it('closes the connection of one answer in so many, and tells the client, so that clients find other workers', async () => {
+  const exchanges = new OpenExchanges({ monotonic: () => 0 });
+  const lines = Array.from({ length: 2 * ANSWERS_PER_CLOSE }, () => new Line());
+  for (const line of lines) {
+    const exchange = new Exchange(line, exchanges, PLAIN_HEAD);
+    line.data(bytes(0), true);
+    exchange.answer(REFUSALS.invalid);
+  }
+  await nextTurn();
+  expect(lines.flatMap(({ said }, n) => (said.at(-1) === 'end and close' ? [n + 1] : []))).toEqual([
+    ANSWERS_PER_CLOSE,
+    2 * ANSWERS_PER_CLOSE,
+  ]);
+});
+
+it('is never an answer without a body, which would get a length', () => {
+  const exchanges = new OpenExchanges({ monotonic: () => 0 });
+  for (let n = 0; n < 2 * ANSWERS_PER_CLOSE; n++) {
+    const line = new Line();
+    const exchange = new Exchange(line, exchanges, PLAIN_HEAD);
+    line.data(bytes(0), true);
+    exchange.answer({ status: '204 No Content', headers: '', body: '' });
+    expect([line.said, line.headers.filter((name) => /^content-length/i.test(name))]).toEqual([
+      ['204', 'end'],
+      [],
+    ]);
+  }
+});
+
+it('closes connections with their next answer once the worker is closing', async () => {
   const { exchanges, line, exchange } = open();
-  exchanges.closing = true;
+  exchanges.allAnswersClose = true;
   line.data(bytes(0), true);
   exchange.answer(REFUSALS.invalid);
+  await nextTurn();
   expect(line.said).toEqual(['400', 'end and close']);
+});
+
+describe('an answer that closes its connection', () => {
+  const CLOSING: [string, ExchangeHead][] = [
+    ['because the client asked for it', { closeMode: 'by us', isEmpty: false, requestId: '' }],
+    ['as the library does by itself', { closeMode: 'by the library', isEmpty: false, requestId: '' }],
+  ];
+
+  it.each(CLOSING)('%s, never goes out while the library hands on what came', async (_why, head) => {
+    const exchanges = new OpenExchanges({ monotonic: () => 0 });
+    const line = new Line();
+    const exchange = new Exchange(line, exchanges, head);
+    line.data(bytes(3), true);
+    exchange.answer(REFUSALS.invalid);
+    expect([line.said, exchanges.inFlight]).toEqual([[], 1]);
+    await nextTurn();
+    expect([line.said[0], line.said[1]?.slice(0, 3), exchanges.inFlight]).toEqual(['400', 'end', 0]);
+  });
+
+  it('never goes out once the client has gone', async () => {
+    const { exchanges, line, reader, exchange } = open();
+    line.data(bytes(3), true);
+    exchanges.allAnswersClose = true;
+    exchange.answer(REFUSALS.invalid);
+    line.abort();
+    await nextTurn();
+    expect([line.said, reader.heard, exchanges.inFlight]).toEqual([[], ['feed 3', 'end'], 0]);
+  });
 });

@@ -5,8 +5,8 @@ import { rateHintFor } from '../../src/http/answers/rate-hints.ts';
 import { Exchange } from '../../src/http/exchange.ts';
 import { RequestMetrics } from '../../src/http/metrics/request-metrics.ts';
 import { OpenExchanges } from '../../src/http/open-exchanges.ts';
-import type { RequestParts } from '../../src/http/parts.ts';
 import { IngestRequest } from '../../src/http/request.ts';
+import type { RequestServices } from '../../src/http/services.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
@@ -17,7 +17,7 @@ import type { Subject } from '../../src/projects/project-state.ts';
 import type { PublishResult } from '../../src/stream/publish/publisher.ts';
 import { testBudget } from '../envelope/bodies.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
-import { Line } from './line.ts';
+import { Line, PLAIN_HEAD } from './line.ts';
 
 export const EVENT = '{}\n{"type":"event"}\n{"message":"x"}';
 export const TOKEN = { kind: 'admitted', remaining: 59, resetSec: 7 } as const;
@@ -34,7 +34,7 @@ export type Serving = {
   knownRefusal?: () => RateDecision | undefined;
   rateLimits?: NonNullable<Project['rateLimits']>;
   keys?: NonNullable<Project['keys']>;
-  readSpooled?: RequestParts['readSpooled'];
+  readSpooled?: RequestServices['readSpooled'];
   admit?: () => void;
   publish?: () => void;
   /** Whether the publisher has room for the project. */
@@ -66,7 +66,7 @@ export function serve(serving: Serving = {}) {
   const fields = { limit: 60, quota: 10, filters: ['localhost'] as FilterName[] };
   const project = projectOf({ id: '1', ...fields, ...(rateLimits && { rateLimits }), ...(keys && { keys }) });
   const metrics = new RequestMetrics();
-  const parts = {
+  const services = {
     replica: { findProject: () => project },
     admission,
     publisher: { takes: () => serving.takes?.() ?? true, publish },
@@ -80,8 +80,8 @@ export function serve(serving: Serving = {}) {
     readSpooled: serving.readSpooled,
     note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
   };
-  const exchange = new Exchange(line, new OpenExchanges(systemClock));
-  const request = new IngestRequest(parts as unknown as RequestParts, exchange);
+  const exchange = new Exchange(line, new OpenExchanges(systemClock), PLAIN_HEAD);
+  const request = new IngestRequest(services as unknown as RequestServices, exchange);
   request.start({
     getHeader: (name) => headers[name] ?? '',
     getQuery: () => 'sentry_key=k',

@@ -1,4 +1,6 @@
-import type { ResponseSocket } from '../../src/http/exchange.ts';
+import type { ExchangeHead, ResponseSocket } from '../../src/http/exchange.ts';
+
+export const PLAIN_HEAD: ExchangeHead = { closeMode: 'no', isEmpty: false, requestId: '' };
 
 /** A socket in the hands of the test: what comes in is what the test says, what goes out is written down. */
 export class Line implements ResponseSocket {
@@ -27,7 +29,8 @@ export class Line implements ResponseSocket {
     this.body = body;
     this.said.push(close ? 'end and close' : 'end');
   }
-  endWithoutBody(_length?: number, close?: boolean): void {
+  endWithoutBody(length?: number, close?: boolean): void {
+    if (length !== undefined) this.headers.push(`Content-Length: ${length}`);
     this.said.push(close ? 'end and close' : 'end');
   }
   getRemoteAddressAsText(): ArrayBuffer {

@@ -3,6 +3,7 @@ import { expect, it } from 'vitest';
 import { Exchange } from '../../src/http/exchange.ts';
 import { OpenExchanges, type ReadingExchange } from '../../src/http/open-exchanges.ts';
 import { BODY_MS_MAX } from '../../src/limits.ts';
+import { PLAIN_HEAD } from './line.ts';
 
 function setUp() {
   let now = 0;
@@ -29,6 +30,7 @@ function setUp() {
           close: () => closed.push(id),
         },
         shared,
+        PLAIN_HEAD,
       ),
     );
   };

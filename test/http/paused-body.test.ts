@@ -38,7 +38,7 @@ beforeEach(async () => {
   [now, bytes, gone] = [0, 0, undefined];
   exchanges = new OpenExchanges({ monotonic: () => now });
   app = uWS.App().post('/*', (res) => {
-    exchange = new Exchange(res, exchanges);
+    exchange = new Exchange(res, exchanges, { closeMode: 'no', isEmpty: false, requestId: '' });
     exchange.read(reader);
     exchange.setPaused(true);
   });

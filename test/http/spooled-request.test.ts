@@ -171,3 +171,20 @@ it('is answered 503 when it is not ready in time: nothing of it was queued', asy
   await settle(TOKEN);
   expect([outcomes, published]).toEqual([['overloaded'], []]);
 });
+
+it('is not refused for its slow upload while the limiter is awaited', async () => {
+  const { receive, settle, store, asked, outcomes } = await early();
+  vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
+  try {
+    await receive(REST);
+    await settle(TOKEN);
+    while (asked.length < 2) await turn();
+    vi.advanceTimersByTime(ANSWER_MS_MAX);
+  } finally {
+    vi.useRealTimers();
+  }
+  expect(outcomes).toEqual([]);
+  await settle(undefined, COUNTED);
+  await store('stored');
+  expect(outcomes).toEqual(['accepted']);
+});

@@ -1,13 +1,13 @@
 /** A step is told from a slow reply and from drift. */
 import { expect, it } from 'vitest';
-import { hasStepped } from '../../src/limit/clock-watch.ts';
+import { noteClock } from '../../src/limit/clock-watch.ts';
 
 /** Redis is `ahead` of us when it runs the call, `late` ms after it was sent; the reply takes as long again. */
 type Reply = { at: number; ahead: number; late?: number };
 const seen = (...replies: Reply[]): boolean[] => {
   const watched = { leadMost: Number.POSITIVE_INFINITY };
   return replies.map(({ at, ahead, late = 0 }) =>
-    hasStepped(watched, { redisNow: at + late + ahead, sentAt: at, repliedAt: at + 2 * late }),
+    noteClock(watched, { redisNow: at + late + ahead, sentAt: at, repliedAt: at + 2 * late }),
   );
 };
 

@@ -5,7 +5,7 @@ import { CHUNK_SWEEP_DELAY_MS } from '../../src/limits.ts';
 import { ChunkSweeper } from '../../src/processor/chunk-sweeper.ts';
 import { removeParts } from '../../src/stream/chunks.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { setupTopology } from '../../src/stream/topology.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { NatsCluster } from '../support/nats-cluster.ts';
 import { eventually, log } from './harness.ts';

@@ -8,17 +8,12 @@ import { type Config, loadConfig } from '../../src/config.ts';
 import type { ItemType } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { DELIVERIES_BEFORE_ALONE } from '../../src/limits.ts';
-import { FrameMemory } from '../../src/processor/frame-memory.ts';
+import { FrameBlocks } from '../../src/processor/frame-blocks.ts';
 import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import {
-  CONSUMER,
-  FRAME_STREAMS,
-  type FrameStream,
-  setupTopology,
-  streamName,
-} from '../../src/stream/topology.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
+import { CONSUMER, FRAME_STREAMS, type FrameStream, streamName } from '../../src/stream/topology.ts';
 import { lastingPort, natsServerWith, type TestServer, temporaryFolder } from '../support/servers.ts';
 
 export const log = createLog('silent');
@@ -36,8 +31,8 @@ export type StoredRecord = {
 };
 
 // Who looks at a frame's bytes after it was settled finds other ones, here at once and not only under load.
-const { release } = FrameMemory.prototype;
-FrameMemory.prototype.release = function (kept) {
+const { release } = FrameBlocks.prototype;
+FrameBlocks.prototype.release = function (kept) {
   kept.bytes.fill(0xff);
   release.call(this, kept);
 };

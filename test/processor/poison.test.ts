@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { afterEach, describe, expect, it } from 'vitest';
 import { DELIVERIES_BEFORE_ALONE, FRAME_CRASHES_MAX } from '../../src/limits.ts';
 import { DeadLetterBox } from '../../src/management/dead-letters/box.ts';
-import { CrashLedger } from '../../src/processor/crash-ledger.ts';
+import { CrashCounts } from '../../src/processor/crash-counts.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { FailingSink } from './failing-sink.ts';
@@ -123,7 +123,7 @@ describe('a frame that is there when the processor is killed from outside', () =
     const sequence = await harness.publishAgain(frameOf(1, 'fine'), { id: 'stored' });
     await harness.deliverOften();
     const many = { stream: 'SLUICE_EVENTS', sequence } as Delivery;
-    await new CrashLedger(harness.link).write(many, 2 * FRAME_CRASHES_MAX);
+    await new CrashCounts(harness.link).write(many, 2 * FRAME_CRASHES_MAX);
     await harness.process();
     await harness.drained();
     expect(harness.stored()).toHaveLength(1);
@@ -143,7 +143,7 @@ describe('a frame whose storing throws', () => {
     await harness.process({ sink, onBug: (error) => bugs.push(error) });
     await eventually(() => bugs.length > 0);
     const frame = { stream: 'SLUICE_EVENTS', sequence } as Delivery;
-    expect(await new CrashLedger(harness.link).read(frame)).toBe(1);
+    expect(await new CrashCounts(harness.link).read(frame)).toBe(1);
   });
 });
 

@@ -125,6 +125,26 @@ describe('BucketWatch', () => {
     }
   });
 
+  it('misses no key that was overwritten between the look at the bucket and the first entry', async () => {
+    const { connection } = link;
+    const { manager } = access;
+    // More than come in one turn, so that the reader can end before the last one.
+    const keys = 2 * REGISTRY_SLICE_ENTRIES;
+    const putAll = async (text: string): Promise<void> => {
+      for (let n = 0; n < keys; n++) connection.publish(`$KV.${access.bucket}.k${n}`, text);
+      await eventuallyHolds(async () => (await kv.get(`k${keys - 1}`))?.string() === text);
+    };
+    await putAll('old');
+    const add: typeof manager.consumers.add = async (stream, config) => {
+      await putAll('new');
+      return manager.consumers.add(stream, config);
+    };
+    const consumers = { add, delete: manager.consumers.delete.bind(manager.consumers) };
+    const late = Object.assign(Object.create(manager) as typeof manager, { consumers });
+    const entries = await readBucket({ ...access, manager: late }, (_key, text) => text);
+    expect(entries).toEqual(Array<string>(keys).fill('new'));
+  });
+
   it('fails for a bucket that does not exist', async () => {
     await kv.destroy();
     await expect(texts()).rejects.toThrow('stream not found');

@@ -40,12 +40,14 @@ describe('Replica', () => {
   };
 
   it('waits for buckets that do not exist yet', async () => {
-    const started = replica.start();
+    let isLoaded = false;
+    const started = replica.start().then(() => {
+      isLoaded = true;
+    });
     await new Promise((resolve) => setTimeout(resolve, 300));
-    expect(replica.loaded).toBe(false);
+    expect(isLoaded).toBe(false);
     await makeBuckets(link);
     await started;
-    expect(replica.loaded).toBe(true);
     expect(replica.findProject('1')).toBeUndefined();
   });
 

@@ -7,7 +7,7 @@ import { createLog } from '../../src/lib/log.ts';
 import { decodeFrame, type Entry, type EntryItem, type EnvelopeEntry } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { type PartSource, Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
-import { setupTopology } from '../../src/stream/topology.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { natsServer, natsServerWith, type TestServer } from '../support/servers.ts';
 

@@ -3,7 +3,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { CrashLedger } from '../../src/processor/crash-ledger.ts';
+import { CrashCounts } from '../../src/processor/crash-counts.ts';
 import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
 import { PullQueue } from '../../src/processor/pull-queue.ts';
@@ -11,8 +11,8 @@ import { ProjectStore } from '../../src/projects/project-store.ts';
 import { Replica } from '../../src/projects/replica.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { Publisher } from '../../src/stream/publish/publisher.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { followFrames } from '../../src/stream/tail.ts';
-import { setupTopology } from '../../src/stream/topology.ts';
 import { CounterBucket } from '../../src/usage/counters.ts';
 import { readOutcomes } from '../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../src/usage/outcomes.ts';
@@ -199,7 +199,7 @@ describe('a connection that the client library closed by itself', () => {
     const queue = new PullQueue({ link, stream: 'SLUICE_EVENTS', bytesMax: 16 * MIB, log });
     const counters = new CounterBucket({ link, log });
     const outcomes = new OutcomeLedger({ link, log });
-    const crashes = new CrashLedger(link);
+    const crashes = new CrashCounts(link);
     const letters = new DeadLetters({ link, log });
     const seen: Uint8Array[] = [];
     closers.push(

@@ -9,7 +9,7 @@ import { NatsLink } from '../../src/stream/nats.ts';
 import type { Delivered } from '../../src/stream/publish/publication.ts';
 import { Sender } from '../../src/stream/publish/sender.ts';
 import { fillRecord, RECORD_BYTES, wholeRecords } from '../../src/stream/record-size.ts';
-import { setupTopology } from '../../src/stream/topology.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 
 const STREAM = 'SLUICE_TRANSACTIONS';

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { checkPortIsFree } from '../../src/admin/port-check.ts';
 import {
   findServer,
+  LASTING_PORTS,
   type RunningServer,
   type ServerKind,
   startNats,
@@ -26,8 +27,6 @@ function binary(kind: ServerKind): string {
   return found;
 }
 
-/** Below the ports from which kernels choose for outgoing connections and for whoever asks for any (32768 on Linux). */
-const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
 /** Test files that run side by side choose from ports of their own: what one has let go for a moment is not given to another. */
 const LANE = Number(process.env.VITEST_POOL_ID ?? 0) % LANES;
 const PORTS_OF_LANE = Math.floor((LASTING_PORTS.to - LASTING_PORTS.from) / LANES);

@@ -1,6 +1,6 @@
 /** The whole system for a test: real Redis, nats-server, ingest (primary and workers) and processor, as a user would run them. */
 import { type ChildProcess, fork } from 'node:child_process';
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createLog } from '../../src/lib/log.ts';
@@ -8,7 +8,7 @@ import { HeartbeatStore } from '../../src/projects/heartbeat-store.ts';
 import type { Project } from '../../src/projects/project.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { setupTopology } from '../../src/stream/topology.ts';
+import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { registryDelivered } from './registry.ts';
 import { lastingPort, natsServer, redisServer, type TestServer } from './servers.ts';
 
@@ -108,6 +108,7 @@ export class System {
       SLUICE_REDIS_URL: redis.url,
       SLUICE_NATS_URL: nats.url,
       SLUICE_SINK: `ndjson:${this.sinkDir}`,
+      SLUICE_SPOOL_DIR: join(dir, 'spool'),
       SLUICE_STREAM_MAX_BYTES: `${256 * MIB}`,
       SLUICE_LOG_LEVEL: 'warn',
       ...options.env,
@@ -130,6 +131,7 @@ export class System {
       maxBytes: 256 * MIB,
     });
     const dir = mkdtempSync(join(tmpdir(), 'sluice-system-'));
+    mkdirSync(join(dir, 'spool'));
     const ports = [await lastingPort(), await lastingPort(), await lastingPort()];
     const system = new System({ redis, nats, link, dir, ports, options });
     await system.ready();

@@ -44,6 +44,26 @@ describe('a worker', () => {
     await worker.idle();
   });
 
+  // It crashed when the answer that closed went out while the library still handed on what followed.
+  it.each([
+    ['a refusal', 'POST /api/1/envelope/', 'Connection: close', 401],
+    ['a refusal', 'POST /api/1/envelope/', 'Connection: x, close', 401],
+    ['a preflight', 'OPTIONS /api/1/envelope/', 'Connection: x, close', 204],
+    ['an unknown path', 'GET /nowhere', 'Connection: close', 404],
+    ['a probe', 'GET /healthz', 'Connection: x, close', 200],
+  ])('after %s to %s with %s answers nothing else on that connection', async (_name, line, field, status) => {
+    const request = `${line} HTTP/1.1\r\nHost: sluice\r\nOrigin: http://a\r\nContent-Length: 0\r\n`;
+    const alone = await RawConnection.open(system.port);
+    alone.send(`${request}${field}\r\n\r\n`);
+    await until(() => alone.closed);
+    expect(alone.answers.map((answer) => answer.status)).toEqual([status]);
+    const followed = await RawConnection.open(system.port);
+    followed.send(`${request}${field}\r\n\r\n${`${request}\r\n`.repeat(200)}`);
+    await until(() => followed.closed);
+    expect(followed.answers).toEqual([]);
+    expect(await system.metric('sluice_worker_restarts_total')).toBe(0);
+  });
+
   // These side by side: they wait for the worker's time-outs.
   it.concurrent('ends slow connections of every kind, and answers others meanwhile, also those that are slow but lawful', async () => {
     const slow = slowConnections(worker.port, { path: pathOf(project), count: 150, ms: 40_000 });

@@ -49,7 +49,9 @@ describe.runIf(canStepClocks())('while the disk hangs', () => {
 
   const sendLarge = (project: Project, bytes = 300 * KIB): Promise<Told> => send(project, eventOf(bytes));
 
-  /** The last is inflated by one of libuv's threads: it comes in more than one chunk. */
+  /**
+   * One that waited for the disk would be answered 500. The last is inflated by one of libuv's threads: it comes in more than one chunk.
+   */
   async function expectSmallOnesUnharmed(): Promise<void> {
     const small = await Promise.all([
       send(plain, eventOf(1_000)),
@@ -62,15 +64,14 @@ describe.runIf(canStepClocks())('while the disk hangs', () => {
       ),
     ]);
     expect(small.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
-    for (const { ms } of small) expect(ms).toBeLessThan(1_500);
   }
 
-  /** Once it is known that the disk hangs, no large envelope waits for it. */
+  /** Once it is known that the disk hangs, no large envelope waits for it until the deadline. */
   async function expectRefusalAtOnce(): Promise<void> {
     await until(async () => (await sendLarge(plain)).status === 503);
     const { status, ms } = await sendLarge(plain);
     expect(status).toBe(503);
-    expect(ms).toBeLessThan(1_000);
+    expect(ms).toBeLessThan(ANSWER_MS.min);
   }
 
   /** The disk works again: so does all the rest, and what was held has been given back. */

@@ -23,6 +23,28 @@ afterEach(() => system.stop());
 
 /** Below the bound of 700 ms, with room for a shared machine's own stalls. */
 const STALL_MS = 450;
+/** A busy machine may thaw later than that; what such a stall did is not looked at. */
+const LATE_MS = 100;
+const TRIES_MAX = 10;
+
+/** Three stalls. The statuses of what came during each; undefined when one was longer than wanted. */
+async function stallThrice(send: () => Promise<number>): Promise<number[] | undefined> {
+  const answers: Promise<number>[] = [];
+  let isLate = false;
+  for (let round = 0; round < 3; round++) {
+    const frozenAt = performance.now();
+    await freeze(system.redis.pid);
+    const end = performance.now() + STALL_MS;
+    for (let i = 0; performance.now() < end; i++) {
+      if (i < 30) answers.push(send());
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    thaw(system.redis.pid);
+    isLate ||= performance.now() - frozenAt > STALL_MS + LATE_MS;
+    await Promise.all(answers);
+  }
+  return isLate ? undefined : Promise.all(answers);
+}
 
 describe('a stall of Redis', () => {
   it.each([
@@ -31,23 +53,16 @@ describe('a stall of Redis', () => {
     ['without a limit', { plan: 'Pro' }, 'free-only'],
   ] as const)('refuses no request of a project %s and bills each once', async (_name, record, plans) => {
     system = await System.start({ workers: 2, env: { SLUICE_PLAN_LIMITS: plans } });
-    const project = await system.createProject({ ...record, quota: 1_000_000 });
-    const answers: Promise<number>[] = [];
-    const send = async (): Promise<number> => (await system.send(project, errorEvent(eventId()))).status;
-    expect(await send()).toBe(200);
-    for (let round = 0; round < 3; round++) {
-      await freeze(system.redis.pid);
-      const end = performance.now() + STALL_MS;
-      for (let i = 0; performance.now() < end; i++) {
-        if (i < 30) answers.push(send());
-        await new Promise((resolve) => setTimeout(resolve, 10));
-      }
-      thaw(system.redis.pid);
-      await Promise.all(answers);
+    for (let tries = 0; tries < TRIES_MAX; tries++) {
+      const project = await system.createProject({ ...record, quota: 1_000_000 });
+      const send = async (): Promise<number> => (await system.send(project, errorEvent(eventId()))).status;
+      expect(await send()).toBe(200);
+      const statuses = await stallThrice(send);
+      if (!statuses) continue;
+      expect(statuses.length).toBeGreaterThan(20);
+      expect(statuses.filter((status) => status !== 200)).toEqual([]);
+      return until(async () => (await usageOf(system, project)) === 1 + statuses.length);
     }
-    const statuses = await Promise.all(answers);
-    expect(statuses.length).toBeGreaterThan(20);
-    expect(statuses.filter((status) => status !== 200)).toEqual([]);
-    await until(async () => (await usageOf(system, project)) === 1 + answers.length);
+    throw new Error(`in each of ${TRIES_MAX} tries a stall was longer than wanted`);
   });
 });

@@ -1,12 +1,12 @@
 /** What becomes of large envelopes when their spool has no place: 503 to them, nothing to the others, and no restart needed after. */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, rmSync } from 'node:fs';
+import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
 import { eventId } from '../support/envelopes.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { MIB, System } from '../support/system.ts';
+import { MIB, System, until } from '../support/system.ts';
 
 const root = temporaryFolder('spool-folder');
 const folder = join(root, 'spool');
@@ -19,6 +19,8 @@ let project: Project;
 
 beforeAll(async () => {
   mkdirSync(folder);
+  // As a worker leaves it that is killed between making a file and removing its name.
+  writeFileSync(join(folder, 'sluice-spool-1-0123456789abcdef'), '');
   system = await System.start({ env: { SLUICE_SPOOL_DIR: folder } });
   project = await system.createProject();
 });
@@ -46,6 +48,8 @@ async function expectRecovery(): Promise<void> {
   expect(await system.metric('sluice_buffered_bytes')).toBe(0);
   expect(await system.metric('sluice_worker_restarts_total')).toBe(0);
 }
+
+it('is free of the names of workers that were killed', () => until(() => readdirSync(folder).length === 0));
 
 it('a folder that is missing refuses large envelopes only, until it is back', async () => {
   rmSync(folder, { recursive: true });

@@ -1,8 +1,9 @@
 /** A worker dies beside one that serves: what was at it goes with it, and nobody notices afterwards. */
 import { readFileSync } from 'node:fs';
-import { request } from 'node:http';
+import { Agent, request } from 'node:http';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
+import { connectionsTo } from '../faults/soak/watch.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { System, until } from '../support/system.ts';
 
@@ -25,10 +26,10 @@ interface Told {
   readonly status: number | string;
 }
 
-/** On a connection of its own. @returns the status, or how the connection ended */
-function post(url: string): Promise<number | string> {
+/** On a connection of its own unless `agent` keeps some. @returns the status, or how the connection ended */
+function post(url: string, agent: Agent | false = false): Promise<number | string> {
   return new Promise((resolve) => {
-    const req = request(url, { agent: false, method: 'POST' }, (res) => {
+    const req = request(url, { agent, method: 'POST' }, (res) => {
       res.resume();
       res.once('end', () => resolve(res.statusCode ?? 0));
       res.once('error', () => resolve('cut'));
@@ -37,6 +38,40 @@ function post(url: string): Promise<number | string> {
     req.end(errorEvent(eventId()));
   });
 }
+
+it.runIf(process.platform === 'linux')(
+  'clients that keep their connections come to its successor, and no request fails for it',
+  async () => {
+    const system = await System.start({ workers: 2, processor: false });
+    const port = Number(new URL(system.url).port);
+    const workers = (): number[] => childrenOf(system.ingest.child.pid ?? 0);
+    const agent = new Agent({ keepAlive: true, maxSockets: CLIENTS });
+    // Refused for want of a key: that costs the least.
+    const url = `${system.url}/api/1/envelope/`;
+    const told = new Map<number | string, number>();
+    let stopped = false;
+    const client = async (): Promise<void> => {
+      while (!stopped) {
+        const status = await post(url, agent);
+        told.set(status, (told.get(status) ?? 0) + 1);
+      }
+    };
+    const [first = 0, second = 0] = workers();
+    process.kill(first, 'SIGKILL');
+    await until(() => !workers().includes(first));
+    // All come to the one that is left, and would stay.
+    const clients = Array.from({ length: CLIENTS }, client);
+    await until(() => connectionsTo(second, port) > 0);
+    await until(() => workers().length === 2 && listenersOf(port) === 2);
+    const successor = workers().find((pid) => pid !== second) ?? 0;
+    await until(() => connectionsTo(successor, port) > 1);
+    stopped = true;
+    await Promise.all(clients);
+    agent.destroy();
+    expect([...told.keys()]).toEqual([401]);
+    await system.stop();
+  },
+);
 
 it.runIf(process.platform === 'linux')(
   'no request comes to its successor before that can serve',

@@ -10,7 +10,7 @@ import { openStored } from './stored.ts';
 export type Surroundings = {
   defaults: { dsn?: string; admin?: string; sink?: string };
   token: string | undefined;
-  openSink(sink: string | undefined): StoredReader;
+  openSink(sink: string | undefined): Promise<StoredReader>;
 };
 type LoadTester = { loadMain(args: string[], surroundings: Surroundings): Promise<number> };
 

@@ -15,8 +15,6 @@ import { readUsage, setUsage } from '../../limit/month-count.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
 import { DeadLetterBox } from '../../management/dead-letters/box.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
-import { readClickHouseTally } from '../../sink/clickhouse/tally.ts';
-import { readPostgresTally } from '../../sink/postgres/tally.ts';
 import { readTally, type TallyOfMonth } from '../../sink/tally.ts';
 import { UnavailableError } from '../../sink/unavailable.ts';
 import { readBacklog } from '../../stream/backlog.ts';
@@ -58,14 +56,22 @@ type Counter = { month: string; inRedis: number | undefined; count: number };
 
 type TallyReader = (projectId: string, month: string) => Promise<TallyOfMonth>;
 
-/** What the first of the sinks that keeps a tally counted. */
+/** What the first of the sinks that keeps a tally counted. Its client is loaded when it is read. */
 function tallyReader({ config: { sinks }, dev }: Session): TallyReader {
   const postgres = sinks.find((sink) => sink.kind === 'postgres');
   const folder = sinks.find((sink) => sink.kind === 'ndjson')?.dir ?? (sinks.length === 0 && dev?.sinkDir);
   if (folder) return (projectId, month) => readTally(folder, projectId, month);
   const clickhouse = sinks.find((sink) => sink.kind === 'clickhouse');
-  if (postgres) return orCommandError((of) => readPostgresTally(postgres.url, of));
-  if (clickhouse) return orCommandError((of) => readClickHouseTally(clickhouse.url, of));
+  if (postgres)
+    return orCommandError(async (of) => {
+      const { readPostgresTally } = await import('../../sink/postgres/tally.ts');
+      return readPostgresTally(postgres.url, of);
+    });
+  if (clickhouse)
+    return orCommandError(async (of) => {
+      const { readClickHouseTally } = await import('../../sink/clickhouse/tally.ts');
+      return readClickHouseTally(clickhouse.url, of);
+    });
   throw new CommandError(
     "SLUICE_SINK must name the processor's sink, and one that keeps a tally: ndjson, postgres or clickhouse.",
   );

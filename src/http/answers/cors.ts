@@ -41,7 +41,8 @@ export const CORS_HEADERS: readonly Header[] = [
 const [first, ...rest] = [JSON_TYPE, ...CORS_HEADERS];
 
 /**
- * The headers of every answer as one name and one value that holds the line breaks between them.
+ * The headers of every answer as one name and one value that holds the lines of the others
+ * ({@link headerLines}).
  */
 export const COMMON_HEADERS = {
   name: first?.[0] ?? '',

@@ -32,7 +32,12 @@ export type Outcome = (typeof OUTCOMES)[number];
 /** One response header. */
 export type Header = readonly [name: string, value: string];
 
-/** Each header as a line break and its line: they go out as the rest of one header's value. */
+/**
+ * Each header as a line break and its line. The lines of an answer are appended to the value of its
+ * first header (COMMON_HEADERS), and all go to uWebSockets.js as that one header: it writes a value
+ * as it is, and one call costs less than a call for each header. So a value must have no line break
+ * of its own, least of all one that a client sent.
+ */
 export const headerLines = (headers: readonly Header[]): string =>
   headers.map(([name, value]) => `\r\n${name}: ${value}`).join('');
 
@@ -63,7 +68,7 @@ const RETRY_AFTER: Header = ['Retry-After', `${RETRY_AFTER_SEC}`];
 
 /**
  * Spec part 7 and contract part 2. `failed` carries an errorId: see {@link failure}. The hint of
- * `rate_limited` depends on the window: see usage-headers.ts.
+ * `rate_limited` depends on the window: see limit-headers.ts.
  */
 export const REFUSALS = {
   unauthenticated: refusal('401 Unauthorized', 'Missing authentication'),

@@ -18,9 +18,9 @@ const LIMITED_NAMES: Readonly<Record<Category, string>> = {
   replays: 'replay',
 };
 
-/** Over the limits of categories: these wait, and the rest of the project goes on. */
-export const categoryHint = (seconds: number, categories: readonly Category[]): string =>
-  `${seconds}:${categories.map((category) => LIMITED_NAMES[category]).join(';')}:project`;
+/** Over the limit of a category: it waits, and the rest of the project goes on. */
+export const categoryHint = (seconds: number, category: Category): string =>
+  `${seconds}:${LIMITED_NAMES[category]}:project`;
 
 /** Categories by item type: notes of the convention's public documentation. */
 const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {

@@ -64,7 +64,7 @@ export class PageFigures {
   readonly #projects: ProjectState[] = [];
 
   note(project: ProjectState, outcome: Outcome, counted?: { month: string; position: number }): void {
-    if (project.figures === undefined) this.#watch(project);
+    if (!project.figures && !project.isOffPage) this.#watch(project);
     const { figures } = project;
     if (!figures) return;
     figures.requests++;
@@ -80,7 +80,7 @@ export class PageFigures {
 
   #watch(project: ProjectState): void {
     if (this.#projects.length >= PROJECTS_WATCHED_MAX) {
-      project.figures = null;
+      project.isOffPage = true;
       return;
     }
     project.figures = { requests: 0, accepted: 0, filtered: 0, limited: 0, month: '', position: 0 };

@@ -2,7 +2,10 @@ import type { Outcome } from '../answers/outcome.ts';
 import type { Endpoint } from './request-metrics.ts';
 
 const FLUSH_MS = 100;
-/** Above this many a second a reader gets a summary instead (contract part 4, dev). */
+/**
+ * Lines a second that are printed for all workers; of more requests the reader gets a summary
+ * (contract part 4, dev). So no worker needs to hand on more of them at a time.
+ */
 export const LINES_PER_SEC_MAX = 20;
 
 /** Finished requests of the last moment: at most a few lines, and how many there were in all. */
@@ -35,7 +38,7 @@ export class RequestLog {
     const pending = this.#pending;
     pending.total++;
     pending.outcomes[request.outcome] = (pending.outcomes[request.outcome] ?? 0) + 1;
-    if (pending.lines.length <= LINES_PER_SEC_MAX) {
+    if (pending.lines.length < LINES_PER_SEC_MAX) {
       const { endpoint, outcome, projectId, bytes, ms, requestId } = request;
       const subject = projectId === undefined ? endpoint : `${endpoint} project ${projectId}`;
       const name = requestId === '' ? '' : ` ${requestId}`;

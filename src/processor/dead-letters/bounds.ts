@@ -8,8 +8,8 @@
  * are removed, a tenth of the share at a time. With several processors a project may have one share
  * for each of them.
  *
- * The broker itself removes the oldest message of a full stream (`discard: old`), but nobody would
- * learn how many dead letters went.
+ * The broker itself removes the oldest message of a full stream (`discard: old`), but the
+ * processor would not learn how many dead letters went.
  */
 import type { JsMsg } from '@nats-io/jetstream';
 import type { Clock } from '../../lib/clock.ts';
@@ -133,7 +133,7 @@ export class DeadLetterBounds {
         const wanted = surplus + bytesMax * LOOK_SHARE;
         const oldest = await this.#read(`${DEAD_LETTERS_SUBJECT}.>`, wanted);
         await this.#drop(oldest, { bytes: wanted, messages: 0 });
-        this.#projects.clear(); // nobody knows whose they were
+        this.#projects.clear(); // whose they were is unknown
       }
     }
     look.filed += bytes + MESSAGE_OVERHEAD_BYTES;

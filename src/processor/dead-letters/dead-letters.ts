@@ -9,9 +9,9 @@ import {
   type DeadLetterFacts,
   letterSubject,
   manifest,
-  projectToken,
 } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
+import { projectToken } from '../../stream/topology.ts';
 import { DeadLetterBounds } from './bounds.ts';
 import { DroppedDeadLetters } from './dropped.ts';
 
@@ -28,7 +28,7 @@ const OUTAGE_MS = 30_000;
 const LINES_MAX = 20;
 
 /** What became of a dead letter, to be told when its batch is committed. */
-export type Buried = DeadLetterFacts & {
+export type DeadLetterReport = DeadLetterFacts & {
   bytes: number;
   sha256: string;
   bytesGone?: true;
@@ -37,7 +37,7 @@ export type Buried = DeadLetterFacts & {
 };
 
 /**
- * A dead letter must never stop what is good. While the broker is away as a whole, nothing can be
+ * A dead letter must never stop good items. While the broker is away as a whole, nothing can be
  * done but to wait. When it is there and does not take a dead letter (no stream, no leader, no
  * space), the dead letter's batch is tried again for PATIENCE_MS. After that dead letters are lost:
  * each is counted, and logged with its reason, size and hash.
@@ -78,24 +78,24 @@ export class DeadLetters {
    * Resolves when the broker has the dead letter, or when it is given up.
    * @throws UnavailableError: try its batch again
    */
-  async publish(letter: DeadLetter): Promise<Buried> {
+  async publish(letter: DeadLetter): Promise<DeadLetterReport> {
     const whole = letter.rest ? Buffer.concat([letter.body, letter.rest]) : letter.body;
     const { body: _body, rest: _rest, ...facts } = letter;
     const sha256 = createHash('sha256').update(whole).digest('hex');
-    const buried = { ...facts, bytes: whole.length, sha256 };
-    if (this.#clock.monotonic() < this.#pausedUntil) return { ...buried, lost: this.#reason };
+    const report = { ...facts, bytes: whole.length, sha256 };
+    if (this.#clock.monotonic() < this.#pausedUntil) return { ...report, lost: this.#reason };
     try {
       const isKept = await this.#file(letter, { whole, sha256 });
       this.failing = false;
-      return isKept ? buried : { ...buried, bytesGone: true };
+      return isKept ? report : { ...report, bytesGone: true };
     } catch (cause) {
       this.#failed(cause as Error);
-      return { ...buried, lost: this.#reason };
+      return { ...report, lost: this.#reason };
     }
   }
 
   /** Logs and counts what became of a batch's dead letters, once. */
-  settle(letters: readonly Buried[]): void {
+  settle(letters: readonly DeadLetterReport[]): void {
     const lost = letters.filter((one) => one.lost !== undefined);
     if (lost.length > 0) this.#dropped.note(lost.length);
     else if (letters.length > 0) this.#failedAt = Number.NEGATIVE_INFINITY; // the outage is over
@@ -133,7 +133,7 @@ export class DeadLetters {
     { whole, sha256 }: { whole: Uint8Array; sha256: string },
   ): Promise<boolean> {
     const subject = letterSubject(letter);
-    const isKept = await this.#bounds.makeRoom(projectToken(letter), whole.length);
+    const isKept = await this.#bounds.makeRoom(projectToken(letter.projectId), whole.length);
     const partBytes = Math.min(FRAME_BYTES_MAX, Math.floor(this.#link.maxPayload / 2));
     const parts = !isKept || whole.length <= partBytes ? 0 : Math.ceil(whole.length / partBytes);
     const options = { timeout: BROKER_REPLY_MS_MAX };

@@ -1,6 +1,6 @@
 /**
  * What of a text is private by its form. Each function returns the text without it, and takes time
- * in proportion to the text, whoever wrote it.
+ * in proportion to the text, hostile text too.
  */
 import { isIPv6 } from 'node:net';
 import type { SecretNames } from './names.ts';

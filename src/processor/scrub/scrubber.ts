@@ -1,7 +1,7 @@
 /**
  * Removes from a JSON text what a project does not want to have stored (docs/privacy.md). The text
  * is copied but for the strings and values that change: numbers keep their digits, names their
- * order. Time and memory are in proportion to the text, whoever wrote it.
+ * order. Time and memory are in proportion to the text, hostile text too.
  */
 import { jsonScan, jsonText } from '../../lib/json-text.ts';
 import type { Privacy } from '../../stream/frame.ts';

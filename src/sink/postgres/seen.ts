@@ -11,8 +11,8 @@ import { UnavailableError } from '../unavailable.ts';
 import { keyArray, numberArray } from './arrays.ts';
 import type { Database, Transaction } from './database.ts';
 
-/** A frame is known so long: a stopped processor may come back a day later. */
-const FRAME_MEMORY_MS = 24 * 3_600_000;
+/** Keys of frames are kept so long: a stopped processor may come back a day later. */
+const FRAME_KEYS_KEPT_MS = 24 * 3_600_000;
 
 const hex = (key: Buffer): string => key.toString('hex');
 const byKey = (a: { key: Buffer }, b: { key: Buffer }): number => Buffer.compare(a.key, b.key);
@@ -161,7 +161,7 @@ export async function prune(
   transaction: Transaction,
   { stream, resendsFrom, rows }: { stream: string; resendsFrom: number | undefined; rows: number },
 ): Promise<void> {
-  await transaction.query(PRUNE_FRAMES, [FRAME_MEMORY_MS, rows]);
+  await transaction.query(PRUNE_FRAMES, [FRAME_KEYS_KEPT_MS, rows]);
   if (resendsFrom !== undefined)
     await transaction.query(PRUNE_ITEMS, [stream, Math.floor(resendsFrom), rows]);
 }

@@ -78,7 +78,7 @@ export class Bucket {
   }
 
   /**
-   * Stores the object; a large one in parts, which nobody sees before the last.
+   * Stores the object; a large one in parts, which no reader sees before the last.
    * @param pieces one behind the other
    * @returns false when the condition does not hold
    * @throws UnavailableError

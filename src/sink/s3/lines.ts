@@ -38,7 +38,7 @@ export class Blocks {
   readonly #spare: Buffer[] = [];
   readonly #kept: number;
 
-  /** @param kept while nobody uses them */
+  /** @param kept how many are kept while they are not in use */
   constructor(kept: number) {
     this.#kept = kept;
   }
@@ -109,7 +109,7 @@ export class Lines {
     if (large.length > 0) await this.#add(Buffer.concat(large));
   }
 
-  /** Takes what the other has, which is over. The order of lines does not matter to anybody. */
+  /** Takes what the other has, which is over. The order of lines does not matter. */
   async absorb(other: Lines): Promise<void> {
     if (other.isFull) await other.pack();
     this.#members.push(...other.#members);

@@ -8,8 +8,11 @@ export type Ack =
   /** This attempt is not in the stream, but a later one may be. */
   | { kind: 'again'; reason: string }
   /** No stream listens on the subject: none there, or no leader at the moment. */
-  | { kind: 'nobody'; reason: string }
-  /** An answer that says neither: treated like none, and asked again. */
+  | { kind: 'no responders'; reason: string }
+  /**
+   * An answer that says neither: treated like none, and asked again. So is 10158, that the same
+   * message id is being stored at this moment: what another attempt brought may come to be.
+   */
   | { kind: 'unclear'; reason: string };
 
 const MEANING: Readonly<Record<number, 'refused' | 'again'>> = {
@@ -20,7 +23,6 @@ const MEANING: Readonly<Record<number, 'refused' | 'again'>> = {
   10047: 'refused', // the server's storage is used up
   10054: 'refused', // longer than max_msg_size: the stream is being retired
   10109: 'refused', // sealed
-  10158: 'again', // the same message id is being stored at this moment
   10167: 'again', // too many requests
 };
 
@@ -38,7 +40,7 @@ function ofError(error: { err_code?: unknown; description?: unknown }): Ack {
 
 export function readAck(msg: Msg): Ack {
   if (msg.data.length === 0 && msg.headers?.code === NO_RESPONDERS)
-    return { kind: 'nobody', reason: 'no stream listens on the subject' };
+    return { kind: 'no responders', reason: 'no stream listens on the subject' };
   let body: unknown;
   try {
     body = JSON.parse(msg.string());

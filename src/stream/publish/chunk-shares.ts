@@ -3,7 +3,7 @@ import type { NatsLink } from '../nats.ts';
 import { CHUNKS_STREAM, CHUNKS_SUBJECT, chunksSubject } from '../topology.ts';
 
 const LOOK_EVERY_MS = 500;
-const NOBODY = new ProjectUse();
+const NO_USE = new ProjectUse();
 
 /** Entries that come to nothing are removed. */
 function add(sums: Map<string, number>, subject: string, bytes: number): void {
@@ -26,9 +26,9 @@ export class ChunkShares {
   readonly #link: NatsLink;
   #share = new FairShare('chunks', Number.POSITIVE_INFINITY);
   #uses = new Map<string, ProjectUse>();
-  /** Bytes by subject: of parts that are being written, ... */
+  /** By subject: bytes of parts that are being written. */
   readonly #begun = new Map<string, number>();
-  /** ... and of those that were written, or given up, since the last look began. */
+  /** By subject: bytes of parts that were written, or given up, since the last look began. */
   #ended = new Map<string, number>();
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
@@ -43,7 +43,7 @@ export class ChunkShares {
 
   /** Whether the project may have more parts. */
   allows(projectId: string): boolean {
-    return this.#share.allows(this.#uses.get(chunksSubject(projectId)) ?? NOBODY);
+    return this.#share.allows(this.#uses.get(chunksSubject(projectId)) ?? NO_USE);
   }
 
   /** Parts of so many bytes are about to be written. */

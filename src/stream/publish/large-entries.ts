@@ -18,8 +18,8 @@ export type LargeEntry = {
   done(result: PublishResult): void;
 };
 
-/** The same with a deadline of its own. */
-type ActiveEntry = LargeEntry & { isOver(): boolean };
+/** The same with a timer for its deadline. */
+type TimedEntry = LargeEntry & { isOver(): boolean };
 
 export type LargeEntriesOptions = {
   sender: Sender;
@@ -35,26 +35,26 @@ export type LargeEntriesOptions = {
  * holds more than its share of the chunks stream is refused.
  *
  * Each entry has its own deadline timer, because reading a file has none. At the deadline the entry
- * is over, and later results are dropped. An entry whose parts were not all stored has no frame, so
- * it is certainly not queued: it is refused, whatever became of its parts. Only where the source
- * has given nothing by then, the result is `unknown`: a disk that hangs is no overload.
+ * is over, and later results are dropped. The result is then `unknown` if its frame entry was
+ * pushed, else `refused`: without a frame it is certainly not queued, whatever became of its parts.
+ * Where the disk is late, http/request.ts answers such a refusal with 500 instead of 503.
  */
 export class LargeEntries {
   readonly #options: LargeEntriesOptions;
-  #waiting: ActiveEntry[] = [];
-  readonly #active: ActiveEntry[] = [];
+  #waiting: TimedEntry[] = [];
+  readonly #active: TimedEntry[] = [];
 
   constructor(options: LargeEntriesOptions) {
     this.#options = options;
   }
 
   add(large: LargeEntry): void {
-    const limited = this.#withDeadline(large);
-    if (this.#active.length < LARGE_ENTRIES_ACTIVE_MAX) void this.#run(limited);
-    else this.#waiting.push(limited);
+    const timed = this.#withDeadline(large);
+    if (this.#active.length < LARGE_ENTRIES_ACTIVE_MAX) void this.#run(timed);
+    else this.#waiting.push(timed);
   }
 
-  /** The connection is gone: what has not begun is refused at once. */
+  /** The connection is gone: entries that have not begun are refused at once. */
   refuseWaiting(): void {
     const waiting = this.#waiting;
     this.#waiting = [];
@@ -64,7 +64,7 @@ export class LargeEntries {
   /**
    * The same entry, with a `done` that is called once, by the deadline. Nothing is pushed after it.
    */
-  #withDeadline(large: LargeEntry): ActiveEntry {
+  #withDeadline(large: LargeEntry): TimedEntry {
     let finished = false;
     const done = (result: PublishResult): void => {
       if (finished) return;
@@ -78,16 +78,16 @@ export class LargeEntries {
       pushed = true;
       large.push(queued);
     };
-    const limited = { ...large, done, push, isOver: () => finished };
+    const timed = { ...large, done, push, isOver: () => finished };
     const atDeadline = (): void => {
-      remove(this.#waiting, limited);
+      remove(this.#waiting, timed);
       done(pushed ? 'unknown' : 'refused');
     };
     const timer = setTimeout(atDeadline, Math.max(1, large.deadline - this.#options.sender.monotonic()));
-    return limited;
+    return timed;
   }
 
-  async #run(large: ActiveEntry): Promise<void> {
+  async #run(large: TimedEntry): Promise<void> {
     this.#active.push(large);
     try {
       await this.#write(large);

@@ -19,7 +19,7 @@ export type Delivered =
   /** `refused`: certainly not in the stream. `unknown`: it may be, or may come to be. */
   | { result: 'refused' | 'unknown'; reason: string };
 
-/** What a publication needs of the world. */
+/** What a publication needs of its sender (sender.ts, which imports this file). */
 export type Wire = {
   /** @returns false when nothing can be sent at this moment */
   transmit(message: Outgoing, headers: MsgHdrs, replyTo: string): boolean;
@@ -32,11 +32,11 @@ export type Wire = {
  * repetition (it remembers ids for two minutes, the deadline is seconds), so a repetition costs
  * only bytes.
  *
- * Every attempt has the same reply subject: a late answer to the first is as good as an answer to
- * the third. An error does not say to which attempt it belongs, so attempts are counted. The
- * message is certainly not stored only when each attempt has been answered by an error that says
- * so. An attempt without an answer may still be in a buffer, so the result stays `unknown` unless
- * an acknowledgement comes.
+ * A late answer to the first attempt is as good as an answer to the third. The message is certainly
+ * not stored only when each attempt has been answered by an error that says so. An attempt without
+ * an answer may still be in a buffer, so the result stays `unknown` unless an acknowledgement
+ * comes. Each attempt has a reply subject of its own: where a cluster changes its leader, the one
+ * before and the one after can both answer the same attempt.
  *
  * Two states. *sent*: an answer may come, and the timer bounds the wait. *pausing*: no answer is
  * expected, and the timer leads to the next attempt. A lost connection ends both: the message is
@@ -49,10 +49,10 @@ export class Publication {
   readonly #replyTo: string;
   readonly #done: (delivered: Delivered) => void;
   #sent = 0;
-  /** Errors that say "not stored", one attempt each. */
-  #refusals = 0;
-  /** Answers "no responders". */
-  #nobody = 0;
+  /** Attempts that were answered by an error that says "not stored". */
+  readonly #refused: number[] = [];
+  /** Answers that no stream listens on the subject. */
+  #noResponders = 0;
   #reason = 'no acknowledgement';
   #timer: NodeJS.Timeout | undefined;
   #finished = false;
@@ -73,20 +73,21 @@ export class Publication {
   send(): void {
     if (this.#finished) return;
     if (this.#left <= 0) return this.#giveUp();
-    if (this.#wire.transmit(this.#message, this.#headers, this.#replyTo)) this.#sent++;
+    const replyTo = `${this.#replyTo}.${this.#sent + 1}`;
+    if (this.#wire.transmit(this.#message, this.#headers, replyTo)) this.#sent++;
     else if (this.#certain) return this.#finish({ result: 'refused', reason: 'not connected' });
     this.#wait(PUBLISH_ATTEMPT_MS);
   }
 
-  answered(ack: Ack): void {
+  /** @param attempt from 1 on, as in its reply subject */
+  answered(attempt: number, ack: Ack): void {
     if (this.#finished) return;
     if (ack.kind === 'stored') return this.#finish({ result: 'stored', sequence: ack.sequence });
     this.#reason = ack.reason;
     if (ack.kind === 'unclear') return this.#pause();
-    // Only a stranger who answers on the stream's subject could make them more than were sent.
-    this.#refusals = Math.min(this.#refusals + 1, this.#sent);
-    if (ack.kind === 'nobody') this.#nobody++;
-    if (ack.kind === 'refused' || this.#nobody > NO_RESPONDERS_RETRIES_MAX) return this.#giveUp();
+    if (!this.#refused.includes(attempt)) this.#refused.push(attempt);
+    if (ack.kind === 'no responders') this.#noResponders++;
+    if (ack.kind === 'refused' || this.#noResponders > NO_RESPONDERS_RETRIES_MAX) return this.#giveUp();
     this.#pause();
   }
 
@@ -97,7 +98,7 @@ export class Publication {
 
   /** Whether none of the attempts can be in the stream. */
   get #certain(): boolean {
-    return this.#refusals === this.#sent;
+    return this.#refused.length === this.#sent;
   }
 
   get #left(): number {

@@ -30,7 +30,7 @@ type PublishOptions = {
   source?: PartSource | undefined;
   /** Of a sampled entry: the processor's span goes below it. */
   traceparent?: string;
-  /** Of the entry's project; left out where nobody has a share, as with heartbeats. */
+  /** Of the entry's project; left out where there are no shares, as with heartbeats. */
   use?: ProjectUse;
 };
 
@@ -49,8 +49,15 @@ const streamOf = (entry: Entry): FrameStream => {
 };
 
 /**
- * Brings entries into their streams and reports the result of each exactly once. *stored* means
- * that JetStream acknowledged the frame that holds the whole entry.
+ * Brings entries into their streams and reports the result of each exactly once:
+ *
+ *     stored    JetStream acknowledged the frame that holds the whole entry
+ *     refused   the entry is certainly in no stream, and will come into none
+ *     unknown   it may be in one, or may come into one
+ *
+ * An entry that is not sent is refused: by the publisher and the shard's window for want of room or
+ * of a connection, by the window at its deadline, and by large-entries.ts while its parts are
+ * written. Once its frame is sent, publication.ts decides, at the latest at the frame's deadline.
  *
  * An entry goes to the stream of its first item and the shard of its event id, so that a resend
  * meets its original. An entry that fits a frame joins the next one of its shard (shard-window.ts);
@@ -76,7 +83,10 @@ export class Publisher {
   readonly #shards: number;
   readonly #frameBytesMax: () => number;
   readonly #chunkShares: ChunkShares;
-  /** Of all streams' bytes, by the bound of one: entries of a project often go to the same one. */
+  /**
+   * Fair share of bytes in flight over all streams, measured against one stream's bound, because a
+   * project's entries usually go to one stream.
+   */
   readonly #share = new FairShare('inFlight', STREAM_BYTES_IN_FLIGHT_MAX);
   #entriesInFlight = 0;
   #bytesInFlight = 0;
@@ -120,8 +130,8 @@ export class Publisher {
   }
 
   /**
-   * False while NATS is away or entries or bytes in flight are at their bound: answer 503 before a
-   * token is used.
+   * False while NATS is away or entries or bytes in flight are at their bound. A request that comes
+   * meanwhile is refused before it uses a token. One whose entry is refused later has used one.
    */
   get available(): boolean {
     return (
@@ -153,8 +163,7 @@ export class Publisher {
 
   /**
    * @param entry its items carry their payloads; with `source`, none does
-   * @param done is called exactly once, perhaps before this returns. `refused`: no frame with the
-   * entry is in any stream, nor will be; `unknown`: one may be
+   * @param done is called exactly once, perhaps before this returns
    */
   publish(
     entry: Entry,

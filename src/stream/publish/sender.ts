@@ -9,7 +9,10 @@ import { recordHeaders } from '../record-size.ts';
 import { readAck } from './ack.ts';
 import { type Delivered, type Outgoing, Publication, type Wire } from './publication.ts';
 
-/** The number is in the reply subject and in the message id. */
+/**
+ * The message id ends with the number. The reply subject of an attempt ends with the number and
+ * that of the attempt.
+ */
 type Numbered = { number: number; publication: Publication };
 
 const LOG_INTERVAL_MS = 1_000;
@@ -42,7 +45,7 @@ export class Sender implements Wire {
     this.#link = link;
     this.#clock = clock;
     this.#log = log;
-    link.subscribe(`${this.#inbox}.*`, (msg) => this.#receiveSafely(msg));
+    link.subscribe(`${this.#inbox}.*.*`, (msg) => this.#receiveSafely(msg));
     link.onReconnect(() => this.#each((publication) => publication.send()));
     link.onDisconnect(() => this.#each((publication) => publication.disconnected()));
   }
@@ -81,7 +84,7 @@ export class Sender implements Wire {
     publication.send();
   }
 
-  /** One attempt. */
+  /** Makes one attempt. @returns false when nothing can be sent at this moment */
   transmit({ subject, data }: Outgoing, messageHeaders: MsgHdrs, replyTo: string): boolean {
     if (!this.#link.connected) return false;
     try {
@@ -109,8 +112,10 @@ export class Sender implements Wire {
   }
 
   #receive(msg: Msg): void {
-    const number = Number(msg.subject.slice(this.#inbox.length + 1));
-    this.#publications.find((one) => one.number === number)?.publication.answered(readAck(msg));
+    const dot = msg.subject.lastIndexOf('.');
+    const number = Number(msg.subject.slice(this.#inbox.length + 1, dot));
+    const answered = this.#publications.find((one) => one.number === number);
+    answered?.publication.answered(Number(msg.subject.slice(dot + 1)), readAck(msg));
   }
 
   #each(step: (publication: Publication) => void): void {

@@ -8,12 +8,8 @@ import { joinParts, readParts } from '../../../src/stream/chunks.ts';
 import { type DeadLetter, deadLetterId } from '../../../src/stream/dead-letter-format.ts';
 import { decodeFrame, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
-import {
-  DEAD_LETTERS_STREAM,
-  DEAD_LETTERS_SUBJECT,
-  setupTopology,
-  streamSubject,
-} from '../../../src/stream/topology.ts';
+import { setupTopology } from '../../../src/stream/setup/setup.ts';
+import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT, streamSubject } from '../../../src/stream/topology.ts';
 import { link as connect, log } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';

@@ -13,7 +13,8 @@ import { type NewProject, ProjectStore } from '../../../src/projects/project-sto
 import { PostgresSink } from '../../../src/sink/postgres/postgres.ts';
 import { saveTallyFile, Tally } from '../../../src/sink/tally.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
-import { CONSUMER, setupTopology, streamSubject } from '../../../src/stream/topology.ts';
+import { setupTopology } from '../../../src/stream/setup/setup.ts';
+import { CONSUMER, streamSubject } from '../../../src/stream/topology.ts';
 import { CounterBucket } from '../../../src/usage/counters.ts';
 import { link as connect, log } from '../../projects/broker.ts';
 import { keepAcknowledged } from '../../stream/leftovers.ts';

@@ -1,7 +1,8 @@
 /** Looks at a stand every few seconds: memory, open files and connections of its processes, what its servers hold, and how far the processors are behind. */
-import { readdirSync, readFileSync, readlinkSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
 import { setTimeout as pause } from 'node:timers/promises';
 import { Redis } from 'ioredis';
+import { descriptorsOf } from '../../../bench/processes.ts';
 import { parseSamples, total } from '../../../bench/scrape.ts';
 import type { Stand } from '../stand.ts';
 
@@ -44,11 +45,17 @@ function socketsTo(ports: readonly number[]): Set<string> {
   return sockets;
 }
 
+/** Connections of a process that are established to one of its ports. Linux only. @throws when there is no such process */
+export function connectionsTo(pid: number, port: number): number {
+  const sockets = socketsTo([port]);
+  return descriptorsOf(pid).filter((file) => sockets.has(file)).length;
+}
+
 /** @returns undefined when there is no such process (any more) */
 function look(pid: number, minute: number, sockets: ReadonlySet<string>): Look | undefined {
   try {
     const pages = Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1]);
-    const files = readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
+    const files = descriptorsOf(pid);
     const connections = files.filter((file) => sockets.has(file)).length;
     return { minute, rssMib: (pages * PAGE_BYTES) / MIB, files: files.length, connections };
   } catch {

@@ -4,7 +4,7 @@ import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { FRAME_CRASHES_MAX } from '../../../src/limits.ts';
 import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
 import { entryOf, Replay } from '../../../src/management/dead-letters/replay.ts';
-import { CrashLedger } from '../../../src/processor/crash-ledger.ts';
+import { CrashCounts } from '../../../src/processor/crash-counts.ts';
 import type { Delivery } from '../../../src/processor/delivery.ts';
 import { NdjsonSink } from '../../../src/sink/ndjson/ndjson.ts';
 import { readTally } from '../../../src/sink/tally.ts';
@@ -36,7 +36,7 @@ const counted = (entry: EnvelopeEntry, position: number) => ({ ...entry, month: 
 /** A frame that has ended processes so often that the next one sets it aside. */
 async function publishPoison(entries: readonly Uint8Array[], deaths = FRAME_CRASHES_MAX): Promise<void> {
   const sequence = await harness.publishBytes(encodeFrame(entries), { id: 'poison' });
-  await new CrashLedger(harness.link).write({ stream: 'SLUICE_EVENTS', sequence } as Delivery, deaths);
+  await new CrashCounts(harness.link).write({ stream: 'SLUICE_EVENTS', sequence } as Delivery, deaths);
   await harness.deliverOften();
 }
 

@@ -25,7 +25,7 @@ async function run(system: System, sink: string, name: string): Promise<Verifica
 
 /** How often the reader finds each item, by its id and place. */
 async function copies(sink: string): Promise<Map<string, number>> {
-  const reader = openStored(sink);
+  const reader = await openStored(sink);
   const found = new Map<string, number>();
   await reader.scan(new Date(Date.now() - 3_600_000), ({ eventId, index, copies: count }) => {
     const name = `${eventId}:${index}`;

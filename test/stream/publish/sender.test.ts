@@ -126,6 +126,28 @@ describe('a delivery', () => {
     expect(ms).toBeLessThan(4_000);
   });
 
+  it('is not known when one attempt went unanswered and another was answered twice, as two leaders do', async () => {
+    const subject = `answers.${++subjects}`;
+    let attempts = 0;
+    const subscription = far.connection.subscribe(subject, {
+      callback: (_, msg) => {
+        if (++attempts === 1) return;
+        for (let leader = 1; leader <= 2; leader++) msg.respond(JSON.stringify(error(10023)));
+      },
+    });
+    await far.connection.flush();
+    const message = { stream: 'S', subject, data: bytesOf('x'), deadline: performance.now() + 1_500 };
+    const delivered = await new Promise<Delivered>((resolve) => sender.send(message, resolve));
+    subscription.unsubscribe();
+    expect(delivered).toMatchObject({ result: 'unknown', reason: 'said so (10023)' });
+    expect(attempts).toBeGreaterThan(1);
+  });
+
+  it('is not known while the stream says that the same id is being stored', async () => {
+    const { delivered } = await deliver(Array.from({ length: 20 }, () => error(10158)));
+    expect(delivered).toMatchObject({ result: 'unknown', reason: 'said so (10158)' });
+  });
+
   it('is stored when the answer to an earlier attempt comes late', async () => {
     const subject = `answers.${++subjects}`;
     let attempts = 0;

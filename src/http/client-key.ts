@@ -56,13 +56,13 @@ function queryKey(query: string): string {
 const unquoted = (value: string): string =>
   value.length > 1 && value.startsWith('"') && value.endsWith('"') ? value.slice(1, -1) : value;
 
-/** Both names have as many. */
+/** Length of `compat_key` and `sentry_key`. */
 const NAME_CHARS = 10;
 
 /**
  * `[scheme] name=value, name="value", …`: an optional scheme word, then pairs, with white space
  * wherever it is legal. No pair is looked at that has another name, and no character more than a
- * few times, whatever the header is: it may be 16 KiB, and of anybody.
+ * few times, whatever the header is: an attacker may send 16 KiB.
  */
 function headerKey(header: string): string {
   const found: { [name in (typeof KEY_NAMES)[number]]?: string } = {};
@@ -102,8 +102,8 @@ export function findKey(query: string, header: (lowerCaseName: string) => string
 const CLIENT = 'sentry_client';
 const CLIENT_PAIR = /(?:^|[\s,])sentry_client\s*=\s*"?([^",]*)/i;
 
-/** What the head of a request says of who sends it. */
-export class Credentials {
+/** The key and the client's name in the head of a request. */
+export class ClientKey {
   /** The key that the request supplies, or '' when it supplies none. */
   readonly key: string;
   readonly #query: string;

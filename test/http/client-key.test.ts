@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { Credentials, findKey } from '../../src/http/auth.ts';
+import { ClientKey, findKey } from '../../src/http/client-key.ts';
 
 const key = (query: string, headers: Record<string, string> = {}): string =>
   findKey(query, (name) => headers[name] ?? '');
@@ -184,9 +184,9 @@ describe('the name of a client', () => {
         return headers[name] ?? '';
       },
     };
-    const credentials = new Credentials(head);
-    credentials.keepAgent(head);
-    return { client: credentials.client, readsAgent: read.includes('user-agent') };
+    const clientKey = new ClientKey(head);
+    clientKey.keepAgent(head);
+    return { client: clientKey.client, readsAgent: read.includes('user-agent') };
   }
 
   it.each([

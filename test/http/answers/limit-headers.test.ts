@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { rateHeaders } from '../../../src/http/answers/usage-headers.ts';
+import { rateHeaders } from '../../../src/http/answers/limit-headers.ts';
 
 /** Of a refusal whose window has room at `resetSec`, made at `now` (Unix ms). */
 const hintOf = (resetSec: number, now: number): string | undefined =>

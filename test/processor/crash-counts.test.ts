@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { CRASH_WEIGHT, CrashLedger, isPoison } from '../../src/processor/crash-ledger.ts';
+import { CRASH_WEIGHT, CrashCounts, isPoison } from '../../src/processor/crash-counts.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';
 import { Harness } from './harness.ts';
@@ -26,12 +26,12 @@ describe('the ledger of crashes', () => {
 
   it('keeps the count of each frame, and nothing when it is cleared', async () => {
     harness = await Harness.start();
-    const ledger = new CrashLedger(harness.link);
+    const ledger = new CrashCounts(harness.link);
     expect(await ledger.read(delivery(1))).toBe(0);
     await ledger.write(delivery(1), 2.25);
     await ledger.write(delivery(11), 0.25);
     await ledger.write(delivery(11), 1);
-    const next = new CrashLedger(harness.link);
+    const next = new CrashCounts(harness.link);
     expect(await next.read(delivery(1))).toBe(2.25);
     expect(await next.read(delivery(11))).toBe(1);
     expect(await messages()).toBe(2);
@@ -45,7 +45,7 @@ describe('the ledger of crashes', () => {
     harness = await Harness.start();
     const { config } = await harness.manager.streams.info('KV_sluice_counters');
     await harness.manager.streams.delete('KV_sluice_counters');
-    const ledger = new CrashLedger(harness.link);
+    const ledger = new CrashCounts(harness.link);
     await expect(ledger.read(delivery(1))).rejects.toThrow(UnavailableError);
     await harness.manager.streams.add(config);
     await ledger.write(delivery(1), 1);

@@ -32,7 +32,7 @@ const subjectOf = ({ stream, sequence }: Delivery): string =>
  * begins, and the count is removed after the frame was handled, so the count is that of the
  * processes that did not come back.
  */
-export class CrashLedger {
+export class CrashCounts {
   readonly #link: NatsLink;
 
   constructor(link: NatsLink) {

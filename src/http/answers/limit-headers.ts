@@ -11,11 +11,11 @@ function secondsUntil(resetSec: number, now: number): number {
   return Math.min(Math.max(Math.ceil(resetSec - now / 1000), 1), RETRY_AFTER_SEC + 1);
 }
 
-/** Categories over their limits, until a moment in Unix seconds. */
-type Dropped = { resetSec: number; categories: readonly Category[] };
+/** A category over its limit, until a moment in Unix seconds. */
+type Dropped = { resetSec: number; category: Category };
 
 export const categoryHints = (dropped: readonly Dropped[], clock: Pick<Clock, 'now'>): string[] =>
-  dropped.map(({ resetSec, categories }) => categoryHint(secondsUntil(resetSec, clock.now()), categories));
+  dropped.map(({ resetSec, category }) => categoryHint(secondsUntil(resetSec, clock.now()), category));
 
 /**
  * X-RateLimit-* of an answer (spec 4.1), as header lines. A refusal's row in REFUSALS already says

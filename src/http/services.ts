@@ -25,7 +25,7 @@ export type FinishedRequest = {
 };
 
 /** Everything the two endpoints call; made by the worker's composition root. */
-export type RequestParts = {
+export type RequestServices = {
   readonly replica: Replica;
   readonly admission: Pick<Admission, 'knownRefusal' | 'admit' | 'refund'>;
   readonly heartbeatLimiter: HeartbeatLimiter;

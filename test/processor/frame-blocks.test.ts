@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { FRAME_BYTES_MAX } from '../../src/limits.ts';
-import { FrameMemory, type KeptFrame } from '../../src/processor/frame-memory.ts';
+import { FrameBlocks, type KeptFrame } from '../../src/processor/frame-blocks.ts';
 
 type InHand = { kept: KeptFrame; fill: number; length: number };
 
@@ -23,7 +23,7 @@ it('no frame in hand is touched, in whatever order frames are released', () => {
   });
   fc.assert(
     fc.property(steps, (all) => {
-      const memory = new FrameMemory();
+      const memory = new FrameBlocks();
       const inHand: InHand[] = [];
       for (const [n, { length, released }] of all.entries()) {
         const fill = (n % 255) + 1;
@@ -41,13 +41,13 @@ it('no frame in hand is touched, in whatever order frames are released', () => {
 
 it('what was sent is a copy', () => {
   const sent = Uint8Array.of(1, 2, 3);
-  const { bytes } = new FrameMemory().keep(sent);
+  const { bytes } = new FrameBlocks().keep(sent);
   sent.fill(0);
   expect([...bytes]).toEqual([1, 2, 3]);
 });
 
 it('the memory is that of the most frames in hand, however many pass', () => {
-  const memory = new FrameMemory();
+  const memory = new FrameBlocks();
   const buffers = new Set<ArrayBufferLike>();
   const frame = new Uint8Array(100_000);
   let inHand: KeptFrame[] = [];
@@ -63,7 +63,7 @@ it('the memory is that of the most frames in hand, however many pass', () => {
 });
 
 it('blocks are let go when nothing is in hand', () => {
-  const memory = new FrameMemory();
+  const memory = new FrameBlocks();
   const blocksOf = (frames: readonly KeptFrame[]) => new Set(frames.map(({ bytes }) => bytes.buffer));
   const first = Array.from({ length: 60 }, () => memory.keep(new Uint8Array(100_000)));
   for (const kept of first) memory.release(kept);
@@ -73,7 +73,7 @@ it('blocks are let go when nothing is in hand', () => {
 });
 
 it('an empty frame does no harm, the very first one neither', () => {
-  const memory = new FrameMemory();
+  const memory = new FrameBlocks();
   const empty = memory.keep(new Uint8Array(0));
   const kept = [memory.keep(Uint8Array.of(1))];
   memory.release(empty);
@@ -83,7 +83,7 @@ it('an empty frame does no harm, the very first one neither', () => {
 
 it('what is larger than any frame of ours stays where it is', () => {
   const large = new Uint8Array(FRAME_BYTES_MAX + 1);
-  const memory = new FrameMemory();
+  const memory = new FrameBlocks();
   const kept = memory.keep(large);
   expect(kept.bytes).toBe(large);
   memory.release(kept);

@@ -21,7 +21,7 @@ const newBlock = (): Block => ({ bytes: new Uint8Array(BLOCK_BYTES), used: 0, fr
  * Frames are released in about the order in which they came. Then blocks take up to 1.4 times the
  * most that was in hand. They are released when no frame is in hand.
  */
-export class FrameMemory {
+export class FrameBlocks {
   /** Where the next frame goes; made with the first: many streams are idle. */
   #open: Block | undefined;
   #free: Block[] = [];

@@ -1,0 +1,237 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DiscardPolicy, RetentionPolicy } from '@nats-io/jetstream';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { createLog } from '../../../src/lib/log.ts';
+import { NatsLink } from '../../../src/stream/nats.ts';
+import { setupTopology } from '../../../src/stream/setup/setup.ts';
+import { SetupError } from '../../../src/stream/setup/setup-error.ts';
+import { BUCKETS, CONSUMER, isFrameStreamName } from '../../../src/stream/topology.ts';
+import { natsServer, type TestServer } from '../../support/servers.ts';
+import { MIB } from '../broker.ts';
+import { keepAcknowledged } from '../leftovers.ts';
+
+let server: TestServer;
+let link: NatsLink;
+beforeEach(async () => {
+  server = await natsServer();
+  link = await NatsLink.connect({ urls: [server.url], name: 'test', log: createLog('silent') });
+});
+afterEach(async () => {
+  await link.close();
+  await server.close();
+});
+
+const small = { replicas: 1, shards: 1, maxBytes: 16 * MIB };
+const setup = (options: Partial<typeof small> = {}) => setupTopology(link, { ...small, ...options });
+const streamNames = async (): Promise<string[]> => {
+  const names: string[] = [];
+  for await (const { config } of (await link.manager()).streams.list()) names.push(config.name);
+  return names.sort();
+};
+
+describe('several setups at once, as the pods of an upgrade run them', () => {
+  it('make together what one makes, if each tries again when another was in its way', async () => {
+    const untilDone = async (): Promise<void> => {
+      for (let tries = 1; ; tries++) {
+        const failed = await setup().then(
+          () => undefined,
+          (error: Error) => error,
+        );
+        if (!failed) return;
+        if (tries === 20) throw failed;
+      }
+    };
+    await Promise.all([untilDone(), untilDone(), untilDone(), untilDone()]);
+    expect(await setup()).toEqual([]);
+    expect(await streamNames()).toHaveLength(9 + BUCKETS.length);
+  });
+});
+
+describe('setup', () => {
+  it('creates what the contract names, and says so', async () => {
+    const said = await setup();
+    const names = [
+      'EVENTS',
+      'TRANSACTIONS',
+      'LOGS',
+      'REPLAYS',
+      'HEARTBEATS',
+      'EXTRAS',
+      'CHUNKS',
+      'DEAD_LETTERS',
+      'AUDIT',
+    ];
+    expect(await streamNames()).toEqual(
+      [...names.map((name) => `SLUICE_${name}`), ...BUCKETS.map((bucket) => `KV_${bucket}`)].sort(),
+    );
+    expect(said).toHaveLength(9 + 6 + 3);
+    expect(said[0]).toBe('created stream SLUICE_EVENTS, 16 MiB, replicas 1');
+    expect(said[1]).toBe('created consumer processor of SLUICE_EVENTS');
+  });
+
+  it('tries again where the server cannot make the folder of a stream at this moment', async () => {
+    const account = join(server.dir, 'jetstream', '$G');
+    rmSync(account, { recursive: true, force: true });
+    writeFileSync(account, 'a file where a folder should be');
+    setTimeout(() => rmSync(account, { force: true }), 700);
+    expect(await setup()).toHaveLength(9 + 6 + 3);
+  });
+
+  it('gives frame streams a work queue that forgets nothing, and one consumer', async () => {
+    await setup();
+    const manager = await link.manager();
+    const { config } = await manager.streams.info('SLUICE_LOGS');
+    expect(config).toMatchObject({
+      retention: 'workqueue',
+      discard: 'new',
+      storage: 'file',
+      max_age: 0,
+      max_msgs: -1,
+      max_bytes: 16 * MIB,
+      duplicate_window: 120e9,
+      subjects: ['sluice.logs.0'],
+    });
+    const consumer = await manager.consumers.info('SLUICE_LOGS', CONSUMER);
+    expect(consumer.config).toMatchObject({ ack_policy: 'explicit', max_deliver: -1, ack_wait: 10e9 });
+    const chunks = await manager.streams.info('SLUICE_CHUNKS');
+    expect(chunks.config).toMatchObject({ retention: 'limits', discard: 'new', max_age: 0 });
+    const dead = await manager.streams.info('SLUICE_DEAD_LETTERS');
+    expect(dead.config).toMatchObject({ retention: 'limits', discard: 'old', max_age: 30 * 24 * 3600e9 });
+  });
+
+  it('has nothing to say the second time', async () => {
+    await setup({ shards: 2 });
+    expect(await setup({ shards: 2 })).toEqual([]);
+  });
+
+  it('lets the dead letters of an earlier build make room for new ones, and keeps what is there', async () => {
+    await setup();
+    const manager = await link.manager();
+    await manager.streams.update('SLUICE_DEAD_LETTERS', { discard: DiscardPolicy.New } as object);
+    await link.js.publish('sluice.dead_letters.00', 'a letter');
+    expect(await setup()).toEqual(['stream SLUICE_DEAD_LETTERS: discard new → old']);
+    const { config, state } = await manager.streams.info('SLUICE_DEAD_LETTERS');
+    expect(config.discard).toBe('old');
+    expect(state.messages).toBe(1);
+  });
+
+  it('lets parts be read directly, also those of an earlier build', async () => {
+    await setup();
+    const manager = await link.manager();
+    await manager.streams.update('SLUICE_CHUNKS', { allow_direct: false });
+    await link.js.publish('sluice.chunks.1', 'a part');
+    expect(await setup()).toEqual(['stream SLUICE_CHUNKS: allow_direct false → true']);
+    const part = await manager.direct.getMessage('SLUICE_CHUNKS', { seq: 1 });
+    expect(part?.string()).toBe('a part');
+  });
+
+  it('corrects what differs and names both figures', async () => {
+    await setup();
+    const manager = await link.manager();
+    await manager.streams.update('SLUICE_EVENTS', { duplicate_window: 60e9 });
+    await manager.consumers.update('SLUICE_EVENTS', CONSUMER, { ack_wait: 5e9 });
+    await manager.consumers.delete('SLUICE_LOGS', CONSUMER);
+    const said = await setup({ maxBytes: 32 * MIB });
+    expect(said).toContain('stream SLUICE_EVENTS: max_bytes 16 MiB → 32 MiB');
+    expect(said).toContain('stream SLUICE_EVENTS: duplicate_window 60 s → 120 s');
+    expect(said).toContain('consumer processor of SLUICE_EVENTS: ack_wait 5 s → 10 s');
+    expect(said).toContain('created consumer processor of SLUICE_LOGS');
+    expect(said).toHaveLength(9 + 3);
+    expect(await setup({ maxBytes: 32 * MIB })).toEqual([]);
+  });
+
+  it('makes streams smaller when what they hold still fits, and else changes nothing', async () => {
+    await setup();
+    await link.js.publish('sluice.logs.0', Buffer.alloc(900_000));
+    await link.js.publish('sluice.logs.0', Buffer.alloc(900_000));
+    await expect(setup({ maxBytes: MIB })).rejects.toThrow(
+      new SetupError('stream SLUICE_LOGS holds 1.7 MiB, more than the new bound of 1 MiB'),
+    );
+    const { config } = await (await link.manager()).streams.info('SLUICE_EVENTS');
+    expect(config.max_bytes).toBe(16 * MIB);
+    expect(await setup({ maxBytes: 2 * MIB })).toHaveLength(9);
+  });
+
+  it('refuses another retention, which the server cannot change', async () => {
+    const manager = await link.manager();
+    await manager.streams.add({
+      name: 'SLUICE_EVENTS',
+      subjects: ['sluice.events.0'],
+      retention: RetentionPolicy.Limits,
+    });
+    await expect(setup()).rejects.toThrow(/SLUICE_EVENTS: retention limits → workqueue cannot be changed/);
+    expect(await streamNames()).toEqual(['SLUICE_EVENTS']);
+  });
+
+  it('refuses subjects that another stream takes, and a second consumer', async () => {
+    const manager = await link.manager();
+    await manager.streams.add({ name: 'OTHER', subjects: ['sluice.>'] });
+    await expect(setup()).rejects.toThrow(
+      /stream SLUICE_EVENTS of 16 MiB: another stream takes its subjects/,
+    );
+    await manager.streams.delete('OTHER');
+    await setup();
+    await manager.consumers.delete('SLUICE_EVENTS', CONSUMER);
+    await manager.consumers.add('SLUICE_EVENTS', { durable_name: 'stranger', ack_policy: 'explicit' });
+    await expect(setup()).rejects.toThrow(/consumer processor of SLUICE_EVENTS: a work queue has one/);
+  });
+
+  it('refuses replicas that a single server does not have', async () => {
+    await expect(setup({ replicas: 3 })).rejects.toThrow(/3 replicas need a NATS cluster/);
+    expect(await streamNames()).toEqual([]);
+  });
+
+  it('refuses more than the server can hold, with both figures, before it changes anything', async () => {
+    const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
+    expect(failure).toBeInstanceOf(SetupError);
+    expect(failure.message).toMatch(
+      /^the streams need 512\.0 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
+    );
+    expect(await streamNames()).toEqual([]);
+  });
+
+  it('counts what is reserved already as had', async () => {
+    const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
+    const left = Number(/has ([\d.]+) GiB left/.exec(failure.message)?.[1]) * 1024 * MIB;
+    const ofLeft = (share: number): number => Math.floor((left * share) / 8);
+    await setup({ maxBytes: ofLeft(0.6) });
+    expect(await setup({ maxBytes: ofLeft(0.8) })).toHaveLength(8);
+    await expect(setup({ maxBytes: ofLeft(1.2) })).rejects.toThrow(SetupError);
+  });
+});
+
+describe('another number of shards', () => {
+  it('replaces streams that are empty', async () => {
+    await setup();
+    const said = await setup({ shards: 2 });
+    expect(said[0]).toBe(
+      'deleted stream SLUICE_EVENTS, which was empty and belongs to another number of shards',
+    );
+    expect((await streamNames()).filter(isFrameStreamName)).toHaveLength(12);
+    await setup({ shards: 3 });
+    await setup({ shards: 1 });
+    expect((await streamNames()).filter(isFrameStreamName)).toHaveLength(6);
+    expect(await setup()).toEqual([]);
+  });
+
+  it('is not refused for what was acknowledged and is still there', async () => {
+    await setup();
+    const manager = await link.manager();
+    await keepAcknowledged(manager, 'SLUICE_EVENTS');
+    await link.js.publish('sluice.events.0', Buffer.from('a frame'));
+    await expect(setup({ shards: 2 })).rejects.toThrow(/SLUICE_EVENTS \(messages: 1\): stop ingest/);
+    const consumer = await link.js.consumers.get('SLUICE_EVENTS', CONSUMER);
+    await (await consumer.next())?.ackAck();
+    expect((await manager.streams.info('SLUICE_EVENTS')).state.messages).toBe(1);
+    expect((await setup({ shards: 2 }))[0]).toContain('deleted stream SLUICE_EVENTS');
+  });
+
+  it('is refused while a stream that would go still holds messages', async () => {
+    await setup({ shards: 2 });
+    await link.js.publish('sluice.logs.1', Buffer.from('unread'));
+    await expect(setup()).rejects.toThrow(/SLUICE_LOGS_1 \(messages: 1\): stop ingest/);
+    expect(await setup({ shards: 2 })).toEqual([]);
+    expect(await setup({ shards: 3 })).toHaveLength(12);
+  });
+});
