@@ -130,7 +130,7 @@ export default defineConfig({
           name: 'alone',
           include: HEAVY,
           globalSetup: ['test/support/bench-build.ts'],
-          maxWorkers: 2,
+          maxWorkers: 3,
           sequence: { groupOrder: 1 },
         },
       },

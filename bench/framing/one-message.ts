@@ -2,7 +2,7 @@
  * The build under test without frames: every entry is a message of its own, and as many are in flight as there are entries. A copy with
  * three bounds changed, so that both ways run the same code to the last line, and the product needs no setting for it.
  */
-import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageVersion, ROOT } from '../harness.ts';
 
@@ -15,7 +15,7 @@ const BOUNDS = {
 const FOLDER = join(ROOT, '.bench/one-message');
 let copies = 0;
 
-/** @returns the copy's folder. @throws when a bound is not where it was: the copy would measure frames */
+/** @returns the copy's folder. @throws when a bound is nowhere: the copy would measure frames */
 export function distWithoutFrames(dist: string): string {
   const folder = join(FOLDER, `${++copies}`);
   const copy = join(folder, 'dist');
@@ -24,13 +24,17 @@ export function distWithoutFrames(dist: string): string {
   cpSync(dist, copy, { recursive: true });
   const about = { name: 'sluice', version: packageVersion(), type: 'module' };
   writeFileSync(join(folder, 'package.json'), JSON.stringify(about));
-  const path = join(copy, 'limits.js');
-  let text = readFileSync(path, 'utf8');
-  for (const [name, value] of Object.entries(BOUNDS)) {
-    const changed = text.replace(new RegExp(`(export const ${name} = )[\\d_]+;`), `$1${value};`);
-    if (changed === text) throw new Error(`${path} has no bound ${name}`);
-    text = changed;
-  }
-  writeFileSync(path, text);
+  for (const [name, value] of Object.entries(BOUNDS)) setBound(copy, name, value);
   return copy;
+}
+
+/** Wherever the build has bundled it, and in its module. Builds up to 0.2.0 have that alone. */
+function setBound(dist: string, name: string, value: number): void {
+  const bound = new RegExp(`^((?:export )?const ${name} = )[^;]+;`, 'm');
+  const paths = readdirSync(dist, { recursive: true, encoding: 'utf8' })
+    .filter((path) => path.endsWith('.js'))
+    .map((path) => join(dist, path))
+    .filter((path) => bound.test(readFileSync(path, 'utf8')));
+  if (paths.length === 0) throw new Error(`${dist} has no bound ${name}`);
+  for (const path of paths) writeFileSync(path, readFileSync(path, 'utf8').replace(bound, `$1${value};`));
 }

@@ -40,12 +40,15 @@ export function findServer(
   return undefined;
 }
 
-/** Below the ports from which kernels choose for outgoing connections and for whoever asks for any (32768 on Linux). */
+/**
+ * Below the ports from which kernels choose for outgoing connections and for whoever asks for any
+ * (32768 on Linux).
+ */
 export const LASTING_PORTS = { from: 20_000, to: 32_000 } as const;
 
 /**
- * A TCP port of the loopback interface that was free a moment ago. No connection that begins meanwhile is given it as its own end; another
- * server that starts meanwhile would have to draw the same one.
+ * A TCP port of the loopback interface that was free a moment ago. No connection that begins
+ * meanwhile has it as its own end; another server would have to draw the same one.
  */
 export async function freePort(): Promise<number> {
   const { from, to } = LASTING_PORTS;

@@ -15,7 +15,7 @@ export type Surroundings = {
 type LoadTester = { loadMain(args: string[], surroundings: Surroundings): Promise<number> };
 
 /** The build puts bench/load beside this program's own folders. */
-const LOAD_TESTER = '../../bench/load/main.js';
+const LOAD_TESTER = new URL('../../bench/load/main.js', import.meta.url).href;
 
 export function surroundings(): Surroundings {
   const dev = findDev(process.cwd());
