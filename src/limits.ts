@@ -110,7 +110,11 @@ export const BODY_RATE_BYTES_PER_SEC = 4_000;
 export const BODY_REARM_MS = 4_000;
 /** Bytes of a refused body that are read and dropped, or the answer would arrive as a reset. */
 export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
-/** From the last body byte to the answer; then 500 (contract part 2, Queue). */
+/**
+ * An envelope's from its last body byte, a heartbeat's from its publish. After it nothing more is
+ * tried: 503 when nothing can have been queued, else 500 (contract part 2, Queue). The admission
+ * has time-outs of its own, REDIS_REPLY_MS_MAX and CHECKPOINT_READ_MS_MAX.
+ */
 export const ANSWER_MS_MAX = 2_000;
 
 // ---- A request ----
@@ -217,8 +221,11 @@ export const NO_RESPONDERS_RETRIES_MAX = 2;
 export const LARGE_ENTRIES_ACTIVE_MAX = 4;
 /** Parts of one large envelope that are in flight together. */
 export const PARTS_IN_FLIGHT_MAX = 4;
-/** 200 for a large envelope only if its frame's ack came within this of its first part. */
-export const CHUNKED_ANSWER_MS_MAX = 300_000;
+/**
+ * From the first part to the frame's acknowledgement: a net for a process that stood still, whose
+ * parts may be swept. The answer is due after ANSWER_MS_MAX as ever.
+ */
+export const PARTS_AGE_MS_MAX = 300_000;
 export const CHUNK_SWEEP_DELAY_MS = 600_000;
 export const CHUNK_SWEEP_EVERY_MS = 60_000;
 export const DEDUP_WINDOW_MS = 120_000;
@@ -325,10 +332,7 @@ assert(REDIS_REPLY_MS_MAX <= LEASE_NEED_SLOW_MS, 'a slow reply that is waited fo
 assert(BODY_BYTES_SETTING_MAX <= INFLATING_BYTES_MAX, 'the largest body finds room when it is alone');
 assert(2 * INFLATION_WAIT_MS_MAX <= ANSWER_MS_MAX, 'a body that had to wait can still be stored in time');
 assert(2 * PUBLISH_ATTEMPT_MS < ANSWER_MS_MAX, 'a publish is tried twice before the answer is due');
-assert(
-  CHUNKED_ANSWER_MS_MAX * 2 <= CHUNK_SWEEP_DELAY_MS,
-  'parts outlive every frame that may still name them',
-);
+assert(PARTS_AGE_MS_MAX * 2 <= CHUNK_SWEEP_DELAY_MS, 'parts outlive every frame that may still name them');
 assert(
   REGISTRY_REQUEST_MS + REGISTRY_STALL_MS + REGISTRY_RETRY_MS_MAX < 5_000,
   'one failed attempt still heals a mirror within five seconds of reconnecting',
@@ -345,6 +349,6 @@ assert(
 assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full stream leaves room for others');
 assert(SINK_BATCH_BYTES_MAX * 2 <= PREFETCH_BYTES_MAX, 'a batch is fetched while another is written');
 assert(ACK_WAIT_MS * 2 < FRAME_MEMORY_MS, 'a redelivery meets what the sink knows');
-assert(CHUNKED_ANSWER_MS_MAX <= RECEIVED_DISORDER_MS_MAX, 'the latest frame of a large entry is in order');
+assert(PARTS_AGE_MS_MAX <= RECEIVED_DISORDER_MS_MAX, 'the latest frame of a large entry is in order');
 assert(POSTGRES_IDLE_MS_MAX < ACK_WAIT_MS, 'a stopped processor loses its locks before its frames');
 assert(ACK_WAIT_MS < DEDUP_WINDOW_MS, 'a redelivery falls into the dedup window');

@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { basename } from 'node:path';
 
 /** The answer comes at once, unless a firewall drops connections to port 0. */
-const ANSWER_MS_MAX = 1_000;
+const PROBE_MS_MAX = 1_000;
 
 const REASONS: Readonly<Record<string, string>> = {
   EADDRINUSE: 'the port is taken',
@@ -28,7 +28,7 @@ function bind(address: string, port: number): Promise<void> {
       if (error?.syscall === 'bind') reject(error);
       else resolve();
     };
-    const timer = setTimeout(settle, ANSWER_MS_MAX);
+    const timer = setTimeout(settle, PROBE_MS_MAX);
     probe.once('error', settle);
     probe.once('connect', settle);
   });

@@ -13,7 +13,7 @@
  * The end is that of the upload ({@link Holding.close}), when its envelope is stored or refused; it
  * gives back all that is left. The first four are fair shares: from half of the bound on, only a
  * project that has more than its share gets 503. But an upload under way ends for its share of
- * `held` only above HELD_BYTES_SCARCE. The last two counters are in upload-limiter.ts: beyond their
+ * `held` only above HELD_BYTES_SCARCE. The last two counters are in upload-pacer.ts: beyond their
  * bounds all large uploads that still arrive are paused.
  */
 import { type Clock, systemClock } from '../lib/clock.ts';
@@ -34,7 +34,7 @@ import {
   UPLOADS_MAX,
 } from '../limits.ts';
 import { SpoolDisk } from './spool-disk.ts';
-import { InflationQueue, UploadLimiter } from './upload-limiter.ts';
+import { InflationQueue, UploadPacer } from './upload-pacer.ts';
 
 export class UploadBudget {
   readonly maxBodyBytes: number;
@@ -42,7 +42,7 @@ export class UploadBudget {
   /** Types of items that are kept. */
   readonly storedTypes: ReadonlySet<string>;
   /** Paces the ends of large uploads. */
-  readonly limiter = new UploadLimiter();
+  readonly pacer = new UploadPacer();
   /** Small bodies that inflate to much, in turn. */
   readonly inflations: InflationQueue;
   readonly disk: SpoolDisk;
@@ -189,7 +189,7 @@ export class Holding {
   queue(delta: number): void {
     if (!this.#open || delta === 0) return;
     this.#queued += delta;
-    this.budget.limiter.queue(delta);
+    this.budget.pacer.queue(delta);
   }
 
   /** The upload is one of the large ones. @returns false when there is no place for it */
@@ -203,7 +203,7 @@ export class Holding {
     if (!this.#open) return;
     this.#open = false;
     if (this.#isLarge) this.budget.upload(-1, this.use);
-    if (this.#queued > 0) this.budget.limiter.queue(-this.#queued);
+    if (this.#queued > 0) this.budget.pacer.queue(-this.#queued);
     this.budget.request(-1, this.use);
     this.budget.hold(-this.#held, this.use);
     this.budget.spool(-this.#spooled, this.use);

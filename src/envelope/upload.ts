@@ -24,7 +24,7 @@ import { type Compression, claimedBytes, type Encoding, inflateSync, parseEncodi
 import type { Malformed } from './header.ts';
 import { Parser } from './parser.ts';
 import type { Spool } from './spool.ts';
-import type { Inflation, LimitedUpload } from './upload-limiter.ts';
+import type { Inflation, PacedUpload } from './upload-pacer.ts';
 
 export { type HeldEnvelope, type HeldItem, type SkippedItems, type Spool, UploadBudget };
 
@@ -84,13 +84,13 @@ export class Upload {
   #begun: ByteQueue | undefined;
   /** Set once a compressed body is no longer small, or inflates to much. */
   #decoder: Decoder | undefined;
-  /** Set for a small body that inflates to much. */
+  /** Set for a body that is whole before a decoder began, and is not inflated in the loop. */
   #inflation: Inflation | undefined;
   #spoolBehind = false;
   #decoderBehind = false;
   /** From the first byte that is spooled or decoded in pieces to the last of the body. */
-  #limited: LimitedUpload | undefined;
-  #limiterPauses = false;
+  #paced: PacedUpload | undefined;
+  #pacerPauses = false;
   #wholeBytes = 0;
   #paused = false;
 
@@ -123,7 +123,7 @@ export class Upload {
   end(): void {
     if (this.#state !== 'open') return;
     this.#state = 'ended';
-    if (this.#limited) this.#options.budget.limiter.leave(this.#limited);
+    if (this.#paced) this.#options.budget.pacer.leave(this.#paced);
     if (this.#collector.spooling) this.#onSpooled();
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
@@ -240,7 +240,7 @@ export class Upload {
       onBehind: (behind) => this.#onDecoderBehind(behind),
     });
     this.#decoder = decoder;
-    this.#enterLimiter();
+    this.#enterPacer();
     const first = this.#takeFirst();
     if (first) decoder.feed(first);
     return decoder;
@@ -310,32 +310,31 @@ export class Upload {
     this.#updatePressure();
   }
 
-  #enterLimiter(): void {
-    if (this.#limited || this.#state !== 'open') return;
+  #enterPacer(): void {
+    if (this.#paced || this.#state !== 'open') return;
     if (!this.#holding.takePlace()) return this.#fail('overloaded', 'too many large uploads');
-    this.#limited = { pause: (paused) => this.#onLimiter(paused) };
-    this.#options.budget.limiter.enter(this.#limited);
+    this.#paced = { pause: (paused) => this.#onPacer(paused) };
+    this.#options.budget.pacer.enter(this.#paced);
   }
 
   #onSpooled(): void {
-    const { limiter } = this.#options.budget;
-    if (this.#state === 'open') this.#enterLimiter();
+    const { pacer } = this.#options.budget;
+    if (this.#state === 'open') this.#enterPacer();
     else if (this.#state === 'ended') {
       const whole = this.#collector.spooledBytes;
-      limiter.addWhole(whole - this.#wholeBytes);
+      pacer.addWhole(whole - this.#wholeBytes);
       this.#wholeBytes = whole;
     }
   }
 
-  #onLimiter(paused: boolean): void {
-    this.#limiterPauses = paused;
+  #onPacer(paused: boolean): void {
+    this.#pacerPauses = paused;
     this.#updatePressure();
   }
 
   #updatePressure(): void {
     if (this.#state !== 'open' && this.#state !== 'ended') return;
-    const paused =
-      this.#state === 'open' && (this.#spoolBehind || this.#decoderBehind || this.#limiterPauses);
+    const paused = this.#state === 'open' && (this.#spoolBehind || this.#decoderBehind || this.#pacerPauses);
     if (paused !== this.#paused) this.#pressure(paused);
   }
 
@@ -365,9 +364,9 @@ export class Upload {
   }
 
   #release(): void {
-    const { limiter } = this.#options.budget;
-    if (this.#limited) limiter.leave(this.#limited);
-    if (this.#wholeBytes > 0) limiter.addWhole(-this.#wholeBytes);
+    const { pacer } = this.#options.budget;
+    if (this.#paced) pacer.leave(this.#paced);
+    if (this.#wholeBytes > 0) pacer.addWhole(-this.#wholeBytes);
     this.#wholeBytes = 0;
     if (this.#inflation) this.#options.budget.inflations.leave(this.#inflation);
     this.#decoder?.destroy();

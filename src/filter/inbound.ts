@@ -62,16 +62,16 @@ function escapesOf(needles: readonly string[]): string[] {
 }
 
 /** By the names of their filters: there are few combinations and may be many projects. */
-const lanes = new Map<string, Lane>();
+const laneCache = new Map<string, Lane>();
 
 function laneOf(filters: readonly PayloadFilter[], findsCrawlers: boolean): Lane | undefined {
   if (filters.length === 0 && !findsCrawlers) return undefined;
   const names = [...filters.map(({ name }) => name), ...(findsCrawlers ? ['crawler'] : [])].join();
-  const known = lanes.get(names);
+  const known = laneCache.get(names);
   if (known) return known;
   const needles = [...filters.flatMap((filter) => filter.needles), ...(findsCrawlers ? CRAWLER_NEEDLES : [])];
   const lane = { filters, scan: new NeedleScan([...needles, ...escapesOf(needles)]) };
-  lanes.set(names, lane);
+  laneCache.set(names, lane);
   return lane;
 }
 
@@ -84,12 +84,12 @@ const withoutOrigins = new Map<string, CompiledFilters>();
 function compileNamed(names: readonly FilterName[]): CompiledFilters {
   const wanted = PAYLOAD_FILTERS.filter(({ name }) => names.includes(name));
   const findsCrawlers = names.includes('crawler');
-  const laneFor = (type: JudgedType) =>
+  const compileLane = (type: JudgedType) =>
     laneOf(
       wanted.filter(({ itemTypes }) => itemTypes.includes(type)),
       findsCrawlers,
     );
-  const lanes = { event: laneFor('event'), transaction: laneFor('transaction') };
+  const lanes = { event: compileLane('event'), transaction: compileLane('transaction') };
   return { readsHead: findsCrawlers, origins: undefined, findsCrawlers, lanes };
 }
 

@@ -32,7 +32,7 @@ export class HeartbeatRequest extends EndpointRequest {
     if (!this.services.replica.hasHeartbeat(token)) return this.#refuse('unknown_token');
     if (!this.services.publisher.available) return this.#refuse('overloaded');
     const body = this.#readBody();
-    const isAdmitted = this.#accepts(await this.services.heartbeatLimiter.take(token));
+    const isAdmitted = this.#passOrRefuse(await this.services.heartbeatLimiter.take(token));
     if (!isAdmitted) return;
     await body;
     if (this.finished) return;
@@ -41,7 +41,7 @@ export class HeartbeatRequest extends EndpointRequest {
     this.#conclude(await this.#publish(token));
   }
 
-  #accepts(decision: HeartbeatDecision): boolean {
+  #passOrRefuse(decision: HeartbeatDecision): boolean {
     if (this.finished) return false;
     if (decision === 'refused') this.#refuse('rate_limited');
     if (decision === 'unavailable') {

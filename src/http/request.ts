@@ -4,7 +4,8 @@
  * exactly one outcome. Each step runs only if the one before passed, but a body that is refused, or
  * that holds nothing to store, still takes a token: what the limit says comes first.
  *
- *     serve → #readBody … #bodyRead → #sifted → #admit … #admitted → #store → #publish … #conclude
+ *     serve → #readBody … #bodyRead → #sifted → #admit … #onAdmission → #store
+ *                 │           │                                           └─ #publish … #conclude
  *                 │           └─ #filter, which … only for payloads that are on the disk
  *                 └─ #takeTokenFirst … of a body that goes to disk; #admit comes after it
  *
@@ -15,7 +16,7 @@ import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../enve
 import { Upload } from '../envelope/upload.ts';
 import { type InboundFilter, needsPayload, siftItems, siftSpooled } from '../filter/inbound.ts';
 import { type Category, categoryBit, typeBit } from '../lib/item-types.ts';
-import type { Admitted, CountDecision, RateDecision } from '../limit/admission.ts';
+import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { Access, ProjectState, Subject } from '../projects/project-state.ts';
 import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
@@ -57,8 +58,8 @@ export class IngestRequest extends EndpointRequest {
   #body: UploadResult | undefined;
   /** The filter that left nothing. */
   #filteredBy: InboundFilter | undefined;
-  /** Set when the token was asked for before the body went to disk; fulfilled with the answer. */
-  #earlyAnswer: Promise<unknown> | undefined;
+  /** Set when the token was asked for before the body went to disk; fulfilled with the result. */
+  #earlyAdmission: Promise<unknown> | undefined;
   /** The early token lets the request pass. */
   #earlyPassed = false;
   /** Limited categories in whose windows the early token is booked. */
@@ -85,7 +86,7 @@ export class IngestRequest extends EndpointRequest {
     if (!publisher.takes(project.id, project.use, announced) || !budget.takes(project.use))
       return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
-    if (!this.#accepts(admission.knownRefusal(subject))) return;
+    if (!this.#passOrRefuse(admission.knownRefusal(subject))) return;
 
     this.#facts = readFacts(head, project.filters);
     if (project.privacy?.fillIp)
@@ -159,23 +160,24 @@ export class IngestRequest extends EndpointRequest {
   /**
    * No flood of uploads is written to disk only to be refused: a body that needs the disk takes its
    * token first. When only categories refuse what has come of it, more may follow that is stored:
-   * it is asked for again in the end. A key that is no longer valid is refused then, too.
+   * it is asked for again in the end. If the key was revoked meanwhile, the project's token is
+   * taken here, and {@link #admit} refuses the request.
    */
   #takeTokenFirst(items: readonly HeldItem[], spool: () => void): void {
     const { project } = this.#access as Access;
     const subject = this.#subject() ?? project;
     const categories = project.limitedIn(items);
     const asked = project.ofCategories(subject, categories, false);
-    const admitted = new Promise<Admitted>((resolve) =>
+    const admitted = new Promise<AdmissionResult>((resolve) =>
       this.services.admission.admit(asked, { token: true, count: false }, resolve),
     );
-    this.#earlyAnswer = admitted.then(({ rate }) => {
+    this.#earlyAdmission = admitted.then(({ rate }) => {
       if (refusingCategory(asked, rate)) return spool();
-      this.#earlyPassed = this.#accepts(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
+      this.#earlyPassed = this.#passOrRefuse(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
       this.#earlyCategories = categories;
       if (this.#earlyPassed) spool();
     });
-    this.watch(this.#earlyAnswer);
+    this.watch(this.#earlyAdmission);
   }
 
   // ---- The filters ----
@@ -193,10 +195,10 @@ export class IngestRequest extends EndpointRequest {
   }
 
   #sifted(sifted: Sifted): void {
-    this.stopTimer(); // The limiter and the publisher have deadlines of their own.
+    this.stopTimer(); // The limiter has time-outs of its own; the publisher is given #deadline.
     if (typeof sifted === 'string') this.#filteredBy = sifted;
     const kept = typeof sifted === 'string' ? NO_ITEMS : sifted;
-    if (this.#earlyAnswer) this.watch(this.#earlyAnswer.then(() => this.#admit(kept)));
+    if (this.#earlyAdmission) this.watch(this.#earlyAdmission.then(() => this.#admit(kept)));
     else this.#admit(kept);
   }
 
@@ -219,11 +221,11 @@ export class IngestRequest extends EndpointRequest {
     const asked = project.ofCategories(subject, categories, this.#earlyPassed);
     const wanted = { token: !this.#earlyPassed || categories > 0, count: kept.length > 0 };
     this.services.admission.admit(asked, wanted, (admitted) =>
-      this.guard(() => this.#admitted(kept, asked, admitted)),
+      this.guard(() => this.#onAdmission(kept, asked, admitted)),
     );
   }
 
-  #admitted(kept: HeldItem[], asked: Subject, { rate, count }: Admitted): void {
+  #onAdmission(kept: HeldItem[], asked: Subject, { rate, count }: AdmissionResult): void {
     const { project } = asked;
     if (this.finished && count?.kind === 'counted') this.services.admission.refund(project, count.month);
     const category = refusingCategory(asked, rate);
@@ -232,7 +234,7 @@ export class IngestRequest extends EndpointRequest {
       return rest.length > 0 ? this.#admit(rest) : undefined;
     }
     const told = asked.hasOwnWindow ? rate : unlessAdmitted(rate);
-    if (this.#accepts(told) && this.#acceptsCount(project, count)) this.#store(kept);
+    if (this.#passOrRefuse(told) && this.#passOrRefuseCount(project, count)) this.#store(kept);
   }
 
   /** @returns the items that the category leaves; when there are none, it is the end. */
@@ -250,8 +252,8 @@ export class IngestRequest extends EndpointRequest {
     return rest;
   }
 
-  /** @returns whether the request goes on; `rate` undefined: no token was asked for */
-  #accepts(rate: RateDecision | undefined): boolean {
+  /** Refuses the request, or returns true. `rate` undefined: no token was asked for. */
+  #passOrRefuse(rate: RateDecision | undefined): boolean {
     if (this.finished) return false;
     if (!rate) return true;
     if (rate.kind !== 'unavailable') {
@@ -271,7 +273,7 @@ export class IngestRequest extends EndpointRequest {
     return true;
   }
 
-  #acceptsCount(project: ProjectState, count: CountDecision | undefined): boolean {
+  #passOrRefuseCount(project: ProjectState, count: CountDecision | undefined): boolean {
     if (!count) return true;
     if (count.kind === 'unavailable') {
       if (this.services.whileAway.quota === 'fail') {

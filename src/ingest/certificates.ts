@@ -3,18 +3,18 @@ import { connect as connectTls, type TLSSocket } from 'node:tls';
 import { gauge, type MetricsSnapshot } from '../lib/metrics.ts';
 
 const LOOK_EVERY_MS = 60_000;
-const ANSWER_MS_MAX = 5_000;
+const TLS_ANSWER_MS_MAX = 5_000;
 const DEFAULT_PORT: Readonly<Record<string, number>> = { 'nats:': 4222, 'tls:': 4222, 'rediss:': 6379 };
 
 type Address = { host: string; port: number };
 
-/** Rejects also when the other side closes or says nothing for ANSWER_MS_MAX. */
+/** Rejects also when the other side closes or says nothing for TLS_ANSWER_MS_MAX. */
 function once(socket: Socket, event: 'connect' | 'data' | 'secureConnect'): Promise<unknown> {
   return new Promise((resolve, reject) => {
     socket.once(event, resolve);
     socket.once('error', reject);
     socket.once('close', () => reject(new Error('closed')));
-    socket.setTimeout(ANSWER_MS_MAX, () => socket.destroy(new Error('no answer')));
+    socket.setTimeout(TLS_ANSWER_MS_MAX, () => socket.destroy(new Error('no answer')));
   });
 }
 

@@ -63,7 +63,7 @@ class IngestWorker {
   #keyUse: KeyUse | undefined;
   #checkpoints: Checkpoints | undefined;
   #admission: Admission | undefined;
-  #parts: RequestServices | undefined;
+  #services: RequestServices | undefined;
   #listens = false;
   #stopping = false;
   #stopped: Promise<void> | undefined;
@@ -82,7 +82,7 @@ class IngestWorker {
       exchanges: this.#exchanges,
       metrics: this.#metrics,
       heartbeatPath: config.heartbeatPath,
-      services: () => this.#parts,
+      services: () => this.#services,
       readiness: () => {
         const readiness = this.readiness();
         return { ready: readiness.status === 'ready', body: JSON.stringify(readiness) };
@@ -115,7 +115,7 @@ class IngestWorker {
     this.#replica = replica;
     const partsLink = connect('sluice ingest, parts of large envelopes');
     [this.#partsLink] = await Promise.all([partsLink, replica.start()]);
-    this.#parts = this.#assemble(link, replica);
+    this.#services = this.#assemble(link, replica);
     await this.listen();
     this.beat();
   }
@@ -186,7 +186,7 @@ class IngestWorker {
   }
 
   readiness(): Readiness {
-    const registry = this.#parts !== undefined;
+    const registry = this.#services !== undefined;
     return {
       status: registry && !this.#stopping ? 'ready' : 'not ready',
       checks: {

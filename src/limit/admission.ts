@@ -47,10 +47,10 @@ export type CountDecision =
  */
 export type Wanted = { token: boolean; count: boolean };
 /**
- * `rate` undefined: no token was wanted, or no limit applies. `count` undefined: not wanted, or
- * there was no token.
+ * What came of it, a refusal too. `rate` undefined: no token was wanted, or no limit applies.
+ * `count` undefined: not wanted, or there was no token.
  */
-export type Admitted = { rate: RateDecision | undefined; count: CountDecision | undefined };
+export type AdmissionResult = { rate: RateDecision | undefined; count: CountDecision | undefined };
 
 /** The durable figures from which counting resumes when Redis comes back empty. */
 interface UsageCheckpoints {
@@ -76,7 +76,7 @@ type Waiter = {
   count: CountDecision | undefined;
   /** A token of it came too late. */
   isLate: boolean;
-  done(admitted: Admitted): void;
+  done(admitted: AdmissionResult): void;
 };
 type Call = {
   subject: Subject;
@@ -148,7 +148,7 @@ export class Admission {
   }
 
   /** `done` is called once, by the subject's next call or the one after, or before this returns. */
-  admit(subject: Subject, { token, count }: Wanted, done: (admitted: Admitted) => void): void {
+  admit(subject: Subject, { token, count }: Wanted, done: (admitted: AdmissionResult) => void): void {
     const now = this.#clock.monotonic();
     const needsToken = token && subject.limit !== undefined;
     const rate = needsToken ? this.#windowOf(subject, now).take(now, subject.revision) : undefined;

@@ -11,8 +11,8 @@
 -- no 60-second interval holds more uses than the limit. Bookings are counted in buckets of 250 ms,
 -- by their end rounded up: bucket b holds the leases that end in (b-1, b] * 250 ms. What requests
 -- wait for (need) is leased for 250 ms, or for 750 ms while replies are slow; a reserve (excess)
--- for 500 ms. A window is contended until 65 s after it was last full or scarce, that is until
--- nothing is left of it. Then workers take turns: each gets a reserve, at most half of the room,
+-- for 500 ms. A window is contended until 65 s after it was last full or scarce: by then
+-- each booking that filled it has left it. In a contended window workers take turns: each gets a reserve, at most half of the room,
 -- and asks again 300 ms later at the earliest, so that an endless flood costs some three calls a
 -- second and worker, not one per token.
 --

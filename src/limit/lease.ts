@@ -220,7 +220,10 @@ export class SubjectWindow implements ClockLead {
     };
   }
 
-  /** What ran out used up no longer counts as outstanding anyway. */
+  /**
+   * A lease that ended with nothing unused needs no word: the script no longer counts its bucket as
+   * outstanding.
+   */
   #takeSettled(now: number): readonly Lease[] {
     const settled = this.#settled;
     if (settled === NOTHING_SETTLED) return settled;
@@ -262,7 +265,10 @@ export class SubjectWindow implements ClockLead {
     return decisions;
   }
 
-  /** Need never counted as outstanding reserve, and `used` makes up for that. */
+  /**
+   * The script takes `unused` and `used` off the outstanding reserve. Need is no reserve: with
+   * `used` below 0 both come to nothing.
+   */
   #giveBack({ needBucket: bucket, granted }: WindowReply, endsAt: number): void {
     this.#addSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
   }

@@ -34,7 +34,9 @@ import type { ScriptName } from './scripts.ts';
 /** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
 const REDIS_PROBE_MS = 250;
 
-/** The script's result, or undefined: not answered, and it is unknown whether it ran. */
+/**
+ * The script's result. Undefined: it was not sent, was not answered or failed. So it may have run.
+ */
 export type ScriptReply = readonly unknown[] | undefined;
 
 /** `done` is called exactly once. */

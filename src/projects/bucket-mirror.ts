@@ -49,8 +49,8 @@ const UNREAD = -1;
  * A fresh watch goes on at the position of the one before, so a reconnect costs no more than what
  * has changed. Everything is read again, over the old content, when the position is no longer
  * valid: the bucket was made anew, its broker went back to an earlier state, or keys were purged
- * without a trace. What fails is repeated for ever, with longer time-outs each time, and the copy
- * keeps its content.
+ * without a trace. What fails is repeated for ever, an opening with longer time-outs each time, and
+ * the copy keeps its content.
  *
  * States: no position → (open) → reading a snapshot → following → (reconnect, stale or ended) →
  * open → following; without a position a snapshot again.
@@ -165,8 +165,9 @@ export class BucketMirror {
     const began = clock.monotonic();
     const isSnapshot = position.wholeUpTo === UNREAD;
     const before = position.revision;
+    let isWhole = isSnapshot;
     try {
-      if (isSnapshot) await watch.reachAll(state, () => copy.seen, this.#stallMs);
+      if (isSnapshot) isWhole = await watch.reachAll(state, () => copy.seen, this.#stallMs);
       // The keys of a whole copy say nothing: they were there before.
       else await watch.reach(state, () => 0, this.#stallMs);
     } catch (error) {
@@ -174,7 +175,8 @@ export class BucketMirror {
       if (position.revision === before) this.#readAgain('nothing comes');
       throw error;
     }
-    if (isSnapshot) for (const _ of copy.endSnapshot()) await afterPoll();
+    // Else what has not come stays: it is only late, or the next check finds one key too many.
+    if (isWhole) for (const _ of copy.endSnapshot()) await afterPoll();
     position.wholeUpTo = state.lastSequence;
     const ms = Math.round(clock.monotonic() - began);
     if (isSnapshot) log.info({ bucket, keys: copy.size, ms }, 'projects: bucket loaded');

@@ -6,7 +6,10 @@ import { REGISTRY_SLICE_ENTRIES, REGISTRY_STALL_MS } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { type BucketState, bucketState } from './bucket.ts';
 
-/** `text` is undefined when the key was deleted. */
+/**
+ * `text` is undefined when the key was deleted. `revision`: the bucket's own, from 1 on, as a watch
+ * tells it; a {@link BucketCopy} adds the time at which the bucket was made.
+ */
 export type BucketEntry = { key: string; text: string | undefined; revision: number };
 
 export type BucketAccess = { link: NatsLink; bucket: string; manager: JetStreamManager };

@@ -51,7 +51,10 @@ export interface Subject {
    * undefined: the project or the key does.
    */
   refusingCategory(full: number): Category | undefined;
-  /** limit/admission.ts: undefined until the first request, and after a minute without one. */
+  /**
+   * limit/admission.ts: what this worker knows of all its windows. Undefined until the first
+   * request, and after a minute without one.
+   */
   window: SubjectWindow | undefined;
 }
 
@@ -94,7 +97,7 @@ export class ProjectState implements Subject, Access {
   /** Categories that have a limit, as {@link categoryBit}s; mostly 0. */
   limitedCategories: number;
   /** By the name of the subject and the categories; made when first asked for. */
-  #parts: Map<string, WindowedSubject> | undefined = undefined;
+  #categorySubjects: Map<string, WindowedSubject> | undefined = undefined;
   isDeleted = false;
   /** projects/project-view.ts: looked up since the last sweep. */
   isUsed = true;
@@ -141,7 +144,7 @@ export class ProjectState implements Subject, Access {
     this.#plainKey = plainKeyOf(record);
     this.#keys = undefined;
     this.limitedCategories = limitedBy(record);
-    this.#parts = undefined;
+    this.#categorySubjects = undefined;
     this.isUseNoted = false;
   }
 
@@ -187,16 +190,16 @@ export class ProjectState implements Subject, Access {
    */
   ofCategories(subject: Subject, categories: number, alone: boolean): Subject {
     if (categories === 0) return subject;
-    this.#parts ??= new Map();
+    this.#categorySubjects ??= new Map();
     const name = `${alone ? 'alone' : subject.windowName} ${categories}`;
-    let part = this.#parts.get(name);
+    let part = this.#categorySubjects.get(name);
     if (!part) {
       const { rateLimits = {} } = this.record;
       const limited = categoriesIn(categories);
       const limits = limited.map((one) => ({ name: one, limit: rateLimits[one] as number }));
       const ownWindows = alone ? NO_WINDOWS : windowsOf(subject);
       part = new WindowedSubject(this, { ownWindows, limits, categories: limited });
-      this.#parts.set(name, part);
+      this.#categorySubjects.set(name, part);
     }
     return part;
   }
@@ -233,7 +236,10 @@ export class ProjectState implements Subject, Access {
     const { window, checkpointMonth, isGathered, figures } = this;
     if (window !== undefined || checkpointMonth !== '' || isGathered || figures) return true;
     if (this.#use?.isHeld()) return true;
-    const subjects = [...(this.#keys ?? []).map(({ subject }) => subject), ...(this.#parts?.values() ?? [])];
+    const subjects = [
+      ...(this.#keys ?? []).map(({ subject }) => subject),
+      ...(this.#categorySubjects?.values() ?? []),
+    ];
     return subjects.some(({ window }) => window !== undefined);
   }
 

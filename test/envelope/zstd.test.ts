@@ -46,7 +46,7 @@ async function verdictOf(chunks: readonly Buffer[]): Promise<number | UploadFail
   feedAll(upload, chunks);
   const verdict = await result;
   upload.dispose();
-  expect([budget.heldBytes, budget.limiter.queuedBytes], 'left after dispose').toEqual([0, 0]);
+  expect([budget.heldBytes, budget.pacer.queuedBytes], 'left after dispose').toEqual([0, 0]);
   return verdict.ok ? payloadBytes(verdict.envelope) : verdict.failure;
 }
 

@@ -10,7 +10,7 @@ import type { RequestServices } from '../../src/http/services.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
-import type { Admitted, RateDecision, Wanted } from '../../src/limit/admission.ts';
+import type { AdmissionResult, RateDecision, Wanted } from '../../src/limit/admission.ts';
 import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
 import type { FilterName, Project } from '../../src/projects/project.ts';
 import type { Subject } from '../../src/projects/project-state.ts';
@@ -25,7 +25,7 @@ export const REFUSED = { kind: 'refused', resetSec: 7, full: 1 } as const;
 export const UNAVAILABLE = { kind: 'unavailable' } as const;
 export const COUNTED = { kind: 'counted', position: 3, month: '2026-11' } as const;
 
-type Asked = { subject: Subject; wanted: Wanted; settle(admitted: Admitted): void };
+type Asked = { subject: Subject; wanted: Wanted; settle(admitted: AdmissionResult): void };
 type Published = { entry: Record<string, unknown>; isSpooled: boolean; done(result: PublishResult): void };
 
 export type Serving = {
@@ -52,7 +52,7 @@ export function serve(serving: Serving = {}) {
   const budget = testBudget();
   const admission = {
     knownRefusal,
-    admit: (subject: Subject, wanted: Wanted, settle: (admitted: Admitted) => void) => {
+    admit: (subject: Subject, wanted: Wanted, settle: (admitted: AdmissionResult) => void) => {
       serving.admit?.();
       if (wanted.token || wanted.count) asked.push({ subject, wanted, settle });
       else settle({ rate: undefined, count: undefined });
@@ -92,7 +92,7 @@ export function serve(serving: Serving = {}) {
     await turn();
   };
   /** The answer to the last of what was asked. */
-  const settle = async (rate: Admitted['rate'], count?: Admitted['count']): Promise<void> => {
+  const settle = async (rate: AdmissionResult['rate'], count?: AdmissionResult['count']): Promise<void> => {
     asked.at(-1)?.settle({ rate, count });
     await turn();
   };

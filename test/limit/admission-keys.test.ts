@@ -1,7 +1,7 @@
 /** Keys and categories with limits of their own: exact in their windows and in the project's, over all workers, by one call. */
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { categoryBit } from '../../src/lib/item-types.ts';
-import type { Admission, Admitted } from '../../src/limit/admission.ts';
+import type { Admission, AdmissionResult } from '../../src/limit/admission.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { keyId } from '../../src/projects/keys.ts';
 import type { ProjectState, Subject } from '../../src/projects/project-state.ts';
@@ -44,13 +44,13 @@ describe.each(STORES)('on $name', ({ start }) => {
     if (!access) throw new Error('the key is not valid');
     return access.subject;
   };
-  const admitted = (all: readonly Admitted[]): number =>
+  const admitted = (all: readonly AdmissionResult[]): number =>
     all.filter(({ rate }) => rate?.kind === 'admitted').length;
   /** Each worker asks so often at once, in waves, by the key that it knows. */
-  const ask = async (of: ProjectState, key: string, times: number): Promise<Admitted[]> => {
+  const ask = async (of: ProjectState, key: string, times: number): Promise<AdmissionResult[]> => {
     const all = admissions.map(async (admission) => {
       const subject = subjectOf(elsewhere(of), key);
-      const decisions: Admitted[] = [];
+      const decisions: AdmissionResult[] = [];
       for (let left = times; left > 0; left -= 5)
         decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, subject, BOTH)))));
       return decisions;
@@ -158,11 +158,11 @@ describe.each(STORES)('on $name', ({ start }) => {
     const limited = (limit: number | undefined, replays: number): ProjectState =>
       projectOf({ id: `keys-${++project}`, limit, rateLimits: { replays } });
     /** Waves of requests with replays, or without, from each worker. */
-    const send = async (of: ProjectState, categories: number, times: number): Promise<Admitted[]> => {
+    const send = async (of: ProjectState, categories: number, times: number): Promise<AdmissionResult[]> => {
       const all = admissions.map(async (admission) => {
         const own = elsewhere(of);
         const subject = own.ofCategories(own, categories, false);
-        const decisions: Admitted[] = [];
+        const decisions: AdmissionResult[] = [];
         for (let left = times; left > 0; left -= 5)
           decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, subject, BOTH)))));
         return decisions;

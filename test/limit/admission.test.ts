@@ -1,6 +1,6 @@
 /** A token and a position by one call: who is counted, who learns what, and what becomes of a late reply. */
 import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
-import type { Admitted } from '../../src/limit/admission.ts';
+import type { AdmissionResult } from '../../src/limit/admission.ts';
 import { readUsage } from '../../src/limit/month-count.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
@@ -58,9 +58,9 @@ describe.each(STORES)('on $name', ({ start }) => {
   const used = async ({ id }: ProjectState): Promise<number | undefined> =>
     (await readUsage(redis, id)).count;
   const calls = () => ({ ...redis.stats.calls });
-  const positions = (all: readonly Admitted[]): unknown[] =>
+  const positions = (all: readonly AdmissionResult[]): unknown[] =>
     all.map(({ count: decision }) => (decision?.kind === 'counted' ? decision.position : decision?.kind));
-  const rates = (all: readonly Admitted[]): unknown[] => all.map(({ rate }) => rate?.kind);
+  const rates = (all: readonly AdmissionResult[]): unknown[] => all.map(({ rate }) => rate?.kind);
 
   const lateCalls = (): number => Math.min(late.calls, Math.max(0, calls().admit - late.first));
   const nextCallsAreLate = (n: number, ms: number): void => {
@@ -141,7 +141,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
   it('serves who asks again in the flush that needs no call for it any more', async () => {
     const [of, other] = [await counted(60, 100), await counted(60, 100)];
-    const again = new Promise<Admitted>((resolve) =>
+    const again = new Promise<AdmissionResult>((resolve) =>
       admission.admit(of, TOKEN, () => admission.admit(other, TOKEN, resolve)),
     );
     of.limit = undefined;

@@ -3,7 +3,7 @@ import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
 import {
   Admission,
-  type Admitted,
+  type AdmissionResult,
   type CountDecision,
   type RateDecision,
   type Wanted,
@@ -61,7 +61,7 @@ export function admissionOn(redis: LimitRedis, settings: AdmissionSettings = {})
   return Object.assign(admission, { checkpoints });
 }
 
-export const admit = (admission: Admission, of: Subject, wanted: Wanted): Promise<Admitted> =>
+export const admit = (admission: Admission, of: Subject, wanted: Wanted): Promise<AdmissionResult> =>
   new Promise((resolve) => admission.admit(of, wanted, resolve));
 
 /** A token only, as for a body that is refused. */

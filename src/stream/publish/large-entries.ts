@@ -1,7 +1,7 @@
 import { AssertionError } from '../../lib/assert.ts';
 import { nextInTurn } from '../../lib/fair-share.ts';
 import { remove } from '../../lib/in-flight.ts';
-import { CHUNKED_ANSWER_MS_MAX, LARGE_ENTRIES_ACTIVE_MAX } from '../../limits.ts';
+import { LARGE_ENTRIES_ACTIVE_MAX, PARTS_AGE_MS_MAX } from '../../limits.ts';
 import { joinParts, type PartSource, splitEntry, writeParts } from '../chunks.ts';
 import { type EnvelopeEntry, encodedBytesBound, encodeEntry } from '../frame.ts';
 import type { ChunkShares } from './chunk-shares.ts';
@@ -135,7 +135,7 @@ export class LargeEntries {
       done: (result) => {
         // Parts are swept after a while: a frame that was stored too late may name some that are
         // gone.
-        const late = sender.monotonic() - startedAt > CHUNKED_ANSWER_MS_MAX;
+        const late = sender.monotonic() - startedAt > PARTS_AGE_MS_MAX;
         done(result === 'stored' && late ? 'unknown' : result);
       },
     });

@@ -39,14 +39,14 @@ const OTHERS_SEND_MS = 2_000;
 const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 
 /** One upload that is being spooled or decoded in pieces. */
-export type LimitedUpload = { pause(paused: boolean): void };
+export type PacedUpload = { pause(paused: boolean): void };
 
-export class UploadLimiter {
+export class UploadPacer {
   #wholeBytes = 0;
   #queuedBytes = 0;
   /** In the order in which they came; `paused` has some of the same. */
-  readonly #arriving = new Set<LimitedUpload>();
-  readonly #paused = new Set<LimitedUpload>();
+  readonly #arriving = new Set<PacedUpload>();
+  readonly #paused = new Set<PacedUpload>();
   #releasing: NodeJS.Immediate | undefined;
 
   /** Bytes of uploads that are whole and not yet disposed of. */
@@ -60,13 +60,13 @@ export class UploadLimiter {
   }
 
   /** May call `pause` at once. */
-  enter(one: LimitedUpload): void {
+  enter(one: PacedUpload): void {
     this.#arriving.add(one);
     if (this.#isFull) this.#pause(one);
   }
 
   /** It is whole or failed: it is not paused any more, and not told so. */
-  leave(one: LimitedUpload): void {
+  leave(one: PacedUpload): void {
     this.#arriving.delete(one);
     this.#paused.delete(one);
   }
@@ -95,7 +95,7 @@ export class UploadLimiter {
     return this.#wholeBytes >= WHOLE_UPLOADS_BYTES_MAX || this.#queuedBytes >= QUEUED_BYTES_MAX;
   }
 
-  #pause(one: LimitedUpload): void {
+  #pause(one: PacedUpload): void {
     if (this.#paused.has(one)) return;
     this.#paused.add(one);
     one.pause(true);
@@ -120,7 +120,7 @@ export class UploadLimiter {
   }
 }
 
-/** A small body that inflates to much. */
+/** A body that was whole before a decoder began, and is not inflated in the loop. */
 export type Inflation = {
   use: ProjectUse;
   /** What it inflates to, as far as is known. */

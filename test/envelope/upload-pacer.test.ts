@@ -6,9 +6,9 @@ import { Holding } from '../../src/envelope/budget.ts';
 import {
   type Inflation,
   InflationQueue,
-  type LimitedUpload,
-  UploadLimiter,
-} from '../../src/envelope/upload-limiter.ts';
+  type PacedUpload,
+  UploadPacer,
+} from '../../src/envelope/upload-pacer.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
 import {
@@ -40,41 +40,38 @@ const brotli = (body: Uint8Array): Buffer =>
   brotliCompressSync(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 1 } });
 
 /** Uploads that note what they are told. */
-function uploads(
-  limiter: UploadLimiter,
-  count: number,
-): { paused: (boolean | undefined)[]; all: LimitedUpload[] } {
+function uploads(pacer: UploadPacer, count: number): { paused: (boolean | undefined)[]; all: PacedUpload[] } {
   const paused: (boolean | undefined)[] = Array.from({ length: count });
   const all = paused.map((_, at) => ({
     pause(is: boolean): void {
       paused[at] = is;
     },
   }));
-  for (const one of all) limiter.enter(one);
+  for (const one of all) pacer.enter(one);
   return { paused, all };
 }
 
-describe('the upload limiter', () => {
+describe('the upload pacer', () => {
   test('pauses nobody below its bound', () => {
-    const limiter = new UploadLimiter();
-    const { paused } = uploads(limiter, 2);
-    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX - 1);
+    const pacer = new UploadPacer();
+    const { paused } = uploads(pacer, 2);
+    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX - 1);
     expect(paused).toEqual([undefined, undefined]);
   });
 
   test('pauses all that arrive at its bound, and what comes later', () => {
-    const limiter = new UploadLimiter();
-    const { paused } = uploads(limiter, 2);
-    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    const pacer = new UploadPacer();
+    const { paused } = uploads(pacer, 2);
+    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
     expect(paused).toEqual([true, true]);
-    expect(uploads(limiter, 1).paused).toEqual([true]);
+    expect(uploads(pacer, 1).paused).toEqual([true]);
   });
 
   test('lets them go in their order, a few in a turn', async () => {
-    const limiter = new UploadLimiter();
-    const { paused } = uploads(limiter, UPLOADS_RESUMED_PER_TURN + 1);
-    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
-    limiter.addWhole(-1);
+    const pacer = new UploadPacer();
+    const { paused } = uploads(pacer, UPLOADS_RESUMED_PER_TURN + 1);
+    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    pacer.addWhole(-1);
     expect(paused.every(Boolean)).toBe(true);
     await nextTurn();
     expect(paused).toEqual([...Array.from({ length: UPLOADS_RESUMED_PER_TURN }, () => false), true]);
@@ -83,36 +80,36 @@ describe('the upload limiter', () => {
   });
 
   test('stops letting go when those fill it again', async () => {
-    const limiter = new UploadLimiter();
-    const { paused, all } = uploads(limiter, UPLOADS_RESUMED_PER_TURN + 1);
-    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
-    limiter.addWhole(-1);
+    const pacer = new UploadPacer();
+    const { paused, all } = uploads(pacer, UPLOADS_RESUMED_PER_TURN + 1);
+    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    pacer.addWhole(-1);
     await nextTurn();
-    for (const one of all.slice(0, UPLOADS_RESUMED_PER_TURN)) limiter.leave(one);
-    limiter.addWhole(1);
+    for (const one of all.slice(0, UPLOADS_RESUMED_PER_TURN)) pacer.leave(one);
+    pacer.addWhole(1);
     await nextTurn();
     expect(paused.at(-1)).toBe(true);
-    limiter.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
+    pacer.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
     await nextTurn();
     expect(paused.at(-1)).toBe(false);
   });
 
   test('pauses all as well while too much waits for disk and decoders', async () => {
-    const limiter = new UploadLimiter();
-    const { paused } = uploads(limiter, 2);
-    limiter.queue(QUEUED_BYTES_MAX);
+    const pacer = new UploadPacer();
+    const { paused } = uploads(pacer, 2);
+    pacer.queue(QUEUED_BYTES_MAX);
     expect(paused).toEqual([true, true]);
-    limiter.queue(-1);
+    pacer.queue(-1);
     await nextTurn();
     expect(paused).toEqual([false, false]);
   });
 
   test('forgets who has left', async () => {
-    const limiter = new UploadLimiter();
-    const { paused, all } = uploads(limiter, 1);
-    limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
-    limiter.leave(all[0] as LimitedUpload);
-    limiter.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
+    const pacer = new UploadPacer();
+    const { paused, all } = uploads(pacer, 1);
+    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    pacer.leave(all[0] as PacedUpload);
+    pacer.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
     await nextTurn();
     expect(paused).toEqual([true]);
   });
@@ -125,14 +122,14 @@ describe('an upload that is spooled', () => {
   });
   afterAll(() => rmSync(spoolDir, { recursive: true }));
 
-  test('is paused while the limiter is full, and resumed after', async () => {
+  test('is paused while the pacer is full, and resumed after', async () => {
     const budget = testBudget({ spoolDir });
     const { upload, pressure, result } = startUpload('', budget);
-    budget.limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    budget.pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
     const pieces = cutEvery(eventBody(300_000), 200_000);
     upload.feed(pieces[0] as Buffer);
     expect(pressure).toEqual([true]);
-    budget.limiter.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
+    budget.pacer.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
     await nextTurn();
     expect(pressure).toEqual([true, false]);
     upload.feed(pieces[1] as Buffer);
@@ -145,13 +142,13 @@ describe('an upload that is spooled', () => {
     const budget = testBudget({ spoolDir });
     const { upload, result } = startUpload('', budget);
     upload.feed(eventBody(300_000));
-    expect(budget.limiter.wholeBytes).toBe(0);
+    expect(budget.pacer.wholeBytes).toBe(0);
     upload.end();
     const verdict = await result;
-    expect(budget.limiter.wholeBytes).toBe(verdict.ok && payloadBytes(verdict.envelope));
-    expect(budget.limiter.wholeBytes).toBeGreaterThan(290_000);
+    expect(budget.pacer.wholeBytes).toBe(verdict.ok && payloadBytes(verdict.envelope));
+    expect(budget.pacer.wholeBytes).toBeGreaterThan(290_000);
     upload.dispose();
-    expect(budget.limiter.wholeBytes).toBe(0);
+    expect(budget.pacer.wholeBytes).toBe(0);
   });
 
   test('is paused as well while others wait for the disk, and counts what itself waits', async () => {
@@ -184,7 +181,7 @@ describe('an upload that is spooled', () => {
       left.upload.feed(body.subarray(0, body.length >> 1));
       left.upload.feed(body.subarray(body.length >> 1, -1));
       for (const { upload } of [whole, left]) upload.dispose();
-      expect([budget.limiter.wholeBytes, budget.limiter.queuedBytes, budget.heldBytes]).toEqual([0, 0, 0]);
+      expect([budget.pacer.wholeBytes, budget.pacer.queuedBytes, budget.heldBytes]).toEqual([0, 0, 0]);
     },
   );
 
@@ -194,12 +191,12 @@ describe('an upload that is spooled', () => {
     upload.feed(Buffer.from(`{}\n{"type":"event","length":300001}\n${'x'.repeat(300_000)}`));
     upload.end();
     expect((await result).ok).toBe(false);
-    expect(budget.limiter.wholeBytes).toBe(0);
+    expect(budget.pacer.wholeBytes).toBe(0);
   });
 
   test('and a small one never wait for it', async () => {
     const budget = testBudget({ spoolDir });
-    budget.limiter.addWhole(WHOLE_UPLOADS_BYTES_MAX);
+    budget.pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
     const { upload, pressure, result } = startUpload('', budget);
     upload.feed(eventBody(1_000));
     upload.end();
