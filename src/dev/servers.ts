@@ -4,9 +4,10 @@
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
-import { connect, createServer } from 'node:net';
+import { connect } from 'node:net';
 import { delimiter, join } from 'node:path';
 import type { Writable } from 'node:stream';
+import { checkPortIsFree, PortError } from '../admin/port-check.ts';
 
 export type ServerKind = 'redis-server' | 'nats-server';
 
@@ -54,16 +55,13 @@ export async function freePort(): Promise<number> {
   const { from, to } = LASTING_PORTS;
   for (;;) {
     const port = from + Math.floor(Math.random() * (to - from));
-    if (await isFree(port)) return port;
+    try {
+      await checkPortIsFree('127.0.0.1', port);
+      return port;
+    } catch (error) {
+      if (!(error instanceof PortError && error.isTaken)) throw error;
+    }
   }
-}
-
-function isFree(port: number): Promise<boolean> {
-  return new Promise((resolve) => {
-    const server = createServer();
-    server.once('error', () => resolve(false));
-    server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)));
-  });
 }
 
 /** Redis with AOF on and no eviction, as production must have it. */
