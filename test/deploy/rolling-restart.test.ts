@@ -148,5 +148,5 @@ it('a rolling restart of ingest and processor fails no request and loses no even
 it('a second primary on a taken port is refused, not balanced', async () => {
   const twin = start(system.port, await lastingPort());
   expect(await twin.command.exited).toBe(1);
-  expect(twin.command.log).toContain(`cannot listen on 0.0.0.0:${system.port}`);
+  await twin.command.logged(`cannot listen on 0.0.0.0:${system.port}`);
 });

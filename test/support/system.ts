@@ -65,6 +65,11 @@ export class Command {
     return this.#errors.split('\n').filter((line) => /"level":(50|60)/.test(line) || /Error/.test(line));
   }
 
+  /** Resolves when it has logged this text: an answer of its or its end may be seen before what it logged. */
+  logged(text: string): Promise<void> {
+    return until(() => this.#errors.includes(text));
+  }
+
   get hasEnded(): boolean {
     return this.child.exitCode !== null || this.child.signalCode !== null;
   }

@@ -30,6 +30,8 @@ class Dev {
   readonly child: ChildProcess;
   output = '';
   readonly exited: Promise<number | null>;
+  /** What it printed, once nothing can follow: all of it is read after its end only. */
+  readonly printed: Promise<string>;
 
   constructor(flags: readonly string[] = [], settings: Readonly<Record<string, string>> = {}) {
     this.child = spawn(process.execPath, [CLI, 'dev', ...flags], {
@@ -42,6 +44,7 @@ class Dev {
         this.output += data.toString();
       });
     this.exited = new Promise((resolve) => this.child.once('exit', resolve));
+    this.printed = new Promise((resolve) => this.child.once('close', () => resolve(this.output)));
     started.push(this);
   }
 
@@ -89,7 +92,7 @@ it('makes streams as large as SLUICE_STREAM_MAX_BYTES says, where that is set', 
 it('says at once that both ports are the same', async () => {
   const dev = new Dev(['--port', '8081']);
   expect(await dev.exited).toBe(2);
-  expect(dev.output).toContain('the admin port must differ from the port, both are 8081');
+  expect(await dev.printed).toContain('the admin port must differ from the port, both are 8081');
 });
 
 async function listenOn(port: number): Promise<Server> {
@@ -103,7 +106,7 @@ async function failureOf(dev: Dev): Promise<string> {
   expect(await dev.exited).toBe(1);
   expect(existsSync(join(dir, '.sluice/dev.json'))).toBe(false);
   if (process.platform === 'linux') await until(() => processesOf(dir).length === 0);
-  return dev.output;
+  return dev.printed;
 }
 
 it('a taken port ends the start before anything runs: one line says which, who has it, and what to type', async () => {
@@ -220,7 +223,7 @@ it('a second terminal needs no settings; a second dev on the folder is refused; 
   expect(project.dsn).toBe(`${url.replace('://', `://${project.key}@`)}/${project.id}`);
   const second = new Dev();
   expect(await second.exited).toBe(1);
-  expect(second.output).toContain('another sluice dev is running');
+  expect(await second.printed).toContain('another sluice dev is running');
   expect(await dev.stop()).toBe(0);
   expect(existsSync(join(dir, '.sluice/dev.json'))).toBe(false);
   // The shell that watches over Redis ends a moment after it.
