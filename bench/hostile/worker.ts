@@ -43,6 +43,14 @@ export class HostileWorker {
     return Number(kib ?? 0) * 1024;
   }
 
+  /** Bytes resident in what the C library's main arena has: no memory of V8's, so no collection moves it. */
+  nativeBytes(): number {
+    const maps = readFileSync(`/proc/${this.pid}/smaps`, 'utf8');
+    const kib = /\[heap\][^[]*?\nRss: +(\d+) kB/.exec(maps)?.[1];
+    if (kib === undefined) throw new Error(`worker ${this.pid} has no [heap]`);
+    return Number(kib) * 1024;
+  }
+
   /** Spool files that are open, and names of spool files in their folder: a crash between the two would leave one. */
   spoolFiles(): { open: number; named: number } {
     return {

@@ -81,10 +81,11 @@ export interface BodyReader {
  * paused ours runs instead: a client that sends as fast as we let it is never too slow, and is told
  * 503 when we have paused it for BODY_PAUSED_MS_MAX.
  *
- * An answer that closes the connection goes out in the next turn, never while uWebSockets.js hands
- * on what one poll brought: uWebSockets.js would go on with what follows in the same packet,
- * another request or chunk, and has then crashed the process. While an answer is due,
- * uWebSockets.js closes the connection instead of taking another request.
+ * An answer that closes the connection goes out from a timer, never while uWebSockets.js hands on
+ * what one poll brought: uWebSockets.js would go on with what follows in the same packet, another
+ * request or chunk, and has then crashed the process. Nor from a setImmediate: uWebSockets.js never
+ * frees a connection that is closed there (DECISIONS 6). While an answer is due, uWebSockets.js
+ * closes the connection instead of taking another request.
  *
  * Phases: `open` → `answered` (the answer is on the socket) or `gone`, with `closing` before them
  * when the answer closes. An answer that waits for the body is `#waiting` in phase `open`.
@@ -266,9 +267,9 @@ export class Exchange {
 
   #writeLater(answer: Answer): void {
     this.#phase = 'closing';
-    setImmediate(() => {
+    setTimeout(() => {
       if (this.#phase === 'closing') this.#write(answer, true);
-    });
+    }, 0);
   }
 
   #write(answer: Answer, closes: boolean): void {
