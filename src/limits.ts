@@ -215,6 +215,11 @@ export const FRAME_BYTES_MAX = 512 * KIB;
 export const FRAME_OVERHEAD_BYTES = 4 * KIB;
 /** A stream that refuses for a reason that passes (a new leader) is asked again after this. */
 export const PUBLISH_PAUSE_MS = 250;
+/**
+ * After a refusal, no attempt begins with less time left for its answer: an attempt without an
+ * answer turns a certain 503 into a 500.
+ */
+export const PUBLISH_ANSWER_MS_MIN = 100;
 /** "No responders": an election or no stream. This many further attempts tell them apart. */
 export const NO_RESPONDERS_RETRIES_MAX = 2;
 /** Large envelopes of one worker that write parts at the same time; others wait. */

@@ -1,5 +1,10 @@
 import type { MsgHdrs } from '@nats-io/transport-node';
-import { NO_RESPONDERS_RETRIES_MAX, PUBLISH_ATTEMPT_MS, PUBLISH_PAUSE_MS } from '../../limits.ts';
+import {
+  NO_RESPONDERS_RETRIES_MAX,
+  PUBLISH_ANSWER_MS_MIN,
+  PUBLISH_ATTEMPT_MS,
+  PUBLISH_PAUSE_MS,
+} from '../../limits.ts';
 import type { traceLines } from '../frame.ts';
 import type { Ack } from './ack.ts';
 
@@ -105,19 +110,24 @@ export class Publication {
     return this.#message.deadline - this.#wire.monotonic();
   }
 
+  /** After a refusal: an attempt that nobody can answer would make of it an unknown. */
   #pause(): void {
-    this.#wait(PUBLISH_PAUSE_MS);
+    this.#wait(PUBLISH_PAUSE_MS, PUBLISH_ANSWER_MS_MIN);
   }
 
   /**
    * An attempt follows, or at the deadline the end. What follows is chosen now: a timer may be
-   * early, and an attempt just before the deadline would make of a certain refusal an unknown.
+   * early.
+   *
+   * @param room ms that must be left for the answer to that attempt
    */
-  #wait(ms: number): void {
+  #wait(ms: number, room = 0): void {
     clearTimeout(this.#timer);
     const left = this.#left;
     this.#timer =
-      ms < left ? setTimeout(() => this.send(), ms) : setTimeout(() => this.#giveUp(), Math.max(0, left));
+      ms + room < left
+        ? setTimeout(() => this.send(), ms)
+        : setTimeout(() => this.#giveUp(), Math.max(0, left));
   }
 
   #giveUp(): void {

@@ -2,6 +2,7 @@ import type { Msg } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { createLog } from '../../../src/lib/log.ts';
+import { PUBLISH_ANSWER_MS_MIN, PUBLISH_PAUSE_MS } from '../../../src/limits.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
 import type { Delivered } from '../../../src/stream/publish/publication.ts';
 import { Sender } from '../../../src/stream/publish/sender.ts';
@@ -39,14 +40,18 @@ const error = (err_code: number, description = 'said so') => ({
 });
 type Answer = object | string | undefined;
 
+type Options = { ms?: number; by?: Sender; clock?: Clock; onAnswer?: () => void };
+
 /** Sends one message to a responder that gives these answers in order. */
-async function deliver(answers: Answer[], { ms = 1_500, by = sender, clock = systemClock } = {}) {
+async function deliver(answers: Answer[], options: Options = {}) {
+  const { ms = 1_500, by = sender, clock = systemClock, onAnswer } = options;
   const subject = `answers.${++subjects}`;
   const ids: (string | undefined)[] = [];
   const subscription = far.connection.subscribe(subject, {
     callback: (_, msg) => {
       ids.push(msg.headers?.get('Nats-Msg-Id'));
       const answer = answers[ids.length - 1];
+      onAnswer?.();
       if (answer !== undefined) msg.respond(typeof answer === 'string' ? answer : JSON.stringify(answer));
     },
   });
@@ -87,9 +92,28 @@ describe('a delivery', () => {
     },
   );
 
+  /** Gets refusals alone, and time passes by a pause with each. @returns also how many there were */
+  async function refusedUntil(ms: number) {
+    let now = 0;
+    const clock: Clock = { ...systemClock, monotonic: () => now };
+    const by = new Sender({ link, clock, log: createLog('silent') });
+    const onAnswer = (): void => {
+      now += PUBLISH_PAUSE_MS;
+    };
+    const refusals = Array.from({ length: 20 }, () => error(10023));
+    const { delivered, ids } = await deliver(refusals, { ms, by, clock, onAnswer });
+    return { ...delivered, attempts: ids.length };
+  }
+
   it('is refused when every attempt was answered by a refusal until the deadline', async () => {
-    const { delivered } = await deliver(Array.from({ length: 20 }, () => error(10023)));
-    expect(delivered).toMatchObject({ result: 'refused', reason: 'said so (10023)' });
+    const delivered = await refusedUntil(4 * PUBLISH_PAUSE_MS);
+    expect(delivered).toEqual({ result: 'refused', reason: 'said so (10023)', attempts: 3 });
+  });
+
+  it('is not tried again with too little time left for an answer', async () => {
+    const ms = 2 * PUBLISH_PAUSE_MS + PUBLISH_ANSWER_MS_MIN;
+    expect(await refusedUntil(ms)).toMatchObject({ result: 'refused', attempts: 1 });
+    expect(await refusedUntil(ms + 1)).toMatchObject({ result: 'refused', attempts: 2 });
   });
 
   it('is refused also when the timer of its last pause is early', async () => {
