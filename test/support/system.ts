@@ -65,7 +65,7 @@ export class Command {
     return this.#errors.split('\n').filter((line) => /"level":(50|60)/.test(line) || /Error/.test(line));
   }
 
-  /** Resolves when it has logged this text: an answer of its or its end may be seen before what it logged. */
+  /** Resolves when this text is in its log. What it logs may reach us after its answer, or after its exit. */
   logged(text: string): Promise<void> {
     return until(() => this.#errors.includes(text));
   }

@@ -30,7 +30,7 @@ class Dev {
   readonly child: ChildProcess;
   output = '';
   readonly exited: Promise<number | null>;
-  /** What it printed, once nothing can follow: all of it is read after its end only. */
+  /** All that it printed. At its exit some of that may not have been read yet. */
   readonly printed: Promise<string>;
 
   constructor(flags: readonly string[] = [], settings: Readonly<Record<string, string>> = {}) {

@@ -92,7 +92,7 @@ describe('a delivery', () => {
     },
   );
 
-  /** Gets refusals alone, and time passes by a pause with each. @returns also how many there were */
+  /** Every attempt is refused, and each refusal moves the clock by one pause. @returns also the number of attempts */
   async function refusedUntil(ms: number) {
     let now = 0;
     const clock: Clock = { ...systemClock, monotonic: () => now };
