@@ -206,6 +206,6 @@ export class Holding {
     if (this.#queued > 0) this.budget.pacer.queue(-this.#queued);
     this.budget.request(-1, this.use);
     this.budget.hold(-this.#held, this.use);
-    this.budget.spool(-this.#spooled, this.use);
+    if (this.#spooled > 0) this.budget.spool(-this.#spooled, this.use);
   }
 }

@@ -85,6 +85,14 @@ export class MessagePackWriter {
     this.#at += value.length;
   }
 
+  /** A byte string of what `write` writes here. */
+  nested(write: () => void): void {
+    this.#tagged32(0xc6, 0);
+    const start = this.#at;
+    write();
+    this.#bytes.writeUInt32BE(this.#at - start, start - 4);
+  }
+
   /** A 16-bit length, or with the next tag (one higher in both families used here) a 32-bit one. */
   #sized(tag16: number, length: number): void {
     if (length > 0xffff) return this.#tagged32(tag16 + 1, length);

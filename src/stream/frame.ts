@@ -2,11 +2,10 @@
  * The interface between ingest and processor: only this file encodes and decodes frames.
  *
  * A frame is one stream message: MessagePack, `[VERSION, entry, entry, …]`. An entry is one
- * envelope (or one heartbeat ping), as a MessagePack array inside a byte string of its own. So a
- * frame is put together without encoding anything again, and an entry that cannot be decoded can be
- * named, kept and replayed apart from its neighbours. Arrays have no field names: any change here
- * needs a new version. A further kind of entry needs none: a processor that does not know it makes
- * it a dead letter.
+ * envelope (or one heartbeat ping), as a MessagePack array inside a byte string of its own. So an
+ * entry that cannot be decoded can be named, kept and replayed apart from its neighbours. Arrays
+ * have no field names: any change here needs a new version. A further kind of entry needs none: a
+ * processor that does not know it makes it a dead letter.
  *
  *     envelope   [0, projectId, eventId, receivedAt, sentAt | nil, sdk | nil,
  *                 month | nil, position | nil, [item, …], parts | nil]
@@ -219,30 +218,38 @@ function writeParts(out: MessagePackWriter, parts: PartsRef): void {
 export const encodedBytesBound = (entry: Entry): number =>
   entry.kind === 'envelope' ? envelopeBound(entry) : heartbeatBound(entry);
 
-/** One MessagePack array, ready for {@link encodeFrame}. Copies the payloads. */
-export function encodeEntry(entry: Entry): Uint8Array {
-  const out = new MessagePackWriter(encodedBytesBound(entry));
-  if (entry.kind === 'envelope') {
-    writeEnvelope(out, entry);
-    return out.written;
-  }
+function writeEntry(out: MessagePackWriter, entry: Entry): void {
+  if (entry.kind === 'envelope') return writeEnvelope(out, entry);
   out.array(4);
   out.uint(HEARTBEAT);
   out.string(entry.token);
   out.uint(entry.receivedAt);
   if (entry.body) out.bytes(entry.body);
   else out.nil();
+}
+
+/** One MessagePack array, ready for {@link encodeFrame}. Copies the payloads. */
+export function encodeEntry(entry: Entry): Uint8Array {
+  const out = new MessagePackWriter(encodedBytesBound(entry));
+  writeEntry(out, entry);
   return out.written;
 }
 
-/** One stream message. Entries are of {@link encodeEntry}, or the `bytes` of decoded slots. */
-export function encodeFrame(entries: readonly Uint8Array[]): Uint8Array {
+/**
+ * One stream message. Copies the payloads.
+ * @param entries an encoded one is of {@link encodeEntry}, or the `bytes` of a decoded slot
+ */
+export function encodeFrame(entries: readonly (Entry | Uint8Array)[]): Uint8Array {
   let bound = 2 * SCALAR_BYTES_MAX;
-  for (const entry of entries) bound += FRAME_BYTES_PER_ENTRY + entry.length;
+  for (const entry of entries)
+    bound += FRAME_BYTES_PER_ENTRY + (entry instanceof Uint8Array ? entry.length : encodedBytesBound(entry));
   const out = new MessagePackWriter(bound);
   out.array(entries.length + 1);
   out.uint(FRAME_VERSION);
-  for (const entry of entries) out.bytes(entry);
+  for (const entry of entries) {
+    if (entry instanceof Uint8Array) out.bytes(entry);
+    else out.nested(() => writeEntry(out, entry));
+  }
   return out.written;
 }
 

@@ -3,7 +3,7 @@ import { nextInTurn } from '../../lib/fair-share.ts';
 import { remove } from '../../lib/in-flight.ts';
 import { LARGE_ENTRIES_ACTIVE_MAX, PARTS_AGE_MS_MAX } from '../../limits.ts';
 import { joinParts, type PartSource, splitEntry, writeParts } from '../chunks.ts';
-import { type EnvelopeEntry, encodedBytesBound, encodeEntry } from '../frame.ts';
+import { type EnvelopeEntry, encodedBytesBound } from '../frame.ts';
 import type { ChunkShares } from './chunk-shares.ts';
 import type { Sender } from './sender.ts';
 import type { PublishResult, QueuedEntry } from './shard-window.ts';
@@ -118,7 +118,8 @@ export class LargeEntries {
     // Spooled because memory was short, and small all the same.
     if (source.length + encodedBytesBound(entry) <= partBytesMax) {
       const whole = await source.read(0, source.length);
-      return push({ bytes: encodeEntry(joinParts(entry, whole)), deadline, done });
+      const joined = joinParts(entry, whole);
+      return push({ entry: joined, bytes: encodedBytesBound(joined), deadline, done });
     }
     const { projectId } = entry;
     if (!shares.allows(projectId)) return done('refused');
@@ -129,8 +130,10 @@ export class LargeEntries {
     const options = { projectId, source: whole, partBytesMax, deadline };
     const written = await writeParts(sender, options).finally(() => shares.end(projectId, whole.length));
     if (!written.ok) return done('refused');
+    const named = { ...split.entry, parts: written.parts };
     push({
-      bytes: encodeEntry({ ...split.entry, parts: written.parts }),
+      entry: named,
+      bytes: encodedBytesBound(named),
       deadline,
       done: (result) => {
         // Parts are swept after a while: a frame that was stored too late may name some that are

@@ -11,7 +11,7 @@ import {
   STREAM_BYTES_IN_FLIGHT_MAX,
 } from '../../limits.ts';
 import { type PartSource, sourceOf } from '../chunks.ts';
-import { type Entry, encodedBytesBound, encodeEntry } from '../frame.ts';
+import { type Entry, encodedBytesBound } from '../frame.ts';
 import type { NatsLink } from '../nats.ts';
 import { TailFeed } from '../tail.ts';
 import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubject } from '../topology.ts';
@@ -106,7 +106,8 @@ export class Publisher {
         const stream = streamName(kind, shard, shards);
         const subject = streamSubject(kind, shard);
         const onStored = (frame: Uint8Array): void => tail.show(kind, frame);
-        return new ShardWindow({ sender, stream, subject, frameBytesMax, frameEntries, onStored });
+        const onEnd = (entry: QueuedEntry): void => this.#countBytes(entry, -1);
+        return new ShardWindow({ sender, stream, subject, frameBytesMax, frameEntries, onEnd, onStored });
       });
     this.#windows = Object.fromEntries(FRAME_STREAMS.map((kind) => [kind, windowsOf(kind)])) as Record<
       FrameStream,
@@ -156,7 +157,7 @@ export class Publisher {
     return { frames: this.#sender.connected, parts: this.#partsSender.connected };
   }
 
-  /** Encoded bytes of entries that are queued or in flight. */
+  /** Bytes of entries that are queued or in flight, at most: text is counted at its worst. */
   get inFlightBytes(): number {
     return this.#bytesInFlight;
   }
@@ -179,11 +180,12 @@ export class Publisher {
       if (this.#entriesInFlight === 0) this.#drained();
     };
     const window = this.#windowOf(entry);
-    if (entry.kind === 'envelope' && (source || encodedBytesBound(entry) > this.#frameBytesMax())) {
-      const push = (queued: QueuedEntry): void => this.#push(window, { ...queued, traceparent }, use);
+    const bytes = encodedBytesBound(entry);
+    if (entry.kind === 'envelope' && (source || bytes > this.#frameBytesMax())) {
+      const push = (queued: QueuedEntry): void => this.#push(window, { ...queued, use, traceparent });
       return this.#large.add({ entry, source: source ?? sourceOf(entry), deadline, push, done: finish });
     }
-    this.#push(window, { bytes: encodeEntry(entry), deadline, traceparent, done: finish }, use);
+    this.#push(window, { entry, bytes, use, deadline, traceparent, done: finish });
   }
 
   /** Resolves when nothing is queued or in flight. */
@@ -192,21 +194,15 @@ export class Publisher {
     return new Promise((resolve) => this.#whenDrained.push(resolve));
   }
 
-  #push(window: ShardWindow, queued: QueuedEntry, use: ProjectUse | undefined): void {
-    const { bytes, deadline, traceparent, done } = queued;
-    if (this.#bytesInFlight + bytes.length > PUBLISH_BYTES_IN_FLIGHT_MAX) return done('refused');
-    this.#bytesInFlight += bytes.length;
-    if (use) this.#share.add(use, bytes.length);
-    window.push({
-      bytes,
-      deadline,
-      traceparent,
-      done: (result) => {
-        this.#bytesInFlight -= bytes.length;
-        if (use) this.#share.add(use, -bytes.length);
-        done(result);
-      },
-    });
+  #push(window: ShardWindow, queued: QueuedEntry): void {
+    if (this.#bytesInFlight + queued.bytes > PUBLISH_BYTES_IN_FLIGHT_MAX) return queued.done('refused');
+    this.#countBytes(queued, 1);
+    window.push(queued);
+  }
+
+  #countBytes({ bytes, use }: QueuedEntry, sign: 1 | -1): void {
+    this.#bytesInFlight += sign * bytes;
+    if (use) this.#share.add(use, sign * bytes);
   }
 
   #windowOf(entry: Entry): ShardWindow {

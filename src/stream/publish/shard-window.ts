@@ -1,4 +1,5 @@
 import type { Distribution } from '../../lib/distribution.ts';
+import type { ProjectUse } from '../../lib/fair-share.ts';
 import {
   FRAME_DEADLINES_APART_MS_MAX,
   FRAME_ENTRIES_MAX,
@@ -6,16 +7,20 @@ import {
   FRAMES_IN_FLIGHT_MAX,
   STREAM_BYTES_IN_FLIGHT_MAX,
 } from '../../limits.ts';
-import { encodeFrame, FRAME_BYTES_PER_ENTRY, traceLines } from '../frame.ts';
+import { type Entry, encodeFrame, FRAME_BYTES_PER_ENTRY, traceLines } from '../frame.ts';
 import type { Sender } from './sender.ts';
 
 export type PublishResult = 'stored' | 'refused' | 'unknown';
 
 /** An entry that waits for its frame. */
 export type QueuedEntry = {
-  bytes: Uint8Array;
+  entry: Entry;
+  /** At most so many bytes when it is encoded. */
+  bytes: number;
   /** Monotonic ms. */
   deadline: number;
+  /** Of the entry's project, where there are shares. */
+  use?: ProjectUse | undefined;
   /** Of a sampled entry. */
   traceparent?: string | undefined;
   done(result: PublishResult): void;
@@ -28,6 +33,8 @@ export type ShardWindowOptions = {
   /** Bytes of entries that fit one frame at this moment. */
   frameBytesMax(): number;
   frameEntries: Distribution;
+  /** Told of each entry just before it learns its result. */
+  onEnd(entry: QueuedEntry): void;
   /** Told of each frame that the stream acknowledged, before its entries are. */
   onStored(frame: Uint8Array): void;
 };
@@ -67,14 +74,11 @@ export class ShardWindow {
   }
 
   push(entry: QueuedEntry): void {
-    if (
-      !this.#options.sender.connected ||
-      this.#bytesInFlight + entry.bytes.length > STREAM_BYTES_IN_FLIGHT_MAX
-    )
-      return entry.done('refused');
+    if (!this.#options.sender.connected || this.#bytesInFlight + entry.bytes > STREAM_BYTES_IN_FLIGHT_MAX)
+      return this.#end(entry, 'refused');
     this.#queue.push(entry);
-    this.#queuedBytes += entry.bytes.length;
-    this.#bytesInFlight += entry.bytes.length;
+    this.#queuedBytes += entry.bytes;
+    this.#bytesInFlight += entry.bytes;
     this.#flushSoon();
   }
 
@@ -116,7 +120,7 @@ export class ShardWindow {
     const { sender, stream, subject, frameEntries, onStored } = this.#options;
     const entries = this.#take(this.#countForFrame());
     const deadline = entries.reduce((earliest, entry) => Math.min(earliest, entry.deadline), Infinity);
-    const data = encodeFrame(entries.map(({ bytes }) => bytes));
+    const data = encodeFrame(entries.map(({ entry }) => entry));
     frameEntries.observe(entries.length);
     this.#framesInFlight++;
     const traces = traceLines(entries);
@@ -139,7 +143,7 @@ export class ShardWindow {
     let bytes = 0;
     let count = 0;
     for (const entry of this.#queue) {
-      bytes += entry.bytes.length + FRAME_BYTES_PER_ENTRY;
+      bytes += entry.bytes + FRAME_BYTES_PER_ENTRY;
       const apart = Math.abs(entry.deadline - head.deadline) > FRAME_DEADLINES_APART_MS_MAX;
       if (count > 0 && (bytes > bytesMax || apart)) break;
       count++;
@@ -150,13 +154,18 @@ export class ShardWindow {
 
   #take(count: number): QueuedEntry[] {
     const taken = this.#queue.splice(0, count);
-    for (const { bytes } of taken) this.#queuedBytes -= bytes.length;
+    for (const { bytes } of taken) this.#queuedBytes -= bytes;
     return taken;
   }
 
   #settle(entries: readonly QueuedEntry[], result: PublishResult): void {
-    for (const { bytes } of entries) this.#bytesInFlight -= bytes.length;
-    for (const entry of entries) entry.done(result);
+    for (const { bytes } of entries) this.#bytesInFlight -= bytes;
+    for (const entry of entries) this.#end(entry, result);
+  }
+
+  #end(entry: QueuedEntry, result: PublishResult): void {
+    this.#options.onEnd(entry);
+    entry.done(result);
   }
 
   /** Entries at the head whose time ran out unsent: certainly in no stream. */
