@@ -39,8 +39,6 @@ type JudgedType = 'event' | 'transaction';
 type Lane = { readonly filters: readonly PayloadFilter[]; readonly scan: NeedleScan };
 
 export type CompiledFilters = {
-  /** Whether a filter looks at headers of the request itself. */
-  readonly readsHead: boolean;
   /** Undefined when the project lists none: then every origin may send. */
   readonly origins: AllowedOrigins | undefined;
   readonly findsCrawlers: boolean;
@@ -90,7 +88,7 @@ function compileNamed(names: readonly FilterName[]): CompiledFilters {
       findsCrawlers,
     );
   const lanes = { event: compileLane('event'), transaction: compileLane('transaction') };
-  return { readsHead: findsCrawlers, origins: undefined, findsCrawlers, lanes };
+  return { origins: undefined, findsCrawlers, lanes };
 }
 
 /** Compiled once per project record. */
@@ -99,7 +97,7 @@ export function compileFilters({ filters, allowedOrigins }: FilterSettings): Com
   const compiled = withoutOrigins.get(names.join()) ?? compileNamed(names);
   withoutOrigins.set(names.join(), compiled);
   if (allowedOrigins.length === 0) return compiled;
-  return { ...compiled, readsHead: true, origins: compileOrigins(allowedOrigins) };
+  return { ...compiled, origins: compileOrigins(allowedOrigins) };
 }
 
 function laneFor({ lanes }: CompiledFilters, type: string): Lane | undefined {

@@ -9,6 +9,8 @@ import type { RequestHead } from './request-head.ts';
 /** In order of precedence, after the query. */
 const KEY_HEADERS = ['x-service-auth', 'x-compat-auth', 'x-sentry-auth'] as const;
 
+type KeyHeader = (typeof KEY_HEADERS)[number] | 'authorization';
+
 /** Names are told apart by case in a query, as everywhere on the web; in a header they are not. */
 const KEY_NAMES = ['compat_key', 'sentry_key'] as const;
 
@@ -84,10 +86,9 @@ function headerKey(header: string): string {
 /**
  * The key that a request supplies, or '' when it supplies none.
  * @param query the raw query string without '?'
- * @param header reads one request header by its lower-case name, '' when absent; called for as few
- * as possible, since each call costs
+ * @param header one request header, '' when absent; asked for in their order of precedence
  */
-export function findKey(query: string, header: (lowerCaseName: string) => string): string {
+export function findKey(query: string, header: (name: KeyHeader) => string): string {
   const fromQuery = queryKey(query);
   if (fromQuery !== '') return fromQuery;
   for (const name of KEY_HEADERS) {
@@ -109,23 +110,15 @@ export class ClientKey {
   readonly #query: string;
   /** The header that was read last: the one that has the key, unless the query has it. */
   #keyHeader = '';
-  #userAgent = '';
+  readonly #userAgent: string;
 
   constructor(head: RequestHead) {
-    this.#query = head.getQuery() ?? '';
+    this.#query = head.getQuery();
     this.key = findKey(this.#query, (name) => {
-      this.#keyHeader = head.getHeader(name);
+      this.#keyHeader = head.headers[name];
       return this.#keyHeader;
     });
-  }
-
-  /**
-   * Reads the User-Agent, which costs, when the client does not name itself beside its key. In the
-   * turn of the head.
-   */
-  keepAgent(head: RequestHead): void {
-    if (!this.#query.includes(CLIENT) && !this.#keyHeader.includes(CLIENT))
-      this.#userAgent = head.getHeader('user-agent');
+    this.#userAgent = head.headers['user-agent'];
   }
 
   /**

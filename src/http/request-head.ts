@@ -1,21 +1,127 @@
-import type { CompiledFilters, RequestFacts } from '../filter/inbound.ts';
+import type { RequestFacts } from '../filter/inbound.ts';
+import { REQUEST_HEADER_BYTES_MAX, REQUEST_HEADERS_MAX, URL_BYTES_MAX } from '../limits.ts';
+import { isRequestId } from './answers/outcome.ts';
+import type { CloseMode } from './exchange.ts';
 
-/** The head of a request; only valid in the turn in which it arrived. */
-export interface RequestHead {
+/** What a head needs of a uWebSockets.js request, which is dead after the turn of the head. */
+export interface RawHead {
+  forEach(each: (lowerCaseName: string, value: string) => void): void;
   getHeader(lowerCaseName: string): string;
+  getUrl(): string;
   /** Without the question mark; undefined when the URL has none. */
   getQuery(): string | undefined;
-  getParameter(index: number): string;
+  getParameter(index: number): string | undefined;
 }
 
-export const NO_FACTS: RequestFacts = { origin: '', referer: '', userAgent: '' };
+/**
+ * This SDK reuses connections that the server has closed as idle, so its answers say `Connection:
+ * close`.
+ */
+const REUSES_CLOSED = 'sentry.rust/';
+const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
 
-/** Only what a filter asks for: each header that is read costs. */
-export function readFacts(head: RequestHead, filters: CompiledFilters): RequestFacts {
-  if (!filters.readsHead) return NO_FACTS;
-  return {
-    origin: head.getHeader('origin'),
-    referer: head.getHeader('referer'),
-    userAgent: head.getHeader('user-agent'),
-  };
+const noHeaders = () => ({
+  'content-length': '',
+  'content-encoding': '',
+  'user-agent': '',
+  origin: '',
+  referer: '',
+  'x-service-auth': '',
+  'x-compat-auth': '',
+  'x-sentry-auth': '',
+  authorization: '',
+});
+/** The headers that most requests are asked for; '' when absent, of several the first. */
+export type KnownHeaders = ReturnType<typeof noHeaders>;
+
+/**
+ * The head of a request, read in one walk over its headers: to look one up by its name costs a
+ * crossing into uWebSockets.js. The walk also finds what can hide a second message or exhaust
+ * memory, whether the connection ends with the answer, and the name that the request has already.
+ */
+export class RequestHead {
+  readonly headers: KnownHeaders = noHeaders();
+  oddLength = false;
+  oddEncoding = false;
+  readonly tooBig: boolean;
+  closeMode: CloseMode = 'no';
+  /** Its Content-Length is 0. */
+  isEmpty = false;
+  requestId = '';
+  readonly #raw: RawHead;
+  #lengths = 0;
+  #connections = 0;
+
+  constructor(raw: RawHead) {
+    this.#raw = raw;
+    let bytes = 0;
+    let count = 0;
+    raw.forEach((name, value) => {
+      bytes += name.length + value.length + 4;
+      count++;
+      this.#note(name, value);
+    });
+    this.tooBig =
+      bytes > REQUEST_HEADER_BYTES_MAX || count > REQUEST_HEADERS_MAX || raw.getUrl().length > URL_BYTES_MAX;
+  }
+
+  /** Any other header than the known ones, '' when absent. In the turn of the head. */
+  getHeader(lowerCaseName: string): string {
+    return this.#raw.getHeader(lowerCaseName);
+  }
+
+  /** The query without its question mark, '' when there is none. In the turn of the head. */
+  getQuery(): string {
+    return this.#raw.getQuery() ?? '';
+  }
+
+  /** In the turn of the head. */
+  getParameter(index: number): string {
+    return this.#raw.getParameter(index) ?? '';
+  }
+
+  #note(name: string, value: string): void {
+    const { headers } = this;
+    switch (name) {
+      case 'content-length':
+        headers[name] ||= value;
+        this.isEmpty = Number(value) === 0;
+        this.oddLength ||= ++this.#lengths > 1 || !/^\d+$/.test(value);
+        break;
+      case 'transfer-encoding':
+        this.oddEncoding ||= value.toLowerCase() !== 'chunked';
+        break;
+      case 'connection':
+        // uWebSockets.js knows `close` by the length of the first such header, and ends the
+        // connection then without saying so.
+        if (this.#connections++ === 0 && value.length === 5) this.closeMode = 'by the library';
+        else if (CLOSE_OPTION.test(value)) this.#closeByUs();
+        break;
+      case 'user-agent':
+      case 'x-sentry-auth':
+        headers[name] ||= value;
+        if (value.includes(REUSES_CLOSED)) this.#closeByUs();
+        break;
+      case 'x-request-id':
+        if (isRequestId(value)) this.requestId = value;
+        break;
+      case 'content-encoding':
+      case 'origin':
+      case 'referer':
+      case 'x-service-auth':
+      case 'x-compat-auth':
+      case 'authorization':
+        headers[name] ||= value;
+    }
+  }
+
+  #closeByUs(): void {
+    if (this.closeMode === 'no') this.closeMode = 'by us';
+  }
 }
+
+export const factsOf = ({ origin, referer, 'user-agent': userAgent }: KnownHeaders): RequestFacts => ({
+  origin,
+  referer,
+  userAgent,
+});

@@ -27,7 +27,7 @@ import { RATE_HINT } from './answers/rate-hints.ts';
 import { ClientKey } from './client-key.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
-import { NO_FACTS, type RequestHead, readFacts } from './request-head.ts';
+import { factsOf, type KnownHeaders, type RequestHead } from './request-head.ts';
 import type { FinishedRequest, RequestServices } from './services.ts';
 
 const NO_ITEMS: HeldItem[] = [];
@@ -49,7 +49,7 @@ const unlessAdmitted = (rate: RateDecision | undefined): RateDecision | undefine
 export class IngestRequest extends EndpointRequest {
   #clientKey: ClientKey | undefined;
   #access: Access | undefined;
-  #facts = NO_FACTS;
+  #headers: KnownHeaders | undefined;
   /** Header lines of the answer, as are `#usageHeaders`. */
   #rateHeaders = '';
   #usageHeaders = '';
@@ -82,16 +82,15 @@ export class IngestRequest extends EndpointRequest {
     if (!access) return;
     const { project, subject } = access;
     const { publisher, budget, admission } = this.services;
-    const announced = Number(head.getHeader('content-length'));
+    const announced = Number(head.headers['content-length']);
     if (!publisher.takes(project.id, project.use, announced) || !budget.takes(project.use))
       return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#passOrRefuse(admission.knownRefusal(subject))) return;
 
-    this.#facts = readFacts(head, project.filters);
+    this.#headers = head.headers;
     if (project.privacy?.fillIp)
       this.#clientAddress = this.services.trustedProxies?.clientOf(head, this.exchange.peer);
-    clientKey.keepAgent(head);
     this.#clientKey = clientKey;
     this.#readBody(head, project, announced);
   }
@@ -116,7 +115,7 @@ export class IngestRequest extends EndpointRequest {
       return this.#bodyRead({ ok: false, failure });
     }
     this.#upload = new Upload({
-      encoding: head.getHeader('content-encoding'),
+      encoding: head.headers['content-encoding'],
       budget,
       use,
       onResult: (result) => this.guard(() => this.#bodyRead(result)),
@@ -185,9 +184,10 @@ export class IngestRequest extends EndpointRequest {
   #filter(envelope: HeldEnvelope): Sifted | Promise<Sifted> {
     const { filters } = (this.#access as Access).project;
     const { items, spool } = envelope;
-    if (!spool || !needsPayload(filters, items)) return siftItems(filters, this.#facts, items);
+    const facts = factsOf(this.#headers as KnownHeaders);
+    if (!spool || !needsPayload(filters, items)) return siftItems(filters, facts, items);
     const read = (item: HeldItem): Promise<Uint8Array> => this.services.readSpooled(envelope, item);
-    return siftSpooled(filters, this.#facts, { items, read }).catch((error) => {
+    return siftSpooled(filters, facts, { items, read }).catch((error) => {
       // When the request has ended, its spool is closed.
       if (this.finished) return NO_ITEMS;
       throw error;

@@ -3,18 +3,14 @@
  * request reads it.
  */
 import uWS from 'uWebSockets.js';
-import {
-  REQUEST_HEADER_BYTES_MAX,
-  REQUEST_HEADERS_MAX,
-  REQUESTS_IN_FLIGHT_MAX,
-  URL_BYTES_MAX,
-} from '../limits.ts';
+import { REQUESTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { preflightHeaders } from './answers/cors.ts';
-import { type Answer, isRequestId, methodNotAllowed, NOT_FOUND, REFUSALS } from './answers/outcome.ts';
-import { type CloseMode, Exchange } from './exchange.ts';
+import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './answers/outcome.ts';
+import { Exchange } from './exchange.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
 import { type OpenExchanges, SWEEP_MS } from './open-exchanges.ts';
+import { RequestHead } from './request-head.ts';
 import type { RequestServices } from './services.ts';
 import { openIngest } from './traced-request.ts';
 
@@ -27,8 +23,8 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
 type Opener = (
   services: RequestServices,
   exchange: Exchange,
-  head: uWS.HttpRequest,
-) => { start(head: uWS.HttpRequest): void };
+  head: RequestHead,
+) => { start(head: RequestHead): void };
 
 export type ServerOptions = {
   exchanges: OpenExchanges;
@@ -39,60 +35,6 @@ export type ServerOptions = {
   /** Body of /readyz, and whether it is 200. */
   readiness(): { ready: boolean; body: string };
 };
-
-/**
- * This SDK reuses connections that the server has closed as idle, so its answers say `Connection:
- * close`.
- */
-const REUSES_CLOSED = 'sentry.rust/';
-const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
-
-/**
- * What the headers of a head say. One object for all heads: it is read in the turn of its head.
- */
-const headFacts = {
-  oddLength: false,
-  oddEncoding: false,
-  tooBig: false,
-  closeMode: 'no' as CloseMode,
-  isEmpty: false,
-  requestId: '',
-};
-
-/**
- * Finds what can hide a second message or exhaust memory, whether the connection ends with the
- * answer, and the name that the request has already. Called in the turn of the head.
- */
-function examineHead(req: uWS.HttpRequest): typeof headFacts {
-  let bytes = 0;
-  let headers = 0;
-  let lengths = 0;
-  let connections = 0;
-  headFacts.oddLength = false;
-  headFacts.oddEncoding = false;
-  headFacts.closeMode = 'no';
-  headFacts.isEmpty = false;
-  headFacts.requestId = '';
-  req.forEach((name, value) => {
-    bytes += name.length + value.length + 4;
-    headers++;
-    if (name === 'content-length') {
-      headFacts.isEmpty = Number(value) === 0;
-      headFacts.oddLength ||= ++lengths > 1 || !/^\d+$/.test(value);
-    } else if (name === 'transfer-encoding') headFacts.oddEncoding ||= value.toLowerCase() !== 'chunked';
-    else if (name === 'connection') {
-      // uWebSockets.js knows `close` by the length of the first such header, and ends the
-      // connection then without saying so.
-      if (connections++ === 0 && value.length === 5) headFacts.closeMode = 'by the library';
-      else if (headFacts.closeMode === 'no' && CLOSE_OPTION.test(value)) headFacts.closeMode = 'by us';
-    } else if ((name === 'user-agent' || name === 'x-sentry-auth') && value.includes(REUSES_CLOSED)) {
-      if (headFacts.closeMode === 'no') headFacts.closeMode = 'by us';
-    } else if (name === 'x-request-id' && isRequestId(value)) headFacts.requestId = value;
-  });
-  headFacts.tooBig =
-    bytes > REQUEST_HEADER_BYTES_MAX || headers > REQUEST_HEADERS_MAX || req.getUrl().length > URL_BYTES_MAX;
-  return headFacts;
-}
 
 export class Server {
   readonly #app = uWS.App();
@@ -175,16 +117,16 @@ export class Server {
     const { exchanges, metrics } = this.#options;
     const outcomes = metrics.outcomes[endpoint];
     const serve = (res: uWS.HttpResponse, req: uWS.HttpRequest): void => {
-      const facts = examineHead(req);
-      const exchange = new Exchange(res, exchanges, facts);
+      const head = new RequestHead(req);
+      const exchange = new Exchange(res, exchanges, head);
       const services = this.#options.services();
-      if (facts.oddLength || facts.oddEncoding || facts.tooBig) {
+      if (head.oddLength || head.oddEncoding || head.tooBig) {
         outcomes.invalid++;
         exchange.answerAndClose(REFUSALS.invalid);
       } else if (!services || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
         outcomes.overloaded++;
         exchange.answer(REFUSALS.overloaded);
-      } else open(services, exchange, req).start(req);
+      } else open(services, exchange, head).start(head);
     };
     for (const pattern of [path, `${path}/`]) {
       this.#app.post(pattern, serve);
@@ -202,6 +144,6 @@ export class Server {
     this.#options.metrics.other(answer.status);
     // What follows the head of an answer to HEAD would be taken for the next answer.
     const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
-    new Exchange(res, this.#options.exchanges, examineHead(req)).answer(shown);
+    new Exchange(res, this.#options.exchanges, new RequestHead(req)).answer(shown);
   }
 }

@@ -17,7 +17,7 @@ import type { Subject } from '../../src/projects/project-state.ts';
 import type { PublishResult } from '../../src/stream/publish/publisher.ts';
 import { testBudget } from '../envelope/bodies.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
-import { Line, PLAIN_HEAD } from './line.ts';
+import { headOf, Line, PLAIN_HEAD } from './line.ts';
 
 export const EVENT = '{}\n{"type":"event"}\n{"message":"x"}';
 export const TOKEN = { kind: 'admitted', remaining: 59, resetSec: 7 } as const;
@@ -82,11 +82,7 @@ export function serve(serving: Serving = {}) {
   };
   const exchange = new Exchange(line, new OpenExchanges(systemClock), PLAIN_HEAD);
   const request = new IngestRequest(services as unknown as RequestServices, exchange);
-  request.start({
-    getHeader: (name) => headers[name] ?? '',
-    getQuery: () => 'sentry_key=k',
-    getParameter: () => '1',
-  });
+  request.start(headOf(headers, 'sentry_key=k'));
   const receive = async (text: string, isLast = true): Promise<void> => {
     line.data(new TextEncoder().encode(text).buffer, isLast);
     await turn();

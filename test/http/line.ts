@@ -1,4 +1,15 @@
 import type { ExchangeHead, ResponseSocket } from '../../src/http/exchange.ts';
+import { RequestHead } from '../../src/http/request-head.ts';
+
+/** A head as uWebSockets.js hands it on. */
+export const headOf = (headers: Record<string, string>, query: string): RequestHead =>
+  new RequestHead({
+    forEach: (each) => Object.entries(headers).forEach(([name, value]) => each(name, value)),
+    getHeader: (name) => headers[name] ?? '',
+    getUrl: () => '/api/1/envelope',
+    getQuery: () => query,
+    getParameter: () => '1',
+  });
 
 export const PLAIN_HEAD: ExchangeHead = { closeMode: 'no', isEmpty: false, requestId: '' };
 
