@@ -1,6 +1,6 @@
 /**
- * The only file that knows uWebSockets.js: routes, and what a message must look like before a
- * request reads it.
+ * The only file that imports uWebSockets.js: its routes, and what is answered before there is a
+ * request.
  */
 import uWS from 'uWebSockets.js';
 import { REQUESTS_IN_FLIGHT_MAX } from '../limits.ts';

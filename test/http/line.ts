@@ -1,15 +1,21 @@
 import type { ExchangeHead, ResponseSocket } from '../../src/http/exchange.ts';
 import { RequestHead } from '../../src/http/request-head.ts';
 
-/** A head as uWebSockets.js hands it on. */
-export const headOf = (headers: Record<string, string>, query: string): RequestHead =>
-  new RequestHead({
-    forEach: (each) => Object.entries(headers).forEach(([name, value]) => each(name, value)),
-    getHeader: (name) => headers[name] ?? '',
-    getUrl: () => '/api/1/envelope',
+/** A head as uWebSockets.js hands it on; its headers in order, of which a name may come again. */
+export const headOf = (
+  headers: Record<string, string> | [name: string, value: string][],
+  query = '',
+  url = '/api/1/envelope',
+): RequestHead => {
+  const lines = Array.isArray(headers) ? headers : Object.entries(headers);
+  return new RequestHead({
+    forEach: (each) => lines.forEach(([name, value]) => each(name, value)),
+    getHeader: (asked) => lines.find(([name]) => name === asked)?.[1] ?? '',
+    getUrl: () => url,
     getQuery: () => query,
     getParameter: () => '1',
   });
+};
 
 export const PLAIN_HEAD: ExchangeHead = { closeMode: 'no', isEmpty: false, requestId: '' };
 

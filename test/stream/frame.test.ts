@@ -6,6 +6,7 @@ import {
   countOfEntries,
   decodeFrame,
   type Entry,
+  encodedBytesBound,
   encodeEntry,
   encodeFrame,
   FRAME_VERSION,
@@ -101,7 +102,15 @@ describe('a frame', () => {
   it('gives back every entry that was put in, in order', () => {
     fc.assert(
       fc.property(fc.array(anyEntry, { maxLength: 20 }), (entries) => {
-        const slots = decodeFrame(plain(encodeFrame(entries.map(encodeEntry))));
+        const encoded = entries.map(encodeEntry);
+        const frame = encodeFrame(encoded);
+        // Entries of both kinds side by side, as they are or encoded.
+        expect(encodeFrame(entries.map((entry, n) => (n % 2 ? entry : encoded[n]!)))).toEqual(frame);
+        expect(encodeFrame(entries)).toEqual(frame);
+        encoded.forEach(({ length }, n) => {
+          expect(length).toBeLessThanOrEqual(encodedBytesBound(entries[n]!));
+        });
+        const slots = decodeFrame(plain(frame));
         expect(slots.map((slot) => slot.ok && slot.entry)).toEqual(entries);
       }),
       { numRuns: 200 },
