@@ -163,7 +163,8 @@ export class Publisher {
   }
 
   /**
-   * @param entry its items carry their payloads; with `source`, none does
+   * @param entry its items carry their payloads; with `source`, none does. Its bytes must stay as
+   * they are until `done`: they are copied when its frame leaves
    * @param done is called exactly once, perhaps before this returns
    */
   publish(
