@@ -31,8 +31,10 @@ const noHeaders = () => ({
   'x-sentry-auth': '',
   authorization: '',
 });
-/** The headers that most requests are asked for; '' when absent, of several the first. */
-export type KnownHeaders = ReturnType<typeof noHeaders>;
+/**
+ * The headers that most requests are asked for; '' when absent, of several the first with a value.
+ */
+type KnownHeaders = ReturnType<typeof noHeaders>;
 
 /**
  * The head of a request, read in one walk over its headers: to look one up by its name costs a
@@ -120,6 +122,8 @@ export class RequestHead {
   }
 }
 
+export const NO_FACTS: RequestFacts = { origin: '', referer: '', userAgent: '' };
+/** What the filters see of a request. */
 export const factsOf = ({ origin, referer, 'user-agent': userAgent }: KnownHeaders): RequestFacts => ({
   origin,
   referer,

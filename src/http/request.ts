@@ -27,7 +27,7 @@ import { RATE_HINT } from './answers/rate-hints.ts';
 import { ClientKey } from './client-key.ts';
 import { EndpointRequest } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
-import { factsOf, type KnownHeaders, type RequestHead } from './request-head.ts';
+import { factsOf, NO_FACTS, type RequestHead } from './request-head.ts';
 import type { FinishedRequest, RequestServices } from './services.ts';
 
 const NO_ITEMS: HeldItem[] = [];
@@ -49,7 +49,7 @@ const unlessAdmitted = (rate: RateDecision | undefined): RateDecision | undefine
 export class IngestRequest extends EndpointRequest {
   #clientKey: ClientKey | undefined;
   #access: Access | undefined;
-  #headers: KnownHeaders | undefined;
+  #facts = NO_FACTS;
   /** Header lines of the answer, as are `#usageHeaders`. */
   #rateHeaders = '';
   #usageHeaders = '';
@@ -88,7 +88,7 @@ export class IngestRequest extends EndpointRequest {
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#passOrRefuse(admission.knownRefusal(subject))) return;
 
-    this.#headers = head.headers;
+    this.#facts = factsOf(head.headers);
     if (project.privacy?.fillIp)
       this.#clientAddress = this.services.trustedProxies?.clientOf(head, this.exchange.peer);
     this.#clientKey = clientKey;
@@ -184,10 +184,9 @@ export class IngestRequest extends EndpointRequest {
   #filter(envelope: HeldEnvelope): Sifted | Promise<Sifted> {
     const { filters } = (this.#access as Access).project;
     const { items, spool } = envelope;
-    const facts = factsOf(this.#headers as KnownHeaders);
-    if (!spool || !needsPayload(filters, items)) return siftItems(filters, facts, items);
+    if (!spool || !needsPayload(filters, items)) return siftItems(filters, this.#facts, items);
     const read = (item: HeldItem): Promise<Uint8Array> => this.services.readSpooled(envelope, item);
-    return siftSpooled(filters, facts, { items, read }).catch((error) => {
+    return siftSpooled(filters, this.#facts, { items, read }).catch((error) => {
       // When the request has ended, its spool is closed.
       if (this.finished) return NO_ITEMS;
       throw error;
