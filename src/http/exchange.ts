@@ -283,9 +283,9 @@ export class Exchange {
     if (this.requestId !== '') headers += requestIdLine(this.requestId);
     const asks = closes && !byLibrary;
     socket.cork(() => {
-      socket.writeStatus(answer.status);
-      // One call for all headers, as headerLines tells: each crossing into uWebSockets.js costs
-      // more than the bytes.
+      // The library writes 200 OK by itself, and each crossing into it costs.
+      if (answer.status !== '200 OK') socket.writeStatus(answer.status);
+      // One call for all headers, as headerLines tells: a crossing costs more than the bytes.
       socket.writeHeader(COMMON_HEADERS.name, COMMON_HEADERS.value + headers);
       if (answer.body !== '') socket.end(answer.body, asks);
       else if (asks) socket.endWithoutBody(0, true);

@@ -25,6 +25,7 @@ export class Line implements ResponseSocket {
   /** Of the answer: lines of headers, and the body. */
   headers: string[] = [];
   body = '';
+  #hasStatus = false;
   data: (chunk: ArrayBuffer, isLast: boolean) => void = () => undefined;
   abort: () => void = () => undefined;
   onAborted(handler: () => void): void {
@@ -37,9 +38,11 @@ export class Line implements ResponseSocket {
     callback();
   }
   writeStatus(status: string): void {
+    this.#hasStatus = true;
     this.said.push(status.slice(0, 3));
   }
   writeHeader(name: string, value: string): void {
+    if (!this.#hasStatus) this.writeStatus('200 OK'); // as the library does
     this.headers.push(...`${name}: ${value}`.split('\r\n'));
   }
   end(body: string, close?: boolean): void {
