@@ -37,7 +37,7 @@ export const SPOOL_BYTES_MAX = 8 * GIB;
 export const UPLOADS_MAX = 1_000;
 /** Whole uploads that wait for the stream; beyond it others pause. 20 MB/s store it in time. */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
-/** Bytes of all uploads that wait for decoders and the disk; beyond it large ones are paused. */
+/** Bytes of all uploads that wait for inflaters and the disk; beyond it large ones are paused. */
 export const QUEUED_BYTES_MAX = 16 * MIB;
 /** Uploads that are let go in one turn of the loop: each may be whole with its next chunk. */
 export const UPLOADS_RESUMED_PER_TURN = 2;
@@ -47,7 +47,7 @@ export const SPOOL_QUEUE_BYTES_MAX = 1 * MIB;
 export const SPOOL_QUEUE_BYTES_TIGHT = 128 * KIB;
 /** Free blocks of a worker that are kept for the next upload. */
 export const SPOOL_BLOCKS_KEPT = 256;
-/** Bytes written to the spool at a time. */
+/** Size of a block of the spool's memory; a write takes all that wait. */
 export const SPOOL_BLOCK_BYTES = 32 * KIB;
 /** A whole body that is compressed to at most this is inflated synchronously, in the event loop. */
 export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
@@ -78,10 +78,10 @@ export const SWOLLEN_REST_MS_PER_MIB = 500;
  * of SWOLLEN_REST_MS_PER_MIB. Honest projects seldom need more.
  */
 export const SWOLLEN_FREE_MIB = 64;
-/** Compressed bytes before a decoder starts, and that wait for it before its socket pauses. */
-export const DECODER_QUEUE_BYTES_MAX = 256 * KIB;
+/** Compressed bytes before an inflater starts, and that wait for it before its socket pauses. */
+export const INFLATER_QUEUE_BYTES_MAX = 256 * KIB;
 /** The same while the worker holds more than HELD_BYTES_TIGHT. */
-export const DECODER_QUEUE_BYTES_TIGHT = 64 * KIB;
+export const INFLATER_QUEUE_BYTES_TIGHT = 64 * KIB;
 /** Largest window of a zstd frame (RFC 8878 section 3.1.1.1.2 asks decoders for at least this). */
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
 /** Frames of one zstd body: each costs a trip to zlib's threads, some 20 µs of the event loop. */
@@ -112,8 +112,8 @@ export const BODY_REARM_MS = 4_000;
 export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 /**
  * An envelope's from its last body byte, a heartbeat's from its publish. After it nothing more is
- * tried: 503 when nothing can have been queued, else 500 (contract part 2, Queue). The admission
- * has time-outs of its own, REDIS_REPLY_MS_MAX and CHECKPOINT_READ_MS_MAX.
+ * tried: 503 when nothing can have been queued (500 where the disk is why), else 500 (contract part
+ * 2, Queue). The admission has time-outs of its own, REDIS_REPLY_MS_MAX and CHECKPOINT_READ_MS_MAX.
  */
 export const ANSWER_MS_MAX = 2_000;
 
@@ -145,7 +145,7 @@ export const LEASE_NEED_MS = 250;
 /** The same while replies are slow: longer than any reply is waited for. */
 export const LEASE_NEED_SLOW_MS = 750;
 /** How long a reserve is leased. */
-export const LEASE_EXCESS_MS = 500;
+export const LEASE_RESERVE_MS = 500;
 /**
  * Limits up to here lease in reserve only while their window is contended. So a window that is not
  * contended admits exactly its first N requests before it refuses. This and CONTENDED_MS are as in
@@ -153,9 +153,9 @@ export const LEASE_EXCESS_MS = 500;
  */
 export const EXACT_LIMIT_MAX = 1_000;
 /** All reserve outstanding together, as a share of the limit. */
-export const EXCESS_SHARE_MAX = 0.005;
+export const RESERVE_SHARE_MAX = 0.005;
 /** The same while the window is contended: reserve is then used at once, so it may be larger. */
-export const CONTENDED_EXCESS_SHARE_MAX = 0.02;
+export const CONTENDED_RESERVE_SHARE_MAX = 0.02;
 /** How long a window is contended after it was last full or scarce. */
 export const CONTENDED_MS = 65_000;
 export const HEARTBEATS_PER_SECOND = 5;
@@ -330,7 +330,7 @@ assert(
 assert(BODY_BYTES_MAX <= DECOMPRESSED_BYTES_MAX, 'an uncompressed body passes the second cap');
 assert(DECOMPRESSED_BYTES_MAX <= BODY_BYTES_SETTING_MAX, 'the default is a legal setting');
 assert(
-  [LEASE_NEED_MS, LEASE_NEED_SLOW_MS, LEASE_EXCESS_MS].every((ms) => ms % RATE_BUCKET_MS === 0),
+  [LEASE_NEED_MS, LEASE_NEED_SLOW_MS, LEASE_RESERVE_MS].every((ms) => ms % RATE_BUCKET_MS === 0),
   'leases end on buckets',
 );
 assert(REDIS_REPLY_MS_MAX <= LEASE_NEED_SLOW_MS, 'a slow reply that is waited for finds its lease alive');

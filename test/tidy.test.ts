@@ -66,8 +66,8 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [
     rules.importDirection,
     'src/projects/project-state.ts',
-    `import { a } from '../limit/lease.ts';`,
-    `import type { A } from '../limit/lease.ts';`,
+    `import { a } from '../limit/subject-cache.ts';`,
+    `import type { A } from '../limit/subject-cache.ts';`,
   ],
   [
     rules.importDirection,

@@ -1,6 +1,6 @@
 /** The parser alone, by size and encoding, beside JSON.parse of the same bytes: what not looking into payloads saves. */
 import { gunzipSync, gzipSync } from 'node:zlib';
-import { inflateSync } from '../../src/envelope/decompress.ts';
+import { inflateSync } from '../../src/envelope/inflate/inflate.ts';
 import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { eventPayload } from '../payloads.ts';

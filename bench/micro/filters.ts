@@ -1,5 +1,5 @@
 import { compileFilters, siftItems } from '../../src/filter/inbound.ts';
-import { FILTERS } from '../../src/projects/project.ts';
+import { FILTERS } from '../../src/lib/filter-names.ts';
 import { eventPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
 import { type MicroTask, micro } from './task.ts';

@@ -4,8 +4,8 @@
  */
 import { gzipSync } from 'node:zlib';
 import { Holding, UploadBudget } from '../../src/envelope/budget.ts';
-import { Decoder } from '../../src/envelope/decoder.ts';
-import { inflateSync } from '../../src/envelope/decompress.ts';
+import { inflateSync } from '../../src/envelope/inflate/inflate.ts';
+import { Inflater } from '../../src/envelope/inflate/inflater.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
@@ -18,18 +18,18 @@ const budget = new UploadBudget({ maxBodyBytes: 1, maxDecompressedBytes: 1, spoo
 
 function streamed(body: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
-    const decoder = new Decoder('gzip', {
+    const inflater = new Inflater('gzip', {
       holding: new Holding(budget, new ProjectUse()),
       onBytes: () => undefined,
       onEnd: () => {
-        decoder.destroy();
+        inflater.destroy();
         resolve();
       },
       onFailed: (_kind, detail) => reject(new Error(detail)),
       onBehind: () => undefined,
     });
-    decoder.feed(body);
-    decoder.end();
+    inflater.feed(body);
+    inflater.end();
   });
 }
 

@@ -1,4 +1,4 @@
-import { type Ask, SubjectWindow } from '../../src/limit/lease.ts';
+import { type Ask, SubjectCache } from '../../src/limit/subject-cache.ts';
 import { type MicroTask, micro } from './task.ts';
 
 const RECORD = { limit: 100_000, revision: 1 };
@@ -9,8 +9,8 @@ const GAP_MS = 0.05;
 const reply = (ask: Ask, granted: number, admitsAt = 0) => ({
   granted,
   needBucket: 0,
-  excess: granted === 0 ? 0 : ask.excess,
-  excessBucket: Math.ceil((ask.sentAt + 500) / 250),
+  reserve: granted === 0 ? 0 : ask.reserve,
+  reserveBucket: Math.ceil((ask.sentAt + 500) / 250),
   booked: 1_000,
   limit: RECORD.limit,
   revision: 1,
@@ -20,12 +20,12 @@ const reply = (ask: Ask, granted: number, admitsAt = 0) => ({
   gen: 1,
   seq: 1,
   scarce: false,
-  full: admitsAt > 0 ? 1 : 0,
+  refuses: admitsAt > 0 ? 1 : 0,
 });
 
 /** A stream of requests, with a script call whenever no token is in hand. */
 function admission(): () => void {
-  const cache = new SubjectWindow();
+  const cache = new SubjectCache();
   let now = 0;
   return () => {
     now += GAP_MS;
@@ -37,7 +37,7 @@ function admission(): () => void {
 
 /** A flood over the limit: refused from memory. */
 function refusal(): () => void {
-  const cache = new SubjectWindow();
+  const cache = new SubjectCache();
   const ask = cache.ask(0, 1, RECORD);
   cache.answer(ask, reply(ask, 0, 60_000), 0);
   return () => {

@@ -7,7 +7,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { LEASE_SHAPE, type LeaseShape } from '../../src/limit/lease.ts';
+import { LEASE_SHAPE, type LeaseShape } from '../../src/limit/subject-cache.ts';
 import { seededRandom, zipf } from '../random.ts';
 import { linearTicks, linePlot, type Point } from '../svg.ts';
 import { World, type WorldResult } from './world.ts';
@@ -41,9 +41,9 @@ const FULL: Size = {
 const SMOKE: Size = { workers: 20, limit: 3_000, measuredMs: 5_000, leasesMs: [250, 500] };
 
 const shapeOf = (leaseMs: number): LeaseShape => ({
-  excessMs: leaseMs,
-  excessShare: (LEASE_SHAPE.excessShare * leaseMs) / LEASE_SHAPE.excessMs,
-  contendedShare: (LEASE_SHAPE.contendedShare * leaseMs) / LEASE_SHAPE.excessMs,
+  reserveMs: leaseMs,
+  reserveShare: (LEASE_SHAPE.reserveShare * leaseMs) / LEASE_SHAPE.reserveMs,
+  contendedShare: (LEASE_SHAPE.contendedShare * leaseMs) / LEASE_SHAPE.reserveMs,
 });
 
 export function simulate(size: Size, seed: number): Row[] {

@@ -3,7 +3,7 @@
  * Ask as the script does, and `test/limit/window-twin.test.ts` holds the two against each other. The lease of a reserve and its share of
  * the limit are parameters, because they are what is simulated.
  */
-import { type Ask, LEASE_SHAPE, type LeaseShape, type WindowReply } from '../../src/limit/lease.ts';
+import { type Ask, LEASE_SHAPE, type LeaseShape, type WindowReply } from '../../src/limit/subject-cache.ts';
 import {
   RATE_BUCKET_MS as BUCKET_MS,
   CONTENDED_MS,
@@ -24,7 +24,7 @@ export type TwinCall = {
 const MARK_MS = 1_000;
 
 /** Of a window behind another one: what is said of it. */
-const saidOf = ({ admitsAt, scarce, full }: WindowReply) => ({ admitsAt, scarce, full: full + 1 });
+const saidOf = ({ admitsAt, scarce, refuses }: WindowReply) => ({ admitsAt, scarce, refuses: refuses + 1 });
 
 export class WindowTwin {
   readonly #shape: LeaseShape;
@@ -48,7 +48,7 @@ export class WindowTwin {
 
   call({ ask, limit, now, further = [] }: TwinCall, waits = ask.need > 0): WindowReply & { lost: boolean } {
     const needBucket = Math.ceil((now + ask.needMs) / BUCKET_MS);
-    const excessBucket = Math.ceil((now + this.#shape.excessMs) / BUCKET_MS);
+    const reserveBucket = Math.ceil((now + this.#shape.reserveMs) / BUCKET_MS);
     this.#pullBack(Math.ceil((now + LEASE_NEED_SLOW_MS) / BUCKET_MS));
     this.#drop(Math.floor((now - WINDOW_MS) / BUCKET_MS));
     for (const lease of ask.settled) this.#settle(lease);
@@ -56,15 +56,16 @@ export class WindowTwin {
     const lost = this.#isLost(ask.known, now);
     const decided = this.#grant(ask, inForce.limit, now);
     const [next, ...rest] = further;
-    const taken = { ...ask, need: decided.granted, excess: decided.excess, known: undefined };
+    const taken = { ...ask, need: decided.granted, reserve: decided.reserve, known: undefined };
     const behind = next?.twin.call({ ask: taken, limit: next.limit, now, further: rest }, waits);
-    const { granted, excess } = behind ?? decided;
+    const { granted, reserve } = behind ?? decided;
     const { scarce } = decided;
     this.#book(needBucket, granted);
-    this.#book(excessBucket, excess);
-    if (excess > 0) this.#outstanding.set(excessBucket, (this.#outstanding.get(excessBucket) ?? 0) + excess);
+    this.#book(reserveBucket, reserve);
+    if (reserve > 0)
+      this.#outstanding.set(reserveBucket, (this.#outstanding.get(reserveBucket) ?? 0) + reserve);
     const admitsAt = waits && this.#sum >= inForce.limit ? this.#admitsAt(inForce.limit) : 0;
-    const isBooked = granted + excess > 0;
+    const isBooked = granted + reserve > 0;
     if (isBooked || lost) this.#gen ??= Math.floor(now);
     if (isBooked) this.#seq++;
     if (this.#gen !== undefined) {
@@ -75,12 +76,12 @@ export class WindowTwin {
       if (tight && !this.#tightWithin(MARK_MS, now)) this.#tightAt = now;
     }
     const emptyAt = this.#sum > 0 ? (this.#last as number) * BUCKET_MS + WINDOW_MS : now;
-    const own = { admitsAt, scarce, full: admitsAt > 0 || scarce ? 1 : 0 };
+    const own = { admitsAt, scarce, refuses: admitsAt > 0 || scarce ? 1 : 0 };
     return {
       granted,
       needBucket,
-      excess,
-      excessBucket,
+      reserve,
+      reserveBucket,
       booked: this.#sum,
       limit: inForce.limit,
       revision: inForce.revision,
@@ -89,7 +90,7 @@ export class WindowTwin {
       gen: this.#gen ?? 0,
       seq: this.#seq,
       lost,
-      ...(behind && behind.full > 0 && admitsAt === 0 ? saidOf(behind) : own),
+      ...(behind && behind.refuses > 0 && admitsAt === 0 ? saidOf(behind) : own),
     };
   }
 
@@ -137,24 +138,24 @@ export class WindowTwin {
   }
 
   #grant(
-    { need, excess: wanted }: Ask,
+    { need, reserve: wanted }: Ask,
     limit: number,
     now: number,
-  ): { granted: number; excess: number; scarce: boolean } {
+  ): { granted: number; reserve: number; scarce: boolean } {
     const room = Math.max(0, limit - this.#sum);
     const granted = Math.min(need, room);
     const contended = this.#tightWithin(CONTENDED_MS, now);
     if (wanted === 0 || granted < need || !(contended || limit > EXACT_LIMIT_MAX))
-      return { granted, excess: 0, scarce: false };
-    const { excessShare, contendedShare } = this.#shape;
-    let reserve = Math.floor(limit * (contended ? contendedShare : excessShare));
+      return { granted, reserve: 0, scarce: false };
+    const { reserveShare, contendedShare } = this.#shape;
+    let grantable = Math.floor(limit * (contended ? contendedShare : reserveShare));
     const from = Math.floor(now / BUCKET_MS) + 1;
     // After a small step of the clock backwards, reserve may end later still; it is not looked at.
-    const to = Math.ceil((now + this.#shape.excessMs) / BUCKET_MS);
-    for (const [bucket, count] of this.#outstanding) if (bucket >= from && bucket <= to) reserve -= count;
-    const share = contended ? Math.ceil((room - granted) / 2) : Math.ceil(reserve / 2);
-    const excess = Math.max(0, Math.min(wanted, reserve, share, room - granted));
-    return { granted, excess, scarce: contended && share < wanted };
+    const to = Math.ceil((now + this.#shape.reserveMs) / BUCKET_MS);
+    for (const [bucket, count] of this.#outstanding) if (bucket >= from && bucket <= to) grantable -= count;
+    const share = contended ? Math.ceil((room - granted) / 2) : Math.ceil(grantable / 2);
+    const reserve = Math.max(0, Math.min(wanted, grantable, share, room - granted));
+    return { granted, reserve, scarce: contended && share < wanted };
   }
 
   #tightWithin(ms: number, now: number): boolean {

@@ -5,7 +5,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { assert } from '../lib/assert.ts';
 import type { Log } from '../lib/log.ts';
-import type { MetricsSnapshot } from '../lib/metrics.ts';
+import type { MetricsSnapshot } from '../lib/metrics/metrics.ts';
 import type { ManagementParts } from '../management/direct.ts';
 import { Access } from './access.ts';
 import { ManagementApi } from './api/api.ts';

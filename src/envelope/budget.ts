@@ -5,9 +5,9 @@
  *     counter   raised by                   lowered by         bound                    beyond it
  *     held      bytes kept in memory        bytes let go       HELD_BYTES_MAX           503
  *     spooled   bytes that go to the disk   the end            SLUICE_SPOOL_MAX_BYTES   503
- *     uploads   spooling, a decoder         the end            UPLOADS_MAX              503
+ *     uploads   spooling, an inflater         the end            UPLOADS_MAX              503
  *     requests  the begin of a body         the end            REQUESTS_IN_FLIGHT_MAX   503
- *     queued    bytes for decoder or disk   decoding, writing  QUEUED_BYTES_MAX         pauses
+ *     queued    bytes for inflater or disk   decoding, writing  QUEUED_BYTES_MAX         pauses
  *     whole     the last byte of a spooled  the end            WHOLE_UPLOADS_BYTES_MAX  pauses
  *
  * The end is that of the upload ({@link Holding.close}), when its envelope is stored or refused; it
@@ -20,11 +20,11 @@ import { type Clock, systemClock } from '../lib/clock.ts';
 import { FairShare, type ProjectUse } from '../lib/fair-share.ts';
 import { type ExtraType, storedTypes } from '../lib/item-types.ts';
 import {
-  DECODER_QUEUE_BYTES_MAX,
-  DECODER_QUEUE_BYTES_TIGHT,
   HELD_BYTES_MAX,
   HELD_BYTES_SCARCE,
   HELD_BYTES_TIGHT,
+  INFLATER_QUEUE_BYTES_MAX,
+  INFLATER_QUEUE_BYTES_TIGHT,
   INLINE_BYTES_MAX,
   INLINE_BYTES_MIN,
   REQUESTS_IN_FLIGHT_MAX,
@@ -33,15 +33,16 @@ import {
   SPOOL_BYTES_MAX,
   UPLOADS_MAX,
 } from '../limits.ts';
+import { InflationQueue } from './inflate/inflation-queue.ts';
 import { SpoolDisk } from './spool-disk.ts';
-import { InflationQueue, UploadPacer } from './upload-pacer.ts';
+import { UploadPacer } from './upload-pacer.ts';
 
 export class UploadBudget {
   readonly maxBodyBytes: number;
   readonly maxDecompressedBytes: number;
   /** Types of items that are kept. */
   readonly storedTypes: ReadonlySet<string>;
-  /** Paces the ends of large uploads. */
+  /** Pauses large uploads while they arrive. */
   readonly pacer = new UploadPacer();
   /** Small bodies that inflate to much, in turn. */
   readonly inflations: InflationQueue;
@@ -73,7 +74,7 @@ export class UploadBudget {
     this.disk = new SpoolDisk(options.spoolDir, clock);
   }
 
-  /** Bytes of memory that uploads own: bodies, header lines, decoders, what waits for the disk. */
+  /** Bytes of memory that uploads own: bodies, header lines, inflaters, what waits for the disk. */
   get heldBytes(): number {
     return this.#heldShare.total;
   }
@@ -108,9 +109,9 @@ export class UploadBudget {
     return this.isTight ? INLINE_BYTES_MIN : INLINE_BYTES_MAX;
   }
 
-  /** Compressed bytes of an upload that wait for its decoder; less while the worker holds much. */
-  get decoderQueueBytesMax(): number {
-    return this.isTight ? DECODER_QUEUE_BYTES_TIGHT : DECODER_QUEUE_BYTES_MAX;
+  /** Compressed bytes of an upload that wait for its inflater; less while the worker holds much. */
+  get inflaterQueueBytesMax(): number {
+    return this.isTight ? INFLATER_QUEUE_BYTES_TIGHT : INFLATER_QUEUE_BYTES_MAX;
   }
 
   /**
@@ -185,7 +186,7 @@ export class Holding {
     return this.budget.spool(delta, this.use);
   }
 
-  /** @param delta bytes that wait for a decoder or the disk */
+  /** @param delta bytes that wait for an inflater or the disk */
   queue(delta: number): void {
     if (!this.#open || delta === 0) return;
     this.#queued += delta;

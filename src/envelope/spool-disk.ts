@@ -1,6 +1,6 @@
 /**
  * The disk of the spool files, and the only way to it. A disk may hang: a call to it does not
- * return for minutes, or ever, and keeps the thread of libuv's pool that it runs on. Decoders and
+ * return for minutes, or ever, and keeps the thread of libuv's pool that it runs on. Inflaters and
  * name look-ups run there too. So at most SPOOL_CALLS_MAX calls are under way, fewer than there are
  * threads (POOL_THREADS), and the others wait here. While one hangs, no further file is begun.
  */
@@ -12,7 +12,7 @@ import { assert } from '../lib/assert.ts';
 import type { Clock } from '../lib/clock.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 
-/** Threads of a worker's pool, which its disk, its decoders and its name look-ups share. */
+/** Threads of a worker's pool, which its disk, its inflaters and its name look-ups share. */
 export const POOL_THREADS = 8;
 /** Calls that are under way together. */
 const SPOOL_CALLS_MAX = 4;

@@ -13,6 +13,7 @@
  */
 import { close, read, writev } from 'node:fs';
 import { assert } from '../lib/assert.ts';
+import type { ByteSource } from '../lib/files/byte-source.ts';
 import { SPOOL_BLOCK_BYTES, SPOOL_QUEUE_BYTES_MAX, SPOOL_QUEUE_BYTES_TIGHT } from '../limits.ts';
 import type { Holding } from './budget.ts';
 import type { Done } from './spool-disk.ts';
@@ -22,12 +23,6 @@ export type SpoolOptions = {
   onBehind(behind: boolean): void;
   /** The disk refused, or the worker's spools are at their bound. At most once. */
   onFailed(detail: string): void;
-};
-
-/** Bytes that can be read from any offset. */
-export type SpoolPart = {
-  readonly length: number;
-  read(offset: number, length: number): Promise<Uint8Array>;
 };
 
 type Block = { bytes: Buffer; length: number };
@@ -137,7 +132,7 @@ export class Spool {
    * @param items whose payloads are all that was appended, in order
    * @param kept some of them, in the same order
    */
-  only<T extends { length: number }>(items: readonly T[], kept: readonly T[]): SpoolPart {
+  only<T extends { length: number }>(items: readonly T[], kept: readonly T[]): ByteSource {
     if (kept === items) return this;
     const stretches = stretchesOf(items, kept);
     const length = stretches.reduce((sum, stretch) => sum + stretch.length, 0);

@@ -1,12 +1,12 @@
 /**
- * Pauses large uploads at their sockets while the stream, the disk or the decoders are behind.
+ * Pauses large uploads at their sockets while the stream, the disk or the inflaters are behind.
  *
  * The stream: an answer is due two seconds after the last body byte, and a broker takes some 100 MB
  * a second. Of 400 bodies of 5 MB that end together most could not be stored in time. So last bytes
  * are not read before there is room. A large upload is *arriving* until its last byte, and *whole*
  * from then on until it is disposed of.
  *
- * Disk and decoders: each upload pauses by itself when much of it waits for them. When it goes on,
+ * Disk and inflaters: each upload pauses by itself when much of it waits for them. When it goes on,
  * its socket may deliver half a MiB at once, and 400 of those fill the worker's memory. So the
  * waiting bytes of all uploads are counted too.
  *
@@ -19,24 +19,7 @@
  * slower network. A small compressed body cannot be paused: it is whole before the worker knows
  * that it is large. It waits in the {@link InflationQueue}.
  */
-import type { Clock } from '../lib/clock.ts';
-import { FairShare, nextInTurn, type ProjectUse } from '../lib/fair-share.ts';
-import { remove } from '../lib/in-flight.ts';
-import {
-  INFLATED_AT_ONCE_BYTES_MAX,
-  INFLATING_BYTES_MAX,
-  INFLATION_WAIT_MS_MAX,
-  QUEUED_BYTES_MAX,
-  SWOLLEN_FREE_MIB,
-  SWOLLEN_REST_MS_PER_MIB,
-  UPLOADS_RESUMED_PER_TURN,
-  WHOLE_UPLOADS_BYTES_MAX,
-} from '../limits.ts';
-
-const MIB = 1024 * 1024;
-/** A project counts as sending for this long after its last request. */
-const OTHERS_SEND_MS = 2_000;
-const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
+import { QUEUED_BYTES_MAX, UPLOADS_RESUMED_PER_TURN, WHOLE_UPLOADS_BYTES_MAX } from '../limits.ts';
 
 /** One upload that is being spooled or decoded in pieces. */
 export type PacedUpload = { pause(paused: boolean): void };
@@ -54,7 +37,7 @@ export class UploadPacer {
     return this.#wholeBytes;
   }
 
-  /** Bytes that wait for decoders and the disk. */
+  /** Bytes that wait for inflaters and the disk. */
   get queuedBytes(): number {
     return this.#queuedBytes;
   }
@@ -77,7 +60,7 @@ export class UploadPacer {
   }
 
   /**
-   * @param delta bytes that begin to wait for a decoder or the disk; negative when their wait ends
+   * @param delta bytes that begin to wait for an inflater or the disk; negative when that ends
    */
   queue(delta: number): void {
     this.#change(0, delta);
@@ -117,147 +100,5 @@ export class UploadPacer {
       this.#paused.delete(one);
       one.pause(false);
     }
-  }
-}
-
-/** A body that was whole before a decoder began, and is not inflated in the loop. */
-export type Inflation = {
-  use: ProjectUse;
-  /** What it inflates to, as far as is known. */
-  bytes: number;
-  /** That is many times its size. */
-  swells: boolean;
-  /** Bytes that have come out. */
-  inflated(): number;
-  start(): void;
-  refuse(): void;
-};
-
-type Waiting = { inflation: Inflation; timer: NodeJS.Timeout };
-/** `since`: monotonic ms; a request of another project after it makes the project rest. */
-type Active = { inflation: Inflation; since: number };
-type Debt = { since: number; paidAt: number; timer: NodeJS.Timeout };
-
-/**
- * Small bodies that inflate to much: 19 KB may be 19 MiB. A worker stores some hundred MB a second,
- * and an answer is due two seconds after the last byte. When all are inflated as they come, all are
- * late. So few are in work at a time, from their first byte to the stored envelope. The next is the
- * oldest of the project that has the fewest bytes in work. The others wait, compressed, for at most
- * a second, and what they inflate to is one of the fair shares: beyond it they are refused at once
- * and cost next to nothing.
- *
- * A body says itself what it inflates to, or is taken for an ordinary one. One that turns out to be
- * larger is counted as the largest from then on, and ends when there is no room for that.
- *
- * A stored bomb costs its sender nothing, and a machine half a second of CPU: in the worker, the
- * broker and the processor. So a body that swells is a debt of its project, which time pays off.
- * While the debt is larger than what is free the project rests, if another one has sent something
- * since shortly before its last such body was begun: its next ones that swell are refused at once.
- */
-export class InflationQueue {
-  readonly #share = new FairShare('inflating', INFLATING_BYTES_MAX);
-  readonly #waiting: Waiting[] = [];
-  readonly #active: Active[] = [];
-  readonly #debts = new Map<ProjectUse, Debt>();
-  readonly #clock: Pick<Clock, 'monotonic'>;
-  #lastUse: ProjectUse | undefined;
-  /** Monotonic ms: of the last request, and of the last one of any other project. */
-  #lastAt = Number.NEGATIVE_INFINITY;
-  #otherAt = Number.NEGATIVE_INFINITY;
-
-  constructor(clock: Pick<Clock, 'monotonic'>) {
-    this.#clock = clock;
-  }
-
-  /** A request of the project has come. @param at monotonic ms, by the same clock */
-  note(use: ProjectUse, at: number): void {
-    if (use !== this.#lastUse) this.#otherAt = this.#lastAt;
-    this.#lastUse = use;
-    this.#lastAt = at;
-  }
-
-  /** May call `start` or `refuse` at once. */
-  add(inflation: Inflation): void {
-    const { use, bytes } = inflation;
-    const isFull = this.#share.total + bytes > INFLATING_BYTES_MAX || !this.#share.allows(use);
-    if (isFull || this.#mustRest(inflation)) return inflation.refuse();
-    this.#share.add(use, bytes);
-    const timer = setTimeout(() => {
-      this.leave(inflation);
-      inflation.refuse();
-    }, INFLATION_WAIT_MS_MAX);
-    this.#waiting.push({ inflation, timer });
-    this.#startNext();
-  }
-
-  /** False: the project holds more than its share, and what it adds is refused. */
-  allows(use: ProjectUse): boolean {
-    return this.#share.allows(use);
-  }
-
-  /** It inflates to more than was known. @returns false when there is no room for that */
-  grow(inflation: Inflation, bytes: number): boolean {
-    this.#share.add(inflation.use, bytes - inflation.bytes);
-    inflation.bytes = bytes;
-    return this.#share.total <= INFLATING_BYTES_MAX && this.#atWork <= 2 * INFLATED_AT_ONCE_BYTES_MAX;
-  }
-
-  /** It turns out to swell. @returns false when its project rests */
-  swell(inflation: Inflation): boolean {
-    if (this.#mustRest({ use: inflation.use, swells: true })) return false;
-    inflation.swells = true;
-    return true;
-  }
-
-  /** Its envelope is stored or refused. Idempotent. */
-  leave(inflation: Inflation): void {
-    const waiting = this.#waiting.find((one) => one.inflation === inflation);
-    const active = this.#active.find((one) => one.inflation === inflation);
-    if (waiting) {
-      clearTimeout(waiting.timer);
-      remove(this.#waiting, waiting);
-    } else if (active) {
-      remove(this.#active, active);
-      if (inflation.swells) this.#owe(active);
-    } else return;
-    this.#share.add(inflation.use, -inflation.bytes);
-    this.#startNext();
-  }
-
-  #owe({ inflation, since }: Active): void {
-    const { use } = inflation;
-    const now = this.#clock.monotonic();
-    const before = this.#debts.get(use);
-    clearTimeout(before?.timer);
-    // What a lone project sends is no debt for later.
-    const unpaidMs = Math.min(FREE_MS, before ? before.paidAt - now : 0);
-    const ms = unpaidMs + (inflation.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
-    const timer = setTimeout(() => this.#debts.delete(use), ms).unref();
-    this.#debts.set(use, { since, paidAt: now + ms, timer });
-  }
-
-  #mustRest({ use, swells }: Pick<Inflation, 'use' | 'swells'>): boolean {
-    const debt = swells ? this.#debts.get(use) : undefined;
-    if (!debt || debt.paidAt - this.#clock.monotonic() <= FREE_MS) return false;
-    return (use === this.#lastUse ? this.#otherAt : this.#lastAt) > debt.since;
-  }
-
-  get #atWork(): number {
-    return this.#active.reduce((sum, { inflation }) => sum + inflation.bytes, 0);
-  }
-
-  #startNext(): void {
-    const ready = this.#waiting.filter(({ inflation }) => !this.#mustRest(inflation));
-    const next = nextInTurn(ready, ({ inflation: { use } }) =>
-      this.#active.reduce((sum, { inflation }) => sum + (inflation.use === use ? inflation.bytes : 0), 0),
-    );
-    if (!next) return;
-    const atWork = this.#atWork;
-    if (atWork > 0 && atWork + next.inflation.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
-    clearTimeout(next.timer);
-    remove(this.#waiting, next);
-    this.#active.push({ inflation: next.inflation, since: this.#clock.monotonic() - OTHERS_SEND_MS });
-    next.inflation.start();
-    this.#startNext();
   }
 }

@@ -11,7 +11,7 @@
  */
 import type { ProjectUse } from '../lib/fair-share.ts';
 import {
-  DECODER_QUEUE_BYTES_MAX,
+  INFLATER_QUEUE_BYTES_MAX,
   SWELLING_RATIO_MIN,
   SYNC_INFLATE_BYTES_MAX,
   SYNC_INFLATED_BYTES_MAX,
@@ -19,12 +19,19 @@ import {
 import { Holding, UploadBudget } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
 import { Collector, type HeldEnvelope, type HeldItem, type SkippedItems } from './collector.ts';
-import { Decoder } from './decoder.ts';
-import { type Compression, claimedBytes, type Encoding, inflateSync, parseEncoding } from './decompress.ts';
 import type { Malformed } from './header.ts';
+import {
+  type Compression,
+  claimedBytes,
+  type Encoding,
+  inflateSync,
+  parseEncoding,
+} from './inflate/inflate.ts';
+import { Inflater } from './inflate/inflater.ts';
+import type { Inflation } from './inflate/inflation-queue.ts';
 import { Parser } from './parser.ts';
 import type { Spool } from './spool.ts';
-import type { Inflation, PacedUpload } from './upload-pacer.ts';
+import type { PacedUpload } from './upload-pacer.ts';
 
 export { type HeldEnvelope, type HeldItem, type SkippedItems, type Spool, UploadBudget };
 
@@ -44,7 +51,7 @@ export type UploadOptions = {
   use: ProjectUse;
   /** Exactly once, perhaps inside `feed` or `end`; never after `dispose`. */
   onResult(result: UploadResult): void;
-  /** Pause the socket, or resume it: disk, decoder or stream is behind, or no longer. */
+  /** Pause the socket, or resume it: disk, inflater or stream is behind, or no longer. */
   onPressure(paused: boolean): void;
   /**
    * Once, before the first byte goes to disk; nothing is written until `spool` is called, at once
@@ -83,11 +90,11 @@ export class Upload {
   /** The same with the chunks that came after the first one. */
   #begun: ByteQueue | undefined;
   /** Set once a compressed body is no longer small, or inflates to much. */
-  #decoder: Decoder | undefined;
-  /** Set for a body that is whole before a decoder began, and is not inflated in the loop. */
+  #inflater: Inflater | undefined;
+  /** Set for a body that is whole before an inflater began, and is not inflated in the loop. */
   #inflation: Inflation | undefined;
   #spoolBehind = false;
-  #decoderBehind = false;
+  #inflaterBehind = false;
   /** From the first byte that is spooled or decoded in pieces to the last of the body. */
   #paced: PacedUpload | undefined;
   #pacerPauses = false;
@@ -127,7 +134,7 @@ export class Upload {
     if (this.#collector.spooling) this.#onSpooled();
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
-    if (this.#decoder) this.#decoder.end();
+    if (this.#inflater) this.#inflater.end();
     else if (this.#first && encoding !== 'none') this.#inflateFirst(encoding);
     else this.#finish();
   }
@@ -139,7 +146,7 @@ export class Upload {
   }
 
   /**
-   * Frees memory, decoder and spool; idempotent. The owner calls it when the envelope is published
+   * Frees memory, inflater and spool; idempotent. The owner calls it when the envelope is published
    * or the request has ended.
    */
   dispose(): void {
@@ -150,10 +157,10 @@ export class Upload {
   // ---- compressed bodies ----
 
   #feedCompressed(encoding: Compression, chunk: Uint8Array): void {
-    if (this.#decoder) return this.#decoder.feed(chunk);
-    if (this.#transmitted <= this.#options.budget.decoderQueueBytesMax) return this.#keepFirst(chunk);
-    const decoder = this.#startDecoder(encoding);
-    if (this.#state === 'open') decoder.feed(chunk);
+    if (this.#inflater) return this.#inflater.feed(chunk);
+    if (this.#transmitted <= this.#options.budget.inflaterQueueBytesMax) return this.#keepFirst(chunk);
+    const inflater = this.#startInflater(encoding);
+    if (this.#state === 'open') inflater.feed(chunk);
   }
 
   /** Most bodies are one chunk: only others pay for being joined. */
@@ -161,7 +168,7 @@ export class Upload {
     const before = this.#firstCapacity;
     if (this.#first === undefined) this.#first = Buffer.from(chunk);
     else {
-      this.#begun ??= new ByteQueue(DECODER_QUEUE_BYTES_MAX);
+      this.#begun ??= new ByteQueue(INFLATER_QUEUE_BYTES_MAX);
       if (this.#begun.length === 0) this.#begun.append(this.#first);
       this.#begun.append(chunk);
     }
@@ -218,8 +225,8 @@ export class Upload {
       swells: this.#swells(bytes),
       inflated: () => this.#inflated,
       start: () => {
-        const decoder = this.#startDecoder(encoding);
-        if (this.#state === 'ended') decoder.end();
+        const inflater = this.#startInflater(encoding);
+        if (this.#state === 'ended') inflater.end();
       },
       refuse: () => this.#fail('overloaded', 'too much is being inflated'),
     };
@@ -230,20 +237,20 @@ export class Upload {
     return bytes > Math.max(SYNC_INFLATED_BYTES_MAX, SWELLING_RATIO_MIN * this.#transmitted);
   }
 
-  /** A decoder that has been fed what was held back. */
-  #startDecoder(encoding: Compression): Decoder {
-    const decoder = new Decoder(encoding, {
+  /** An inflater that has been fed what was held back. */
+  #startInflater(encoding: Compression): Inflater {
+    const inflater = new Inflater(encoding, {
       holding: this.#holding,
       onBytes: (bytes) => this.#parse(bytes),
       onEnd: () => this.#finish(),
       onFailed: (kind, detail) => this.#fail(kind, detail),
-      onBehind: (behind) => this.#onDecoderBehind(behind),
+      onBehind: (behind) => this.#onInflaterBehind(behind),
     });
-    this.#decoder = decoder;
+    this.#inflater = inflater;
     this.#enterPacer();
     const first = this.#takeFirst();
-    if (first) decoder.feed(first);
-    return decoder;
+    if (first) inflater.feed(first);
+    return inflater;
   }
 
   #takeFirst(): Buffer | undefined {
@@ -283,7 +290,7 @@ export class Upload {
   }
 
   #finish(): void {
-    this.#decoder?.destroy();
+    this.#inflater?.destroy();
     this.#check(this.#parser.end());
     if (this.#state === 'ended') this.#collector.finish((envelope) => this.#succeed(envelope));
   }
@@ -295,18 +302,18 @@ export class Upload {
   // ---- pressure ----
 
   /**
-   * A plain body is held back at the socket; a compressed one at the decoder, which then falls
+   * A plain body is held back at the socket; a compressed one at the inflater, which then falls
    * behind.
    */
   #onSpoolBehind(behind: boolean): void {
     this.#spoolBehind = behind;
-    if (behind) this.#decoder?.pause();
-    else this.#decoder?.resume();
+    if (behind) this.#inflater?.pause();
+    else this.#inflater?.resume();
     this.#updatePressure();
   }
 
-  #onDecoderBehind(behind: boolean): void {
-    this.#decoderBehind = behind;
+  #onInflaterBehind(behind: boolean): void {
+    this.#inflaterBehind = behind;
     this.#updatePressure();
   }
 
@@ -334,7 +341,7 @@ export class Upload {
 
   #updatePressure(): void {
     if (this.#state !== 'open' && this.#state !== 'ended') return;
-    const paused = this.#state === 'open' && (this.#spoolBehind || this.#decoderBehind || this.#pacerPauses);
+    const paused = this.#state === 'open' && (this.#spoolBehind || this.#inflaterBehind || this.#pacerPauses);
     if (paused !== this.#paused) this.#pressure(paused);
   }
 
@@ -369,7 +376,7 @@ export class Upload {
     if (this.#wholeBytes > 0) pacer.addWhole(-this.#wholeBytes);
     this.#wholeBytes = 0;
     if (this.#inflation) this.#options.budget.inflations.leave(this.#inflation);
-    this.#decoder?.destroy();
+    this.#inflater?.destroy();
     this.#collector.close();
     this.#first = undefined;
     this.#begun = undefined;

@@ -1,12 +1,13 @@
 /**
  * Inbound filters (spec part 4.1, step 3; contract part 2, Filters): what of an envelope is kept
- * before it counts. `origin` and `crawler` judge the request as a whole, `browser-extension` and
- * `localhost` each event and transaction by itself.
+ * before it counts. `origin` and `crawler` judge the request as a whole, `browser-extension`
+ * each event and `localhost` each event and transaction by itself.
  *
  * Most payloads are never parsed. A scan searches the bytes for the needles of all active filters.
  * JSON is read only where the scan finds one, or where escapes could hide one. An ordinary 1.9 KB
  * browser event costs the scan; parsing it would cost several times that.
  */
+import type { FilterName } from '../lib/filter-names.ts';
 import { browserExtension } from './browser-extension.ts';
 import { agentOf, CRAWLER_NEEDLES, isCrawler, isSuspect } from './crawler.ts';
 import { localhost } from './localhost.ts';
@@ -21,7 +22,6 @@ export type { RequestFacts } from './payload.ts';
 /** A payload with a needle is parsed whole up to here; 128 KiB of brackets would take 15 ms. */
 const PARSED_WHOLE_BYTES_MAX = 16 * 1024;
 
-type FilterName = PayloadFilter['name'] | 'crawler';
 /** The value of X-Service-Filtered. */
 export type InboundFilter = FilterName | 'origin';
 export type FilterSettings = {
@@ -152,8 +152,9 @@ export async function siftSpooled<T extends FilteredItem>(
 /**
  * One envelope's judgement. The request's User-Agent is that of the first event or transaction that
  * names one; for want of it, the request's own counts as far as it is a browser's. A payload
- * without a needle cannot name a crawler, but it may name another agent: so beside others each is
- * read until one names an agent, and alone only when it has a needle.
+ * without a needle cannot name a crawler, but it may name another agent. So beside others, or when
+ * the request itself comes from a crawler, each is read until one names an agent; else only what
+ * has a needle is read.
  */
 class Sieve<T extends FilteredItem> {
   readonly #filters: CompiledFilters;

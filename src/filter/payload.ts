@@ -4,6 +4,8 @@
  * throws.
  */
 
+import type { FilterName } from '../lib/filter-names.ts';
+
 export type JsonObject = { readonly [name: string]: unknown };
 
 /** What the filters see of the HTTP request itself; '' when a header is absent. */
@@ -11,7 +13,7 @@ export type RequestFacts = { origin: string; referer: string; userAgent: string 
 
 /** A filter that judges an event or a transaction by its payload. */
 export type PayloadFilter = {
-  readonly name: 'browser-extension' | 'localhost';
+  readonly name: Exclude<FilterName, 'crawler'>;
   readonly itemTypes: readonly ('event' | 'transaction')[];
   /**
    * Lower-case ASCII texts without `/` (which JSON may escape). A payload that matches holds at

@@ -1,8 +1,8 @@
 /**
- * The story of one ingest request, top to bottom (spec 4.1, contract part 2): authenticate → known
- * refusal → body → filter → one admission (token and position) → publish → answer. It ends in
- * exactly one outcome. Each step runs only if the one before passed, but a body that is refused, or
- * that holds nothing to store, still takes a token: what the limit says comes first.
+ * The story of one ingest request, top to bottom (spec 4.1, contract part 2): authenticate → room
+ * → known refusal → body → filter → one admission (token and position) → publish → answer. It ends
+ * in exactly one outcome. Each step runs only if the one before passed, but a body that is refused,
+ * or that holds nothing to store, still takes a token: what the limit says comes first.
  *
  *     serve → #readBody … #bodyRead → #sifted → #admit … #onAdmission → #store
  *                 │           │                                           └─ #publish … #conclude
@@ -40,11 +40,11 @@ type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
  * The category whose window refuses; undefined when nothing refuses, or the project's or key's own
  * window does.
  */
-const refusingCategory = (asked: Subject, rate: RateDecision | undefined): Category | undefined =>
-  rate?.kind === 'refused' ? asked.refusingCategory(rate.full) : undefined;
-/** Hides an admission by a category's window: those have no X-RateLimit headers. */
-const unlessAdmitted = (rate: RateDecision | undefined): RateDecision | undefined =>
-  rate?.kind === 'admitted' ? undefined : rate;
+const refusingCategory = (subject: Subject, rate: RateDecision | undefined): Category | undefined =>
+  rate?.kind === 'refused' ? subject.refusingCategory(rate.windowNumber) : undefined;
+/** An admission by a category's window alone is not told: it has no X-RateLimit headers. */
+const toldRate = (subject: Subject, rate: RateDecision | undefined): RateDecision | undefined =>
+  subject.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
 
 export class IngestRequest extends EndpointRequest {
   #clientKey: ClientKey | undefined;
@@ -132,7 +132,7 @@ export class IngestRequest extends EndpointRequest {
   end(): void {
     this.#deadline = this.services.clock.monotonic() + ANSWER_MS_MAX;
     this.guard(() => this.#upload?.end());
-    // Neither the disk nor the decoders have a time-out of their own.
+    // Neither the disk nor the inflaters have a time-out of their own.
     if (!this.#body)
       this.runAfter(ANSWER_MS_MAX, () => this.#refuseUnqueued('not decoded and spooled before the deadline'));
   }
@@ -164,15 +164,15 @@ export class IngestRequest extends EndpointRequest {
    */
   #takeTokenFirst(items: readonly HeldItem[], spool: () => void): void {
     const { project } = this.#access as Access;
-    const subject = this.#subject() ?? project;
+    const keySubject = this.#keySubject() ?? project;
     const categories = project.limitedIn(items);
-    const asked = project.ofCategories(subject, categories, false);
+    const subject = project.ofCategories(keySubject, categories, false);
     const admitted = new Promise<AdmissionResult>((resolve) =>
-      this.services.admission.admit(asked, { token: true, count: false }, resolve),
+      this.services.admission.admit(subject, { token: true, count: false }, resolve),
     );
     this.#earlyAdmission = admitted.then(({ rate }) => {
-      if (refusingCategory(asked, rate)) return spool();
-      this.#earlyPassed = this.#passOrRefuse(asked.hasOwnWindow ? rate : unlessAdmitted(rate));
+      if (refusingCategory(subject, rate)) return spool();
+      this.#earlyPassed = this.#passOrRefuse(toldRate(subject, rate));
       this.#earlyCategories = categories;
       if (this.#earlyPassed) spool();
     });
@@ -185,7 +185,7 @@ export class IngestRequest extends EndpointRequest {
     const { filters } = (this.#access as Access).project;
     const { items, spool } = envelope;
     if (!spool || !needsPayload(filters, items)) return siftItems(filters, this.#facts, items);
-    const read = (item: HeldItem): Promise<Uint8Array> => this.services.readSpooled(envelope, item);
+    const read = (item: HeldItem): Promise<Uint8Array> => this.services.pickSpooled(envelope, item);
     return siftSpooled(filters, this.#facts, { items, read }).catch((error) => {
       // When the request has ended, its spool is closed.
       if (this.finished) return NO_ITEMS;
@@ -204,7 +204,7 @@ export class IngestRequest extends EndpointRequest {
   // ---- The admission ----
 
   /** A body may take long, and the record change meanwhile: what the key may is looked up anew. */
-  #subject(): Subject | undefined {
+  #keySubject(): Subject | undefined {
     const { key } = this.#clientKey as ClientKey;
     return (this.#access as Access).project.access(key, this.services.clock)?.subject;
   }
@@ -213,27 +213,27 @@ export class IngestRequest extends EndpointRequest {
   #admit(kept: HeldItem[]): void {
     if (this.finished) return;
     const { project } = this.#access as Access;
-    const subject = this.#subject();
-    if (!subject) return this.#refuse('forbidden_key');
+    const keySubject = this.#keySubject();
+    if (!keySubject) return this.#refuse('forbidden_key');
     if (kept.length > 0) this.committed = true;
     const categories = project.limitedIn(kept) & ~this.#earlyCategories;
-    const asked = project.ofCategories(subject, categories, this.#earlyPassed);
+    const subject = project.ofCategories(keySubject, categories, this.#earlyPassed);
     const wanted = { token: !this.#earlyPassed || categories > 0, count: kept.length > 0 };
-    this.services.admission.admit(asked, wanted, (admitted) =>
-      this.guard(() => this.#onAdmission(kept, asked, admitted)),
+    this.services.admission.admit(subject, wanted, (admitted) =>
+      this.guard(() => this.#onAdmission(kept, subject, admitted)),
     );
   }
 
-  #onAdmission(kept: HeldItem[], asked: Subject, { rate, count }: AdmissionResult): void {
-    const { project } = asked;
+  #onAdmission(kept: HeldItem[], subject: Subject, { rate, count }: AdmissionResult): void {
+    const { project } = subject;
     if (this.finished && count?.kind === 'counted') this.services.admission.refund(project, count.month);
-    const category = refusingCategory(asked, rate);
+    const category = refusingCategory(subject, rate);
     if (category) {
       const rest = this.#drop(kept, category, rate as RefusedRate);
       return rest.length > 0 ? this.#admit(rest) : undefined;
     }
-    const told = asked.hasOwnWindow ? rate : unlessAdmitted(rate);
-    if (this.#passOrRefuse(told) && this.#passOrRefuseCount(project, count)) this.#store(kept);
+    if (this.#passOrRefuse(toldRate(subject, rate)) && this.#passOrRefuseCount(project, count))
+      this.#store(kept);
   }
 
   /** @returns the items that the category leaves; when there are none, it is the end. */
@@ -358,13 +358,13 @@ export class IngestRequest extends EndpointRequest {
     const isWhole = skipped.size === 0 && !this.#dropped;
     this.finish(outcome, {
       status: '200 OK',
-      headers: isWhole ? headers : headers + this.#noteMissing(skipped),
+      headers: isWhole ? headers : headers + this.#missingHint(skipped),
       body: `{"id":"${eventId}"}`,
     });
   }
 
   /** @returns the header line that tells the client to stop sending such items for a while */
-  #noteMissing(skipped: SkippedItems): string {
+  #missingHint(skipped: SkippedItems): string {
     for (const [type, count] of skipped) this.services.metrics.skipped[type] += count;
     const hints = categoryHints(this.#dropped ?? [], this.services.clock);
     const unsupported = this.services.rateHint(skipped.keys());

@@ -41,10 +41,10 @@ export type RequestServices = {
   /** Undefined: clients' addresses are not filled in. */
   readonly trustedProxies: TrustedProxies | undefined;
   /**
-   * Reads one item's payload back from the envelope's spool; one at a time per worker, so that
-   * memory stays bounded.
+   * What filters look at of one item's payload, as JSON, out of the envelope's spool; one at a time
+   * per worker, so that memory stays bounded.
    */
-  readSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
+  pickSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
   /** Undefined: no request is traced. */
   readonly tracing?: Tracing | undefined;
   /** Records the one outcome of a request. */

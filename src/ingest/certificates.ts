@@ -1,6 +1,6 @@
 import { connect as connectTcp, isIP, type Socket } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import { gauge, type MetricsSnapshot } from '../lib/metrics.ts';
+import { gauge, type MetricsSnapshot } from '../lib/metrics/metrics.ts';
 
 const LOOK_EVERY_MS = 60_000;
 const TLS_ANSWER_MS_MAX = 5_000;

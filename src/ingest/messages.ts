@@ -1,7 +1,7 @@
 /** What primary and workers say to each other over IPC. */
 import type { ProjectRow } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
-import type { MetricsSnapshot } from '../lib/metrics.ts';
+import type { MetricsSnapshot } from '../lib/metrics/metrics.ts';
 
 /** Argument of a worker that shall take no connections before it can serve them. */
 export const LISTEN_WHEN_READY = 'listen-when-ready';

@@ -7,7 +7,7 @@ import { type Config, ConfigError } from '../config.ts';
 import { mergeProjects } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
-import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
+import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics/metrics.ts';
 import { Connections } from '../management/connections.ts';
 import { VERSION } from '../version.ts';
 import type { Readiness } from './messages.ts';

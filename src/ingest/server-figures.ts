@@ -1,6 +1,6 @@
 import type { Config } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
-import { credentialsExpiry, type MetricsSnapshot } from '../lib/metrics.ts';
+import { credentialsExpiry, type MetricsSnapshot } from '../lib/metrics/metrics.ts';
 import type { Connections } from '../management/connections.ts';
 import { credsExpiry } from '../stream/nats.ts';
 import { Certificates } from './certificates.ts';

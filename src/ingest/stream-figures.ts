@@ -1,6 +1,6 @@
 import type { StreamInfo } from '@nats-io/jetstream';
 import type { Clock } from '../lib/clock.ts';
-import { gauge, type MetricsSnapshot, type Sample } from '../lib/metrics.ts';
+import { gauge, type MetricsSnapshot, type Sample } from '../lib/metrics/metrics.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { AUDIT_STREAM, CHUNKS_STREAM, DEAD_LETTERS_STREAM, isFrameStreamName } from '../stream/topology.ts';
 

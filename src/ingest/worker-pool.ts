@@ -4,7 +4,7 @@ import { POOL_THREADS } from '../envelope/spool-disk.ts';
 import type { ProjectRow } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
-import { lasting, type MetricsSnapshot, sumSnapshots } from '../lib/metrics.ts';
+import { lasting, type MetricsSnapshot, sumSnapshots } from '../lib/metrics/metrics.ts';
 import { REQUEST_HEADER_BYTES_MAX, WORKER_SILENT_MS_MAX } from '../limits.ts';
 import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } from './messages.ts';
 

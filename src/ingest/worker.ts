@@ -29,8 +29,8 @@ import { SHUTDOWN_LINGER_MS, SHUTDOWN_MS_MAX, SHUTDOWN_PAUSE_MS } from '../limit
 import { Replica } from '../projects/replica.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { Publisher } from '../stream/publish/publisher.ts';
+import { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
 import { Checkpoints } from '../usage/checkpoints.ts';
-import { CounterBucket } from '../usage/counters.ts';
 import { KeyUse } from '../usage/key-use.ts';
 import { OutcomeLedger } from '../usage/outcomes.ts';
 import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } from './messages.ts';
@@ -130,7 +130,7 @@ class IngestWorker {
 
   #assemble(link: NatsLink, replica: Replica): RequestServices {
     const log = this.#log;
-    const checkpoints = new Checkpoints({ store: new CounterBucket({ link, log }), clock, log });
+    const checkpoints = new Checkpoints({ store: new CheckpointBucket({ link, log }), clock, log });
     const admission = new Admission({ redis: this.#redis, clock, checkpoints, log });
     const ledger = new OutcomeLedger({ link, log });
     const keyUse = new KeyUse({ link, log });
@@ -160,7 +160,7 @@ class IngestWorker {
       maxBodyBytes: this.#config.maxBodyBytes,
       rateHint: rateHintFor(this.#budget.storedTypes),
       trustedProxies: this.#config.trustedProxies && new TrustedProxies(this.#config.trustedProxies),
-      readSpooled: (envelope, item) => spoolReader.read(envelope, item),
+      pickSpooled: (envelope, item) => spoolReader.read(envelope, item),
       tracing: this.#tracing,
       note: (endpoint, outcome, { exchange, access, counted }) => {
         const project = access?.project;

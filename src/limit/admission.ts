@@ -2,11 +2,11 @@
  * The one admission of a request (spec 4.1 steps 2 and 4, contract part 2): a rate token, a
  * position in the month, or both.
  *
- * A token comes from the worker's lease (lease.ts) while there is one. Everything else needs Redis:
- * all requests that wait for a subject (a project, or a part of it that has a limit) when a batch
- * leaves are one call of admit.lua. A subject has one call under way; what is asked meanwhile joins
- * the next one, so calls grow with the load. A refusal is kept in memory until the window can admit
- * again, so a flood over the limit costs no call.
+ * A token comes from the worker's lease (subject-cache.ts) while there is one. All else needs
+ * Redis: all requests that wait for a subject (a project, or a part of it that has a limit) when a
+ * batch leaves are one call of admit.lua. A subject has one call under way; what is asked meanwhile
+ * joins the next one, so calls grow with the load. A refusal is kept in memory until the window can
+ * admit again, so a flood over the limit costs no call.
  *
  * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back
  * empty. Then the checkpoint is read once, as part of the same call, and the call is made again
@@ -22,19 +22,15 @@
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { CHECKPOINT_READ_MS_MAX, LEASE_EXCESS_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
+import { CHECKPOINT_READ_MS_MAX, LEASE_RESERVE_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
 import type { ProjectState, Subject } from '../projects/project-state.ts';
 import { admitArgs, admitKeys, type MonthReply, parseReply } from './admit-call.ts';
 import { noteClock } from './clock-watch.ts';
-import { type Ask, type LocalDecision, SubjectWindow, type WindowReply } from './lease.ts';
 import { Refunds } from './month-count.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
+import { type Ask, SubjectCache, type WindowDecision, type WindowReply } from './subject-cache.ts';
 
-/**
- * `resetSec`: Unix seconds, rounded up: when the window will be empty again, or when a request can
- * be admitted.
- */
-export type RateDecision = LocalDecision | { kind: 'unavailable' };
+export type RateDecision = WindowDecision | { kind: 'unavailable' };
 
 /** `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within it. */
 export type CountDecision =
@@ -80,7 +76,7 @@ type Waiter = {
 };
 type Call = {
   subject: Subject;
-  window: SubjectWindow;
+  cache: SubjectCache;
   waiting: readonly Waiter[];
   ask: Ask | undefined;
 };
@@ -96,7 +92,7 @@ export class Admission {
   readonly #checkpoints: UsageCheckpoints;
   readonly #log: Log;
   readonly #scriptNow: (() => number) | undefined;
-  /** Subjects that were active in the last minute: those that have a window. */
+  /** Subjects that were active in the last minute: those that have a cache. */
   readonly #active = new Set<Subject>();
   /** Asked since the last flush, or while a call of the subject is under way. */
   #asked = new Map<Subject, Waiter[]>();
@@ -104,7 +100,7 @@ export class Admission {
    * Reserve that was granted and may be in hand, in the order of the replies: nearly that in which
    * it ends.
    */
-  #leased: { subject: Subject; window: SubjectWindow; endsAt: number }[] = [];
+  #leased: { subject: Subject; cache: SubjectCache; endsAt: number }[] = [];
   readonly #refunds: Refunds;
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
@@ -142,16 +138,16 @@ export class Admission {
   knownRefusal(subject: Subject): RateDecision | undefined {
     if (subject.limit === undefined) return undefined;
     const now = this.#clock.monotonic();
-    const window = this.#windowOf(subject, now);
-    if (window.hasToken(now)) return undefined;
-    return window.refusal(now, subject.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
+    const cache = this.#cacheOf(subject, now);
+    if (cache.hasToken(now)) return undefined;
+    return cache.refusal(now, subject.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
   }
 
   /** `done` is called once, by the subject's next call or the one after, or before this returns. */
   admit(subject: Subject, { token, count }: Wanted, done: (admitted: AdmissionResult) => void): void {
     const now = this.#clock.monotonic();
     const needsToken = token && subject.limit !== undefined;
-    const rate = needsToken ? this.#windowOf(subject, now).take(now, subject.revision) : undefined;
+    const rate = needsToken ? this.#cacheOf(subject, now).take(now, subject.revision) : undefined;
     const waiter: Waiter = {
       needsToken: needsToken && !rate,
       needsCount: count,
@@ -169,13 +165,13 @@ export class Admission {
     this.#refunds.refund(id, month);
   }
 
-  #windowOf(subject: Subject, now: number): SubjectWindow {
-    if (!subject.window) {
-      subject.window = new SubjectWindow();
+  #cacheOf(subject: Subject, now: number): SubjectCache {
+    if (!subject.cache) {
+      subject.cache = new SubjectCache();
       this.#active.add(subject);
     }
-    subject.window.usedAt = now;
-    return subject.window;
+    subject.cache.usedAt = now;
+    return subject.cache;
   }
 
   // ---- The call ----
@@ -195,10 +191,10 @@ export class Admission {
     const now = this.#clock.monotonic();
     this.#asked = new Map();
     for (const [subject, waiting] of asked) {
-      const window = this.#windowOf(subject, now);
+      const cache = this.#cacheOf(subject, now);
       if (!this.#redis.available)
         for (const waiter of waiting) queueMicrotask(() => this.#tell(subject, waiter));
-      else if (window.isCalling) this.#asked.set(subject, waiting);
+      else if (cache.isCalling) this.#asked.set(subject, waiting);
       else {
         const left = waiting.filter((waiter) => !this.#servesFromMemory(subject, waiter, now));
         if (left.length > 0) this.#send(subject, left);
@@ -210,7 +206,7 @@ export class Admission {
   #servesFromMemory(subject: Subject, waiter: Waiter, now: number): boolean {
     if (!waiter.needsToken) return false;
     if (subject.limit !== undefined) {
-      waiter.rate = this.#windowOf(subject, now).take(now, subject.revision);
+      waiter.rate = this.#cacheOf(subject, now).take(now, subject.revision);
       if (!waiter.rate) return false;
     }
     waiter.needsToken = false;
@@ -222,16 +218,16 @@ export class Admission {
   #send(subject: Subject, waiting: readonly Waiter[]): void {
     const { project, limit, revision, windowName, further } = subject;
     const sentAt = this.#clock.monotonic();
-    const window = this.#windowOf(subject, sentAt);
+    const cache = this.#cacheOf(subject, sentAt);
     let wishes = '';
     let need = 0;
     for (const { needsToken, needsCount } of waiting) {
       wishes += !needsToken ? 'c' : needsCount ? 'b' : 't';
       if (needsToken) need++;
     }
-    const ask = limit === undefined ? undefined : window.ask(sentAt, need, { limit, revision });
-    const call: Call = { subject, window, waiting, ask };
-    window.isCalling = true;
+    const ask = limit === undefined ? undefined : cache.ask(sentAt, need, { limit, revision });
+    const call: Call = { subject, cache, waiting, ask };
+    cache.isCalling = true;
     this.#redis.call({
       script: 'admit',
       keys: admitKeys(project.id, windowName, further),
@@ -255,14 +251,14 @@ export class Admission {
   }
 
   /** @returns those that this call counted, in their order */
-  #takeTokens({ subject, window, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
+  #takeTokens({ subject, cache, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
     const now = this.#clock.monotonic();
     const { sentAt } = ask as Ask;
-    const stepped = noteClock(window, { redisNow: reply.now, sentAt, repliedAt: now });
+    const stepped = noteClock(cache, { redisNow: reply.now, sentAt, repliedAt: now });
     if (reply.lost || stepped) this.#stateLost++;
-    const decisions = window.answer(ask as Ask, reply, now);
-    if (reply.excess > 0 || window.hasReturns(now))
-      this.#leased.push({ subject, window, endsAt: sentAt + LEASE_EXCESS_MS });
+    const decisions = cache.answer(ask as Ask, reply, now);
+    if (reply.reserve > 0 || cache.hasReturns(now))
+      this.#leased.push({ subject, cache, endsAt: sentAt + LEASE_RESERVE_MS });
     let place = 0;
     return waiting.filter((waiter) => {
       if (!waiter.needsToken) return waiter.needsCount;
@@ -276,7 +272,7 @@ export class Admission {
   }
 
   #takePositions(call: Call, counting: readonly Waiter[], reply: MonthReply | undefined): void {
-    if (reply?.kind === 'missing' && this.#clock.monotonic() >= call.window.uncountableUntil)
+    if (reply?.kind === 'missing' && this.#clock.monotonic() >= call.cache.uncountableUntil)
       return this.#restore(call, counting, reply.month);
     if (reply?.kind === 'failed') this.#log.error({ err: reply.error }, 'redis: the month cannot be counted');
     if (reply?.kind === 'counted') {
@@ -318,14 +314,14 @@ export class Admission {
       (count) => send(count ?? 0),
       (error) => {
         this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
-        call.window.uncountableUntil = this.#clock.monotonic() + CHECKPOINT_READ_MS_MAX;
+        call.cache.uncountableUntil = this.#clock.monotonic() + CHECKPOINT_READ_MS_MAX;
         this.#done(call, true);
       },
     );
   }
 
-  #done({ subject, window, waiting }: Call, isAnswered: boolean): void {
-    window.isCalling = false;
+  #done({ subject, cache, waiting }: Call, isAnswered: boolean): void {
+    cache.isCalling = false;
     for (const waiter of waiting) {
       if (isAnswered) this.#tellOrAskAgain(subject, waiter);
       else this.#tell(subject, waiter);
@@ -364,9 +360,9 @@ export class Admission {
     if (now < this.#evictAt) return;
     this.#evictAt = now + EVICT_EVERY_MS;
     for (const subject of this.#active) {
-      const { window } = subject;
-      if (window && (now - window.usedAt < IDLE_MS || window.isCalling)) continue;
-      subject.window = undefined;
+      const { cache } = subject;
+      if (cache && (now - cache.usedAt < IDLE_MS || cache.isCalling)) continue;
+      subject.cache = undefined;
       this.#active.delete(subject);
     }
   }
@@ -376,10 +372,10 @@ export class Admission {
     if (ended.length === 0) return;
     this.#leased = this.#leased.filter(({ endsAt }) => endsAt > now);
     for (const lease of ended) {
-      const { subject, window } = lease;
-      if (subject.window !== window || subject.limit === undefined || !window.hasReturns(now)) continue;
+      const { subject, cache } = lease;
+      if (subject.cache !== cache || subject.limit === undefined || !cache.hasReturns(now)) continue;
       // The reply to a call under way may settle it; if not, it goes back at the next tick.
-      if (window.isCalling) this.#leased.push(lease);
+      if (cache.isCalling) this.#leased.push(lease);
       else this.#send(subject, []);
     }
   }

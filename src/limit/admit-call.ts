@@ -1,9 +1,9 @@
 /** What admit.lua takes and returns, by name. */
 import type { WindowLimit } from '../projects/project-state.ts';
-import type { Ask, WindowReply } from './lease.ts';
 import type { ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-batch.ts';
 import { quotaKey, rateKey } from './scripts.ts';
+import type { Ask, WindowReply } from './subject-cache.ts';
 
 export type AdmitCall = {
   /**
@@ -30,7 +30,7 @@ export function admitKeys(
   window = '',
   further: readonly WindowLimit[] = [],
 ): [string, ...string[]] {
-  const keys: [string, ...string[]] = [rateKey(projectId, window), quotaKey(projectId)];
+  const keys: [string, ...string[]] = [quotaKey(projectId), rateKey(projectId, window)];
   for (const { name } of further) keys.push(rateKey(projectId, name));
   return keys;
 }
@@ -43,7 +43,7 @@ export function admitArgs({ waiting, limit, ask, further, quota, start, now }: A
     waiting,
     limit ?? '',
     ask?.revision ?? '',
-    ask?.excess ?? '',
+    ask?.reserve ?? '',
     ask?.needMs ?? '',
     known?.gen ?? '',
     known?.seq ?? '',
@@ -84,8 +84,8 @@ function parseWindow(integers: readonly number[]): WindowReply & { lost: boolean
   return {
     granted: at(0),
     needBucket: at(1),
-    excess: at(2),
-    excessBucket: at(3),
+    reserve: at(2),
+    reserveBucket: at(3),
     booked: at(4),
     limit: at(5),
     revision: at(6),
@@ -96,7 +96,7 @@ function parseWindow(integers: readonly number[]): WindowReply & { lost: boolean
     seq: at(11),
     lost: at(12) === 1,
     scarce: at(13) === 1,
-    full: at(14),
+    refuses: at(14),
   };
 }
 

@@ -22,9 +22,9 @@
  * no other's: there each call is on its own, and a fault refuses only its key for that while.
  */
 import type { Clock } from '../lib/clock.ts';
-import { Distribution, SECONDS_BOUNDS } from '../lib/distribution.ts';
 import { remove } from '../lib/in-flight.ts';
 import type { Log } from '../lib/log.ts';
+import { Distribution, SECONDS_BOUNDS } from '../lib/metrics/distribution.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../limits.ts';
 import { isScriptFault } from './failure-policy.ts';
 import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';

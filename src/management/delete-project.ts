@@ -13,7 +13,7 @@ import { keysOf, keyWindow } from '../projects/keys.ts';
 import { RegistryError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
 import type { ProjectStore } from '../projects/project-store.ts';
-import { CounterBucket } from '../usage/counters.ts';
+import { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
 import { removeUse } from '../usage/key-use.ts';
 import { removeOutcomes } from '../usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
@@ -105,7 +105,7 @@ async function deleteUsage(
   { id, windows }: { id: string; windows: readonly string[] },
 ): Promise<boolean> {
   const link = await parts.connections.nats();
-  const counters = new CounterBucket({ link, log: parts.log });
+  const counters = new CheckpointBucket({ link, log: parts.log });
   const { month } = await readUsage(redis, id);
   const checkpoint = (await counters.remove(id, month)) ?? 0;
   const counts = await forgetUsage(redis, id, windows);

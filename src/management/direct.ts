@@ -8,7 +8,7 @@ import { addKey, changeKey, keyId as idOfKey, keysOf } from '../projects/keys.ts
 import { NameTakenError, RevisionError, UnknownNameError } from '../projects/names.ts';
 import type { Project, ProjectKey } from '../projects/project.ts';
 import { compareIds, mintKey, ProjectStore } from '../projects/project-store.ts';
-import { CounterBucket } from '../usage/counters.ts';
+import { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
 import { readUse } from '../usage/key-use.ts';
 import type { Connections } from './connections.ts';
 import {
@@ -286,7 +286,7 @@ export class DirectOperations implements Operations {
 
   async #usageReader(): Promise<UsageReader> {
     const { connections, log } = this.#parts;
-    return { connections, checkpoints: new CounterBucket({ link: await connections.nats(), log }) };
+    return { connections, checkpoints: new CheckpointBucket({ link: await connections.nats(), log }) };
   }
 
   #json(project: Project): ProjectJson {

@@ -2,10 +2,10 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { originPatternProblem } from '../filter/inbound.ts';
+import { FILTERS } from '../lib/filter-names.ts';
 import { CATEGORIES } from '../lib/item-types.ts';
 import { firstKey, keyId, keysOf, replaceKey, withKeys } from '../projects/keys.ts';
 import {
-  FILTERS,
   keyList,
   type Project,
   type ProjectKey,

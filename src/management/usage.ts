@@ -1,7 +1,7 @@
 import { systemClock } from '../lib/clock.ts';
 import { readUsage } from '../limit/month-count.ts';
 import type { Project } from '../projects/project.ts';
-import type { CounterBucket } from '../usage/counters.ts';
+import type { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
 import { type HourOfOutcomes, readOutcomes } from '../usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
 import { OperationError, reasonOf } from './failure.ts';
@@ -25,7 +25,7 @@ const percentOf = (current: number, quota: number): number =>
   quota === 0 ? 100 : Math.floor((100 * current) / quota);
 
 /** What reading usage needs. */
-export type UsageReader = { connections: Connections; checkpoints: CounterBucket };
+export type UsageReader = { connections: Connections; checkpoints: CheckpointBucket };
 
 /**
  * The counter of this month; where Redis has none, the checkpoint from which counting would resume.

@@ -36,7 +36,7 @@ export type FrameWriterOptions = {
   deadLetters: DeadLetters;
   metrics: ProcessorMetrics;
   /** Shared by all writers of the process: a large entry, or one with recordings, passes alone. */
-  large: Gate;
+  largeGate: Gate;
   log: Log;
 };
 
@@ -265,7 +265,7 @@ export class FrameWriter {
   ): Promise<void> | undefined {
     if (entry.kind === 'heartbeat') return this.#heartbeat(batch, place, { entry, bytes });
     if (!isLarge(entry)) return this.#envelope(batch, place, { entry, bytes });
-    return this.#options.large.alone(async () => this.#envelope(batch, place, { entry, bytes }));
+    return this.#options.largeGate.alone(async () => this.#envelope(batch, place, { entry, bytes }));
   }
 
   async #heartbeat(

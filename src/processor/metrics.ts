@@ -5,7 +5,7 @@ import {
   gauge,
   type MetricsSnapshot,
   sumSnapshots,
-} from '../lib/metrics.ts';
+} from '../lib/metrics/metrics.ts';
 import { VERSION } from '../version.ts';
 
 /** `resent`: a client's own resend of something that is stored. */

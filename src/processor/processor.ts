@@ -56,7 +56,7 @@ const frameStreamNames = ({ streamShards }: Config): string[] =>
     Array.from({ length: streamShards }, (_, shard) => streamName(stream, shard, streamShards)),
   );
 
-type Part = { queue: PullQueue; consumer: StreamConsumer };
+type StreamPipe = { queue: PullQueue; consumer: StreamConsumer };
 type ConsumerParts = { link: NatsLink; sink: Sink; tracing: Tracing | undefined };
 
 class Processor implements RunningProcessor {
@@ -65,7 +65,7 @@ class Processor implements RunningProcessor {
   readonly #clock: Clock;
   readonly #onBug: (error: unknown) => void;
   readonly #metrics = new ProcessorMetrics();
-  readonly #parts: Part[] = [];
+  readonly #pipes: StreamPipe[] = [];
   /** What to close, in the order of opening. */
   readonly #closers: (() => Promise<void>)[] = [];
   #sink: Sink | undefined;
@@ -84,8 +84,8 @@ class Processor implements RunningProcessor {
     const { retentionDays } = this.#config;
     const tracing = await openTracing(this.#config, { service: 'sluice-processor', log: this.#log });
     if (tracing) this.#closers.push(() => tracing.close());
-    const parts = { clock: this.#clock, log: this.#log, retentionDays };
-    const sink = given ?? (await openSinks(this.#config.sinks, parts));
+    const options = { clock: this.#clock, log: this.#log, retentionDays };
+    const sink = given ?? (await openSinks(this.#config.sinks, options));
     this.#sink = sink;
     this.#closers.push(() => sink.close());
     await this.#startAdmin();
@@ -127,7 +127,7 @@ class Processor implements RunningProcessor {
       link,
       deadLetters,
       metrics: this.#metrics,
-      large: new Gate(),
+      largeGate: new Gate(),
       log,
     };
     const crashCounts = new CrashCounts(link);
@@ -136,14 +136,14 @@ class Processor implements RunningProcessor {
       const options = { ...shared, sink: await sink.open(stream) };
       const writer = tracing ? new TracedFrameWriter(options, tracing) : new FrameWriter(options);
       const queue = new PullQueue({ link, stream, bytesMax, log });
-      this.#parts.push({
+      this.#pipes.push({
         queue,
         consumer: new StreamConsumer({ queue, writer, crashCounts, gate, clock, log }),
       });
     }
-    for (const { consumer } of this.#parts) consumer.start(this.#onBug);
+    for (const { consumer } of this.#pipes) consumer.start(this.#onBug);
     this.#closers.push(async () => {
-      await Promise.all(this.#parts.map(({ consumer }) => consumer.stop()));
+      await Promise.all(this.#pipes.map(({ consumer }) => consumer.stop()));
     });
   }
 
@@ -179,7 +179,7 @@ class Processor implements RunningProcessor {
   #readiness(): { status: string; checks: Record<string, string> } {
     const checks = {
       nats: this.#link?.connected ? 'ok' : 'away',
-      sink: this.#parts.some(({ consumer }) => consumer.failing) ? 'failing' : 'ok',
+      sink: this.#pipes.some(({ consumer }) => consumer.failing) ? 'failing' : 'ok',
       dead_letters: this.#deadLetters?.failing ? 'failing' : 'ok',
       ...failingSinks(this.#sink),
     };
@@ -187,7 +187,7 @@ class Processor implements RunningProcessor {
   }
 
   async #gauges(): Promise<ProcessorGauges> {
-    const oldest = Math.min(...this.#parts.map(({ queue }) => queue.oldest ?? Number.POSITIVE_INFINITY));
+    const oldest = Math.min(...this.#pipes.map(({ queue }) => queue.oldest ?? Number.POSITIVE_INFINITY));
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
     const pending = this.#link?.connected
       ? await pendingMessages(this.#link, frameStreamNames(this.#config))

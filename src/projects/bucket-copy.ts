@@ -2,6 +2,13 @@
 import { hashOf } from '../lib/hash.ts';
 import type { BucketEntry } from './bucket-watch.ts';
 
+/**
+ * An entry as the copy has it. `revision`: the bucket's creation time (Unix ms) plus the bucket's
+ * own revision. It keeps growing when a bucket is deleted and made again, whose revisions begin at
+ * 1. 0: the newest snapshot lacks the key.
+ */
+export type CopiedEntry = { key: string; text: string | undefined; revision: number };
+
 /** So that no shard of a million keys takes longer than a millisecond to grow. */
 const SHARDS = 2_048;
 /** A shard that is full grows by a half: it is copied seldom, and little of it is empty. */
@@ -29,14 +36,14 @@ const DELETED = 0xffff_ffff;
  */
 export class BucketCopy {
   readonly #shards: (Shard | undefined)[] = new Array<Shard | undefined>(SHARDS);
-  readonly #onChange: (entry: BucketEntry) => void;
+  readonly #onChange: (entry: CopiedEntry) => void;
   #createdMs = 0;
   #snapshot = 0;
   #seen = 0;
   #size = 0;
 
   /** `onChange` hears of each entry that differs from the one before. It may not throw. */
-  constructor(onChange: (entry: BucketEntry) => void = () => undefined) {
+  constructor(onChange: (entry: CopiedEntry) => void = () => undefined) {
     this.#onChange = onChange;
   }
 
@@ -69,15 +76,11 @@ export class BucketCopy {
     }
   }
 
-  /**
-   * The copy's revision is the bucket's creation time (Unix ms) plus the key-value revision: it
-   * keeps growing when a bucket is deleted and made again, whose own revisions begin at 1.
-   */
-  put({ key, text, revision: sequence }: BucketEntry): void {
+  put({ key, text, revision }: BucketEntry): void {
     const hash = hashOf(key);
     this.#shards[hash % SHARDS] ??= new Shard();
     const shard = this.#shards[hash % SHARDS] as Shard;
-    const entry = { key, text, revision: this.#createdMs + sequence };
+    const entry = { key, text, revision: this.#createdMs + revision };
     const slot = shard.slotOf(key, hash);
     if (slot === -1) this.#size++;
     if (slot === -1 || shard.snapshotOf(slot) !== this.#snapshot) this.#seen++;
@@ -148,7 +151,7 @@ class Shard {
   }
 
   /** A broker that lost its newest writes in a power cut gives their revisions to others. */
-  holds(slot: number, { text, revision }: BucketEntry): boolean {
+  holds(slot: number, { text, revision }: CopiedEntry): boolean {
     return this.revisionOf(slot) === revision && this.textOf(slot) === text;
   }
 
@@ -159,7 +162,7 @@ class Shard {
     return keys;
   }
 
-  put({ key, text, revision }: BucketEntry, { slot, hash, snapshot }: Place): void {
+  put({ key, text, revision }: CopiedEntry, { slot, hash, snapshot }: Place): void {
     const keyBytes = Buffer.byteLength(key);
     const textBytes = text === undefined ? 0 : Buffer.byteLength(text);
     this.#makeRoom(KEY_AT + keyBytes + textBytes);

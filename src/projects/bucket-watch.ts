@@ -7,8 +7,7 @@ import type { NatsLink } from '../stream/nats.ts';
 import { type BucketState, bucketState } from './bucket.ts';
 
 /**
- * `text` is undefined when the key was deleted. `revision`: the bucket's own, from 1 on, as a watch
- * tells it; a {@link BucketCopy} adds the time at which the bucket was made.
+ * `text` is undefined when the key was deleted. `revision`: the bucket's own, from 1 on.
  */
 export type BucketEntry = { key: string; text: string | undefined; revision: number };
 

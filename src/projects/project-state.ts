@@ -9,7 +9,7 @@ import {
   type ItemType,
   typeBit,
 } from '../lib/item-types.ts';
-import type { SubjectWindow } from '../limit/lease.ts';
+import type { SubjectCache } from '../limit/subject-cache.ts';
 import { keyId, keyWindow, validUntil } from './keys.ts';
 import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
 
@@ -50,12 +50,12 @@ export interface Subject {
    * Of a refusal by the window with this number (as admit.lua says it): the category that refuses;
    * undefined: the project or the key does.
    */
-  refusingCategory(full: number): Category | undefined;
+  refusingCategory(windowNumber: number): Category | undefined;
   /**
    * limit/admission.ts: what this worker knows of all its windows. Undefined until the first
    * request, and after a minute without one.
    */
-  window: SubjectWindow | undefined;
+  cache: SubjectCache | undefined;
 }
 
 /** What a request with a valid key is served as; a project with one plain key is it itself. */
@@ -74,8 +74,9 @@ const NO_WINDOWS: readonly WindowLimit[] = [];
  * All that one process keeps of a project, from the project's first request until it is deleted or
  * unused for long. A changed record goes into the same object, so a request under way sees it too.
  *
- * One object for all stages, although each field has one owner: with ten thousand active projects
- * each further object is one more that is in no cache of the processor's.
+ * One object for all stages, although each field has one owner, the file that its comment begins
+ * with: with ten thousand active projects each further object is one more that is in no cache of
+ * the processor's.
  */
 export class ProjectState implements Subject, Access {
   readonly id: string;
@@ -100,9 +101,9 @@ export class ProjectState implements Subject, Access {
   #categorySubjects: Map<string, WindowedSubject> | undefined = undefined;
   isDeleted = false;
   /** projects/project-view.ts: looked up since the last sweep. */
-  isUsed = true;
+  wasLookedUp = true;
 
-  window: SubjectWindow | undefined = undefined;
+  cache: SubjectCache | undefined = undefined;
   isUseNoted = false;
 
   /**
@@ -192,16 +193,16 @@ export class ProjectState implements Subject, Access {
     if (categories === 0) return subject;
     this.#categorySubjects ??= new Map();
     const name = `${alone ? 'alone' : subject.windowName} ${categories}`;
-    let part = this.#categorySubjects.get(name);
-    if (!part) {
+    let found = this.#categorySubjects.get(name);
+    if (!found) {
       const { rateLimits = {} } = this.record;
       const limited = categoriesIn(categories);
       const limits = limited.map((one) => ({ name: one, limit: rateLimits[one] as number }));
       const ownWindows = alone ? NO_WINDOWS : windowsOf(subject);
-      part = new WindowedSubject(this, { ownWindows, limits, categories: limited });
-      this.#categorySubjects.set(name, part);
+      found = new WindowedSubject(this, { ownWindows, limits, categories: limited });
+      this.#categorySubjects.set(name, found);
     }
-    return part;
+    return found;
   }
 
   /** Undefined: the key is none of this project, or not in force, or the project is disabled. */
@@ -233,14 +234,14 @@ export class ProjectState implements Subject, Access {
 
   /** Whether a stage has something that a new object would not have. */
   get isKept(): boolean {
-    const { window, checkpointMonth, isGathered, figures } = this;
-    if (window !== undefined || checkpointMonth !== '' || isGathered || figures) return true;
+    const { cache, checkpointMonth, isGathered, figures } = this;
+    if (cache !== undefined || checkpointMonth !== '' || isGathered || figures) return true;
     if (this.#use?.isHeld()) return true;
     const subjects = [
       ...(this.#keys ?? []).map(({ subject }) => subject),
       ...(this.#categorySubjects?.values() ?? []),
     ];
-    return subjects.some(({ window }) => window !== undefined);
+    return subjects.some(({ cache }) => cache !== undefined);
   }
 
   /**
@@ -276,7 +277,7 @@ class WindowedSubject implements Subject {
   readonly windowName: string;
   readonly further: readonly WindowLimit[];
   readonly hasOwnWindow: boolean;
-  window: SubjectWindow | undefined = undefined;
+  cache: SubjectCache | undefined = undefined;
   /** How many windows come before those of categories. */
   readonly #ownCount: number;
   readonly #categories: readonly Category[];
@@ -301,8 +302,8 @@ class WindowedSubject implements Subject {
     this.#categories = categories;
   }
 
-  refusingCategory(full: number): Category | undefined {
-    return this.#categories[full - 1 - this.#ownCount];
+  refusingCategory(windowNumber: number): Category | undefined {
+    return this.#categories[windowNumber - 1 - this.#ownCount];
   }
 }
 

@@ -3,8 +3,7 @@
  * path.
  */
 import type { Log } from '../lib/log.ts';
-import { BucketCopy } from './bucket-copy.ts';
-import type { BucketEntry } from './bucket-watch.ts';
+import { BucketCopy, type CopiedEntry } from './bucket-copy.ts';
 import { type ParsedEntry, type PlanLimits, type Project, parseEntry, rateLimitOf } from './project.ts';
 import { ProjectState } from './project-state.ts';
 
@@ -38,7 +37,7 @@ export class ProjectView {
 
   find(idOrAlias: string): ProjectState | undefined {
     const state = this.#active.get(idOrAlias) ?? this.#activate(idOrAlias);
-    if (state) state.isUsed = true;
+    if (state) state.wasLookedUp = true;
     return state;
   }
 
@@ -51,8 +50,8 @@ export class ProjectView {
     for (const [name, state] of this.#active) {
       if (++looked % SWEPT_AT_ONCE === 0) yield;
       if (name !== state.id) continue; // an alias goes with its id
-      if (!state.isUsed && !state.isKept) this.#forget(state);
-      state.isUsed = false;
+      if (!state.wasLookedUp && !state.isKept) this.#forget(state);
+      state.wasLookedUp = false;
     }
   }
 
@@ -93,7 +92,7 @@ export class ProjectView {
   }
 
   /** What is idle is read when it is asked for. */
-  #changed({ key, text, revision }: BucketEntry): void {
+  #changed({ key, text, revision }: CopiedEntry): void {
     this.#broken.delete(key);
     const state = this.#active.get(key);
     if (!state) return;

@@ -3,14 +3,13 @@
  * record under a project's id, a claim under its alias. Pure: no I/O.
  */
 import { z } from 'zod';
+import { FILTERS } from '../lib/filter-names.ts';
 import { CATEGORIES } from '../lib/item-types.ts';
 import { LABEL_CHARS_MAX, PROJECT_KEYS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
 import { type Privacy, SCRUBS } from '../stream/frame.ts';
 
 export const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'] as const;
 export type Plan = (typeof PLANS)[number];
-export const FILTERS = ['browser-extension', 'localhost', 'crawler'] as const;
-export type FilterName = (typeof FILTERS)[number];
 
 /** Requests a minute by plan (spec part 8). */
 export const PLAN_LIMITS: Record<Plan, number> = {

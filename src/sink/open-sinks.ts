@@ -6,7 +6,7 @@ import { type NamedSink, SeveralSinks } from './several.ts';
 import type { Sink } from './sink.ts';
 
 /** `retentionDays`: for stores that remove what is older by themselves. */
-type Parts = { clock: Clock; log: Log; retentionDays?: number | undefined };
+type SinkOptions = { clock: Clock; log: Log; retentionDays?: number | undefined };
 
 /** How logs, errors and readiness call a sink: without a password. */
 function sinkName(setting: SinkSetting): string {
@@ -16,29 +16,29 @@ function sinkName(setting: SinkSetting): string {
 }
 
 /** ClickHouse counts from a day's first moment; the setting counts from its last one. */
-const wholeDays = ({ log, retentionDays: days }: Parts): ClickHouseOptions => ({
+const wholeDays = ({ log, retentionDays: days }: SinkOptions): ClickHouseOptions => ({
   log,
   ...(days !== undefined && { retentionDays: days + 1 }),
 });
 
 /** Only the kind that is wanted is loaded, so that the processor starts fast. */
-async function openSink(setting: SinkSetting, parts: Parts): Promise<Sink> {
+async function openSink(setting: SinkSetting, options: SinkOptions): Promise<Sink> {
   switch (setting.kind) {
     case 'ndjson': {
       const { NdjsonSink } = await import('./ndjson/ndjson.ts');
-      return NdjsonSink.lock(setting.dir, parts);
+      return NdjsonSink.lock(setting.dir, options);
     }
     case 's3': {
       const { S3Sink } = await import('./s3/s3.ts');
-      return S3Sink.connect(setting, parts);
+      return S3Sink.connect(setting, options);
     }
     case 'clickhouse': {
       const { ClickHouseSink } = await import('./clickhouse/clickhouse.ts');
-      return ClickHouseSink.connect(setting.url, wholeDays(parts));
+      return ClickHouseSink.connect(setting.url, wholeDays(options));
     }
     case 'postgres': {
       const { PostgresSink } = await import('./postgres/postgres.ts');
-      return PostgresSink.connect(setting.url, parts);
+      return PostgresSink.connect(setting.url, options);
     }
   }
 }
@@ -47,11 +47,11 @@ async function openSink(setting: SinkSetting, parts: Parts): Promise<Sink> {
  * The sink that the settings name; several become one.
  * @throws SinkSettingError, FolderTakenError, JournalError
  */
-export async function openSinks(settings: readonly SinkSetting[], parts: Parts): Promise<Sink> {
+export async function openSinks(settings: readonly SinkSetting[], options: SinkOptions): Promise<Sink> {
   const opened: NamedSink[] = [];
   try {
     for (const setting of settings)
-      opened.push({ name: sinkName(setting), sink: await openSink(setting, parts) });
+      opened.push({ name: sinkName(setting), sink: await openSink(setting, options) });
   } catch (error) {
     await Promise.all(opened.map(({ sink }) => sink.close()));
     throw error;

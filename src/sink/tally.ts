@@ -1,23 +1,12 @@
 /**
  * The tally: accepted envelopes by project and month, counted exactly once beside the sink. `sluice
  * usage reconcile` compares it with Redis's counter.
- *
- * Each batch's index has the batch's counts, so they are committed together with the data. Before
- * indexes are removed, their counts go to `tally.json`, with the number of the last batch in it. So
- * a stream's tally is that file plus the indexes after it. A reader may meet a processor that is
- * just doing this; it reads again when the file has changed meanwhile.
  */
-import { readFile, stat } from 'node:fs/promises';
-import { join } from 'node:path';
-import { z } from 'zod';
 import { TALLY_MONTHS_MAX } from '../limits.ts';
-import { move, namesIn, syncFolder, writeSynced } from './ndjson/folder.ts';
-import { decodeIndex, JournalError, type TallyCounts } from './ndjson/index-file.ts';
-import { batchNumber, isUncommitted, JOURNAL_FOLDER } from './ndjson/journal-names.ts';
 import type { CountedUsage } from './sink.ts';
 
-const TALLY_FILE = 'tally.json';
-const READ_TRIES_MAX = 20;
+/** Counted usage by project and month: envelopes, and the highest position among them. */
+export type TallyCounts = Record<string, Record<string, readonly [count: number, position: number]>>;
 
 export type TallyOfMonth = {
   /** Envelopes that were accepted, counted and have reached the sink. */
@@ -73,117 +62,4 @@ export class Tally {
       if (of.size === 0) this.#projects.delete(projectId);
     }
   }
-}
-
-const fileSchema = z.object({
-  v: z.literal(1),
-  upTo: z.int().min(0),
-  counts: z.record(z.string(), z.record(z.string(), z.tuple([z.number(), z.number()]))),
-});
-
-/**
- * The content of a journal's `tally.json`; nothing counted up to batch 0 when there is none.
- * @throws JournalError
- */
-export async function loadTallyFile(journal: string): Promise<{ upTo: number; counts: TallyCounts }> {
-  const path = join(journal, TALLY_FILE);
-  let text: string;
-  try {
-    text = await readFile(path, 'utf8');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return { upTo: 0, counts: {} };
-    throw error;
-  }
-  try {
-    return fileSchema.parse(JSON.parse(text));
-  } catch (cause) {
-    throw new JournalError(`${path} is damaged`, { cause });
-  }
-}
-
-/** Replaces `tally.json` at once. @throws UnavailableError */
-export async function saveTallyFile(journal: string, upTo: number, tally: Tally): Promise<void> {
-  const path = join(journal, TALLY_FILE);
-  await writeSynced(`${path}.tmp`, Buffer.from(JSON.stringify({ v: 1, upTo, counts: tally.toCounts() })));
-  await move(`${path}.tmp`, path);
-  await syncFolder(journal);
-}
-
-async function readIndexes(streamDir: string, upTo: number, tally: Tally): Promise<void> {
-  const journal = join(streamDir, JOURNAL_FOLDER);
-  const numbers = (await namesIn(journal)).map(batchNumber).filter((n) => n !== undefined && n > upTo);
-  const newest = Math.max(...(numbers as number[]));
-  for (const n of numbers as number[]) {
-    const path = join(journal, `${n}.idx`);
-    const index = decodeIndex(await readFile(path), path);
-    if (n === newest) {
-      if (await isUncommitted(streamDir, n, index)) continue;
-      // A processor that starts removes an uncommitted index before the file that tells.
-      await stat(path);
-    }
-    tally.addAll(index.tally);
-  }
-}
-
-/** One attempt; undefined when the processor tidied up meanwhile. */
-async function tryStream(streamDir: string): Promise<Tally | undefined> {
-  const journal = join(streamDir, JOURNAL_FOLDER);
-  const before = await loadTallyFile(journal);
-  const tally = new Tally();
-  tally.addAll(before.counts);
-  try {
-    await readIndexes(streamDir, before.upTo, tally);
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
-    return undefined;
-  }
-  const after = await loadTallyFile(journal);
-  return after.upTo === before.upTo ? tally : undefined;
-}
-
-async function tallyOfStream(streamDir: string): Promise<Tally> {
-  for (let tries = 0; tries < READ_TRIES_MAX; tries++) {
-    const tally = await tryStream(streamDir);
-    if (tally) return tally;
-  }
-  throw new JournalError(`${streamDir} changes too fast to be read`);
-}
-
-/**
- * What the sink in `dir` counted for each project, over all streams and the months that it keeps.
- * Works beside a running processor.
- * @throws JournalError when the folder's journal is damaged; the file system's error when `dir`
- * cannot be read
- */
-export async function readTallies(dir: string): Promise<Map<string, number>> {
-  const sums = new Map<string, number>();
-  for (const tally of await talliesIn(dir))
-    for (const [projectId, months] of Object.entries(tally.toCounts()))
-      for (const [count] of Object.values(months)) sums.set(projectId, (sums.get(projectId) ?? 0) + count);
-  return sums;
-}
-
-async function talliesIn(dir: string): Promise<Tally[]> {
-  await stat(dir);
-  const tallies: Tally[] = [];
-  for (const stream of await namesIn(dir))
-    if ((await stat(join(dir, stream))).isDirectory()) tallies.push(await tallyOfStream(join(dir, stream)));
-  return tallies;
-}
-
-/**
- * What the sink in `dir` counted for a project in a month, over all streams. Works beside a running
- * processor.
- * @param month `YYYY-MM`
- * @throws JournalError when the folder's journal is damaged; the file system's error when `dir`
- * cannot be read
- */
-export async function readTally(dir: string, projectId: string, month: string): Promise<TallyOfMonth> {
-  const sum: TallyOfMonth = { count: 0, position: 0 };
-  for (const tally of await talliesIn(dir)) {
-    const { count, position } = tally.of(projectId, month);
-    sum.count += count;
-    sum.position = Math.max(sum.position, position);
-  }
-  return sum;
 }

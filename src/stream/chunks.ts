@@ -6,20 +6,13 @@
 import { createHash } from 'node:crypto';
 import { JetStreamApiError, type JetStreamManager } from '@nats-io/jetstream';
 import { errors } from '@nats-io/transport-node';
+import type { ByteSource } from '../lib/files/byte-source.ts';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
 import type { Delivered } from './publish/publication.ts';
 import type { Sender } from './publish/sender.ts';
 import { CHUNKS_STREAM, chunksSubject } from './topology.ts';
-
-/**
- * Bytes that can be read from any offset, any number of times; each read gives a buffer of its own.
- */
-export type PartSource = {
-  readonly length: number;
-  read(offset: number, length: number): Promise<Uint8Array>;
-};
 
 /** A part of the entry is not in the chunks stream (any more). */
 export class MissingPartError extends Error {
@@ -32,7 +25,7 @@ export class CorruptPartsError extends Error {
 }
 
 /** Payloads that are in memory, as a source. */
-export function sourceOf(entry: EnvelopeEntry): PartSource {
+export function sourceOf(entry: EnvelopeEntry): ByteSource {
   const whole = Buffer.concat(entry.items.map(({ payload }) => payload ?? new Uint8Array()));
   return {
     length: whole.length,
@@ -41,7 +34,7 @@ export function sourceOf(entry: EnvelopeEntry): PartSource {
 }
 
 /** An entry without what its source holds. */
-export type SplitEntry = { entry: EnvelopeEntry; source: PartSource };
+export type SplitEntry = { entry: EnvelopeEntry; source: ByteSource };
 
 /**
  * What stays in the frame, and what goes into parts: the payloads that are the source, and item
@@ -54,7 +47,7 @@ export function splitEntry({ entry, source }: SplitEntry, partBytesMax: number):
 }
 
 /** The entry with its item headers moved behind the payloads of its source. */
-export function moveHeaders(entry: EnvelopeEntry, source: PartSource): SplitEntry {
+export function moveHeaders(entry: EnvelopeEntry, source: ByteSource): SplitEntry {
   const tail = Buffer.concat(entry.items.map(({ header }) => header));
   const items = entry.items.map((item) => ({
     ...item,
@@ -104,7 +97,7 @@ export type WrittenParts =
 
 export type WriteOptions = {
   projectId: string;
-  source: PartSource;
+  source: ByteSource;
   partBytesMax: number;
   /** Monotonic ms. */
   deadline: number;

@@ -3,7 +3,7 @@ import type { Log } from '../lib/log.ts';
 import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../limits.ts';
 import type { Access } from '../projects/project-state.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { changeRecord, readRecord, removeRecords } from './bucket.ts';
+import { changeRecord, readRecord, removeRecords } from './records.ts';
 
 /** Key's id → the hour of its last use, RFC 3339 to the hour: `2026-07-01T13:00Z`. */
 type HoursOfUse = Record<string, string>;

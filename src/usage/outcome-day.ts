@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import { DAY_MS, HOUR_MS } from '../lib/clock.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { readRecord, removeRecords } from './bucket.ts';
+import { readRecord, removeRecords } from './records.ts';
 
 /** Hour (`00` to `23`) → outcome → requests. */
 export type DayOfOutcomes = Record<string, Record<string, number>>;

@@ -6,8 +6,8 @@ import { isConflict, openBucket } from '../projects/bucket.ts';
 import type { ProjectState } from '../projects/project-state.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
-import { changeRecord } from './bucket.ts';
 import { addCounts, type DayOfOutcomes, ledgerKey, parseDay } from './outcome-day.ts';
+import { changeRecord } from './records.ts';
 
 const WRITES_IN_FLIGHT_MAX = 8;
 

@@ -3,12 +3,8 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Holding } from '../../src/envelope/budget.ts';
-import {
-  type Inflation,
-  InflationQueue,
-  type PacedUpload,
-  UploadPacer,
-} from '../../src/envelope/upload-pacer.ts';
+import { type Inflation, InflationQueue } from '../../src/envelope/inflate/inflation-queue.ts';
+import { type PacedUpload, UploadPacer } from '../../src/envelope/upload-pacer.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
 import {
@@ -94,7 +90,7 @@ describe('the upload pacer', () => {
     expect(paused.at(-1)).toBe(false);
   });
 
-  test('pauses all as well while too much waits for disk and decoders', async () => {
+  test('pauses all as well while too much waits for disk and inflaters', async () => {
     const pacer = new UploadPacer();
     const { paused } = uploads(pacer, 2);
     pacer.queue(QUEUED_BYTES_MAX);

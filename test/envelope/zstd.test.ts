@@ -3,10 +3,10 @@ import { rmSync } from 'node:fs';
 import zlib from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Holding } from '../../src/envelope/budget.ts';
-import { Decoder } from '../../src/envelope/decoder.ts';
-import { HAS_ZSTD } from '../../src/envelope/decompress.ts';
+import { HAS_ZSTD } from '../../src/envelope/inflate/inflate.ts';
+import { Inflater } from '../../src/envelope/inflate/inflater.ts';
+import { ZstdFrames } from '../../src/envelope/inflate/zstd-frames.ts';
 import type { UploadFailure } from '../../src/envelope/upload.ts';
-import { ZstdFrames } from '../../src/envelope/zstd-frames.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
 import { ZSTD_FRAMES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
@@ -160,13 +160,13 @@ describe('a zstd body', () => {
   });
 });
 
-test('the window of a zstd decoder is charged as it fills, up to its bound', async () => {
+test('the window of a zstd inflater is charged as it fills, up to its bound', async () => {
   const run = zstdBlock(BLOCK.rle, 128 * 1024, bytesOf('a'), false);
   const head = zstdFrame([], { head: [13 << 3] });
   if (!RUNTIME_HAS_ZSTD) return expect(await verdictOf([Buffer.concat([head, run])])).toEqual(UNKNOWN);
   const budget = testBudget({ spoolDir });
   let given = 0;
-  const decoder = new Decoder('zstd', {
+  const inflater = new Inflater('zstd', {
     holding: new Holding(budget, new ProjectUse()),
     onBytes: (bytes) => {
       given += bytes.length;
@@ -175,15 +175,15 @@ test('the window of a zstd decoder is charged as it fills, up to its bound', asy
     onFailed: (_kind, detail) => expect.unreachable(detail),
     onBehind: () => undefined,
   });
-  decoder.feed(head);
+  inflater.feed(head);
   const ENGINE_AND_BLOCKS_BYTES = 512 * 1024;
   for (let blocks = 1; blocks <= 160; blocks++) {
-    decoder.feed(run);
+    inflater.feed(run);
     while (given < blocks * 128 * 1024) await new Promise((resolve) => setImmediate(resolve));
     const window = Math.min(given, ZSTD_WINDOW_BYTES_MAX);
     expect(Math.abs(budget.heldBytes - window), `${blocks} blocks`).toBeLessThan(ENGINE_AND_BLOCKS_BYTES);
   }
-  decoder.destroy();
+  inflater.destroy();
   expect(budget.heldBytes).toBe(0);
 });
 

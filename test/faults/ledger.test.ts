@@ -189,7 +189,7 @@ describe('a 429', () => {
     ['the limiter was away', rateHeaders.unavailable(now + 260) + REFUSALS.limiter_unavailable.headers, true],
     [
       'the window is full',
-      rateHeaders.of({ kind: 'refused', resetSec: sentSec + 57, full: 1 }, clock) +
+      rateHeaders.of({ kind: 'refused', resetSec: sentSec + 57, windowNumber: 1 }, clock) +
         REFUSALS.rate_limited.headers,
       false,
     ],

@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { systemClock } from '../../src/lib/clock.ts';
 import { readUsage } from '../../src/limit/month-count.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
-import { CounterBucket } from '../../src/usage/counters.ts';
+import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
 import { quiet, type Stand } from './stand.ts';
 
 /** A server that has just been under load may take longer than the limiter would wait for it. */
@@ -24,7 +24,7 @@ export async function usageOf<Name extends string>(
   const redis = new LimitRedis({ urls: [backing.redis.url], log: quiet, clock: systemClock });
   await redis.connect();
   try {
-    const checkpoints = new CounterBucket({ link, log: quiet });
+    const checkpoints = new CheckpointBucket({ link, log: quiet });
     const usage: Partial<Record<Name, number>> = {};
     for (const name of Object.keys(projects) as Name[]) {
       const { id } = projects[name];

@@ -9,7 +9,7 @@ const REPLAY = '{"type":"replay_event"}\n{}\n{"type":"replay_recording","length"
 const [ERROR, LOG] = ['{"type":"event"}\n{"message":"x"}\n', '{"type":"log","item_count":1}\n{"items":[]}\n'];
 const LIMITS = { replays: 5, logs: 7 } as const;
 /** By the window with this number: 1 is that of the project, the others are behind it. */
-const full = (window: number) => ({ kind: 'refused', resetSec: 1, full: window }) as const;
+const full = (window: number) => ({ kind: 'refused', resetSec: 1, windowNumber: window }) as const;
 const begin = (rateLimits = LIMITS, env?: 'development') => serve({ rateLimits, ...(env && { env }) });
 const windows = ({ asked }: ReturnType<typeof serve>): unknown =>
   asked.map(({ subject: { limit, windowName, further } }) => [

@@ -8,11 +8,12 @@ import { OpenExchanges } from '../../src/http/open-exchanges.ts';
 import { IngestRequest } from '../../src/http/request.ts';
 import type { RequestServices } from '../../src/http/services.ts';
 import { systemClock } from '../../src/lib/clock.ts';
+import type { FilterName } from '../../src/lib/filter-names.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import type { AdmissionResult, RateDecision, Wanted } from '../../src/limit/admission.ts';
 import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
-import type { FilterName, Project } from '../../src/projects/project.ts';
+import type { Project } from '../../src/projects/project.ts';
 import type { Subject } from '../../src/projects/project-state.ts';
 import type { PublishResult } from '../../src/stream/publish/publisher.ts';
 import { testBudget } from '../envelope/bodies.ts';
@@ -21,7 +22,7 @@ import { headOf, Line, PLAIN_HEAD } from './line.ts';
 
 export const EVENT = '{}\n{"type":"event"}\n{"message":"x"}';
 export const TOKEN = { kind: 'admitted', remaining: 59, resetSec: 7 } as const;
-export const REFUSED = { kind: 'refused', resetSec: 7, full: 1 } as const;
+export const REFUSED = { kind: 'refused', resetSec: 7, windowNumber: 1 } as const;
 export const UNAVAILABLE = { kind: 'unavailable' } as const;
 export const COUNTED = { kind: 'counted', position: 3, month: '2026-11' } as const;
 
@@ -34,7 +35,7 @@ export type Serving = {
   knownRefusal?: () => RateDecision | undefined;
   rateLimits?: NonNullable<Project['rateLimits']>;
   keys?: NonNullable<Project['keys']>;
-  readSpooled?: RequestServices['readSpooled'];
+  pickSpooled?: RequestServices['pickSpooled'];
   admit?: () => void;
   publish?: () => void;
   /** Whether the publisher has room for the project. */
@@ -77,7 +78,7 @@ export function serve(serving: Serving = {}) {
     whileAway: WHILE_AWAY[env],
     maxBodyBytes: 1_000_000,
     rateHint: rateHintFor(storedTypes([])),
-    readSpooled: serving.readSpooled,
+    pickSpooled: serving.pickSpooled,
     note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
   };
   const exchange = new Exchange(line, new OpenExchanges(systemClock), PLAIN_HEAD);

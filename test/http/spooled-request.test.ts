@@ -119,13 +119,13 @@ it('fails once when the admission breaks', async () => {
 async function reading() {
   let end = { read: (_payload: Uint8Array): void => undefined, fail: (_error: Error): void => undefined };
   let isReading = false;
-  const readSpooled = (): Promise<Uint8Array> => {
+  const pickSpooled = (): Promise<Uint8Array> => {
     isReading = true;
     return new Promise((read, fail) => {
       end = { read, fail };
     });
   };
-  const served = await early({ readSpooled }, EVENT);
+  const served = await early({ pickSpooled }, EVENT);
   await served.settle(TOKEN);
   await served.receive('');
   await expect.poll(() => isReading).toBe(true);

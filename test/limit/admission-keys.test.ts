@@ -76,7 +76,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     const other = withKeys(4, 6);
     expect(admitted(await ask(other, 'k', 10))).toBe(4);
     const full = await admit(admission, subjectOf(other, 'k0'), BOTH);
-    expect(full).toMatchObject({ rate: { kind: 'refused', full: 2 }, count: undefined });
+    expect(full).toMatchObject({ rate: { kind: 'refused', windowNumber: 2 }, count: undefined });
     other.update({ ...other.record }, 2, 100);
     const after = await admit(admission, subjectOf(other, 'k0'), BOTH);
     expect(after.rate).toMatchObject({ kind: 'admitted', remaining: 5 });
@@ -94,7 +94,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       0,
       'refused',
     ]);
-    expect(admission.knownRefusal(subject)).toMatchObject({ kind: 'refused', full: 1 });
+    expect(admission.knownRefusal(subject)).toMatchObject({ kind: 'refused', windowNumber: 1 });
   });
 
   it('has a limit where its project has none', async () => {
@@ -131,7 +131,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     };
     const several = await callOf(withKeys(60, 5, 6));
     expect(several).toEqual(await callOf(projectOf({ id: `keys-${++project}`, limit: 60 })));
-    expect(several).toMatchObject([['sluice:rate:{ID}', 'sluice:quota:{ID}'], { length: 12 }]);
+    expect(several).toMatchObject([['sluice:quota:{ID}', 'sluice:rate:{ID}'], { length: 12 }]);
   });
 
   it('keeps its window, by the key, when the record changes; a changed limit holds at once', async () => {
@@ -176,13 +176,15 @@ describe.each(STORES)('on $name', ({ start }) => {
       const flood = await send(of, REPLAYS, 50);
       expect(admitted(flood)).toBe(15);
       expect(flood.filter(({ count }) => count?.kind === 'counted')).toHaveLength(15);
-      const refused = flood.find(({ rate }) => rate?.kind === 'refused') as { rate: { full: number } };
-      expect(of.ofCategories(of, REPLAYS, false).refusingCategory(refused.rate.full)).toBe('replays');
+      const refused = flood.find(({ rate }) => rate?.kind === 'refused') as {
+        rate: { windowNumber: number };
+      };
+      expect(of.ofCategories(of, REPLAYS, false).refusingCategory(refused.rate.windowNumber)).toBe('replays');
       expect(admitted(await send(of, 0, 50))).toBe(45);
       const [admission] = admissions as [Admission];
       const { rate } = await admit(admission, of.ofCategories(of, REPLAYS, false), BOTH);
       expect(
-        of.ofCategories(of, REPLAYS, false).refusingCategory((rate as { full: number }).full),
+        of.ofCategories(of, REPLAYS, false).refusingCategory((rate as { windowNumber: number }).windowNumber),
       ).toBeUndefined();
     });
 
@@ -209,8 +211,8 @@ describe.each(STORES)('on $name', ({ start }) => {
       expect(both.further.map(({ name }) => name)).toEqual(['', 'errors', 'replays']);
       const first = await Promise.all([1, 2, 3].map(() => admit(admission, both, BOTH)));
       expect(first.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'admitted', 'refused']);
-      const refused = first[2] as { rate: { full: number } };
-      expect(both.refusingCategory(refused.rate.full)).toBe('replays');
+      const refused = first[2] as { rate: { windowNumber: number } };
+      expect(both.refusingCategory(refused.rate.windowNumber)).toBe('replays');
       const errors = of.ofCategories(key, categoryBit('errors'), false);
       const rest = await Promise.all([1, 2].map(() => admit(admission, errors, BOTH)));
       expect(rest.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'refused']);
@@ -228,7 +230,7 @@ describe.each(STORES)('on $name', ({ start }) => {
         const ask = {
           sentAt: 0,
           need: 1,
-          excess: 0,
+          reserve: 0,
           needMs: 250,
           revision: 1,
           settled: [],
@@ -240,11 +242,11 @@ describe.each(STORES)('on $name', ({ start }) => {
       await call(0, logs);
       await call(30_000, replays);
       const both = await call(31_000, logs, replays);
-      expect(both).toMatchObject({ granted: 0, full: 2, admitsAt: T + 60_250 });
+      expect(both).toMatchObject({ granted: 0, refuses: 2, admitsAt: T + 60_250 });
       await call(40_000);
       const all = await call(41_000, replays);
-      expect(all).toMatchObject({ granted: 0, full: 1, admitsAt: T + 60_250 });
-      expect(await call(61_000, replays)).toMatchObject({ granted: 0, full: 2, admitsAt: T + 90_250 });
+      expect(all).toMatchObject({ granted: 0, refuses: 1, admitsAt: T + 60_250 });
+      expect(await call(61_000, replays)).toMatchObject({ granted: 0, refuses: 2, admitsAt: T + 90_250 });
     });
 
     it('is refused from memory while it is full', async () => {

@@ -42,7 +42,7 @@ describe.each(STORES)('on $name', ({ start }) => {
   const subject = (limit: number): ProjectState => projectOf({ id: `rate-${++project}`, limit });
   /** Asked without taking anything. */
   async function bookedIn(of: ProjectState): Promise<number | undefined> {
-    const ask = { sentAt: 0, need: 0, excess: 0, needMs: 250, revision: 0, settled: [], known: undefined };
+    const ask = { sentAt: 0, need: 0, reserve: 0, needMs: 250, revision: 0, settled: [], known: undefined };
     const { window } = await callAdmit(workers[0] as LimitRedis, of.id, { waiting: '', limit: 1, ask });
     return window?.booked;
   }
@@ -191,7 +191,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       };
       await refuses();
       later = 100_000;
-      await until('forgotten', () => of.window === undefined);
+      await until('forgotten', () => of.cache === undefined);
       await refuses();
     });
 

@@ -205,7 +205,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       undefined,
     ]);
     const free = projectOf({ ...of.record, id: of.id });
-    free.window = of.window;
+    free.cache = of.cache;
     expect(positions([await admit(admission, free, { token: false, count: true })])).toEqual(['unavailable']);
     expect(reads).toBe(1);
     checkpoints.read = read;

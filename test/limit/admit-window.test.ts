@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Ask } from '../../src/limit/lease.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey, rateKey, scriptSource } from '../../src/limit/scripts.ts';
+import type { Ask } from '../../src/limit/subject-cache.ts';
 import * as limits from '../../src/limits.ts';
 import { callAdmit, connected } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
@@ -26,21 +26,21 @@ describe.each(STORES)('on $name', ({ start }) => {
     limit?: number;
     revision?: number;
     need?: number;
-    excess?: number;
+    reserve?: number;
     needMs?: number;
     known?: [gen: number, seq: number, emptyAt: number];
     settled?: number[];
   };
 
   async function call(id: string, step: Step) {
-    const { at, limit = 60, revision = 1, need = 1, excess = 0, needMs = 250, known, settled = [] } = step;
+    const { at, limit = 60, revision = 1, need = 1, reserve = 0, needMs = 250, known, settled = [] } = step;
     const [gen, seq, emptyAt] = known ?? [];
     const [bucket = 0, unused = 0, used = 0] = settled;
     const lease = { bucket, unused, used, endsAt: 0, next: undefined };
     const ask: Ask = {
       sentAt: 0,
       need,
-      excess,
+      reserve,
       needMs,
       revision,
       settled: settled.length > 0 ? [lease] : [],
@@ -57,13 +57,13 @@ describe.each(STORES)('on $name', ({ start }) => {
     it('shares its constants with limits.ts', () => {
       const source = scriptSource('admit');
       expect(source).toContain(
-        `WINDOW_MS, BUCKET_MS, NEED_MS_MAX, EXCESS_MS = ${limits.RATE_WINDOW_MS}, ${limits.RATE_BUCKET_MS}, ${limits.LEASE_NEED_SLOW_MS}, ${limits.LEASE_EXCESS_MS}`,
+        `WINDOW_MS, BUCKET_MS, NEED_MS_MAX, RESERVE_MS = ${limits.RATE_WINDOW_MS}, ${limits.RATE_BUCKET_MS}, ${limits.LEASE_NEED_SLOW_MS}, ${limits.LEASE_RESERVE_MS}`,
       );
       expect(source).toContain(
-        `EXACT_LIMIT_MAX, EXCESS_SHARE = ${limits.EXACT_LIMIT_MAX}, ${limits.EXCESS_SHARE_MAX}`,
+        `EXACT_LIMIT_MAX, RESERVE_SHARE = ${limits.EXACT_LIMIT_MAX}, ${limits.RESERVE_SHARE_MAX}`,
       );
       expect(source).toContain(
-        `CONTENDED_MS, CONTENDED_EXCESS_SHARE = ${limits.CONTENDED_MS}, ${limits.CONTENDED_EXCESS_SHARE_MAX}`,
+        `CONTENDED_MS, CONTENDED_RESERVE_SHARE = ${limits.CONTENDED_MS}, ${limits.CONTENDED_RESERVE_SHARE_MAX}`,
       );
     });
 
@@ -87,8 +87,13 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('books need at 250 ms and reserve at 500 ms ahead, rounded up', async () => {
       const key = freshKey();
-      const reply = await call(key, { at: 1, limit: 100_000, need: 1, excess: 10 });
-      expect(reply).toMatchObject({ granted: 1, excess: 10, excessBucket: T / 250 + 3, emptyAt: T + 60_750 });
+      const reply = await call(key, { at: 1, limit: 100_000, need: 1, reserve: 10 });
+      expect(reply).toMatchObject({
+        granted: 1,
+        reserve: 10,
+        reserveBucket: T / 250 + 3,
+        emptyAt: T + 60_750,
+      });
       expect(await call(key, { at: 60_500, limit: 100_000 })).toMatchObject({ booked: 11 });
       expect(await call(key, { at: 60_750, limit: 100_000 })).toMatchObject({ booked: 2 });
     });
@@ -101,8 +106,8 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('never grants a reserve for limits up to 1000 while nobody is refused', async () => {
-      expect(await call(freshKey(), { at: 0, limit: 1000, excess: 5 })).toMatchObject({ excess: 0 });
-      expect(await call(freshKey(), { at: 0, limit: 1001, excess: 5 })).toMatchObject({ excess: 3 });
+      expect(await call(freshKey(), { at: 0, limit: 1000, reserve: 5 })).toMatchObject({ reserve: 0 });
+      expect(await call(freshKey(), { at: 0, limit: 1001, reserve: 5 })).toMatchObject({ reserve: 3 });
     });
 
     it('hands out room in halves while a refusal is fresh, also below 1000, and says that it is scarce', async () => {
@@ -110,40 +115,40 @@ describe.each(STORES)('on $name', ({ start }) => {
       await call(key, { at: 0, limit: 800, need: 790 });
       await call(key, { at: 250, limit: 800, need: 10 });
       expect(await call(key, { at: 60_250, limit: 800, need: 795 })).toMatchObject({ granted: 790 });
-      const contended = { limit: 800, need: 1, excess: 20 };
+      const contended = { limit: 800, need: 1, reserve: 20 };
       expect(await call(key, { at: 60_500, ...contended })).toMatchObject({
         granted: 1,
-        excess: 5,
+        reserve: 5,
         scarce: true,
         admitsAt: 0,
       });
-      expect(await call(key, { at: 60_510, ...contended })).toMatchObject({ excess: 2, scarce: true });
-      expect(await call(key, { at: 60_520, limit: 800, need: 1, excess: 1 })).toMatchObject({
+      expect(await call(key, { at: 60_510, ...contended })).toMatchObject({ reserve: 2, scarce: true });
+      expect(await call(key, { at: 60_520, limit: 800, need: 1, reserve: 1 })).toMatchObject({
         granted: 1,
         scarce: true,
         admitsAt: T + 120_500,
       });
       const later = await call(key, { at: 126_000, ...contended });
-      expect(later).toMatchObject({ granted: 1, excess: 0, scarce: false });
+      expect(later).toMatchObject({ granted: 1, reserve: 0, scarce: false });
     });
 
     it('keeps all outstanding reserve within 0.5 % of the limit, until leases end', async () => {
       const key = freshKey();
       let outstanding = 0;
       for (let i = 0; i < 12; i++)
-        outstanding += (await call(key, { at: i, limit: 10_000, excess: 1000 })).excess;
+        outstanding += (await call(key, { at: i, limit: 10_000, reserve: 1000 })).reserve;
       expect(outstanding).toBe(50);
-      expect(await call(key, { at: 499, limit: 10_000, excess: 1000 })).toMatchObject({ excess: 0 });
-      expect(await call(key, { at: 750, limit: 10_000, excess: 1000 })).toMatchObject({ excess: 25 });
+      expect(await call(key, { at: 499, limit: 10_000, reserve: 1000 })).toMatchObject({ reserve: 0 });
+      expect(await call(key, { at: 750, limit: 10_000, reserve: 1000 })).toMatchObject({ reserve: 25 });
     });
 
     it('takes unused tokens back, but never more than the bucket holds', async () => {
       const key = freshKey();
-      const first = await call(key, { at: 0, limit: 10_000, need: 5, excess: 20 });
-      expect(first).toMatchObject({ booked: 25, excess: 20 });
-      const back = await call(key, { at: 10, limit: 10_000, need: 1, settled: [first.excessBucket, 8, 0] });
+      const first = await call(key, { at: 0, limit: 10_000, need: 5, reserve: 20 });
+      expect(first).toMatchObject({ booked: 25, reserve: 20 });
+      const back = await call(key, { at: 10, limit: 10_000, need: 1, settled: [first.reserveBucket, 8, 0] });
       expect(back.booked).toBe(18);
-      const all = await call(key, { at: 20, limit: 10_000, need: 0, settled: [first.excessBucket, 999, 0] });
+      const all = await call(key, { at: 20, limit: 10_000, need: 0, settled: [first.reserveBucket, 999, 0] });
       expect(all.booked).toBe(5);
       const stranger = await call(key, { at: 30, limit: 10_000, need: 0, settled: [1, 999, 0] });
       expect(await call(key, { at: 31, limit: 10_000, need: 0, settled: [9e9, 999, 9] })).toMatchObject({
@@ -154,21 +159,21 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('hands out reserve again that was used, and keeps it booked', async () => {
       const key = freshKey();
-      const first = await call(key, { at: 0, limit: 2000, excess: 10 });
-      expect(first).toMatchObject({ excess: 5, booked: 6 });
-      await call(key, { at: 1, limit: 2000, excess: 10 });
+      const first = await call(key, { at: 0, limit: 2000, reserve: 10 });
+      expect(first).toMatchObject({ reserve: 5, booked: 6 });
+      await call(key, { at: 1, limit: 2000, reserve: 10 });
       expect(
-        await call(key, { at: 2, limit: 2000, excess: 10, settled: [first.excessBucket, 0, 5] }),
+        await call(key, { at: 2, limit: 2000, reserve: 10, settled: [first.reserveBucket, 0, 5] }),
       ).toMatchObject({
-        excess: 4,
+        reserve: 4,
         booked: 6 + 4 + 5,
       });
     });
 
     it('grants again what came back, up to the limit', async () => {
       const key = freshKey();
-      const { excessBucket } = await call(key, { at: 0, limit: 2000, need: 1990, excess: 10 });
-      const reply = await call(key, { at: 5, limit: 2000, need: 50, settled: [excessBucket, 5, 0] });
+      const { reserveBucket } = await call(key, { at: 0, limit: 2000, need: 1990, reserve: 10 });
+      const reply = await call(key, { at: 5, limit: 2000, need: 50, settled: [reserveBucket, 5, 0] });
       expect(reply).toMatchObject({ granted: 10, booked: 2000 });
     });
 
@@ -234,9 +239,9 @@ describe.each(STORES)('on $name', ({ start }) => {
       let settled: number[] = [];
       // Two requests a second for half an hour, each with a reserve that comes back unused.
       for (let at = 0; at < 1_800_000; at += 500) {
-        const reply = await call(key, { at, limit: 10_000, excess: 3, settled });
-        settled = [reply.excessBucket, reply.excess, 0];
-        expect(reply.excess).toBe(3);
+        const reply = await call(key, { at, limit: 10_000, reserve: 3, settled });
+        settled = [reply.reserveBucket, reply.reserve, 0];
+        expect(reply.reserve).toBe(3);
       }
       expect(await server.fields(rateKey(key))).toBeLessThan(150);
     });

@@ -24,7 +24,7 @@ import {
 } from './limit-fixture.ts';
 import { answers, operator as tell } from './redis-cluster.ts';
 
-const ASK = { sentAt: 0, need: 2, excess: 0, needMs: 250, revision: 1, settled: [], known: undefined };
+const ASK = { sentAt: 0, need: 2, reserve: 0, needMs: 250, revision: 1, settled: [], known: undefined };
 let server: TestServer;
 let redis: LimitRedis;
 const toClose: (() => unknown)[] = [];
@@ -105,7 +105,7 @@ describe('LimitRedis', () => {
         redis.request('refund', [quotaKey('p')], [thisMonth()]),
         redis.request(
           'admit',
-          [rateKey('p'), quotaKey('p')],
+          [quotaKey('p'), rateKey('p')],
           admitArgs({ waiting: 'bt', limit: 60, ask: ASK }),
         ),
         redis.request('setUsage', [quotaKey('q')], [thisMonth(), 7, '']),

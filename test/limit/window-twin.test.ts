@@ -4,9 +4,9 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { seededRandom } from '../../bench/random.ts';
 import { WindowTwin } from '../../bench/sim/window-twin.ts';
 import { World } from '../../bench/sim/world.ts';
-import { type Ask, LEASE_SHAPE, type WindowReply } from '../../src/limit/lease.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { rateKey } from '../../src/limit/scripts.ts';
+import { type Ask, LEASE_SHAPE, type WindowReply } from '../../src/limit/subject-cache.ts';
 import { LEASE_NEED_MS, LEASE_NEED_SLOW_MS } from '../../src/limits.ts';
 import { rounds } from '../support/rounds.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
@@ -37,7 +37,7 @@ const STEP = {
     fc.integer({ min: -700, max: -1 }),
   ),
   need: fc.integer({ min: 0, max: 60 }),
-  excess: fc.integer({ min: 0, max: 20 }),
+  reserve: fc.integer({ min: 0, max: 20 }),
   /** A new limit with the next revision, or an old one. */
   limit: fc.option(fc.integer({ min: 1, max: 3_000 }), { freq: 10 }),
   /** Of an earlier reserve: how many come back and how many were used. */
@@ -51,7 +51,7 @@ const step = fc.record(STEP);
 
 type Settling = { unused: number; used: number; isVoid: boolean };
 const settledOf = (reply: WindowReply, { unused, used, isVoid }: Settling): Ask['settled'][number] => ({
-  bucket: isVoid ? reply.needBucket : reply.excessBucket,
+  bucket: isVoid ? reply.needBucket : reply.reserveBucket,
   unused: isVoid ? unused + reply.granted : unused,
   used: isVoid ? used - reply.granted : used,
   endsAt: 0,
@@ -82,18 +82,18 @@ describe('the twin of the window of admit.lua', () => {
         const replies: WindowReply[] = [];
         let now = T;
         let record = { limit: firstLimit, revision: 1 };
-        for (const { waitMs, need, excess, needMs, limit, settle, isVoid, knows } of steps) {
+        for (const { waitMs, need, reserve, needMs, limit, settle, isVoid, knows } of steps) {
           now += waitMs;
           if (limit !== null) record = { limit, revision: record.revision + 1 };
           const known = knows === null ? undefined : replies.at(-1 - knows);
-          const reserve = settle === null ? undefined : replies.at(-1 - settle.of);
+          const earlier = settle === null ? undefined : replies.at(-1 - settle.of);
           const ask: Ask = {
             sentAt: 0,
             need,
-            excess,
+            reserve,
             needMs,
             revision: record.revision,
-            settled: reserve && settle ? [settledOf(reserve, { ...settle, isVoid })] : [],
+            settled: earlier && settle ? [settledOf(earlier, { ...settle, isVoid })] : [],
             known,
           };
           const call = { waiting: 't'.repeat(need), limit: record.limit, ask, now };
@@ -134,18 +134,18 @@ describe('twins of several windows', () => {
         /** By the window that began. */
         const replies: WindowReply[][] = [[], [], []];
         let now = T;
-        for (const { waitMs, need, excess, needMs, settle, isVoid, knows, from } of steps) {
+        for (const { waitMs, need, reserve, needMs, settle, isVoid, knows, from } of steps) {
           now += waitMs;
           const [first, ...further] = windows.slice(from) as [(typeof windows)[0], ...typeof windows];
           const before = replies[from] as WindowReply[];
-          const reserve = settle === null ? undefined : before.at(-1 - settle.of);
+          const earlier = settle === null ? undefined : before.at(-1 - settle.of);
           const ask: Ask = {
             sentAt: 0,
             need,
-            excess,
+            reserve,
             needMs,
             revision: 1,
-            settled: reserve && settle ? [settledOf(reserve, { ...settle, isVoid })] : [],
+            settled: earlier && settle ? [settledOf(earlier, { ...settle, isVoid })] : [],
             known: knows === null ? undefined : before.at(-1 - knows),
           };
           const call = { waiting: 't'.repeat(need), limit: first.limit, ask, now, further };

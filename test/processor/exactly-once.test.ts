@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { lockFolder } from '../../src/lib/files/folder-lock.ts';
 import { ACK_WAIT_MS } from '../../src/limits.ts';
 import { FolderTakenError } from '../../src/sink/ndjson/ndjson.ts';
-import { readTally } from '../../src/sink/tally.ts';
+import { readTally } from '../../src/sink/ndjson/tally.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { CONSUMER } from '../../src/stream/topology.ts';

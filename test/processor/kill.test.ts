@@ -9,7 +9,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
-import { readTally } from '../../src/sink/tally.ts';
+import { readTally } from '../../src/sink/ndjson/tally.ts';
 import { rounds } from '../support/rounds.ts';
 import { Harness } from './harness.ts';
 import {

@@ -5,8 +5,8 @@ import type { BucketEntry } from '../../src/projects/bucket-watch.ts';
 import type { ProjectState } from '../../src/projects/project-state.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
+import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
 import { Checkpoints } from '../../src/usage/checkpoints.ts';
-import { CounterBucket } from '../../src/usage/counters.ts';
 import { readOutcomes } from '../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../src/usage/outcomes.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
@@ -28,7 +28,7 @@ beforeAll(async () => {
 beforeEach(() => {
   id = `${++ids}`;
   view = new ProjectView({ planLimits: 'table', log });
-  checkpoints = new Checkpoints({ store: new CounterBucket({ link, log }), clock, log });
+  checkpoints = new Checkpoints({ store: new CheckpointBucket({ link, log }), clock, log });
   ledger = new OutcomeLedger({ link, log });
 });
 afterAll(async () => {
@@ -52,7 +52,7 @@ const count = (position: number): void => {
 async function written(): Promise<unknown> {
   await Promise.all([checkpoints.close(), ledger.close()]);
   const [hour] = await readOutcomes(link, id, { now: Date.now(), hours: 1 });
-  const figure = await new CounterBucket({ link, log }).read(id, MONTH);
+  const figure = await new CheckpointBucket({ link, log }).read(id, MONTH);
   return { figure, accepted: hour?.outcomes.accepted };
 }
 

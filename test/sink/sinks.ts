@@ -2,9 +2,10 @@
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { readTally } from '../../src/sink/ndjson/tally.ts';
 import { readPostgresTally } from '../../src/sink/postgres/tally.ts';
 import type { SinkPromise } from '../../src/sink/sink.ts';
-import { readTally, type TallyOfMonth } from '../../src/sink/tally.ts';
+import type { TallyOfMonth } from '../../src/sink/tally.ts';
 import type { StoredRecord } from '../processor/harness.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { temporaryFolder } from '../support/servers.ts';

@@ -1,12 +1,14 @@
 /** A nats-server with the topology, a link and a publisher, and ways to see what stands in its streams. */
+
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { assert } from '../../src/lib/assert.ts';
 import { type Clock, systemClock } from '../../src/lib/clock.ts';
+import type { ByteSource } from '../../src/lib/files/byte-source.ts';
 import { ITEM_TYPES, type ItemType } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { decodeFrame, type Entry, type EntryItem, type EnvelopeEntry } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { type PartSource, Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
+import { Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { natsServer, natsServerWith, type TestServer } from '../support/servers.ts';
@@ -29,7 +31,7 @@ export class Tally {
     this.#publisher = publisher;
   }
 
-  publish(entry: Entry, ms = PATIENT_MS, source?: PartSource): void {
+  publish(entry: Entry, ms = PATIENT_MS, source?: ByteSource): void {
     const row: { id: string; result: PublishResult | undefined } = { id: nameOf(entry), result: undefined };
     this.#results.push(row);
     this.#publisher.publish(entry, { deadline: performance.now() + ms, source }, (result) => {

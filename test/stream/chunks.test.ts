@@ -5,13 +5,13 @@ import { join } from 'node:path';
 import { headers } from '@nats-io/transport-node';
 import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
+import type { ByteSource } from '../../src/lib/files/byte-source.ts';
 import { LARGE_ENTRIES_ACTIVE_MAX } from '../../src/limits.ts';
 import {
   CorruptPartsError,
   joinParts,
   MissingPartError,
   moveHeaders,
-  type PartSource,
   readParts,
   sourceOf,
 } from '../../src/stream/chunks.ts';
@@ -64,7 +64,7 @@ describe('a large entry', () => {
     const dir = await mkdtemp(join(tmpdir(), 'sluice-chunks-'));
     const file = await open(join(dir, 'spool'), 'w+');
     await file.write(Buffer.concat(payloads));
-    const source: PartSource = {
+    const source: ByteSource = {
       length: 2_200_300,
       read: async (offset, length) => (await file.read(Buffer.alloc(length), 0, length, offset)).buffer,
     };
@@ -104,7 +104,7 @@ describe('a large entry', () => {
     const payload = randomBytes(1_200_000);
     let reading = 0;
     let most = 0;
-    const source: PartSource = {
+    const source: ByteSource = {
       length: payload.length,
       read: async (offset, length) => {
         most = Math.max(most, ++reading);
@@ -130,7 +130,7 @@ describe('a large entry', () => {
 
   it('is over at its deadline, whatever its source does', async () => {
     await start();
-    const stuck: PartSource = { length: 2_000_000, read: () => new Promise(() => undefined) };
+    const stuck: ByteSource = { length: 2_000_000, read: () => new Promise(() => undefined) };
     const tally = new Tally(broker.publisher);
     for (const number of numbersTo(LARGE_ENTRIES_ACTIVE_MAX + 1))
       tally.publish(spooled(envelopeOf(number, new Uint8Array(2_000_000))), 200, stuck);
@@ -140,7 +140,7 @@ describe('a large entry', () => {
 
   it('is refused at its deadline when its parts were not all stored: no frame names them', async () => {
     await start();
-    const slow: PartSource = {
+    const slow: ByteSource = {
       length: 2_000_000,
       read: (offset, length) =>
         offset === 0 ? Promise.resolve(randomBytes(length)) : new Promise(() => undefined),
@@ -154,7 +154,7 @@ describe('a large entry', () => {
 
   it('is refused when its source cannot be read', async () => {
     await start();
-    const broken: PartSource = {
+    const broken: ByteSource = {
       length: 2_000_000,
       read: (offset) =>
         offset > 0 ? Promise.reject(new Error('EIO')) : Promise.resolve(randomBytes(508 * 1024)),

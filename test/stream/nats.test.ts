@@ -13,7 +13,7 @@ import { NatsLink } from '../../src/stream/nats.ts';
 import { Publisher } from '../../src/stream/publish/publisher.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { followFrames } from '../../src/stream/tail.ts';
-import { CounterBucket } from '../../src/usage/counters.ts';
+import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
 import { readOutcomes } from '../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../src/usage/outcomes.ts';
 import { createNatsOperator } from '../deploy/nats-operator.ts';
@@ -197,7 +197,7 @@ describe('a connection that the client library closed by itself', () => {
     const publisher = new Publisher({ link, shards: 1, clock, log });
     const replica = new Replica({ link, planLimits: 'table', log, clock });
     const queue = new PullQueue({ link, stream: 'SLUICE_EVENTS', bytesMax: 16 * MIB, log });
-    const counters = new CounterBucket({ link, log });
+    const counters = new CheckpointBucket({ link, log });
     const outcomes = new OutcomeLedger({ link, log });
     const crashes = new CrashCounts(link);
     const letters = new DeadLetters({ link, log });
@@ -248,7 +248,7 @@ describe('a connection that the client library closed by itself', () => {
     });
     await eventually(WITHIN_MS, () => replica.findProject(id) !== undefined);
     await counters.write(counters.groupOf('1'), '2026-01', new Map([['1', 7]]));
-    expect(await new CounterBucket({ link, log }).read('1', '2026-01')).toBe(7);
+    expect(await new CheckpointBucket({ link, log }).read('1', '2026-01')).toBe(7);
     expect(await crashes.read(frame)).toBe(1);
     expect(await letters.publish({ ...letter, frameId: 'after' })).not.toHaveProperty('lost');
     outcomes.note(projectOf({ id: '1' }), 'accepted');

@@ -1,7 +1,7 @@
 /** A project is deleted and made again under its id while a worker still has its counts in hand (contract part 6, Project life). */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
-import { CounterBucket } from '../../src/usage/counters.ts';
+import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { Command, System, until } from '../support/system.ts';
 
@@ -15,7 +15,7 @@ afterAll(() => system.stop());
 
 const month = (): string => new Date().toISOString().slice(0, 7);
 const figure = (id: string): Promise<number | undefined> =>
-  new CounterBucket({ link: system.link, log }).read(id, month());
+  new CheckpointBucket({ link: system.link, log }).read(id, month());
 
 describe('a project that gets the id of a deleted one', () => {
   it('begins with no usage, and neither a worker nor a reconciliation brings the old one back', async () => {

@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { CHECKPOINT_MS_MAX } from '../../src/limits.ts';
 import type { Project } from '../../src/projects/project.ts';
-import { CounterBucket } from '../../src/usage/counters.ts';
+import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
 import { operator } from '../limit/redis-cluster.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { System, until } from '../support/system.ts';
@@ -31,7 +31,7 @@ async function accepted(): Promise<{ position: number; remaining: number }> {
 
 describe('a Redis that lost everything', () => {
   it('counts on from a checkpoint that is at most ten seconds old, and usage reconcile finds what is missing', async () => {
-    const counters = new CounterBucket({ link: system.link, log: createLog('silent') });
+    const counters = new CheckpointBucket({ link: system.link, log: createLog('silent') });
     const month = new Date().toISOString().slice(0, 7);
     const noted = performance.now();
     for (let n = 1; n <= 5; n++) expect((await accepted()).position).toBe(n);

@@ -2,7 +2,7 @@ import { type KV, Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { COUNTERS_BUCKET } from '../../src/stream/topology.ts';
-import { CounterBucket } from '../../src/usage/counters.ts';
+import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
 import { readOutcomes } from '../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../src/usage/outcomes.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
@@ -21,11 +21,11 @@ afterAll(async () => {
   await server?.close();
 });
 
-describe('CounterBucket', () => {
-  const make = (): CounterBucket => new CounterBucket({ link, log });
+describe('CheckpointBucket', () => {
+  const make = (): CheckpointBucket => new CheckpointBucket({ link, log });
   const read = (id: string, month = '2026-07'): Promise<number | undefined> => make().read(id, month);
   const write = (
-    counters: CounterBucket,
+    counters: CheckpointBucket,
     figures: Record<string, number>,
     month = '2026-07',
   ): Promise<void> => {
@@ -66,7 +66,7 @@ describe('CounterBucket', () => {
 
   it('asks once for all who read one group within half a second, and again after a failure', async () => {
     const own = await connect(server.url); // nobody else's requests
-    const counters = new CounterBucket({ link: own, log });
+    const counters = new CheckpointBucket({ link: own, log });
     const figures = Object.fromEntries(sameGroup(20).map((id, n) => [id, n + 1]));
     await write(counters, figures);
     const before = own.connection.stats().outMsgs;
@@ -136,7 +136,7 @@ describe('CounterBucket', () => {
 
   it('says that it cannot write', async () => {
     const own = await connect(server.url);
-    const counters = new CounterBucket({ link: own, log });
+    const counters = new CheckpointBucket({ link: own, log });
     await own.close();
     await expect(write(counters, { '7': 1 })).rejects.toThrow('not connected to NATS');
   });

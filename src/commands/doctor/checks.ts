@@ -5,7 +5,7 @@
 import { accessSync, constants, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import type { Config } from '../../config.ts';
-import { HAS_ZSTD } from '../../envelope/decompress.ts';
+import { HAS_ZSTD } from '../../envelope/inflate/inflate.ts';
 import { REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { withoutPassword } from '../../management/connections.ts';
 import { readDropped } from '../../stream/dropped-record.ts';

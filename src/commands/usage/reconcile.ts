@@ -15,12 +15,13 @@ import { readUsage, setUsage } from '../../limit/month-count.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
 import { DeadLetterBox } from '../../management/dead-letters/box.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
-import { readTally, type TallyOfMonth } from '../../sink/tally.ts';
+import { readTally } from '../../sink/ndjson/tally.ts';
+import type { TallyOfMonth } from '../../sink/tally.ts';
 import { UnavailableError } from '../../sink/unavailable.ts';
 import { readBacklog } from '../../stream/backlog.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { CONSUMER, FRAME_STREAMS, streamName, streamSubject } from '../../stream/topology.ts';
-import { CounterBucket } from '../../usage/counters.ts';
+import { CheckpointBucket } from '../../usage/checkpoint-bucket.ts';
 import { printJson, printLine } from '../print.ts';
 import { integerIn, parseProjectId } from '../project/fields.ts';
 import { CommandError, type Session, withSession } from '../session.ts';
@@ -125,7 +126,7 @@ async function hasUnread(link: NatsLink, month: string): Promise<boolean> {
   );
 }
 
-async function readCounter(session: Session, checkpoints: CounterBucket, id: string): Promise<Counter> {
+async function readCounter(session: Session, checkpoints: CheckpointBucket, id: string): Promise<Counter> {
   const { month, count: inRedis } = await readUsage(await session.connections.redis(), id);
   return { month, inRedis, count: inRedis ?? (await checkpoints.read(id, month)) ?? 0 };
 }
@@ -136,7 +137,7 @@ async function readCounter(session: Session, checkpoints: CounterBucket, id: str
  */
 async function correct(
   session: Session,
-  checkpoints: CounterBucket,
+  checkpoints: CheckpointBucket,
   { id, month, seen, wanted, complete }: Correction,
 ): Promise<void> {
   const change = { projectId: id, month, count: wanted, seen };
@@ -150,7 +151,7 @@ async function correct(
 async function reconcile(session: Session, idOrAlias: string, waitMs: number): Promise<Reconciliation> {
   const link = await session.connections.nats();
   const tallyOf = tallyReader(session);
-  const checkpoints = new CounterBucket({ link, log: session.log });
+  const checkpoints = new CheckpointBucket({ link, log: session.log });
   const { id } = await (await ProjectStore.open(link)).get(idOrAlias);
   const { month, ...before } = await readCounter(session, checkpoints, id);
   // A request is counted first; its frame is stored by the time its answer is due.

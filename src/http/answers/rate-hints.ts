@@ -23,7 +23,7 @@ export const categoryHint = (seconds: number, category: Category): string =>
   `${seconds}:${LIMITED_NAMES[category]}:project`;
 
 /** Categories by item type: notes of the convention's public documentation. */
-const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
+const HINTED_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
   session: ['session'],
   sessions: ['session'],
   client_report: ['internal'],
@@ -41,7 +41,7 @@ const CATEGORY_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
 const HINT_SEC = 86_400;
 
 const categoriesOf = (type: string): readonly string[] =>
-  Object.hasOwn(CATEGORY_OF_TYPE, type) ? (CATEGORY_OF_TYPE[type] ?? []) : [];
+  Object.hasOwn(HINTED_OF_TYPE, type) ? (HINTED_OF_TYPE[type] ?? []) : [];
 
 /**
  * The value of X-Sentry-Rate-Limits for an envelope that held items of these types, none of which

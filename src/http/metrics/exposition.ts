@@ -1,6 +1,13 @@
 /** A worker's counters as metrics (contract part 7). */
 import type { UploadBudget } from '../../envelope/upload.ts';
-import { byLabel, counter, gauge, histogram, type MetricsSnapshot, type Sample } from '../../lib/metrics.ts';
+import {
+  byLabel,
+  counter,
+  gauge,
+  histogram,
+  type MetricsSnapshot,
+  type Sample,
+} from '../../lib/metrics/metrics.ts';
 import type { LimitRedis } from '../../limit/redis.ts';
 import type { Publisher } from '../../stream/publish/publisher.ts';
 import type { RequestMetrics } from './request-metrics.ts';

@@ -1,5 +1,5 @@
-import { Distribution, SECONDS_BOUNDS } from '../../lib/distribution.ts';
 import { ITEM_TYPES, type ItemType, SKIPPED_TYPES, type SkippedType } from '../../lib/item-types.ts';
+import { Distribution, SECONDS_BOUNDS } from '../../lib/metrics/distribution.ts';
 import { OUTCOMES, type Outcome } from '../answers/outcome.ts';
 
 export type Endpoint = 'ingest' | 'heartbeat';

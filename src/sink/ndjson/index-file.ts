@@ -8,9 +8,7 @@
  */
 import { z } from 'zod';
 import { KEY_BYTES } from '../item-key.ts';
-
-/** Counted usage by project and month: envelopes, and the highest position among them. */
-export type TallyCounts = Record<string, Record<string, readonly [count: number, position: number]>>;
+import type { TallyCounts } from '../tally.ts';
 
 export type BatchIndex = {
   /** Path of the data file below the stream's folder; null when the batch held nothing to write. */

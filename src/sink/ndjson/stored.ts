@@ -2,7 +2,7 @@
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { StoredItem, StoredReader } from '../sink.ts';
-import { readTallies } from '../tally.ts';
+import { readTallies } from './tally.ts';
 
 const LINE_FEED = 0x0a;
 /** How every record of an item begins; heartbeats have no event id. */

@@ -12,7 +12,7 @@ import {
 } from '../../limits.ts';
 import { KeyTable } from '../key-table.ts';
 import type { StreamSink } from '../sink.ts';
-import { loadTallyFile, saveTallyFile, Tally } from '../tally.ts';
+import { Tally } from '../tally.ts';
 import { orUnavailable } from '../unavailable.ts';
 import { type BatchJournal, NdjsonBatch } from './batch.ts';
 import { ensureFolder, move, namesIn, remove, syncFolder, writeSynced } from './folder.ts';
@@ -26,6 +26,7 @@ import {
   JOURNAL_FOLDER,
   unfinishedPath,
 } from './journal-names.ts';
+import { loadTallyFile, saveTallyFile } from './tally.ts';
 
 /**
  * An index that is still on the disk. Times in Unix milliseconds, but `storedAt`: by the monotonic

@@ -1,16 +1,17 @@
 import { AssertionError } from '../../lib/assert.ts';
 import { nextInTurn } from '../../lib/fair-share.ts';
+import type { ByteSource } from '../../lib/files/byte-source.ts';
 import { remove } from '../../lib/in-flight.ts';
 import { LARGE_ENTRIES_ACTIVE_MAX, PARTS_AGE_MS_MAX } from '../../limits.ts';
-import { joinParts, type PartSource, splitEntry, writeParts } from '../chunks.ts';
+import { joinParts, splitEntry, writeParts } from '../chunks.ts';
 import { type EnvelopeEntry, encodedBytesBound } from '../frame.ts';
 import type { ChunkShares } from './chunk-shares.ts';
 import type { Sender } from './sender.ts';
-import type { PublishResult, QueuedEntry } from './shard-window.ts';
+import type { PublishResult, QueuedEntry } from './shard-queue.ts';
 
 export type LargeEntry = {
   entry: EnvelopeEntry;
-  source: PartSource;
+  source: ByteSource;
   /** Monotonic ms. */
   deadline: number;
   /** Where the frame entry goes that names the parts. */

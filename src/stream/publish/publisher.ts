@@ -1,8 +1,9 @@
 import type { Clock } from '../../lib/clock.ts';
-import { COUNT_BOUNDS, Distribution } from '../../lib/distribution.ts';
 import { FairShare, type ProjectUse } from '../../lib/fair-share.ts';
+import type { ByteSource } from '../../lib/files/byte-source.ts';
 import { hashOf } from '../../lib/hash.ts';
 import type { Log } from '../../lib/log.ts';
+import { COUNT_BOUNDS, Distribution } from '../../lib/metrics/distribution.ts';
 import {
   FRAME_BYTES_MAX,
   FRAME_OVERHEAD_BYTES,
@@ -10,7 +11,7 @@ import {
   PUBLISH_ENTRIES_IN_FLIGHT_MAX,
   STREAM_BYTES_IN_FLIGHT_MAX,
 } from '../../limits.ts';
-import { type PartSource, sourceOf } from '../chunks.ts';
+import { sourceOf } from '../chunks.ts';
 import { type Entry, encodedBytesBound } from '../frame.ts';
 import type { NatsLink } from '../nats.ts';
 import { TailFeed } from '../tail.ts';
@@ -18,16 +19,15 @@ import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubj
 import { ChunkShares } from './chunk-shares.ts';
 import { LargeEntries } from './large-entries.ts';
 import { Sender } from './sender.ts';
-import { type PublishResult, type QueuedEntry, ShardWindow } from './shard-window.ts';
+import { type PublishResult, type QueuedEntry, ShardQueue } from './shard-queue.ts';
 
-export type { PartSource } from '../chunks.ts';
-export type { PublishResult } from './shard-window.ts';
+export type { PublishResult } from './shard-queue.ts';
 
 type PublishOptions = {
   /** Monotonic ms after which no further attempt is made. */
   deadline: number;
   /** Holds all payloads one after the other; the items then have none. */
-  source?: PartSource | undefined;
+  source?: ByteSource | undefined;
   /** Of a sampled entry: the processor's span goes below it. */
   traceparent?: string;
   /** Of the entry's project; left out where there are no shares, as with heartbeats. */
@@ -60,7 +60,7 @@ const streamOf = (entry: Entry): FrameStream => {
  * written. Once its frame is sent, publication.ts decides, at the latest at the frame's deadline.
  *
  * An entry goes to the stream of its first item and the shard of its event id, so that a resend
- * meets its original. An entry that fits a frame joins the next one of its shard (shard-window.ts);
+ * meets its original. An entry that fits a frame joins the next one of its shard (shard-queue.ts);
  * a larger one writes its payloads as parts first (large-entries.ts). All messages leave through
  * one sender, which repeats what was not acknowledged (publication.ts).
  *
@@ -78,7 +78,7 @@ export class Publisher {
   };
   readonly #sender: Sender;
   readonly #partsSender: Sender;
-  readonly #windows: Record<FrameStream, readonly ShardWindow[]>;
+  readonly #windows: Record<FrameStream, readonly ShardQueue[]>;
   readonly #large: LargeEntries;
   readonly #shards: number;
   readonly #frameBytesMax: () => number;
@@ -101,17 +101,17 @@ export class Publisher {
     // Half, so that a part still fits one message when it is read back in base64.
     const frameBytesMax = (): number =>
       Math.min(FRAME_BYTES_MAX, Math.floor(sender.maxPayload / 2)) - FRAME_OVERHEAD_BYTES;
-    const windowsOf = (kind: FrameStream): ShardWindow[] =>
+    const windowsOf = (kind: FrameStream): ShardQueue[] =>
       Array.from({ length: shards }, (_, shard) => {
         const stream = streamName(kind, shard, shards);
         const subject = streamSubject(kind, shard);
         const onStored = (frame: Uint8Array): void => tail.show(kind, frame);
         const onEnd = (entry: QueuedEntry): void => this.#countBytes(entry, -1);
-        return new ShardWindow({ sender, stream, subject, frameBytesMax, frameEntries, onEnd, onStored });
+        return new ShardQueue({ sender, stream, subject, frameBytesMax, frameEntries, onEnd, onStored });
       });
     this.#windows = Object.fromEntries(FRAME_STREAMS.map((kind) => [kind, windowsOf(kind)])) as Record<
       FrameStream,
-      ShardWindow[]
+      ShardQueue[]
     >;
     this.#chunkShares = new ChunkShares(link);
     this.#large = new LargeEntries({
@@ -195,7 +195,7 @@ export class Publisher {
     return new Promise((resolve) => this.#whenDrained.push(resolve));
   }
 
-  #push(window: ShardWindow, queued: QueuedEntry): void {
+  #push(window: ShardQueue, queued: QueuedEntry): void {
     if (this.#bytesInFlight + queued.bytes > PUBLISH_BYTES_IN_FLIGHT_MAX) return queued.done('refused');
     this.#countBytes(queued, 1);
     window.push(queued);
@@ -206,10 +206,10 @@ export class Publisher {
     if (use) this.#share.add(use, sign * bytes);
   }
 
-  #windowOf(entry: Entry): ShardWindow {
+  #windowOf(entry: Entry): ShardQueue {
     const windows = this.#windows[streamOf(entry)];
     const shard = this.#shards === 1 ? 0 : hashOf(entry.kind === 'envelope' ? entry.eventId : entry.token);
-    return windows[shard % this.#shards] as ShardWindow;
+    return windows[shard % this.#shards] as ShardQueue;
   }
 
   #refuseUnsent(): void {

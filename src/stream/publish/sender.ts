@@ -1,9 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { createInbox, type Msg, type MsgHdrs } from '@nats-io/transport-node';
 import type { Clock } from '../../lib/clock.ts';
-import { Distribution, SECONDS_BOUNDS } from '../../lib/distribution.ts';
 import { remove } from '../../lib/in-flight.ts';
 import type { Log } from '../../lib/log.ts';
+import { Distribution, SECONDS_BOUNDS } from '../../lib/metrics/distribution.ts';
 import type { NatsLink } from '../nats.ts';
 import { recordHeaders } from '../record-size.ts';
 import { readAck } from './ack.ts';
@@ -54,7 +54,7 @@ export class Sender implements Wire {
     return this.#link.connected;
   }
 
-  /** Bytes that a frame or part may have, going by what the server says it takes. */
+  /** Bytes that one message may have, as the server says. */
   get maxPayload(): number {
     return this.#link.maxPayload;
   }

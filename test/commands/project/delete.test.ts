@@ -9,7 +9,7 @@ import { quotaKey, rateKey } from '../../../src/limit/scripts.ts';
 import { ProjectState } from '../../../src/projects/project-state.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
-import { CounterBucket } from '../../../src/usage/counters.ts';
+import { CheckpointBucket } from '../../../src/usage/checkpoint-bucket.ts';
 import { readOutcomes } from '../../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../../src/usage/outcomes.ts';
 import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
@@ -59,7 +59,7 @@ afterAll(async () => {
 });
 
 /** One of its own each time: it keeps what it read for a moment. */
-const counters = (): CounterBucket => new CounterBucket({ link, log });
+const counters = (): CheckpointBucket => new CheckpointBucket({ link, log });
 const remove = (flags: string[] = [], redisUrl = server.url): Promise<Ran> =>
   runCommand(
     new Command('sluice').addCommand(projectCommand()),

@@ -10,12 +10,13 @@ import { LimitRedis } from '../../../src/limit/redis.ts';
 import { ANSWER_MS_MAX } from '../../../src/limits.ts';
 import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
 import { type NewProject, ProjectStore } from '../../../src/projects/project-store.ts';
+import { saveTallyFile } from '../../../src/sink/ndjson/tally.ts';
 import { PostgresSink } from '../../../src/sink/postgres/postgres.ts';
-import { saveTallyFile, Tally } from '../../../src/sink/tally.ts';
+import { Tally } from '../../../src/sink/tally.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
 import { setupTopology } from '../../../src/stream/setup/setup.ts';
 import { CONSUMER, streamSubject } from '../../../src/stream/topology.ts';
-import { CounterBucket } from '../../../src/usage/counters.ts';
+import { CheckpointBucket } from '../../../src/usage/checkpoint-bucket.ts';
 import { link as connect, log } from '../../projects/broker.ts';
 import { keepAcknowledged } from '../../stream/leftovers.ts';
 import { TestPostgres } from '../../support/postgres.ts';
@@ -60,8 +61,9 @@ const counted = async (): Promise<number | undefined> => (await readUsage(redis,
 const count = (to: number): Promise<unknown> =>
   setUsage(redis, { projectId: id, month, count: to, seen: undefined });
 /** A bucket of its own each time: one keeps what it read for a moment. */
-const checkpoint = (): Promise<number | undefined> => new CounterBucket({ link, log }).read(id, month);
-const checkpointed = (to: number): Promise<void> => new CounterBucket({ link, log }).replace(id, month, to);
+const checkpoint = (): Promise<number | undefined> => new CheckpointBucket({ link, log }).read(id, month);
+const checkpointed = (to: number): Promise<void> =>
+  new CheckpointBucket({ link, log }).replace(id, month, to);
 const sluiceOn = (setting: string, ...args: string[]): Promise<Ran> =>
   runCommand(new Command('sluice').addCommand(usageCommand()), ['usage', 'reconcile', ...args], {
     SLUICE_REDIS_URL: servers[0].url,
@@ -97,7 +99,7 @@ describe('usage reconcile', () => {
   });
 
   it('leaves out what a deleted project of the id counted', async () => {
-    await new CounterBucket({ link, log }).addDeleted(id, month, 40);
+    await new CheckpointBucket({ link, log }).addDeleted(id, month, 40);
     await processed('SLUICE_EVENTS', 43);
     await processed('SLUICE_LOGS', 0);
     await count(3);
@@ -107,7 +109,7 @@ describe('usage reconcile', () => {
   });
 
   it('counts all of a tally that began anew since a project of the id was deleted', async () => {
-    await new CounterBucket({ link, log }).addDeleted(id, month, 40);
+    await new CheckpointBucket({ link, log }).addDeleted(id, month, 40);
     await processed('SLUICE_EVENTS', 6);
     await processed('SLUICE_LOGS', 0);
     await count(6);

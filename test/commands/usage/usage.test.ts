@@ -8,7 +8,7 @@ import { REDIS_REPLY_MS_MAX } from '../../../src/limits.ts';
 import { ProjectState } from '../../../src/projects/project-state.ts';
 import { type NewProject, ProjectStore } from '../../../src/projects/project-store.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
-import { CounterBucket } from '../../../src/usage/counters.ts';
+import { CheckpointBucket } from '../../../src/usage/checkpoint-bucket.ts';
 import { OutcomeLedger } from '../../../src/usage/outcomes.ts';
 import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../../support/servers.ts';
@@ -76,7 +76,7 @@ describe('usage', () => {
 
   it('shows the checkpoint where Redis has no count', async () => {
     await (await ProjectStore.open(link)).create({ ...plain, id: '2', quota: 0 });
-    await new CounterBucket({ link, log }).replace('2', month, 41);
+    await new CheckpointBucket({ link, log }).replace('2', month, 41);
     expect(await json('usage', '2')).toMatchObject({ current: 41, quota: 0, percent: 100 });
   });
 

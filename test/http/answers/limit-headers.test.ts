@@ -4,7 +4,7 @@ import { rateHeaders } from '../../../src/http/answers/limit-headers.ts';
 /** Of a refusal whose window has room at `resetSec`, made at `now` (Unix ms). */
 const hintOf = (resetSec: number, now: number): string | undefined =>
   /X-Sentry-Rate-Limits: (.*)$/.exec(
-    rateHeaders.of({ kind: 'refused', resetSec, full: 1 }, { now: () => now }),
+    rateHeaders.of({ kind: 'refused', resetSec, windowNumber: 1 }, { now: () => now }),
   )?.[1];
 
 it.each([

@@ -7,7 +7,7 @@ import { entryOf, Replay } from '../../../src/management/dead-letters/replay.ts'
 import { CrashCounts } from '../../../src/processor/crash-counts.ts';
 import type { Delivery } from '../../../src/processor/delivery.ts';
 import { NdjsonSink } from '../../../src/sink/ndjson/ndjson.ts';
-import { readTally } from '../../../src/sink/tally.ts';
+import { readTally } from '../../../src/sink/ndjson/tally.ts';
 import { moveHeaders, sourceOf } from '../../../src/stream/chunks.ts';
 import { type EnvelopeEntry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
 import { FailingSink } from '../failing-sink.ts';

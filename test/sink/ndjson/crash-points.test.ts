@@ -4,7 +4,7 @@ import { cpSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, it } from 'vitest';
-import { readTally } from '../../../src/sink/tally.ts';
+import { readTally } from '../../../src/sink/ndjson/tally.ts';
 import { rounds } from '../../support/rounds.ts';
 import { temporaryFolder } from '../../support/servers.ts';
 

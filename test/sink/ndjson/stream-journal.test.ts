@@ -14,7 +14,7 @@ import { resendKey } from '../../../src/sink/item-key.ts';
 import type { NdjsonBatch } from '../../../src/sink/ndjson/batch.ts';
 import { JournalError } from '../../../src/sink/ndjson/index-file.ts';
 import { StreamJournal } from '../../../src/sink/ndjson/stream-journal.ts';
-import { readTally } from '../../../src/sink/tally.ts';
+import { readTally } from '../../../src/sink/ndjson/tally.ts';
 import { hexId, log } from '../../processor/harness.ts';
 import { temporaryFolder } from '../../support/servers.ts';
 

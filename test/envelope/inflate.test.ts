@@ -1,6 +1,6 @@
 import { gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
-import { inflateSync } from '../../src/envelope/decompress.ts';
+import { inflateSync } from '../../src/envelope/inflate/inflate.ts';
 import { SYNC_INFLATED_BYTES_MAX } from '../../src/limits.ts';
 import { failureOf, testBudget } from './bodies.ts';
 

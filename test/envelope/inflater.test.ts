@@ -2,10 +2,10 @@ import { rmSync } from 'node:fs';
 import { brotliCompressSync, constants, createGzip, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Holding } from '../../src/envelope/budget.ts';
-import { Decoder } from '../../src/envelope/decoder.ts';
+import { Inflater } from '../../src/envelope/inflate/inflater.ts';
 import type { UploadBudget } from '../../src/envelope/upload.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
-import { DECODER_QUEUE_BYTES_MAX, HELD_BYTES_MAX } from '../../src/limits.ts';
+import { HELD_BYTES_MAX, INFLATER_QUEUE_BYTES_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import {
   bytesOf,
@@ -21,7 +21,7 @@ import { RUNTIME_HAS_ZSTD, zstdBlocks } from './zstd-bytes.ts';
 
 let spoolDir: string;
 beforeAll(() => {
-  spoolDir = temporaryFolder('decoder');
+  spoolDir = temporaryFolder('inflater');
 });
 afterAll(() => rmSync(spoolDir, { recursive: true }));
 const budgetOf = (): UploadBudget => testBudget({ spoolDir });
@@ -67,7 +67,7 @@ describe('a bomb', () => {
   });
 });
 
-describe('a decoder', () => {
+describe('an inflater', () => {
   test.each([
     ['gzip', gzipSync],
     ['br', brotliCompressSync],
@@ -82,7 +82,7 @@ describe('a decoder', () => {
   });
 });
 
-describe('a paused decoder', () => {
+describe('a paused inflater', () => {
   test.each(['gzip', 'br', ...ZSTD] as const)(
     'of %s gives next to nothing until it is resumed',
     async (encoding) => {
@@ -96,19 +96,19 @@ describe('a paused decoder', () => {
           onBytes: (bytes: Buffer) => {
             given += bytes.length;
             if (given > bytes.length) return;
-            decoder.pause();
+            inflater.pause();
             setTimeout(() => {
               atPause = given;
-              decoder.resume();
+              inflater.resume();
             }, 50);
           },
           onEnd: resolve,
           onFailed: (_kind: string, detail: string) => reject(new Error(detail)),
           onBehind: () => undefined,
         };
-        const decoder = new Decoder(encoding, options);
-        decoder.feed(compressed);
-        decoder.end();
+        const inflater = new Inflater(encoding, options);
+        inflater.feed(compressed);
+        inflater.end();
       });
       await ended;
       expect(given).toBe(body.length);
@@ -119,9 +119,9 @@ describe('a paused decoder', () => {
 });
 
 describe('pressure', () => {
-  test('comes from the decoder when more waits than it may, and goes before the verdict', async () => {
+  test('comes from the inflater when more waits than it may, and goes before the verdict', async () => {
     const body = gzipSync(eventBody(3_000_000), { level: 1 });
-    expect(body.length).toBeGreaterThan(2 * DECODER_QUEUE_BYTES_MAX);
+    expect(body.length).toBeGreaterThan(2 * INFLATER_QUEUE_BYTES_MAX);
     const { upload, result, pressure } = startUpload('gzip', budgetOf());
     feedAll(upload, [body]);
     const atVerdict = await result.then(() => [...pressure]);

@@ -9,9 +9,8 @@
  * one for each of its active projects, and with ten thousand of those each further object is one
  * more that is in no cache of the processor's. `take` answers from memory or not at all; `ask`
  * describes the script call that is about to be sent; `answer` takes its reply in. A reserve
- * (excess) is asked for about as much as this worker used in the last quarter of a second; up to
- * EXACT_LIMIT_MAX the script grants it only while the window is contended: for 65 s after it was
- * last full or scarce.
+ * is asked for about as much as this worker used in the last quarter of a second; up to
+ * EXACT_LIMIT_MAX the script grants it only while the window is contended (admit.lua).
  *
  * Never too much. A lease counts from the moment at which the call was SENT, which is before the
  * script's own clock read; the script books it at its end by that clock. So no token is used after
@@ -21,11 +20,11 @@
  */
 import { assert } from '../lib/assert.ts';
 import {
-  CONTENDED_EXCESS_SHARE_MAX,
-  EXCESS_SHARE_MAX,
-  LEASE_EXCESS_MS,
+  CONTENDED_RESERVE_SHARE_MAX,
   LEASE_NEED_MS,
   LEASE_NEED_SLOW_MS,
+  LEASE_RESERVE_MS,
+  RESERVE_SHARE_MAX,
 } from '../limits.ts';
 import type { ClockLead } from './clock-watch.ts';
 
@@ -38,22 +37,26 @@ const REFUSAL_CACHE_MS_MIN = 300;
 export type LimitRecord = { limit: number; revision: number };
 /** What a call says of the window as the one before it was answered. */
 type KnownWindow = { emptyAt: number; gen: number; seq: number };
-/** Reserve in hand; `endsAt` on the monotonic clock, exclusive. `next`: the one that ends next. */
+/**
+ * Tokens leased together; `endsAt` on the monotonic clock, exclusive. `next`: of those in hand, the
+ * one that ends next.
+ */
 type Lease = { bucket: number; unused: number; used: number; endsAt: number; next: Lease | undefined };
 
 /**
- * Answered from memory. Times in Unix seconds by Redis's clock, rounded up. `full`: the number of
- * the window that refuses, as admit.lua says it, from 1.
+ * A token or a refusal, from memory or out of a reply. `resetSec`: Unix seconds by Redis's clock,
+ * rounded up: when the window will be empty again, or when a request can be admitted.
+ * `windowNumber`: of the window that refuses, as admit.lua numbers those of a subject, from 1.
  */
-export type LocalDecision =
+export type WindowDecision =
   | { kind: 'admitted'; remaining: number; resetSec: number }
-  | { kind: 'refused'; resetSec: number; full: number };
+  | { kind: 'refused'; resetSec: number; windowNumber: number };
 
 /** One script call, from before it is sent. */
 export type Ask = {
   sentAt: number;
   need: number;
-  excess: number;
+  reserve: number;
   /** How long `need` is leased. */
   needMs: number;
   revision: number;
@@ -69,8 +72,8 @@ export type Ask = {
 export type WindowReply = {
   granted: number;
   needBucket: number;
-  excess: number;
-  excessBucket: number;
+  reserve: number;
+  reserveBucket: number;
   booked: number;
   limit: number;
   revision: number;
@@ -80,7 +83,7 @@ export type WindowReply = {
   gen: number;
   seq: number;
   scarce: boolean;
-  full: number;
+  refuses: number;
 };
 
 /** Never filled. A list of its own for each call would live on in the old space. */
@@ -92,15 +95,15 @@ const RATE_SPAN_MS = 100;
  * How long a reserve is leased, in ms, and all reserve outstanding as a share of the limit. The
  * script must have the same.
  */
-export type LeaseShape = { excessMs: number; excessShare: number; contendedShare: number };
+export type LeaseShape = { reserveMs: number; reserveShare: number; contendedShare: number };
 export const LEASE_SHAPE: LeaseShape = {
-  excessMs: LEASE_EXCESS_MS,
-  excessShare: EXCESS_SHARE_MAX,
-  contendedShare: CONTENDED_EXCESS_SHARE_MAX,
+  reserveMs: LEASE_RESERVE_MS,
+  reserveShare: RESERVE_SHARE_MAX,
+  contendedShare: CONTENDED_RESERVE_SHARE_MAX,
 };
 
-/** What the admission of one process keeps of a subject that was active in the last minute. */
-export class SubjectWindow implements ClockLead {
+/** What one process keeps of a subject that was active in the last minute. */
+export class SubjectCache implements ClockLead {
   // ---- For admission.ts ----
   /** Monotonic ms of the last request. */
   usedAt = 0;
@@ -113,11 +116,11 @@ export class SubjectWindow implements ClockLead {
   // ---- The lease ----
   readonly #shape: LeaseShape;
   /** Reserve, the earliest end first; several only when calls have crossed. */
-  #lease: Lease | undefined;
+  #reserve: Lease | undefined;
   /** Used up or run out, until the next call tells so; {@link NOTHING_SETTLED} most of the time. */
   #settled = NOTHING_SETTLED;
   /** Holds for records up to `revision`: a newer one may have raised the limit. */
-  #refusal: { until: number; resetSec: number; full: number; revision: number } | undefined;
+  #refusal: { until: number; resetSec: number; windowNumber: number; revision: number } | undefined;
 
   /** The last reply came late, or nearly so: the next lease is a long one. */
   #isSlow = false;
@@ -143,7 +146,7 @@ export class SubjectWindow implements ClockLead {
   /** Tokens that are booked and not used; those that ran out count until they are sent back. */
   get unused(): number {
     let sum = 0;
-    for (let lease = this.#lease; lease; lease = lease.next) sum += lease.unused;
+    for (let lease = this.#reserve; lease; lease = lease.next) sum += lease.unused;
     if (this.#settled !== NOTHING_SETTLED) for (const lease of this.#settled) sum += lease.unused;
     return sum;
   }
@@ -158,34 +161,34 @@ export class SubjectWindow implements ClockLead {
    * A token or a refusal from memory; undefined: Redis must be asked. `now` is monotonic, in ms, as
    * everywhere here.
    */
-  take(now: number, revision: number): LocalDecision | undefined {
-    if (this.#lease) {
+  take(now: number, revision: number): WindowDecision | undefined {
+    if (this.#reserve) {
       this.#expire(now);
-      if (this.#lease) return this.#use(this.#lease, now);
+      if (this.#reserve) return this.#use(this.#reserve, now);
     }
     return this.refusal(now, revision);
   }
 
   /** True when {@link take} would find a token. */
   hasToken(now: number): boolean {
-    if (this.#lease) this.#expire(now);
-    return this.#lease !== undefined;
+    if (this.#reserve) this.#expire(now);
+    return this.#reserve !== undefined;
   }
 
   /** The refusal that is in force while no token is in hand. */
-  refusal(now: number, revision: number): LocalDecision | undefined {
+  refusal(now: number, revision: number): WindowDecision | undefined {
     const refusal = this.#refusal;
     if (!refusal) return undefined;
     if (now < refusal.until && revision <= refusal.revision) {
       // Demand is what is asked for, not what is had.
       this.#measure(now, 1);
-      return { kind: 'refused', resetSec: refusal.resetSec, full: refusal.full };
+      return { kind: 'refused', resetSec: refusal.resetSec, windowNumber: refusal.windowNumber };
     }
     this.#refusal = undefined;
     return undefined;
   }
 
-  #use(lease: Lease, now: number): LocalDecision {
+  #use(lease: Lease, now: number): WindowDecision {
     assert(lease.unused > 0 && now < lease.endsAt, 'a token is used within its lease');
     lease.unused--;
     lease.used++;
@@ -195,7 +198,7 @@ export class SubjectWindow implements ClockLead {
   }
 
   /** An admission that leaves `promised` tokens of the same call to those who wait behind it. */
-  #admitted(promised: number): LocalDecision {
+  #admitted(promised: number): WindowDecision {
     const remaining = Math.max(0, this.#limit - this.#booked + this.unused + promised);
     return { kind: 'admitted', remaining, resetSec: Math.ceil(this.#emptyAt / 1000) };
   }
@@ -206,13 +209,13 @@ export class SubjectWindow implements ClockLead {
    */
   ask(now: number, need: number, record: LimitRecord): Ask {
     this.#expire(now);
-    assert(need === 0 || !this.#lease, 'no request waits while a token is in hand');
-    const excess = need > 0 ? this.#excessWanted(now, record.limit) : 0;
+    assert(need === 0 || !this.#reserve, 'no request waits while a token is in hand');
+    const reserve = need > 0 ? this.#reserveWanted(now, record.limit) : 0;
     this.#measure(now, need);
     return {
       sentAt: now,
       need,
-      excess,
+      reserve,
       needMs: this.#isSlow ? LEASE_NEED_SLOW_MS : LEASE_NEED_MS,
       revision: record.revision,
       settled: this.#takeSettled(now),
@@ -232,25 +235,28 @@ export class SubjectWindow implements ClockLead {
   }
 
   /** As much as half a lease of the demand so far; nothing for the first request after a lull. */
-  #excessWanted(now: number, limit: number): number {
-    const { excessMs, contendedShare } = this.#shape;
+  #reserveWanted(now: number, limit: number): number {
+    const { reserveMs, contendedShare } = this.#shape;
     this.#measure(now, 0);
     const perMs = Math.max(this.#perMs, this.#spanTaken / RATE_SPAN_MS);
-    return Math.min(Math.floor(limit * contendedShare), Math.round((perMs * excessMs) / 2));
+    return Math.min(Math.floor(limit * contendedShare), Math.round((perMs * reserveMs) / 2));
   }
 
   /**
    * One decision for each that waited, in their order; undefined: a token was granted, but the
    * reply came too late for it to be used. A refusal is sound however late it comes.
    */
-  answer(ask: Ask, reply: WindowReply, now: number): (LocalDecision | undefined)[] {
-    assert(reply.granted <= ask.need && reply.excess <= ask.excess, 'no more is granted than was asked for');
+  answer(ask: Ask, reply: WindowReply, now: number): (WindowDecision | undefined)[] {
+    assert(
+      reply.granted <= ask.need && reply.reserve <= ask.reserve,
+      'no more is granted than was asked for',
+    );
     this.#learn(reply);
-    this.#keep(ask.sentAt + this.#shape.excessMs - LEASE_GUARD_MS, reply.excessBucket, reply.excess);
+    this.#keep(ask.sentAt + this.#shape.reserveMs - LEASE_GUARD_MS, reply.reserveBucket, reply.reserve);
     const endsAt = ask.sentAt + ask.needMs - LEASE_GUARD_MS;
     const isLate = now >= endsAt;
     this.#isSlow = now - ask.sentAt >= LEASE_NEED_MS / 2;
-    const decisions: (LocalDecision | undefined)[] = [];
+    const decisions: (WindowDecision | undefined)[] = [];
     for (let i = 1; i <= reply.granted; i++)
       decisions.push(isLate ? undefined : this.#admitted(reply.granted - i));
     if (ask.need === 0) return decisions;
@@ -286,31 +292,32 @@ export class SubjectWindow implements ClockLead {
    * For all that tokens in hand do not serve. Kept until the window can admit, counted from the
    * reply: the next call shall not come a moment too early.
    */
-  #refuse(ask: Ask, reply: WindowReply, now: number): LocalDecision {
+  #refuse(ask: Ask, reply: WindowReply, now: number): WindowDecision {
     const holdMs = Math.max(REFUSAL_CACHE_MS_MIN, reply.admitsAt - reply.now);
     const resetSec = Math.ceil((reply.now + holdMs) / 1000);
-    const { full } = reply;
-    this.#refusal = { until: now + holdMs, resetSec, full, revision: Math.max(ask.revision, reply.revision) };
-    return { kind: 'refused', resetSec, full };
+    const windowNumber = reply.refuses;
+    const revision = Math.max(ask.revision, reply.revision);
+    this.#refusal = { until: now + holdMs, resetSec, windowNumber, revision };
+    return { kind: 'refused', resetSec, windowNumber };
   }
 
   #keep(endsAt: number, bucket: number, count: number): void {
     if (count === 0) return;
     let before: Lease | undefined;
-    for (let lease = this.#lease; lease && lease.endsAt <= endsAt; lease = lease.next) before = lease;
-    const next = before ? before.next : this.#lease;
+    for (let lease = this.#reserve; lease && lease.endsAt <= endsAt; lease = lease.next) before = lease;
+    const next = before ? before.next : this.#reserve;
     const kept = { bucket, unused: count, used: 0, endsAt, next };
     if (before) before.next = kept;
-    else this.#lease = kept;
+    else this.#reserve = kept;
   }
 
   #expire(now: number): void {
-    while (this.#lease && this.#lease.endsAt <= now) this.#settle(this.#lease);
+    while (this.#reserve && this.#reserve.endsAt <= now) this.#settle(this.#reserve);
   }
 
   /** The first lease is done with. */
   #settle(lease: Lease): void {
-    this.#lease = lease.next;
+    this.#reserve = lease.next;
     lease.next = undefined;
     this.#addSettled(lease);
   }

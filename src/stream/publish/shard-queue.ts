@@ -1,5 +1,5 @@
-import type { Distribution } from '../../lib/distribution.ts';
 import type { ProjectUse } from '../../lib/fair-share.ts';
+import type { Distribution } from '../../lib/metrics/distribution.ts';
 import {
   FRAME_DEADLINES_APART_MS_MAX,
   FRAME_ENTRIES_MAX,
@@ -26,7 +26,7 @@ export type QueuedEntry = {
   done(result: PublishResult): void;
 };
 
-export type ShardWindowOptions = {
+export type ShardQueueOptions = {
   sender: Sender;
   stream: string;
   subject: string;
@@ -55,8 +55,8 @@ export type ShardWindowOptions = {
  * Bytes in flight are those of entries from the queue to the answer. Each window has its own
  * bound, so that a stream that is full or has no leader cannot starve the others.
  */
-export class ShardWindow {
-  readonly #options: ShardWindowOptions;
+export class ShardQueue {
+  readonly #options: ShardQueueOptions;
   #queue: QueuedEntry[] = [];
   #queuedBytes = 0;
   #bytesInFlight = 0;
@@ -69,7 +69,7 @@ export class ShardWindow {
    */
   #expiry: NodeJS.Timeout | undefined;
 
-  constructor(options: ShardWindowOptions) {
+  constructor(options: ShardQueueOptions) {
     this.#options = options;
   }
 

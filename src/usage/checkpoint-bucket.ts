@@ -1,7 +1,7 @@
 import type { Log } from '../lib/log.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { changeRecord, readRecord } from './bucket.ts';
 import type { MonthCounts } from './checkpoints.ts';
+import { changeRecord, readRecord } from './records.ts';
 
 /**
  * Records that the projects of a month share. A worker that counts projects of all groups sends
@@ -31,7 +31,7 @@ const deletedKey = (month: string, group: number): string => `deleted.${month}.$
  * moment could set the figure back, and a start from it would admit requests that were already
  * counted.
  */
-export class CounterBucket {
+export class CheckpointBucket {
   readonly groups = GROUPS;
   readonly #link: NatsLink;
   readonly #log: Log;

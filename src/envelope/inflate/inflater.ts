@@ -1,17 +1,17 @@
-import { BODY_BYTES_SETTING_MAX, ZSTD_WINDOW_BYTES_MAX } from '../limits.ts';
-import type { Holding } from './budget.ts';
-import { ByteQueue } from './byte-queue.ts';
-import { type Compression, DEFLATE_SNIFF_BYTES, type ZlibStream, zlibStream } from './decompress.ts';
+import { BODY_BYTES_SETTING_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../limits.ts';
+import type { Holding } from '../budget.ts';
+import { ByteQueue } from '../byte-queue.ts';
+import { type Compression, DEFLATE_SNIFF_BYTES, type ZlibStream, zlibStream } from './inflate.ts';
 import { ZstdFrames } from './zstd-frames.ts';
 
-export type DecoderOptions = {
+export type InflaterOptions = {
   holding: Holding;
   onBytes(bytes: Buffer): void;
   /** All bytes have been told. */
   onEnd(): void;
   onFailed(kind: 'invalid' | 'overloaded', detail: string): void;
   /**
-   * More or less than DECODER_QUEUE_BYTES_MAX waits; than DECODER_QUEUE_BYTES_TIGHT while the
+   * More or less than INFLATER_QUEUE_BYTES_MAX waits; than INFLATER_QUEUE_BYTES_TIGHT while the
    * worker holds much.
    */
   onBehind(behind: boolean): void;
@@ -30,11 +30,11 @@ const NOTHING = Buffer.alloc(0);
  * that a client that sends single bytes does not cost a trip to the other thread for each. A write
  * to zstd ends where a frame does.
  *
- * What a decoder takes is borrowed, what it gives is the receiver's.
+ * What an inflater takes is borrowed, what it gives is the receiver's.
  */
-export class Decoder {
+export class Inflater {
   readonly #encoding: Compression;
-  readonly #options: DecoderOptions;
+  readonly #options: InflaterOptions;
   /** Undefined until the first bytes have told which one. */
   #stream: ZlibStream | undefined;
   readonly #waiting = new ByteQueue(BODY_BYTES_SETTING_MAX);
@@ -51,7 +51,7 @@ export class Decoder {
   #behind = false;
   #destroyed = false;
 
-  constructor(encoding: Compression, options: DecoderOptions) {
+  constructor(encoding: Compression, options: InflaterOptions) {
     this.#encoding = encoding;
     this.#options = options;
     if (encoding === 'zstd') this.#zstdFrames = new ZstdFrames();
@@ -140,7 +140,7 @@ export class Decoder {
 
   #onError(error: NodeJS.ErrnoException): void {
     if (this.#destroyed) return;
-    if (error.code === 'Z_MEM_ERROR') this.#options.onFailed('overloaded', 'no memory for the decoder');
+    if (error.code === 'Z_MEM_ERROR') this.#options.onFailed('overloaded', 'no memory for the inflater');
     else this.#options.onFailed('invalid', `the compressed body is corrupt: ${error.code ?? error.message}`);
   }
 
@@ -155,7 +155,7 @@ export class Decoder {
     const queued = this.#waiting.length + taken;
     this.#options.holding.queue(queued - this.#queued);
     this.#queued = queued;
-    const behind = queued > this.#options.holding.budget.decoderQueueBytesMax;
+    const behind = queued > this.#options.holding.budget.inflaterQueueBytesMax;
     if (behind === this.#behind) return;
     this.#behind = behind;
     this.#options.onBehind(behind);

@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import { SubjectWindow, type WindowReply } from '../../src/limit/lease.ts';
+import { SubjectCache, type WindowReply } from '../../src/limit/subject-cache.ts';
 
 const record = { limit: 100_000, revision: 1 };
 const windowReply = (of: Partial<WindowReply>): WindowReply => ({
   granted: 1,
   needBucket: 6,
-  excess: 0,
-  excessBucket: 7,
+  reserve: 0,
+  reserveBucket: 7,
   booked: 1,
   limit: record.limit,
   revision: 1,
@@ -16,30 +16,30 @@ const windowReply = (of: Partial<WindowReply>): WindowReply => ({
   gen: 1,
   seq: 1,
   scarce: false,
-  full: 0,
+  refuses: 0,
   ...of,
 });
 
-/** A cache that has asked often enough to want a reserve, and got `excess` tokens at 0 ms. */
-function withReserve(excess: number): SubjectWindow {
-  const cache = new SubjectWindow();
+/** A cache that has asked often enough to want a reserve, and got `reserve` tokens at 0 ms. */
+function withReserve(reserve: number): SubjectCache {
+  const cache = new SubjectCache();
   const first = cache.ask(-50, 40, record);
   cache.answer(first, windowReply({ granted: 40 }), -50);
-  cache.answer(cache.ask(0, 1, record), windowReply({ excess }), 1);
+  cache.answer(cache.ask(0, 1, record), windowReply({ reserve }), 1);
   return cache;
 }
 
-describe('SubjectWindow', () => {
+describe('SubjectCache', () => {
   it('knows nothing at first', () => {
-    expect(new SubjectWindow().take(0, 1)).toBeUndefined();
+    expect(new SubjectCache().take(0, 1)).toBeUndefined();
   });
 
   it('wants no reserve for the first request after a lull, and some once there is demand', () => {
-    const cache = new SubjectWindow();
-    expect(cache.ask(0, 1, record).excess).toBe(0);
-    expect(cache.ask(10, 1, record).excess).toBe(3);
-    expect(cache.ask(20, 1, { limit: 49, revision: 1 }).excess).toBe(0);
-    expect(cache.ask(600_000, 1, record).excess).toBe(0);
+    const cache = new SubjectCache();
+    expect(cache.ask(0, 1, record).reserve).toBe(0);
+    expect(cache.ask(10, 1, record).reserve).toBe(3);
+    expect(cache.ask(20, 1, { limit: 49, revision: 1 }).reserve).toBe(0);
+    expect(cache.ask(600_000, 1, record).reserve).toBe(0);
   });
 
   it('uses reserve up to half a second after the call was sent, and no longer', () => {
@@ -61,7 +61,7 @@ describe('SubjectWindow', () => {
 
   it('admits nobody by a reply that comes later than the lease of what waited', () => {
     const answer = (at: number) => {
-      const cache = new SubjectWindow();
+      const cache = new SubjectCache();
       const decisions = cache.answer(cache.ask(0, 2, record), windowReply({ granted: 2 }), at);
       return [decisions.filter((decision) => decision !== undefined).length, cache.take(at, 1)];
     };
@@ -70,9 +70,9 @@ describe('SubjectWindow', () => {
   });
 
   it('sends the reserve of a late reply back', () => {
-    const cache = new SubjectWindow();
+    const cache = new SubjectCache();
     cache.answer(cache.ask(-50, 40, record), windowReply({ granted: 40 }), -50);
-    cache.answer(cache.ask(0, 2, record), windowReply({ granted: 2, excess: 3 }), 499);
+    cache.answer(cache.ask(0, 2, record), windowReply({ granted: 2, reserve: 3 }), 499);
     expect(cache.take(499, 1)).toBeUndefined();
     expect(cache.ask(499, 0, record).settled).toMatchObject([
       { bucket: 6, unused: 2, used: -2 },
@@ -81,10 +81,10 @@ describe('SubjectWindow', () => {
   });
 
   it('keeps a refusal until the window admits, at least 300 ms, and only for records up to its own', () => {
-    const cache = new SubjectWindow();
-    const refused = windowReply({ granted: 0, admitsAt: 1_000_400, full: 3 });
+    const cache = new SubjectCache();
+    const refused = windowReply({ granted: 0, admitsAt: 1_000_400, refuses: 3 });
     cache.answer(cache.ask(0, 1, record), refused, 10);
-    expect(cache.take(409, 1)).toEqual({ kind: 'refused', resetSec: 1001, full: 3 });
+    expect(cache.take(409, 1)).toEqual({ kind: 'refused', resetSec: 1001, windowNumber: 3 });
     expect(cache.take(410, 1)).toBeUndefined();
     cache.answer(cache.ask(500, 1, record), windowReply({ granted: 0, admitsAt: 1_000_001 }), 510);
     expect(cache.take(809, 1)).toMatchObject({ kind: 'refused' });
@@ -92,34 +92,34 @@ describe('SubjectWindow', () => {
   });
 
   it('refuses after the last token of a reply that left the window full, and for 300 ms when room is scarce', () => {
-    const cache = new SubjectWindow();
+    const cache = new SubjectCache();
     cache.answer(cache.ask(0, 1, record), windowReply({ admitsAt: 1_000_400 }), 10);
     expect(cache.take(409, 1)).toMatchObject({ kind: 'refused' });
     expect(cache.take(410, 1)).toBeUndefined();
     const contended = cache.ask(450, 40, record);
     cache.answer(contended, windowReply({ granted: 40 }), 450);
     const next = cache.ask(500, 1, record);
-    cache.answer(next, windowReply({ excess: 1, scarce: true }), 500);
+    cache.answer(next, windowReply({ reserve: 1, scarce: true }), 500);
     expect(cache.take(501, 1)).toMatchObject({ kind: 'admitted' });
     expect(cache.take(799, 1)).toMatchObject({ kind: 'refused' });
     expect(cache.take(800, 1)).toBeUndefined();
   });
 
   it('decides in arrival order', () => {
-    const cache = new SubjectWindow();
+    const cache = new SubjectCache();
     const exact = { limit: 10, revision: 1 };
-    const reply = windowReply({ granted: 2, booked: 10, limit: 10, admitsAt: 1_000_500, full: 2 });
+    const reply = windowReply({ granted: 2, booked: 10, limit: 10, admitsAt: 1_000_500, refuses: 2 });
     expect(cache.answer(cache.ask(0, 3, exact), reply, 1)).toEqual([
       { kind: 'admitted', remaining: 1, resetSec: 1061 },
       { kind: 'admitted', remaining: 0, resetSec: 1061 },
-      { kind: 'refused', resetSec: 1001, full: 2 },
+      { kind: 'refused', resetSec: 1001, windowNumber: 2 },
     ]);
   });
 });
 
 describe('a reply that comes too late', () => {
   it('voids the tokens that it granted, which go back with the next call, and leases longer from then on', () => {
-    const cache = new SubjectWindow();
+    const cache = new SubjectCache();
     const ask = cache.ask(0, 4, record);
     const decisions = cache.answer(ask, windowReply({ granted: 3, needBucket: 9, admitsAt: 1_000_400 }), 249);
     expect(decisions).toMatchObject([undefined, undefined, undefined, { kind: 'refused' }]);
@@ -132,7 +132,7 @@ describe('a reply that comes too late', () => {
   });
 
   it('refuses all the same, and from memory from then on', () => {
-    const cache = new SubjectWindow();
+    const cache = new SubjectCache();
     const full = windowReply({ granted: 0, admitsAt: 1_000_400 });
     expect(cache.answer(cache.ask(0, 2, record), full, 600)).toMatchObject([
       { kind: 'refused' },

@@ -1,13 +1,13 @@
 /**
  * Content-Encoding (contract part 2, Body). A small body, joined if it came in pieces, is
- * inflated at once. Any other goes through a Decoder, which takes chunks as they come, hands out
+ * inflated at once. Any other goes through a Inflater, which takes chunks as they come, hands out
  * bounded pieces, and can be stopped at any of them: a bomb costs no more than the cap.
  *
  * zlib stops silently at the first byte after a finished stream, which is invalid here. So the
  * bytes that it took are compared with the bytes that it was given.
  */
 import zlib, { type BrotliDecompress, type Gunzip, type Zlib, type ZlibOptions } from 'node:zlib';
-import { SYNC_INFLATED_BYTES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../limits.ts';
+import { SYNC_INFLATED_BYTES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../limits.ts';
 import { ZstdFrames } from './zstd-frames.ts';
 
 export type Compression = 'gzip' | 'deflate' | 'br' | 'zstd';
@@ -93,7 +93,7 @@ export function claimedBytes(encoding: Compression, body: Uint8Array): number | 
 
 /**
  * Inflates a whole body at once.
- * @returns `stream` when a Decoder has to: more than SYNC_INFLATED_BYTES_MAX or than the body says
+ * @returns `stream` when a Inflater has to: more than SYNC_INFLATED_BYTES_MAX or than the body says
  * would come out, or there are several zstd frames
  */
 export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {

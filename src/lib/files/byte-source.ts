@@ -1,0 +1,7 @@
+/**
+ * Bytes that can be read from any offset, any number of times; each read gives a buffer of its own.
+ */
+export type ByteSource = {
+  readonly length: number;
+  read(offset: number, length: number): Promise<Uint8Array>;
+};
