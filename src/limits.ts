@@ -27,13 +27,16 @@ export const INLINE_BYTES_MAX = 128 * KIB;
 /** Above this many held bytes per worker INLINE_BYTES_MAX shrinks to INLINE_BYTES_MIN. */
 export const HELD_BYTES_TIGHT = 64 * MIB;
 export const INLINE_BYTES_MIN = 16 * KIB;
-/** Held (inline and queued to the spool) bytes per worker; beyond it new requests get 503. */
+/**
+ * Held bytes per worker: bodies, header lines, inflaters, what waits for the disk; beyond it new
+ * requests get 503.
+ */
 export const HELD_BYTES_MAX = 192 * MIB;
 /** Beyond this, uploads of a project that holds more than its share end in the middle. */
 export const HELD_BYTES_SCARCE = 144 * MIB;
 /** Bytes of spool files per worker, 400 bodies that inflate to the cap; default of the setting. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
-/** Uploads of one worker that are spooled or decoded in pieces; beyond it 503. */
+/** Uploads of one worker that are spooled or inflated in pieces; beyond it 503. */
 export const UPLOADS_MAX = 1_000;
 /** Whole uploads that wait for the stream; beyond it others pause. 20 MB/s store it in time. */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
@@ -56,7 +59,10 @@ export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
  * comes out waits for its turn, and is inflated by zlib's threads.
  */
 export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
-/** What compressed bodies that were whole at once inflate to, at work or waiting; beyond it 503. */
+/**
+ * What compressed bodies that were whole before an inflater began inflate to, at work or waiting;
+ * beyond it 503.
+ */
 export const INFLATING_BYTES_MAX = 128 * MIB;
 /**
  * What those of them that are at work inflate to. A body is at work from its first inflated byte
@@ -342,7 +348,7 @@ assert(
   REGISTRY_REQUEST_MS + REGISTRY_STALL_MS + REGISTRY_RETRY_MS_MAX < 5_000,
   'one failed attempt still heals a mirror within five seconds of reconnecting',
 );
-assert(FRAMES_IN_FLIGHT_EAGER <= FRAMES_IN_FLIGHT_MAX, 'the eager window lies within the window');
+assert(FRAMES_IN_FLIGHT_EAGER <= FRAMES_IN_FLIGHT_MAX, 'the eager bound lies within the bound');
 assert(
   LARGE_ENTRIES_ACTIVE_MAX * PARTS_IN_FLIGHT_MAX * FRAME_BYTES_MAX <= STREAM_BYTES_IN_FLIGHT_MAX,
   'the parts in flight are bounded like a stream',

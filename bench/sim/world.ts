@@ -1,5 +1,5 @@
 /**
- * Many workers with real lease caches around the twin of the script, in steps of a millisecond: requests come at random, calls take
+ * Many workers with real subject caches around the twin of the script, in steps of a millisecond: requests come at random, calls take
  * their time there and back, a worker has one under way at most, and tokens that ran out are sent back a quarter of a second later,
  * all as the admission does it.
  */

@@ -5,9 +5,9 @@
  *     counter   raised by                   lowered by         bound                    beyond it
  *     held      bytes kept in memory        bytes let go       HELD_BYTES_MAX           503
  *     spooled   bytes that go to the disk   the end            SLUICE_SPOOL_MAX_BYTES   503
- *     uploads   spooling, an inflater         the end            UPLOADS_MAX              503
+ *     uploads   spooling, an inflater       the end            UPLOADS_MAX              503
  *     requests  the begin of a body         the end            REQUESTS_IN_FLIGHT_MAX   503
- *     queued    bytes for inflater or disk   decoding, writing  QUEUED_BYTES_MAX         pauses
+ *     queued    for inflater or disk        inflating, writing QUEUED_BYTES_MAX         pauses
  *     whole     the last byte of a spooled  the end            WHOLE_UPLOADS_BYTES_MAX  pauses
  *
  * The end is that of the upload ({@link Holding.close}), when its envelope is stored or refused; it

@@ -21,7 +21,7 @@
  */
 import { QUEUED_BYTES_MAX, UPLOADS_RESUMED_PER_TURN, WHOLE_UPLOADS_BYTES_MAX } from '../limits.ts';
 
-/** One upload that is being spooled or decoded in pieces. */
+/** One upload that is being spooled or inflated in pieces. */
 export type PacedUpload = { pause(paused: boolean): void };
 
 export class UploadPacer {

@@ -95,7 +95,7 @@ export class Upload {
   #inflation: Inflation | undefined;
   #spoolBehind = false;
   #inflaterBehind = false;
-  /** From the first byte that is spooled or decoded in pieces to the last of the body. */
+  /** From the first byte that is spooled or inflated in pieces to the last of the body. */
   #paced: PacedUpload | undefined;
   #pacerPauses = false;
   #wholeBytes = 0;
@@ -302,8 +302,8 @@ export class Upload {
   // ---- pressure ----
 
   /**
-   * A plain body is held back at the socket; a compressed one at the inflater, which then falls
-   * behind.
+   * A body that arrives is held back at its socket; a compressed one also at its inflater, where
+   * bytes may wait already.
    */
   #onSpoolBehind(behind: boolean): void {
     this.#spoolBehind = behind;

@@ -58,7 +58,7 @@ export class IngestRequest extends EndpointRequest {
   #body: UploadResult | undefined;
   /** The filter that left nothing. */
   #filteredBy: InboundFilter | undefined;
-  /** Set when the token was asked for before the body went to disk; fulfilled with the result. */
+  /** Set when the token was asked for before the body went to disk; ends with the answer. */
   #earlyAdmission: Promise<unknown> | undefined;
   /** The early token lets the request pass. */
   #earlyPassed = false;
@@ -134,7 +134,9 @@ export class IngestRequest extends EndpointRequest {
     this.guard(() => this.#upload?.end());
     // Neither the disk nor the inflaters have a time-out of their own.
     if (!this.#body)
-      this.runAfter(ANSWER_MS_MAX, () => this.#refuseUnqueued('not decoded and spooled before the deadline'));
+      this.runAfter(ANSWER_MS_MAX, () =>
+        this.#refuseUnqueued('not inflated and spooled before the deadline'),
+      );
   }
 
   override inTinyPieces(): void {

@@ -16,7 +16,7 @@ export class ProjectUse {
   held = 0;
   /** Bytes of spool files. */
   spool = 0;
-  /** Uploads that are spooled or decoded in pieces. */
+  /** Uploads that are spooled or inflated in pieces. */
   uploads = 0;
   /** Bytes of small bodies that are being inflated or wait for it, by what they inflate to. */
   inflating = 0;

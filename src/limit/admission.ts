@@ -6,11 +6,11 @@
  * Redis: all requests that wait for a subject (a project, or a part of it that has a limit) when a
  * batch leaves are one call of admit.lua. A subject has one call under way; what is asked meanwhile
  * joins the next one, so calls grow with the load. A refusal is kept in memory until the window can
- * admit again, so a flood over the limit costs no call.
+ * admit again, 300 ms at least, so a flood over the limit costs some three calls a second.
  *
  * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back
- * empty. Then the checkpoint is read once, as part of the same call, and the call is made again
- * with the figure to start from.
+ * empty. Then the checkpoint is read once, as part of the same call, and a second call counts
+ * from that figure; it takes no tokens.
  *
  * Late replies. A token is void when its lease may have ended: 250 ms after sending, or 750 ms
  * while replies are slow. A position stays valid, so the request keeps it and asks for a token once

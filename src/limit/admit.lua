@@ -14,9 +14,9 @@
 --
 -- Contended. A full window becomes contended. It stays so until 65 s after it was last full or
 -- scarce: by then each booking that filled it has left it. In a contended window workers take
--- turns: each gets a reserve, at most half of the room, and asks again 300 ms later at the
--- earliest, so that an endless flood costs some three calls a second and worker, not one per token.
--- A worker that wanted more reserve than that half found the window scarce.
+-- turns: each gets a reserve, at most half of the room. One that wanted more than that half has
+-- found the window scarce: it asks again 300 ms later at the earliest, as one does that found it
+-- full. So an endless flood costs some three calls a second and worker, not one per token.
 --
 -- KEYS[1]  sluice:quota:{projectId}, a hash: <YYYY-MM> -> count. It stays for billing: the newest
 --          month at least 500 days.
@@ -59,7 +59,7 @@
 --            scarce: refuse for a while once the reserve is used up.
 --            refuses: the number of the window of which admits at and scarce are said: it refuses
 --              now, or once the reserve is used up; 0: none
---            lost: window 1 forgot bookings that the caller knows of. Said once per window, to one
+--            lost: window 1 forgot bookings that the caller knows of. Said once in two minutes, to one
 --              caller: others may know of them for a minute and a lease more.
 --          month: {} when none is to be counted (but without limit and waiters: only looked at),
 --            else { month, before, counted }: of those that have a token and are to be counted, the

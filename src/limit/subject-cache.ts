@@ -1,15 +1,15 @@
 /**
- * What one worker holds of one subject's rate windows: leased tokens, the last refusal, and what it
- * knows of the window.
+ * What one worker holds of one subject's rate windows: leased tokens, the last refusal by any of
+ * them, and what it knows of the first.
  *
  * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from
  * memory: one script call per 300 ms at most, whatever the clients do.
  *
  * How. Pure: no timer, no connection, the caller's monotonic clock. One object, since a worker has
- * one for each of its active projects, and with ten thousand of those each further object is one
+ * one for each of its active subjects, and with ten thousand of those each further object is one
  * more that is in no cache of the processor's. `take` answers from memory or not at all; `ask`
- * describes the script call that is about to be sent; `answer` takes its reply in. A reserve
- * is asked for about as much as this worker used in the last quarter of a second; up to
+ * describes the script call that is about to be sent; `answer` takes its reply in. It wants
+ * a reserve of about a quarter of a second of demand, refused requests included; up to
  * EXACT_LIMIT_MAX the script grants it only while the window is contended (admit.lua).
  *
  * Never too much. A lease counts from the moment at which the call was SENT, which is before the
@@ -35,7 +35,7 @@ const REFUSAL_CACHE_MS_MIN = 300;
 
 /** The limit of a subject as this worker's registry has it. */
 export type LimitRecord = { limit: number; revision: number };
-/** What a call says of the window as the one before it was answered. */
+/** What a call says of the first window, as the reply before left it. */
 type KnownWindow = { emptyAt: number; gen: number; seq: number };
 /**
  * Tokens leased together; `endsAt` on the monotonic clock, exclusive. `next`: of those in hand, the
@@ -60,7 +60,7 @@ export type Ask = {
   /** How long `need` is leased. */
   needMs: number;
   revision: number;
-  /** Reserve that is used up or ran out. */
+  /** Reserve that is used up or ran out, and need that came too late. */
   settled: readonly Lease[];
   known: KnownWindow | undefined;
 };
@@ -117,7 +117,10 @@ export class SubjectCache implements ClockLead {
   readonly #shape: LeaseShape;
   /** Reserve, the earliest end first; several only when calls have crossed. */
   #reserve: Lease | undefined;
-  /** Used up or run out, until the next call tells so; {@link NOTHING_SETTLED} most of the time. */
+  /**
+   * Used up, run out or come too late, until the next call tells so; mostly
+   * {@link NOTHING_SETTLED}.
+   */
   #settled = NOTHING_SETTLED;
   /** Holds for records up to `revision`: a newer one may have raised the limit. */
   #refusal: { until: number; resetSec: number; windowNumber: number; revision: number } | undefined;
@@ -125,7 +128,7 @@ export class SubjectCache implements ClockLead {
   /** The last reply came late, or nearly so: the next lease is a long one. */
   #isSlow = false;
 
-  // ---- The window as the last reply left it; nothing before the first one ----
+  // ---- The first window as the last reply left it; nothing before the first one ----
   #isKnown = false;
   #limit = 0;
   #booked = 0;

@@ -33,8 +33,9 @@ export type WindowLimit = { readonly name: string; readonly limit: number };
 
 /**
  * Whom the admission gives tokens: a project, a key of it with a limit of its own, or either for
- * envelopes of categories that have limits. Each token is booked in all windows of its subject, the
- * project's among them. So subjects share no tokens, and none looks at the windows of others.
+ * envelopes of categories that have limits. Each token is booked in all windows of its subject. The
+ * project's is among them, unless the request has a token of it already. So subjects share no
+ * tokens, and a worker serves each from its own cache.
  */
 export interface Subject {
   readonly project: ProjectState;
@@ -52,7 +53,7 @@ export interface Subject {
    */
   refusingCategory(windowNumber: number): Category | undefined;
   /**
-   * limit/admission.ts: what this worker knows of all its windows. Undefined until the first
+   * limit/admission.ts: what this worker holds and knows of its windows. Undefined until the first
    * request, and after a minute without one.
    */
   cache: SubjectCache | undefined;

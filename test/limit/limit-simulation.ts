@@ -1,5 +1,5 @@
 /**
- * Workers with real lease caches around the real script, in simulated time: calls take any time to arrive and to return, and may be
+ * Workers with real subject caches around the real script, in simulated time: calls take any time to arrive and to return, and may be
  * lost either way; Redis's clock steps back, and Redis is restarted with its memory or without. An oracle keeps the moment of every
  * admission.
  */

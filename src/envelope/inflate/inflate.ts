@@ -1,6 +1,6 @@
 /**
  * Content-Encoding (contract part 2, Body). A small body, joined if it came in pieces, is
- * inflated at once. Any other goes through a Inflater, which takes chunks as they come, hands out
+ * inflated at once. Any other goes through an Inflater, which takes chunks as they come, hands out
  * bounded pieces, and can be stopped at any of them: a bomb costs no more than the cap.
  *
  * zlib stops silently at the first byte after a finished stream, which is invalid here. So the
@@ -93,8 +93,8 @@ export function claimedBytes(encoding: Compression, body: Uint8Array): number | 
 
 /**
  * Inflates a whole body at once.
- * @returns `stream` when a Inflater has to: more than SYNC_INFLATED_BYTES_MAX or than the body says
- * would come out, or there are several zstd frames
+ * @returns `stream` when an Inflater has to: more than SYNC_INFLATED_BYTES_MAX or than the body
+ * says would come out, or there are several zstd frames
  */
 export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
   // One that lies is stopped where it said that it ends.

@@ -55,8 +55,8 @@ const streamOf = (entry: Entry): FrameStream => {
  *     refused   the entry is certainly in no stream, and will come into none
  *     unknown   it may be in one, or may come into one
  *
- * An entry that is not sent is refused: by the publisher and the shard's window for want of room or
- * of a connection, by the window at its deadline, and by large-entries.ts while its parts are
+ * An entry that is not sent is refused: by the publisher and the shard's queue for want of room or
+ * of a connection, by the queue at its deadline, and by large-entries.ts while its parts are
  * written. Once its frame is sent, publication.ts decides, at the latest at the frame's deadline.
  *
  * An entry goes to the stream of its first item and the shard of its event id, so that a resend
@@ -78,7 +78,7 @@ export class Publisher {
   };
   readonly #sender: Sender;
   readonly #partsSender: Sender;
-  readonly #windows: Record<FrameStream, readonly ShardQueue[]>;
+  readonly #queues: Record<FrameStream, readonly ShardQueue[]>;
   readonly #large: LargeEntries;
   readonly #shards: number;
   readonly #frameBytesMax: () => number;
@@ -101,7 +101,7 @@ export class Publisher {
     // Half, so that a part still fits one message when it is read back in base64.
     const frameBytesMax = (): number =>
       Math.min(FRAME_BYTES_MAX, Math.floor(sender.maxPayload / 2)) - FRAME_OVERHEAD_BYTES;
-    const windowsOf = (kind: FrameStream): ShardQueue[] =>
+    const queuesOf = (kind: FrameStream): ShardQueue[] =>
       Array.from({ length: shards }, (_, shard) => {
         const stream = streamName(kind, shard, shards);
         const subject = streamSubject(kind, shard);
@@ -109,7 +109,7 @@ export class Publisher {
         const onEnd = (entry: QueuedEntry): void => this.#countBytes(entry, -1);
         return new ShardQueue({ sender, stream, subject, frameBytesMax, frameEntries, onEnd, onStored });
       });
-    this.#windows = Object.fromEntries(FRAME_STREAMS.map((kind) => [kind, windowsOf(kind)])) as Record<
+    this.#queues = Object.fromEntries(FRAME_STREAMS.map((kind) => [kind, queuesOf(kind)])) as Record<
       FrameStream,
       ShardQueue[]
     >;
@@ -180,13 +180,13 @@ export class Publisher {
       done(result);
       if (this.#entriesInFlight === 0) this.#drained();
     };
-    const window = this.#windowOf(entry);
+    const queue = this.#queueOf(entry);
     const bytes = encodedBytesBound(entry);
     if (entry.kind === 'envelope' && (source || bytes > this.#frameBytesMax())) {
-      const push = (queued: QueuedEntry): void => this.#push(window, { ...queued, use, traceparent });
+      const push = (queued: QueuedEntry): void => this.#push(queue, { ...queued, use, traceparent });
       return this.#large.add({ entry, source: source ?? sourceOf(entry), deadline, push, done: finish });
     }
-    this.#push(window, { entry, bytes, use, deadline, traceparent, done: finish });
+    this.#push(queue, { entry, bytes, use, deadline, traceparent, done: finish });
   }
 
   /** Resolves when nothing is queued or in flight. */
@@ -195,10 +195,10 @@ export class Publisher {
     return new Promise((resolve) => this.#whenDrained.push(resolve));
   }
 
-  #push(window: ShardQueue, queued: QueuedEntry): void {
+  #push(queue: ShardQueue, queued: QueuedEntry): void {
     if (this.#bytesInFlight + queued.bytes > PUBLISH_BYTES_IN_FLIGHT_MAX) return queued.done('refused');
     this.#countBytes(queued, 1);
-    window.push(queued);
+    queue.push(queued);
   }
 
   #countBytes({ bytes, use }: QueuedEntry, sign: 1 | -1): void {
@@ -206,14 +206,14 @@ export class Publisher {
     if (use) this.#share.add(use, sign * bytes);
   }
 
-  #windowOf(entry: Entry): ShardQueue {
-    const windows = this.#windows[streamOf(entry)];
+  #queueOf(entry: Entry): ShardQueue {
+    const queues = this.#queues[streamOf(entry)];
     const shard = this.#shards === 1 ? 0 : hashOf(entry.kind === 'envelope' ? entry.eventId : entry.token);
-    return windows[shard % this.#shards] as ShardQueue;
+    return queues[shard % this.#shards] as ShardQueue;
   }
 
   #refuseUnsent(): void {
-    for (const windows of Object.values(this.#windows)) for (const window of windows) window.refuseQueued();
+    for (const queues of Object.values(this.#queues)) for (const queue of queues) queue.refuseQueued();
     this.#large.refuseWaiting();
   }
 

@@ -52,7 +52,7 @@ export type ShardQueueOptions = {
  * The end of the turn is setImmediate, after the sockets' callbacks of one poll: a microtask would
  * run between two callbacks and send one frame for each.
  *
- * Bytes in flight are those of entries from the queue to the answer. Each window has its own
+ * Bytes in flight are those of entries from the queue to the answer. Each queue has its own
  * bound, so that a stream that is full or has no leader cannot starve the others.
  */
 export class ShardQueue {
