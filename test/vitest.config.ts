@@ -36,6 +36,7 @@ const DEPLOYED_ITSELF = 'test/deploy/deployed.test.ts';
 const DEPLOYED = [
   DEPLOYED_ITSELF,
   'test/deploy/{versions,nats-roles,secured}.test.ts',
+  'test/commands/doctor/nats-cluster.test.ts',
   'test/projects/{bucket-copy,bucket-watch,replica,project-store,deleted-project}.test.ts',
   'test/stream/{backlog,chunks,fair-shares,nats,record-size,tail}.test.ts',
   'test/stream/{publish,setup}/*.test.ts',

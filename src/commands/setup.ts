@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import { isSet } from '../config.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
+import { CLUSTER_RISK_FIX, clusterRisk } from '../stream/setup/cluster-risk.ts';
 import { setupTopology } from '../stream/setup/setup.ts';
 import type { TopologyOptions } from '../stream/topology.ts';
 import { printJson, printLine } from './print.ts';
@@ -18,7 +19,11 @@ export function topologyOf({ config, dev }: Session): TopologyOptions {
 
 async function run(flags: { json?: boolean }): Promise<void> {
   await withSession(async (session) => {
-    const changes = await setupTopology(await session.connections.nats(), topologyOf(session));
+    const link = await session.connections.nats();
+    const changes = await setupTopology(link, topologyOf(session));
+    const { info } = link.connection;
+    const risk = info && clusterRisk(info);
+    if (risk) process.stderr.write(`sluice: warning: ${risk}. ${CLUSTER_RISK_FIX}\n`);
     if (flags.json) printJson({ changes });
     else if (changes.length === 0) printLine('Everything is as it should be; nothing changed.');
     else for (const change of changes) printLine(change);

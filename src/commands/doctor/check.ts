@@ -17,7 +17,7 @@ export type Check = {
   found: string;
   /** Whether something is wrong. A text is told in place of `found`. */
   fail?: string | boolean;
-  warn?: string | boolean;
+  warn?: string | boolean | undefined;
   fix?: string;
 };
 

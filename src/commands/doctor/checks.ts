@@ -10,6 +10,7 @@ import { REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { withoutPassword } from '../../management/connections.ts';
 import { readDropped } from '../../stream/dropped-record.ts';
 import type { NatsLink } from '../../stream/nats.ts';
+import { CLUSTER_RISK_FIX, clusterRisk } from '../../stream/setup/cluster-risk.ts';
 import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
 import type { WantedStream } from '../../stream/setup/setup-run.ts';
 import { CONSUMER, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
@@ -212,7 +213,7 @@ export function nats(connect: () => Promise<NatsLink>): Promise<Check[]> {
   const what = 'NATS';
   return asking({ what, fix: 'Start it with JetStream (-js), or set SLUICE_NATS_URL.' }, async () => {
     const link = await connect();
-    const { version = 'unknown', server_name: name = '' } = link.connection.info ?? {};
+    const { version = 'unknown', server_name: name = '', cluster } = link.connection.info ?? {};
     const [major = 0, minor = 0] = version.split('.').map(Number);
     const roundTripMs = await link.connection.rtt();
     return [
@@ -221,6 +222,12 @@ export function nats(connect: () => Promise<NatsLink>): Promise<Check[]> {
         found: `reachable (${name.slice(0, 12)}), version ${version}`,
         fail: !(major > 2 || (major === 2 && minor >= NATS_2_MINOR_MIN)) && `version ${version}`,
         fix: `Version 2.${NATS_2_MINOR_MIN} or newer is needed.`,
+      },
+      {
+        what: 'NATS cluster',
+        found: cluster ?? 'a single server',
+        warn: clusterRisk({ version, cluster }),
+        fix: CLUSTER_RISK_FIX,
       },
       {
         what: 'NATS max_payload',
