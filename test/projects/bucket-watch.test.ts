@@ -50,7 +50,7 @@ describe('BucketWatch', () => {
     expect(seen).toEqual([]);
     await kv.put('a', '1');
     await kv.delete('a');
-    await eventually(1_000, () => seen.length === 2);
+    await eventually(5_000, () => seen.length === 2);
     expect(seen).toEqual([
       { key: 'a', text: '1', revision: 1 },
       { key: 'a', text: undefined, revision: 2 },

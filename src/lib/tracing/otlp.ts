@@ -27,6 +27,7 @@ import {
   TraceIdRatioBasedSampler,
 } from '@opentelemetry/sdk-trace-base';
 import { VERSION } from '../../version.ts';
+import { systemClock } from '../clock.ts';
 import type { Log } from '../log.ts';
 import type { Carrier, Facts, Span, Step, Tracing, TracingSettings } from './tracing.ts';
 
@@ -57,13 +58,25 @@ function parentOf({ traceparent, tracestate }: Carrier): Context | undefined {
   return trace.setSpanContext(ROOT_CONTEXT, { ...parent, isRemote: true, ...(traceState && { traceState }) });
 }
 
+/**
+ * Unix ms for the spans of one request. The SDK reads the wall clock for each span anew, in whole
+ * milliseconds, and then a step can end after the request that it is a part of.
+ */
+function traceClock(): () => number {
+  const aheadMs = systemClock.now() - systemClock.monotonic();
+  return () => aheadMs + systemClock.monotonic();
+}
+
 class SampledSpan implements Span {
   readonly #tracer: Tracer;
   readonly #span: OtelSpan;
+  readonly #now: () => number;
 
-  constructor(tracer: Tracer, span: OtelSpan) {
+  /** @param now the clock by which the span began */
+  constructor(tracer: Tracer, span: OtelSpan, now: () => number) {
     this.#tracer = tracer;
     this.#span = span;
+    this.#now = now;
   }
 
   get traceparent(): string {
@@ -73,15 +86,15 @@ class SampledSpan implements Span {
 
   step(name: Step): Span {
     const parent = trace.setSpan(ROOT_CONTEXT, this.#span);
-    const span = this.#tracer.startSpan(name, { kind: KIND_OF_STEP[name] }, parent);
-    return new SampledSpan(this.#tracer, span);
+    const options = { kind: KIND_OF_STEP[name], startTime: this.#now() };
+    return new SampledSpan(this.#tracer, this.#tracer.startSpan(name, options, parent), this.#now);
   }
 
   end(facts: Facts = {}, failure?: string): void {
     if (!this.#span.isRecording()) return;
     this.#span.setAttributes(facts);
     if (failure !== undefined) this.#span.setStatus({ code: SpanStatusCode.ERROR, message: failure });
-    this.#span.end();
+    this.#span.end(this.#now());
   }
 }
 
@@ -163,8 +176,9 @@ export class OtlpTracing implements Tracing {
   }
 
   #begin(name: string, options: SpanOptions, parent: Context): Span | undefined {
-    const span = this.#tracer.startSpan(name, options, parent);
-    return span.isRecording() ? new SampledSpan(this.#tracer, span) : undefined;
+    const now = traceClock();
+    const span = this.#tracer.startSpan(name, { ...options, startTime: now() }, parent);
+    return span.isRecording() ? new SampledSpan(this.#tracer, span, now) : undefined;
   }
 
   #hasRoom(): boolean {
