@@ -41,7 +41,7 @@ describe('BucketWatch', () => {
     const seen: BucketEntry[] = [];
     const state = await bucketState(access.manager, access.bucket);
     const watch = await BucketWatch.open(access, { from, onEntry: (entry) => seen.push(entry) });
-    await watch.reach(state, () => new Set(seen.map(({ key }) => key)).size, 2_000);
+    await watch.reach(state, () => new Set(seen.map(({ key }) => key)).size, 20_000);
     return { watch, seen };
   }
 

@@ -58,6 +58,9 @@ class SetClock implements Clock {
   }
 }
 
+/** A net for a busy machine: by itself vi.waitFor gives up after a second. */
+const WAIT = { timeout: 30_000 };
+
 describe('postgres', () => {
   usePostgres();
 
@@ -212,11 +215,11 @@ describe('ndjson', () => {
     const retention = new Retention({ sink, days: 2, clock, log });
     try {
       retention.start();
-      await vi.waitFor(() => expect(folders()).toEqual(['2026-05-08', '2026-05-09', '2026-05-10']));
+      await vi.waitFor(() => expect(folders()).toEqual(['2026-05-08', '2026-05-09', '2026-05-10']), WAIT);
       clock.at = noonOf(5);
-      await vi.waitFor(() => expect(vi.getTimerCount()).toBe(1));
+      await vi.waitFor(() => expect(vi.getTimerCount()).toBe(1), WAIT);
       vi.advanceTimersByTime(3_600_000);
-      await vi.waitFor(() => expect(folders()).toEqual(['2026-05-09', '2026-05-10']));
+      await vi.waitFor(() => expect(folders()).toEqual(['2026-05-09', '2026-05-10']), WAIT);
     } finally {
       await retention.stop();
       expect(vi.getTimerCount()).toBe(0);
