@@ -3,7 +3,8 @@
  * Prints what is kept in results/. A command fails when what it shows does not hold.
  */
 import { parseArgs } from 'node:util';
-import { findServer } from '../../src/dev/servers.ts';
+import { hostEnvironment } from '../../src/config.ts';
+import { ensureServers } from '../../src/dev/install.ts';
 import type { NewProject } from '../../src/projects/project-store.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
 import type { Target } from '../workload.ts';
@@ -65,12 +66,10 @@ async function main(): Promise<boolean> {
   });
   const show = SHOWS[positionals[0] ?? ''];
   if (!show) throw new Error(`commands: ${Object.keys(SHOWS).join(', ')}`);
-  const redis = findServer('redis-server', {}, process.env.PATH ?? '');
-  const nats = findServer('nats-server', {}, process.env.PATH ?? '');
-  if (!redis || !nats) throw new Error('redis-server and nats-server are needed');
+  const bins = ensureServers(hostEnvironment(), (line) => console.error(line));
   const harness = await Harness.start({
     dist: OWN_DIST,
-    bins: { redis, nats },
+    bins,
     streamMaxBytes: STREAM_MAX_BYTES,
   });
   try {
