@@ -34,6 +34,7 @@ import {
   UPLOADS_MAX,
 } from '../limits.ts';
 import { InflationQueue } from './inflate/inflation-queue.ts';
+import { OutputGarbage } from './inflate/output-garbage.ts';
 import { SpoolDisk } from './spool-disk.ts';
 import { UploadPacer } from './upload-pacer.ts';
 
@@ -46,6 +47,7 @@ export class UploadBudget {
   readonly pacer = new UploadPacer();
   /** Small bodies that inflate to much, in turn. */
   readonly inflations: InflationQueue;
+  readonly outputGarbage = new OutputGarbage();
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   readonly #spoolBytesMax: number;

@@ -40,6 +40,8 @@ const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
  * a quarter more, and both need 30 to 70 MiB more.
  */
 export const YOUNG_SPACE = '--max-semi-space-size=16';
+/** For what its inflaters leave behind (envelope/inflate/output-garbage.ts). */
+export const COLLECTIONS_ON_REQUEST = '--expose-gc';
 /**
  * Of a processor, under `dev` and in the image. Frames in hand are external memory, as a worker's
  * bodies are: without a floor for the old space it needs up to a third more CPU on Node 24. The
@@ -157,7 +159,13 @@ export class WorkerPool {
     const child = fork(this.#options.program, waits ? [LISTEN_WHEN_READY] : [], {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       env: childEnvironment({ ...LIBRARY_SETTINGS, UV_THREADPOOL_SIZE: `${POOL_THREADS}` }),
-      execArgv: [...process.execArgv, OLD_SPACE_UNLOOKED, NOTHING_BORN_OLD, YOUNG_SPACE],
+      execArgv: [
+        ...process.execArgv,
+        OLD_SPACE_UNLOOKED,
+        NOTHING_BORN_OLD,
+        YOUNG_SPACE,
+        COLLECTIONS_ON_REQUEST,
+      ],
     });
     const now = performance.now();
     const worker: Worker = {

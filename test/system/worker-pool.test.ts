@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, expect, it, vi } from 'vitest';
-import { WorkerPool, YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
+import { COLLECTIONS_ON_REQUEST, WorkerPool, YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { WORKER_SILENT_MS_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
@@ -61,9 +61,13 @@ it('lets a successor wait until it is ready only while another one is', async ()
   ]);
 });
 
-it.runIf(process.platform === 'linux')('bounds the young space of its workers', async () => {
-  const workers = poolOf(1, 0);
-  await until(() => workers.wasComplete);
-  const pid = readFileSync(join(dir, 'born'), 'utf8').split(' ')[1]?.trim();
-  expect(readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0')).toContain(YOUNG_SPACE);
-});
+it.runIf(process.platform === 'linux')(
+  'bounds the young space of its workers, and lets them ask for its collection',
+  async () => {
+    const workers = poolOf(1, 0);
+    await until(() => workers.wasComplete);
+    const pid = readFileSync(join(dir, 'born'), 'utf8').split(' ')[1]?.trim();
+    const args = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
+    expect(args).toEqual(expect.arrayContaining([YOUNG_SPACE, COLLECTIONS_ON_REQUEST]));
+  },
+);

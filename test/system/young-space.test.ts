@@ -1,13 +1,17 @@
-/** The flags of the processor's heap. It bounds its young space as workers do (worker-pool.test.ts), whatever this version of Node would do by itself. */
+/**
+ * The young space of processors and workers. Both bound it (of workers see worker-pool.test.ts), whatever this version of Node would do by
+ * itself, and a worker asks for its collection.
+ */
 import { execFileSync, spawn } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
-import { PROCESSOR_FLAGS, YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
+import { COLLECTIONS_ON_REQUEST, PROCESSOR_FLAGS, YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
-const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
+const DIST = new URL('../../dist', import.meta.url).pathname;
+const CLI = `${DIST}/cli.js`;
 const DOCKERFILE = new URL('../../Dockerfile', import.meta.url);
 const MIB = 1024 * 1024;
 
@@ -29,6 +33,43 @@ it('the flag bounds both halves together at 32 MiB', () => {
   const most = Number(execFileSync(process.execPath, [YOUNG_SPACE, '-e', GROWS], { encoding: 'utf8' }));
   expect(most).toBeGreaterThan(8 * MIB);
   expect(most).toBeLessThanOrEqual(32 * MIB);
+});
+
+/** Inflates 84 MiB of zeros; prints how often it asked V8 for a young collection meanwhile. */
+const INFLATES = `
+  import { constants, PerformanceObserver } from 'node:perf_hooks';
+  import { gzipSync } from 'node:zlib';
+  import { Holding, UploadBudget } from '${DIST}/envelope/budget.js';
+  import { Inflater } from '${DIST}/envelope/inflate/inflater.js';
+  import { ProjectUse } from '${DIST}/lib/fair-share.js';
+  const body = gzipSync(Buffer.alloc(84 * 1024 * 1024));
+  let collections = 0;
+  const { NODE_PERFORMANCE_GC_MINOR: minor, NODE_PERFORMANCE_GC_FLAGS_FORCED: forced } = constants;
+  const count = (list) => {
+    collections += list.getEntries().filter(({ detail }) => detail.kind === minor && detail.flags === forced).length;
+  };
+  const observer = new PerformanceObserver(count);
+  observer.observe({ entryTypes: ['gc'] });
+  const budget = new UploadBudget({ maxBodyBytes: 1e9, maxDecompressedBytes: 1e9, spoolDir: '/tmp' });
+  const options = {
+    holding: new Holding(budget, new ProjectUse()),
+    onBytes: () => undefined,
+    onEnd: () => setTimeout(() => console.log(collections), 100),
+    onFailed: console.log,
+    onBehind: () => undefined,
+  };
+  const inflater = new Inflater('gzip', options);
+  inflater.feed(body);
+  inflater.end();
+`;
+
+it('a worker asks for a young collection for each 8 MiB that its inflaters give', () => {
+  const collections = execFileSync(
+    process.execPath,
+    [COLLECTIONS_ON_REQUEST, '--input-type=module', '-e', INFLATES],
+    { encoding: 'utf8' },
+  );
+  expect(Number(collections)).toBe(10);
 });
 
 it('the image gives it, and a floor for the old space, to every command', () => {

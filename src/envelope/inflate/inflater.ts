@@ -127,6 +127,7 @@ export class Inflater {
     if (this.#destroyed) return;
     this.#windowBytes = Math.min(this.#windowBytes + bytes.length, WINDOW_BYTES_MAX[this.#encoding]);
     this.#options.onBytes(bytes);
+    this.#options.holding.budget.outputGarbage.add(bytes.length);
   }
 
   /** The engine also stops where its stream is complete and other bytes follow. */
