@@ -17,6 +17,8 @@ export type Scene = {
   harness: Harness;
   worker: HostileWorker;
   targets: readonly Target[];
+  /** Further projects, for what one alone may fill but half of. */
+  crowd: readonly Target[];
   count: number | undefined;
   seed: number;
   /** Part of the name of the only attack that is wanted. */
@@ -28,6 +30,8 @@ export type Show = (scene: Scene) => Promise<{ lines: string[]; holds: boolean }
 const STREAM_MAX_BYTES = 2 * 1024 ** 3;
 /** 400 payloads of 19 MiB stand in the chunks stream until it is swept. */
 const CHUNKS_MAX_BYTES = 9 * 1024 ** 3;
+
+const CROWD = 40;
 
 const SHOWS: Readonly<Record<string, Show>> = {
   mutations,
@@ -81,6 +85,7 @@ async function main(): Promise<boolean> {
     });
     const all = ['browser-extension', 'localhost', 'crawler'] as const;
     const targets = await harness.createProjects([project([]), project([...all])]);
+    const crowd = await harness.createProjects(Array.from({ length: CROWD }, () => project([])));
     const count = values.count === undefined ? undefined : Number(values.count);
     const worker = new HostileWorker();
     await allowChunks(worker, CHUNKS_MAX_BYTES);
@@ -88,6 +93,7 @@ async function main(): Promise<boolean> {
       harness,
       worker,
       targets,
+      crowd,
       count,
       seed: Number(values.seed),
       only: values.only,

@@ -43,16 +43,15 @@ const mutated =
 export const mutations = mutated('envelopes', runMutations, 64);
 export const heads = mutated('HTTP heads', runHeads, 256);
 
-type UploadShow = Omit<UploadOptions, 'target' | 'count' | 'seed'> & { expect: 'stored' | 'refused' };
+type UploadShow = Omit<UploadOptions, 'targets' | 'count' | 'seed'> & { expect: 'stored' | 'refused' };
 
 export const uploads =
   ({ expect, ...options }: UploadShow): Show =>
-  async ({ harness, worker, targets, count = 400, seed }) => {
+  async ({ harness, worker, crowd: targets, count = 400, seed }) => {
     await harness.startProcessor();
-    const target = targets[0] as (typeof targets)[0];
     // One before the others: what is loaded once is no growth.
-    await runUploads(worker, { ...options, target, count: 4, seed: seed + 1, bytesPerSecond: 10_000_000 });
-    const result = await runUploads(worker, { ...options, target, count, seed });
+    await runUploads(worker, { ...options, targets, count: 4, seed: seed + 1, bytesPerSecond: 10_000_000 });
+    const result = await runUploads(worker, { ...options, targets, count, seed });
     const { answers, seconds, transmittedBytes, memory } = result;
     const drained = await harness.drained(DRAIN_MS_MAX);
     const found = await findStored(worker, result);

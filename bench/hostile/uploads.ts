@@ -15,7 +15,8 @@ import { Asking, Tally } from './asking.ts';
 import { type HostileWorker, MemoryWatch, pathOf } from './worker.ts';
 
 export type UploadOptions = {
-  target: Target;
+  /** Each upload is the next one's; a project alone may fill half of the spool. */
+  targets: readonly Target[];
   count: number;
   seed: number;
   /** Of the payload, before compression. */
@@ -96,9 +97,14 @@ export const headOf = (path: string, length: number, encoding = ''): Buffer =>
   );
 
 /** Sends one body, a piece a tick, from a moment within the first tick on. */
-async function upload(worker: HostileWorker, one: Upload, options: UploadOptions): Promise<string> {
+async function upload(
+  worker: HostileWorker,
+  target: Target,
+  one: Upload,
+  options: UploadOptions,
+): Promise<string> {
   const asking = new Asking(worker.port);
-  const reply = asking.ask(headOf(pathOf(options.target), one.length, options.gzip ? 'gzip' : ''));
+  const reply = asking.ask(headOf(pathOf(target), one.length, options.gzip ? 'gzip' : ''));
   let answered = false;
   void reply.then(() => {
     answered = true;
@@ -127,8 +133,9 @@ export async function runUploads(worker: HostileWorker, options: UploadOptions):
   const memory = new MemoryWatch(worker);
   const startedAt = performance.now();
   await Promise.all(
-    uploads.map(async (one) => {
-      const kind = await upload(worker, one, options);
+    uploads.map(async (one, index) => {
+      const target = options.targets[index % options.targets.length] as Target;
+      const kind = await upload(worker, target, one, options);
       tally.add(kind);
       if (kind === '200') accepted.push(one.id);
     }),

@@ -45,7 +45,7 @@ describe('a worker', () => {
 
   // Few enough for any machine: all that has arrived must be stored within two seconds (ANSWER_MS_MAX). bench/hostile sends hundreds.
   it('takes eight uploads that end together, plain and in gzip, and stores them intact', async () => {
-    const shared = { target: project, count: 4, seed: 3, bytesPerSecond: 2_500_000 };
+    const shared = { targets: [project], count: 4, seed: 3, bytesPerSecond: 2_500_000 };
     const plain = runUploads(worker, { ...shared, payloadBytes: 5_000_000, gzip: false });
     const gzip = runUploads(worker, { ...shared, seed: 4, payloadBytes: 19 * MIB, gzip: true });
     for (const result of await Promise.all([plain, gzip])) {
@@ -62,7 +62,7 @@ describe('a worker', () => {
   });
 
   it('refuses what inflates to 21 MiB, however many come together', async () => {
-    const shared = { target: project, count: 8, seed: 5, bytesPerSecond: 2_500_000 };
+    const shared = { targets: [project], count: 8, seed: 5, bytesPerSecond: 2_500_000 };
     const result = await runUploads(worker, { ...shared, payloadBytes: 21 * MIB, gzip: true });
     expect(result.answers).toEqual({ '413 {"error":"Payload too large"}': 8 });
     expect(worker.spoolFiles()).toEqual({ open: 0, named: 0 });
