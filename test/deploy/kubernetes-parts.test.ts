@@ -34,7 +34,7 @@ const kustomize = findKustomize() ?? [];
 const overlays = kustomize.length > 0 ? OVERLAYS : [];
 const LASTING = ['Namespace', 'PersistentVolumeClaim'];
 
-describe('delete -k', () => {
+describe.each(overlays.length > 0 ? ['delete -k'] : [])('%s', () => {
   it.each(overlays)('of the overlay %s leaves the namespace and every volume', (overlay) => {
     const objects = render(kustomize, overlay);
     expect(objects.filter(({ kind }) => LASTING.includes(kind))).toEqual([]);
@@ -57,7 +57,7 @@ describe('delete -k', () => {
   });
 });
 
-describe('exporters', () => {
+describe.each(overlays.length > 0 ? ['exporters'] : [])('%s', () => {
   it.each(overlays)(
     'of NATS and Redis can be scraped by the namespaces of the monitoring in %s',
     (overlay) => {
