@@ -31,6 +31,7 @@ const STREAM_MAX_BYTES = 2 * 1024 ** 3;
 /** 400 payloads of 19 MiB stand in the chunks stream until it is swept. */
 const CHUNKS_MAX_BYTES = 9 * 1024 ** 3;
 
+/** So many that each has its share of the spool, whatever 400 uploads take of it. */
 const CROWD = 40;
 
 const SHOWS: Readonly<Record<string, Show>> = {

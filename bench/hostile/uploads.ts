@@ -15,7 +15,7 @@ import { Asking, Tally } from './asking.ts';
 import { type HostileWorker, MemoryWatch, pathOf } from './worker.ts';
 
 export type UploadOptions = {
-  /** Each upload is the next one's; a project alone may fill half of the spool. */
+  /** Upload n is sent to target n, from the start again after the last: a project alone may fill half of the spool. */
   targets: readonly Target[];
   count: number;
   seed: number;

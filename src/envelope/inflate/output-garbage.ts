@@ -2,9 +2,9 @@ import { OUTPUT_GARBAGE_BYTES_MAX } from '../../limits.ts';
 
 /**
  * What the inflaters of a worker have given. zlib makes a new buffer for each piece, which is
- * garbage once it was copied, and V8 frees it when it collects the young space. Up to Node 22 it
- * does so for each 32 MiB of such buffers. Node 24 marks the whole heap before, which takes 10 to
- * 20 ms. So the worker asks for a young collection in time, which takes one or two.
+ * garbage once it was copied, and V8 frees it when it collects the young space. On Node 20 it does
+ * that often enough. On Node 24 it comes to mark the worker's whole heap first, for 10 to 20 ms,
+ * once for each bomb. So the worker asks for young collections, which take one or two.
  */
 export class OutputGarbage {
   #bytes = 0;
