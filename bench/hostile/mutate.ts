@@ -5,6 +5,7 @@ import {
   logPayload,
   recordingPayload,
   replayEventPayload,
+  spanPayload,
   transactionPayload,
 } from '../payloads.ts';
 import { integer, pick, type Random } from '../random.ts';
@@ -44,6 +45,7 @@ export function corpus(random: Random): Buffer[] {
     of(item({ type: 'event' }, eventPayload(random), true), item({ type: 'attachment' }, 'abc\ndef', true)),
     of(item({ type: 'transaction' }, transactionPayload(random), true)),
     of(item({ type: 'log', item_count: 3 }, logPayload(random, 3))),
+    of(item({ type: 'span', item_count: 3 }, spanPayload(random, 3), true)),
     of(replay, item({ type: 'replay_recording' }, recordingPayload(random, 0, 4096), true)),
     of(item({ type: 'session' }, '{}'), item({ type: 'client_report' }, '{}'), Buffer.from('\n')),
     Buffer.from('{}'),
