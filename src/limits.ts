@@ -215,6 +215,11 @@ export const FRAMES_IN_FLIGHT_MAX = 32;
 export const STREAM_BYTES_IN_FLIGHT_MAX = 32 * MIB;
 export const PUBLISH_BYTES_IN_FLIGHT_MAX = 96 * MIB;
 export const PUBLISH_ENTRIES_IN_FLIGHT_MAX = 20_000;
+/**
+ * Bytes on a connection that the broker has not taken, beyond which nothing is sent. Only a broker
+ * that stands still comes to it: what was answered 500 and its repetitions wait there too.
+ */
+export const UNSENT_BYTES_MAX = PUBLISH_BYTES_IN_FLIGHT_MAX;
 /** Time-out of one publish attempt; a further one is made while the answer's deadline allows it. */
 export const PUBLISH_ATTEMPT_MS = 800;
 /**

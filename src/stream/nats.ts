@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import type { Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type JetStreamClient, type JetStreamManager, jetstream, jetstreamManager } from '@nats-io/jetstream';
 import {
@@ -18,6 +19,8 @@ const PING_INTERVAL_MS = 5_000;
 const RECONNECT_WAIT_MS = 250;
 /** At most so much longer: many clients of one server do not all come at once. */
 const RECONNECT_JITTER_MS = 100;
+/** A connection to a silent server that has not ended by itself after this is closed. */
+const SILENT_CLOSE_MS = 1_000;
 /** A server that reloads its configuration may never answer a client that is just coming. */
 const CONNECT_MS_MAX = 5_000;
 /** A subscription that the server refused is asked for again after this. */
@@ -52,6 +55,9 @@ type NatsOptions = {
    */
   handsOver?: boolean;
 };
+
+/** Where the client library keeps the socket of a connection, if there is one. */
+type WithSocket = { protocol: { transport: { socket?: Socket } } };
 
 /** A subscription that outlives the connection that it was made on. */
 export class LastingSubscription {
@@ -251,6 +257,15 @@ export class NatsLink {
     return this.#connection.info?.max_payload ?? 1024 * 1024;
   }
 
+  /**
+   * Bytes that wait in this process until the server takes them. The client library keeps its
+   * socket to itself, and does not say.
+   */
+  get unsentBytes(): number {
+    const { protocol } = this.#connection as unknown as WithSocket;
+    return protocol.transport.socket?.writableLength ?? 0;
+  }
+
   /** Lasts until it is ended or the link is closed. */
   subscribe(subject: string, callback: (msg: Msg) => void): LastingSubscription {
     const subscription = new LastingSubscription(subject, callback);
@@ -347,11 +362,18 @@ export class NatsLink {
     await pause(ms, undefined, { signal, ref: false }).catch(() => undefined);
   }
 
-  /** Until the connection is closed. */
+  /**
+   * Until the connection is closed. The client library cuts a silent connection only when all that
+   * waits in front of it has been sent: never, where the server takes nothing more.
+   */
   async #watchStatus(connection: NatsConnection): Promise<void> {
+    let closing: NodeJS.Timeout | undefined;
     for await (const status of connection.status()) {
       if (connection !== this.#connection) continue;
-      if (status.type === 'disconnect') {
+      if (status.type === 'staleConnection') {
+        closing = setTimeout(() => void connection.close(), SILENT_CLOSE_MS);
+      } else if (status.type === 'disconnect') {
+        clearTimeout(closing);
         if (this.#connected) this.#log.warn({ server: status.server }, 'nats: disconnected');
         this.#lost();
       } else if (status.type === 'reconnect') {
@@ -360,6 +382,7 @@ export class NatsLink {
         this.#report(status.error);
       }
     }
+    clearTimeout(closing);
     if (connection === this.#connection) this.#lost();
   }
 

@@ -20,6 +20,7 @@ import { createNatsOperator } from '../deploy/nats-operator.ts';
 import { NatsRoles } from '../deploy/nats-roles.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
 import { link as connect, eventually, log } from '../projects/broker.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import {
   natsServer,
   natsServerInPlaceOf,
@@ -66,6 +67,23 @@ it('tries a server that is away a few times a second, no more', async () => {
   await new Promise((resolve) => gate.close(resolve));
   server = await natsServer({ port, dir });
   await eventually(WITHIN_MS, () => link.connected);
+});
+
+it('gives up a connection to a server that stands still with more before it than the kernel takes', async () => {
+  server = await natsServer();
+  link = await connect(server.url);
+  let losses = 0;
+  link.onDisconnect(() => losses++);
+  await freeze(server.pid);
+  try {
+    for (let sent = 0; sent < 32; sent++) link.connection.publish('nobody', new Uint8Array(MIB / 2));
+    await eventually(WITHIN_MS, () => !link.connected);
+    expect(losses).toBe(1);
+  } finally {
+    thaw(server.pid);
+  }
+  await eventually(WITHIN_MS, () => link.connected);
+  await link.connection.rtt();
 });
 
 describe('credentials in a file', () => {

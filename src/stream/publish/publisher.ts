@@ -131,12 +131,12 @@ export class Publisher {
   }
 
   /**
-   * False while NATS is away or entries or bytes in flight are at their bound. A request that comes
+   * False while NATS is away or takes nothing, or entries or bytes in flight are at their bound. A request that comes
    * meanwhile is refused before it uses a token. One whose entry is refused later has used one.
    */
   get available(): boolean {
     return (
-      this.#sender.connected &&
+      this.#sender.takes &&
       this.#entriesInFlight < PUBLISH_ENTRIES_IN_FLIGHT_MAX &&
       this.#bytesInFlight < PUBLISH_BYTES_IN_FLIGHT_MAX
     );
@@ -149,7 +149,7 @@ export class Publisher {
   takes(projectId: string, use: ProjectUse, bytes: number): boolean {
     if (!this.available || !this.#share.allows(use)) return false;
     if (bytes <= this.#frameBytesMax()) return true;
-    return this.#partsSender.connected && this.#chunkShares.allows(projectId);
+    return this.#partsSender.takes && this.#chunkShares.allows(projectId);
   }
 
   /** By what a connection carries. Without `parts` large envelopes are refused, and no others. */

@@ -4,6 +4,7 @@ import type { Clock } from '../../lib/clock.ts';
 import { remove } from '../../lib/in-flight.ts';
 import type { Log } from '../../lib/log.ts';
 import { Distribution, SECONDS_BOUNDS } from '../../lib/metrics/distribution.ts';
+import { UNSENT_BYTES_MAX } from '../../limits.ts';
 import type { NatsLink } from '../nats.ts';
 import { recordHeaders } from '../record-size.ts';
 import { readAck } from './ack.ts';
@@ -54,6 +55,11 @@ export class Sender implements Wire {
     return this.#link.connected;
   }
 
+  /** False while the broker is away, or takes nothing of what is sent. */
+  get takes(): boolean {
+    return this.#link.connected && this.#link.unsentBytes < UNSENT_BYTES_MAX;
+  }
+
   /** Bytes that one message may have, as the server says. */
   get maxPayload(): number {
     return this.#link.maxPayload;
@@ -86,7 +92,7 @@ export class Sender implements Wire {
 
   /** Makes one attempt. @returns false when nothing can be sent at this moment */
   transmit({ subject, data }: Outgoing, messageHeaders: MsgHdrs, replyTo: string): boolean {
-    if (!this.#link.connected) return false;
+    if (!this.takes) return false;
     try {
       this.#link.connection.publish(subject, data, { headers: messageHeaders, reply: replyTo });
       return true;

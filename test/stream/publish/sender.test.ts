@@ -2,12 +2,13 @@ import type { Msg } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { createLog } from '../../../src/lib/log.ts';
-import { PUBLISH_ANSWER_MS_MIN, PUBLISH_PAUSE_MS } from '../../../src/limits.ts';
+import { PUBLISH_ANSWER_MS_MIN, PUBLISH_PAUSE_MS, UNSENT_BYTES_MAX } from '../../../src/limits.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
 import type { Delivered } from '../../../src/stream/publish/publication.ts';
 import { Sender } from '../../../src/stream/publish/sender.ts';
+import { freeze, thaw } from '../../support/freeze.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
-import { bytesOf } from '../broker.ts';
+import { bytesOf, MIB } from '../broker.ts';
 
 /**
  * A responder on a plain subject stands where a stream would, so that each answer can be chosen; the server and both connections
@@ -228,5 +229,34 @@ describe('a delivery', () => {
     const deadline = performance.now() + 1_000;
     other.send({ stream: 'S', subject, data: bytesOf('x'), deadline }, () => undefined);
     expect((await id)?.split('.')[0]).not.toBe(first.ids[0]?.split('.')[0]);
+  });
+});
+
+describe('a broker that stands still', () => {
+  it('is sent no more than fits the bound, and again when it goes on', async () => {
+    const data = new Uint8Array(MIB / 2);
+    const results: Delivered['result'][] = [];
+    const send = (): void => {
+      const message = { stream: 'S', subject: 'nobody', data, deadline: systemClock.monotonic() + 1_500 };
+      sender.send(message, ({ result }) => results.push(result));
+    };
+    await freeze(server.pid);
+    try {
+      while (!results.includes('refused') && link.unsentBytes < 2 * UNSENT_BYTES_MAX) {
+        send();
+        await new Promise((resolve) => setImmediate(resolve));
+      }
+      // All have made their attempts by then.
+      await expect
+        .poll(() => results.length, { timeout: 10_000 })
+        .toBeGreaterThan(UNSENT_BYTES_MAX / data.length);
+      expect(link.unsentBytes).toBeLessThan(UNSENT_BYTES_MAX + MIB);
+      expect(results).toContain('unknown');
+      expect([sender.connected, sender.takes]).toEqual([true, false]);
+    } finally {
+      thaw(server.pid);
+    }
+    await expect.poll(() => link.unsentBytes, { timeout: 10_000 }).toBe(0);
+    expect((await deliver([stored])).delivered).toMatchObject({ result: 'stored' });
   });
 });
