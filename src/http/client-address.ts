@@ -1,7 +1,7 @@
 import { BlockList, isIP, SocketAddress } from 'node:net';
 
 /** The head of a request, as far as it says who sent it. */
-type Head = { getHeader(lowerCaseName: string): string };
+type Head = { getList(lowerCaseName: string): string };
 
 const familyOf = (address: string): 'ipv4' | 'ipv6' => (isIP(address) === 4 ? 'ipv4' : 'ipv6');
 const MAPPED_IPV4 = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/;
@@ -41,7 +41,7 @@ export class TrustedProxies {
   clientOf(head: Head, peer: string): string | undefined {
     let address = canonical(peer);
     if (address === undefined || !this.#isTrusted(address)) return address;
-    const hops = head.getHeader('x-forwarded-for').split(',').reverse();
+    const hops = head.getList('x-forwarded-for').split(',').reverse();
     for (const hop of hops) {
       address = canonical(withoutPort(hop.trim()));
       if (address === undefined || !this.#isTrusted(address)) return address;

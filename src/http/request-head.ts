@@ -72,6 +72,15 @@ export class RequestHead {
     return this.#raw.getHeader(lowerCaseName);
   }
 
+  /** All lines of a header as one list, in their order. In the turn of the head. */
+  getList(lowerCaseName: string): string {
+    const lines: string[] = [];
+    this.#raw.forEach((name, value) => {
+      if (name === lowerCaseName) lines.push(value);
+    });
+    return lines.join(',');
+  }
+
   /** The query without its question mark, '' when there is none. In the turn of the head. */
   getQuery(): string {
     return this.#raw.getQuery() ?? '';

@@ -3,7 +3,7 @@ import { TrustedProxies } from '../../src/http/client-address.ts';
 
 const clientOf = (networks: string[], peer: string, forwarded = ''): string | undefined =>
   new TrustedProxies(networks).clientOf(
-    { getHeader: (name) => (name === 'x-forwarded-for' ? forwarded : '') },
+    { getList: (name) => (name === 'x-forwarded-for' ? forwarded : '') },
     peer,
   );
 const PRIVATE = ['10.0.0.0/8', '2001:db8:ffff::/48', '192.0.2.1'];

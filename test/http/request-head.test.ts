@@ -6,7 +6,7 @@ import { headOf } from './line.ts';
 type Lines = [name: string, value: string][];
 
 describe('the head of a request', () => {
-  it('has the headers that are asked for, of several the first, and gives others by name', () => {
+  it('has the headers that are asked for, of several the first, and gives others by name, one or all', () => {
     const head = headOf([
       ['origin', 'https://a.example'],
       ['origin', 'https://b.example'],
@@ -15,6 +15,10 @@ describe('the head of a request', () => {
     ]);
     expect(factsOf(head.headers)).toEqual({ origin: 'https://a.example', referer: '', userAgent: 'x/1' });
     expect([head.getHeader('x-forwarded-for'), head.getHeader('forwarded')]).toEqual(['192.0.2.1', '']);
+    expect([head.getList('origin'), head.getList('forwarded')]).toEqual([
+      'https://a.example,https://b.example',
+      '',
+    ]);
   });
 
   it.each<[string, Lines, Partial<RequestHead>]>([

@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { SCRUBS } from '../../src/stream/frame.ts';
+import { rawRequest } from '../support/raw-http.ts';
 import { type StoredRecord, System, until } from '../support/system.ts';
 
 const CLIENT = new URL('../support/clients/private.mjs', import.meta.url).pathname;
@@ -93,6 +94,16 @@ describe('an envelope', () => {
     const project = await system.createProject({ fillIp: true });
     const headers = { 'x-forwarded-for': '192.0.2.66, 198.51.100.7, 10.1.2.3' };
     expect((await system.send(project, auto, headers)).status).toBe(200);
+    const [record] = await storedOf(project, 1);
+    expect(record?.payload).toEqual({ user: { ip_address: '198.51.100.7' } });
+  });
+
+  it('has that address also where a proxy adds a line of its own behind that of the client', async () => {
+    const project = await system.createProject({ fillIp: true });
+    const path = `/api/${project.id}/envelope/?compat_key=${project.key}`;
+    const lines = ['Host: sluice', 'X-Forwarded-For: 203.0.113.9', 'X-Forwarded-For: 198.51.100.7'];
+    const head = [`POST ${path} HTTP/1.1`, ...lines, `Content-Length: ${auto.length}`].join('\r\n');
+    expect((await rawRequest(system.port, `${head}\r\n\r\n${auto}`)).status).toBe(200);
     const [record] = await storedOf(project, 1);
     expect(record?.payload).toEqual({ user: { ip_address: '198.51.100.7' } });
   });
