@@ -180,7 +180,11 @@ export class WorkerPool {
     };
     this.#workers.add(worker);
     child.on('message', (message: FromWorker) => this.#hear(worker, message));
-    child.on('error', (error) => this.#options.log.error({ err: error }, 'worker'));
+    child.on('error', (error) => {
+      this.#options.log.error({ err: error }, 'worker');
+      // What the system could not start never exits.
+      if (child.pid === undefined) this.#lost(worker, { code: null, signal: null });
+    });
     child.once('exit', (code, signal) => this.#lost(worker, { code, signal }));
   }
 
@@ -199,7 +203,7 @@ export class WorkerPool {
   }
 
   #lost(worker: Worker, how: { code: number | null; signal: string | null }): void {
-    this.#workers.delete(worker);
+    if (!this.#workers.delete(worker)) return;
     this.#departed.push(lasting(worker.snapshot));
     if (this.#departed.length > DEPARTED_MAX) void this.#sumDeparted();
     if (this.#stopping) return;

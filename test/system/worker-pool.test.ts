@@ -61,6 +61,24 @@ it('lets a successor wait until it is ready only while another one is', async ()
   ]);
 });
 
+it('starts a worker again also when the system could not start it, and ends', async () => {
+  const workers = poolOf(1, 0);
+  await until(() => workers.wasComplete);
+  const { execPath } = process;
+  process.execPath = join(dir, 'no-such-program');
+  try {
+    process.kill(Number(readFileSync(join(dir, 'taken'), 'utf8')), 'SIGKILL');
+    await until(() => workers.restarts >= 3);
+    expect(workers.size).toBeLessThanOrEqual(1);
+  } finally {
+    process.execPath = execPath;
+  }
+  writeFileSync(join(dir, 'go'), '');
+  await until(() => saidBy(workers).join() === 'ready');
+  await workers.stop();
+  expect(workers.size).toBe(0);
+});
+
 it.runIf(process.platform === 'linux')(
   'bounds the young space of its workers, and lets them ask for its collection',
   async () => {
