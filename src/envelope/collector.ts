@@ -231,6 +231,8 @@ export class Collector implements ParserSink {
       delete item.payload;
       item.header = Buffer.from(item.header);
     }
+    // There may have been no room for it: the upload has failed then.
+    if (this.#closed) return;
     this.#charge(this.#headerBytes - this.#charged);
     this.#options.beforeSpool(() => spool.start(), this.#items);
   }

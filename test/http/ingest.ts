@@ -38,6 +38,7 @@ export type Serving = {
   pickSpooled?: RequestServices['pickSpooled'];
   admit?: () => void;
   publish?: () => void;
+  spoolBytesMax?: number;
   /** Whether the publisher has room for the project. */
   takes?: () => boolean;
 };
@@ -50,7 +51,8 @@ export function serve(serving: Serving = {}) {
   const refunds: string[] = [];
   const asked: Asked[] = [];
   const published: Published[] = [];
-  const budget = testBudget();
+  const { spoolBytesMax } = serving;
+  const budget = testBudget(spoolBytesMax === undefined ? {} : { spoolBytesMax });
   const admission = {
     knownRefusal,
     admit: (subject: Subject, wanted: Wanted, settle: (admitted: AdmissionResult) => void) => {

@@ -95,6 +95,17 @@ it('takes no second token when its body turns out to be bad later', async () => 
   expect(outcomes).toEqual(['invalid']);
 });
 
+it('takes one token when the spool has no room for its first bytes', async () => {
+  const { receive, settle, wants, outcomes, budget, line } = serve({ spoolBytesMax: 50_000 });
+  await receive(FIRST.slice(0, 100_000), false);
+  await receive(FIRST.slice(100_000), false);
+  expect(wants()).toBe('t');
+  await settle(TOKEN);
+  await receive(REST);
+  expect([wants(), outcomes, line.said]).toEqual(['t', ['overloaded'], ['503', 'end']]);
+  expect([budget.heldBytes, budget.spooledBytes]).toEqual([0, 0]);
+});
+
 it('ends when its client leaves before it has its token', async () => {
   const { settle, wants, outcomes, budget, line } = await early();
   line.abort();
