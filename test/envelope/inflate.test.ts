@@ -1,4 +1,4 @@
-import { gzipSync } from 'node:zlib';
+import { brotliCompressSync, constants, deflateSync, gzipSync } from 'node:zlib';
 import { expect, test } from 'vitest';
 import { inflateSync } from '../../src/envelope/inflate/inflate.ts';
 import { SYNC_INFLATED_BYTES_MAX } from '../../src/limits.ts';
@@ -36,3 +36,27 @@ test('one that is small and says it is large is corrupt', async () => {
   const failure = await failureOf([claiming(body, SYNC_INFLATED_BYTES_MAX + 1)], 'gzip', testBudget());
   expect(failure.kind).toBe('invalid');
 });
+
+test.each([
+  ['gzip', gzipSync],
+  ['deflate', deflateSync],
+  ['br', brotliCompressSync],
+] as const)(
+  'a small body in %s keeps no more memory alive than the pool of small buffers',
+  (encoding, compress) => {
+    for (const length of [0, 1, 100, 2_000, 4_000]) {
+      const inflated = inflateSync(encoding, compress(Buffer.alloc(length)));
+      if (!inflated.ok) throw new Error(inflated.reason);
+      expect(inflated.bytes).toHaveLength(length);
+      expect(inflated.bytes.buffer.byteLength).toBeLessThan(constants.Z_DEFAULT_CHUNK);
+    }
+  },
+);
+
+test.each([4_095, 4_096, 16_382, 16_383, 16_384, 16_385, 100_000])(
+  'a gzip body of %i bytes comes out whole',
+  (length) => {
+    const bytes = Buffer.from(Array.from({ length }, (_, at) => at % 251));
+    expect(inflateSync('gzip', gzipSync(bytes))).toEqual({ ok: true, bytes });
+  },
+);

@@ -79,6 +79,7 @@ export function zlibStream(encoding: Compression, begin: Uint8Array): ZlibStream
 export type Inflated = { ok: true; bytes: Buffer } | { ok: false; reason: 'corrupt' | 'stream' };
 
 const GZIP_TRAILER_BYTES = 8;
+const { Z_DEFAULT_CHUNK, Z_MIN_CHUNK } = zlib.constants;
 
 /**
  * What gzip says in its last four bytes to inflate to (RFC 1952, ISIZE); undefined for the other
@@ -108,7 +109,7 @@ export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
   try {
     const { buffer, engine } = inflateWithInfo(encoding, body, Math.max(1, bytesMax));
     return engine.bytesWritten === body.length
-      ? { ok: true, bytes: buffer }
+      ? { ok: true, bytes: withoutRoom(buffer) }
       : { ok: false, reason: 'corrupt' };
   } catch (error) {
     const isLarge = (error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE';
@@ -116,10 +117,22 @@ export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
   }
 }
 
+/** A piece of a buffer would keep all of it alive, uncounted, while the body waits. */
+const withoutRoom = (bytes: Buffer): Buffer =>
+  bytes.buffer.byteLength >= Z_DEFAULT_CHUNK && bytes.length < bytes.buffer.byteLength / 2
+    ? Buffer.from(bytes)
+    : bytes;
+
 type WithInfo = { buffer: Buffer; engine: Zlib };
 
+/**
+ * Into one buffer of the size that gzip says, if it is small: with zlib's own 16 KiB an event costs
+ * 3 µs more.
+ */
 function inflateWithInfo(encoding: Compression, body: Uint8Array, maxOutputLength: number): WithInfo {
-  const options = { info: true, maxOutputLength };
+  // One more byte: zlib asks for another buffer when one is full.
+  const chunkSize = Math.min(Math.max(maxOutputLength + 1, Z_MIN_CHUNK), Z_DEFAULT_CHUNK);
+  const options = { info: true, maxOutputLength, chunkSize };
   // With `info` these return both the bytes and the engine, which their types do not know.
   const inflate = (): unknown => {
     if (encoding === 'br') return zlib.brotliDecompressSync(body, { ...options, ...BROTLI_OPTIONS });
