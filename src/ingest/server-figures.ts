@@ -1,8 +1,8 @@
 import type { Config } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
+import { credsExpiry } from '../lib/files/creds-expiry.ts';
 import { credentialsExpiry, type MetricsSnapshot } from '../lib/metrics/metrics.ts';
 import type { Connections } from '../management/connections.ts';
-import { credsExpiry } from '../stream/nats.ts';
 import { Certificates } from './certificates.ts';
 import { StreamFigures } from './stream-figures.ts';
 

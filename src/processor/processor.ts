@@ -1,11 +1,13 @@
 /**
  * COMPOSITION ROOT of `sluice processor`: frames come out of the streams, records go into the sink.
  */
+
 import { setTimeout as pause } from 'node:timers/promises';
 import { startAdminServer } from '../admin/server.ts';
 import { AdminTokens } from '../admin/tokens.ts';
 import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
+import { credsExpiry } from '../lib/files/creds-expiry.ts';
 import type { Log } from '../lib/log.ts';
 import { openTracing } from '../lib/tracing/open.ts';
 import type { Tracing } from '../lib/tracing/tracing.ts';
@@ -14,7 +16,7 @@ import { openSinks } from '../sink/open-sinks.ts';
 import { Retention } from '../sink/retention.ts';
 import { failingSinks } from '../sink/several.ts';
 import type { Sink } from '../sink/sink.ts';
-import { credsExpiry, NatsLink } from '../stream/nats.ts';
+import { NatsLink } from '../stream/nats.ts';
 import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
 import { ChunkSweeper } from './chunk-sweeper.ts';
 import { StreamConsumer } from './consumer.ts';

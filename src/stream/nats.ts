@@ -1,4 +1,3 @@
-import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { type JetStreamClient, type JetStreamManager, jetstream, jetstreamManager } from '@nats-io/jetstream';
@@ -161,22 +160,7 @@ function pacing(): Pick<ConnectionOptions, 'reconnectDelayHandler' | 'reconnectT
 }
 
 /**
- * When the credentials in a file end, in Unix seconds; undefined where they do not, or where the
- * file cannot be read.
- */
-export function credsExpiry(file: string): number | undefined {
-  try {
-    const [, claims = ''] =
-      /-BEGIN NATS USER JWT-+\s*[^.\s]+\.([^.\s]+)/.exec(readFileSync(file, 'utf8')) ?? [];
-    const { exp } = JSON.parse(Buffer.from(claims, 'base64url').toString()) as { exp?: unknown };
-    return typeof exp === 'number' && exp > 0 ? exp : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/**
- * A connection to NATS that is never given up. The client library connects again for ever, whatever
+ * A link to NATS that is never given up. The client library connects again for ever, whatever
  * the server says of our credentials; if it closes a connection by itself for any reason, another
  * one is made. While it is away `connected` is false and callers refuse at once, because a publish
  * on a broken connection would only wait out its time-out.
