@@ -15,10 +15,14 @@ async function leader({ stand }: Scene): Promise<number> {
   return node as number;
 }
 
-export const BROKER_FROZEN = {
-  ...frozen('broker: SIGSTOP 8 s', 8_000, ({ stand }) => stand.backing.singleBroker.pid),
-  needs: 'single broker',
-} satisfies Fault;
+const brokerFrozen = (name: string, holdMs: number) =>
+  ({
+    ...frozen(name, holdMs, ({ stand }) => stand.backing.singleBroker.pid),
+    needs: 'single broker',
+  }) satisfies Fault;
+export const BROKER_FROZEN = brokerFrozen('broker: SIGSTOP 8 s', 8_000);
+/** Longer than a connection that brings nothing is kept. */
+export const BROKER_FROZEN_LONG = brokerFrozen('broker: SIGSTOP 25 s', 25_000);
 
 export const BROKER_KILLED: Fault = {
   name: 'broker: kill -9, started 2 s later',
@@ -76,13 +80,15 @@ export const LEADER_KILLED: Fault = {
   },
 };
 
-export const LEADER_FROZEN: Fault = {
-  ...frozen('cluster leader: SIGSTOP 8 s', 8_000, async (scene) => {
+const leaderFrozen = (name: string, holdMs: number): Fault => ({
+  ...frozen(name, holdMs, async (scene) => {
     const node = await leader(scene);
     return scene.stand.backing.cluster?.pid(node) ?? 0;
   }),
   needs: 'cluster',
-};
+});
+export const LEADER_FROZEN = leaderFrozen('cluster leader: SIGSTOP 8 s', 8_000);
+export const LEADER_FROZEN_LONG = leaderFrozen('cluster leader: SIGSTOP 25 s', 25_000);
 
 export const LEADER_ISOLATED: Fault = {
   name: 'cluster leader: cut off from the other two for 10 s, not from clients',
