@@ -109,7 +109,10 @@ export class RequestHead {
         else if (CLOSE_OPTION.test(value)) this.#closeByUs();
         break;
       case 'user-agent':
+      case 'x-service-auth':
+      case 'x-compat-auth':
       case 'x-sentry-auth':
+      case 'authorization':
         headers[name] ||= value;
         if (value.includes(REUSES_CLOSED)) this.#closeByUs();
         break;
@@ -119,9 +122,6 @@ export class RequestHead {
       case 'content-encoding':
       case 'origin':
       case 'referer':
-      case 'x-service-auth':
-      case 'x-compat-auth':
-      case 'authorization':
         headers[name] ||= value;
     }
   }

@@ -58,6 +58,11 @@ describe('the head of a request', () => {
       { closeMode: 'by us' },
     ],
     [
+      'such an SDK by what it says beside its key',
+      [['x-service-auth', 'Sentry sentry_key=k, sentry_client=sentry.rust/0.31']],
+      { closeMode: 'by us' },
+    ],
+    [
       'such an SDK that asks for the close itself',
       [
         ['x-sentry-auth', 'sentry.rust/0.31'],
