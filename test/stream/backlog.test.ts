@@ -157,7 +157,9 @@ describe('a consumer that waits for what is gone', () => {
     await manager.streams.deleteMessage(STREAM, 2);
     await manager.streams.deleteMessage(STREAM, 4);
     await restore();
-    await acknowledgeGone(link, { stream: STREAM, consumer: CONSUMER });
+    expect(await acknowledgeGone(link, { stream: STREAM, consumer: CONSUMER })).toBe(2);
+    // The server has the two acknowledgements, and handles them in its own time.
+    await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending < 3);
     const { num_ack_pending, num_pending, delivered } = await manager.consumers.info(STREAM, CONSUMER);
     expect({ num_ack_pending, num_pending, last: delivered.stream_seq }).toEqual({
       num_ack_pending: 2,

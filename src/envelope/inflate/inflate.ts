@@ -107,9 +107,12 @@ export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
     if (!frames.isComplete) return { ok: false, reason: 'corrupt' };
   }
   try {
-    const { buffer, engine } = inflateWithInfo(encoding, body, Math.max(1, bytesMax));
+    // One more byte: zlib asks for another buffer when one is full.
+    const chunkSize = Math.min(Math.max(bytesMax + 1, Z_MIN_CHUNK), Z_DEFAULT_CHUNK);
+    const maxOutputLength = Math.max(1, bytesMax);
+    const { buffer, engine } = inflateWithInfo(encoding, body, { maxOutputLength, chunkSize });
     return engine.bytesWritten === body.length
-      ? { ok: true, bytes: withoutRoom(buffer) }
+      ? { ok: true, bytes: withoutRoom(buffer, chunkSize) }
       : { ok: false, reason: 'corrupt' };
   } catch (error) {
     const isLarge = (error as NodeJS.ErrnoException).code === 'ERR_BUFFER_TOO_LARGE';
@@ -117,22 +120,26 @@ export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
   }
 }
 
-/** A piece of a buffer would keep all of it alive, uncounted, while the body waits. */
-const withoutRoom = (bytes: Buffer): Buffer =>
-  bytes.buffer.byteLength >= Z_DEFAULT_CHUNK && bytes.length < bytes.buffer.byteLength / 2
-    ? Buffer.from(bytes)
-    : bytes;
+/**
+ * Bytes that zlib has written into a buffer of `chunkSize`: they would keep all of it alive,
+ * uncounted, while the body waits. The copy is not from the pool, where zlib's buffers lie between.
+ */
+function withoutRoom(bytes: Buffer, chunkSize: number): Buffer {
+  if (bytes.length >= chunkSize / 2) return bytes;
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(copy);
+  return copy;
+}
 
 type WithInfo = { buffer: Buffer; engine: Zlib };
 
-/**
- * Into one buffer of the size that gzip says, if it is small: with zlib's own 16 KiB an event costs
- * 3 µs more.
- */
-function inflateWithInfo(encoding: Compression, body: Uint8Array, maxOutputLength: number): WithInfo {
-  // One more byte: zlib asks for another buffer when one is full.
-  const chunkSize = Math.min(Math.max(maxOutputLength + 1, Z_MIN_CHUNK), Z_DEFAULT_CHUNK);
-  const options = { info: true, maxOutputLength, chunkSize };
+/** @param bounds with zlib's own `chunkSize` of 16 KiB an event costs 3 µs more */
+function inflateWithInfo(
+  encoding: Compression,
+  body: Uint8Array,
+  bounds: { maxOutputLength: number; chunkSize: number },
+): WithInfo {
+  const options = { info: true, ...bounds };
   // With `info` these return both the bytes and the engine, which their types do not know.
   const inflate = (): unknown => {
     if (encoding === 'br') return zlib.brotliDecompressSync(body, { ...options, ...BROTLI_OPTIONS });
