@@ -216,8 +216,9 @@ export const STREAM_BYTES_IN_FLIGHT_MAX = 32 * MIB;
 export const PUBLISH_BYTES_IN_FLIGHT_MAX = 96 * MIB;
 export const PUBLISH_ENTRIES_IN_FLIGHT_MAX = 20_000;
 /**
- * Bytes on a connection that the broker has not taken, beyond which nothing is sent. Only a broker
- * that stands still comes to it: what was answered 500 and its repetitions wait there too.
+ * Bytes that wait on a connection to the broker, beyond which no frame and no part is sent on it. A
+ * broker that stands still or is too slow comes to it: there wait repetitions, too, and what was
+ * answered 500.
  */
 export const UNSENT_BYTES_MAX = PUBLISH_BYTES_IN_FLIGHT_MAX;
 /** Time-out of one publish attempt; a further one is made while the answer's deadline allows it. */

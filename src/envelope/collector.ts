@@ -231,9 +231,9 @@ export class Collector implements ParserSink {
       delete item.payload;
       item.header = Buffer.from(item.header);
     }
-    // There may have been no room for it: the upload has failed then.
-    if (this.#closed) return;
     this.#charge(this.#headerBytes - this.#charged);
+    // There may have been no room on the disk or in memory: the upload has failed then.
+    if (this.#closed) return;
     this.#options.beforeSpool(() => spool.start(), this.#items);
   }
 

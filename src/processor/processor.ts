@@ -1,7 +1,6 @@
 /**
  * COMPOSITION ROOT of `sluice processor`: frames come out of the streams, records go into the sink.
  */
-
 import { setTimeout as pause } from 'node:timers/promises';
 import { startAdminServer } from '../admin/server.ts';
 import { AdminTokens } from '../admin/tokens.ts';

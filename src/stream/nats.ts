@@ -18,8 +18,8 @@ const PING_INTERVAL_MS = 5_000;
 const RECONNECT_WAIT_MS = 250;
 /** At most so much longer: many clients of one server do not all come at once. */
 const RECONNECT_JITTER_MS = 100;
-/** A connection to a silent server that has not ended by itself after this is closed. */
-const SILENT_CLOSE_MS = 1_000;
+/** The socket to a silent server is destroyed after this, if it has not ended by itself. */
+const SILENT_END_MS = 1_000;
 /** A server that reloads its configuration may never answer a client that is just coming. */
 const CONNECT_MS_MAX = 5_000;
 /** A subscription that the server refused is asked for again after this. */
@@ -55,8 +55,11 @@ type NatsOptions = {
   handsOver?: boolean;
 };
 
-/** Where the client library keeps the socket of a connection, if there is one. */
-type WithSocket = { protocol: { transport: { socket?: Socket } } };
+/** The client library keeps it to itself. */
+function socketOf(connection: NatsConnection): Socket | undefined {
+  const { protocol } = connection as unknown as { protocol: { transport: { socket?: Socket } } };
+  return protocol.transport.socket;
+}
 
 /** A subscription that outlives the connection that it was made on. */
 export class LastingSubscription {
@@ -241,13 +244,9 @@ export class NatsLink {
     return this.#connection.info?.max_payload ?? 1024 * 1024;
   }
 
-  /**
-   * Bytes that wait in this process until the server takes them. The client library keeps its
-   * socket to itself, and does not say.
-   */
+  /** Bytes that wait in this process until the kernel takes them, counted by the batch. */
   get unsentBytes(): number {
-    const { protocol } = this.#connection as unknown as WithSocket;
-    return protocol.transport.socket?.writableLength ?? 0;
+    return socketOf(this.#connection)?.writableLength ?? 0;
   }
 
   /** Lasts until it is ended or the link is closed. */
@@ -347,17 +346,18 @@ export class NatsLink {
   }
 
   /**
-   * Until the connection is closed. The client library cuts a silent connection only when all that
-   * waits in front of it has been sent: never, where the server takes nothing more.
+   * Until the connection is closed. The client library ends the socket to a silent server only when
+   * all that waits has been sent: never, where the server takes nothing more.
    */
   async #watchStatus(connection: NatsConnection): Promise<void> {
-    let closing: NodeJS.Timeout | undefined;
+    let ending: NodeJS.Timeout | undefined;
     for await (const status of connection.status()) {
       if (connection !== this.#connection) continue;
       if (status.type === 'staleConnection') {
-        closing = setTimeout(() => void connection.close(), SILENT_CLOSE_MS);
+        ending ??= setTimeout(() => socketOf(connection)?.destroy(), SILENT_END_MS);
       } else if (status.type === 'disconnect') {
-        clearTimeout(closing);
+        clearTimeout(ending);
+        ending = undefined;
         if (this.#connected) this.#log.warn({ server: status.server }, 'nats: disconnected');
         this.#lost();
       } else if (status.type === 'reconnect') {
@@ -366,7 +366,7 @@ export class NatsLink {
         this.#report(status.error);
       }
     }
-    clearTimeout(closing);
+    clearTimeout(ending);
     if (connection === this.#connection) this.#lost();
   }
 

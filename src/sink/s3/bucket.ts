@@ -21,9 +21,13 @@ export class S3Error extends Error {
   }
 }
 
-/** The condition of a write does not hold, or another write of the same key is under way. */
+/**
+ * The condition of a write does not hold, or another write of the same key is under way. A
+ * completion may be answered 200 with the code.
+ */
 const isConditionFailed = (error: unknown): boolean =>
-  error instanceof S3Error && (error.status === 412 || error.code === 'ConditionalRequestConflict');
+  error instanceof S3Error &&
+  (error.status === 412 || ['PreconditionFailed', 'ConditionalRequestConflict'].includes(error.code));
 
 const ENTITIES: Readonly<Record<string, string>> = { amp: '&', lt: '<', gt: '>', quot: '"', apos: "'" };
 const unescaped = (text: string): string =>
@@ -80,7 +84,7 @@ export class Bucket {
   /**
    * Stores the object; a large one in parts, which no reader sees before the last.
    * @param pieces one behind the other
-   * @returns false when the condition does not hold
+   * @returns false when the condition does not hold, or another write is under way that may fail
    * @throws UnavailableError
    */
   async put(key: string, pieces: readonly Uint8Array[], condition: Condition): Promise<boolean> {
@@ -105,6 +109,11 @@ export class Bucket {
       if (cause instanceof S3Error && cause.status === 404) return undefined;
       throw error;
     }
+  }
+
+  /** @throws UnavailableError */
+  async has(key: string): Promise<boolean> {
+    return (await this.list(key, 1)).some((object) => object.key === key);
   }
 
   /** An object that is there. @throws UnavailableError */

@@ -11,6 +11,7 @@ import {
 import { KeyTable } from '../key-table.ts';
 import { RecentFrames } from '../recent-frames.ts';
 import type { SinkBatch, StreamSink } from '../sink.ts';
+import { UnavailableError } from '../unavailable.ts';
 import type { S3Address } from './address.ts';
 import { type BatchStream, type Brought, S3Batch } from './batch.ts';
 import { type Bucket, IS_NEW } from './bucket.ts';
@@ -163,9 +164,11 @@ export class S3Stream implements StreamSink, BatchStream {
     const { bucket, address } = this.#parts;
     for (const [hour, lines] of gathered.hours) {
       const folder = `${address.prefix}${hourFolder(this.#stream, hour)}`;
-      const name = objectName(lines.keys, address.compression);
+      const key = `${folder}${objectName(lines.keys, address.compression)}`;
+      const isTaken = await bucket.put(key, await lines.content(), IS_NEW);
       // One that is there already has the same rows: it was stored, and the answer was lost.
-      await bucket.put(`${folder}${name}`, await lines.content(), IS_NEW);
+      if (!isTaken && !(await bucket.has(key)))
+        throw new UnavailableError(`s3: another write of ${key} is under way`);
     }
     const hours = [...gathered.hours.keys()];
     for (const lines of gathered.hours.values()) lines.release();

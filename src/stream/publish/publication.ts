@@ -80,7 +80,7 @@ export class Publication {
     if (this.#left <= 0) return this.#giveUp();
     const replyTo = `${this.#replyTo}.${this.#sent + 1}`;
     if (this.#wire.transmit(this.#message, this.#headers, replyTo)) this.#sent++;
-    else if (this.#certain) return this.#finish({ result: 'refused', reason: 'not connected' });
+    else if (this.#certain) return this.#finish({ result: 'refused', reason: 'nothing can be sent' });
     this.#wait(PUBLISH_ATTEMPT_MS);
   }
 

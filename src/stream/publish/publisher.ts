@@ -131,9 +131,9 @@ export class Publisher {
   }
 
   /**
-   * False while NATS is away or takes nothing, or entries or bytes in flight are at their bound.
-   * A request that comes meanwhile is refused before it uses a token. One whose entry is refused
-   * later has used one.
+   * False while NATS is away, or while entries or bytes in flight, or what waits on the connection,
+   * are at their bound. A request that comes meanwhile is refused before it uses a token. One whose
+   * entry is refused later has used one.
    */
   get available(): boolean {
     return (

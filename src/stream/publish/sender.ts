@@ -55,7 +55,7 @@ export class Sender implements Wire {
     return this.#link.connected;
   }
 
-  /** False while the broker is away, or takes nothing of what is sent. */
+  /** False while the broker is away, or UNSENT_BYTES_MAX wait for it. */
   get takes(): boolean {
     return this.#link.connected && this.#link.unsentBytes < UNSENT_BYTES_MAX;
   }

@@ -27,6 +27,8 @@ const SPAN = {
   },
   links: [{ trace_id: 'aa', sampled: true, attributes: {} }],
 };
+/** Damage behind it may make another name of it, which is no domain. */
+const WHOLE_ADDRESS = /jane@example\.org(?![\w.-])/;
 const CONTAINERS = [
   Buffer.from(JSON.stringify({ items: [SPAN, { ...SPAN, links: [] }] })),
   Buffer.from(JSON.stringify({ version: 2, items: [SPAN, 1, [], 'x'], ingest: {} }, null, 1)),
@@ -41,9 +43,12 @@ const bytesToPut = fc.oneof(
   piece.map((text) => Buffer.from(text)),
   fc.uint8Array({ minLength: 1, maxLength: 4 }).map((bytes) => Buffer.from(bytes)),
 );
-/** At `at` (a share of the length), `drop` bytes give way to `put`. */
+/**
+ * At `at` (a share of the length), `drop` bytes give way to `put`. A double would be next to 0 nearly always: it is drawn by its bits.
+ */
+const PLACES = 2 ** 20;
 const damage = fc.record({
-  at: fc.double({ min: 0, max: 1, noNaN: true }),
+  at: fc.nat({ max: PLACES - 1 }).map((place) => place / PLACES),
   drop: fc.oneof(fc.constant(0), fc.nat(8), fc.nat(400)),
   put: fc.oneof(fc.constant(Buffer.alloc(0)), bytesToPut),
 });
@@ -103,7 +108,7 @@ it('is scrubbed into JSON that holds none of what was private, or is named', asy
     fc.asyncProperty(container, async (bytes) => {
       const result = await decoded(bytes, privacy);
       expect(result.ok).toBe(valueIn(bytes) !== undefined);
-      if (result.ok) expect(JSON.stringify(parsed(result.row.json))).not.toContain('jane@example.org');
+      if (result.ok) expect(JSON.stringify(parsed(result.row.json))).not.toMatch(WHOLE_ADDRESS);
     }),
     { numRuns: RUNS },
   );
