@@ -49,11 +49,14 @@ export class Connections {
   /** @throws OperationError when Redis does not answer */
   async redis(): Promise<LimitRedis> {
     const { redisUrls: urls } = this.#options;
+    const where = `Redis cannot be reached at ${urls.map(withoutPassword).join(', ')} (SLUICE_REDIS_URL)`;
     this.#redis ??= this.#connectRedis();
-    const redis = await this.#redis;
+    const redis = await this.#redis.catch((error: unknown) => {
+      this.#redis = undefined; // its files may be there next time
+      throw new OperationError('unavailable', `${where}: ${reasonOf(error)}.`);
+    });
     if (redis.available) return redis;
-    const where = urls.map(withoutPassword).join(', ');
-    throw new OperationError('unavailable', `Redis cannot be reached at ${where} (SLUICE_REDIS_URL).`);
+    throw new OperationError('unavailable', `${where}.`);
   }
 
   async #connectRedis(): Promise<LimitRedis> {

@@ -1,8 +1,10 @@
+import { rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { Connections } from '../../src/management/connections.ts';
 import { freeze, thaw } from '../support/freeze.ts';
-import { natsServer } from '../support/servers.ts';
+import { natsServer, redisServer, temporaryFolder } from '../support/servers.ts';
 
 it('are closed while an attempt to connect still hangs, which closes what it gets', async () => {
   const server = await natsServer();
@@ -27,4 +29,23 @@ it('are closed while an attempt to connect still hangs, which closes what it get
   const link = await attempt;
   if (link) await expect.poll(() => link.connected).toBe(false);
   await server.close();
+});
+
+it('to Redis are tried anew when a file of its settings is there again', async () => {
+  const [server, dir] = [await redisServer(), temporaryFolder('password')];
+  const redisPasswordFile = join(dir, 'password');
+  const connections = new Connections({
+    redisUrls: [server.url],
+    redisPasswordFile,
+    natsUrls: [],
+    natsCredsFile: undefined,
+    name: 'test',
+    log: createLog('silent'),
+  });
+  await expect(connections.redis()).rejects.toMatchObject({ name: 'OperationError', kind: 'unavailable' });
+  writeFileSync(redisPasswordFile, 'x');
+  expect((await connections.redis()).available).toBe(true);
+  await connections.close();
+  await server.close();
+  rmSync(dir, { recursive: true });
 });
