@@ -1,9 +1,11 @@
 import type { SinkSetting } from '../config.ts';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import { FRAME_MEMORY_MS } from '../limits.ts';
 import type { ClickHouseOptions } from './clickhouse/clickhouse.ts';
 import { type NamedSink, SeveralSinks } from './several.ts';
 import type { Sink } from './sink.ts';
+import { SinkSettingError } from './unavailable.ts';
 
 /** `retentionDays`: for stores that remove what is older by themselves. */
 type SinkOptions = { clock: Clock; log: Log; retentionDays?: number | undefined };
@@ -44,10 +46,27 @@ async function openSink(setting: SinkSetting, options: SinkOptions): Promise<Sin
 }
 
 /**
+ * A frame that one sink holds comes again when its processor dies, and the ndjson sink knows it for
+ * FRAME_MEMORY_MS.
+ * @throws SinkSettingError
+ */
+async function checkTogether(settings: readonly SinkSetting[]): Promise<void> {
+  if (!settings.some(({ kind }) => kind === 'ndjson')) return;
+  const held = settings.filter((setting) => setting.kind === 's3');
+  if (held.length === 0) return;
+  const { parseAddress } = await import('./s3/address.ts');
+  if (held.some((setting) => 2 * parseAddress(setting).objectMs > FRAME_MEMORY_MS))
+    throw new SinkSettingError(
+      `SLUICE_SINK: beside ndjson, seconds of s3:// is at most ${FRAME_MEMORY_MS / 2_000}`,
+    );
+}
+
+/**
  * The sink that the settings name; several become one.
  * @throws SinkSettingError, FolderTakenError, JournalError
  */
 export async function openSinks(settings: readonly SinkSetting[], options: SinkOptions): Promise<Sink> {
+  await checkTogether(settings);
   const opened: NamedSink[] = [];
   try {
     for (const setting of settings)

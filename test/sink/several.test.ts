@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
+import { loadConfig } from '../../src/config.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { DeadLetterBox } from '../../src/management/dead-letters/box.ts';
 import { entryOf } from '../../src/management/dead-letters/replay.ts';
@@ -189,3 +190,14 @@ it('a row that a sink refuses is a dead letter by itself: the item, the logs of 
 });
 
 const textOf = (bytes?: Uint8Array): string => Buffer.from(bytes ?? []).toString();
+
+it('ndjson is not opened beside an s3 that may hold frames for longer than it knows them', async () => {
+  const { sinks } = loadConfig(
+    harness.environment({
+      SLUICE_SINK: `${one.setting} s3://key:secret@bucket/?seconds=301`,
+    }),
+  ).config;
+  await expect(openSinks(sinks, { clock, log })).rejects.toThrow(
+    'SLUICE_SINK: beside ndjson, seconds of s3:// is at most 300',
+  );
+});
