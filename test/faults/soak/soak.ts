@@ -5,6 +5,8 @@
  *     70 % of it, open loop, with deaths and blips → trends are fitted to the second half, which has blips alone
  *     drained → what was told against what is stored and counted
  */
+import { readdirSync, statfsSync, statSync } from 'node:fs';
+import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { seededRandom } from '../../../bench/random.ts';
 import { SCENARIOS } from '../../../bench/system/scenarios.ts';
@@ -49,6 +51,25 @@ export type SoakReport = {
   broken: string[];
 } & Found;
 
+const GB = 1e9;
+const ROOM_SPARE = 1.1;
+
+/**
+ * A disk that is full in the last minutes would make all the others worth nothing.
+ * @param times so often as much as is in the folder now
+ */
+function checkRoom(sinkDir: string, times: number): void {
+  const files = readdirSync(sinkDir, { recursive: true, encoding: 'utf8' });
+  const stored = files.reduce((sum, name) => sum + statSync(join(sinkDir, name)).size, 0);
+  const wanted = (stored * times * ROOM_SPARE + 2 * STREAM_BYTES) / GB;
+  const { bavail, bsize } = statfsSync(sinkDir);
+  const free = (bavail * bsize) / GB;
+  if (free < wanted)
+    throw new Error(
+      `the soak wants ${wanted.toFixed(0)} GB of disk in ${sinkDir}, ${free.toFixed(0)} are free`,
+    );
+}
+
 type Say = (line: string) => void;
 export type SoakOptions = { minutes: number; seed: number; say: Say };
 
@@ -90,6 +111,7 @@ class Soak {
     const { capacity, answers: first } = await this.#capacity();
     const rate = Math.round(SHARE * capacity);
     say(`capacity ${Math.round(capacity)} envelopes/s; ${minutes} minutes at ${rate}/s`);
+    checkRoom(this.#stand.backing.sinkDir, (minutes * 60 * rate) / sumOf(first).accepted);
     const watch = new Watch(this.#stand);
     const durationMs = minutes * MINUTE_MS;
     const [answers, struck] = await Promise.all([
