@@ -1,4 +1,4 @@
-/** What the s3 sink makes of a refusal of its condition, from a store of this test: SeaweedFS gives none for another write under way. */
+/** What the s3 sink makes of a refusal of its condition. A small store of this test gives it, so that it can be chosen. */
 import { createServer, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
