@@ -1,5 +1,5 @@
-/** How many envelopes a folder of ndjson files holds, and whether any item stands there twice, without parsing gigabytes. */
-import { readdirSync, readFileSync } from 'node:fs';
+/** How many envelopes the ndjson sink stored, and whether any item twice, without parsing gigabytes or keeping them. */
+import { readdir, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 
 /** `{"project_id":"…","event_id":"…","item_index":0,`: how every record begins. The load's ids differ in their last eight digits. */
@@ -31,20 +31,39 @@ class Seen {
   }
 }
 
-/** @throws for a record that is not of the load */
-export function countStored(dir: string): StoredCount {
-  const seen = new Seen();
-  const count = { envelopes: 0, items: 0, double: 0 };
-  const files = readdirSync(dir, { recursive: true, encoding: 'utf8' });
-  for (const file of files.filter((name) => name.endsWith('.ndjson')))
-    for (const head of headsOf(readFileSync(join(dir, file)))) {
-      const [, digits, index] = HEAD.exec(head) ?? [];
-      const item = Number(index);
-      if (digits === undefined || item >= ITEMS_MAX) throw new Error(`not a record of the load: ${head}`);
-      const before = seen.add(Number.parseInt(digits, 16), item);
-      if (before === 0) count.envelopes++;
-      if ((before & (1 << item)) === 0) count.items++;
-      else count.double++;
+/** A file of the sink appears whole and never changes, so whoever has counted it may remove it: an hour's files need not fit the disk. */
+export class StoredCounter {
+  readonly #dir: string;
+  readonly #seen = new Seen();
+  readonly #count: StoredCount = { envelopes: 0, items: 0, double: 0 };
+
+  constructor(dir: string) {
+    this.#dir = dir;
+  }
+
+  /**
+   * Counts the files that are there and removes them.
+   * @returns what was found so far
+   * @throws for a record that is not of the load
+   */
+  async take(): Promise<StoredCount> {
+    const names = await readdir(this.#dir, { recursive: true });
+    for (const path of names
+      .filter((name) => name.endsWith('.ndjson'))
+      .map((name) => join(this.#dir, name))) {
+      for (const head of headsOf(await readFile(path))) this.#add(head);
+      await rm(path);
     }
-  return count;
+    return { ...this.#count };
+  }
+
+  #add(head: string): void {
+    const [, digits, index] = HEAD.exec(head) ?? [];
+    const item = Number(index);
+    if (digits === undefined || item >= ITEMS_MAX) throw new Error(`not a record of the load: ${head}`);
+    const before = this.#seen.add(Number.parseInt(digits, 16), item);
+    if (before === 0) this.#count.envelopes++;
+    if ((before & (1 << item)) === 0) this.#count.items++;
+    else this.#count.double++;
+  }
 }

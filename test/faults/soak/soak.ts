@@ -3,10 +3,8 @@
  *
  *     as fast as answers come, until everything is stored → capacity
  *     70 % of it, open loop, with deaths and blips → trends are fitted to the second half, which has blips alone
- *     drained → what was told against what is stored and counted
+ *     drained → what was told against what was stored (counted every few seconds, then removed) and counted as usage
  */
-import { readdirSync, statfsSync, statSync } from 'node:fs';
-import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { seededRandom } from '../../../bench/random.ts';
 import { SCENARIOS } from '../../../bench/system/scenarios.ts';
@@ -17,7 +15,7 @@ import type { Scene } from '../fault.ts';
 import { Stand } from '../stand.ts';
 import { usageOf } from '../usage.ts';
 import { strikeBlips } from './blips.ts';
-import { countStored, type StoredCount } from './count-stored.ts';
+import { type StoredCount, StoredCounter } from './count-stored.ts';
 import { runTraffic } from './traffic.ts';
 import { type Held, type Lag, type Life, Watch } from './watch.ts';
 
@@ -26,6 +24,7 @@ const SHARE = 0.7;
 const FULL_LOAD_MS = 20_000;
 /** Without a fault, at the end. */
 const LAST_MS = 15_000;
+const COUNT_EVERY_MS = 5_000;
 /** Streams bear what comes while a processor restarts. */
 const STREAM_BYTES = 1024 ** 3;
 
@@ -50,25 +49,6 @@ export type SoakReport = {
   told: { accepted: number; refused: number; unknown: number };
   broken: string[];
 } & Found;
-
-const GB = 1e9;
-const ROOM_SPARE = 1.1;
-
-/**
- * A disk that is full in the last minutes would make all the others worth nothing.
- * @param times so often as much as is in the folder now
- */
-function checkRoom(sinkDir: string, times: number): void {
-  const files = readdirSync(sinkDir, { recursive: true, encoding: 'utf8' });
-  const stored = files.reduce((sum, name) => sum + statSync(join(sinkDir, name)).size, 0);
-  const wanted = (stored * times * ROOM_SPARE + 2 * STREAM_BYTES) / GB;
-  const { bavail, bsize } = statfsSync(sinkDir);
-  const free = (bavail * bsize) / GB;
-  if (free < wanted)
-    throw new Error(
-      `the soak wants ${wanted.toFixed(0)} GB of disk in ${sinkDir}, ${free.toFixed(0)} are free`,
-    );
-}
 
 type Say = (line: string) => void;
 export type SoakOptions = { minutes: number; seed: number; say: Say };
@@ -99,11 +79,13 @@ class Soak {
   readonly #stand: Stand;
   readonly #targets: readonly Target[];
   readonly #options: SoakOptions;
+  readonly #stored: StoredCounter;
 
   constructor(stand: Stand, targets: readonly Target[], options: SoakOptions) {
     this.#stand = stand;
     this.#targets = targets;
     this.#options = options;
+    this.#stored = new StoredCounter(stand.backing.sinkDir);
   }
 
   async run(): Promise<SoakReport> {
@@ -111,16 +93,16 @@ class Soak {
     const { capacity, answers: first } = await this.#capacity();
     const rate = Math.round(SHARE * capacity);
     say(`capacity ${Math.round(capacity)} envelopes/s; ${minutes} minutes at ${rate}/s`);
-    checkRoom(this.#stand.backing.sinkDir, (minutes * 60 * rate) / sumOf(first).accepted);
     const watch = new Watch(this.#stand);
     const durationMs = minutes * MINUTE_MS;
     const [answers, struck] = await Promise.all([
       this.#traffic({ durationMs, rate, part: 2 }),
       this.#strike(durationMs),
+      this.#countFor(durationMs),
     ]);
     await watch.stop();
     const drainedSec = await this.#stand.queue.drained();
-    say(`loaded, processed after ${drainedSec?.toFixed(1)} s; reading the sink`);
+    say(`loaded, processed after ${drainedSec?.toFixed(1)} s; counting the rest`);
     const { lives, lags, held } = watch;
     const told = sumOf([...first, answers]);
     const found = await this.#evidence();
@@ -167,11 +149,19 @@ class Soak {
     return strikeBlips(scene, { until: now + durationMs - LAST_MS, deathsUntil: now + durationMs / 2 });
   }
 
+  async #countFor(durationMs: number): Promise<void> {
+    const until = performance.now() + durationMs;
+    while (performance.now() < until) {
+      await this.#stored.take();
+      await pause(COUNT_EVERY_MS);
+    }
+  }
+
   async #evidence(): Promise<Found> {
     const projects = Object.fromEntries(this.#targets.map(({ id }) => [id, { id }]));
     const usages = await usageOf(this.#stand, projects);
     return {
-      stored: countStored(this.#stand.backing.sinkDir),
+      stored: await this.#stored.take(),
       usage: Object.values(usages).reduce((sum, count) => sum + count, 0),
       deadLetters: await this.#stand.queue.deadLetters(),
     };
