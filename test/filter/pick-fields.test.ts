@@ -60,6 +60,36 @@ describe('the fields that filters look at', () => {
     );
   });
 
+  it('are found by their names alone, however these are spelled', () => {
+    const spelled = fc.constantFrom(...FIELDS).chain((name) => {
+      const pieces = [...name].map((char) => {
+        const code = char.charCodeAt(0).toString(16).padStart(4, '0');
+        const odd = ['', 'x', '\\n', `\\u${code.slice(1)}g`, `\\u0x${code.slice(2)}`, `\\U${code}`];
+        const right = [char, `\\u${code}`, `\\u${code.toUpperCase()}`];
+        return fc.oneof({ weight: 30, arbitrary: fc.constantFrom(...right) }, fc.constantFrom(...odd));
+      });
+      return fc.tuple(...pieces).map((parts) => parts.join(''));
+    });
+    fc.assert(
+      fc.property(
+        spelled,
+        fc.constantFrom('', 'x', '\\'),
+        fc.integer({ min: 1, max: 50 }),
+        (name, end, size) => {
+          const text = `{"a":1,"${name}${end}":2}`;
+          let payload = {};
+          try {
+            payload = JSON.parse(text);
+          } catch {
+            // No name of ours.
+          }
+          expect(picked(text, size)).toEqual(fieldsOf(payload));
+        },
+      ),
+      { numRuns: 2000 },
+    );
+  });
+
   it('never throw, whatever the bytes', () => {
     const bytes = fc.string({
       unit: fc.constantFrom('{', '}', '[', ']', '"', '\\', ':', ',', 'user', 'u', '1'),
