@@ -74,10 +74,10 @@ export class Parser {
   #stored = false;
   #remaining = 0;
 
-  /** @param stored types whose items the sink gets */
-  constructor(sink: ParserSink, stored: ReadonlySet<string>) {
+  /** @param storedTypes types whose items the sink gets */
+  constructor(sink: ParserSink, storedTypes: ReadonlySet<string>) {
     this.#sink = sink;
-    this.#storedTypes = stored;
+    this.#storedTypes = storedTypes;
   }
 
   /** @returns why the body is no envelope, as soon as that is certain */

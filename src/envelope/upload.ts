@@ -363,8 +363,9 @@ export class Upload {
 
   #settle(result: UploadResult): void {
     this.#state = 'settled';
-    // What is refused goes no further, and costs a tenth of what is stored.
-    if (!result.ok && this.#inflation) this.#inflation.swells = false;
+    // What is refused goes no further, and costs a tenth of what is stored. What was expected to
+    // swell may not have done so.
+    if (this.#inflation) this.#inflation.swells = result.ok && this.#swells(this.#inflated);
     if (!result.ok) this.#release();
     if (this.#paused) this.#pressure(false);
     this.#options.onResult(result);

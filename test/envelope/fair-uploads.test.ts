@@ -173,6 +173,23 @@ it.each([
   },
 );
 
+it('bodies that were expected to swell, after a bomb, and do not are no debt', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  const budget = testBudget();
+  const [careless, modest] = [new ProjectUse(), new ProjectUse()];
+  const text = randomBytes(4_000).toString('hex').repeat(125);
+  const body = brotliCompressSync(`{}\n{"type":"event"}\n"${text}"`);
+  for (let mib = 0; mib <= 1.25 * SWOLLEN_FREE_MIB; mib += text.length / MIB) {
+    for (const use of [modest, careless]) budget.inflations.note(use, performance.now());
+    careless.distrusted = 100;
+    const { upload, told } = start(budget, careless, 'br');
+    upload.feed(body);
+    upload.end();
+    await expect.poll(told).toMatchObject({ ok: true });
+    upload.dispose();
+  }
+});
+
 it('a bomb that does not say its size is followed by bodies that are inflated beside the loop', async () => {
   const budget = testBudget();
   const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
