@@ -6,8 +6,8 @@
  *
  *     serve → #readBody … #bodyRead → #sifted → #admit … #onAdmission → #store
  *                 │           │                                           └─ #publish … #conclude
- *                 │           └─ #filter, which … only for payloads that are on the disk
- *                 └─ #takeTokenFirst … of a body that goes to disk; #admit comes after it
+ *                 │           └─ #filter (… for payloads that are on the disk)
+ *                 └─ #takeTokenFirst … (of a body that goes to disk; #admit waits for it)
  *
  * At each `…` the request waits, and a callback goes on. Promises there cost a twentieth of a
  * worker's time (bench/HISTORY.md), so only what waits for the disk has one.
@@ -228,7 +228,6 @@ export class IngestRequest extends EndpointRequest {
 
   #onAdmission(kept: HeldItem[], subject: Subject, { rate, count }: AdmissionResult): void {
     const { project } = subject;
-    if (this.finished && count?.kind === 'counted') this.services.admission.refund(project, count.month);
     const category = refusingCategory(subject, rate);
     if (category) {
       const rest = this.#drop(kept, category, rate as RefusedRate);
@@ -358,6 +357,7 @@ export class IngestRequest extends EndpointRequest {
     headers = '',
   ): void {
     const isWhole = skipped.size === 0 && !this.#dropped;
+    for (const [type, count] of skipped) this.services.metrics.skipped[type] += count;
     this.finish(outcome, {
       status: '200 OK',
       headers: isWhole ? headers : headers + this.#missingHint(skipped),
@@ -367,7 +367,6 @@ export class IngestRequest extends EndpointRequest {
 
   /** @returns the header line that tells the client to stop sending such items for a while */
   #missingHint(skipped: SkippedItems): string {
-    for (const [type, count] of skipped) this.services.metrics.skipped[type] += count;
     const hints = categoryHints(this.#dropped ?? [], this.services.clock);
     const unsupported = this.services.rateHint(skipped.keys());
     if (unsupported) hints.push(unsupported);

@@ -3,10 +3,11 @@
  * position in the month, or both.
  *
  * A token comes from the worker's lease (subject-cache.ts) while there is one. All else needs
- * Redis: all requests that wait for a subject (a project, or a part of it that has a limit) when a
- * batch leaves are one call of admit.lua. A subject has one call under way; what is asked meanwhile
- * joins the next one, so calls grow with the load. A refusal is kept in memory until the window can
- * admit again, 300 ms at least, so a flood over the limit costs some three calls a second.
+ * Redis: all requests that wait for a subject (a project, or a key or categories of it that have
+ * limits) when a batch leaves are one call of admit.lua. A subject has one call under way; what is
+ * asked meanwhile joins the next one, so calls grow with the load. A refusal is kept in memory
+ * until the window can admit again, 300 ms at least, so a flood over the limit costs some three
+ * calls a second.
  *
  * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back
  * empty. Then the checkpoint is read once, as part of the same call, and a second call counts
