@@ -10,7 +10,7 @@ import { forgetUsage, readUsage } from '../limit/month-count.ts';
 import type { LimitRedis } from '../limit/redis.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import { keysOf, keyWindow } from '../projects/keys.ts';
-import { RegistryError } from '../projects/names.ts';
+import { UnknownNameError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
 import type { ProjectStore } from '../projects/project-store.ts';
 import { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
@@ -69,7 +69,8 @@ export async function deleteProject(
  * is no usage either
  */
 async function deleteLeftover(parts: DeletionParts, id: string, notFound: unknown): Promise<never> {
-  if (!(notFound instanceof RegistryError)) throw notFound;
+  // A record that cannot be read is there all the same, and its project may be in use.
+  if (!(notFound instanceof UnknownNameError)) throw notFound;
   const redis = await parts.connections.redis().catch(() => {
     throw notFound;
   });

@@ -24,7 +24,7 @@ import { CONSUMER, FRAME_STREAMS, streamName, streamSubject } from '../../stream
 import { CheckpointBucket } from '../../usage/checkpoint-bucket.ts';
 import { printJson, printLine } from '../print.ts';
 import { integerIn, parseProjectId } from '../project/fields.ts';
-import { CommandError, type Session, withSession } from '../session.ts';
+import { type ApiFlags, CommandError, type Session, UsageError, withSession } from '../session.ts';
 
 const POLL_MS = 200;
 const WAIT_SEC_DEFAULT = 15;
@@ -199,11 +199,17 @@ export function reconcileCommand(): Command {
     .argument('<id>', 'id or alias', parseProjectId)
     .option('--wait <seconds>', 'for what is queued to be processed', integerIn(0, 3_600), WAIT_SEC_DEFAULT)
     .option('--json', 'print JSON')
-    .action((id: string, flags: { json?: boolean; wait: number }) =>
-      withSession(async (session) => {
+    .action((id: string, flags: { wait: number }, command: Command) => {
+      // Flags before the name of this command are those of `usage`.
+      const { api, json } = command.optsWithGlobals<ApiFlags & { json?: boolean }>();
+      if (api !== undefined)
+        throw new UsageError(
+          'reconcile reads the sink itself, so it takes no --api: the management API has no such operation.',
+        );
+      return withSession(async (session) => {
         const result = await reconcile(session, id, flags.wait * 1000);
-        if (flags.json) printJson(result);
+        if (json) printJson(result);
         else printLine(explain(result));
-      }),
-    );
+      });
+    });
 }

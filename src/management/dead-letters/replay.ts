@@ -10,8 +10,15 @@
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 import { FRAME_BYTES_MAX, REPLAY_MS_MAX } from '../../limits.ts';
-import { sourceOf, splitEntry, writeParts } from '../../stream/chunks.ts';
-import { decodeFrame, type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../stream/frame.ts';
+import { isLost, readParts, sourceOf, splitEntry, writeParts } from '../../stream/chunks.ts';
+import {
+  decodeFrame,
+  type Entry,
+  type EnvelopeEntry,
+  encodeEntry,
+  encodeFrame,
+  type PartsRef,
+} from '../../stream/frame.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { Sender } from '../../stream/publish/sender.ts';
 import { recordHeaders } from '../../stream/record-size.ts';
@@ -72,9 +79,24 @@ export class Replay {
     const entry = entryOf(letter, body);
     if (entry?.kind !== 'envelope' || letter.projectId === undefined) return body;
     const { month: _month, position: _position, ...uncounted } = entry;
+    if (entry.parts) await this.#checkParts(letter, entry.parts);
     const inline = entry.items.every(({ payload }) => payload !== undefined);
     const fits = body.length <= this.#frameBytes;
     return encodeEntry(fits || !inline ? uncounted : await this.#moveToParts(letter, uncounted));
+  }
+
+  /**
+   * An entry whose parts could not be joined when it was filed would be filed again, and what was
+   * left of them then may be in the dead letter alone by now.
+   */
+  async #checkParts(letter: FiledDeadLetter, parts: PartsRef): Promise<void> {
+    await readParts(this.#parts.link, parts).catch((error: unknown) => {
+      if (!isLost(error)) throw error;
+      throw new OperationError(
+        'conflict',
+        `Dead letter ${letter.id} cannot be replayed: ${error.message}. What was left of it stays in the dead letter; sluice dead-letters show --raw writes it.`,
+      );
+    });
   }
 
   async #moveToParts(letter: FiledDeadLetter, entry: EnvelopeEntry): Promise<EnvelopeEntry> {

@@ -299,6 +299,20 @@ describe('dead-letters replay', () => {
     expect(payload.equals(whole.items[0]?.payload ?? Buffer.alloc(0))).toBe(true);
   });
 
+  it('keeps an entry of which parts are gone, with what was left of it', async () => {
+    const { items, ...rest } = entry(Buffer.from('{}'));
+    const bare = items.map(({ payload: _, ...item }) => item);
+    const parts = { sequences: [1_000_001], length: 2, sha256: Buffer.alloc(32) };
+    const body = encodeEntry({ ...rest, items: bare, parts });
+    const id = await file({ kind: 'entry', entryIndex: 0, projectId: '7', body, rest: Buffer.from('{') });
+    expect(await sluice('replay', '--all')).toMatchObject({
+      status: 1,
+      err: expect.stringContaining(`Dead letter ${id} cannot be replayed: part 1000001 is not in`),
+    });
+    expect(await filedIds()).toEqual([id]);
+    expect((await sluice('show', '--raw', id)).out.endsWith('{')).toBe(true);
+  });
+
   it('leaves a letter that was filed again under the same id since it was read', async () => {
     const body = Buffer.alloc(2 * MIB, 'x');
     const id = await file({ frameId: 'boot.7', body });

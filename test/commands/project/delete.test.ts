@@ -1,3 +1,4 @@
+import { Kvm } from '@nats-io/kv';
 import { Command } from 'commander';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -9,6 +10,7 @@ import { quotaKey, rateKey } from '../../../src/limit/scripts.ts';
 import { ProjectState } from '../../../src/projects/project-state.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
+import { PROJECTS_BUCKET } from '../../../src/stream/topology.ts';
 import { CheckpointBucket } from '../../../src/usage/checkpoint-bucket.ts';
 import { readOutcomes } from '../../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../../src/usage/outcomes.ts';
@@ -114,5 +116,15 @@ describe('project delete', () => {
     expect(JSON.parse(ran.out)).toEqual({ id });
     expect(await left()).toEqual(NOTHING);
     expect(await remove()).toMatchObject({ status: 1, err: `sluice: There is no project ${id}\n` });
+  });
+
+  it('touches nothing of a project whose record it cannot read', async () => {
+    const bucket = await new Kvm(link.js).open(PROJECTS_BUCKET);
+    await bucket.put(id, '{"of":"a later build"}');
+    const ran = await remove();
+    expect(ran).toMatchObject({ status: 1, out: '' });
+    expect(ran.err).toMatch(`The record of project ${id} cannot be read`);
+    expect((await bucket.get(id))?.operation).toBe('PUT');
+    expect(await left()).toEqual(ALL);
   });
 });

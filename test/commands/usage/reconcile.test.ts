@@ -247,4 +247,17 @@ describe('usage reconcile', () => {
     expect(err).toMatch(/tally cannot be read.*ECONNREFUSED/);
     expect(await counted()).toBe(35);
   });
+
+  it('prints JSON also where the flag stands before its name', async () => {
+    const ran = await runCommand(
+      new Command('sluice').addCommand(usageCommand()),
+      ['usage', '--json', 'reconcile', id],
+      {
+        SLUICE_REDIS_URL: servers[0].url,
+        SLUICE_NATS_URL: servers[1].url,
+        SLUICE_SINK: `ndjson:${sink}`,
+      },
+    );
+    expect(JSON.parse(ran.out)).toMatchObject({ id, month });
+  });
 });

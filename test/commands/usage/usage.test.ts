@@ -63,6 +63,11 @@ describe('usage', () => {
     expect((await sluice('usage', '1')).out).toContain('230 of 300, 76 %');
   });
 
+  it('has no reconcile by the API: another deployment would be corrected', async () => {
+    const ran = await sluice('usage', '--api', 'http://127.0.0.1:1', 'reconcile', '1');
+    expect(ran).toMatchObject({ status: 2, out: '', err: expect.stringContaining('no --api') });
+  });
+
   it('waits for a Redis that is far away', async () => {
     const proxy = await TcpProxy.start(Number(new URL(servers[0].url).port));
     // There and back: longer than a worker would wait.
