@@ -1,4 +1,5 @@
 /** One accepted item as `sluice tail` shows it. Pure. */
+import { isUtf8 } from 'node:buffer';
 import type { ItemType } from '../lib/item-types.ts';
 import type { Entry } from '../stream/frame.ts';
 
@@ -35,8 +36,10 @@ function parsed(bytes: Uint8Array | undefined): unknown {
 export function seenItems(entry: Entry): SeenItem[] {
   const receivedAt = new Date(entry.receivedAt).toISOString();
   if (entry.kind === 'heartbeat') {
-    const body = entry.body && decodeText(entry.body);
-    const fields = { type: 'heartbeat', token: entry.token, received_at: receivedAt, ...(body && { body }) };
+    const bytes = Buffer.from(entry.body ?? []);
+    const body = isUtf8(bytes) ? bytes.toString('utf8') : undefined;
+    const shown = body === undefined ? { body_base64: bytes.toString('base64') } : body && { body };
+    const fields = { type: 'heartbeat', token: entry.token, received_at: receivedAt, ...shown };
     const { token: name } = entry;
     const length = entry.body?.length ?? 0;
     return [{ projectId: undefined, type: 'heartbeat', receivedAt, length, fields, payload: body, name }];

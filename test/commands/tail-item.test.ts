@@ -82,4 +82,15 @@ describe('an item as tail shows it', () => {
       body: 'done in 5 s',
     });
   });
+
+  it('shows bytes that are no text of a heartbeat in base64, and no body where there is none', () => {
+    const fieldsOf = (body?: Buffer): unknown => {
+      const [item] = seenItems({ kind: 'heartbeat', token: 'abc', receivedAt: 0, body });
+      return JSON.parse(item ? seenJson(item) : '');
+    };
+    const fields = { type: 'heartbeat', token: 'abc', received_at: '1970-01-01T00:00:00.000Z' };
+    expect(fieldsOf(Buffer.from([0xff, 0x01]))).toEqual({ ...fields, body_base64: '/wE=' });
+    expect(fieldsOf(Buffer.alloc(0))).toEqual(fields);
+    expect(fieldsOf()).toEqual(fields);
+  });
 });

@@ -363,4 +363,13 @@ describe.each(kustomize ? [{ kustomize }] : [])('the load test', ({ kustomize: c
     expect(load.segments?.length).toBeGreaterThan(1);
     expect([thresholds.maxP99Ms, thresholds.maxFailureShare, output.json]).toEqual([250, 0.001, '-']);
   });
+
+  it('is documented with a DSN of a port that the service has', () => {
+    const text = readFileSync(join(KUBERNETES, 'load/kustomization.yaml'), 'utf8');
+    const dsn = new URL(/dsn=(http\S+)/.exec(text)?.[1] ?? '');
+    const service = renderFolder(command, 'overlays/minimal').find(
+      ({ kind, metadata }) => kind === 'Service' && metadata.name === dsn.hostname.split('.')[0],
+    ) as KubernetesObject & { spec: { ports: { port: number }[] } };
+    expect(service.spec.ports.map(({ port }) => port)).toContain(Number(dsn.port || 80));
+  });
 });
