@@ -126,9 +126,10 @@ export class FrameWriter {
   }
 
   /**
-   * Sets the frame aside with all its bytes. Parts are removed when the frame is acknowledged, so
-   * each entry that names parts becomes a dead letter with its payloads, which the sink notes as
-   * done. That reads the layout of the frame alone. The process does nothing else meanwhile.
+   * Sets the frame aside with all its bytes, or each entry for itself, which the sink notes as
+   * done: where some are stored already, and where one names parts, since these are removed when
+   * the frame is acknowledged. That reads the layout of the frame alone. The process does nothing
+   * else meanwhile.
    * @throws UnavailableError
    */
   async setAside(delivery: Delivery, reason: string, report: WriteReport): Promise<void> {
@@ -137,7 +138,9 @@ export class FrameWriter {
       await report.entering?.('decoding');
       const slots = slotsIfReadable(delivery.data);
       const known = batch.entriesKnown(delivery.frameId);
-      if (!slots.slice(known).some(namesParts)) return await this.setAsideUnread(delivery, reason);
+      // A part of it that is stored must not come back with the whole frame.
+      const isStoredInPart = known > 0 && known <= slots.length;
+      if (!isStoredInPart && !slots.some(namesParts)) return await this.setAsideUnread(delivery, reason);
       await report.entering?.('storing');
       for (let index = known; index < slots.length; index++)
         await this.#slotAside(batch, { delivery, index }, { slot: slots[index] as FrameSlot, reason });

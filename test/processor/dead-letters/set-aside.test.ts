@@ -121,14 +121,16 @@ describe('a frame that is set aside', () => {
     expect(numbers()).toEqual([1, 2]);
   });
 
-  it('leaves out the entries that were stored before', async () => {
+  it.each([
+    ['with parts', async () => [await inParts(bigEvent(1)), await inParts(bigEvent(2)), small(3)]],
+    ['without', async () => [small(1), small(2), small(3)]],
+  ])('leaves out the entries that were stored before, %s', async (_, make) => {
     const sink = await NdjsonSink.lock(harness.dir, { log });
     const batch = await (await sink.open('SLUICE_EVENTS')).begin(['poison']);
     batch.beginEntry({ frameId: 'poison', index: 0 });
     await batch.commit();
     await sink.close();
-    const entries = [await inParts(bigEvent(1)), await inParts(bigEvent(2)), small(3)];
-    await publishPoison(entries.map(encodeEntry));
+    await publishPoison((await make()).map(encodeEntry));
     await harness.process();
     await sweep();
     expect((await box.list()).map(({ entryIndex }) => entryIndex)).toEqual([1, 2]);
