@@ -1,7 +1,7 @@
 /** The parser alone, by size and encoding, beside JSON.parse of the same bytes: what not looking into payloads saves. */
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { inflateSync } from '../../src/envelope/inflate/inflate.ts';
-import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { type ItemReceiver, Parser } from '../../src/envelope/parser.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { eventPayload } from '../payloads.ts';
 import { type Random, seededRandom } from '../random.ts';
@@ -11,7 +11,7 @@ const SIZES = { '1 KB': 1_000, '10 KB': 10_000, '200 KB': 200_000 } as const;
 /** Large envelopes take longer than the clock's grain anyway. */
 const OPERATIONS_OF_LARGE = 10;
 
-const sink: ParserSink = {
+const sink: ItemReceiver = {
   envelopeHeader: () => undefined,
   itemBegin: () => undefined,
   payload: () => undefined,

@@ -1,4 +1,4 @@
-import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { type ItemReceiver, Parser } from '../../src/envelope/parser.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { eventPayload, recordingPayload, transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
@@ -7,7 +7,7 @@ import { type MicroTask, micro } from './task.ts';
 const CHUNK_BYTES = 16 * 1024;
 
 /** Takes everything and keeps nothing. */
-const sink: ParserSink = {
+const sink: ItemReceiver = {
   envelopeHeader: () => undefined,
   itemBegin: () => undefined,
   payload: () => undefined,

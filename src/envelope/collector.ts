@@ -14,7 +14,7 @@ import { INLINE_BYTES_MAX, VIEWED_CHUNK_BYTES } from '../limits.ts';
 import type { Holding, UploadBudget } from './budget.ts';
 import { ByteQueue } from './byte-queue.ts';
 import type { EnvelopeHeader } from './header.ts';
-import type { ParserSink } from './parser.ts';
+import type { ItemReceiver } from './parser.ts';
 import { Spool } from './spool.ts';
 
 export type HeldItem = {
@@ -65,7 +65,7 @@ const ITEM_RECORD_BYTES = 256;
 /** A piece that is at least this part of its chunk is kept as a view of it. */
 const VIEW_SHARE = 1 / 4;
 
-export class Collector implements ParserSink {
+export class Collector implements ItemReceiver {
   readonly #options: CollectorOptions;
   readonly #holding: Holding;
   #header: EnvelopeHeader = {};

@@ -1,6 +1,6 @@
 /**
  * The envelope parser: bytes in, items out. A push machine that knows neither sockets nor memory:
- * `feed` takes a chunk of any size, the sink is told what was found, and nothing is kept but a
+ * `feed` takes a chunk of any size, a receiver is told what was found, and nothing is kept but a
  * header line that a chunk border cut.
  *
  * Rules (contract part 2, Envelope):
@@ -34,7 +34,7 @@ import { type EnvelopeHeader, type Malformed, parseEnvelopeHeader, parseItemHead
  * Called in the order of the body. Bytes are views that are valid during the call, unless the
  * caller of `feed` owns the chunk.
  */
-export interface ParserSink {
+export interface ItemReceiver {
   /** @param line the header as sent, without its newline */
   envelopeHeader(header: EnvelopeHeader, line: Uint8Array): void;
   /** An item that is stored. Its payload follows in any number of pieces, then `itemEnd`. */
@@ -55,7 +55,7 @@ const asBuffer = (bytes: Uint8Array): Buffer =>
   Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
 export class Parser {
-  readonly #sink: ParserSink;
+  readonly #receiver: ItemReceiver;
   readonly #storedTypes: ReadonlySet<string>;
   #state: State = 'envelope-header';
   /** The beginning of a header line whose end has not come. */
@@ -68,15 +68,15 @@ export class Parser {
   /** Of all item header lines. */
   #headersBytes = 0;
   /**
-   * Of the current item: whether the sink gets it, and in `sized-payload` the bytes that must still
-   * come.
+   * Of the current item: whether the receiver gets it, and in `sized-payload` the bytes that must
+   * still come.
    */
   #stored = false;
   #remaining = 0;
 
-  /** @param storedTypes types whose items the sink gets */
-  constructor(sink: ParserSink, storedTypes: ReadonlySet<string>) {
-    this.#sink = sink;
+  /** @param storedTypes types whose items the receiver gets */
+  constructor(receiver: ItemReceiver, storedTypes: ReadonlySet<string>) {
+    this.#receiver = receiver;
     this.#storedTypes = storedTypes;
   }
 
@@ -127,7 +127,7 @@ export class Parser {
       this.#malformed = header;
       return;
     }
-    this.#sink.envelopeHeader(header, line);
+    this.#receiver.envelopeHeader(header, line);
     this.#state = 'item-header';
   }
 
@@ -162,8 +162,8 @@ export class Parser {
   #beginItem(item: { index: number; type: string; header: Uint8Array }, length: number | undefined): void {
     const { index, type, header } = item;
     this.#stored = this.#storedTypes.has(type);
-    if (this.#stored) this.#sink.itemBegin({ index, type: type as ItemType, header });
-    else this.#sink.itemSkipped(type);
+    if (this.#stored) this.#receiver.itemBegin({ index, type: type as ItemType, header });
+    else this.#receiver.itemSkipped(type);
     this.#remaining = length ?? 0;
     this.#state = length === undefined ? 'line-payload' : 'sized-payload';
     if (length === 0) this.#endSizedPayload();
@@ -204,12 +204,12 @@ export class Parser {
 
   /** Payload bytes up to `end`. */
   #passOn(end: number): void {
-    if (this.#stored && end > this.#at) this.#sink.payload(this.#chunk.subarray(this.#at, end));
+    if (this.#stored && end > this.#at) this.#receiver.payload(this.#chunk.subarray(this.#at, end));
     this.#at = end;
   }
 
   #endItem(): void {
-    if (this.#stored) this.#sink.itemEnd();
+    if (this.#stored) this.#receiver.itemEnd();
   }
 
   /**

@@ -108,9 +108,9 @@ export class IngestRequest extends EndpointRequest {
 
   /** The story goes on in {@link #bodyRead}, unless the client goes away. */
   #readBody(head: RequestHead, { use }: ProjectState, announced: number): void {
-    const { maxBodyBytes, budget } = this.services;
+    const { budget } = this.services;
     budget.inflations.note(use, this.exchange.startedAt);
-    if (announced > maxBodyBytes) {
+    if (announced > budget.maxBodyBytes) {
       const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
       return this.#bodyRead({ ok: false, failure });
     }
@@ -368,7 +368,7 @@ export class IngestRequest extends EndpointRequest {
   /** @returns the header line that tells the client to stop sending such items for a while */
   #missingHint(skipped: SkippedItems): string {
     const hints = categoryHints(this.#dropped ?? [], this.services.clock);
-    const unsupported = this.services.rateHint(skipped.keys());
+    const unsupported = this.services.unsupportedHint(skipped.keys());
     if (unsupported) hints.push(unsupported);
     return hints.length > 0 ? headerLines([[RATE_HINT, hints.join(', ')]]) : '';
   }

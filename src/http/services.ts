@@ -9,7 +9,7 @@ import type { Access } from '../projects/project-state.ts';
 import type { Replica } from '../projects/replica.ts';
 import type { Publisher } from '../stream/publish/publisher.ts';
 import type { Outcome } from './answers/outcome.ts';
-import type { RateHint } from './answers/rate-hints.ts';
+import type { UnsupportedHint } from './answers/rate-hints.ts';
 import type { TrustedProxies } from './client-address.ts';
 import type { Exchange } from './exchange.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
@@ -36,8 +36,7 @@ export type RequestServices = {
   readonly log: Log;
   /** What is done when the limiter or the counter is away. */
   readonly whileAway: AwayPolicy;
-  readonly maxBodyBytes: number;
-  readonly rateHint: RateHint;
+  readonly unsupportedHint: UnsupportedHint;
   /** Undefined: clients' addresses are not filled in. */
   readonly trustedProxies: TrustedProxies | undefined;
   /**

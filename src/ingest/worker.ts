@@ -7,7 +7,7 @@
 import { setImmediate as afterPoll } from 'node:timers/promises';
 import { type Config, loadConfig } from '../config.ts';
 import { UploadBudget } from '../envelope/upload.ts';
-import { rateHintFor } from '../http/answers/rate-hints.ts';
+import { unsupportedHintFor } from '../http/answers/rate-hints.ts';
 import { TrustedProxies } from '../http/client-address.ts';
 import { exposeMetrics } from '../http/metrics/exposition.ts';
 import { PageFigures } from '../http/metrics/page-figures.ts';
@@ -157,8 +157,7 @@ class IngestWorker {
       clock,
       log,
       whileAway: WHILE_AWAY[this.#config.env],
-      maxBodyBytes: this.#config.maxBodyBytes,
-      rateHint: rateHintFor(this.#budget.storedTypes),
+      unsupportedHint: unsupportedHintFor(this.#budget.storedTypes),
       trustedProxies: this.#config.trustedProxies && new TrustedProxies(this.#config.trustedProxies),
       pickSpooled: (envelope, item) => spoolReader.read(envelope, item),
       tracing: this.#tracing,

@@ -7,7 +7,7 @@ import { describe, expect, it } from 'vitest';
 import { UsageError } from '../../bench/load/command/values.ts';
 import { readCorpus, renewed } from '../../bench/load/send/corpus.ts';
 import { ID_PLACEHOLDER } from '../../bench/payloads.ts';
-import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { type ItemReceiver, Parser } from '../../src/envelope/parser.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { bytesOf, EVENT_ID, encodeEnvelope } from '../envelope/bodies.ts';
 
@@ -18,7 +18,7 @@ type Item = { type: string; header: string; payload: string };
 /** The items that a server reads in it, or undefined where it refuses the envelope. */
 function itemsOf(bytes: Uint8Array): Item[] | undefined {
   const items: Item[] = [];
-  const sink: ParserSink = {
+  const sink: ItemReceiver = {
     envelopeHeader: () => undefined,
     itemBegin: ({ type, header }) =>
       items.push({ type, header: Buffer.from(header).toString('latin1'), payload: '' }),

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { type ItemReceiver, Parser } from '../../src/envelope/parser.ts';
 import { SKIPPED_TYPES, storedTypes } from '../../src/lib/item-types.ts';
 import { ITEMS_MAX } from '../../src/limits.ts';
 import { bytesOf, EVENT_ID, shapeOf, uploadOf } from './bodies.ts';
@@ -78,7 +78,7 @@ function expected({ items: list }: Written): object {
 /** What a parser says, as one string; throws whatever it throws. */
 function transcript(chunks: readonly Uint8Array[]): string {
   let told = '';
-  const sink: ParserSink = {
+  const sink: ItemReceiver = {
     envelopeHeader: (header) => {
       told += JSON.stringify(header);
     },

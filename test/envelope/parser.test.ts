@@ -1,13 +1,13 @@
 import { describe, expect, test } from 'vitest';
 import type { EnvelopeHeader } from '../../src/envelope/header.ts';
-import { Parser, type ParserSink } from '../../src/envelope/parser.ts';
+import { type ItemReceiver, Parser } from '../../src/envelope/parser.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { rounds } from '../support/rounds.ts';
 import { bytesOf, cutAtRandom, EVENT_ID, seeded, singleBytes } from './bodies.ts';
 import { CASES, type Verdict } from './parser-cases.ts';
 
 /** What was found, written so that a table can state it: `type@index:payload`, skipped ones in brackets. */
-class Recorder implements ParserSink {
+class Recorder implements ItemReceiver {
   header: EnvelopeHeader | undefined;
   readonly found: string[] = [];
   #open: string | undefined;

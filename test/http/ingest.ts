@@ -1,7 +1,7 @@
 /** One ingest request with everything around it in the hands of the test: its socket, the admission and the stream. */
 
 import type { Outcome } from '../../src/http/answers/outcome.ts';
-import { rateHintFor } from '../../src/http/answers/rate-hints.ts';
+import { unsupportedHintFor } from '../../src/http/answers/rate-hints.ts';
 import { Exchange } from '../../src/http/exchange.ts';
 import { RequestMetrics } from '../../src/http/metrics/request-metrics.ts';
 import { OpenExchanges } from '../../src/http/open-exchanges.ts';
@@ -78,8 +78,7 @@ export function serve(serving: Serving = {}) {
     clock: systemClock,
     log: createLog('silent'),
     whileAway: WHILE_AWAY[env],
-    maxBodyBytes: 1_000_000,
-    rateHint: rateHintFor(storedTypes([])),
+    unsupportedHint: unsupportedHintFor(storedTypes([])),
     pickSpooled: serving.pickSpooled,
     note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
   };

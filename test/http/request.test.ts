@@ -118,7 +118,7 @@ describe('a request with nothing to store', () => {
     {
       what: 'says that it is too large',
       body: EVENT,
-      length: '1000001',
+      length: '5242881',
       outcome: 'too_large',
       status: '413',
     },

@@ -47,13 +47,13 @@ const categoriesOf = (type: string): readonly string[] =>
  * The value of X-Sentry-Rate-Limits for an envelope that held items of these types, none of which
  * is stored.
  */
-export type RateHint = (skipped: Iterable<string>) => string | undefined;
+export type UnsupportedHint = (skipped: Iterable<string>) => string | undefined;
 
 /**
  * Hints name no category that would silence a type that is stored. There is none when no category
  * is left: an empty list would silence everything.
  */
-export function rateHintFor(stored: ReadonlySet<string>): RateHint {
+export function unsupportedHintFor(stored: ReadonlySet<string>): UnsupportedHint {
   const spared = new Set([...stored].flatMap(categoriesOf));
   return (skipped) => {
     const categories = new Set([...skipped].flatMap(categoriesOf).filter((one) => !spared.has(one)));

@@ -1,9 +1,9 @@
 import { describe, expect, it } from 'vitest';
-import { rateHintFor } from '../../../src/http/answers/rate-hints.ts';
+import { unsupportedHintFor } from '../../../src/http/answers/rate-hints.ts';
 import { EXTRA_TYPES, type ExtraType, SKIPPED_TYPES, storedTypes } from '../../../src/lib/item-types.ts';
 
 const hint = (stored: readonly ExtraType[], ...skipped: string[]) =>
-  rateHintFor(storedTypes(stored))(skipped);
+  unsupportedHintFor(storedTypes(stored))(skipped);
 const hintOf = (categories: string): string => `86400:${categories}:organization:unsupported`;
 
 describe('a rate hint', () => {
