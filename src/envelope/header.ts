@@ -23,9 +23,11 @@ export type EnvelopeHeader = {
   eventId?: string;
   /** As sent, unchecked. */
   sentAt?: string;
-  /** `name/version`. */
+  /** `name/version`; undefined when that is longer than any SDK's. */
   sdk?: string;
 };
+
+const SDK_CHARS_MAX = 256;
 
 export type ItemHeader = {
   type: string;
@@ -61,7 +63,9 @@ function sdkOf(value: unknown): string | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   const name = own(value, 'name');
   const version = own(value, 'version');
-  return typeof name === 'string' && typeof version === 'string' ? `${name}/${version}` : undefined;
+  if (typeof name !== 'string' || typeof version !== 'string') return undefined;
+  // It is stored with each item, and an envelope may have a thousand.
+  return name.length + version.length < SDK_CHARS_MAX ? `${name}/${version}` : undefined;
 }
 
 /**

@@ -64,8 +64,9 @@ export type UploadOptions = {
 const USUAL_RATIO = 16;
 const UNKNOWN_BYTES_MIN = 2 * SYNC_INFLATED_BYTES_MAX;
 /** To how many bytes a body inflates, as far as is known. @param claimed what it says itself */
-const expectedBytes = (body: Uint8Array, claimed?: number): number =>
-  claimed || Math.max(UNKNOWN_BYTES_MIN, USUAL_RATIO * body.length);
+const expectedBytes = (body: Uint8Array, claimed = 0): number =>
+  // What cannot be packed grows by a little: less than half of the body is no honest claim.
+  claimed > body.length / 2 ? claimed : Math.max(UNKNOWN_BYTES_MIN, USUAL_RATIO * body.length);
 
 /**
  * Of bodies that do not say their size, the next ones of a project that are inflated beside the
@@ -213,7 +214,11 @@ export class Upload {
       // More has come out than a smaller claim: it is false.
       const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
       this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
-    } else this.#fail('invalid', 'the compressed body is corrupt');
+    } else {
+      // 14 bytes of brotli fill a window of 16 MiB before they turn out to be corrupt.
+      if (claimed === undefined) use.distrusted = DISTRUSTED_BODIES;
+      this.#fail('invalid', 'the compressed body is corrupt');
+    }
   }
 
   /** @param bytes the body's {@link expectedBytes} */

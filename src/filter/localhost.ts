@@ -4,6 +4,7 @@
  */
 import { BlockList, isIP } from 'node:net';
 import { headerOf, type JsonObject, objectAt, type PayloadFilter, textAt } from './payload.ts';
+import { siteOf } from './url-host.ts';
 
 const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet('127.0.0.0', 8);
@@ -32,9 +33,7 @@ function isLocalHost(hostname: string): boolean {
  * The host of a URL as WHATWG normalises it (lower case, no port, brackets kept), or undefined when
  * it is no URL.
  */
-function hostnameOf(url: string): string | undefined {
-  return URL.canParse(url) ? new URL(url).hostname : undefined;
-}
+const hostnameOf = (url: string): string | undefined => siteOf(url)?.hostname;
 
 /** A Host header: no user info and no path, so that `//` before it makes a URL of the same host. */
 function isLocalHostHeader(host: string): boolean {

@@ -2,6 +2,7 @@
  * Allowed sites: patterns `[scheme://]host[:port]` of a project record against the request's Origin
  * or Referer.
  */
+import { siteOf } from './url-host.ts';
 
 const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
 
@@ -28,11 +29,11 @@ function compile(pattern: string): OriginPattern | undefined {
   if (host === '' || (host === '*' && subdomains)) return undefined;
   const protocol = scheme && `${scheme.toLowerCase()}:`;
   // URL normalises the host (case, IDNA, IPv6) and refuses ports above 65535.
-  const url = `http://${host === '*' ? 'any' : host}${port ? `:${port}` : ''}`;
-  if (!URL.canParse(url)) return undefined;
+  const url = siteOf(`http://${host === '*' ? 'any' : host}${port ? `:${port}` : ''}`);
+  if (!url) return undefined;
   return {
     scheme: protocol,
-    host: host === '*' ? '' : withoutFinalDot(new URL(url).hostname),
+    host: host === '*' ? '' : withoutFinalDot(url.hostname),
     subdomains: subdomains !== undefined,
     port: port ? String(Number(port)) : protocol && host !== '*' ? DEFAULT_PORTS[protocol] : undefined,
   };
@@ -52,9 +53,7 @@ export function compileOrigins(patterns: readonly string[]): AllowedOrigins {
   return patterns.map(compile).filter((pattern) => pattern !== undefined);
 }
 
-function webUrl(text: string): URL | undefined {
-  return /^https?:\/\//i.test(text) && URL.canParse(text) ? new URL(text) : undefined;
-}
+const webUrl = (text: string): URL | undefined => (/^https?:\/\//i.test(text) ? siteOf(text) : undefined);
 
 function admits(pattern: OriginPattern, url: URL, host: string): boolean {
   if (pattern.scheme !== undefined && pattern.scheme !== url.protocol) return false;

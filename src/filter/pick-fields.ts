@@ -19,6 +19,8 @@ import {
 } from '../limits.ts';
 
 const FIELDS = ['exception', 'user', 'request'];
+/** A payload of one name again and again would cost a copy for each. */
+const FIELDS_READ_MAX = 100;
 const ESCAPE_BEGINS = 5;
 const QUOTE = 0x22;
 const COMMA = 0x2c;
@@ -88,6 +90,8 @@ export function pickFields(payload: Uint8Array): Buffer {
 
 export class FieldPicker {
   readonly #picked = new Map<string, Buffer>();
+  /** Fields of ours that were read, repeated ones too. */
+  #fields = 0;
   #depth = 0;
   /** At depth 1: the next string is a name. */
   #expectsName = false;
@@ -162,7 +166,8 @@ export class FieldPicker {
     }
     if (this.#depth !== 1 || !this.#expectsName) return;
     this.#expectsName = false;
-    this.#field = this.#readName(at);
+    this.#field = this.#fields < FIELDS_READ_MAX ? this.#readName(at) : undefined;
+    if (this.#field !== undefined) this.#fields++;
     this.#kept = undefined;
   }
 

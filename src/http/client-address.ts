@@ -6,6 +6,9 @@ type Head = { getList(lowerCaseName: string): string };
 const familyOf = (address: string): 'ipv4' | 'ipv6' => (isIP(address) === 4 ? 'ipv4' : 'ipv6');
 const MAPPED_IPV4 = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/;
 
+/** Of trusted proxies; a client may write thousands of their addresses before it. */
+const HOPS_MAX = 32;
+
 /** The usual way to write the address; undefined when it is none. */
 function canonical(address: string): string | undefined {
   if (isIP(address) === 0 || address.includes('%')) return undefined;
@@ -41,7 +44,7 @@ export class TrustedProxies {
   clientOf(head: Head, peer: string): string | undefined {
     let address = canonical(peer);
     if (address === undefined || !this.#isTrusted(address)) return address;
-    const hops = head.getList('x-forwarded-for').split(',').reverse();
+    const hops = head.getList('x-forwarded-for').split(',').slice(-HOPS_MAX).reverse();
     for (const hop of hops) {
       address = canonical(withoutPort(hop.trim()));
       if (address === undefined || !this.#isTrusted(address)) return address;

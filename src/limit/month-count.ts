@@ -78,7 +78,11 @@ export class Refunds {
 
   refund(projectId: string, month: string): void {
     if (this.#redis.available) this.#send(projectId, month);
-    else if (this.#owed.length < OWED_MAX) this.#owed.push({ projectId, month });
+    else this.#owe(projectId, month);
+  }
+
+  #owe(projectId: string, month: string): void {
+    if (this.#owed.length < OWED_MAX) this.#owed.push({ projectId, month });
     else this.#warn(projectId, month);
   }
 
@@ -92,7 +96,8 @@ export class Refunds {
     const done = (reply: ScriptReply): void => {
       if (reply?.[0] !== 1) this.#warn(projectId, month);
     };
-    this.#redis.call({ script: 'refund', keys: [quotaKey(projectId)], args: [month], done });
+    const unsent = (): void => this.#owe(projectId, month);
+    this.#redis.call({ script: 'refund', keys: [quotaKey(projectId)], args: [month], done, unsent });
   }
 
   #warn(projectId: string, month: string): void {

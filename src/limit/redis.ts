@@ -39,8 +39,15 @@ const REDIS_PROBE_MS = 250;
  */
 export type ScriptReply = readonly unknown[] | undefined;
 
-/** `done` is called exactly once. */
-type GatheredCall = ScriptCall & { done: (reply: ScriptReply) => void };
+/**
+ * `done` is called exactly once, or `unsent` in its place: Redis is away, and the script did not
+ * run for certain.
+ */
+type GatheredCall = ScriptCall & { done: (reply: ScriptReply) => void; unsent?: () => void };
+function notSent({ done, unsent }: GatheredCall): void {
+  if (unsent) unsent();
+  else done(undefined);
+}
 /** Calls that were written together. */
 type Batch = { calls: GatheredCall[]; sentAt: number; timer: NodeJS.Timeout };
 
@@ -217,7 +224,7 @@ export class LimitRedis {
     if (this.#queue.length === 0) return;
     const calls = this.#queue;
     this.#queue = [];
-    if (!this.#available) for (const call of calls) call.done(undefined);
+    if (!this.#available) for (const call of calls) notSent(call);
     else if (this.#client.isCluster) for (const call of calls) this.#sendAlone(call);
     else this.#send(calls);
   }
@@ -227,7 +234,7 @@ export class LimitRedis {
    * for another.
    */
   #sendAlone(call: GatheredCall): void {
-    if (this.#awayKeys.has(call.keys[0], this.#clock.monotonic())) call.done(undefined);
+    if (this.#awayKeys.has(call.keys[0], this.#clock.monotonic())) notSent(call);
     else this.#send([call]);
   }
 
@@ -252,8 +259,9 @@ export class LimitRedis {
   }
 
   #failed(batch: Batch, reason: string): void {
-    this.#callBack(batch, undefined);
+    // The fault comes first: who is called back must see that Redis is away.
     for (const call of batch.calls) this.#fault(call.keys[0], reason);
+    this.#callBack(batch, undefined);
   }
 
   /** Calls back for each call of the batch, once; `results` undefined: none was answered. */

@@ -211,3 +211,20 @@ it('a bomb that does not say its size is followed by bodies that are inflated be
   send(greedy, `${small.slice(0, -1)}"x":"${'x'.repeat(2 * MIB)}"}`);
   await expect.poll(() => greedy.distrusted).toBeGreaterThan(1);
 });
+
+it('corrupt bodies that do not say their size are followed by bodies that are inflated beside the loop', async () => {
+  const budget = testBudget();
+  const greedy = new ProjectUse();
+  const send = (body: Uint8Array): (() => UploadResult | undefined) => {
+    const { upload, told } = start(budget, greedy, 'br');
+    upload.feed(body);
+    upload.end();
+    return told;
+  };
+  // It fills a window of 16 MiB first.
+  const corrupt = Buffer.from('9fffffef002400e2b14072efdf05', 'hex');
+  expect(send(corrupt)()).toMatchObject({ ok: false, failure: { kind: 'invalid' } });
+  const told = send(corrupt);
+  expect(told()).toBeUndefined();
+  await expect.poll(told).toMatchObject({ ok: false, failure: { kind: 'invalid' } });
+});

@@ -55,6 +55,13 @@ describe('an envelope header', () => {
     expect(envelope(`{"sdk":${sdk}}`)).toEqual(expected);
   });
 
+  test('takes no sdk that is longer than any, since it is stored with each item', () => {
+    const sdkOf = (length: number): object =>
+      envelope(JSON.stringify({ sdk: { name: 'n'.repeat(length - 2), version: '1' } })) as object;
+    expect(sdkOf(256)).toHaveProperty('sdk');
+    expect(sdkOf(257)).toEqual({});
+  });
+
   test('finds nothing on a prototype', () => {
     expect(envelope(`{"__proto__":{"event_id":"${EVENT_ID}","sent_at":"x"}}`)).toEqual({});
     expect(({} as Record<string, unknown>).sent_at).toBeUndefined();

@@ -134,6 +134,11 @@ describe('the bounds of what is kept', () => {
     expect(picked(`{"user":${many},"request":1}`, 5000)).toEqual({ request: 1 });
   });
 
+  it('nothing behind a hundred fields of ours, which is the same few again and again', () => {
+    const users = Array.from({ length: 150 }, (_, n) => `"user":${n + 1}`);
+    expect(picked(`{${users},"request":2}`)).toEqual({ user: 100 });
+  });
+
   it('an earlier field of the name does not come back when a later one is over a bound', () => {
     expect(picked(`{"user":1,"user":${'['.repeat(100)}${']'.repeat(100)}}`)).toEqual({});
   });

@@ -21,6 +21,13 @@ describe('the address of a client', () => {
       '198.51.100.1',
     ],
     ['is the first where all are trusted', PRIVATE, '10.1.2.3', '10.0.0.1, 10.0.0.2', '10.0.0.1'],
+    [
+      'is looked for in the last 32',
+      PRIVATE,
+      '10.1.2.3',
+      `198.51.100.1${', 10.0.0.1'.repeat(1_000)}`,
+      '10.0.0.1',
+    ],
     ['has no port', PRIVATE, '10.1.2.3', '198.51.100.1:4711', '198.51.100.1'],
     ['has no brackets', PRIVATE, '10.1.2.3', '[2001:db8::1]:4711', '2001:db8::1'],
     ['is written as usual', PRIVATE, '10.1.2.3', '2001:0DB8:0:0::0001', '2001:db8::1'],

@@ -5,6 +5,7 @@
 import { isUtf8 } from 'node:buffer';
 import { isExtraType } from '../../lib/item-types.ts';
 import { jsonText } from '../../lib/json-text.ts';
+import { RECORDING_BYTES_MAX } from '../../limits.ts';
 import { resendKey } from '../../sink/item-key.ts';
 import type { EnvelopeFields, ItemFields, SinkRow } from '../../sink/sink.ts';
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/frame.ts';
@@ -21,6 +22,9 @@ type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }
 const NOT_STORED: Shared = { ids: '', origin: '', envelope: { projectId: '', eventId: '', receivedAt: 0 } };
 const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
 
+/** Of an envelope. Ingest did not see what they inflate to: 5 MiB may hold 5 GiB. */
+const RECORDINGS_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
+
 /**
  * Decodes the items of one envelope, one after the other: only one inflated recording is alive at a
  * time.
@@ -28,6 +32,7 @@ const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
 export class EnvelopeDecoder {
   readonly #entry: EnvelopeEntry;
   readonly #shared: Shared;
+  #recordingBytesLeft = RECORDINGS_BYTES_MAX;
   /** Why no item of the entry can be stored; undefined when they can. */
   readonly fault: string | undefined;
 
@@ -57,7 +62,11 @@ export class EnvelopeDecoder {
   }
 
   async #recording(item: WholeItem, header: string): Promise<Decoded> {
-    const recording = await decodeRecording(item.payload);
+    const bytesMax = Math.min(RECORDING_BYTES_MAX, this.#recordingBytesLeft);
+    const recording = await decodeRecording(item.payload, bytesMax);
+    if (recording.ok)
+      this.#recordingBytesLeft = Math.max(0, this.#recordingBytesLeft - recording.json.length);
+    else if (recording.isTooLarge) this.#recordingBytesLeft -= bytesMax;
     return recording.ok
       ? { ok: true, row: this.#row(item, header, this.#private(recording.json)) }
       : recording;

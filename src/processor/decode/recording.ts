@@ -1,6 +1,6 @@
 /**
  * A `replay_recording` payload: `{"segment_id":N}`, a newline, then the recording as gzip, zlib or
- * plain JSON. Inflated in the thread pool and never beyond RECORDING_BYTES_MAX.
+ * plain JSON. Inflated in the thread pool and never beyond a bound.
  */
 import { promisify } from 'node:util';
 import { gunzip, gzip, inflate } from 'node:zlib';
@@ -11,11 +11,15 @@ const gunzipAsync = promisify(gunzip);
 const inflateAsync = promisify(inflate);
 const gzipAsync = promisify(gzip);
 const LF = 0x0a;
-const TOO_LARGE = `recording of more than ${RECORDING_BYTES_MAX} bytes after decompression`;
 
-export type Recording = { ok: true; json: Uint8Array } | { ok: false; reason: string };
+export type Recording = { ok: true; json: Uint8Array } | { ok: false; reason: string; isTooLarge?: true };
 
 const refuse = (reason: string): Recording => ({ ok: false, reason });
+const tooLarge = (bytesMax: number): Recording => ({
+  ok: false,
+  reason: `recording of more than ${bytesMax} bytes after decompression`,
+  isTooLarge: true,
+});
 
 function segmentId(line: Uint8Array): number | undefined {
   try {
@@ -32,26 +36,30 @@ const isGzip = (bytes: Uint8Array): boolean => bytes[0] === 0x1f && bytes[1] ===
 const isZlib = (bytes: Uint8Array): boolean =>
   ((bytes[0] ?? 0) & 0x0f) === 8 && (((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)) % 31 === 0;
 
-async function inflated(bytes: Uint8Array): Promise<Uint8Array> {
-  const bound = { maxOutputLength: RECORDING_BYTES_MAX };
+async function inflated(bytes: Uint8Array, bytesMax: number): Promise<Uint8Array> {
+  const bound = { maxOutputLength: Math.max(1, bytesMax) };
   if (isGzip(bytes)) return gunzipAsync(bytes, bound);
   if (isZlib(bytes)) return inflateAsync(bytes, bound);
   return bytes;
 }
 
 /** The payload as `{"segment_id":N,"recording":[…]}` on one line; or why it is none. */
-export async function decodeRecording(payload: Uint8Array): Promise<Recording> {
+export async function decodeRecording(
+  payload: Uint8Array,
+  bytesMax = RECORDING_BYTES_MAX,
+): Promise<Recording> {
   const lineEnd = payload.subarray(0, RECORDING_HEADER_BYTES_MAX + 1).indexOf(LF);
   const segment = lineEnd < 0 ? undefined : segmentId(payload.subarray(0, lineEnd));
   if (segment === undefined) return refuse('recording does not begin with a line that gives its segment_id');
   let recording: Uint8Array;
   try {
-    recording = await inflated(payload.subarray(lineEnd + 1));
+    recording = await inflated(payload.subarray(lineEnd + 1), bytesMax);
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    return refuse(code === 'ERR_BUFFER_TOO_LARGE' ? TOO_LARGE : `recording is not valid: ${message}`);
+    if (code === 'ERR_BUFFER_TOO_LARGE') return tooLarge(bytesMax);
+    return refuse(`recording is not valid: ${message}`);
   }
-  if (recording.length > RECORDING_BYTES_MAX) return refuse(TOO_LARGE);
+  if (recording.length > bytesMax) return tooLarge(bytesMax);
   const json = jsonText(recording);
   if (!json.ok) return refuse(`recording is ${json.reason}`);
   if (json.kind !== 'array') return refuse('recording is no JSON array');
