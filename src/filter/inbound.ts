@@ -8,6 +8,7 @@
  * browser event costs the scan; parsing it would cost several times that.
  */
 import type { FilterName } from '../lib/filter-names.ts';
+import { PICKED_BYTES_MAX } from '../limits.ts';
 import { browserExtension } from './browser-extension.ts';
 import { agentOf, CRAWLER_NEEDLES, isCrawler, isSuspect } from './crawler.ts';
 import { localhost } from './localhost.ts';
@@ -167,6 +168,7 @@ class Sieve<T extends FilteredItem> {
   /** Undefined until a payload was read, '' until one named an agent. */
   #agent: string | undefined;
   #wholeBytesLeft = PARSED_WHOLE_BYTES_MAX;
+  #pickedBytesLeft = PICKED_BYTES_MAX;
 
   /** @param judged how many of the items have a payload that a filter looks at */
   constructor(
@@ -207,6 +209,10 @@ class Sieve<T extends FilteredItem> {
   /** What is large, or many, is not parsed whole: only the fields that filters look at. */
   #parse(bytes: Uint8Array): JsonObject | undefined {
     this.#wholeBytesLeft -= bytes.length;
-    return parsePayload(this.#wholeBytesLeft < 0 ? pickFields(bytes) : bytes);
+    if (this.#wholeBytesLeft >= 0) return parsePayload(bytes);
+    const picked = pickFields(bytes);
+    this.#pickedBytesLeft -= picked.length;
+    // An envelope full of large fields is none of an SDK, and what is left of it passes.
+    return this.#pickedBytesLeft >= 0 ? parsePayload(picked) : undefined;
   }
 }

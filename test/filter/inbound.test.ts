@@ -8,6 +8,7 @@ import {
   siftItems,
   siftSpooled,
 } from '../../src/filter/inbound.ts';
+import { PICKED_BYTES_MAX } from '../../src/limits.ts';
 import { verdictOn, verdictOnItem, verdictOnText } from './encodings.ts';
 
 const GOOGLEBOT = 'Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)';
@@ -29,6 +30,15 @@ const verdict = (settings: Partial<FilterSettings>, payload: unknown, request: P
   );
 
 describe('inbound filters', () => {
+  it('read a megabyte of fields of one envelope; the payloads behind them pass', () => {
+    const filters = compileFilters({ filters: ['localhost'], allowedOrigins: [] });
+    const headers = Object.fromEntries(Array.from({ length: 200 }, (_, n) => [`k${n}`, 'v'.repeat(500)]));
+    const text = JSON.stringify({ request: { url: 'http://localhost/', headers } });
+    const items = Array.from({ length: 20 }, () => ({ type: 'event', payload: Buffer.from(text) }));
+    const removed = Math.floor(PICKED_BYTES_MAX / text.length);
+    expect(siftItems(filters, NO_FACTS, items)).toEqual(items.slice(removed));
+  });
+
   it('name the first that matches: origin, browser-extension, localhost, crawler', () => {
     const foreign = { origin: 'https://evil.example' };
     const allowedOrigins = ['https://a.com'];
