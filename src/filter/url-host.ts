@@ -5,7 +5,8 @@ const HOST_CHARS_MAX = 300;
 
 /**
  * What of a URL says which host it is: no user info and nothing behind the host, which is cut where
- * no name goes on. To parse a longer one takes time in the square of its length: a second for 60 KB.
+ * no name goes on. To parse a longer one takes time in the square of its length: a second for 60
+ * KB.
  * @returns '' for what is no URL
  */
 function upToHost(url: string): string {

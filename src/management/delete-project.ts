@@ -10,7 +10,7 @@ import { forgetUsage, readUsage } from '../limit/month-count.ts';
 import type { LimitRedis } from '../limit/redis.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import { keysOf, keyWindow } from '../projects/keys.ts';
-import { UnknownNameError } from '../projects/names.ts';
+import { RevisionError, UnknownNameError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
 import type { ProjectStore } from '../projects/project-store.ts';
 import { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
@@ -27,7 +27,7 @@ type DeletionParts = { connections: Connections; log: Log; store: ProjectStore }
 /**
  * @param revision that the record must have
  * @returns the record as it was
- * @throws OperationError that says what is deleted and what is not; LeftoverDeleted
+ * @throws RevisionError; OperationError that says what is deleted and what is not; LeftoverDeleted
  */
 export async function deleteProject(
   parts: DeletionParts,
@@ -36,7 +36,12 @@ export async function deleteProject(
 ): Promise<Project> {
   const { connections, store } = parts;
   if (keepUsage) return store.delete(idOrAlias, revision);
-  const found = await store.get(idOrAlias).catch((error) => deleteLeftover(parts, idOrAlias, error));
+  const found = await store.get(idOrAlias).catch((error: unknown) => {
+    // A record that cannot be read is there all the same, and its project may be in use.
+    if (!(error instanceof UnknownNameError)) throw error;
+    if (revision !== undefined) throw new RevisionError(error.message);
+    return deleteLeftover(parts, idOrAlias, error);
+  });
   const { id } = found;
   const redis = await connections.redis().catch((error) => {
     throw new OperationError(
@@ -50,27 +55,42 @@ export async function deleteProject(
     unrecorded = error; // the record is gone, and its usage goes too
     return found;
   });
+  let isThereAgain = false;
   try {
     // Requests that a worker let in before it knew are counted by then.
     await sleep(REGISTRY_MS + ANSWER_MS_MAX);
-    await deleteUsage(parts, redis, { id, windows: windowsOf(project) });
+    isThereAgain = await isThere(store, id);
+    if (!isThereAgain) await deleteUsage(parts, redis, { id, windows: windowsOf(project) });
   } catch (error) {
     throw new OperationError(
       'failed',
       `Project ${id} is deleted, but not all of its usage: ${reasonOf(error)}. Run sluice project delete ${id} again.`,
     );
   }
+  if (isThereAgain)
+    throw new OperationError(
+      'conflict',
+      `Project ${id} is deleted, and was created again meanwhile: its usage was left as it is.`,
+    );
   if (unrecorded) throw unrecorded;
   return project;
 }
+
+/** By this id, not by an alias. @throws RegistryError when the record cannot be read */
+const isThere = (store: ProjectStore, id: string): Promise<boolean> =>
+  store.get(id).then(
+    (project) => project.id === id,
+    (error: unknown) => {
+      if (!(error instanceof UnknownNameError)) throw error;
+      return false;
+    },
+  );
 
 /**
  * The record was deleted by an attempt that failed then. @throws the error of the search when there
  * is no usage either
  */
-async function deleteLeftover(parts: DeletionParts, id: string, notFound: unknown): Promise<never> {
-  // A record that cannot be read is there all the same, and its project may be in use.
-  if (!(notFound instanceof UnknownNameError)) throw notFound;
+async function deleteLeftover(parts: DeletionParts, id: string, notFound: UnknownNameError): Promise<never> {
   const redis = await parts.connections.redis().catch(() => {
     throw notFound;
   });

@@ -201,7 +201,10 @@ export class DirectOperations implements Operations {
     const found = await (await this.#projects()).find(idOrAlias).catch(unlessUnknown);
     if (found) return readHistory(link, found.project.id, page);
     const changes = await readHistory(link, idOrAlias, page);
-    if (changes.length === 0) throw new UnknownNameError(`There is no project ${idOrAlias}.`);
+    if (changes.length > 0) return changes;
+    // The page may lie behind the last change.
+    const [first] = await readHistory(link, idOrAlias, { limit: 1 });
+    if (!first) throw new UnknownNameError(`There is no project ${idOrAlias}.`);
     return changes;
   }
 

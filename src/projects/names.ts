@@ -31,6 +31,22 @@ export class NameTakenError extends ConflictError {
   }
 }
 
+const UNREADABLE_NAMED_MAX = 10;
+
+/** Records of the registry cannot be read: a later build wrote them, or another program. */
+export class UnreadableError extends RegistryError {
+  override name = 'UnreadableError';
+  /** The projects whose records can be read. */
+  readonly readable: readonly Project[];
+
+  constructor(unreadable: readonly { key: string; reason: string }[], readable: readonly Project[]) {
+    const named = unreadable.slice(0, UNREADABLE_NAMED_MAX).map(({ key, reason }) => `${key} (${reason})`);
+    const more = unreadable.length - named.length;
+    super(`Records of projects cannot be read: ${named.join(', ')}${more > 0 ? ` and ${more} more` : ''}.`);
+    this.readable = readable;
+  }
+}
+
 export type StoredProject = { project: Project; revision: number };
 
 /**
@@ -44,6 +60,11 @@ export type StoredProject = { project: Project; revision: number };
  * unused for `claimMs`. A command that was merely slow finds its claim gone after writing the
  * record, and takes the record back. Removal goes the other way round: record first, claim second.
  * A changed alias claims the new name, writes the record, and releases the old name.
+ *
+ * A command that releases or takes over a claim looks at the record first, and both write by
+ * compare-and-set. The record may get the alias between its look and its write. So the claim is
+ * written again before the record and after it, which moves its revision: that command's write
+ * fails, or ours finds the claim gone.
  */
 export class Names {
   readonly #kv: KV;
@@ -57,7 +78,7 @@ export class Names {
   /** Makes `alias` lead to `id`. @throws NameTakenError */
   async claim(alias: string, id: string): Promise<void> {
     // It may be ours from an earlier attempt, or a twin's that creates the same project right now.
-    if ((await this.#claimant(alias)) !== id) await this.take(alias, claimText(id));
+    if (!(await this.#renew(alias, id))) await this.take(alias, claimText(id));
   }
 
   /**
@@ -84,7 +105,7 @@ export class Names {
    * written.
    */
   async holds(project: Project): Promise<boolean> {
-    return project.alias === undefined || (await this.#claimant(project.alias)) === project.id;
+    return project.alias === undefined || (await this.#renew(project.alias, project.id));
   }
 
   /** Releases an alias, unless the project carries it (again) or another project has it by now. */
@@ -124,6 +145,20 @@ export class Names {
   async read(key: string): Promise<KvEntry | undefined> {
     const entry = await this.#kv.get(key);
     return entry && entry.operation === 'PUT' ? entry : undefined;
+  }
+
+  /** Moves the revision of a claim. @returns whether it leads to `id` */
+  async #renew(alias: string, id: string): Promise<boolean> {
+    const entry = await this.read(alias);
+    const parsed = entry && parseEntry(alias, entry.string());
+    if (!entry || parsed?.kind !== 'alias' || parsed.id !== id) return false;
+    try {
+      await this.#kv.update(alias, claimText(id), entry.revision);
+      return true;
+    } catch (error) {
+      if (!isConflict(error)) throw error;
+      return (await this.#claimant(alias)) === id; // moved by a twin; or it is released, or taken
+    }
   }
 
   /** The id that an alias was claimed for. */

@@ -1,5 +1,6 @@
 /** The writing side of the registry, for commands. How names stay unique is told in names.ts. */
 import { randomBytes, randomInt } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { KV } from '@nats-io/kv';
 import { AuditLog, operatorName } from '../audit/audit-log.ts';
 import { changeBetween } from '../audit/change.ts';
@@ -9,13 +10,23 @@ import { PROJECTS_BUCKET } from '../stream/topology.ts';
 import { isConflict, openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-watch.ts';
 import { rotateKeys } from './keys.ts';
-import { Names, NameTakenError, RevisionError, type StoredProject } from './names.ts';
+import {
+  ConflictError,
+  Names,
+  NameTakenError,
+  RevisionError,
+  type StoredProject,
+  UnknownNameError,
+  UnreadableError,
+} from './names.ts';
 import { isNumericId, type Project, parseEntry, projectText } from './project.ts';
 
 /** A claim on an alias without a project that carries it is free after this long. */
 const CLAIM_MS = 2_000;
 /** Rounds of a compare-and-set write, and of minting an id that is still free. */
-const WRITE_TRIES_MAX = 8;
+const WRITE_TRIES_MAX = 12;
+/** Pause before a write that met another is repeated: random, up to this, longer with each try. */
+const CONFLICT_MS = 20;
 
 export type NewProject = Omit<Project, 'id' | 'key'> & { id?: string | undefined; key?: string | undefined };
 
@@ -91,15 +102,16 @@ export class ProjectStore {
   }
 
   /**
-   * All projects, by id: short ids first, so that numeric ids are in numeric order. Spoiled records
-   * are left out.
+   * All projects, by id: short ids first, so that numeric ids are in numeric order.
+   * @throws UnreadableError when there are records that cannot be read
    */
   async list(): Promise<Project[]> {
-    const projects = await readBucket(this.#access, (key, text) => {
-      const parsed = parseEntry(key, text);
-      return parsed.kind === 'project' ? parsed.project : undefined;
-    });
-    return projects.sort((one, other) => compareIds(one.id, other.id));
+    const entries = await readBucket(this.#access, (key, text) => ({ key, ...parseEntry(key, text) }));
+    const projects = entries.flatMap((entry) => (entry.kind === 'project' ? [entry.project] : []));
+    projects.sort((one, other) => compareIds(one.id, other.id));
+    const unreadable = entries.filter((entry) => entry.kind === 'broken');
+    if (unreadable.length > 0) throw new UnreadableError(unreadable, projects);
+    return projects;
   }
 
   /**
@@ -111,7 +123,7 @@ export class ProjectStore {
    */
   async set(idOrAlias: string, change: (project: Project) => Project, revision?: number): Promise<Project> {
     await this.#audit.ready();
-    const { before, after } = await this.#retry(() => this.#set(idOrAlias, change, revision));
+    const { before, after } = await this.#retry(idOrAlias, () => this.#set(idOrAlias, change, revision));
     await this.#audit.record({ project: after.id }, { before, after });
     return after;
   }
@@ -124,14 +136,14 @@ export class ProjectStore {
     const { project: before, revision } = await this.#find(idOrAlias, wanted);
     const after = change(before);
     if (!changeBetween(before, after)) return { before, after };
-    if (after.alias !== undefined && after.alias !== before.alias)
-      await this.#names.claim(after.alias, after.id);
+    const isRenamed = after.alias !== before.alias;
+    if (isRenamed && after.alias !== undefined) await this.#names.claim(after.alias, after.id);
     const written = await this.#kv.update(after.id, projectText(after), revision);
-    if (!(await this.#names.holds(after))) {
+    if (isRenamed && !(await this.#names.holds(after))) {
       await this.#kv.update(before.id, projectText(before), written);
       throw new NameTakenError(`${after.alias}`);
     }
-    if (before.alias !== after.alias) await this.#names.release(before.alias, before.id);
+    if (isRenamed) await this.#names.release(before.alias, before.id);
     return { before, after };
   }
 
@@ -146,7 +158,7 @@ export class ProjectStore {
   /** @param revision as in {@link set} @returns the record as it was */
   async delete(idOrAlias: string, revision?: number): Promise<Project> {
     await this.#audit.ready();
-    const before = await this.#retry(async () => {
+    const before = await this.#retry(idOrAlias, async () => {
       const { project, revision: found } = await this.#find(idOrAlias, revision);
       await this.#kv.delete(project.id, { previousSeq: found });
       await this.#names.release(project.alias, project.id);
@@ -157,7 +169,10 @@ export class ProjectStore {
   }
 
   async #find(idOrAlias: string, wanted: number | undefined): Promise<StoredProject> {
-    const found = await this.find(idOrAlias);
+    const found = await this.find(idOrAlias).catch((error: unknown) => {
+      if (wanted === undefined || !(error instanceof UnknownNameError)) throw error;
+      throw new RevisionError(error.message);
+    });
     if (wanted !== undefined && found.revision !== wanted)
       throw new RevisionError(`Project ${idOrAlias} has revision ${found.revision}, not ${wanted}.`);
     return found;
@@ -176,13 +191,19 @@ export class ProjectStore {
     }
   }
 
-  /** Begins again when another command wrote the same record in between. */
-  async #retry<T>(attempt: () => Promise<T>): Promise<T> {
+  /**
+   * Begins again when another command wrote the same record in between.
+   * @throws ConflictError when others did each time
+   */
+  async #retry<T>(idOrAlias: string, attempt: () => Promise<T>): Promise<T> {
     for (let tries = 1; ; tries++) {
       try {
         return await attempt();
       } catch (error) {
-        if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
+        if (!isConflict(error)) throw error;
+        if (tries === WRITE_TRIES_MAX)
+          throw new ConflictError(`Others change project ${idOrAlias} all the time; try again.`);
+        await sleep(Math.random() * CONFLICT_MS * tries);
       }
     }
   }

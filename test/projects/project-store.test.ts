@@ -1,6 +1,13 @@
 import { Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { RegistryError } from '../../src/projects/names.ts';
+import {
+  ConflictError,
+  Names,
+  RegistryError,
+  RevisionError,
+  UnreadableError,
+} from '../../src/projects/names.ts';
+import { projectText } from '../../src/projects/project.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { PROJECTS_BUCKET } from '../../src/stream/topology.ts';
@@ -121,8 +128,38 @@ describe('ProjectStore', () => {
   it('loses none of many changes made at once', async () => {
     await store.create({ ...plain, id: '9', quota: 0 });
     const raise = () => store.set('9', (project) => ({ ...project, quota: (project.quota ?? 0) + 1 }));
-    await Promise.all(Array.from({ length: 5 }, raise));
-    expect((await store.get('9')).quota).toBe(5);
+    await Promise.all(Array.from({ length: 16 }, raise));
+    expect((await store.get('9')).quota).toBe(16);
+  });
+
+  it('gives up a change that others are faster than each time, and says so', async () => {
+    const { id } = await store.create({ ...plain, id: '9', quota: 0 });
+    const bucket = await kv();
+    let tries = 0;
+    const change = store.set(id, (project) => {
+      void bucket.put(id, projectText({ ...project, quota: ++tries }));
+      return { ...project, plan: 'Free' };
+    });
+    await expect(change).rejects.toThrow(ConflictError);
+    await expect(change).rejects.toThrow('Others change project 9 all the time; try again.');
+    expect(await store.get(id)).toMatchObject({ plan: 'Pro', quota: tries });
+  });
+
+  it('changes and deletes nothing where a revision is wanted and the record is gone', async () => {
+    await expect(store.set('9', (project) => project, 3)).rejects.toThrow(RevisionError);
+    await expect(store.delete('9', 3)).rejects.toThrow('There is no project 9.');
+  });
+
+  it('lists none when a record cannot be read, and names that one', async () => {
+    const readable = await store.create({ ...plain, id: CUID, alias: '42' });
+    const bucket = await kv();
+    for (let id = 10; id < 22; id++) await bucket.put(`${id}`, 'spoiled');
+    const refused = store.list();
+    await expect(refused).rejects.toThrow(UnreadableError);
+    await expect(refused).rejects.toThrow(
+      /^Records of projects cannot be read: 10 \(not JSON\), .* and 2 more/,
+    );
+    await expect(refused).rejects.toMatchObject({ readable: [readable] });
   });
 
   it('rotates a key and changes nothing else', async () => {
@@ -130,6 +167,41 @@ describe('ProjectStore', () => {
     const after = await store.rotateKey('9');
     expect(after.key).not.toBe(before.key);
     expect({ ...after, key: before.key }).toEqual(before);
+  });
+
+  describe('keeps an alias that comes back while another command lets go of it', () => {
+    const before = { ...plain, id: CUID, key: 'k', alias: '43' };
+    const after = { ...before, alias: '42' };
+    /** That command has looked at claim and record. What comes `meanwhile` is before its write. */
+    const release = async (meanwhile: () => Promise<unknown>): Promise<void> => {
+      const bucket = await kv();
+      const remove = bucket.delete.bind(bucket);
+      bucket.delete = async (...args) => {
+        await meanwhile();
+        await remove(...args);
+      };
+      await new Names(bucket, CLAIM_MS).release('42', CUID);
+    };
+    beforeEach(async () => {
+      await store.create(before);
+      await (await kv()).create('42', JSON.stringify({ aliasOf: CUID }));
+    });
+
+    it('where it has looked before the name is claimed', async () => {
+      await release(() => store.set(CUID, () => after));
+      expect(await store.get('42')).toEqual(after);
+    });
+
+    it('where it has looked between the claim and the record', async () => {
+      const bucket = await kv();
+      const names = new Names(bucket, CLAIM_MS);
+      await names.claim('42', CUID);
+      await release(async () => {
+        await bucket.put(CUID, projectText(after));
+        expect(await names.holds(after)).toBe(true);
+      });
+      expect(await store.get('42')).toEqual(after);
+    });
   });
 
   it('deletes a project with its alias, after which both names are free', async () => {

@@ -1,7 +1,14 @@
 import { Command } from 'commander';
 import type { RecordedChange } from '../../audit/change.ts';
+import { systemClock } from '../../lib/clock.ts';
 import type { Operations, StoredProjectJson } from '../../management/operations.ts';
-import { checkedWanted, type ProjectJson, type WantedProject } from '../../management/project-json.ts';
+import {
+  checkedWanted,
+  type ProjectJson,
+  projectJson,
+  type WantedProject,
+} from '../../management/project-json.ts';
+import { UnreadableError } from '../../projects/names.ts';
 import type { Plan } from '../../projects/project.ts';
 import { printJson, printLine, table } from '../print.ts';
 import { type ApiFlags, type Session, UsageError, withApi, withOperations } from '../session.ts';
@@ -62,12 +69,19 @@ async function remove(id: string, flags: Output & { keepUsage?: boolean }): Prom
   });
 }
 
+/** Where records cannot be read, the others are listed before that is said. */
 async function list(flags: Output): Promise<void> {
-  await withOperations(flags, async (operations, session) => {
-    const projects = await operations.listProjects();
+  await withOperations(flags, async (operations, { config, publicUrl }) => {
+    let unreadable: UnreadableError | undefined;
+    const projects = await operations.listProjects().catch((error: unknown) => {
+      if (!(error instanceof UnreadableError)) throw error;
+      unreadable = error;
+      return error.readable.map((project) => projectJson(project, { publicUrl, now: systemClock.now() }));
+    });
     if (flags.json) printJson(projects);
-    else if (projects.length > 0) printLine(projectsText(projects, session.config.planLimits));
-    else printLine('There is no project yet; sluice project create --plan Pro makes one.');
+    else if (projects.length > 0) printLine(projectsText(projects, config.planLimits));
+    else if (!unreadable) printLine('There is no project yet; sluice project create --plan Pro makes one.');
+    if (unreadable) throw unreadable;
   });
 }
 

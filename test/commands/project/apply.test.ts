@@ -251,20 +251,24 @@ projects:
   });
 
   it('says what failed and what was done, and does the rest when it is repeated', async () => {
-    // What another program spoiled is in nobody's list, and its name is taken.
-    await link.js.publish(`$KV.${PROJECTS_BUCKET}.500`, '{"id":"500"}');
-    const projects = Array.from({ length: 200 }, (_, at) => ({ id: `${at + 400}`, plan: 'Pro' }));
+    const { streams } = await link.manager();
+    const stream = `KV_${PROJECTS_BUCKET}`;
+    await streams.update(stream, { max_msg_size: 1_000 });
+    const allowedOrigins = Array.from({ length: 50 }, (_, at) => `https://host-${at}.example.org`);
+    const projects = Array.from({ length: 200 }, (_, at) => ({
+      id: `${at + 400}`,
+      plan: 'Pro',
+      ...(at === 100 && { allowedOrigins }),
+    }));
     const ran = await apply({ projects }, '--json');
     expect(ran.status).toBe(1);
-    expect(ran.err).toContain('not all is applied. project 500: 500 is already in use');
+    expect(ran.err).toContain('not all is applied. project 500: message size exceeds');
     const { created, failed, notTried } = JSON.parse(ran.out);
-    expect(failed).toEqual([{ id: '500', reason: expect.stringContaining('already in use') }]);
+    expect(failed).toEqual([{ id: '500', reason: expect.stringContaining('size exceeds') }]);
     expect(created.length + failed.length + notTried.length).toBe(200);
     expect(await store.list()).toHaveLength(created.length);
 
-    await (await link.manager()).streams.purge(`KV_${PROJECTS_BUCKET}`, {
-      filter: `$KV.${PROJECTS_BUCKET}.500`,
-    });
+    await streams.update(stream, { max_msg_size: -1 });
     expect(outcomeOf(await apply({ projects }, '--json'))).toMatchObject({ unchanged: created.length });
     expect(await store.list()).toHaveLength(200);
   });

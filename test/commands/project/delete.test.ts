@@ -7,6 +7,9 @@ import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { readUsage, setUsage } from '../../../src/limit/month-count.ts';
 import { LimitRedis } from '../../../src/limit/redis.ts';
 import { quotaKey, rateKey } from '../../../src/limit/scripts.ts';
+import { Connections } from '../../../src/management/connections.ts';
+import { deleteProject } from '../../../src/management/delete-project.ts';
+import { RevisionError } from '../../../src/projects/names.ts';
 import { ProjectState } from '../../../src/projects/project-state.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
@@ -14,7 +17,7 @@ import { PROJECTS_BUCKET } from '../../../src/stream/topology.ts';
 import { CheckpointBucket } from '../../../src/usage/checkpoint-bucket.ts';
 import { readOutcomes } from '../../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../../src/usage/outcomes.ts';
-import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, eventuallyHolds, log, makeBuckets } from '../../projects/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';
 
@@ -116,6 +119,33 @@ describe('project delete', () => {
     expect(JSON.parse(ran.out)).toEqual({ id });
     expect(await left()).toEqual(NOTHING);
     expect(await remove()).toMatchObject({ status: 1, err: `sluice: There is no project ${id}\n` });
+  });
+
+  it('deletes nothing of what is left where a revision is wanted', async () => {
+    const store = await ProjectStore.open(link);
+    const { revision } = await store.find(id);
+    await store.delete(id);
+    const options = { redisUrls: [server.url], natsUrls: [nats.url], natsCredsFile: undefined };
+    const connections = new Connections({ ...options, name: 'test', log });
+    const deleted = deleteProject({ connections, log, store }, id, { keepUsage: false, revision });
+    await expect(deleted).rejects.toThrow(RevisionError);
+    await connections.close();
+    expect(await left()).toEqual(ALL);
+  });
+
+  it('leaves the usage to a project of this id that is made meanwhile, and says so', async () => {
+    const store = await ProjectStore.open(link);
+    const fields = await store.get(id);
+    const deletion = remove();
+    await eventuallyHolds(async () => !(await exists()));
+    await store.create({ ...fields, key: 'another' });
+    expect(await deletion).toEqual({
+      status: 1,
+      out: '',
+      err: `sluice: Project ${id} is deleted, and was created again meanwhile: its usage was left as it is\n`,
+    });
+    expect(await store.get(id)).toMatchObject({ key: 'another' });
+    expect(await left()).toEqual(ALL);
   });
 
   it('touches nothing of a project whose record it cannot read', async () => {
