@@ -14,6 +14,7 @@ export type NamedSink = { readonly name: string; readonly sink: Sink };
 /** A batch of one of the sinks. `isGiven`: it stores the entry that is being added. */
 type Member = { readonly name: string; readonly batch: SinkBatch; isGiven: boolean };
 type Failing = Set<string>;
+type SinkState = 'ok' | 'failing';
 
 /**
  * Several sinks as one: a frame is acknowledged when all have it. One that is away holds the
@@ -45,11 +46,18 @@ export class SeveralSinks implements Sink {
   }
 
   /** Names of the sinks, and whether the last attempt of one of their streams failed. */
-  states(): Record<string, 'ok' | 'failing'> {
+  states(): Record<string, SinkState> {
     const failing = [...this.#failing.values()];
     return Object.fromEntries(
-      this.#sinks.map(({ name }) => [name, failing.some((names) => names.has(name)) ? 'failing' : 'ok']),
+      this.#sinks.map(({ name, sink }) => [
+        name,
+        sink.isFailing || failing.some((names) => names.has(name)) ? 'failing' : 'ok',
+      ]),
     );
+  }
+
+  get isFailing(): boolean {
+    return this.#sinks.some(({ sink }) => sink.isFailing);
   }
 
   /** One that is away keeps no other from it. */
@@ -62,9 +70,14 @@ export class SeveralSinks implements Sink {
   }
 }
 
-/** For `/readyz`: which of several sinks holds the streams; nothing for a single one. */
-export const failingSinks = (sink: Sink | undefined): Record<string, string> =>
-  sink instanceof SeveralSinks ? sink.states() : {};
+/**
+ * For `/readyz`: which of several sinks holds the streams, and whether any does though the last
+ * batch did not fail.
+ */
+export const failingSinks = (sink: Sink | undefined): Record<string, SinkState> => ({
+  ...(sink?.isFailing && { sink: 'failing' }),
+  ...(sink instanceof SeveralSinks && sink.states()),
+});
 
 /** What a sink throws names it. */
 async function named<T>(name: string, failing: Failing, work: () => T | Promise<T>): Promise<T> {

@@ -150,6 +150,11 @@ export interface Sink {
    * @throws UnavailableError
    */
   removeBefore?(moment: number): Promise<void>;
+  /**
+   * What commits left for later could not be made durable at the last attempt, so frames are held.
+   * No batch fails meanwhile. A sink whose commits are durable lacks it.
+   */
+  readonly isFailing?: boolean;
   close(): Promise<void>;
 }
 

@@ -100,3 +100,7 @@ export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: De
 
 export const letterSubject = (letter: DeadLetterFacts): string =>
   `${DEAD_LETTERS_SUBJECT}.${projectToken(letter.projectId)}.${deadLetterId(letter)}`;
+
+/** Of the frame that an entry or item becomes when it is replayed, by the id of its dead letter. */
+export const replayFrameId = (id: string): string => `replay.${id}`;
+export const isReplayed = (frameId: string): boolean => frameId.startsWith('replay.');

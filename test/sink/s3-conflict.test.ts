@@ -4,6 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { EnvelopeDecoder } from '../../src/processor/decode/decode.ts';
 import { S3Sink } from '../../src/sink/s3/s3.ts';
+import { failingSinks, SeveralSinks } from '../../src/sink/several.ts';
 import type { SinkRow } from '../../src/sink/sink.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';
 import { envelope, item, log } from '../processor/harness.ts';
@@ -83,5 +84,21 @@ it('a write that is refused since its object is there is durable', async () => {
   refusal = { status: 412, code: 'PreconditionFailed', isThere: true };
   await flush();
   expect([isDurable(), objects.size]).toEqual([true, 1]);
+  await sink.close();
+});
+
+it('a sink whose object could not be stored says so until it is, alone and among several', async () => {
+  const { sink, flush } = await gathered();
+  const several = new SeveralSinks([
+    { name: 'ndjson', sink: { promise: 'exactly once', open: () => sink.open('x'), close: async () => {} } },
+    { name: 's3', sink },
+  ]);
+  expect([failingSinks(sink), failingSinks(several)]).toEqual([{}, { ndjson: 'ok', s3: 'ok' }]);
+  refusal = { status: 503, code: 'SlowDown', isThere: false };
+  await expect(flush()).rejects.toThrow(UnavailableError);
+  const failing = { sink: 'failing', ndjson: 'ok', s3: 'failing' };
+  expect([failingSinks(sink), failingSinks(several)]).toEqual([{ sink: 'failing' }, failing]);
+  await flush();
+  expect([failingSinks(sink), failingSinks(several)]).toEqual([{}, { ndjson: 'ok', s3: 'ok' }]);
   await sink.close();
 });

@@ -11,6 +11,7 @@ import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 import { FRAME_BYTES_MAX, REPLAY_MS_MAX } from '../../limits.ts';
 import { isLost, readParts, sourceOf, splitEntry, writeParts } from '../../stream/chunks.ts';
+import { replayFrameId } from '../../stream/dead-letter-format.ts';
 import {
   decodeFrame,
   type Entry,
@@ -54,7 +55,7 @@ export class Replay {
     const subject = subjectAmong(letter.subject, shards);
     const body = (await box.bytesOf(letter)).subarray(0, letter.bodyBytes);
     const frame = letter.kind === 'frame' ? body : encodeFrame([await this.#entryBytes(letter, body)]);
-    const msgId = letter.kind === 'frame' ? letter.frameId : `replay.${letter.id}`;
+    const msgId = letter.kind === 'frame' ? letter.frameId : replayFrameId(letter.id);
     const headers = recordHeaders(msgId, { subject, data: frame });
     const ack = await link.js.publish(subject, frame, { headers }).catch((error: unknown) => {
       throw new OperationError(

@@ -1,6 +1,7 @@
 /** Records as rows of tables. */
 import { DAY_MS } from '../../lib/clock.ts';
 import { isExtraType } from '../../lib/item-types.ts';
+import { isReplayed } from '../../stream/dead-letter-format.ts';
 import { frameKey, rowKey } from '../item-key.ts';
 import type { CountedUsage, HeartbeatFields, ItemFields, RecordType, RefusedRow, SinkRow } from '../sink.ts';
 import { isContainer, type SentRow, toSend } from '../split.ts';
@@ -19,20 +20,24 @@ function tableOf(type: RecordType): TableName {
   return TABLES[type];
 }
 
-const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / DAY_MS), 0), DAY_MAX);
+export const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / DAY_MS), 0), DAY_MAX);
 
 /** Where a row of a buffer came from. */
 export type Origin = Omit<RefusedRow, 'reason'> & { type: RecordType };
 /** Rows of one table, and for each of them its origin. */
 export type TableRows = { readonly buffer: RowBuffer; readonly origins: Origin[] };
 
-/** An item that its client may send again, and the row in its table that is left out if it did. */
+/**
+ * An item that its client may send again, and the row in its table that is left out if it did.
+ * `isReplayed`: it was a dead letter, and may have been noted then without being stored.
+ */
 export type ResendClaim = {
   readonly key: Buffer;
   readonly rowKey: Buffer;
   readonly receivedAt: number;
   readonly table: TableName;
   readonly row: number;
+  readonly isReplayed: boolean;
 };
 
 /** Rows that wait to be sent, for all tables. */
@@ -97,7 +102,10 @@ export class PendingRows {
     const { type, resend } = row;
     const { envelope, index, header, isBase64 } = row.fields as ItemFields;
     const key = this.#key(index, part);
-    if (resend) this.claims.push({ ...resend, rowKey: key, table: tableOf(type), row: buffer.rows });
+    if (resend) {
+      const place = { table: tableOf(type), row: buffer.rows };
+      this.claims.push({ ...resend, rowKey: key, ...place, isReplayed: isReplayed(this.#frameId) });
+    }
     buffer
       .beginRow()
       .text(envelope.projectId)

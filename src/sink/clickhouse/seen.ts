@@ -5,14 +5,20 @@
  * An item is noted before its row is stored. If the process ends between the two, the frame comes
  * again and finds its own row key, so it is stored and not taken for a resend of itself. Two
  * processors that get an item and its resend in the same moment may both store it.
+ *
+ * An item may be noted and never stored: the server refused its row, or its frame was set aside
+ * after it was noted. Then it is a dead letter, and comes back in another frame, with another row
+ * key. So for a replayed item a note counts only when the tables have the noted row.
  */
 import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { RowBuffer } from './row-buffer.ts';
-import type { ResendClaim } from './rows.ts';
+import { dayOf, type ResendClaim } from './rows.ts';
 import type { Server } from './server.ts';
 
 /** Keys of items that one query asks for: 45 bytes each, and the server reads 256 KiB. */
 const KEYS_PER_QUERY_MAX = 4_000;
+/** Rows that one query looks for, with their days and moments: 110 bytes each. */
+const ROWS_PER_QUERY_MAX = 2_000;
 
 type Seen = { rowKey: string; receivedAt: number };
 type SeenRow = { hex_key: string; hex_row_key: string; at: number | string };
@@ -42,6 +48,33 @@ function add(to: Map<string, Seen[]>, key: string, seen: Seen): void {
 const hex = (key: Buffer): string => key.toString('hex').toUpperCase();
 
 /**
+ * Row keys in hex: of the rows that are noted for these items those that the tables have.
+ * @throws UnavailableError
+ */
+async function storedRows(
+  server: Server,
+  claims: readonly ResendClaim[],
+  seen: ReadonlyMap<string, readonly Seen[]>,
+): Promise<Set<string>> {
+  const stored = new Set<string>();
+  for (const table of new Set(claims.map((claim) => claim.table))) {
+    const noted = claims.flatMap((claim) => (claim.table === table ? (seen.get(hex(claim.key)) ?? []) : []));
+    for (let from = 0; from < noted.length; from += ROWS_PER_QUERY_MAX) {
+      const some = noted.slice(from, from + ROWS_PER_QUERY_MAX);
+      const anyOf = (value: (one: Seen) => string): string => [...new Set(some.map(value))].join(',');
+      const rows = await server.query<Pick<SeenRow, 'hex_row_key'>>(
+        `SELECT hex(row_key) AS hex_row_key FROM $db.${table}
+WHERE day IN (${anyOf(({ receivedAt }) => `toDate(${dayOf(receivedAt)})`)})
+AND received_at IN (${anyOf(({ receivedAt }) => `fromUnixTimestamp64Milli(${receivedAt}, 'UTC')`)})
+AND row_key IN (${anyOf(({ rowKey }) => `unhex('${rowKey}')`)})`,
+      );
+      for (const { hex_row_key } of rows) stored.add(hex_row_key);
+    }
+  }
+  return stored;
+}
+
+/**
  * Notes the items, in their order.
  * @returns those that are a client's resend: received within RESEND_WINDOW_MS of another row that
  * is noted or precedes them
@@ -50,13 +83,19 @@ const hex = (key: Buffer): string => key.toString('hex').toUpperCase();
 export async function claimItems(server: Server, claims: readonly ResendClaim[]): Promise<ResendClaim[]> {
   if (claims.length === 0) return [];
   const seen = await lookUp(server, [...new Set(claims.map(({ key }) => hex(key)))]);
+  const replayed = claims.filter(({ isReplayed }) => isReplayed);
+  // Row keys that the tables have, as far as replayed items ask, or will have with this batch.
+  const stored = await storedRows(server, replayed, seen);
   const news = new RowBuffer();
-  const resent = claims.filter((claim) => {
-    const { key, rowKey, receivedAt } = claim;
+  const resent = claims.filter(({ key, rowKey, receivedAt, isReplayed }) => {
     const [name, own] = [hex(key), hex(rowKey)];
     const known = seen.get(name) ?? [];
-    if (known.some((one) => one.rowKey === own)) return false;
-    if (known.some((one) => Math.abs(one.receivedAt - receivedAt) <= RESEND_WINDOW_MS)) return true;
+    const isNoted = known.some((one) => one.rowKey === own);
+    const isResendOf = (one: Seen): boolean =>
+      Math.abs(one.receivedAt - receivedAt) <= RESEND_WINDOW_MS && (!isReplayed || stored.has(one.rowKey));
+    if (!isNoted && known.some(isResendOf)) return true;
+    stored.add(own);
+    if (isNoted) return false;
     add(seen, name, { rowKey: own, receivedAt });
     news.beginRow().key(key).key(rowKey).int64(receivedAt);
     return false;

@@ -43,25 +43,29 @@ function parseAddress(setting: string): Address {
 }
 
 /** Error codes of the server that are about the rows which it was given (its ErrorCodes.cpp). */
-const ABOUT_THE_ROWS: ReadonlySet<number> = new Set([
-  6, // CANNOT_PARSE_TEXT
-  26, // CANNOT_PARSE_QUOTED_STRING
-  27, // CANNOT_PARSE_INPUT_ASSERTION_FAILED
-  38, // CANNOT_PARSE_DATE
-  41, // CANNOT_PARSE_DATETIME
-  53, // TYPE_MISMATCH
-  69, // ARGUMENT_OUT_OF_BOUND
-  70, // CANNOT_CONVERT_TYPE
-  72, // CANNOT_PARSE_NUMBER
-  117, // INCORRECT_DATA
-  128, // TOO_LARGE_ARRAY_SIZE
-  131, // TOO_LARGE_STRING_SIZE
-  321, // VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE
-  349, // CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN
-  395, // FUNCTION_THROW_IF_VALUE_IS_NON_ZERO
-  407, // DECIMAL_OVERFLOW
-  469, // VIOLATED_CONSTRAINT
-  691, // UNKNOWN_ELEMENT_OF_ENUM
+const ABOUT_THE_ROWS: ReadonlyMap<number, string> = new Map([
+  [6, 'CANNOT_PARSE_TEXT'],
+  [26, 'CANNOT_PARSE_QUOTED_STRING'],
+  [27, 'CANNOT_PARSE_INPUT_ASSERTION_FAILED'],
+  [38, 'CANNOT_PARSE_DATE'],
+  [41, 'CANNOT_PARSE_DATETIME'],
+  [53, 'TYPE_MISMATCH'],
+  [69, 'ARGUMENT_OUT_OF_BOUND'],
+  [70, 'CANNOT_CONVERT_TYPE'],
+  [72, 'CANNOT_PARSE_NUMBER'],
+  [117, 'INCORRECT_DATA'],
+  [128, 'TOO_LARGE_ARRAY_SIZE'],
+  [131, 'TOO_LARGE_STRING_SIZE'],
+  [321, 'VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE'],
+  [349, 'CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN'],
+  [376, 'CANNOT_PARSE_UUID'],
+  [395, 'FUNCTION_THROW_IF_VALUE_IS_NON_ZERO'],
+  [407, 'DECIMAL_OVERFLOW'],
+  [467, 'CANNOT_PARSE_BOOL'],
+  [469, 'VIOLATED_CONSTRAINT'],
+  [675, 'CANNOT_PARSE_IPV4'],
+  [676, 'CANNOT_PARSE_IPV6'],
+  [691, 'UNKNOWN_ELEMENT_OF_ENUM'],
 ]);
 /** Wrong credentials, no right, no such database: settings, which no waiting fixes. */
 const ABOUT_THE_SETTING: ReadonlySet<number> = new Set([81, 192, 193, 194, 497, 516]);
@@ -73,8 +77,19 @@ export class RefusedError extends Error {
 
 const codeOf = (error: unknown): number | undefined =>
   error instanceof ClickHouseError ? Number(error.code) : undefined;
-const isAbout = (codes: ReadonlySet<number>, error: unknown): boolean => codes.has(codeOf(error) ?? -1);
+const isAbout = (codes: Pick<ReadonlySet<number>, 'has'>, error: unknown): boolean =>
+  codes.has(codeOf(error) ?? -1);
 const sentence = (error: unknown): string => ((error as Error).message || String(error)).split('\n')[0] ?? '';
+
+/**
+ * Why rows are refused: the name of the error, and of the constraint. The server's sentence quotes
+ * values of the row, and the reason gets into the log. So the error is no `cause` either.
+ */
+function refusalOf(error: unknown): RefusedError {
+  const name = ABOUT_THE_ROWS.get(codeOf(error) ?? -1);
+  const [, constraint] = /^Constraint `(\w+)`/.exec(sentence(error)) ?? [];
+  return new RefusedError(`clickhouse: ${name}${constraint ? ` of ${constraint}` : ''}`);
+}
 
 /** Whether an error is about settings, which no waiting fixes. */
 export const isAboutSetting = (error: UnavailableError): boolean => isAbout(ABOUT_THE_SETTING, error.cause);
@@ -160,7 +175,7 @@ export class Server {
       await drainStream(stream);
     } catch (error) {
       if (!isAbout(ABOUT_THE_ROWS, error)) throw asOutage(error);
-      throw new RefusedError(sentence(error), { cause: error });
+      throw refusalOf(error);
     }
   }
 

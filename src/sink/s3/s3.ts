@@ -44,6 +44,10 @@ export class S3Sink implements Sink {
     return new S3Sink({ address, bucket, clock, log });
   }
 
+  get isFailing(): boolean {
+    return this.#streams.some(({ isFailing }) => isFailing);
+  }
+
   async open(stream: string): Promise<StreamSink> {
     const opened = new S3Stream(stream, this.#parts);
     this.#streams.push(opened);

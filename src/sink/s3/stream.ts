@@ -69,6 +69,8 @@ export class S3Stream implements StreamSink, BatchStream {
   #timer: NodeJS.Timeout | undefined;
   #turn: Promise<unknown> = Promise.resolve();
   #closed = false;
+  /** The last attempt to store what is gathered failed: its frames are held. */
+  isFailing = false;
 
   constructor(stream: string, parts: S3Parts) {
     const { address, bucket } = parts;
@@ -137,7 +139,9 @@ export class S3Stream implements StreamSink, BatchStream {
         this.#unstored = this.#gathered;
         this.#gathered = new Gathered();
         await this.#store(this.#unstored);
+        this.isFailing = false;
       } catch (error) {
+        this.isFailing = true;
         if (!this.#closed) this.#flushIn(SINK_RETRY_MS_MAX);
         throw error;
       }

@@ -1,9 +1,10 @@
 /** A ClickHouse that is away, full, read-only, slow or cuts the line holds the stream; what it refuses is a dead letter by itself. */
+import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../../../src/lib/clock.ts';
 import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX } from '../../../../src/limits.ts';
 import { DeadLetterBox } from '../../../../src/management/dead-letters/box.ts';
-import { entryOf } from '../../../../src/management/dead-letters/replay.ts';
+import { entryOf, Replay } from '../../../../src/management/dead-letters/replay.ts';
 import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
 import { openSinks } from '../../../../src/sink/open-sinks.ts';
 import { SeveralSinks } from '../../../../src/sink/several.ts';
@@ -28,8 +29,8 @@ afterEach(async () => {
   await sink.close();
 });
 
-const run = async (): Promise<void> => {
-  processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), log);
+const run = async (to = log): Promise<void> => {
+  processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), to);
 };
 const publish = (n: number) => {
   const of = { eventId: hexId(n), month: '2026-01', position: n };
@@ -128,6 +129,49 @@ describe('rows that the server refuses', () => {
     expect(await sink.tally('42', '2026-01')).toEqual({ count: 201, position: 201 });
   });
 
+  it.each([
+    ['a constraint', `ADD ${rule}`, 'VIOLATED_CONSTRAINT of no_such'],
+    ['a number', "ADD COLUMN x UInt8 DEFAULT JSONExtractString(payload, 'n')", 'CANNOT_PARSE_TEXT'],
+    ['a UUID', "ADD COLUMN x UUID DEFAULT toUUID(JSONExtractString(payload, 'n'))", 'CANNOT_PARSE_UUID'],
+    ['JSON', "ADD COLUMN x JSON DEFAULT JSONExtractString(payload, 'n')::JSON", 'INCORRECT_DATA'],
+  ])('tell of none of their values when it is for %s', async (_what, change, reason) => {
+    const lines: string[] = [];
+    await run(pino({ level: 'debug' }, { write: (line: string) => void lines.push(line) }));
+    await publish(1);
+    await harness.drained();
+    await sink.server.run(`ALTER TABLE sluice.events ${change}`);
+    await harness.publish([envelope([item('event', '{"n":"[refuse me]"}')], { eventId: hexId(2) })]);
+    await harness.drained();
+    const letters = await deadLetters();
+    expect(letters.map((letter) => letter.reason)).toEqual([`the sink refuses it: clickhouse: ${reason}`]);
+    expect(lines.join('')).toContain(reason);
+    expect(lines.join('')).not.toContain('refuse me');
+  });
+
+  it('are stored when they are replayed after the server takes them, and once', async () => {
+    await run();
+    await publish(1);
+    await harness.drained();
+    await sink.server.run(`ALTER TABLE sluice.events ADD ${rule}`);
+    const refused = envelope([item('event', '{"n":"refuse me"}')], { eventId: hexId(2) });
+    await harness.publish([refused]);
+    await harness.drained();
+    await sink.server.run('ALTER TABLE sluice.events DROP CONSTRAINT no_such');
+    const box = await DeadLetterBox.open(harness.link);
+    const [letter] = await box.list();
+    if (!letter) throw new Error('no dead letter');
+    await new Replay({ link: harness.link, box, shards: 1, clock, log }).run(letter);
+    await harness.drained();
+    const stored = async () => (await sink.records()).map(({ payload }) => (payload as { n: unknown }).n);
+    expect((await stored()).sort()).toEqual([1, 'refuse me']);
+    // From now on the item is known, to its client's resends and to further replays.
+    await harness.publish([refused]);
+    await harness.publish([refused, refused], { id: 'replay.another' });
+    await harness.drained();
+    expect((await stored()).sort()).toEqual([1, 'refuse me']);
+    expect(await deadLetters()).toEqual([]);
+  });
+
   it('are dead letters although another sink failed in the same attempt', async () => {
     const folder = new NdjsonUnderTest();
     const other = await FailingSink.wrap(folder.setting.slice('ndjson:'.length));
@@ -165,6 +209,26 @@ describe('rows that the server refuses', () => {
     await sink.server.run('ALTER TABLE sluice.events DROP CONSTRAINT nothing');
     await expectEachOnce(2);
   });
+});
+
+it('an item that was set aside after it was noted is stored when it is replayed, whatever its moment', async () => {
+  await run();
+  const moments = [0, Date.UTC(2026, 0, 2), Date.UTC(9999, 11, 31)];
+  const entries = moments.flatMap((receivedAt, n) => {
+    const entry = envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n), receivedAt });
+    return [entry, envelope([item('transaction', `{"n":${n}}`)], { eventId: hexId(n), receivedAt })];
+  });
+  await harness.publish(entries);
+  await harness.drained();
+  // What a processor leaves that dies between the two steps of a batch.
+  for (const table of ['events', 'transactions']) await sink.server.run(`TRUNCATE TABLE sluice.${table}`);
+  await harness.publish([...entries, ...entries], { id: 'replay.set-aside' });
+  await harness.publish(entries, { id: 'replay.again' });
+  await harness.drained();
+  const found = (await sink.records()).map(({ type, payload }) => `${type} ${(payload as { n: number }).n}`);
+  expect(found.sort()).toEqual(
+    ['event', 'transaction'].flatMap((type) => [0, 1, 2].map((n) => `${type} ${n}`)),
+  );
 });
 
 it('a frame that comes twice is two rows at most, one to a reader, and one after a merge', async () => {

@@ -56,6 +56,19 @@ it('a bucket that is away at the start, and one that goes away, is waited for', 
   await expectEachOnce(n);
 });
 
+it('a bucket that goes away is told of although nothing further comes, until it is back', async () => {
+  await run();
+  await publish(1);
+  await harness.drained();
+  expect(await isFailing()).toBe(false);
+  await sink.server.kill();
+  await publish(2);
+  await eventually(isFailing);
+  await sink.server.restart();
+  await expectEachOnce(2);
+  expect(await isFailing()).toBe(false);
+});
+
 it('while the bucket is away the processor takes no more frames than it may, and loses none', async () => {
   await run();
   await sink.server.kill();
