@@ -50,6 +50,14 @@ export const SECRET_NAMES = [
 const WORD = /\p{Lu}+(?!\p{Ll})|\p{Lu}?[\p{Ll}\p{Lt}\p{Lm}\p{Lo}]+|\p{N}+/gu;
 const wordsOf = (name: string): string[] => (name.match(WORD) ?? []).map((word) => word.toLowerCase());
 
+const ENCODED_ASCII = /%[0-7][\da-f]/gi;
+const ENCODED_LETTERS = /(?:%[89a-f][\da-f])+/gi;
+/** As forms send `user[password]`: `user%5Bpassword%5D`. What is encoded in ASCII is no letter. */
+const percentDecoded = (name: string): string =>
+  name
+    .replace(ENCODED_ASCII, ' ')
+    .replace(ENCODED_LETTERS, (bytes) => Buffer.from(bytes.replaceAll('%', ''), 'hex').toString());
+
 /** Longer names are compared by their beginning alone. */
 const NAME_CHARS_MAX = 200;
 /** Of names seen, those of all settings together; applications repeat a few hundred. */
@@ -75,6 +83,8 @@ function keep(known: Map<string, boolean>, name: string, found: boolean): void {
 export class SecretNames {
   /** By first word. */
   readonly #secrets = new Map<string, string[][]>();
+  /** Any first word: most names have none, and are neither cut into words nor kept. */
+  readonly #firstWords: RegExp;
   readonly #known = new Map<string, boolean>();
 
   constructor(names: readonly string[]) {
@@ -82,6 +92,7 @@ export class SecretNames {
       const [first = ''] = words;
       this.#secrets.set(first, [...(this.#secrets.get(first) ?? []), words]);
     }
+    this.#firstWords = new RegExp([...this.#secrets.keys()].join('|'));
   }
 
   get none(): boolean {
@@ -89,14 +100,19 @@ export class SecretNames {
   }
 
   has(name: string): boolean {
+    const compared = name.slice(0, NAME_CHARS_MAX);
+    const isEncoded = compared.includes('%');
+    if (!isEncoded && !this.#firstWords.test(compared.toLowerCase())) return false;
     const known = this.#known.get(name);
     if (known !== undefined) return known;
-    const found = this.#find(wordsOf(name.slice(0, NAME_CHARS_MAX)));
+    const found = this.#find(compared) || (isEncoded && this.#find(percentDecoded(compared)));
     if (name.length <= NAME_CHARS_MAX) keep(this.#known, name, found);
     return found;
   }
 
-  #find(words: readonly string[]): boolean {
+  #find(name: string): boolean {
+    if (!this.#firstWords.test(name.toLowerCase())) return false;
+    const words = wordsOf(name);
     return words.some((word, at) =>
       this.#secrets.get(word)?.some((secret) => secret.every((part, offset) => words[at + offset] === part)),
     );

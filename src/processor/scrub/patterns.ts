@@ -21,17 +21,26 @@ function without(text: string, find: Find): string {
   return from === 0 ? text : kept + text.slice(from);
 }
 
+/** In a table of characters: what stands for all that are not in ASCII. */
+const BEYOND_ASCII = 0x80;
+/** Whether a character is one of these: a look-up takes less than a regular expression. */
+const tableOf = (chars: RegExp): Uint8Array =>
+  Uint8Array.from({ length: BEYOND_ASCII + 1 }, (_, code) => Number(chars.test(String.fromCharCode(code))));
+
+const isOneOf = (chars: Uint8Array, text: string, at: number): boolean =>
+  chars[Math.min(text.charCodeAt(at), BEYOND_ASCII)] === 1;
+
 /** Where `chars` end to the right of `from`. */
-function rightEnd(text: string, from: number, chars: RegExp): number {
+function rightEnd(text: string, from: number, chars: Uint8Array): number {
   let at = from;
-  while (at < text.length && chars.test(text.charAt(at))) at++;
+  while (at < text.length && isOneOf(chars, text, at)) at++;
   return at;
 }
 
 /** Where `chars` begin to the left of `to`, not before `floor`. */
-function leftEnd(text: string, to: number, { chars, floor }: { chars: RegExp; floor: number }): number {
+function leftEnd(text: string, to: number, { chars, floor }: { chars: Uint8Array; floor: number }): number {
   let at = to;
-  while (at > floor && chars.test(text.charAt(at - 1))) at--;
+  while (at > floor && isOneOf(chars, text, at - 1)) at--;
   return at;
 }
 
@@ -39,8 +48,8 @@ function leftEnd(text: string, to: number, { chars, floor }: { chars: RegExp; fl
 
 /** As they are, and as they are in a URL. */
 const AT = /@|%40/g;
-const LOCAL = /[\w.%+~!$*^\u0080-\uffff-]/;
-const DOMAIN = /[a-z0-9.\u0080-\uffff-]/i;
+const LOCAL = tableOf(/[\w.%+~!$*^\u0080-\uffff-]/);
+const DOMAIN = tableOf(/[a-z0-9.\u0080-\uffff-]/i);
 /** A label may have hyphens behind it, which belong to the text. */
 const TOP_LEVEL = /^(?:[a-z\u0080-\uffff]{2,}-*|xn--[a-z0-9-]+)$/i;
 
@@ -121,13 +130,13 @@ export const withoutCards = (text: string): string => without(text, findCard);
 const BYTE = '(?:25[0-5]|2[0-4]\\d|[01]?\\d?\\d)';
 /** `140.0.0.0` is no host: browsers write their versions like this. */
 const IPV4 = new RegExp(`(?<!\\d|\\d\\.)(?!\\d+\\.0\\.0\\.0)${BYTE}(?:\\.${BYTE}){3}(?!\\d|\\.\\d)`, 'g');
-const IPV6_CHARS = /[\da-f:.]/i;
+const IPV6_CHARS = tableOf(/[\da-f:.]/i);
 const WORD_CHAR = /\w/;
-const HEX_DIGITS = /[\da-f]/i;
+const HEX_DIGITS = tableOf(/[\da-f]/i);
 
 /** `a::b` is a name in several languages; an address has a digit, or more groups. */
 const isAddress = (text: string): boolean =>
-  isIPv6(text) && (/\d/.test(text) || text.split(':').filter((group) => group !== '').length > 2);
+  (/\d/.test(text) || text.split(':').filter((group) => group !== '').length > 2) && isIPv6(text);
 
 /** Without what belongs to a word or a sentence around it. */
 function trimmedRun(text: string, [start, end]: Range): Range {
@@ -170,67 +179,89 @@ export const withoutIps = (text: string): string =>
 // ---- Secrets by name, in a text ----
 
 const NAME_IN_TEXT_MAX = 64;
-const NAME_AT_END = /[\w.[\]-]+$/;
+/** With `%` of what is percent-encoded, and letters of any script. */
+const NAME = tableOf(/[\w.%[\]\u0080-\uffff-]/);
+const BLANKS = tableOf(/\s/);
+const SLASHES = tableOf(/\\/);
 /** Ends a value in a query, a list of cookies or a sentence. */
 const VALUE_END = /[&;,\s"'<>)}\]]|$/g;
 const BARE_VALUE_END = /[,\s}\]]|$/g;
-const QUOTE_AT_END = /(\\*["'])\s*$/;
-const QUOTE_AT_START = /\s*(\\*["']|[[{])?/y;
+/** In a string of JSON a quote has backslashes before it. */
+const OPENING_QUOTE = /\\*["']/y;
+/** What is secret is the word behind it (RFC 9110, 11.4). */
+const SCHEME = /(?:bearer|basic|token|digest) +/iy;
+const HEADER = /(?<=authorization): (?=(?:bearer|basic|token|digest) )/iy;
 
-const indexOfMatch = (text: string, pattern: RegExp, from: number): number => {
+/** The length of what `pattern` finds right at `from`. */
+function lengthAt(text: string, from: number, pattern: RegExp): number {
   pattern.lastIndex = from;
-  return pattern.exec(text)?.index ?? text.length;
-};
+  return pattern.test(text) ? pattern.lastIndex - from : 0;
+}
+
+/** Where the value at `start` ends that has no quotes. */
+function bareEnd(text: string, start: number, end: RegExp): number {
+  // A list or an object that is not whole: all of the rest may belong to it.
+  if (text.charAt(start) === '[' || text.charAt(start) === '{') return text.length;
+  end.lastIndex = start + lengthAt(text, start, SCHEME);
+  return end.exec(text)?.index ?? text.length;
+}
+
+/** The value that begins at `from`, between its quotes. `end` ends one that has none. */
+function valueAt(text: string, from: number, end: RegExp): Range | undefined {
+  const start = from + lengthAt(text, from, OPENING_QUOTE);
+  // Before any search: it would be in vain, and again for the next name.
+  if (text.startsWith(FILTERED, start + lengthAt(text, start, SCHEME))) return undefined;
+  const sign = text.slice(from, start);
+  return [start, sign === '' ? bareEnd(text, start, end) : closingQuote(text, start, sign)];
+}
 
 /** `name=value`, in a query, a cookie or a log line. `at` is the sign. */
 function assigned(text: string, at: number, names: SecretNames): Range | undefined {
-  const name = NAME_AT_END.exec(text.slice(Math.max(0, at - NAME_IN_TEXT_MAX), at))?.[0];
-  if (name === undefined || !names.has(name)) return undefined;
-  const quote = text.charAt(at + 1);
-  const start = quote === '"' || quote === "'" ? at + 2 : at + 1;
-  const closing = start > at + 1 ? text.indexOf(quote, start) : indexOfMatch(text, VALUE_END, start);
-  return [start, closing === -1 ? text.length : closing];
+  const start = leftEnd(text, at, { chars: NAME, floor: Math.max(0, at - NAME_IN_TEXT_MAX) });
+  return start < at && names.has(text.slice(start, at)) ? valueAt(text, at + 1, VALUE_END) : undefined;
 }
 
 /** `"name": value`, in JSON that was cut off, or in the text of an object. `at` is the colon. */
 function quotedMember(text: string, at: number, names: SecretNames): Range | undefined {
-  const before = text.slice(Math.max(0, at - NAME_IN_TEXT_MAX), at);
-  const quote = QUOTE_AT_END.exec(before);
-  const mark = quote?.[1]?.at(-1);
-  if (!quote || mark === undefined) return undefined;
-  const opening = before.lastIndexOf(mark, quote.index - 1);
-  if (opening === -1 || quote.index === 0 || !names.has(before.slice(opening + 1, quote.index)))
-    return undefined;
-  QUOTE_AT_START.lastIndex = at + 1;
-  const sign = QUOTE_AT_START.exec(text)?.[1];
-  const start = QUOTE_AT_START.lastIndex;
-  if (sign === undefined) return [start, indexOfMatch(text, BARE_VALUE_END, start)];
-  // A list or an object that is not whole: all of the rest may belong to it.
-  if (sign === '[' || sign === '{') return [start - 1, text.length];
-  return [start, closingQuote(text, start, sign)];
+  const floor = Math.max(0, at - NAME_IN_TEXT_MAX);
+  const closing = leftEnd(text, at, { chars: BLANKS, floor }) - 1;
+  const mark = text.charAt(closing);
+  if (mark !== '"' && mark !== "'") return undefined;
+  const end = leftEnd(text, closing, { chars: SLASHES, floor });
+  const before = text.slice(floor, end);
+  const opening = before.lastIndexOf(mark);
+  if (opening === -1 || !names.has(before.slice(opening + 1))) return undefined;
+  return valueAt(text, rightEnd(text, at + 1, BLANKS), BARE_VALUE_END);
+}
+
+/** `Authorization: Bearer value`, a line of headers. `at` is the colon. */
+function header(text: string, at: number, names: SecretNames): Range | undefined {
+  const isOne = lengthAt(text, at, HEADER) > 0 && names.has('authorization');
+  return isOne ? valueAt(text, at + 2, VALUE_END) : undefined;
 }
 
 /** `sign` may have backslashes before it, which the closing one then has too. */
 function closingQuote(text: string, from: number, sign: string): number {
   for (let at = text.indexOf(sign, from); at !== -1; at = text.indexOf(sign, at + 1)) {
-    let slashes = 0;
-    while (text.charAt(at - 1 - slashes) === '\\' && at - 1 - slashes >= from) slashes++;
+    const slashes = at - leftEnd(text, at, { chars: SLASHES, floor: from });
     if (sign.length > 1 ? slashes === 0 : slashes % 2 === 0) return at;
   }
   return text.length;
 }
 
-const SIGN = /[=:]/g;
+const EQUALS = 0x3d;
+const COLON = 0x3a;
 
 export function withoutSecrets(text: string, names: SecretNames): string {
   return without(text, (_, from) => {
-    SIGN.lastIndex = from;
-    for (let sign = SIGN.exec(text); sign; sign = SIGN.exec(text)) {
-      const { index } = sign;
-      const range = sign[0] === '=' ? assigned(text, index, names) : quotedMember(text, index, names);
-      // The name may be of what was just removed.
-      const isNew = range && range[0] > from && !text.startsWith(FILTERED, range[0]);
-      if (isNew && range[0] < range[1]) return range;
+    for (let at = from; at < text.length; at++) {
+      const sign = text.charCodeAt(at);
+      if (sign !== EQUALS && sign !== COLON) continue;
+      const range =
+        sign === EQUALS
+          ? assigned(text, at, names)
+          : (quotedMember(text, at, names) ?? header(text, at, names));
+      if (range && range[0] < range[1]) return range;
     }
     return undefined;
   });

@@ -25,6 +25,8 @@ const CLOSE_OBJECT = 0x7d;
 const OPEN_ARRAY = 0x5b;
 const CLOSE_ARRAY = 0x5d;
 const SPACE = 0x20;
+/** What a small letter has and a capital has not. */
+const CASE = 0x20;
 const LETTER_N = 0x6e;
 const LETTER_U = 0x75;
 
@@ -38,6 +40,8 @@ const QUOTED = 32;
 /** Something is written as `\u0040`: it may be anything. */
 const ESCAPED = 64;
 const DOT = 128;
+/** A colon between an `n` and a space, as in `Authorization: `. */
+const HEADER = 256;
 const SIGNS = new Uint8Array(256);
 for (let digit = 0x30; digit <= 0x39; digit++) SIGNS[digit] = DIGIT;
 for (const [char, sign] of [
@@ -109,6 +113,10 @@ type Token = { start: number; end: number; signs: number; digits: number; colons
 /** A string in a string in a string … that holds JSON: each costs a copy of what is in it. */
 const NESTED_TEXTS_MAX = 8;
 
+const CONTEXTS_KEPT = 64;
+/** Of each open bracket of a text, then of those of the text in one of its strings. */
+let contexts = new Uint8Array(CONTEXTS_KEPT);
+
 /** One pass over one text. */
 class Pass {
   readonly #json: Buffer;
@@ -119,9 +127,9 @@ class Pass {
   readonly #kept: Uint8Array[] = [];
   /** Up to here the text is in #kept. */
   #copied = 0;
-  /** Of each open bracket. */
-  #contexts = new Uint8Array(64);
-  #depth = 0;
+  /** How many brackets are open, with those around the text. */
+  #depth: number;
+  readonly #outerDepth: number;
   /** Of the value that comes next. */
   #next = 0;
   readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0, dots: 0 };
@@ -129,12 +137,18 @@ class Pass {
   constructor(
     json: Uint8Array,
     rules: Rules,
-    { clientAddress, level = 0 }: { clientAddress: string | undefined; level?: number },
+    {
+      clientAddress,
+      level = 0,
+      depth = 0,
+    }: { clientAddress: string | undefined; level?: number; depth?: number },
   ) {
     this.#json = bufferOf(json);
     this.#rules = rules;
     this.#clientAddress = clientAddress;
     this.#level = level;
+    this.#depth = depth;
+    this.#outerDepth = depth;
   }
 
   /** @returns undefined when nothing is changed */
@@ -159,16 +173,16 @@ class Pass {
   }
 
   get #context(): number {
-    return this.#depth === 0 ? 0 : (this.#contexts[this.#depth - 1] as number);
+    return this.#depth === this.#outerDepth ? 0 : (contexts[this.#depth - 1] as number);
   }
 
   #open(kind: number): void {
-    if (this.#depth === this.#contexts.length) {
+    if (this.#depth === contexts.length) {
       const wider = new Uint8Array(this.#depth * 2);
-      wider.set(this.#contexts);
-      this.#contexts = wider;
+      wider.set(contexts);
+      contexts = wider;
     }
-    this.#contexts[this.#depth++] = kind === OBJECT ? kind | this.#next : kind;
+    contexts[this.#depth++] = kind === OBJECT ? kind | this.#next : kind;
     this.#next = 0;
   }
 
@@ -190,8 +204,10 @@ class Pass {
       const sign = SIGNS[byte] as number;
       signs |= sign;
       if (sign === DIGIT) digits++;
-      else if (sign === COLON) colons++;
-      else if (sign === DOT) dots++;
+      else if (sign === COLON) {
+        colons++;
+        if (json[at + 1] === SPACE && ((json[at - 1] as number) | CASE) === LETTER_N) signs |= HEADER;
+      } else if (sign === DOT) dots++;
       else if (byte === BACKSLASH) signs |= json[++at] === LETTER_U ? ESCAPED : QUOTED;
     }
     token.start = quote + 1;
@@ -215,12 +231,14 @@ class Pass {
     const { signs, digits, colons, dots } = this.#token;
     const { emails, cards, ips, secrets, removes } = this.#rules;
     if (signs === 0 || !removes) return false;
+    const mayHoldStrings = (signs & QUOTED) !== 0;
     return (
-      (signs & (BRACKET | ESCAPED)) !== 0 ||
+      (signs & ESCAPED) !== 0 ||
+      (mayHoldStrings && (signs & BRACKET) !== 0) ||
       (emails && (signs & AT) !== 0) ||
       (cards && digits >= CARD_DIGITS_MIN) ||
-      (ips && ((dots > 2 && digits > 3) || colons > 1)) ||
-      (secrets !== undefined && ((signs & EQUALS) !== 0 || (colons > 0 && (signs & QUOTED) !== 0)))
+      (ips && ((dots > 2 && digits > 3) || colons > (digits > 0 ? 1 : 2))) ||
+      (secrets !== undefined && ((signs & (EQUALS | HEADER)) !== 0 || (colons > 0 && mayHoldStrings)))
     );
   }
 
@@ -244,7 +262,7 @@ class Pass {
     if (this.#level === NESTED_TEXTS_MAX) return FILTERED;
     const bytes = Buffer.from(text);
     if (!jsonText(bytes).ok) return undefined;
-    const inner = { clientAddress: this.#clientAddress, level: this.#level + 1 };
+    const inner = { clientAddress: this.#clientAddress, level: this.#level + 1, depth: this.#depth };
     const clean = new Pass(bytes, this.#rules, inner).run();
     return clean ? bufferOf(clean).toString() : text;
   }
@@ -329,5 +347,8 @@ export const removesAnything = ({ scrub, names }: Privacy): boolean => scrub.len
  * The text as the settings want it; the same bytes when there is nothing to do.
  * @param json valid JSON
  */
-export const scrubbed = (json: Uint8Array, privacy: Privacy): Uint8Array =>
-  new Pass(json, rulesOf(privacy), { clientAddress: privacy.clientAddress }).run() ?? json;
+export function scrubbed(json: Uint8Array, privacy: Privacy): Uint8Array {
+  const clean = new Pass(json, rulesOf(privacy), { clientAddress: privacy.clientAddress }).run();
+  if (contexts.length > CONTEXTS_KEPT) contexts = new Uint8Array(CONTEXTS_KEPT);
+  return clean ?? json;
+}

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { SECRET_NAMES, SecretNames } from '../../../src/processor/scrub/names.ts';
 import {
   withoutCards,
@@ -123,11 +123,37 @@ describe('a secret in a text', () => {
     [`{'secret': 'x', 'a': 'y'}`, `{'secret': '${F}', 'a': 'y'}`],
     ['{\\"password\\":\\"hunter2\\",\\"a\\":1', `{\\"password\\":\\"${F}\\",\\"a\\":1`],
     ['user[password]=x', `user[password]=${F}`],
+    ['a=1&user%5Bpassword%5D=x&b=2', `a=1&user%5Bpassword%5D=${F}&b=2`],
+    ['user%5bpassword%5d=x', `user%5bpassword%5d=${F}`],
+    ['user%5Bdb%2Epassword%5D=x user.password=y', `user%5Bdb%2Epassword%5D=${F} user.password=${F}`],
+    ['%access_key=x', `%access_key=${F}`],
+    ['login password=\\"hunter2\\" for', `login password=\\"${F}\\" for`],
+    ['password=\\\\\\"a \\\\\\\\\\\\\\"b\\\\\\" c', `password=\\\\\\"${F}\\\\\\" c`],
+    ["password=\\'a b", `password=\\'${F}`],
+    ['password="a\\"b" c', `password="${F}" c`],
+    ['password="a\\\\" c', `password="${F}" c`],
+    ['session={"id":"s3cr3t"} a', `session=${F}`],
+    ["a=b token=['x','y'] c", `a=b token=${F}`],
+    ['authorization=Bearer eyJ.a-b_c level=info', `authorization=${F} level=info`],
+    ["'http.authorization=basic  dXNlcjpwYXNz'", `'http.authorization=${F}'`],
+    ['auth_token=Token abc, a', `auth_token=${F}, a`],
+    ["curl -H 'Authorization: Bearer eyJ.a' x", `curl -H 'Authorization: ${F}' x`],
+    ['Proxy-Authorization: Digest a\nHost: b', `Proxy-Authorization: ${F}\nHost: b`],
+    ['authorization=Bearer', `authorization=${F}`],
+    ['password=Sesame,open', `password=${F},open`],
     ...same(
       '',
       '=',
       '":"',
       'password=',
+      'password="',
+      'password=\\"\\"',
+      `token=\\"${F}\\" "token": "${F}" token=${F}`,
+      `authorization=Bearer ${F} Authorization: Bearer ${F}`,
+      'Authorization: required',
+      'the token: Basic blocks',
+      'user%5Bname%5D=bob',
+      '100%=1&%5=2&%=3',
       'max_tokens=5',
       'if (token === null)',
       'Unexpected token: <',
@@ -177,6 +203,14 @@ describe('the name of a secret', () => {
   ])('is not %j', (name) => {
     expect(names.has(name)).toBe(false);
     expect(names.has(name)).toBe(false);
+  });
+
+  it("of one's own may have letters of any script, also percent-encoded", () => {
+    const own = new SecretNames(['contraseña', '密码']);
+    const text = 'contraseña=x&mi_Contrase%C3%B1a=y&密码=z&caña=1&%FF%C3=2';
+    expect(withoutSecrets(text, own)).toBe(
+      `contraseña=${F}&mi_Contrase%C3%B1a=${F}&密码=${F}&caña=1&%FF%C3=2`,
+    );
   });
 
   it("of one's own is found as a word too", () => {
@@ -244,12 +278,38 @@ describe('a text that was written to take long', () => {
       expectLinear((chars) => `a@b.${unit.repeat(chars / unit.length)}${end}`);
   });
 
+  describe('costs no step that is in vain:', () => {
+    afterEach(() => void vi.restoreAllMocks());
+
+    it('no search for the end of a value that is removed already', () => {
+      const search = vi.spyOn(String.prototype, 'indexOf');
+      const text = [1, 2, 3]
+        .map((slashes) => `"token":${'\\'.repeat(slashes)}"${F} token="${F} token='${F}`)
+        .join('');
+      const [cleaned, searches] = [withoutSecrets(text, names), search.mock.calls.length];
+      vi.restoreAllMocks();
+      expect([cleaned, searches]).toEqual([text, 0]);
+    });
+
+    it.each([
+      ['an e-mail address', `${'a'.repeat(999)}@${'b'.repeat(999)}`],
+      ['signs', '='.repeat(999)],
+      ['an IPv6 address', `${'f'.repeat(999)}::1`],
+    ])('no regular expression for each character of %s', (_what, text) => {
+      const spies = [vi.spyOn(RegExp.prototype, 'test'), vi.spyOn(RegExp.prototype, 'exec')];
+      clean(text);
+      const calls = spies.reduce((sum, spy) => sum + spy.mock.calls.length, 0);
+      vi.restoreAllMocks();
+      expect(calls).toBeLessThan(50);
+    });
+  });
+
   it('is not kept in memory for a name in it', () => {
     setFlagsFromString('--expose-gc');
     const collect = runInNewContext('gc') as () => void;
     collect();
     const before = process.memoryUsage().heapUsed;
-    for (let n = 0; n < 200; n++) clean(`${'x'.repeat(300_000)} a_name_of_its_own_${n}=1`);
+    for (let n = 0; n < 200; n++) clean(`${'x'.repeat(300_000)} tokens_of_its_own_${n}=1`);
     collect();
     expect(process.memoryUsage().heapUsed - before).toBeLessThan(20_000_000);
   });
