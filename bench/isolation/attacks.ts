@@ -85,6 +85,17 @@ async function slowUploads(port: number, path: string, ms: number): Promise<Tall
   return tally;
 }
 
+/** A megabyte for the filters: a host of 20,000 letters, then names of members that are none, then one field again and again. */
+function costlyEvents(): Buffer {
+  const host = Array.from({ length: 20_000 }, (_, n) => String.fromCharCode(0x4e00 + n)).join('');
+  const events = [
+    `{"x":"localhost","request":{"url":"http://${host}.b/"}}`,
+    `{"x":"localhost"${',"\\x"'.repeat(100_000)}}`,
+    `{"x":"localhost"${',"user":0'.repeat(50_000)}}`,
+  ];
+  return gzipSync(`{}${events.map((event) => `\n{"type":"event"}\n${event}`).join('')}`);
+}
+
 export function isolated(): Isolated[] {
   const bomb = gzipSync(`{}\n{"type":"event"}\n"${'x'.repeat(19 * MIB)}"`);
   const items = `{}${'\n{"type":"log"}\n{"items":[{"body":"x"}]}'.repeat(900)}`;
@@ -101,6 +112,7 @@ export function isolated(): Isolated[] {
     { name: 'over the limit, 3,000/s', run: flood },
     { name: 'junk of 60 KB, 300/s', run: bodies(300, junk) },
     { name: '900 items, 20/s', run: bodies(20, Buffer.from(items)) },
+    { name: 'costly to filter, 10/s', run: bodies(10, costlyEvents(), 'gzip') },
     { name: 'dead letters, 2,000/s', run: bodies(100, Buffer.from(unreadable)) },
   ];
 }

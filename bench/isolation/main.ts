@@ -9,6 +9,7 @@ import { createInterface } from 'node:readline';
 import { parseArgs } from 'node:util';
 import { hostEnvironment } from '../../src/config.ts';
 import { ensureServers } from '../../src/dev/install.ts';
+import { FILTERS } from '../../src/lib/filter-names.ts';
 import { describeEnvironment } from '../environment.ts';
 import { startFresh } from '../fresh.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
@@ -121,7 +122,7 @@ export async function isolationCommand(args: string[]): Promise<number> {
   const harness = await Harness.start({ dist: OWN_DIST, bins, streamMaxBytes: STREAM_MAX_BYTES });
   try {
     await harness.startProcessor();
-    const base = { plan: 'Platform', overage: false, allowedOrigins: [], filters: [] } as const;
+    const base = { plan: 'Platform', overage: false, allowedOrigins: [], filters: FILTERS } as const;
     const limited = { ...base, rateLimit: 600 };
     const targets = await harness.createProjects([base, base, limited] as never);
     const [attacker, other, bounded] = targets as [Target, Target, Target];
