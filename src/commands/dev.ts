@@ -88,7 +88,14 @@ async function run(flags: Flags): Promise<void> {
   if (port === adminPort) throw new UsageError(`the admin port must differ from the port, both are ${port}`);
   const lock = await lockFolder(flags.dataDir, 'dev');
   if (!lock) throw new Error(`another sluice dev is running on ${flags.dataDir}`);
-  await checkDevPorts({ host: config.host, port }, { host: config.adminHost, port: adminPort });
+  const ports = [
+    { host: config.host, port },
+    { host: config.adminHost, port: adminPort },
+  ] as const;
+  await checkDevPorts(...ports).catch(async (error) => {
+    await lock.release();
+    throw error;
+  });
   if (flags.reset)
     for (const name of DATA) rmSync(join(flags.dataDir, name), { recursive: true, force: true });
   mkdirSync(flags.dataDir, { recursive: true });

@@ -29,10 +29,14 @@ export async function lockFolder(dir: string, purpose: string): Promise<FolderLo
   for (const server of servers) server.unref();
   return {
     release: async () => {
+      // Before the socket goes: a file without one would be another's to replace.
+      rmSync(fileOf(dir, purpose), { force: true });
       await Promise.all(servers.map(closed));
     },
   };
 }
+
+const fileOf = (dir: string, purpose: string): string => join(dir, `${purpose}.lock`);
 
 async function lockOnLinux(dir: string, purpose: string, name: string): Promise<Server[] | undefined> {
   const abstract = await listen(`\0${name}`);
@@ -40,7 +44,7 @@ async function lockOnLinux(dir: string, purpose: string, name: string): Promise<
   // The path of a socket is short; the folder's may be long.
   const handle = openSync(dir, 'r');
   try {
-    const inFolder = await listenIn(`/proc/self/fd/${handle}`, `${purpose}.lock`);
+    const inFolder = await listenIn(fileOf(`/proc/self/fd/${handle}`, purpose));
     if (inFolder !== 'taken') return inFolder ? [abstract, inFolder] : [abstract];
     await closed(abstract);
     return undefined;
@@ -50,8 +54,7 @@ async function lockOnLinux(dir: string, purpose: string, name: string): Promise<
 }
 
 /** @returns undefined where the file system has no sockets */
-async function listenIn(dir: string, name: string): Promise<Server | 'taken' | undefined> {
-  const path = join(dir, name);
+async function listenIn(path: string): Promise<Server | 'taken' | undefined> {
   if (await answers(path)) return 'taken';
   // A server that is closed removes the name that it began with: by then that is nobody's.
   const first = `${path}.${randomUUID()}`;

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync, rmSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { afterEach, expect, it } from 'vitest';
@@ -21,11 +21,11 @@ it('is held by one at a time, for each purpose, until it is released', async () 
   const next = await lockFolder(dir, 'sink');
   expect(next).toBeDefined();
   await next?.release();
+  expect(readdirSync(dir)).toEqual([]);
 });
 
 it('is held by a process of another container until that dies', async () => {
-  await (await lockFolder(dir, 'sink'))?.release();
-  rmSync(file, { force: true });
+  mkdirSync(dir, { recursive: true });
   // Its abstract socket is not seen here, as from another network.
   const program = `require('node:net').createServer().listen(process.argv[1], () => console.log('held'));`;
   const holder = spawn(process.execPath, ['-e', program, file]);
