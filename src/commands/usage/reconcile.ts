@@ -7,7 +7,8 @@
  * have moved past them. Requests that come in meanwhile are in neither or either figure. So the
  * counter is lowered only when no figure moved between two looks; otherwise it is only raised, and
  * its checkpoint too: no accepted envelope is forgotten. Nor is it lowered while a frame or an
- * entry of this month is an unreadable dead letter: it may be this project's.
+ * entry of this month is an unreadable dead letter: it may be this project's; nor in a month in
+ * which a project of this id was deleted.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
@@ -44,6 +45,8 @@ type Reconciliation = {
   complete: boolean;
   /** The tally may lack requests that are in a dead letter without a project. */
   unread?: true;
+  /** A project of this id was deleted this month: the tally has both. */
+  deleted?: true;
 };
 
 /** `seen`: what Redis had when `wanted` was decided. */
@@ -158,22 +161,28 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   await sleep(ANSWER_MS_MAX);
   const processed = await untilProcessed(link, session.config.streamShards, waitMs);
   const { count: ofId } = await tallyOf(id, month);
+  // It may be more than the tally had of that project: what was counted and could not be queued.
   const ofDeleted = await checkpoints.readDeleted(id, month);
-  // A tally that is smaller began anew after the deletion, with another sink.
-  const tally = ofId < ofDeleted ? ofId : ofId - ofDeleted;
+  const tally = Math.max(0, ofId - ofDeleted);
   const now = await readCounter(session, checkpoints, id);
   if (now.month !== month) throw new CommandError('The month has just turned; run this again.');
   const still = processed && now.inRedis === before.inRedis && now.count === before.count;
   const unread = still && tally < now.count && (await hasUnread(link, month));
-  const complete = still && !unread;
+  const deleted = ofDeleted > 0;
+  const complete = still && !unread && !deleted;
   const wanted = complete ? tally : Math.max(tally, now.count);
   if (wanted !== now.inRedis)
     await correct(session, checkpoints, { id, month, seen: now.inRedis, wanted, complete });
   const result = { id, month, before: before.count, tally, after: wanted, complete };
-  return { ...result, ...(unread && { unread }) };
+  return { ...result, ...(unread && { unread }), ...(deleted && { deleted }) };
 }
 
-function caveatOf({ complete, unread }: Reconciliation): string {
+function caveatOf({ complete, unread, deleted }: Reconciliation): string {
+  if (deleted)
+    return (
+      ' A project of this id was deleted this month, and what the tally has of it is not known exactly, ' +
+      'so the counter was not lowered.'
+    );
   if (unread)
     return (
       ' Dead letters of this month that cannot be read may hold requests of this project, ' +

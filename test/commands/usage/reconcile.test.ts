@@ -103,17 +103,21 @@ describe('usage reconcile', () => {
     await processed('SLUICE_EVENTS', 43);
     await processed('SLUICE_LOGS', 0);
     await count(3);
-    expect(await json(id)).toMatchObject({ before: 3, tally: 3, after: 3, complete: true });
+    expect(await json(id)).toMatchObject({ before: 3, tally: 3, after: 3, deleted: true });
     await processed('SLUICE_EVENTS', 45);
-    expect(await json(id)).toMatchObject({ before: 3, tally: 5, after: 5, complete: true });
+    expect(await json(id)).toMatchObject({ before: 3, tally: 5, after: 5, deleted: true });
   });
 
-  it('counts all of a tally that began anew since a project of the id was deleted', async () => {
-    await new CheckpointBucket({ link, log }).addDeleted(id, month, 40);
-    await processed('SLUICE_EVENTS', 6);
+  it('is not misled by a deleted project of which more was counted than stored', async () => {
+    await new CheckpointBucket({ link, log }).addDeleted(id, month, 100);
+    await processed('SLUICE_EVENTS', 99);
     await processed('SLUICE_LOGS', 0);
-    await count(6);
-    expect(await json(id)).toMatchObject({ before: 6, tally: 6, after: 6, complete: true });
+    await count(5);
+    expect(await json(id)).toMatchObject({ before: 5, tally: 0, after: 5, complete: false });
+    await processed('SLUICE_EVENTS', 103);
+    const { out } = await sluice(id);
+    expect(out).toContain('The counter stays as it is. A project of this id was deleted this month');
+    expect(await counted()).toBe(5);
   });
 
   it('does not wait for what was acknowledged and is still there', async () => {
