@@ -178,6 +178,9 @@ export const RETRY_AFTER_SEC = 60;
 /** How old a quota checkpoint of an active project may be. */
 export const CHECKPOINT_MS_MAX = 10_000;
 
+/** Of an SDK's or client's name and version, which is stored with each item. */
+export const CLIENT_CHARS_MAX = 256;
+
 // ---- Registry ----
 /** Time-out of one request to the bucket: a mirror heals within 5 s of reconnecting. */
 export const REGISTRY_REQUEST_MS = 1_500;

@@ -2,6 +2,7 @@
  * The two kinds of JSON lines in an envelope (contract part 2;
  * https://develop.sentry.dev/sdk/data-model/envelopes/). Pure.
  */
+import { CLIENT_CHARS_MAX } from '../limits.ts';
 
 /** Why a body is no envelope: a closed set, worded for the log. */
 export type Malformed =
@@ -26,8 +27,6 @@ export type EnvelopeHeader = {
   /** `name/version`; undefined when that is longer than any SDK's. */
   sdk?: string;
 };
-
-const SDK_CHARS_MAX = 256;
 
 export type ItemHeader = {
   type: string;
@@ -65,7 +64,7 @@ function sdkOf(value: unknown): string | undefined {
   const version = own(value, 'version');
   if (typeof name !== 'string' || typeof version !== 'string') return undefined;
   // It is stored with each item, and an envelope may have a thousand.
-  return name.length + version.length < SDK_CHARS_MAX ? `${name}/${version}` : undefined;
+  return name.length + version.length < CLIENT_CHARS_MAX ? `${name}/${version}` : undefined;
 }
 
 /**

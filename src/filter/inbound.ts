@@ -210,9 +210,10 @@ class Sieve<T extends FilteredItem> {
   #parse(bytes: Uint8Array): JsonObject | undefined {
     this.#wholeBytesLeft -= bytes.length;
     if (this.#wholeBytesLeft >= 0) return parsePayload(bytes);
+    const isFirst = this.#pickedBytesLeft === PICKED_BYTES_MAX;
     const picked = pickFields(bytes);
     this.#pickedBytesLeft -= picked.length;
-    // An envelope full of large fields is none of an SDK, and what is left of it passes.
-    return this.#pickedBytesLeft >= 0 ? parsePayload(picked) : undefined;
+    // An envelope of several events with large fields is none of an SDK: what is left of it passes.
+    return isFirst || this.#pickedBytesLeft >= 0 ? parsePayload(picked) : undefined;
   }
 }

@@ -4,6 +4,7 @@
  * authorization. In each, `compat_key` wins over `sentry_key`.
  */
 
+import { CLIENT_CHARS_MAX } from '../limits.ts';
 import type { RequestHead } from './request-head.ts';
 
 /** In order of precedence, after the query. */
@@ -123,10 +124,11 @@ export class ClientKey {
 
   /**
    * What the client calls itself, `name/version`: beside its key, else by the first word of its
-   * User-Agent.
+   * User-Agent. Undefined for what is longer than any name.
    */
   get client(): string | undefined {
     const beside = CLIENT_PAIR.exec(this.#keyHeader)?.[1]?.trim() || queryValue(this.#query, CLIENT);
-    return beside || this.#userAgent.trim().split(/\s/, 1)[0] || undefined;
+    const name = beside || this.#userAgent.trim().split(/\s/, 1)[0] || undefined;
+    return name !== undefined && name.length <= CLIENT_CHARS_MAX ? name : undefined;
   }
 }

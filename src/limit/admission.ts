@@ -130,6 +130,8 @@ export class Admission {
 
   close(): void {
     clearInterval(this.#timer);
+    this.#refunds.sendOwed();
+    this.#refunds.close();
   }
 
   /**

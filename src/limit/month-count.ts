@@ -70,6 +70,7 @@ export class Refunds {
   readonly #redis: LimitRedis;
   readonly #log: Log;
   #owed: { projectId: string; month: string }[] = [];
+  #closed = false;
 
   constructor({ redis, log }: { redis: LimitRedis; log: Log }) {
     this.#redis = redis;
@@ -82,8 +83,14 @@ export class Refunds {
   }
 
   #owe(projectId: string, month: string): void {
-    if (this.#owed.length < OWED_MAX) this.#owed.push({ projectId, month });
+    if (this.#owed.length < OWED_MAX && !this.#closed) this.#owed.push({ projectId, month });
     else this.#warn(projectId, month);
+  }
+
+  /** What is still owed stays counted, and is logged. */
+  close(): void {
+    this.#closed = true;
+    for (const { projectId, month } of this.#owed.splice(0)) this.#warn(projectId, month);
   }
 
   /** To be called now and then. */

@@ -190,6 +190,9 @@ describe('the name of a client', () => {
     [{ query: 'sentry_key=K', userAgent: '  ' }, undefined],
     [{ query: 'sentry_key=K' }, undefined],
     [{ query: 'sentry_key=K&sentry_client=' }, undefined],
+    [{ userAgent: 'u'.repeat(256) }, 'u'.repeat(256)],
+    [{ userAgent: 'u'.repeat(257) }, undefined],
+    [{ query: `sentry_client=${'q'.repeat(257)}`, userAgent: 'x' }, undefined],
   ])('in %j is %j', (sources, client) => {
     expect(clientOf(sources)).toBe(client);
   });

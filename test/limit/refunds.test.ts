@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { readUsage, setUsage } from '../../src/limit/month-count.ts';
+import type { Log } from '../../src/lib/log.ts';
+import { Refunds, readUsage, setUsage } from '../../src/limit/month-count.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { quotaKey } from '../../src/limit/scripts.ts';
 import { redisServer, type TestServer } from '../support/servers.ts';
@@ -36,12 +37,20 @@ it('a count that is taken back as Redis falls silent is taken back when it answe
   admission.close();
 });
 
-it('a call that Redis never got says so, where that matters', async () => {
-  const closed = await connected(server.url);
-  await closed.close();
-  const call = { script: 'refund', keys: [quotaKey('p')], args: ['2026-01'] } as const;
-  const said = new Promise((resolve) => {
-    closed.call({ ...call, done: () => resolve('done'), unsent: () => resolve('unsent') });
+it('what Redis never got stays owed, and is logged when nobody can send it any more', async () => {
+  const closing = await connected(server.url);
+  const lost: unknown[] = [];
+  const refunds = new Refunds({
+    redis: closing,
+    log: { warn: (of: unknown) => lost.push(of) } as unknown as Log,
   });
-  expect(await said).toBe('unsent');
+  refunds.refund('p', '2026-01');
+  await closing.close();
+  expect(lost).toEqual([]);
+  refunds.close();
+  refunds.refund('q', '2026-01');
+  expect(lost).toEqual([
+    { project: 'p', month: '2026-01' },
+    { project: 'q', month: '2026-01' },
+  ]);
 });

@@ -2,7 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { closeSync, mkdirSync, openSync, realpathSync, renameSync, rmSync, statSync } from 'node:fs';
 import { connect, createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 
 export type FolderLock = { release(): Promise<void> };
@@ -24,54 +24,59 @@ export async function lockFolder(dir: string, purpose: string): Promise<FolderLo
   mkdirSync(dir, { recursive: true });
   const hash = createHash('sha256').update(realpathSync(dir)).digest('hex');
   const name = `sluice-${purpose}-${hash.slice(0, 32)}`;
-  const servers = process.platform === 'linux' ? await lockOnLinux(dir, purpose, name) : await lockFile(name);
-  if (!servers) return undefined;
-  for (const server of servers) server.unref();
-  return {
-    release: async () => {
-      // Before the socket goes: a file without one would be another's to replace.
-      rmSync(fileOf(dir, purpose), { force: true });
-      await Promise.all(servers.map(closed));
-    },
-  };
+  if (process.platform === 'linux') return lockOnLinux(join(dir, `${purpose}.lock`), name);
+  const path = join(tmpdir(), `${name}.sock`);
+  const server = (await listen(path)) ?? ((await answers(path)) ? undefined : await takeOver(path));
+  return server && { release: () => closed(server) };
 }
 
-const fileOf = (dir: string, purpose: string): string => join(dir, `${purpose}.lock`);
-
-async function lockOnLinux(dir: string, purpose: string, name: string): Promise<Server[] | undefined> {
+async function lockOnLinux(file: string, name: string): Promise<FolderLock | undefined> {
   const abstract = await listen(`\0${name}`);
   if (!abstract) return undefined;
-  // The path of a socket is short; the folder's may be long.
-  const handle = openSync(dir, 'r');
-  try {
-    const inFolder = await listenIn(fileOf(`/proc/self/fd/${handle}`, purpose));
-    if (inFolder !== 'taken') return inFolder ? [abstract, inFolder] : [abstract];
+  const inFolder = await listenIn(file);
+  if (inFolder === 'taken') {
     await closed(abstract);
     return undefined;
+  }
+  const release = async (): Promise<void> => {
+    await inFolder?.release();
+    await closed(abstract);
+  };
+  return { release };
+}
+
+/** @returns undefined where the folder takes no socket of ours */
+async function listenIn(file: string): Promise<FolderLock | 'taken' | undefined> {
+  // The path of a socket is short; the folder's may be long.
+  const handle = openSync(dirname(file), 'r');
+  const inFolder = (name: string): string => join(`/proc/self/fd/${handle}`, name);
+  // A server that is closed removes the name that it began with: by then that is nobody's.
+  const first = inFolder(randomUUID());
+  try {
+    if (await answers(inFolder(basename(file)))) return 'taken';
+    const server = await listen(first).catch(() => undefined);
+    if (!server) return undefined;
+    const { ino } = statSync(first);
+    const isOurs = (): boolean => statSync(file, { throwIfNoEntry: false })?.ino === ino;
+    try {
+      renameSync(first, file);
+    } catch {
+      await closed(server);
+      return undefined;
+    }
+    await pause(SETTLE_MS);
+    if (!isOurs()) {
+      await closed(server);
+      return 'taken';
+    }
+    const release = async (): Promise<void> => {
+      if (isOurs()) rmSync(file, { force: true });
+      await closed(server);
+    };
+    return { release };
   } finally {
     closeSync(handle);
   }
-}
-
-/** @returns undefined where the file system has no sockets */
-async function listenIn(path: string): Promise<Server | 'taken' | undefined> {
-  if (await answers(path)) return 'taken';
-  // A server that is closed removes the name that it began with: by then that is nobody's.
-  const first = `${path}.${randomUUID()}`;
-  const server = await listen(first).catch(() => undefined);
-  if (!server) return undefined;
-  const { ino } = statSync(first);
-  renameSync(first, path);
-  await pause(SETTLE_MS);
-  if (statSync(path, { throwIfNoEntry: false })?.ino === ino) return server;
-  await closed(server);
-  return 'taken';
-}
-
-async function lockFile(name: string): Promise<Server[] | undefined> {
-  const path = join(tmpdir(), `${name}.sock`);
-  const server = (await listen(path)) ?? ((await answers(path)) ? undefined : await takeOver(path));
-  return server && [server];
 }
 
 function listen(path: string): Promise<Server | undefined> {
@@ -80,7 +85,12 @@ function listen(path: string): Promise<Server | undefined> {
     server.once('error', (error: NodeJS.ErrnoException) =>
       error.code === 'EADDRINUSE' ? resolve(undefined) : reject(error),
     );
-    server.listen(path, () => resolve(server));
+    // Whoever may see a file may ask whether its process lives.
+    const open = !path.startsWith('\0');
+    server.listen({ path, ...(open && { readableAll: true, writableAll: true }) }, () => {
+      server.unref();
+      resolve(server);
+    });
   });
 }
 
@@ -96,7 +106,10 @@ function answers(path: string): Promise<boolean> {
       socket.destroy();
       resolve(true);
     });
-    socket.once('error', () => resolve(false));
+    // Any other fault does not say that nobody is there.
+    socket.once('error', ({ code }: NodeJS.ErrnoException) =>
+      resolve(code !== 'ENOENT' && code !== 'ECONNREFUSED'),
+    );
   });
 }
 

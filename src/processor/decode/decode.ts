@@ -24,6 +24,7 @@ const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
 
 /** Of an envelope. Ingest did not see what they inflate to: 5 MiB may hold 5 GiB. */
 const RECORDINGS_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
+const TOO_MUCH = `recordings before it in the envelope took the ${RECORDINGS_BYTES_MAX} bytes that all may inflate to`;
 
 /**
  * Decodes the items of one envelope, one after the other: only one inflated recording is alive at a
@@ -62,11 +63,10 @@ export class EnvelopeDecoder {
   }
 
   async #recording(item: WholeItem, header: string): Promise<Decoded> {
+    if (this.#recordingBytesLeft === 0) return { ok: false, reason: TOO_MUCH };
     const bytesMax = Math.min(RECORDING_BYTES_MAX, this.#recordingBytesLeft);
     const recording = await decodeRecording(item.payload, bytesMax);
-    if (recording.ok)
-      this.#recordingBytesLeft = Math.max(0, this.#recordingBytesLeft - recording.json.length);
-    else if (recording.isTooLarge) this.#recordingBytesLeft -= bytesMax;
+    this.#recordingBytesLeft -= recording.bytes;
     return recording.ok
       ? { ok: true, row: this.#row(item, header, this.#private(recording.json)) }
       : recording;

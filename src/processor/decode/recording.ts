@@ -12,14 +12,12 @@ const inflateAsync = promisify(inflate);
 const gzipAsync = promisify(gzip);
 const LF = 0x0a;
 
-export type Recording = { ok: true; json: Uint8Array } | { ok: false; reason: string; isTooLarge?: true };
+/** `bytes`: what was inflated for it, at most. */
+export type Recording = { bytes: number } & ({ ok: true; json: Uint8Array } | { ok: false; reason: string });
 
-const refuse = (reason: string): Recording => ({ ok: false, reason });
-const tooLarge = (bytesMax: number): Recording => ({
-  ok: false,
-  reason: `recording of more than ${bytesMax} bytes after decompression`,
-  isTooLarge: true,
-});
+const refuse = (reason: string, bytes: number): Recording => ({ ok: false, reason, bytes });
+const tooLarge = (bytesMax: number): Recording =>
+  refuse(`recording of more than ${bytesMax} bytes after decompression`, bytesMax);
 
 function segmentId(line: Uint8Array): number | undefined {
   try {
@@ -50,21 +48,22 @@ export async function decodeRecording(
 ): Promise<Recording> {
   const lineEnd = payload.subarray(0, RECORDING_HEADER_BYTES_MAX + 1).indexOf(LF);
   const segment = lineEnd < 0 ? undefined : segmentId(payload.subarray(0, lineEnd));
-  if (segment === undefined) return refuse('recording does not begin with a line that gives its segment_id');
+  if (segment === undefined)
+    return refuse('recording does not begin with a line that gives its segment_id', 0);
   let recording: Uint8Array;
   try {
     recording = await inflated(payload.subarray(lineEnd + 1), bytesMax);
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === 'ERR_BUFFER_TOO_LARGE') return tooLarge(bytesMax);
-    return refuse(`recording is not valid: ${message}`);
+    return refuse(`recording is not valid: ${message}`, bytesMax);
   }
   if (recording.length > bytesMax) return tooLarge(bytesMax);
   const json = jsonText(recording);
-  if (!json.ok) return refuse(`recording is ${json.reason}`);
-  if (json.kind !== 'array') return refuse('recording is no JSON array');
+  if (!json.ok) return refuse(`recording is ${json.reason}`, recording.length);
+  if (json.kind !== 'array') return refuse('recording is no JSON array', recording.length);
   const head = Buffer.from(`{"segment_id":${segment},"recording":`);
-  return { ok: true, json: Buffer.concat([head, json.line, Buffer.from('}')]) };
+  return { ok: true, json: Buffer.concat([head, json.line, Buffer.from('}')]), bytes: recording.length };
 }
 
 const RECORDING = '"recording":';

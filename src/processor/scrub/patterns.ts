@@ -181,7 +181,11 @@ export const withoutIps = (text: string): string =>
 const NAME_IN_TEXT_MAX = 64;
 /** With `%` of what is percent-encoded, and letters of any script. */
 const NAME = tableOf(/[\w.%[\]\u0080-\uffff-]/);
-const BLANKS = tableOf(/\s/);
+/** `用户token=`: letters before a name may be of the text. */
+const ASCII_NAME = tableOf(/[\w.%[\]-]/);
+const ASCII_BLANKS = tableOf(/\s/);
+const isBlank = (text: string, at: number): boolean =>
+  text.charCodeAt(at) < BEYOND_ASCII ? isOneOf(ASCII_BLANKS, text, at) : /\s/.test(text.charAt(at));
 const SLASHES = tableOf(/\\/);
 /** Ends a value in a query, a list of cookies or a sentence. */
 const VALUE_END = /[&;,\s"'<>)}\]]|$/g;
@@ -217,21 +221,27 @@ function valueAt(text: string, from: number, end: RegExp): Range | undefined {
 
 /** `name=value`, in a query, a cookie or a log line. `at` is the sign. */
 function assigned(text: string, at: number, names: SecretNames): Range | undefined {
-  const start = leftEnd(text, at, { chars: NAME, floor: Math.max(0, at - NAME_IN_TEXT_MAX) });
-  return start < at && names.has(text.slice(start, at)) ? valueAt(text, at + 1, VALUE_END) : undefined;
+  const floor = Math.max(0, at - NAME_IN_TEXT_MAX);
+  const start = leftEnd(text, at, { chars: ASCII_NAME, floor });
+  const outer = leftEnd(text, start, { chars: NAME, floor });
+  const isName = (from: number, end: number): boolean => from < end && names.has(text.slice(from, at));
+  return isName(start, at) || isName(outer, start) ? valueAt(text, at + 1, VALUE_END) : undefined;
 }
 
 /** `"name": value`, in JSON that was cut off, or in the text of an object. `at` is the colon. */
 function quotedMember(text: string, at: number, names: SecretNames): Range | undefined {
   const floor = Math.max(0, at - NAME_IN_TEXT_MAX);
-  const closing = leftEnd(text, at, { chars: BLANKS, floor }) - 1;
+  let closing = at - 1;
+  while (closing >= floor && isBlank(text, closing)) closing--;
   const mark = text.charAt(closing);
   if (mark !== '"' && mark !== "'") return undefined;
   const end = leftEnd(text, closing, { chars: SLASHES, floor });
   const before = text.slice(floor, end);
   const opening = before.lastIndexOf(mark);
   if (opening === -1 || !names.has(before.slice(opening + 1))) return undefined;
-  return valueAt(text, rightEnd(text, at + 1, BLANKS), BARE_VALUE_END);
+  let from = at + 1;
+  while (from < text.length && isBlank(text, from)) from++;
+  return valueAt(text, from, BARE_VALUE_END);
 }
 
 /** `Authorization: Bearer value`, a line of headers. `at` is the colon. */

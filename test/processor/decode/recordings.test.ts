@@ -3,16 +3,17 @@ import { expect, it } from 'vitest';
 import { RECORDING_BYTES_MAX } from '../../../src/limits.ts';
 import { EnvelopeDecoder, type WholeItem } from '../../../src/processor/decode/decode.ts';
 
-function recording(index: number, bytes: number): WholeItem {
-  const payload = Buffer.concat([
-    Buffer.from(`{"segment_id":${index}}\n`),
-    gzipSync(`[${' '.repeat(bytes - 2)}]`),
-  ]);
+const emptyList = (bytes: number): string => `[${' '.repeat(bytes - 2)}]`;
+
+function recording(index: number, bytes: number, text = emptyList): WholeItem {
+  const payload = Buffer.concat([Buffer.from(`{"segment_id":${index}}\n`), gzipSync(text(bytes))]);
   return { type: 'replay_recording', index, header: Buffer.from('{}'), length: payload.length, payload };
 }
 
-async function reasonsOf(...sizes: number[]): Promise<(string | undefined)[]> {
-  const items = sizes.map((bytes, index) => recording(index, bytes));
+const reasonsOf = (...sizes: number[]): Promise<(string | undefined)[]> =>
+  reasonsOfItems(sizes.map((bytes, index) => recording(index, bytes)));
+
+async function reasonsOfItems(items: WholeItem[]): Promise<(string | undefined)[]> {
   const envelope = {
     kind: 'envelope',
     projectId: '7',
@@ -36,8 +37,18 @@ it('of one envelope inflate to twice the bound of one, and no further', async ()
   expect(await reasonsOf(MAX, 1000, MAX + 1, 1000)).toEqual([
     undefined,
     undefined,
-    expect.stringContaining('recording of more than'),
-    expect.stringContaining('recording of more than'),
+    moreThan(MAX - 1000),
+    `recordings before it in the envelope took the ${2 * MAX} bytes that all may inflate to`,
+  ]);
+});
+
+it('count also when they are no JSON', async () => {
+  const blanks = (index: number): WholeItem => recording(index, MAX, (bytes) => ' '.repeat(bytes));
+  const reasons = await reasonsOfItems([blanks(0), blanks(1), recording(2, 1000)]);
+  expect(reasons.map((reason) => reason?.slice(0, 21))).toEqual([
+    'recording is not vali',
+    'recording is not vali',
+    'recordings before it ',
   ]);
 });
 

@@ -213,6 +213,14 @@ describe('the name of a secret', () => {
     );
   });
 
+  it('is found behind letters of any script, and between any blanks', () => {
+    const secrets = new SecretNames(SECRET_NAMES);
+    const text = '用户token=a 登录失败password=b ètoken=c {"password":\u00a0"d","token"\u3000: "e"';
+    expect(withoutSecrets(text, secrets)).toBe(
+      `用户token=${F} 登录失败password=${F} ètoken=${F} {"password":\u00a0"${F}","token"\u3000: "${F}"`,
+    );
+  });
+
   it("of one's own is found as a word too", () => {
     const own = new SecretNames(['ssn', 'birth date']);
     expect(['SSN', 'customerSsn', 'birth_date', 'birthDate'].filter((name) => !own.has(name))).toEqual([]);
