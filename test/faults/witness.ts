@@ -53,22 +53,32 @@ export class Witness {
     if (!seen) return `${eventId} was not seen in any stream`;
     const { stream, sequence, frameId, index, entries } = seen;
     const known = sinkDir
-      ? `the sink knows ${entriesKnown(join(sinkDir, stream), frameId)} entries of the frame; `
+      ? `the sink knows ${journalOf(join(sinkDir, stream), { frameId, eventId })} of the frame; `
       : '';
     const others = [...(this.#frames.get(`${stream} ${sequence}`) ?? [])].filter((id) => id !== frameId);
     return `${eventId} was entry ${index} of ${entries} in ${stream} ${sequence} (${frameId}); ${known}frames of the same sequence: ${others.join(', ') || 'none'}`;
   }
 }
 
-/** As the journal's indexes say, 0 when the frame stands in none. */
-function entriesKnown(dir: string, frameId: string): number {
+/** What the journal's indexes say of a frame, and whether the lines are where they say. */
+export function journalOf(dir: string, { frameId, eventId }: { frameId: string; eventId: string }): string {
   const journal = join(dir, 'journal');
-  if (!existsSync(journal)) return 0;
+  const names = existsSync(journal) ? readdirSync(journal) : [];
   const key = frameKey(frameId);
-  const entries = readdirSync(journal)
+  const found = names
     .filter((name) => name.endsWith('.idx'))
-    .flatMap((name) => decodeIndex(readFileSync(join(journal, name)), name).frames)
-    .filter((frame) => frame.key.equals(key))
-    .map((frame) => frame.entries);
-  return Math.max(0, ...entries);
+    .map((name) => ({ name, index: decodeIndex(readFileSync(join(journal, name)), name) }))
+    .flatMap(({ name, index: { frames, data, committedAt } }) => {
+      const frame = frames.find((one) => one.key.equals(key));
+      return frame ? [{ name, entries: frame.entries, data, committedAt }] : [];
+    });
+  const unfinished = names.filter((name) => name.endsWith('.tmp'));
+  const told = found.map(({ name, entries, data, committedAt }) => {
+    const path = data === null ? undefined : join(dir, data);
+    const text = path !== undefined && existsSync(path) ? readFileSync(path, 'utf8') : undefined;
+    const lines = text === undefined ? 'no file' : `${text.split('\n').length - 1} lines`;
+    const holds = text?.includes(eventId) ? 'with it' : 'without it';
+    return `${entries} entries by ${name} (${data}: ${lines}, ${holds}, ${new Date(committedAt).toISOString()})`;
+  });
+  return `${told.join(' and ') || 'nothing'}${unfinished.length > 0 ? `, beside ${unfinished}` : ''}`;
 }
