@@ -2,22 +2,47 @@ import type { JsMsg, OrderedConsumerOptions } from '@nats-io/jetstream';
 import type { NatsLink } from '../nats.ts';
 
 const FETCH = { max_messages: 500, expires: 2_000 };
+/** Fetches in a row that bring nothing, though the broker says that there is more. */
+const IN_VAIN_MAX = 5;
 
-/** What a stream holds now, oldest first; the options narrow it. */
+type Options = Omit<Partial<OrderedConsumerOptions>, 'deliver_policy'>;
+/** `from`: the next sequence number; `pending`: how many messages are left. */
+type Place = { from: number; pending: number };
+
+/**
+ * What a stream holds now, oldest first; the options narrow it.
+ * @throws when the broker does not send what it has: what was given until then is not all
+ */
 export async function* storedMessages(
   link: NatsLink,
   stream: string,
-  options: Partial<OrderedConsumerOptions>,
+  options: Options,
 ): AsyncGenerator<JsMsg> {
-  const consumer = await link.js.consumers.get(stream, options);
+  const place: Place = { from: options.opt_start_seq ?? 1, pending: 0 };
+  for (let inVain = 0; inVain < IN_VAIN_MAX; ) {
+    const { from } = place;
+    yield* untilNothingComes(place, () => link.js.consumers.get(stream, { ...options, opt_start_seq: from }));
+    if (place.pending === 0) return;
+    // The rest was removed meanwhile, or the broker stood still and what it sent came too late.
+    inVain = place.from === from ? inVain + 1 : 0;
+  }
+  throw new Error(`${stream} was not read to its end: the broker does not send what it has`);
+}
+
+async function* untilNothingComes(
+  place: Place,
+  consumerOf: () => ReturnType<NatsLink['js']['consumers']['get']>,
+): AsyncGenerator<JsMsg> {
+  const consumer = await consumerOf();
   try {
-    for (let pending = (await consumer.info(true)).num_pending; pending > 0; ) {
-      // A message may be removed meanwhile: a fetch that brings nothing ends the reading too.
-      pending = 0;
+    place.pending = (await consumer.info(true)).num_pending;
+    for (let before = 0; place.pending > 0 && before !== place.from; ) {
+      before = place.from;
       for await (const message of await consumer.fetch(FETCH)) {
         yield message;
-        pending = message.info.pending;
-        if (pending === 0) break;
+        place.from = message.seq + 1;
+        place.pending = message.info.pending;
+        if (place.pending === 0) break;
       }
     }
   } finally {
