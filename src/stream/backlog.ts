@@ -5,6 +5,12 @@ import { orMissing } from './setup/setup-error.ts';
 const ACK = Buffer.from('+ACK');
 /** Most acknowledgements in a row: others come with the next look. */
 const GONE_MAX = 100_000;
+/**
+ * The number of the delivery that is acknowledged: one that no consumer reaches. In nats-server 2.9
+ * the number of the next delivery beyond a consumer's floor moves that floor to whatever message is
+ * named with it, past others that are not acknowledged.
+ */
+const NO_DELIVERY = Number.MAX_SAFE_INTEGER;
 
 /**
  * `first`: the first frame that may not have been processed, one beyond `last` when all have been;
@@ -64,9 +70,11 @@ export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Plac
   const end = Math.min(delivered.stream_seq, state.last_seq);
   let count = 0;
   for (let seq = floor.stream_seq + 1; seq <= end && count < GONE_MAX; seq++) {
-    const present = (await firstFrom(manager, stream, seq)) ?? end + 1;
+    const present = state.messages === 0 ? end + 1 : await firstFrom(manager, stream, seq);
+    // The server says that there is none also of messages that it cannot read.
+    if (present === undefined) break;
     for (; seq < present && seq <= end && count < GONE_MAX; seq++, count++)
-      link.connection.publish(`$JS.ACK.${stream}.${consumer}.1.${seq}.${seq}.0.0`, ACK);
+      link.connection.publish(`$JS.ACK.${stream}.${consumer}.1.${seq}.${NO_DELIVERY}.0.0`, ACK);
   }
   await link.connection.flush();
   return count;

@@ -125,8 +125,8 @@ export async function runScenario(
   const judgement = judge(told, evidence, terms);
   const ndjsonDir = stand.backing.store ? undefined : stand.backing.sinkDir;
   judgement.broken.push(...judgement.lostIds.map((id) => stand.witness?.trace(id, ndjsonDir) ?? id));
-  if (drainedSec === undefined)
-    judgement.broken.push('not everything is processed', ...left.map(({ text }) => text));
+  if (drainedSec === undefined) judgement.broken.push('not everything is processed');
+  if (drainedSec === undefined || judgement.lost > 0) judgement.broken.push(...left.map(({ text }) => text));
   for (const { fault, servesAfterSec, storedAfterSec } of recoveries) {
     if (servesAfterSec === undefined) judgement.broken.push(`${fault}: does not serve again`);
     if (storedAfterSec === undefined) judgement.broken.push(`${fault}: does not store again`);

@@ -168,4 +168,19 @@ describe('a consumer that waits for what is gone', () => {
     });
     expect((await manager.streams.info(STREAM)).state.messages).toBe(4);
   });
+
+  it('does not pass over what is still to be acknowledged', async () => {
+    // From here on the consumer counts more deliveries than the stream messages, as after any redelivery.
+    await publish(1);
+    const consumer = await link.js.consumers.get(STREAM, CONSUMER);
+    for (let n = 0; n < 4; n++) (await consumer.next())?.nak();
+    await take(1);
+    await publish(10);
+    await take(10, (at) => at >= 4);
+    await publish(1);
+    expect(await acknowledgeGone(link, { stream: STREAM, consumer: CONSUMER })).toBe(6);
+    await take(1); // acknowledgements are handled in order
+    expect(await backlog()).toEqual({ first: 2, last: 12 });
+    expect((await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending).toBe(4);
+  });
 });
