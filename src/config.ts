@@ -125,10 +125,7 @@ export function cpusOfQuota(cpuMax: string): number | undefined {
   return quota && period && quota > 0 ? quota / period : undefined;
 }
 
-/**
- * CPUs that this process may use: affinity and the cgroup's quota, which Node 20 ignores; at least
- * 1.
- */
+/** CPUs that this process may use, at least 1. Node 20 ignores the cgroup's quota. */
 export function allowedCpus(): number {
   const v2 = fileText('/sys/fs/cgroup/cpu.max');
   const [quotaV1, periodV1] = ['quota', 'period'].map((name) =>
@@ -195,6 +192,9 @@ function isNetwork(text: string): boolean {
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
 }
 
+/** As of `deploy=$TOKEN` without the variable. What is longer is base64 with its padding. */
+const isLabelAlone = (entry: string): boolean => /^[\w.@-]{1,15}=$/.test(entry);
+
 const schema = z.strictObject({
   SLUICE_ENV: z
     .enum(['production', 'development'], 'must be production or development')
@@ -210,6 +210,7 @@ const schema = z.strictObject({
       (entries) => entries.every((entry) => /^[!-~]+$/.test(entry)),
       'must be one or several (comma-separated) tokens of visible ASCII characters, each with label= before it or not',
     )
+    .refine((entries) => !entries.some(isLabelAlone), 'has a label without its token')
     .default([]),
   SLUICE_ADMIN_TOKEN_FILE: z
     .string()
@@ -306,15 +307,12 @@ function explain(error: z.ZodError): string[] {
 /** What is wrong between settings that are right by themselves. */
 function relationProblems(raw: Record<string, string>): string[] {
   const { shape } = schema;
-  const body = shape.SLUICE_MAX_BODY_BYTES.safeParse(raw.SLUICE_MAX_BODY_BYTES).data;
   const decompressed = shape.SLUICE_MAX_DECOMPRESSED_BYTES.safeParse(raw.SLUICE_MAX_DECOMPRESSED_BYTES).data;
   const spool = shape.SLUICE_SPOOL_MAX_BYTES.safeParse(raw.SLUICE_SPOOL_MAX_BYTES).data;
   const workers = shape.SLUICE_WORKERS.safeParse(raw.SLUICE_WORKERS).data ?? allowedCpus();
   const port = shape.SLUICE_PORT.safeParse(raw.SLUICE_PORT).data;
   const adminPort = shape.SLUICE_ADMIN_PORT.safeParse(raw.SLUICE_ADMIN_PORT).data;
   const problems: string[] = [];
-  if (body !== undefined && decompressed !== undefined && body > decompressed)
-    problems.push('SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES');
   // A project alone may have half of a worker's part.
   const spoolMin = 2 * (decompressed ?? DECOMPRESSED_BYTES_MAX) * workers;
   if (spool !== undefined && spool < spoolMin)

@@ -121,6 +121,8 @@ export const BODY_RATE_BYTES_PER_SEC = 4_000;
 export const BODY_REARM_MS = 4_000;
 /** Bytes of a refused body that are read and dropped, or the answer would arrive as a reset. */
 export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
+/** So many times the pieces that a body may have: a piece costs as much when it is dropped. */
+export const REFUSED_DRAIN_PIECES_RATIO = 10;
 /**
  * An envelope's from its last body byte, a heartbeat's from its publish. After it nothing more is
  * tried: 503 when nothing can have been queued (500 where the disk is why), else 500 (contract part
@@ -288,7 +290,7 @@ export const BROKER_REPLY_MS_MAX = 5_000;
 export const ACK_WAIT_MS = 10_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
-/** A frame that ended the process this many times is dead-lettered undecoded (`CRASH_WEIGHT`). */
+/** A frame whose deaths of the process weigh so much (CRASH_WEIGHT) is dead-lettered undecoded. */
 export const FRAME_CRASHES_MAX = 3;
 export const RESEND_WINDOW_MS = 600_000;
 /** How long a sink knows a frame that it has stored, by a monotonic clock: above any redelivery. */

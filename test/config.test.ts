@@ -69,11 +69,20 @@ it('wants addresses to listen on', () => {
   }
 });
 
+it('takes either bound of a body alone', () => {
+  expect(problems({ SLUICE_MAX_BODY_BYTES: '30000000' })).toEqual([]);
+  expect(problems({ SLUICE_MAX_DECOMPRESSED_BYTES: '1000' })).toEqual([]);
+});
+
 it('cross-checks', () => {
-  expect(problems({ SLUICE_MAX_BODY_BYTES: '30000000' })).toEqual([
-    'SLUICE_MAX_BODY_BYTES must not exceed SLUICE_MAX_DECOMPRESSED_BYTES',
+  const user = {
+    SLUICE_REDIS_URL: 'redis://user:secret@redis:6379',
+    SLUICE_REDIS_PASSWORD_FILE: '/dev/null',
+  };
+  expect(problems(user)).toEqual([
+    'SLUICE_REDIS_URL must have no password beside SLUICE_REDIS_PASSWORD_FILE',
   ]);
-  expect(problems({ SLUICE_MAX_BODY_BYTES: '30000000', SLUICE_FOO: '1', SLUICE_PORT: '0' })).toHaveLength(3);
+  expect(problems({ ...user, SLUICE_FOO: '1', SLUICE_PORT: '0' })).toHaveLength(3);
   expect(problems({ SLUICE_PORT: '8081', SLUICE_ADMIN_PORT: '8081' })).toEqual([
     'SLUICE_ADMIN_PORT must differ from SLUICE_PORT',
   ]);
@@ -184,6 +193,10 @@ it('takes tokens of the admin port, and a file that holds some', () => {
     expect(problems({ SLUICE_ADMIN_TOKEN: wrong })).toEqual([
       expect.stringMatching(/^SLUICE_ADMIN_TOKEN must be one or several/),
     ]);
+  expect(problems({ SLUICE_ADMIN_TOKEN: 'ci=a-token,deploy=' })).toEqual([
+    'SLUICE_ADMIN_TOKEN has a label without its token',
+  ]);
+  expect(problems({ SLUICE_ADMIN_TOKEN: 'c2l4dGVlbiBieXRlcyE=' })).toEqual([]);
   const dir = temporaryFolder('tokens');
   const file = join(dir, 'tokens');
   const both = { SLUICE_ADMIN_TOKEN_FILE: file, SLUICE_PORT: 'x' };

@@ -20,6 +20,8 @@ export type RunDocument = LoadResult & {
   missed: readonly string[];
   knee?: Knee | undefined;
   verification?: Verification | undefined;
+  /** Why what was told 200 could not be looked up, in the place of a verification. */
+  unverified?: string | undefined;
   server?: ServerFigures | undefined;
 };
 

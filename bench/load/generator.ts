@@ -75,6 +75,8 @@ export class Generator {
   /** Of the next request to send. */
   #count = 0;
   #dueAt = Number.POSITIVE_INFINITY;
+  /** When a request last found no free connection: what was due before waited for a connection. */
+  #noneFreeAt = 0;
   #startedAt = 0;
   /** Requests that were intended before it are not recorded, so are those intended after `#endsAt`. */
   #measuredFrom = 0;
@@ -188,9 +190,12 @@ export class Generator {
     const isOnTime = now < this.#endsAt;
     while (this.#dueAt <= now && this.#dueAt < this.#endsAt) {
       const connection = this.#take();
-      if (!connection) return;
-      // After the end a connection was waited for: that is no lateness of ours.
-      if (isOnTime && this.#dueAt >= this.#measuredFrom)
+      if (!connection) {
+        this.#noneFreeAt = now;
+        return;
+      }
+      // What waited for a connection, as all does after the end, is not late by us.
+      if (isOnTime && this.#dueAt >= this.#measuredFrom && this.#dueAt > this.#noneFreeAt)
         this.#lateness.recordValue(microseconds(performance.now() - this.#dueAt));
       this.#send(connection, this.#dueAt);
     }
@@ -209,7 +214,7 @@ export class Generator {
     connection.intendedAt = intendedAt;
     connection.sentAt = performance.now();
     connection.stage = this.#stageOf(intendedAt);
-    this.#second.sent++;
+    if (this.#counts(connection)) this.#second.sent++;
     const id = (this.#options.firstId + this.#count++) >>> 0;
     this.#sentBytes += connection.send(this.#options.workload.draw(connection.host), id);
     this.#advance();

@@ -29,7 +29,7 @@ import { type Check, checksOf, violations } from './thresholds.ts';
 import { Ledger } from './verify/ledger.ts';
 import type { StoredReader } from './verify/stored.ts';
 import { apiUsage, pageUsage } from './verify/usage.ts';
-import { Verifier } from './verify/verify.ts';
+import { reasonOf, Verifier } from './verify/verify.ts';
 
 /** What the load tester takes from the program that it is a part of. */
 export type Surroundings = {
@@ -45,6 +45,13 @@ const PREFIX_BYTES = 12;
 const say = (line: string): void => {
   process.stderr.write(`${line}\n`);
 };
+
+/**
+ * With `--json -` a log that standard error goes to, too (of a pod, say) shall be the JSON and nothing else; a terminal is no log.
+ * What went wrong is in the JSON, and in the exit status.
+ */
+const isSilent = ({ json }: Output): boolean => json === '-' && !process.stderr.isTTY;
+const sayer = (output: Output): typeof say => (isSilent(output) ? () => undefined : say);
 
 /** @returns the exit status; every failure is one sentence on standard error */
 export async function loadMain(args: string[], surroundings: Surroundings): Promise<number> {
@@ -67,9 +74,9 @@ export async function loadMain(args: string[], surroundings: Surroundings): Prom
 
 /** With the projects that `--projects` made. */
 async function withProjects(command: LoadCommand, token: string | undefined): Promise<LoadOptions> {
-  const { load, projects, api } = command;
+  const { load, projects, api, output } = command;
   if (projects === undefined || api === undefined) return load;
-  say(`creates ${projects} projects`);
+  sayer(output)(`creates ${projects} projects`);
   const dsns = await createProjects(api, projects, token);
   const urls = load.urls && load.urls.length > 0 ? load.urls : urlsOf(undefined, dsns);
   return { ...load, url: urls[0] as string, urls, targets: dsns.map(({ target }) => target) };
@@ -89,21 +96,22 @@ async function runCommand(args: string[], surroundings: Surroundings): Promise<n
     await watch?.start();
     const { result, knee } = await run(command, { ...load, idPrefix }, ledger);
     const server = await watch?.stop(new Date(result.startedAt));
-    const verification = await verifier?.finish();
+    const found = await verified(verifier);
     const checks: Check[] = [
       // A search for the knee breaks the thresholds on purpose.
       ...(knee ? kneeChecks(knee) : checksOf(result, command.thresholds)),
-      ...(verification ? verifyChecks(verification) : []),
+      ...verifyChecks(found),
     ];
     const document = documentOf(result, { runs: [idPrefix], args, checks });
-    return finish({ ...document, knee, server, verification }, output);
+    return finish({ ...document, knee, server, ...found }, output);
   } finally {
-    await reader?.close();
+    // All is told by now, and a sink that cannot be read may not be closed either.
+    await reader?.close().catch(() => undefined);
   }
 }
 
 function startVerifier(
-  { verify, api, admin }: LoadCommand,
+  { verify, api, admin, output }: LoadCommand,
   parts: { load: LoadOptions; ledger: Ledger; reader: StoredReader; surroundings: Surroundings },
 ): Promise<Verifier> {
   const { load, ledger, reader, surroundings } = parts;
@@ -117,18 +125,31 @@ function startVerifier(
     lateMs: verify?.lateMs ?? 0,
     usage: usage || undefined,
     targets: load.targets.map(({ id }) => id),
-    say,
+    say: sayer(output),
   });
 }
 
-const verifyChecks = ({ problems, accepted, lost }: NonNullable<RunDocument['verification']>): Check[] =>
-  problems.length === 0
-    ? [{ name: 'what was told 200 is stored once', figure: `${accepted} accepted, ${lost} lost` }]
-    : problems.map((missed) => ({
-        name: 'what was told 200 is stored once',
-        figure: `${lost} lost`,
-        missed,
-      }));
+type Verified = Pick<RunDocument, 'verification' | 'unverified'>;
+
+/** Whatever goes wrong in it, the run is over: its figures are still told. */
+async function verified(verifier: Verifier | undefined): Promise<Verified> {
+  if (!verifier) return {};
+  try {
+    return { verification: await verifier.finish() };
+  } catch (error) {
+    return { unverified: reasonOf(error) };
+  }
+}
+
+function verifyChecks({ verification, unverified }: Verified): Check[] {
+  const name = 'what was told 200 is stored once';
+  if (unverified !== undefined)
+    return [{ name, figure: 'unknown', missed: `what was told 200 could not be looked up: ${unverified}` }];
+  if (!verification) return [];
+  const { problems, accepted, lost } = verification;
+  if (problems.length === 0) return [{ name, figure: `${accepted} accepted, ${lost} lost` }];
+  return problems.map((missed) => ({ name, figure: `${lost} lost`, missed }));
+}
 
 const kneeChecks = ({ lastGoodRate, steps }: Knee): Check[] => [
   {
@@ -160,7 +181,7 @@ async function run(
     stop,
     signal: interruption(),
     keepHistograms: true,
-    onSecond: output.quiet ? undefined : (second) => live.show(second),
+    onSecond: output.quiet || isSilent(output) ? undefined : (second) => live.show(second),
   };
   const workload = workloadOf(load);
   if (startRate === undefined) return { result: await generatorOf(load, workload, hooks).run() };
@@ -174,7 +195,8 @@ async function run(
       firstId += generator.count;
       return result;
     },
-    onStep: ({ rate, good, why }) => say(`${rate}/s is ${good ? 'good' : `not good: ${why.join('; ')}`}`),
+    onStep: ({ rate, good, why }) =>
+      sayer(output)(`${rate}/s is ${good ? 'good' : `not good: ${why.join('; ')}`}`),
   });
   return { result: joinSteps(results), knee };
 }
@@ -191,10 +213,7 @@ function mergeCommand(args: string[]): number {
   const runs = documents.flatMap((document) => document.runs);
   if (new Set(runs).size < runs.length) throw new MergeError('merge: a run is in two of the files');
   const result = mergeParallel(documents);
-  const checks = [
-    ...checksOf(result, thresholdsOf(flags)),
-    ...documents.flatMap(({ verification }) => (verification ? verifyChecks(verification) : [])),
-  ];
+  const checks = [...checksOf(result, thresholdsOf(flags)), ...documents.flatMap(verifyChecks)];
   return finish(documentOf(result, { runs, args, checks }), outputOf(flags));
 }
 
@@ -207,7 +226,8 @@ function documentOf(
 }
 
 /** Writes everything that was asked for. @returns the exit status */
-function finish(document: RunDocument, { json, report, junit, summary }: Output): number {
+function finish(document: RunDocument, output: Output): number {
+  const { json, report, junit, summary } = output;
   const text = `${JSON.stringify(document, undefined, 2)}\n`;
   if (json === '-') process.stdout.write(text);
   else {
@@ -217,7 +237,7 @@ function finish(document: RunDocument, { json, report, junit, summary }: Output)
   if (report !== undefined) write('report', report, reportHtml(document));
   if (junit !== undefined) write('junit', junit, junitXml(document));
   if (summary !== undefined) appendFileSync(summary, summaryMarkdown(document));
-  for (const sentence of document.missed) say(`FAILED: ${sentence}`);
+  for (const sentence of document.missed) sayer(output)(`FAILED: ${sentence}`);
   return document.missed.length > 0 ? 1 : 0;
 }
 

@@ -22,6 +22,7 @@ export type Second = {
   second: number;
   /** Place in `stages`. */
   stage: number;
+  /** Of the requests that were intended in the measured time. */
   sent: number;
   ok: number;
   failed: number;

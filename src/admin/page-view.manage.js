@@ -229,7 +229,8 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     const { id, alias = '–', plan, keys, rateLimit, quota, enabled } = project;
     const button = el('button', { type: 'button', class: 'link', 'aria-expanded': 'false' }, id);
     const state = enabled ? 'enabled' : 'disabled';
-    const line = row([button, alias, plan, whole(keys.length), limit(rateLimit), limit(quota), state]);
+    const perMinute = rateLimit === undefined ? 'by plan' : whole(rateLimit);
+    const line = row([button, alias, plan, whole(keys.length), perMinute, limit(quota), state]);
     let details;
     line.addEventListener('click', () => {
       details?.remove();

@@ -5,6 +5,9 @@ import type { Log } from '../lib/log.ts';
 
 type AdminToken = { label: string; token: string };
 
+/** As of `deploy=$TOKEN` without the variable. What is longer is base64 with its padding. */
+const LABEL_ALONE = /^[\w.@-]{1,15}=$/;
+
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
 /** `label=token`, or a token alone, whose label is made of its hash. */
@@ -59,7 +62,7 @@ export class AdminTokens {
     try {
       const { mtimeMs, size, ino } = statSync(file);
       const seen = `${mtimeMs} ${size} ${ino}`;
-      if (seen !== this.#seen) this.#ofFile = linesOf(readFileSync(file, 'utf8')).map(parseToken);
+      if (seen !== this.#seen) this.#ofFile = this.#tokensOf(linesOf(readFileSync(file, 'utf8')));
       this.#seen = seen;
     } catch (error) {
       if (this.#seen !== 'away') log.error({ err: error, file }, 'admin: tokens cannot be read');
@@ -67,5 +70,12 @@ export class AdminTokens {
       this.#ofFile = [];
     }
     return this.#ofFile;
+  }
+
+  #tokensOf(lines: readonly string[]): readonly AdminToken[] {
+    const { file, log } = this.#settings;
+    const alone = lines.filter((line) => LABEL_ALONE.test(line));
+    for (const label of alone) log.error({ file, label }, 'admin: a label without its token opens nothing');
+    return lines.filter((line) => !alone.includes(line)).map(parseToken);
   }
 }

@@ -8,6 +8,16 @@
  */
 import { assert } from '../lib/assert.ts';
 
+/**
+ * A copy in memory of its own. One from Node's pool keeps a slab of 8 KiB alive, with what other
+ * requests have put there: too much to be held for seconds while only its own bytes are charged.
+ */
+export function ownCopy(bytes: Uint8Array): Buffer {
+  const copy = Buffer.allocUnsafeSlow(bytes.length);
+  copy.set(bytes);
+  return copy;
+}
+
 const CAPACITY_MIN = 256;
 const NOTHING = Buffer.alloc(0);
 

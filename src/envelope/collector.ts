@@ -12,7 +12,7 @@ import { randomUUID } from 'node:crypto';
 import { type ItemType, type SkippedType, skippedType } from '../lib/item-types.ts';
 import { INLINE_BYTES_MAX, VIEWED_CHUNK_BYTES } from '../limits.ts';
 import type { Holding, UploadBudget } from './budget.ts';
-import { ByteQueue } from './byte-queue.ts';
+import { ByteQueue, ownCopy } from './byte-queue.ts';
 import type { EnvelopeHeader } from './header.ts';
 import type { ItemReceiver } from './parser.ts';
 import { Spool } from './spool.ts';
@@ -151,7 +151,7 @@ export class Collector implements ItemReceiver {
     const bytes = header.length + (this.#items.length < ITEMS_FREE ? 0 : ITEM_RECORD_BYTES);
     this.#headerBytes += bytes;
     this.#charge(bytes);
-    const kept = this.#spool ? Buffer.from(header) : this.#keep(header);
+    const kept = this.#spool ? ownCopy(header) : this.#keep(header);
     this.#items.push({ index, type, header: kept, length: 0 });
   }
 
@@ -195,7 +195,7 @@ export class Collector implements ItemReceiver {
     if (this.#chunkCharged) return piece;
     if (chunkBytes > VIEWED_CHUNK_BYTES && piece.length < chunkBytes * VIEW_SHARE) {
       this.#charge(piece.length);
-      return Buffer.from(piece);
+      return ownCopy(piece);
     }
     this.#chunkCharged = true;
     this.#charge(chunkBytes);
@@ -229,7 +229,7 @@ export class Collector implements ItemReceiver {
     for (const item of this.#items) {
       spool.append(item.payload ?? NOTHING);
       delete item.payload;
-      item.header = Buffer.from(item.header);
+      item.header = ownCopy(item.header);
     }
     this.#charge(this.#headerBytes - this.#charged);
     // There may have been no room on the disk or in memory: the upload has failed then.

@@ -57,6 +57,7 @@ const asBuffer = (bytes: Uint8Array): Buffer =>
 export class Parser {
   readonly #receiver: ItemReceiver;
   readonly #storedTypes: ReadonlySet<string>;
+  readonly #onLine: (bytes: number) => void;
   #state: State = 'envelope-header';
   /** The beginning of a header line whose end has not come. */
   readonly #line = new ByteQueue(LINE_BYTES_MAX);
@@ -74,10 +75,19 @@ export class Parser {
   #stored = false;
   #remaining = 0;
 
-  /** @param storedTypes types whose items the receiver gets */
-  constructor(receiver: ItemReceiver, storedTypes: ReadonlySet<string>) {
+  /**
+   * @param storedTypes types whose items the receiver gets
+   * @param onLine told how many bytes more the parser holds of a header line that is cut, or, with
+   * a negative number, less
+   */
+  constructor(
+    receiver: ItemReceiver,
+    storedTypes: ReadonlySet<string>,
+    onLine: (bytes: number) => void = () => undefined,
+  ) {
     this.#receiver = receiver;
     this.#storedTypes = storedTypes;
+    this.#onLine = onLine;
   }
 
   /** @returns why the body is no envelope, as soon as that is certain */
@@ -225,7 +235,10 @@ export class Parser {
     }
     this.#at += piece.length + (newline === -1 ? 0 : 1);
     if (newline !== -1 && this.#line.length === 0) return piece;
+    const before = this.#line.capacity;
     this.#line.append(piece);
-    return newline === -1 ? undefined : this.#line.take();
+    const line = newline === -1 ? undefined : this.#line.take();
+    this.#onLine(this.#line.capacity - before);
+    return line;
   }
 }

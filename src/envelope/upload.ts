@@ -6,29 +6,27 @@
  *       └──────── a failure ────↗
  *
  * A failure frees everything at once and ignores what is fed later, so that a caller may go on
- * draining the socket. A success holds its bytes until `dispose`. When a verdict comes while the
- * socket is paused, it is resumed first: nothing can be answered on a paused one.
+ * draining the socket. Of a body that is no envelope nothing is held any more, but it is told at
+ * its end: until then it may turn out to be too large, which counts more. A success holds its bytes
+ * until `dispose`. When a verdict comes while the socket is paused, it is resumed first: nothing
+ * can be answered on a paused one.
  */
 import type { ProjectUse } from '../lib/fair-share.ts';
-import {
-  INFLATER_QUEUE_BYTES_MAX,
-  SWELLING_RATIO_MIN,
-  SYNC_INFLATE_BYTES_MAX,
-  SYNC_INFLATED_BYTES_MAX,
-} from '../limits.ts';
+import { SWELLING_RATIO_MIN, SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../limits.ts';
 import { Holding, UploadBudget } from './budget.ts';
-import { ByteQueue } from './byte-queue.ts';
+import { ownCopy } from './byte-queue.ts';
 import { Collector, type HeldEnvelope, type HeldItem, type SkippedItems } from './collector.ts';
-import type { Malformed } from './header.ts';
 import {
   type Compression,
   claimedBytes,
   type Encoding,
+  expectedBytes,
   inflateSync,
   parseEncoding,
 } from './inflate/inflate.ts';
 import { Inflater } from './inflate/inflater.ts';
 import type { Inflation } from './inflate/inflation-queue.ts';
+import { KeptBody } from './inflate/kept-body.ts';
 import { Parser } from './parser.ts';
 import type { Spool } from './spool.ts';
 import type { PacedUpload } from './upload-pacer.ts';
@@ -60,18 +58,10 @@ export type UploadOptions = {
   beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
 };
 
-/** What is taken for the size of a compressed body that does not say it, until it is larger. */
-const USUAL_RATIO = 16;
-const UNKNOWN_BYTES_MIN = 2 * SYNC_INFLATED_BYTES_MAX;
-/** To how many bytes a body inflates, as far as is known. @param claimed what it says itself */
-const expectedBytes = (body: Uint8Array, claimed = 0): number =>
-  // What cannot be packed grows by a little: less than half of the body is no honest claim.
-  claimed > body.length / 2 ? claimed : Math.max(UNKNOWN_BYTES_MIN, USUAL_RATIO * body.length);
-
 /**
  * Of bodies that do not say their size, the next ones of a project that are inflated beside the
- * loop, after a small one that inflated to much: 40 bytes of brotli may take 30 ms, whatever the
- * bound.
+ * loop, after one that inflated to more than it said or than was expected, or was corrupt and said
+ * nothing: 40 bytes of brotli may take 30 ms, whatever the bound.
  */
 const DISTRUSTED_BODIES = 100;
 
@@ -86,10 +76,9 @@ export class Upload {
   #state: State = 'open';
   #transmitted = 0;
   #inflated = 0;
-  /** The beginning of a compressed body, as long as it may turn out to be the whole body. */
-  #first: Buffer | undefined;
-  /** The same with the chunks that came after the first one. */
-  #begun: ByteQueue | undefined;
+  /** Why the body is no envelope. From then on only its size is looked at. */
+  #fault: string | undefined;
+  #kept: KeptBody | undefined;
   /** Set once a compressed body is no longer small, or inflates to much. */
   #inflater: Inflater | undefined;
   /** Set for a body that is whole before an inflater began, and is not inflated in the loop. */
@@ -113,18 +102,25 @@ export class Upload {
       onBehind: (behind) => this.#onSpoolBehind(behind),
       beforeSpool: (spool, items) => options.beforeSpool(spool, items),
     });
-    this.#parser = new Parser(this.#collector, options.budget.storedTypes);
+    this.#parser = new Parser(this.#collector, options.budget.storedTypes, (bytes) => this.#hold(bytes));
   }
 
-  /** @param chunk bytes of the body as transmitted; borrowed for the call */
-  feed(chunk: Uint8Array): void {
+  /**
+   * @param chunk bytes of the body as transmitted; borrowed for the call
+   * @param isWhole it is the whole body, which waits for no further packet: its copy may be from
+   * Node's pool
+   */
+  feed(chunk: Uint8Array, isWhole = false): void {
     if (this.#state !== 'open' || chunk.length === 0) return;
     this.#transmitted += chunk.length;
     if (this.#transmitted > this.#options.budget.maxBodyBytes)
       return this.#fail('too_large', `the body exceeds ${this.#options.budget.maxBodyBytes} bytes`);
-    const encoding = this.#knownEncoding();
-    if (encoding === 'none') this.#parse(this.#collector.spooling ? chunk : Buffer.from(chunk));
-    else if (encoding) this.#feedCompressed(encoding, chunk);
+    const encoding = this.#encoding;
+    if (encoding === undefined) return this.#spoil('the content encoding is unknown');
+    if (this.#fault !== undefined && !this.#inflater) return;
+    if (encoding !== 'none') this.#feedCompressed(encoding, chunk, isWhole);
+    else if (this.#collector.spooling) this.#parse(chunk);
+    else this.#parse(isWhole ? Buffer.from(chunk) : ownCopy(chunk));
   }
 
   /** The last byte has been fed. */
@@ -132,18 +128,12 @@ export class Upload {
     if (this.#state !== 'open') return;
     this.#state = 'ended';
     if (this.#paced) this.#options.budget.pacer.leave(this.#paced);
-    if (this.#collector.spooling) this.#onSpooled();
-    const encoding = this.#knownEncoding();
-    if (encoding === undefined) return;
+    if (this.#collector.spooling && this.#fault === undefined) this.#onSpooled();
+    const encoding = this.#encoding;
     if (this.#inflater) this.#inflater.end();
-    else if (this.#first && encoding !== 'none') this.#inflateFirst(encoding);
+    else if (encoding === undefined) this.#spoil('the content encoding is unknown');
+    else if (this.#kept && encoding !== 'none') this.#inflateKept(encoding);
     else this.#finish();
-  }
-
-  /** Undefined: the upload has failed. */
-  #knownEncoding(): Encoding | undefined {
-    if (this.#encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
-    return this.#encoding;
   }
 
   /**
@@ -157,42 +147,34 @@ export class Upload {
 
   // ---- compressed bodies ----
 
-  #feedCompressed(encoding: Compression, chunk: Uint8Array): void {
+  #feedCompressed(encoding: Compression, chunk: Uint8Array, isWhole: boolean): void {
     if (this.#inflater) return this.#inflater.feed(chunk);
-    if (this.#transmitted <= this.#options.budget.inflaterQueueBytesMax) return this.#keepFirst(chunk);
+    if (this.#transmitted <= this.#options.budget.inflaterQueueBytesMax) return this.#keep(chunk, isWhole);
     const inflater = this.#startInflater(encoding);
     if (this.#state === 'open') inflater.feed(chunk);
   }
 
-  /** Most bodies are one chunk: only others pay for being joined. */
-  #keepFirst(chunk: Uint8Array): void {
-    const before = this.#firstCapacity;
-    if (this.#first === undefined) this.#first = Buffer.from(chunk);
-    else {
-      this.#begun ??= new ByteQueue(INFLATER_QUEUE_BYTES_MAX);
-      if (this.#begun.length === 0) this.#begun.append(this.#first);
-      this.#begun.append(chunk);
-    }
-    if (!this.#holding.hold(this.#firstCapacity - before))
-      this.#fail('overloaded', 'the worker holds too many bytes');
+  #keep(chunk: Uint8Array, isWhole: boolean): void {
+    const before = this.#kept?.capacity ?? 0;
+    if (this.#kept) this.#kept.append(chunk);
+    else this.#kept = new KeptBody(chunk, isWhole);
+    this.#hold(this.#kept.capacity - before);
   }
 
-  /** What was kept as one piece. */
-  #joinFirst(): Buffer {
-    const before = this.#firstCapacity;
-    this.#first = this.#begun?.take() ?? this.#first ?? Buffer.alloc(0);
-    this.#begun = undefined;
-    this.#holding.hold(this.#firstCapacity - before);
-    return this.#first;
+  #hold(bytes: number): void {
+    if (!this.#holding.hold(bytes)) this.#fail('overloaded', 'the worker holds too many bytes');
   }
 
-  get #firstCapacity(): number {
-    return (this.#first?.length ?? 0) + (this.#begun?.capacity ?? 0);
+  #joinKept(kept: KeptBody): Buffer {
+    const before = kept.capacity;
+    const body = kept.join();
+    this.#holding.hold(kept.capacity - before);
+    return body;
   }
 
   /** A small body that is whole. */
-  #inflateFirst(encoding: Compression): void {
-    const body = this.#joinFirst();
+  #inflateKept(encoding: Compression): void {
+    const body = this.#joinKept(this.#kept as KeptBody);
     const claimed = claimedBytes(encoding, body);
     if (body.length > SYNC_INFLATE_BYTES_MAX)
       return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
@@ -206,7 +188,7 @@ export class Upload {
     }
     const inflated = inflateSync(encoding, body);
     if (inflated.ok) {
-      this.#takeFirst();
+      this.#takeKept();
       this.#parse(inflated.bytes);
       this.#finish();
     } else if (inflated.reason === 'stream') {
@@ -217,7 +199,7 @@ export class Upload {
     } else {
       // 14 bytes of brotli fill a window of 16 MiB before they turn out to be corrupt.
       if (claimed === undefined) use.distrusted = DISTRUSTED_BODIES;
-      this.#fail('invalid', 'the compressed body is corrupt');
+      this.#spoil('the compressed body is corrupt');
     }
   }
 
@@ -248,22 +230,29 @@ export class Upload {
       holding: this.#holding,
       onBytes: (bytes) => this.#parse(bytes),
       onEnd: () => this.#finish(),
-      onFailed: (kind, detail) => this.#fail(kind, detail),
+      onFailed: (kind, detail) => this.#onInflaterFailed(kind, detail),
       onBehind: (behind) => this.#onInflaterBehind(behind),
     });
     this.#inflater = inflater;
     this.#enterPacer();
-    const first = this.#takeFirst();
-    if (first) inflater.feed(first);
+    const kept = this.#takeKept();
+    if (kept) inflater.feed(kept);
     return inflater;
   }
 
-  #takeFirst(): Buffer | undefined {
-    if (!this.#first) return undefined;
-    const first = this.#joinFirst();
-    this.#holding.hold(-first.length);
-    this.#first = undefined;
-    return first;
+  #onInflaterFailed(kind: 'invalid' | 'overloaded', detail: string): void {
+    if (kind === 'overloaded') return this.#fail(kind, detail);
+    this.#inflater?.destroy();
+    this.#inflater = undefined;
+    this.#spoil(detail);
+  }
+
+  #takeKept(): Buffer | undefined {
+    if (!this.#kept) return undefined;
+    const body = this.#joinKept(this.#kept);
+    this.#holding.hold(-body.length);
+    this.#kept = undefined;
+    return body;
   }
 
   // ---- plain bytes ----
@@ -278,9 +267,11 @@ export class Upload {
         `the body inflates to over ${this.#options.budget.maxDecompressedBytes} bytes`,
       );
     if (this.#outgrows()) return this.#fail('overloaded', 'it inflates to more than it says');
+    if (this.#fault !== undefined) return;
     this.#collector.startChunk(bytes);
-    this.#check(this.#parser.feed(bytes));
-    if (this.#collector.spooling) this.#onSpooled();
+    const malformed = this.#parser.feed(bytes);
+    if (malformed !== undefined) this.#spoil(malformed);
+    else if (this.#collector.spooling) this.#onSpooled();
   }
 
   /** Whether it turns out to be so large that there is no room for it. */
@@ -296,12 +287,23 @@ export class Upload {
 
   #finish(): void {
     this.#inflater?.destroy();
-    this.#check(this.#parser.end());
-    if (this.#state === 'ended') this.#collector.finish((envelope) => this.#succeed(envelope));
+    this.#inflater = undefined;
+    const fault = this.#fault ?? this.#parser.end();
+    if (fault !== undefined) this.#spoil(fault);
+    else if (this.#state === 'ended') this.#collector.finish((envelope) => this.#succeed(envelope));
   }
 
-  #check(malformed: Malformed | undefined): void {
-    if (malformed !== undefined) this.#fail('invalid', malformed);
+  /** The body is no envelope: the verdict at its end, unless it is too large before. */
+  #spoil(detail: string): void {
+    this.#fault ??= detail;
+    if (this.#state === 'ended' && !this.#inflater) return this.#fail('invalid', this.#fault);
+    if (this.#inflater) this.#collector.close();
+    else {
+      this.#release();
+      this.#inflaterBehind = false;
+      this.#pacerPauses = false;
+    }
+    this.#onSpoolBehind(false);
   }
 
   // ---- pressure ----
@@ -384,8 +386,7 @@ export class Upload {
     if (this.#inflation) this.#options.budget.inflations.leave(this.#inflation);
     this.#inflater?.destroy();
     this.#collector.close();
-    this.#first = undefined;
-    this.#begun = undefined;
+    this.#kept = undefined;
     this.#holding.close();
   }
 }

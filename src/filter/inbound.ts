@@ -76,7 +76,7 @@ function laneOf(filters: readonly PayloadFilter[], findsCrawlers: boolean): Lane
 
 /**
  * By the names of their filters. Projects with the same filters share one, so that it is in the
- * processor's caches.
+ * CPU's caches.
  */
 const withoutOrigins = new Map<string, CompiledFilters>();
 

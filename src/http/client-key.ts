@@ -114,7 +114,7 @@ export class ClientKey {
   readonly #userAgent: string;
 
   constructor(head: RequestHead) {
-    this.#query = head.getQuery();
+    this.#query = head.query;
     this.key = findKey(this.#query, (name) => {
       this.#keyHeader = head.headers[name];
       return this.#keyHeader;

@@ -36,7 +36,7 @@ export abstract class EndpointRequest implements BodyReader {
    * `finished` says so.
    */
   protected abstract serve(head: RequestHead): void;
-  abstract feed(chunk: Uint8Array): void;
+  abstract feed(chunk: Uint8Array, isWhole: boolean): void;
   abstract end(): void;
   /** What the record of this request says beside its outcome. */
   protected abstract summary(): FinishedRequest;

@@ -9,6 +9,7 @@ import {
   BODY_RATE_WINDOW_MS,
   BODY_REARM_MS,
   REFUSED_DRAIN_BYTES_MAX,
+  REFUSED_DRAIN_PIECES_RATIO,
 } from '../limits.ts';
 import { COMMON_HEADERS } from './answers/cors.ts';
 import { type Answer, requestIdLine } from './answers/outcome.ts';
@@ -51,8 +52,8 @@ const CLOSE_LINE = '\r\nConnection: close';
 
 /** Who takes the body of a request. None of these is called after the answer or after `gone`. */
 export interface BodyReader {
-  /** The chunk dies when the call returns. */
-  feed(chunk: Uint8Array): void;
+  /** The chunk dies when the call returns. `isWhole`: it is the whole body. */
+  feed(chunk: Uint8Array, isWhole: boolean): void;
   end(): void;
   /**
    * The client has been paused for BODY_PAUSED_MS_MAX: to be refused now, since it is not its
@@ -226,9 +227,9 @@ export class Exchange {
       this.#exchanges.bodyEnded(this);
     }
     const reader = this.#reader;
-    if (reader && this.#isInTinyPieces()) reader.inTinyPieces();
+    if (reader && this.#pieces > this.#piecesMax) reader.inTinyPieces();
     else if (reader) {
-      if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk));
+      if (chunk.byteLength > 0) reader.feed(new Uint8Array(chunk), isLast && this.#pieces === 1);
       // feed may have ended in an answer, which then waits for the rest or has gone out
       if (isLast && this.#reader === reader) this.#exchanges.endAfterPoll(this);
     }
@@ -243,15 +244,19 @@ export class Exchange {
     this.#reader?.end();
   }
 
-  #isInTinyPieces(): boolean {
-    return this.#pieces > BODY_PIECES_FREE + this.bytesRead / BODY_PIECE_BYTES_MIN;
+  get #piecesMax(): number {
+    return BODY_PIECES_FREE + this.bytesRead / BODY_PIECE_BYTES_MIN;
   }
 
   #drained(): void {
     const waiting = this.#waiting;
     if (!waiting || this.#phase !== 'open') return;
     if (this.#bodyComplete) this.#send(waiting, false);
-    else if (this.bytesRead > REFUSED_DRAIN_BYTES_MAX) this.#send(waiting, true);
+    else if (
+      this.bytesRead > REFUSED_DRAIN_BYTES_MAX ||
+      this.#pieces > REFUSED_DRAIN_PIECES_RATIO * this.#piecesMax
+    )
+      this.#send(waiting, true);
   }
 
   #send(answer: Answer, close: boolean): void {

@@ -7,6 +7,7 @@ import type { CloseMode } from './exchange.ts';
 export interface RawHead {
   forEach(each: (lowerCaseName: string, value: string) => void): void;
   getHeader(lowerCaseName: string): string;
+  /** The path alone. */
   getUrl(): string;
   /** Without the question mark; undefined when the URL has none. */
   getQuery(): string | undefined;
@@ -49,6 +50,8 @@ export class RequestHead {
   closeMode: CloseMode = 'no';
   /** Its Content-Length is 0. */
   isEmpty = false;
+  /** Without its question mark, '' when there is none. */
+  readonly query: string;
   requestId = '';
   readonly #raw: RawHead;
   #lengths = 0;
@@ -63,8 +66,17 @@ export class RequestHead {
       count++;
       this.#note(name, value);
     });
+    this.query = raw.getQuery() ?? '';
+    const { length } = this.query;
     this.tooBig =
-      bytes > REQUEST_HEADER_BYTES_MAX || count > REQUEST_HEADERS_MAX || raw.getUrl().length > URL_BYTES_MAX;
+      Math.max(bytes, length) > REQUEST_HEADER_BYTES_MAX ||
+      count > REQUEST_HEADERS_MAX ||
+      raw.getUrl().length > URL_BYTES_MAX;
+  }
+
+  /** The end of its message cannot be trusted, or the head is too big. */
+  get isOdd(): boolean {
+    return this.oddLength || this.oddEncoding || this.tooBig;
   }
 
   /** Any other header than the known ones, '' when absent. In the turn of the head. */
@@ -79,11 +91,6 @@ export class RequestHead {
       if (name === lowerCaseName) lines.push(value);
     });
     return lines.join(',');
-  }
-
-  /** The query without its question mark, '' when there is none. In the turn of the head. */
-  getQuery(): string {
-    return this.#raw.getQuery() ?? '';
   }
 
   /** In the turn of the head. */

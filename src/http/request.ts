@@ -7,7 +7,7 @@
  *     serve → #readBody … #bodyRead → #sifted → #admit … #onAdmission → #store
  *                 │           │                                           └─ #publish … #conclude
  *                 │           └─ #filter (… for payloads that are on the disk)
- *                 └─ #takeTokenFirst … (of a body that goes to disk; #admit waits for it)
+ *                 └─ #takeTokenFirst … (of a body that goes to disk; #sifted waits for it)
  *
  * At each `…` the request waits, and a callback goes on. Promises there cost a twentieth of a
  * worker's time (bench/HISTORY.md), so only what waits for the disk has one.
@@ -125,8 +125,8 @@ export class IngestRequest extends EndpointRequest {
     this.exchange.read(this);
   }
 
-  feed(chunk: Uint8Array): void {
-    this.guard(() => this.#upload?.feed(chunk));
+  feed(chunk: Uint8Array, isWhole: boolean): void {
+    this.guard(() => this.#upload?.feed(chunk, isWhole));
   }
 
   end(): void {

@@ -120,7 +120,7 @@ export class Server {
       const head = new RequestHead(req);
       const exchange = new Exchange(res, exchanges, head);
       const services = this.#options.services();
-      if (head.oddLength || head.oddEncoding || head.tooBig) {
+      if (head.isOdd) {
         outcomes.invalid++;
         exchange.answerAndClose(REFUSALS.invalid);
       } else if (!services || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
@@ -144,6 +144,9 @@ export class Server {
     this.#options.metrics.other(answer.status);
     // What follows the head of an answer to HEAD would be taken for the next answer.
     const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
-    new Exchange(res, this.#options.exchanges, new RequestHead(req)).answer(shown);
+    const head = new RequestHead(req);
+    const exchange = new Exchange(res, this.#options.exchanges, head);
+    if (head.isOdd) exchange.answerAndClose(shown);
+    else exchange.answer(shown);
   }
 }

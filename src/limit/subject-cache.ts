@@ -7,7 +7,7 @@
  *
  * How. Pure: no timer, no connection, the caller's monotonic clock. One object, since a worker has
  * one for each of its active subjects, and with ten thousand of those each further object is one
- * more that is in no cache of the processor's. `take` answers from memory or not at all; `ask`
+ * more that is in no cache of the CPU's. `take` answers from memory or not at all; `ask`
  * describes the script call that is about to be sent; `answer` takes its reply in. It wants
  * a reserve of about a quarter of a second of demand, refused requests included; up to
  * EXACT_LIMIT_MAX the script grants it only while the window is contended (admit.lua).

@@ -42,6 +42,8 @@ export class SweepPlan {
    * @returns the sequence up to which the chunks stream may be purged, or undefined
    */
   next(now: number, chunks: StreamEnds, frames: ReadonlyMap<string, StreamEnds>): number | undefined {
+    // A broker that lost the end of the stream, or has a new one, gives its numbers again.
+    this.#watermarks = this.#watermarks.filter(({ chunksUpTo }) => chunksUpTo <= chunks.last);
     const newest = this.#watermarks.at(-1);
     if (chunks.last >= chunks.first && newest?.chunksUpTo !== chunks.last)
       this.#watermarks.push({ chunksUpTo: chunks.last, notedAt: now });

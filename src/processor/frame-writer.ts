@@ -109,7 +109,7 @@ export class FrameWriter {
   }
 
   /**
-   * Acknowledges the frame if all of it is stored; looks into nothing of it.
+   * Acknowledges the frame if all of it is stored; reads only how many entries it has.
    * @returns whether it was. @throws UnavailableError
    */
   async acknowledgeStored(delivery: Delivery): Promise<boolean> {
@@ -126,10 +126,10 @@ export class FrameWriter {
   }
 
   /**
-   * Sets the frame aside with all its bytes, or each entry for itself, which the sink notes as
-   * done: where some are stored already, and where one names parts, since these are removed when
-   * the frame is acknowledged. That reads the layout of the frame alone. The process does nothing
-   * else meanwhile.
+   * Sets the frame aside as one dead letter with all its bytes. But where some of its entries are
+   * stored already, or one names parts (which are removed when the frame is acknowledged), each
+   * entry becomes a letter of its own, and the sink notes it as done. That reads only the layout of
+   * the frame. The process does nothing else meanwhile.
    * @throws UnavailableError
    */
   async setAside(delivery: Delivery, reason: string, report: WriteReport): Promise<void> {

@@ -1,5 +1,9 @@
+import { setTimeout as pause } from 'node:timers/promises';
 import type { NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
+
+/** A scrape waits no longer: Prometheus gives up after seconds, and takes the process for dead. */
+const ANSWER_MS_MAX = 500;
 
 /** Frames that wait in each stream or are in hand; streams that do not answer are left out. */
 export async function pendingMessages(
@@ -7,13 +11,17 @@ export async function pendingMessages(
   streams: readonly string[],
 ): Promise<Record<string, number>> {
   const manager = await link.manager();
-  const answers = await Promise.allSettled(
-    streams.map(async (stream) => {
-      const { num_pending, num_ack_pending } = await manager.consumers.info(stream, CONSUMER);
-      return [stream, num_pending + num_ack_pending] as const;
-    }),
+  const late = new AbortController();
+  const timeIsUp = pause(ANSWER_MS_MAX, undefined, { signal: late.signal, ref: false }).catch(
+    () => undefined,
   );
-  return Object.fromEntries(
-    answers.flatMap((answer) => (answer.status === 'fulfilled' ? [answer.value] : [])),
+  const asked = streams.map(async (stream) => {
+    const { num_pending, num_ack_pending } = await manager.consumers.info(stream, CONSUMER);
+    return [stream, num_pending + num_ack_pending] as const;
+  });
+  const answers = await Promise.all(
+    asked.map((answer) => Promise.race([answer.catch(() => undefined), timeIsUp])),
   );
+  late.abort();
+  return Object.fromEntries(answers.filter((answer) => answer !== undefined));
 }

@@ -77,7 +77,7 @@ const NO_WINDOWS: readonly WindowLimit[] = [];
  *
  * One object for all stages, although each field has one owner, the file that its comment begins
  * with: with ten thousand active projects each further object is one more that is in no cache of
- * the processor's.
+ * the CPU's.
  */
 export class ProjectState implements Subject, Access {
   readonly id: string;

@@ -2,8 +2,8 @@
  * The contract of all sinks: what a sink promises, and the calls by which it is given records.
  *
  * One batch per stream is open at a time. commit() resolves when everything in it is durable, or
- * names a promise of that; only then are its frames acknowledged. A frame may come again at any
- * time.
+ * `durable` says when it will be; only then are its frames acknowledged. A frame may come again at
+ * any time.
  *
  * - `exactly once`: a batch is all or nothing, no reader sees any of it before the commit, and
  *   every later batch, of this process or the next, knows its entries. So each record is written
@@ -52,7 +52,8 @@ export type SinkRow = {
   /** What `head` says, as values. */
   fields: ItemFields | HeartbeatFields;
   /**
-   * The last value of the record, as JSON. Stays as it is until relieve(), commit() or abandon().
+   * The last value of the record, as JSON. Stays as it is until a relieve() that hands it over,
+   * commit() or abandon().
    */
   json: Uint8Array;
   /**
@@ -77,8 +78,8 @@ export type BegunEntry = { frameId: string; index: number; usage?: CountedUsage 
 export type SinkPromise = 'exactly once' | 'repeatable';
 
 /**
- * A row that the store refuses for its content. `part`: it is this entry of the item's container;
- * the item is absent for a heartbeat.
+ * A row that the store refuses for its content. `part`: it is this log or span of the item's
+ * container; the item is absent for a heartbeat.
  */
 export type RefusedRow = { frameId: string; entry: number; item?: number; part?: number; reason: string };
 
@@ -107,7 +108,7 @@ export interface SinkBatch {
    */
   relieve(): Promise<void> | undefined;
   /**
-   * All entries must be whole by now.
+   * All entries must be whole by now. There may be none.
    * @returns what this batch stored, without entries that another processor stored meanwhile
    * @throws UnavailableError when it is not known to be stored; the same entries may then be
    * written again in a new batch
@@ -123,7 +124,7 @@ export interface SinkBatch {
    * others are stored. A sink without it ends the process at such a row.
    */
   readonly refused?: readonly RefusedRow[];
-  /** Forgets the batch. Never throws. */
+  /** Forgets what is not committed; also called after commit(), to no effect. Never throws. */
   abandon(): Promise<void>;
 }
 

@@ -41,7 +41,20 @@ export async function readBacklog(
   // these.
   const floor = consumer && consumer.delivered.stream_seq <= last ? consumer.ack_floor.stream_seq : 0;
   if (floor < first) return { first, last };
-  return { first: (await firstFrom(manager, stream, floor + 1)) ?? last + 1, last };
+  const found = await firstFrom(manager, stream, floor + 1);
+  return { first: found ?? (await firstThere(manager, stream, floor + 1)), last };
+}
+
+/**
+ * The same by what the stream says that it has: a read finds no message also where the server
+ * cannot read it. One beyond the last when all are gone. Its answer names every gap of the stream.
+ */
+async function firstThere(manager: JetStreamManager, stream: string, seq: number): Promise<number> {
+  const { state } = await manager.streams.info(stream, { deleted_details: true });
+  const gone = new Set(state.deleted);
+  let first = Math.max(seq, state.first_seq);
+  while (gone.has(first)) first++;
+  return first;
 }
 
 /** The first message from this sequence on. */

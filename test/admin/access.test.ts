@@ -151,7 +151,8 @@ it('reads the file of tokens again when it changes, and opens nothing while it i
   expect(await Promise.all(['first-token', 'second-token', 'third-token'].map(allowed))).toEqual([
     200, 200, 401,
   ]);
-  replace('third-token\n');
+  replace('third-token\ndeploy=\n');
+  expect(await allowed('deploy=')).toBe(401);
   expect(await Promise.all(['first-token', 'third-token'].map(allowed))).toEqual([401, 200]);
   rmSync(file);
   expect(await Promise.all(['third-token', 'first-token'].map(allowed))).toEqual([401, 401]);
@@ -183,6 +184,16 @@ it('refuses a stranger’s name for this machine, and a request across sites', a
   expect(await create({ Host, 'Content-Type': 'text/plain' })).toBe(415);
   expect(await create({ Host })).toBe(415);
   expect(await create({ ...JSON_TYPE, Host, Origin: `http://localhost:${port}` })).toBe(201);
+});
+
+it('wants no media type beside a token: a browser asks first then', async () => {
+  const port = await open({ entries: ['a-token'] });
+  const create = async (headers: Record<string, string>, body: string): Promise<number> =>
+    (await ask(port, '/v1/projects', { method: 'POST', body, headers })).status;
+  const { headers } = bearer('a-token');
+  expect(await create(headers, '{"plan":"Pro"}')).toBe(201);
+  expect(await create(headers, '')).toBe(400);
+  expect(await create({ ...headers, 'Content-Type': 'text/plain' }, '{"plan":"Pro"}')).toBe(415);
 });
 
 it('refuses a request across sites though it has a token, and lets any name with one pass', async () => {

@@ -38,8 +38,12 @@ const connection = (id: number, isMinted = false): Connection => {
 const store = (text: string): void => appendFileSync(join(dir, 'SLUICE_EVENTS', '1.ndjson'), text);
 
 /** Of a ledger that was told something and a sink that holds something. */
-async function verify(tallied: number, { usage = tallied, waitMs = 0 } = {}): Promise<Verification> {
-  const reader: StoredReader = { ...(await openStored(`ndjson:${dir}`)), tally: async () => tally };
+async function verify(
+  tallied: number,
+  { usage = tallied, waitMs = 0, ...parts }: Partial<StoredReader> & { usage?: number; waitMs?: number } = {},
+): Promise<Verification> {
+  const files = await openStored(`ndjson:${dir}`);
+  const reader: StoredReader = { ...files, tally: async () => tally, ...parts };
   let asked = 0;
   const verifier = await Verifier.start({
     reader,
@@ -130,6 +134,62 @@ describe('what was told and what is stored', () => {
     clearTimeout(writing);
     expect(found).toMatchObject({ late: 1, lost: 0, problems: [] });
   });
+});
+
+describe('a read of the sink that fails', () => {
+  beforeEach(() => {
+    ledger.answered(connection(0), 200, ACCEPTED);
+    store(record(idOf(0)) + record(idOf(0), 1));
+  });
+
+  /** The folder's reader, which ends in the middle of its first `times` looks. */
+  async function cutOff(times: number): Promise<Partial<StoredReader>> {
+    const files = await openStored(`ndjson:${dir}`);
+    const scan: StoredReader['scan'] = async (since, onItem) => {
+      await files.scan(since, onItem);
+      if (times-- > 0) throw new Error('cut off');
+    };
+    return { scan };
+  }
+
+  it('is made again, and what it had told is not double', async () => {
+    const found = await verify(1, { waitMs: 60_000, ...(await cutOff(2)) });
+    expect(found).toMatchObject({ stored: 1, lost: 0, double: 0, problems: [] });
+  });
+
+  it('is made again also where a reader tells an item once', async () => {
+    const files = await openStored(`ndjson:${dir}`);
+    const told = new Set<string>();
+    let isCut = false;
+    const scan: StoredReader['scan'] = async (since, onItem) => {
+      await files.scan(since, (item) => {
+        const name = `${item.eventId}:${item.index}`;
+        if (!told.has(name)) onItem(item);
+        told.add(name);
+      });
+      isCut = !isCut;
+      if (isCut) throw new Error('cut off');
+    };
+    const found = await verify(1, { waitMs: 60_000, scan, tellsOnce: true });
+    expect(found).toMatchObject({ stored: 1, lost: 0, double: 0, problems: [] });
+  });
+
+  it('is told when its time is over', async () => {
+    await expect(verify(1, await cutOff(1_000))).rejects.toThrow('cut off');
+  });
+});
+
+it('a file that is taken away while the folder is read is left out', async () => {
+  const paths = ['1', '2', '3'].map((name) => join(dir, 'SLUICE_EVENTS', `${name}.ndjson`));
+  for (const [n, path] of paths.entries()) appendFileSync(path, record(idOf(n)));
+  const files = await openStored(`ndjson:${dir}`);
+  const found = new Set<string>();
+  await files.scan(new Date(0), ({ eventId }) => {
+    found.add(eventId);
+    // The names are known by now.
+    for (const [n, path] of paths.entries()) if (idOf(n) !== eventId) rmSync(path, { force: true });
+  });
+  expect(found.size).toBe(1);
 });
 
 it('looks up the ids that the server made', async () => {

@@ -9,6 +9,7 @@ import {
   runLoad,
   workloadOf,
 } from '../../bench/load/options.ts';
+import { findKnee } from '../../bench/load/pace/knee.ts';
 import { segmentsOf } from '../../bench/load/pace/pace.ts';
 import { decodeHistogram } from '../../bench/load/recording.ts';
 import { violations } from '../../bench/load/thresholds.ts';
@@ -195,6 +196,45 @@ describe('a plan of stages', () => {
     expect(result.seconds).toBeLessThan(5);
     expect(result.requests).toBeGreaterThanOrEqual(100);
     expect(violations(result, {})).toEqual(['enough']);
+  });
+});
+
+describe('the generator does not blame itself', () => {
+  // 20/s are due, and all that is measured finds every connection busy: not one request was sent late by the generator.
+  const queued = (url: string) => ({ ...options(url), rate: 20, connections: 1, warmupMs: 50 });
+
+  it('for what waited until broken connections were made again', async () => {
+    const url = await serve((socket) => setTimeout(() => socket.resetAndDestroy(), 100));
+    const result = await runLoad({ ...queued(url), durationMs: 500 });
+    expect(result.failures.ECONNRESET).toBeGreaterThan(1);
+    expect(result.generator.lateP99Ms).toBe(0);
+  });
+
+  it('for what waited for a rare client', async () => {
+    const url = await serve((socket) => setTimeout(() => socket.write(OK), 300));
+    const rare = { clients: 1, share: 1 };
+    const result = await runLoad({ ...queued(url), rare, warmupMs: 100, durationMs: 500 });
+    expect(result.requests).toBe(10);
+    expect(result.generator.lateP99Ms).toBe(0);
+  });
+
+  it('so a search for the knee ends at what the server does not bear', async () => {
+    const url = await serve((socket) => setTimeout(() => socket.resetAndDestroy(), 100));
+    const { knee } = await findKnee({
+      startRate: 20,
+      judge: (result) => violations(result, {}),
+      step: (rate) => runLoad({ ...queued(url), rate, durationMs: 300 }),
+    });
+    expect(knee).toMatchObject({ lastGoodRate: undefined, firstBadRate: 20 });
+    expect(knee.steps[0]?.why).toContain('no request was answered');
+  });
+});
+
+describe('a second', () => {
+  it.each([{ rate: 100 }, {}])('has sent what was intended in the measured time: %j', async (pace) => {
+    const url = await serve((socket) => socket.write(OK));
+    const { perSecond, requests } = await runLoad({ ...options(url), ...pace, warmupMs: 200 });
+    expect(perSecond.reduce((count, { sent }) => count + sent, 0)).toBe(requests);
   });
 });
 

@@ -355,7 +355,7 @@ describe.each(kustomize ? [{ kustomize }] : [])('the load test', ({ kustomize: c
     expect([job?.kind, others]).toEqual(['Job', []]);
     const [container] = (job as Workload).spec.template.spec.containers;
     const [name, ...args] = container?.args ?? [];
-    expect([name, container?.image]).toEqual(['load', 'sluice:latest']);
+    expect([name, container?.image]).toEqual(['load', 'sluice:local']);
     const { load, thresholds, output } = parseLoadCommand(
       args.map((arg) => arg.replace('$(DSN)', 'http://key@ingest.sluice.svc:8080/42')),
     );

@@ -1,11 +1,15 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
+import { constants, createGzip } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
   type HeldEnvelope,
   Upload,
   type UploadBudget,
   type UploadFailure,
+  type UploadResult,
 } from '../../src/envelope/upload.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
 import { temporaryFolder } from '../support/servers.ts';
@@ -56,6 +60,11 @@ const MIXED_SHAPE = {
 
 const envelopeOf = (chunks: readonly Buffer[], budget = testBudget({ spoolDir })): Promise<HeldEnvelope> =>
   bodies.envelopeOf(chunks, '', budget);
+async function envelopeIn(result: Promise<UploadResult>): Promise<HeldEnvelope> {
+  const verdict = await result;
+  if (!verdict.ok) throw new Error(verdict.failure.detail);
+  return verdict.envelope;
+}
 const failureOf = (
   chunks: readonly Buffer[],
   encoding = '',
@@ -187,9 +196,31 @@ describe('the caps of a body', () => {
   });
 
   test('transmitted bytes of a compressed body are capped as well', async () => {
-    for (const chunks of [[Buffer.alloc(1001)], cutEvery(Buffer.alloc(1001), 100)])
-      expect(['too_large', 'invalid']).toContain((await failureOf(chunks, 'gzip', budget())).kind);
-    expect((await failureOf([Buffer.alloc(1001)], 'zstd', budget())).kind).toBe('too_large');
+    for (const encoding of ['gzip', 'br', 'zstd'])
+      for (const chunks of [[Buffer.alloc(1001)], cutEvery(Buffer.alloc(1001), 100)])
+        expect((await failureOf(chunks, encoding, budget())).kind).toBe('too_large');
+  });
+
+  test('what is no envelope is too large before it is invalid', async () => {
+    const junk = Buffer.alloc(1001, 'x\n');
+    for (const encoding of ['', 'gzip', 'made-up'])
+      for (const chunks of [[junk], cutEvery(junk, 100)])
+        expect((await failureOf(chunks, encoding, budget())).kind).toBe('too_large');
+    for (const encoding of ['', 'gzip', 'made-up'])
+      for (const chunks of [[junk.subarray(1)], cutEvery(junk.subarray(1), 100)])
+        expect((await failureOf(chunks, encoding, budget())).kind).toBe('invalid');
+  });
+
+  test('a spooled body that turns out to be no envelope holds nothing until its end', async () => {
+    const spooling = testBudget({ spoolDir });
+    const { upload, result } = startUpload('', spooling);
+    upload.feed(bytesOf(`{}\n{"type":"event"}\n${'x'.repeat(1_000_000)}\n`));
+    upload.feed(bytesOf('no header\n'));
+    expect([spooling.heldBytes, spooling.spooledBytes]).toEqual([0, 0]);
+    upload.feed(Buffer.alloc(1_000_000));
+    upload.end();
+    expect(await result).toMatchObject({ ok: false, failure: { kind: 'invalid' } });
+    expect([spooling.heldBytes, spooling.spooledBytes]).toEqual([0, 0]);
   });
 });
 
@@ -202,6 +233,69 @@ describe('the accounting', () => {
     expect(budget.heldBytes).toBeLessThan(150_000);
     upload.dispose();
     expect(budget.heldBytes).toBe(0);
+  });
+
+  test('counts a header line that is cut', () => {
+    const budget = testBudget({ spoolDir });
+    const { upload } = startUpload('', budget);
+    upload.feed(bytesOf(`{"a":"${'x'.repeat(10_000)}`));
+    expect(budget.heldBytes).toBeGreaterThan(10_000);
+    upload.feed(bytesOf('"}\n{"type":"event"'));
+    expect(budget.heldBytes).toBeGreaterThan(10_000);
+    upload.dispose();
+    expect(budget.heldBytes).toBe(0);
+  });
+
+  /** What the items of an envelope keep alive. */
+  const aliveBytes = ({ items }: HeldEnvelope): number => {
+    const all = items.flatMap(({ header, payload }) => (payload ? [header, payload] : [header]));
+    return [...new Set(all.map(({ buffer }) => buffer))].reduce((sum, { byteLength }) => sum + byteLength, 0);
+  };
+  const SMALL_ITEM = '{"type":"event"}\n{}\n';
+
+  test('counts what pieces of a plain body keep alive', async () => {
+    const budget = testBudget({ spoolDir });
+    const { upload, result } = startUpload('', budget);
+    upload.feed(bytesOf('{}\n'));
+    for (let n = 0; n < 100; n++) {
+      upload.feed(bytesOf(SMALL_ITEM));
+      upload.feed(bytesOf(`{"type":"made_up"}\n${'x'.repeat(4_000)}\n`));
+    }
+    upload.end();
+    const envelope = await envelopeIn(result);
+    expect(envelope.items).toHaveLength(100);
+    expect(aliveBytes(envelope)).toBeLessThanOrEqual(budget.heldBytes);
+    upload.dispose();
+  });
+
+  test('counts what pieces of a compressed body keep alive', async () => {
+    const budget = testBudget({ spoolDir });
+    const { upload, result } = startUpload('gzip', budget);
+    const gzip = createGzip();
+    const chunks: Buffer[] = [];
+    gzip.on('data', (chunk: Buffer) => chunks.push(chunk));
+    const write = async (text: string | Buffer): Promise<void> => {
+      gzip.write(text);
+      await new Promise<void>((resolve) => gzip.flush(constants.Z_SYNC_FLUSH, () => resolve()));
+      for (const chunk of chunks.splice(0)) upload.feed(chunk);
+      // What comes while a write is under way is joined.
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    };
+    await write(`{}\n{"type":"made_up","length":300000}\n`);
+    await write(randomBytes(300_000));
+    await write('\n');
+    for (let n = 0; n < 50; n++) {
+      await write(SMALL_ITEM);
+      await write(`{"type":"made_up"}\n${'x'.repeat(20_000)}\n`);
+    }
+    gzip.end();
+    await once(gzip, 'end');
+    for (const chunk of chunks.splice(0)) upload.feed(chunk);
+    upload.end();
+    const envelope = await envelopeIn(result);
+    expect(envelope.items).toHaveLength(50);
+    expect(aliveBytes(envelope)).toBeLessThanOrEqual(budget.heldBytes);
+    upload.dispose();
   });
 
   test('counts a chunk once that is kept whole for a view', async () => {

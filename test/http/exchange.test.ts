@@ -10,6 +10,7 @@ import {
   BODY_PIECES_FREE,
   BODY_RATE_BYTES_PER_SEC,
   REFUSED_DRAIN_BYTES_MAX,
+  REFUSED_DRAIN_PIECES_RATIO,
   REQUESTS_IN_FLIGHT_MAX,
 } from '../../src/limits.ts';
 import { Line, PLAIN_HEAD } from './line.ts';
@@ -133,6 +134,18 @@ it('refuses a body of tiny pieces, once, and drops the rest of it', () => {
   expect([reader.heard.at(-1), line.said]).toEqual(['inTinyPieces', []]);
   line.data(bytes(1), true);
   expect(line.said).toEqual(['400', 'end']);
+});
+
+it('does not drop tiny pieces for ever', async () => {
+  const { line, exchange } = open();
+  exchange.answer(REFUSALS.invalid);
+  const free = REFUSED_DRAIN_PIECES_RATIO * BODY_PIECES_FREE;
+  for (let piece = 0; piece < free; piece++) line.data(bytes(1), false);
+  await nextTimer();
+  expect(line.said).toEqual([]);
+  for (let piece = 0; piece < free; piece++) line.data(bytes(1), false);
+  await nextTimer();
+  expect(line.said).toEqual(['400', 'end and close']);
 });
 
 it('takes any number of pieces that bring enough', () => {

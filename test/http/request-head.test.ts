@@ -81,7 +81,8 @@ describe('the head of a request', () => {
     ['headers', REQUEST_HEADERS_MAX, (size) => headOf(Array.from({ length: size }, () => ['a', '']))],
     // Each line has a colon, a space and an end beside its name and value.
     ['bytes of headers', REQUEST_HEADER_BYTES_MAX, (size) => headOf({ a: 'x'.repeat(size - 5) })],
-    ['bytes of the URL', URL_BYTES_MAX, (size) => headOf({}, '', 'x'.repeat(size))],
+    ['bytes of the query', REQUEST_HEADER_BYTES_MAX, (size) => headOf({}, 'x'.repeat(size))],
+    ['bytes of the path', URL_BYTES_MAX, (size) => headOf({}, '', 'x'.repeat(size))],
   ])('is too big with more %s than the bound', (_what, bound, headWith) => {
     expect([headWith(bound).tooBig, headWith(bound + 1).tooBig]).toEqual([false, true]);
   });

@@ -1,4 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
+import { freeze, thaw } from '../support/freeze.ts';
 import { natsServer } from '../support/servers.ts';
 import { envelope, eventually, Harness, hexId, item } from './harness.ts';
 
@@ -23,5 +24,20 @@ describe('a broker that goes away', () => {
     const numbers = harness.stored().map(({ payload }) => (payload as { n: number }).n);
     expect(numbers.sort((a, b) => a - b)).toEqual(Array.from({ length: 100 }, (_, n) => n));
     await again.stop();
+  });
+
+  it('and stands still while it stays connected: the metrics do without its figures', async () => {
+    harness = await Harness.start();
+    await harness.process();
+    await freeze(harness.nats.pid);
+    const client = harness.manager.consumers.info('SLUICE_EVENTS', 'processor').then(
+      () => 'the client got its answer',
+      () => 'the client gave up',
+    );
+    const page = fetch(`http://127.0.0.1:${harness.adminPort}/metrics`).then((response) => response.text());
+    expect(await Promise.race([page, client])).toContain('sluice_processing_lag_seconds');
+    expect(await page).not.toContain('sluice_pending_messages{');
+    thaw(harness.nats.pid);
+    expect(await client).toBe('the client got its answer');
   });
 });

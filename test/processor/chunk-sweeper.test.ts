@@ -42,6 +42,14 @@ describe('a plan of what to sweep', () => {
     }
   });
 
+  it('forgets what it noted of a stream that gives its numbers again', () => {
+    const plan = new SweepPlan();
+    plan.next(0, ends(1, 40), frames(1, 20));
+    plan.next(MINUTE_MS, ends(1, 30), frames(1, 20));
+    expect(plan.next(CHUNK_SWEEP_DELAY_MS, ends(1, 50), frames(21, 20))).toBeUndefined();
+    expect(plan.next(CHUNK_SWEEP_DELAY_MS + MINUTE_MS, ends(1, 50), frames(21, 20))).toBe(30);
+  });
+
   it('has nothing to do with an empty stream', () => {
     const plan = new SweepPlan();
     for (let minute = 0; minute < 30; minute++)

@@ -107,6 +107,17 @@ describe('the backlog of a stream', () => {
     expect(await backlog()).toEqual({ first: 4, last: 4 });
   });
 
+  it('is empty where all that waits to be acknowledged is gone', async () => {
+    await keepAcknowledged(manager, STREAM);
+    await publish(6);
+    await take(6, (at) => at < 2);
+    const restore = await remember('obs');
+    for (let seq = 3; seq <= 6; seq++) await manager.streams.deleteMessage(STREAM, seq);
+    await restore();
+    expect((await manager.streams.info(STREAM)).state.messages).toBe(2);
+    expect(await backlog()).toEqual({ first: 7, last: 6 });
+  });
+
   it('takes nothing for processed that got its number after the broker had lost what was', async () => {
     await publish(5);
     await take(3);

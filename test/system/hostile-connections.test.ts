@@ -64,6 +64,25 @@ describe('a worker', () => {
     expect(await system.metric('sluice_worker_restarts_total')).toBe(0);
   });
 
+  it.each([
+    ['an unknown path', 'POST /nowhere', 404],
+    ['a preflight', 'OPTIONS /api/1/envelope/', 204],
+    ['another method', 'PUT /api/1/envelope/', 405],
+    ['a probe', 'GET /healthz', 200],
+  ])(
+    'takes nothing for a request that a message with two lengths to %s hides',
+    async (_name, line, status) => {
+      const hidden = 'GET /healthz HTTP/1.1\r\nHost: sluice\r\n\r\n';
+      const connection = await RawConnection.open(system.port);
+      const lengths = `Content-Length: 5\r\nContent-Length: ${5 + hidden.length}`;
+      connection.send(`${line} HTTP/1.1\r\nHost: sluice\r\nOrigin: http://a\r\n${lengths}\r\n\r\nabcde`);
+      await connection.receive().catch(() => undefined);
+      connection.send(hidden);
+      await until(() => connection.closed);
+      expect(connection.answers.map((answer) => answer.status)).toEqual([status]);
+    },
+  );
+
   // These side by side: they wait for the worker's time-outs.
   it.concurrent('ends slow connections of every kind, and answers others meanwhile, also those that are slow but lawful', async () => {
     const slow = slowConnections(worker.port, { path: pathOf(project), count: 150, ms: 40_000 });

@@ -44,7 +44,7 @@ What must hold (exit status 1 when something does not)
   --verify-wait T      for what is still queued (60s); what takes longer than --late T (10s) is told as late
 
 Results
-  --json FILE          the result with its histograms, - for standard output
+  --json FILE          the result with its histograms, - for standard output, and then nothing else (but on a terminal)
   --report FILE        a page that opens offline
   --junit FILE         for CI
   --summary FILE       Markdown; in GitHub's jobs the job's summary, if nothing else is said

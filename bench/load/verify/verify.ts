@@ -2,7 +2,7 @@
  * `--verify`: is what was told 200 stored, once, and counted?
  *
  * The sink's tally says when everything has arrived; then each id is looked up. A request that was answered 500 or not at all may
- * be stored or not, so the counts have a range.
+ * be stored or not, so the counts have a range. A sink that cannot be read is asked again until `--verify-wait` is over.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { ACCEPTED, EMPTY, type Ledger, REFUSED, UNKNOWN } from './ledger.ts';
@@ -148,6 +148,8 @@ export class Verifier {
   readonly #tallyBefore: ReadonlyMap<string, number> | undefined;
   readonly #usageBefore: UsageOf | undefined;
   readonly #notes: string[] = [];
+  /** When the last answer had come. */
+  #endedAt = 0;
 
   private constructor(
     options: VerifyOptions,
@@ -169,23 +171,38 @@ export class Verifier {
     return new Verifier(options, tally, usage);
   }
 
-  /** After the last answer. */
+  /** After the last answer. @throws why the sink cannot be read */
   async finish(): Promise<Verification> {
     const { ledger, say, reader } = this.#options;
-    const startedAt = performance.now();
-    const waited = (): number => performance.now() - startedAt;
+    this.#endedAt = performance.now();
     say(`waits until ${ledger.count(ACCEPTED)} accepted envelopes are in the sink`);
-    let late = await this.#untilTallied(waited);
+    let late = await this.#untilTallied();
     const since = new Date(this.#startedAt.getTime() - CLOCKS_MS);
     let findings = new Findings(ledger);
-    for (;;) {
-      await reader.scan(since, (item) => findings.add(item));
-      const counts = findings.counts();
-      if (waited() >= this.#lateMs) late ??= counts.lost;
-      if (counts.lost === 0 || waited() > this.#waitMs)
-        return this.#judge(findings, counts, { late: late ?? 0, waitedMs: waited() });
-      await sleep(RESCAN_MS);
+    const look = async (): Promise<void> => {
       if (!reader.tellsOnce) findings = new Findings(ledger);
+      await reader.scan(since, (item) => findings.add(item));
+    };
+    for (;;) {
+      await this.#read(look);
+      const counts = findings.counts();
+      const waitedMs = this.#waitedMs;
+      if (waitedMs >= this.#lateMs) late ??= counts.lost;
+      if (counts.lost === 0 || this.#isOver) return this.#judge(findings, counts, { late, waitedMs });
+      await sleep(RESCAN_MS);
+    }
+  }
+
+  /** What fails is tried again until the time is over: an outage of the sink may pass. */
+  async #read<T>(read: () => Promise<T>): Promise<T> {
+    for (let isSaid = false; ; isSaid = true) {
+      try {
+        return await read();
+      } catch (error) {
+        if (this.#isOver) throw error;
+        if (!isSaid) this.#options.say(`the sink cannot be read, and is read again: ${reasonOf(error)}`);
+        await sleep(POLL_MS);
+      }
     }
   }
 
@@ -194,7 +211,7 @@ export class Verifier {
    * @returns how many of them had not come when they became late; undefined when they are not late
    * yet
    */
-  async #untilTallied(waited: () => number): Promise<number | undefined> {
+  async #untilTallied(): Promise<number | undefined> {
     const { ledger } = this.#options;
     const wanted = ledger.count(ACCEPTED);
     let late: number | undefined;
@@ -203,14 +220,15 @@ export class Verifier {
       const grown = await this.#tallyGrowth();
       if (!grown) return undefined;
       const missing = Math.max(0, wanted - [...grown.values()].reduce((sum, count) => sum + count, 0));
-      if (waited() >= this.#lateMs) late ??= missing;
-      if (missing === 0 || waited() > this.#waitMs) return late ?? 0;
+      if (this.#waitedMs >= this.#lateMs) late ??= missing;
+      if (missing === 0 || this.#isOver) return late ?? 0;
       await sleep(POLL_MS);
     }
   }
 
   async #tallyGrowth(): Promise<Map<string, number> | undefined> {
-    const tally = await this.#options.reader.tally?.();
+    const { reader } = this.#options;
+    const tally = await this.#read(async () => reader.tally?.());
     return tally && growthOf(tally, this.#tallyBefore ?? new Map());
   }
 
@@ -219,14 +237,19 @@ export class Verifier {
     return this.#options.lateMs + (this.#options.reader.delayMs ?? 0);
   }
 
-  get #waitMs(): number {
-    return this.#options.waitMs + (this.#options.reader.delayMs ?? 0);
+  /** Nobody waits longer for what is not in the sink, or for a sink that cannot be read. */
+  get #isOver(): boolean {
+    return this.#waitedMs > this.#options.waitMs + (this.#options.reader.delayMs ?? 0);
+  }
+
+  get #waitedMs(): number {
+    return performance.now() - this.#endedAt;
   }
 
   async #judge(
     findings: Findings,
     counts: ReturnType<Findings['counts']>,
-    { late, waitedMs }: { late: number; waitedMs: number },
+    { late = 0, waitedMs }: { late: number | undefined; waitedMs: number },
   ): Promise<Verification> {
     const { ledger, targets } = this.#options;
     // A DSN may carry an alias; the records carry ids.
@@ -270,6 +293,12 @@ export class Verifier {
     }
   }
 }
+
+/** Why the sink cannot be read. The failure of several addresses of one host has no message. */
+export const reasonOf = (error: unknown): string => {
+  const { message, code, name } = error as NodeJS.ErrnoException;
+  return message || code || name;
+};
 
 function growthOf(
   after: ReadonlyMap<string, number>,

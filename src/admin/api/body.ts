@@ -20,12 +20,17 @@ async function bytesOf(req: IncomingMessage): Promise<Buffer> {
 }
 
 /**
- * The JSON of a request; `{}` of an empty body. The media type is demanded even then, because a
- * browser sends no other site's page's request of this type without asking first.
- * @throws ProblemError
+ * A page of another site can make a browser send a request to this machine. With this media type,
+ * or with a token, the browser asks first. So one of them is demanded, also with an empty body.
  */
+function isTyped({ headers }: IncomingMessage): boolean {
+  const type = headers['content-type'];
+  return type === undefined ? headers.authorization !== undefined : JSON_TYPE.test(type);
+}
+
+/** The JSON of a request; `{}` of an empty body. @throws ProblemError */
 export async function readJson(req: IncomingMessage): Promise<unknown> {
-  if (!JSON_TYPE.test(req.headers['content-type'] ?? ''))
+  if (!isTyped(req))
     throw new ProblemError('media', 'Send Content-Type: application/json.', {
       headers: { Accept: 'application/json' },
     });

@@ -8,6 +8,7 @@
  */
 import zlib, { type BrotliDecompress, type Gunzip, type Zlib, type ZlibOptions } from 'node:zlib';
 import { SYNC_INFLATED_BYTES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../limits.ts';
+import { ownCopy } from '../byte-queue.ts';
 import { ZstdFrames } from './zstd-frames.ts';
 
 export type Compression = 'gzip' | 'deflate' | 'br' | 'zstd';
@@ -92,6 +93,14 @@ export function claimedBytes(encoding: Compression, body: Uint8Array): number | 
   return size;
 }
 
+/** What is taken for the size of a compressed body that does not say it, until it is larger. */
+const USUAL_RATIO = 16;
+const UNKNOWN_BYTES_MIN = 2 * SYNC_INFLATED_BYTES_MAX;
+/** To how many bytes a body inflates, as far as is known. @param claimed what it says itself */
+export const expectedBytes = (body: Uint8Array, claimed = 0): number =>
+  // What cannot be packed grows by a little: less than half of the body is no honest claim.
+  claimed > body.length / 2 ? claimed : Math.max(UNKNOWN_BYTES_MIN, USUAL_RATIO * body.length);
+
 /**
  * Inflates a whole body at once.
  * @returns `stream` when an Inflater has to: more than SYNC_INFLATED_BYTES_MAX or than the body
@@ -121,15 +130,11 @@ export function inflateSync(encoding: Compression, body: Uint8Array): Inflated {
 }
 
 /**
- * Bytes that zlib has written into a buffer of `chunkSize`: they would keep all of it alive,
- * uncounted, while the body waits. The copy is not from the pool, where zlib's buffers lie between.
+ * Bytes that zlib has written into a buffer of `chunkSize`: few of them would keep all of it alive,
+ * uncounted, while the body waits.
  */
-function withoutRoom(bytes: Buffer, chunkSize: number): Buffer {
-  if (bytes.length >= chunkSize / 2) return bytes;
-  const copy = Buffer.allocUnsafeSlow(bytes.length);
-  bytes.copy(copy);
-  return copy;
-}
+export const withoutRoom = (bytes: Buffer, chunkSize = STREAM_CHUNK_BYTES): Buffer =>
+  bytes.length >= chunkSize / 2 ? bytes : ownCopy(bytes);
 
 type WithInfo = { buffer: Buffer; engine: Zlib };
 

@@ -1,7 +1,13 @@
 import { BODY_BYTES_SETTING_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../limits.ts';
 import type { Holding } from '../budget.ts';
 import { ByteQueue } from '../byte-queue.ts';
-import { type Compression, DEFLATE_SNIFF_BYTES, type ZlibStream, zlibStream } from './inflate.ts';
+import {
+  type Compression,
+  DEFLATE_SNIFF_BYTES,
+  withoutRoom,
+  type ZlibStream,
+  zlibStream,
+} from './inflate.ts';
 import { ZstdFrames } from './zstd-frames.ts';
 
 export type InflaterOptions = {
@@ -126,7 +132,8 @@ export class Inflater {
   #onData(bytes: Buffer): void {
     if (this.#destroyed) return;
     this.#windowBytes = Math.min(this.#windowBytes + bytes.length, WINDOW_BYTES_MAX[this.#encoding]);
-    this.#options.onBytes(bytes);
+    // Pieces of any size share one buffer, as the client cuts its writes.
+    this.#options.onBytes(withoutRoom(bytes));
     this.#options.holding.budget.outputGarbage.add(bytes.length);
   }
 

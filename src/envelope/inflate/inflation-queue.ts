@@ -1,5 +1,6 @@
 /**
- * Small bodies that inflate to much: 19 KB may be 19 MiB. A worker stores some hundred MB a second,
+ * Compressed bodies that were whole before they were inflated, and are too large for the loop or
+ * inflate to too much for it: 19 KB may be 19 MiB. A worker stores some hundred MB a second,
  * and an answer is due two seconds after the last byte. When all are inflated as they come, all are
  * late. So few are in work at a time, from their first byte to the stored envelope. The next is the
  * oldest of the project that has the fewest bytes in work. The others wait, compressed, for at most

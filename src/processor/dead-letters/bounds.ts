@@ -172,6 +172,7 @@ export class DeadLetterBounds {
       upTo = message.sequence;
       if (isEnough(gone, message)) break;
     }
+    if (upTo === 0) return gone; // nats-server 2.9 takes a purge up to there for one of everything
     const filter = projectToken === undefined ? {} : { filter: `${DEAD_LETTERS_SUBJECT}.${projectToken}.>` };
     const manager = await this.#link.manager();
     await manager.streams.purge(DEAD_LETTERS_STREAM, { ...filter, seq: upTo + 1 });

@@ -21,15 +21,25 @@ export function scanLines(bytes: Buffer, onItem: (item: StoredItem, lineEnd: num
   }
 }
 
+/** A file's content, if it was written since then; a file never changes once it is there. */
+async function contentSince(path: string, since: Date): Promise<Buffer | undefined> {
+  try {
+    return (await stat(path)).mtimeMs >= since.getTime() ? await readFile(path) : undefined;
+  } catch (error) {
+    // Others may take files away, also between the list of names and this.
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    throw error;
+  }
+}
+
 export function readNdjsonStored(dir: string): StoredReader {
   return {
     tally: () => readTallies(dir),
     scan: async (since, onItem) => {
       const names = await readdir(dir, { recursive: true });
       for (const name of names.filter((one) => one.endsWith('.ndjson'))) {
-        const path = join(dir, name);
-        // A file never changes once it is there.
-        if ((await stat(path)).mtimeMs >= since.getTime()) scanLines(await readFile(path), onItem);
+        const content = await contentSince(join(dir, name), since);
+        if (content) scanLines(content, onItem);
       }
     },
     close: async () => undefined,

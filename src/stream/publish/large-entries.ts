@@ -116,7 +116,7 @@ export class LargeEntries {
   async #write({ entry, source, deadline, push, done }: LargeEntry): Promise<void> {
     const { sender, shares } = this.#options;
     const partBytesMax = this.#options.partBytesMax();
-    // Spooled because memory was short, and small all the same.
+    // Spooled, and yet it fits a frame: 128 to some 500 KiB, or less while memory was short.
     if (source.length + encodedBytesBound(entry) <= partBytesMax) {
       const whole = await source.read(0, source.length);
       const joined = joinParts(entry, whole);
