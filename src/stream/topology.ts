@@ -110,6 +110,8 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
         subjects: [streamSubject(stream, shard)],
         retention: RetentionPolicy.Workqueue,
         max_age: 0,
+        // A setup that was killed may leave a bound that no frame is within.
+        max_msg_size: -1,
       };
       return { config, consumer };
     }),

@@ -5,6 +5,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { connect, type NatsConnection, nkeyAuthenticator } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createLog } from '../../src/lib/log.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
+import { CONSUMER } from '../../src/stream/topology.ts';
+import { keepAcknowledged } from '../stream/leftovers.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import {
   lastingPort,
@@ -34,6 +38,14 @@ const denied = (): string[] =>
     .split('\n')
     .filter((line) => /Violation/.test(line))
     .map((line) => line.replace(/^.*?(Publish|Subscription) Violation/, '$1'));
+
+const linkAs = (role: Role): Promise<NatsLink> =>
+  NatsLink.connect({
+    urls: [nats.url],
+    credsFile: roles.seedFile(role),
+    name: 'test',
+    log: createLog('silent'),
+  });
 
 /** What a command prints. @throws with what it says against it */
 const sluice = async (role: Role, ...args: string[]): Promise<string> =>
@@ -81,6 +93,21 @@ describe('each role does its work, and the server denies it nothing', () => {
     expect(await sluice('setup', 'setup')).not.toContain('created');
     env.SLUICE_STREAM_MAX_BYTES = `${80 * MIB}`;
     expect(await sluice('setup', 'setup')).toContain('SLUICE_EVENTS');
+    expect(denied()).toEqual([]);
+  });
+
+  it('setup makes streams for another number of shards, also where acknowledged frames are left', async () => {
+    const links = await Promise.all((['setup', 'ingest', 'processor'] as const).map(linkAs));
+    const [setup, ingest, processor] = links as [NatsLink, NatsLink, NatsLink];
+    await keepAcknowledged(await setup.manager(), 'SLUICE_EVENTS');
+    await ingest.js.publish('sluice.events.0', 'a frame');
+    const consumer = await processor.js.consumers.get('SLUICE_EVENTS', CONSUMER);
+    await (await consumer.next())?.ackAck();
+    await Promise.all(links.map((link) => link.close()));
+    env.SLUICE_STREAM_SHARDS = '2';
+    expect(await sluice('setup', 'setup')).toContain('deleted stream SLUICE_EVENTS');
+    env.SLUICE_STREAM_SHARDS = '1';
+    expect(await sluice('setup', 'setup')).toContain('created stream SLUICE_EVENTS');
     expect(denied()).toEqual([]);
   });
 
@@ -207,7 +234,6 @@ const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
     publish: [
       'sluice.events.0',
       `$KV.${SECRET}.1`,
-      '$JS.API.STREAM.MSG.GET.SLUICE_EVENTS',
       '$JS.API.CONSUMER.MSG.NEXT.SLUICE_EVENTS.processor',
       '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
     ],

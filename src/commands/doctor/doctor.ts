@@ -7,6 +7,7 @@ import { topologyOf } from '../setup.ts';
 import { type Check, findingOf } from './check.ts';
 import * as checks from './checks.ts';
 import { clickhouse } from './clickhouse.ts';
+import { postgres } from './postgres.ts';
 import { s3 } from './s3.ts';
 
 /** Asked one after the other: there may be hundreds of streams. */
@@ -30,7 +31,7 @@ async function natsChecks(session: Session): Promise<Check[]> {
 function sinkChecks(sink: SinkSetting): Promise<Check[]> {
   if (sink.kind === 'ndjson') return checks.ndjson(sink.dir);
   if (sink.kind === 's3') return s3(sink);
-  return sink.kind === 'postgres' ? checks.postgres(sink.url) : clickhouse(sink.url);
+  return sink.kind === 'postgres' ? postgres(sink.url) : clickhouse(sink.url);
 }
 
 async function examine(): Promise<Check[]> {

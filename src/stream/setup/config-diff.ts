@@ -17,8 +17,11 @@ export function bytesText(bytes: number): string {
 
 const durationText = (nanoseconds: number): string => (nanoseconds === 0 ? 'none' : `${nanoseconds / 1e9} s`);
 
+const boundText = (bytes: number): string => (bytes < 0 ? 'unlimited' : bytesText(bytes));
+
 const TEXT_OF: Readonly<Record<string, (value: never) => string>> = {
-  max_bytes: (value: number) => (value < 0 ? 'unlimited' : bytesText(value)),
+  max_bytes: boundText,
+  max_msg_size: boundText,
   max_age: durationText,
   duplicate_window: durationText,
   ack_wait: durationText,

@@ -23,13 +23,16 @@ export const API_CODES = {
 export const isApiError = (error: unknown, ...codes: readonly number[]): error is JetStreamApiError =>
   error instanceof JetStreamApiError && codes.includes(error.code);
 
+/** Whether the server says that a stream or consumer does not exist. */
+export const isMissing = (error: unknown): boolean =>
+  isApiError(error, JetStreamApiCodes.StreamNotFound, JetStreamApiCodes.ConsumerNotFound);
+
 /** What the server says of something, or undefined when it does not exist. */
 export async function orMissing<T>(question: Promise<T>): Promise<T | undefined> {
   try {
     return await question;
   } catch (error) {
-    if (isApiError(error, JetStreamApiCodes.StreamNotFound, JetStreamApiCodes.ConsumerNotFound))
-      return undefined;
+    if (isMissing(error)) return undefined;
     throw error;
   }
 }

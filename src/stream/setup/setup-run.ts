@@ -16,7 +16,7 @@ import { readBacklog } from '../backlog.ts';
 import type { NatsLink } from '../nats.ts';
 import { streamInfos } from '../stream-infos.ts';
 import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
-import { API_CODES, explained, isApiError, orMissing, SetupError } from './setup-error.ts';
+import { API_CODES, explained, isApiError, isMissing, orMissing, SetupError } from './setup-error.ts';
 
 /**
  * A stream as wanted. Only the fields named here are ours; the server keeps its defaults for the
@@ -47,6 +47,14 @@ type StreamPlan = WantedStream & { current: StreamInfo | undefined; changes: Fie
 const TRIAL = { name: 'SLUICE_SETUP_TRIAL', storage: StorageType.File };
 /** The figure of what is left is this close to the true one. */
 const PRECISION_BYTES = 1024 * 1024;
+
+/**
+ * The `max_msg_size` of a *closed* stream: it refuses every frame, since a frame is larger. A
+ * surplus stream is closed before it is deleted.
+ */
+const CLOSED_BYTES = 1;
+/** That of an open stream: no bound. */
+const OPEN_BYTES = -1;
 
 const ADD_TRIES = 10;
 const ADD_PAUSE_MS = 200;
@@ -87,7 +95,7 @@ export class SetupRun {
     const freed = surplus.reduce((sum, { config }) => sum + config.max_bytes * config.num_replicas, 0);
     const growth = plans.reduce((sum, plan) => sum + growthOf(plan), 0);
     await this.#refuseTooMuch(growth - freed);
-    for (const stream of surplus) await this.#retire(stream);
+    await this.#retire(surplus.map(({ config }) => config.name));
     for (const plan of plans) await this.#make(plan);
     for (const { bucket, replicas } of this.#wanted.buckets) await this.#makeBucket(bucket, replicas);
     return this.#said;
@@ -195,27 +203,59 @@ export class SetupRun {
   async #surplus(): Promise<StreamInfo[]> {
     const wanted = new Set(this.#wanted.streams.map(({ config }) => config.name));
     const found = await streamInfos(this.#manager, (name) => this.#wanted.isOurs(name) && !wanted.has(name));
-    const full: StreamInfo[] = [];
-    for (const info of found) if (await this.#holdsFrames(info.config.name)) full.push(info);
-    if (full.length > 0) throw surplusFull(full);
+    const names = found.map(({ config }) => config.name);
+    await this.#openIfFails(names, () => this.#refuseFull(names));
     return found;
   }
 
+  async #refuseFull(names: readonly string[]): Promise<void> {
+    const full: StreamInfo[] = [];
+    for (const name of names)
+      if (await this.#holdsFrames(name)) full.push(await this.#manager.streams.info(name));
+    if (full.length > 0) throw surplusFull(full);
+  }
+
   /**
-   * Deletes an empty stream of another number of shards. A worker may still publish to it, so the
-   * stream is first made to refuse messages, and stays if one had come.
+   * Deletes streams that were empty a moment ago. A worker may still publish to them, so all are
+   * closed first, and all stay if one has taken a frame. A run that is killed here leaves streams
+   * closed. The next run opens or deletes them, whatever its number of shards.
    */
-  async #retire({ config }: StreamInfo): Promise<void> {
+  async #retire(names: readonly string[]): Promise<void> {
     const { streams } = this.#manager;
-    const { name } = config;
-    await streams.update(name, { ...config, max_msg_size: 1 });
-    if (await this.#holdsFrames(name)) {
-      const info = await streams.info(name);
-      await streams.update(name, { ...info.config, max_msg_size: config.max_msg_size });
-      throw surplusFull([info]);
+    await this.#openIfFails(names, async () => {
+      for (const name of names) await streams.update(name, { max_msg_size: CLOSED_BYTES });
+      await this.#refuseFull(names);
+    });
+    for (const name of names) {
+      await this.#refuseOpened(name);
+      await streams.delete(name);
+      this.#said.push(`deleted stream ${name}, which was empty and belongs to another number of shards`);
     }
-    await streams.delete(name);
-    this.#said.push(`deleted stream ${name}, which was empty and belongs to another number of shards`);
+  }
+
+  /** Another setup that finds frames opens all streams, and this one may have taken some since. */
+  async #refuseOpened(name: string): Promise<void> {
+    const { config } = await this.#manager.streams.info(name);
+    if (config.max_msg_size !== CLOSED_BYTES)
+      throw new SetupError(`stream ${name}: another setup runs at the same time: run setup again`);
+  }
+
+  /** When `work` fails, these streams stay, so they must take frames. */
+  async #openIfFails(names: readonly string[], work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      // When one of them is gone, another setup is about to delete the others.
+      if (!isMissing(error)) await Promise.allSettled(names.map((name) => this.#open(name)));
+      throw error;
+    }
+  }
+
+  /** Also when a run that was killed has closed it. */
+  async #open(name: string): Promise<void> {
+    const { streams } = this.#manager;
+    const { config } = await streams.info(name);
+    if (config.max_msg_size === CLOSED_BYTES) await streams.update(name, { max_msg_size: OPEN_BYTES });
   }
 
   async #make({ config, consumer, current, changes }: StreamPlan): Promise<void> {

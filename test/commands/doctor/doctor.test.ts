@@ -75,6 +75,21 @@ describe('setup and doctor', () => {
     });
   });
 
+  it('fails for a stream that refuses frames, as a setup that was killed leaves it, until setup has run', async () => {
+    await sluice(['setup']);
+    const link = await connect(nats.url);
+    await (await link.manager()).streams.update('SLUICE_EVENTS', { max_msg_size: 1 });
+    await link.close();
+    const { checks } = await examine();
+    expect(checks.find(({ what }) => what === 'stream SLUICE_EVENTS')).toMatchObject({
+      state: 'fail',
+      found: 'differs: max_msg_size 1 B → unlimited',
+      fix: expect.stringContaining('Run sluice setup.'),
+    });
+    await sluice(['setup']);
+    expect(failures(await examine())).toEqual([]);
+  });
+
   it('says how many dead letters were dropped lately, and whose the last ones were', async () => {
     await sluice(['setup']);
     const droppedOf = async () =>

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Finding, findingOf } from '../../../src/commands/doctor/check.ts';
-import { postgres } from '../../../src/commands/doctor/checks.ts';
+import { postgres } from '../../../src/commands/doctor/postgres.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { PostgresSink } from '../../../src/sink/postgres/postgres.ts';
 import { SCHEMA_VERSION } from '../../../src/sink/postgres/schema.ts';

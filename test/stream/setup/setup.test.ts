@@ -1,7 +1,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DiscardPolicy, RetentionPolicy } from '@nats-io/jetstream';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { createLog } from '../../../src/lib/log.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
 import { setupTopology } from '../../../src/stream/setup/setup.ts';
@@ -29,6 +29,25 @@ const streamNames = async (): Promise<string[]> => {
   for await (const { config } of (await link.manager()).streams.list()) names.push(config.name);
   return names.sort();
 };
+
+/** Does something once just before setup asks the broker for such a change of this stream. */
+async function justBefore(
+  change: 'update' | 'delete',
+  stream: string,
+  act: () => Promise<unknown>,
+): Promise<void> {
+  const manager = await link.manager();
+  const ask = manager.streams[change].bind(manager.streams) as (...args: unknown[]) => Promise<never>;
+  let isDone = false;
+  vi.spyOn(manager.streams, change).mockImplementation(async (...args: unknown[]) => {
+    if (!isDone && args[0] === stream) {
+      isDone = true;
+      await act();
+    }
+    return await ask(...args);
+  });
+  vi.spyOn(link, 'manager').mockResolvedValue(manager);
+}
 
 describe('several setups at once, as the pods of an upgrade run them', () => {
   it('make together what one makes, if each tries again when another was in its way', async () => {
@@ -233,5 +252,71 @@ describe('another number of shards', () => {
     await expect(setup()).rejects.toThrow(/SLUICE_LOGS_1 \(messages: 1\): stop ingest/);
     expect(await setup({ shards: 2 })).toEqual([]);
     expect(await setup({ shards: 3 })).toHaveLength(12);
+  });
+
+  it('leaves all streams as they were when one of them has taken a frame at the last moment', async () => {
+    await setup();
+    await justBefore('update', 'SLUICE_EVENTS', () => link.js.publish('sluice.transactions.0', 'late'));
+    await expect(setup({ shards: 2 })).rejects.toThrow(/SLUICE_TRANSACTIONS \(messages: 1\): stop ingest/);
+    expect((await streamNames()).filter(isFrameStreamName)).toHaveLength(6);
+    await link.js.publish('sluice.events.0', 'a frame');
+    await link.js.publish('sluice.transactions.0', 'a frame');
+    expect(await setup()).toEqual([]);
+  });
+
+  it('deletes no stream that another setup has opened again meanwhile', async () => {
+    await setup();
+    const { streams } = await link.manager();
+    await justBefore('delete', 'SLUICE_EVENTS', async () => {
+      await streams.update('SLUICE_LOGS', { max_msg_size: -1 });
+      await link.js.publish('sluice.logs.0', 'a frame');
+    });
+    await expect(setup({ shards: 2 })).rejects.toThrow(/SLUICE_LOGS: another setup/);
+    expect((await streams.info('SLUICE_LOGS')).state.messages).toBe(1);
+  });
+});
+
+describe('a setup for another number of shards that ended half-way', () => {
+  const publish = () => link.js.publish('sluice.events.0', 'a frame');
+  /** What a killed one leaves: some streams refuse what comes. */
+  async function killHalfWay(): Promise<void> {
+    await setup();
+    await (await link.manager()).streams.update('SLUICE_EVENTS', { max_msg_size: 1 });
+    await expect(publish()).rejects.toThrow(/exceeds maximum/);
+  }
+
+  it('is undone by one for the earlier number', async () => {
+    await killHalfWay();
+    expect(await setup()).toEqual(['stream SLUICE_EVENTS: max_msg_size 1 B → unlimited']);
+    await publish();
+    expect(await setup()).toEqual([]);
+  });
+
+  it('is undone by one that finds frames, so that workers go on', async () => {
+    await killHalfWay();
+    await link.js.publish('sluice.logs.0', 'a frame');
+    await expect(setup({ shards: 2 })).rejects.toThrow(/SLUICE_LOGS \(messages: 1\): stop ingest/);
+    await publish();
+  });
+
+  it('is undone by one in whose way a frame comes, so that workers go on', async () => {
+    await killHalfWay();
+    await justBefore('update', 'SLUICE_LOGS', () => link.js.publish('sluice.logs.0', 'late'));
+    await expect(setup({ shards: 2 })).rejects.toThrow(/SLUICE_LOGS \(messages: 1\): stop ingest/);
+    await publish();
+  });
+
+  it('is brought to its end by the same again', async () => {
+    await killHalfWay();
+    expect((await setup({ shards: 2 }))[0]).toContain('deleted stream SLUICE_EVENTS');
+    expect(await setup({ shards: 2 })).toEqual([]);
+  });
+
+  it('undoes what it can by itself when the broker does not answer', async () => {
+    await setup();
+    await justBefore('update', 'SLUICE_LOGS', () => Promise.reject(new Error('timeout')));
+    await expect(setup({ shards: 2 })).rejects.toThrow('timeout');
+    await publish();
+    expect(await setup()).toEqual([]);
   });
 });
