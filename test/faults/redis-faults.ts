@@ -1,21 +1,28 @@
 /** Redis dies, stands still, has no room, or its clock steps. */
 import { readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import { type Fault, frozen, nothing } from './fault.ts';
 import { redisForgot } from './redis-empty.ts';
+import { RedisMarker } from './redis-marker.ts';
+
+/** So that something is written right before the kill. */
+const MARKED_MS = 50;
 
 const redisKilled = (name: string, empty: boolean): Fault => ({
   name,
   holdMs: 1_500,
   strike: async ({ stand: { backing }, excuses }) => {
+    const { pid, dir, exited, url } = backing.redis;
+    const marker = await RedisMarker.begin(url);
+    await pause(MARKED_MS);
     const at = performance.now();
-    const { pid, dir, exited } = backing.redis;
     process.kill(pid, 'SIGKILL');
     await exited;
     return async () => {
       if (empty) for (const name of readdirSync(dir)) rmSync(join(dir, name), { recursive: true });
       await backing.restartRedis();
-      if (empty) excuses.redisLosses.push({ at, endedAt: performance.now() });
+      if (empty || (await marker.lost(url))) excuses.redisLosses.push({ at, endedAt: performance.now() });
     };
   },
 });

@@ -16,14 +16,14 @@ import { DeadLetterBounds } from './bounds.ts';
 import { DroppedDeadLetters } from './dropped.ts';
 
 /**
- * A stream that does not take dead letters delays the good for so long: some leader elections pass
- * within it.
+ * A dead letter that is not taken delays the good for so long: some leader elections pass within
+ * it.
  */
 const PATIENCE_MS = 5_000;
-/** After a dead letter was given up, others are given up without asking the broker for so long. */
+/** After two were given up in a row, so are others, without asking the broker, for so long. */
 const PAUSE_MS = 10_000;
-/** An outage is over when nothing failed for so long. */
-const OUTAGE_MS = 30_000;
+/** A letter that failed and did not come again for so long has patience anew. */
+const FORGET_MS = 30_000;
 /** Lines of one batch; the others are one line together. */
 const LINES_MAX = 20;
 
@@ -39,8 +39,9 @@ export type DeadLetterReport = DeadLetterFacts & {
 /**
  * A dead letter must never stop good items. While the broker is away as a whole, nothing can be
  * done but to wait. When it is there and does not take a dead letter (no stream, no leader, no
- * space), the dead letter's batch is tried again for PATIENCE_MS. After that dead letters are lost:
- * each is counted, and logged with its reason, size and hash.
+ * space), the dead letter's batch is tried again for PATIENCE_MS. After that the letter is lost: it
+ * is counted, and logged with its reason, size and hash. If the next one fails too, so are all for
+ * a while.
  */
 export class DeadLetters {
   readonly #link: NatsLink;
@@ -48,9 +49,10 @@ export class DeadLetters {
   readonly #log: Log;
   readonly #bounds: DeadLetterBounds;
   readonly #dropped: DroppedDeadLetters;
-  /** Monotonic ms: the first and the last failure of an outage. */
-  #failingSince = 0;
-  #failedAt = Number.NEGATIVE_INFINITY;
+  /** Monotonic ms of the first and the last failure of a letter, by its subject. */
+  readonly #failures = new Map<string, { since: number; last: number }>();
+  /** A letter was given up, and none has been filed since. */
+  #isLosing = false;
   #pausedUntil = Number.NEGATIVE_INFINITY;
   #reason = '';
   /** The last dead letter could not be filed. */
@@ -84,12 +86,15 @@ export class DeadLetters {
     const sha256 = createHash('sha256').update(whole).digest('hex');
     const report = { ...facts, bytes: whole.length, sha256 };
     if (this.#clock.monotonic() < this.#pausedUntil) return { ...report, lost: this.#reason };
+    const subject = letterSubject(letter);
     try {
-      const isKept = await this.#file(letter, { whole, sha256 });
+      const isKept = await this.#file(letter, { subject, whole, sha256 });
+      this.#failures.delete(subject);
+      this.#isLosing = false;
       this.failing = false;
       return isKept ? report : { ...report, bytesGone: true };
     } catch (cause) {
-      this.#failed(cause as Error);
+      this.#failed(subject, cause as Error);
       return { ...report, lost: this.#reason };
     }
   }
@@ -98,7 +103,6 @@ export class DeadLetters {
   settle(letters: readonly DeadLetterReport[]): void {
     const lost = letters.filter((one) => one.lost !== undefined);
     if (lost.length > 0) this.#dropped.note(lost.length);
-    else if (letters.length > 0) this.#failedAt = Number.NEGATIVE_INFINITY; // the outage is over
     const filed = letters.filter((one) => one.lost === undefined);
     for (const one of lost.slice(0, LINES_MAX)) this.#log.error(one, 'processor: dead letter lost');
     const left = Math.max(0, LINES_MAX - lost.length);
@@ -115,24 +119,32 @@ export class DeadLetters {
   }
 
   /** @throws UnavailableError while there is patience left */
-  #failed(cause: Error): void {
+  #failed(subject: string, cause: Error): void {
     const now = this.#clock.monotonic();
-    if (now - this.#failedAt > OUTAGE_MS) this.#failingSince = now;
-    this.#failedAt = now;
     this.#reason = cause.message;
     this.failing = true;
-    if (!this.#link.connected || now - this.#failingSince < PATIENCE_MS)
+    const hasPatience = !this.#isLosing && now - this.#failingSince(subject, now) < PATIENCE_MS;
+    if (!this.#link.connected || hasPatience)
       throw new UnavailableError(`a dead letter cannot be published: ${cause.message}`, { cause });
-    this.#pausedUntil = now + PAUSE_MS;
+    if (this.#isLosing) this.#pausedUntil = now + PAUSE_MS;
+    this.#isLosing = true;
+    this.#failures.delete(subject);
     this.#bounds.forget();
+  }
+
+  #failingSince(subject: string, now: number): number {
+    for (const [other, { last }] of this.#failures)
+      if (now - last > FORGET_MS) this.#failures.delete(other);
+    const since = this.#failures.get(subject)?.since ?? now;
+    this.#failures.set(subject, { since, last: now });
+    return since;
   }
 
   /** @returns whether its bytes are kept */
   async #file(
     letter: DeadLetter,
-    { whole, sha256 }: { whole: Uint8Array; sha256: string },
+    { subject, whole, sha256 }: { subject: string; whole: Uint8Array; sha256: string },
   ): Promise<boolean> {
-    const subject = letterSubject(letter);
     const isKept = await this.#bounds.makeRoom(projectToken(letter.projectId), whole.length);
     const partBytes = Math.min(FRAME_BYTES_MAX, Math.floor(this.#link.maxPayload / 2));
     const parts = !isKept || whole.length <= partBytes ? 0 : Math.ceil(whole.length / partBytes);

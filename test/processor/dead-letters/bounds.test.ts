@@ -155,6 +155,23 @@ describe('dead letters that the broker does not take', () => {
     expect(await health.json()).toMatchObject({ checks: { dead_letters: 'failing' } });
   });
 
+  it('because one of them is too large cost that one alone, and hold no stream for good', async () => {
+    harness = await Harness.start();
+    await harness.manager.streams.update('SLUICE_DEAD_LETTERS', { max_msg_size: 20_000 });
+    await harness.process();
+    await harness.publish([bad('42', 50_000), good('7')]);
+    let others = 0;
+    await eventually(async () => {
+      const entry = envelope([item('log', noJson(50))], { projectId: '8', eventId: hexId(++events) });
+      await harness.publish([entry], { stream: 'logs' });
+      others++;
+      return storedOf('7').length === 1;
+    }, 20_000);
+    await harness.drained();
+    expect(await dropped()).toBe(1);
+    expect(await lettersOf('8')).toHaveLength(others);
+  });
+
   it('are taken where an earlier build has filled the stream, and setup has not changed it yet', async () => {
     harness = await Harness.start({ maxBytes: 8 * MIB });
     await harness.manager.streams.update('SLUICE_DEAD_LETTERS', { discard: DiscardPolicy.New } as object);
