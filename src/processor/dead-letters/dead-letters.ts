@@ -133,8 +133,7 @@ export class DeadLetters {
   }
 
   #failingSince(subject: string, now: number): number {
-    for (const [other, { last }] of this.#failures)
-      if (now - last > FORGET_MS) this.#failures.delete(other);
+    for (const [other, { last }] of this.#failures) if (now - last > FORGET_MS) this.#failures.delete(other);
     const since = this.#failures.get(subject)?.since ?? now;
     this.#failures.set(subject, { since, last: now });
     return since;
