@@ -153,7 +153,7 @@ export class IngestRequest extends EndpointRequest {
     const sifted = body.ok ? this.#filter(body.envelope) : NO_ITEMS;
     // Few have payloads on the disk, and a promise would cost each request.
     if (!(sifted instanceof Promise)) return this.#sifted(sifted);
-    const msLeft = this.#deadline - this.services.clock.monotonic();
+    const msLeft = Math.max(1, this.#deadline - this.services.clock.monotonic());
     this.runAfter(msLeft, () => this.#refuseUnqueued('not read from the spool before the deadline'));
     this.watch(sifted.then((kept) => this.#sifted(kept)));
   }

@@ -324,6 +324,17 @@ describe('small bodies that inflate to much', () => {
     expect(bombs()).toHaveLength(free);
   });
 
+  test('earn nothing by the time since their debt was paid, when its timer is late', () => {
+    let now = 0;
+    queue = new InflationQueue({ monotonic: () => now });
+    const use = new ProjectUse();
+    queue.leave(addBomb('first', use));
+    now = 10 * REST_MS;
+    const timers = vi.spyOn(globalThis, 'setTimeout');
+    queue.leave(add('second', use, 2 * 1024 * 1024, true));
+    expect(timers.mock.calls.map(([, ms]) => ms)).toContain(2 * SWOLLEN_REST_MS_PER_MIB);
+  });
+
   test('that swell without saying so rest too, and end where their project rests', () => {
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
     useUp(greedy);

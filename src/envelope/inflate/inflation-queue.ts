@@ -124,8 +124,8 @@ export class InflationQueue {
     const now = this.#clock.monotonic();
     const before = this.#debts.get(use);
     clearTimeout(before?.timer);
-    // What a lone project sends is no debt for later.
-    const unpaidMs = Math.min(FREE_MS, before ? before.paidAt - now : 0);
+    // What a lone project sends is no debt for later. The timer of a paid one may be late.
+    const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
     const ms = unpaidMs + (inflation.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
     const timer = setTimeout(() => this.#debts.delete(use), ms).unref();
     this.#debts.set(use, { since, paidAt: now + ms, timer });
