@@ -331,8 +331,8 @@ describe('small bodies that inflate to much', () => {
     queue.leave(addBomb('first', use));
     now = 10 * REST_MS;
     const timers = vi.spyOn(globalThis, 'setTimeout');
-    queue.leave(add('second', use, 2 * 1024 * 1024, true));
-    expect(timers.mock.calls.map(([, ms]) => ms)).toContain(2 * SWOLLEN_REST_MS_PER_MIB);
+    queue.leave(add('second', use, 3 * 1024 * 1024, true));
+    expect(timers.mock.calls.map(([, ms]) => ms)).toContain(3 * SWOLLEN_REST_MS_PER_MIB);
   });
 
   test('that swell without saying so rest too, and end where their project rests', () => {
