@@ -231,14 +231,20 @@ export class Parser {
     const piece = this.#chunk.subarray(this.#at, newline === -1 ? undefined : newline);
     if (this.#line.length + piece.length > bytesMax) {
       this.#malformed = tooLong;
+      this.#dropLine();
       return undefined;
     }
     this.#at += piece.length + (newline === -1 ? 0 : 1);
     if (newline !== -1 && this.#line.length === 0) return piece;
     const before = this.#line.capacity;
     this.#line.append(piece);
-    const line = newline === -1 ? undefined : this.#line.take();
     this.#onLine(this.#line.capacity - before);
-    return line;
+    return newline === -1 ? undefined : this.#dropLine();
+  }
+
+  /** What was held of a line that was cut. */
+  #dropLine(): Buffer {
+    this.#onLine(-this.#line.capacity);
+    return this.#line.take();
   }
 }

@@ -6,16 +6,15 @@
  *       └──────── a failure ────↗
  *
  * A failure frees everything at once and ignores what is fed later, so that a caller may go on
- * draining the socket. Of a body that is no envelope nothing is held any more, but it is told at
- * its end: until then it may turn out to be too large, which counts more. A success holds its bytes
- * until `dispose`. When a verdict comes while the socket is paused, it is resumed first: nothing
- * can be answered on a paused one.
+ * draining the socket. A success holds its bytes until `dispose`. When a verdict comes while the
+ * socket is paused, it is resumed first: nothing can be answered on a paused one.
  */
 import type { ProjectUse } from '../lib/fair-share.ts';
 import { SWELLING_RATIO_MIN, SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../limits.ts';
 import { Holding, UploadBudget } from './budget.ts';
 import { ownCopy } from './byte-queue.ts';
 import { Collector, type HeldEnvelope, type HeldItem, type SkippedItems } from './collector.ts';
+import type { Malformed } from './header.ts';
 import {
   type Compression,
   claimedBytes,
@@ -76,8 +75,6 @@ export class Upload {
   #state: State = 'open';
   #transmitted = 0;
   #inflated = 0;
-  /** Why the body is no envelope. From then on only its size is looked at. */
-  #fault: string | undefined;
   #kept: KeptBody | undefined;
   /** Set once a compressed body is no longer small, or inflates to much. */
   #inflater: Inflater | undefined;
@@ -115,9 +112,8 @@ export class Upload {
     this.#transmitted += chunk.length;
     if (this.#transmitted > this.#options.budget.maxBodyBytes)
       return this.#fail('too_large', `the body exceeds ${this.#options.budget.maxBodyBytes} bytes`);
-    const encoding = this.#encoding;
-    if (encoding === undefined) return this.#spoil('the content encoding is unknown');
-    if (this.#fault !== undefined && !this.#inflater) return;
+    const encoding = this.#knownEncoding();
+    if (encoding === undefined) return;
     if (encoding !== 'none') this.#feedCompressed(encoding, chunk, isWhole);
     else if (this.#collector.spooling) this.#parse(chunk);
     else this.#parse(isWhole ? Buffer.from(chunk) : ownCopy(chunk));
@@ -128,12 +124,18 @@ export class Upload {
     if (this.#state !== 'open') return;
     this.#state = 'ended';
     if (this.#paced) this.#options.budget.pacer.leave(this.#paced);
-    if (this.#collector.spooling && this.#fault === undefined) this.#onSpooled();
-    const encoding = this.#encoding;
+    if (this.#collector.spooling) this.#onSpooled();
+    const encoding = this.#knownEncoding();
+    if (encoding === undefined) return;
     if (this.#inflater) this.#inflater.end();
-    else if (encoding === undefined) this.#spoil('the content encoding is unknown');
     else if (this.#kept && encoding !== 'none') this.#inflateKept(encoding);
     else this.#finish();
+  }
+
+  /** Undefined: the upload has failed. */
+  #knownEncoding(): Encoding | undefined {
+    if (this.#encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
+    return this.#encoding;
   }
 
   /**
@@ -199,7 +201,7 @@ export class Upload {
     } else {
       // 14 bytes of brotli fill a window of 16 MiB before they turn out to be corrupt.
       if (claimed === undefined) use.distrusted = DISTRUSTED_BODIES;
-      this.#spoil('the compressed body is corrupt');
+      this.#fail('invalid', 'the compressed body is corrupt');
     }
   }
 
@@ -230,7 +232,7 @@ export class Upload {
       holding: this.#holding,
       onBytes: (bytes) => this.#parse(bytes),
       onEnd: () => this.#finish(),
-      onFailed: (kind, detail) => this.#onInflaterFailed(kind, detail),
+      onFailed: (kind, detail) => this.#fail(kind, detail),
       onBehind: (behind) => this.#onInflaterBehind(behind),
     });
     this.#inflater = inflater;
@@ -238,13 +240,6 @@ export class Upload {
     const kept = this.#takeKept();
     if (kept) inflater.feed(kept);
     return inflater;
-  }
-
-  #onInflaterFailed(kind: 'invalid' | 'overloaded', detail: string): void {
-    if (kind === 'overloaded') return this.#fail(kind, detail);
-    this.#inflater?.destroy();
-    this.#inflater = undefined;
-    this.#spoil(detail);
   }
 
   #takeKept(): Buffer | undefined {
@@ -267,11 +262,9 @@ export class Upload {
         `the body inflates to over ${this.#options.budget.maxDecompressedBytes} bytes`,
       );
     if (this.#outgrows()) return this.#fail('overloaded', 'it inflates to more than it says');
-    if (this.#fault !== undefined) return;
     this.#collector.startChunk(bytes);
-    const malformed = this.#parser.feed(bytes);
-    if (malformed !== undefined) this.#spoil(malformed);
-    else if (this.#collector.spooling) this.#onSpooled();
+    this.#check(this.#parser.feed(bytes));
+    if (this.#collector.spooling) this.#onSpooled();
   }
 
   /** Whether it turns out to be so large that there is no room for it. */
@@ -287,23 +280,12 @@ export class Upload {
 
   #finish(): void {
     this.#inflater?.destroy();
-    this.#inflater = undefined;
-    const fault = this.#fault ?? this.#parser.end();
-    if (fault !== undefined) this.#spoil(fault);
-    else if (this.#state === 'ended') this.#collector.finish((envelope) => this.#succeed(envelope));
+    this.#check(this.#parser.end());
+    if (this.#state === 'ended') this.#collector.finish((envelope) => this.#succeed(envelope));
   }
 
-  /** The body is no envelope: the verdict at its end, unless it is too large before. */
-  #spoil(detail: string): void {
-    this.#fault ??= detail;
-    if (this.#state === 'ended' && !this.#inflater) return this.#fail('invalid', this.#fault);
-    if (this.#inflater) this.#collector.close();
-    else {
-      this.#release();
-      this.#inflaterBehind = false;
-      this.#pacerPauses = false;
-    }
-    this.#onSpoolBehind(false);
+  #check(malformed: Malformed | undefined): void {
+    if (malformed !== undefined) this.#fail('invalid', malformed);
   }
 
   // ---- pressure ----

@@ -1,9 +1,12 @@
-import type { JetStreamManager } from '@nats-io/jetstream';
+import type { JetStreamManager, StreamState } from '@nats-io/jetstream';
 import type { NatsLink } from './nats.ts';
 import { orMissing } from './setup/setup-error.ts';
 
 const ACK = Buffer.from('+ACK');
-/** Most acknowledgements in a row: others come with the next look. */
+/**
+ * Most acknowledgements in a row: others come with the next look. And the longest list of what is
+ * gone that a server is asked for.
+ */
 const GONE_MAX = 100_000;
 /**
  * The number of the delivery that is acknowledged: one that no consumer reaches. In nats-server 2.9
@@ -41,17 +44,26 @@ export async function readBacklog(
   // these.
   const floor = consumer && consumer.delivered.stream_seq <= last ? consumer.ack_floor.stream_seq : 0;
   if (floor < first) return { first, last };
-  const found = await firstFrom(manager, stream, floor + 1);
-  return { first: found ?? (await firstThere(manager, stream, floor + 1)), last };
+  if (floor >= last) return { first: last + 1, last };
+  return { first: (await firstSurely(manager, state, { stream, seq: floor + 1 })) ?? last + 1, last };
 }
 
 /**
- * The same by what the stream says that it has: a read finds no message also where the server
- * cannot read it. One beyond the last when all are gone. Its answer names every gap of the stream.
+ * The first message from this sequence on, one beyond the last when there is none. A read finds no
+ * message also where the server cannot read it, so then its list of what is gone is asked for.
+ * Undefined when that is too long to be sent.
  */
-async function firstThere(manager: JetStreamManager, stream: string, seq: number): Promise<number> {
-  const { state } = await manager.streams.info(stream, { deleted_details: true });
-  const gone = new Set(state.deleted);
+async function firstSurely(
+  manager: JetStreamManager,
+  state: StreamState,
+  { stream, seq }: { stream: string; seq: number },
+): Promise<number | undefined> {
+  const found = await firstFrom(manager, stream, seq);
+  if (found !== undefined) return found;
+  if (state.messages === 0) return state.last_seq + 1;
+  if ((state.num_deleted ?? 0) > GONE_MAX) return undefined;
+  const { deleted } = (await manager.streams.info(stream, { deleted_details: true })).state;
+  const gone = new Set(deleted);
   let first = Math.max(seq, state.first_seq);
   while (gone.has(first)) first++;
   return first;
@@ -83,8 +95,7 @@ export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Plac
   const end = Math.min(delivered.stream_seq, state.last_seq);
   let count = 0;
   for (let seq = floor.stream_seq + 1; seq <= end && count < GONE_MAX; seq++) {
-    const present = state.messages === 0 ? end + 1 : await firstFrom(manager, stream, seq);
-    // The server says that there is none also of messages that it cannot read.
+    const present = await firstSurely(manager, state, { stream, seq });
     if (present === undefined) break;
     for (; seq < present && seq <= end && count < GONE_MAX; seq++, count++)
       link.connection.publish(`$JS.ACK.${stream}.${consumer}.1.${seq}.${NO_DELIVERY}.0.0`, ACK);

@@ -147,13 +147,13 @@ describe('a request with nothing to store', () => {
     expect([wants(), outcomes, published, line.said]).toEqual(['t', ['rate_limited'], [], ['429', 'end']]);
   });
 
-  it('asks when its bad body is whole, since it may turn out to be too large', async () => {
+  it('asks as soon as its body is bad, and is answered once the rest was drained', async () => {
     const { receive, settle, wants, outcomes, line } = serve();
     await receive(`${NO_ENVELOPE}\n`, false);
-    expect(wants()).toBe('');
-    await receive(EVENT);
     expect(wants()).toBe('t');
     await settle(TOKEN);
+    expect([outcomes, line.said]).toEqual([['invalid'], []]);
+    await receive(EVENT);
     expect([wants(), outcomes, line.said]).toEqual(['t', ['invalid'], ['400', 'end']]);
   });
 

@@ -1,6 +1,8 @@
 import { INFLATER_QUEUE_BYTES_MAX } from '../../limits.ts';
 import { ByteQueue, ownCopy } from '../byte-queue.ts';
 
+const NOTHING = Buffer.alloc(0);
+
 /**
  * The beginning of a compressed body, as long as it may turn out to be the whole body. Most bodies
  * are one chunk: only others pay for being joined.
@@ -24,6 +26,7 @@ export class KeptBody {
     if (!this.#joined) {
       this.#joined = new ByteQueue(INFLATER_QUEUE_BYTES_MAX);
       this.#joined.append(this.#bytes);
+      this.#bytes = NOTHING;
     }
     this.#joined.append(chunk);
   }

@@ -16,14 +16,12 @@ import { DeadLetterBounds } from './bounds.ts';
 import { DroppedDeadLetters } from './dropped.ts';
 
 /**
- * A dead letter that is not taken delays the good for so long: some leader elections pass within
- * it.
+ * Dead letters that are not taken delay the good for so long: some leader elections pass within it.
  */
 const PATIENCE_MS = 5_000;
-/** After two were given up in a row, so are others, without asking the broker, for so long. */
 const PAUSE_MS = 10_000;
-/** A letter that failed and did not come again for so long has patience anew. */
-const FORGET_MS = 30_000;
+/** An outage is over when nothing failed for so long. */
+const OUTAGE_MS = 30_000;
 /** Lines of one batch; the others are one line together. */
 const LINES_MAX = 20;
 
@@ -39,9 +37,9 @@ export type DeadLetterReport = DeadLetterFacts & {
 /**
  * A dead letter must never stop good items. While the broker is away as a whole, nothing can be
  * done but to wait. When it is there and does not take a dead letter (no stream, no leader, no
- * space), the dead letter's batch is tried again for PATIENCE_MS. After that the letter is lost: it
- * is counted, and logged with its reason, size and hash. If the next one fails too, so are all for
- * a while.
+ * space), the dead letter's batch is tried again for PATIENCE_MS, counted from the first letter of
+ * the outage. After that a letter that fails is lost: it is counted, and logged with its reason,
+ * size and hash. When two are lost in a row, so are all for PAUSE_MS, without asking the broker.
  */
 export class DeadLetters {
   readonly #link: NatsLink;
@@ -49,9 +47,12 @@ export class DeadLetters {
   readonly #log: Log;
   readonly #bounds: DeadLetterBounds;
   readonly #dropped: DroppedDeadLetters;
-  /** Monotonic ms of the first and the last failure of a letter, by its subject. */
-  readonly #failures = new Map<string, { since: number; last: number }>();
-  /** A letter was given up, and none has been filed since. */
+  /** Monotonic ms: when the first letter of an outage was tried, and when the last one failed. */
+  #failingSince = 0;
+  #failedAt = Number.NEGATIVE_INFINITY;
+  /** Subjects of the letters that failed in this outage. */
+  readonly #failed = new Set<string>();
+  /** A letter was given up in this outage, and none has been filed since. */
   #isLosing = false;
   #pausedUntil = Number.NEGATIVE_INFINITY;
   #reason = '';
@@ -87,14 +88,13 @@ export class DeadLetters {
     const report = { ...facts, bytes: whole.length, sha256 };
     if (this.#clock.monotonic() < this.#pausedUntil) return { ...report, lost: this.#reason };
     const subject = letterSubject(letter);
+    const triedAt = this.#clock.monotonic();
     try {
       const isKept = await this.#file(letter, { subject, whole, sha256 });
-      this.#failures.delete(subject);
-      this.#isLosing = false;
-      this.failing = false;
+      this.#onFiled(subject);
       return isKept ? report : { ...report, bytesGone: true };
     } catch (cause) {
-      this.#failed(subject, cause as Error);
+      this.#onFailed(subject, triedAt, cause as Error);
       return { ...report, lost: this.#reason };
     }
   }
@@ -118,25 +118,30 @@ export class DeadLetters {
     return this.#dropped.close();
   }
 
+  /** That others are filed says nothing of one that failed: it alone may be what is not taken. */
+  #onFiled(subject: string): void {
+    this.failing = false;
+    this.#isLosing = false;
+    if (this.#failed.has(subject)) this.#failedAt = Number.NEGATIVE_INFINITY; // the outage is over
+  }
+
   /** @throws UnavailableError while there is patience left */
-  #failed(subject: string, cause: Error): void {
+  #onFailed(subject: string, triedAt: number, cause: Error): void {
     const now = this.#clock.monotonic();
+    if (now - this.#failedAt > OUTAGE_MS) {
+      this.#failingSince = triedAt;
+      this.#isLosing = false;
+      this.#failed.clear();
+    }
+    this.#failedAt = now;
+    this.#failed.add(subject);
     this.#reason = cause.message;
     this.failing = true;
-    const hasPatience = !this.#isLosing && now - this.#failingSince(subject, now) < PATIENCE_MS;
-    if (!this.#link.connected || hasPatience)
+    if (!this.#link.connected || now - this.#failingSince < PATIENCE_MS)
       throw new UnavailableError(`a dead letter cannot be published: ${cause.message}`, { cause });
     if (this.#isLosing) this.#pausedUntil = now + PAUSE_MS;
     this.#isLosing = true;
-    this.#failures.delete(subject);
     this.#bounds.forget();
-  }
-
-  #failingSince(subject: string, now: number): number {
-    for (const [other, { last }] of this.#failures) if (now - last > FORGET_MS) this.#failures.delete(other);
-    const since = this.#failures.get(subject)?.since ?? now;
-    this.#failures.set(subject, { since, last: now });
-    return since;
   }
 
   /** @returns whether its bytes are kept */

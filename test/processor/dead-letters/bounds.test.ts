@@ -172,6 +172,20 @@ describe('dead letters that the broker does not take', () => {
     expect(await lettersOf('8')).toHaveLength(others);
   });
 
+  it('because some of them are too large are given up together', async () => {
+    harness = await Harness.start();
+    await harness.manager.streams.update('SLUICE_DEAD_LETTERS', { max_msg_size: 20_000 });
+    const lines = await processWithLog();
+    for (let n = 0; n < 6; n++) await harness.publish([bad('42', 50_000), bad('8')]);
+    await harness.publish([good('7')]);
+    await harness.drained(30_000);
+    expect(storedOf('7')).toHaveLength(1);
+    expect(await dropped()).toBe(6);
+    expect(await lettersOf('8')).toHaveLength(6);
+    const tries = lines().filter(({ msg }) => msg === 'processor: nothing can be stored, trying again');
+    expect(tries).toHaveLength(1);
+  });
+
   it('are taken where an earlier build has filled the stream, and setup has not changed it yet', async () => {
     harness = await Harness.start({ maxBytes: 8 * MIB });
     await harness.manager.streams.update('SLUICE_DEAD_LETTERS', { discard: DiscardPolicy.New } as object);
