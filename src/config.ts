@@ -8,6 +8,7 @@ import { isIP } from 'node:net';
 import { availableParallelism, tmpdir } from 'node:os';
 import { z } from 'zod';
 import { EXTRA_TYPES, type ExtraType, isExtraType } from './lib/item-types.ts';
+import { isLabelAlone } from './lib/label-alone.ts';
 import { LOG_LEVELS, type LogLevel } from './lib/log.ts';
 import { type TracingSettings, tracingSettings } from './lib/tracing/tracing.ts';
 import {
@@ -125,7 +126,7 @@ export function cpusOfQuota(cpuMax: string): number | undefined {
   return quota && period && quota > 0 ? quota / period : undefined;
 }
 
-/** CPUs that this process may use, at least 1. Node 20 ignores the cgroup's quota. */
+/** CPUs by affinity and by the cgroup's quota, which Node 20 ignores; at least 1. */
 export function allowedCpus(): number {
   const v2 = fileText('/sys/fs/cgroup/cpu.max');
   const [quotaV1, periodV1] = ['quota', 'period'].map((name) =>
@@ -191,9 +192,6 @@ function isNetwork(text: string): boolean {
   if (family === 0 || address.includes('%') || rest.length > 0) return false;
   return bits === undefined || (/^\d{1,3}$/.test(bits) && Number(bits) <= (family === 4 ? 32 : 128));
 }
-
-/** As of `deploy=$TOKEN` without the variable. What is longer is base64 with its padding. */
-const isLabelAlone = (entry: string): boolean => /^[\w.@-]{1,15}=$/.test(entry);
 
 const schema = z.strictObject({
   SLUICE_ENV: z

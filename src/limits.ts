@@ -290,7 +290,7 @@ export const BROKER_REPLY_MS_MAX = 5_000;
 export const ACK_WAIT_MS = 10_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
-/** A frame whose deaths of the process weigh so much (CRASH_WEIGHT) is dead-lettered undecoded. */
+/** A frame is dead-lettered undecoded when its crashes weigh this much (CRASH_WEIGHT). */
 export const FRAME_CRASHES_MAX = 3;
 export const RESEND_WINDOW_MS = 600_000;
 /** How long a sink knows a frame that it has stored, by a monotonic clock: above any redelivery. */

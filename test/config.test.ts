@@ -196,6 +196,7 @@ it('takes tokens of the admin port, and a file that holds some', () => {
   expect(problems({ SLUICE_ADMIN_TOKEN: 'ci=a-token,deploy=' })).toEqual([
     'SLUICE_ADMIN_TOKEN has a label without its token',
   ]);
+  expect(problems({ SLUICE_ADMIN_TOKEN: 'production-deploy=' })).toHaveLength(1);
   expect(problems({ SLUICE_ADMIN_TOKEN: 'c2l4dGVlbiBieXRlcyE=' })).toEqual([]);
   const dir = temporaryFolder('tokens');
   const file = join(dir, 'tokens');

@@ -47,8 +47,8 @@ const say = (line: string): void => {
 };
 
 /**
- * With `--json -` a log that standard error goes to, too (of a pod, say) shall be the JSON and nothing else; a terminal is no log.
- * What went wrong is in the JSON, and in the exit status.
+ * With `--json -` standard output is the JSON and nothing else. The log of a pod mixes it with standard error, so that says nothing then, unless it is
+ * a terminal. What went wrong is in the JSON, and in the exit status.
  */
 const isSilent = ({ json }: Output): boolean => json === '-' && !process.stderr.isTTY;
 const sayer = (output: Output): typeof say => (isSilent(output) ? () => undefined : say);

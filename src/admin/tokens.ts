@@ -1,12 +1,10 @@
 /** The tokens that open the management API and the page. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
+import { isLabelAlone } from '../lib/label-alone.ts';
 import type { Log } from '../lib/log.ts';
 
 type AdminToken = { label: string; token: string };
-
-/** As of `deploy=$TOKEN` without the variable. What is longer is base64 with its padding. */
-const LABEL_ALONE = /^[\w.@-]{1,15}=$/;
 
 const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
 
@@ -74,8 +72,9 @@ export class AdminTokens {
 
   #tokensOf(lines: readonly string[]): readonly AdminToken[] {
     const { file, log } = this.#settings;
-    const alone = lines.filter((line) => LABEL_ALONE.test(line));
-    for (const label of alone) log.error({ file, label }, 'admin: a label without its token opens nothing');
-    return lines.filter((line) => !alone.includes(line)).map(parseToken);
+    const tokens = lines.filter((line) => !isLabelAlone(line));
+    const labels = lines.length - tokens.length;
+    if (labels > 0) log.error({ file, labels }, 'admin: labels without their tokens open nothing');
+    return tokens.map(parseToken);
   }
 }

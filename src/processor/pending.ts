@@ -2,8 +2,8 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 
-/** A scrape waits no longer: Prometheus gives up after seconds, and takes the process for dead. */
-const ANSWER_MS_MAX = 500;
+/** A scrape waits no longer: Prometheus gives up after 5 s, and takes the process for dead. */
+const ANSWER_MS_MAX = 2_000;
 
 /** Frames that wait in each stream or are in hand; streams that do not answer are left out. */
 export async function pendingMessages(

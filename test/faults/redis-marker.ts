@@ -31,12 +31,12 @@ export class RedisMarker {
     }
   }
 
-  /** @param url of the same Redis, started again */
-  async lost(url: string): Promise<boolean> {
+  /** @param url of the same Redis, started again. @returns how many of our writes it had acknowledged and lost */
+  async lost(url: string): Promise<number> {
     await this.#writing;
     const client = new Redis(url);
     try {
-      return Number(await client.get(KEY)) < this.#acknowledged;
+      return Math.max(0, this.#acknowledged - Number(await client.get(KEY)));
     } finally {
       client.disconnect();
     }

@@ -6,7 +6,7 @@ import { accessSync, constants, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import type { Config } from '../../config.ts';
 import { HAS_ZSTD } from '../../envelope/inflate/inflate.ts';
-import { REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
+import { FRAME_BYTES_MAX, REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { withoutPassword } from '../../management/connections.ts';
 import { readDropped } from '../../stream/dropped-record.ts';
 import type { NatsLink } from '../../stream/nats.ts';
@@ -268,7 +268,7 @@ export function stream(link: NatsLink, { config }: WantedStream): Promise<Check[
   const what = `stream ${config.name}`;
   return asking({ what, fix: RUN_SETUP }, async () => {
     const info = await (await link.manager()).streams.info(config.name);
-    const { max_bytes: max } = info.config;
+    const { max_bytes: max, max_msg_size: size } = info.config;
     const { messages, bytes } = info.state;
     const changes = changesBetween(info.config, config);
     const differs = changes.length > 0 && `differs: ${changes.map(({ text }) => text).join(', ')}`;
@@ -287,7 +287,7 @@ export function stream(link: NatsLink, { config }: WantedStream): Promise<Check[
         what,
         found,
         // It refuses frames. A setup that was killed may leave it so.
-        fail: changes.some(({ field }) => field === 'max_msg_size') && differs,
+        fail: Number(size) > 0 && Number(size) < FRAME_BYTES_MAX && differs,
         warn: differs,
         fix: `${RUN_SETUP} Or correct the setting that differs.`,
       },

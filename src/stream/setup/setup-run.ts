@@ -89,13 +89,13 @@ export class SetupRun {
   /** @returns a line for each change, in order */
   async apply(): Promise<string[]> {
     this.#refuseReplicas();
-    const plans: StreamPlan[] = [];
-    for (const wanted of this.#wanted.streams) plans.push(await this.#plan(wanted));
     const surplus = await this.#surplus();
-    const freed = surplus.reduce((sum, { config }) => sum + config.max_bytes * config.num_replicas, 0);
-    const growth = plans.reduce((sum, plan) => sum + growthOf(plan), 0);
-    await this.#refuseTooMuch(growth - freed);
-    await this.#retire(surplus.map(({ config }) => config.name));
+    const names = surplus.map(({ config }) => config.name);
+    const plans = await this.#openIfFails(names, async () => {
+      const found = await this.#plans(surplus);
+      await this.#retire(names);
+      return found;
+    });
     for (const plan of plans) await this.#make(plan);
     for (const { bucket, replicas } of this.#wanted.buckets) await this.#makeBucket(bucket, replicas);
     return this.#said;
@@ -199,13 +199,21 @@ export class SetupRun {
     return first <= last;
   }
 
-  /** Frame streams of another number of shards. @throws SetupError when one still holds frames */
-  async #surplus(): Promise<StreamInfo[]> {
+  /** What is to be made of each stream. @throws SetupError when it cannot be or would lose frames */
+  async #plans(surplus: readonly StreamInfo[]): Promise<StreamPlan[]> {
+    const plans: StreamPlan[] = [];
+    for (const wanted of this.#wanted.streams) plans.push(await this.#plan(wanted));
+    await this.#refuseFull(surplus.map(({ config }) => config.name));
+    const freed = surplus.reduce((sum, { config }) => sum + config.max_bytes * config.num_replicas, 0);
+    const growth = plans.reduce((sum, plan) => sum + growthOf(plan), 0);
+    await this.#refuseTooMuch(growth - freed);
+    return plans;
+  }
+
+  /** Frame streams of another number of shards. */
+  #surplus(): Promise<StreamInfo[]> {
     const wanted = new Set(this.#wanted.streams.map(({ config }) => config.name));
-    const found = await streamInfos(this.#manager, (name) => this.#wanted.isOurs(name) && !wanted.has(name));
-    const names = found.map(({ config }) => config.name);
-    await this.#openIfFails(names, () => this.#refuseFull(names));
-    return found;
+    return streamInfos(this.#manager, (name) => this.#wanted.isOurs(name) && !wanted.has(name));
   }
 
   async #refuseFull(names: readonly string[]): Promise<void> {
@@ -222,10 +230,8 @@ export class SetupRun {
    */
   async #retire(names: readonly string[]): Promise<void> {
     const { streams } = this.#manager;
-    await this.#openIfFails(names, async () => {
-      for (const name of names) await streams.update(name, { max_msg_size: CLOSED_BYTES });
-      await this.#refuseFull(names);
-    });
+    for (const name of names) await streams.update(name, { max_msg_size: CLOSED_BYTES });
+    await this.#refuseFull(names);
     for (const name of names) {
       await this.#refuseOpened(name);
       await streams.delete(name);
@@ -233,17 +239,20 @@ export class SetupRun {
     }
   }
 
-  /** Another setup that finds frames opens all streams, and this one may have taken some since. */
+  /**
+   * Another setup that finds frames opens all streams, and this one may have taken some since. What
+   * it takes between this look and the deletion is lost: the broker deletes on no condition.
+   */
   async #refuseOpened(name: string): Promise<void> {
     const { config } = await this.#manager.streams.info(name);
     if (config.max_msg_size !== CLOSED_BYTES)
       throw new SetupError(`stream ${name}: another setup runs at the same time: run setup again`);
   }
 
-  /** When `work` fails, these streams stay, so they must take frames. */
-  async #openIfFails(names: readonly string[], work: () => Promise<void>): Promise<void> {
+  /** When `work` fails, those of these streams that are there stay, so they must take frames. */
+  async #openIfFails<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
     try {
-      await work();
+      return await work();
     } catch (error) {
       // When one of them is gone, another setup is about to delete the others.
       if (!isMissing(error)) await Promise.allSettled(names.map((name) => this.#open(name)));
