@@ -199,7 +199,7 @@ export class SetupRun {
     return first <= last;
   }
 
-  /** What is to be made of each stream. @throws SetupError when it cannot be or would lose frames */
+  /** What is to be made of each stream. @throws SetupError when it cannot be, or loses frames */
   async #plans(surplus: readonly StreamInfo[]): Promise<StreamPlan[]> {
     const plans: StreamPlan[] = [];
     for (const wanted of this.#wanted.streams) plans.push(await this.#plan(wanted));
