@@ -327,14 +327,13 @@ describe('small bodies that inflate to much', () => {
   test('earn nothing by the time since their debt was paid, when its timer is late', () => {
     let now = 0;
     queue = new InflationQueue({ monotonic: () => now });
-    const use = new ProjectUse();
-    queue.leave(addBomb('first', use));
+    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    queue.leave(addBomb('first', greedy));
     now = 10 * REST_MS;
-    const timers = vi.spyOn(globalThis, 'setTimeout');
-    queue.leave(add('second', use, 3 * 1024 * 1024, true));
-    const waits = timers.mock.calls.map(([, ms]) => ms);
-    timers.mockRestore(); // before the real timers come back: it restores what it found
-    expect(waits).toContain(3 * SWOLLEN_REST_MS_PER_MIB);
+    queue.leave(add('second', greedy, (SWOLLEN_FREE_MIB + 10) * 1024 * 1024, true));
+    queue.note(modest, now + 1);
+    addBomb('third', greedy);
+    expect(told.at(-1)).toBe('third is refused');
   });
 
   test('that swell without saying so rest too, and end where their project rests', () => {
