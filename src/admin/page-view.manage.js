@@ -122,7 +122,7 @@ function management({ $, el, svg, panel, usageCell, whole, bytes, groups, author
     );
 
   function limitsPanel({ id: _id, key: _key, dsn: _dsn, keys: _keys, ...fields }) {
-    const shown = { rateLimit: undefined, quota: undefined, ...fields };
+    const shown = { rateLimit: 'by plan', quota: undefined, ...fields };
     return panel(
       'Settings',
       ['field', 'value'],
