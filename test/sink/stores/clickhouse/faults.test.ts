@@ -240,11 +240,7 @@ it('a frame that comes twice is two rows at most, one to a reader, and one after
   await harness.drained();
   await processor?.stop();
   await run(); // another process does not know what this one stored
-  const { config } = await harness.manager.streams.info('SLUICE_EVENTS');
-  await harness.manager.streams.update('SLUICE_EVENTS', { ...config, duplicate_window: 100_000_000 });
-  await eventually(
-    async () => !(await harness.link.js.publish('sluice.events.0', frame, { msgID: 'twice' })).duplicate,
-  );
+  await harness.publishAgain(frame, { id: 'twice' });
   await harness.drained();
   const count = async (rest: string) =>
     (await sink.server.query(`SELECT count() AS rows FROM sluice.events ${rest}`))[0];
