@@ -3,8 +3,8 @@
  *
  * JSON.parse of a hostile payload of 19 MiB takes 5.8 s and over a GiB (`[[[[…`), of an honest one
  * 350 ms, all in one go. This reads past everything that no filter asks for, in pieces, keeps
- * nothing of it, and does some 3 ms per MiB. What it gives is JSON again, at most a few hundred
- * KiB, for the same filters.
+ * nothing of it, and takes 1 to 9 ms per MiB, most where strings are shortest. What it gives is
+ * JSON again, at most a few hundred KiB, for the same filters.
  *
  * It does not validate: from text that is not JSON it gives text that is not JSON either, or the
  * fields before the fault.
@@ -51,14 +51,14 @@ const ESCAPE_BYTES = 6;
 const DIGIT_9 = 0x39;
 const LETTER_CASE = 0x20;
 
-/** The character that `\uXXXX` stands for; NaN for other escapes and bad digits. */
+/** The character that `\uXXXX` stands for; -1 for other escapes and bad digits. */
 function escapedAt(bytes: Buffer, at: number): number {
-  if (bytes[at + 1] !== LETTER_U) return Number.NaN;
+  if (bytes[at + 1] !== LETTER_U) return -1;
   let code = 0;
   for (let place = at + 2; place < at + ESCAPE_BYTES; place++) {
     const byte = bytes[place]!;
     const digit = byte <= DIGIT_9 ? byte - 0x30 : (byte | LETTER_CASE) - 0x61 + 10;
-    if (digit < 0 || digit > 15 || (byte > DIGIT_9 && digit < 10)) return Number.NaN;
+    if (digit < 0 || digit > 15 || (byte > DIGIT_9 && digit < 10)) return -1;
     code = code * 16 + digit;
   }
   return code;
@@ -78,8 +78,10 @@ function spells(bytes: Buffer, from: number, to: number, name: string): boolean 
 }
 
 /** The field whose name these bytes between two quotes spell; undefined for none of ours. */
-const fieldOf = (bytes: Buffer, from: number, to: number): string | undefined =>
-  FIELDS.find((name) => spells(bytes, from, to, name));
+function fieldOf(bytes: Buffer, from: number, to: number): string | undefined {
+  for (const name of FIELDS) if (to - from >= name.length && spells(bytes, from, to, name)) return name;
+  return undefined;
+}
 
 /** All at once, of a payload that is in memory. */
 export function pickFields(payload: Uint8Array): Buffer {
