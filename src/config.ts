@@ -305,18 +305,9 @@ function explain(error: z.ZodError): string[] {
 /** What is wrong between settings that are right by themselves. */
 function relationProblems(raw: Record<string, string>): string[] {
   const { shape } = schema;
-  const decompressed = shape.SLUICE_MAX_DECOMPRESSED_BYTES.safeParse(raw.SLUICE_MAX_DECOMPRESSED_BYTES).data;
-  const spool = shape.SLUICE_SPOOL_MAX_BYTES.safeParse(raw.SLUICE_SPOOL_MAX_BYTES).data;
-  const workers = shape.SLUICE_WORKERS.safeParse(raw.SLUICE_WORKERS).data ?? allowedCpus();
   const port = shape.SLUICE_PORT.safeParse(raw.SLUICE_PORT).data;
   const adminPort = shape.SLUICE_ADMIN_PORT.safeParse(raw.SLUICE_ADMIN_PORT).data;
   const problems: string[] = [];
-  // A project alone may have half of a worker's part.
-  const spoolMin = 2 * (decompressed ?? DECOMPRESSED_BYTES_MAX) * workers;
-  if (spool !== undefined && spool < spoolMin)
-    problems.push(
-      `SLUICE_SPOOL_MAX_BYTES must be at least ${spoolMin}: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of ${workers} workers`,
-    );
   if (raw.SLUICE_REDIS_PASSWORD_FILE !== undefined && /:\/\/[^@/]*:[^@/]+@/.test(raw.SLUICE_REDIS_URL ?? ''))
     problems.push('SLUICE_REDIS_URL must have no password beside SLUICE_REDIS_PASSWORD_FILE');
   if (port !== undefined && adminPort === port)

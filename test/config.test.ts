@@ -52,14 +52,6 @@ it('reports every error at once, naming the variable', () => {
   for (const name of Object.keys(env)) expect(found.some((line) => line.startsWith(name))).toBe(true);
 });
 
-it('wants room in the spool for two whole bodies of each worker', () => {
-  const env = { SLUICE_WORKERS: '2', SLUICE_MAX_DECOMPRESSED_BYTES: '20000000' };
-  expect(problems({ ...env, SLUICE_SPOOL_MAX_BYTES: '80000000' })).toEqual([]);
-  expect(problems({ ...env, SLUICE_SPOOL_MAX_BYTES: '79999999' })).toEqual([
-    'SLUICE_SPOOL_MAX_BYTES must be at least 80000000: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of 2 workers',
-  ]);
-});
-
 it('wants addresses to listen on', () => {
   for (const name of ['SLUICE_HOST', 'SLUICE_ADMIN_HOST']) {
     for (const host of ['::', '127.0.0.1', 'fe80::1%eth0', 'host-1.example'])

@@ -8,6 +8,18 @@ import { untilStopped } from '../lib/shutdown.ts';
 import { bytesText } from '../stream/setup/config-diff.ts';
 
 /**
+ * Of ingest alone: other programs share its settings, and not its number of workers.
+ * @throws ConfigError when a body may be larger than a project's half of a worker's part
+ */
+function checkSpoolBound({ spoolMaxBytes, maxDecompressedBytes, workers }: Config): void {
+  const least = 2 * maxDecompressedBytes * workers;
+  if (spoolMaxBytes >= least) return;
+  throw new ConfigError(
+    `SLUICE_SPOOL_MAX_BYTES must be at least ${least}: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of ${workers} workers`,
+  );
+}
+
+/**
  * Spool files have no names, so only ingest itself bounds them: they must never fill a volume that
  * other programs share.
  * @throws ConfigError when the bound was set and the volume can never hold as much
@@ -79,6 +91,7 @@ export function ingestCommand(): Command {
       const { config, ignored } = loadConfig();
       const log = createLog(config.logLevel, { process: 'ingest' });
       if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
+      checkSpoolBound(config);
       checkSpoolVolume(config, log);
       // Only development workers say anything.
       const printer = new RequestPrinter((line) => console.log(line));

@@ -111,12 +111,17 @@ export class Collector implements ItemReceiver {
     this.#chunkCharged = false;
   }
 
+  /** The parser has read it. Of what nothing was kept nothing is charged, so it must go at once. */
+  endChunk(): void {
+    this.#chunk = NOTHING;
+    this.#chunkCharged = false;
+  }
+
   /**
    * The end of the body. Calls `done` when all payloads are in memory or in the file; never after
    * an overload or `close`.
    */
   finish(done: (envelope: HeldEnvelope) => void): void {
-    this.#chunk = NOTHING;
     const { eventId = mintEventId(), sentAt, sdk } = this.#header;
     // Spelled out: spreading two objects took 1.4 µs of the 4.3 that a whole small upload takes.
     const envelope: HeldEnvelope = { eventId, items: this.#items, skipped: this.#skipped ?? NOTHING_SKIPPED };
@@ -131,7 +136,6 @@ export class Collector implements ItemReceiver {
   close(): void {
     this.#closed = true;
     this.#spool?.close();
-    this.#chunk = NOTHING;
     // A new list, not an emptied one: the owner of the envelope may still read the old one.
     this.#items = [];
     this.#single = undefined;

@@ -264,6 +264,7 @@ export class Upload {
     if (this.#outgrows()) return this.#fail('overloaded', 'it inflates to more than it says');
     this.#collector.startChunk(bytes);
     this.#check(this.#parser.feed(bytes));
+    this.#collector.endChunk();
     if (this.#collector.spooling) this.#onSpooled();
   }
 

@@ -18,6 +18,7 @@ import { type InboundFilter, needsPayload, siftItems, siftSpooled } from '../fil
 import { type Category, categoryBit, typeBit } from '../lib/item-types.ts';
 import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
+import type { ProjectPrivacy } from '../projects/project.ts';
 import type { Access, ProjectState, Subject } from '../projects/project-state.ts';
 import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
@@ -326,8 +327,8 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /** As the project wants it when the envelope is accepted; undefined: there is nothing to do. */
-  #privacyOf({ scrub, names }: Privacy): Privacy | undefined {
-    const clientAddress = this.#clientAddress;
+  #privacyOf({ scrub, names, fillIp }: ProjectPrivacy): Privacy | undefined {
+    const clientAddress = fillIp ? this.#clientAddress : undefined;
     const isNeeded = scrub.length + names.length > 0 || clientAddress !== undefined;
     return isNeeded ? { scrub, names, clientAddress } : undefined;
   }

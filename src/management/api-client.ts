@@ -189,7 +189,11 @@ export class ApiOperations implements Operations {
   }
 
   async purgeDeadLetter({ id, sequence: revision }: FiledDeadLetter): Promise<void> {
-    await this.#ask('DELETE', `/dead-letters/${segment(id)}`, { revision });
+    // One that is gone, or was filed anew, is not there any more as it was read.
+    await this.#ask('DELETE', `/dead-letters/${segment(id)}`, { revision }).catch((error: unknown) => {
+      const isGone = error instanceof OperationError && ['unknown', 'conflict'].includes(error.kind);
+      if (!isGone) throw error;
+    });
   }
 
   // ---- Requests ----
@@ -225,14 +229,30 @@ export class ApiOperations implements Operations {
     });
     const text = await answer.text();
     if (!answer.ok) throw this.#failure(answer.status, text);
-    const json: unknown = text === '' ? undefined : JSON.parse(text);
-    return { status: answer.status, json, etag: answer.headers.get('etag') };
+    return {
+      status: answer.status,
+      json: this.#parse(answer.status, text),
+      etag: answer.headers.get('etag'),
+    };
+  }
+
+  /** @throws OperationError for what is no JSON, as a login page in between */
+  #parse(status: number, text: string): unknown {
+    try {
+      return text === '' ? undefined : JSON.parse(text);
+    } catch {
+      throw new OperationError('failed', this.#noApi(status));
+    }
+  }
+
+  #noApi(status: number): string {
+    return `${this.#url} is no management API of sluice: it answered ${status}.`;
   }
 
   #failure(status: number, text: string): Error {
     const { detail, errors }: Problem = problemOf(text);
     if (status === 400 && errors) return new InvalidError(errors);
-    const what = detail ?? `${this.#url} is no management API of sluice: it answered ${status}.`;
+    const what = detail ?? this.#noApi(status);
     const remedy = status === 401 ? ' Set SLUICE_ADMIN_TOKEN to a token that the API knows.' : '';
     return new OperationError(KINDS[status] ?? 'failed', `${what}${remedy}`);
   }

@@ -12,13 +12,13 @@ const ACK = Buffer.from('+ACK');
 const NAK = Buffer.from('-NAK');
 const WORKING = Buffer.from('+WPI');
 const NANOS_PER_MS = 1e6;
+const NO_BYTES = new Uint8Array();
 const NO_TRACES: readonly string[] = [];
 
 export class Delivery {
   readonly #link: NatsLink;
   readonly #reply: string;
-  /** The frame's bytes, until it is settled. */
-  readonly data: Uint8Array;
+  #data: Uint8Array;
   readonly subject: string;
   readonly stream: string;
   readonly sequence: number;
@@ -41,7 +41,7 @@ export class Delivery {
     assert(tokens[0] === '$JS' && tokens[1] === 'ACK' && tokens.length >= 9, 'a JetStream delivery');
     this.#link = link;
     this.#reply = msg.reply ?? '';
-    this.data = data;
+    this.#data = data;
     this.subject = msg.subject;
     this.stream = tokens[at] ?? '';
     this.count = Number(tokens[at + 2]);
@@ -49,6 +49,16 @@ export class Delivery {
     this.storedAt = Math.floor(Number(tokens[at + 5]) / NANOS_PER_MS);
     this.frameId = msg.headers?.get('Nats-Msg-Id') || `${this.stream}:${this.sequence}`;
     this.traces = msg.headers?.has(TRACE_HEADER) ? msg.headers.values(TRACE_HEADER) : NO_TRACES;
+  }
+
+  /** The frame's bytes, until it is settled or forgotten. */
+  get data(): Uint8Array {
+    return this.#data;
+  }
+
+  /** Lets go of the bytes, which are a view of a block of memory; the answers stay possible. */
+  forget(): void {
+    this.#data = NO_BYTES;
   }
 
   /** Fire and forget: a lost one means another delivery, which the sink recognises. */

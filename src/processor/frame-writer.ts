@@ -172,9 +172,9 @@ export class FrameWriter {
   ): Promise<void> {
     await entering?.('storing');
     const counts = await batch.commit();
+    for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     for (const item of refusedItems(batch.refused ?? []))
       await this.#fileDeadLetter(await refusedDeadLetter(this.#options.link, deliveries, item));
-    for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     this.#count();
     const { durable } = batch;
     const complete = this.#complete;

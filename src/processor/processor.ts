@@ -11,6 +11,7 @@ import type { Log } from '../lib/log.ts';
 import { openTracing } from '../lib/tracing/open.ts';
 import type { Tracing } from '../lib/tracing/tracing.ts';
 import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '../limits.ts';
+import { brokerNow } from '../projects/bucket.ts';
 import { openSinks } from '../sink/open-sinks.ts';
 import { Retention } from '../sink/retention.ts';
 import { failingSinks } from '../sink/several.ts';
@@ -104,14 +105,16 @@ class Processor implements RunningProcessor {
     const sweeper = new ChunkSweeper({ link, clock: this.#clock, log: this.#log });
     sweeper.start();
     this.#closers.push(() => sweeper.stop());
-    this.#startRetention(sink);
+    this.#startRetention(link, sink);
     this.#ready = true;
   }
 
-  #startRetention(sink: Sink): void {
+  #startRetention(link: NatsLink, sink: Sink): void {
     const { retentionDays: days } = this.#config;
     if (days === undefined) return;
-    const retention = new Retention({ sink, days, clock: this.#clock, log: this.#log });
+    // Of two clocks the one that removes less: a machine may start with its own far ahead.
+    const now = async (): Promise<number> => Math.min(this.#clock.now(), await brokerNow(link));
+    const retention = new Retention({ sink, days, now, log: this.#log });
     retention.start();
     this.#closers.push(() => retention.stop());
   }

@@ -196,6 +196,7 @@ export class PullQueue {
   hold(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) {
       this.#letGo(delivery);
+      delivery.forget();
       this.#held.add(delivery);
     }
     this.#ask();

@@ -123,6 +123,9 @@ export class BucketMirror {
    */
   async #open(): Promise<void> {
     this.#renewal = false;
+    // One that failed while it was read, or was opened as the connection broke.
+    void this.#watch?.stop();
+    this.#watch = undefined;
     try {
       const { link, bucket } = this.#options;
       const manager = await registryManager(link, this.#requestMs);

@@ -9,6 +9,7 @@ import {
 import { type KV, Kvm } from '@nats-io/kv';
 import { REGISTRY_REQUEST_MS } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
+import { COUNTERS_BUCKET } from '../stream/topology.ts';
 
 /**
  * A handle on a bucket; sends no request yet. Reads go to the leader, so that a process sees its
@@ -16,6 +17,22 @@ import type { NatsLink } from '../stream/nats.ts';
  */
 export function openBucket(link: NatsLink, bucket: string): Promise<KV> {
   return new Kvm(jetstream(link.connection, { timeout: REGISTRY_REQUEST_MS })).open(bucket);
+}
+
+const CLOCK_KEY = 'clock';
+
+/**
+ * The broker's clock, Unix milliseconds: when it stored a record, which is taken away again.
+ * @throws when the broker does not answer
+ */
+export async function brokerNow(link: NatsLink): Promise<number> {
+  const kv = await openBucket(link, COUNTERS_BUCKET);
+  await kv.put(CLOCK_KEY, '');
+  const entry = await kv.get(CLOCK_KEY);
+  const { streams } = await link.manager();
+  await streams.purge(`KV_${COUNTERS_BUCKET}`, { filter: `$KV.${COUNTERS_BUCKET}.${CLOCK_KEY}` });
+  if (!entry) throw new Error("another process asked for the broker's clock in the same moment");
+  return entry.created.getTime();
 }
 
 /** The management side, with a time-out short enough that a mirror heals within seconds. */

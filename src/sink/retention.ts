@@ -1,10 +1,11 @@
-import { type Clock, DAY_MS, HOUR_MS } from '../lib/clock.ts';
+import { DAY_MS, HOUR_MS } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import type { Sink } from './sink.ts';
 
 const LOOK_EVERY_MS = HOUR_MS;
 
-type RetentionOptions = { sink: Sink; days: number; clock: Clock; log: Log };
+/** `now`: Unix milliseconds; nothing is removed when it cannot tell. */
+type RetentionOptions = { sink: Sink; days: number; now: () => Promise<number>; log: Log };
 
 /**
  * SLUICE_RETENTION: at the start and every hour the sink removes the days of which all is older.
@@ -31,9 +32,9 @@ export class Retention {
   }
 
   async #look(): Promise<void> {
-    const { sink, days, clock, log } = this.#options;
+    const { sink, days, now, log } = this.#options;
     try {
-      await sink.removeBefore?.(clock.now() - days * DAY_MS);
+      await sink.removeBefore?.((await now()) - days * DAY_MS);
     } catch (error) {
       log.warn(
         { err: error },

@@ -21,6 +21,9 @@ const OLDEST_KEY = 'outcomes.oldest';
  */
 const OLD_DAYS_LOOK_MS = 600_000;
 
+/** After so many days without a look the days that are there are asked for. */
+const NEAR_DAYS = 100;
+
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
 
 type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
@@ -158,8 +161,11 @@ export class OutcomeLedger {
       // Patient: a broker may take seconds for a list of all days.
       const manager = await this.#link.manager();
       const { state } = await manager.streams.info(STREAM);
+      // A bucket that never held anything has no day, and the year 1 for its last message.
+      if (state.last_seq === 0) return;
       const keptFrom = this.#keptFrom(Math.min(this.#clock.now(), Date.parse(state.last_ts)));
-      const dates = before === undefined ? await datesThere(manager) : datesBetween(before, keptFrom);
+      const isNear = before !== undefined && keptFrom - Date.parse(before) < NEAR_DAYS * DAY_MS;
+      const dates = isNear ? datesBetween(before, keptFrom) : await datesThere(manager);
       for (const date of dates) {
         if (this.#closing) return;
         if (date < dateOf(keptFrom))

@@ -1,5 +1,9 @@
 /** The commands by way of the management API print what they print by way of Redis and NATS. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -7,6 +11,7 @@ import { deadLettersCommand } from '../../src/commands/dead-letters/dead-letters
 import { heartbeatCommand } from '../../src/commands/heartbeat.ts';
 import { projectCommand } from '../../src/commands/project/project.ts';
 import { usageCommand } from '../../src/commands/usage/usage.ts';
+import { ApiOperations } from '../../src/management/api-client.ts';
 import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
 import { deadLetterId } from '../../src/stream/dead-letter-format.ts';
 import { log } from '../projects/broker.ts';
@@ -164,6 +169,18 @@ it('dead letters are listed, shown, replayed and purged', async () => {
   expect((await direct(['dead-letters', 'list'])).out).toBe('There are no dead letters.\n');
 });
 
+it('purges dead letters that another command has purged meanwhile, and leaves what was filed anew', async () => {
+  await fileLetter('boot.4');
+  const api = new ApiOperations(system.adminUrl, 'correct-horse');
+  const [letter] = await api.listDeadLetters();
+  assert(letter);
+  await api.purgeDeadLetter(letter);
+  await api.purgeDeadLetter(letter);
+  await fileLetter('boot.4');
+  await api.purgeDeadLetter(letter);
+  expect(await api.listDeadLetters()).toMatchObject([{ id: letter.id }]);
+});
+
 it('says what is wrong with the token, the address and the request', async () => {
   const refused = await byApi(['project', 'list'], { SLUICE_ADMIN_TOKEN: 'wrong' });
   expect(refused).toMatchObject({ status: 1, out: '' });
@@ -173,6 +190,13 @@ it('says what is wrong with the token, the address and the request', async () =>
   expect(nobody.status).toBe(1);
   const other = await run(['project', 'list', '--api', system.url], NOWHERE);
   expect(other.err).toContain(`${system.url} is no management API of sluice: it answered 404`);
+  const login = createServer((_, res) => res.end('<html>Log in')).listen(0, '127.0.0.1');
+  await once(login, 'listening');
+  const page = `http://127.0.0.1:${(login.address() as AddressInfo).port}`;
+  const loggedOut = await run(['project', 'list', '--api', page], NOWHERE);
+  expect(loggedOut.err).toBe(`sluice: ${page} is no management API of sluice: it answered 200\n`);
+  expect(loggedOut.status).toBe(1);
+  login.close();
   expect(await run(['project', 'list', '--api', 'localhost:8081'], NOWHERE)).toMatchObject({ status: 2 });
   const taken = await json('project', 'create', '--plan', 'Pro');
   const again = await byApi(['project', 'create', '--plan', 'Pro', '--id', String(taken.id)]);

@@ -6,6 +6,7 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { loadConfig } from '../../src/config.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
@@ -85,6 +86,20 @@ it('a spool that its volume can never hold ends ingest at the start, with both f
   expect(child.err()).toMatch(
     /SLUICE_SPOOL_MAX_BYTES is 4096 TiB, and the volume of \S+ has [\d.]+ [GT]iB\n$/,
   );
+});
+
+it('a spool without room for two whole bodies of each worker ends ingest, and no other program', async () => {
+  const bound = {
+    SLUICE_WORKERS: '2',
+    SLUICE_MAX_DECOMPRESSED_BYTES: '20000000',
+    SLUICE_SPOOL_MAX_BYTES: '79999999',
+  };
+  const child = start(['ingest'], bound);
+  expect(await child.ended).toBe(2);
+  expect(child.err()).toBe(
+    'sluice: SLUICE_SPOOL_MAX_BYTES must be at least 80000000: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of 2 workers\n',
+  );
+  expect(loadConfig(bound).config.spoolMaxBytes).toBe(79_999_999);
 });
 
 it('ends when NATS takes its connection and then says nothing', async () => {

@@ -34,19 +34,23 @@ const queries = dashboard.panels.flatMap(({ title, targets = [] }) =>
 );
 const prometheus = findPrometheus();
 
+/** A log over its limit, but for the first in a minute, beside a type that is not stored. */
+const LEFT_OUT = '{}\n{"type":"log"}\n{"items":[{"body":"x"}]}\n{"type":"statsd"}\nx\n';
+
 let system: System;
 let project: Project;
 let timer: NodeJS.Timeout;
 
 beforeAll(async () => {
   system = await System.start({ workers: 2 });
-  project = await system.createProject({ plan: 'Pro', rateLimit: 1_000 });
+  project = await system.createProject({ plan: 'Pro', rateLimit: 1_000, rateLimits: { logs: 1 } });
   const token = await system.createHeartbeat();
   timer = setInterval(() => {
     const sent = [
       system.send(project, errorEvent(eventId())),
       system.send(project, envelope(eventId(), 'transaction', { spans: [] })),
       system.send(project, 'not json'),
+      system.send(project, LEFT_OUT),
       fetch(`${system.url}/heartbeat/${token}`, { method: 'POST' }),
       fetch(`${system.url}/healthz`),
     ];

@@ -219,7 +219,11 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
       const pod = pods.find(({ workload }) => workload.metadata.name === name)?.pod;
       const [setup] = pod?.initContainers ?? [];
       const [main] = pod?.containers ?? [];
-      expect(setup?.command).toEqual(['sh', '-c', 'until sluice setup; do sleep 2; done']);
+      expect(setup?.command).toEqual([
+        'sh',
+        '-c',
+        'until sluice setup; do [ $? -ne 2 ] || exit 2; sleep 2; done',
+      ]);
       expect(setup?.image).toBe(main?.image);
       const paths = ({ volumeMounts = [] }: Container): string[] =>
         volumeMounts.map(({ mountPath }) => mountPath).filter((path) => /\/(tls|nats|redis)$/.test(path));

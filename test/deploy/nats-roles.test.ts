@@ -3,7 +3,7 @@ import { execFile, spawn, spawnSync } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { connect, type NatsConnection, nkeyAuthenticator } from '@nats-io/transport-node';
+import { connect, createInbox, type NatsConnection, nkeyAuthenticator } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
@@ -46,6 +46,11 @@ const linkAs = (role: Role): Promise<NatsLink> =>
     name: 'test',
     log: createLog('silent'),
   });
+
+function connectAs(role: Role): Promise<NatsConnection> {
+  const seed = readFileSync(roles.seedFile(role), 'utf8').trim();
+  return connect({ servers: nats.url, authenticator: nkeyAuthenticator(Buffer.from(seed)) });
+}
 
 /** What a command prints. @throws with what it says against it */
 const sluice = async (role: Role, ...args: string[]): Promise<string> =>
@@ -205,6 +210,42 @@ describe('each role does its work, and the server denies it nothing', () => {
   });
 });
 
+describe('backup', () => {
+  let connection: NatsConnection;
+  beforeAll(async () => {
+    connection = await connectAs('backup');
+  });
+  afterAll(() => connection.close());
+
+  const ask = async (subject: string, body: unknown): Promise<Record<string, unknown>> =>
+    (await connection.request(subject, JSON.stringify(body), { timeout: 10_000 })).json();
+
+  it('takes a bucket away and brings it back, with what was in it', async () => {
+    const stream = `KV_${SECRET}`;
+    const inbox = createInbox();
+    const chunks: Uint8Array[] = [];
+    const pieces = connection.subscribe(inbox);
+    const { config, state } = await ask(`$JS.API.STREAM.SNAPSHOT.${stream}`, { deliver_subject: inbox });
+    for await (const piece of pieces) {
+      if (piece.data.length === 0) break;
+      chunks.push(piece.data);
+      piece.respond();
+    }
+    expect(state).toMatchObject({ messages: expect.any(Number) });
+    const before = await sluice('cli', 'project', 'list', '--json');
+    expect(JSON.parse(before)).not.toEqual([]);
+
+    const link = await linkAs('setup');
+    await (await link.manager()).streams.delete(stream);
+    await link.close();
+    const { deliver_subject } = await ask(`$JS.API.STREAM.RESTORE.${stream}`, { config, state });
+    for (const chunk of [...chunks, new Uint8Array()])
+      await connection.request(`${deliver_subject}`, chunk, { timeout: 10_000 });
+    expect(await sluice('cli', 'project', 'list', '--json')).toBe(before);
+    expect(denied()).toEqual([]);
+  });
+});
+
 /** Subjects that a role may not publish to, and those that it may not listen on. */
 const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
   ingest: {
@@ -250,14 +291,24 @@ const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
     ],
     subscribe: ['sluice.>', '$KV.>', '>'],
   },
+  backup: {
+    publish: [
+      'sluice.events.0',
+      `$KV.${SECRET}.1`,
+      '$JS.API.STREAM.DELETE.SLUICE_EVENTS',
+      '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
+      '$JS.API.STREAM.UPDATE.SLUICE_EVENTS',
+      '$JS.API.STREAM.CREATE.OTHER',
+    ],
+    subscribe: ['sluice.>', '$KV.>', '>'],
+  },
 };
 
 describe.each(ROLES)('the role %s', (role) => {
   let connection: NatsConnection;
   const refusals: string[] = [];
   beforeAll(async () => {
-    const seed = readFileSync(roles.seedFile(role), 'utf8').trim();
-    connection = await connect({ servers: nats.url, authenticator: nkeyAuthenticator(Buffer.from(seed)) });
+    connection = await connectAs(role);
     void (async () => {
       for await (const status of connection.status())
         if (status.type === 'error') refusals.push(status.error.message);

@@ -2,6 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { rmSync } from 'node:fs';
 import { readdir } from 'node:fs/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { constants, createGzip } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import {
@@ -244,6 +246,26 @@ describe('the accounting', () => {
     expect(envelope.items).toHaveLength(100);
     expect(aliveBytes(envelope)).toBeLessThanOrEqual(budget.heldBytes);
     upload.dispose();
+  });
+
+  test('keeps nothing of a chunk of which nothing is stored', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const budget = testBudget({ spoolDir });
+    const skipped = bytesOf(`{}\n{"type":"made_up","length":5000000}\n${'x'.repeat(500_000)}`);
+    collect();
+    const before = process.memoryUsage().arrayBuffers;
+    const uploads = Array.from({ length: 40 }, () => startUpload('', budget).upload);
+    for (const upload of uploads) upload.feed(skipped);
+    // The bytes of what is collected go in the background.
+    await expect
+      .poll(() => {
+        collect();
+        return process.memoryUsage().arrayBuffers - before;
+      })
+      .toBeLessThan(5_000_000);
+    expect(budget.heldBytes).toBeLessThan(5_000_000);
+    for (const upload of uploads) upload.dispose();
   });
 
   test('counts what pieces of a compressed body keep alive', async () => {

@@ -1,8 +1,10 @@
 /** Brokers that allow larger messages than a processor fetches ahead, and consumers with another ack wait than ours. */
+import assert from 'node:assert/strict';
 import { nanos } from '@nats-io/transport-node';
 import { afterEach, expect, it } from 'vitest';
 import { PREFETCH_BYTES_MAX } from '../../src/limits.ts';
-import { envelope, eventually, Harness, hexId, item } from './harness.ts';
+import { PullQueue } from '../../src/processor/pull-queue.ts';
+import { envelope, eventually, Harness, hexId, item, log } from './harness.ts';
 
 const MIB = 1024 * 1024;
 let harness: Harness;
@@ -43,4 +45,21 @@ it('lets no pull outlive its process until a frame comes again: nats-server 2.9 
   await harness.process();
   await eventually(() => expirations.length >= 3);
   expect(new Set(expirations)).toEqual(new Set([nanos(500)]));
+});
+
+it('lets go of the bytes of frames that a sink holds: they are views of blocks that others fill', async () => {
+  harness = await Harness.start();
+  await publish(1);
+  const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: MIB, log });
+  queue.start();
+  await eventually(() => !queue.isEmpty);
+  const [delivery] = queue.take(() => true);
+  assert(delivery && delivery.data.length > 0);
+  queue.hold([delivery]);
+  expect(delivery.data).toHaveLength(0);
+  delivery.ack();
+  queue.settle([delivery]);
+  await harness.drained();
+  await queue.stop();
+  queue.close();
 });

@@ -53,3 +53,36 @@ it('keeps a record that is overwritten while the bucket is read again', async ()
   await eventually(5_000, () => copy.get('k0')?.text === 'new');
   await mirror.stop();
 });
+
+it('leaves no watch behind when the connection breaks while one is opened', async () => {
+  const bucket = 'renewed';
+  await (await new Kvm(link.js).create(bucket)).put('a', '1');
+  let reconnected = (): void => undefined;
+  let breaks = true;
+  class WatchedCopy extends BucketCopy {
+    /** Right before the watch is opened. */
+    override startSnapshot(createdMs: number): void {
+      super.startSnapshot(createdMs);
+      if (breaks) reconnected();
+      breaks = false;
+    }
+  }
+  const own = await connect(server.url);
+  own.onReconnect = (run) => {
+    reconnected = run;
+  };
+  let opened = 0;
+  link.connection.subscribe(`$JS.API.CONSUMER.CREATE.KV_${bucket}.>`, { callback: () => void opened++ });
+  await link.connection.flush();
+  const copy = new WatchedCopy(() => undefined);
+  const mirror = new BucketMirror({ link: own, bucket, copy, log, clock });
+  await mirror.start();
+  expect(copy.get('a')?.text).toBe('1');
+  const consumers = async (): Promise<number> =>
+    (await (await link.manager()).streams.info(`KV_${bucket}`)).state.consumer_count;
+  await eventually(10_000, () => opened === 2);
+  await eventuallyHolds(async () => (await consumers()) === 1);
+  await mirror.stop();
+  await eventuallyHolds(async () => (await consumers()) === 0);
+  await own.close();
+});

@@ -215,10 +215,11 @@ describe('ndjson', () => {
     }) as Sink;
     /** Each look sets the timer of the next when it has ended. */
     const lookEnded = async (): Promise<void> => {
+      await new Promise((resolve) => setImmediate(resolve));
       await look;
       await new Promise((resolve) => setImmediate(resolve));
     };
-    const retention = new Retention({ sink: watched, days: 2, clock, log });
+    const retention = new Retention({ sink: watched, days: 2, now: async () => clock.now(), log });
     try {
       retention.start();
       await lookEnded();
@@ -274,5 +275,20 @@ describe('the processor', () => {
     await start({ SLUICE_RETENTION: '30d' });
     await eventually(() => !existsSync(join(harness.dir, file)));
     expect(await readTally(harness.dir, '42', MONTH)).toEqual({ count: 1, position: 1 });
+  });
+
+  it('removes nothing that only its own clock takes for old', async () => {
+    harness = await Harness.start();
+    clock.at = Date.now();
+    await start({});
+    await harness.publish([envelope([item('event', '{}')])]);
+    await harness.drained();
+    await running?.stop();
+    const files = harness.files();
+    expect(files).toHaveLength(1);
+    clock.at = Date.now() + 400 * DAY_MS;
+    await start({ SLUICE_RETENTION: '30d' });
+    await running?.stop();
+    expect(harness.files()).toEqual(files);
   });
 });

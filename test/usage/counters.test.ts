@@ -293,6 +293,25 @@ describe('OutcomeLedger', () => {
       await ledger.close();
     });
 
+    it('are looked for where an earlier build has noted the year 0, not each date since', async () => {
+      await put('14', '2026-06-07', '2026-06-08');
+      const kv = await bucket();
+      await kv.put(OLDEST, '0000-11-30');
+      const before = link.connection.stats().outMsgs;
+      await ledgerAt('2026-07-10').removeOldDays();
+      expect(link.connection.stats().outMsgs - before).toBeLessThan(20);
+      expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-08'], '2026-06-08']);
+    });
+
+    it('are none in a bucket that never held anything', async () => {
+      const { streams } = await link.manager();
+      const { config } = await streams.info(`KV_${COUNTERS_BUCKET}`);
+      await streams.delete(`KV_${COUNTERS_BUCKET}`);
+      await streams.add(config);
+      await ledgerAt('2026-07-10').removeOldDays();
+      expect(await oldest()).toBeUndefined();
+    });
+
     it('are not those that only a clock of ours takes for old', async () => {
       const today = new Date().toISOString().slice(0, 10);
       await put('14', '2026-01-01', today);

@@ -3,11 +3,10 @@ import { mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
 import { createLog } from '../../lib/log.ts';
 import { withRedis } from '../../limit/redis-client.ts';
-import { openBucket } from '../../projects/bucket.ts';
+import { brokerNow } from '../../projects/bucket.ts';
 import { Database } from '../../sink/postgres/database.ts';
 import { PARTITIONED, SCHEMA_VERSION, schemaVersion } from '../../sink/postgres/schema.ts';
 import type { NatsLink } from '../../stream/nats.ts';
-import { COUNTERS_BUCKET } from '../../stream/topology.ts';
 
 /** `roundTripMs`: the median. `aheadMs`: of another clock, how far it is ahead of ours. */
 type Times = { roundTripMs: number; aheadMs: number };
@@ -71,18 +70,11 @@ export const askRedis = (access: RedisServer) =>
   });
 
 /** No project has this id, so no count has this key. */
-const CLOCK_KEY = 'doctor.clock';
-
 /** By how much NATS's clock is ahead of ours. */
 export async function natsClockAheadMs(link: NatsLink): Promise<number> {
-  const kv = await openBucket(link, COUNTERS_BUCKET);
   const sentAt = Date.now();
-  await kv.put(CLOCK_KEY, '');
-  const oursMs = (sentAt + Date.now()) / 2;
-  const entry = await kv.get(CLOCK_KEY);
-  const { streams } = await link.manager();
-  await streams.purge(`KV_${COUNTERS_BUCKET}`, { filter: `$KV.${COUNTERS_BUCKET}.${CLOCK_KEY}` });
-  return (entry?.created.getTime() ?? 0) - oursMs;
+  const nats = await brokerNow(link);
+  return nats - (sentAt + Date.now()) / 2;
 }
 
 const POSTGRES = `SELECT current_setting('server_version') AS version,

@@ -16,6 +16,7 @@ export class DroppedDeadLetters {
   #project: string | undefined;
   #timer: NodeJS.Timeout | undefined;
   #writing: Promise<void> = Promise.resolve();
+  #isClosed = false;
   /** By this process. */
   count = 0;
 
@@ -27,12 +28,17 @@ export class DroppedDeadLetters {
     this.count += letters;
     this.#unwritten += letters;
     this.#project = project;
-    this.#timer ??= setTimeout(() => this.#write(), WRITE_MS).unref();
+    this.#writeSoon();
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     if (this.#timer) this.#write();
     await this.#writing;
+  }
+
+  #writeSoon(): void {
+    if (!this.#isClosed) this.#timer ??= setTimeout(() => this.#write(), WRITE_MS).unref();
   }
 
   #write(): void {
@@ -45,6 +51,7 @@ export class DroppedDeadLetters {
     this.#writing = addDropped(link, { letters, at, ...(this.#project && { project: this.#project }) }).catch(
       (error) => {
         this.#unwritten += letters;
+        this.#writeSoon();
         log.debug({ err: error }, 'processor: the number of dropped dead letters is not written');
       },
     );

@@ -120,7 +120,8 @@ export class S3Stream implements StreamSink, BatchStream {
       return gathered;
     });
     this.#recent.note(frames);
-    this.#newest = Math.max(this.#newest, newest);
+    // A worker's clock may be ahead of ours.
+    this.#newest = Math.max(this.#newest, Math.min(newest, this.#parts.clock.now()));
     for (const { key, receivedAt } of resends) this.#resends.set(key, receivedAt);
     if (into.hours.size === 0 && !this.#unstored) return { durable: Promise.resolve() };
     if (!this.#timer) this.#flushIn(this.#parts.address.objectMs);

@@ -5,11 +5,12 @@ import { findingOf } from '../../../../src/commands/doctor/check.ts';
 import { s3 } from '../../../../src/commands/doctor/s3.ts';
 import { loadConfig } from '../../../../src/config.ts';
 import { systemClock as clock } from '../../../../src/lib/clock.ts';
+import { resendKey } from '../../../../src/sink/item-key.ts';
 import type { S3Setting } from '../../../../src/sink/s3/address.ts';
 import type { Manifest } from '../../../../src/sink/s3/manifests.ts';
 import { S3Sink } from '../../../../src/sink/s3/s3.ts';
 import type { SinkRow, StreamSink } from '../../../../src/sink/sink.ts';
-import { eventually, log, RECEIVED_AT } from '../../../processor/harness.ts';
+import { eventually, hexId, log, RECEIVED_AT } from '../../../processor/harness.ts';
 import { TestClickHouse } from '../../../support/sinks/clickhouse.ts';
 import { TestS3 } from '../../../support/sinks/seaweedfs.ts';
 import { unpacked } from '../under-test.ts';
@@ -75,6 +76,27 @@ it('the same frames written again are the same object, which is stored once', as
     { n: 1, payload: { level: 'info' }, row_key: expect.stringMatching(/^[0-9a-f]{32}$/) },
     { n: 2 },
   ]);
+});
+
+it('resends are known after a record of a worker whose clock is far ahead', async () => {
+  const stream = await open('AHEAD');
+  const now = clock.now();
+  const event = (n: number, receivedAt = now): SinkRow => {
+    const fields = { projectId: '42', eventId: hexId(n), receivedAt };
+    const resend = { key: resendKey(fields, { index: 0, type: 'event' }), receivedAt };
+    return { ...row(n, receivedAt), type: 'event', resend };
+  };
+  await write(stream, 'ahead', [event(0, now + 2 * HOUR_MS)]);
+  await write(stream, 'first', [event(1)]);
+  await write(
+    stream,
+    'many',
+    Array.from({ length: 2_000 }, (_, n) => event(2 + n)),
+  );
+  const batch = await stream.begin(['again']);
+  batch.beginEntry({ frameId: 'again', index: 0 });
+  batch.add(event(1));
+  expect(await batch.commit()).toEqual([{ type: 'event', result: 'resent', count: 1 }]);
 });
 
 it('a large object is stored in parts, and is whole', async () => {
