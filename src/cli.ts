@@ -30,10 +30,11 @@ for (const name of wanted) {
   const command = await COMMANDS[name]?.();
   if (command) program.addCommand(command);
 }
-// A reader that has seen enough (`| head`) closes the pipe: that is no failure.
-process.stdout.on('error', (error: NodeJS.ErrnoException) => process.exit(error.code === 'EPIPE' ? 0 : 1));
+// A reader that has seen enough (`| head`) closes the pipe: that is no failure, and a command that
+// changes something goes on to its end.
+process.stdout.on('error', ({ code }: NodeJS.ErrnoException) => {
+  if (code !== 'EPIPE') process.exit(1);
+});
 process.exitCode = await runProgram(program, process.argv.slice(2));
 // When all is written: nats.js keeps the socket of an attempt to connect that got no answer.
-process.stdout.write('', (error) => {
-  if (!error) process.stderr.write('', () => process.exit());
-});
+process.stdout.write('', () => process.stderr.write('', () => process.exit()));

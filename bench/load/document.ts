@@ -41,7 +41,7 @@ const OPTION = /^--([a-z0-9-]+)(?:=(.*))?$/s;
 /** A DSN's key, and what a header says, are nobody's business who reads a report. */
 function shown(name: string, value: string): string {
   if (name === 'header') return `${value.split(':', 1)[0]}: …`;
-  return value.replace(/\/\/[^/@\s]*@/g, '//…@');
+  return value.replace(/\/\/[^/?\s]*@/g, '//…@').replace(/([?&]\w*(?:password|secret)\w*=)[^&\s]*/gi, '$1…');
 }
 
 /** `--rate 5 --verify` as a table; what is given several times is joined. */

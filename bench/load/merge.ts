@@ -94,7 +94,8 @@ function factsOf(
     unanswered: addedUp(results.map(unansweredOf)),
     sentBytes: sumBy(results, ({ sentBytes }) => sentBytes),
     workload: [...new Set(results.map(({ workload }) => workload))].join('+'),
-    stopped: results.find(({ stopped }) => stopped)?.stopped,
+    stopped: (results.find(({ stopped }) => stopped?.failed) ?? results.find(({ stopped }) => stopped))
+      ?.stopped,
     generator: figuresOf(results),
   };
 }
@@ -116,11 +117,13 @@ const withHistograms = (recording: Recording, facts: Facts): LoadResult => ({
 export function mergeParallel(results: readonly LoadResult[]): LoadResult {
   const [first] = results;
   if (!first) throw new MergeError('there is nothing to merge');
-  for (const { histograms, stages, loop } of results) {
+  for (const { histograms, stages, loop, expectedStatuses } of results) {
     if (!histograms) throw new MergeError('a result has no histograms: it is not of sluice load');
     const isSame = stages.every(
       ({ fromMs, toMs }, at) => first.stages[at]?.fromMs === fromMs && first.stages[at]?.toMs === toMs,
     );
+    if (`${expectedStatuses}` !== `${first.expectedStatuses}`)
+      throw new MergeError('the results expect different statuses: give every generator the same --expect');
     if (loop !== first.loop || stages.length !== first.stages.length || !isSame)
       throw new MergeError('the results are of different plans: give every generator the same stages');
   }

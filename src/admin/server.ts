@@ -3,7 +3,6 @@
  * operators and probes. It is off the hot path, so node:http serves it.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import { assert } from '../lib/assert.ts';
 import type { Log } from '../lib/log.ts';
 import type { MetricsSnapshot } from '../lib/metrics/metrics.ts';
 import type { ManagementParts } from '../management/direct.ts';
@@ -69,26 +68,24 @@ class AdminServer {
   }
 
   async handle(req: IncomingMessage, res: ServerResponse): Promise<void> {
-    const { status = 200, body, type = JSON_TYPE, headers } = await this.#page(req).catch(problemPage);
+    const {
+      status = 200,
+      body,
+      type = JSON_TYPE,
+      headers,
+    } = await this.#page(req).catch((error: unknown) => this.#problemPage(req, error));
     const content = body === '' ? {} : { 'Content-Type': type };
     const length = status === 204 ? {} : { 'Content-Length': Buffer.byteLength(body) };
     res.writeHead(status, { ...content, ...length, ...headers });
     res.end(body);
   }
 
-  /** @throws ProblemError */
   async #page(req: IncomingMessage): Promise<Page> {
     const url = urlOf(req);
     if (this.#api && /^\/v1(\/|$)/.test(url.pathname)) return this.#apiPage(this.#api, req, url);
     if (req.method !== 'GET' && req.method !== 'HEAD')
       throw new ProblemError('method', 'Only GET and HEAD.', { headers: { Allow: 'GET, HEAD' } });
-    try {
-      return (await probed(url.pathname, this.#pages)) ?? (await this.#guarded(req, url.pathname));
-    } catch (error) {
-      if (error instanceof ProblemError) throw error;
-      this.#log.error({ err: error, path: url.pathname }, 'admin: a page failed');
-      throw new ProblemError('bug', 'The log says more.');
-    }
+    return (await probed(url.pathname, this.#pages)) ?? (await this.#guarded(req, url.pathname));
   }
 
   async #guarded(req: IncomingMessage, path: string): Promise<Page> {
@@ -107,6 +104,15 @@ class AdminServer {
     const body = json === undefined ? '' : JSON.stringify(json);
     return { status, body, headers: { ...NOT_STORED, ...headers } };
   }
+
+  /** Whatever a page throws: the process has workers that must go on. */
+  #problemPage({ url }: IncomingMessage, error: unknown): Page {
+    const isFault = !(error instanceof ProblemError);
+    if (isFault) this.#log.error({ err: error, url }, 'admin: a page failed');
+    const problem = isFault ? new ProblemError('bug', 'The log says more.') : error;
+    const { status, json, headers } = problem;
+    return { status, body: JSON.stringify(json), type: PROBLEM_TYPE, headers: { ...NOT_STORED, ...headers } };
+  }
 }
 
 /** Only its path and query count. @throws ProblemError */
@@ -114,12 +120,6 @@ function urlOf({ url = '/' }: IncomingMessage): URL {
   const target = `http://admin${url.startsWith('/') ? url : `/${url}`}`;
   if (URL.canParse(target)) return new URL(target);
   throw new ProblemError('invalid', 'The target is no URL.');
-}
-
-function problemPage(error: unknown): Page {
-  assert(error instanceof ProblemError, 'every other error has become a problem');
-  const { status, json, headers } = error;
-  return { status, body: JSON.stringify(json), type: PROBLEM_TYPE, headers: { ...NOT_STORED, ...headers } };
 }
 
 /**

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { Command, Option } from 'commander';
 import { ITEM_TYPES } from '../lib/item-types.ts';
 import { untilStopped } from '../lib/shutdown.ts';
@@ -41,7 +42,8 @@ async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
     // decides the stream.
     followFrames(link, show);
     if (!flags.json) process.stderr.write('Showing items as they are accepted; Ctrl-C ends.\n');
-    await untilStopped();
+    // It ends with its reader, too.
+    await Promise.race([untilStopped(), once(process.stdout, 'error')]);
   });
 }
 

@@ -19,7 +19,9 @@ type ConnectionOptions = {
   log: Log;
 };
 
-export const withoutPassword = (url: string): string => url.replace(/\/\/[^@/]*@/, '//…@');
+/** A password may have an @ in it, and PostgreSQL takes one in the query. */
+export const withoutPassword = (url: string): string =>
+  url.replace(/\/\/[^/?]*@/, '//…@').replace(/([?&]\w*(?:password|secret)\w*=)[^&]*/gi, '$1…');
 
 export class Connections {
   readonly #options: ConnectionOptions;

@@ -223,3 +223,20 @@ it('answers HEAD as GET without the body', async () => {
     got.headers['content-length'],
   ]);
 });
+
+it('a page that fails unforeseen is 500, and the process goes on', async () => {
+  const pages = {
+    ready: () => ({ ready: true, body: '{}' }),
+    metrics: () => Promise.reject(new RangeError('Invalid string length')),
+    stats: () => Promise.reject(new RangeError('Invalid string length')),
+  };
+  const tokens = new AdminTokens({ entries: [], file: undefined, log });
+  const server = await startAdminServer({ host: '127.0.0.1', port: 0, pages, tokens, log });
+  servers.push(server);
+  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  for (const path of ['/metrics', '/stats.json']) {
+    const answer = await fetch(`${url}${path}`);
+    expect([answer.status, await answer.json()]).toMatchObject([500, { detail: 'The log says more.' }]);
+  }
+  expect((await fetch(`${url}/readyz`)).status).toBe(200);
+});

@@ -12,6 +12,7 @@ import {
 import { findKnee } from '../../bench/load/pace/knee.ts';
 import { segmentsOf } from '../../bench/load/pace/pace.ts';
 import { decodeHistogram } from '../../bench/load/recording.ts';
+import type { LoadResult } from '../../bench/load/result.ts';
 import { violations } from '../../bench/load/thresholds.ts';
 import { CANONICAL_MIX, parseMix, Workload } from '../../bench/workload.ts';
 
@@ -262,6 +263,16 @@ describe('results', () => {
     expect(merged.perSecond.reduce((count, { ok, failed }) => count + ok + failed, 0)).toBe(80);
     // What was merged can be merged again.
     expect(mergeParallel([merged]).latencyMs).toEqual(merged.latencyMs);
+  });
+
+  it('have failed when one of them was aborted, in any order', async () => {
+    const [one, other] = (await halves()) as [LoadResult, LoadResult];
+    const ended = { ...one, stopped: { reason: 'it is time', failed: false } };
+    const aborted = { ...other, stopped: { reason: 'p99 > 500', failed: true } };
+    expect(mergeParallel([ended, aborted]).stopped).toEqual(aborted.stopped);
+    expect(mergeParallel([aborted, ended]).stopped).toEqual(aborted.stopped);
+    expect(mergeParallel([one, ended]).stopped).toEqual(ended.stopped);
+    expect(() => mergeParallel([one, { ...other, expectedStatuses: [200, 429] }])).toThrow(/--expect/);
   });
 
   it('of other plans do not merge', async () => {

@@ -133,6 +133,23 @@ describe('the program', () => {
     },
   );
 
+  it('finishes a change though its reader has left, and fails as it would have', async () => {
+    writeDevFile(process.pid);
+    const file = join(folder, 'many.yaml');
+    const ids = Array.from({ length: 300 }, (_, n) => `${5_000 + n}`);
+    writeFileSync(file, `projects:\n${ids.map((id) => `  - { id: "${id}", plan: Pro }\n`).join('')}`);
+    const apply = start(['project', 'apply', '-f', file]);
+    apply.process.stdout?.destroy();
+    expect(await apply.ended, apply.err()).toBe(0);
+    const list = start(['project', 'list', '--json']);
+    expect(await list.ended).toBe(0);
+    const there = new Set((JSON.parse(list.out()) as { id: string }[]).map(({ id }) => id));
+    expect(ids.filter((id) => !there.has(id))).toEqual([]);
+    const missing = start(['dead-letters', 'purge', 'f'.repeat(32)]);
+    missing.process.stdout?.destroy();
+    expect(await missing.ended).toBe(1);
+  });
+
   it('uses the sluice dev of its folder while that lives, and its URL for DSNs', async () => {
     writeDevFile(process.pid);
     const create = start(['project', 'create', '--plan', 'Pro', '--id', '70', '--key', 'k', '--json']);
@@ -171,6 +188,11 @@ describe('tail', () => {
     await (await ProjectStore.open(link)).create({ ...plain, id: CUID, alias: '42' });
     const all = start(['tail'], urls());
     const one = start(['tail', '42', '--type', 'log', '--json'], urls());
+    const left = start(['tail'], urls());
+    let isOver = false;
+    void left.ended.then(() => {
+      isOver = true;
+    });
     const publisher = new Publisher({ link, shards: 1, clock: systemClock, log: createLog('silent') });
     const publish = async (): Promise<void> => {
       const deadline = performance.now() + 30_000;
@@ -188,6 +210,20 @@ describe('tail', () => {
         { interval: 100 },
       )
       .toBe(true);
+    await expect
+      .poll(async () => {
+        await publish();
+        return left.out();
+      })
+      .toContain('event ');
+    left.process.stdout?.destroy(); // as `| head` does
+    await expect
+      .poll(async () => {
+        await publish();
+        return isOver;
+      })
+      .toBe(true);
+    expect(await left.ended).toBe(0);
     const { state: before } = await (await link.manager()).streams.info('SLUICE_EVENTS');
     for (const child of [all, one]) child.process.kill('SIGINT');
     expect(await Promise.all([all.ended, one.ended])).toEqual([0, 0]);

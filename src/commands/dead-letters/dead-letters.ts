@@ -2,7 +2,7 @@ import { Command, InvalidArgumentError } from 'commander';
 import type { FiledDeadLetter } from '../../management/dead-letters/box.ts';
 import { letterJson } from '../../management/dead-letters/letter-json.ts';
 import { entryOf } from '../../management/dead-letters/replay.ts';
-import { OperationError, reasonOf } from '../../management/failure.ts';
+import { faultOf, reasonOf } from '../../management/failure.ts';
 import type { Operations } from '../../management/operations.ts';
 import { printJson, printLine } from '../print.ts';
 import { type ApiFlags, CommandError, UsageError, withApi, withOperations } from '../session.ts';
@@ -59,7 +59,7 @@ async function replay(ids: string[] = [], flags: Chosen = {}): Promise<void> {
         printLine(`Replayed ${letter.id} to ${await operations.replayDeadLetter(letter)}.`);
       } catch (error) {
         // One that fails does not stop those behind it.
-        if (!(error instanceof OperationError)) throw error;
+        if (faultOf(error) === 'bug') throw error;
         failures.push(reasonOf(error));
       }
     }

@@ -11,25 +11,33 @@ const base64 = (bytes: Uint8Array): string => Buffer.from(bytes).toString('base6
 export const itemsOf = (entry: Entry | undefined): readonly EntryItem[] =>
   entry?.kind === 'envelope' ? entry.items : [];
 
-const itemJson = ({ index, type, header, payload, length }: EntryItem): Record<string, unknown> => ({
-  item_index: index,
-  type,
-  item_header: textOf(header),
-  ...bytesJson('payload', payload),
-  ...(payload === undefined && { payload_bytes: length }),
-});
+/** JSON takes up to six characters for a byte of text, and one string holds no more than 2^29. */
+const SHOWN_BYTES_MAX = 32 * 1024 * 1024;
 
-function bytesJson(name: string, bytes: Uint8Array | undefined): Record<string, string> {
-  if (bytes === undefined) return {};
+function itemJson(
+  { index, type, header, payload, length }: EntryItem,
+  isShown: boolean,
+): Record<string, unknown> {
+  return {
+    item_index: index,
+    type,
+    item_header: textOf(header),
+    ...(isShown && payload ? bytesJson('payload', payload) : { payload_bytes: length }),
+  };
+}
+
+function bytesJson(name: string, bytes: Uint8Array): Record<string, string> {
   return isText(bytes) ? { [name]: textOf(bytes) } : { [`${name}_base64`]: base64(bytes) };
 }
 
 /**
- * The facts, the items as far as they can be decoded, and all bytes; `bytes_gone` says why they are
- * not there.
+ * The facts, the items as far as they can be decoded (of very large ones without payloads), and all
+ * bytes; `bytes_gone` says why they are not there.
  */
 export function letterJson({ letter, bytes }: DeadLetterDetail): Record<string, unknown> {
   if (typeof bytes === 'string') return { ...letter, bytes_gone: bytes };
-  const items = itemsOf(entryOf(letter, bytes.subarray(0, letter.bodyBytes))).map(itemJson);
+  const isShown = bytes.length <= SHOWN_BYTES_MAX;
+  const entry = entryOf(letter, bytes.subarray(0, letter.bodyBytes));
+  const items = itemsOf(entry).map((item) => itemJson(item, isShown));
   return { ...letter, ...(items.length > 0 && { items }), bytes_base64: base64(bytes) };
 }

@@ -4,8 +4,9 @@
  *
  * The sink knows frames by their Nats-Msg-Id. A whole frame keeps its id, so that entries that were
  * stored before it was given up are not stored again. An entry or an item becomes a frame of its
- * own, under an id made of the dead letter's. So the sink writes it once, however often the command
- * is interrupted between publishing and removing the dead letter.
+ * own, under an id made of the dead letter's. So the sink writes it once when the command was
+ * interrupted between publishing and removing the dead letter and comes again, as long as the sink
+ * knows frames (ndjson ten minutes, PostgreSQL a day).
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
@@ -68,7 +69,12 @@ export class Replay {
         'conflict',
         `The frame of dead letter ${letter.id} is too fresh; try again in two minutes.`,
       );
-    await box.purge(letter);
+    await box.purge(letter).catch((error: unknown) => {
+      throw new OperationError(
+        'unavailable',
+        `Dead letter ${letter.id} was replayed and could not be removed: ${reasonOf(error)}. Purge it: replayed later once more it may be stored twice.`,
+      );
+    });
     return subject;
   }
 

@@ -2,7 +2,8 @@ import type { Msg } from '@nats-io/transport-node';
 import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { deadLettersCommand } from '../../../src/commands/dead-letters/dead-letters.ts';
-import { DeadLetterBox } from '../../../src/management/dead-letters/box.ts';
+import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
+import { letterJson } from '../../../src/management/dead-letters/letter-json.ts';
 import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
 import { joinParts, readParts } from '../../../src/stream/chunks.ts';
 import { type DeadLetter, deadLetterId } from '../../../src/stream/dead-letter-format.ts';
@@ -202,6 +203,15 @@ describe('a letter without its bytes', () => {
     expect((await sluice('purge', id)).out).toBe('Purged 1 dead letter.\n');
     expect(await filedIds()).toEqual([]);
   });
+});
+
+it('a very large letter is JSON without its payload a second time', () => {
+  const payload = Buffer.alloc(95 * MIB, 1); // six characters each as a text of JSON
+  const body = encodeEntry(entry(payload));
+  const letter = { kind: 'item', bodyBytes: body.length } as FiledDeadLetter;
+  const shown = letterJson({ letter, bytes: body });
+  expect(shown).toMatchObject({ items: [{ payload_bytes: payload.length }] });
+  expect(JSON.stringify(shown).length).toBeGreaterThan(body.length);
 });
 
 describe('letters of an earlier build, whose subjects do not name their project', () => {
