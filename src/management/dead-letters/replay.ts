@@ -72,7 +72,7 @@ export class Replay {
     await box.purge(letter).catch((error: unknown) => {
       throw new OperationError(
         'unavailable',
-        `Dead letter ${letter.id} was replayed and could not be removed: ${reasonOf(error)}. Purge it: replayed later once more it may be stored twice.`,
+        `Dead letter ${letter.id} was replayed and could not be removed: ${reasonOf(error)}. Purge it: if it is replayed again later, it may be stored twice.`,
       );
     });
     return subject;
