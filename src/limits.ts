@@ -323,8 +323,6 @@ export const TALLY_MONTHS_MAX = 3;
 export const REPLAY_MS_MAX = 60_000;
 export const DEAD_LETTER_AGE_MS = 30 * 24 * 3_600_000;
 export const AUDIT_AGE_MS = 365 * 24 * 3_600_000;
-/** Some half a million changes; then the oldest go. */
-export const AUDIT_BYTES_MAX = 256 * MIB;
 export const STREAM_BYTES_DEFAULT = 10 * GIB;
 export const STREAM_BYTES_DEV = 256 * MIB;
 

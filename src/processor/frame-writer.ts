@@ -278,7 +278,7 @@ export class FrameWriter {
   ): Promise<void> {
     const decoded = decodeHeartbeat(entry);
     if (decoded.ok) {
-      batch.add(decoded.row);
+      batch.add(decoded.record);
       return batch.relieve();
     }
     const facts = entryFacts(place, decoded.reason);
@@ -350,7 +350,7 @@ export class FrameWriter {
   ): Promise<void> | undefined {
     if (!decoded.ok)
       return this.#fileDeadLetter(itemDeadLetter(place, { entry, item, reason: decoded.reason }));
-    batch.add(decoded.row);
+    batch.add(decoded.record);
     return batch.relieve();
   }
 

@@ -5,7 +5,7 @@ import type {
   SinkBatch,
   SinkCount,
   SinkPromise,
-  SinkRow,
+  SinkRecord,
   StreamSink,
 } from './sink.ts';
 import { UnavailableError } from './unavailable.ts';
@@ -156,8 +156,8 @@ class BatchOfSeveral implements SinkBatch {
     }
   }
 
-  add(row: SinkRow): void {
-    for (const { batch, isGiven } of this.#members) if (isGiven) batch.add(row);
+  add(record: SinkRecord): void {
+    for (const { batch, isGiven } of this.#members) if (isGiven) batch.add(record);
   }
 
   relieve(): Promise<void> | undefined {

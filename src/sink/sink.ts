@@ -45,8 +45,11 @@ export type HeartbeatFields = {
   bodyIn: 'body' | 'body_base64' | undefined;
 };
 
-/** One record: the line `head + json + "}"`, in UTF-8 and without line breaks. */
-export type SinkRow = {
+/**
+ * One record: the line `head + json + "}"`, in UTF-8 and without line breaks. A store may make
+ * several rows of it.
+ */
+export type SinkRecord = {
   type: RecordType;
   head: string;
   /** What `head` says, as values. */
@@ -100,7 +103,7 @@ export interface SinkBatch {
    * Adds a record of the entry; a client's resend of one that is stored is left out, now or at the
    * commit.
    */
-  add(row: SinkRow): void;
+  add(record: SinkRecord): void;
   /**
    * Hands added records to disk or database when they are many, which bounds the memory of a batch.
    * Undefined when there is nothing to wait for.

@@ -1,12 +1,12 @@
 /** Which containers of logs or spans become a row for each of their entries. */
 import { type Container, splitContainer } from './containers.ts';
-import type { ItemFields, SinkRow } from './sink.ts';
+import type { ItemFields, SinkRecord } from './sink.ts';
 
 /**
  * A record as it will be sent: in `bytes`, and as a row for each entry of its container if it is
  * split.
  */
-export type SentRow = SinkRow & { bytes: number; split?: Container };
+export type SentRecord = SinkRecord & { bytes: number; split?: Container };
 
 /**
  * What the rows of one container may repeat of their item. A header of 16 KiB beside 40,000 logs of
@@ -39,11 +39,11 @@ function bytesOfRows({ envelope, header }: ItemFields, { entries, rest }: Contai
  * Decides by the record alone how it is stored: a frame that comes again, beside any others, makes
  * the same rows.
  */
-export function toSend(row: SinkRow): SentRow {
-  const { type, fields, head, json } = row;
-  const whole = { ...row, bytes: head.length + json.length };
+export function toSend(record: SinkRecord): SentRecord {
+  const { type, fields, head, json } = record;
+  const whole = { ...record, bytes: head.length + json.length };
   if ('token' in fields || !isContainer(type) || fields.index > SPLIT_INDEX_MAX) return whole;
   const split = splitContainer(json);
   const bytes = split && bytesOfRows(fields, split);
-  return split && bytes ? { ...row, split, bytes } : whole;
+  return split && bytes ? { ...record, split, bytes } : whole;
 }

@@ -8,7 +8,6 @@ import { EXTRA_TYPES, type ExtraType, type ItemType } from '../lib/item-types.ts
 import {
   ACK_WAIT_MS,
   AUDIT_AGE_MS,
-  AUDIT_BYTES_MAX,
   CONSUMER_ACK_PENDING_MAX,
   DEAD_LETTER_AGE_MS,
   DEDUP_WINDOW_MS,
@@ -79,13 +78,13 @@ export const isFrameStreamName = (name: string): boolean =>
 export type TopologyOptions = {
   replicas: number;
   shards: number;
-  /** Of each stream; that of the audit has AUDIT_BYTES_MAX at most. */
+  /** Of each stream. */
   maxBytes: number;
 };
 
 /**
- * `discard: new`: a full stream refuses, it never forgets. Only dead letters and the records of
- * changes forget the oldest: they must never stop good items.
+ * `discard: new`: a full stream refuses, it never forgets. Only that of the dead letters forgets
+ * the oldest: they must never stop good items.
  */
 export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): WantedStream[] {
   const common = {
@@ -137,10 +136,8 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
     ...common,
     name: AUDIT_STREAM,
     subjects: [`${AUDIT_SUBJECT}.>`],
-    discard: DiscardPolicy.Old,
     retention: RetentionPolicy.Limits,
     max_age: nanos(AUDIT_AGE_MS),
-    max_bytes: wholeRecords(Math.min(maxBytes, AUDIT_BYTES_MAX)),
   };
   return [...frames, { config: chunks }, { config: deadLetters }, { config: audit }];
 }

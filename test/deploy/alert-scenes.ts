@@ -53,8 +53,8 @@ const pending = (instance: string): string =>
 const processed = (result: string): string =>
   processor('sluice_processed_total', `type="event",result="${result}"`);
 
-/** How full the streams of a cell are that is well: those that drop their oldest messages are full. */
-const FILL = { SLUICE_EVENTS: 0.1, SLUICE_CHUNKS: 0.05, SLUICE_DEAD_LETTERS: 0.9, SLUICE_AUDIT: 0.95 };
+/** How full the streams of a healthy cell are. The dead letters drop their oldest messages. */
+const FILL = { SLUICE_EVENTS: 0.1, SLUICE_CHUNKS: 0.05, SLUICE_DEAD_LETTERS: 0.95, SLUICE_AUDIT: 0.1 };
 const STREAM_BYTES = 10_000;
 
 /** All that the rules read. `size`: how busy the cell is. */

@@ -25,6 +25,8 @@ export type Recovery = {
   servesAfterSec: number | undefined;
   /** From the end of the fault until all that was queued by then was in the sink; undefined: not within STORED_MS_MAX. */
   storedAfterSec: number | undefined;
+  /** Why `storedAfterSec` is undefined: what the sink lacks, and what streams and consumers say. */
+  unstored?: string[];
   /** By status, of requests that began while the fault lasted. */
   during: Record<string, number>;
 };
@@ -63,9 +65,20 @@ function statuses(told: readonly Told[], from: number, to: number): Record<strin
   return counts;
 }
 
-async function storesSince({ queue }: Stand, since: number): Promise<number | undefined> {
-  const stored = await queue.passed(await queue.mark(), STORED_MS_MAX);
-  return stored ? (performance.now() - since) / 1000 : undefined;
+async function storesSince(
+  stand: Stand,
+  load: Load,
+  since: number,
+): Promise<Pick<Recovery, 'storedAfterSec' | 'unstored'>> {
+  const { queue } = stand;
+  if (await queue.passed(await queue.mark(), STORED_MS_MAX))
+    return { storedAfterSec: (performance.now() - since) / 1000 };
+  const left = await queue.leftovers();
+  const stored = await stand.stored();
+  const told = load.told.filter(({ status, answeredAt }) => status === 200 && answeredAt <= since);
+  const missing = told.filter(({ id }) => !stored.has(id)).length;
+  const lacks = `the sink lacks ${missing} of ${told.length} that were told 200 by then`;
+  return { storedAfterSec: undefined, unstored: [lacks, ...left.map(({ text }) => text)] };
 }
 
 async function strike(fault: Fault, scene: Scene, load: Load): Promise<Recovery> {
@@ -74,15 +87,15 @@ async function strike(fault: Fault, scene: Scene, load: Load): Promise<Recovery>
   await pause(fault.holdMs);
   const ended = performance.now();
   await end();
-  const [servesAfterSec, storedAfterSec] = await Promise.all([
+  const [servesAfterSec, storing] = await Promise.all([
     load.servesSince(ended, RECOVERY_MS_MAX),
-    storesSince(scene.stand, ended),
+    storesSince(scene.stand, load, ended),
   ]);
   return {
     fault: fault.name,
     heldSec: (ended - began) / 1000,
     servesAfterSec,
-    storedAfterSec,
+    ...storing,
     during: statuses(load.told, began, ended),
   };
 }
@@ -127,9 +140,9 @@ export async function runScenario(
   judgement.broken.push(...judgement.lostIds.map((id) => stand.witness?.trace(id, ndjsonDir) ?? id));
   if (drainedSec === undefined) judgement.broken.push('not everything is processed');
   if (drainedSec === undefined || judgement.lost > 0) judgement.broken.push(...left.map(({ text }) => text));
-  for (const { fault, servesAfterSec, storedAfterSec } of recoveries) {
+  for (const { fault, servesAfterSec, unstored } of recoveries) {
     if (servesAfterSec === undefined) judgement.broken.push(`${fault}: does not serve again`);
-    if (storedAfterSec === undefined) judgement.broken.push(`${fault}: does not store again`);
+    if (unstored) judgement.broken.push(`${fault}: does not store again`, ...unstored);
   }
   const [fault] = faults;
   if (faults.length === 1) judgement.broken.push(...((await fault?.afterwards?.(stand, terms, told)) ?? []));

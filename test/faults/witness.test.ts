@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { NdjsonSink } from '../../src/sink/ndjson/ndjson.ts';
-import type { SinkRow } from '../../src/sink/sink.ts';
+import type { SinkRecord } from '../../src/sink/sink.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { journalOf } from './witness.ts';
 
@@ -16,7 +16,7 @@ it('says which batch of the sink has a frame, and whether its lines are there', 
     type: 'log',
     head: '{"event_id":"e1","payload":',
     json: Buffer.from('1'),
-  } as unknown as SinkRow);
+  } as unknown as SinkRecord);
   await batch.commit();
   await sink.close();
   const stream = join(dir, 'S');

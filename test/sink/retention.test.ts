@@ -9,7 +9,7 @@ import { NdjsonSink } from '../../src/sink/ndjson/ndjson.ts';
 import { readTally } from '../../src/sink/ndjson/tally.ts';
 import { readPostgresTally } from '../../src/sink/postgres/tally.ts';
 import { Retention } from '../../src/sink/retention.ts';
-import type { Sink, SinkRow, StreamSink } from '../../src/sink/sink.ts';
+import type { Sink, SinkRecord, StreamSink } from '../../src/sink/sink.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../processor/harness.ts';
 import { temporaryFolder } from '../support/servers.ts';
@@ -21,7 +21,7 @@ const NOON = Date.UTC(2026, 4, 6, 12);
 const noonOf = (day: number): number => NOON + day * DAY_MS;
 
 /** An event of that day's noon. */
-function row(day: number): SinkRow {
+function row(day: number): SinkRecord {
   const receivedAt = noonOf(day);
   const event = { projectId: '1', eventId: hexId(day), receivedAt };
   return {

@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, it } from 'vitest';
 import { EnvelopeDecoder } from '../../src/processor/decode/decode.ts';
 import { S3Sink } from '../../src/sink/s3/s3.ts';
 import { failingSinks, SeveralSinks } from '../../src/sink/several.ts';
-import type { SinkRow } from '../../src/sink/sink.ts';
+import type { SinkRecord } from '../../src/sink/sink.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';
 import { envelope, item, log } from '../processor/harness.ts';
 
@@ -40,11 +40,11 @@ beforeEach(async () => {
 });
 afterEach(() => new Promise((resolve) => store.close(resolve)));
 
-async function rowOf(): Promise<SinkRow> {
+async function rowOf(): Promise<SinkRecord> {
   const entry = envelope([item('event', '{}')]);
   const decoded = await new EnvelopeDecoder(entry).decode(entry.items[0] as never);
   if (!decoded.ok) throw new Error(decoded.reason);
-  return decoded.row;
+  return decoded.record;
 }
 
 /** A batch that is committed, and waits for its object. */

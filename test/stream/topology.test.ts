@@ -10,17 +10,16 @@ describe('the topology', () => {
     expect(['SLUICE_CHUNKS', 'SLUICE_EVENTS_', 'XSLUICE_LOGS', 'KV_x'].some(isFrameStreamName)).toBe(false);
   });
 
-  it('lets no stream forget in order to make room but those of the dead letters and the audit', () => {
+  it('lets no stream forget in order to make room but that of the dead letters', () => {
     const wanted = wantedStreams({ replicas: 3, shards: 4, maxBytes: MIB });
     expect(wanted).toHaveLength(27);
     for (const { config } of wanted)
-      expect(config.discard).toBe(/_(DEAD_LETTERS|AUDIT)$/.test(config.name) ? 'old' : 'new');
+      expect(config.discard).toBe(config.name === 'SLUICE_DEAD_LETTERS' ? 'old' : 'new');
   });
 
-  it('keeps the audit for a year and within 256 MiB, or less where streams are smaller', () => {
-    const audit = (maxBytes: number) => wantedStreams({ replicas: 1, shards: 1, maxBytes }).at(-1)?.config;
+  it('keeps the audit for a year, within the bound of every stream', () => {
+    const audit = wantedStreams({ replicas: 1, shards: 1, maxBytes: MIB }).at(-1)?.config;
     const year = 365 * 24 * 3600e9;
-    expect(audit(2e9)).toMatchObject({ name: 'SLUICE_AUDIT', max_bytes: 256 * MIB, max_age: year });
-    expect(audit(MIB)).toMatchObject({ max_bytes: MIB, retention: 'limits' });
+    expect(audit).toMatchObject({ name: 'SLUICE_AUDIT', retention: 'limits', max_bytes: MIB, max_age: year });
   });
 });

@@ -13,7 +13,7 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { CLUSTER_RISK_FIX, clusterRisk } from '../../stream/setup/cluster-risk.ts';
 import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
 import type { WantedStream } from '../../stream/setup/setup-run.ts';
-import { CONSUMER, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
+import { AUDIT_STREAM, CONSUMER, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
 import { asking, type Check } from './check.ts';
 import {
   askRedis,
@@ -39,9 +39,14 @@ const FULL_SHARE = 0.8;
 
 const UNREAD = 'not readable here, not checked';
 const RUN_SETUP = 'Run sluice setup.';
-const LETTERS_FULL =
-  'The oldest make room for new ones. See sluice dead-letters list; replay or purge them, ' +
-  'or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.';
+/** Of a stream that is full: of a frame stream unless it is named here. */
+const FULL_FIX: Readonly<Record<string, string>> = {
+  [DEAD_LETTERS_STREAM]:
+    'The oldest make room for new ones. See sluice dead-letters list; replay or purge them, ' +
+    'or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.',
+  [AUDIT_STREAM]:
+    'Changes of projects are not recorded once it is full. Raise SLUICE_STREAM_MAX_BYTES and run sluice setup.',
+};
 const MAKE_ANEW =
   'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and ' +
   'run sluice setup: what is in the stream is handed out anew. Of that the sink knows what it stored in ' +
@@ -278,9 +283,8 @@ export function stream(link: NatsLink, { config }: WantedStream): Promise<Check[
       found,
       warn: true,
       fix:
-        config.name === DEAD_LETTERS_STREAM
-          ? LETTERS_FULL
-          : 'Start more processors, or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.',
+        FULL_FIX[config.name] ??
+        'Start more processors, or raise SLUICE_STREAM_MAX_BYTES and run sluice setup.',
     };
     return [
       {
@@ -323,7 +327,14 @@ export function droppedLetters(link: NatsLink): Promise<Check[]> {
     if (!dropped) return [{ what, found: 'none within a week' }];
     const { letters, at, project } = dropped;
     const whose = project === undefined ? '' : `, of project ${project}`;
-    return [{ what, found: `${letters}, the last at ${at}${whose}`, warn: true, fix: LETTERS_FULL }];
+    return [
+      {
+        what,
+        found: `${letters}, the last at ${at}${whose}`,
+        warn: true,
+        fix: FULL_FIX[DEAD_LETTERS_STREAM],
+      },
+    ];
   });
 }
 

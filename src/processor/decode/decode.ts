@@ -7,7 +7,7 @@ import { isExtraType } from '../../lib/item-types.ts';
 import { jsonText } from '../../lib/json-text.ts';
 import { RECORDING_BYTES_MAX } from '../../limits.ts';
 import { resendKey } from '../../sink/item-key.ts';
-import type { EnvelopeFields, ItemFields, SinkRow } from '../../sink/sink.ts';
+import type { EnvelopeFields, ItemFields, SinkRecord } from '../../sink/sink.ts';
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/frame.ts';
 import { removesAnything, scrubbed } from '../scrub/scrubber.ts';
 import { decodeRecording } from './recording.ts';
@@ -15,7 +15,7 @@ import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from './timestamp.ts';
 
 /** An item whose payload is at hand. */
 export type WholeItem = EntryItem & { payload: Uint8Array };
-export type Decoded = { ok: true; row: SinkRow } | { ok: false; reason: string };
+export type Decoded = { ok: true; record: SinkRecord } | { ok: false; reason: string };
 /** What all records of one envelope begin with. */
 type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }>;
 
@@ -49,12 +49,12 @@ export class EnvelopeDecoder {
     if (!header.ok) return header;
     if (item.type === 'replay_recording') return this.#recording(item, header.text);
     const payload = jsonText(item.payload);
-    if (payload.ok) return { ok: true, row: this.#row(item, header.text, this.#private(payload.line)) };
+    if (payload.ok) return { ok: true, record: this.#record(item, header.text, this.#private(payload.line)) };
     const { privacy } = this.#entry;
     if (!isExtraType(item.type)) return { ok: false, reason: `payload is ${payload.reason}` };
     if (privacy && removesAnything(privacy))
       return { ok: false, reason: `payload is ${payload.reason}: it cannot be scrubbed` };
-    return { ok: true, row: this.#base64Row(item, header.text) };
+    return { ok: true, record: this.#base64Record(item, header.text) };
   }
 
   #private(json: Uint8Array): Uint8Array {
@@ -68,28 +68,28 @@ export class EnvelopeDecoder {
     const recording = await decodeRecording(item.payload, bytesMax);
     this.#recordingBytesLeft -= recording.bytes;
     return recording.ok
-      ? { ok: true, row: this.#row(item, header, this.#private(recording.json)) }
+      ? { ok: true, record: this.#record(item, header, this.#private(recording.json)) }
       : recording;
   }
 
   /** Of a type that is stored as it is, whatever that is. */
-  #base64Row(item: WholeItem, header: string): SinkRow {
+  #base64Record(item: WholeItem, header: string): SinkRecord {
     const { buffer, byteOffset, length } = item.payload;
     const json = Buffer.from(`"${Buffer.from(buffer, byteOffset, length).toString('base64')}"`, 'latin1');
-    const { head, fields, ...row } = this.#row(item, header, json);
+    const { head, fields, ...record } = this.#record(item, header, json);
     const named = `${head.slice(0, -'"payload":'.length)}"payload_base64":`;
-    return { ...row, head: named, fields: { ...(fields as ItemFields), isBase64: true } };
+    return { ...record, head: named, fields: { ...(fields as ItemFields), isBase64: true } };
   }
 
-  #row(item: WholeItem, header: string, payload: Uint8Array): SinkRow {
+  #record(item: WholeItem, header: string, payload: Uint8Array): SinkRecord {
     const { ids, origin, envelope } = this.#shared;
     const place = `"item_index":${item.index},"type":"${item.type}"`;
     const head = `${ids},${place},${origin},"item_header":${header},"payload":`;
     const fields = { envelope, index: item.index, header };
-    const row: SinkRow = { type: item.type, head, fields, json: payload };
+    const record: SinkRecord = { type: item.type, head, fields, json: payload };
     if (item.type === 'event' || item.type === 'transaction')
-      row.resend = { key: resendKey(this.#entry, item), receivedAt: this.#entry.receivedAt };
-    return row;
+      record.resend = { key: resendKey(this.#entry, item), receivedAt: this.#entry.receivedAt };
+    return record;
   }
 }
 
@@ -139,14 +139,14 @@ export function decodeHeartbeat({ token, receivedAt, body }: HeartbeatEntry): De
   const begin = `{"type":"heartbeat","token":${JSON.stringify(token)},"received_at":`;
   const at = JSON.stringify(rfc3339(receivedAt));
   const fields = { token, receivedAt, bodyIn: undefined };
-  const row = { type: 'heartbeat', fields } as const;
+  const record = { type: 'heartbeat', fields } as const;
   if (body === undefined || body.length === 0)
-    return { ok: true, row: { ...row, head: begin, json: Buffer.from(at) } };
+    return { ok: true, record: { ...record, head: begin, json: Buffer.from(at) } };
   const bodyIn = isUtf8(body) ? 'body' : 'body_base64';
   const text = Buffer.from(body).toString(bodyIn === 'body' ? 'utf8' : 'base64');
   const json = Buffer.from(JSON.stringify(text));
   return {
     ok: true,
-    row: { ...row, fields: { ...fields, bodyIn }, head: `${begin}${at},"${bodyIn}":`, json },
+    record: { ...record, fields: { ...fields, bodyIn }, head: `${begin}${at},"${bodyIn}":`, json },
   };
 }

@@ -2,7 +2,7 @@ import { assert } from '../../lib/assert.ts';
 import { SINK_BATCH_BYTES_MAX } from '../../limits.ts';
 import type { RecentFrames } from '../recent-frames.ts';
 import { RecordCounts } from '../record-counts.ts';
-import type { BegunEntry, RefusedRow, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
+import type { BegunEntry, RefusedRow, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
 import { insertRows } from './insert.ts';
 import { PendingRows, type TableRows } from './rows.ts';
 import { claimItems } from './seen.ts';
@@ -45,9 +45,9 @@ export class ClickHouseBatch implements SinkBatch {
     this.#pending.beginEntry(entry.frameId, entry.index, entry.usage);
   }
 
-  add(row: SinkRow): void {
+  add(record: SinkRecord): void {
     assert(!this.#ended, 'records are added to an open batch');
-    const bytes = this.#pending.add(row);
+    const bytes = this.#pending.add(record);
     this.#pendingBytes += bytes;
     this.bytes += bytes;
   }

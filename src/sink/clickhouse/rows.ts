@@ -3,8 +3,15 @@ import { DAY_MS } from '../../lib/clock.ts';
 import { isExtraType } from '../../lib/item-types.ts';
 import { isReplayed } from '../../stream/dead-letter-format.ts';
 import { frameKey, rowKey } from '../item-key.ts';
-import type { CountedUsage, HeartbeatFields, ItemFields, RecordType, RefusedRow, SinkRow } from '../sink.ts';
-import { isContainer, type SentRow, toSend } from '../split.ts';
+import type {
+  CountedUsage,
+  HeartbeatFields,
+  ItemFields,
+  RecordType,
+  RefusedRow,
+  SinkRecord,
+} from '../sink.ts';
+import { isContainer, type SentRecord, toSend } from '../split.ts';
 import { RowBuffer } from './row-buffer.ts';
 import type { TableName } from './tables.ts';
 
@@ -65,20 +72,20 @@ export class PendingRows {
   }
 
   /** @returns bytes that it takes */
-  add(row: SinkRow): number {
-    const { buffer, origins } = this.#table(tableOf(row.type));
+  add(record: SinkRecord): number {
+    const { buffer, origins } = this.#table(tableOf(record.type));
     const before = buffer.bytes;
-    const origin = { frameId: this.#frameId, entry: this.#entry, type: row.type };
-    if ('token' in row.fields) {
-      this.#addHeartbeat(buffer, row.fields, row.json);
+    const origin = { frameId: this.#frameId, entry: this.#entry, type: record.type };
+    if ('token' in record.fields) {
+      this.#addHeartbeat(buffer, record.fields, record.json);
       origins.push(origin);
     } else {
-      const sent = toSend(row);
-      const parts = sent.split?.entries ?? [row.json];
+      const sent = toSend(record);
+      const parts = sent.split?.entries ?? [record.json];
       parts.forEach((payload, part) => {
         const index = sent.split ? part : undefined;
         this.#addItem(buffer, sent, { payload, part: index });
-        origins.push({ ...origin, item: indexOf(row), ...(index !== undefined && { part: index }) });
+        origins.push({ ...origin, item: indexOf(record), ...(index !== undefined && { part: index }) });
       });
     }
     return buffer.bytes - before;
@@ -96,11 +103,11 @@ export class PendingRows {
 
   #addItem(
     buffer: RowBuffer,
-    row: SentRow,
+    record: SentRecord,
     { payload, part }: { payload: Uint8Array; part: number | undefined },
   ): void {
-    const { type, resend } = row;
-    const { envelope, index, header, isBase64 } = row.fields as ItemFields;
+    const { type, resend } = record;
+    const { envelope, index, header, isBase64 } = record.fields as ItemFields;
     const key = this.#key(index, part);
     if (resend) {
       const place = { table: tableOf(type), row: buffer.rows };
@@ -120,7 +127,7 @@ export class PendingRows {
     if (isContainer(type))
       buffer
         .optional(part, (place) => buffer.uint16(place))
-        .optional(row.split?.rest, (rest) => buffer.data(rest));
+        .optional(record.split?.rest, (rest) => buffer.data(rest));
     else if (type !== 'event' && type !== 'transaction') buffer.text(type);
     buffer.data(isBase64 ? NOTHING : payload);
     if (isExtraType(type))
@@ -142,4 +149,4 @@ export class PendingRows {
 
 const NOTHING = new Uint8Array();
 const unquoted = (json: Uint8Array): Uint8Array => json.subarray(1, -1);
-const indexOf = ({ fields }: SinkRow): number => ('token' in fields ? 0 : fields.index);
+const indexOf = ({ fields }: SinkRecord): number => ('token' in fields ? 0 : fields.index);

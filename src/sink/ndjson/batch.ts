@@ -3,7 +3,7 @@ import { assert } from '../../lib/assert.ts';
 import { RESEND_WINDOW_MS, SINK_BLOCK_BYTES } from '../../limits.ts';
 import { frameKey } from '../item-key.ts';
 import { RecordCounts } from '../record-counts.ts';
-import type { BegunEntry, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
+import type { BegunEntry, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
 import { Tally } from '../tally.ts';
 import { orUnavailable } from '../unavailable.ts';
 import type { BatchIndex } from './index-file.ts';
@@ -61,13 +61,13 @@ export class NdjsonBatch implements SinkBatch {
   }
 
   /** @returns false when it is a resend */
-  add(row: SinkRow): boolean {
+  add(record: SinkRecord): boolean {
     assert(!this.#ended, 'records are added to an open batch');
-    const isNew = !row.resend || this.#isFirst(row.resend);
-    this.#counts.add(row.type, isNew ? 'stored' : 'resent');
+    const isNew = !record.resend || this.#isFirst(record.resend);
+    this.#counts.add(record.type, isNew ? 'stored' : 'resent');
     if (!isNew) return false;
     const before = this.#blockBytes + this.#behindBytes;
-    this.#append(row);
+    this.#append(record);
     this.bytes += this.#blockBytes + this.#behindBytes - before;
     return true;
   }
@@ -75,7 +75,7 @@ export class NdjsonBatch implements SinkBatch {
   /**
    * Most lines are written into the block at once. Buffers of their own would be copied twice more.
    */
-  #append({ head, json }: SinkRow): void {
+  #append({ head, json }: SinkRecord): void {
     const { block } = this.#journal;
     const bytesMax = head.length * CHARACTER_BYTES_MAX + json.length + END_OF_LINE.length;
     if (this.#behind.length === 0 && this.#blockBytes + bytesMax <= block.length) {

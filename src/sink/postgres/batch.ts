@@ -3,12 +3,12 @@ import type { Clock } from '../../lib/clock.ts';
 import { RECEIVED_DISORDER_MS_MAX, RESEND_WINDOW_MS, SINK_BATCH_BYTES_MAX } from '../../limits.ts';
 import { frameKey } from '../item-key.ts';
 import { RecordCounts } from '../record-counts.ts';
-import type { BegunEntry, CountedUsage, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
-import { type SentRow, toSend } from '../split.ts';
+import type { BegunEntry, CountedUsage, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
+import { type SentRecord, toSend } from '../split.ts';
 import { Tally } from '../tally.ts';
 import { codeOf, type Database, type Transaction } from './database.ts';
 import type { Partitions } from './partitions.ts';
-import { ensurePartitions, insertRows } from './rows.ts';
+import { ensurePartitions, insertRecords } from './rows.ts';
 import { claimFrames, claimItems, prune } from './seen.ts';
 import { addToTally } from './tally.ts';
 
@@ -24,7 +24,7 @@ export interface BatchTarget {
 }
 
 /** An entry, or what of it came after the last block; `usage` is not yet counted. */
-type PendingEntry = { frame: string; index: number; usage?: CountedUsage; rows: SentRow[] };
+type PendingEntry = { frame: string; index: number; usage?: CountedUsage; records: SentRecord[] };
 
 /** `no partition of relation … found for row`: an operator removed it a moment ago. */
 const CHECK_VIOLATION = '23514';
@@ -79,14 +79,14 @@ export class PostgresBatch implements SinkBatch {
     const frame = this.#keyOf(frameId);
     assert(index === (this.#known.get(frame) ?? 0), 'the entries of a frame come in order');
     this.#known.set(frame, index + 1);
-    this.#pending.push({ frame, index, rows: [], ...(usage && { usage }) });
+    this.#pending.push({ frame, index, records: [], ...(usage && { usage }) });
   }
 
-  add(row: SinkRow): void {
+  add(record: SinkRecord): void {
     const entry = this.#pending.at(-1);
     assert(entry && !this.#ended, 'a record belongs to an entry of an open batch');
-    const sent = toSend(row);
-    entry.rows.push(sent);
+    const sent = toSend(record);
+    entry.records.push(sent);
     this.#pendingBytes += sent.bytes;
     this.bytes += sent.bytes;
   }
@@ -97,7 +97,7 @@ export class PostgresBatch implements SinkBatch {
     const last = this.#pending.at(-1);
     await this.#flush();
     // The entry may go on.
-    if (last) this.#pending = [{ frame: last.frame, index: last.index, rows: [] }];
+    if (last) this.#pending = [{ frame: last.frame, index: last.index, records: [] }];
   }
 
   async commit(): Promise<readonly SinkCount[]> {
@@ -127,17 +127,17 @@ export class PostgresBatch implements SinkBatch {
     this.#pendingBytes = 0;
     await ensurePartitions(
       partitions,
-      entries.flatMap(({ rows }) => rows),
+      entries.flatMap(({ records }) => records),
     );
     this.#transaction ??= await database.begin();
     const news = await this.#claimEntries(this.#transaction, entries);
     for (const { usage } of news) if (usage) this.#tally.add(usage);
-    const rows = await this.#withoutResends(
+    const records = await this.#withoutResends(
       this.#transaction,
-      news.flatMap((entry) => entry.rows),
+      news.flatMap((entry) => entry.records),
     );
     try {
-      await insertRows(this.#transaction, rows);
+      await insertRecords(this.#transaction, records);
     } catch (error) {
       if (codeOf((error as Error).cause) === CHECK_VIOLATION) partitions.forget();
       throw error;
@@ -155,13 +155,13 @@ export class PostgresBatch implements SinkBatch {
     return entries.filter(({ frame, index }) => index >= (this.#storedBefore.get(frame) ?? 0));
   }
 
-  async #withoutResends(transaction: Transaction, rows: readonly SentRow[]): Promise<SentRow[]> {
-    const claims = rows.flatMap(({ resend }) => (resend ? [resend] : []));
+  async #withoutResends(transaction: Transaction, records: readonly SentRecord[]): Promise<SentRecord[]> {
+    const claims = records.flatMap(({ resend }) => (resend ? [resend] : []));
     const resent = await claimItems(transaction, this.#target.stream, claims);
     for (const { receivedAt } of claims) this.#oldest = Math.min(this.#oldest, receivedAt);
     this.#claims += claims.length;
     let at = 0;
-    return rows.filter(({ type, resend }) => {
+    return records.filter(({ type, resend }) => {
       const isResent = resend !== undefined && resent[at++] === true;
       this.#counts.add(type, isResent ? 'resent' : 'stored');
       return !isResent;

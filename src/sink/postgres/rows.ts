@@ -1,16 +1,16 @@
 /** Records as rows: whole columns at a time, one statement for a table. */
 import { isExtraType } from '../../lib/item-types.ts';
-import type { HeartbeatFields, ItemFields, SinkRow } from '../sink.ts';
-import { type ContainerType, isContainer, type SentRow } from '../split.ts';
+import type { HeartbeatFields, ItemFields, SinkRecord } from '../sink.ts';
+import { type ContainerType, isContainer, type SentRecord } from '../split.ts';
 import { numberArray, textArray } from './arrays.ts';
 import type { Transaction } from './database.ts';
 import type { Partitions } from './partitions.ts';
 import { PARTITIONED, type PartitionedTable } from './schema.ts';
 
-type Item = SentRow & { fields: ItemFields };
+type Item = SentRecord & { fields: ItemFields };
 /** A log or span of a container, or, without an index, a whole container. */
-type Entry = { row: Item; payload: Uint8Array; index?: number; rest?: Uint8Array };
-type Heartbeat = SentRow & { fields: HeartbeatFields };
+type Entry = { item: Item; payload: Uint8Array; index?: number; rest?: Uint8Array };
+type Heartbeat = SentRecord & { fields: HeartbeatFields };
 
 /** Where the entries of containers go. */
 const CONTAINERS = {
@@ -20,45 +20,45 @@ const CONTAINERS = {
 const COMMON = 'project_id, event_id, item_index, received_at, sent_at, sdk, item_header';
 
 /** The columns that items and logs have in common, as parameters 1 to 7. */
-const commonColumns = (rows: readonly Item[]): unknown[] => [
-  textArray(rows.map(({ fields }) => fields.envelope.projectId)),
-  textArray(rows.map(({ fields }) => fields.envelope.eventId)),
-  numberArray(rows.map(({ fields }) => fields.index)),
-  numberArray(rows.map(({ fields }) => fields.envelope.receivedAt)),
-  numberArray(rows.map(({ fields }) => fields.envelope.sentAt)),
-  textArray(rows.map(({ fields }) => fields.envelope.sdk)),
-  textArray(rows.map(({ fields }) => fields.header)),
+const commonColumns = (records: readonly Item[]): unknown[] => [
+  textArray(records.map(({ fields }) => fields.envelope.projectId)),
+  textArray(records.map(({ fields }) => fields.envelope.eventId)),
+  numberArray(records.map(({ fields }) => fields.index)),
+  numberArray(records.map(({ fields }) => fields.envelope.receivedAt)),
+  numberArray(records.map(({ fields }) => fields.envelope.sentAt)),
+  textArray(records.map(({ fields }) => fields.envelope.sdk)),
+  textArray(records.map(({ fields }) => fields.header)),
 ];
 const COMMON_ARRAYS =
   '$1::text[], $2::text[], $3::float8[], $4::float8[], $5::float8[], $6::text[], $7::text[]';
 const COMMON_VALUES = 'p, e, i::int, to_timestamp(r / 1000), to_timestamp(s / 1000), sdk, h';
 
-async function insertItems(transaction: Transaction, rows: readonly Item[]): Promise<void> {
-  if (rows.length === 0) return;
+async function insertItems(transaction: Transaction, records: readonly Item[]): Promise<void> {
+  if (records.length === 0) return;
   await transaction.query(
     `INSERT INTO sluice.items (${COMMON}, type, payload)
 SELECT ${COMMON_VALUES}, type, payload
 FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[]) AS t (p, e, i, r, s, sdk, h, type, payload)`,
     [
-      ...commonColumns(rows),
-      textArray(rows.map(({ type }) => type)),
-      textArray(rows.map(({ json }) => json)),
+      ...commonColumns(records),
+      textArray(records.map(({ type }) => type)),
+      textArray(records.map(({ json }) => json)),
     ],
   );
 }
 
-async function insertExtras(transaction: Transaction, rows: readonly Item[]): Promise<void> {
-  if (rows.length === 0) return;
+async function insertExtras(transaction: Transaction, records: readonly Item[]): Promise<void> {
+  if (records.length === 0) return;
   await transaction.query(
     `INSERT INTO sluice.extras (${COMMON}, type, payload, payload_base64)
 SELECT ${COMMON_VALUES}, type, payload, base64
 FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[], $10::text[])
   AS t (p, e, i, r, s, sdk, h, type, payload, base64)`,
     [
-      ...commonColumns(rows),
-      textArray(rows.map(({ type }) => type)),
-      textArray(rows.map(({ fields, json }) => (fields.isBase64 ? undefined : json))),
-      textArray(rows.map(({ fields, json }) => (fields.isBase64 ? json.subarray(1, -1) : undefined))),
+      ...commonColumns(records),
+      textArray(records.map(({ type }) => type)),
+      textArray(records.map(({ fields, json }) => (fields.isBase64 ? undefined : json))),
+      textArray(records.map(({ fields, json }) => (fields.isBase64 ? json.subarray(1, -1) : undefined))),
     ],
   );
 }
@@ -76,7 +76,7 @@ SELECT ${COMMON_VALUES}, n::int, container, payload
 FROM unnest(${COMMON_ARRAYS}, $8::float8[], $9::text[], $10::text[])
   AS t (p, e, i, r, s, sdk, h, n, container, payload)`,
     [
-      ...commonColumns(entries.map(({ row }) => row)),
+      ...commonColumns(entries.map(({ item }) => item)),
       numberArray(entries.map((entry) => entry.index)),
       textArray(entries.map(({ rest }) => rest)),
       textArray(entries.map(({ payload }) => payload)),
@@ -86,60 +86,63 @@ FROM unnest(${COMMON_ARRAYS}, $8::float8[], $9::text[], $10::text[])
 
 const unquoted = (json: Uint8Array): Uint8Array => json.subarray(1, -1);
 
-async function insertHeartbeats(transaction: Transaction, rows: readonly Heartbeat[]): Promise<void> {
-  if (rows.length === 0) return;
+async function insertHeartbeats(transaction: Transaction, records: readonly Heartbeat[]): Promise<void> {
+  if (records.length === 0) return;
   await transaction.query(
     `INSERT INTO sluice.heartbeats (token, received_at, body, body_base64)
 SELECT token, to_timestamp(r / 1000), body, body_base64
 FROM unnest($1::text[], $2::float8[], $3::text[], $4::text[]) AS t (token, r, body, body_base64)`,
     [
-      textArray(rows.map(({ fields }) => fields.token)),
-      numberArray(rows.map(({ fields }) => fields.receivedAt)),
-      textArray(rows.map(({ fields, json }) => (fields.bodyIn === 'body' ? json : undefined))),
+      textArray(records.map(({ fields }) => fields.token)),
+      numberArray(records.map(({ fields }) => fields.receivedAt)),
+      textArray(records.map(({ fields, json }) => (fields.bodyIn === 'body' ? json : undefined))),
       textArray(
-        rows.map(({ fields, json }) => (fields.bodyIn === 'body_base64' ? unquoted(json) : undefined)),
+        records.map(({ fields, json }) => (fields.bodyIn === 'body_base64' ? unquoted(json) : undefined)),
       ),
     ],
   );
 }
 
-function entriesOf(row: Item): Entry[] {
-  if (!row.split) return [{ row, payload: row.json }];
-  const { entries, rest } = row.split;
-  return entries.map((payload, index) => ({ row, payload, index, ...(rest && { rest }) }));
+function entriesOf(item: Item): Entry[] {
+  if (!item.split) return [{ item, payload: item.json }];
+  const { entries, rest } = item.split;
+  return entries.map((payload, index) => ({ item, payload, index, ...(rest && { rest }) }));
 }
 
-const isHeartbeat = (row: SentRow): row is Heartbeat => 'token' in row.fields;
-const isItem = (row: SentRow): row is Item => !isHeartbeat(row);
+const isHeartbeat = (record: SentRecord): record is Heartbeat => 'token' in record.fields;
+const isItem = (record: SentRecord): record is Item => !isHeartbeat(record);
 
-const tableOf = ({ type }: SinkRow): PartitionedTable => {
+const tableOf = ({ type }: SinkRecord): PartitionedTable => {
   if (type === 'heartbeat') return 'heartbeats';
   if (isExtraType(type)) return 'extras';
   return isContainer(type) ? CONTAINERS[type].table : 'items';
 };
-const receivedAtOf = ({ fields }: SinkRow): number =>
+const receivedAtOf = ({ fields }: SinkRecord): number =>
   'token' in fields ? fields.receivedAt : fields.envelope.receivedAt;
 
-/** Makes the partitions that these rows need. @throws UnavailableError */
-export async function ensurePartitions(partitions: Partitions, rows: readonly SinkRow[]): Promise<void> {
+/** Makes the partitions that these records need. @throws UnavailableError */
+export async function ensurePartitions(
+  partitions: Partitions,
+  records: readonly SinkRecord[],
+): Promise<void> {
   for (const table of PARTITIONED)
-    await partitions.ensure(table, rows.filter((row) => tableOf(row) === table).map(receivedAtOf));
+    await partitions.ensure(table, records.filter((record) => tableOf(record) === table).map(receivedAtOf));
 }
 
 /** @throws UnavailableError */
-export async function insertRows(transaction: Transaction, rows: readonly SentRow[]): Promise<void> {
-  const items = rows.filter(isItem);
+export async function insertRecords(transaction: Transaction, records: readonly SentRecord[]): Promise<void> {
+  const items = records.filter(isItem);
   await insertItems(
     transaction,
-    items.filter((row) => tableOf(row) === 'items'),
+    items.filter((record) => tableOf(record) === 'items'),
   );
   await insertExtras(
     transaction,
-    items.filter((row) => tableOf(row) === 'extras'),
+    items.filter((record) => tableOf(record) === 'extras'),
   );
   for (const wanted of ['log', 'span'] as const) {
     const containers = items.filter(({ type }) => type === wanted);
     await insertEntries(transaction, wanted, containers.flatMap(entriesOf));
   }
-  await insertHeartbeats(transaction, rows.filter(isHeartbeat));
+  await insertHeartbeats(transaction, records.filter(isHeartbeat));
 }

@@ -2,7 +2,7 @@ import { assert } from '../../lib/assert.ts';
 import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { frameKey, rowKey } from '../item-key.ts';
 import { RecordCounts } from '../record-counts.ts';
-import type { BegunEntry, SinkBatch, SinkCount, SinkRow } from '../sink.ts';
+import type { BegunEntry, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
 import { hourOf } from './keys.ts';
 import type { Lines } from './lines.ts';
 
@@ -60,17 +60,17 @@ export class S3Batch implements SinkBatch {
     this.#frames.set(frameId, index + 1);
   }
 
-  add(row: SinkRow): void {
+  add(record: SinkRecord): void {
     assert(!this.#ended, 'records are added to an open batch');
-    const isNew = !row.resend || this.#isFirst(row.resend);
-    this.#counts.add(row.type, isNew ? 'stored' : 'resent');
+    const isNew = !record.resend || this.#isFirst(record.resend);
+    this.#counts.add(record.type, isNew ? 'stored' : 'resent');
     if (!isNew) return;
-    const { fields } = row;
+    const { fields } = record;
     const receivedAt = 'token' in fields ? fields.receivedAt : fields.envelope.receivedAt;
     const item = 'token' in fields ? 0 : fields.index;
     const lines = this.#linesOf(hourOf(receivedAt));
     const before = lines.bytes;
-    lines.add(row, rowKey(this.#frame, { entry: this.#entry, item }).toString('hex'));
+    lines.add(record, rowKey(this.#frame, { entry: this.#entry, item }).toString('hex'));
     this.bytes += lines.bytes - before;
     this.#newest = Math.max(this.#newest, receivedAt);
   }

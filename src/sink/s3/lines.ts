@@ -1,7 +1,7 @@
 import { promisify } from 'node:util';
 import * as zlib from 'node:zlib';
 import { SINK_BLOCK_BYTES } from '../../limits.ts';
-import type { SinkRow } from '../sink.ts';
+import type { SinkRecord } from '../sink.ts';
 import type { Compression } from './address.ts';
 
 /** A block with this much is packed. */
@@ -76,7 +76,7 @@ export class Lines {
     this.#blocks = blocks;
   }
 
-  add({ head, json }: Pick<SinkRow, 'head' | 'json'>, key: string): void {
+  add({ head, json }: Pick<SinkRecord, 'head' | 'json'>, key: string): void {
     this.keys.push(key);
     const tail = `,"row_key":"${key}"}\n`;
     if (head.length * CHARACTER_BYTES_MAX + json.length + TAIL_BYTES > LARGE_BYTES) {

@@ -87,9 +87,9 @@ it('is stored as it reads, whole and cut into its spans, or is named', async () 
       expect(result.ok).toBe(found !== undefined);
       if (result.ok) {
         stored++;
-        const { json } = result.row;
+        const { json } = result.record;
         expect(parsed(json)).toEqual(found?.value);
-        const all = toSend(result.row).split?.entries.map((_, place) => place);
+        const all = toSend(result.record).split?.entries.map((_, place) => place);
         if (all) expect(parsed(containerOf(json, all))).toEqual(found?.value);
       } else {
         named++;
@@ -108,7 +108,7 @@ it('is scrubbed into JSON that holds none of what was private, or is named', asy
     fc.asyncProperty(container, async (bytes) => {
       const result = await decoded(bytes, privacy);
       expect(result.ok).toBe(valueIn(bytes) !== undefined);
-      if (result.ok) expect(JSON.stringify(parsed(result.row.json))).not.toMatch(WHOLE_ADDRESS);
+      if (result.ok) expect(JSON.stringify(parsed(result.record.json))).not.toMatch(WHOLE_ADDRESS);
     }),
     { numRuns: RUNS },
   );

@@ -216,10 +216,14 @@ async function writtenBy(type: ItemType, payload: string): Promise<string[]> {
   const [first] = entry.items;
   const decoded = await new EnvelopeDecoder(entry).decode({ ...first, payload: bytes } as never);
   if (!decoded.ok) throw new Error(decoded.reason);
-  const { row } = decoded;
-  const { split, fields, resend } = toSend(row);
-  const parts = [row.json, ...(split?.entries ?? []), split?.rest ?? Buffer.from('')];
-  return [row.head, JSON.stringify([fields, resend]), ...parts.map((part) => Buffer.from(part).toString())];
+  const { record } = decoded;
+  const { split, fields, resend } = toSend(record);
+  const parts = [record.json, ...(split?.entries ?? []), split?.rest ?? Buffer.from('')];
+  return [
+    record.head,
+    JSON.stringify([fields, resend]),
+    ...parts.map((part) => Buffer.from(part).toString()),
+  ];
 }
 
 it.each(ITEM_TYPES)('leaves nothing of it in any row or column of %s', async (type) => {

@@ -1,7 +1,7 @@
 /** Log containers that are small and would make many or large rows: anybody with a public key can send them. */
 import { connect, createServer } from 'node:net';
 import { describe, expect, it } from 'vitest';
-import type { SinkCount, SinkRow, StreamSink } from '../../../src/sink/sink.ts';
+import type { SinkCount, SinkRecord, StreamSink } from '../../../src/sink/sink.ts';
 import { EVENT_ID, RECEIVED_AT } from '../../processor/harness.ts';
 import { connectTo, server, usePostgres } from './fixture.ts';
 
@@ -14,7 +14,7 @@ const open = async (url?: string): Promise<StreamSink> => (await connectTo(url))
 
 type Container = { json: string; header?: string; sdk?: string };
 
-function row({ json, header = PLAIN_HEADER, sdk }: Container, index = 0): SinkRow {
+function row({ json, header = PLAIN_HEADER, sdk }: Container, index = 0): SinkRecord {
   const envelope = { projectId: '1', eventId: EVENT_ID, receivedAt: RECEIVED_AT, ...(sdk && { sdk }) };
   const head = `{"project_id":"1","item_header":${header},"payload":`;
   return { type: 'log', head, fields: { envelope, index, header }, json: Buffer.from(json) };

@@ -4,7 +4,7 @@ import { resendKey } from '../../../src/sink/item-key.ts';
 import { Database } from '../../../src/sink/postgres/database.ts';
 import { SCHEMA_VERSION, SchemaError } from '../../../src/sink/postgres/schema.ts';
 import { readPostgresTally } from '../../../src/sink/postgres/tally.ts';
-import type { SinkRow, StreamSink } from '../../../src/sink/sink.ts';
+import type { SinkRecord, StreamSink } from '../../../src/sink/sink.ts';
 import { UnavailableError } from '../../../src/sink/unavailable.ts';
 import { eventually, hexId, log } from '../../processor/harness.ts';
 import { connectTo, server, usePostgres } from './fixture.ts';
@@ -18,7 +18,7 @@ usePostgres();
 
 const open = async (url?: string): Promise<StreamSink> => (await connectTo(url)).open(STREAM);
 
-function row(n: number, receivedAt = NOON): SinkRow {
+function row(n: number, receivedAt = NOON): SinkRecord {
   const envelope = { projectId: '1', eventId: hexId(n), receivedAt };
   const place = { index: 0, type: 'event' as const };
   return {
@@ -31,12 +31,12 @@ function row(n: number, receivedAt = NOON): SinkRow {
 }
 
 /** One frame of these events, each an entry. @returns what the sink says of it */
-async function store(stream: StreamSink, frameId: string, rows: readonly SinkRow[]) {
+async function store(stream: StreamSink, frameId: string, rows: readonly SinkRecord[]) {
   const batch = await stream.begin([frameId]);
   try {
     for (let index = batch.entriesKnown(frameId); index < rows.length; index++) {
       batch.beginEntry({ frameId, index, usage: { projectId: '1', month: MONTH, position: index + 1 } });
-      batch.add(rows[index] as SinkRow);
+      batch.add(rows[index] as SinkRecord);
       await batch.relieve();
     }
     return await batch.commit();
@@ -95,7 +95,7 @@ describe('the schema', () => {
       DELETE FROM sluice.migrations WHERE abs(version) > 3`);
     const stream = await open();
     const fields = { token: 't', receivedAt: NOON, bodyIn: 'body_base64' } as const;
-    const ping: SinkRow = { type: 'heartbeat', head: '{', fields, json: Buffer.from('"/wA="') };
+    const ping: SinkRecord = { type: 'heartbeat', head: '{', fields, json: Buffer.from('"/wA="') };
     await store(stream, 'ping', [ping]);
     const [stored] = await server.query('SELECT body, body_base64 FROM sluice.heartbeats_20260506');
     expect(stored).toEqual({ body: null, body_base64: '/wA=' });
@@ -192,7 +192,7 @@ describe('rows of containers', () => {
     'are one for each %s, and hold what else the container said',
     async (type) => {
       const stream = await open();
-      const container = (json: string): SinkRow => {
+      const container = (json: string): SinkRecord => {
         const { resend: _, ...bare } = row(1);
         return { ...bare, type, json: Buffer.from(json) };
       };
@@ -231,14 +231,14 @@ describe('a frame', () => {
 
   it('may share keys in another order with what another processor stores: neither waits for ever', async () => {
     const streams = [await open(), await open()];
-    const keyOf = ({ resend }: SinkRow): Buffer => resend?.key ?? Buffer.alloc(0);
+    const keyOf = ({ resend }: SinkRecord): Buffer => resend?.key ?? Buffer.alloc(0);
     const rows = Array.from({ length: 9 }, (_, n) => row(n)).sort((a, b) =>
       Buffer.compare(keyOf(a), keyOf(b)),
     );
     // Both are under way when both wait: for us, in the middle, or for each other.
     const third = await server.client();
     await third.query('BEGIN');
-    await third.query(`INSERT INTO sluice.seen_items VALUES ($1, 'x', 0)`, [keyOf(rows[4] as SinkRow)]);
+    await third.query(`INSERT INTO sluice.seen_items VALUES ($1, 'x', 0)`, [keyOf(rows[4] as SinkRecord)]);
     const stores = [rows, rows.toReversed()].map((order, n) =>
       store(streams[n] as StreamSink, `f${n}`, order),
     );

@@ -205,7 +205,7 @@ describe('setup', () => {
     const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
     expect(failure).toBeInstanceOf(SetupError);
     expect(failure.message).toMatch(
-      /^the streams need 512\.0 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
+      /^the streams need 576\.0 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
     );
     expect(await streamNames()).toEqual([]);
   });
@@ -213,9 +213,9 @@ describe('setup', () => {
   it('counts what is reserved already as had', async () => {
     const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
     const left = Number(/has ([\d.]+) GiB left/.exec(failure.message)?.[1]) * 1024 * MIB;
-    const ofLeft = (share: number): number => Math.floor((left * share) / 8);
+    const ofLeft = (share: number): number => Math.floor((left * share) / 9);
     await setup({ maxBytes: ofLeft(0.6) });
-    expect(await setup({ maxBytes: ofLeft(0.8) })).toHaveLength(8);
+    expect(await setup({ maxBytes: ofLeft(0.8) })).toHaveLength(9);
     await expect(setup({ maxBytes: ofLeft(1.2) })).rejects.toThrow(SetupError);
   });
 });

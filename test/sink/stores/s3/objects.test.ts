@@ -9,7 +9,7 @@ import { resendKey } from '../../../../src/sink/item-key.ts';
 import type { S3Setting } from '../../../../src/sink/s3/address.ts';
 import type { Manifest } from '../../../../src/sink/s3/manifests.ts';
 import { S3Sink } from '../../../../src/sink/s3/s3.ts';
-import type { SinkRow, StreamSink } from '../../../../src/sink/sink.ts';
+import type { SinkRecord, StreamSink } from '../../../../src/sink/sink.ts';
 import { eventually, hexId, log, RECEIVED_AT } from '../../../processor/harness.ts';
 import { TestClickHouse } from '../../../support/sinks/clickhouse.ts';
 import { TestS3 } from '../../../support/sinks/seaweedfs.ts';
@@ -36,7 +36,7 @@ async function open(stream: string): Promise<StreamSink> {
   return sink.open(stream);
 }
 
-const row = (n: number, receivedAt: number, more = ''): SinkRow => ({
+const row = (n: number, receivedAt: number, more = ''): SinkRecord => ({
   type: 'log',
   head: `{"n":${n},"received_at":"${new Date(receivedAt).toISOString()}","payload":`,
   fields: { envelope: { projectId: '42', eventId: 'e', receivedAt }, index: 0, header: '{}' },
@@ -44,7 +44,7 @@ const row = (n: number, receivedAt: number, more = ''): SinkRow => ({
 });
 
 /** One batch, an entry a row. */
-async function write(stream: StreamSink, frameId: string, rows: readonly SinkRow[]): Promise<void> {
+async function write(stream: StreamSink, frameId: string, rows: readonly SinkRecord[]): Promise<void> {
   const batch = await stream.begin([frameId]);
   for (const [index, one] of rows.entries()) {
     batch.beginEntry({ frameId, index });
@@ -81,7 +81,7 @@ it('the same frames written again are the same object, which is stored once', as
 it('resends are known after a record of a worker whose clock is far ahead', async () => {
   const stream = await open('AHEAD');
   const now = clock.now();
-  const event = (n: number, receivedAt = now): SinkRow => {
+  const event = (n: number, receivedAt = now): SinkRecord => {
     const fields = { projectId: '42', eventId: hexId(n), receivedAt };
     const resend = { key: resendKey(fields, { index: 0, type: 'event' }), receivedAt };
     return { ...row(n, receivedAt), type: 'event', resend };
