@@ -3,10 +3,11 @@
  * together, each naming its variable. A setting exists only where two deployments need different
  * values; everything else is a constant in limits.ts.
  */
-import { readFileSync } from 'node:fs';
 import { isIP } from 'node:net';
-import { availableParallelism, tmpdir } from 'node:os';
+import { tmpdir } from 'node:os';
 import { z } from 'zod';
+import { allowedCpus } from './lib/files/allowed-cpus.ts';
+import { fileText } from './lib/files/file-text.ts';
 import { EXTRA_TYPES, type ExtraType, isExtraType } from './lib/item-types.ts';
 import { isLabelAlone } from './lib/label-alone.ts';
 import { LOG_LEVELS, type LogLevel } from './lib/log.ts';
@@ -105,36 +106,10 @@ const SENTINELS = {
   name: 'redis+sentinel://host:26379,host:26379/name',
   form: /^redis\+sentinel:\/\/([^@/,]*@)?([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?(,([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?)*\/[\w.-]+(\?db=\d+)?$/,
 };
-const fileText = (path: string): string | undefined => {
-  try {
-    return readFileSync(path, 'utf8').trim();
-  } catch {
-    return undefined;
-  }
-};
-
 const host = z.string().regex(/^[\w.:%-]+$/, 'must be an IP address or a host name');
 const readableFile = z
   .string()
   .refine((path) => fileText(path) !== undefined, 'must be a file that can be read');
-
-/**
- * CPUs that a cgroup's quota allows, by the text of `cpu.max` (`max 100000` or `150000 100000`).
- */
-export function cpusOfQuota(cpuMax: string): number | undefined {
-  const [quota, period] = cpuMax.split(' ').map(Number);
-  return quota && period && quota > 0 ? quota / period : undefined;
-}
-
-/** CPUs by affinity and by the cgroup's quota, which Node 20 ignores; at least 1. */
-export function allowedCpus(): number {
-  const v2 = fileText('/sys/fs/cgroup/cpu.max');
-  const [quotaV1, periodV1] = ['quota', 'period'].map((name) =>
-    fileText(`/sys/fs/cgroup/cpu/cpu.cfs_${name}_us`),
-  );
-  const quota = cpusOfQuota(v2 ?? `${quotaV1} ${periodV1}`) ?? Number.POSITIVE_INFINITY;
-  return Math.max(1, Math.min(availableParallelism(), Math.ceil(quota)));
-}
 
 const SINK_FORMS =
   'one or several (separated by spaces) of ndjson:<folder>, postgres://…, clickhouse://… and s3://<bucket>/<prefix>';
@@ -302,11 +277,17 @@ function explain(error: z.ZodError): string[] {
   );
 }
 
-/** What is wrong between settings that are right by themselves. */
-function relationProblems(raw: Record<string, string>): string[] {
-  const { shape } = schema;
-  const port = shape.SLUICE_PORT.safeParse(raw.SLUICE_PORT).data;
-  const adminPort = shape.SLUICE_ADMIN_PORT.safeParse(raw.SLUICE_ADMIN_PORT).data;
+/** Settings that are right by themselves, defaults among them. */
+export type SoundSettings = Partial<z.infer<typeof schema>>;
+
+function soundSettings(raw: Record<string, string>): SoundSettings {
+  const read = Object.entries(schema.shape).map(([name, one]) => [name, one.safeParse(raw[name]).data]);
+  return Object.fromEntries(read) as SoundSettings;
+}
+
+/** What is wrong between settings. */
+function relationProblems(raw: Record<string, string>, sound: SoundSettings): string[] {
+  const { SLUICE_PORT: port, SLUICE_ADMIN_PORT: adminPort } = sound;
   const problems: string[] = [];
   if (raw.SLUICE_REDIS_PASSWORD_FILE !== undefined && /:\/\/[^@/]*:[^@/]+@/.test(raw.SLUICE_REDIS_URL ?? ''))
     problems.push('SLUICE_REDIS_URL must have no password beside SLUICE_REDIS_PASSWORD_FILE');
@@ -315,19 +296,28 @@ function relationProblems(raw: Record<string, string>): string[] {
   return problems;
 }
 
+type Needs = {
+  /** SLUICE_SINK must be set. */
+  needsSink?: boolean;
+  /** Says what is wrong for one program alone. */
+  alsoCheck?: (settings: SoundSettings) => string[];
+};
+
 /**
- * Reads and checks the settings. `needsSink`: SLUICE_SINK must be set.
+ * Reads and checks the settings.
  * @returns the frozen settings, and the names of Kubernetes service links that were ignored (to be
  * logged once)
  * @throws ConfigError naming every wrong variable
  */
 export function loadConfig(
   env: NodeJS.ProcessEnv = process.env,
-  { needsSink = false } = {},
+  { needsSink = false, alsoCheck = () => [] }: Needs = {},
 ): { config: Config; ignored: string[] } {
   const { raw, ignored } = gather(env);
   const parsed = schema.safeParse(raw);
-  const problems = [...(parsed.error ? explain(parsed.error) : []), ...relationProblems(raw)];
+  const sound = soundSettings(raw);
+  const problems = [...(parsed.error ? explain(parsed.error) : []), ...relationProblems(raw, sound)];
+  problems.push(...alsoCheck(sound));
   if (needsSink && raw.SLUICE_SINK === undefined) problems.push(`SLUICE_SINK is required: ${SINK_FORMS}`);
   if (!parsed.success || problems.length > 0) throw new ConfigError(problems.join('\n'));
   const s = parsed.data;

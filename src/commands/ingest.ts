@@ -1,46 +1,47 @@
-import { statfsSync } from 'node:fs';
+import { statfsSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { Command } from 'commander';
-import { type Config, ConfigError, isSet, loadConfig } from '../config.ts';
+import { loadConfig, type SoundSettings } from '../config.ts';
 import { LINES_PER_SEC_MAX, type RequestLines } from '../http/metrics/request-log.ts';
-import { runIngest } from '../ingest/primary.ts';
-import { createLog, type Log } from '../lib/log.ts';
+import { ADMIN_PORT, runIngest } from '../ingest/primary.ts';
+import { allowedCpus } from '../lib/files/allowed-cpus.ts';
+import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
+import { SPOOL_BYTES_MAX } from '../limits.ts';
 import { bytesText } from '../stream/setup/config-diff.ts';
 
 /**
- * Of ingest alone: other programs share its settings, and not its number of workers.
- * @throws ConfigError when a body may be larger than a project's half of a worker's part
+ * What is wrong for ingest alone: other programs share its settings, and not its ports, its number
+ * of workers or its spool. Spool files have no names, so only ingest itself bounds them: they must
+ * never fill a volume that other programs share.
  */
-function checkSpoolBound({ spoolMaxBytes, maxDecompressedBytes, workers }: Config): void {
-  const least = 2 * maxDecompressedBytes * workers;
-  if (spoolMaxBytes >= least) return;
-  throw new ConfigError(
-    `SLUICE_SPOOL_MAX_BYTES must be at least ${least}: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of ${workers} workers`,
-  );
+function ingestProblems(settings: SoundSettings): string[] {
+  const { SLUICE_PORT: port, SLUICE_SPOOL_DIR: dir = tmpdir(), SLUICE_SPOOL_MAX_BYTES: bound } = settings;
+  const { SLUICE_MAX_DECOMPRESSED_BYTES: bytes = 0, SLUICE_WORKERS: workers = allowedCpus() } = settings;
+  const least = 2 * bytes * workers;
+  const problems: string[] = [];
+  if (settings.SLUICE_ADMIN_PORT === undefined && port === ADMIN_PORT)
+    problems.push(`SLUICE_ADMIN_PORT (${ADMIN_PORT} unless it is set) must differ from SLUICE_PORT`);
+  if ((bound ?? SPOOL_BYTES_MAX * workers) < least)
+    problems.push(
+      `SLUICE_SPOOL_MAX_BYTES must be at least ${least}: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of ${workers} workers`,
+    );
+  const volume = volumeOf(dir);
+  if (!volume) problems.push(`SLUICE_SPOOL_DIR must be a folder that is there: ${dir}`);
+  else if (bound && volume.size < bound)
+    problems.push(
+      `SLUICE_SPOOL_MAX_BYTES is ${bytesText(bound)}, and the volume of ${dir} has ${bytesText(volume.size)}`,
+    );
+  return problems;
 }
 
-/**
- * Spool files have no names, so only ingest itself bounds them: they must never fill a volume that
- * other programs share.
- * @throws ConfigError when the bound was set and the volume can never hold as much
- */
-function checkSpoolVolume({ spoolDir, spoolMaxBytes }: Config, log: Log): void {
-  let volume: { size: number; free: number };
+function volumeOf(dir: string): { size: number; free: number } | undefined {
   try {
-    const { blocks, bavail, bsize } = statfsSync(spoolDir);
-    volume = { size: blocks * bsize, free: bavail * bsize };
-  } catch (error) {
-    // Large envelopes get 503 until the folder is there.
-    log.warn({ err: error, spoolDir }, 'the spool folder cannot be looked at (SLUICE_SPOOL_DIR)');
-    return;
+    const { blocks, bavail, bsize } = statfsSync(dir);
+    return statSync(dir).isDirectory() ? { size: blocks * bsize, free: bavail * bsize } : undefined;
+  } catch {
+    return undefined;
   }
-  const { size, free } = volume;
-  if (size < spoolMaxBytes && isSet('SLUICE_SPOOL_MAX_BYTES'))
-    throw new ConfigError(
-      `SLUICE_SPOOL_MAX_BYTES is ${bytesText(spoolMaxBytes)}, and the volume of ${spoolDir} has ${bytesText(size)}`,
-    );
-  if (free < spoolMaxBytes)
-    log.warn({ spoolDir, free, spoolMaxBytes }, 'the spool may take more than its volume has free');
 }
 
 const SECOND_MS = 1_000;
@@ -88,11 +89,13 @@ export function ingestCommand(): Command {
   return new Command('ingest')
     .description('receive envelopes and heartbeats: a primary and SLUICE_WORKERS workers on one port')
     .action(async () => {
-      const { config, ignored } = loadConfig();
+      const { config, ignored } = loadConfig(undefined, { alsoCheck: ingestProblems });
       const log = createLog(config.logLevel, { process: 'ingest' });
       if (ignored.length > 0) log.info({ ignored }, 'names of Kubernetes service links were ignored');
-      checkSpoolBound(config);
-      checkSpoolVolume(config, log);
+      const { spoolDir, spoolMaxBytes } = config;
+      const free = volumeOf(spoolDir)?.free ?? 0;
+      if (free < spoolMaxBytes)
+        log.warn({ spoolDir, free, spoolMaxBytes }, 'the spool may take more than its volume has free');
       // Only development workers say anything.
       const printer = new RequestPrinter((line) => console.log(line));
       const stopped = untilStopped(); // also before it has started: it leaves no worker behind

@@ -40,6 +40,7 @@ export async function superviseServer(
       const next = await start(port).catch((error: Error) => say(error.message));
       if (!next) continue;
       server = next;
+      if (stopping) return server.stop();
       return watch();
     }
   };

@@ -58,7 +58,7 @@ export class DevStart {
   readonly #say: Say;
   /** In the order of their start; stopped the other way round. */
   readonly #children: Child[] = [];
-  #stopped = false;
+  #stopping: Promise<void> | undefined;
 
   constructor(options: DevOptions, log: Log, say: Say) {
     this.#options = { ...options, dataDir: resolve(options.dataDir) };
@@ -76,21 +76,26 @@ export class DevStart {
     }
   }
 
-  async stop(): Promise<void> {
-    this.#stopped = true;
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  /** One after the other, so that what is accepted is processed before the servers end. */
+  async #stop(): Promise<void> {
     rmSync(this.#devJson, { force: true });
-    for (const child of this.#children.reverse()) await child.stop();
-    this.#children.length = 0;
+    for (const child of this.#children.toReversed()) await child.stop();
   }
 
   /** A child that starts after the stop was requested ends at once. */
   async #keep(child: Child): Promise<void> {
-    if (!this.#stopped) {
-      this.#children.push(child);
-      return;
-    }
-    await child.stop();
-    throw new Error('stopped while starting');
+    if (this.#stopping) await child.stop();
+    else this.#children.push(child);
+    this.#failIfStopping();
+  }
+
+  #failIfStopping(): void {
+    if (this.#stopping) throw new Error('stopped while starting');
   }
 
   get #devJson(): string {
@@ -113,6 +118,7 @@ export class DevStart {
     const sinkDir = join(this.#options.dataDir, 'sink');
     const processorPort = await freePort();
     await this.#commands({ redisUrl, natsUrl, sinkDir, processorPort });
+    this.#failIfStopping();
     const file = this.#describe({ redisUrl, natsUrl, sinkDir, project });
     writeFileSync(`${this.#devJson}.tmp`, `${JSON.stringify(file, null, 2)}\n`);
     renameSync(`${this.#devJson}.tmp`, this.#devJson);

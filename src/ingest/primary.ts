@@ -3,7 +3,7 @@
 import { checkPortIsFree } from '../admin/port-check.ts';
 import { startAdminServer } from '../admin/server.ts';
 import { AdminTokens } from '../admin/tokens.ts';
-import { type Config, ConfigError } from '../config.ts';
+import type { Config } from '../config.ts';
 import { mergeProjects } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
@@ -14,7 +14,8 @@ import type { Readiness } from './messages.ts';
 import { ServerFigures } from './server-figures.ts';
 import { WorkerPool } from './worker-pool.ts';
 
-const ADMIN_PORT = 8081;
+/** Where SLUICE_ADMIN_PORT is not set. */
+export const ADMIN_PORT = 8081;
 const SCRAPE_MS_MAX = 500;
 
 type RunningIngest = {
@@ -62,7 +63,7 @@ function connectionsOf(config: Config, log: Log): Connections {
 
 /**
  * Starts the primary. `onRequests` hears of finished requests in development.
- * @throws PortError when a port is taken; ConfigError when both are the same
+ * @throws PortError when a port is taken
  */
 export async function runIngest(
   config: Config,
@@ -70,8 +71,6 @@ export async function runIngest(
   onRequests: (lines: RequestLines) => void = () => undefined,
 ): Promise<RunningIngest> {
   const adminPort = config.adminPort ?? ADMIN_PORT;
-  if (adminPort === config.port)
-    throw new ConfigError(`SLUICE_ADMIN_PORT (${ADMIN_PORT} unless it is set) must differ from SLUICE_PORT`);
   // Workers share the port by SO_REUSEPORT, which makes listening on another sluice's port succeed
   // silently.
   await checkPortIsFree(config.host, config.port);

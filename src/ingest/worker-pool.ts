@@ -214,8 +214,19 @@ export class WorkerPool {
       { worker: worker.process.pid, ...how, restartInMs: this.#backOffMs },
       'worker died',
     );
+    this.#startLater();
+  }
+
+  #startLater(): void {
     setTimeout(() => {
-      if (!this.#stopping) this.#start();
+      if (this.#stopping) return;
+      try {
+        this.#start();
+      } catch (error) {
+        // As when memory is short: the other workers go on.
+        this.#options.log.error({ err: error, againInMs: this.#backOffMs }, 'no worker can be started');
+        this.#startLater();
+      }
     }, this.#backOffMs);
     this.#backOffMs = Math.min(this.#backOffMs * 2, RESTART_MS_MAX);
   }

@@ -82,10 +82,10 @@ export class BucketWatch {
     this.ended = new Promise((resolve) => {
       this.#end = resolve;
     });
-    this.#silence = setTimeout(() => this.#fail('no answer to a pull'), PULL_MS + PULL_GRACE_MS).unref();
     this.#subscription = access.link.connection.subscribe(this.#inbox, {
       callback: (error, msg) => (error ? this.#fail(error.message) : this.#receive(msg)),
     });
+    this.#silence = setTimeout(() => this.#fail('no answer to a pull'), PULL_MS + PULL_GRACE_MS).unref();
   }
 
   /** @throws when the bucket is missing or the server does not answer */

@@ -15,8 +15,10 @@ const keyOf = (text: string): Buffer =>
 const ROW_FRAME_BYTES = 10;
 const ROW_INDEX_MAX = 0xffff;
 
-/** The place of a row: entry of the frame, item of the envelope, entry of the item's container. */
-export type RowPlace = { entry: number; item: number; part?: number | undefined };
+/**
+ * The place of a row: entry of the frame, item of the envelope, element of the item's container.
+ */
+export type RowPlace = { entry: number; item: number; element?: number | undefined };
 
 export const frameKey = (frameId: string): Buffer => keyOf(`frame\n${frameId}`);
 
@@ -29,16 +31,16 @@ export const resendKey = (
 /**
  * The same each time that the row is written, and no other row has it: 80 bits of the frame's key,
  * then the place. Rows of a frame are neighbours in a store that sorts by it. A container that is
- * not split has the number behind its last part.
+ * not split has the number behind its last element.
  * @param frame its frameKey
  */
-export function rowKey(frame: Buffer, { entry, item, part = ROW_INDEX_MAX }: RowPlace): Buffer {
-  if (entry > ROW_INDEX_MAX || item > ROW_INDEX_MAX || part > ROW_INDEX_MAX)
-    return keyOf(`row\n${frame.toString('latin1')}\n${entry}\n${item}\n${part}`);
+export function rowKey(frame: Buffer, { entry, item, element = ROW_INDEX_MAX }: RowPlace): Buffer {
+  if (entry > ROW_INDEX_MAX || item > ROW_INDEX_MAX || element > ROW_INDEX_MAX)
+    return keyOf(`row\n${frame.toString('latin1')}\n${entry}\n${item}\n${element}`);
   const key = Buffer.allocUnsafe(KEY_BYTES);
   frame.copy(key, 0, 0, ROW_FRAME_BYTES);
   key.writeUInt16BE(entry, ROW_FRAME_BYTES);
   key.writeUInt16BE(item, ROW_FRAME_BYTES + 2);
-  key.writeUInt16BE(part, ROW_FRAME_BYTES + 4);
+  key.writeUInt16BE(element, ROW_FRAME_BYTES + 4);
   return key;
 }

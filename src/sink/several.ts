@@ -4,7 +4,7 @@ import type {
   Sink,
   SinkBatch,
   SinkCount,
-  SinkPromise,
+  SinkGuarantee,
   SinkRecord,
   StreamSink,
 } from './sink.ts';
@@ -22,14 +22,16 @@ type SinkState = 'ok' | 'failing';
  * each sink keeps its own promise, and the weakest is that of all.
  */
 export class SeveralSinks implements Sink {
-  readonly promise: SinkPromise;
+  readonly guarantee: SinkGuarantee;
   readonly #sinks: readonly NamedSink[];
   /** Names of sinks whose last attempt failed, by stream. */
   readonly #failing = new Map<string, Failing>();
 
   constructor(sinks: readonly NamedSink[]) {
     this.#sinks = sinks;
-    this.promise = sinks.every(({ sink }) => sink.promise === 'exactly once') ? 'exactly once' : 'repeatable';
+    this.guarantee = sinks.every(({ sink }) => sink.guarantee === 'exactly once')
+      ? 'exactly once'
+      : 'repeatable';
   }
 
   async open(stream: string): Promise<StreamSink> {

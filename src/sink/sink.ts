@@ -78,13 +78,13 @@ export type SinkCount = { type: RecordType; result: 'stored' | 'resent'; count: 
 /** The place of an entry, and what it counted, whatever becomes of its records. */
 export type BegunEntry = { frameId: string; index: number; usage?: CountedUsage };
 
-export type SinkPromise = 'exactly once' | 'repeatable';
+export type SinkGuarantee = 'exactly once' | 'repeatable';
 
 /**
- * A row that the store refuses for its content. `part`: it is this log or span of the item's
- * container; the item is absent for a heartbeat.
+ * A row that the store refuses for its content. `element`: it is this log or span of the
+ * item's container; the item is absent for a heartbeat.
  */
-export type RefusedRow = { frameId: string; entry: number; item?: number; part?: number; reason: string };
+export type RefusedRow = { frameId: string; entry: number; item?: number; element?: number; reason: string };
 
 export interface SinkBatch {
   /** Bytes of records so far, as they are written. */
@@ -142,7 +142,7 @@ export interface StreamSink {
 }
 
 export interface Sink {
-  readonly promise: SinkPromise;
+  readonly guarantee: SinkGuarantee;
   /**
    * @param stream its name in JetStream.
    * @throws UnavailableError or JournalError when the sink cannot read what it has stored

@@ -1,9 +1,9 @@
-/** Which containers of logs or spans become a row for each of their entries. */
+/** Which containers of logs or spans become a row for each of their elements. */
 import { type Container, splitContainer } from './containers.ts';
 import type { ItemFields, SinkRecord } from './sink.ts';
 
 /**
- * A record as it will be sent: in `bytes`, and as a row for each entry of its container if it is
+ * A record as it will be sent: in `bytes`, and as a row for each element of its container if it is
  * split.
  */
 export type SentRecord = SinkRecord & { bytes: number; split?: Container };
@@ -13,8 +13,8 @@ export type SentRecord = SinkRecord & { bytes: number; split?: Container };
  * a byte would make 600 MB of a request of 80 KB. Beyond this the container stays whole.
  */
 const REPEATED_BYTES_MAX = 1024 * 1024;
-/** Of an entry's row beside its texts: ten lengths and at most four numbers. */
-const ENTRY_ROW_BYTES = 10 * 4 + 4 * 8;
+/** Of an element's row beside its texts: ten lengths and at most four numbers. */
+const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
 /**
  * Containers further back in their envelope stay whole: 1,000 of them, each just split, would make
  * a million rows.
@@ -27,12 +27,12 @@ export const isContainer = (type: string): type is ContainerType =>
   (CONTAINER_TYPES as readonly string[]).includes(type);
 
 /** What the rows of a container take; undefined when they would repeat too much. */
-function bytesOfRows({ envelope, header }: ItemFields, { entries, rest }: Container): number | undefined {
+function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Container): number | undefined {
   const texts = [envelope.projectId, envelope.eventId, envelope.sdk ?? '', header];
-  const own = ENTRY_ROW_BYTES + (rest?.length ?? 0);
+  const own = ELEMENT_ROW_BYTES + (rest?.length ?? 0);
   const repeated = texts.reduce((sum, text) => sum + Buffer.byteLength(text), own);
-  if ((entries.length - 1) * repeated > REPEATED_BYTES_MAX) return undefined;
-  return entries.reduce((sum, entry) => sum + entry.length, entries.length * repeated);
+  if ((elements.length - 1) * repeated > REPEATED_BYTES_MAX) return undefined;
+  return elements.reduce((sum, element) => sum + element.length, elements.length * repeated);
 }
 
 /**

@@ -33,13 +33,16 @@ export interface CheckpointStore {
   read(projectId: string, month: string): Promise<number | undefined>;
 }
 
-/** A figure that a failed write left over, or that of a month that has ended meanwhile. */
-type Leftover = { id: string; checkpointMonth: string; checkpointCount: number };
+/** The figure of a month, of a project that has one of another month by now. */
+type Leftover = { project: ProjectState; month: string; count: number };
 /**
  * What is not written yet of one group; of several figures of a project and month the largest
  * counts.
  */
 type Group = { noted: (ProjectState | Leftover)[]; writing: Promise<void> | undefined };
+
+/** Counts of a month. */
+type Figures = Map<ProjectState, number>;
 
 /** Leaves a second for the tick and the write. */
 const ROUND_MS = CHECKPOINT_MS_MAX - 1_000;
@@ -78,19 +81,17 @@ export class Checkpoints {
 
   note(project: ProjectState, month: string, count: number): void {
     if (project.isDeleted) return;
-    const { id, checkpointMonth, checkpointCount } = project;
+    const { checkpointMonth, checkpointCount } = project;
     if (checkpointMonth === month) {
       project.checkpointCount = Math.max(checkpointCount, count);
       return;
     }
-    if (checkpointMonth === '') this.#keep(project);
-    else this.#keep({ id, checkpointMonth, checkpointCount });
+    const { noted } = this.#groups[this.#store.groupOf(project.id)] as Group;
+    noted.push(
+      checkpointMonth === '' ? project : { project, month: checkpointMonth, count: checkpointCount },
+    );
     project.checkpointMonth = month;
     project.checkpointCount = count;
-  }
-
-  #keep(figure: ProjectState | Leftover): void {
-    (this.#groups[this.#store.groupOf(figure.id)] as Group).noted.push(figure);
   }
 
   /** The stored figure. Rejects when the store cannot tell. */
@@ -133,31 +134,43 @@ export class Checkpoints {
     group.writing = undefined;
   }
 
-  async #writeMonths(at: number, months: ReadonlyMap<string, MonthCounts>): Promise<void> {
+  async #writeMonths(at: number, months: ReadonlyMap<string, Figures>): Promise<void> {
     for (const [month, figures] of months) {
       try {
-        await this.#store.write(at, month, figures);
+        await this.#store.write(at, month, countsOf(figures));
         if (this.#failing.delete(at) && this.#failing.size === 0)
           this.#log.info('quota checkpoints are all written again');
       } catch (error) {
         if (this.#failing.size === 0) this.#log.warn({ err: error, month }, 'quota checkpoints not written');
         this.#failing.add(at);
-        for (const [id, count] of figures) this.#keep({ id, checkpointMonth: month, checkpointCount: count });
+        for (const [project, count] of figures) this.note(project, month, count);
       }
     }
   }
 }
 
-/** By month. Takes the figures out of their projects: what comes from now on is noted anew. */
-function byMonth(all: readonly (ProjectState | Leftover)[]): Map<string, MonthCounts> {
-  const months = new Map<string, MonthCounts>();
+/** Of a project that was deleted and made again there may be two. */
+function countsOf(figures: Figures): MonthCounts {
+  const counts: MonthCounts = new Map();
+  for (const [{ id }, count] of figures) counts.set(id, Math.max(count, counts.get(id) ?? 0));
+  return counts;
+}
+
+/** Of a project that has its figure in itself: what comes from now on is noted anew. */
+function takeFigure(project: ProjectState): Leftover {
+  const { checkpointMonth: month, checkpointCount: count } = project;
+  project.checkpointMonth = '';
+  return { project, month, count };
+}
+
+function byMonth(all: readonly (ProjectState | Leftover)[]): Map<string, Figures> {
+  const months = new Map<string, Figures>();
   for (const noted of all) {
-    const { id, checkpointMonth: month, checkpointCount: count } = noted;
-    noted.checkpointMonth = '';
-    if ('isDeleted' in noted && noted.isDeleted) continue;
-    const figures = months.get(month) ?? new Map<string, number>();
+    const { project, month, count } = 'month' in noted ? noted : takeFigure(noted);
+    if (project.isDeleted) continue;
+    const figures = months.get(month) ?? new Map<ProjectState, number>();
     months.set(month, figures);
-    figures.set(id, Math.max(count, figures.get(id) ?? 0));
+    figures.set(project, Math.max(count, figures.get(project) ?? 0));
   }
   return months;
 }

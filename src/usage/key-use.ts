@@ -1,3 +1,4 @@
+import { z } from 'zod';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../limits.ts';
@@ -48,13 +49,14 @@ export class KeyUse {
 
   /** Never throws. */
   async flush(keys = Infinity): Promise<void> {
-    await this.#flushing;
+    while (this.#flushing) await this.#flushing;
     const hour = hourOf(this.#clock.now());
     if (hour !== this.#hour) for (const access of this.#noted.splice(0)) access.isUseNoted = false;
     this.#hour = hour;
     if (this.#fresh.length === 0 || !this.#link.connected) return;
     this.#flushing = this.#write(this.#fresh.splice(0, keys), hour);
     await this.#flushing;
+    this.#flushing = undefined;
   }
 
   async close(): Promise<void> {
@@ -62,8 +64,9 @@ export class KeyUse {
     await this.flush();
   }
 
+  /** Up to the first that the broker does not take; that one is then the last to be tried again. */
   async #write(used: readonly Access[], hour: string): Promise<void> {
-    for (const access of used) {
+    for (const [at, access] of used.entries()) {
       const { project, keyId } = access;
       try {
         if (!project.isDeleted)
@@ -73,14 +76,24 @@ export class KeyUse {
           });
         this.#noted.push(access);
       } catch (error) {
-        this.#fresh.push(access);
-        this.#log.warn({ project: project.id, err: error }, 'use of a key not written, kept for later');
+        this.#fresh.push(...used.slice(at + 1), access);
+        this.#log.warn({ project: project.id, err: error }, 'use of keys not written, kept for later');
+        return;
       }
     }
   }
 }
 
-const parse = (text = '{}'): HoursOfUse => JSON.parse(text) as HoursOfUse;
+const hoursSchema = z.record(z.string(), z.string());
+
+/** What cannot be read counts as nothing: it is statistics, and is written anew. */
+function parse(text = '{}'): HoursOfUse {
+  try {
+    return hoursSchema.catch({}).parse(JSON.parse(text));
+  } catch {
+    return {};
+  }
+}
 
 export const readUse = async (link: NatsLink, projectId: string): Promise<HoursOfUse> =>
   parse(await readRecord(link, useKey(projectId)));

@@ -26,6 +26,7 @@ const NEAR_DAYS = 100;
 
 const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
 
+type PendingDay = { project: ProjectState; day: DayOfOutcomes };
 type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
 
 /**
@@ -50,8 +51,8 @@ export class OutcomeLedger {
   readonly #clock: Clock;
   /** Projects with requests that were not gathered yet. */
   #fresh: ProjectState[] = [];
-  /** Key → what is not written yet. */
-  readonly #pending = new Map<string, DayOfOutcomes>();
+  /** Key → what is not written yet, and whose. */
+  readonly #pending = new Map<string, PendingDay>();
   #flushing: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
   readonly #remover: NodeJS.Timeout;
@@ -106,12 +107,14 @@ export class OutcomeLedger {
     const time = new Date(this.#clock.now()).toISOString();
     const hour = time.slice(11, 13);
     for (const project of this.#fresh) {
+      project.isGathered = false;
+      if (project.isDeleted) continue;
       const key = ledgerKey(project.id, time.slice(0, 10));
-      const day = this.#pending.get(key) ?? {};
+      const pending = this.#pending.get(key);
+      const day = pending && !pending.project.isDeleted ? pending.day : {};
       if (project.freshAccepted > 0) addCounts(day, { [hour]: { accepted: project.freshAccepted } });
       if (project.freshOthers) addCounts(day, { [hour]: project.freshOthers });
-      this.#pending.set(key, day);
-      project.isGathered = false;
+      this.#pending.set(key, { project, day });
       project.freshAccepted = 0;
       project.freshOthers = undefined;
     }
@@ -121,24 +124,35 @@ export class OutcomeLedger {
   async #write(projects: number): Promise<void> {
     // A key that is written leaves the map and comes back at its end: the first ones wait longest.
     const queue = [...this.#pending.keys()].slice(0, projects).values();
+    let failed = false;
     const writer = async (): Promise<void> => {
-      for (const key of queue) await this.#writeKey(key);
+      for (const key of queue) {
+        if (failed) return;
+        await this.#writeKey(key).catch((error) => {
+          if (!failed) this.#log.warn({ key, err: error }, 'outcomes: not written, kept for the next flush');
+          failed = true;
+        });
+      }
     };
     await Promise.all(Array.from({ length: WRITES_IN_FLIGHT_MAX }, writer));
   }
 
+  /** @throws when the broker does not take it; it is the last one of the next flush then */
   async #writeKey(key: string): Promise<void> {
-    const day = this.#pending.get(key);
-    if (!day) return;
+    const pending = this.#pending.get(key);
+    if (!pending) return;
+    this.#pending.delete(key);
+    const { project, day } = pending;
+    if (project.isDeleted) return;
     try {
       await changeRecord(this.#link, key, (text) => {
         const sum = parseDay(text);
         addCounts(sum, day);
         return JSON.stringify(sum);
       });
-      this.#pending.delete(key);
     } catch (error) {
-      this.#log.warn({ key, err: error }, 'outcomes: not written, kept for the next flush');
+      this.#pending.set(key, pending);
+      throw error;
     }
   }
 

@@ -102,6 +102,23 @@ it('a spool without room for two whole bodies of each worker ends ingest, and no
   expect(loadConfig(bound).config.spoolMaxBytes).toBe(79_999_999);
 });
 
+it('ingest reports what is wrong for it alone beside everything else', async () => {
+  const missing = join(folder, 'no-folder');
+  const wrong = { SLUICE_LOG_LEVEL: 'loud', SLUICE_PORT: '8081', SLUICE_SPOOL_DIR: missing };
+  const child = start(['ingest'], { ...wrong, SLUICE_SPOOL_MAX_BYTES: '1', SLUICE_WORKERS: '1' });
+  expect(await child.ended).toBe(2);
+  expect(child.err()).toMatch(/SLUICE_LOG_LEVEL must be one of/);
+  expect(child.err()).toContain('SLUICE_ADMIN_PORT (8081 unless it is set) must differ from SLUICE_PORT');
+  expect(child.err()).toContain('SLUICE_SPOOL_MAX_BYTES must be at least 41943040');
+  expect(child.err()).toContain(`SLUICE_SPOOL_DIR must be a folder that is there: ${missing}`);
+});
+
+it('a file is no spool folder', async () => {
+  const child = start(['ingest'], { SLUICE_SPOOL_DIR: import.meta.filename });
+  expect(await child.ended).toBe(2);
+  expect(child.err()).toContain('SLUICE_SPOOL_DIR must be a folder');
+});
+
 it('ends when NATS takes its connection and then says nothing', async () => {
   const mute = createServer().listen({ host: '127.0.0.1', port: await lastingPort() });
   await once(mute, 'listening');

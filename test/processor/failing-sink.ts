@@ -5,7 +5,7 @@ import { log } from './harness.ts';
 
 /** The ndjson sink on a disk that fails when it is told to. */
 export class FailingSink implements Sink {
-  readonly promise = 'exactly once';
+  readonly guarantee = 'exactly once';
   readonly #sink: Sink;
   failing: 'commit' | 'after commit' | 'bug' | undefined;
   failures = 0;

@@ -85,7 +85,7 @@ describe('parts of a large entry', () => {
     });
     const ours = await NdjsonSink.lock(harness.dir, { log });
     const slow: Sink = {
-      promise: ours.promise,
+      guarantee: ours.guarantee,
       open: async (stream): Promise<StreamSink> => {
         const inner = await ours.open(stream);
         const begin: StreamSink['begin'] = async (frameIds) => {

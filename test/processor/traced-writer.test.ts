@@ -87,7 +87,7 @@ describe('a traced processor', () => {
       abandon: async () => undefined,
     };
     await process({
-      promise: 'repeatable',
+      guarantee: 'repeatable',
       open: async () => ({ begin: () => batch }),
       close: async () => undefined,
     });

@@ -7,7 +7,7 @@ import { ProjectView } from '../../src/projects/project-view.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
 import { Checkpoints } from '../../src/usage/checkpoints.ts';
-import { readOutcomes } from '../../src/usage/outcome-day.ts';
+import { readOutcomes, removeOutcomes } from '../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../src/usage/outcomes.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { link as connect, log, makeBuckets, replace } from './broker.ts';
@@ -67,6 +67,24 @@ describe('what a worker has in hand of a deleted project', () => {
     view.copy.put(record(3));
     count(1);
     expect(await written()).toEqual({ figure: 1, accepted: 1 });
+  });
+
+  it('is not written either when it has waited for a flush', async () => {
+    replace(view, [record(1)], 1);
+    count(1);
+    await ledger.flush(0);
+    view.copy.put({ key: id, text: undefined, revision: 2 });
+    view.copy.put(record(3));
+    count(1);
+    expect(await written()).toEqual({ figure: 1, accepted: 1 });
+  });
+
+  it('leaves no record', async () => {
+    replace(view, [record(1)], 1);
+    count(1);
+    view.copy.put({ key: id, text: undefined, revision: 2 });
+    await written();
+    expect(await removeOutcomes(link, id)).toBe(0);
   });
 
   it('is not written either when a request that was under way is counted afterwards', async () => {

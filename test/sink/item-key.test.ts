@@ -4,7 +4,7 @@ import { frameKey, KEY_BYTES, type RowPlace, rowKey } from '../../src/sink/item-
 
 const place = (numberMax: number): fc.Arbitrary<RowPlace> => {
   const number = fc.nat(numberMax);
-  return fc.record({ entry: number, item: number, part: fc.option(number, { nil: undefined }) });
+  return fc.record({ entry: number, item: number, element: fc.option(number, { nil: undefined }) });
 };
 
 it('is the same for the same frame and place, and another for every other one', () => {
@@ -31,14 +31,14 @@ it('has 128 bits wherever the row is', () => {
 
 it('puts rows of a frame beside each other, in their order', () => {
   const keys = [0, 1, 255, 256].map((entry) =>
-    rowKey(frameKey('f'), { entry, item: 3, part: 9 }).toString('hex'),
+    rowKey(frameKey('f'), { entry, item: 3, element: 9 }).toString('hex'),
   );
   expect([...keys].sort()).toEqual(keys);
   expect(new Set(keys.map((key) => key.slice(0, 20))).size).toBe(1);
 });
 
 it('never changes: stored rows would come twice', () => {
-  expect(rowKey(frameKey('w1:1'), { entry: 2, item: 3, part: 4 }).toString('hex')).toBe(
+  expect(rowKey(frameKey('w1:1'), { entry: 2, item: 3, element: 4 }).toString('hex')).toBe(
     'dc19bfa3b2a4b36ed5d5000200030004',
   );
   expect(rowKey(frameKey('w1:1'), { entry: 2, item: 3 }).toString('hex')).toBe(

@@ -90,7 +90,10 @@ it('a write that is refused since its object is there is durable', async () => {
 it('a sink whose object could not be stored says so until it is, alone and among several', async () => {
   const { sink, flush } = await gathered();
   const several = new SeveralSinks([
-    { name: 'ndjson', sink: { promise: 'exactly once', open: () => sink.open('x'), close: async () => {} } },
+    {
+      name: 'ndjson',
+      sink: { guarantee: 'exactly once', open: () => sink.open('x'), close: async () => {} },
+    },
     { name: 's3', sink },
   ]);
   expect([failingSinks(sink), failingSinks(several)]).toEqual([{}, { ndjson: 'ok', s3: 'ok' }]);

@@ -103,13 +103,13 @@ it('sinks that are opened beside one that cannot be had are closed again', async
   await expect(openSinks(settings, { clock, log })).rejects.toThrow('another processor');
   await taken.close();
   const opened = await openSinks(settings, { clock, log });
-  expect(opened.promise).toBe('exactly once');
+  expect(opened.guarantee).toBe('exactly once');
   await opened.close();
 });
 
 /** An ndjson sink that refuses records that hold the word: of containers the second and third entry. */
 class RefusingSink implements Sink {
-  readonly promise = 'repeatable';
+  readonly guarantee = 'repeatable';
   readonly #sink: Sink;
 
   constructor(sink: Sink) {
@@ -139,12 +139,12 @@ function refusing(inner: SinkBatch): SinkBatch {
       at = { frameId: entry.frameId, entry: entry.index };
       inner.beginEntry(entry);
     },
-    add: (row) => {
-      const text = Buffer.from(row.json).toString();
-      if (!text.includes('refuse')) return inner.add(row);
-      const place = 'token' in row.fields ? at : { ...at, item: row.fields.index };
-      const parts = row.type === 'log' ? [{ part: 1 }, { part: 2 }] : [{}];
-      refused.push(...parts.map((part) => ({ ...place, ...part, reason: 'not this word' })));
+    add: (record) => {
+      const text = Buffer.from(record.json).toString();
+      if (!text.includes('refuse')) return inner.add(record);
+      const place = 'token' in record.fields ? at : { ...at, item: record.fields.index };
+      const elements = record.type === 'log' ? [{ element: 1 }, { element: 2 }] : [{}];
+      refused.push(...elements.map((element) => ({ ...place, ...element, reason: 'not this word' })));
     },
     relieve: () => inner.relieve(),
     commit: () => inner.commit(),

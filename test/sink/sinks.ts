@@ -4,14 +4,14 @@ import { join } from 'node:path';
 import { expect } from 'vitest';
 import { readTally } from '../../src/sink/ndjson/tally.ts';
 import { readPostgresTally } from '../../src/sink/postgres/tally.ts';
-import type { SinkPromise } from '../../src/sink/sink.ts';
+import type { SinkGuarantee } from '../../src/sink/sink.ts';
 import type { TallyOfMonth } from '../../src/sink/tally.ts';
 import type { StoredRecord } from '../processor/harness.ts';
 import { TestPostgres } from '../support/postgres.ts';
 import { temporaryFolder } from '../support/servers.ts';
 
 export interface SinkUnderTest {
-  readonly promise: SinkPromise;
+  readonly guarantee: SinkGuarantee;
   /** The value of SLUICE_SINK. */
   readonly setting: string;
   /**
@@ -30,7 +30,7 @@ export interface SinkUnderTest {
 }
 
 export class NdjsonUnderTest implements SinkUnderTest {
-  readonly promise = 'exactly once';
+  readonly guarantee = 'exactly once';
   readonly #dir = temporaryFolder('sink');
   readonly setting = `ndjson:${this.#dir}`;
 
@@ -77,7 +77,7 @@ function asRecord(row: Record<string, unknown>): StoredRecord {
 }
 
 export class PostgresUnderTest implements SinkUnderTest {
-  readonly promise = 'exactly once';
+  readonly guarantee = 'exactly once';
   readonly server: TestPostgres;
 
   private constructor(server: TestPostgres) {
@@ -126,12 +126,14 @@ export class PostgresUnderTest implements SinkUnderTest {
 
 /** Two at once; what is read is what the one has, and the other must have the same. */
 export class SeveralUnderTest implements SinkUnderTest {
-  readonly promise: SinkPromise;
+  readonly guarantee: SinkGuarantee;
   readonly #sinks: readonly [SinkUnderTest, SinkUnderTest];
 
   constructor(...sinks: readonly [SinkUnderTest, SinkUnderTest]) {
     this.#sinks = sinks;
-    this.promise = sinks.every(({ promise }) => promise === 'exactly once') ? 'exactly once' : 'repeatable';
+    this.guarantee = sinks.every(({ guarantee }) => guarantee === 'exactly once')
+      ? 'exactly once'
+      : 'repeatable';
   }
 
   get setting(): string {

@@ -18,6 +18,7 @@ import { childrenOf } from '../../bench/processes.ts';
 import type { DevFile } from '../../src/dev/system.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
@@ -227,6 +228,25 @@ it('a second terminal needs no settings; a second dev on the folder is refused; 
   expect(await dev.stop()).toBe(0);
   expect(existsSync(join(dir, '.sluice/dev.json'))).toBe(false);
   // The shell that watches over Redis ends a moment after it.
+  if (process.platform === 'linux') await until(() => processesOf(dir).length === 0);
+});
+
+it('a Ctrl-C that comes twice, from the terminal and from npm, stops everything once', async () => {
+  const dev = await Dev.start();
+  dev.child.kill('SIGINT');
+  await until(() => dev.output.includes('stopping'));
+  dev.child.kill('SIGINT');
+  expect(await dev.exited).toBe(0);
+  expect(existsSync(join(dir, '.sluice/dev.json'))).toBe(false);
+});
+
+it('a later Ctrl-C ends it at once, though a child does not stop', async () => {
+  const dev = await Dev.start();
+  const children = childrenOf(dev.child.pid as number);
+  await Promise.all(children.map(freeze));
+  await until(() => dev.child.signalCode !== null || !dev.child.kill('SIGINT'));
+  expect(dev.child.signalCode).toBe('SIGINT');
+  children.forEach(thaw);
   if (process.platform === 'linux') await until(() => processesOf(dir).length === 0);
 });
 

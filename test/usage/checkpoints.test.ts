@@ -87,6 +87,20 @@ describe('Checkpoints', () => {
     expect(Object.fromEntries(store.figures)).toEqual({ 'p 2026-02': 6, 'q 2026-02': 8 });
   });
 
+  it('forgets what a store that is away did not take when the project is deleted', async () => {
+    const { store, checkpoints } = make();
+    const project = projectOf({ id: 'p' });
+    const away = vi.spyOn(store, 'write').mockRejectedValue(new Error('away'));
+    checkpoints.note(project, '2026-01', 5);
+    checkpoints.note(project, '2026-02', 1);
+    await vi.advanceTimersByTimeAsync(CHECKPOINT_MS_MAX);
+    expect(away).toHaveBeenCalled();
+    project.markDeleted();
+    away.mockRestore();
+    await checkpoints.close();
+    expect(store.figures.size).toBe(0);
+  });
+
   it('does not begin a write beside one of the same group, and waits for it at the end', async () => {
     const { store, checkpoints } = make();
     const project = projectOf({ id: 'p' });

@@ -12,24 +12,24 @@ import { scrubbed } from '../scrub/scrubber.ts';
 import { entryFacts, envelopeDeadLetter, itemDeadLetter, type Place } from './compose.ts';
 
 /** An item of a frame with the rows of it that were refused. */
-export type RefusedItem = RefusedRow & { parts: number[] };
+export type RefusedItem = RefusedRow & { elements: number[] };
 
 /** A dead letter is known by its item: what is refused of a container is one. */
 export function refusedItems(rows: readonly RefusedRow[]): RefusedItem[] {
   const items = new Map<string, RefusedItem>();
   for (const row of rows) {
     const place = `${row.frameId}\n${row.entry}\n${row.item}`;
-    const item = items.get(place) ?? { ...row, parts: [] };
+    const item = items.get(place) ?? { ...row, elements: [] };
     items.set(place, item);
-    if (row.part !== undefined && !item.parts.includes(row.part)) item.parts.push(row.part);
+    if (row.element !== undefined && !item.elements.includes(row.element)) item.elements.push(row.element);
   }
   return [...items.values()];
 }
 
 /**
  * The dead letter of an item that the sink refused, or of a container what it refused of it: the
- * rest is stored. It has what the row had, without what the project wants to have removed. The
- * frame is still in hand, and so are its parts.
+ * rest is stored. It has what the record had, without what the project wants to have removed. The
+ * frame is still in hand, and its parts are still in the chunks stream.
  * @param deliveries that the batch was written from
  * @throws UnavailableError when the parts of a large entry cannot be read
  */
@@ -57,7 +57,7 @@ async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promi
   const item = assembled.ok ? assembled.items.find(({ index }) => index === refused.item) : undefined;
   if (!item) return envelopeDeadLetter(place, { entry, bytes, assembled, reason });
   const whole = await cleanPayload(item, entry.privacy);
-  const payload = refused.parts.length === 0 ? whole : containerOf(whole, refused.parts);
+  const payload = refused.elements.length === 0 ? whole : containerOf(whole, refused.elements);
   return itemDeadLetter(place, {
     entry: withoutAddress(entry),
     item: { ...item, payload, length: payload.length },
@@ -65,7 +65,7 @@ async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promi
   });
 }
 
-/** As its row had it: it was decoded, so it can be scrubbed. */
+/** As its record had it: it was decoded, so it can be scrubbed. */
 async function cleanPayload({ type, payload }: WholeItem, privacy: Privacy | undefined): Promise<Uint8Array> {
   if (!privacy) return payload;
   if (type === 'replay_recording') {

@@ -94,7 +94,7 @@ export class ClickHouseBatch implements SinkBatch {
       const reason = reasons.get(row);
       if (reason !== undefined) this.refused.push({ ...origin, reason });
       // A record is counted once, with the first of its rows.
-      else if (!origin.part) this.#counts.add(type, leftOut.has(row) ? 'resent' : 'stored');
+      else if (!origin.element) this.#counts.add(type, leftOut.has(row) ? 'resent' : 'stored');
     }
   }
 }

@@ -20,7 +20,7 @@ export type ClickHouseOptions = { log: Log; retentionDays?: number | undefined }
  * fixes.
  */
 export class ClickHouseSink implements Sink {
-  readonly promise = 'repeatable';
+  readonly guarantee = 'repeatable';
   readonly #server: Server;
   readonly #options: ClickHouseOptions;
   #prepared: Promise<void> | undefined;

@@ -81,11 +81,11 @@ export class PendingRows {
       origins.push(origin);
     } else {
       const sent = toSend(record);
-      const parts = sent.split?.entries ?? [record.json];
-      parts.forEach((payload, part) => {
-        const index = sent.split ? part : undefined;
-        this.#addItem(buffer, sent, { payload, part: index });
-        origins.push({ ...origin, item: indexOf(record), ...(index !== undefined && { part: index }) });
+      const payloads = sent.split?.elements ?? [record.json];
+      payloads.forEach((payload, place) => {
+        const element = sent.split ? place : undefined;
+        this.#addItem(buffer, sent, { payload, element });
+        origins.push({ ...origin, item: indexOf(record), ...(element !== undefined && { element }) });
       });
     }
     return buffer.bytes - before;
@@ -97,18 +97,18 @@ export class PendingRows {
     return found;
   }
 
-  #key(item: number, part?: number): Buffer {
-    return rowKey(this.#frame, { entry: this.#entry, item, part });
+  #key(item: number, element?: number): Buffer {
+    return rowKey(this.#frame, { entry: this.#entry, item, element });
   }
 
   #addItem(
     buffer: RowBuffer,
     record: SentRecord,
-    { payload, part }: { payload: Uint8Array; part: number | undefined },
+    { payload, element }: { payload: Uint8Array; element: number | undefined },
   ): void {
     const { type, resend } = record;
     const { envelope, index, header, isBase64 } = record.fields as ItemFields;
-    const key = this.#key(index, part);
+    const key = this.#key(index, element);
     if (resend) {
       const place = { table: tableOf(type), row: buffer.rows };
       this.claims.push({ ...resend, rowKey: key, ...place, isReplayed: isReplayed(this.#frameId) });
@@ -126,7 +126,7 @@ export class PendingRows {
       .text(header);
     if (isContainer(type))
       buffer
-        .optional(part, (place) => buffer.uint16(place))
+        .optional(element, (place) => buffer.uint16(place))
         .optional(record.split?.rest, (rest) => buffer.data(rest));
     else if (type !== 'event' && type !== 'transaction') buffer.text(type);
     buffer.data(isBase64 ? NOTHING : payload);

@@ -23,7 +23,7 @@ async function removeDay(dir: string): Promise<void> {
 
 /** Files of one JSON object a line below a folder that belongs to this process. */
 export class NdjsonSink implements Sink {
-  readonly promise = 'exactly once';
+  readonly guarantee = 'exactly once';
   readonly #dir: string;
   readonly #lock: FolderLock;
   readonly #parts: { clock: Clock; log: Log };

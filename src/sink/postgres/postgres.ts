@@ -29,7 +29,7 @@ const REFUSED = /^(28|3D|42501)/;
  * fixes.
  */
 export class PostgresSink implements Sink {
-  readonly promise = 'exactly once';
+  readonly guarantee = 'exactly once';
   readonly #database: Database;
   readonly #partitions: Partitions;
   readonly #clock: Clock;

@@ -9,10 +9,10 @@ import { PARTITIONED, type PartitionedTable } from './schema.ts';
 
 type Item = SentRecord & { fields: ItemFields };
 /** A log or span of a container, or, without an index, a whole container. */
-type Entry = { item: Item; payload: Uint8Array; index?: number; rest?: Uint8Array };
+type Element = { item: Item; payload: Uint8Array; index?: number; rest?: Uint8Array };
 type Heartbeat = SentRecord & { fields: HeartbeatFields };
 
-/** Where the entries of containers go. */
+/** Where the elements of containers go. */
 const CONTAINERS = {
   log: { table: 'logs', index: 'log_index' },
   span: { table: 'spans', index: 'span_index' },
@@ -63,12 +63,12 @@ FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[], $10::text[])
   );
 }
 
-async function insertEntries(
+async function insertElements(
   transaction: Transaction,
   type: ContainerType,
-  entries: readonly Entry[],
+  elements: readonly Element[],
 ): Promise<void> {
-  if (entries.length === 0) return;
+  if (elements.length === 0) return;
   const { table, index } = CONTAINERS[type];
   await transaction.query(
     `INSERT INTO sluice.${table} (${COMMON}, ${index}, container, payload)
@@ -76,10 +76,10 @@ SELECT ${COMMON_VALUES}, n::int, container, payload
 FROM unnest(${COMMON_ARRAYS}, $8::float8[], $9::text[], $10::text[])
   AS t (p, e, i, r, s, sdk, h, n, container, payload)`,
     [
-      ...commonColumns(entries.map(({ item }) => item)),
-      numberArray(entries.map((entry) => entry.index)),
-      textArray(entries.map(({ rest }) => rest)),
-      textArray(entries.map(({ payload }) => payload)),
+      ...commonColumns(elements.map(({ item }) => item)),
+      numberArray(elements.map((element) => element.index)),
+      textArray(elements.map(({ rest }) => rest)),
+      textArray(elements.map(({ payload }) => payload)),
     ],
   );
 }
@@ -103,10 +103,10 @@ FROM unnest($1::text[], $2::float8[], $3::text[], $4::text[]) AS t (token, r, bo
   );
 }
 
-function entriesOf(item: Item): Entry[] {
+function elementsOf(item: Item): Element[] {
   if (!item.split) return [{ item, payload: item.json }];
-  const { entries, rest } = item.split;
-  return entries.map((payload, index) => ({ item, payload, index, ...(rest && { rest }) }));
+  const { elements, rest } = item.split;
+  return elements.map((payload, index) => ({ item, payload, index, ...(rest && { rest }) }));
 }
 
 const isHeartbeat = (record: SentRecord): record is Heartbeat => 'token' in record.fields;
@@ -142,7 +142,7 @@ export async function insertRecords(transaction: Transaction, records: readonly 
   );
   for (const wanted of ['log', 'span'] as const) {
     const containers = items.filter(({ type }) => type === wanted);
-    await insertEntries(transaction, wanted, containers.flatMap(entriesOf));
+    await insertElements(transaction, wanted, containers.flatMap(elementsOf));
   }
   await insertHeartbeats(transaction, records.filter(isHeartbeat));
 }

@@ -7,22 +7,22 @@ type Row = { project_id: string; event_id: string; item_index: number; copies: s
 
 const ROWS_AT_ONCE = 10_000;
 /**
- * A container of logs or spans is one item and has a row for each entry: the most frequent one
+ * A container of logs or spans is one item and has a row for each element: the most frequent one
  * tells.
  */
-const entriesOf = (table: string, entry: string): string => `
+const elementsOf = (table: string, element: string): string => `
 SELECT project_id, event_id, item_index, max(copies) AS copies FROM (
   SELECT project_id, event_id, item_index, count(*) AS copies FROM sluice.${table}
-  WHERE received_at >= $1 GROUP BY project_id, event_id, item_index, ${entry}
-) AS entries GROUP BY project_id, event_id, item_index`;
+  WHERE received_at >= $1 GROUP BY project_id, event_id, item_index, ${element}
+) AS elements GROUP BY project_id, event_id, item_index`;
 const itemsOf = (table: string): string => `
 SELECT project_id, event_id, item_index, count(*) AS copies FROM sluice.${table}
 WHERE received_at >= $1 GROUP BY project_id, event_id, item_index`;
 const STORED = [
   itemsOf('items'),
   itemsOf('extras'),
-  entriesOf('logs', 'log_index'),
-  entriesOf('spans', 'span_index'),
+  elementsOf('logs', 'log_index'),
+  elementsOf('spans', 'span_index'),
 ];
 
 /** Methods throw UnavailableError when the database cannot be asked. */

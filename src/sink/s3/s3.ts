@@ -18,7 +18,7 @@ const isAboutSetting = ({ cause }: UnavailableError): boolean =>
  *     <prefix>/<stream>/<date>/<hour>/_manifest.json            the objects of a complete hour
  */
 export class S3Sink implements Sink {
-  readonly promise = 'repeatable';
+  readonly guarantee = 'repeatable';
   readonly #parts: S3Parts;
   readonly #streams: S3Stream[] = [];
 

@@ -11,7 +11,7 @@ import { envelope, eventually, Harness, item, log } from '../harness.ts';
 
 /** Refuses every row; of a container of logs the second entry. */
 const refusing: Sink = {
-  promise: 'repeatable',
+  guarantee: 'repeatable',
   open: async () => ({ begin: () => refusingBatch() }),
   close: async () => undefined,
 };
@@ -28,8 +28,8 @@ function refusingBatch(): SinkBatch {
     },
     add: ({ type, fields }) => {
       const place = { frameId: at.frameId, entry: at.index, reason: 'it may not' };
-      const part = type === 'log' && { part: 1 };
-      if ('index' in fields) refused.push({ ...place, item: fields.index, ...part });
+      const element = type === 'log' && { element: 1 };
+      if ('index' in fields) refused.push({ ...place, item: fields.index, ...element });
     },
     relieve: () => undefined,
     commit: async () => [],

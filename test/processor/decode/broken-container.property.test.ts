@@ -89,7 +89,7 @@ it('is stored as it reads, whole and cut into its spans, or is named', async () 
         stored++;
         const { json } = result.record;
         expect(parsed(json)).toEqual(found?.value);
-        const all = toSend(result.record).split?.entries.map((_, place) => place);
+        const all = toSend(result.record).split?.elements.map((_, place) => place);
         if (all) expect(parsed(containerOf(json, all))).toEqual(found?.value);
       } else {
         named++;

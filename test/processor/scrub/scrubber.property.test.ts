@@ -218,7 +218,7 @@ async function writtenBy(type: ItemType, payload: string): Promise<string[]> {
   if (!decoded.ok) throw new Error(decoded.reason);
   const { record } = decoded;
   const { split, fields, resend } = toSend(record);
-  const parts = [record.json, ...(split?.entries ?? []), split?.rest ?? Buffer.from('')];
+  const parts = [record.json, ...(split?.elements ?? []), split?.rest ?? Buffer.from('')];
   return [
     record.head,
     JSON.stringify([fields, resend]),

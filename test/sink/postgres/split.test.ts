@@ -5,21 +5,21 @@ import { splitContainer } from '../../../src/sink/containers.ts';
 const text = (bytes: Uint8Array | undefined): string | undefined => bytes && Buffer.from(bytes).toString();
 const split = (json: string) => {
   const found = splitContainer(Buffer.from(json));
-  return found && { entries: found.entries.map(text), rest: text(found.rest) };
+  return found && { elements: found.elements.map(text), rest: text(found.rest) };
 };
 
 describe('a container', () => {
-  it('is cut into its entries as they stand', () => {
+  it('is cut into its elements as they stand', () => {
     const json = ' {"items" : [ {"body":"a,]}\\"\\\\"} ,\t1.50, "x" , [1,[2]],{ } ] } ';
     expect(split(json)).toEqual({
-      entries: ['{"body":"a,]}\\"\\\\"}', '1.50', '"x"', '[1,[2]]', '{ }'],
+      elements: ['{"body":"a,]}\\"\\\\"}', '1.50', '"x"', '[1,[2]]', '{ }'],
       rest: undefined,
     });
   });
 
   it('keeps what else it said', () => {
     expect(split('{"version":2, "items":[1] ,"a":{"items":[3]}}')).toEqual({
-      entries: ['1'],
+      elements: ['1'],
       rest: '{"version":2,"a":{"items":[3]}}',
     });
   });
@@ -47,7 +47,7 @@ describe('a container', () => {
         (logs, others, indent) => {
           const { items: _, ...rest } = others;
           const found = split(JSON.stringify({ ...rest, items: logs }, null, indent));
-          expect(found?.entries.map((log) => JSON.parse(log as string))).toEqual(
+          expect(found?.elements.map((log) => JSON.parse(log as string))).toEqual(
             JSON.parse(JSON.stringify(logs)),
           );
           const container = JSON.parse(found?.rest ?? '{}');

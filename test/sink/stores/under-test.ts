@@ -41,7 +41,7 @@ function asRecord({ received, sent, item_header, payload, ...rest }: Row): Store
 }
 
 export class ClickHouseUnderTest implements SinkUnderTest {
-  readonly promise = 'repeatable';
+  readonly guarantee = 'repeatable';
   readonly server: TestClickHouse;
 
   private constructor(server: TestClickHouse) {
@@ -103,7 +103,7 @@ export function unpacked(key: string, content: Buffer): Buffer {
 
 /** Every object is read once: it never changes. */
 export class S3UnderTest implements SinkUnderTest {
-  readonly promise = 'repeatable';
+  readonly guarantee = 'repeatable';
   readonly forgetsResends = true;
   readonly keepsNoTally = true;
   readonly server: TestS3;

@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
 import { expect, it } from 'vitest';
-import { allowedCpus, cpusOfQuota } from '../src/config.ts';
+import { allowedCpus, cpusOfQuota } from '../../../src/lib/files/allowed-cpus.ts';
 
 it('reads the quota of a cgroup', () => {
   expect(cpusOfQuota('150000 100000')).toBe(1.5);

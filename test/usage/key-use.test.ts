@@ -1,0 +1,50 @@
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import type { Access } from '../../src/projects/project-state.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+import { KeyUse, readUse } from '../../src/usage/key-use.ts';
+import { changeRecord } from '../../src/usage/records.ts';
+import { projectOf } from '../limit/limit-fixture.ts';
+import { link as connect, log, makeBuckets } from '../projects/broker.ts';
+import { natsServer, type TestServer } from '../support/servers.ts';
+
+const AN_HOUR = /^\d{4}-\d\d-\d\dT\d\d:00Z$/;
+let server: TestServer;
+let link: NatsLink;
+let use: KeyUse;
+beforeAll(async () => {
+  server = await natsServer();
+  link = await connect(server.url);
+  await makeBuckets(link);
+  use = new KeyUse({ link, log });
+});
+afterAll(async () => {
+  await use?.close();
+  await link?.close();
+  await server?.close();
+});
+
+const noteKeys = (id: string, count: number): void => {
+  const project = projectOf({ id });
+  for (let key = 0; key < count; key++)
+    use.note({ project, keyId: `k${key}`, isUseNoted: false } as unknown as Access);
+};
+
+it('ends a flush before the next one begins, however many wait', async () => {
+  noteKeys('1', 1);
+  const first = use.flush();
+  noteKeys('2', 40);
+  const second = use.flush(40);
+  noteKeys('3', 1);
+  await use.flush();
+  expect(Object.keys(await readUse(link, '2'))).toHaveLength(40);
+  expect(Object.keys(await readUse(link, '3'))).toHaveLength(1);
+  await Promise.all([first, second]);
+});
+
+it('writes a record anew that cannot be read', async () => {
+  await changeRecord(link, 'used.4', () => '{"k0":');
+  expect(await readUse(link, '4')).toEqual({});
+  noteKeys('4', 1);
+  await use.flush();
+  expect(await readUse(link, '4')).toEqual({ k0: expect.stringMatching(AN_HOUR) });
+});
