@@ -8,8 +8,8 @@ const KIB = 1024;
 const MIB = 1024 * KIB;
 const GIB = 1024 * MIB;
 
-// ---- A body (contract part 2) ----
-/** As transmitted; beyond it 413 (spec part 8). Default of SLUICE_MAX_BODY_BYTES. */
+// ---- A body ----
+/** As transmitted; beyond it 413. Default of SLUICE_MAX_BODY_BYTES. */
 export const BODY_BYTES_MAX = 5 * MIB;
 /** After decompression; beyond it 413. Default of SLUICE_MAX_DECOMPRESSED_BYTES. */
 export const DECOMPRESSED_BYTES_MAX = 20 * MIB;
@@ -59,10 +59,7 @@ export const SYNC_INFLATE_BYTES_MAX = 64 * KIB;
  * comes out waits for its turn, and is inflated by zlib's threads.
  */
 export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
-/**
- * What compressed bodies that were whole before an inflater began inflate to, at work or waiting;
- * beyond it 503.
- */
+/** Inflated size of all bodies in the InflationQueue, waiting or at work; beyond it 503. */
 export const INFLATING_BYTES_MAX = 128 * MIB;
 /**
  * What those of them that are at work inflate to. A body is at work from its first inflated byte
@@ -125,8 +122,8 @@ export const REFUSED_DRAIN_BYTES_MAX = 2 * BODY_BYTES_SETTING_MAX;
 export const REFUSED_DRAIN_PIECES_RATIO = 10;
 /**
  * An envelope's from its last body byte, a heartbeat's from its publish. After it nothing more is
- * tried: 503 when nothing can have been queued (500 where the disk is why), else 500 (contract part
- * 2, Queue). The admission has time-outs of its own, REDIS_REPLY_MS_MAX and CHECKPOINT_READ_MS_MAX.
+ * tried: 503 when nothing can have been queued (500 where the disk is why), else 500. The admission
+ * has time-outs of its own, REDIS_REPLY_MS_MAX and CHECKPOINT_READ_MS_MAX.
  */
 export const ANSWER_MS_MAX = 2_000;
 
@@ -175,7 +172,7 @@ export const CONTENDED_MS = 65_000;
 export const HEARTBEATS_PER_SECOND = 5;
 export const RATE_LIMIT_MIN = 1;
 export const RATE_LIMIT_MAX = 100_000;
-/** Retry-After on 429, seconds (spec part 8, rule 4). */
+/** Retry-After on 429, seconds. */
 export const RETRY_AFTER_SEC = 60;
 /** How old a quota checkpoint of an active project may be. */
 export const CHECKPOINT_MS_MAX = 10_000;
@@ -222,9 +219,9 @@ export const STREAM_BYTES_IN_FLIGHT_MAX = 32 * MIB;
 export const PUBLISH_BYTES_IN_FLIGHT_MAX = 96 * MIB;
 export const PUBLISH_ENTRIES_IN_FLIGHT_MAX = 20_000;
 /**
- * Bytes that wait on a connection to the broker, beyond which no frame and no part is sent on it. A
- * broker that stands still or is too slow comes to it: there wait repetitions, too, and what was
- * answered 500.
+ * Bytes that wait on a connection to the broker, beyond which no frame and no part is sent on it.
+ * It is reached when the broker stands still or is slow: repeated sends wait there too, and what
+ * was answered 500 meanwhile.
  */
 export const UNSENT_BYTES_MAX = PUBLISH_BYTES_IN_FLIGHT_MAX;
 /** Time-out of one publish attempt; a further one is made while the answer's deadline allows it. */
@@ -290,7 +287,10 @@ export const BROKER_REPLY_MS_MAX = 5_000;
 export const ACK_WAIT_MS = 10_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
-/** A frame is dead-lettered undecoded when its crashes weigh this much (CRASH_WEIGHT). */
+/**
+ * A frame becomes a dead letter, and its items are not decoded, when its crashes weigh this much
+ * (CRASH_WEIGHT).
+ */
 export const FRAME_CRASHES_MAX = 3;
 export const RESEND_WINDOW_MS = 600_000;
 /** How long a sink knows a frame that it has stored, by a monotonic clock: above any redelivery. */

@@ -303,6 +303,30 @@ export function testsNotRun(file: SourceFile): string[] {
   });
 }
 
+/** Constants among variables, by their spelling. */
+const constantsOf = (nodes: readonly Node[]): { name: string; start: number }[] =>
+  nodes.flatMap(({ id, start }) => {
+    const { name } = id as { name?: string };
+    return name && /^[A-Z][A-Z0-9_]*$/.test(name) ? [{ name, start }] : [];
+  });
+
+/** Of all files together: a name of limits.ts means one bound. */
+export function boundNames(files: readonly SourceFile[]): string[] {
+  const limits = files.find(({ path }) => path === 'src/limits.ts');
+  const exported = (limits ? nodesOf(limits, 'ExportNamedDeclaration') : []).flatMap((node) => [
+    ...descendants(node),
+  ]);
+  const declared = exported.filter(({ type }) => type === 'VariableDeclarator');
+  const bounds = new Set(constantsOf(declared).map(({ name }) => name));
+  return files
+    .filter((file) => file !== limits)
+    .flatMap((file) =>
+      constantsOf(nodesOf(file, 'VariableDeclarator'))
+        .filter(({ name }) => bounds.has(name))
+        .map((constant) => at(file, constant, `limits.ts has another ${constant.name}`)),
+    );
+}
+
 export type Rule = (file: SourceFile) => string[];
 export type TreeRule = (files: readonly SourceFile[]) => string[];
 export const SOURCE_RULES: readonly Rule[] = [
@@ -316,5 +340,5 @@ export const SOURCE_RULES: readonly Rule[] = [
   commentWidths,
   leftUndone,
 ];
-export const TREE_RULES: readonly TreeRule[] = [folderSizes, importCircles];
+export const TREE_RULES: readonly TreeRule[] = [folderSizes, importCircles, boundNames];
 export const TEST_RULES: readonly Rule[] = [testsNotRun, leftUndone];

@@ -205,6 +205,11 @@ const TREE_PROOFS: readonly (readonly [
       'src/c.ts': `import './d.js';`,
     },
   ],
+  [
+    rules.boundNames,
+    { 'src/limits.ts': 'export const A_MAX = 1;', 'src/b.ts': 'const A_MAX = 2;' },
+    { 'src/limits.ts': 'export const A_MAX = 1;', 'src/b.ts': 'const B_MAX = 2;' },
+  ],
 ];
 
 describe('every source file', () => {

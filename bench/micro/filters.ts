@@ -1,4 +1,4 @@
-import { compileFilters, siftItems } from '../../src/filter/inbound.ts';
+import { compileFilters, filterItems } from '../../src/filter/inbound.ts';
 import { FILTERS } from '../../src/lib/filter-names.ts';
 import { eventPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
@@ -17,8 +17,8 @@ export function filterTasks(): MicroTask[] {
   const plain = { type: 'event', payload: Buffer.from(text) } as const;
   const suspect = { type: 'event', payload: Buffer.from(text.replace('Chrome/', 'Googlebot/')) } as const;
   return [
-    micro('ordinary event of 1.9 KB, all filters', () => siftItems(all, FACTS, [plain])),
-    micro('the same with a needle, so parsed', () => siftItems(all, FACTS, [suspect])),
-    micro('origin only', () => siftItems(origins, FACTS, [plain])),
+    micro('ordinary event of 1.9 KB, all filters', () => filterItems(all, FACTS, [plain])),
+    micro('the same with a needle, so parsed', () => filterItems(all, FACTS, [suspect])),
+    micro('origin only', () => filterItems(origins, FACTS, [plain])),
   ];
 }

@@ -20,7 +20,7 @@ const reply = (ask: Ask, granted: number, admitsAt = 0) => ({
   gen: 1,
   seq: 1,
   scarce: false,
-  refuses: admitsAt > 0 ? 1 : 0,
+  refusingWindow: admitsAt > 0 ? 1 : 0,
 });
 
 /** A stream of requests, with a script call whenever no token is in hand. */

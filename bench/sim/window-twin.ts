@@ -24,7 +24,11 @@ export type TwinCall = {
 const MARK_MS = 1_000;
 
 /** Of a window behind another one: what is said of it. */
-const saidOf = ({ admitsAt, scarce, refuses }: WindowReply) => ({ admitsAt, scarce, refuses: refuses + 1 });
+const saidOf = ({ admitsAt, scarce, refusingWindow }: WindowReply) => ({
+  admitsAt,
+  scarce,
+  refusingWindow: refusingWindow + 1,
+});
 
 export class WindowTwin {
   readonly #shape: LeaseShape;
@@ -76,7 +80,7 @@ export class WindowTwin {
       if (tight && !this.#tightWithin(MARK_MS, now)) this.#tightAt = now;
     }
     const emptyAt = this.#sum > 0 ? (this.#last as number) * BUCKET_MS + WINDOW_MS : now;
-    const own = { admitsAt, scarce, refuses: admitsAt > 0 || scarce ? 1 : 0 };
+    const own = { admitsAt, scarce, refusingWindow: admitsAt > 0 || scarce ? 1 : 0 };
     return {
       granted,
       needBucket,
@@ -90,7 +94,7 @@ export class WindowTwin {
       gen: this.#gen ?? 0,
       seq: this.#seq,
       lost,
-      ...(behind && behind.refuses > 0 && admitsAt === 0 ? saidOf(behind) : own),
+      ...(behind && behind.refusingWindow > 0 && admitsAt === 0 ? saidOf(behind) : own),
     };
   }
 

@@ -9,7 +9,7 @@ export type SeenItem = {
   receivedAt: string;
   /** Bytes of the payload, also where the payload itself is not at hand. */
   length: number;
-  /** The fields of contract part 6, as far as they are known here. */
+  /** The fields of a record in the sink, as far as they are known here. */
   fields: Record<string, unknown>;
   /**
    * The payload's JSON; undefined for a recording, which is compressed, and for a large envelope,

@@ -37,7 +37,7 @@ type DevOptions = {
   publicUrl: string | undefined;
 };
 
-/** What `<data-dir>/dev.json` holds (contract part 4). */
+/** What `<data-dir>/dev.json` holds. */
 export type DevFile = {
   url: string;
   adminUrl: string;

@@ -111,7 +111,7 @@ export class Collector implements ItemReceiver {
     this.#chunkCharged = false;
   }
 
-  /** The parser has read it. Of what nothing was kept nothing is charged, so it must go at once. */
+  /** The parser has read it. A chunk of which nothing is kept is not charged: so it is let go. */
   endChunk(): void {
     this.#chunk = NOTHING;
     this.#chunkCharged = false;

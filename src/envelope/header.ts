@@ -1,6 +1,6 @@
 /**
- * The two kinds of JSON lines in an envelope (contract part 2;
- * https://develop.sentry.dev/sdk/data-model/envelopes/). Pure.
+ * The two kinds of JSON lines in an envelope
+ * (https://develop.sentry.dev/sdk/data-model/envelopes/). Pure.
  */
 import { CLIENT_CHARS_MAX } from '../limits.ts';
 

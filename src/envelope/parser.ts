@@ -3,7 +3,7 @@
  * `feed` takes a chunk of any size, a receiver is told what was found, and nothing is kept but a
  * header line that a chunk border cut.
  *
- * Rules (contract part 2, Envelope):
+ * Rules:
  *
  *     envelope = header [ "\n" *( item ) ]          header: a JSON object
  *     item     = item-header [ "\n" payload ]       item header: a JSON object with a string `type`

@@ -28,7 +28,7 @@ export type SpoolOptions = {
 type Block = { bytes: Buffer; length: number };
 type State = 'open' | 'failed' | 'closed';
 
-/** Bytes of the file that are read as if nothing stood between them and the next ones. */
+/** A run of bytes in the file that are read; what is between two runs is skipped. */
 type Stretch = { start: number; length: number };
 
 /** Neighbours are one stretch. */

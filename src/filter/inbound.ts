@@ -1,7 +1,7 @@
 /**
- * Inbound filters (spec part 4.1, step 3; contract part 2, Filters): what of an envelope is kept
- * before it counts. `origin` and `crawler` judge the request as a whole, `browser-extension`
- * each event and `localhost` each event and transaction by itself.
+ * Inbound filters: what of an envelope is kept before it counts. `origin` and `crawler` judge the
+ * request as a whole, `browser-extension` each event and `localhost` each event and transaction by
+ * itself.
  *
  * Most payloads are never parsed. A scan searches the bytes for the needles of all active filters.
  * JSON is read only where the scan finds one, or where escapes could hide one. An ordinary 1.9 KB
@@ -122,7 +122,7 @@ export const needsPayload = (filters: CompiledFilters, items: readonly FilteredI
  * that matched. The same array when nothing is removed. A payload that is no JSON object matches no
  * filter.
  */
-export function siftItems<T extends FilteredItem>(
+export function filterItems<T extends FilteredItem>(
   filters: CompiledFilters,
   request: RequestFacts,
   items: T[],
@@ -136,10 +136,10 @@ export function siftItems<T extends FilteredItem>(
 }
 
 /**
- * As {@link siftItems}, one payload after the other. @param read gives what filters look at of an
+ * As {@link filterItems}, one payload after the other. @param read gives what filters look at of an
  * event or transaction, as JSON
  */
-export async function siftSpooled<T extends FilteredItem>(
+export async function filterSpooled<T extends FilteredItem>(
   filters: CompiledFilters,
   request: RequestFacts,
   { items, read }: { items: T[]; read(item: T): Promise<Uint8Array> },

@@ -1,7 +1,7 @@
 /**
- * Where the public key of a request is (spec part 5, contract part 2 "Authentication"). The
- * first source that has a non-empty key wins: query, x-service-auth, x-compat-auth, x-sentry-auth,
- * authorization. In each, `compat_key` wins over `sentry_key`.
+ * Where the public key of a request is. The first source that has a non-empty key wins: query,
+ * x-service-auth, x-compat-auth, x-sentry-auth, authorization. In each, `compat_key` wins over
+ * `sentry_key`.
  */
 
 import { CLIENT_CHARS_MAX } from '../limits.ts';

@@ -73,7 +73,7 @@ export abstract class EndpointRequest implements BodyReader {
   }
 
   /**
-   * 500 with an errorId that is in the log (spec part 7), and names a request that had no name.
+   * 500 with an errorId that is in the log, and names a request that had no name.
    */
   protected fail(reason: string, cause?: unknown): void {
     if (this.finished) return;

@@ -1,6 +1,5 @@
 /**
- * A heartbeat ping (spec 4.2, contract part 3): known token → limit → body of at most 10 KiB →
- * queue → answer.
+ * A heartbeat ping: known token → limit → body of at most 10 KiB → queue → answer.
  */
 import type { HeartbeatDecision } from '../limit/heartbeat-limiter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
@@ -18,7 +17,7 @@ const ACCEPTED: Answer = { status: '200 OK', headers: '', body: '{"ok":true}' };
 export class HeartbeatRequest extends EndpointRequest {
   #pieces: Uint8Array[] = [];
   #bytes = 0;
-  #bodyRead: (() => void) | undefined;
+  #onBody: (() => void) | undefined;
 
   constructor(services: RequestServices, exchange: Exchange) {
     super(services, exchange, 'heartbeat');
@@ -38,7 +37,7 @@ export class HeartbeatRequest extends EndpointRequest {
     if (this.finished) return;
     if (this.#bytes > HEARTBEAT_BODY_BYTES_MAX) return this.#refuse('too_large');
     this.committed = true;
-    this.#conclude(await this.#publish(token));
+    this.#onPublished(await this.#publish(token));
   }
 
   #passOrRefuse(decision: HeartbeatDecision): boolean {
@@ -54,7 +53,7 @@ export class HeartbeatRequest extends EndpointRequest {
   /** Never settles when the client goes away. */
   #readBody(): Promise<void> {
     return new Promise((resolve) => {
-      this.#bodyRead = resolve;
+      this.#onBody = resolve;
       this.exchange.read(this);
     });
   }
@@ -66,7 +65,7 @@ export class HeartbeatRequest extends EndpointRequest {
   }
 
   end(): void {
-    this.#bodyRead?.();
+    this.#onBody?.();
   }
 
   #publish(token: string): Promise<PublishResult> {
@@ -78,7 +77,7 @@ export class HeartbeatRequest extends EndpointRequest {
     );
   }
 
-  #conclude(result: PublishResult): void {
+  #onPublished(result: PublishResult): void {
     if (result === 'stored') this.finish('accepted', ACCEPTED);
     else if (result === 'refused') this.#refuse('overloaded');
     else this.fail('no acknowledgement from the stream before the deadline');

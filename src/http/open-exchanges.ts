@@ -79,8 +79,8 @@ export class OpenExchanges {
 
   /**
    * The end of the body is told after the poll: uWebSockets.js closes a connection whose packet
-   * holds anything behind the request (another one, a trailer), and nothing that is told of that
-   * before its end is stored.
+   * holds anything behind the request (another one, a trailer). Of a request whose connection is
+   * closed before its end is told, nothing is stored.
    */
   endAfterPoll(exchange: ReadingExchange): void {
     if (this.#whole.push(exchange) === 1) this.#afterPoll(() => this.#endWhole());

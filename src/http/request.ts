@@ -1,20 +1,20 @@
 /**
- * The story of one ingest request, top to bottom (spec 4.1, contract part 2): authenticate → room
- * → known refusal → body → filter → one admission (token and position) → publish → answer. It ends
- * in exactly one outcome. Each step runs only if the one before passed, but a body that is refused,
- * or that holds nothing to store, still takes a token: what the limit says comes first.
+ * The story of one ingest request, top to bottom: authenticate → room → known refusal → body →
+ * filter → one admission (token and position) → publish → answer. It ends in exactly one outcome.
+ * Each step runs only if the one before passed, but a body that is refused for what it is, or that
+ * holds nothing to store, still takes a token: what the limit says comes first.
  *
- *     serve → #readBody … #bodyRead → #sifted → #admit … #onAdmission → #store
- *                 │           │                                           └─ #publish … #conclude
- *                 │           └─ #filter (… for payloads that are on the disk)
- *                 └─ #takeTokenFirst … (of a body that goes to disk; #sifted waits for it)
+ *     serve → #readBody … #onBody → #onFiltered → #admit … #onAdmission → #answerOrPublish
+ *                 │          │                                                └─ … #onPublished
+ *                 │          └─ #filter (… for payloads that are on the disk)
+ *                 └─ #takeTokenFirst … (of a body that goes to disk; #onFiltered waits for it)
  *
  * At each `…` the request waits, and a callback goes on. Promises there cost a twentieth of a
  * worker's time (bench/HISTORY.md), so only what waits for the disk has one.
  */
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
-import { type InboundFilter, needsPayload, siftItems, siftSpooled } from '../filter/inbound.ts';
+import { filterItems, filterSpooled, type InboundFilter, needsPayload } from '../filter/inbound.ts';
 import { type Category, categoryBit, typeBit } from '../lib/item-types.ts';
 import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
@@ -34,7 +34,7 @@ import type { FinishedRequest, RequestServices } from './services.ts';
 const NO_ITEMS: HeldItem[] = [];
 
 /** The items that the filters keep, or the filter that left none. */
-type Sifted = HeldItem[] | InboundFilter;
+type Filtered = HeldItem[] | InboundFilter;
 type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 
 /**
@@ -43,8 +43,8 @@ type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
  */
 const refusingCategory = (subject: Subject, rate: RateDecision | undefined): Category | undefined =>
   rate?.kind === 'refused' ? subject.refusingCategory(rate.windowNumber) : undefined;
-/** An admission by a category's window alone is not told: it has no X-RateLimit headers. */
-const toldRate = (subject: Subject, rate: RateDecision | undefined): RateDecision | undefined =>
+/** What the X-RateLimit headers show: nothing of an admission by a category's window alone. */
+const shownRate = (subject: Subject, rate: RateDecision | undefined): RateDecision | undefined =>
   subject.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
 
 export class IngestRequest extends EndpointRequest {
@@ -107,19 +107,19 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The body ----
 
-  /** The story goes on in {@link #bodyRead}, unless the client goes away. */
+  /** The story goes on in {@link #onBody}, unless the client goes away. */
   #readBody(head: RequestHead, { use }: ProjectState, announced: number): void {
     const { budget } = this.services;
     budget.inflations.note(use, this.exchange.startedAt);
     if (announced > budget.maxBodyBytes) {
       const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
-      return this.#bodyRead({ ok: false, failure });
+      return this.#onBody({ ok: false, failure });
     }
     this.#upload = new Upload({
       encoding: head.headers['content-encoding'],
       budget,
       use,
-      onResult: (result) => this.guard(() => this.#bodyRead(result)),
+      onResult: (result) => this.guard(() => this.#onBody(result)),
       onPressure: (paused) => this.exchange.setPaused(paused),
       beforeSpool: (spool, items) => this.#takeTokenFirst(items, spool),
     });
@@ -143,20 +143,20 @@ export class IngestRequest extends EndpointRequest {
   override inTinyPieces(): void {
     this.#upload?.dispose();
     const failure = { kind: 'invalid', detail: 'a body of tiny pieces' } as const;
-    this.guard(() => this.#bodyRead({ ok: false, failure }));
+    this.guard(() => this.#onBody({ ok: false, failure }));
   }
 
-  #bodyRead(body: UploadResult): void {
+  #onBody(body: UploadResult): void {
     if (this.#body) return;
     this.#body = body;
     // A body that was refused takes a token too, on purpose, even when it was refused as
     // `overloaded`: a flood of bodies that swell is limited like any other.
-    const sifted = body.ok ? this.#filter(body.envelope) : NO_ITEMS;
+    const filtered = body.ok ? this.#filter(body.envelope) : NO_ITEMS;
     // Few have payloads on the disk, and a promise would cost each request.
-    if (!(sifted instanceof Promise)) return this.#sifted(sifted);
+    if (!(filtered instanceof Promise)) return this.#onFiltered(filtered);
     const msLeft = Math.max(1, this.#deadline - this.services.clock.monotonic());
     this.runAfter(msLeft, () => this.#refuseUnqueued('not read from the spool before the deadline'));
-    this.watch(sifted.then((kept) => this.#sifted(kept)));
+    this.watch(filtered.then((kept) => this.#onFiltered(kept)));
   }
 
   /**
@@ -175,7 +175,7 @@ export class IngestRequest extends EndpointRequest {
     );
     this.#earlyAdmission = admitted.then(({ rate }) => {
       if (refusingCategory(subject, rate)) return spool();
-      this.#earlyPassed = this.#passOrRefuse(toldRate(subject, rate));
+      this.#earlyPassed = this.#passOrRefuse(shownRate(subject, rate));
       this.#earlyCategories = categories;
       if (this.#earlyPassed) spool();
     });
@@ -184,22 +184,22 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The filters ----
 
-  #filter(envelope: HeldEnvelope): Sifted | Promise<Sifted> {
+  #filter(envelope: HeldEnvelope): Filtered | Promise<Filtered> {
     const { filters } = (this.#access as Access).project;
     const { items, spool } = envelope;
-    if (!spool || !needsPayload(filters, items)) return siftItems(filters, this.#facts, items);
+    if (!spool || !needsPayload(filters, items)) return filterItems(filters, this.#facts, items);
     const read = (item: HeldItem): Promise<Uint8Array> => this.services.pickSpooled(envelope, item);
-    return siftSpooled(filters, this.#facts, { items, read }).catch((error) => {
+    return filterSpooled(filters, this.#facts, { items, read }).catch((error) => {
       // When the request has ended, its spool is closed.
       if (this.finished) return NO_ITEMS;
       throw error;
     });
   }
 
-  #sifted(sifted: Sifted): void {
+  #onFiltered(filtered: Filtered): void {
     this.stopTimer(); // The limiter has time-outs of its own; the publisher is given #deadline.
-    if (typeof sifted === 'string') this.#filteredBy = sifted;
-    const kept = typeof sifted === 'string' ? NO_ITEMS : sifted;
+    if (typeof filtered === 'string') this.#filteredBy = filtered;
+    const kept = typeof filtered === 'string' ? NO_ITEMS : filtered;
     if (this.#earlyAdmission) this.watch(this.#earlyAdmission.then(() => this.#admit(kept)));
     else this.#admit(kept);
   }
@@ -234,8 +234,8 @@ export class IngestRequest extends EndpointRequest {
       const rest = this.#drop(kept, category, rate as RefusedRate);
       return rest.length > 0 ? this.#admit(rest) : undefined;
     }
-    if (this.#passOrRefuse(toldRate(subject, rate)) && this.#passOrRefuseCount(project, count))
-      this.#store(kept);
+    if (this.#passOrRefuse(shownRate(subject, rate)) && this.#passOrRefuseCount(project, count))
+      this.#answerOrPublish(kept);
   }
 
   /** @returns the items that the category leaves; when there are none, it is the end. */
@@ -293,13 +293,13 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The stream ----
 
-  #store(items: HeldItem[]): void {
+  #answerOrPublish(items: HeldItem[]): void {
     const body = this.#body as UploadResult;
     if (!body.ok) return this.#refuseBody(body.failure);
     const { envelope } = body;
     const filter = this.#filteredBy;
     if (filter) return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', filter]]));
-    // Nothing to store: neither counted nor queued (contract part 2, Accepted).
+    // Nothing to store: neither counted nor queued.
     if (items.length === 0) return this.#succeed('empty', envelope);
     envelope.sdk ??= this.#clientKey?.client;
     this.#publish(envelope, items);
@@ -322,7 +322,7 @@ export class IngestRequest extends EndpointRequest {
     };
     const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), use };
     this.services.publisher.publish(entry, options, (result) =>
-      this.guard(() => this.#conclude(result, envelope, items)),
+      this.guard(() => this.#onPublished(result, envelope, items)),
     );
   }
 
@@ -333,14 +333,14 @@ export class IngestRequest extends EndpointRequest {
     return isNeeded ? { scrub, names, clientAddress } : undefined;
   }
 
-  #conclude(result: PublishResult, envelope: HeldEnvelope, kept: readonly HeldItem[]): void {
+  #onPublished(result: PublishResult, envelope: HeldEnvelope, kept: readonly HeldItem[]): void {
     if (result === 'stored') {
       for (const item of kept) this.services.metrics.items[item.type]++;
       return this.#succeed('accepted', envelope);
     }
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
     if (this.#counted) this.services.admission.refund((this.#access as Access).project, this.#counted.month);
-    if (envelope.spool) this.#refuseUnqueued('not read from the spool before the deadline');
+    if (envelope.spool) this.#refuseUnqueued('the spooled envelope was not queued');
     else this.#refuse('overloaded');
   }
 

@@ -1,5 +1,5 @@
 /**
- * Fair shares of what all projects use together (contract: Fair shares).
+ * Fair shares of what all projects use together.
  *
  * One rule: once a resource is half full, a project that holds more than its share gets no more of
  * it, and the others go on. A share is the resource divided by the projects that use it now and the

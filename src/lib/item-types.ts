@@ -1,6 +1,6 @@
-/** Item types of the envelope convention (contract part 2, Item types). */
+/** Item types of the envelope convention. */
 
-/** Always stored: those of spec part 2, and containers of spans. */
+/** Always stored. */
 const STANDARD_TYPES = ['event', 'transaction', 'log', 'replay_event', 'replay_recording', 'span'] as const;
 
 /** Stored as they are where SLUICE_STORE_TYPES names them. */
@@ -40,7 +40,7 @@ export const skippedType = (type: string): SkippedType => (isSkippedType(type) ?
 export const storedTypes = (extra: readonly ExtraType[]): ReadonlySet<string> =>
   new Set<string>([...STANDARD_TYPES, ...extra]);
 
-/** What a project can limit by itself (contract part 4). */
+/** What a project can limit by itself. */
 export const CATEGORIES = ['errors', 'transactions', 'spans', 'logs', 'replays'] as const;
 export type Category = (typeof CATEGORIES)[number];
 

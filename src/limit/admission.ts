@@ -1,6 +1,5 @@
 /**
- * The one admission of a request (spec 4.1 steps 2 and 4, contract part 2): a rate token, a
- * position in the month, or both.
+ * The one admission of a request: a rate token, a position in the month, or both.
  *
  * A token comes from the worker's lease (subject-cache.ts) while there is one. All else needs
  * Redis: all requests that wait for a subject (a project, or a key or categories of it that have

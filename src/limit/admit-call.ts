@@ -96,7 +96,7 @@ function parseWindow(integers: readonly number[]): WindowReply & { lost: boolean
     seq: at(11),
     lost: at(12) === 1,
     scarce: at(13) === 1,
-    refuses: at(14),
+    refusingWindow: at(14),
   };
 }
 

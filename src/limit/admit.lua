@@ -22,9 +22,11 @@
 --          month at least 500 days.
 -- KEYS[2…] window 1 and the further ones: sluice:rate:{projectId}, or with :key:<id> or
 --          :<category> behind it, a hash: sum, first, last (buckets), limit, rev, gen, seq, lost,
---          tight (when it was last full or scarce, to a second); <b> tokens booked in bucket b;
---          x<b> how many of them are reserve that is still outstanding. No bucket is kept at 0, so
---          the hash has at most some 500 fields. Expires by itself once the window is empty.
+--          tight; <b> tokens booked in bucket b; x<b> how many of them are reserve that is still
+--          outstanding. gen: when the hash was made, Unix ms; seq: grows with each call that takes
+--          tokens; lost: when a loss was last said; tight: when the window was last full or scarce,
+--          to a second. No bucket is kept at 0, so the hash has at most some 500 fields. Expires by
+--          itself once the window is empty.
 -- ARGV[1]  now, Unix ms; '' = Redis's own clock, which alone decides the month
 -- ARGV[2]  who waits, a character each in arrival order: 't' needs a token; 'b' needs a token and
 --          is to be counted; 'c' has a token, or needs none, and is to be counted. '' = none waits
@@ -51,14 +53,15 @@
 -- Result   { window, month }
 --          window: {} without a limit, else integers { granted, need's bucket, reserve, reserve's
 --            bucket, tokens booked, limit in force, its revision, now (ms), empty at (ms), admits
---            at (ms; 0 while there is room), gen, seq, lost (0 or 1), scarce (0 or 1), refuses }
+--            at (ms; 0 while there is room), gen, seq, lost (0 or 1), scarce (0 or 1), refusing
+--            window }
 --            granted: the first so many of those that need a token have one.
 --            admits at: for a caller that needed something and found or left a window full; of
 --              several the one with the lowest number, so that one that is full for long hides no
 --              other.
 --            scarce: refuse for a while once the reserve is used up.
---            refuses: the number of the window of which admits at and scarce are said: it refuses
---              now, or once the reserve is used up; 0: none
+--            refusing window: the number of the window that admits at and scarce are about: it
+--              refuses now, or once the reserve is used up; 0: none
 --            lost: window 1 forgot bookings that the caller knows of. Said once in two minutes, to one
 --              caller: others may know of them for a minute and a lease more.
 --          month: {} when none is to be counted (but without limit and waiters: only looked at),
@@ -84,9 +87,9 @@ local EXPIRY_SLACK_MS = 1000
 local FIELDS_MAX, SWEEP_FIELDS = 2 * (WINDOW_MS + NEED_MS_MAX) / BUCKET_MS + 20, 1000
 local KEEP_SEC = 500 * 86400
 
-local further = #KEYS - 2 -- windows
+local furtherCount = #KEYS - 2
 assert(
-  further >= 0 and #ARGV >= 12 + further and (#ARGV - further) % 3 == 0,
+  furtherCount >= 0 and #ARGV >= 12 + furtherCount and (#ARGV - furtherCount) % 3 == 0,
   'admit: 2 keys or more, 12 arguments, a limit for each further key, and triples'
 )
 local now = tonumber(ARGV[1])
@@ -95,30 +98,29 @@ if not now then
   now = tonumber(time[1]) * 1000 + tonumber(time[2]) / 1000
 end
 local waiting = ARGV[2]
-local need = #string.gsub(waiting, 'c', '')
+local needCount = #string.gsub(waiting, 'c', '')
 
 -- An earlier build kept buckets at 0 for ever. They leave a few at a time, so that no call takes
 -- long.
 local function removeLeftovers(key, firstBucket)
   if redis.call('HLEN', key) <= FIELDS_MAX then return end
   local found = redis.call('HSCAN', key, 0, 'COUNT', SWEEP_FIELDS)[2]
-  local left = {}
+  local leftovers = {}
   for i = 1, #found, 2 do
     local bucket = tonumber(string.match(found[i], '^x?(%d+)$'))
     local isDead = bucket and (not firstBucket or bucket < firstBucket or found[i + 1] == '0')
-    if isDead then left[#left + 1] = found[i] end
+    if isDead then leftovers[#leftovers + 1] = found[i] end
   end
-  if #left > 0 then redis.call('HDEL', key, unpack(left)) end
+  if #leftovers > 0 then redis.call('HDEL', key, unpack(leftovers)) end
 end
 
 -- Places in the window's part of the result. No table by name: a list costs less, and it is what
 -- Redis replies.
-local GRANTED, RESERVE, ADMITS_AT, SCARCE, REFUSES = 1, 3, 10, 14, 15
+local GRANTED, RESERVE, ADMITS_AT, SCARCE, REFUSING_WINDOW = 1, 3, 10, 14, 15
 
--- Takes at most this many tokens, and this much reserve (wanted), from the window with this number
--- and from all behind it. Each asks the next one before it books, so all have decided when the last
--- one writes.
-local function admitToWindow(number, tokens, wanted)
+-- Takes at most so many tokens, and so much reserve, from the window with this number and from all
+-- behind it. Each asks the next one before it books, so all have decided when the last one writes.
+local function admitToWindow(number, tokensWanted, reserveWanted)
   local key = KEYS[number + 1]
   local limit = assert(tonumber(ARGV[number == 1 and 3 or 11 + number]), 'admit: limit')
   local revision = assert(tonumber(ARGV[4]), 'admit: revision')
@@ -138,14 +140,14 @@ local function admitToWindow(number, tokens, wanted)
   local fullOrScarceAt = tonumber(stored[9])
   local exists = gen ~= nil
 
-  local read = { [needName] = tonumber(stored[10]) or 0 } -- field -> value as stored
-  local changed = {} -- field -> new value
-  local dead = {} -- fields to delete
+  local oldValues = { [needName] = tonumber(stored[10]) or 0 } -- by field, as stored
+  local newValues = {} -- by field
+  local fieldsToDelete = {}
 
-  local function field(name) -- the number in a bucket, with what this call changes
-    if changed[name] then return changed[name] end
-    read[name] = read[name] or tonumber(redis.call('HGET', key, name)) or 0
-    return read[name]
+  local function valueOf(name) -- the number in a bucket, with what this call changes
+    if newValues[name] then return newValues[name] end
+    oldValues[name] = oldValues[name] or tonumber(redis.call('HGET', key, name)) or 0
+    return oldValues[name]
   end
 
   local function buckets(from, to) -- the tokens of buckets from..to as stored, absent ones 0
@@ -165,11 +167,11 @@ local function admitToWindow(number, tokens, wanted)
       local b = tonumber(all[i])
       if b and b > latestBucket then
         moved = moved + tonumber(all[i + 1])
-        dead[#dead + 1] = all[i]
-        dead[#dead + 1] = 'x' .. all[i]
+        fieldsToDelete[#fieldsToDelete + 1] = all[i]
+        fieldsToDelete[#fieldsToDelete + 1] = 'x' .. all[i]
       end
     end
-    changed[string.format('%d', latestBucket)] = field(string.format('%d', latestBucket)) + moved
+    newValues[string.format('%d', latestBucket)] = valueOf(string.format('%d', latestBucket)) + moved
     firstBucket, lastBucket = math.min(firstBucket, latestBucket), latestBucket
   end
 
@@ -181,25 +183,25 @@ local function admitToWindow(number, tokens, wanted)
       if count > 0 then
         local name = string.format('%d', firstBucket + i - 1)
         sum = sum - count
-        dead[#dead + 1] = name
-        dead[#dead + 1] = 'x' .. name
+        fieldsToDelete[#fieldsToDelete + 1] = name
+        fieldsToDelete[#fieldsToDelete + 1] = 'x' .. name
       end
     end
     firstBucket = to + 1
   end
 
   -- ---- Decide: reserve is settled
-  for i = 13 + further, #ARGV, 3 do
+  for i = 13 + furtherCount, #ARGV, 3 do
     local b, unused, used = tonumber(ARGV[i]), tonumber(ARGV[i + 1]), tonumber(ARGV[i + 2])
     if firstBucket and b >= firstBucket and b <= lastBucket then
       local name = string.format('%d', b)
-      local back = math.min(unused, field(name))
-      if back > 0 then changed[name] = field(name) - back end
-      sum = sum - back
-      local outstanding = field('x' .. name)
+      local returned = math.min(unused, valueOf(name))
+      if returned > 0 then newValues[name] = valueOf(name) - returned end
+      sum = sum - returned
+      local outstanding = valueOf('x' .. name)
       if outstanding > 0 then
-        local left = math.max(0, outstanding - unused - used)
-        changed['x' .. name] = math.min(left, field(name))
+        local remaining = math.max(0, outstanding - unused - used)
+        newValues['x' .. name] = math.min(remaining, valueOf(name))
       end
     end
   end
@@ -210,31 +212,31 @@ local function admitToWindow(number, tokens, wanted)
 
   -- ---- Decide: tokens
   local room = math.max(0, limit - sum)
-  local granted = math.min(tokens, room)
+  local granted = math.min(tokensWanted, room)
   local contended = fullOrScarceAt ~= nil and math.abs(now - fullOrScarceAt) < CONTENDED_MS
   local reserve, scarce = 0, 0
-  if wanted > 0 and granted == tokens and (contended or limit > EXACT_LIMIT_MAX) then
+  if reserveWanted > 0 and granted == tokensWanted and (contended or limit > EXACT_LIMIT_MAX) then
     local grantable = math.floor(limit * (contended and CONTENDED_RESERVE_SHARE or RESERVE_SHARE))
     for b = math.floor(now / BUCKET_MS) + 1, reserveBucket do
-      grantable = grantable - field('x' .. string.format('%d', b))
+      grantable = grantable - valueOf('x' .. string.format('%d', b))
     end
     -- Half of what may still be handed out: the next worker finds some too.
-    local share = math.ceil(grantable / 2)
+    local mostReserve = math.ceil(grantable / 2)
     if contended then
-      share = math.ceil((room - granted) / 2)
-      if share < wanted then scarce = 1 end
+      mostReserve = math.ceil((room - granted) / 2)
+      if mostReserve < reserveWanted then scarce = 1 end
     end
-    reserve = math.max(0, math.min(wanted, grantable, share, room - granted))
+    reserve = math.max(0, math.min(reserveWanted, grantable, mostReserve, room - granted))
   end
 
   -- ---- Decide: what the windows behind this one have
-  local rest = number <= further and admitToWindow(number + 1, granted, reserve)
-  if rest then granted, reserve = rest[GRANTED], rest[RESERVE] end
+  local behind = number <= furtherCount and admitToWindow(number + 1, granted, reserve)
+  if behind then granted, reserve = behind[GRANTED], behind[RESERVE] end
 
   local function book(bucket, count)
     if count == 0 then return end
     local name = string.format('%d', bucket)
-    changed[name] = field(name) + count
+    newValues[name] = valueOf(name) + count
     sum = sum + count
     firstBucket = math.min(firstBucket or bucket, bucket)
     lastBucket = math.max(lastBucket or bucket, bucket)
@@ -244,17 +246,17 @@ local function admitToWindow(number, tokens, wanted)
   book(reserveBucket, reserve)
   if reserve > 0 then
     local name = 'x' .. string.format('%d', reserveBucket)
-    changed[name] = field(name) + reserve
+    newValues[name] = valueOf(name) + reserve
   end
 
   -- ---- Decide: when the next token can be had
   local admitsAt = 0
-  if need > 0 and sum >= limit then
-    local left = sum
+  if needCount > 0 and sum >= limit then
+    local booked = sum
     for i, count in ipairs(buckets(firstBucket, lastBucket)) do
       local b = firstBucket + i - 1
-      left = left - (changed[string.format('%d', b)] or count)
-      if left < limit then
+      booked = booked - (newValues[string.format('%d', b)] or count)
+      if booked < limit then
         admitsAt = b * BUCKET_MS + WINDOW_MS
         break
       end
@@ -268,12 +270,12 @@ local function admitToWindow(number, tokens, wanted)
     if not lostAt or now - lostAt > 2 * WINDOW_MS then lost = 1 end
   end
 
-  -- ---- Write. First what can be refused for want of memory; nothing of a refused call remains.
+  -- ---- Write. HSET comes first: Redis refuses it when memory is full, and then nothing is written.
   local taken = granted + reserve
   -- Not at every refusal: while no request gets a token, a flood shall not cost a write per call.
-  local marked = fullOrScarceAt and math.abs(now - fullOrScarceAt) < MARK_MS
-  local mark = not marked and (admitsAt > 0 or scarce == 1)
-  if taken > 0 or lost == 1 or exists and (newer or mark or #dead > 0 or next(changed)) then
+  local isMarked = fullOrScarceAt and math.abs(now - fullOrScarceAt) < MARK_MS
+  local shouldMark = not isMarked and (admitsAt > 0 or scarce == 1)
+  if taken > 0 or lost == 1 or exists and (newer or shouldMark or #fieldsToDelete > 0 or next(newValues)) then
     if not gen then gen = math.floor(now) end
     if taken > 0 then seq = seq + 1 end
     local set = { 'sum', sum, 'gen', gen, 'seq', seq }
@@ -288,12 +290,12 @@ local function admitToWindow(number, tokens, wanted)
       put('rev', revision)
     end
     if lost == 1 then put('lost', now) end
-    if mark then put('tight', now) end
-    for name, value in pairs(changed) do
-      if value > 0 then put(name, value) else dead[#dead + 1] = name end
+    if shouldMark then put('tight', now) end
+    for name, value in pairs(newValues) do
+      if value > 0 then put(name, value) else fieldsToDelete[#fieldsToDelete + 1] = name end
     end
     redis.call('HSET', key, unpack(set))
-    if #dead > 0 then redis.call('HDEL', key, unpack(dead)) end
+    if #fieldsToDelete > 0 then redis.call('HDEL', key, unpack(fieldsToDelete)) end
     if not exists or taken > 0 and lastBucket ~= lastBucketBefore then
       removeLeftovers(key, firstBucket)
       local ends = lastBucket and lastBucket * BUCKET_MS or now
@@ -302,13 +304,13 @@ local function admitToWindow(number, tokens, wanted)
   end
 
   local emptyAt = sum > 0 and lastBucket * BUCKET_MS + WINDOW_MS or now
-  local refuses = (admitsAt > 0 or scarce == 1) and number or 0
-  if rest and admitsAt == 0 and rest[REFUSES] > 0 then
-    admitsAt, scarce, refuses = rest[ADMITS_AT], rest[SCARCE], rest[REFUSES]
+  local refusingWindow = (admitsAt > 0 or scarce == 1) and number or 0
+  if behind and admitsAt == 0 and behind[REFUSING_WINDOW] > 0 then
+    admitsAt, scarce, refusingWindow = behind[ADMITS_AT], behind[SCARCE], behind[REFUSING_WINDOW]
   end
   return {
     granted, needBucket, reserve, reserveBucket, sum, limit, revision,
-    math.floor(now), math.ceil(emptyAt), admitsAt, gen or 0, seq, lost, scarce, refuses,
+    math.floor(now), math.ceil(emptyAt), admitsAt, gen or 0, seq, lost, scarce, refusingWindow,
   }
 end
 
@@ -326,37 +328,37 @@ local function monthOf(ms)
   return string.format('%04d-%02d', year + era * 400 + (civil <= 2 and 1 or 0), civil)
 end
 
-local function countInMonth(n)
+local function countInMonth(toCount)
   local quota = assert(tonumber(ARGV[10]), 'admit: quota')
   local month = monthOf(now)
   local before = tonumber(redis.call('HGET', KEYS[1], month))
-  local fresh = before == nil
-  if fresh then
+  local hasNoCount = before == nil
+  if hasNoCount then
     if ARGV[11] ~= month then return { month, -1, 0 } end
     before = assert(tonumber(ARGV[12]), 'admit: start value')
   end
-  local counted = n
-  if quota >= 0 then counted = math.max(0, math.min(n, quota - before)) end
-  if counted > 0 or fresh then
+  local counted = toCount
+  if quota >= 0 then counted = math.max(0, math.min(toCount, quota - before)) end
+  if counted > 0 or hasNoCount then
     redis.call('HSET', KEYS[1], month, string.format('%.0f', before + counted))
-    if fresh then redis.call('EXPIRE', KEYS[1], KEEP_SEC) end
+    if hasNoCount then redis.call('EXPIRE', KEYS[1], KEEP_SEC) end
   end
   return { month, before, counted }
 end
 
 local limited, window = ARGV[3] ~= '', {}
-if limited then window = admitToWindow(1, need, assert(tonumber(ARGV[5]), 'admit: reserve wanted')) end
-local tokens, n = window[GRANTED] or 0, 0
+if limited then window = admitToWindow(1, needCount, assert(tonumber(ARGV[5]), 'admit: reserve wanted')) end
+local tokensLeft, toCount = window[GRANTED] or 0, 0
 for kind in string.gmatch(waiting, '.') do
-  local granted = kind == 'c' or tokens > 0
-  if kind ~= 'c' then tokens = tokens - 1 end
-  if granted and kind ~= 't' then n = n + 1 end
+  local hasToken = kind == 'c' or tokensLeft > 0
+  if kind ~= 'c' then tokensLeft = tokensLeft - 1 end
+  if hasToken and kind ~= 't' then toCount = toCount + 1 end
 end
-if n == 0 and (limited or waiting ~= '') then return { window, {} } end
-local done, counted = pcall(countInMonth, n)
+if toCount == 0 and (limited or waiting ~= '') then return { window, {} } end
+local done, month = pcall(countInMonth, toCount)
 if not done then
-  local reason = type(counted) == 'table' and counted.err or tostring(counted)
-  if not string.find(reason, 'WRONGTYPE', 1, true) then error(counted, 0) end
-  counted = { reason }
+  local reason = type(month) == 'table' and month.err or tostring(month)
+  if not string.find(reason, 'WRONGTYPE', 1, true) then error(month, 0) end
+  month = { reason }
 end
-return { window, counted }
+return { window, month }

@@ -1,9 +1,8 @@
 /**
- * Notices that Redis's clock stepped forward, so that bookings left their window early (contract
- * part 2, Rate limit).
+ * Notices that Redis's clock stepped forward, so that bookings left their window early.
  *
  * Redis read its clock between the sending of a call and its reply. So its lead over our own clock,
- * which never steps, lies between two figures; when the least of them is beyond the most of the
+ * which never steps, lies between two figures. When the lower one is above the upper one of the
  * reply before, the clock has stepped. What a reply takes (at most 700 ms) hides smaller steps, and
  * a clock that is slewed drifts by less than that from one reply to the next.
  */

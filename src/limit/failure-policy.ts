@@ -1,6 +1,6 @@
 /**
- * What is done when Redis fails (spec part 7, last rule; contract part 2, Redis away): the policy,
- * in one place. redis.ts and the request path carry it out; nothing else decides.
+ * What is done when Redis fails: the policy, in one place. redis.ts and the request path carry it
+ * out; nothing else decides.
  *
  * Away. Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`, or
  * the connection breaks. What waits is answered as {@link WHILE_AWAY} says at once, and so is what

@@ -1,7 +1,6 @@
 /**
- * Five pings a second per heartbeat token, over all workers (spec 4.2, contract part 3). Exact:
- * every ping that is not refused from memory is decided by the script, all pings that wait for a
- * token together.
+ * Five pings a second per heartbeat token, over all workers. Exact: every ping that is not refused
+ * from memory is decided by the script, all pings that wait for a token together.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';

@@ -3,9 +3,10 @@
 -- KEYS[1]  sluice:heartbeat:{token}, a string: the moments (Unix microseconds) of the newest
 --          admitted pings, oldest first, separated by commas, at most 5
 -- ARGV[1]  now, Unix microseconds; '' = Redis's own clock
--- ARGV[2]  n, how many pings wait, integer >= 1
+-- ARGV[2]  how many pings wait, integer >= 1
 --
--- Result   { granted 0..n, microseconds until the next can be admitted (0: none was refused) }
+-- Result   { how many of them are granted, microseconds until the next can be admitted (0: none
+--          was refused) }
 --
 -- Example  3 admitted a moment ago:  ARGV  '' 4   -> { 2, 999000 }
 
@@ -20,22 +21,22 @@ if not now then
   local time = redis.call('TIME')
   now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
-local n = assert(tonumber(ARGV[2]), 'heartbeat: n')
+local pings = assert(tonumber(ARGV[2]), 'heartbeat: pings')
 
 -- ---- Decide. A moment in the future means that the clock stepped back: it counts as just now.
-local admitted, stepped = {}, false
+local admitted, clockSteppedBack = {}, false
 for text in string.gmatch(redis.call('GET', KEYS[1]) or '', '%d+') do
   local at = tonumber(text)
-  if at > now then at, stepped = now, true end
+  if at > now then at, clockSteppedBack = now, true end
   if at > now - INTERVAL_US then admitted[#admitted + 1] = at end
 end
-local granted = math.min(n, PER_SECOND - #admitted)
+local granted = math.min(pings, PER_SECOND - #admitted)
 for _ = 1, granted do admitted[#admitted + 1] = now end
 local waitUs = 0
-if granted < n then waitUs = admitted[1] + INTERVAL_US - now end
+if granted < pings then waitUs = admitted[1] + INTERVAL_US - now end
 
 -- ---- Write
-if granted > 0 or stepped then
+if granted > 0 or clockSteppedBack then
   for i = 1, #admitted do admitted[i] = string.format('%.0f', admitted[i]) end
   redis.call('SET', KEYS[1], table.concat(admitted, ','), 'PX', KEEP_MS)
 end

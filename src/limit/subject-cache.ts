@@ -83,7 +83,7 @@ export type WindowReply = {
   gen: number;
   seq: number;
   scarce: boolean;
-  refuses: number;
+  refusingWindow: number;
 };
 
 /** Never filled. A list of its own for each call would live on in the old space. */
@@ -298,7 +298,7 @@ export class SubjectCache implements ClockLead {
   #refuse(ask: Ask, reply: WindowReply, now: number): WindowDecision {
     const holdMs = Math.max(REFUSAL_CACHE_MS_MIN, reply.admitsAt - reply.now);
     const resetSec = Math.ceil((reply.now + holdMs) / 1000);
-    const windowNumber = reply.refuses;
+    const windowNumber = reply.refusingWindow;
     const revision = Math.max(ask.revision, reply.revision);
     this.#refusal = { until: now + holdMs, resetSec, windowNumber, revision };
     return { kind: 'refused', resetSec, windowNumber };

@@ -19,7 +19,7 @@ import { removeOutcomes } from '../usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
 import { OperationError, reasonOf } from './failure.ts';
 
-/** Every connected worker has seen a change of the registry after this (contract part 4). */
+/** Every connected worker has seen a change of the registry after this. */
 const REGISTRY_MS = 1_000;
 
 type DeletionParts = { connections: Connections; log: Log; store: ProjectStore };

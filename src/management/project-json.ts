@@ -94,7 +94,7 @@ export const keyJson = (project: Project, key: ProjectKey, publicUrl: string): K
   dsn: dsnOf(project, key.key, publicUrl),
 });
 
-/** The fields of contract part 4, in its order. @param of `now`: Unix ms */
+/** A project as commands and the API show it. @param of `now`: Unix ms */
 export function projectJson(project: Project, of: { publicUrl: string; now: number }): ProjectJson {
   const { publicUrl, now } = of;
   const key = firstKey(project, now)?.key;

@@ -20,7 +20,7 @@ export type UsageByHour = Usage & { hours: HourOfOutcomes[] };
 /** Projects asked about in one go: they must all be answered within the time-out of Redis. */
 const BATCH = 100;
 
-/** As the answers of ingest say it (contract part 2): rounded down, and 100 of no quota at all. */
+/** As the answers of ingest say it: rounded down, and 100 of no quota at all. */
 const percentOf = (current: number, quota: number): number =>
   quota === 0 ? 100 : Math.floor((100 * current) / quota);
 

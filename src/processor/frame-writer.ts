@@ -57,7 +57,7 @@ export type WriteReport = {
 
 /** The replicas of a frame stream forget an acknowledged frame within a moment of each other. */
 const GONE_LOOKS = 3;
-const GONE_LOOK_MS = 100;
+const PARTS_LOOK_MS = 100;
 
 /**
  * Brings frames into the sink, entry by entry: each becomes records or dead letters, or is known
@@ -128,8 +128,8 @@ export class FrameWriter {
   /**
    * Sets the frame aside as one dead letter with all its bytes. But where some of its entries are
    * stored already, or one names parts (which are removed when the frame is acknowledged), each
-   * entry becomes a letter of its own, and the sink notes it as done. That reads only the layout of
-   * the frame. The process does nothing else meanwhile.
+   * entry becomes a letter of its own, and the sink notes it as done. That reads the frame's
+   * entries, and no payload. The process does nothing else meanwhile.
    * @throws UnavailableError
    */
   async setAside(delivery: Delivery, reason: string, report: WriteReport): Promise<void> {
@@ -322,7 +322,7 @@ export class FrameWriter {
   async #isDoneElsewhere({ delivery }: Place, found: Assembled): Promise<boolean> {
     if (found.ok || !found.isMissing) return false;
     for (let look = 0; look < GONE_LOOKS; look++) {
-      if (look > 0) await pause(GONE_LOOK_MS);
+      if (look > 0) await pause(PARTS_LOOK_MS);
       if (await orUnavailable('a frame cannot be looked for', () => delivery.isGone())) return true;
     }
     return false;

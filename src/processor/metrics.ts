@@ -22,7 +22,7 @@ export type ProcessorGauges = {
   credsExpiry: number | undefined;
 };
 
-/** The processor's metrics (contract part 7). */
+/** The processor's metrics. */
 export class ProcessorMetrics {
   /** By `type\nresult`. */
   readonly #processed = new Map<string, number>();

@@ -3,7 +3,7 @@ import type { NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 
 /** A scrape waits no longer: Prometheus gives up after 5 s, and takes the process for dead. */
-const ANSWER_MS_MAX = 2_000;
+const SCRAPE_MS_MAX = 2_000;
 
 /** Frames that wait in each stream or are in hand; streams that do not answer are left out. */
 export async function pendingMessages(
@@ -12,7 +12,7 @@ export async function pendingMessages(
 ): Promise<Record<string, number>> {
   const manager = await link.manager();
   const late = new AbortController();
-  const timeIsUp = pause(ANSWER_MS_MAX, undefined, { signal: late.signal, ref: false }).catch(
+  const timeIsUp = pause(SCRAPE_MS_MAX, undefined, { signal: late.signal, ref: false }).catch(
     () => undefined,
   );
   const asked = streams.map(async (stream) => {

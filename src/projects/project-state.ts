@@ -59,7 +59,9 @@ export interface Subject {
   cache: SubjectCache | undefined;
 }
 
-/** What a request with a valid key is served as; a project with one plain key is it itself. */
+/**
+ * The result of authentication. A project with one plain key is its own Access and its own Subject.
+ */
 export interface Access {
   readonly project: ProjectState;
   readonly keyId: string;
@@ -88,7 +90,7 @@ export class ProjectState implements Subject, Access {
    * newest wins.
    */
   revision: number;
-  /** Requests a minute; undefined: no per-minute limit applies (spec part 8, rule 2). */
+  /** Requests a minute; undefined: no per-minute limit applies. */
   limit: number | undefined;
   privacy: ProjectPrivacy | undefined;
   #filters: CompiledFilters | undefined = undefined;
@@ -246,8 +248,8 @@ export class ProjectState implements Subject, Access {
   }
 
   /**
-   * What is counted and not written yet, or will be by a request under way, is not the next one's
-   * of this id.
+   * What is counted and not written yet, or will be by a request under way, must not count for the
+   * next project of this id.
    */
   markDeleted(): void {
     this.isDeleted = true;

@@ -1,6 +1,6 @@
 /**
- * A project as the registry stores it (contract part 4), and what a key of its bucket holds: a
- * record under a project's id, a claim under its alias. Pure: no I/O.
+ * A project as the registry stores it, and what a key of its bucket holds: a record under a
+ * project's id, a claim under its alias. Pure: no I/O.
  */
 import { z } from 'zod';
 import { FILTERS } from '../lib/filter-names.ts';
@@ -11,7 +11,7 @@ import { type Privacy, SCRUBS } from '../stream/frame.ts';
 export const PLANS = ['Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'] as const;
 export type Plan = (typeof PLANS)[number];
 
-/** Requests a minute by plan (spec part 8). */
+/** Requests a minute by plan. */
 export const PLAN_LIMITS: Record<Plan, number> = {
   Free: 60,
   Starter: 300,
@@ -85,10 +85,7 @@ export type Project = z.infer<typeof projectSchema>;
 export type ProjectKey = z.infer<typeof projectKeySchema>;
 export type PlanLimits = 'table' | 'free-only';
 
-/**
- * The per-minute limit in force, or undefined for none (spec part 8, rules 1 and 2;
- * SLUICE_PLAN_LIMITS).
- */
+/** The per-minute limit in force, or undefined for none (SLUICE_PLAN_LIMITS). */
 export function rateLimitOf(
   project: Pick<Project, 'plan' | 'rateLimit'>,
   planLimits: PlanLimits,

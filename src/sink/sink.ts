@@ -66,7 +66,7 @@ export type SinkRecord = {
   resend?: { key: Buffer; receivedAt: number };
 };
 
-/** What one accepted envelope counted (contract part 2, Quota). */
+/** What one accepted envelope counted. */
 export type CountedUsage = { projectId: string; month: string; position: number };
 
 /**

@@ -1,6 +1,5 @@
 /**
- * The streams, consumers and buckets in JetStream (contract part 6) as data. setup/setup.ts makes
- * them.
+ * The streams, consumers and buckets in JetStream as data. setup/setup.ts makes them.
  */
 import { AckPolicy, DiscardPolicy, RetentionPolicy, StorageType } from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';

@@ -3,9 +3,9 @@ import {
   type CompiledFilters,
   compileFilters,
   type FilterSettings,
+  filterItems,
   type InboundFilter,
   type RequestFacts,
-  siftItems,
 } from '../../src/filter/inbound.ts';
 
 const unicodeEscape = (char: string): string => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
@@ -43,7 +43,7 @@ export function verdictOnItem(
   request: RequestFacts,
   item: { type: string; payload: Uint8Array } = { type: 'log', payload: new Uint8Array() },
 ): InboundFilter | undefined {
-  const kept = siftItems(filters, request, [item]);
+  const kept = filterItems(filters, request, [item]);
   return typeof kept === 'string' ? kept : undefined;
 }
 

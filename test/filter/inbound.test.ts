@@ -3,10 +3,10 @@ import { describe, expect, it } from 'vitest';
 import {
   compileFilters,
   type FilterSettings,
+  filterItems,
+  filterSpooled,
   needsPayload,
   type RequestFacts,
-  siftItems,
-  siftSpooled,
 } from '../../src/filter/inbound.ts';
 import { PICKED_BYTES_MAX } from '../../src/limits.ts';
 import { verdictOn, verdictOnItem, verdictOnText } from './encodings.ts';
@@ -36,7 +36,7 @@ describe('inbound filters', () => {
     const text = JSON.stringify({ request: { url: 'http://localhost/', headers } });
     const items = Array.from({ length: 20 }, () => ({ type: 'event', payload: Buffer.from(text) }));
     const removed = Math.floor(PICKED_BYTES_MAX / text.length);
-    expect(siftItems(filters, NO_FACTS, items)).toEqual(items.slice(removed));
+    expect(filterItems(filters, NO_FACTS, items)).toEqual(items.slice(removed));
   });
 
   it('name the first that matches: origin, browser-extension, localhost, crawler', () => {
@@ -275,12 +275,12 @@ describe('of an envelope with several items', () => {
     const items = itemsOf(written);
     const shown = (kept: typeof items | string) =>
       typeof kept === 'string' ? kept : kept.map(({ text }) => text);
-    const kept = siftItems(filters, facts, items);
+    const kept = filterItems(filters, facts, items);
     expect(shown(kept)).toEqual(expected);
     const spooled = items.map(({ text, type }) => ({ text, type, payload: Buffer.alloc(0) }));
     const read = (item: (typeof spooled)[number]): Promise<Uint8Array> =>
       Promise.resolve(items[spooled.indexOf(item)]?.payload ?? new Uint8Array());
-    expect(shown(await siftSpooled(filters, facts, { items: spooled, read }))).toEqual(expected);
+    expect(shown(await filterSpooled(filters, facts, { items: spooled, read }))).toEqual(expected);
     if (Array.isArray(expected) && expected.length === written.length) expect(kept).toBe(items);
   });
 });

@@ -242,11 +242,15 @@ describe.each(STORES)('on $name', ({ start }) => {
       await call(0, logs);
       await call(30_000, replays);
       const both = await call(31_000, logs, replays);
-      expect(both).toMatchObject({ granted: 0, refuses: 2, admitsAt: T + 60_250 });
+      expect(both).toMatchObject({ granted: 0, refusingWindow: 2, admitsAt: T + 60_250 });
       await call(40_000);
       const all = await call(41_000, replays);
-      expect(all).toMatchObject({ granted: 0, refuses: 1, admitsAt: T + 60_250 });
-      expect(await call(61_000, replays)).toMatchObject({ granted: 0, refuses: 2, admitsAt: T + 90_250 });
+      expect(all).toMatchObject({ granted: 0, refusingWindow: 1, admitsAt: T + 60_250 });
+      expect(await call(61_000, replays)).toMatchObject({
+        granted: 0,
+        refusingWindow: 2,
+        admitsAt: T + 90_250,
+      });
     });
 
     it('is refused from memory while it is full', async () => {

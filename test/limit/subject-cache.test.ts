@@ -16,7 +16,7 @@ const windowReply = (of: Partial<WindowReply>): WindowReply => ({
   gen: 1,
   seq: 1,
   scarce: false,
-  refuses: 0,
+  refusingWindow: 0,
   ...of,
 });
 
@@ -82,7 +82,7 @@ describe('SubjectCache', () => {
 
   it('keeps a refusal until the window admits, at least 300 ms, and only for records up to its own', () => {
     const cache = new SubjectCache();
-    const refused = windowReply({ granted: 0, admitsAt: 1_000_400, refuses: 3 });
+    const refused = windowReply({ granted: 0, admitsAt: 1_000_400, refusingWindow: 3 });
     cache.answer(cache.ask(0, 1, record), refused, 10);
     expect(cache.take(409, 1)).toEqual({ kind: 'refused', resetSec: 1001, windowNumber: 3 });
     expect(cache.take(410, 1)).toBeUndefined();
@@ -108,7 +108,7 @@ describe('SubjectCache', () => {
   it('decides in arrival order', () => {
     const cache = new SubjectCache();
     const exact = { limit: 10, revision: 1 };
-    const reply = windowReply({ granted: 2, booked: 10, limit: 10, admitsAt: 1_000_500, refuses: 2 });
+    const reply = windowReply({ granted: 2, booked: 10, limit: 10, admitsAt: 1_000_500, refusingWindow: 2 });
     expect(cache.answer(cache.ask(0, 3, exact), reply, 1)).toEqual([
       { kind: 'admitted', remaining: 1, resetSec: 1061 },
       { kind: 'admitted', remaining: 0, resetSec: 1061 },

@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { ProblemError } from '../problem.ts';
 
 /** A project with a hundred keys and origins takes some 100 KiB. */
-const BODY_BYTES_MAX = 256 * 1024;
+const API_BODY_BYTES_MAX = 256 * 1024;
 const JSON_TYPE = /^application\/(json|merge-patch\+json)\s*(;|$)/i;
 
 async function bytesOf(req: IncomingMessage): Promise<Buffer> {
@@ -10,9 +10,9 @@ async function bytesOf(req: IncomingMessage): Promise<Buffer> {
   let length = 0;
   for await (const chunk of req as AsyncIterable<Buffer>) {
     length += chunk.length;
-    if (length > BODY_BYTES_MAX) {
+    if (length > API_BODY_BYTES_MAX) {
       const headers = { Connection: 'close' };
-      throw new ProblemError('large', `A body has at most ${BODY_BYTES_MAX} bytes.`, { headers });
+      throw new ProblemError('large', `A body has at most ${API_BODY_BYTES_MAX} bytes.`, { headers });
     }
     chunks.push(chunk);
   }

@@ -1,7 +1,7 @@
 /**
- * Content-Encoding (contract part 2, Body). A small body, joined if it came in pieces, is
- * inflated at once. Any other goes through an Inflater, which takes chunks as they come, hands out
- * bounded pieces, and can be stopped at any of them: a bomb costs no more than the cap.
+ * Content-Encoding. A small body, joined if it came in pieces, is inflated at once. Any other goes
+ * through an Inflater, which takes chunks as they come, hands out bounded pieces, and can be
+ * stopped at any of them: a bomb costs no more than the cap.
  *
  * zlib stops silently at the first byte after a finished stream, which is invalid here. So the
  * bytes that it took are compared with the bytes that it was given.

@@ -1,7 +1,6 @@
 /**
- * CORS headers (spec 4.1, contract part 1): every origin may send. A browser lets its SDK read a
- * header only when it is exposed here, and see a status only when the answer, an error too, allows
- * the origin.
+ * CORS headers: every origin may send. A browser lets its SDK read a header only when it is exposed
+ * here, and see a status only when the answer, an error too, allows the origin.
  */
 import { type Header, headerLines, JSON_TYPE, REQUEST_ID } from './outcome.ts';
 

@@ -18,8 +18,8 @@ export const categoryHints = (dropped: readonly Dropped[], clock: Pick<Clock, 'n
   dropped.map(({ resetSec, category }) => categoryHint(secondsUntil(resetSec, clock.now()), category));
 
 /**
- * X-RateLimit-* of an answer (spec 4.1), as header lines. A refusal's row in REFUSALS already says
- * that nothing remains.
+ * X-RateLimit-* of an answer, as header lines. A refusal's row in REFUSALS already says that
+ * nothing remains.
  */
 export const rateHeaders = {
   of(decision: Exclude<RateDecision, { kind: 'unavailable' }>, clock: Pick<Clock, 'now'>): string {
@@ -41,15 +41,15 @@ export const rateHeaders = {
   },
 };
 
-/** Percent of the quota in use, rounded down (contract part 2, Quota). */
+/** Percent of the quota in use, rounded down. */
 function usagePercent(current: number, quota: number | undefined): number {
   if (quota === undefined) return 0;
   return quota === 0 ? 100 : Math.floor((100 * current) / quota);
 }
 
 /**
- * X-Service-Usage, its percentage, and the warning above 75 % (spec 4.1), as header lines. `quota`
- * undefined: unlimited.
+ * X-Service-Usage, its percentage, and the warning above 75 %, as header lines. `quota` undefined:
+ * unlimited.
  */
 export function quotaHeaders(current: number, quota: number | undefined): string {
   const warns = quota !== undefined && 4 * current > 3 * quota;

@@ -1,5 +1,5 @@
 /**
- * What can become of a request: a closed set, exactly one per request received (contract part 7).
+ * What can become of a request: a closed set, exactly one per request received.
  * Refusals are values of this table; each row gives status, body and the headers that always go
  * with it.
  */
@@ -67,7 +67,7 @@ const REMAINING_NONE: Header = ['X-RateLimit-Remaining', '0'];
 const RETRY_AFTER: Header = ['Retry-After', `${RETRY_AFTER_SEC}`];
 
 /**
- * Spec part 7 and contract part 2. `failed` carries an errorId: see {@link failure}. The hint of
+ * `failed` is not among them, since it carries an errorId: see {@link failure}. The hint of
  * `rate_limited` depends on the window: see limit-headers.ts.
  */
 export const REFUSALS = {
@@ -92,7 +92,7 @@ export const REFUSALS = {
   ]),
 } as const satisfies Partial<Record<Outcome, Answer>>;
 
-/** Contract part 3. */
+/** Of the heartbeat endpoint. */
 export const HEARTBEAT_REFUSALS = {
   unknown_token: refusal('404 Not Found', 'Unknown heartbeat token'),
   rate_limited: refusal('429 Too Many Requests', 'Rate limit exceeded', [
@@ -107,7 +107,7 @@ export const HEARTBEAT_REFUSALS = {
   overloaded: REFUSALS.overloaded,
 } as const satisfies Partial<Record<Outcome, Answer>>;
 
-/** Answers outside the two endpoints (contract part 1); counted by status, not by outcome. */
+/** Answers outside the two endpoints; counted by status, not by outcome. */
 export const NOT_FOUND = refusal('404 Not Found', 'Not found');
 export const methodNotAllowed = (allow: string): Answer =>
   refusal('405 Method Not Allowed', 'Method not allowed', ['Allow', allow]);

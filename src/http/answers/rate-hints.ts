@@ -1,9 +1,8 @@
 import type { Category } from '../../lib/item-types.ts';
 
 /**
- * X-Sentry-Rate-Limits (contract part 2, Rate hints): what SDKs are to stop sending, and for how
- * long. They prefer it to Retry-After. Each limit is `seconds:categories:scope`; no category means
- * all of them.
+ * X-Sentry-Rate-Limits: what SDKs are to stop sending, and for how long. They prefer it to
+ * Retry-After. Each limit is `seconds:categories:scope`; no category means all of them.
  */
 export const RATE_HINT = 'X-Sentry-Rate-Limits';
 

@@ -1,4 +1,4 @@
-/** A worker's counters as metrics (contract part 7). */
+/** A worker's counters as metrics. */
 import type { UploadBudget } from '../../envelope/upload.ts';
 import {
   byLabel,

@@ -3,8 +3,8 @@ import type { Endpoint } from './request-metrics.ts';
 
 const FLUSH_MS = 100;
 /**
- * Lines a second that are printed for all workers; of more requests the reader gets a summary
- * (contract part 4, dev). So no worker needs to hand on more of them at a time.
+ * Lines a second that are printed for all workers; of more requests the reader gets a summary.
+ * So no worker needs to hand on more of them at a time.
  */
 export const LINES_PER_SEC_MAX = 20;
 

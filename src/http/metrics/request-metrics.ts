@@ -7,7 +7,7 @@ export type Endpoint = 'ingest' | 'heartbeat';
 const zeroes = <K extends string>(names: readonly K[]): Record<K, number> =>
   Object.fromEntries(names.map((name) => [name, 0])) as Record<K, number>;
 
-/** Plain counters that the request path bumps and the admin port reads (contract part 7). */
+/** Plain counters that the request path bumps and the admin port reads. */
 export class RequestMetrics {
   readonly outcomes: Record<Endpoint, Record<Outcome, number>> = {
     ingest: zeroes(OUTCOMES),

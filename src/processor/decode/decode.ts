@@ -1,6 +1,5 @@
 /**
- * From an entry of a frame to the records of the sink (contract part 6). Each item that cannot be
- * decoded is named.
+ * From an entry of a frame to the records of the sink. Each item that cannot be decoded is named.
  */
 import { isUtf8 } from 'node:buffer';
 import { isExtraType } from '../../lib/item-types.ts';
