@@ -50,7 +50,7 @@ export class StreamConsumer {
   #running: Promise<void> = Promise.resolve();
   #lastBatchAt = Number.NEGATIVE_INFINITY;
   /** Frames that the sink has and that are not acknowledged, each with the end of that. */
-  readonly #held = new Map<Delivery, Promise<void>>();
+  readonly #deferred = new Map<Delivery, Promise<void>>();
   /** The last attempt failed; cleared by the next success. */
   failing = false;
 
@@ -69,31 +69,31 @@ export class StreamConsumer {
     this.#stopping.abort();
     await this.#options.queue.stop();
     await this.#running;
-    await this.#letGoOfHeld();
+    await this.#letGoOfDeferred();
     this.#options.queue.close();
   }
 
-  async #letGoOfHeld(): Promise<void> {
+  async #letGoOfDeferred(): Promise<void> {
     const { queue, writer, log } = this.#options;
-    if (this.#held.size === 0) return;
+    if (this.#deferred.size === 0) return;
     try {
       await writer.flush();
-      await Promise.all(this.#held.values());
+      await Promise.all(this.#deferred.values());
     } catch (error) {
-      log.warn({ err: error, frames: this.#held.size }, 'processor: frames are given back');
-      for (const frame of this.#held.keys()) frame.giveBack();
-      queue.settle([...this.#held.keys()]);
+      log.warn({ err: error, frames: this.#deferred.size }, 'processor: frames are given back');
+      for (const frame of this.#deferred.keys()) frame.giveBack();
+      queue.settle([...this.#deferred.keys()]);
     }
   }
 
-  #hold(frames: readonly Delivery[], acknowledged: Promise<void>): void {
+  #defer(frames: readonly Delivery[], acknowledged: Promise<void>): void {
     const { queue } = this.#options;
-    queue.hold(frames);
+    queue.defer(frames);
     const settled = acknowledged.then(() => {
-      for (const frame of frames) this.#held.delete(frame);
+      for (const frame of frames) this.#deferred.delete(frame);
       queue.settle(frames);
     });
-    for (const frame of frames) this.#held.set(frame, settled);
+    for (const frame of frames) this.#deferred.set(frame, settled);
   }
 
   get #stopped(): boolean {
@@ -128,13 +128,13 @@ export class StreamConsumer {
       queue.settle(stored);
       without(stored);
     };
-    const held = (frames: readonly Delivery[], acknowledged: Promise<void>): void => {
-      this.#hold(frames, acknowledged);
+    const deferred = (frames: readonly Delivery[], acknowledged: Promise<void>): void => {
+      this.#defer(frames, acknowledged);
       without(frames);
     };
     for (let wait = SINK_RETRY_MS_MIN; left.length > 0; wait = Math.min(wait * 2, SINK_RETRY_MS_MAX)) {
       try {
-        await this.#attempt(left, { done, held });
+        await this.#attempt(left, { done, deferred });
         this.failing = false;
       } catch (error) {
         if (!(error instanceof UnavailableError)) throw error;

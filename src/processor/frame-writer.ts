@@ -50,7 +50,7 @@ export type WriteReport = {
    * Told of frames that the sink has and will make durable later. Their bytes are not read any
    * more. `acknowledged` never rejects. Without it the sink makes them durable at once.
    */
-  held?(frames: readonly Delivery[], acknowledged: Promise<void>): void;
+  deferred?(frames: readonly Delivery[], acknowledged: Promise<void>): void;
   /** Awaited before each phase. */
   entering?(phase: Phase): Promise<void>;
 };
@@ -168,7 +168,7 @@ export class FrameWriter {
   async #commit(
     batch: SinkBatch,
     deliveries: readonly Delivery[],
-    { done, held, entering }: WriteReport,
+    { done, deferred, entering }: WriteReport,
   ): Promise<void> {
     await entering?.('storing');
     const counts = await batch.commit();
@@ -181,7 +181,7 @@ export class FrameWriter {
     const settled = async (): Promise<void> => {
       if (await this.#acknowledge(complete)) await this.#removeParts(complete);
     };
-    if (durable && held) return held(complete, durable.then(settled));
+    if (durable && deferred) return deferred(complete, durable.then(settled));
     if (durable) await this.flush();
     const isConfirmed = await this.#acknowledge(complete);
     done(complete);

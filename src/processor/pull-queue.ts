@@ -61,7 +61,7 @@ export class PullQueue {
   /** Fetched and not settled. */
   readonly #inHand = new Map<Delivery, KeptFrame>();
   /** Without their bytes: the sink has them, and makes them durable later. */
-  readonly #held = new Set<Delivery>();
+  readonly #deferred = new Set<Delivery>();
   readonly #memory = new FrameBlocks();
   #inHandBytes = 0;
   /** Frames that were in hand at the last look. */
@@ -99,7 +99,7 @@ export class PullQueue {
     this.#subscription = this.#link.subscribe(`${this.#inbox}.*`, (msg) => this.#receive(msg));
     this.#link.onReconnect(() => this.#endPull());
     this.#workingTimer = setInterval(() => {
-      const waiting = [...this.#inHand.keys(), ...this.#held];
+      const waiting = [...this.#inHand.keys(), ...this.#deferred];
       for (const delivery of waiting) if (this.#lingering.has(delivery)) delivery.working();
       this.#lingering = new Set(waiting);
     }, ACK_WAIT_MS / LOOKS_PER_ACK_WAIT);
@@ -193,17 +193,17 @@ export class PullQueue {
    * The sink has these frames and will make them durable: no code reads their bytes any more, and
    * they take no room. They are settled like others.
    */
-  hold(deliveries: readonly Delivery[]): void {
+  defer(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) {
       this.#letGo(delivery);
       delivery.forget();
-      this.#held.add(delivery);
+      this.#deferred.add(delivery);
     }
     this.#ask();
   }
 
   #letGo(delivery: Delivery): void {
-    this.#held.delete(delivery);
+    this.#deferred.delete(delivery);
     const kept = this.#inHand.get(delivery);
     if (!kept) return;
     this.#inHand.delete(delivery);

@@ -25,7 +25,7 @@ export class TracedFrameWriter extends FrameWriter {
       for (const frame of frames) begun.delete(frame);
       return spans;
     };
-    const { done, held } = report;
+    const { done, deferred } = report;
     const traced: WriteReport = {
       ...report,
       done: (stored) => {
@@ -33,13 +33,13 @@ export class TracedFrameWriter extends FrameWriter {
         done(stored);
       },
     };
-    if (held)
-      traced.held = (frames, acknowledged) => {
+    if (deferred)
+      traced.deferred = (frames, acknowledged) => {
         const spans = take(frames);
         void acknowledged.then(() => {
           for (const span of spans) span.end();
         });
-        held(frames, acknowledged);
+        deferred(frames, acknowledged);
       };
     try {
       await super.write(deliveries, traced);

@@ -10,7 +10,7 @@ import type { ByteSource } from '../lib/files/byte-source.ts';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
-import type { Delivered } from './publish/publication.ts';
+import type { SendResult } from './publish/publication.ts';
 import type { Sender } from './publish/sender.ts';
 import { CHUNKS_STREAM, chunksSubject } from './topology.ts';
 
@@ -112,31 +112,31 @@ export async function writeParts(sender: Sender, options: WriteOptions): Promise
   const { projectId, source, partBytesMax, deadline } = options;
   const subject = chunksSubject(projectId);
   const hash = createHash('sha256');
-  const deliveries: Promise<Delivered>[] = [];
-  const failures: Exclude<Delivered, { result: 'stored' }>[] = [];
+  const sends: Promise<SendResult>[] = [];
+  const failures: Exclude<SendResult, { result: 'stored' }>[] = [];
   for (let offset = 0; offset < source.length && failures.length === 0; offset += partBytesMax) {
     // The oldest first: parts are acknowledged about in order.
-    await deliveries.at(-PARTS_IN_FLIGHT_MAX);
+    await sends.at(-PARTS_IN_FLIGHT_MAX);
     const data = await source.read(offset, Math.min(partBytesMax, source.length - offset));
     hash.update(data);
-    deliveries.push(sendPart(sender, { data, subject, deadline }, failures));
+    sends.push(sendPart(sender, { data, subject, deadline }, failures));
   }
-  const delivered = await Promise.all(deliveries);
+  const sent = await Promise.all(sends);
   const [failure] = failures;
   if (failure) return { ok: false, result: failure.result, reason: failure.reason };
-  const sequences = delivered.map((part) => (part.result === 'stored' ? part.sequence : 0));
+  const sequences = sent.map((part) => (part.result === 'stored' ? part.sequence : 0));
   return { ok: true, parts: { sequences, length: source.length, sha256: hash.digest() } };
 }
 
 function sendPart(
   sender: Sender,
   part: { data: Uint8Array; subject: string; deadline: number },
-  failures: Delivered[],
-): Promise<Delivered> {
+  failures: SendResult[],
+): Promise<SendResult> {
   return new Promise((resolve) => {
-    sender.send({ stream: CHUNKS_STREAM, ...part }, (delivered) => {
-      if (delivered.result !== 'stored') failures.push(delivered);
-      resolve(delivered);
+    sender.send({ stream: CHUNKS_STREAM, ...part }, (sent) => {
+      if (sent.result !== 'stored') failures.push(sent);
+      resolve(sent);
     });
   });
 }

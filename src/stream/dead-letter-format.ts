@@ -20,7 +20,7 @@
  */
 import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';
-import { DEAD_LETTERS_SUBJECT, projectToken } from './topology.ts';
+import { DEAD_LETTERS_SUBJECT, projectSegment } from './topology.ts';
 
 export type DeadLetterKind = 'frame' | 'entry' | 'item';
 
@@ -99,7 +99,7 @@ export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: De
 }
 
 export const letterSubject = (letter: DeadLetterFacts): string =>
-  `${DEAD_LETTERS_SUBJECT}.${projectToken(letter.projectId)}.${deadLetterId(letter)}`;
+  `${DEAD_LETTERS_SUBJECT}.${projectSegment(letter.projectId)}.${deadLetterId(letter)}`;
 
 /** Of the frame that an entry or item becomes when it is replayed, by the id of its dead letter. */
 export const replayFrameId = (id: string): string => `replay.${id}`;

@@ -21,10 +21,10 @@ export type FrameStream = (typeof FRAME_STREAMS)[number];
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
 /** Each project's parts have a subject below this one, so that the broker counts them. */
 export const CHUNKS_SUBJECT = 'sluice.chunks';
-/** A project as a token of a subject; `-`: none, or one whose id cannot be a token. */
-export const projectToken = (projectId: string | undefined): string =>
+/** A project's segment of a NATS subject; `-`: no project, or one whose id cannot be a segment. */
+export const projectSegment = (projectId: string | undefined): string =>
   projectId !== undefined && /^[a-z0-9]{1,32}$/.test(projectId) ? projectId : '-';
-export const chunksSubject = (projectId: string): string => `${CHUNKS_SUBJECT}.${projectToken(projectId)}`;
+export const chunksSubject = (projectId: string): string => `${CHUNKS_SUBJECT}.${projectSegment(projectId)}`;
 export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
 /**
  * A dead letter is published to a subject of its own below this one and its project's; the last

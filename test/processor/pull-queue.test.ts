@@ -55,7 +55,7 @@ it('lets go of the bytes of frames that a sink holds: they are views of blocks t
   await eventually(() => !queue.isEmpty);
   const [delivery] = queue.take(() => true);
   assert(delivery && delivery.data.length > 0);
-  queue.hold([delivery]);
+  queue.defer([delivery]);
   expect(delivery.data).toHaveLength(0);
   delivery.ack();
   queue.settle([delivery]);

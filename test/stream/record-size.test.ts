@@ -6,7 +6,7 @@ import { seededRandom } from '../../bench/random.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import type { Delivered } from '../../src/stream/publish/publication.ts';
+import type { SendResult } from '../../src/stream/publish/publication.ts';
 import { Sender } from '../../src/stream/publish/sender.ts';
 import { fillRecord, RECORD_BYTES, wholeRecords } from '../../src/stream/record-size.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
@@ -42,7 +42,7 @@ describe('a stream that is full', () => {
   it('has refused the last message and still has the first', async () => {
     const sender = new Sender({ link, clock: systemClock, log });
     const random = seededRandom(8);
-    const send = (bytes: number): Promise<Delivered> =>
+    const send = (bytes: number): Promise<SendResult> =>
       new Promise((resolve) => {
         const data = randomBytes(bytes);
         sender.send(

@@ -62,7 +62,7 @@ type StreamLook = { bytesMax: number; bytes: number; filed: number; at: number }
 export class DeadLetterBounds {
   readonly #link: NatsLink;
   readonly #clock: Clock;
-  readonly #onDropped: (letters: number, projectToken?: string) => void;
+  readonly #onDropped: (letters: number, projectSegment?: string) => void;
   /** Of projects that had dead letters lately. */
   readonly #projects = new Map<string, Used>();
   #stream: StreamLook | undefined;
@@ -72,7 +72,7 @@ export class DeadLetterBounds {
   constructor(parts: {
     link: NatsLink;
     clock: Clock;
-    onDropped(letters: number, projectToken?: string): void;
+    onDropped(letters: number, projectSegment?: string): void;
   }) {
     this.#link = parts.link;
     this.#clock = parts.clock;
@@ -85,8 +85,8 @@ export class DeadLetterBounds {
    * filed
    * @throws when the broker does not answer
    */
-  makeRoom(projectToken: string, bytes: number): Promise<boolean> {
-    const room = this.#turn.then(() => this.#makeRoom(projectToken, bytes));
+  makeRoom(projectSegment: string, bytes: number): Promise<boolean> {
+    const room = this.#turn.then(() => this.#makeRoom(projectSegment, bytes));
     this.#turn = room.catch(() => undefined);
     return room;
   }
@@ -97,25 +97,25 @@ export class DeadLetterBounds {
     this.#stream = undefined;
   }
 
-  async #makeRoom(projectToken: string, bytes: number): Promise<boolean> {
+  async #makeRoom(projectSegment: string, bytes: number): Promise<boolean> {
     const { bytesMax } = await this.#makeRoomInStream(bytes);
     const share = deadLetterShare(bytesMax);
     const keepsBytes = fits(bytes, bytesMax);
     const more = (keepsBytes ? bytes : 0) + MESSAGE_OVERHEAD_BYTES;
     const isOver = (used: Used): boolean => used.bytes + more > share || used.messages >= MESSAGES_MAX;
-    let used = this.#projects.get(projectToken);
+    let used = this.#projects.get(projectSegment);
     if (!used || isOver(used)) {
-      const messages = await this.#read(`${DEAD_LETTERS_SUBJECT}.${projectToken}.>`);
+      const messages = await this.#read(`${DEAD_LETTERS_SUBJECT}.${projectSegment}.>`);
       used = sumOf(messages);
       if (isOver(used)) {
         const surplus = {
           bytes: used.bytes + more - share * KEPT_SHARE,
           messages: used.messages - MESSAGES_MAX * KEPT_SHARE,
         };
-        used = minus(used, await this.#drop(messages, surplus, projectToken));
+        used = minus(used, await this.#drop(messages, surplus, projectSegment));
       }
     }
-    this.#remember(projectToken, { bytes: used.bytes + more, messages: used.messages + 1 });
+    this.#remember(projectSegment, { bytes: used.bytes + more, messages: used.messages + 1 });
     return keepsBytes;
   }
 
@@ -159,7 +159,7 @@ export class DeadLetterBounds {
    * Removes the oldest of these messages: whole dead letters, so many that the surplus is gone.
    * @returns what they took
    */
-  async #drop(messages: readonly Message[], surplus: Used, projectToken?: string): Promise<Used> {
+  async #drop(messages: readonly Message[], surplus: Used, projectSegment?: string): Promise<Used> {
     const isEnough = (gone: Used, last: Message): boolean =>
       last.isLetter && gone.bytes >= surplus.bytes && gone.messages >= surplus.messages;
     const gone = { bytes: 0, messages: 0 };
@@ -173,16 +173,17 @@ export class DeadLetterBounds {
       if (isEnough(gone, message)) break;
     }
     if (upTo === 0) return gone; // nats-server 2.9 takes a purge up to there for one of everything
-    const filter = projectToken === undefined ? {} : { filter: `${DEAD_LETTERS_SUBJECT}.${projectToken}.>` };
+    const filter =
+      projectSegment === undefined ? {} : { filter: `${DEAD_LETTERS_SUBJECT}.${projectSegment}.>` };
     const manager = await this.#link.manager();
     await manager.streams.purge(DEAD_LETTERS_STREAM, { ...filter, seq: upTo + 1 });
-    this.#onDropped(letters, projectToken);
+    this.#onDropped(letters, projectSegment);
     return gone;
   }
 
-  #remember(projectToken: string, used: Used): void {
-    this.#projects.delete(projectToken);
-    this.#projects.set(projectToken, used);
+  #remember(projectSegment: string, used: Used): void {
+    this.#projects.delete(projectSegment);
+    this.#projects.set(projectSegment, used);
     if (this.#projects.size <= PROJECTS_KNOWN_MAX) return;
     const [longestUnseen] = this.#projects.keys();
     if (longestUnseen !== undefined) this.#projects.delete(longestUnseen);

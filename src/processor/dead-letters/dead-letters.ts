@@ -11,7 +11,7 @@ import {
   manifest,
 } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
-import { projectToken } from '../../stream/topology.ts';
+import { projectSegment } from '../../stream/topology.ts';
 import { DeadLetterBounds } from './bounds.ts';
 import { DroppedDeadLetters } from './dropped.ts';
 
@@ -149,7 +149,7 @@ export class DeadLetters {
     letter: DeadLetter,
     { subject, whole, sha256 }: { subject: string; whole: Uint8Array; sha256: string },
   ): Promise<boolean> {
-    const isKept = await this.#bounds.makeRoom(projectToken(letter.projectId), whole.length);
+    const isKept = await this.#bounds.makeRoom(projectSegment(letter.projectId), whole.length);
     const partBytes = Math.min(FRAME_BYTES_MAX, Math.floor(this.#link.maxPayload / 2));
     const parts = !isKept || whole.length <= partBytes ? 0 : Math.ceil(whole.length / partBytes);
     const options = { timeout: BROKER_REPLY_MS_MAX };

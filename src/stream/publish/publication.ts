@@ -19,7 +19,7 @@ export type Outgoing = {
   traces?: readonly string[] | undefined;
 };
 
-export type Delivered =
+export type SendResult =
   | { result: 'stored'; sequence: number }
   /** `refused`: certainly not in the stream. `unknown`: it may be, or may come to be. */
   | { result: 'refused' | 'unknown'; reason: string };
@@ -52,7 +52,7 @@ export class Publication {
   readonly #message: Outgoing;
   readonly #headers: MsgHdrs;
   readonly #replyTo: string;
-  readonly #done: (delivered: Delivered) => void;
+  readonly #done: (sent: SendResult) => void;
   #sent = 0;
   /** Attempts that were answered by an error that says "not stored". */
   readonly #refused: number[] = [];
@@ -65,7 +65,7 @@ export class Publication {
   constructor(
     wire: Wire,
     outgoing: { message: Outgoing; headers: MsgHdrs; replyTo: string },
-    done: (delivered: Delivered) => void,
+    done: (sent: SendResult) => void,
   ) {
     this.#wire = wire;
     this.#message = outgoing.message;
@@ -134,10 +134,10 @@ export class Publication {
     this.#finish({ result: this.#certain ? 'refused' : 'unknown', reason: this.#reason });
   }
 
-  #finish(delivered: Delivered): void {
+  #finish(sent: SendResult): void {
     if (this.#finished) return;
     this.#finished = true;
     clearTimeout(this.#timer);
-    this.#done(delivered);
+    this.#done(sent);
   }
 }

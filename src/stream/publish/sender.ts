@@ -8,7 +8,7 @@ import { UNSENT_BYTES_MAX } from '../../limits.ts';
 import type { NatsLink } from '../nats.ts';
 import { recordHeaders } from '../record-size.ts';
 import { readAck } from './ack.ts';
-import { type Delivered, type Outgoing, Publication, type Wire } from './publication.ts';
+import { type Outgoing, Publication, type SendResult, type Wire } from './publication.ts';
 
 /**
  * The message id ends with the number. The reply subject of an attempt ends with the number and
@@ -73,16 +73,16 @@ export class Sender implements Wire {
    * @param done is called exactly once, at the latest at the message's deadline; perhaps before
    * this returns
    */
-  send(message: Outgoing, done: (delivered: Delivered) => void): void {
+  send(message: Outgoing, done: (sent: SendResult) => void): void {
     const number = ++this.#counter;
     const startedAt = this.monotonic();
     const headers = recordHeaders(`${this.#bootId}.${number}`, message);
     const outgoing = { message, headers, replyTo: `${this.#inbox}.${number}` };
-    const publication = new Publication(this, outgoing, (delivered) => {
+    const publication = new Publication(this, outgoing, (sent) => {
       remove(this.#publications, numbered);
-      if (delivered.result === 'stored') this.duration.observe((this.monotonic() - startedAt) / 1000);
-      else this.#report(message.stream, delivered);
-      done(delivered);
+      if (sent.result === 'stored') this.duration.observe((this.monotonic() - startedAt) / 1000);
+      else this.#report(message.stream, sent);
+      done(sent);
     });
     const numbered = { number, publication };
     this.#publications.push(numbered);
@@ -129,7 +129,7 @@ export class Sender implements Wire {
   }
 
   /** A line a second at most: a broker that is away fails hundreds of messages at once. */
-  #report(stream: string, failure: Exclude<Delivered, { result: 'stored' }>): void {
+  #report(stream: string, failure: Exclude<SendResult, { result: 'stored' }>): void {
     this.#unreported++;
     if (this.monotonic() - this.#reportedAt < LOG_INTERVAL_MS) return;
     const { result, reason } = failure;

@@ -4,7 +4,7 @@ import { type Clock, systemClock } from '../../../src/lib/clock.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { PUBLISH_ANSWER_MS_MIN, PUBLISH_PAUSE_MS, UNSENT_BYTES_MAX } from '../../../src/limits.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
-import type { Delivered } from '../../../src/stream/publish/publication.ts';
+import type { SendResult } from '../../../src/stream/publish/publication.ts';
 import { Sender } from '../../../src/stream/publish/sender.ts';
 import { freeze, thaw } from '../../support/freeze.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
@@ -59,7 +59,7 @@ async function deliver(answers: Answer[], options: Options = {}) {
   await far.connection.flush();
   const startedAt = clock.monotonic();
   const message = { stream: 'S', subject, data: bytesOf('x'), deadline: startedAt + ms };
-  const delivered = await new Promise<Delivered>((resolve) => by.send(message, resolve));
+  const delivered = await new Promise<SendResult>((resolve) => by.send(message, resolve));
   subscription.unsubscribe();
   return { delivered, ids, ms: clock.monotonic() - startedAt };
 }
@@ -162,7 +162,7 @@ describe('a delivery', () => {
     });
     await far.connection.flush();
     const message = { stream: 'S', subject, data: bytesOf('x'), deadline: performance.now() + 1_500 };
-    const delivered = await new Promise<Delivered>((resolve) => sender.send(message, resolve));
+    const delivered = await new Promise<SendResult>((resolve) => sender.send(message, resolve));
     subscription.unsubscribe();
     expect(delivered).toMatchObject({ result: 'unknown', reason: 'said so (10023)' });
     expect(attempts).toBeGreaterThan(1);
@@ -185,7 +185,7 @@ describe('a delivery', () => {
     });
     await far.connection.flush();
     const message = { stream: 'S', subject, data: bytesOf('x'), deadline: performance.now() + 5_000 };
-    const delivered = await new Promise<Delivered>((resolve) => sender.send(message, resolve));
+    const delivered = await new Promise<SendResult>((resolve) => sender.send(message, resolve));
     subscription.unsubscribe();
     expect(delivered).toMatchObject({ result: 'stored' });
     expect(attempts).toBe(2);
@@ -235,7 +235,7 @@ describe('a delivery', () => {
 describe('a broker that stands still', () => {
   it('is sent no more than fits the bound, and again when it goes on', async () => {
     const data = new Uint8Array(MIB / 2);
-    const results: Delivered['result'][] = [];
+    const results: SendResult['result'][] = [];
     let sent = 0;
     const send = (): void => {
       const message = { stream: 'S', subject: 'nobody', data, deadline: systemClock.monotonic() + 1_500 };

@@ -205,7 +205,7 @@ describe('setup', () => {
     const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
     expect(failure).toBeInstanceOf(SetupError);
     expect(failure.message).toMatch(
-      /^the streams need 576\.0 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
+      /^the streams need 576 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
     );
     expect(await streamNames()).toEqual([]);
   });
