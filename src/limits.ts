@@ -277,7 +277,7 @@ export const PREFETCH_TOTAL_BYTES_MAX = 128 * MIB;
 export const PREFETCH_FRAMES_MAX = 2 * SINK_BATCH_FRAMES_MAX;
 /** How long one pull lasts at the broker; with a shorter ack wait than ours, half of that. */
 export const PULL_EXPIRES_MS = 5_000;
-/** A consumer that gives nothing out is looked at for messages that are gone at most this often. */
+/** A consumer is looked at for messages that are gone at most this often. */
 export const GONE_LOOK_MS = 20_000;
 /** A stream or consumer that is missing is asked for again after this. */
 export const PULL_RETRY_MS = 1_000;

@@ -28,7 +28,13 @@ const LOOKS_PER_ACK_WAIT = 4;
 
 const Status = { heartbeat: 100, timeout: 408, notFound: 404, conflict: 409 } as const;
 
-export type PullQueueOptions = { link: NatsLink; stream: string; bytesMax: number; log: Log };
+export type PullQueueOptions = {
+  link: NatsLink;
+  stream: string;
+  bytesMax: number;
+  log: Log;
+  goneLookMs?: number;
+};
 
 /**
  * Frames of one stream, fetched ahead of their use.
@@ -45,14 +51,18 @@ export type PullQueueOptions = { link: NatsLink; stream: string; bytesMax: numbe
  *
  * A pull ends with the last frame that it asked for, with a status from the broker, or after its
  * time when the status was lost. While the stream or the consumer is missing, this class looks for
- * it once a second. A pull whose time is over though frames wait shows a consumer that waits for
- * messages that are gone: they are acknowledged.
+ * it once a second.
+ *
+ * A consumer may wait for messages that are gone (nats-server 2.9 after a kill). It does when a
+ * pull's time is over though frames wait. Under load pulls are filled all the same, so then it is
+ * looked for redeliveries from time to time. What is gone is acknowledged.
  */
 export class PullQueue {
   readonly #link: NatsLink;
   readonly #stream: string;
   readonly #bytesMax: number;
   readonly #log: Log;
+  readonly #goneLookMs: number;
   readonly #inbox = createInbox();
   #subscription: LastingSubscription | undefined;
   /** Fetched, not taken yet. */
@@ -83,16 +93,19 @@ export class PullQueue {
   #missing = false;
   /** When it was last looked for messages that are gone, on the monotonic clock. */
   #lookedForGone = Number.NEGATIVE_INFINITY;
+  /** When the broker was last asked for the consumer. */
+  #askedForConsumer = Number.NEGATIVE_INFINITY;
   /** The next message is larger than what was free. */
   #oversized = false;
   #stopped = false;
   #wake: (() => void) | undefined;
 
-  constructor({ link, stream, bytesMax, log }: PullQueueOptions) {
+  constructor({ link, stream, bytesMax, log, goneLookMs = GONE_LOOK_MS }: PullQueueOptions) {
     this.#link = link;
     this.#stream = stream;
     this.#bytesMax = bytesMax;
     this.#log = log;
+    this.#goneLookMs = goneLookMs;
   }
 
   start(): void {
@@ -230,13 +243,19 @@ export class PullQueue {
     this.#pullTimer = setTimeout(() => void this.#check(), this.#expiresMs + PULL_GRACE_MS);
   }
 
-  /** The broker does not answer a pull to a missing consumer: look for the consumer, then pull. */
-  async #check({ unfilled = false } = {}): Promise<void> {
+  /**
+   * The broker does not answer a pull to a missing consumer: look for the consumer, then pull.
+   * @param ended how the last pull ended, if it is known
+   */
+  async #check(ended?: 'unfilled' | 'filled'): Promise<void> {
+    this.#askedForConsumer = performance.now();
     try {
       const info = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
       const ackWait = millis(info.config.ack_wait ?? nanos(ACK_WAIT_MS));
       this.#expiresMs = Math.min(PULL_EXPIRES_MS, ackWait / 2);
-      if (unfilled && (info.num_pending > 0 || info.num_redelivered > 0)) await this.#lookForGone();
+      // Under load frames wait in any case.
+      const waits = info.num_redelivered > 0 || (ended === 'unfilled' && info.num_pending > 0);
+      if (ended && waits) await this.#lookForGone();
     } catch (error) {
       return this.#retryLater((error as Error).message);
     }
@@ -247,12 +266,18 @@ export class PullQueue {
 
   async #lookForGone(): Promise<void> {
     const now = performance.now();
-    if (now - this.#lookedForGone < GONE_LOOK_MS) return;
+    if (now - this.#lookedForGone < this.#goneLookMs) return;
     this.#lookedForGone = now;
     const gone = await acknowledgeGone(this.#link, { stream: this.#stream, consumer: CONSUMER });
     const what = { stream: this.#stream, sequences: gone };
     if (gone > 0)
       this.#log.info(what, 'processor: frames wait and none comes, acknowledged those that are gone');
+  }
+
+  #endFilledPull(): void {
+    if (performance.now() - this.#askedForConsumer < this.#goneLookMs) return this.#endPull();
+    clearTimeout(this.#pullTimer);
+    void this.#check('filled');
   }
 
   #endPull(): void {
@@ -281,7 +306,7 @@ export class PullQueue {
     this.#queuedBytes += delivery.data.length;
     this.#inHand.set(delivery, kept);
     this.#inHandBytes += delivery.data.length;
-    if (--this.#wanted <= 0) this.#endPull();
+    if (--this.#wanted <= 0) this.#endFilledPull();
     if (this.#queued.length === 1 || this.full) this.#wake?.();
   }
 
@@ -294,8 +319,9 @@ export class PullQueue {
     const tooLarge = code === Status.conflict && /Size/.test(reason);
     // Said as well when the messages before it have used up what was free.
     if (tooLarge && this.#barren) this.#oversized = true;
-    if (code === Status.timeout) void this.#check({ unfilled: true });
-    else if (tooLarge || code === Status.notFound) this.#endPull();
+    if (code === Status.timeout) void this.#check('unfilled');
+    else if (tooLarge) this.#endFilledPull();
+    else if (code === Status.notFound) this.#endPull();
     else this.#retryLater(`${code} ${reason}`);
   }
 }

@@ -1,8 +1,10 @@
 import { cpSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { Delivery } from '../../src/processor/delivery.ts';
 import { PullQueue } from '../../src/processor/pull-queue.ts';
 import { acknowledgeGone, readBacklog } from '../../src/stream/backlog.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
@@ -14,6 +16,8 @@ import { MIB, until } from '../support/system.ts';
 import { keepAcknowledged } from './leftovers.ts';
 
 const STREAM = 'SLUICE_EVENTS';
+/** Few of them are more than a pull asks for. */
+const FILLS_A_PULL = Buffer.alloc(400_000);
 let server: TestServer;
 let link: NatsLink;
 let manager: JetStreamManager;
@@ -156,6 +160,38 @@ describe('a consumer that waits for what is gone', () => {
     });
     expect([...taken].sort((a, b) => a - b)).toEqual([1, ...Array.from({ length: 15 }, (_, n) => 51 + n)]);
     await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending === 0);
+    await queue.stop();
+    queue.close();
+  });
+
+  it('is told of what is gone under load too, when every pull is filled', async () => {
+    await manager.consumers.update(STREAM, CONSUMER, { ack_wait: nanos(1_000) });
+    await keepAcknowledged(manager, STREAM);
+    await publish(10);
+    await take(10, () => false);
+    const restore = await remember('obs');
+    for (let seq = 2; seq <= 10; seq++) await manager.streams.deleteMessage(STREAM, seq);
+    await restore();
+    await manager.streams.update(STREAM, { max_bytes: 1024 * MIB });
+    const queue = new PullQueue({ link, stream: STREAM, bytesMax: 2 * MIB, log, goneLookMs: 1_500 });
+    queue.start();
+    let isOver = false;
+    const whileLoaded = async (work: () => Promise<unknown>): Promise<void> => {
+      while (!isOver) await work();
+    };
+    const load = whileLoaded(() => link.js.publish('sluice.events.0', FILLS_A_PULL).then(() => pause(5)));
+    // The newest is always in hand, so the consumer never has nothing to wait for.
+    const inHand: Delivery[] = [];
+    const work = whileLoaded(() => {
+      inHand.push(...queue.take(() => true));
+      const done = inHand.splice(0, inHand.length - 1);
+      for (const delivery of done) delivery.ack();
+      queue.settle(done);
+      return queue.untilChange(10);
+    });
+    await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).ack_floor.stream_seq > 10);
+    isOver = true;
+    await Promise.all([load, work]);
     await queue.stop();
     queue.close();
   });
