@@ -91,9 +91,9 @@ export class FrameWriter {
     try {
       await report.entering?.('decoding');
       for (const delivery of deliveries) {
-        const slots = await this.#slots(delivery);
+        const slots = await this.#readSlots(delivery);
         for (let index = batch.entriesKnown(delivery.frameId); index < slots.length; index++) {
-          const pending = this.#slot(batch, { delivery, index }, slots[index] as FrameSlot);
+          const pending = this.#writeSlot(batch, { delivery, index }, slots[index] as FrameSlot);
           if (pending) await pending;
           if (batch.bytes < SINK_BATCH_BYTES_MAX) continue;
           await this.#commit(batch, deliveries, report);
@@ -143,7 +143,7 @@ export class FrameWriter {
       if (!isStoredInPart && !slots.some(namesParts)) return await this.setAsideUnread(delivery, reason);
       await report.entering?.('storing');
       for (let index = known; index < slots.length; index++)
-        await this.#slotAside(batch, { delivery, index }, { slot: slots[index] as FrameSlot, reason });
+        await this.#setSlotAside(batch, { delivery, index }, { slot: slots[index] as FrameSlot, reason });
       this.#complete.push(delivery);
       await this.#commit(batch, [delivery], report);
     } finally {
@@ -156,7 +156,7 @@ export class FrameWriter {
     this.#deadLetters = [];
     await this.#fileDeadLetter(frameDeadLetter(delivery, reason));
     await this.#acknowledge([delivery]);
-    this.#count();
+    this.#countDeadLetters();
   }
 
   async #begin(frameIds: readonly string[]): Promise<SinkBatch> {
@@ -175,7 +175,7 @@ export class FrameWriter {
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     for (const item of refusedItems(batch.refused ?? []))
       await this.#fileDeadLetter(await refusedDeadLetter(this.#options.link, deliveries, item));
-    this.#count();
+    this.#countDeadLetters();
     const { durable } = batch;
     const complete = this.#complete;
     const settled = async (): Promise<void> => {
@@ -193,7 +193,7 @@ export class FrameWriter {
     await this.#options.sink.flush?.();
   }
 
-  #count(): void {
+  #countDeadLetters(): void {
     for (const { type, kind } of this.#deadLetters)
       this.#options.metrics.processed(type ?? kind, 'dead_letter');
     this.#options.deadLetters.settle(this.#deadLetters);
@@ -228,7 +228,7 @@ export class FrameWriter {
   }
 
   /** The places of a frame; none when the whole is no frame, which is then a dead letter. */
-  async #slots(delivery: Delivery): Promise<FrameSlot[]> {
+  async #readSlots(delivery: Delivery): Promise<FrameSlot[]> {
     try {
       return decodeFrame(delivery.data);
     } catch (error) {
@@ -239,13 +239,13 @@ export class FrameWriter {
   }
 
   /** A promise only where something must be waited for: most entries are written at once. */
-  #slot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> | undefined {
+  #writeSlot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> | undefined {
     beginEntry(batch, place, slot);
-    if (slot.ok) return this.#entry(batch, place, { entry: slot.entry, bytes: slot.bytes });
+    if (slot.ok) return this.#writeEntry(batch, place, { entry: slot.entry, bytes: slot.bytes });
     return this.#fileDeadLetter({ ...entryFacts(place, slot.error.message), body: slot.bytes });
   }
 
-  async #slotAside(
+  async #setSlotAside(
     batch: SinkBatch,
     place: Place,
     { slot, reason }: { slot: FrameSlot; reason: string },
@@ -261,17 +261,17 @@ export class FrameWriter {
     await this.#fileDeadLetter(envelopeDeadLetter(place, { entry, bytes, assembled, reason: why }));
   }
 
-  #entry(
+  #writeEntry(
     batch: SinkBatch,
     place: Place,
     { entry, bytes }: { entry: Entry; bytes: Uint8Array },
   ): Promise<void> | undefined {
-    if (entry.kind === 'heartbeat') return this.#heartbeat(batch, place, { entry, bytes });
-    if (!isLarge(entry)) return this.#envelope(batch, place, { entry, bytes });
-    return this.#options.largeGate.alone(async () => this.#envelope(batch, place, { entry, bytes }));
+    if (entry.kind === 'heartbeat') return this.#writeHeartbeat(batch, place, { entry, bytes });
+    if (!isLarge(entry)) return this.#writeEnvelope(batch, place, { entry, bytes });
+    return this.#options.largeGate.alone(async () => this.#writeEnvelope(batch, place, { entry, bytes }));
   }
 
-  async #heartbeat(
+  async #writeHeartbeat(
     batch: SinkBatch,
     place: Place,
     { entry, bytes }: { entry: HeartbeatEntry; bytes: Uint8Array },
@@ -285,7 +285,7 @@ export class FrameWriter {
     await this.#fileDeadLetter({ ...facts, type: 'heartbeat', receivedAt: entry.receivedAt, body: bytes });
   }
 
-  #envelope(
+  #writeEnvelope(
     batch: SinkBatch,
     place: Place,
     { entry, bytes }: { entry: EnvelopeEntry; bytes: Uint8Array },
@@ -298,7 +298,7 @@ export class FrameWriter {
         return this.#fileDeadLetter(
           envelopeDeadLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }),
         );
-      return this.#items(batch, place, { entry, decoder, items: found.items });
+      return this.#writeItems(batch, place, { entry, decoder, items: found.items });
     };
     if (!(assembled instanceof Promise)) return proceed(assembled);
     return assembled.then(async (found) => {
@@ -329,21 +329,21 @@ export class FrameWriter {
   }
 
   /** From `from` on, as far as nothing must be waited for, and the rest after that. */
-  #items(batch: SinkBatch, place: Place, work: EnvelopeItems, from = 0): Promise<void> | undefined {
+  #writeItems(batch: SinkBatch, place: Place, work: EnvelopeItems, from = 0): Promise<void> | undefined {
     const { decoder, items } = work;
     for (let at = from; at < items.length; at++) {
       const item = items[at] as WholeItem;
       const result = decoder.decode(item);
       const pending =
         result instanceof Promise
-          ? result.then((decoded) => this.#item(batch, place, { entry: work.entry, item, decoded }))
-          : this.#item(batch, place, { entry: work.entry, item, decoded: result });
-      if (pending) return pending.then(() => this.#items(batch, place, work, at + 1));
+          ? result.then((decoded) => this.#writeItem(batch, place, { entry: work.entry, item, decoded }))
+          : this.#writeItem(batch, place, { entry: work.entry, item, decoded: result });
+      if (pending) return pending.then(() => this.#writeItems(batch, place, work, at + 1));
     }
     return undefined;
   }
 
-  #item(
+  #writeItem(
     batch: SinkBatch,
     place: Place,
     { entry, item, decoded }: { entry: EnvelopeEntry; item: WholeItem; decoded: Decoded },
