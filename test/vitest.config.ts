@@ -86,7 +86,7 @@ const LONGEST = [
   'system/privacy',
   'system/spec',
   'system/bad-input',
-  'processor/chunk-sweeper-cluster',
+  'processor/part-sweeper-cluster',
 ];
 
 class LongestFirst extends BaseSequencer {

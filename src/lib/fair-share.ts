@@ -22,7 +22,7 @@ export class ProjectUse {
   inflating = 0;
   /** No resource: the next small bodies that are not inflated in the loop, since one was a bomb. */
   distrusted = 0;
-  /** Bytes of parts in the chunks stream, of all workers: in objects that chunk-shares.ts makes. */
+  /** Bytes of parts in the chunks stream, of all workers: in objects that part-shares.ts makes. */
   chunks = 0;
 
   isHeld(): boolean {

@@ -3,7 +3,6 @@ import type { Log } from '../lib/log.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
 import type { CountedUsage, SinkBatch, StreamSink } from '../sink/sink.ts';
 import { orUnavailable } from '../sink/unavailable.ts';
-import { removeParts } from '../stream/chunks.ts';
 import type { DeadLetter } from '../stream/dead-letter-format.ts';
 import {
   countOfEntries,
@@ -15,6 +14,7 @@ import {
   type HeartbeatEntry,
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
+import { removeParts } from '../stream/parts.ts';
 import {
   entryFacts,
   envelopeDeadLetter,

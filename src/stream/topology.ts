@@ -20,11 +20,11 @@ export type FrameStream = (typeof FRAME_STREAMS)[number];
 
 export const CHUNKS_STREAM = 'SLUICE_CHUNKS';
 /** Each project's parts have a subject below this one, so that the broker counts them. */
-export const CHUNKS_SUBJECT = 'sluice.chunks';
+export const PARTS_SUBJECT = 'sluice.chunks';
 /** A project's segment of a NATS subject; `-`: no project, or one whose id cannot be a segment. */
 export const projectSegment = (projectId: string | undefined): string =>
   projectId !== undefined && /^[a-z0-9]{1,32}$/.test(projectId) ? projectId : '-';
-export const chunksSubject = (projectId: string): string => `${CHUNKS_SUBJECT}.${projectSegment(projectId)}`;
+export const partsSubject = (projectId: string): string => `${PARTS_SUBJECT}.${projectSegment(projectId)}`;
 export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
 /**
  * A dead letter is published to a subject of its own below this one and its project's; the last
@@ -117,7 +117,7 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
   const chunks = {
     ...common,
     name: CHUNKS_STREAM,
-    subjects: [CHUNKS_SUBJECT, `${CHUNKS_SUBJECT}.*`],
+    subjects: [PARTS_SUBJECT, `${PARTS_SUBJECT}.*`],
     retention: RetentionPolicy.Limits,
     max_age: 0,
     allow_direct: true,

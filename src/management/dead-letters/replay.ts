@@ -11,7 +11,6 @@
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
 import { FRAME_BYTES_MAX, REPLAY_MS_MAX } from '../../limits.ts';
-import { isLost, readParts, sourceOf, splitEntry, writeParts } from '../../stream/chunks.ts';
 import { replayFrameId } from '../../stream/dead-letter-format.ts';
 import {
   decodeFrame,
@@ -22,6 +21,7 @@ import {
   type PartsRef,
 } from '../../stream/frame.ts';
 import type { NatsLink } from '../../stream/nats.ts';
+import { isLost, readParts, sourceOf, splitEntry, writeParts } from '../../stream/parts.ts';
 import { Sender } from '../../stream/publish/sender.ts';
 import { recordHeaders } from '../../stream/record-size.ts';
 import { subjectAmong } from '../../stream/topology.ts';

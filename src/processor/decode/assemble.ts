@@ -1,7 +1,7 @@
 import { orUnavailable } from '../../sink/unavailable.ts';
-import { isLost, joinParts, MissingPartError, readParts } from '../../stream/chunks.ts';
 import type { EntryItem, EnvelopeEntry, PartsRef } from '../../stream/frame.ts';
 import type { NatsLink } from '../../stream/nats.ts';
+import { isLost, joinParts, MissingPartError, readParts } from '../../stream/parts.ts';
 import { CHUNKS_STREAM } from '../../stream/topology.ts';
 import type { WholeItem } from './decode.ts';
 

@@ -3,9 +3,9 @@ import { nextInTurn } from '../../lib/fair-share.ts';
 import type { ByteSource } from '../../lib/files/byte-source.ts';
 import { remove } from '../../lib/in-flight.ts';
 import { LARGE_ENTRIES_ACTIVE_MAX, PARTS_AGE_MS_MAX } from '../../limits.ts';
-import { joinParts, splitEntry, writeParts } from '../chunks.ts';
 import { type EnvelopeEntry, encodedBytesBound } from '../frame.ts';
-import type { ChunkShares } from './chunk-shares.ts';
+import { joinParts, splitEntry, writeParts } from '../parts.ts';
+import type { PartShares } from './part-shares.ts';
 import type { Sender } from './sender.ts';
 import type { PublishResult, QueuedEntry } from './shard-queue.ts';
 
@@ -25,7 +25,7 @@ type TimedEntry = LargeEntry & { isOver(): boolean };
 export type LargeEntriesOptions = {
   sender: Sender;
   partBytesMax(): number;
-  shares: ChunkShares;
+  shares: PartShares;
   onError(error: unknown): void;
 };
 

@@ -11,13 +11,13 @@ import {
   PUBLISH_ENTRIES_IN_FLIGHT_MAX,
   STREAM_BYTES_IN_FLIGHT_MAX,
 } from '../../limits.ts';
-import { sourceOf } from '../chunks.ts';
 import { type Entry, encodedBytesBound } from '../frame.ts';
 import type { NatsLink } from '../nats.ts';
+import { sourceOf } from '../parts.ts';
 import { TailFeed } from '../tail.ts';
 import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubject } from '../topology.ts';
-import { ChunkShares } from './chunk-shares.ts';
 import { LargeEntries } from './large-entries.ts';
+import { PartShares } from './part-shares.ts';
 import { Sender } from './sender.ts';
 import { type PublishResult, type QueuedEntry, ShardQueue } from './shard-queue.ts';
 
@@ -82,7 +82,7 @@ export class Publisher {
   readonly #large: LargeEntries;
   readonly #shards: number;
   readonly #frameBytesMax: () => number;
-  readonly #chunkShares: ChunkShares;
+  readonly #partShares: PartShares;
   /**
    * Fair share of bytes in flight over all streams, measured against one stream's bound, because a
    * project's entries usually go to one stream.
@@ -113,10 +113,10 @@ export class Publisher {
       FrameStream,
       ShardQueue[]
     >;
-    this.#chunkShares = new ChunkShares(link);
+    this.#partShares = new PartShares(link);
     this.#large = new LargeEntries({
       sender: partsSender,
-      shares: this.#chunkShares,
+      shares: this.#partShares,
       partBytesMax: frameBytesMax,
       onError: (error) =>
         log.error({ err: error }, 'stream: the payloads of a large entry could not be read'),
@@ -150,7 +150,7 @@ export class Publisher {
   takes(projectId: string, use: ProjectUse, bytes: number): boolean {
     if (!this.available || !this.#share.allows(use)) return false;
     if (bytes <= this.#frameBytesMax()) return true;
-    return this.#partsSender.takes && this.#chunkShares.allows(projectId);
+    return this.#partsSender.takes && this.#partShares.allows(projectId);
   }
 
   /** By what a connection carries. Without `parts` large envelopes are refused, and no others. */

@@ -5,10 +5,10 @@ import { deadLettersCommand } from '../../../src/commands/dead-letters/dead-lett
 import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
 import { letterJson } from '../../../src/management/dead-letters/letter-json.ts';
 import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
-import { joinParts, readParts } from '../../../src/stream/chunks.ts';
 import { type DeadLetter, deadLetterId } from '../../../src/stream/dead-letter-format.ts';
 import { decodeFrame, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
+import { joinParts, readParts } from '../../../src/stream/parts.ts';
 import { setupTopology } from '../../../src/stream/setup/setup.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT, streamSubject } from '../../../src/stream/topology.ts';
 import { link as connect, log } from '../../projects/broker.ts';

@@ -8,8 +8,8 @@ import { CrashCounts } from '../../../src/processor/crash-counts.ts';
 import type { Delivery } from '../../../src/processor/delivery.ts';
 import { NdjsonSink } from '../../../src/sink/ndjson/ndjson.ts';
 import { readTally } from '../../../src/sink/ndjson/tally.ts';
-import { moveHeaders, sourceOf } from '../../../src/stream/chunks.ts';
 import { type EnvelopeEntry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
+import { moveHeaders, sourceOf } from '../../../src/stream/parts.ts';
 import { FailingSink } from '../failing-sink.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../harness.ts';
 

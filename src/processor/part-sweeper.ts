@@ -80,7 +80,7 @@ async function readEnds(
 }
 
 /** Looks once a minute, in any number of processors at once: to purge twice does no harm. */
-export class ChunkSweeper {
+export class PartSweeper {
   readonly #link: NatsLink;
   readonly #clock: Clock;
   readonly #log: Log;

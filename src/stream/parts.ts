@@ -12,7 +12,7 @@ import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } 
 import type { NatsLink } from './nats.ts';
 import type { SendResult } from './publish/publication.ts';
 import type { Sender } from './publish/sender.ts';
-import { CHUNKS_STREAM, chunksSubject } from './topology.ts';
+import { CHUNKS_STREAM, partsSubject } from './topology.ts';
 
 /** A part of the entry is not in the chunks stream (any more). */
 export class MissingPartError extends Error {
@@ -110,7 +110,7 @@ export type WriteOptions = {
  */
 export async function writeParts(sender: Sender, options: WriteOptions): Promise<WrittenParts> {
   const { projectId, source, partBytesMax, deadline } = options;
-  const subject = chunksSubject(projectId);
+  const subject = partsSubject(projectId);
   const hash = createHash('sha256');
   const sends: Promise<SendResult>[] = [];
   const failures: Exclude<SendResult, { result: 'stored' }>[] = [];

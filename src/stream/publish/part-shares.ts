@@ -1,6 +1,6 @@
 import { FairShare, ProjectUse } from '../../lib/fair-share.ts';
 import type { NatsLink } from '../nats.ts';
-import { CHUNKS_STREAM, CHUNKS_SUBJECT, chunksSubject } from '../topology.ts';
+import { CHUNKS_STREAM, PARTS_SUBJECT, partsSubject } from '../topology.ts';
 
 const LOOK_EVERY_MS = 500;
 const NO_USE = new ProjectUse();
@@ -22,7 +22,7 @@ function add(sums: Map<string, number>, subject: string, bytes: number): void {
  *
  * While the broker does not say, the last figures hold; before the first ones all is allowed.
  */
-export class ChunkShares {
+export class PartShares {
   readonly #link: NatsLink;
   #share = new FairShare('chunks', Number.POSITIVE_INFINITY);
   #uses = new Map<string, ProjectUse>();
@@ -43,12 +43,12 @@ export class ChunkShares {
 
   /** Whether the project may have more parts. */
   allows(projectId: string): boolean {
-    return this.#share.allows(this.#uses.get(chunksSubject(projectId)) ?? NO_USE);
+    return this.#share.allows(this.#uses.get(partsSubject(projectId)) ?? NO_USE);
   }
 
   /** Parts of so many bytes are about to be written. */
   begin(projectId: string, bytes: number): void {
-    const subject = chunksSubject(projectId);
+    const subject = partsSubject(projectId);
     add(this.#begun, subject, bytes);
     this.#hold(subject, bytes);
     this.#timer ??= setTimeout(() => void this.#look(), 0).unref();
@@ -56,7 +56,7 @@ export class ChunkShares {
 
   /** They are written, or given up. They count on until the broker has been asked again. */
   end(projectId: string, bytes: number): void {
-    const subject = chunksSubject(projectId);
+    const subject = partsSubject(projectId);
     add(this.#begun, subject, -bytes);
     add(this.#ended, subject, bytes);
   }
@@ -86,7 +86,7 @@ export class ChunkShares {
   async #read(): Promise<boolean> {
     const manager = await this.#link.manager();
     const { config, state } = await manager.streams.info(CHUNKS_STREAM, {
-      subjects_filter: `${CHUNKS_SUBJECT}.>`,
+      subjects_filter: `${PARTS_SUBJECT}.>`,
     });
     this.#share = new FairShare('chunks', config.max_bytes > 0 ? config.max_bytes : Infinity);
     this.#uses = new Map();

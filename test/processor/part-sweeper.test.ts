@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { CHUNK_SWEEP_DELAY_MS } from '../../src/limits.ts';
-import { ChunkSweeper, SweepPlan } from '../../src/processor/chunk-sweeper.ts';
+import { PartSweeper, SweepPlan } from '../../src/processor/part-sweeper.ts';
 import { readBacklog } from '../../src/stream/backlog.ts';
 import { CONSUMER } from '../../src/stream/topology.ts';
 import { keepAcknowledged } from '../stream/leftovers.ts';
@@ -69,7 +69,7 @@ describe('the sweeper', () => {
     await prepare(harness.manager, 'SLUICE_EVENTS');
     let now = 0;
     const clock = { now: () => now, monotonic: () => now };
-    const sweeper = new ChunkSweeper({ link: harness.link, clock, log });
+    const sweeper = new PartSweeper({ link: harness.link, clock, log });
     const chunks = async () => (await harness.manager.streams.info('SLUICE_CHUNKS')).state;
     await harness.chunk(Buffer.alloc(300), 100);
     await harness.publish([envelope([item('event', '{}')])]);

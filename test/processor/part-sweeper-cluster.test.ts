@@ -2,9 +2,9 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { CHUNK_SWEEP_DELAY_MS } from '../../src/limits.ts';
-import { ChunkSweeper } from '../../src/processor/chunk-sweeper.ts';
-import { removeParts } from '../../src/stream/chunks.ts';
+import { PartSweeper } from '../../src/processor/part-sweeper.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
+import { removeParts } from '../../src/stream/parts.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { NatsCluster } from '../support/nats-cluster.ts';
@@ -49,7 +49,7 @@ it('keeps parts while the leader of a stream of frames does not answer', async (
   const parts = async (): Promise<number> =>
     (await (await link.manager()).streams.info('SLUICE_CHUNKS')).state.messages;
   let now = 0;
-  const sweeper = new ChunkSweeper({ link, clock: { now: () => now, monotonic: () => now }, log });
+  const sweeper = new PartSweeper({ link, clock: { now: () => now, monotonic: () => now }, log });
   // While an election runs nobody answers.
   const published = (subject: string, text: string) =>
     eventually(() =>

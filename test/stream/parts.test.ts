@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { ByteSource } from '../../src/lib/files/byte-source.ts';
 import { LARGE_ENTRIES_ACTIVE_MAX } from '../../src/limits.ts';
+import type { EnvelopeEntry, PartsRef } from '../../src/stream/frame.ts';
 import {
   CorruptPartsError,
   joinParts,
@@ -14,8 +15,7 @@ import {
   moveHeaders,
   readParts,
   sourceOf,
-} from '../../src/stream/chunks.ts';
-import type { EnvelopeEntry, PartsRef } from '../../src/stream/frame.ts';
+} from '../../src/stream/parts.ts';
 import { Broker, bytesOf, envelopeOf, idOf, itemOf, MIB, numbersTo, Tally } from './broker.ts';
 
 let broker: Broker;
