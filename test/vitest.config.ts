@@ -38,7 +38,7 @@ const DEPLOYED = [
   'test/deploy/{versions,nats-roles,secured}.test.ts',
   'test/commands/doctor/nats-cluster.test.ts',
   'test/projects/{bucket-copy,bucket-watch,replica,project-store,deleted-project}.test.ts',
-  'test/stream/{backlog,chunks,fair-shares,nats,record-size,tail}.test.ts',
+  'test/stream/{backlog,fair-shares,nats,parts,record-size,tail}.test.ts',
   'test/stream/{publish,setup}/*.test.ts',
   'test/processor/*.test.ts',
   'test/processor/dead-letters/{dead-letters,set-aside}.test.ts',

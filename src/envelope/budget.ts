@@ -92,7 +92,7 @@ export class UploadBudget {
   }
 
   /** Whether a request of the project may come: there is room, and it has at most its share. */
-  takes(use: ProjectUse): boolean {
+  hasRoomFor(use: ProjectUse): boolean {
     return this.hasRoom && this.#heldShare.allows(use) && this.#requestShare.allows(use);
   }
 

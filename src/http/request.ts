@@ -84,7 +84,7 @@ export class IngestRequest extends EndpointRequest {
     const { project, subject } = access;
     const { publisher, budget, admission } = this.services;
     const announced = Number(head.headers['content-length']);
-    if (!publisher.takes(project.id, project.use, announced) || !budget.takes(project.use))
+    if (!publisher.hasRoomFor(project.id, project.use, announced) || !budget.hasRoomFor(project.use))
       return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#passOrRefuse(admission.knownRefusal(subject))) return;

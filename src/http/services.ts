@@ -29,7 +29,7 @@ export type RequestServices = {
   readonly replica: Replica;
   readonly admission: Pick<Admission, 'knownRefusal' | 'admit' | 'refund'>;
   readonly heartbeatLimiter: HeartbeatLimiter;
-  readonly publisher: Pick<Publisher, 'available' | 'takes' | 'publish'>;
+  readonly publisher: Pick<Publisher, 'available' | 'hasRoomFor' | 'publish'>;
   readonly budget: UploadBudget;
   readonly metrics: RequestMetrics;
   readonly clock: Clock;

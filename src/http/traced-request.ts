@@ -53,7 +53,7 @@ function tracedServices(services: RequestServices, request: Span, receive: Span)
       get available() {
         return publisher.available;
       },
-      takes: (projectId, use, bytes) => publisher.takes(projectId, use, bytes),
+      hasRoomFor: (projectId, use, bytes) => publisher.hasRoomFor(projectId, use, bytes),
       publish: (entry, options, done) => {
         const span = request.step('publish');
         publisher.publish(entry, { ...options, traceparent: span.traceparent }, (result) => {

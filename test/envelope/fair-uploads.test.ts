@@ -81,10 +81,10 @@ it('a project that holds half of the memory gets no more requests, and others do
   budget.hold(HELD_BYTES_MAX / 2, greedy);
   expect(begin(budget, greedy, 1_000)()).toBeUndefined();
   expect(begin(budget, modest, 1_000)()).toBeUndefined();
-  expect([budget.takes(greedy), budget.takes(modest)]).toEqual([false, true]);
+  expect([budget.hasRoomFor(greedy), budget.hasRoomFor(modest)]).toEqual([false, true]);
   budget.hold(-HELD_BYTES_MAX / 2, greedy);
   for (const upload of uploads.splice(0)) upload.dispose();
-  expect([budget.heldBytes, greedy.held, modest.held, budget.takes(greedy)]).toEqual([0, 0, 0, true]);
+  expect([budget.heldBytes, greedy.held, modest.held, budget.hasRoomFor(greedy)]).toEqual([0, 0, 0, true]);
 });
 
 it('when memory is scarce, uploads of a project that holds more than its share end, and others go on', () => {
@@ -99,13 +99,13 @@ it('a project that has half of the requests in flight is refused more, and other
   const budget = testBudget();
   const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
   for (let count = 0; count < REQUESTS_IN_FLIGHT_MAX / 2; count++) {
-    expect(budget.takes(greedy)).toBe(true);
+    expect(budget.hasRoomFor(greedy)).toBe(true);
     begin(budget, greedy, 0);
   }
   begin(budget, greedy, 0);
-  expect([budget.takes(greedy), budget.takes(modest)]).toEqual([false, true]);
+  expect([budget.hasRoomFor(greedy), budget.hasRoomFor(modest)]).toEqual([false, true]);
   for (const upload of uploads.splice(0)) upload.dispose();
-  expect([greedy.requests, budget.takes(greedy)]).toEqual([0, true]);
+  expect([greedy.requests, budget.hasRoomFor(greedy)]).toEqual([0, true]);
 });
 
 it.each([

@@ -72,7 +72,7 @@ export function serve(serving: Serving = {}) {
   const services = {
     replica: { findProject: () => project },
     admission,
-    publisher: { takes: () => serving.takes?.() ?? true, publish },
+    publisher: { hasRoomFor: () => serving.takes?.() ?? true, publish },
     budget,
     metrics,
     clock: systemClock,

@@ -51,12 +51,15 @@ describe('the chunks stream', () => {
     expect(taken).toBeLessThanOrEqual(9);
     const use = new ProjectUse();
     const bytes = 2 * FRAME_BYTES_MAX;
-    expect([publisher.takes('1', use, bytes), publisher.takes('1', use, 1_000)]).toEqual([false, true]);
+    expect([publisher.hasRoomFor('1', use, bytes), publisher.hasRoomFor('1', use, 1_000)]).toEqual([
+      false,
+      true,
+    ]);
     expect(await broker.publish(large(100, '2'))).toBe('stored');
     expect(await broker.publish(large(101, '3'))).toBe('stored');
     const { state } = await manager.streams.info('SLUICE_CHUNKS');
     await removeParts(broker.link, numbersTo(state.last_seq + 1).slice(1));
-    await looked(() => publisher.takes('1', use, bytes));
+    await looked(() => publisher.hasRoomFor('1', use, bytes));
     expect(await broker.publish(large(102, '1'))).toBe('stored');
   });
 
@@ -67,8 +70,8 @@ describe('the chunks stream', () => {
     // The first entry of a worker begins its looks.
     expect(await broker.publish(large(100, '2'))).toBe('stored');
     const use = new ProjectUse();
-    await looked(() => !broker.publisher.takes('1', use, MIB));
-    expect(broker.publisher.takes('2', use, MIB)).toBe(true);
+    await looked(() => !broker.publisher.hasRoomFor('1', use, MIB));
+    expect(broker.publisher.hasRoomFor('2', use, MIB)).toBe(true);
     expect(await broker.publish(large(101, '1'))).toBe('refused');
     expect(await broker.publish(large(102, '2'))).toBe('stored');
   });
@@ -86,14 +89,14 @@ describe('the bytes in flight', () => {
       const entry = { ...envelopeOf(results.length, randomBytes(100_000)), projectId };
       results.push(new Promise((resolve) => publisher.publish(entry, { deadline, use }, resolve)));
     };
-    while (publisher.takes('1', greedy, 100_000)) publish(greedy, '1');
+    while (publisher.hasRoomFor('1', greedy, 100_000)) publish(greedy, '1');
     expect(results.length * 100_000).toBeGreaterThan(15 * MIB);
     expect(results.length * 100_000).toBeLessThan(17 * MIB);
-    expect(publisher.takes('2', modest, 100_000)).toBe(true);
+    expect(publisher.hasRoomFor('2', modest, 100_000)).toBe(true);
     publish(modest, '2');
     broker.thaw();
     expect(new Set(await Promise.all(results))).toEqual(new Set(['stored']));
-    expect([greedy.inFlight, modest.inFlight, publisher.takes('1', greedy, 1)]).toEqual([0, 0, true]);
+    expect([greedy.inFlight, modest.inFlight, publisher.hasRoomFor('1', greedy, 1)]).toEqual([0, 0, true]);
   });
 
   it('of a broker that stands still are shared by requests that passed the door together', async () => {

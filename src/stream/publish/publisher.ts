@@ -137,7 +137,7 @@ export class Publisher {
    */
   get available(): boolean {
     return (
-      this.#sender.takes &&
+      this.#sender.hasRoom &&
       this.#entriesInFlight < PUBLISH_ENTRIES_IN_FLIGHT_MAX &&
       this.#bytesInFlight < PUBLISH_BYTES_IN_FLIGHT_MAX
     );
@@ -147,10 +147,10 @@ export class Publisher {
    * Whether an envelope of the project, of about so many bytes, may come: as {@link available}, and
    * the project holds no more than its share of what it needs.
    */
-  takes(projectId: string, use: ProjectUse, bytes: number): boolean {
+  hasRoomFor(projectId: string, use: ProjectUse, bytes: number): boolean {
     if (!this.available || !this.#share.allows(use)) return false;
     if (bytes <= this.#frameBytesMax()) return true;
-    return this.#partsSender.takes && this.#partShares.allows(projectId);
+    return this.#partsSender.hasRoom && this.#partShares.allows(projectId);
   }
 
   /** By what a connection carries. Without `parts` large envelopes are refused, and no others. */

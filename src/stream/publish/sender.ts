@@ -56,7 +56,7 @@ export class Sender implements Wire {
   }
 
   /** False while the broker is away, or UNSENT_BYTES_MAX wait for it. */
-  get takes(): boolean {
+  get hasRoom(): boolean {
     return this.#link.connected && this.#link.unsentBytes < UNSENT_BYTES_MAX;
   }
 
@@ -92,7 +92,7 @@ export class Sender implements Wire {
 
   /** Makes one attempt. @returns false when nothing can be sent at this moment */
   transmit({ subject, data }: Outgoing, messageHeaders: MsgHdrs, replyTo: string): boolean {
-    if (!this.takes) return false;
+    if (!this.hasRoom) return false;
     try {
       this.#link.connection.publish(subject, data, { headers: messageHeaders, reply: replyTo });
       return true;

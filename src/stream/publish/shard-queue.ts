@@ -74,7 +74,7 @@ export class ShardQueue {
   }
 
   push(entry: QueuedEntry): void {
-    if (!this.#options.sender.takes || this.#bytesInFlight + entry.bytes > STREAM_BYTES_IN_FLIGHT_MAX)
+    if (!this.#options.sender.hasRoom || this.#bytesInFlight + entry.bytes > STREAM_BYTES_IN_FLIGHT_MAX)
       return this.#end(entry, 'refused');
     this.#queue.push(entry);
     this.#queuedBytes += entry.bytes;

@@ -28,15 +28,15 @@ it('tells which connection to NATS is away: without that for parts only large en
     const one = exposeMetrics(figures).find(({ name }) => name === 'sluice_nats_connected');
     return one?.values.map(({ labels, value }) => [labels.connection, value]);
   };
-  const takes = (bytes: number): boolean => publisher.takes('1', new ProjectUse(), bytes);
+  const hasRoom = (bytes: number): boolean => publisher.hasRoomFor('1', new ProjectUse(), bytes);
   const [frames, parts] = [
     ['frames', 1],
     ['parts', 1],
   ];
-  expect([told(), takes(MIB)]).toEqual([[frames, parts], true]);
+  expect([told(), hasRoom(MIB)]).toEqual([[frames, parts], true]);
   await proxy.close();
   await expect.poll(() => partsLink.connected).toBe(false);
-  expect([told(), takes(MIB), takes(1_000)]).toEqual([[frames, ['parts', 0]], false, true]);
+  expect([told(), hasRoom(MIB), hasRoom(1_000)]).toEqual([[frames, ['parts', 0]], false, true]);
   await partsLink.close();
   await redis.close();
 });

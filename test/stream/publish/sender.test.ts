@@ -252,7 +252,7 @@ describe('a broker that stands still', () => {
       await expect.poll(() => results.length).toBe(sent);
       expect(link.unsentBytes).toBeLessThan(UNSENT_BYTES_MAX + MIB);
       expect(results).toContain('unknown');
-      expect([sender.connected, sender.takes]).toEqual([true, false]);
+      expect([sender.connected, sender.hasRoom]).toEqual([true, false]);
     } finally {
       thaw(server.pid);
     }
