@@ -58,9 +58,9 @@ export type UploadOptions = {
 };
 
 /**
- * Of bodies that do not say their size, the next ones of a project that are inflated beside the
- * loop, after one that inflated to more than it said or than was expected, or was corrupt and said
- * nothing: 40 bytes of brotli may take 30 ms, whatever the bound.
+ * A project is distrusted after a body that inflated to more than it claimed or than was expected,
+ * or that was corrupt and claimed nothing. So many of its next bodies that claim no size are then
+ * inflated beside the loop: 40 bytes of brotli may take 30 ms, whatever the bound.
  */
 const DISTRUSTED_BODIES = 100;
 
