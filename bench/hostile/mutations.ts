@@ -28,7 +28,7 @@ export type MutationResult = {
 const SURPRISES_KEPT = 10;
 /** Share that leaves in the middle of its body. */
 const LEAVING = 0.002;
-/** Spec part 7 and contract part 2. */
+/** As README documents them. */
 const DOCUMENTED: readonly (readonly [kind: string, status: number, body: RegExp])[] = [
   ['200', 200, /^\{"id":"[0-9a-f]{32}"\}$/],
   ['400', 400, /^\{"error":"Invalid envelope format"\}$/],

@@ -129,6 +129,7 @@ async function run(flags: Flags): Promise<void> {
   }
   console.log('stopping …');
   await start.stop();
+  await starting.catch(() => undefined); // a server that was just starting is stopped by now
   await lock.release();
 }
 

@@ -27,7 +27,7 @@ function ingestProblems(settings: SoundSettings): string[] {
       `SLUICE_SPOOL_MAX_BYTES must be at least ${least}: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of ${workers} workers`,
     );
   const volume = volumeOf(dir);
-  if (!volume) problems.push(`SLUICE_SPOOL_DIR must be a folder that is there: ${dir}`);
+  if (!volume) problems.push(`SLUICE_SPOOL_DIR must be a folder that is there and can be looked at: ${dir}`);
   else if (bound && volume.size < bound)
     problems.push(
       `SLUICE_SPOOL_MAX_BYTES is ${bytesText(bound)}, and the volume of ${dir} has ${bytesText(volume.size)}`,

@@ -40,13 +40,14 @@ export async function superviseServer(
       const next = await start(port).catch((error: Error) => say(error.message));
       if (!next) continue;
       server = next;
-      if (stopping) return server.stop();
       return watch();
     }
   };
-  void watch();
+  const watching = watch();
   const stop = async (): Promise<void> => {
     stopping = true;
+    await server.stop();
+    await watching; // it may have just started another one
     await server.stop();
   };
   return { url, stop };

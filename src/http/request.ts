@@ -107,7 +107,7 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The body ----
 
-  /** The story goes on in {@link #onBody}, unless the client goes away. */
+  /** The story goes on in {@link #onBody}, unless the request ends before. */
   #readBody(head: RequestHead, { use }: ProjectState, announced: number): void {
     const { budget } = this.services;
     budget.inflations.note(use, this.exchange.startedAt);

@@ -1,3 +1,5 @@
+import { constants } from 'node:os';
+
 /** One Ctrl-C may come twice: the terminal sends it to all of a group, and npm passes it on. */
 const SAME_SIGNAL_MS = 1_000;
 
@@ -15,6 +17,8 @@ export function untilStopped(): Promise<void> {
       if (performance.now() - stoppedAt < SAME_SIGNAL_MS) return;
       process.removeListener(signal, onSignal);
       process.kill(process.pid, signal);
+      // The kernel spares the first process of a container.
+      process.exit(128 + constants.signals[signal]);
     };
     process.on('SIGINT', onSignal);
     process.on('SIGTERM', onSignal);

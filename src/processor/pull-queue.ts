@@ -53,9 +53,9 @@ export type PullQueueOptions = {
  * time when the status was lost. While the stream or the consumer is missing, this class looks for
  * it once a second.
  *
- * A consumer may wait for messages that are gone (nats-server 2.9 after a kill). It does when a
- * pull's time is over though frames wait. Under load pulls are filled all the same, so then it is
- * looked for redeliveries from time to time. What is gone is acknowledged.
+ * A consumer may wait for messages that are gone (nats-server 2.9 after a kill). That is seen when
+ * a pull's time is over though frames wait. Under load pulls are filled all the same: then the
+ * consumer is asked from time to time whether it has redeliveries. What is gone is acknowledged.
  */
 export class PullQueue {
   readonly #link: NatsLink;
@@ -93,8 +93,8 @@ export class PullQueue {
   #missing = false;
   /** When it was last looked for messages that are gone, on the monotonic clock. */
   #lookedForGone = Number.NEGATIVE_INFINITY;
-  /** When the broker was last asked for the consumer. */
-  #askedForConsumer = Number.NEGATIVE_INFINITY;
+  /** The next {@link #checkUnderLoad}; infinity while one is under way. */
+  #checkUnderLoadAt: number;
   /** The next message is larger than what was free. */
   #oversized = false;
   #stopped = false;
@@ -106,6 +106,7 @@ export class PullQueue {
     this.#bytesMax = bytesMax;
     this.#log = log;
     this.#goneLookMs = goneLookMs;
+    this.#checkUnderLoadAt = performance.now() + goneLookMs;
   }
 
   start(): void {
@@ -245,23 +246,38 @@ export class PullQueue {
 
   /**
    * The broker does not answer a pull to a missing consumer: look for the consumer, then pull.
-   * @param ended how the last pull ended, if it is known
+   * `unfilled`: the last pull's time was over.
    */
-  async #check(ended?: 'unfilled' | 'filled'): Promise<void> {
-    this.#askedForConsumer = performance.now();
+  async #check({ unfilled = false } = {}): Promise<void> {
+    clearTimeout(this.#pullTimer);
+    const pull = this.#pull;
     try {
       const info = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
       const ackWait = millis(info.config.ack_wait ?? nanos(ACK_WAIT_MS));
       this.#expiresMs = Math.min(PULL_EXPIRES_MS, ackWait / 2);
-      // Under load frames wait in any case.
-      const waits = info.num_redelivered > 0 || (ended === 'unfilled' && info.num_pending > 0);
-      if (ended && waits) await this.#lookForGone();
+      if (unfilled && (info.num_pending > 0 || info.num_redelivered > 0)) await this.#lookForGone();
     } catch (error) {
-      return this.#retryLater((error as Error).message);
+      if (pull === this.#pull) this.#retryLater((error as Error).message);
+      return;
     }
+    if (pull !== this.#pull) return; // a reconnect has begun another one meanwhile
     if (this.#missing) this.#log.info({ stream: this.#stream }, 'processor: the stream is there');
     this.#missing = false;
     this.#endPull();
+  }
+
+  /**
+   * Under load frames wait in any case, so redeliveries alone are a reason. Pulls go on meanwhile.
+   */
+  async #checkUnderLoad(): Promise<void> {
+    this.#checkUnderLoadAt = Number.POSITIVE_INFINITY;
+    try {
+      const info = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
+      if (info.num_redelivered > 0) await this.#lookForGone();
+    } catch (error) {
+      this.#log.debug({ stream: this.#stream, err: error }, 'processor: not looked for what is gone');
+    }
+    this.#checkUnderLoadAt = performance.now() + this.#goneLookMs;
   }
 
   async #lookForGone(): Promise<void> {
@@ -270,14 +286,12 @@ export class PullQueue {
     this.#lookedForGone = now;
     const gone = await acknowledgeGone(this.#link, { stream: this.#stream, consumer: CONSUMER });
     const what = { stream: this.#stream, sequences: gone };
-    if (gone > 0)
-      this.#log.info(what, 'processor: frames wait and none comes, acknowledged those that are gone');
+    if (gone > 0) this.#log.info(what, 'processor: acknowledged frames that are gone');
   }
 
   #endFilledPull(): void {
-    if (performance.now() - this.#askedForConsumer < this.#goneLookMs) return this.#endPull();
-    clearTimeout(this.#pullTimer);
-    void this.#check('filled');
+    this.#endPull();
+    if (performance.now() >= this.#checkUnderLoadAt) void this.#checkUnderLoad();
   }
 
   #endPull(): void {
@@ -306,7 +320,7 @@ export class PullQueue {
     this.#queuedBytes += delivery.data.length;
     this.#inHand.set(delivery, kept);
     this.#inHandBytes += delivery.data.length;
-    if (--this.#wanted <= 0) this.#endFilledPull();
+    if (--this.#wanted === 0) this.#endFilledPull();
     if (this.#queued.length === 1 || this.full) this.#wake?.();
   }
 
@@ -319,7 +333,7 @@ export class PullQueue {
     const tooLarge = code === Status.conflict && /Size/.test(reason);
     // Said as well when the messages before it have used up what was free.
     if (tooLarge && this.#barren) this.#oversized = true;
-    if (code === Status.timeout) void this.#check('unfilled');
+    if (code === Status.timeout) void this.#check({ unfilled: true });
     else if (tooLarge) this.#endFilledPull();
     else if (code === Status.notFound) this.#endPull();
     else this.#retryLater(`${code} ${reason}`);

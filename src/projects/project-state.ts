@@ -123,6 +123,8 @@ export class ProjectState implements Subject, Access {
   isGathered = false;
   freshAccepted = 0;
   freshOthers: Record<string, number> | undefined = undefined;
+  /** usage/: figures of it that a flush has taken out and not written yet. */
+  unwritten = 0;
 
   /** http/metrics/page-figures.ts; undefined until it was noted, or without room for it there. */
   figures: ProjectFigures | undefined = undefined;
@@ -237,8 +239,8 @@ export class ProjectState implements Subject, Access {
 
   /** Whether a stage has something that a new object would not have. */
   get isKept(): boolean {
-    const { cache, checkpointMonth, isGathered, figures } = this;
-    if (cache !== undefined || checkpointMonth !== '' || isGathered || figures) return true;
+    const { cache, checkpointMonth, isGathered, unwritten, figures } = this;
+    if (cache !== undefined || checkpointMonth !== '' || isGathered || unwritten > 0 || figures) return true;
     if (this.#use?.isHeld()) return true;
     const subjects = [
       ...(this.#keys ?? []).map(({ subject }) => subject),

@@ -19,7 +19,7 @@ type SinkState = 'ok' | 'failing';
 /**
  * Several sinks as one: a frame is acknowledged when all have it. One that is away holds the
  * stream; the others have its records by then, and know them when the frames are tried again. So
- * each sink keeps its own promise, and the weakest is that of all.
+ * each sink keeps its own guarantee, and the weakest is that of all.
  */
 export class SeveralSinks implements Sink {
   readonly guarantee: SinkGuarantee;

@@ -93,13 +93,35 @@ export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Plac
   const { config, state } = await manager.streams.info(stream);
   if (config.num_replicas > 1) return 0;
   const end = Math.min(delivered.stream_seq, state.last_seq);
-  let count = 0;
-  for (let seq = floor.stream_seq + 1; seq <= end && count < GONE_MAX; seq++) {
+  const gone = await goneBetween(manager, { stream, state }, { from: floor.stream_seq + 1, end });
+  for (const seq of gone)
+    link.connection.publish(`$JS.ACK.${stream}.${consumer}.1.${seq}.${NO_DELIVERY}.0.0`, ACK);
+  await link.connection.flush();
+  return gone.length;
+}
+
+/**
+ * At most GONE_MAX. By the server's list, where that can be sent: to look costs a read for each
+ * message.
+ */
+async function goneBetween(
+  manager: JetStreamManager,
+  { stream, state }: { stream: string; state: StreamState },
+  { from, end }: { from: number; end: number },
+): Promise<number[]> {
+  const gone: number[] = [];
+  if ((state.num_deleted ?? 0) <= GONE_MAX) {
+    const { first_seq: first, deleted } = (await manager.streams.info(stream, { deleted_details: true }))
+      .state;
+    const listed = new Set(deleted);
+    for (let seq = from; seq <= end && gone.length < GONE_MAX; seq++)
+      if (seq < first || listed.has(seq)) gone.push(seq);
+    return gone;
+  }
+  for (let seq = from; seq <= end && gone.length < GONE_MAX; seq++) {
     const present = await firstSurely(manager, state, { stream, seq });
     if (present === undefined) break;
-    for (; seq < present && seq <= end && count < GONE_MAX; seq++, count++)
-      link.connection.publish(`$JS.ACK.${stream}.${consumer}.1.${seq}.${NO_DELIVERY}.0.0`, ACK);
+    for (; seq < present && seq <= end && gone.length < GONE_MAX; seq++) gone.push(seq);
   }
-  await link.connection.flush();
-  return count;
+  return gone;
 }

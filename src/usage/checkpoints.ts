@@ -145,14 +145,16 @@ export class Checkpoints {
         this.#failing.add(at);
         for (const [project, count] of figures) this.note(project, month, count);
       }
+      for (const project of figures.keys()) project.unwritten--;
     }
   }
 }
 
-/** Of a project that was deleted and made again there may be two. */
+/** Of a project whose record could not be read for a while there may be two. */
 function countsOf(figures: Figures): MonthCounts {
   const counts: MonthCounts = new Map();
-  for (const [{ id }, count] of figures) counts.set(id, Math.max(count, counts.get(id) ?? 0));
+  for (const [{ id, isDeleted }, count] of figures)
+    if (!isDeleted) counts.set(id, Math.max(count, counts.get(id) ?? 0));
   return counts;
 }
 
@@ -170,6 +172,7 @@ function byMonth(all: readonly (ProjectState | Leftover)[]): Map<string, Figures
     if (project.isDeleted) continue;
     const figures = months.get(month) ?? new Map<ProjectState, number>();
     months.set(month, figures);
+    if (!figures.has(project)) project.unwritten++;
     figures.set(project, Math.max(count, figures.get(project) ?? 0));
   }
   return months;

@@ -2,6 +2,7 @@ import { z } from 'zod';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../limits.ts';
+import { isConflict } from '../projects/bucket.ts';
 import type { Access } from '../projects/project-state.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { changeRecord, readRecord, removeRecords } from './records.ts';
@@ -64,20 +65,22 @@ export class KeyUse {
     await this.flush();
   }
 
-  /** Up to the first that the broker does not take; that one is then the last to be tried again. */
+  /** Until the broker is away: then one line says so. */
   async #write(used: readonly Access[], hour: string): Promise<void> {
     for (const [at, access] of used.entries()) {
       const { project, keyId } = access;
       try {
-        if (!project.isDeleted)
-          await changeRecord(this.#link, useKey(project.id), (text) => {
-            const hours = parse(text);
-            return (hours[keyId] ?? '') >= hour ? undefined : JSON.stringify({ ...hours, [keyId]: hour });
-          });
+        await changeRecord(this.#link, useKey(project.id), (text) => {
+          if (project.isDeleted) return undefined;
+          const hours = parse(text);
+          return (hours[keyId] ?? '') >= hour ? undefined : JSON.stringify({ ...hours, [keyId]: hour });
+        });
         this.#noted.push(access);
       } catch (error) {
-        this.#fresh.push(...used.slice(at + 1), access);
         this.#log.warn({ project: project.id, err: error }, 'use of keys not written, kept for later');
+        this.#fresh.push(access);
+        if (isConflict(error)) continue;
+        this.#fresh = used.slice(at + 1).concat(this.#fresh);
         return;
       }
     }

@@ -114,6 +114,8 @@ export class OutcomeLedger {
       const day = pending && !pending.project.isDeleted ? pending.day : {};
       if (project.freshAccepted > 0) addCounts(day, { [hour]: { accepted: project.freshAccepted } });
       if (project.freshOthers) addCounts(day, { [hour]: project.freshOthers });
+      if (pending) pending.project.unwritten--;
+      project.unwritten++;
       this.#pending.set(key, { project, day });
       project.freshAccepted = 0;
       project.freshOthers = undefined;
@@ -124,13 +126,14 @@ export class OutcomeLedger {
   async #write(projects: number): Promise<void> {
     // A key that is written leaves the map and comes back at its end: the first ones wait longest.
     const queue = [...this.#pending.keys()].slice(0, projects).values();
-    let failed = false;
+    // Where the broker is away one line says so. That others write one record says nothing of it.
+    let isAway = false;
     const writer = async (): Promise<void> => {
       for (const key of queue) {
-        if (failed) return;
+        if (isAway) return;
         await this.#writeKey(key).catch((error) => {
-          if (!failed) this.#log.warn({ key, err: error }, 'outcomes: not written, kept for the next flush');
-          failed = true;
+          if (!isAway) this.#log.warn({ key, err: error }, 'outcomes: not written, kept for the next flush');
+          isAway ||= !isConflict(error);
         });
       }
     };
@@ -143,13 +146,14 @@ export class OutcomeLedger {
     if (!pending) return;
     this.#pending.delete(key);
     const { project, day } = pending;
-    if (project.isDeleted) return;
     try {
       await changeRecord(this.#link, key, (text) => {
+        if (project.isDeleted) return undefined;
         const sum = parseDay(text);
         addCounts(sum, day);
         return JSON.stringify(sum);
       });
+      project.unwritten--;
     } catch (error) {
       this.#pending.set(key, pending);
       throw error;

@@ -47,7 +47,7 @@ it('lets no pull outlive its process until a frame comes again: nats-server 2.9 
   expect(new Set(expirations)).toEqual(new Set([nanos(500)]));
 });
 
-it('lets go of the bytes of frames that a sink holds: they are views of blocks that others fill', async () => {
+it('lets go of the bytes of frames that a sink makes durable later: they are views of blocks that others fill', async () => {
   harness = await Harness.start();
   await publish(1);
   const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: MIB, log });

@@ -107,7 +107,7 @@ it('sinks that are opened beside one that cannot be had are closed again', async
   await opened.close();
 });
 
-/** An ndjson sink that refuses records that hold the word: of containers the second and third entry. */
+/** An ndjson sink that refuses records that hold the word: of containers the second and third element. */
 class RefusingSink implements Sink {
   readonly guarantee = 'repeatable';
   readonly #sink: Sink;

@@ -16,7 +16,7 @@ import { MIB, until } from '../support/system.ts';
 import { keepAcknowledged } from './leftovers.ts';
 
 const STREAM = 'SLUICE_EVENTS';
-/** Few of them are more than a pull asks for. */
+/** A few of these are more than a pull asks for. */
 const FILLS_A_PULL = Buffer.alloc(400_000);
 let server: TestServer;
 let link: NatsLink;
@@ -189,8 +189,10 @@ describe('a consumer that waits for what is gone', () => {
       queue.settle(done);
       return queue.untilChange(10);
     });
-    await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).ack_floor.stream_seq > 10);
-    isOver = true;
+    const floor = async () => (await manager.consumers.info(STREAM, CONSUMER)).ack_floor.stream_seq;
+    await until(async () => (await floor()) > 10).finally(() => {
+      isOver = true;
+    });
     await Promise.all([load, work]);
     await queue.stop();
     queue.close();

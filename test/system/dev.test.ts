@@ -244,9 +244,12 @@ it('a later Ctrl-C ends it at once, though a child does not stop', async () => {
   const dev = await Dev.start();
   const children = childrenOf(dev.child.pid as number);
   await Promise.all(children.map(freeze));
-  await until(() => dev.child.signalCode !== null || !dev.child.kill('SIGINT'));
-  expect(dev.child.signalCode).toBe('SIGINT');
-  children.forEach(thaw);
+  try {
+    await until(() => dev.child.signalCode !== null || !dev.child.kill('SIGINT'));
+    expect(dev.child.signalCode).toBe('SIGINT');
+  } finally {
+    children.forEach(thaw);
+  }
   if (process.platform === 'linux') await until(() => processesOf(dir).length === 0);
 });
 

@@ -13,7 +13,7 @@ let dir: string;
 let pool: WorkerPool | undefined;
 afterEach(() => pool?.stop());
 
-function poolOf(count: number, startMs: number): WorkerPool {
+function poolOf(count: number, startMs: number, log = createLog('silent')): WorkerPool {
   dir = temporaryFolder('workers');
   for (const [name, value] of Object.entries({
     TAKEN: join(dir, 'taken'),
@@ -22,7 +22,7 @@ function poolOf(count: number, startMs: number): WorkerPool {
   }))
     vi.stubEnv(name, value);
   vi.stubEnv('START_MS', `${startMs}`);
-  pool = new WorkerPool({ program: PROGRAM, count, log: createLog('silent'), onRequests: () => undefined });
+  pool = new WorkerPool({ program: PROGRAM, count, log, onRequests: () => undefined });
   return pool;
 }
 const saidBy = ({ readiness }: WorkerPool): (string | undefined)[] =>
@@ -41,6 +41,19 @@ it('has more patience with a worker that starts than with one that falls silent'
   const workers = poolOf(1, WORKER_SILENT_MS_MAX + 2_000);
   await until(() => workers.wasComplete);
   expect(workers.restarts).toBe(0);
+});
+
+it('goes on when no successor can be started, and tries again', async () => {
+  const log = createLog('silent');
+  const said = vi.spyOn(log, 'error');
+  const workers = poolOf(1, 0, log);
+  await until(() => saidBy(workers).join() === 'ready');
+  // The kernel takes no variable of this size (E2BIG), which fork() throws as it does where memory is short.
+  vi.stubEnv('TOO_LONG', 'x'.repeat(256 * 1024));
+  process.kill(Number(readFileSync(join(dir, 'taken'), 'utf8')), 'SIGKILL');
+  await until(() => said.mock.calls.some(([, text]) => text === 'no worker can be started'));
+  vi.stubEnv('TOO_LONG', undefined);
+  await until(() => saidBy(workers).length === 1);
 });
 
 it('lets a successor wait until it is ready only while another one is', async () => {

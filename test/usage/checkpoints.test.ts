@@ -62,7 +62,7 @@ describe('Checkpoints', () => {
     );
   });
 
-  it('writes the larger figure when a project was deleted and made again meanwhile', async () => {
+  it('writes the larger figure when there are two states of a project, as after a record that could not be read', async () => {
     const { store, checkpoints } = make();
     const [before, after] = [projectOf({ id: 'p' }), projectOf({ id: 'p' })];
     checkpoints.note(before, '2026-02', 5);

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, vi } from 'vitest';
 import type { Access } from '../../src/projects/project-state.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { KeyUse, readUse } from '../../src/usage/key-use.ts';
@@ -39,6 +39,19 @@ it('ends a flush before the next one begins, however many wait', async () => {
   expect(Object.keys(await readUse(link, '2'))).toHaveLength(40);
   expect(Object.keys(await readUse(link, '3'))).toHaveLength(1);
   await Promise.all([first, second]);
+});
+
+it('keeps all that it cannot write, and says so once', async () => {
+  const said = vi.spyOn(log, 'warn');
+  const manager = await link.manager();
+  await manager.streams.delete('KV_sluice_counters');
+  noteKeys('5', 9);
+  await use.flush();
+  expect(said).toHaveBeenCalledTimes(1);
+  said.mockRestore();
+  await makeBuckets(link);
+  await use.flush();
+  expect(Object.keys(await readUse(link, '5'))).toHaveLength(9);
 });
 
 it('writes a record anew that cannot be read', async () => {

@@ -137,7 +137,7 @@ export function ndjson(folder: string): Promise<Check[]> {
   });
 }
 
-/** Contract part 2: the limiter and the quota need noeviction and AOF. */
+/** The limiter and the quota need noeviction and AOF. */
 export function redis(access: RedisServer, { clustered }: { clustered: boolean }): Promise<Check[]> {
   const what = `Redis ${withoutPassword(access.urls[0])}`;
   return asking({ what, fix: 'Start it, or set SLUICE_REDIS_URL.' }, async () => {

@@ -7,21 +7,21 @@ type Row = { project_id: string; event_id: string; item_index: number; copies: n
 
 const ITEM = 'project_id, event_id, item_index';
 /** Rows with one row key are one row: a merge has not come to all of them yet. */
-const itemsOf = (table: TableName, entry?: string): string => `
+const itemsOf = (table: TableName, element?: string): string => `
 SELECT ${ITEM}, uniqExact(row_key) AS copies FROM $db.${table}
 WHERE day >= toDate(fromUnixTimestamp64Milli({since:Int64}, 'UTC'))
   AND received_at >= fromUnixTimestamp64Milli({since:Int64}, 'UTC')
-GROUP BY ${ITEM}${entry ? `, ${entry}` : ''}`;
-/** A container of logs or spans is one item and has a row for each entry. */
-const entriesOf = (table: TableName, entry: string): string =>
-  `SELECT ${ITEM}, max(copies) AS copies FROM (${itemsOf(table, entry)}) GROUP BY ${ITEM}`;
+GROUP BY ${ITEM}${element ? `, ${element}` : ''}`;
+/** A container of logs or spans is one item and has a row for each element. */
+const elementsOf = (table: TableName, element: string): string =>
+  `SELECT ${ITEM}, max(copies) AS copies FROM (${itemsOf(table, element)}) GROUP BY ${ITEM}`;
 const STORED = [
   itemsOf('events'),
   itemsOf('transactions'),
   itemsOf('replays'),
   itemsOf('extras'),
-  entriesOf('logs', 'log_index'),
-  entriesOf('spans', 'span_index'),
+  elementsOf('logs', 'log_index'),
+  elementsOf('spans', 'span_index'),
 ];
 /** Clocks differ by less. */
 const CLOCKS_MS = 300_000;

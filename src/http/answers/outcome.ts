@@ -120,7 +120,7 @@ export const requestIdLine = (id: string): string => `\r\n${REQUEST_ID}: ${id}`;
 /** 32 hex; names one failed request in the answer and in the log. */
 export const newErrorId = (): string => randomUUID().replaceAll('-', '');
 
-/** Spec part 7: 500 with an id that support finds in the log. */
+/** 500 with an id that support finds in the log. */
 export const failure = (errorId: string): Answer => ({
   status: '500 Internal Server Error',
   headers: '',

@@ -9,7 +9,7 @@ import type { BegunEntry, RefusedRow, Sink, SinkBatch } from '../../../src/sink/
 import { type EnvelopeEntry, SCRUBS } from '../../../src/stream/frame.ts';
 import { envelope, eventually, Harness, item, log } from '../harness.ts';
 
-/** Refuses every row; of a container of logs the second entry. */
+/** Refuses every row; of a container of logs the second element. */
 const refusing: Sink = {
   guarantee: 'repeatable',
   open: async () => ({ begin: () => refusingBatch() }),
