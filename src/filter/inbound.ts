@@ -37,14 +37,14 @@ type JudgedType = 'event' | 'transaction';
  * What looks at one item type: filters in order of precedence, and the scan for all needles, those
  * of `crawler` among them.
  */
-type Lane = { readonly filters: readonly PayloadFilter[]; readonly scan: NeedleScan };
+type TypeFilters = { readonly filters: readonly PayloadFilter[]; readonly scan: NeedleScan };
 
 export type CompiledFilters = {
   /** Undefined when the project lists none: then every origin may send. */
   readonly origins: AllowedOrigins | undefined;
   readonly findsCrawlers: boolean;
   /** Undefined when no filter looks at that type. */
-  readonly lanes: Readonly<Record<JudgedType, Lane | undefined>>;
+  readonly byType: Readonly<Record<JudgedType, TypeFilters | undefined>>;
 };
 
 const PAYLOAD_FILTERS: readonly PayloadFilter[] = [browserExtension, localhost];
@@ -61,17 +61,17 @@ function escapesOf(needles: readonly string[]): string[] {
 }
 
 /** By the names of their filters: there are few combinations and may be many projects. */
-const laneCache = new Map<string, Lane>();
+const knownTypeFilters = new Map<string, TypeFilters>();
 
-function laneOf(filters: readonly PayloadFilter[], findsCrawlers: boolean): Lane | undefined {
+function typeFiltersOf(filters: readonly PayloadFilter[], findsCrawlers: boolean): TypeFilters | undefined {
   if (filters.length === 0 && !findsCrawlers) return undefined;
   const names = [...filters.map(({ name }) => name), ...(findsCrawlers ? ['crawler'] : [])].join();
-  const known = laneCache.get(names);
+  const known = knownTypeFilters.get(names);
   if (known) return known;
   const needles = [...filters.flatMap((filter) => filter.needles), ...(findsCrawlers ? CRAWLER_NEEDLES : [])];
-  const lane = { filters, scan: new NeedleScan([...needles, ...escapesOf(needles)]) };
-  laneCache.set(names, lane);
-  return lane;
+  const ofType = { filters, scan: new NeedleScan([...needles, ...escapesOf(needles)]) };
+  knownTypeFilters.set(names, ofType);
+  return ofType;
 }
 
 /**
@@ -83,13 +83,13 @@ const withoutOrigins = new Map<string, CompiledFilters>();
 function compileNamed(names: readonly FilterName[]): CompiledFilters {
   const wanted = PAYLOAD_FILTERS.filter(({ name }) => names.includes(name));
   const findsCrawlers = names.includes('crawler');
-  const compileLane = (type: JudgedType) =>
-    laneOf(
+  const compileFor = (type: JudgedType) =>
+    typeFiltersOf(
       wanted.filter(({ itemTypes }) => itemTypes.includes(type)),
       findsCrawlers,
     );
-  const lanes = { event: compileLane('event'), transaction: compileLane('transaction') };
-  return { origins: undefined, findsCrawlers, lanes };
+  const byType = { event: compileFor('event'), transaction: compileFor('transaction') };
+  return { origins: undefined, findsCrawlers, byType };
 }
 
 /** Compiled once per project record. */
@@ -101,15 +101,15 @@ export function compileFilters({ filters, allowedOrigins }: FilterSettings): Com
   return { ...compiled, origins: compileOrigins(allowedOrigins) };
 }
 
-function laneFor({ lanes }: CompiledFilters, type: string): Lane | undefined {
-  if (type === 'event') return lanes.event;
-  return type === 'transaction' ? lanes.transaction : undefined;
+function filtersFor({ byType }: CompiledFilters, type: string): TypeFilters | undefined {
+  if (type === 'event') return byType.event;
+  return type === 'transaction' ? byType.transaction : undefined;
 }
 
 /** How many of these items have a payload that a filter looks at. */
 function countJudged(filters: CompiledFilters, items: readonly FilteredItem[]): number {
   let count = 0;
-  for (const { type } of items) if (laneFor(filters, type)) count++;
+  for (const { type } of items) if (filtersFor(filters, type)) count++;
   return count;
 }
 
@@ -130,9 +130,9 @@ export function filterItems<T extends FilteredItem>(
   if (filters.origins && isForeign(filters.origins, request)) return 'origin';
   const judged = countJudged(filters, items);
   if (judged === 0) return items;
-  const sieve = new Sieve(items, { filters, request, judged });
-  for (const item of items) if (item.payload) sieve.judge(item, item.payload);
-  return sieve.kept();
+  const judgement = new Judgement(items, { filters, request, judged });
+  for (const item of items) if (item.payload) judgement.judge(item, item.payload);
+  return judgement.kept();
 }
 
 /**
@@ -145,9 +145,9 @@ export async function filterSpooled<T extends FilteredItem>(
   { items, read }: { items: T[]; read(item: T): Promise<Uint8Array> },
 ): Promise<T[] | InboundFilter> {
   if (filters.origins && isForeign(filters.origins, request)) return 'origin';
-  const sieve = new Sieve(items, { filters, request, judged: countJudged(filters, items) });
-  for (const item of items) if (laneFor(filters, item.type)) sieve.judge(item, await read(item));
-  return sieve.kept();
+  const judgement = new Judgement(items, { filters, request, judged: countJudged(filters, items) });
+  for (const item of items) if (filtersFor(filters, item.type)) judgement.judge(item, await read(item));
+  return judgement.kept();
 }
 
 /**
@@ -157,7 +157,7 @@ export async function filterSpooled<T extends FilteredItem>(
  * the request itself comes from a crawler, each is read until one names an agent; else only what
  * has a needle is read.
  */
-class Sieve<T extends FilteredItem> {
+class Judgement<T extends FilteredItem> {
   readonly #filters: CompiledFilters;
   readonly #request: RequestFacts;
   readonly #items: T[];
@@ -182,12 +182,12 @@ class Sieve<T extends FilteredItem> {
   }
 
   judge(item: T, bytes: Uint8Array): void {
-    const lane = laneFor(this.#filters, item.type);
-    if (!lane || !((this.#seeksAgent && !this.#agent) || lane.scan.foundIn(bytes))) return;
+    const ofType = filtersFor(this.#filters, item.type);
+    if (!ofType || !((this.#seeksAgent && !this.#agent) || ofType.scan.foundIn(bytes))) return;
     const payload = this.#parse(bytes);
     if (!payload) return;
     if (this.#filters.findsCrawlers) this.#agent ||= agentOf(payload);
-    const filter = lane.filters.find(({ matches }) => matches(payload));
+    const filter = ofType.filters.find(({ matches }) => matches(payload));
     if (!filter) return;
     this.#filter ??= filter.name;
     this.#removed ??= new Set();
