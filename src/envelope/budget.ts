@@ -46,7 +46,7 @@ export class UploadBudget {
   /** Pauses large uploads while they arrive. */
   readonly pacer = new UploadPacer();
   /** Small bodies that inflate to much, in turn. */
-  readonly inflations: InflationQueue;
+  readonly inflationQueue: InflationQueue;
   readonly outputGarbage = new OutputGarbage();
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
@@ -72,7 +72,7 @@ export class UploadBudget {
     this.storedTypes = storedTypes(options.storeTypes ?? []);
     this.#spoolBytesMax = options.spoolBytesMax ?? SPOOL_BYTES_MAX;
     this.#spoolShare = new FairShare('spool', this.#spoolBytesMax);
-    this.inflations = new InflationQueue(clock);
+    this.inflationQueue = new InflationQueue(clock);
     this.disk = new SpoolDisk(options.spoolDir, clock);
   }
 

@@ -24,7 +24,7 @@ import {
   parseEncoding,
 } from './inflate/inflate.ts';
 import { Inflater } from './inflate/inflater.ts';
-import type { Inflation } from './inflate/inflation-queue.ts';
+import type { QueuedBody } from './inflate/inflation-queue.ts';
 import { KeptBody } from './inflate/kept-body.ts';
 import { Parser } from './parser.ts';
 import type { Spool } from './spool.ts';
@@ -74,12 +74,12 @@ export class Upload {
   readonly #parser: Parser;
   #state: State = 'open';
   #transmitted = 0;
-  #inflated = 0;
+  #inflatedBytes = 0;
   #kept: KeptBody | undefined;
   /** Set once a compressed body is no longer small, or inflates to much. */
   #inflater: Inflater | undefined;
   /** Set for a body that is whole before an inflater began, and is not inflated in the loop. */
-  #inflation: Inflation | undefined;
+  #queued: QueuedBody | undefined;
   #spoolBehind = false;
   #inflaterBehind = false;
   /** From the first byte that is spooled or inflated in pieces to the last of the body. */
@@ -182,7 +182,7 @@ export class Upload {
       return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
     const { use } = this.#holding;
     // To learn its size takes milliseconds.
-    if (claimed === undefined && !this.#options.budget.inflations.allows(use))
+    if (claimed === undefined && !this.#options.budget.inflationQueue.allows(use))
       return this.#fail('overloaded', 'too much is being inflated');
     if (claimed === undefined && use.distrusted > 0) {
       use.distrusted--;
@@ -207,19 +207,19 @@ export class Upload {
 
   /** @param bytes the body's {@link expectedBytes} */
   #inflateInTurn(encoding: Compression, bytes: number): void {
-    const { inflations, maxDecompressedBytes } = this.#options.budget;
-    this.#inflation = {
+    const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
+    this.#queued = {
       use: this.#holding.use,
       bytes: Math.min(bytes, maxDecompressedBytes),
       swells: this.#swells(bytes),
-      inflated: () => this.#inflated,
+      inflated: () => this.#inflatedBytes,
       start: () => {
         const inflater = this.#startInflater(encoding);
         if (this.#state === 'ended') inflater.end();
       },
       refuse: () => this.#fail('overloaded', 'too much is being inflated'),
     };
-    inflations.add(this.#inflation);
+    inflationQueue.add(this.#queued);
   }
 
   #swells(bytes: number): boolean {
@@ -255,8 +255,8 @@ export class Upload {
   /** @param bytes owned, unless the collector is spooling */
   #parse(bytes: Uint8Array): void {
     if (this.#state !== 'open' && this.#state !== 'ended') return;
-    this.#inflated += bytes.length;
-    if (this.#inflated > this.#options.budget.maxDecompressedBytes)
+    this.#inflatedBytes += bytes.length;
+    if (this.#inflatedBytes > this.#options.budget.maxDecompressedBytes)
       return this.#fail(
         'too_large',
         `the body inflates to over ${this.#options.budget.maxDecompressedBytes} bytes`,
@@ -270,13 +270,13 @@ export class Upload {
 
   /** Whether it turns out to be so large that there is no room for it. */
   #outgrows(): boolean {
-    const { inflations, maxDecompressedBytes } = this.#options.budget;
-    const known = this.#inflation;
-    if (known === undefined) return false;
-    if (!known.swells && this.#swells(this.#inflated) && !inflations.swell(known)) return true;
-    if (this.#inflated <= known.bytes) return false;
-    known.use.distrusted = DISTRUSTED_BODIES;
-    return !inflations.grow(known, maxDecompressedBytes);
+    const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
+    const queued = this.#queued;
+    if (queued === undefined) return false;
+    if (!queued.swells && this.#swells(this.#inflatedBytes) && !inflationQueue.swell(queued)) return true;
+    if (this.#inflatedBytes <= queued.bytes) return false;
+    queued.use.distrusted = DISTRUSTED_BODIES;
+    return !inflationQueue.grow(queued, maxDecompressedBytes);
   }
 
   #finish(): void {
@@ -355,7 +355,7 @@ export class Upload {
     this.#state = 'settled';
     // What is refused goes no further, and costs a tenth of what is stored. What was expected to
     // swell may not have done so.
-    if (this.#inflation) this.#inflation.swells = result.ok && this.#swells(this.#inflated);
+    if (this.#queued) this.#queued.swells = result.ok && this.#swells(this.#inflatedBytes);
     if (!result.ok) this.#release();
     if (this.#paused) this.#pressure(false);
     this.#options.onResult(result);
@@ -366,7 +366,7 @@ export class Upload {
     if (this.#paced) pacer.leave(this.#paced);
     if (this.#wholeBytes > 0) pacer.addWhole(-this.#wholeBytes);
     this.#wholeBytes = 0;
-    if (this.#inflation) this.#options.budget.inflations.leave(this.#inflation);
+    if (this.#queued) this.#options.budget.inflationQueue.leave(this.#queued);
     this.#inflater?.destroy();
     this.#collector.close();
     this.#kept = undefined;

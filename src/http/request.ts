@@ -110,7 +110,7 @@ export class IngestRequest extends EndpointRequest {
   /** The story goes on in {@link #onBody}, unless the request ends before. */
   #readBody(head: RequestHead, { use }: ProjectState, announced: number): void {
     const { budget } = this.services;
-    budget.inflations.note(use, this.exchange.startedAt);
+    budget.inflationQueue.note(use, this.exchange.startedAt);
     if (announced > budget.maxBodyBytes) {
       const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
       return this.#onBody({ ok: false, failure });

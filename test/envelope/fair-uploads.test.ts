@@ -124,7 +124,7 @@ it.each([
       start: () => undefined,
       refuse: () => undefined,
     };
-    budget.inflations.add(inflation);
+    budget.inflationQueue.add(inflation);
     const costs = Array.from({ length: 99 }, () => {
       const spent = process.cpuUsage();
       const { upload, told } = start(budget, greedy, encoding);
@@ -139,7 +139,7 @@ it.each([
     upload.feed(body);
     upload.end();
     expect(told()).toBeUndefined();
-    budget.inflations.leave(inflation);
+    budget.inflationQueue.leave(inflation);
   },
 );
 
@@ -155,7 +155,7 @@ it.each([
     const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
     const send = async (use: ProjectUse, text: string): Promise<UploadResult | undefined> => {
       const { upload, told } = start(budget, use, encoding);
-      budget.inflations.note(use, performance.now());
+      budget.inflationQueue.note(use, performance.now());
       upload.feed(pack(`{}\n{"type":"event"}\n"${text}"`));
       upload.end();
       await expect.poll(told).toBeDefined();
@@ -180,7 +180,7 @@ it('bodies that were expected to swell, after a bomb, and do not are no debt', a
   const text = randomBytes(4_000).toString('hex').repeat(125);
   const body = brotliCompressSync(`{}\n{"type":"event"}\n"${text}"`);
   for (let mib = 0; mib <= 1.25 * SWOLLEN_FREE_MIB; mib += text.length / MIB) {
-    for (const use of [modest, careless]) budget.inflations.note(use, performance.now());
+    for (const use of [modest, careless]) budget.inflationQueue.note(use, performance.now());
     careless.distrusted = 100;
     const { upload, told } = start(budget, careless, 'br');
     upload.feed(body);

@@ -3,7 +3,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Holding } from '../../src/envelope/budget.ts';
-import { type Inflation, InflationQueue } from '../../src/envelope/inflate/inflation-queue.ts';
+import { InflationQueue, type QueuedBody } from '../../src/envelope/inflate/inflation-queue.ts';
 import { type PacedUpload, UploadPacer } from '../../src/envelope/upload-pacer.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { ProjectUse } from '../../src/lib/fair-share.ts';
@@ -213,7 +213,7 @@ describe('small bodies that inflate to much', () => {
   });
   afterEach(() => vi.useRealTimers());
 
-  function add(name: string, use: ProjectUse, bytes = LARGEST, swells = false): Inflation {
+  function add(name: string, use: ProjectUse, bytes = LARGEST, swells = false): QueuedBody {
     const start = () => void told.push(`${name} starts`);
     const refuse = () => void told.push(`${name} is refused`);
     const inflation = { use, bytes, swells, inflated: () => bytes, start, refuse };
@@ -221,7 +221,7 @@ describe('small bodies that inflate to much', () => {
     queue.add(inflation);
     return inflation;
   }
-  const addBomb = (name: string, use: ProjectUse): Inflation => add(name, use, LARGEST, true);
+  const addBomb = (name: string, use: ProjectUse): QueuedBody => add(name, use, LARGEST, true);
   const REST_MS = (LARGEST / 1024 / 1024) * SWOLLEN_REST_MS_PER_MIB;
   /** All that is free has swollen by now. */
   function useUp(use: ProjectUse): void {

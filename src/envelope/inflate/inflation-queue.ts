@@ -32,7 +32,7 @@ const OTHERS_SEND_MS = 2_000;
 const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 
 /** A body that was whole before an inflater began, and is not inflated in the loop. */
-export type Inflation = {
+export type QueuedBody = {
   use: ProjectUse;
   /** What it inflates to, as far as is known. */
   bytes: number;
@@ -44,9 +44,9 @@ export type Inflation = {
   refuse(): void;
 };
 
-type Waiting = { inflation: Inflation; timer: NodeJS.Timeout };
+type Waiting = { body: QueuedBody; timer: NodeJS.Timeout };
 /** `since`: monotonic ms; a request of another project after it makes the project rest. */
-type Active = { inflation: Inflation; since: number };
+type Active = { body: QueuedBody; since: number };
 type Debt = { since: number; paidAt: number; timer: NodeJS.Timeout };
 
 export class InflationQueue {
@@ -72,16 +72,16 @@ export class InflationQueue {
   }
 
   /** May call `start` or `refuse` at once. */
-  add(inflation: Inflation): void {
-    const { use, bytes } = inflation;
+  add(body: QueuedBody): void {
+    const { use, bytes } = body;
     const isFull = this.#share.total + bytes > INFLATING_BYTES_MAX || !this.#share.allows(use);
-    if (isFull || this.#mustRest(inflation)) return inflation.refuse();
+    if (isFull || this.#mustRest(body)) return body.refuse();
     this.#share.add(use, bytes);
     const timer = setTimeout(() => {
-      this.leave(inflation);
-      inflation.refuse();
+      this.leave(body);
+      body.refuse();
     }, INFLATION_WAIT_MS_MAX);
-    this.#waiting.push({ inflation, timer });
+    this.#waiting.push({ body, timer });
     this.#startNext();
   }
 
@@ -91,68 +91,68 @@ export class InflationQueue {
   }
 
   /** It inflates to more than was known. @returns false when there is no room for that */
-  grow(inflation: Inflation, bytes: number): boolean {
-    this.#share.add(inflation.use, bytes - inflation.bytes);
-    inflation.bytes = bytes;
+  grow(body: QueuedBody, bytes: number): boolean {
+    this.#share.add(body.use, bytes - body.bytes);
+    body.bytes = bytes;
     return this.#share.total <= INFLATING_BYTES_MAX && this.#atWork <= 2 * INFLATED_AT_ONCE_BYTES_MAX;
   }
 
   /** It turns out to swell. @returns false when its project rests */
-  swell(inflation: Inflation): boolean {
-    if (this.#mustRest({ use: inflation.use, swells: true })) return false;
-    inflation.swells = true;
+  swell(body: QueuedBody): boolean {
+    if (this.#mustRest({ use: body.use, swells: true })) return false;
+    body.swells = true;
     return true;
   }
 
   /** Its envelope is stored or refused. Idempotent. */
-  leave(inflation: Inflation): void {
-    const waiting = this.#waiting.find((one) => one.inflation === inflation);
-    const active = this.#active.find((one) => one.inflation === inflation);
+  leave(body: QueuedBody): void {
+    const waiting = this.#waiting.find((one) => one.body === body);
+    const active = this.#active.find((one) => one.body === body);
     if (waiting) {
       clearTimeout(waiting.timer);
       remove(this.#waiting, waiting);
     } else if (active) {
       remove(this.#active, active);
-      if (inflation.swells) this.#owe(active);
+      if (body.swells) this.#owe(active);
     } else return;
-    this.#share.add(inflation.use, -inflation.bytes);
+    this.#share.add(body.use, -body.bytes);
     this.#startNext();
   }
 
-  #owe({ inflation, since }: Active): void {
-    const { use } = inflation;
+  #owe({ body, since }: Active): void {
+    const { use } = body;
     const now = this.#clock.monotonic();
     const before = this.#debts.get(use);
     clearTimeout(before?.timer);
     // What a lone project sends is no debt for later. The timer of a paid one may be late.
     const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
-    const ms = unpaidMs + (inflation.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
+    const ms = unpaidMs + (body.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
     const timer = setTimeout(() => this.#debts.delete(use), ms).unref();
     this.#debts.set(use, { since, paidAt: now + ms, timer });
   }
 
-  #mustRest({ use, swells }: Pick<Inflation, 'use' | 'swells'>): boolean {
+  #mustRest({ use, swells }: Pick<QueuedBody, 'use' | 'swells'>): boolean {
     const debt = swells ? this.#debts.get(use) : undefined;
     if (!debt || debt.paidAt - this.#clock.monotonic() <= FREE_MS) return false;
     return (use === this.#lastUse ? this.#otherAt : this.#lastAt) > debt.since;
   }
 
   get #atWork(): number {
-    return this.#active.reduce((sum, { inflation }) => sum + inflation.bytes, 0);
+    return this.#active.reduce((sum, { body }) => sum + body.bytes, 0);
   }
 
   #startNext(): void {
-    const ready = this.#waiting.filter(({ inflation }) => !this.#mustRest(inflation));
-    const next = nextInTurn(ready, ({ inflation: { use } }) =>
-      this.#active.reduce((sum, { inflation }) => sum + (inflation.use === use ? inflation.bytes : 0), 0),
+    const ready = this.#waiting.filter(({ body }) => !this.#mustRest(body));
+    const next = nextInTurn(ready, ({ body: { use } }) =>
+      this.#active.reduce((sum, { body }) => sum + (body.use === use ? body.bytes : 0), 0),
     );
     if (!next) return;
     const atWork = this.#atWork;
-    if (atWork > 0 && atWork + next.inflation.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
+    if (atWork > 0 && atWork + next.body.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
     clearTimeout(next.timer);
     remove(this.#waiting, next);
-    this.#active.push({ inflation: next.inflation, since: this.#clock.monotonic() - OTHERS_SEND_MS });
-    next.inflation.start();
+    this.#active.push({ body: next.body, since: this.#clock.monotonic() - OTHERS_SEND_MS });
+    next.body.start();
     this.#startNext();
   }
 }
