@@ -110,7 +110,9 @@ it('ingest reports what is wrong for it alone beside everything else', async () 
   expect(child.err()).toMatch(/SLUICE_LOG_LEVEL must be one of/);
   expect(child.err()).toContain('SLUICE_ADMIN_PORT (8081 unless it is set) must differ from SLUICE_PORT');
   expect(child.err()).toContain('SLUICE_SPOOL_MAX_BYTES must be at least 41943040');
-  expect(child.err()).toContain(`SLUICE_SPOOL_DIR must be a folder that is there: ${missing}`);
+  expect(child.err()).toContain(
+    `SLUICE_SPOOL_DIR must be a folder that is there and can be looked at: ${missing}`,
+  );
 });
 
 it('a file is no spool folder', async () => {
