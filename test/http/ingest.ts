@@ -40,7 +40,7 @@ export type Serving = {
   publish?: () => void;
   spoolBytesMax?: number;
   /** Whether the publisher has room for the project. */
-  takes?: () => boolean;
+  hasRoomFor?: () => boolean;
 };
 
 /** A request whose head has come. */
@@ -72,7 +72,7 @@ export function serve(serving: Serving = {}) {
   const services = {
     replica: { findProject: () => project },
     admission,
-    publisher: { hasRoomFor: () => serving.takes?.() ?? true, publish },
+    publisher: { hasRoomFor: () => serving.hasRoomFor?.() ?? true, publish },
     budget,
     metrics,
     clock: systemClock,

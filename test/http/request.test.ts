@@ -66,7 +66,7 @@ describe('a request that may be stored', () => {
 
 describe('a project that holds more than its share of the stream', () => {
   it('is refused before any of its body is held, and without a token', async () => {
-    const { receive, wants, outcomes, line, budget } = serve({ takes: () => false });
+    const { receive, wants, outcomes, line, budget } = serve({ hasRoomFor: () => false });
     await receive('x'.repeat(200_000), false);
     expect([budget.heldBytes, budget.spooledBytes, outcomes]).toEqual([0, 0, ['overloaded']]);
     await receive('x');
