@@ -40,6 +40,11 @@ export const SPOOL_BYTES_MAX = 8 * GIB;
 export const UPLOADS_MAX = 1_000;
 /** Whole uploads that wait for the stream; beyond it others pause. 20 MB/s store it in time. */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
+/**
+ * Spooled bytes of bodies that were whole and inflated in the loop, so that no pause holds them
+ * back; beyond it 503. 80 MB/s store them in time.
+ */
+export const UNPACED_BYTES_MAX = 128 * MIB;
 /** Bytes of all uploads that wait for inflaters and the disk; beyond it large ones are paused. */
 export const QUEUED_BYTES_MAX = 16 * MIB;
 /** Uploads that are let go in one turn of the loop: each may be whole with its next chunk. */

@@ -3,6 +3,7 @@
  * operators and probes. It is off the hot path, so node:http serves it.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import type { Log } from '../lib/log.ts';
 import type { MetricsSnapshot } from '../lib/metrics/metrics.ts';
 import type { ManagementParts } from '../management/direct.ts';
@@ -39,6 +40,8 @@ type AdminOptions = {
   management?: ManagementParts;
 };
 
+/** A deletion takes the longest: three seconds and a few calls. */
+const OPERATIONS_END_MS_MAX = 5_000;
 const JSON_TYPE = 'application/json';
 const NOT_STORED = { 'Cache-Control': 'no-store' };
 const TEXT_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
@@ -59,6 +62,8 @@ class AdminServer {
   readonly #access: Access;
   readonly #log: Log;
   readonly #api: ManagementApi | undefined;
+  /** Requests to the management API that are not answered. */
+  readonly #underWay = new Set<Promise<unknown>>();
 
   constructor({ host, pages, tokens, log, management }: AdminOptions) {
     this.#pages = pages;
@@ -100,9 +105,15 @@ class AdminServer {
   }
 
   async #apiPage(api: ManagementApi, req: IncomingMessage, url: URL): Promise<Page> {
-    const { status = 200, json, headers } = await api.answer(req, url);
+    const answer = api.answer(req, url);
+    this.#underWay.add(answer);
+    const { status = 200, json, headers } = await answer.finally(() => this.#underWay.delete(answer));
     const body = json === undefined ? '' : JSON.stringify(json);
     return { status, body, headers: { ...NOT_STORED, ...headers } };
+  }
+
+  async untilAnswered(): Promise<void> {
+    await Promise.allSettled(this.#underWay);
   }
 
   /** Whatever a page throws: the process has workers that must go on. */
@@ -122,16 +133,29 @@ function urlOf({ url = '/' }: IncomingMessage): URL {
   throw new ProblemError('invalid', 'The target is no URL.');
 }
 
+export type RunningAdmin = {
+  server: Server;
+  /** Operations of the management API that have begun end first; then all connections do. */
+  stop(): Promise<void>;
+};
+
 /**
  * Serves the admin pages.
  * @throws PortError when the address cannot be listened on
  */
-export function startAdminServer(options: AdminOptions): Promise<Server> {
+export function startAdminServer(options: AdminOptions): Promise<RunningAdmin> {
   const { host, port } = options;
   const admin = new AdminServer(options);
   const server = createServer((req, res) => void admin.handle(req, res));
+  const stop = async (): Promise<void> => {
+    const closed = new Promise((resolve) => server.close(resolve));
+    await Promise.race([admin.untilAnswered(), sleep(OPERATIONS_END_MS_MAX, undefined, { ref: false })]);
+    await nextTurn(); // the last answers are written
+    server.closeAllConnections();
+    await closed;
+  };
   return new Promise((resolve, reject) => {
     server.once('error', (error) => reject(new PortError(host, port, error)));
-    server.listen(port, host, () => resolve(server));
+    server.listen(port, host, () => resolve({ server, stop }));
   });
 }

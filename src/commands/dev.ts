@@ -104,6 +104,7 @@ async function run(flags: Flags): Promise<void> {
     {
       port,
       adminPort,
+      adminHost: config.adminHost,
       workers: flags.workers ?? (isSet('SLUICE_WORKERS') ? config.workers : 1),
       dataDir: flags.dataDir,
       redisUrl: isSet('SLUICE_REDIS_URL') ? config.redisUrls.join(',') : undefined,

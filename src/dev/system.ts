@@ -24,6 +24,7 @@ const DEMO: NewProject = { plan: 'Platform', overage: false, filters: [], allowe
 type DevOptions = {
   port: number;
   adminPort: number;
+  adminHost: string;
   workers: number;
   dataDir: string;
   /** Given URLs: nothing is started for them. */
@@ -122,7 +123,7 @@ export class DevStart {
     const file = this.#describe({ redisUrl, natsUrl, sinkDir, project });
     writeFileSync(`${this.#devJson}.tmp`, `${JSON.stringify(file, null, 2)}\n`);
     renameSync(`${this.#devJson}.tmp`, this.#devJson);
-    return { file, project, processorAdminUrl: `http://127.0.0.1:${processorPort}` };
+    return { file, project, processorAdminUrl: this.#adminUrl(processorPort) };
   }
 
   async #servers(): Promise<{ redisUrl: string; natsUrl: string }> {
@@ -168,13 +169,21 @@ export class DevStart {
     };
     const run = async (name: string, ownPort: number): Promise<CommandChild> => {
       const env = childEnvironment({ ...settings, SLUICE_ADMIN_PORT: `${ownPort}` });
-      const readyUrl = `http://localhost:${ownPort}/readyz`;
+      const readyUrl = `${this.#adminUrl(ownPort)}/readyz`;
       const child = new CommandChild(name, { program, env, readyUrl, say: this.#say });
       await this.#keep(child);
       return child;
     };
     const children = [await run('processor', parts.processorPort), await run('ingest', adminPort)];
     await Promise.all(children.map((child) => child.ready(READY_MS_MAX)));
+  }
+
+  /** Of a child, which listens on SLUICE_ADMIN_HOST too. */
+  #adminUrl(port: number): string {
+    const { adminHost } = this.#options;
+    const isAnywhere = ['127.0.0.1', '0.0.0.0', '::'].includes(adminHost);
+    const name = adminHost.includes(':') ? `[${adminHost}]` : adminHost;
+    return `http://${isAnywhere ? 'localhost' : name}:${port}`;
   }
 
   #describe(parts: { redisUrl: string; natsUrl: string; sinkDir: string; project: Project }): DevFile {
@@ -184,7 +193,7 @@ export class DevStart {
     const dsn = (this.#options.publicUrl ?? url).replace('://', `://${key}@`);
     return {
       url,
-      adminUrl: `http://localhost:${this.#options.adminPort}`,
+      adminUrl: this.#adminUrl(this.#options.adminPort),
       redisUrl,
       natsUrl,
       sinkDir,

@@ -9,12 +9,14 @@
  *     requests  the begin of a body         the end            REQUESTS_IN_FLIGHT_MAX   503
  *     queued    for inflater or disk        inflating, writing QUEUED_BYTES_MAX         pauses
  *     whole     the last byte of a spooled  the end            WHOLE_UPLOADS_BYTES_MAX  pauses
+ *     unpaced   spooled bytes, see below    the end            UNPACED_BYTES_MAX        503
  *
  * The end is that of the upload ({@link Holding.close}), when its envelope is stored or refused; it
- * gives back all that is left. The first four are fair shares: from half of the bound on, only a
- * project that has more than its share gets 503. But an upload under way ends for its share of
- * `held` only above HELD_BYTES_SCARCE. The last two counters are in upload-pacer.ts: beyond their
- * bounds all large uploads that still arrive are paused.
+ * gives back all that is left. Those with 503 are fair shares: from half of the bound on, only a
+ * project that has more than its share gets it. But an upload under way ends for its share of
+ * `held` only above HELD_BYTES_SCARCE. The counters of upload-pacer.ts are those that pause: beyond
+ * their bounds all large uploads that still arrive are paused. `unpaced` are bodies that no pause
+ * holds back: they were whole, and inflated in the loop. They do not make others pause.
  */
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { FairShare, type ProjectUse } from '../lib/fair-share.ts';
@@ -31,6 +33,7 @@ import {
   SPOOL_BLOCK_BYTES,
   SPOOL_BLOCKS_KEPT,
   SPOOL_BYTES_MAX,
+  UNPACED_BYTES_MAX,
   UPLOADS_MAX,
 } from '../limits.ts';
 import { InflationQueue } from './inflate/inflation-queue.ts';
@@ -53,6 +56,7 @@ export class UploadBudget {
   readonly #spoolBytesMax: number;
   readonly #spoolShare: FairShare;
   readonly #uploadShare = new FairShare('uploads', UPLOADS_MAX);
+  readonly #unpacedShare = new FairShare('unpaced', UNPACED_BYTES_MAX);
   readonly #heldShare = new FairShare('held', HELD_BYTES_MAX);
   readonly #requestShare = new FairShare('requests', REQUESTS_IN_FLIGHT_MAX);
 
@@ -132,6 +136,12 @@ export class UploadBudget {
     return this.spooledBytes <= this.#spoolBytesMax && this.#spoolShare.allows(use);
   }
 
+  /** As {@link spool}, for bytes of spooled bodies that no pause holds back. */
+  unpaced(delta: number, use: ProjectUse): boolean {
+    this.#unpacedShare.add(use, delta);
+    return this.#unpacedShare.total <= UNPACED_BYTES_MAX && this.#unpacedShare.allows(use);
+  }
+
   /**
    * Counts one more large upload, or with -1 one less.
    * @returns false when there are too many, or more than the project's share (it is counted all the
@@ -166,6 +176,8 @@ export class Holding {
   #held = 0;
   #spooled = 0;
   #queued = 0;
+  #whole = 0;
+  #unpaced = 0;
   #isLarge = false;
   #open = true;
 
@@ -195,6 +207,20 @@ export class Holding {
     this.budget.pacer.queue(delta);
   }
 
+  /** @param delta bytes that are spooled, of an upload that is whole and may be paused */
+  whole(delta: number): void {
+    if (!this.#open) return;
+    this.#whole += delta;
+    this.budget.pacer.addWhole(delta);
+  }
+
+  /** The same, of one that no pause holds back. @returns false when there is no room for them */
+  unpaced(delta: number): boolean {
+    if (!this.#open) return true;
+    this.#unpaced += delta;
+    return this.budget.unpaced(delta, this.use);
+  }
+
   /** The upload is one of the large ones. @returns false when there is no place for it */
   takePlace(): boolean {
     if (this.#isLarge || !this.#open) return true;
@@ -207,6 +233,8 @@ export class Holding {
     this.#open = false;
     if (this.#isLarge) this.budget.upload(-1, this.use);
     if (this.#queued > 0) this.budget.pacer.queue(-this.#queued);
+    if (this.#whole > 0) this.budget.pacer.addWhole(-this.#whole);
+    if (this.#unpaced > 0) this.budget.unpaced(-this.#unpaced, this.use);
     this.budget.request(-1, this.use);
     this.budget.hold(-this.#held, this.use);
     if (this.#spooled > 0) this.budget.spool(-this.#spooled, this.use);

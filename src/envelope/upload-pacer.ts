@@ -17,7 +17,9 @@
  *
  * The price: an upload in the middle of its body is paused with the others, and its client sees a
  * slower network. A small compressed body cannot be paused: it is whole before the worker knows
- * that it is large. It waits in the {@link InflationQueue}.
+ * that it is large. It waits in the {@link InflationQueue}, and counts as whole; or it is inflated
+ * in the loop, and its bytes are the share `unpaced` of budget.ts: one project's would keep the
+ * uploads of all others paused.
  */
 import { QUEUED_BYTES_MAX, UPLOADS_RESUMED_PER_TURN, WHOLE_UPLOADS_BYTES_MAX } from '../limits.ts';
 

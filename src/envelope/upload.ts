@@ -315,13 +315,14 @@ export class Upload {
   }
 
   #onSpooled(): void {
-    const { pacer } = this.#options.budget;
     if (this.#state === 'open') this.#enterPacer();
-    else if (this.#state === 'ended') {
-      const whole = this.#collector.spooledBytes;
-      pacer.addWhole(whole - this.#wholeBytes);
-      this.#wholeBytes = whole;
-    }
+    if (this.#state !== 'ended') return;
+    if (!this.#holding.takePlace()) return this.#fail('overloaded', 'too many large uploads');
+    const delta = this.#collector.spooledBytes - this.#wholeBytes;
+    this.#wholeBytes += delta;
+    if (this.#paced || this.#queued) this.#holding.whole(delta);
+    else if (!this.#holding.unpaced(delta))
+      this.#fail('overloaded', 'too much of the project waits for the stream');
   }
 
   #onPacer(paused: boolean): void {
@@ -362,10 +363,7 @@ export class Upload {
   }
 
   #release(): void {
-    const { pacer } = this.#options.budget;
-    if (this.#paced) pacer.leave(this.#paced);
-    if (this.#wholeBytes > 0) pacer.addWhole(-this.#wholeBytes);
-    this.#wholeBytes = 0;
+    if (this.#paced) this.#options.budget.pacer.leave(this.#paced);
     if (this.#queued) this.#options.budget.inflationQueue.leave(this.#queued);
     this.#inflater?.destroy();
     this.#collector.close();

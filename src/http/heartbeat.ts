@@ -60,8 +60,9 @@ export class HeartbeatRequest extends EndpointRequest {
 
   feed(chunk: Uint8Array): void {
     this.#bytes += chunk.byteLength;
-    if (this.#bytes > HEARTBEAT_BODY_BYTES_MAX) this.#pieces = [];
-    else this.#pieces.push(chunk.slice());
+    if (this.#bytes <= HEARTBEAT_BODY_BYTES_MAX) return void this.#pieces.push(chunk.slice());
+    this.#pieces = [];
+    this.#onBody?.(); // It is refused before the rest has come.
   }
 
   end(): void {

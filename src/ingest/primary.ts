@@ -114,8 +114,7 @@ export async function runIngest(
     stop: async () => {
       stopping = true;
       await pool.stop();
-      admin.closeAllConnections();
-      await new Promise((resolve) => admin.close(resolve));
+      await admin.stop();
       servers.stop();
       await connections.close();
       log.info('ingest stopped');

@@ -18,6 +18,8 @@ export class ProjectUse {
   spool = 0;
   /** Uploads that are spooled or inflated in pieces. */
   uploads = 0;
+  /** Bytes of spooled bodies that were whole, and inflated in the loop. */
+  unpaced = 0;
   /** Bytes of small bodies that are being inflated or wait for it, by what they inflate to. */
   inflating = 0;
   /** No resource: the next small bodies that are not inflated in the loop, since one was a bomb. */
@@ -26,8 +28,8 @@ export class ProjectUse {
   chunks = 0;
 
   isHeld(): boolean {
-    const { requests, held, spool, uploads, inflating, chunks } = this;
-    return this.inFlight + requests + held + spool + uploads + inflating + chunks > 0;
+    const { requests, held, spool, uploads, unpaced, inflating, chunks } = this;
+    return this.inFlight + requests + held + spool + uploads + unpaced + inflating + chunks > 0;
   }
 }
 

@@ -51,6 +51,8 @@ export class StreamConsumer {
   #lastBatchAt = Number.NEGATIVE_INFINITY;
   /** Frames that the sink has and that are not acknowledged, each with the end of that. */
   readonly #deferred = new Map<Delivery, Promise<void>>();
+  /** How often a process ended with the frame, as read at this process's first attempt at it. */
+  readonly #crashes = new WeakMap<Delivery, number>();
   /** The last attempt failed; cleared by the next success. */
   failing = false;
 
@@ -158,7 +160,9 @@ export class StreamConsumer {
 
   async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {
     const { crashCounts, writer, log } = this.#options;
-    const crashes = await crashCounts.read(frame);
+    // What an attempt of this process leaves there, because the broker is away, is no crash.
+    const crashes = this.#crashes.get(frame) ?? (await crashCounts.read(frame));
+    this.#crashes.set(frame, crashes);
     const isStored = await writer.acknowledgeStored(frame);
     if (!isStored) await this.#tryAlone(frame, crashes);
     // A count that is left over would only matter for a frame that comes again, and is known then.

@@ -349,7 +349,9 @@ export class FrameWriter {
     { entry, item, decoded }: { entry: EnvelopeEntry; item: WholeItem; decoded: Decoded },
   ): Promise<void> | undefined {
     if (!decoded.ok)
-      return this.#fileDeadLetter(itemDeadLetter(place, { entry, item, reason: decoded.reason }));
+      return this.#fileDeadLetter(itemDeadLetter(place, { entry, item, reason: decoded.reason })).then(() =>
+        batch.relieve(),
+      );
     batch.add(decoded.record);
     return batch.relieve();
   }

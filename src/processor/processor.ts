@@ -174,10 +174,7 @@ class Processor implements RunningProcessor {
         }),
       },
     });
-    this.#closers.push(async () => {
-      admin.closeAllConnections();
-      await new Promise((resolve) => admin.close(resolve));
-    });
+    this.#closers.push(() => admin.stop());
   }
 
   #readiness(): { status: string; checks: Record<string, string> } {

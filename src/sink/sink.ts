@@ -106,7 +106,8 @@ export interface SinkBatch {
   add(record: SinkRecord): void;
   /**
    * Hands added records to disk or database when they are many, which bounds the memory of a batch.
-   * Undefined when there is nothing to wait for.
+   * To be called after each item, also after one that became a dead letter. Undefined when there is
+   * nothing to wait for.
    * @throws UnavailableError
    */
   relieve(): Promise<void> | undefined;

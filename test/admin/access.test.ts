@@ -1,11 +1,12 @@
 /** Who may ask the admin port what: by its address, its tokens, and what a browser sends along. */
+import { once } from 'node:events';
 import { mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
-import { request, type Server } from 'node:http';
+import { request } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
-import { startAdminServer } from '../../src/admin/server.ts';
+import { type RunningAdmin, startAdminServer } from '../../src/admin/server.ts';
 import { AdminTokens } from '../../src/admin/tokens.ts';
 import { readHistory } from '../../src/audit/audit-log.ts';
 import { Connections } from '../../src/management/connections.ts';
@@ -16,7 +17,7 @@ import { natsServer, type TestServer } from '../support/servers.ts';
 let nats: TestServer;
 let link: NatsLink;
 let connections: Connections;
-const servers: Server[] = [];
+const admins: RunningAdmin[] = [];
 const dir = mkdtempSync(join(tmpdir(), 'sluice-access-'));
 const file = join(dir, 'tokens');
 beforeAll(async () => {
@@ -33,7 +34,7 @@ beforeAll(async () => {
   });
 });
 afterEach(async () => {
-  for (const server of servers.splice(0)) await new Promise((resolve) => server.close(resolve));
+  for (const admin of admins.splice(0)) await admin.stop();
 });
 afterAll(async () => {
   await connections?.close();
@@ -52,16 +53,10 @@ async function open({ host = '127.0.0.1', entries = [], file: of, isIngest = tru
     stats: async () => ({ role: 'ingest' as const, readiness: { status: 'ready', checks: {} }, metrics: [] }),
   };
   const tokens = new AdminTokens({ entries, file: of, log });
-  const server = await startAdminServer({
-    host,
-    port: 0,
-    pages,
-    tokens,
-    log,
-    ...(isIngest && { management }),
-  });
-  servers.push(server);
-  return (server.address() as AddressInfo).port;
+  const parts = { host, port: 0, pages, tokens, log, ...(isIngest && { management }) };
+  const admin = await startAdminServer(parts);
+  admins.push(admin);
+  return (admin.server.address() as AddressInfo).port;
 }
 
 type Asked = { method?: string; headers?: Record<string, string>; body?: string };
@@ -231,12 +226,29 @@ it('a page that fails unforeseen is 500, and the process goes on', async () => {
     stats: () => Promise.reject(new RangeError('Invalid string length')),
   };
   const tokens = new AdminTokens({ entries: [], file: undefined, log });
-  const server = await startAdminServer({ host: '127.0.0.1', port: 0, pages, tokens, log });
-  servers.push(server);
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const admin = await startAdminServer({ host: '127.0.0.1', port: 0, pages, tokens, log });
+  admins.push(admin);
+  const url = `http://127.0.0.1:${(admin.server.address() as AddressInfo).port}`;
   for (const path of ['/metrics', '/stats.json']) {
     const answer = await fetch(`${url}${path}`);
     expect([answer.status, await answer.json()]).toMatchObject([500, { detail: 'The log says more.' }]);
   }
   expect((await fetch(`${url}/readyz`)).status).toBe(200);
+});
+
+it('stops when what has begun is answered', async () => {
+  const port = await open({});
+  const [admin] = admins as [RunningAdmin];
+  const begun = once(admin.server, 'request');
+  const req = request({ host: '127.0.0.1', port, path: '/v1/projects', method: 'POST', headers: JSON_TYPE });
+  const status = new Promise((resolve, reject) => {
+    req.on('response', (res) => resolve(res.resume().statusCode));
+    req.on('error', reject);
+  });
+  req.write(CREATE.body.slice(0, 5));
+  await begun;
+  const stopped = admin.stop();
+  req.end(CREATE.body.slice(5));
+  expect(await status).toBe(201);
+  await stopped;
 });

@@ -26,7 +26,7 @@ beforeAll(async () => {
   store = await ProjectStore.open(link);
   const urls = { redisUrls: ['redis://127.0.0.1:1'], natsUrls: [nats.url], natsCredsFile: undefined };
   connections = new Connections({ ...urls, name: 'test', log });
-  server = await startAdminServer({
+  ({ server } = await startAdminServer({
     host: '127.0.0.1',
     port: 0,
     pages: {
@@ -37,7 +37,7 @@ beforeAll(async () => {
     tokens: new AdminTokens({ entries: [], file: undefined, log }),
     log,
     management: { connections, publicUrl: 'http://x', heartbeatPath: '/heartbeat', shards: 1, log },
-  });
+  }));
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 });
 afterAll(async () => {

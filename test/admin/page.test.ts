@@ -106,7 +106,7 @@ it('asks for the token where the port is not bound to loopback, and keeps it for
   const stats = async () => (await (await fetch(`${system.adminUrl}/stats.json`)).json()) as AdminStats;
   const pages = { ready: () => ({ ready: true, body: '{}' }), metrics: async () => '', stats };
   const tokens = new AdminTokens({ entries: ['of-the-page=a-token'], file: undefined, log });
-  const server = await startAdminServer({ host: '0.0.0.0', port: 0, pages, tokens, log });
+  const { server } = await startAdminServer({ host: '0.0.0.0', port: 0, pages, tokens, log });
   const page = await browser.newPage();
   await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
   const show = async (token: string): Promise<void> => {
@@ -291,7 +291,7 @@ it('asks for the token of the API where the figures need none', async () => {
   const connections = new Connections({ ...urls, name: 'test', log });
   const management = { connections, publicUrl: system.url, heartbeatPath: '/heartbeat', shards: 1, log };
   const host = '127.0.0.1';
-  const server = await startAdminServer({ host, port: 0, pages, tokens, log, management });
+  const { server } = await startAdminServer({ host, port: 0, pages, tokens, log, management });
   const page = await browser.newPage();
   await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
   await page.locator('#listed-projects .trouble', { hasText: 'Send a token' }).waitFor();

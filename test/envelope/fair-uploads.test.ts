@@ -1,5 +1,6 @@
 /** What projects share of a worker while bodies arrive: memory, requests, the spool, and the places of large uploads. */
 import { randomBytes } from 'node:crypto';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, expect, it, vi } from 'vitest';
 import { Upload, type UploadBudget, type UploadResult } from '../../src/envelope/upload.ts';
@@ -11,6 +12,8 @@ import {
   INLINE_BYTES_MAX,
   REQUESTS_IN_FLIGHT_MAX,
   SWOLLEN_FREE_MIB,
+  SYNC_INFLATE_BYTES_MAX,
+  UNPACED_BYTES_MAX,
   UPLOADS_MAX,
 } from '../../src/limits.ts';
 import { testBudget } from './bodies.ts';
@@ -28,6 +31,7 @@ afterEach(() => {
 /** @returns the upload, and what has been told of it */
 function start(budget: UploadBudget, use: ProjectUse, encoding = '') {
   let told: UploadResult | undefined;
+  let paused = false;
   const upload = new Upload({
     encoding,
     budget,
@@ -35,11 +39,13 @@ function start(budget: UploadBudget, use: ProjectUse, encoding = '') {
     onResult: (result) => {
       told = result;
     },
-    onPressure: () => undefined,
+    onPressure: (is) => {
+      paused = is;
+    },
     beforeSpool: (spool) => spool(),
   });
   uploads.push(upload);
-  return { upload, told: () => told };
+  return { upload, told: () => told, paused: () => paused };
 }
 
 /** @returns what has been told of an upload of so many bytes that never ends */
@@ -73,6 +79,38 @@ it('a project that has half of the places for large uploads is refused more, and
   expect(begin(budget, modest, bytes)()).toBeUndefined();
   for (const upload of uploads.splice(0)) upload.dispose();
   expect([greedy.uploads, modest.uploads]).toEqual([UPLOADS_MAX / 2, 0]);
+});
+
+it('bodies that were whole and inflated at once pause no upload of others, and are refused above half of what may wait', async () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  // Less than 64 times its size comes out: it counts as no bomb.
+  const text = randomBytes(20_000).toString('base64').repeat(34);
+  const body = Buffer.from(`{}\n{"type":"event"}\n{"message":"${text}"}`);
+  const packed = gzipSync(body);
+  expect(packed.length).toBeLessThan(SYNC_INFLATE_BYTES_MAX);
+  const arriving = start(budget, modest);
+  arriving.upload.feed(BEGIN);
+  arriving.upload.feed(Buffer.alloc(INLINE_BYTES_MAX + 1));
+  const refused: boolean[] = [];
+  for (let sent = 0; sent < UNPACED_BYTES_MAX; sent += body.length) {
+    const { upload, told } = start(budget, greedy, 'gzip');
+    upload.feed(packed, true);
+    upload.end();
+    refused.push(told()?.ok === false);
+    while (budget.pacer.queuedBytes > 0) await nextTurn(); // the disk
+  }
+  expect(arriving.paused()).toBe(false);
+  const taken = refused.indexOf(true);
+  expect(taken * body.length).toBeGreaterThan(UNPACED_BYTES_MAX / 2 - 2 * body.length);
+  expect(refused.slice(taken)).not.toContain(false);
+  const other = start(budget, modest, 'gzip');
+  other.upload.feed(packed, true);
+  other.upload.end();
+  expect(other.told()).toBeUndefined();
+  expect([greedy.uploads, modest.uploads]).toEqual([taken, 2]);
+  for (const upload of uploads.splice(0)) upload.dispose();
+  expect([greedy.unpaced, greedy.uploads, modest.unpaced, budget.spooledBytes]).toEqual([0, 0, 0, 0]);
 });
 
 it('a project that holds half of the memory gets no more requests, and others do', () => {

@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { PLAN_LIMITS, PLANS, type Project } from '../../src/projects/project.ts';
 import { envelope, errorEvent, eventId } from '../support/envelopes.ts';
-import { rawRequest } from '../support/raw-http.ts';
+import { RawConnection, rawRequest } from '../support/raw-http.ts';
 import { MIB, System } from '../support/system.ts';
 
 const HEX_32 = /^[0-9a-f]{32}$/;
@@ -295,6 +295,18 @@ describe('4.2 Heartbeat ping', () => {
     expect((await ping(token, 'x'.repeat(10 * 1024))).status).toBe(200);
     const get = await fetch(`${system.url}/heartbeat/${token}/`);
     expect([get.status, header(get, 'allow')]).toEqual([405, 'POST, OPTIONS']);
+  });
+
+  it('knows a body that is too long before its end', async () => {
+    const token = await system.createHeartbeat();
+    const tooLarge = (): Promise<number> =>
+      system.metric('sluice_requests_total', '{endpoint="heartbeat",outcome="too_large"}');
+    const before = await tooLarge();
+    const line = await RawConnection.open(system.port);
+    const length = `Host: x\r\nContent-Length: ${1024 * MIB}`;
+    line.send(`POST /heartbeat/${token} HTTP/1.1\r\n${length}\r\n\r\n${'x'.repeat(10 * 1024 + 1)}`);
+    await expect.poll(tooLarge, { timeout: 5_000 }).toBe(before + 1);
+    line.close();
   });
 });
 

@@ -21,7 +21,7 @@ export class RequestMetrics {
   readonly skipped: Record<SkippedType, number> = zeroes(SKIPPED_TYPES);
   /** Items dropped over the limit of their category. */
   readonly rateLimited: Record<ItemType, number> = zeroes(ITEM_TYPES);
-  /** Body bytes of finished requests, as transmitted. */
+  /** Body bytes that came before the outcome of finished requests, as transmitted. */
   bytes = 0;
   /** From the request's head to its outcome. */
   readonly duration = new Distribution(SECONDS_BOUNDS);

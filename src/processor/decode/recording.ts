@@ -11,6 +11,8 @@ const gunzipAsync = promisify(gunzip);
 const inflateAsync = promisify(inflate);
 const gzipAsync = promisify(gzip);
 const LF = 0x0a;
+/** No byte of deflate makes more (zlib's "Technical Details"). */
+const DEFLATE_RATIO_MAX = 1_032;
 
 /** `bytes`: what was inflated for it, at most. */
 export type Recording = { bytes: number } & ({ ok: true; json: Uint8Array } | { ok: false; reason: string });
@@ -56,7 +58,10 @@ export async function decodeRecording(
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
     if (code === 'ERR_BUFFER_TOO_LARGE') return tooLarge(bytesMax);
-    return refuse(`recording is not valid: ${message}`, bytesMax);
+    return refuse(
+      `recording is not valid: ${message}`,
+      Math.min(bytesMax, DEFLATE_RATIO_MAX * payload.length),
+    );
   }
   if (recording.length > bytesMax) return tooLarge(bytesMax);
   const json = jsonText(recording);

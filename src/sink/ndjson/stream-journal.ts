@@ -15,7 +15,7 @@ import type { StreamSink } from '../sink.ts';
 import { Tally } from '../tally.ts';
 import { orUnavailable } from '../unavailable.ts';
 import { type BatchJournal, NdjsonBatch } from './batch.ts';
-import { ensureFolder, move, namesIn, remove, syncFolder, writeSynced } from './folder.ts';
+import { ensureFolder, exists, move, namesIn, remove, syncFolder, writeSynced } from './folder.ts';
 import { type BatchIndex, decodeIndex, encodeIndex } from './index-file.ts';
 import {
   batchNumber,
@@ -216,7 +216,8 @@ export class StreamJournal implements StreamSink, BatchJournal {
   /** Makes durable what an earlier commit could not. @throws UnavailableError */
   async settle(): Promise<void> {
     for (const dir of this.#unsynced) {
-      await syncFolder(dir);
+      // A reader may have taken the files of a day, and its folder with them.
+      if (dir === this.#journal || (await exists(dir))) await syncFolder(dir);
       this.#unsynced.delete(dir);
     }
   }

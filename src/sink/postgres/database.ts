@@ -55,9 +55,16 @@ SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synch
 export class Transaction {
   readonly #client: PoolClient;
   #state: 'open' | 'failed' | 'over' = 'open';
+  /** Monotonic ms. */
+  #lastStatementAt = 0;
 
   constructor(client: PoolClient) {
     this.#client = client;
+  }
+
+  /** To be called where it may stay without a statement: one in time. @throws UnavailableError */
+  async keep(): Promise<void> {
+    if (performance.now() - this.#lastStatementAt > POSTGRES_IDLE_MS_MAX / 4) await this.query('SELECT 1');
   }
 
   /** @throws UnavailableError; the server's error when it is about the data */
@@ -67,6 +74,8 @@ export class Transaction {
     } catch (error) {
       this.#state = 'failed';
       throw error;
+    } finally {
+      this.#lastStatementAt = performance.now();
     }
   }
 

@@ -52,6 +52,19 @@ it('count also when they are no JSON', async () => {
   ]);
 });
 
+it('that are damaged take no room of those after them', async () => {
+  const damaged = (index: number): WholeItem => {
+    const item = recording(index, 1000);
+    return { ...item, payload: item.payload.subarray(0, -10), length: item.length - 10 };
+  };
+  const reasons = await reasonsOfItems([damaged(0), damaged(1), recording(2, 1000)]);
+  expect(reasons.map((reason) => reason?.slice(0, 21))).toEqual([
+    'recording is not vali',
+    'recording is not vali',
+    undefined,
+  ]);
+});
+
 it('beside one that is too large are stored', async () => {
   expect(await reasonsOf(MAX + 1, 1000, 1000)).toEqual([moreThan(MAX), undefined, undefined]);
 });

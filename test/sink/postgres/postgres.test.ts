@@ -1,5 +1,6 @@
 import { connect, createServer, type Server } from 'node:net';
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, vi } from 'vitest';
+import { POSTGRES_IDLE_MS_MAX, SINK_BATCH_BYTES_MAX } from '../../../src/limits.ts';
 import { resendKey } from '../../../src/sink/item-key.ts';
 import { Database } from '../../../src/sink/postgres/database.ts';
 import { SCHEMA_VERSION, SchemaError } from '../../../src/sink/postgres/schema.ts';
@@ -47,6 +48,30 @@ async function store(stream: StreamSink, frameId: string, rows: readonly SinkRec
 const count = async (table: string): Promise<number> =>
   (await server.query<{ count: number }>(`SELECT count(*)::int AS count FROM sluice.${table}`))[0]?.count ??
   -1;
+
+it('keeps a transaction that is open while dead letters are filed', async () => {
+  const batch = await (await open()).begin(['large']);
+  const lastStatement = async (): Promise<string | undefined> =>
+    (
+      await server.query<{ query: string }>(
+        "SELECT query FROM pg_stat_activity WHERE application_name = 'sluice' AND state = 'idle in transaction'",
+      )
+    )[0]?.query;
+  vi.useFakeTimers({ toFake: ['performance'] });
+  try {
+    batch.beginEntry({ frameId: 'large', index: 0 });
+    batch.add({ ...row(1), json: Buffer.from(`"${'x'.repeat(SINK_BATCH_BYTES_MAX)}"`) });
+    await batch.relieve();
+    await batch.relieve();
+    expect(await lastStatement()).toMatch(/^INSERT/);
+    vi.advanceTimersByTime(POSTGRES_IDLE_MS_MAX / 2);
+    await batch.relieve();
+    expect(await lastStatement()).toBe('SELECT 1');
+  } finally {
+    vi.useRealTimers();
+    await batch.abandon();
+  }
+});
 
 describe('the schema', () => {
   it('is made once, however many processors start together', async () => {
