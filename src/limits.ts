@@ -34,7 +34,7 @@ export const INLINE_BYTES_MIN = 16 * KIB;
 export const HELD_BYTES_MAX = 192 * MIB;
 /** Beyond this, uploads of a project that holds more than its share end in the middle. */
 export const HELD_BYTES_SCARCE = 144 * MIB;
-/** Bytes of spool files per worker, 400 bodies that inflate to the cap; default of the setting. */
+/** Bytes of spool files per worker, 400 bodies that inflate to the cap, where nothing is set. */
 export const SPOOL_BYTES_MAX = 8 * GIB;
 /** Uploads of one worker that are spooled or inflated in pieces; beyond it 503. */
 export const UPLOADS_MAX = 1_000;

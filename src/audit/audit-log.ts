@@ -8,6 +8,7 @@
 import { randomUUID } from 'node:crypto';
 import { hostname, userInfo } from 'node:os';
 import type { NatsLink } from '../stream/nats.ts';
+import { recordHeaders } from '../stream/record-size.ts';
 import { storedMessages } from '../stream/stored/messages.ts';
 import { AUDIT_STREAM, AUDIT_SUBJECT } from '../stream/topology.ts';
 import { type Change, changeBetween, changeSchema, fingerprint, type RecordedChange } from './change.ts';
@@ -78,10 +79,11 @@ export class AuditLog {
 
   /** The id makes a repetition harmless. */
   async #publish(subject: string, text: string): Promise<void> {
-    const msgID = randomUUID();
+    const data = Buffer.from(text);
+    const headers = recordHeaders(randomUUID(), { subject, data });
     for (let tries = 1; ; tries++)
       try {
-        await this.#link.js.publish(subject, text, { msgID });
+        await this.#link.js.publish(subject, data, { headers });
         return;
       } catch (error) {
         if (tries === PUBLISH_TRIES) throw error;

@@ -4,7 +4,7 @@
  *
  *     counter   raised by                   lowered by         bound                    beyond it
  *     held      bytes kept in memory        bytes let go       HELD_BYTES_MAX           503
- *     spooled   bytes that go to the disk   the end            SLUICE_SPOOL_MAX_BYTES   503
+ *     spooled   bytes that go to the disk   the end            its part of the setting  503
  *     uploads   spooling, an inflater       the end            UPLOADS_MAX              503
  *     requests  the begin of a body         the end            REQUESTS_IN_FLIGHT_MAX   503
  *     queued    for inflater or disk        inflating, writing QUEUED_BYTES_MAX         pauses

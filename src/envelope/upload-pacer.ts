@@ -12,8 +12,8 @@
  *
  * While WHOLE_UPLOADS_BYTES_MAX are whole or QUEUED_BYTES_MAX wait, all arriving uploads are
  * paused: TCP tells their clients to wait, and bytes on their way stay in the kernel. Then they go
- * on in the order in which they came, a few in each turn of the loop, since each may be whole with
- * its next chunk. Both sums fall without any of them going on, so there is no deadlock.
+ * on in the order in which they were paused, a few in each turn of the loop, since each may be
+ * whole with its next chunk. Both sums fall without any of them going on, so there is no deadlock.
  *
  * The price: an upload in the middle of its body is paused with the others, and its client sees a
  * slower network. A small compressed body cannot be paused: it is whole before the worker knows

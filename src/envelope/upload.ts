@@ -58,9 +58,10 @@ export type UploadOptions = {
 };
 
 /**
- * A project is distrusted after a body that inflated to more than it claimed or than was expected,
- * or that was corrupt and claimed nothing. So many of its next bodies that claim no size are then
- * inflated beside the loop: 40 bytes of brotli may take 30 ms, whatever the bound.
+ * A project is distrusted after a body that was too much for the loop, by its claim or in fact,
+ * that inflated to more than was expected, or that was corrupt and claimed nothing. So many of its
+ * next bodies that claim no size are then inflated beside the loop: 40 bytes of brotli may take 30
+ * ms, whatever the bound.
  */
 const DISTRUSTED_BODIES = 100;
 

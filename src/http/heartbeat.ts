@@ -1,5 +1,6 @@
 /**
- * A heartbeat ping: known token → limit → body of at most 10 KiB → queue → answer.
+ * A heartbeat ping: known token → room → limit, while the body comes → at most 10 KiB → queue →
+ * answer.
  */
 import type { HeartbeatDecision } from '../limit/heartbeat-limiter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';

@@ -22,7 +22,7 @@ export class ProjectUse {
   unpaced = 0;
   /** Bytes of small bodies that are being inflated or wait for it, by what they inflate to. */
   inflating = 0;
-  /** No resource: the next small bodies that are not inflated in the loop, since one was a bomb. */
+  /** No resource: the next small bodies that are not inflated in the loop (envelope/upload.ts). */
   distrusted = 0;
   /** Bytes of parts in the chunks stream, of all workers: in objects that part-shares.ts makes. */
   chunks = 0;

@@ -2,9 +2,9 @@
  * Notices that Redis's clock stepped forward, so that bookings left their window early.
  *
  * Redis read its clock between the sending of a call and its reply. So its lead over our own clock,
- * which never steps, lies between two figures. When the lower one is above the upper one of the
- * reply before, the clock has stepped. What a reply takes (at most 700 ms) hides smaller steps, and
- * a clock that is slewed drifts by less than that from one reply to the next.
+ * which never steps, lies between two figures. When the lower one is more than 250 ms above the
+ * upper one of the reply before, the clock has stepped. What a reply takes (at most 700 ms) hides
+ * smaller steps, and a clock that is slewed drifts by less than that from one reply to the next.
  */
 import { RATE_BUCKET_MS } from '../limits.ts';
 

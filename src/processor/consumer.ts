@@ -40,9 +40,9 @@ const mayShare = ({ count }: Delivery): boolean => count < DELIVERIES_BEFORE_ALO
  * Poison: a frame that comes for the third time may have ended the process before. The process
  * handles it alone and counts each phase before it begins (crash-counts.ts). A count that remains
  * shows that a process ended with this frame. At a weight of three (FRAME_CRASHES_MAX) the frame is
- * set aside without decoding its items. That is counted in the same way; at six the frame is not
- * read at all. But first the sink is asked: entries that it has already, from a process that died
- * before its acknowledgement, are acknowledged.
+ * set aside without decoding its items. That is counted in the same way; at six not even its layout
+ * is read, only the number of its entries. But first the sink is asked: entries that it has
+ * already, from a process that died before its acknowledgement, are acknowledged.
  */
 export class StreamConsumer {
   readonly #options: StreamConsumerOptions;

@@ -61,7 +61,7 @@ const PARTS_LOOK_MS = 100;
 
 /**
  * Brings frames into the sink, entry by entry: each becomes records or dead letters, or is known
- * already. A frame is acknowledged when a batch with its last entry is committed, and only then.
+ * already. A frame is acknowledged when its last entry is durable, or when it is set aside unread.
  * Its parts are removed when the broker has confirmed that, so no redelivery ever needs them.
  *
  * A batch may end in the middle of a frame: the sink knows how many entries of a frame it has. So a

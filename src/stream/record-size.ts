@@ -1,6 +1,6 @@
 /**
- * Every message of ours takes a whole number of RECORD_BYTES in its stream, and so does the
- * stream's max_bytes.
+ * Every message in a stream that refuses what is too much (`discard: new`: frames, parts, the
+ * audit) takes a whole number of RECORD_BYTES there, and so does each stream's max_bytes.
  *
  * nats-server before 2.10.5 (Debian 12 has 2.9.10) decides with `discard: new` whether a message
  * fits by its header and data alone. The stored record is some fifty bytes longer. When those bytes

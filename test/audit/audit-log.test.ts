@@ -7,6 +7,7 @@ import { isMissingBucket } from '../../src/projects/bucket.ts';
 import { HeartbeatStore } from '../../src/projects/heartbeat-store.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
+import { RECORD_BYTES } from '../../src/stream/record-size.ts';
 import { storedMessages } from '../../src/stream/stored/messages.ts';
 import { AUDIT_STREAM, AUDIT_SUBJECT } from '../../src/stream/topology.ts';
 import { link as connect, makeAudit, makeBuckets } from '../projects/broker.ts';
@@ -58,6 +59,15 @@ it('has every change of a project: who, when, from what to what', async () => {
   ]);
   for (const { at } of history) expect(Date.parse(at)).toBeGreaterThanOrEqual(began);
   expect(await readHistory(link, '7', { after: history[0]?.sequence ?? 0, limit: 1 })).toEqual([history[1]]);
+});
+
+it('has records of whole quanta, so that a full stream refuses the next and keeps the oldest', async () => {
+  const store = await ProjectStore.open(link, { by: 'deployment' });
+  const { id } = await store.create(plain);
+  for (let quota = 1; quota < 10_000; quota *= 9) await store.set(id, (project) => ({ ...project, quota }));
+  const { state } = await (await link.manager()).streams.info(AUDIT_STREAM);
+  expect(state.messages).toBeGreaterThan(4);
+  expect(state.bytes % RECORD_BYTES).toBe(0);
 });
 
 it('has no key and no token', async () => {

@@ -124,7 +124,7 @@ function judgeStorage(told: readonly Told[], evidence: Evidence, terms: Terms) {
   return { lost, double: double.length, broken };
 }
 
-/** 60-second windows. A loss of Redis's memory, or a step of its clock, allows one further `limit` in the windows around it. */
+/** 60-second windows. A loss of Redis's memory, or a step of its clock, allows one further `limit` in all of them. */
 function judgeWindows(told: readonly Told[], { projects, redisLosses, clockSteps }: Terms) {
   const windows: Judgement['windows'] = [];
   const broken: string[] = [];

@@ -1,7 +1,8 @@
 /**
- * Content-Encoding. A small body, joined if it came in pieces, is inflated at once. Any other goes
- * through an Inflater, which takes chunks as they come, hands out bounded pieces, and can be
- * stopped at any of them: a bomb costs no more than the cap.
+ * Content-Encoding. A small body that inflates to little is inflated at once. Another one that is
+ * whole waits for its turn (inflation-queue.ts), and a large one is inflated while it arrives: both
+ * by an Inflater, which takes chunks as they come, hands out bounded pieces, and can be stopped at
+ * any of them. So a bomb costs no more than the cap.
  *
  * zlib stops silently at the first byte after a finished stream, which is invalid here. So the
  * bytes that it took are compared with the bytes that it was given.

@@ -1,5 +1,5 @@
 /**
- * What can become of a request: a closed set, exactly one per request received.
+ * What can become of a POST to one of the endpoints: a closed set, exactly one for each.
  * Refusals are values of this table; each row gives status, body and the headers that always go
  * with it.
  */

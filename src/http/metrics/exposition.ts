@@ -50,7 +50,9 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
       'Items dropped over the limit of their category',
       byLabel('type', requests.rateLimited),
     ),
-    counter('sluice_bytes_total', 'Body bytes that came before the outcome, as transmitted', [[{}, requests.bytes]]),
+    counter('sluice_bytes_total', 'Body bytes that came before the outcome, as transmitted', [
+      [{}, requests.bytes],
+    ]),
     counter(
       'sluice_redis_calls_total',
       'Commands sent that carry calls of a script; ' +

@@ -16,7 +16,7 @@ function add(sums: Map<string, number>, subject: string, bytes: number): void {
  * Who holds how much of the chunks stream, over all workers.
  *
  * Each project has a subject of its own in the stream, and the broker counts the messages of each.
- * A worker asks for the counts twice a second while it has large entries or the stream has parts.
+ * A worker asks for the counts twice a second, from its first part on until the stream is empty.
  * Its own parts that are being written, or were since it last asked, are added. So the figure lags
  * by half a second for what other workers write and for what processors remove.
  *

@@ -61,10 +61,12 @@ const streamOf = (entry: Entry): FrameStream => {
  *
  * An entry goes to the stream of its first item and the shard of its event id, so that a resend
  * meets its original. An entry that fits a frame joins the next one of its shard (shard-queue.ts);
- * a larger one writes its payloads as parts first (large-entries.ts). All messages leave through
- * one sender, which repeats what was not acknowledged (publication.ts).
+ * a larger one writes its payloads as parts first (large-entries.ts). Frames leave through one
+ * sender, parts through another where they have a connection of their own. A sender repeats what
+ * was not acknowledged (publication.ts).
  *
- * Every wait is bounded. Entries and bytes are counted from publish to done, per shard and in all.
+ * Every wait is bounded. Entries are counted from publish to done. Their bytes are counted, per
+ * shard and in all, from the moment at which the entry joins its queue.
  * Beyond the bounds, and while NATS is away, entries are refused at once. Parts on their way are
  * not in this count; LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX bounds them.
  */

@@ -1,6 +1,7 @@
 /**
  * One run of setup: look at everything, refuse what is impossible, and only then change anything. A
- * change that would lose data is never made: the operator decides.
+ * change that would lose data is not made: the operator decides. Only where two setups run at once
+ * may a stream that is deleted lose what it took in the last moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import {

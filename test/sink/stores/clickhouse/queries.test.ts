@@ -123,7 +123,9 @@ const EXPECTED: Record<string, object[]> = {
     ...['old', 'old', 'new'].map((text) => ({ what: 'event', text })),
   ],
   'Logs that hold a word, by an attribute': [{ server: 'app-1', times: 2 }],
-  'The latest replay of a user, with the errors in it': [{ replay_id: 'r1', segments: 2, errors: 2 }],
+  'The latest replay of a user, and how many events that user has had in all': [
+    { replay_id: 'r1', segments: 2, errors: 2 },
+  ],
   'Heartbeats that are late: no ping for five minutes': [{ token: 'late' }],
 };
 
