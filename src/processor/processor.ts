@@ -188,7 +188,11 @@ class Processor implements RunningProcessor {
   }
 
   async #gauges(): Promise<ProcessorGauges> {
-    const oldest = Math.min(...this.#pipes.map(({ queue }) => queue.oldest ?? Number.POSITIVE_INFINITY));
+    // Frames that wait for an object of the `s3` sink are no lag, unless it cannot be written.
+    const isHeld = this.#sink?.isFailing ?? false;
+    const oldest = Math.min(
+      ...this.#pipes.map(({ queue }) => Math.min(queue.oldest, isHeld ? queue.oldestDeferred : Infinity)),
+    );
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
     const pending = this.#link?.connected
       ? await pendingMessages(this.#link, frameStreamNames(this.#config))

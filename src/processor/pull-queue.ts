@@ -36,6 +36,12 @@ export type PullQueueOptions = {
   goneLookMs?: number;
 };
 
+function oldestOf(frames: Iterable<Delivery>): number {
+  let oldest = Number.POSITIVE_INFINITY;
+  for (const { storedAt } of frames) oldest = Math.min(oldest, storedAt);
+  return oldest;
+}
+
 /**
  * Frames of one stream, fetched ahead of their use.
  *
@@ -155,12 +161,14 @@ export class PullQueue {
     return next !== undefined && !mayShare(next);
   }
 
-  /** When the broker stored the oldest frame in hand, Unix milliseconds. */
-  get oldest(): number | undefined {
-    let oldest: number | undefined;
-    for (const { storedAt } of this.#inHand.keys())
-      if (oldest === undefined || storedAt < oldest) oldest = storedAt;
-    return oldest;
+  /** When the broker stored the oldest frame in hand, Unix milliseconds; infinity without one. */
+  get oldest(): number {
+    return oldestOf(this.#inHand.keys());
+  }
+
+  /** The same of the frames that the sink has and has not made durable. */
+  get oldestDeferred(): number {
+    return oldestOf(this.#deferred);
   }
 
   /** Resolves when a frame comes, when the queue is full, on stop(), or after `ms`. */

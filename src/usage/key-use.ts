@@ -1,7 +1,7 @@
 import { z } from 'zod';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../limits.ts';
+import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX, PROJECT_KEYS_MAX } from '../limits.ts';
 import { isConflict } from '../projects/bucket.ts';
 import type { Access } from '../projects/project-state.ts';
 import type { NatsLink } from '../stream/nats.ts';
@@ -73,7 +73,8 @@ export class KeyUse {
         await changeRecord(this.#link, useKey(project.id), (text) => {
           if (project.isDeleted) return undefined;
           const hours = parse(text);
-          return (hours[keyId] ?? '') >= hour ? undefined : JSON.stringify({ ...hours, [keyId]: hour });
+          if ((hours[keyId] ?? '') >= hour) return undefined;
+          return JSON.stringify(newest({ ...hours, [keyId]: hour }));
         });
         this.#noted.push(access);
       } catch (error) {
@@ -88,6 +89,12 @@ export class KeyUse {
 }
 
 const hoursSchema = z.record(z.string(), z.string());
+
+/** As many as a project may have keys: keys that were removed stay in the record until then. */
+function newest(hours: HoursOfUse): HoursOfUse {
+  const byHour = Object.entries(hours).sort(([, one], [, other]) => (one < other ? 1 : -1));
+  return Object.fromEntries(byHour.slice(0, PROJECT_KEYS_MAX));
+}
 
 /** What cannot be read counts as nothing: it is statistics, and is written anew. */
 function parse(text = '{}'): HoursOfUse {

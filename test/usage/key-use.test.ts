@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, it, vi } from 'vitest';
+import { PROJECT_KEYS_MAX } from '../../src/limits.ts';
 import type { Access } from '../../src/projects/project-state.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { KeyUse, readUse } from '../../src/usage/key-use.ts';
@@ -60,4 +61,16 @@ it('writes a record anew that cannot be read', async () => {
   noteKeys('4', 1);
   await use.flush();
   expect(await readUse(link, '4')).toEqual({ k0: expect.stringMatching(AN_HOUR) });
+});
+
+it('keeps the hours of as many keys as a project may have, the newest, for keys may come and go', async () => {
+  const ids = Array.from({ length: PROJECT_KEYS_MAX }, (_, key) => `old${key}`);
+  const hours = Object.fromEntries(
+    ids.map((id, at) => [id, at === 7 ? '2026-01-01T00:00Z' : '2026-01-01T01:00Z']),
+  );
+  await changeRecord(link, 'used.6', () => JSON.stringify(hours));
+  noteKeys('6', 1);
+  await use.flush();
+  const kept = Object.keys(await readUse(link, '6'));
+  expect(kept.sort()).toEqual([...ids.filter((id) => id !== 'old7'), 'k0'].sort());
 });

@@ -64,9 +64,11 @@ it('a bucket that goes away is told of although nothing further comes, until it 
   await sink.server.kill();
   await publish(2);
   await eventually(isFailing);
+  expect(await harness.metric('sluice_processing_lag_seconds')).toBeGreaterThan(0);
   await sink.server.restart();
   await expectEachOnce(2);
   expect(await isFailing()).toBe(false);
+  expect(await harness.metric('sluice_processing_lag_seconds')).toBe(0);
 });
 
 it('while the bucket is away the processor takes no more frames than it may, and loses none', async () => {
