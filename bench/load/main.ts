@@ -1,6 +1,6 @@
 /** `sluice load`, which is also `npm run bench -- load`: a run, or the merging of several, and what it leaves behind. */
 import { randomBytes } from 'node:crypto';
-import { appendFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import {
   type Defaults,
   type LoadCommand,
@@ -229,23 +229,22 @@ function documentOf(
 function finish(document: RunDocument, output: Output): number {
   const { json, report, junit, summary } = output;
   const text = `${JSON.stringify(document, undefined, 2)}\n`;
-  if (json === '-') process.stdout.write(text);
-  else {
-    if (json !== undefined) write('json', json, text);
-    process.stdout.write(`${documentText(document)}\n`);
-  }
-  if (report !== undefined) write('report', report, reportHtml(document));
-  if (junit !== undefined) write('junit', junit, junitXml(document));
-  if (summary !== undefined) appendFileSync(summary, summaryMarkdown(document));
+  process.stdout.write(json === '-' ? text : `${documentText(document)}\n`);
+  const unwritten: string[] = [];
+  const write = (name: string, path: string | undefined, content: () => string): void => {
+    if (path === undefined) return;
+    try {
+      writeFileSync(path, content(), { flag: path === summary ? 'a' : 'w' });
+    } catch (error) {
+      unwritten.push(`${name}: ${(error as Error).message}`);
+    }
+  };
+  if (json !== '-') write('--json', json, () => text);
+  write('--report', report, () => reportHtml(document));
+  write('--junit', junit, () => junitXml(document));
+  write('GITHUB_STEP_SUMMARY', summary, () => summaryMarkdown(document));
   for (const sentence of document.missed) sayer(output)(`FAILED: ${sentence}`);
+  // The run is over: its figures are told, and the status says that something is missing.
+  if (unwritten.length > 0) throw new DocumentError(unwritten.join('\n'));
   return document.missed.length > 0 ? 1 : 0;
-}
-
-function write(name: string, path: string, text: string): void {
-  try {
-    writeFileSync(path, text);
-  } catch (error) {
-    // The run is over: its figures are still told, and the status says that something is missing.
-    throw new DocumentError(`--${name}: ${(error as Error).message}`);
-  }
 }

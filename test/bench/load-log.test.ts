@@ -42,6 +42,15 @@ describe('a log with the JSON', () => {
     expect(readFileSync(join(dir, 'merged.txt'), 'utf8')).toMatch(/\nFAILED: no request was answered\n/);
   });
 
+  it('has the figures, and other files are written, when one cannot be', () => {
+    const outputs = ['--json', 'missing/c.json', '--report', 'missing/c.html', '--junit', 'c.xml'];
+    expect(load('unwritten.txt', 'merge', 'a.json', 'b.json', ...outputs)).toBe(1);
+    const said = readFileSync(join(dir, 'unwritten.txt'), 'utf8');
+    expect(said).toMatch(/\nFAILED: no request was answered\n/);
+    expect(said).toMatch(/\nsluice load: --json: ENOENT.*\n--report: ENOENT.*\n$/);
+    expect(readFileSync(join(dir, 'c.xml'), 'utf8')).toContain('<testsuite');
+  });
+
   it('has the line of a command that makes no sense', () => {
     expect(load('wrong.txt', '--dsn', 'http://k@h/1', '--rate', 'fast', '--json=-')).toBe(2);
     expect(readFileSync(join(dir, 'wrong.txt'), 'utf8')).toMatch(/^sluice load: --rate: /);
