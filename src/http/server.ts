@@ -114,17 +114,16 @@ export class Server {
    * slash.
    */
   #endpoint(endpoint: Endpoint, path: string, open: Opener): void {
-    const { exchanges, metrics } = this.#options;
-    const outcomes = metrics.outcomes[endpoint];
+    const { exchanges } = this.#options;
     const serve = (res: uWS.HttpResponse, req: uWS.HttpRequest): void => {
       const head = new RequestHead(req);
       const exchange = new Exchange(res, exchanges, head);
       const services = this.#options.services();
       if (head.isOdd) {
-        outcomes.invalid++;
+        this.#note(endpoint, 'invalid', exchange);
         exchange.answerAndClose(REFUSALS.invalid);
       } else if (!services || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
-        outcomes.overloaded++;
+        this.#note(endpoint, 'overloaded', exchange);
         exchange.answer(REFUSALS.overloaded);
       } else open(services, exchange, head).start(head);
     };
@@ -133,6 +132,13 @@ export class Server {
       this.#app.options(pattern, (res, req) => this.#other(res, req, preflight(req)));
       this.#app.any(pattern, (res, req) => this.#other(res, req, methodNotAllowed('POST, OPTIONS')));
     }
+  }
+
+  /** Of a request that is refused at its head. While the registry is read, its outcome alone. */
+  #note(endpoint: Endpoint, outcome: 'invalid' | 'overloaded', exchange: Exchange): void {
+    const services = this.#options.services();
+    if (services) services.note(endpoint, outcome, { exchange });
+    else this.#options.metrics.outcomes[endpoint][outcome]++;
   }
 
   #page(path: string, answer: () => Answer): void {

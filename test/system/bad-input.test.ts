@@ -92,6 +92,14 @@ describe('a message whose end cannot be trusted is refused and the connection cl
   });
 });
 
+it('each request is in the durations, also one that is refused at its head', async () => {
+  const page = await system.metrics();
+  const figures = [...page.matchAll(/^sluice_requests_total\{[^}]*\} (\d+)$/gm)];
+  const sum = figures.reduce((all, [, figure]) => all + Number(figure), 0);
+  expect(sum).toBeGreaterThan(10);
+  expect(page).toContain(`\nsluice_request_duration_seconds_count ${sum}\n`);
+});
+
 describe('413 arrives as an answer', () => {
   const big = `{}\n{"type":"event"}\n"${'x'.repeat(6 * MIB)}"`;
 
