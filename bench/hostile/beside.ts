@@ -12,7 +12,7 @@ import { startFresh } from '../fresh.ts';
 import { cpuUs } from '../processes.ts';
 import { median } from '../statistics.ts';
 import { CANONICAL_MIX } from '../workload.ts';
-import type { Scene } from './main.ts';
+import type { Scene } from './scene.ts';
 
 const RATE = 300;
 const CONNECTIONS = 16;

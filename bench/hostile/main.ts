@@ -7,25 +7,11 @@ import { hostEnvironment } from '../../src/config.ts';
 import { ensureServers } from '../../src/dev/install.ts';
 import type { NewProject } from '../../src/projects/project-store.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
-import type { Target } from '../workload.ts';
 import { allowChunks } from './chunks.ts';
 import { connections, refusals } from './refusals.ts';
+import type { Show } from './scene.ts';
 import { aborts, heads, mutations, uploads } from './shows.ts';
 import { HostileWorker } from './worker.ts';
-
-export type Scene = {
-  harness: Harness;
-  worker: HostileWorker;
-  targets: readonly Target[];
-  /** Further projects, for what one alone may fill but half of. */
-  crowd: readonly Target[];
-  count: number | undefined;
-  seed: number;
-  /** Part of the name of the only attack that is wanted. */
-  only: string;
-};
-/** @returns lines to print, and whether it held */
-export type Show = (scene: Scene) => Promise<{ lines: string[]; holds: boolean }>;
 
 const STREAM_MAX_BYTES = 2 * 1024 ** 3;
 /** 400 payloads of 19 MiB stand in the chunks stream until it is swept. */

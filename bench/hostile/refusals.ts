@@ -3,7 +3,7 @@ import { total } from '../scrape.ts';
 import { attacks, slowConnections, sustain } from './attacks.ts';
 import { beside, isCalm, rowOf, type Siege, takePlaces, warmUp } from './beside.ts';
 import { floods } from './floods.ts';
-import type { Scene, Show } from './main.ts';
+import type { Scene, Show } from './scene.ts';
 import { pathOf } from './worker.ts';
 
 const SLOW_MS = 60_000;

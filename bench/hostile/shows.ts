@@ -2,8 +2,8 @@
 import { total } from '../scrape.ts';
 import { chunkCount } from './chunks.ts';
 import { runHeads } from './heads.ts';
-import type { Show } from './main.ts';
 import { runMutations } from './mutations.ts';
+import type { Show } from './scene.ts';
 import { findStored, runAborts, runUploads, type UploadOptions } from './uploads.ts';
 
 const MIB = 1024 * 1024;
