@@ -345,6 +345,8 @@ export const SHUTDOWN_PAUSE_MS = 1_000;
 export const SHUTDOWN_LINGER_MS = 2_000;
 /** From the closed listener to the exit, whatever is still under way. */
 export const SHUTDOWN_MS_MAX = 25_000;
+/** How long a processor that stops goes on to store what it has in hand. */
+export const STOP_STORE_MS_MAX = 5_000;
 
 assert(INLINE_BYTES_MIN <= INLINE_BYTES_MAX && INLINE_BYTES_MAX < BODY_BYTES_MAX, 'a full body is spooled');
 assert(ENVELOPE_HEADER_BYTES_MAX <= INLINE_BYTES_MIN, 'a header line always fits inline');

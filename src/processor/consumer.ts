@@ -6,6 +6,7 @@ import {
   SINK_FILE_MS_MIN,
   SINK_RETRY_MS_MAX,
   SINK_RETRY_MS_MIN,
+  STOP_STORE_MS_MAX,
 } from '../limits.ts';
 import { UnavailableError } from '../sink/unavailable.ts';
 import { CRASH_WEIGHT, type CrashCounts, isPoison, isUnreadable } from './crash-counts.ts';
@@ -49,6 +50,8 @@ export class StreamConsumer {
   readonly #stopping = new AbortController();
   #running: Promise<void> = Promise.resolve();
   #lastBatchAt = Number.NEGATIVE_INFINITY;
+  /** Monotonic ms. */
+  #stopBy = Number.POSITIVE_INFINITY;
   /** Frames that the sink has and that are not acknowledged, each with the end of that. */
   readonly #deferred = new Map<Delivery, Promise<void>>();
   /** How often a process ended with the frame, as read at this process's first attempt at it. */
@@ -66,8 +69,12 @@ export class StreamConsumer {
     this.#running = this.#run().catch(onBug);
   }
 
-  /** Finishes the batch that is being written, gives back everything else. */
+  /**
+   * Stores what is in hand, if that takes no longer than STOP_STORE_MS_MAX, and gives back the
+   * rest. Frames that are given back again and again pass for poison.
+   */
   async stop(): Promise<void> {
+    this.#stopBy = this.#options.clock.monotonic() + STOP_STORE_MS_MAX;
     this.#stopping.abort();
     await this.#options.queue.stop();
     await this.#running;
@@ -102,15 +109,21 @@ export class StreamConsumer {
     return this.#stopping.signal.aborted;
   }
 
+  /** Stopped, and nothing is left to store, or it cannot be stored now. */
+  get #isOver(): boolean {
+    const { queue, clock } = this.#options;
+    return this.#stopped && (queue.isOver || this.failing || clock.monotonic() >= this.#stopBy);
+  }
+
   async #run(): Promise<void> {
     const { queue, clock } = this.#options;
-    while (!this.#stopped) {
+    while (!this.#isOver) {
       if (queue.isEmpty) {
         await queue.untilChange();
         continue;
       }
       const early = this.#lastBatchAt + SINK_FILE_MS_MIN - clock.monotonic();
-      if (early > 0 && !queue.full && !queue.hasSuspect(mayShare)) {
+      if (early > 0 && !queue.full && !queue.hasSuspect(mayShare) && !this.#stopped) {
         await queue.untilChange(early);
         continue;
       }

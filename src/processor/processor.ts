@@ -34,7 +34,7 @@ const ADMIN_PORT = 8082;
 const PREFETCH_BYTES_MIN = 2 * 1024 * 1024;
 
 export type RunningProcessor = {
-  /** Finishes the batches in hand, gives back the rest, closes everything. */
+  /** Stores what is in hand, or gives it back when that takes long, and closes everything. */
   stop(): Promise<void>;
 };
 

@@ -1,3 +1,4 @@
+import type { ConsumerInfo } from '@nats-io/jetstream';
 import { createInbox, type Msg, millis, nanos } from '@nats-io/transport-node';
 import type { Log } from '../lib/log.ts';
 import {
@@ -36,6 +37,12 @@ export type PullQueueOptions = {
   goneLookMs?: number;
 };
 
+/** It has redeliveries, or its floor is behind by more than what processors may have in hand. */
+function mayWaitForGone({ num_redelivered, delivered, ack_floor, num_ack_pending }: ConsumerInfo): boolean {
+  const beyondFloor = delivered.consumer_seq - ack_floor.consumer_seq;
+  return num_redelivered > 0 || beyondFloor - num_ack_pending > PREFETCH_FRAMES_MAX;
+}
+
 function oldestOf(frames: Iterable<Delivery>): number {
   let oldest = Number.POSITIVE_INFINITY;
   for (const { storedAt } of frames) oldest = Math.min(oldest, storedAt);
@@ -61,7 +68,7 @@ function oldestOf(frames: Iterable<Delivery>): number {
  *
  * A consumer may wait for messages that are gone (nats-server 2.9 after a kill). That is seen when
  * a pull's time is over though frames wait. Under load pulls are filled all the same: then the
- * consumer is asked from time to time whether it has redeliveries. What is gone is acknowledged.
+ * consumer is asked from time to time whether that may be so. What is gone is acknowledged.
  */
 export class PullQueue {
   readonly #link: NatsLink;
@@ -104,6 +111,8 @@ export class PullQueue {
   /** The next message is larger than what was free. */
   #oversized = false;
   #stopped = false;
+  /** Stopped, and what was on its way is here. */
+  #isComplete = false;
   #wake: (() => void) | undefined;
 
   constructor({ link, stream, bytesMax, log, goneLookMs = GONE_LOOK_MS }: PullQueueOptions) {
@@ -126,22 +135,22 @@ export class PullQueue {
     void this.#check();
   }
 
-  /** Frames that are fetched and not taken yet are given back. */
+  /** Fetches no more. Resolves when the frames that are on their way have come. */
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#pullTimer);
-    // Frames that are on their way still arrive, and are given back one by one.
     if (this.#link.connected) await this.#subscription?.drain();
     else this.#subscription?.unsubscribe();
-    for (const delivery of this.#queued) delivery.giveBack();
-    this.settle(this.#queued);
-    this.#queued = [];
+    this.#isComplete = true;
     this.#wake?.();
   }
 
-  /** After the last frame was settled. */
+  /** After the last frame was settled. Those that were not taken are given back. */
   close(): void {
     clearInterval(this.#workingTimer);
+    for (const delivery of this.#queued) delivery.giveBack();
+    this.settle(this.#queued);
+    this.#queued = [];
   }
 
   // ---- Frames in hand ----
@@ -153,6 +162,11 @@ export class PullQueue {
 
   get isEmpty(): boolean {
     return this.#queued.length === 0;
+  }
+
+  /** Nothing is left, and nothing more will come. */
+  get isOver(): boolean {
+    return this.isEmpty && this.#isComplete;
   }
 
   /** Whether the next frame is one that may not share a batch. */
@@ -171,9 +185,9 @@ export class PullQueue {
     return oldestOf(this.#deferred);
   }
 
-  /** Resolves when a frame comes, when the queue is full, on stop(), or after `ms`. */
+  /** Resolves when a frame comes, when the queue is full, when stop() is done, or after `ms`. */
   async untilChange(ms?: number): Promise<void> {
-    if (this.#stopped) return;
+    if (this.#isComplete) return;
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {
       this.#wake = resolve;
@@ -263,7 +277,7 @@ export class PullQueue {
       const info = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
       const ackWait = millis(info.config.ack_wait ?? nanos(ACK_WAIT_MS));
       this.#expiresMs = Math.min(PULL_EXPIRES_MS, ackWait / 2);
-      if (unfilled && (info.num_pending > 0 || info.num_redelivered > 0)) await this.#lookForGone();
+      if (unfilled && (info.num_pending > 0 || mayWaitForGone(info))) await this.#lookForGone();
     } catch (error) {
       if (pull === this.#pull) this.#retryLater((error as Error).message);
       return;
@@ -274,14 +288,12 @@ export class PullQueue {
     this.#endPull();
   }
 
-  /**
-   * Under load frames wait in any case, so redeliveries alone are a reason. Pulls go on meanwhile.
-   */
+  /** Under load frames wait in any case, so that is no reason. Pulls go on meanwhile. */
   async #checkUnderLoad(): Promise<void> {
     this.#checkUnderLoadAt = Number.POSITIVE_INFINITY;
     try {
       const info = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
-      if (info.num_redelivered > 0) await this.#lookForGone();
+      if (mayWaitForGone(info)) await this.#lookForGone();
     } catch (error) {
       this.#log.debug({ stream: this.#stream, err: error }, 'processor: not looked for what is gone');
     }
@@ -321,7 +333,6 @@ export class PullQueue {
     if (msg.headers?.code) return this.#status(msg);
     this.#oversized = false;
     this.#barren = false;
-    if (this.#stopped) return new Delivery(msg, msg.data, this.#link).giveBack();
     const kept = this.#memory.keep(msg.data);
     const delivery = new Delivery(msg, kept.bytes, this.#link);
     this.#queued.push(delivery);

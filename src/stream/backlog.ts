@@ -11,7 +11,8 @@ const GONE_MAX = 100_000;
 /**
  * The number of the delivery that is acknowledged: one that no consumer reaches. In nats-server 2.9
  * the number of the next delivery beyond a consumer's floor moves that floor to whatever message is
- * named with it, past others that are not acknowledged.
+ * named with it, past others that are not acknowledged. So only the message right beyond the floor
+ * is named with that number: the floor then goes to where the server still waits.
  */
 const NO_DELIVERY = Number.MAX_SAFE_INTEGER;
 
@@ -83,7 +84,9 @@ async function firstFrom(
 /**
  * Acknowledges what the consumer waits for and the stream has no more. nats-server 2.9.10 gives
  * such messages out again and again, one each time that something wakes the consumer, and no other
- * message meanwhile. Only with one replica: a replica that lags behind may not know a message yet.
+ * message meanwhile. Those before the stream's first message it forgets after a while, and leaves
+ * the floor where it was. Only with one replica: a replica that lags behind may not know a message
+ * yet.
  * @returns how many sequences; the consumer may have waited for few of them, or for none
  * @throws when the broker does not answer
  */
@@ -94,8 +97,10 @@ export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Plac
   if (config.num_replicas > 1) return 0;
   const end = Math.min(delivered.stream_seq, state.last_seq);
   const gone = await goneBetween(manager, { stream, state }, { from: floor.stream_seq + 1, end });
-  for (const seq of gone)
-    link.connection.publish(`$JS.ACK.${stream}.${consumer}.1.${seq}.${NO_DELIVERY}.0.0`, ACK);
+  for (const seq of gone) {
+    const delivery = seq === floor.stream_seq + 1 ? floor.consumer_seq + 1 : NO_DELIVERY;
+    link.connection.publish(`$JS.ACK.${stream}.${consumer}.1.${seq}.${delivery}.0.0`, ACK);
+  }
   await link.connection.flush();
   return gone.length;
 }

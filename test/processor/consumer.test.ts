@@ -14,6 +14,7 @@ it('takes no outage of its broker for an end of a process, though the count stay
   let outages = FRAME_CRASHES_MAX + 1;
   const did: string[] = [];
   let wake = (): void => undefined;
+  let isOver = false;
   const parts = {
     queue: {
       get isEmpty() {
@@ -21,7 +22,13 @@ it('takes no outage of its broker for an end of a process, though the count stay
       },
       full: true,
       start: () => undefined,
-      stop: async () => wake(),
+      get isOver() {
+        return isOver;
+      },
+      stop: async () => {
+        isOver = true;
+        wake();
+      },
       close: () => undefined,
       take: () => frames.splice(0),
       settle: (done: Delivery[]) => did.push(...done.map(() => 'settled')),

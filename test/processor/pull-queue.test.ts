@@ -4,6 +4,7 @@ import { nanos } from '@nats-io/transport-node';
 import { afterEach, expect, it } from 'vitest';
 import { PREFETCH_BYTES_MAX } from '../../src/limits.ts';
 import { PullQueue } from '../../src/processor/pull-queue.ts';
+import { FailingSink } from './failing-sink.ts';
 import { envelope, eventually, Harness, hexId, item, log } from './harness.ts';
 
 const MIB = 1024 * 1024;
@@ -62,4 +63,31 @@ it('lets go of the bytes of frames that a sink makes durable later: they are vie
   await harness.drained();
   await queue.stop();
   queue.close();
+});
+
+it('a processor that stops stores what it has in hand: frames that are given back thrice pass for poison', async () => {
+  harness = await Harness.start({ ackWaitMs: 10_000 });
+  const processor = await harness.process();
+  const inHand = async (): Promise<number> =>
+    (await harness.manager.consumers.info('SLUICE_EVENTS', 'processor')).num_ack_pending;
+  // The first batch leaves at once, the next one a second later.
+  await publish(1);
+  await eventually(() => harness.stored().length === 1);
+  await Promise.all(Array.from({ length: 50 }, (_, n) => publish(n + 2)));
+  await eventually(async () => (await inHand()) === 50);
+  await processor.stop();
+  expect(harness.stored()).toHaveLength(51);
+  expect(await inHand()).toBe(0);
+});
+
+it('a processor that stops while nothing can be stored gives back what it has in hand', async () => {
+  harness = await Harness.start({ ackWaitMs: 10_000 });
+  const sink = await FailingSink.wrap(harness.dir);
+  sink.failing = 'commit';
+  const processor = await harness.process({ sink });
+  await Promise.all(Array.from({ length: 50 }, (_, n) => publish(n + 1)));
+  await eventually(() => sink.failures > 0);
+  await processor.stop();
+  await harness.process();
+  await eventually(() => harness.stored().length === 50);
 });

@@ -198,6 +198,43 @@ describe('a consumer that waits for what is gone', () => {
     queue.close();
   });
 
+  /** Of ten messages the first five are gone, and the server has forgotten that it waited for them. */
+  async function loseFirst(): Promise<void> {
+    await manager.consumers.update(STREAM, CONSUMER, { ack_wait: nanos(1_000) });
+    await publish(10);
+    await take(10, () => false);
+    const restore = await remember('obs');
+    for (let seq = 1; seq <= 5; seq++) await manager.streams.deleteMessage(STREAM, seq);
+    await restore();
+    await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending === 5);
+  }
+  const floorOf = async () => (await manager.consumers.info(STREAM, CONSUMER)).ack_floor.stream_seq;
+
+  it('has its floor before what is there: nats-server 2.9.10 forgets what is gone, and the floor stays', async () => {
+    await loseFirst();
+    await acknowledgeGone(link, { stream: STREAM, consumer: CONSUMER });
+    await until(async () => (await floorOf()) === 5);
+    expect((await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending).toBe(5);
+  });
+
+  it('gets its floor back while it never has nothing to wait for', async () => {
+    await loseFirst();
+    const queue = new PullQueue({ link, stream: STREAM, bytesMax: 2 * MIB, log, goneLookMs: 500 });
+    queue.start();
+    // The newest is always in hand.
+    const inHand: Delivery[] = [];
+    await until(async () => {
+      await Promise.all(Array.from({ length: 200 }, () => link.js.publish('sluice.events.0', 'a frame')));
+      inHand.push(...queue.take(() => true));
+      const done = inHand.splice(0, inHand.length - 1);
+      for (const delivery of done) delivery.ack();
+      queue.settle(done);
+      return (await floorOf()) > 10;
+    });
+    await queue.stop();
+    queue.close();
+  });
+
   it('is told so of what is gone alone', async () => {
     await keepAcknowledged(manager, STREAM);
     await publish(6);
