@@ -6,6 +6,7 @@ import { ProjectStore } from '../projects/project-store.ts';
 import { FrameError } from '../stream/field-checks.ts';
 import { decodeFrame, type Entry } from '../stream/frame.ts';
 import { followFrames } from '../stream/tail.ts';
+import { CHUNKS_STREAM } from '../stream/topology.ts';
 import { printLine } from './print.ts';
 import { parseProjectId } from './project/fields.ts';
 import { withSession } from './session.ts';
@@ -30,6 +31,8 @@ function entriesOf(frame: Uint8Array): Entry[] {
 async function run(idOrAlias: string | undefined, flags: Flags): Promise<void> {
   await withSession(async (session) => {
     const link = await session.connections.nats();
+    // Without streams nothing would ever come: that is said instead.
+    await (await link.manager()).streams.info(CHUNKS_STREAM);
     const id =
       idOrAlias === undefined ? undefined : (await (await ProjectStore.open(link)).get(idOrAlias)).id;
     const wanted = (item: SeenItem): boolean =>

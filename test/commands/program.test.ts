@@ -190,7 +190,25 @@ describe('the program', () => {
   });
 });
 
+describe('load', () => {
+  it('takes no misspelt variable, but tells of itself all the same', async () => {
+    const misspelt = { SLUICE_SINKS: 'ndjson:here' };
+    const load = start(['load', '--dsn', 'http://k@127.0.0.1:9/1', '--duration', '1s'], misspelt);
+    expect(await load.ended).toBe(2);
+    expect(load.err()).toContain('SLUICE_SINKS');
+    expect(await start(['load', '--help'], misspelt).ended).toBe(0);
+  });
+});
+
 describe('tail', () => {
+  it('says that there are no streams', async () => {
+    const empty = await natsServer();
+    const tail = start(['tail'], { ...urls(), SLUICE_NATS_URL: empty.url });
+    expect(await tail.ended).toBe(1);
+    expect(tail.err()).toContain('run sluice setup');
+    await empty.close();
+  });
+
   const entry = (projectId: string, types: ('event' | 'log')[]): Entry => ({
     kind: 'envelope',
     projectId,

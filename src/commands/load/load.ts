@@ -1,7 +1,7 @@
 /** `sluice load`: the load tester of bench/load, with what it needs of this program. */
 import { Command } from 'commander';
 import { firstToken } from '../../admin/tokens.ts';
-import { setting } from '../../config.ts';
+import { loadConfig, setting } from '../../config.ts';
 import type { StoredReader } from '../../sink/sink.ts';
 import { findDev } from '../session.ts';
 import { openStored } from './stored.ts';
@@ -39,6 +39,7 @@ export function loadCommand(): Command {
     .allowUnknownOption()
     .allowExcessArguments()
     .action(async (_flags: unknown, command: Command) => {
+      if (!command.args.includes('--help')) loadConfig(); // @throws ConfigError
       const { loadMain } = (await import(LOAD_TESTER)) as LoadTester;
       process.exitCode = await loadMain(command.args, surroundings());
     });
