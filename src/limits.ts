@@ -292,6 +292,8 @@ export const BROKER_REPLY_MS_MAX = 5_000;
 export const ACK_WAIT_MS = 10_000;
 /** From this delivery on a frame is handled alone. */
 export const DELIVERIES_BEFORE_ALONE = 3;
+/** So many of these, one after the other, while everything else in the process waits. */
+export const SUSPECTS_IN_TURN_MAX = 100;
 /**
  * A frame becomes a dead letter, and its items are not decoded, when its crashes weigh this much
  * (CRASH_WEIGHT).

@@ -167,8 +167,19 @@ export class StreamConsumer {
   #attempt(frames: readonly Delivery[], report: WriteReport): Promise<void> {
     const { gate, writer } = this.#options;
     const [first] = frames;
-    if (first && !mayShare(first)) return gate.alone(() => this.#handleAlone(first, report.done));
+    if (first && !mayShare(first)) return gate.alone(() => this.#handleOneByOne(frames, report.done));
     return gate.shared(() => writer.write(frames, report));
+  }
+
+  /**
+   * A few while the others wait anyway: after some kills thousands of sound frames come for the
+   * third time.
+   */
+  async #handleOneByOne(
+    frames: readonly Delivery[],
+    done: (stored: readonly Delivery[]) => void,
+  ): Promise<void> {
+    for (const frame of frames) await this.#handleAlone(frame, done);
   }
 
   async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {

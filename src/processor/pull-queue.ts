@@ -10,6 +10,7 @@ import {
   PULL_RETRY_MS,
   SINK_BATCH_BYTES_MAX,
   SINK_BATCH_FRAMES_MAX,
+  SUSPECTS_IN_TURN_MAX,
 } from '../limits.ts';
 import { acknowledgeGone } from '../stream/backlog.ts';
 import type { LastingSubscription, NatsLink } from '../stream/nats.ts';
@@ -197,19 +198,15 @@ export class PullQueue {
     this.#wake = undefined;
   }
 
-  /**
-   * The next frames in order: up to a batch of those that may share one, or a single one that may
-   * not.
-   */
+  /** The next frames in order: a batch of those that may share one, or a few that may not. */
   take(mayShare: (delivery: Delivery) => boolean): Delivery[] {
+    const isShared = !this.hasSuspect(mayShare);
+    const most = isShared ? SINK_BATCH_FRAMES_MAX : SUSPECTS_IN_TURN_MAX;
     let count = 0;
-    for (let bytes = 0; count < this.#queued.length && count < SINK_BATCH_FRAMES_MAX; count++) {
+    for (let bytes = 0; count < this.#queued.length && count < most; count++) {
       const next = this.#queued[count] as Delivery;
-      if (count > 0 && (!mayShare(next) || bytes + next.data.length > SINK_BATCH_BYTES_MAX)) break;
       bytes += next.data.length;
-      if (mayShare(next)) continue;
-      count++;
-      break;
+      if (count > 0 && (mayShare(next) !== isShared || bytes > SINK_BATCH_BYTES_MAX)) break;
     }
     const taken = this.#queued.splice(0, count);
     for (const { data } of taken) this.#queuedBytes -= data.length;
