@@ -38,7 +38,10 @@ export const HELD_BYTES_SCARCE = 144 * MIB;
 export const SPOOL_BYTES_MAX = 8 * GIB;
 /** Uploads of one worker that are spooled or inflated in pieces; beyond it 503. */
 export const UPLOADS_MAX = 1_000;
-/** Whole uploads that wait for the stream; beyond it others pause. 20 MB/s store it in time. */
+/**
+ * Whole uploads that wait for the stream, those of UNPACED_BYTES_MAX apart; beyond it others pause.
+ * 20 MB/s store them in time.
+ */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 /**
  * Spooled bytes of bodies that were whole and inflated in the loop, so that no pause holds them

@@ -113,7 +113,7 @@ class AdminServer {
   }
 
   async untilAnswered(): Promise<void> {
-    await Promise.allSettled(this.#underWay);
+    while (this.#underWay.size > 0) await Promise.allSettled(this.#underWay);
   }
 
   /** Whatever a page throws: the process has workers that must go on. */

@@ -15,8 +15,9 @@
  * gives back all that is left. Those with 503 are fair shares: from half of the bound on, only a
  * project that has more than its share gets it. But an upload under way ends for its share of
  * `held` only above HELD_BYTES_SCARCE. The counters of upload-pacer.ts are those that pause: beyond
- * their bounds all large uploads that still arrive are paused. `unpaced` are bodies that no pause
- * holds back: they were whole, and inflated in the loop. They do not make others pause.
+ * their bounds all large uploads that still arrive are paused. `unpaced` are bodies that neither a
+ * pause nor the InflationQueue holds back: they were whole, and inflated in the loop. They do not
+ * make others pause.
  */
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { FairShare, type ProjectUse } from '../lib/fair-share.ts';
@@ -136,7 +137,7 @@ export class UploadBudget {
     return this.spooledBytes <= this.#spoolBytesMax && this.#spoolShare.allows(use);
   }
 
-  /** As {@link spool}, for bytes of spooled bodies that no pause holds back. */
+  /** As {@link spool}, for spooled bytes of bodies that were inflated in the loop. */
   unpaced(delta: number, use: ProjectUse): boolean {
     this.#unpacedShare.add(use, delta);
     return this.#unpacedShare.total <= UNPACED_BYTES_MAX && this.#unpacedShare.allows(use);
@@ -207,14 +208,17 @@ export class Holding {
     this.budget.pacer.queue(delta);
   }
 
-  /** @param delta bytes that are spooled, of an upload that is whole and may be paused */
+  /**
+   * @param delta bytes that are spooled, of an upload that is whole and was paced, or waited in the
+   * InflationQueue
+   */
   whole(delta: number): void {
     if (!this.#open) return;
     this.#whole += delta;
     this.budget.pacer.addWhole(delta);
   }
 
-  /** The same, of one that no pause holds back. @returns false when there is no room for them */
+  /** The same, of one that was inflated in the loop. @returns false when there is no room */
   unpaced(delta: number): boolean {
     if (!this.#open) return true;
     this.#unpaced += delta;

@@ -52,6 +52,8 @@ export class StreamConsumer {
   #lastBatchAt = Number.NEGATIVE_INFINITY;
   /** Monotonic ms. */
   #stopBy = Number.POSITIVE_INFINITY;
+  /** Frames that were taken, and that a stop leaves. */
+  readonly #unstored: Delivery[] = [];
   /** Frames that the sink has and that are not acknowledged, each with the end of that. */
   readonly #deferred = new Map<Delivery, Promise<void>>();
   /** How often a process ended with the frame, as read at this process's first attempt at it. */
@@ -76,10 +78,14 @@ export class StreamConsumer {
   async stop(): Promise<void> {
     this.#stopBy = this.#options.clock.monotonic() + STOP_STORE_MS_MAX;
     this.#stopping.abort();
-    await this.#options.queue.stop();
+    const { queue } = this.#options;
+    await queue.stop();
     await this.#running;
+    // Not earlier: until it knows of the stop, the broker would hand them to our own pull.
+    for (const frame of this.#unstored) frame.giveBack();
+    queue.settle(this.#unstored);
     await this.#letGoOfDeferred();
-    this.#options.queue.close();
+    queue.close();
   }
 
   async #letGoOfDeferred(): Promise<void> {
@@ -109,10 +115,13 @@ export class StreamConsumer {
     return this.#stopping.signal.aborted;
   }
 
-  /** Stopped, and nothing is left to store, or it cannot be stored now. */
+  /** Stopped, and what is left in hand cannot be stored, or not in time. */
+  get #mustGiveBack(): boolean {
+    return this.#stopped && (this.failing || this.#options.clock.monotonic() >= this.#stopBy);
+  }
+
   get #isOver(): boolean {
-    const { queue, clock } = this.#options;
-    return this.#stopped && (queue.isOver || this.failing || clock.monotonic() >= this.#stopBy);
+    return this.#mustGiveBack || (this.#stopped && this.#options.queue.isOver);
   }
 
   async #run(): Promise<void> {
@@ -157,10 +166,8 @@ export class StreamConsumer {
           log.error({ err: error, frames: left.length }, 'processor: nothing can be stored, trying again');
         this.failing = true;
         await pause(wait, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
-        if (!this.#stopped) continue;
-        for (const frame of left) frame.giveBack();
-        done(left);
       }
+      if (this.#mustGiveBack) return void this.#unstored.push(...left);
     }
   }
 
@@ -179,7 +186,10 @@ export class StreamConsumer {
     frames: readonly Delivery[],
     done: (stored: readonly Delivery[]) => void,
   ): Promise<void> {
-    for (const frame of frames) await this.#handleAlone(frame, done);
+    for (const frame of frames) {
+      if (this.#mustGiveBack) return;
+      await this.#handleAlone(frame, done);
+    }
   }
 
   async #handleAlone(frame: Delivery, done: (stored: readonly Delivery[]) => void): Promise<void> {

@@ -1,4 +1,4 @@
-import type { ConsumerInfo } from '@nats-io/jetstream';
+import type { ConsumerInfo, JetStreamManager } from '@nats-io/jetstream';
 import { createInbox, type Msg, millis, nanos } from '@nats-io/transport-node';
 import type { Log } from '../lib/log.ts';
 import {
@@ -37,12 +37,6 @@ export type PullQueueOptions = {
   log: Log;
   goneLookMs?: number;
 };
-
-/** It has redeliveries, or its floor is behind by more than what processors may have in hand. */
-function mayWaitForGone({ num_redelivered, delivered, ack_floor, num_ack_pending }: ConsumerInfo): boolean {
-  const beyondFloor = delivered.consumer_seq - ack_floor.consumer_seq;
-  return num_redelivered > 0 || beyondFloor - num_ack_pending > PREFETCH_FRAMES_MAX;
-}
 
 function oldestOf(frames: Iterable<Delivery>): number {
   let oldest = Number.POSITIVE_INFINITY;
@@ -271,10 +265,12 @@ export class PullQueue {
     clearTimeout(this.#pullTimer);
     const pull = this.#pull;
     try {
-      const info = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
+      const manager = await this.#link.manager();
+      const info = await manager.consumers.info(this.#stream, CONSUMER);
       const ackWait = millis(info.config.ack_wait ?? nanos(ACK_WAIT_MS));
       this.#expiresMs = Math.min(PULL_EXPIRES_MS, ackWait / 2);
-      if (unfilled && (info.num_pending > 0 || mayWaitForGone(info))) await this.#lookForGone();
+      if (unfilled && (info.num_pending > 0 || (await this.#mayWaitForGone(manager, info))))
+        await this.#lookForGone();
     } catch (error) {
       if (pull === this.#pull) this.#retryLater((error as Error).message);
       return;
@@ -289,12 +285,25 @@ export class PullQueue {
   async #checkUnderLoad(): Promise<void> {
     this.#checkUnderLoadAt = Number.POSITIVE_INFINITY;
     try {
-      const info = await (await this.#link.manager()).consumers.info(this.#stream, CONSUMER);
-      if (mayWaitForGone(info)) await this.#lookForGone();
+      const manager = await this.#link.manager();
+      const info = await manager.consumers.info(this.#stream, CONSUMER);
+      if (await this.#mayWaitForGone(manager, info)) await this.#lookForGone();
     } catch (error) {
       this.#log.debug({ stream: this.#stream, err: error }, 'processor: not looked for what is gone');
     }
     this.#checkUnderLoadAt = performance.now() + this.#goneLookMs;
+  }
+
+  /**
+   * It has redeliveries, or its floor is far behind and before the stream's first message.
+   */
+  async #mayWaitForGone(manager: JetStreamManager, info: ConsumerInfo): Promise<boolean> {
+    const { num_redelivered, delivered, ack_floor, num_ack_pending } = info;
+    if (num_redelivered > 0) return true;
+    const beyondFloor = delivered.consumer_seq - ack_floor.consumer_seq;
+    if (beyondFloor - num_ack_pending <= PREFETCH_FRAMES_MAX) return false;
+    const { state } = await manager.streams.info(this.#stream);
+    return state.first_seq > ack_floor.stream_seq + 1;
   }
 
   async #lookForGone(): Promise<void> {

@@ -3,6 +3,8 @@ import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX, PROJECT_KEYS_MAX } from '../limits.ts';
 import { isConflict } from '../projects/bucket.ts';
+import { keyId, keysOf } from '../projects/keys.ts';
+import type { Project } from '../projects/project.ts';
 import type { Access } from '../projects/project-state.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { changeRecord, readRecord, removeRecords } from './records.ts';
@@ -74,7 +76,7 @@ export class KeyUse {
           if (project.isDeleted) return undefined;
           const hours = parse(text);
           if ((hours[keyId] ?? '') >= hour) return undefined;
-          return JSON.stringify(newest({ ...hours, [keyId]: hour }));
+          return JSON.stringify(bounded({ ...hours, [keyId]: hour }, project.record));
         });
         this.#noted.push(access);
       } catch (error) {
@@ -90,10 +92,17 @@ export class KeyUse {
 
 const hoursSchema = z.record(z.string(), z.string());
 
-/** As many as a project may have keys: keys that were removed stay in the record until then. */
-function newest(hours: HoursOfUse): HoursOfUse {
-  const byHour = Object.entries(hours).sort(([, one], [, other]) => (one < other ? 1 : -1));
-  return Object.fromEntries(byHour.slice(0, PROJECT_KEYS_MAX));
+/**
+ * As many as a project may have keys: its own, and the newest of those that were removed. A record
+ * that lags behind may lack a new key, so removed ones are not left out before that.
+ */
+function bounded(hours: HoursOfUse, project: Project): HoursOfUse {
+  const all = Object.entries(hours);
+  if (all.length <= PROJECT_KEYS_MAX) return hours;
+  const own = new Set(keysOf(project).map(({ key }) => keyId(key)));
+  const rank = ([id, hour]: [string, string]): string => `${own.has(id) ? 1 : 0} ${hour}`;
+  all.sort((one, other) => (rank(one) < rank(other) ? 1 : -1));
+  return Object.fromEntries(all.slice(0, PROJECT_KEYS_MAX));
 }
 
 /** What cannot be read counts as nothing: it is statistics, and is written anew. */

@@ -39,7 +39,8 @@ export function loadCommand(): Command {
     .allowUnknownOption()
     .allowExcessArguments()
     .action(async (_flags: unknown, command: Command) => {
-      if (!command.args.includes('--help')) loadConfig(); // @throws ConfigError
+      const wantsHelp = command.args.some((arg) => arg === '--help' || arg === '-h');
+      if (!wantsHelp) loadConfig(); // @throws ConfigError
       const { loadMain } = (await import(LOAD_TESTER)) as LoadTester;
       process.exitCode = await loadMain(command.args, surroundings());
     });
