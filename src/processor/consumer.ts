@@ -50,7 +50,7 @@ export class StreamConsumer {
   readonly #stopping = new AbortController();
   #running: Promise<void> = Promise.resolve();
   #lastBatchAt = Number.NEGATIVE_INFINITY;
-  /** Monotonic ms. */
+  /** When a stop gives back what is not stored yet, monotonic ms. */
   #stopBy = Number.POSITIVE_INFINITY;
   /** Frames that were taken, and that a stop leaves. */
   readonly #unstored: Delivery[] = [];

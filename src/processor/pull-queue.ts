@@ -295,7 +295,8 @@ export class PullQueue {
   }
 
   /**
-   * It has redeliveries, or its floor is far behind and before the stream's first message.
+   * Whether the consumer has redeliveries, or its floor is far behind and the message right beyond
+   * it is before the stream's first one.
    */
   async #mayWaitForGone(manager: JetStreamManager, info: ConsumerInfo): Promise<boolean> {
     const { num_redelivered, delivered, ack_floor, num_ack_pending } = info;
