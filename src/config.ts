@@ -262,7 +262,8 @@ function gather(env: NodeJS.ProcessEnv): { raw: Record<string, string>; ignored:
   const raw: Record<string, string> = {};
   const ignored: string[] = [];
   for (const [name, value] of Object.entries(env)) {
-    if (!name.startsWith('SLUICE_') || value === undefined || value === '') continue;
+    if (!name.startsWith('SLUICE_') || value === undefined) continue;
+    if (value === '' && name in schema.shape) continue; // as if it were not set
     if (isServiceLink(name, value)) ignored.push(name);
     else raw[name] = value;
   }
@@ -369,8 +370,11 @@ export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({
   natsServerBin: env.NATS_SERVER_BIN,
 });
 
-/** Which of these settings the environment itself gives. */
-export const isSet = (name: string, env: NodeJS.ProcessEnv = process.env): boolean => Boolean(env[name]);
+/** Whether the environment itself gives this setting. */
+export function isSet(name: string, env: NodeJS.ProcessEnv = process.env): boolean {
+  const value = env[name] ?? '';
+  return value !== '' && !isServiceLink(name, value);
+}
 
 /** One setting as the environment gives it, unchecked: for a command that needs no other. */
 export const setting = (name: string, env: NodeJS.ProcessEnv = process.env): string | undefined =>

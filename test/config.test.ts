@@ -1,7 +1,7 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { ConfigError, loadConfig, SETTING_NAMES } from '../src/config.ts';
+import { ConfigError, isSet, loadConfig, SETTING_NAMES } from '../src/config.ts';
 import { temporaryFolder } from './support/servers.ts';
 
 const problems = (env: Record<string, string>): string[] => {
@@ -105,6 +105,13 @@ it('ignores the names of Kubernetes service links and says which', () => {
   });
   expect(config.port).toBe(8080);
   expect(ignored).toHaveLength(5);
+  expect(isSet('SLUICE_PORT', { SLUICE_PORT: 'tcp://10.0.0.1:80' })).toBe(false);
+});
+
+it('takes an empty value for none, and an unknown name for an error with any value', () => {
+  expect(loadConfig({ SLUICE_PORT: '' }).config.port).toBe(8080);
+  expect(isSet('SLUICE_PORT', { SLUICE_PORT: '' })).toBe(false);
+  expect(problems({ SLUICE_PROT: '' })).toEqual(['SLUICE_PROT is not a setting of sluice']);
 });
 
 it('takes several URLs as a cluster, and a sink', () => {

@@ -103,6 +103,7 @@ async function run(flags: Flags): Promise<void> {
   const start = new DevStart(
     {
       port,
+      host: config.host,
       adminPort,
       adminHost: config.adminHost,
       workers: flags.workers ?? (isSet('SLUICE_WORKERS') ? config.workers : 1),

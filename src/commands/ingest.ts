@@ -1,48 +1,10 @@
-import { statfsSync, statSync } from 'node:fs';
-import { tmpdir } from 'node:os';
 import { Command } from 'commander';
-import { loadConfig, type SoundSettings } from '../config.ts';
+import { loadConfig } from '../config.ts';
 import { LINES_PER_SEC_MAX, type RequestLines } from '../http/metrics/request-log.ts';
-import { ADMIN_PORT, runIngest } from '../ingest/primary.ts';
-import { allowedCpus } from '../lib/files/allowed-cpus.ts';
+import { runIngest } from '../ingest/primary.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
-import { SPOOL_BYTES_MAX } from '../limits.ts';
-import { bytesText } from '../stream/setup/config-diff.ts';
-
-/**
- * What is wrong for ingest alone: other programs share its settings, and not its ports, its number
- * of workers or its spool. Spool files have no names, so only ingest itself bounds them: they must
- * never fill a volume that other programs share.
- */
-function ingestProblems(settings: SoundSettings): string[] {
-  const { SLUICE_PORT: port, SLUICE_SPOOL_DIR: dir = tmpdir(), SLUICE_SPOOL_MAX_BYTES: bound } = settings;
-  const { SLUICE_MAX_DECOMPRESSED_BYTES: bytes = 0, SLUICE_WORKERS: workers = allowedCpus() } = settings;
-  const least = 2 * bytes * workers;
-  const problems: string[] = [];
-  if (settings.SLUICE_ADMIN_PORT === undefined && port === ADMIN_PORT)
-    problems.push(`SLUICE_ADMIN_PORT (${ADMIN_PORT} unless it is set) must differ from SLUICE_PORT`);
-  if ((bound ?? SPOOL_BYTES_MAX * workers) < least)
-    problems.push(
-      `SLUICE_SPOOL_MAX_BYTES must be at least ${least}: twice SLUICE_MAX_DECOMPRESSED_BYTES for each of ${workers} workers`,
-    );
-  const volume = volumeOf(dir);
-  if (!volume) problems.push(`SLUICE_SPOOL_DIR must be a folder that is there and can be looked at: ${dir}`);
-  else if (bound && volume.size < bound)
-    problems.push(
-      `SLUICE_SPOOL_MAX_BYTES is ${bytesText(bound)}, and the volume of ${dir} has ${bytesText(volume.size)}`,
-    );
-  return problems;
-}
-
-function volumeOf(dir: string): { size: number; free: number } | undefined {
-  try {
-    const { blocks, bavail, bsize } = statfsSync(dir);
-    return statSync(dir).isDirectory() ? { size: blocks * bsize, free: bavail * bsize } : undefined;
-  } catch {
-    return undefined;
-  }
-}
+import { ingestProblems, volumeOf } from './ingest-settings.ts';
 
 const SECOND_MS = 1_000;
 

@@ -23,6 +23,7 @@ const DEMO: NewProject = { plan: 'Platform', overage: false, filters: [], allowe
 
 type DevOptions = {
   port: number;
+  host: string;
   adminPort: number;
   adminHost: string;
   workers: number;
@@ -180,15 +181,12 @@ export class DevStart {
 
   /** Of a child, which listens on SLUICE_ADMIN_HOST too. */
   #adminUrl(port: number): string {
-    const { adminHost } = this.#options;
-    const isAnywhere = ['127.0.0.1', '0.0.0.0', '::'].includes(adminHost);
-    const name = adminHost.includes(':') ? `[${adminHost}]` : adminHost;
-    return `http://${isAnywhere ? 'localhost' : name}:${port}`;
+    return urlOf(this.#options.adminHost, port);
   }
 
   #describe(parts: { redisUrl: string; natsUrl: string; sinkDir: string; project: Project }): DevFile {
     const { redisUrl, natsUrl, sinkDir, project } = parts;
-    const url = `http://localhost:${this.#options.port}`;
+    const url = urlOf(this.#options.host, this.#options.port);
     const key = firstKey(project, systemClock.now())?.key ?? project.key;
     const dsn = (this.#options.publicUrl ?? url).replace('://', `://${key}@`);
     return {
@@ -201,6 +199,13 @@ export class DevStart {
       pid: process.pid,
     };
   }
+}
+
+/** The URL of this machine at which a program answers that listens on `host`. */
+function urlOf(host: string, port: number): string {
+  const isLocal = ['127.0.0.1', '0.0.0.0', '::'].includes(host);
+  const name = host.includes(':') ? `[${host}]` : host;
+  return `http://${isLocal ? 'localhost' : name}:${port}`;
 }
 
 /** What `dev` keeps in its data folder; other files there are not its own. */

@@ -18,7 +18,7 @@ export interface RawHead {
  * This SDK reuses connections that the server has closed as idle, so its answers say `Connection:
  * close`.
  */
-const REUSES_CLOSED = 'sentry.rust/';
+const REUSES_CLOSED = 'sentry.rust';
 const CLOSE_OPTION = /(?:^|,)\s*close\s*(?:,|$)/i;
 
 const noHeaders = () => ({
@@ -67,6 +67,7 @@ export class RequestHead {
       this.#note(name, value);
     });
     this.query = raw.getQuery() ?? '';
+    if (this.query.includes(REUSES_CLOSED)) this.#closeByUs();
     const { length } = this.query;
     this.tooBig =
       Math.max(bytes, length) > REQUEST_HEADER_BYTES_MAX ||

@@ -21,7 +21,7 @@ describe('the head of a request', () => {
     ]);
   });
 
-  it.each<[string, Lines, Partial<RequestHead>]>([
+  it.each<[what: string, Lines, Partial<RequestHead>, query?: string]>([
     ['nothing odd', [['content-length', '12']], { oddLength: false, oddEncoding: false, isEmpty: false }],
     ['a length of 0', [['content-length', '0']], { oddLength: false, isEmpty: true }],
     ['a length that is no number', [['content-length', '+1']], { oddLength: true }],
@@ -70,11 +70,12 @@ describe('the head of a request', () => {
       ],
       { closeMode: 'by the library' },
     ],
+    ['such an SDK in the query', [], { closeMode: 'by us' }, 'sentry_key=k&sentry_client=sentry.rust%2F0.31'],
     ['no wish to close', [['connection', 'keep-alive']], { closeMode: 'no' }],
     ['a name', [['x-request-id', 'abc-1']], { requestId: 'abc-1' }],
     ['a name that is not fit to be repeated', [['x-request-id', 'a b']], { requestId: '' }],
-  ])('says: %s', (_what, lines, facts) => {
-    expect(headOf(lines)).toMatchObject(facts);
+  ])('says: %s', (_what, lines, facts, query) => {
+    expect(headOf(lines, query)).toMatchObject(facts);
   });
 
   it.each<[string, number, (size: number) => RequestHead]>([

@@ -90,12 +90,14 @@ it('makes streams as large as SLUICE_STREAM_MAX_BYTES says, where that is set', 
   expect(config.max_bytes).toBeGreaterThan(7 * 1024 * 1024);
 });
 
-it('is ready and says its address where SLUICE_ADMIN_HOST names another one', async () => {
+it('is ready and says its addresses where SLUICE_HOST and SLUICE_ADMIN_HOST name others', async () => {
   const host = process.platform === 'linux' ? '127.0.0.2' : '127.0.0.1';
-  const dev = await Dev.start({ SLUICE_ADMIN_HOST: host });
+  const dev = await Dev.start({ SLUICE_HOST: host, SLUICE_ADMIN_HOST: host });
   const at = process.platform === 'linux' ? host : 'localhost';
   expect(dev.file.adminUrl).toMatch(new RegExp(`^http://${at}:`));
   expect((await fetch(`${dev.file.adminUrl}/readyz`)).status).toBe(200);
+  expect(dev.file.url).toMatch(new RegExp(`^http://${at}:`));
+  expect((await fetch(dev.file.url)).status).toBe(404);
 });
 
 it('says at once that both ports are the same', async () => {

@@ -1,6 +1,7 @@
 import { Command } from 'commander';
-import { ConfigError, type SinkSetting } from '../../config.ts';
+import { ConfigError, loadConfig, type SinkSetting } from '../../config.ts';
 import { BUCKETS, wantedStreams } from '../../stream/topology.ts';
+import { ingestProblems } from '../ingest-settings.ts';
 import { printJson, printLine, table } from '../print.ts';
 import { Session } from '../session.ts';
 import { topologyOf } from '../setup.ts';
@@ -34,6 +35,18 @@ function sinkChecks(sink: SinkSetting): Promise<Check[]> {
   return sink.kind === 'postgres' ? postgres(sink.url) : clickhouse(sink.url);
 }
 
+/** What keeps ingest alone from starting: a warning, because other programs do not need it. */
+function ingestSettings(): Check[] {
+  try {
+    loadConfig(undefined, { alsoCheck: ingestProblems });
+    return [];
+  } catch (error) {
+    const what = 'settings of ingest';
+    const fix = '`sluice ingest` does not start with it: correct or unset the variable.';
+    return (error as ConfigError).message.split('\n').map((found) => ({ what, found, warn: true, fix }));
+  }
+}
+
 async function examine(): Promise<Check[]> {
   let session: Session;
   try {
@@ -49,7 +62,7 @@ async function examine(): Promise<Check[]> {
     const clustered = redisUrls.length > 1;
     const from = dev ? 'as the environment and .sluice/dev.json say' : 'as the environment says';
     const found = await Promise.all([
-      [{ what: 'settings', found: from }],
+      [{ what: 'settings', found: from }, ...ingestSettings()],
       checks.machine(config),
       checks.spool(config),
       ...redisUrls.map((url) => checks.redis(session.redisAccess([url]), { clustered })),

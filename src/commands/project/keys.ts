@@ -14,7 +14,7 @@ type AddFlags = Output & { label?: string; expires?: string; rateLimit?: number;
 
 const UNITS_MS = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000, w: 7 * 86_400_000 } as const;
 const DURATION = /^([1-9]\d{0,4})([smhdw])$/;
-const DATE = /^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/;
+const DATE = /^(\d{4}-\d\d-\d\d)(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/;
 
 /** @returns ms */
 export function parseDuration(text: string): number {
@@ -23,14 +23,18 @@ export function parseDuration(text: string): number {
   return Number(count) * UNITS_MS[unit as keyof typeof UNITS_MS];
 }
 
+/** @returns Unix ms; NaN: it is no date, or one that no month has, as 2027-02-31 */
+function parseDate(text: string): number {
+  const [, day] = DATE.exec(text) ?? [];
+  const midnight = Date.parse(`${day}T00:00Z`);
+  const isReal = !Number.isNaN(midnight) && new Date(midnight).toISOString().slice(0, 10) === day;
+  return isReal ? Date.parse(text) : Number.NaN;
+}
+
 /** A duration from now, or the moment at which a date (UTC) begins. @returns RFC 3339 */
 function parseExpiry(text: string): string {
   const now = systemClock.now();
-  const at = DURATION.test(text)
-    ? now + parseDuration(text)
-    : DATE.test(text)
-      ? Date.parse(text)
-      : Number.NaN;
+  const at = DURATION.test(text) ? now + parseDuration(text) : parseDate(text);
   if (Number.isNaN(at)) return refuse('It is a duration such as 30d, a date (2027-01-31), or RFC 3339.');
   return at > now ? new Date(at).toISOString() : refuse('It has passed already.');
 }

@@ -54,6 +54,13 @@ describe('setup and doctor', () => {
     );
   });
 
+  it('warns of settings with which ingest does not start', async () => {
+    const { checks } = await examine({ SLUICE_PORT: '8081' });
+    expect(checks.filter(({ what }) => what === 'settings of ingest')).toMatchObject([
+      { state: 'warn', found: 'SLUICE_ADMIN_PORT (8081 unless it is set) must differ from SLUICE_PORT' },
+    ]);
+  });
+
   it('says how to fix a Redis that evicts and keeps no log', async () => {
     await client.config('SET', 'maxmemory-policy', 'allkeys-lru');
     await client.config('SET', 'appendonly', 'no');

@@ -68,6 +68,7 @@ describe('project keys', () => {
     [['--expires', '30'], 'a duration such as 30d'],
     [['--expires', '0d'], 'a duration such as 30d'],
     [['--expires', '2127-13-01'], 'a duration such as 30d'],
+    [['--expires', '2127-02-29'], 'a duration such as 30d'],
     [['--expires', '2127-01-01T10:00'], 'a duration such as 30d'],
     [['--expires', '2020-01-01'], 'It has passed already'],
     [['--rate-limit', 'none'], 'an integer from 1 to 100000'],
@@ -121,7 +122,7 @@ describe('project keys', () => {
     for (const [i, hour] of hours.entries()) {
       const clock = { now: () => Date.parse(hour), monotonic: () => 0 };
       const use = new KeyUse({ link, log, clock });
-      const access = new ProjectState(record, 1, 60).access(used[i] as string, clock);
+      const access = new ProjectState(record, 1, 60).authenticate(used[i] as string, clock);
       if (!access) throw new Error('not valid');
       use.note(access);
       await use.close();
@@ -142,17 +143,17 @@ describe('project keys', () => {
     let now = Date.parse('2026-01-05T07:59:00Z');
     const clock = { now: () => now, monotonic: () => 0 };
     const use = new KeyUse({ link, log, clock });
-    const access = new ProjectState(record, 1, 60).access(record.key, clock);
+    const access = new ProjectState(record, 1, 60).authenticate(record.key, clock);
     if (!access) throw new Error('not valid');
     const lastUsed = async (): Promise<unknown> => {
       use.note(access);
       await use.flush();
       return ((await json('keys', 'list', id)) as unknown as { lastUsed?: string }[])[0]?.lastUsed;
     };
-    expect([await lastUsed(), access.isUseNoted]).toEqual(['2026-01-05T07:00Z', true]);
+    expect([await lastUsed(), access.isKeyUseNoted]).toEqual(['2026-01-05T07:00Z', true]);
     now += 3_600_000;
     await use.flush();
-    expect(access.isUseNoted).toBe(false);
+    expect(access.isKeyUseNoted).toBe(false);
     expect(await lastUsed()).toBe('2026-01-05T08:00Z');
     await use.close();
   });
