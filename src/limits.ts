@@ -348,7 +348,7 @@ export const WORKER_SILENT_MS_MAX = 5_000;
 export const SHUTDOWN_PAUSE_MS = 1_000;
 /** How long idle connections stay open after the listener closed and the last answer left. */
 export const SHUTDOWN_LINGER_MS = 2_000;
-/** From the closed listener to the exit, whatever is still under way. */
+/** From the closed listener (of a processor: the signal) to the exit, whatever is under way. */
 export const SHUTDOWN_MS_MAX = 25_000;
 /** How long a processor that stops goes on to store what it has in hand. */
 export const STOP_STORE_MS_MAX = 5_000;

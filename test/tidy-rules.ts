@@ -104,7 +104,7 @@ const ROOTS: readonly string[] = ['src/processor/processor.ts'];
 const PROJECT_STATE = 'src/projects/project-state.ts';
 const STATE_IMPORTS: Readonly<Record<string, 'value' | 'type'>> = {
   'src/filter/inbound.ts': 'value',
-  'src/limit/subject-cache.ts': 'type',
+  'src/limit/scope-cache.ts': 'type',
 };
 const STATE_KEEPERS: readonly string[] = ['limit'];
 

@@ -66,8 +66,8 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [
     rules.importDirection,
     'src/projects/project-state.ts',
-    `import { a } from '../limit/subject-cache.ts';`,
-    `import type { A } from '../limit/subject-cache.ts';`,
+    `import { a } from '../limit/scope-cache.ts';`,
+    `import type { A } from '../limit/scope-cache.ts';`,
   ],
   [
     rules.importDirection,

@@ -2,7 +2,7 @@
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { loadConfig } from '../../src/config.ts';
 import { Upload, UploadBudget } from '../../src/envelope/upload.ts';
-import { ProjectUse } from '../../src/lib/fair-share.ts';
+import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
 import { type MicroTask, micro } from './task.ts';
@@ -12,7 +12,7 @@ function upload(body: Buffer, encoding: string, budget: UploadBudget): Promise<v
     const one: Upload = new Upload({
       encoding,
       budget,
-      use: new ProjectUse(),
+      inUse: new ResourcesInUse(),
       onResult: (result) => {
         if (!result.ok) reject(new Error(result.failure.detail));
         // After the call that told the result, as the request does it.

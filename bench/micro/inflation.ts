@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { Holding, UploadBudget } from '../../src/envelope/budget.ts';
 import { inflateSync } from '../../src/envelope/inflate/inflate.ts';
 import { Inflater } from '../../src/envelope/inflate/inflater.ts';
-import { ProjectUse } from '../../src/lib/fair-share.ts';
+import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
 import type { MicroTask } from './task.ts';
@@ -19,7 +19,7 @@ const budget = new UploadBudget({ maxBodyBytes: 1, maxDecompressedBytes: 1, spoo
 function streamed(body: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
     const inflater = new Inflater('gzip', {
-      holding: new Holding(budget, new ProjectUse()),
+      holding: new Holding(budget, new ResourcesInUse()),
       onBytes: () => undefined,
       onEnd: () => {
         inflater.destroy();

@@ -1,4 +1,4 @@
-import { type Ask, SubjectCache } from '../../src/limit/subject-cache.ts';
+import { type Ask, ScopeCache } from '../../src/limit/scope-cache.ts';
 import { type MicroTask, micro } from './task.ts';
 
 const RECORD = { limit: 100_000, revision: 1 };
@@ -25,7 +25,7 @@ const reply = (ask: Ask, granted: number, admitsAt = 0) => ({
 
 /** A stream of requests, with a script call whenever no token is in hand. */
 function admission(): () => void {
-  const cache = new SubjectCache();
+  const cache = new ScopeCache();
   let now = 0;
   return () => {
     now += GAP_MS;
@@ -37,7 +37,7 @@ function admission(): () => void {
 
 /** A flood over the limit: refused from memory. */
 function refusal(): () => void {
-  const cache = new SubjectCache();
+  const cache = new ScopeCache();
   const ask = cache.ask(0, 1, RECORD);
   cache.answer(ask, reply(ask, 0, 60_000), 0);
   return () => {

@@ -3,7 +3,7 @@
  * Ask as the script does, and `test/limit/window-twin.test.ts` holds the two against each other. The lease of a reserve and its share of
  * the limit are parameters, because they are what is simulated.
  */
-import { type Ask, LEASE_SHAPE, type LeaseShape, type WindowReply } from '../../src/limit/subject-cache.ts';
+import { type Ask, LEASE_SHAPE, type LeaseShape, type WindowReply } from '../../src/limit/scope-cache.ts';
 import {
   RATE_BUCKET_MS as BUCKET_MS,
   CONTENDED_MS,

@@ -1,9 +1,9 @@
 /**
- * Many workers with real subject caches around the twin of the script, in steps of a millisecond: requests come at random, calls take
+ * Many workers with real scope caches around the twin of the script, in steps of a millisecond: requests come at random, calls take
  * their time there and back, a worker has one under way at most, and tokens that ran out are sent back a quarter of a second later,
  * all as the admission does it.
  */
-import { type Ask, type LeaseShape, SubjectCache, type WindowReply } from '../../src/limit/subject-cache.ts';
+import { type Ask, type LeaseShape, ScopeCache, type WindowReply } from '../../src/limit/scope-cache.ts';
 import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
 import type { Random } from '../random.ts';
 import { WindowTwin } from './window-twin.ts';
@@ -44,7 +44,7 @@ const EPOCH = 1_790_000_000_000;
 export class World {
   readonly #options: WorldOptions;
   readonly #twin: WindowTwin;
-  readonly #caches: SubjectCache[];
+  readonly #caches: ScopeCache[];
   /** Cumulated weights. */
   readonly #upTo: number[] = [];
   /** By the millisecond at which they are due. */
@@ -58,7 +58,7 @@ export class World {
   constructor(options: WorldOptions) {
     this.#options = options;
     this.#twin = new WindowTwin(options.shape);
-    this.#caches = Array.from({ length: options.workers }, () => new SubjectCache(options.shape));
+    this.#caches = Array.from({ length: options.workers }, () => new ScopeCache(options.shape));
     let sum = 0;
     for (const weight of options.weights) {
       sum += weight;
@@ -102,7 +102,7 @@ export class World {
   }
 
   #serve(worker: number, requests: number): void {
-    const cache = this.#caches[worker] as SubjectCache;
+    const cache = this.#caches[worker] as ScopeCache;
     let waiting = requests;
     for (; waiting > 0; waiting--) {
       const decision = cache.take(this.#now, 1);
@@ -123,7 +123,7 @@ export class World {
 
   #call(worker: number, need: number): void {
     const { limit, wayMs } = this.#options;
-    const ask = (this.#caches[worker] as SubjectCache).ask(this.#now, need, { limit, revision: 1 });
+    const ask = (this.#caches[worker] as ScopeCache).ask(this.#now, need, { limit, revision: 1 });
     this.#calls++;
     this.#calling.set(worker, 0);
     this.#at(this.#now + wayMs, () => {
@@ -133,7 +133,7 @@ export class World {
   }
 
   #answer({ worker, ask, reply }: Reply): void {
-    const decisions = (this.#caches[worker] as SubjectCache).answer(ask, reply, this.#now);
+    const decisions = (this.#caches[worker] as ScopeCache).answer(ask, reply, this.#now);
     for (const decision of decisions) if (decision?.kind === 'admitted') this.#admittedAt.push(this.#now);
     const joined = this.#calling.get(worker) ?? 0;
     this.#calling.delete(worker);

@@ -20,7 +20,7 @@
  * make others pause.
  */
 import { type Clock, systemClock } from '../lib/clock.ts';
-import { FairShare, type ProjectUse } from '../lib/fair-share.ts';
+import { FairShare, type ResourcesInUse } from '../lib/fair-share.ts';
 import { type ExtraType, storedTypes } from '../lib/item-types.ts';
 import {
   HELD_BYTES_MAX,
@@ -97,13 +97,13 @@ export class UploadBudget {
   }
 
   /** Whether a request of the project may come: there is room, and it has at most its share. */
-  hasRoomFor(use: ProjectUse): boolean {
-    return this.hasRoom && this.#heldShare.allows(use) && this.#requestShare.allows(use);
+  hasRoomFor(inUse: ResourcesInUse): boolean {
+    return this.hasRoom && this.#heldShare.allows(inUse) && this.#requestShare.allows(inUse);
   }
 
   /** Counts one more request, or with -1 one less. */
-  request(delta: 1 | -1, use: ProjectUse): void {
-    this.#requestShare.add(use, delta);
+  request(delta: 1 | -1, inUse: ResourcesInUse): void {
+    this.#requestShare.add(inUse, delta);
   }
 
   /** The worker holds much: each upload gets smaller bounds. */
@@ -125,22 +125,22 @@ export class UploadBudget {
    * @param delta bytes, negative to give back. @returns false when the sum is over the bound, or
    * near it and the project over its share (they are counted all the same)
    */
-  hold(delta: number, use: ProjectUse): boolean {
-    this.#heldShare.add(use, delta);
+  hold(delta: number, inUse: ResourcesInUse): boolean {
+    this.#heldShare.add(inUse, delta);
     if (this.heldBytes <= HELD_BYTES_SCARCE) return true;
-    return this.heldBytes <= HELD_BYTES_MAX && this.#heldShare.allows(use);
+    return this.heldBytes <= HELD_BYTES_MAX && this.#heldShare.allows(inUse);
   }
 
   /** As {@link hold}, for bytes of spool files; false for a project beyond its share. */
-  spool(delta: number, use: ProjectUse): boolean {
-    this.#spoolShare.add(use, delta);
-    return this.spooledBytes <= this.#spoolBytesMax && this.#spoolShare.allows(use);
+  spool(delta: number, inUse: ResourcesInUse): boolean {
+    this.#spoolShare.add(inUse, delta);
+    return this.spooledBytes <= this.#spoolBytesMax && this.#spoolShare.allows(inUse);
   }
 
   /** As {@link spool}, for spooled bytes of bodies that were inflated in the loop. */
-  unpaced(delta: number, use: ProjectUse): boolean {
-    this.#unpacedShare.add(use, delta);
-    return this.#unpacedShare.total <= UNPACED_BYTES_MAX && this.#unpacedShare.allows(use);
+  unpaced(delta: number, inUse: ResourcesInUse): boolean {
+    this.#unpacedShare.add(inUse, delta);
+    return this.#unpacedShare.total <= UNPACED_BYTES_MAX && this.#unpacedShare.allows(inUse);
   }
 
   /**
@@ -148,9 +148,9 @@ export class UploadBudget {
    * @returns false when there are too many, or more than the project's share (it is counted all the
    * same)
    */
-  upload(delta: 1 | -1, use: ProjectUse): boolean {
-    this.#uploadShare.add(use, delta);
-    return this.#uploadShare.total <= UPLOADS_MAX && this.#uploadShare.allows(use);
+  upload(delta: 1 | -1, inUse: ResourcesInUse): boolean {
+    this.#uploadShare.add(inUse, delta);
+    return this.#uploadShare.total <= UPLOADS_MAX && this.#uploadShare.allows(inUse);
   }
 
   /**
@@ -173,7 +173,7 @@ export class UploadBudget {
  */
 export class Holding {
   readonly budget: UploadBudget;
-  readonly use: ProjectUse;
+  readonly inUse: ResourcesInUse;
   #held = 0;
   #spooled = 0;
   #queued = 0;
@@ -182,23 +182,23 @@ export class Holding {
   #isLarge = false;
   #open = true;
 
-  constructor(budget: UploadBudget, use: ProjectUse) {
+  constructor(budget: UploadBudget, inUse: ResourcesInUse) {
     this.budget = budget;
-    this.use = use;
-    budget.request(1, use);
+    this.inUse = inUse;
+    budget.request(1, inUse);
   }
 
   /** @param delta bytes, negative to give back. @returns false when there is no room for them */
   hold(delta: number): boolean {
     if (!this.#open) return true;
     this.#held += delta;
-    return this.budget.hold(delta, this.use);
+    return this.budget.hold(delta, this.inUse);
   }
 
   spool(delta: number): boolean {
     if (!this.#open) return true;
     this.#spooled += delta;
-    return this.budget.spool(delta, this.use);
+    return this.budget.spool(delta, this.inUse);
   }
 
   /** @param delta bytes that wait for an inflater or the disk */
@@ -222,25 +222,25 @@ export class Holding {
   unpaced(delta: number): boolean {
     if (!this.#open) return true;
     this.#unpaced += delta;
-    return this.budget.unpaced(delta, this.use);
+    return this.budget.unpaced(delta, this.inUse);
   }
 
   /** The upload is one of the large ones. @returns false when there is no place for it */
   takePlace(): boolean {
     if (this.#isLarge || !this.#open) return true;
     this.#isLarge = true;
-    return this.budget.upload(1, this.use);
+    return this.budget.upload(1, this.inUse);
   }
 
   close(): void {
     if (!this.#open) return;
     this.#open = false;
-    if (this.#isLarge) this.budget.upload(-1, this.use);
+    if (this.#isLarge) this.budget.upload(-1, this.inUse);
     if (this.#queued > 0) this.budget.pacer.queue(-this.#queued);
     if (this.#whole > 0) this.budget.pacer.addWhole(-this.#whole);
-    if (this.#unpaced > 0) this.budget.unpaced(-this.#unpaced, this.use);
-    this.budget.request(-1, this.use);
-    this.budget.hold(-this.#held, this.use);
-    if (this.#spooled > 0) this.budget.spool(-this.#spooled, this.use);
+    if (this.#unpaced > 0) this.budget.unpaced(-this.#unpaced, this.inUse);
+    this.budget.request(-1, this.inUse);
+    this.budget.hold(-this.#held, this.inUse);
+    if (this.#spooled > 0) this.budget.spool(-this.#spooled, this.inUse);
   }
 }

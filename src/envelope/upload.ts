@@ -9,7 +9,7 @@
  * draining the socket. A success holds its bytes until `dispose`. When a verdict comes while the
  * socket is paused, it is resumed first: nothing can be answered on a paused one.
  */
-import type { ProjectUse } from '../lib/fair-share.ts';
+import type { ResourcesInUse } from '../lib/fair-share.ts';
 import { SWELLING_RATIO_MIN, SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../limits.ts';
 import { Holding, UploadBudget } from './budget.ts';
 import { ownCopy } from './byte-queue.ts';
@@ -45,7 +45,7 @@ export type UploadOptions = {
   encoding: string;
   budget: UploadBudget;
   /** Of the project whose upload it is. */
-  use: ProjectUse;
+  inUse: ResourcesInUse;
   /** Exactly once, perhaps inside `feed` or `end`; never after `dispose`. */
   onResult(result: UploadResult): void;
   /** Pause the socket, or resume it: disk, inflater or stream is behind, or no longer. */
@@ -92,7 +92,7 @@ export class Upload {
   constructor(options: UploadOptions) {
     this.#options = options;
     this.#encoding = parseEncoding(options.encoding);
-    this.#holding = new Holding(options.budget, options.use);
+    this.#holding = new Holding(options.budget, options.inUse);
     this.#collector = new Collector({
       budget: options.budget,
       holding: this.#holding,
@@ -181,12 +181,12 @@ export class Upload {
     const claimed = claimedBytes(encoding, body);
     if (body.length > SYNC_INFLATE_BYTES_MAX)
       return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
-    const { use } = this.#holding;
+    const { inUse } = this.#holding;
     // To learn its size takes milliseconds.
-    if (claimed === undefined && !this.#options.budget.inflationQueue.allows(use))
+    if (claimed === undefined && !this.#options.budget.inflationQueue.allows(inUse))
       return this.#fail('overloaded', 'too much is being inflated');
-    if (claimed === undefined && use.distrusted > 0) {
-      use.distrusted--;
+    if (claimed === undefined && inUse.distrusted > 0) {
+      inUse.distrusted--;
       return this.#inflateInTurn(encoding, expectedBytes(body));
     }
     const inflated = inflateSync(encoding, body);
@@ -195,13 +195,13 @@ export class Upload {
       this.#parse(inflated.bytes);
       this.#finish();
     } else if (inflated.reason === 'stream') {
-      use.distrusted = DISTRUSTED_BODIES;
+      inUse.distrusted = DISTRUSTED_BODIES;
       // More has come out than a smaller claim: it is false.
       const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
       this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
     } else {
       // 14 bytes of brotli fill a window of 16 MiB before they turn out to be corrupt.
-      if (claimed === undefined) use.distrusted = DISTRUSTED_BODIES;
+      if (claimed === undefined) inUse.distrusted = DISTRUSTED_BODIES;
       this.#fail('invalid', 'the compressed body is corrupt');
     }
   }
@@ -210,7 +210,7 @@ export class Upload {
   #inflateInTurn(encoding: Compression, bytes: number): void {
     const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
     this.#queued = {
-      use: this.#holding.use,
+      inUse: this.#holding.inUse,
       bytes: Math.min(bytes, maxDecompressedBytes),
       swells: this.#swells(bytes),
       inflated: () => this.#inflatedBytes,
@@ -276,7 +276,7 @@ export class Upload {
     if (queued === undefined) return false;
     if (!queued.swells && this.#swells(this.#inflatedBytes) && !inflationQueue.swell(queued)) return true;
     if (this.#inflatedBytes <= queued.bytes) return false;
-    queued.use.distrusted = DISTRUSTED_BODIES;
+    queued.inUse.distrusted = DISTRUSTED_BODIES;
     return !inflationQueue.grow(queued, maxDecompressedBytes);
   }
 

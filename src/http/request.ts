@@ -19,7 +19,7 @@ import { type Category, categoryBit, typeBit } from '../lib/item-types.ts';
 import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { ProjectPrivacy } from '../projects/project.ts';
-import type { Access, ProjectState, Subject } from '../projects/project-state.ts';
+import type { Access, ProjectState, RateScope } from '../projects/project-state.ts';
 import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
 import { categoryHints, quotaHeaders, rateHeaders } from './answers/limit-headers.ts';
@@ -34,18 +34,18 @@ import type { FinishedRequest, RequestServices } from './services.ts';
 const NO_ITEMS: HeldItem[] = [];
 
 /** The items that the filters keep, or the filter that left none. */
-type Filtered = HeldItem[] | InboundFilter;
+type FilterResult = HeldItem[] | InboundFilter;
 type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
 
 /**
  * The category whose window refuses; undefined when nothing refuses, or the project's or key's own
  * window does.
  */
-const refusingCategory = (subject: Subject, rate: RateDecision | undefined): Category | undefined =>
-  rate?.kind === 'refused' ? subject.refusingCategory(rate.windowNumber) : undefined;
+const categoryThatRefuses = (scope: RateScope, rate: RateDecision | undefined): Category | undefined =>
+  rate?.kind === 'refused' ? scope.refusingCategory(rate.windowNumber) : undefined;
 /** What the X-RateLimit headers show: nothing of an admission by a category's window alone. */
-const shownRate = (subject: Subject, rate: RateDecision | undefined): RateDecision | undefined =>
-  subject.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
+const shownRate = (scope: RateScope, rate: RateDecision | undefined): RateDecision | undefined =>
+  scope.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
 
 export class IngestRequest extends EndpointRequest {
   #clientKey: ClientKey | undefined;
@@ -59,7 +59,7 @@ export class IngestRequest extends EndpointRequest {
   #body: UploadResult | undefined;
   /** The filter that left nothing. */
   #filteredBy: InboundFilter | undefined;
-  /** Set when the token was asked for before the body went to disk; ends with the answer. */
+  /** Set when the early token is asked for; resolves when the limiter has decided. */
   #earlyAdmission: Promise<unknown> | undefined;
   /** The early token lets the request pass. */
   #earlyPassed = false;
@@ -81,13 +81,13 @@ export class IngestRequest extends EndpointRequest {
     const clientKey = new ClientKey(head);
     const access = this.#authenticate(head, clientKey.key);
     if (!access) return;
-    const { project, subject } = access;
+    const { project, scope } = access;
     const { publisher, budget, admission } = this.services;
     const announced = Number(head.headers['content-length']);
-    if (!publisher.hasRoomFor(project.id, project.use, announced) || !budget.hasRoomFor(project.use))
+    if (!publisher.hasRoomFor(project.id, project.inUse, announced) || !budget.hasRoomFor(project.inUse))
       return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
-    if (!this.#passOrRefuse(admission.knownRefusal(subject))) return;
+    if (!this.passOrRefuseRate(admission.knownRefusal(scope))) return;
 
     this.#facts = factsOf(head.headers);
     if (project.privacy?.fillIp)
@@ -99,7 +99,7 @@ export class IngestRequest extends EndpointRequest {
   #authenticate(head: RequestHead, key: string): Access | undefined {
     const { clock, replica } = this.services;
     const project = key === '' ? undefined : replica.findProject(head.getParameter(0));
-    this.#access = project?.access(key, clock);
+    this.#access = project?.authenticate(key, clock);
     if (this.#access) return this.#access;
     this.#refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
     return undefined;
@@ -108,9 +108,9 @@ export class IngestRequest extends EndpointRequest {
   // ---- The body ----
 
   /** The story goes on in {@link #onBody}, unless the request ends before. */
-  #readBody(head: RequestHead, { use }: ProjectState, announced: number): void {
+  #readBody(head: RequestHead, { inUse }: ProjectState, announced: number): void {
     const { budget } = this.services;
-    budget.inflationQueue.note(use, this.exchange.startedAt);
+    budget.inflationQueue.note(inUse, this.exchange.startedAt);
     if (announced > budget.maxBodyBytes) {
       const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
       return this.#onBody({ ok: false, failure });
@@ -118,10 +118,10 @@ export class IngestRequest extends EndpointRequest {
     this.#upload = new Upload({
       encoding: head.headers['content-encoding'],
       budget,
-      use,
+      inUse,
       onResult: (result) => this.guard(() => this.#onBody(result)),
       onPressure: (paused) => this.exchange.setPaused(paused),
-      beforeSpool: (spool, items) => this.#takeTokenFirst(items, spool),
+      beforeSpool: (startSpooling, items) => this.#takeTokenFirst(startSpooling, items),
     });
     this.exchange.read(this);
   }
@@ -160,31 +160,31 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /**
-   * No flood of uploads is written to disk only to be refused: a body that needs the disk takes its
-   * token first. When only categories refuse what has come of it, more may follow that is stored:
-   * it is asked for again in the end. If the key was revoked meanwhile, the project's token is
-   * taken here, and {@link #admit} refuses the request.
+   * A body that needs the disk takes its token first, so that no flood of uploads is written only
+   * to be refused. When only categories refuse what has come, more may follow that is stored: the
+   * body is spooled, and {@link #admit} asks again. If the key was revoked meanwhile, the project's
+   * token is taken here, and {@link #admit} refuses the request.
    */
-  #takeTokenFirst(items: readonly HeldItem[], spool: () => void): void {
+  #takeTokenFirst(startSpooling: () => void, items: readonly HeldItem[]): void {
     const { project } = this.#access as Access;
-    const keySubject = this.#keySubject() ?? project;
+    const keyScope = this.#scopeOfKeyNow() ?? project;
     const categories = project.limitedIn(items);
-    const subject = project.ofCategories(keySubject, categories, false);
+    const scope = project.withCategories(keyScope, categories, false);
     const admitted = new Promise<AdmissionResult>((resolve) =>
-      this.services.admission.admit(subject, { token: true, count: false }, resolve),
+      this.services.admission.admit(scope, { token: true, count: false }, resolve),
     );
     this.#earlyAdmission = admitted.then(({ rate }) => {
-      if (refusingCategory(subject, rate)) return spool();
-      this.#earlyPassed = this.#passOrRefuse(shownRate(subject, rate));
+      if (categoryThatRefuses(scope, rate)) return startSpooling();
+      this.#earlyPassed = this.passOrRefuseRate(shownRate(scope, rate));
       this.#earlyCategories = categories;
-      if (this.#earlyPassed) spool();
+      if (this.#earlyPassed) startSpooling();
     });
     this.watch(this.#earlyAdmission);
   }
 
   // ---- The filters ----
 
-  #filter(envelope: HeldEnvelope): Filtered | Promise<Filtered> {
+  #filter(envelope: HeldEnvelope): FilterResult | Promise<FilterResult> {
     const { filters } = (this.#access as Access).project;
     const { items, spool } = envelope;
     if (!spool || !needsPayload(filters, items)) return filterItems(filters, this.#facts, items);
@@ -196,7 +196,7 @@ export class IngestRequest extends EndpointRequest {
     });
   }
 
-  #onFiltered(filtered: Filtered): void {
+  #onFiltered(filtered: FilterResult): void {
     this.stopTimer(); // The limiter has time-outs of its own; the publisher is given #deadline.
     if (typeof filtered === 'string') this.#filteredBy = filtered;
     const kept = typeof filtered === 'string' ? NO_ITEMS : filtered;
@@ -206,35 +206,35 @@ export class IngestRequest extends EndpointRequest {
 
   // ---- The admission ----
 
-  /** A body may take long, and the record change meanwhile: what the key may is looked up anew. */
-  #keySubject(): Subject | undefined {
+  /** Undefined: the key is no longer valid. The record may have changed while the body came. */
+  #scopeOfKeyNow(): RateScope | undefined {
     const { key } = this.#clientKey as ClientKey;
-    return (this.#access as Access).project.access(key, this.services.clock)?.subject;
+    return (this.#access as Access).project.authenticate(key, this.services.clock)?.scope;
   }
 
   /** The items within the limits of their categories are stored. */
   #admit(kept: HeldItem[]): void {
     if (this.finished) return;
     const { project } = this.#access as Access;
-    const keySubject = this.#keySubject();
-    if (!keySubject) return this.#refuse('forbidden_key');
+    const keyScope = this.#scopeOfKeyNow();
+    if (!keyScope) return this.#refuse('forbidden_key');
     if (kept.length > 0) this.committed = true;
     const categories = project.limitedIn(kept) & ~this.#earlyCategories;
-    const subject = project.ofCategories(keySubject, categories, this.#earlyPassed);
+    const scope = project.withCategories(keyScope, categories, this.#earlyPassed);
     const wanted = { token: !this.#earlyPassed || categories > 0, count: kept.length > 0 };
-    this.services.admission.admit(subject, wanted, (admitted) =>
-      this.guard(() => this.#onAdmission(kept, subject, admitted)),
+    this.services.admission.admit(scope, wanted, (admitted) =>
+      this.guard(() => this.#onAdmission(kept, scope, admitted)),
     );
   }
 
-  #onAdmission(kept: HeldItem[], subject: Subject, { rate, count }: AdmissionResult): void {
-    const { project } = subject;
-    const category = refusingCategory(subject, rate);
+  #onAdmission(kept: HeldItem[], scope: RateScope, { rate, count }: AdmissionResult): void {
+    const { project } = scope;
+    const category = categoryThatRefuses(scope, rate);
     if (category) {
       const rest = this.#drop(kept, category, rate as RefusedRate);
       return rest.length > 0 ? this.#admit(rest) : undefined;
     }
-    if (this.#passOrRefuse(shownRate(subject, rate)) && this.#passOrRefuseCount(project, count))
+    if (this.passOrRefuseRate(shownRate(scope, rate)) && this.#passOrRefuseCount(project, count))
       this.#answerOrPublish(kept);
   }
 
@@ -254,7 +254,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /** Refuses the request, or returns true. `rate` undefined: no token was asked for. */
-  #passOrRefuse(rate: RateDecision | undefined): boolean {
+  passOrRefuseRate(rate: RateDecision | undefined): boolean {
     if (this.finished) return false;
     if (!rate) return true;
     if (rate.kind !== 'unavailable') {
@@ -306,7 +306,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   #publish(envelope: HeldEnvelope, items: HeldItem[]): void {
-    const { id, use, privacy } = (this.#access as Access).project;
+    const { id, inUse, privacy } = (this.#access as Access).project;
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
       kind: 'envelope',
@@ -320,7 +320,7 @@ export class IngestRequest extends EndpointRequest {
       items,
       privacy: privacy && this.#privacyOf(privacy),
     };
-    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), use };
+    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), inUse };
     this.services.publisher.publish(entry, options, (result) =>
       this.guard(() => this.#onPublished(result, envelope, items)),
     );

@@ -39,11 +39,11 @@ function tracedServices(services: RequestServices, request: Span, receive: Span)
   return {
     ...services,
     admission: {
-      knownRefusal: (subject) => admission.knownRefusal(subject),
+      knownRefusal: (scope) => admission.knownRefusal(scope),
       refund: (project, month) => admission.refund(project, month),
-      admit: (subject, wanted, done) => {
+      admit: (scope, wanted, done) => {
         const span = request.step('admit');
-        admission.admit(subject, wanted, (admitted) => {
+        admission.admit(scope, wanted, (admitted) => {
           span.end({ 'sluice.rate': admitted.rate?.kind, 'sluice.quota': admitted.count?.kind });
           done(admitted);
         });

@@ -7,7 +7,7 @@
  */
 
 /** What one project holds of each resource. */
-export class ProjectUse {
+export class ResourcesInUse {
   /** Bytes between a publish and its acknowledgement. */
   inFlight = 0;
   /** Requests whose body is awaited, or whose envelope is not stored yet. */
@@ -45,7 +45,7 @@ export function nextInTurn<T>(waiting: readonly T[], atWork: (one: T) => number)
   return next;
 }
 
-type Resource = Exclude<keyof ProjectUse, 'isHeld' | 'distrusted'>;
+type Resource = Exclude<keyof ResourcesInUse, 'isHeld' | 'distrusted'>;
 
 export class FairShare {
   readonly #resource: Resource;
@@ -64,17 +64,17 @@ export class FairShare {
   }
 
   /** @param delta negative to give back */
-  add(use: ProjectUse, delta: number): void {
-    const before = use[this.#resource];
+  add(inUse: ResourcesInUse, delta: number): void {
+    const before = inUse[this.#resource];
     const after = before + delta;
-    use[this.#resource] = after;
+    inUse[this.#resource] = after;
     this.#total += delta;
     if (before === 0 && after > 0) this.#users++;
     else if (before > 0 && after === 0) this.#users--;
   }
 
   /** False: the resource is at least half full, and the project holds more than its share. */
-  allows(use: ProjectUse): boolean {
-    return 2 * this.#total < this.#max || use[this.#resource] * (this.#users + 1) <= this.#max;
+  allows(inUse: ResourcesInUse): boolean {
+    return 2 * this.#total < this.#max || inUse[this.#resource] * (this.#users + 1) <= this.#max;
   }
 }

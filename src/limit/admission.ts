@@ -1,9 +1,9 @@
 /**
  * The one admission of a request: a rate token, a position in the month, or both.
  *
- * A token comes from the worker's lease (subject-cache.ts) while there is one. All else needs
- * Redis: all requests that wait for a subject (a project, or a key or categories of it that have
- * limits) when a batch leaves are one call of admit.lua. A subject has one call under way; what is
+ * A token comes from the worker's lease (scope-cache.ts) while there is one. All else needs
+ * Redis: all requests that wait for a scope (a project, or a key or categories of it that have
+ * limits) when a batch leaves are one call of admit.lua. A scope has one call under way; what is
  * asked meanwhile joins the next one, so calls grow with the load. A refusal is kept in memory
  * until the window can admit again, 300 ms at least, so a flood over the limit costs some three
  * calls a second.
@@ -18,17 +18,17 @@
  * positions and tokens are wasted, never made twice.
  *
  * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps
- * nothing from the others, and forgets subjects that were idle for longer than a window.
+ * nothing from the others, and forgets scopes that were idle for longer than a window.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { CHECKPOINT_READ_MS_MAX, LEASE_RESERVE_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
-import type { ProjectState, Subject } from '../projects/project-state.ts';
+import type { ProjectState, RateScope } from '../projects/project-state.ts';
 import { admitArgs, admitKeys, type MonthReply, parseReply } from './admit-call.ts';
 import { noteClock } from './clock-watch.ts';
 import { Refunds } from './month-count.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
-import { type Ask, SubjectCache, type WindowDecision, type WindowReply } from './subject-cache.ts';
+import { type Ask, ScopeCache, type WindowDecision, type WindowReply } from './scope-cache.ts';
 
 export type RateDecision = WindowDecision | { kind: 'unavailable' };
 
@@ -39,7 +39,7 @@ export type CountDecision =
   | { kind: 'unavailable' };
 
 /**
- * `token`: one of the per-minute limit, if the subject has one. `count`: a position in the month.
+ * `token`: one of the per-minute limit, if the scope has one. `count`: a position in the month.
  */
 export type Wanted = { token: boolean; count: boolean };
 /**
@@ -75,8 +75,8 @@ type Waiter = {
   done(admitted: AdmissionResult): void;
 };
 type Call = {
-  subject: Subject;
-  cache: SubjectCache;
+  scope: RateScope;
+  cache: ScopeCache;
   waiting: readonly Waiter[];
   ask: Ask | undefined;
 };
@@ -92,15 +92,15 @@ export class Admission {
   readonly #checkpoints: UsageCheckpoints;
   readonly #log: Log;
   readonly #scriptNow: (() => number) | undefined;
-  /** Subjects that were active in the last minute: those that have a cache. */
-  readonly #active = new Set<Subject>();
-  /** Asked since the last flush, or while a call of the subject is under way. */
-  #asked = new Map<Subject, Waiter[]>();
+  /** Scopes that were active in the last minute: those that have a cache. */
+  readonly #active = new Set<RateScope>();
+  /** Asked since the last flush, or while a call of the scope is under way. */
+  #asked = new Map<RateScope, Waiter[]>();
   /**
    * Reserve that was granted and may be in hand, in the order of the replies: nearly that in which
    * it ends.
    */
-  #leased: { subject: Subject; cache: SubjectCache; endsAt: number }[] = [];
+  #leased: { scope: RateScope; cache: ScopeCache; endsAt: number }[] = [];
   readonly #refunds: Refunds;
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
@@ -137,19 +137,19 @@ export class Admission {
    * A refusal that needs no body and no call: from memory, or because Redis is away. Takes no
    * token.
    */
-  knownRefusal(subject: Subject): RateDecision | undefined {
-    if (subject.limit === undefined) return undefined;
+  knownRefusal(scope: RateScope): RateDecision | undefined {
+    if (scope.limit === undefined) return undefined;
     const now = this.#clock.monotonic();
-    const cache = this.#cacheOf(subject, now);
+    const cache = this.#cacheOf(scope, now);
     if (cache.hasToken(now)) return undefined;
-    return cache.refusal(now, subject.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
+    return cache.refusal(now, scope.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
   }
 
-  /** `done` is called once, by the subject's next call or the one after, or before this returns. */
-  admit(subject: Subject, { token, count }: Wanted, done: (admitted: AdmissionResult) => void): void {
+  /** `done` is called once, by the scope's next call or the one after, or before this returns. */
+  admit(scope: RateScope, { token, count }: Wanted, done: (admitted: AdmissionResult) => void): void {
     const now = this.#clock.monotonic();
-    const needsToken = token && subject.limit !== undefined;
-    const rate = needsToken ? this.#cacheOf(subject, now).take(now, subject.revision) : undefined;
+    const needsToken = token && scope.limit !== undefined;
+    const rate = needsToken ? this.#cacheOf(scope, now).take(now, scope.revision) : undefined;
     const waiter: Waiter = {
       needsToken: needsToken && !rate,
       needsCount: count,
@@ -158,8 +158,8 @@ export class Admission {
       isLate: false,
       done,
     };
-    if (needsNothing(waiter)) this.#tell(subject, waiter);
-    else this.#join(subject, waiter);
+    if (needsNothing(waiter)) this.#tell(scope, waiter);
+    else this.#join(scope, waiter);
   }
 
   /** Call it only when nothing of the envelope can have been queued. */
@@ -167,60 +167,60 @@ export class Admission {
     this.#refunds.refund(id, month);
   }
 
-  #cacheOf(subject: Subject, now: number): SubjectCache {
-    if (!subject.cache) {
-      subject.cache = new SubjectCache();
-      this.#active.add(subject);
+  #cacheOf(scope: RateScope, now: number): ScopeCache {
+    if (!scope.cache) {
+      scope.cache = new ScopeCache();
+      this.#active.add(scope);
     }
-    subject.cache.usedAt = now;
-    return subject.cache;
+    scope.cache.usedAt = now;
+    return scope.cache;
   }
 
   // ---- The call ----
 
-  #join(subject: Subject, waiter: Waiter): void {
-    if (!this.#redis.available) return this.#tell(subject, waiter);
-    const waiting = this.#asked.get(subject);
+  #join(scope: RateScope, waiter: Waiter): void {
+    if (!this.#redis.available) return this.#tell(scope, waiter);
+    const waiting = this.#asked.get(scope);
     if (waiting) waiting.push(waiter);
-    else this.#asked.set(subject, [waiter]);
+    else this.#asked.set(scope, [waiter]);
     this.#redis.schedule();
   }
 
-  /** A callback may ask again, and this flush would miss that. So no callback is called here. */
+  /** Waiters are told in a microtask: one that asks again during this flush would be missed. */
   #sendAsked(): void {
     if (this.#asked.size === 0) return;
     const asked = this.#asked;
     const now = this.#clock.monotonic();
     this.#asked = new Map();
-    for (const [subject, waiting] of asked) {
-      const cache = this.#cacheOf(subject, now);
+    for (const [scope, waiting] of asked) {
+      const cache = this.#cacheOf(scope, now);
       if (!this.#redis.available)
-        for (const waiter of waiting) queueMicrotask(() => this.#tell(subject, waiter));
-      else if (cache.isCalling) this.#asked.set(subject, waiting);
+        for (const waiter of waiting) queueMicrotask(() => this.#tell(scope, waiter));
+      else if (cache.isCalling) this.#asked.set(scope, waiting);
       else {
-        const left = waiting.filter((waiter) => !this.#servesFromMemory(subject, waiter, now));
-        if (left.length > 0) this.#send(subject, left);
+        const left = waiting.filter((waiter) => !this.#servesFromMemory(scope, waiter, now));
+        if (left.length > 0) this.#send(scope, left);
       }
     }
   }
 
   /** The reply before may have brought tokens or a refusal, or the limit may be gone. */
-  #servesFromMemory(subject: Subject, waiter: Waiter, now: number): boolean {
+  #servesFromMemory(scope: RateScope, waiter: Waiter, now: number): boolean {
     if (!waiter.needsToken) return false;
-    if (subject.limit !== undefined) {
-      waiter.rate = this.#cacheOf(subject, now).take(now, subject.revision);
+    if (scope.limit !== undefined) {
+      waiter.rate = this.#cacheOf(scope, now).take(now, scope.revision);
       if (!waiter.rate) return false;
     }
     waiter.needsToken = false;
     if (!needsNothing(waiter)) return false;
-    queueMicrotask(() => this.#tell(subject, waiter));
+    queueMicrotask(() => this.#tell(scope, waiter));
     return true;
   }
 
-  #send(subject: Subject, waiting: readonly Waiter[]): void {
-    const { project, limit, revision, windowName, further } = subject;
+  #send(scope: RateScope, waiting: readonly Waiter[]): void {
+    const { project, limit, revision, windowName, further } = scope;
     const sentAt = this.#clock.monotonic();
-    const cache = this.#cacheOf(subject, sentAt);
+    const cache = this.#cacheOf(scope, sentAt);
     let wishes = '';
     let need = 0;
     for (const { needsToken, needsCount } of waiting) {
@@ -228,7 +228,7 @@ export class Admission {
       if (needsToken) need++;
     }
     const ask = limit === undefined ? undefined : cache.ask(sentAt, need, { limit, revision });
-    const call: Call = { subject, cache, waiting, ask };
+    const call: Call = { scope, cache, waiting, ask };
     cache.isCalling = true;
     this.#redis.call({
       script: 'admit',
@@ -253,14 +253,14 @@ export class Admission {
   }
 
   /** @returns those that this call counted, in their order */
-  #takeTokens({ subject, cache, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
+  #takeTokens({ scope, cache, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
     const now = this.#clock.monotonic();
     const { sentAt } = ask as Ask;
     const stepped = noteClock(cache, { redisNow: reply.now, sentAt, repliedAt: now });
     if (reply.lost || stepped) this.#stateLost++;
     const decisions = cache.answer(ask as Ask, reply, now);
     if (reply.reserve > 0 || cache.hasReturns(now))
-      this.#leased.push({ subject, cache, endsAt: sentAt + LEASE_RESERVE_MS });
+      this.#leased.push({ scope, cache, endsAt: sentAt + LEASE_RESERVE_MS });
     let place = 0;
     return waiting.filter((waiter) => {
       if (!waiter.needsToken) return waiter.needsCount;
@@ -279,7 +279,7 @@ export class Admission {
     if (reply?.kind === 'failed') this.#log.error({ err: reply.error }, 'redis: the month cannot be counted');
     if (reply?.kind === 'counted') {
       const { month, before, counted } = reply;
-      if (counted > 0) this.#checkpoints.note(call.subject.project, month, before + counted);
+      if (counted > 0) this.#checkpoints.note(call.scope.project, month, before + counted);
       counting.forEach((waiter, i) => {
         waiter.needsCount = false;
         waiter.count =
@@ -296,10 +296,10 @@ export class Admission {
    * tokens. When that cannot be read, no request waits for it again for a while.
    */
   #restore(whole: Call, counting: readonly Waiter[], month: string): void {
-    const { subject } = whole;
-    const { id, quotaCap: quota } = subject.project;
+    const { scope } = whole;
+    const { id, quotaCap: quota } = scope.project;
     const call = { ...whole, waiting: counting };
-    for (const waiter of whole.waiting) if (!counting.includes(waiter)) this.#tellOrAskAgain(subject, waiter);
+    for (const waiter of whole.waiting) if (!counting.includes(waiter)) this.#tellOrAskAgain(scope, waiter);
     const send = (count: number): void => {
       const start = { month, count };
       this.#redis.call({
@@ -322,11 +322,11 @@ export class Admission {
     );
   }
 
-  #done({ subject, cache, waiting }: Call, isAnswered: boolean): void {
+  #done({ scope, cache, waiting }: Call, isAnswered: boolean): void {
     cache.isCalling = false;
     for (const waiter of waiting) {
-      if (isAnswered) this.#tellOrAskAgain(subject, waiter);
-      else this.#tell(subject, waiter);
+      if (isAnswered) this.#tellOrAskAgain(scope, waiter);
+      else this.#tell(scope, waiter);
     }
     if (this.#asked.size > 0) this.#redis.schedule();
   }
@@ -335,21 +335,21 @@ export class Admission {
    * A waiter whose token came too late asks for another one, once, and before those who came
    * meanwhile.
    */
-  #tellOrAskAgain(subject: Subject, waiter: Waiter): void {
-    if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#tell(subject, waiter);
+  #tellOrAskAgain(scope: RateScope, waiter: Waiter): void {
+    if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#tell(scope, waiter);
     waiter.isLate = true;
-    const waiting = this.#asked.get(subject) ?? [];
+    const waiting = this.#asked.get(scope) ?? [];
     const behind = waiting.findIndex(({ isLate }) => !isLate);
     waiting.splice(behind < 0 ? waiting.length : behind, 0, waiter);
-    this.#asked.set(subject, waiting);
+    this.#asked.set(scope, waiting);
     this.#redis.schedule();
   }
 
   /** Calls a waiter back. What it still needs by now, it does not get. */
-  #tell(subject: Subject, { needsToken, needsCount, rate, count, done }: Waiter): void {
+  #tell(scope: RateScope, { needsToken, needsCount, rate, count, done }: Waiter): void {
     if (!needsToken && (rate === undefined || rate.kind === 'admitted'))
       return done({ rate, count: needsCount ? UNAVAILABLE : count });
-    if (count?.kind === 'counted') this.refund(subject.project, count.month);
+    if (count?.kind === 'counted') this.refund(scope.project, count.month);
     done({ rate: needsToken ? UNAVAILABLE : rate, count: undefined });
   }
 
@@ -361,11 +361,11 @@ export class Admission {
     if (this.#redis.available) this.#sendBack(now);
     if (now < this.#evictAt) return;
     this.#evictAt = now + EVICT_EVERY_MS;
-    for (const subject of this.#active) {
-      const { cache } = subject;
+    for (const scope of this.#active) {
+      const { cache } = scope;
       if (cache && (now - cache.usedAt < IDLE_MS || cache.isCalling)) continue;
-      subject.cache = undefined;
-      this.#active.delete(subject);
+      scope.cache = undefined;
+      this.#active.delete(scope);
     }
   }
 
@@ -374,11 +374,11 @@ export class Admission {
     if (ended.length === 0) return;
     this.#leased = this.#leased.filter(({ endsAt }) => endsAt > now);
     for (const lease of ended) {
-      const { subject, cache } = lease;
-      if (subject.cache !== cache || subject.limit === undefined || !cache.hasReturns(now)) continue;
+      const { scope, cache } = lease;
+      if (scope.cache !== cache || scope.limit === undefined || !cache.hasReturns(now)) continue;
       // The reply to a call under way may settle it; if not, it goes back at the next tick.
       if (cache.isCalling) this.#leased.push(lease);
-      else this.#send(subject, []);
+      else this.#send(scope, []);
     }
   }
 }

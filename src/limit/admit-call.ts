@@ -2,8 +2,8 @@
 import type { WindowLimit } from '../projects/project-state.ts';
 import type { ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-batch.ts';
+import type { Ask, WindowReply } from './scope-cache.ts';
 import { quotaKey, rateKey } from './scripts.ts';
-import type { Ask, WindowReply } from './subject-cache.ts';
 
 export type AdmitCall = {
   /**

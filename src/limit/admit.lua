@@ -47,7 +47,7 @@
 -- ARGV[13…] limits of the further windows, one each; then
 --          triples (bucket, unused, used): reserve that the caller settles. Unused tokens were
 --          never used and never will be: they leave the window. Used ones stay booked; they only
---          stop to count as outstanding. Need that came back too late is settled as (bucket, n,
+--          stop counting as outstanding. Need that came back too late is settled as (bucket, n,
 --          -n): it never counted as outstanding.
 --
 -- Result   { window, month }
@@ -119,8 +119,10 @@ end
 local GRANTED, RESERVE, ADMITS_AT, SCARCE, REFUSING_WINDOW = 1, 3, 10, 14, 15
 
 -- Takes at most so many tokens, and so much reserve, from the window with this number and from all
--- behind it. Each asks the next one before it books, so all have decided when the last one writes.
-local function admitToWindow(number, tokensWanted, reserveWanted)
+-- further ones, the same from each. A window first decides; then it asks the further ones, which
+-- may grant less; then it books. So the last window writes first, and nothing is written before all
+-- have decided.
+local function takeFromWindows(number, tokensWanted, reserveWanted)
   local key = KEYS[number + 1]
   local limit = assert(tonumber(ARGV[number == 1 and 3 or 11 + number]), 'admit: limit')
   local revision = assert(tonumber(ARGV[4]), 'admit: revision')
@@ -230,7 +232,7 @@ local function admitToWindow(number, tokensWanted, reserveWanted)
   end
 
   -- ---- Decide: what the windows behind this one have
-  local behind = number <= furtherCount and admitToWindow(number + 1, granted, reserve)
+  local behind = number <= furtherCount and takeFromWindows(number + 1, granted, reserve)
   if behind then granted, reserve = behind[GRANTED], behind[RESERVE] end
 
   local function book(bucket, count)
@@ -250,6 +252,7 @@ local function admitToWindow(number, tokensWanted, reserveWanted)
   end
 
   -- ---- Decide: when the next token can be had
+  -- Not tokensWanted: the window before may have had none to ask for.
   local admitsAt = 0
   if needCount > 0 and sum >= limit then
     local booked = sum
@@ -347,7 +350,7 @@ local function countInMonth(toCount)
 end
 
 local limited, window = ARGV[3] ~= '', {}
-if limited then window = admitToWindow(1, needCount, assert(tonumber(ARGV[5]), 'admit: reserve wanted')) end
+if limited then window = takeFromWindows(1, needCount, assert(tonumber(ARGV[5]), 'admit: reserve wanted')) end
 local tokensLeft, toCount = window[GRANTED] or 0, 0
 for kind in string.gmatch(waiting, '.') do
   local hasToken = kind == 'c' or tokensLeft > 0

@@ -3,18 +3,18 @@
  * out; nothing else decides.
  *
  * Away. Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`, or
- * the connection breaks. What waits is answered as {@link WHILE_AWAY} says at once, and so is what
- * comes, until a PING is answered; in a cluster, what concerns the same keys. A server that is out
- * of memory or short of replicas answers PINGs, so there one batch in 250 ms tries again. No call
- * is sent again: it may have run.
+ * the connection breaks. All requests that wait, and all that come until a PING is answered, are
+ * answered at once as {@link WHILE_AWAY} says; in a cluster only those of the keys concerned. A
+ * server that is out of memory or short of replicas answers PINGs, so there one batch in 250 ms
+ * tries again. No call is sent again: it may have run.
  *
  * A bug. A script fails for another reason ({@link isScriptFault}). The requests of this call are
  * answered in the same way, the error is logged, and other projects go on.
  *
- * Resumed. No request is refused. When the cache of scripts was flushed, nothing has run and the
- * source is sent (NOSCRIPT). When Redis comes back empty, or has lost its last writes in a
- * failover, a window admits up to one more limit, which is counted as state lost. A month without a
- * count (MISSING) goes on from its checkpoint, and `usage reconcile` corrects it.
+ * Back. Requests are decided by the scripts again. When the cache of scripts was flushed, nothing
+ * has run and the source is sent (NOSCRIPT). When Redis comes back empty, or has lost its last
+ * writes in a failover, a window admits up to one more limit, which is counted as state lost. A
+ * month without a count (MISSING) goes on from its checkpoint, and `usage reconcile` corrects it.
  */
 
 /**

@@ -1,6 +1,6 @@
 /**
  * Five pings a second per heartbeat token, over all workers. Exact: every ping that is not refused
- * from memory is decided by the script, all pings that wait for a token together.
+ * from memory is decided by the script, all waiting pings of one heartbeat token together.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';

@@ -7,7 +7,7 @@
  * a poll are one such callback (OpenExchanges), so that requests that came in together cost one
  * write and one read for every 64 calls. While a batch is unanswered, further calls wait for its
  * reply, 5 ms at most. Just before a batch leaves, the gatherers (`beforeFlush`) make one call of
- * all that waits for one subject or one heartbeat token.
+ * all that waits for one scope or one heartbeat token.
  *
  * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would
  * mint them. The only repetition is that after NOSCRIPT, when nothing has run.
@@ -35,13 +35,14 @@ import type { ScriptName } from './scripts.ts';
 const REDIS_PROBE_MS = 250;
 
 /**
- * The script's result. Undefined: it was not sent, was not answered or failed. So it may have run.
+ * The script's result. Undefined: the call was not sent, was not answered or failed. The caller
+ * cannot tell which, so the script may have run.
  */
 export type ScriptReply = readonly unknown[] | undefined;
 
 /**
- * `done` is called exactly once, or `unsent` in its place: Redis is away, and the script did not
- * run for certain.
+ * `done` is called exactly once. Where `unsent` is given, it is called in its place when the call
+ * was not sent because Redis is away: then the script has certainly not run.
  */
 type GatheredCall = ScriptCall & { done: (reply: ScriptReply) => void; unsent?: () => void };
 function notSent({ done, unsent }: GatheredCall): void {
@@ -203,8 +204,8 @@ export class LimitRedis {
   }
 
   /**
-   * Queues one call for the next flush (or, from a gatherer, for this one). Kept as it is: V8 makes
-   * a copy by spread in its slow path.
+   * Queues one call for the next flush (or, from a gatherer, for this one). The object itself is
+   * queued: V8 copies by spread in its slow path.
    */
   call(call: GatheredCall): void {
     this.#queue.push(call);

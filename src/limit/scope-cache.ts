@@ -1,16 +1,15 @@
 /**
- * What one worker holds of one subject's rate windows: leased tokens, the last refusal by any of
+ * What one worker holds of one scope's rate windows: leased tokens, the last refusal by any of
  * them, and what it knows of the first.
  *
  * Why. With a token in hand admission does no I/O, and a flood over the limit is refused from
  * memory: one script call per 300 ms at most, whatever the clients do.
  *
- * How. Pure: no timer, no connection, the caller's monotonic clock. One object, since a worker has
- * one for each of its active subjects, and with ten thousand of those each further object is one
- * more that is in no cache of the CPU's. `take` answers from memory or not at all; `ask`
- * describes the script call that is about to be sent; `answer` takes its reply in. It wants
- * a reserve of about a quarter of a second of demand, refused requests included; up to
- * EXACT_LIMIT_MAX the script grants it only while the window is contended (admit.lua).
+ * How. Pure: no timer, no connection, the caller's monotonic clock. All is in one object, for the
+ * reason that project-state.ts gives. `take` answers from memory or not at all; `ask` describes the
+ * script call that is about to be sent; `answer` takes its reply in. It wants a reserve of about a
+ * quarter of a second of demand, refused requests included; up to EXACT_LIMIT_MAX the script grants
+ * it only while the window is contended (admit.lua).
  *
  * Never too much. A lease counts from the moment at which the call was SENT, which is before the
  * script's own clock read; the script books it at its end by that clock. So no token is used after
@@ -33,7 +32,7 @@ const LEASE_GUARD_MS = 1;
 /** Neither 250 nor 333: workers that take turns should not meet a bucket in the same order. */
 const REFUSAL_CACHE_MS_MIN = 300;
 
-/** The limit of a subject as this worker's registry has it. */
+/** The limit of a scope as this worker's registry has it. */
 export type LimitRecord = { limit: number; revision: number };
 /** What a call says of the first window, as the reply before left it. */
 type KnownWindow = { emptyAt: number; gen: number; seq: number };
@@ -46,7 +45,7 @@ type Lease = { bucket: number; unused: number; used: number; endsAt: number; nex
 /**
  * A token or a refusal, from memory or out of a reply. `resetSec`: Unix seconds by Redis's clock,
  * rounded up: when the window will be empty again, or when a request can be admitted.
- * `windowNumber`: of the window that refuses, as admit.lua numbers those of a subject, from 1.
+ * `windowNumber`: of the window that refuses, as admit.lua numbers those of a scope, from 1.
  */
 export type WindowDecision =
   | { kind: 'admitted'; remaining: number; resetSec: number }
@@ -102,8 +101,8 @@ export const LEASE_SHAPE: LeaseShape = {
   contendedShare: CONTENDED_RESERVE_SHARE_MAX,
 };
 
-/** What one process keeps of a subject that was active in the last minute. */
-export class SubjectCache implements ClockLead {
+/** What one process keeps of a scope that was active in the last minute. */
+export class ScopeCache implements ClockLead {
   // ---- For admission.ts ----
   /** Monotonic ms of the last request. */
   usedAt = 0;
@@ -167,7 +166,7 @@ export class SubjectCache implements ClockLead {
   take(now: number, revision: number): WindowDecision | undefined {
     if (this.#reserve) {
       this.#expire(now);
-      if (this.#reserve) return this.#use(this.#reserve, now);
+      if (this.#reserve) return this.spendToken(this.#reserve, now);
     }
     return this.refusal(now, revision);
   }
@@ -191,7 +190,7 @@ export class SubjectCache implements ClockLead {
     return undefined;
   }
 
-  #use(lease: Lease, now: number): WindowDecision {
+  spendToken(lease: Lease, now: number): WindowDecision {
     assert(lease.unused > 0 && now < lease.endsAt, 'a token is used within its lease');
     lease.unused--;
     lease.used++;
@@ -227,8 +226,8 @@ export class SubjectCache implements ClockLead {
   }
 
   /**
-   * A lease that ended with nothing unused needs no word: the script no longer counts its bucket as
-   * outstanding.
+   * A lease that ended with nothing unused is not reported: the script no longer counts its bucket
+   * as outstanding.
    */
   #takeSettled(now: number): readonly Lease[] {
     const settled = this.#settled;
@@ -275,8 +274,8 @@ export class SubjectCache implements ClockLead {
   }
 
   /**
-   * The script takes `unused` and `used` off the outstanding reserve. Need is no reserve: with
-   * `used` below 0 both come to nothing.
+   * Gives back need, which never counted as outstanding reserve. The script subtracts `unused +
+   * used` from that: with `used` below 0 it subtracts nothing.
    */
   #giveBack({ needBucket: bucket, granted }: WindowReply, endsAt: number): void {
     this.#addSettled({ bucket, unused: granted, used: -granted, endsAt, next: undefined });
@@ -292,8 +291,8 @@ export class SubjectCache implements ClockLead {
   }
 
   /**
-   * For all that tokens in hand do not serve. Kept until the window can admit, counted from the
-   * reply: the next call shall not come a moment too early.
+   * The decision for requests that no token in hand serves. Kept until the window can admit, from
+   * the reply: the next call shall not come a moment too early.
    */
   #refuse(ask: Ask, reply: WindowReply, now: number): WindowDecision {
     const holdMs = Math.max(REFUSAL_CACHE_MS_MIN, reply.admitsAt - reply.now);

@@ -1,7 +1,8 @@
 /**
  * The Lua scripts of this folder. Each file opens with its contract: purpose, KEYS, ARGV, result,
- * example. All keys of a call belong to one project or token, so that in a cluster each runs where
- * that lives; on one server those of a batch run together ({@link BATCH_SOURCE}).
+ * example. All keys of a call belong to one project or heartbeat token, so that in a cluster each
+ * call runs on the node that has them. One server runs all calls of a batch together
+ * ({@link BATCH_SOURCE}).
  */
 import { readFileSync } from 'node:fs';
 import { assert } from '../lib/assert.ts';

@@ -9,7 +9,7 @@ import {
   STOP_STORE_MS_MAX,
 } from '../limits.ts';
 import { UnavailableError } from '../sink/unavailable.ts';
-import { CRASH_WEIGHT, type CrashCounts, isPoison, isUnreadable } from './crash-counts.ts';
+import { CRASH_WEIGHT, type CrashCounts, isPoison, mustStayUnread } from './crash-counts.ts';
 import type { Delivery } from './delivery.ts';
 import type { FrameWriter, WriteReport } from './frame-writer.ts';
 import type { Gate } from './gate.ts';
@@ -52,7 +52,7 @@ export class StreamConsumer {
   #lastBatchAt = Number.NEGATIVE_INFINITY;
   /** When a stop gives back what is not stored yet, monotonic ms. */
   #stopBy = Number.POSITIVE_INFINITY;
-  /** Frames that were taken, and that a stop leaves. */
+  /** Frames that were taken and not stored: stop() gives them back. */
   readonly #unstored: Delivery[] = [];
   /** Frames that the sink has and that are not acknowledged, each with the end of that. */
   readonly #deferred = new Map<Delivery, Promise<void>>();
@@ -72,8 +72,9 @@ export class StreamConsumer {
   }
 
   /**
-   * Stores what is in hand, if that takes no longer than STOP_STORE_MS_MAX, and gives back the
-   * rest. Frames that are given back again and again pass for poison.
+   * Stores what is in hand. After STOP_STORE_MS_MAX, or once an attempt has failed, it begins no
+   * further attempt and gives back the rest. A frame that is given back counts as delivered: from
+   * its third delivery on it is handled alone.
    */
   async stop(): Promise<void> {
     this.#stopBy = this.#options.clock.monotonic() + STOP_STORE_MS_MAX;
@@ -213,7 +214,7 @@ export class StreamConsumer {
       entering: (phase) => crashCounts.write(frame, crashes + CRASH_WEIGHT[phase]),
     };
     try {
-      if (isUnreadable(crashes)) await writer.setAsideUnread(frame, crashReason(crashes));
+      if (mustStayUnread(crashes)) await writer.setAsideUnread(frame, crashReason(crashes));
       else if (isPoison(crashes)) await writer.setAside(frame, crashReason(crashes), report);
       else await writer.write([frame], report);
     } catch (error) {

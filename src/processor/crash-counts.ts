@@ -20,7 +20,7 @@ export const isPoison = (crashes: number): boolean => crashes >= FRAME_CRASHES_M
  * Whether processes went on ending while they set the frame aside: even its layout is not to be
  * read again.
  */
-export const isUnreadable = (crashes: number): boolean => crashes >= 2 * FRAME_CRASHES_MAX;
+export const mustStayUnread = (crashes: number): boolean => crashes >= 2 * FRAME_CRASHES_MAX;
 
 const BUCKET_STREAM = `KV_${COUNTERS_BUCKET}`;
 /** No key of a counter begins so. */

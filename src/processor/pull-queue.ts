@@ -140,7 +140,7 @@ export class PullQueue {
     this.#wake?.();
   }
 
-  /** After the last frame was settled. Those that were not taken are given back. */
+  /** Called after all taken frames were settled. Gives back those that were not taken. */
   close(): void {
     clearInterval(this.#workingTimer);
     for (const delivery of this.#queued) delivery.giveBack();

@@ -31,7 +31,8 @@ export const firstKey = (project: Project, now: number): ProjectKey | undefined 
   keysOf(project).find((key) => now < validUntil(key));
 
 /**
- * A record with one key and no word about it keeps the form that builds without further keys read.
+ * A record with one plain key (enabled, without label, expiry or limit) has no `keys`, so builds
+ * that know no further keys can read it.
  */
 export function withKeys(project: Project, keys: readonly ProjectKey[], now: number): Project {
   const { keys: _, ...rest } = project;

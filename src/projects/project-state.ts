@@ -1,6 +1,6 @@
 import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
 import type { Clock } from '../lib/clock.ts';
-import { ProjectUse } from '../lib/fair-share.ts';
+import { ResourcesInUse } from '../lib/fair-share.ts';
 import {
   CATEGORIES,
   type Category,
@@ -9,7 +9,7 @@ import {
   type ItemType,
   typeBit,
 } from '../lib/item-types.ts';
-import type { SubjectCache } from '../limit/subject-cache.ts';
+import type { ScopeCache } from '../limit/scope-cache.ts';
 import { keyId, keyWindow, validUntil } from './keys.ts';
 import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
 
@@ -32,14 +32,14 @@ export type ProjectFigures = {
 export type WindowLimit = { readonly name: string; readonly limit: number };
 
 /**
- * Whom the admission gives tokens: a project, a key of it with a limit of its own, or either for
- * envelopes of categories that have limits. Each token is booked in all windows of its subject. The
- * project's is among them, unless the request has a token of it already. So subjects share no
- * tokens, and a worker serves each from its own cache.
+ * What one admission takes a token for: a project, a key of it with a limit of its own, or either
+ * of them for items of limited categories. A token is booked in all windows of its scope. The
+ * project's is among them, unless the request has a token of it already. A worker holds tokens for
+ * each scope apart: they serve no other.
  */
-export interface Subject {
+export interface RateScope {
   readonly project: ProjectState;
-  /** Of the record that says so. */
+  /** Of the project's record that these limits are from. */
   readonly revision: number;
   /** Of the first window, which the X-RateLimit headers describe; undefined: there is none. */
   readonly limit: number | undefined;
@@ -56,19 +56,20 @@ export interface Subject {
    * limit/admission.ts: what this worker holds and knows of its windows. Undefined until the first
    * request, and after a minute without one.
    */
-  cache: SubjectCache | undefined;
+  cache: ScopeCache | undefined;
 }
 
 /**
- * The result of authentication. A project with one plain key is its own Access and its own Subject.
+ * The result of authentication. A project with one plain key is its own Access and its own
+ * RateScope.
  */
 export interface Access {
   readonly project: ProjectState;
   readonly keyId: string;
   /** Whose limits hold for all requests with this key. */
-  readonly subject: Subject;
+  readonly scope: RateScope;
   /** usage/key-use.ts: a request of this hour has been noted. */
-  isUseNoted: boolean;
+  isKeyUseNoted: boolean;
 }
 
 const NO_WINDOWS: readonly WindowLimit[] = [];
@@ -81,7 +82,7 @@ const NO_WINDOWS: readonly WindowLimit[] = [];
  * with: with ten thousand active projects each further object is one more that is in no cache of
  * the CPU's.
  */
-export class ProjectState implements Subject, Access {
+export class ProjectState implements RateScope, Access {
   readonly id: string;
   /** The registry's record. {@link update} sets it together with what is made of it. */
   record: Project;
@@ -97,17 +98,17 @@ export class ProjectState implements Subject, Access {
   /** The only key, when nothing more is said of it; undefined: see `#keys`. */
   #plainKey: string | undefined;
   #keys: readonly KeyState[] | undefined = undefined;
-  #use: ProjectUse | undefined = undefined;
+  #inUse: ResourcesInUse | undefined = undefined;
   /** Categories that have a limit, as {@link categoryBit}s; mostly 0. */
   limitedCategories: number;
-  /** By the name of the subject and the categories; made when first asked for. */
-  #categorySubjects: Map<string, WindowedSubject> | undefined = undefined;
+  /** By the name of the scope and the categories; made when first asked for. */
+  #categoryScopes: Map<string, WindowedScope> | undefined = undefined;
   isDeleted = false;
   /** projects/project-view.ts: looked up since the last sweep. */
   wasLookedUp = true;
 
-  cache: SubjectCache | undefined = undefined;
-  isUseNoted = false;
+  cache: ScopeCache | undefined = undefined;
+  isKeyUseNoted = false;
 
   /**
    * usage/checkpoints.ts: the figure that is not written yet; `checkpointMonth` empty: there is
@@ -150,15 +151,15 @@ export class ProjectState implements Subject, Access {
     this.#plainKey = plainKeyOf(record);
     this.#keys = undefined;
     this.limitedCategories = limitedBy(record);
-    this.#categorySubjects = undefined;
-    this.isUseNoted = false;
+    this.#categoryScopes = undefined;
+    this.isKeyUseNoted = false;
   }
 
   get project(): ProjectState {
     return this;
   }
 
-  get subject(): Subject {
+  get scope(): RateScope {
     return this;
   }
 
@@ -191,27 +192,27 @@ export class ProjectState implements Subject, Access {
   }
 
   /**
-   * `subject` of this project for envelopes with items of these categories; `alone`: for a request
-   * that has its token of `subject` already.
+   * `scope` of this project for envelopes with items of these categories. `hasToken`: the request
+   * has its token of `scope` already, so that only the windows of the categories are left.
    */
-  ofCategories(subject: Subject, categories: number, alone: boolean): Subject {
-    if (categories === 0) return subject;
-    this.#categorySubjects ??= new Map();
-    const name = `${alone ? 'alone' : subject.windowName} ${categories}`;
-    let found = this.#categorySubjects.get(name);
+  withCategories(scope: RateScope, categories: number, hasToken: boolean): RateScope {
+    if (categories === 0) return scope;
+    this.#categoryScopes ??= new Map();
+    const name = `${hasToken ? 'has token' : scope.windowName} ${categories}`;
+    let found = this.#categoryScopes.get(name);
     if (!found) {
       const { rateLimits = {} } = this.record;
       const limited = categoriesIn(categories);
       const limits = limited.map((one) => ({ name: one, limit: rateLimits[one] as number }));
-      const ownWindows = alone ? NO_WINDOWS : windowsOf(subject);
-      found = new WindowedSubject(this, { ownWindows, limits, categories: limited });
-      this.#categorySubjects.set(name, found);
+      const ownWindows = hasToken ? NO_WINDOWS : windowsOf(scope);
+      found = new WindowedScope(this, { ownWindows, limits, categories: limited });
+      this.#categoryScopes.set(name, found);
     }
     return found;
   }
 
   /** Undefined: the key is none of this project, or not in force, or the project is disabled. */
-  access(key: string, clock: Pick<Clock, 'now'>): Access | undefined {
+  authenticate(key: string, clock: Pick<Clock, 'now'>): Access | undefined {
     if (this.#plainKey !== undefined) return key === this.#plainKey ? this : undefined;
     const { keys, enabled } = this.record;
     if (!keys || enabled === false || this.isDeleted) return undefined;
@@ -227,9 +228,9 @@ export class ProjectState implements Subject, Access {
   }
 
   /** What it holds of the shared resources; made at the first request, like the filters. */
-  get use(): ProjectUse {
-    this.#use ??= new ProjectUse();
-    return this.#use;
+  get inUse(): ResourcesInUse {
+    this.#inUse ??= new ResourcesInUse();
+    return this.#inUse;
   }
 
   /** Accepted requests of a month at most; undefined: none, or counting goes on past it. */
@@ -238,20 +239,20 @@ export class ProjectState implements Subject, Access {
   }
 
   /** Whether a stage has something that a new object would not have. */
-  get isKept(): boolean {
+  get mustBeKept(): boolean {
     const { cache, checkpointMonth, isGathered, unwritten, figures } = this;
     if (cache !== undefined || checkpointMonth !== '' || isGathered || unwritten > 0 || figures) return true;
-    if (this.#use?.isHeld()) return true;
-    const subjects = [
-      ...(this.#keys ?? []).map(({ subject }) => subject),
-      ...(this.#categorySubjects?.values() ?? []),
+    if (this.#inUse?.isHeld()) return true;
+    const scopes = [
+      ...(this.#keys ?? []).map(({ scope }) => scope),
+      ...(this.#categoryScopes?.values() ?? []),
     ];
-    return subjects.some(({ cache }) => cache !== undefined);
+    return scopes.some(({ cache }) => cache !== undefined);
   }
 
   /**
-   * What is counted and not written yet, or will be by a request under way, must not count for the
-   * next project of this id.
+   * Counts that are not written yet are dropped, and so are those of requests under way: the next
+   * project of this id must not inherit them.
    */
   markDeleted(): void {
     this.isDeleted = true;
@@ -271,18 +272,18 @@ const limitedBy = ({ rateLimits }: Project): number => {
   return bits;
 };
 
-const windowsOf = ({ windowName: name, limit, further }: Subject): readonly WindowLimit[] =>
+const windowsOf = ({ windowName: name, limit, further }: RateScope): readonly WindowLimit[] =>
   limit === undefined ? NO_WINDOWS : [{ name, limit }, ...further];
 
-/** Another subject than the project itself, until the record changes. */
-class WindowedSubject implements Subject {
+/** Another scope than the project itself, until the record changes. */
+class WindowedScope implements RateScope {
   readonly project: ProjectState;
   readonly revision: number;
   readonly limit: number | undefined;
   readonly windowName: string;
   readonly further: readonly WindowLimit[];
   readonly hasOwnWindow: boolean;
-  cache: SubjectCache | undefined = undefined;
+  cache: ScopeCache | undefined = undefined;
   /** How many windows come before those of categories. */
   readonly #ownCount: number;
   readonly #categories: readonly Category[];
@@ -317,8 +318,8 @@ class KeyState implements Access {
   readonly project: ProjectState;
   readonly key: string;
   readonly keyId: string;
-  readonly subject: Subject;
-  isUseNoted = false;
+  readonly scope: RateScope;
+  isKeyUseNoted = false;
   readonly #validUntil: number;
 
   constructor(project: ProjectState, record: ProjectKey) {
@@ -330,7 +331,7 @@ class KeyState implements Access {
       { name: keyWindow(key), limit: rateLimit },
       ...windowsOf(project),
     ];
-    this.subject = ownWindows ? new WindowedSubject(project, { ownWindows }) : project;
+    this.scope = ownWindows ? new WindowedScope(project, { ownWindows }) : project;
     this.#validUntil = validUntil(record);
   }
 

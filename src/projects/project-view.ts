@@ -50,7 +50,7 @@ export class ProjectView {
     for (const [name, state] of this.#active) {
       if (++looked % SWEPT_AT_ONCE === 0) yield;
       if (name !== state.id) continue; // an alias goes with its id
-      if (!state.wasLookedUp && !state.isKept) this.#forget(state);
+      if (!state.wasLookedUp && !state.mustBeKept) this.#forget(state);
       state.wasLookedUp = false;
     }
   }

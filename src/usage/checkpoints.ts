@@ -33,7 +33,7 @@ export interface CheckpointStore {
   read(projectId: string, month: string): Promise<number | undefined>;
 }
 
-/** The figure of a month, of a project that has one of another month by now. */
+/** The figure of an earlier month, of a project that counts in another one now. */
 type Leftover = { project: ProjectState; month: string; count: number };
 /**
  * What is not written yet of one group; of several figures of a project and month the largest

@@ -45,8 +45,8 @@ export class KeyUse {
   }
 
   note(access: Access): void {
-    if (access.isUseNoted) return;
-    access.isUseNoted = true;
+    if (access.isKeyUseNoted) return;
+    access.isKeyUseNoted = true;
     this.#fresh.push(access);
   }
 
@@ -54,7 +54,7 @@ export class KeyUse {
   async flush(keys = Infinity): Promise<void> {
     while (this.#flushing) await this.#flushing;
     const hour = hourOf(this.#clock.now());
-    if (hour !== this.#hour) for (const access of this.#noted.splice(0)) access.isUseNoted = false;
+    if (hour !== this.#hour) for (const access of this.#noted.splice(0)) access.isKeyUseNoted = false;
     this.#hour = hour;
     if (this.#fresh.length === 0 || !this.#link.connected) return;
     this.#flushing = this.#write(this.#fresh.splice(0, keys), hour);

@@ -8,7 +8,7 @@ import {
   type UploadOptions,
   type UploadResult,
 } from '../../src/envelope/upload.ts';
-import { ProjectUse } from '../../src/lib/fair-share.ts';
+import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 
 export const EVENT_ID = '9ec79c33ec9942ab8353589fcb2e04dc';
 
@@ -101,7 +101,7 @@ export function startUpload(
     upload = new Upload({
       encoding,
       budget,
-      use: new ProjectUse(),
+      inUse: new ResourcesInUse(),
       onResult: (verdict) => {
         if (told) reject(new Error('a second verdict'));
         told = true;

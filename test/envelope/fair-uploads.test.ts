@@ -4,7 +4,7 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, expect, it, vi } from 'vitest';
 import { Upload, type UploadBudget, type UploadResult } from '../../src/envelope/upload.ts';
-import { ProjectUse } from '../../src/lib/fair-share.ts';
+import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_SCARCE,
@@ -29,13 +29,13 @@ afterEach(() => {
 });
 
 /** @returns the upload, and what has been told of it */
-function start(budget: UploadBudget, use: ProjectUse, encoding = '') {
+function start(budget: UploadBudget, inUse: ResourcesInUse, encoding = '') {
   let told: UploadResult | undefined;
   let paused = false;
   const upload = new Upload({
     encoding,
     budget,
-    use,
+    inUse,
     onResult: (result) => {
       told = result;
     },
@@ -49,8 +49,8 @@ function start(budget: UploadBudget, use: ProjectUse, encoding = '') {
 }
 
 /** @returns what has been told of an upload of so many bytes that never ends */
-function begin(budget: UploadBudget, use: ProjectUse, bytes: number): () => UploadResult | undefined {
-  const { upload, told } = start(budget, use);
+function begin(budget: UploadBudget, inUse: ResourcesInUse, bytes: number): () => UploadResult | undefined {
+  const { upload, told } = start(budget, inUse);
   upload.feed(BEGIN);
   for (let at = 0; at < bytes; at += 64 * 1024) upload.feed(Buffer.alloc(Math.min(64 * 1024, bytes - at)));
   return told;
@@ -58,7 +58,7 @@ function begin(budget: UploadBudget, use: ProjectUse, bytes: number): () => Uplo
 
 it('a project that has half of the spool is refused more, and others go on', () => {
   const budget = testBudget({ spoolBytesMax: 16 * MIB });
-  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
   const first = [begin(budget, greedy, 4 * MIB), begin(budget, greedy, 3 * MIB)];
   const over = begin(budget, greedy, 4 * MIB);
   expect(over()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
@@ -71,7 +71,7 @@ it('a project that has half of the spool is refused more, and others go on', () 
 
 it('a project that has half of the places for large uploads is refused more, and others go on', () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
   for (let count = 0; count < UPLOADS_MAX / 2; count++) budget.upload(1, greedy);
   const bytes = INLINE_BYTES_MAX + 1;
   expect(begin(budget, greedy, bytes)()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
@@ -83,7 +83,7 @@ it('a project that has half of the places for large uploads is refused more, and
 
 it('bodies that were whole and inflated at once pause no upload of others, and are refused above half of what may wait', async () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
   // Less than 64 times its size comes out: it counts as no bomb.
   const text = randomBytes(20_000).toString('base64').repeat(34);
   const body = Buffer.from(`{}\n{"type":"event"}\n{"message":"${text}"}`);
@@ -115,7 +115,7 @@ it('bodies that were whole and inflated at once pause no upload of others, and a
 
 it('a project that holds half of the memory gets no more requests, and others do', () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
   budget.hold(HELD_BYTES_MAX / 2, greedy);
   expect(begin(budget, greedy, 1_000)()).toBeUndefined();
   expect(begin(budget, modest, 1_000)()).toBeUndefined();
@@ -127,7 +127,7 @@ it('a project that holds half of the memory gets no more requests, and others do
 
 it('when memory is scarce, uploads of a project that holds more than its share end, and others go on', () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
   budget.hold(HELD_BYTES_SCARCE, greedy);
   expect(begin(budget, greedy, 1_000)()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
   expect(begin(budget, modest, 1_000)()).toBeUndefined();
@@ -135,7 +135,7 @@ it('when memory is scarce, uploads of a project that holds more than its share e
 
 it('a project that has half of the requests in flight is refused more, and others go on', () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
   for (let count = 0; count < REQUESTS_IN_FLIGHT_MAX / 2; count++) {
     expect(budget.hasRoomFor(greedy)).toBe(true);
     begin(budget, greedy, 0);
@@ -153,9 +153,9 @@ it.each([
   'a project that inflates half of what may be is refused a %s body of unknown size unread',
   (encoding, body) => {
     const budget = testBudget();
-    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
+    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
     const inflation = {
-      use: greedy,
+      inUse: greedy,
       bytes: INFLATING_BYTES_MAX / 2 + 1,
       swells: false,
       inflated: () => 0,
@@ -190,10 +190,10 @@ it.each([
     // It stands still: debts are paid off by time, and a busy machine would take some.
     vi.useFakeTimers({ toFake: ['performance'] });
     const budget = testBudget();
-    const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
-    const send = async (use: ProjectUse, text: string): Promise<UploadResult | undefined> => {
-      const { upload, told } = start(budget, use, encoding);
-      budget.inflationQueue.note(use, performance.now());
+    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const send = async (inUse: ResourcesInUse, text: string): Promise<UploadResult | undefined> => {
+      const { upload, told } = start(budget, inUse, encoding);
+      budget.inflationQueue.note(inUse, performance.now());
       upload.feed(pack(`{}\n{"type":"event"}\n"${text}"`));
       upload.end();
       await expect.poll(told).toBeDefined();
@@ -214,11 +214,11 @@ it.each([
 it('bodies that were expected to swell, after a bomb, and do not are no debt', async () => {
   vi.useFakeTimers({ toFake: ['performance'] });
   const budget = testBudget();
-  const [careless, modest] = [new ProjectUse(), new ProjectUse()];
+  const [careless, modest] = [new ResourcesInUse(), new ResourcesInUse()];
   const text = randomBytes(4_000).toString('hex').repeat(125);
   const body = brotliCompressSync(`{}\n{"type":"event"}\n"${text}"`);
   for (let mib = 0; mib <= 1.25 * SWOLLEN_FREE_MIB; mib += text.length / MIB) {
-    for (const use of [modest, careless]) budget.inflationQueue.note(use, performance.now());
+    for (const inUse of [modest, careless]) budget.inflationQueue.note(inUse, performance.now());
     careless.distrusted = 100;
     const { upload, told } = start(budget, careless, 'br');
     upload.feed(body);
@@ -230,9 +230,9 @@ it('bodies that were expected to swell, after a bomb, and do not are no debt', a
 
 it('a bomb that does not say its size is followed by bodies that are inflated beside the loop', async () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ProjectUse(), new ProjectUse()];
-  const send = (use: ProjectUse, text: string): (() => UploadResult | undefined) => {
-    const { upload, told } = start(budget, use, 'br');
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const send = (inUse: ResourcesInUse, text: string): (() => UploadResult | undefined) => {
+    const { upload, told } = start(budget, inUse, 'br');
     upload.feed(brotliCompressSync(text));
     upload.end();
     return told;
@@ -252,7 +252,7 @@ it('a bomb that does not say its size is followed by bodies that are inflated be
 
 it('corrupt bodies that do not say their size are followed by bodies that are inflated beside the loop', async () => {
   const budget = testBudget();
-  const greedy = new ProjectUse();
+  const greedy = new ResourcesInUse();
   const send = (body: Uint8Array): (() => UploadResult | undefined) => {
     const { upload, told } = start(budget, greedy, 'br');
     upload.feed(body);

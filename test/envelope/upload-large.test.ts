@@ -9,7 +9,7 @@ import {
   type UploadBudget,
   type UploadFailure,
 } from '../../src/envelope/upload.ts';
-import { ProjectUse } from '../../src/lib/fair-share.ts';
+import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_TIGHT,
@@ -103,7 +103,7 @@ describe('a large envelope', () => {
 
   test('is a smaller one when the worker holds much', async () => {
     const budget = testBudget({ spoolDir });
-    budget.hold(HELD_BYTES_TIGHT + 1, new ProjectUse());
+    budget.hold(HELD_BYTES_TIGHT + 1, new ResourcesInUse());
     expect((await envelopeOf([eventBody(INLINE_BYTES_MIN + 1)], budget)).spool?.length).toBe(
       INLINE_BYTES_MIN + 1,
     );
@@ -124,7 +124,7 @@ test('a refusal that comes while the socket is paused resumes it first', () => {
   const upload = new Upload({
     encoding: '',
     budget: testBudget({ spoolDir }),
-    use: new ProjectUse(),
+    inUse: new ResourcesInUse(),
     onResult: (result) => told.push(result.ok ? 'taken' : result.failure.kind),
     onPressure: (paused) => told.push(paused ? 'pause' : 'resume'),
     beforeSpool: (spool) => spool(),
@@ -254,7 +254,7 @@ describe('an overloaded worker', () => {
   test('refuses when held bytes are at their bound', async () => {
     for (const encoding of ['', 'gzip', 'br']) {
       const budget = testBudget({ spoolDir });
-      budget.hold(HELD_BYTES_MAX - 10, new ProjectUse());
+      budget.hold(HELD_BYTES_MAX - 10, new ResourcesInUse());
       expect(budget.hasRoom).toBe(true);
       const { upload, result } = startUpload(encoding, budget);
       feedAll(upload, [eventBody(1000)]);
@@ -265,7 +265,7 @@ describe('an overloaded worker', () => {
 
   test('refuses when the spools are at their bound', async () => {
     const budget = testBudget({ spoolDir });
-    budget.spool(SPOOL_BYTES_MAX - 1000, new ProjectUse());
+    budget.spool(SPOOL_BYTES_MAX - 1000, new ResourcesInUse());
     const { upload, result } = startUpload('', budget);
     feedAll(upload, [eventBody(200_000)]);
     expect(await result).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
@@ -274,12 +274,12 @@ describe('an overloaded worker', () => {
 
   test('has room below both bounds only', () => {
     const budget = testBudget({ spoolDir });
-    const use = new ProjectUse();
-    budget.hold(HELD_BYTES_MAX, use);
+    const inUse = new ResourcesInUse();
+    budget.hold(HELD_BYTES_MAX, inUse);
     expect(budget.hasRoom).toBe(false);
-    budget.hold(-1, use);
+    budget.hold(-1, inUse);
     expect(budget.hasRoom).toBe(true);
-    budget.spool(SPOOL_BYTES_MAX, use);
+    budget.spool(SPOOL_BYTES_MAX, inUse);
     expect(budget.hasRoom).toBe(false);
   });
 });

@@ -13,7 +13,7 @@ import {
   type UploadFailure,
   type UploadResult,
 } from '../../src/envelope/upload.ts';
-import { ProjectUse } from '../../src/lib/fair-share.ts';
+import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import * as bodies from './bodies.ts';
 import {
@@ -94,7 +94,7 @@ describe('an upload', () => {
     const upload = new Upload({
       encoding: '',
       budget: testBudget({ spoolDir }),
-      use: new ProjectUse(),
+      inUse: new ResourcesInUse(),
       onResult: (result) => results.push(result.ok),
       onPressure: () => undefined,
       beforeSpool: (spool) => spool(),

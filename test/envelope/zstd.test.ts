@@ -7,7 +7,7 @@ import { HAS_ZSTD } from '../../src/envelope/inflate/inflate.ts';
 import { Inflater } from '../../src/envelope/inflate/inflater.ts';
 import { ZstdFrames } from '../../src/envelope/inflate/zstd-frames.ts';
 import type { UploadFailure } from '../../src/envelope/upload.ts';
-import { ProjectUse } from '../../src/lib/fair-share.ts';
+import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import { ZSTD_FRAMES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import {
@@ -167,7 +167,7 @@ test('the window of a zstd inflater is charged as it fills, up to its bound', as
   const budget = testBudget({ spoolDir });
   let given = 0;
   const inflater = new Inflater('zstd', {
-    holding: new Holding(budget, new ProjectUse()),
+    holding: new Holding(budget, new ResourcesInUse()),
     onBytes: (bytes) => {
       given += bytes.length;
     },

@@ -12,7 +12,7 @@ const LIMITS = { replays: 5, logs: 7 } as const;
 const full = (window: number) => ({ kind: 'refused', resetSec: 1, windowNumber: window }) as const;
 const begin = (rateLimits = LIMITS, env?: 'development') => serve({ rateLimits, ...(env && { env }) });
 const windows = ({ asked }: ReturnType<typeof serve>): unknown =>
-  asked.map(({ subject: { limit, windowName, further } }) => [
+  asked.map(({ scope: { limit, windowName, further } }) => [
     [windowName, limit],
     ...further.map(({ name, limit: own }) => [name, own]),
   ]);
@@ -50,7 +50,7 @@ it('asks nothing more of an envelope without such items, and of a project withou
   await limited.receive(EVENT);
   const free = serve();
   await free.receive(`{}\n${REPLAY}`);
-  expect([limited.asked[0]?.subject, free.asked[0]?.subject]).toEqual([limited.project, free.project]);
+  expect([limited.asked[0]?.scope, free.asked[0]?.scope]).toEqual([limited.project, free.project]);
 });
 
 it('loses the items of a category that is full, says so, and stores the rest, counted once', async () => {
@@ -190,8 +190,8 @@ it('takes the limits of its key as they are when the body comes, not as they wer
   served.project.update({ ...served.project.record, keys: keys(4) }, 2, 60);
   await served.receive(FIRST, false);
   expect((windows(served) as unknown[][][])[0]?.map(([, limit]) => limit)).toEqual([4, 60, 5]);
-  const { subject } = served.project.access('k', systemClock) as Access;
-  expect(served.project.ofCategories(subject, categoryBit('replays'), false).limit).toBe(4);
+  const { scope } = served.project.authenticate('k', systemClock) as Access;
+  expect(served.project.withCategories(scope, categoryBit('replays'), false).limit).toBe(4);
 });
 
 it('is refused in the end when its key is disabled after the head', async () => {

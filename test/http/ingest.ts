@@ -14,7 +14,7 @@ import { createLog } from '../../src/lib/log.ts';
 import type { AdmissionResult, RateDecision, Wanted } from '../../src/limit/admission.ts';
 import { WHILE_AWAY } from '../../src/limit/failure-policy.ts';
 import type { Project } from '../../src/projects/project.ts';
-import type { Subject } from '../../src/projects/project-state.ts';
+import type { RateScope } from '../../src/projects/project-state.ts';
 import type { PublishResult } from '../../src/stream/publish/publisher.ts';
 import { testBudget } from '../envelope/bodies.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
@@ -26,7 +26,7 @@ export const REFUSED = { kind: 'refused', resetSec: 7, windowNumber: 1 } as cons
 export const UNAVAILABLE = { kind: 'unavailable' } as const;
 export const COUNTED = { kind: 'counted', position: 3, month: '2026-11' } as const;
 
-type Asked = { subject: Subject; wanted: Wanted; settle(admitted: AdmissionResult): void };
+type Asked = { scope: RateScope; wanted: Wanted; settle(admitted: AdmissionResult): void };
 type Published = { entry: Record<string, unknown>; isSpooled: boolean; done(result: PublishResult): void };
 
 export type Serving = {
@@ -55,9 +55,9 @@ export function serve(serving: Serving = {}) {
   const budget = testBudget(spoolBytesMax === undefined ? {} : { spoolBytesMax });
   const admission = {
     knownRefusal,
-    admit: (subject: Subject, wanted: Wanted, settle: (admitted: AdmissionResult) => void) => {
+    admit: (scope: RateScope, wanted: Wanted, settle: (admitted: AdmissionResult) => void) => {
       serving.admit?.();
-      if (wanted.token || wanted.count) asked.push({ subject, wanted, settle });
+      if (wanted.token || wanted.count) asked.push({ scope, wanted, settle });
       else settle({ rate: undefined, count: undefined });
     },
     refund: (_project: unknown, month: string) => refunds.push(month),

@@ -41,7 +41,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       return admission;
     });
   }
-  const subject = (quota: number | undefined, overage = false): ProjectState =>
+  const scope = (quota: number | undefined, overage = false): ProjectState =>
     projectOf({ id: `quota-${++project}`, quota, overage });
   const positions = (decisions: CountDecision[]): number[] =>
     decisions.flatMap((d) => (d.kind === 'counted' ? [d.position] : [])).sort((a, b) => a - b);
@@ -66,12 +66,12 @@ describe.each(STORES)('on $name', ({ start }) => {
 
   describe('positions', () => {
     it('gives every position once over several workers, from the first request of the month on', async () => {
-      const decisions = await burst(counters(), subject(undefined), 500);
+      const decisions = await burst(counters(), scope(undefined), 500);
       expect(positions(decisions)).toEqual(firstPositions(500));
     });
 
     it('never counts past the quota, and says where it stands', async () => {
-      const decisions = await burst(counters(), subject(100), 150);
+      const decisions = await burst(counters(), scope(100), 150);
       expect(positions(decisions)).toEqual(firstPositions(100));
       const exceeded = decisions.filter((d) => d.kind === 'exceeded');
       expect(exceeded).toHaveLength(50);
@@ -80,17 +80,17 @@ describe.each(STORES)('on $name', ({ start }) => {
     });
 
     it('counts on past the quota when overage is enabled', async () => {
-      expect(positions(await burst(counters(), subject(10, true), 30))).toEqual(firstPositions(30));
+      expect(positions(await burst(counters(), scope(10, true), 30))).toEqual(firstPositions(30));
     });
 
     it('refuses everything at quota 0', async () => {
       const [counter] = counters() as [TestAdmission];
-      expect(await count(counter, subject(0))).toEqual({ kind: 'exceeded', current: 0, month: month() });
+      expect(await count(counter, scope(0))).toEqual({ kind: 'exceeded', current: 0, month: month() });
     });
 
     it('answers in arrival order with one call for the whole turn', async () => {
       const [counter] = counters() as [TestAdmission];
-      const of = subject(3);
+      const of = scope(3);
       await count(counter, of);
       const before = workers[0]?.stats.calls.admit ?? 0;
       const decisions = await Promise.all([1, 2, 3].map(() => count(counter, of)));
@@ -100,7 +100,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('counts by the record that is in force when the call leaves', async () => {
       const [counter] = counters() as [TestAdmission];
-      const of = subject(3);
+      const of = scope(3);
       await count(counter, of);
       const decisions = [1, 2, 3, 4].map(() => count(counter, of));
       of.update({ ...of.record, quota: 5 }, 2, undefined);
@@ -111,7 +111,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       let now = Date.UTC(2026, 0, 31, 23, 59, 59, 999);
       const checkpoints = new MemoryCheckpoints();
       const [counter] = counters({ checkpoints, scriptNow: () => now }) as [TestAdmission];
-      const of = subject(5);
+      const of = scope(5);
       await burst([counter], of, 7);
       now++;
       expect(await count(counter, of)).toEqual({ kind: 'counted', position: 1, month: '2026-02' });
@@ -126,7 +126,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('resumes from the checkpoint when the count is missing, over all workers together', async () => {
       const checkpoints = new MemoryCheckpoints();
-      const of = subject(1100);
+      const of = scope(1100);
       checkpoints.write(0, month(), new Map([[of.id, 1000]]));
       const decisions = await burst(counters({ checkpoints }), of, 150);
       expect(positions(decisions)).toEqual(firstPositions(100).map((n) => n + 1000));
@@ -141,7 +141,7 @@ describe.each(STORES)('on $name', ({ start }) => {
         return read(projectId, of);
       };
       const [counter] = counters({ checkpoints }) as [TestAdmission];
-      const of = subject(undefined);
+      const of = scope(undefined);
       const decisions: Promise<CountDecision>[] = [];
       for (let turn = 0; turn < 10; turn++) {
         decisions.push(count(counter, of), count(counter, of));
@@ -156,7 +156,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       const checkpoints = new MemoryCheckpoints();
       checkpoints.read = () => Promise.reject(new Error('the bucket is away'));
       const [counter] = counters({ checkpoints }) as [TestAdmission];
-      const of = subject(10);
+      const of = scope(10);
       expect(await Promise.all([count(counter, of), count(counter, of)])).toEqual([
         { kind: 'unavailable' },
         { kind: 'unavailable' },
@@ -171,12 +171,12 @@ describe.each(STORES)('on $name', ({ start }) => {
       const checkpoints = new MemoryCheckpoints();
       checkpoints.read = () => new Promise(() => undefined);
       const [counter] = counters({ checkpoints }) as [TestAdmission];
-      expect(await count(counter, subject(10))).toEqual({ kind: 'unavailable' });
+      expect(await count(counter, scope(10))).toEqual({ kind: 'unavailable' });
     });
 
     it('takes an increment back once, and its position is given again', async () => {
       const [counter] = counters() as [TestAdmission];
-      const of = subject(2);
+      const of = scope(2);
       await burst([counter], of, 2);
       counter.refund(of, month());
       expect(await count(counter, of)).toMatchObject({ kind: 'counted', position: 2 });
@@ -188,7 +188,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     it('is read without counting and set only as seen', async () => {
       const [redis] = workers as [LimitRedis];
       const [counter] = counters() as [TestAdmission];
-      const of = subject(undefined);
+      const of = scope(undefined);
       await burst([counter], of, 4);
       expect(await readUsage(redis, of.id)).toEqual({ month: month(), count: 4 });
       const change = { projectId: of.id, month: month(), count: 9 };

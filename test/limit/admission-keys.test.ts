@@ -4,7 +4,7 @@ import { categoryBit } from '../../src/lib/item-types.ts';
 import type { Admission, AdmissionResult } from '../../src/limit/admission.ts';
 import type { LimitRedis } from '../../src/limit/redis.ts';
 import { keyId } from '../../src/projects/keys.ts';
-import type { ProjectState, Subject } from '../../src/projects/project-state.ts';
+import type { ProjectState, RateScope } from '../../src/projects/project-state.ts';
 import { admissionOn, admit, callAdmit, clock, connected, elsewhere, projectOf } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';
 
@@ -39,20 +39,20 @@ describe.each(STORES)('on $name', ({ start }) => {
     const keys = [{ key: 'k', enabled: true }, ...limited];
     return projectOf({ id: `keys-${++project}`, limit, keys });
   };
-  const subjectOf = (of: ProjectState, key: string): Subject => {
-    const access = of.access(key, clock);
+  const scopeOf = (of: ProjectState, key: string): RateScope => {
+    const access = of.authenticate(key, clock);
     if (!access) throw new Error('the key is not valid');
-    return access.subject;
+    return access.scope;
   };
   const admitted = (all: readonly AdmissionResult[]): number =>
     all.filter(({ rate }) => rate?.kind === 'admitted').length;
   /** Each worker asks so often at once, in waves, by the key that it knows. */
   const ask = async (of: ProjectState, key: string, times: number): Promise<AdmissionResult[]> => {
     const all = admissions.map(async (admission) => {
-      const subject = subjectOf(elsewhere(of), key);
+      const scope = scopeOf(elsewhere(of), key);
       const decisions: AdmissionResult[] = [];
       for (let left = times; left > 0; left -= 5)
-        decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, subject, BOTH)))));
+        decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, scope, BOTH)))));
       return decisions;
     });
     return (await Promise.all(all)).flat();
@@ -75,17 +75,17 @@ describe.each(STORES)('on $name', ({ start }) => {
     expect(rest.rate).toMatchObject({ kind: 'admitted', remaining: 6 });
     const other = withKeys(4, 6);
     expect(admitted(await ask(other, 'k', 10))).toBe(4);
-    const full = await admit(admission, subjectOf(other, 'k0'), BOTH);
+    const full = await admit(admission, scopeOf(other, 'k0'), BOTH);
     expect(full).toMatchObject({ rate: { kind: 'refused', windowNumber: 2 }, count: undefined });
     other.update({ ...other.record }, 2, 100);
-    const after = await admit(admission, subjectOf(other, 'k0'), BOTH);
+    const after = await admit(admission, scopeOf(other, 'k0'), BOTH);
     expect(after.rate).toMatchObject({ kind: 'admitted', remaining: 5 });
   });
 
   it('says the figures of its own window', async () => {
     const [admission] = onWorkers(1) as [Admission];
-    const subject = subjectOf(withKeys(60, 5), 'k0');
-    const all = await Promise.all([1, 2, 3, 4, 5, 6].map(() => admit(admission, subject, BOTH)));
+    const scope = scopeOf(withKeys(60, 5), 'k0');
+    const all = await Promise.all([1, 2, 3, 4, 5, 6].map(() => admit(admission, scope, BOTH)));
     expect(all.map(({ rate }) => (rate?.kind === 'admitted' ? rate.remaining : rate?.kind))).toEqual([
       4,
       3,
@@ -94,7 +94,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       0,
       'refused',
     ]);
-    expect(admission.knownRefusal(subject)).toMatchObject({ kind: 'refused', windowNumber: 1 });
+    expect(admission.knownRefusal(scope)).toMatchObject({ kind: 'refused', windowNumber: 1 });
   });
 
   it('has a limit where its project has none', async () => {
@@ -109,13 +109,13 @@ describe.each(STORES)('on $name', ({ start }) => {
   it('is one call for all requests of a turn with this key, and none for a flood over its limit', async () => {
     const [admission] = onWorkers(1) as [Admission];
     const [redis] = workers as [LimitRedis];
-    const subject = subjectOf(withKeys(60, 5), 'k0');
+    const scope = scopeOf(withKeys(60, 5), 'k0');
     const call = vi.spyOn(redis, 'call');
-    await Promise.all(Array.from({ length: 50 }, () => admit(admission, subject, BOTH)));
+    await Promise.all(Array.from({ length: 50 }, () => admit(admission, scope, BOTH)));
     const counts = call.mock.calls.filter(([{ args }]) => String(args[1]).startsWith('c')).length;
     expect(call.mock.calls.length - counts).toBe(1);
     const before = call.mock.calls.length;
-    for (let i = 0; i < 1_000; i++) await admit(admission, subject, BOTH);
+    for (let i = 0; i < 1_000; i++) await admit(admission, scope, BOTH);
     expect(call.mock.calls.length).toBe(before);
   });
 
@@ -125,7 +125,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     const call = vi.spyOn(redis, 'call');
     const callOf = async (of: ProjectState): Promise<unknown> => {
       call.mockClear();
-      await admit(admission, subjectOf(of, 'k'), { token: true, count: false });
+      await admit(admission, scopeOf(of, 'k'), { token: true, count: false });
       const { keys, args } = call.mock.calls[0]?.[0] ?? { keys: [], args: [] };
       return [keys.map((key) => key.replace(of.id, 'ID')), args];
     };
@@ -147,8 +147,8 @@ describe.each(STORES)('on $name', ({ start }) => {
       ],
     };
     of.update(raised, 2, 60);
-    const subject = subjectOf(of, 'k0');
-    const all = await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, subject, BOTH)));
+    const scope = scopeOf(of, 'k0');
+    const all = await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, scope, BOTH)));
     expect(admitted(all)).toBe(3);
     expect(await server.fields(`sluice:rate:{${of.id}}:key:${keyId('k0')}`)).toBeGreaterThan(0);
   });
@@ -161,10 +161,10 @@ describe.each(STORES)('on $name', ({ start }) => {
     const send = async (of: ProjectState, categories: number, times: number): Promise<AdmissionResult[]> => {
       const all = admissions.map(async (admission) => {
         const own = elsewhere(of);
-        const subject = own.ofCategories(own, categories, false);
+        const scope = own.withCategories(own, categories, false);
         const decisions: AdmissionResult[] = [];
         for (let left = times; left > 0; left -= 5)
-          decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, subject, BOTH)))));
+          decisions.push(...(await Promise.all([1, 2, 3, 4, 5].map(() => admit(admission, scope, BOTH)))));
         return decisions;
       });
       return (await Promise.all(all)).flat();
@@ -179,19 +179,23 @@ describe.each(STORES)('on $name', ({ start }) => {
       const refused = flood.find(({ rate }) => rate?.kind === 'refused') as {
         rate: { windowNumber: number };
       };
-      expect(of.ofCategories(of, REPLAYS, false).refusingCategory(refused.rate.windowNumber)).toBe('replays');
+      expect(of.withCategories(of, REPLAYS, false).refusingCategory(refused.rate.windowNumber)).toBe(
+        'replays',
+      );
       expect(admitted(await send(of, 0, 50))).toBe(45);
       const [admission] = admissions as [Admission];
-      const { rate } = await admit(admission, of.ofCategories(of, REPLAYS, false), BOTH);
+      const { rate } = await admit(admission, of.withCategories(of, REPLAYS, false), BOTH);
       expect(
-        of.ofCategories(of, REPLAYS, false).refusingCategory((rate as { windowNumber: number }).windowNumber),
+        of
+          .withCategories(of, REPLAYS, false)
+          .refusingCategory((rate as { windowNumber: number }).windowNumber),
       ).toBeUndefined();
     });
 
     it('has a limit where its project has none, and for requests that have their token already', async () => {
       const [admission] = onWorkers(1) as [Admission];
       const of = limited(undefined, 3);
-      const alone = of.ofCategories(of, REPLAYS, true);
+      const alone = of.withCategories(of, REPLAYS, true);
       const all = await Promise.all([1, 2, 3, 4].map(() => admit(admission, alone, BOTH)));
       expect([admitted(all), alone.hasOwnWindow]).toEqual([3, false]);
       expect((await admit(admission, of, BOTH)).rate).toBeUndefined();
@@ -206,14 +210,14 @@ describe.each(STORES)('on $name', ({ start }) => {
         keys,
         rateLimits: { replays: 2, errors: 3 },
       });
-      const key = subjectOf(of, 'k');
-      const both = of.ofCategories(key, REPLAYS + categoryBit('errors'), false);
+      const key = scopeOf(of, 'k');
+      const both = of.withCategories(key, REPLAYS + categoryBit('errors'), false);
       expect(both.further.map(({ name }) => name)).toEqual(['', 'errors', 'replays']);
       const first = await Promise.all([1, 2, 3].map(() => admit(admission, both, BOTH)));
       expect(first.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'admitted', 'refused']);
       const refused = first[2] as { rate: { windowNumber: number } };
       expect(both.refusingCategory(refused.rate.windowNumber)).toBe('replays');
-      const errors = of.ofCategories(key, categoryBit('errors'), false);
+      const errors = of.withCategories(key, categoryBit('errors'), false);
       const rest = await Promise.all([1, 2].map(() => admit(admission, errors, BOTH)));
       expect(rest.map(({ rate }) => rate?.kind)).toEqual(['admitted', 'refused']);
       expect(admitted(await Promise.all([admit(admission, key, BOTH), admit(admission, key, BOTH)]))).toBe(1);
@@ -258,10 +262,10 @@ describe.each(STORES)('on $name', ({ start }) => {
       const [redis] = workers as [LimitRedis];
       const of = limited(60, 3);
       await send(of, REPLAYS, 5);
-      const subject = of.ofCategories(of, REPLAYS, false);
-      await admit(admission, subject, BOTH);
+      const scope = of.withCategories(of, REPLAYS, false);
+      await admit(admission, scope, BOTH);
       const call = vi.spyOn(redis, 'call');
-      for (let i = 0; i < 1_000; i++) await admit(admission, subject, BOTH);
+      for (let i = 0; i < 1_000; i++) await admit(admission, scope, BOTH);
       expect(call.mock.calls).toHaveLength(0);
     });
   });

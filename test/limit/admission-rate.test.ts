@@ -39,7 +39,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     limiters = workers.slice(0, count).map((redis) => admissionOn(redis));
     return limiters;
   }
-  const subject = (limit: number): ProjectState => projectOf({ id: `rate-${++project}`, limit });
+  const scope = (limit: number): ProjectState => projectOf({ id: `rate-${++project}`, limit });
   /** Asked without taking anything. */
   async function bookedIn(of: ProjectState): Promise<number | undefined> {
     const ask = { sentAt: 0, need: 0, reserve: 0, needMs: 250, revision: 0, settled: [], known: undefined };
@@ -72,21 +72,21 @@ describe.each(STORES)('on $name', ({ start }) => {
       [1000, 33],
     ])('admits exactly the first %i of a fresh project over four workers', async (limit, size) => {
       makeLimiters(4);
-      const decisions = await burst(subject(limit), limit + 200, size);
+      const decisions = await burst(scope(limit), limit + 200, size);
       expect(kinds(decisions, 'admitted')).toBe(limit);
       expect(kinds(decisions, 'refused')).toBe(200);
     });
 
     it('admits at least 99 % and never more than a limit of 10,000 in a burst over four workers', async () => {
       makeLimiters(4);
-      const decisions = await burst(subject(10_000), 12_000, 16);
+      const decisions = await burst(scope(10_000), 12_000, 16);
       expect(kinds(decisions, 'admitted')).toBeGreaterThanOrEqual(9_900);
       expect(kinds(decisions, 'admitted')).toBeLessThanOrEqual(10_000);
     });
 
     it('shows limit - 1 to the first request and each lower figure once', async () => {
       const [limiter] = makeLimiters(1) as [Admission];
-      const of = subject(5);
+      const of = scope(5);
       const decisions = await Promise.all([1, 2, 3, 4, 5, 6].map(() => take(limiter, of)));
       expect(decisions.map((d) => (d.kind === 'admitted' ? d.remaining : d.kind))).toEqual([
         4,
@@ -100,7 +100,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('says on admission when the window will be empty and on refusal when the next is admitted', async () => {
       const [limiter] = makeLimiters(1) as [Admission];
-      const of = subject(1);
+      const of = scope(1);
       const before = Date.now();
       const admitted = await take(limiter, of);
       const refused = await take(limiter, of);
@@ -114,7 +114,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('makes one call for all requests of a turn and none for a flood over the limit', async () => {
       const [limiter] = makeLimiters(1) as [Admission];
-      const of = subject(10);
+      const of = scope(10);
       const before = callCount();
       await Promise.all(Array.from({ length: 50 }, () => take(limiter, of)));
       expect(callCount()).toBe(before + 1);
@@ -126,8 +126,8 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('serves those who began to wait just before a reply from what the reply brought', async () => {
       const [limiter] = makeLimiters(1) as [Admission];
-      const of = subject(1);
-      await take(limiter, subject(1));
+      const of = scope(1);
+      await take(limiter, scope(1));
       const before = callCount();
       const first = Promise.all([take(limiter, of), take(limiter, of)]);
       // After this turn's flush: the reply comes while nothing runs here, the request just before it is read.
@@ -145,7 +145,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('needs few calls for a project far above 1000 a minute', async () => {
       const [limiter] = makeLimiters(1) as [Admission];
-      const of = subject(100_000);
+      const of = scope(100_000);
       const before = callCount();
       for (let i = 0; i < 5_000; i++) {
         await take(limiter, of);
@@ -156,7 +156,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('sends an unused reserve back when the worker falls silent', async () => {
       const [limiter] = makeLimiters(1) as [Admission];
-      const of = subject(100_000);
+      const of = scope(100_000);
       for (let i = 0; i < 40; i++) {
         await Promise.all(Array.from({ length: 20 }, () => take(limiter, of)));
         await pause(5);
@@ -169,7 +169,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('binds everybody to a lowered limit at anyone’s first call, and forgets refusals when it is raised', async () => {
       const [a, b] = makeLimiters(2) as [Admission, Admission];
-      const ofA = subject(60);
+      const ofA = scope(60);
       const ofB = elsewhere(ofA);
       await Promise.all(Array.from({ length: 10 }, () => take(a, ofA)));
       ofB.update(ofB.record, 2, 5);
@@ -184,7 +184,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       const [redis] = workers as [LimitRedis];
       const admission = admissionOn(redis, { monotonic: () => clock.monotonic() + later });
       limiters = [admission];
-      const of = subject(1);
+      const of = scope(1);
       const refuses = async (): Promise<void> => {
         while ((await take(admission, of)).kind !== 'refused');
         expect(admission.knownRefusal(of)).toMatchObject({ kind: 'refused' });
@@ -197,7 +197,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('has one call of a project under way, and what is asked meanwhile joins the next one', async () => {
       const [admission] = makeLimiters(1) as [Admission];
-      const of = subject(60);
+      const of = scope(60);
       const before = callCount();
       const waves: Promise<RateDecision>[] = [];
       let answered = 0;
@@ -213,7 +213,7 @@ describe.each(STORES)('on $name', ({ start }) => {
 
     it('counts a window that Redis forgot, once', async () => {
       const [a, b] = makeLimiters(2) as [Admission, Admission];
-      const ofA = subject(60);
+      const ofA = scope(60);
       const ofB = elsewhere(ofA);
       await Promise.all([take(a, ofA), take(b, ofB)]);
       await take(a, ofA);
@@ -229,7 +229,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       const [redis] = workers as [LimitRedis];
       const stepped = admissionOn(redis, { scriptNow: () => clock.now() + ahead });
       limiters = [stepped];
-      const of = subject(3);
+      const of = scope(3);
       const admitted = async (count: number): Promise<number> =>
         kinds(await Promise.all(Array.from({ length: count }, () => take(stepped, of))), 'admitted');
       expect([await admitted(2), stepped.stateLost]).toEqual([2, 0]);

@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { LimitRedis } from '../../src/limit/redis.ts';
+import type { Ask } from '../../src/limit/scope-cache.ts';
 import { quotaKey, rateKey, scriptSource } from '../../src/limit/scripts.ts';
-import type { Ask } from '../../src/limit/subject-cache.ts';
 import * as limits from '../../src/limits.ts';
 import { callAdmit, connected } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';

@@ -11,7 +11,7 @@ import {
 import { type AdmitCall, admitArgs, admitKeys, parseReply } from '../../src/limit/admit-call.ts';
 import { LimitRedis } from '../../src/limit/redis.ts';
 import type { Project } from '../../src/projects/project.ts';
-import { ProjectState, type Subject } from '../../src/projects/project-state.ts';
+import { ProjectState, type RateScope } from '../../src/projects/project-state.ts';
 import { type CheckpointStore, Checkpoints, type MonthCounts } from '../../src/usage/checkpoints.ts';
 
 export const log = createLog('silent');
@@ -61,11 +61,11 @@ export function admissionOn(redis: LimitRedis, settings: AdmissionSettings = {})
   return Object.assign(admission, { checkpoints });
 }
 
-export const admit = (admission: Admission, of: Subject, wanted: Wanted): Promise<AdmissionResult> =>
+export const admit = (admission: Admission, of: RateScope, wanted: Wanted): Promise<AdmissionResult> =>
   new Promise((resolve) => admission.admit(of, wanted, resolve));
 
 /** A token only, as for a body that is refused. */
-export async function take(admission: Admission, of: Subject): Promise<RateDecision> {
+export async function take(admission: Admission, of: RateScope): Promise<RateDecision> {
   const { rate } = await admit(admission, of, { token: true, count: false });
   if (!rate) throw new Error('the project has no limit');
   return rate;

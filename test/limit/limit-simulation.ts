@@ -1,11 +1,11 @@
 /**
- * Workers with real subject caches around the real script, in simulated time: calls take any time to arrive and to return, and may be
+ * Workers with real scope caches around the real script, in simulated time: calls take any time to arrive and to return, and may be
  * lost either way; Redis's clock steps back, and Redis is restarted with its memory or without. An oracle keeps the moment of every
  * admission.
  */
 
 import type { LimitRedis } from '../../src/limit/redis.ts';
-import { type Ask, type LimitRecord, SubjectCache, type WindowReply } from '../../src/limit/subject-cache.ts';
+import { type Ask, type LimitRecord, ScopeCache, type WindowReply } from '../../src/limit/scope-cache.ts';
 import { RATE_WINDOW_MS } from '../../src/limits.ts';
 import { callAdmit } from './limit-fixture.ts';
 
@@ -17,8 +17,8 @@ export type Demand = { worker: number; requests: number; journey: Journey; key?:
 type Use = { at: number; limit: number; order: number | undefined; key: number | undefined };
 type Event = { at: number; run: () => Promise<void> | void };
 /** A call that ran; `limit`: what must have been in force for it. */
-type Sent = { ask: Ask; cache: SubjectCache; order: number; limit: number; key: number | undefined };
-type Worker = { cache: SubjectCache; keys: SubjectCache[]; record: LimitRecord; clockOffset: number };
+type Sent = { ask: Ask; cache: ScopeCache; order: number; limit: number; key: number | undefined };
+type Worker = { cache: ScopeCache; keys: ScopeCache[]; record: LimitRecord; clockOffset: number };
 
 export class Simulation {
   readonly uses: Use[] = [];
@@ -59,8 +59,8 @@ export class Simulation {
     this.#newest = options.record;
     this.#keys = options.keys ?? [];
     this.#workers = Array.from({ length: options.workers }, (_, i) => ({
-      cache: new SubjectCache(),
-      keys: this.#keys.map(() => new SubjectCache()),
+      cache: new ScopeCache(),
+      keys: this.#keys.map(() => new ScopeCache()),
       record: options.record,
       clockOffset: i * 12_345.678,
     }));
@@ -91,8 +91,8 @@ export class Simulation {
   /** A worker forgets everything, as when it dies and another takes its place. */
   restart(worker: number): void {
     const restarted = this.#worker(worker);
-    restarted.cache = new SubjectCache();
-    restarted.keys = this.#keys.map(() => new SubjectCache());
+    restarted.cache = new ScopeCache();
+    restarted.keys = this.#keys.map(() => new ScopeCache());
   }
 
   /** Redis's clock steps back; time itself does not. */
@@ -130,8 +130,8 @@ export class Simulation {
     if (waiting > 0 || cache.hasReturns(local)) this.#call(worker, { need: waiting, key }, journey);
   }
 
-  #cacheOf(worker: Worker, key: number | undefined): SubjectCache {
-    return key === undefined ? worker.cache : (worker.keys[key] as SubjectCache);
+  #cacheOf(worker: Worker, key: number | undefined): ScopeCache {
+    return key === undefined ? worker.cache : (worker.keys[key] as ScopeCache);
   }
 
   #call(worker: Worker, { need, key }: { need: number; key: number | undefined }, journey: Journey): void {

@@ -46,8 +46,8 @@ describe('several URLs', () => {
 
   it('limit exactly, as one server does', async () => {
     const limiter = admissionOn(redis);
-    const subject = projectOf({ id: 'exact', limit: 60 });
-    const decisions = await Promise.all(Array.from({ length: 80 }, () => take(limiter, subject)));
+    const scope = projectOf({ id: 'exact', limit: 60 });
+    const decisions = await Promise.all(Array.from({ length: 80 }, () => take(limiter, scope)));
     limiter.close();
     expect(decisions.filter(({ kind }) => kind === 'admitted')).toHaveLength(60);
   });

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { SubjectCache, type WindowReply } from '../../src/limit/subject-cache.ts';
+import { ScopeCache, type WindowReply } from '../../src/limit/scope-cache.ts';
 
 const record = { limit: 100_000, revision: 1 };
 const windowReply = (of: Partial<WindowReply>): WindowReply => ({
@@ -21,21 +21,21 @@ const windowReply = (of: Partial<WindowReply>): WindowReply => ({
 });
 
 /** A cache that has asked often enough to want a reserve, and got `reserve` tokens at 0 ms. */
-function withReserve(reserve: number): SubjectCache {
-  const cache = new SubjectCache();
+function withReserve(reserve: number): ScopeCache {
+  const cache = new ScopeCache();
   const first = cache.ask(-50, 40, record);
   cache.answer(first, windowReply({ granted: 40 }), -50);
   cache.answer(cache.ask(0, 1, record), windowReply({ reserve }), 1);
   return cache;
 }
 
-describe('SubjectCache', () => {
+describe('ScopeCache', () => {
   it('knows nothing at first', () => {
-    expect(new SubjectCache().take(0, 1)).toBeUndefined();
+    expect(new ScopeCache().take(0, 1)).toBeUndefined();
   });
 
   it('wants no reserve for the first request after a lull, and some once there is demand', () => {
-    const cache = new SubjectCache();
+    const cache = new ScopeCache();
     expect(cache.ask(0, 1, record).reserve).toBe(0);
     expect(cache.ask(10, 1, record).reserve).toBe(3);
     expect(cache.ask(20, 1, { limit: 49, revision: 1 }).reserve).toBe(0);
@@ -61,7 +61,7 @@ describe('SubjectCache', () => {
 
   it('admits nobody by a reply that comes later than the lease of what waited', () => {
     const answer = (at: number) => {
-      const cache = new SubjectCache();
+      const cache = new ScopeCache();
       const decisions = cache.answer(cache.ask(0, 2, record), windowReply({ granted: 2 }), at);
       return [decisions.filter((decision) => decision !== undefined).length, cache.take(at, 1)];
     };
@@ -70,7 +70,7 @@ describe('SubjectCache', () => {
   });
 
   it('sends the reserve of a late reply back', () => {
-    const cache = new SubjectCache();
+    const cache = new ScopeCache();
     cache.answer(cache.ask(-50, 40, record), windowReply({ granted: 40 }), -50);
     cache.answer(cache.ask(0, 2, record), windowReply({ granted: 2, reserve: 3 }), 499);
     expect(cache.take(499, 1)).toBeUndefined();
@@ -81,7 +81,7 @@ describe('SubjectCache', () => {
   });
 
   it('keeps a refusal until the window admits, at least 300 ms, and only for records up to its own', () => {
-    const cache = new SubjectCache();
+    const cache = new ScopeCache();
     const refused = windowReply({ granted: 0, admitsAt: 1_000_400, refusingWindow: 3 });
     cache.answer(cache.ask(0, 1, record), refused, 10);
     expect(cache.take(409, 1)).toEqual({ kind: 'refused', resetSec: 1001, windowNumber: 3 });
@@ -92,7 +92,7 @@ describe('SubjectCache', () => {
   });
 
   it('refuses after the last token of a reply that left the window full, and for 300 ms when room is scarce', () => {
-    const cache = new SubjectCache();
+    const cache = new ScopeCache();
     cache.answer(cache.ask(0, 1, record), windowReply({ admitsAt: 1_000_400 }), 10);
     expect(cache.take(409, 1)).toMatchObject({ kind: 'refused' });
     expect(cache.take(410, 1)).toBeUndefined();
@@ -106,7 +106,7 @@ describe('SubjectCache', () => {
   });
 
   it('decides in arrival order', () => {
-    const cache = new SubjectCache();
+    const cache = new ScopeCache();
     const exact = { limit: 10, revision: 1 };
     const reply = windowReply({ granted: 2, booked: 10, limit: 10, admitsAt: 1_000_500, refusingWindow: 2 });
     expect(cache.answer(cache.ask(0, 3, exact), reply, 1)).toEqual([
@@ -119,7 +119,7 @@ describe('SubjectCache', () => {
 
 describe('a reply that comes too late', () => {
   it('voids the tokens that it granted, which go back with the next call, and leases longer from then on', () => {
-    const cache = new SubjectCache();
+    const cache = new ScopeCache();
     const ask = cache.ask(0, 4, record);
     const decisions = cache.answer(ask, windowReply({ granted: 3, needBucket: 9, admitsAt: 1_000_400 }), 249);
     expect(decisions).toMatchObject([undefined, undefined, undefined, { kind: 'refused' }]);
@@ -132,7 +132,7 @@ describe('a reply that comes too late', () => {
   });
 
   it('refuses all the same, and from memory from then on', () => {
-    const cache = new SubjectCache();
+    const cache = new ScopeCache();
     const full = windowReply({ granted: 0, admitsAt: 1_000_400 });
     expect(cache.answer(cache.ask(0, 2, record), full, 600)).toMatchObject([
       { kind: 'refused' },

@@ -28,7 +28,7 @@ const project = (): Project => {
 const at = (now: number) => ({ now: () => now });
 const accepted = (of: Project, now: number, keys: readonly string[]): string[] => {
   const state = new ProjectState(of, 1, 1_000);
-  return keys.filter((key) => state.access(key, at(now)));
+  return keys.filter((key) => state.authenticate(key, at(now)));
 };
 const ids = (of: Project): string[] => keysOf(of).map(({ key }) => key);
 
@@ -122,7 +122,7 @@ describe('a worker', () => {
   };
   const both = rotateKeys(project(), 'new', { now: NOW, overlapMs: DAY_MS });
   const accesses = (of: ProjectView): string[] =>
-    ['old', 'new'].filter((key) => of.find('9')?.access(key, at(NOW)));
+    ['old', 'new'].filter((key) => of.find('9')?.authenticate(key, at(NOW)));
 
   it('takes a change of keys, of the project’s state, and its deletion into the object that requests hold', () => {
     const made = view();
@@ -138,7 +138,7 @@ describe('a worker', () => {
     made.copy.put({ key: '9', text: BEFORE, revision: 5 });
     expect(accesses(made)).toEqual(['old']);
     made.copy.put({ key: '9', text: undefined, revision: 6 });
-    expect(held.access('old', at(NOW))).toBeUndefined();
+    expect(held.authenticate('old', at(NOW))).toBeUndefined();
   });
 
   it('looks at no clock for a key that does not expire', () => {
@@ -148,22 +148,22 @@ describe('a worker', () => {
         throw new Error('asked for the time');
       },
     };
-    expect([state.access('old', never)?.keyId, state.access('new', never)?.keyId]).toEqual([
+    expect([state.authenticate('old', never)?.keyId, state.authenticate('new', never)?.keyId]).toEqual([
       keyId('old'),
       keyId('new'),
     ]);
-    expect(state.access('other', never)).toBeUndefined();
+    expect(state.authenticate('other', never)).toBeUndefined();
   });
 
   it('admits a key without a limit of its own by the project itself, in its window', () => {
     const limited = addKey(project(), { key: 'ios', enabled: true, rateLimit: 7 }, NOW);
     const state = new ProjectState(limited, 1, 1_000);
-    expect(state.access('old', at(NOW))?.subject).toBe(state);
-    expect(state.access('ios', at(NOW))?.subject).toMatchObject({
+    expect(state.authenticate('old', at(NOW))?.scope).toBe(state);
+    expect(state.authenticate('ios', at(NOW))?.scope).toMatchObject({
       limit: 7,
       windowName: `key:${keyId('ios')}`,
       further: [{ name: '', limit: 1_000 }],
     });
-    expect(new ProjectState(limited, 1, undefined).access('ios', at(NOW))?.subject.further).toEqual([]);
+    expect(new ProjectState(limited, 1, undefined).authenticate('ios', at(NOW))?.scope.further).toEqual([]);
   });
 });

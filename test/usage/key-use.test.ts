@@ -27,7 +27,7 @@ afterAll(async () => {
 const noteKeys = (id: string, count: number): void => {
   const project = projectOf({ id });
   for (let key = 0; key < count; key++)
-    use.note({ project, keyId: `k${key}`, isUseNoted: false } as unknown as Access);
+    use.note({ project, keyId: `k${key}`, isKeyUseNoted: false } as unknown as Access);
 };
 
 it('ends a flush before the next one begins, however many wait', async () => {

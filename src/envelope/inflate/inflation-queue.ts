@@ -16,7 +16,7 @@
  * since shortly before its last such body was begun: its next ones that swell are refused at once.
  */
 import type { Clock } from '../../lib/clock.ts';
-import { FairShare, nextInTurn, type ProjectUse } from '../../lib/fair-share.ts';
+import { FairShare, nextInTurn, type ResourcesInUse } from '../../lib/fair-share.ts';
 import { remove } from '../../lib/in-flight.ts';
 import {
   INFLATED_AT_ONCE_BYTES_MAX,
@@ -33,7 +33,7 @@ const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 
 /** A body that was whole before an inflater began, and is not inflated in the loop. */
 export type QueuedBody = {
-  use: ProjectUse;
+  inUse: ResourcesInUse;
   /** What it inflates to, as far as is known. */
   bytes: number;
   /** That is many times its size. */
@@ -53,9 +53,9 @@ export class InflationQueue {
   readonly #share = new FairShare('inflating', INFLATING_BYTES_MAX);
   readonly #waiting: Waiting[] = [];
   readonly #active: Active[] = [];
-  readonly #debts = new Map<ProjectUse, Debt>();
+  readonly #debts = new Map<ResourcesInUse, Debt>();
   readonly #clock: Pick<Clock, 'monotonic'>;
-  #lastUse: ProjectUse | undefined;
+  #lastUse: ResourcesInUse | undefined;
   /** Monotonic ms: of the last request, and of the last one of any other project. */
   #lastAt = Number.NEGATIVE_INFINITY;
   #otherAt = Number.NEGATIVE_INFINITY;
@@ -65,18 +65,18 @@ export class InflationQueue {
   }
 
   /** A request of the project has come. @param at monotonic ms, by the same clock */
-  note(use: ProjectUse, at: number): void {
-    if (use !== this.#lastUse) this.#otherAt = this.#lastAt;
-    this.#lastUse = use;
+  note(inUse: ResourcesInUse, at: number): void {
+    if (inUse !== this.#lastUse) this.#otherAt = this.#lastAt;
+    this.#lastUse = inUse;
     this.#lastAt = at;
   }
 
   /** May call `start` or `refuse` at once. */
   add(body: QueuedBody): void {
-    const { use, bytes } = body;
-    const isFull = this.#share.total + bytes > INFLATING_BYTES_MAX || !this.#share.allows(use);
+    const { inUse, bytes } = body;
+    const isFull = this.#share.total + bytes > INFLATING_BYTES_MAX || !this.#share.allows(inUse);
     if (isFull || this.#mustRest(body)) return body.refuse();
-    this.#share.add(use, bytes);
+    this.#share.add(inUse, bytes);
     const timer = setTimeout(() => {
       this.leave(body);
       body.refuse();
@@ -86,20 +86,20 @@ export class InflationQueue {
   }
 
   /** False: the project holds more than its share, and what it adds is refused. */
-  allows(use: ProjectUse): boolean {
-    return this.#share.allows(use);
+  allows(inUse: ResourcesInUse): boolean {
+    return this.#share.allows(inUse);
   }
 
   /** It inflates to more than was known. @returns false when there is no room for that */
   grow(body: QueuedBody, bytes: number): boolean {
-    this.#share.add(body.use, bytes - body.bytes);
+    this.#share.add(body.inUse, bytes - body.bytes);
     body.bytes = bytes;
     return this.#share.total <= INFLATING_BYTES_MAX && this.#atWork <= 2 * INFLATED_AT_ONCE_BYTES_MAX;
   }
 
   /** It turns out to swell. @returns false when its project rests */
   swell(body: QueuedBody): boolean {
-    if (this.#mustRest({ use: body.use, swells: true })) return false;
+    if (this.#mustRest({ inUse: body.inUse, swells: true })) return false;
     body.swells = true;
     return true;
   }
@@ -115,26 +115,26 @@ export class InflationQueue {
       remove(this.#active, active);
       if (body.swells) this.#owe(active);
     } else return;
-    this.#share.add(body.use, -body.bytes);
+    this.#share.add(body.inUse, -body.bytes);
     this.#startNext();
   }
 
   #owe({ body, since }: Active): void {
-    const { use } = body;
+    const { inUse } = body;
     const now = this.#clock.monotonic();
-    const before = this.#debts.get(use);
+    const before = this.#debts.get(inUse);
     clearTimeout(before?.timer);
     // What a lone project sends is no debt for later. The timer of a paid one may be late.
     const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
     const ms = unpaidMs + (body.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
-    const timer = setTimeout(() => this.#debts.delete(use), ms).unref();
-    this.#debts.set(use, { since, paidAt: now + ms, timer });
+    const timer = setTimeout(() => this.#debts.delete(inUse), ms).unref();
+    this.#debts.set(inUse, { since, paidAt: now + ms, timer });
   }
 
-  #mustRest({ use, swells }: Pick<QueuedBody, 'use' | 'swells'>): boolean {
-    const debt = swells ? this.#debts.get(use) : undefined;
+  #mustRest({ inUse, swells }: Pick<QueuedBody, 'inUse' | 'swells'>): boolean {
+    const debt = swells ? this.#debts.get(inUse) : undefined;
     if (!debt || debt.paidAt - this.#clock.monotonic() <= FREE_MS) return false;
-    return (use === this.#lastUse ? this.#otherAt : this.#lastAt) > debt.since;
+    return (inUse === this.#lastUse ? this.#otherAt : this.#lastAt) > debt.since;
   }
 
   get #atWork(): number {
@@ -143,8 +143,8 @@ export class InflationQueue {
 
   #startNext(): void {
     const ready = this.#waiting.filter(({ body }) => !this.#mustRest(body));
-    const next = nextInTurn(ready, ({ body: { use } }) =>
-      this.#active.reduce((sum, { body }) => sum + (body.use === use ? body.bytes : 0), 0),
+    const next = nextInTurn(ready, ({ body: { inUse } }) =>
+      this.#active.reduce((sum, { body }) => sum + (body.inUse === inUse ? body.bytes : 0), 0),
     );
     if (!next) return;
     const atWork = this.#atWork;

@@ -1,9 +1,9 @@
-import { FairShare, ProjectUse } from '../../lib/fair-share.ts';
+import { FairShare, ResourcesInUse } from '../../lib/fair-share.ts';
 import type { NatsLink } from '../nats.ts';
 import { CHUNKS_STREAM, PARTS_SUBJECT, partsSubject } from '../topology.ts';
 
 const LOOK_EVERY_MS = 500;
-const NO_USE = new ProjectUse();
+const NO_USE = new ResourcesInUse();
 
 /** Entries that come to nothing are removed. */
 function add(sums: Map<string, number>, subject: string, bytes: number): void {
@@ -25,7 +25,7 @@ function add(sums: Map<string, number>, subject: string, bytes: number): void {
 export class PartShares {
   readonly #link: NatsLink;
   #share = new FairShare('chunks', Number.POSITIVE_INFINITY);
-  #uses = new Map<string, ProjectUse>();
+  #uses = new Map<string, ResourcesInUse>();
   /** By subject: bytes of parts that are being written. */
   readonly #begun = new Map<string, number>();
   /** By subject: bytes of parts that were written, or given up, since the last look began. */
@@ -62,9 +62,9 @@ export class PartShares {
   }
 
   #hold(subject: string, bytes: number): void {
-    const use = this.#uses.get(subject) ?? new ProjectUse();
-    this.#uses.set(subject, use);
-    this.#share.add(use, bytes);
+    const inUse = this.#uses.get(subject) ?? new ResourcesInUse();
+    this.#uses.set(subject, inUse);
+    this.#share.add(inUse, bytes);
   }
 
   async #look(): Promise<void> {

@@ -1,5 +1,5 @@
 import type { Clock } from '../../lib/clock.ts';
-import { FairShare, type ProjectUse } from '../../lib/fair-share.ts';
+import { FairShare, type ResourcesInUse } from '../../lib/fair-share.ts';
 import type { ByteSource } from '../../lib/files/byte-source.ts';
 import { hashOf } from '../../lib/hash.ts';
 import type { Log } from '../../lib/log.ts';
@@ -31,7 +31,7 @@ type PublishOptions = {
   /** Of a sampled entry: the processor's span goes below it. */
   traceparent?: string;
   /** Of the entry's project; left out where there are no shares, as with heartbeats. */
-  use?: ProjectUse;
+  inUse?: ResourcesInUse;
 };
 
 export type PublisherOptions = {
@@ -149,8 +149,8 @@ export class Publisher {
    * Whether an envelope of the project, of about so many bytes, may come: as {@link available}, and
    * the project holds no more than its share of what it needs.
    */
-  hasRoomFor(projectId: string, use: ProjectUse, bytes: number): boolean {
-    if (!this.available || !this.#share.allows(use)) return false;
+  hasRoomFor(projectId: string, inUse: ResourcesInUse, bytes: number): boolean {
+    if (!this.available || !this.#share.allows(inUse)) return false;
     if (bytes <= this.#frameBytesMax()) return true;
     return this.#partsSender.hasRoom && this.#partShares.allows(projectId);
   }
@@ -172,11 +172,11 @@ export class Publisher {
    */
   publish(
     entry: Entry,
-    { deadline, source, use, traceparent }: PublishOptions,
+    { deadline, source, inUse, traceparent }: PublishOptions,
     done: (result: PublishResult) => void,
   ): void {
     // Requests that passed the door together may be more than the share.
-    if (!this.available || (use && !this.#share.allows(use))) return done('refused');
+    if (!this.available || (inUse && !this.#share.allows(inUse))) return done('refused');
     this.#entriesInFlight++;
     const finish = (result: PublishResult): void => {
       this.#entriesInFlight--;
@@ -186,10 +186,10 @@ export class Publisher {
     const queue = this.#queueOf(entry);
     const bytes = encodedBytesBound(entry);
     if (entry.kind === 'envelope' && (source || bytes > this.#frameBytesMax())) {
-      const push = (queued: QueuedEntry): void => this.#push(queue, { ...queued, use, traceparent });
+      const push = (queued: QueuedEntry): void => this.#push(queue, { ...queued, inUse, traceparent });
       return this.#large.add({ entry, source: source ?? sourceOf(entry), deadline, push, done: finish });
     }
-    this.#push(queue, { entry, bytes, use, deadline, traceparent, done: finish });
+    this.#push(queue, { entry, bytes, inUse, deadline, traceparent, done: finish });
   }
 
   /** Resolves when nothing is queued or in flight. */
@@ -204,9 +204,9 @@ export class Publisher {
     queue.push(queued);
   }
 
-  #countBytes({ bytes, use }: QueuedEntry, sign: 1 | -1): void {
+  #countBytes({ bytes, inUse }: QueuedEntry, sign: 1 | -1): void {
     this.#bytesInFlight += sign * bytes;
-    if (use) this.#share.add(use, sign * bytes);
+    if (inUse) this.#share.add(inUse, sign * bytes);
   }
 
   #queueOf(entry: Entry): ShardQueue {

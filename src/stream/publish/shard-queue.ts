@@ -1,4 +1,4 @@
-import type { ProjectUse } from '../../lib/fair-share.ts';
+import type { ResourcesInUse } from '../../lib/fair-share.ts';
 import type { Distribution } from '../../lib/metrics/distribution.ts';
 import {
   FRAME_DEADLINES_APART_MS_MAX,
@@ -20,7 +20,7 @@ export type QueuedEntry = {
   /** Monotonic ms. */
   deadline: number;
   /** Of the entry's project, where there are shares. */
-  use?: ProjectUse | undefined;
+  inUse?: ResourcesInUse | undefined;
   /** Of a sampled entry. */
   traceparent?: string | undefined;
   done(result: PublishResult): void;

@@ -2,7 +2,7 @@ import { afterEach, expect, it } from 'vitest';
 import { exposeMetrics } from '../../../src/http/metrics/exposition.ts';
 import { RequestMetrics } from '../../../src/http/metrics/request-metrics.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
-import { ProjectUse } from '../../../src/lib/fair-share.ts';
+import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { LimitRedis } from '../../../src/limit/redis.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
@@ -28,7 +28,7 @@ it('tells which connection to NATS is away: without that for parts only large en
     const one = exposeMetrics(figures).find(({ name }) => name === 'sluice_nats_connected');
     return one?.values.map(({ labels, value }) => [labels.connection, value]);
   };
-  const hasRoom = (bytes: number): boolean => publisher.hasRoomFor('1', new ProjectUse(), bytes);
+  const hasRoom = (bytes: number): boolean => publisher.hasRoomFor('1', new ResourcesInUse(), bytes);
   const [frames, parts] = [
     ['frames', 1],
     ['parts', 1],
