@@ -3,7 +3,6 @@ import type { Log } from '../lib/log.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
 import type { CountedUsage, SinkBatch, StreamSink } from '../sink/sink.ts';
 import { orUnavailable } from '../sink/unavailable.ts';
-import type { DeadLetter } from '../stream/dead-letter-format.ts';
 import {
   countOfEntries,
   decodeFrame,
@@ -14,18 +13,21 @@ import {
   type HeartbeatEntry,
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { removeParts } from '../stream/parts.ts';
+import { BatchLetters } from './dead-letters/batch-letters.ts';
 import {
+  type BadItem,
   entryFacts,
   envelopeDeadLetter,
   frameDeadLetter,
   itemDeadLetter,
+  itemsDeadLetter,
   type Place,
 } from './dead-letters/compose.ts';
-import type { DeadLetterReport, DeadLetters } from './dead-letters/dead-letters.ts';
+import type { DeadLetters } from './dead-letters/dead-letters.ts';
 import { refusedDeadLetter, refusedItems } from './dead-letters/refused.ts';
 import { type Assembled, assemble } from './decode/assemble.ts';
 import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode/decode.ts';
+import { JoinedParts } from './decode/joined-parts.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
 import type { ProcessorMetrics } from './metrics.ts';
@@ -58,6 +60,11 @@ export type WriteReport = {
 /** The replicas of a frame stream forget an acknowledged frame within a moment of each other. */
 const GONE_LOOKS = 3;
 const PARTS_LOOK_MS = 100;
+/**
+ * Items of an envelope that become a dead letter each; the others become one together. An envelope
+ * of 19 KB may have a thousand, and each letter is a message to the broker.
+ */
+const ITEM_LETTERS_MAX = 10;
 
 /**
  * Brings frames into the sink, entry by entry: each becomes records or dead letters, or is known
@@ -72,13 +79,14 @@ export class FrameWriter {
   readonly #options: FrameWriterOptions;
   /** Frames whose entries are all in the open batch or earlier ones. */
   #complete: Delivery[] = [];
-  /** Dead letters of the open batch, to be counted and logged when it is committed. */
-  #deadLetters: DeadLetterReport[] = [];
-  /** Parts that were read and are what their frame says, to be removed with its acknowledgement. */
-  readonly #joined = new WeakMap<Delivery, Set<number>>();
+  /** Of the open batch, to be counted and logged when it is committed. */
+  #letters: BatchLetters;
+  readonly #joined: JoinedParts;
 
   constructor(options: FrameWriterOptions) {
     this.#options = options;
+    this.#letters = new BatchLetters(options);
+    this.#joined = new JoinedParts(options);
   }
 
   /**
@@ -104,7 +112,7 @@ export class FrameWriter {
       }
       await this.#commit(batch, deliveries, report);
     } finally {
-      await batch.abandon();
+      await this.#abandon(batch);
     }
   }
 
@@ -147,22 +155,28 @@ export class FrameWriter {
       this.#complete.push(delivery);
       await this.#commit(batch, [delivery], report);
     } finally {
-      await batch.abandon();
+      await this.#abandon(batch);
     }
   }
 
   /** Sets the frame aside unread; the parts that it names are lost. @throws UnavailableError */
   async setAsideUnread(delivery: Delivery, reason: string): Promise<void> {
-    this.#deadLetters = [];
-    await this.#fileDeadLetter(frameDeadLetter(delivery, reason));
+    const letters = new BatchLetters(this.#options);
+    await letters.file(frameDeadLetter(delivery, reason));
+    await letters.filed();
     await this.#acknowledge([delivery]);
-    this.#countDeadLetters();
+    letters.settle();
   }
 
   async #begin(frameIds: readonly string[]): Promise<SinkBatch> {
     this.#complete = [];
-    this.#deadLetters = [];
+    this.#letters = new BatchLetters(this.#options);
     return this.#options.sink.begin(frameIds);
+  }
+
+  async #abandon(batch: SinkBatch): Promise<void> {
+    await this.#letters.abandon();
+    await batch.abandon();
   }
 
   async #commit(
@@ -170,34 +184,29 @@ export class FrameWriter {
     deliveries: readonly Delivery[],
     { done, deferred, entering }: WriteReport,
   ): Promise<void> {
+    await this.#letters.filed();
     await entering?.('storing');
     const counts = await batch.commit();
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
     for (const item of refusedItems(batch.refused ?? []))
-      await this.#fileDeadLetter(await refusedDeadLetter(this.#options.link, deliveries, item));
-    this.#countDeadLetters();
+      await this.#letters.file(await refusedDeadLetter(this.#options.link, deliveries, item));
+    await this.#letters.filed();
+    this.#letters.settle();
     const { durable } = batch;
     const complete = this.#complete;
     const settled = async (): Promise<void> => {
-      if (await this.#acknowledge(complete)) await this.#removeParts(complete);
+      if (await this.#acknowledge(complete)) await this.#joined.remove(complete);
     };
     if (durable && deferred) return deferred(complete, durable.then(settled));
     if (durable) await this.flush();
     const isConfirmed = await this.#acknowledge(complete);
     done(complete);
-    if (isConfirmed) await this.#removeParts(complete);
+    if (isConfirmed) await this.#joined.remove(complete);
   }
 
   /** Makes durable what the sink left for later. @throws UnavailableError */
   async flush(): Promise<void> {
     await this.#options.sink.flush?.();
-  }
-
-  #countDeadLetters(): void {
-    for (const { type, kind } of this.#deadLetters)
-      this.#options.metrics.processed(type ?? kind, 'dead_letter');
-    this.#options.deadLetters.settle(this.#deadLetters);
-    this.#deadLetters = [];
   }
 
   /**
@@ -216,24 +225,13 @@ export class FrameWriter {
     }
   }
 
-  /** No frame names these parts any more. What cannot be removed now is left to the sweep. */
-  async #removeParts(deliveries: readonly Delivery[]): Promise<void> {
-    const parts = deliveries.flatMap((delivery) => [...(this.#joined.get(delivery) ?? [])]);
-    if (parts.length === 0) return;
-    try {
-      await removeParts(this.#options.link, parts);
-    } catch (error) {
-      this.#options.log.warn({ err: error, parts: parts.length }, 'processor: parts wait for the sweep');
-    }
-  }
-
   /** The places of a frame; none when the whole is no frame, which is then a dead letter. */
   async #readSlots(delivery: Delivery): Promise<FrameSlot[]> {
     try {
       return decodeFrame(delivery.data);
     } catch (error) {
       if (!(error instanceof FrameError)) throw error;
-      await this.#fileDeadLetter(frameDeadLetter(delivery, error.message));
+      await this.#letters.file(frameDeadLetter(delivery, error.message));
       return [];
     }
   }
@@ -242,7 +240,7 @@ export class FrameWriter {
   #writeSlot(batch: SinkBatch, place: Place, slot: FrameSlot): Promise<void> | undefined {
     beginEntry(batch, place, slot);
     if (slot.ok) return this.#writeEntry(batch, place, { entry: slot.entry, bytes: slot.bytes });
-    return this.#fileDeadLetter({ ...entryFacts(place, slot.error.message), body: slot.bytes });
+    return this.#letters.file({ ...entryFacts(place, slot.error.message), body: slot.bytes });
   }
 
   async #setSlotAside(
@@ -253,12 +251,12 @@ export class FrameWriter {
     beginEntry(batch, place, slot);
     const why = `its frame ${reason}`;
     if (!slot.ok || slot.entry.kind === 'heartbeat')
-      return this.#fileDeadLetter({ ...entryFacts(place, why), body: slot.bytes });
+      return this.#letters.file({ ...entryFacts(place, why), body: slot.bytes });
     const { entry, bytes } = slot;
     const assembled = await assemble(this.#options.link, entry);
     if (await this.#isDoneElsewhere(place, assembled)) return;
-    this.#noteParts(place, entry, assembled);
-    await this.#fileDeadLetter(envelopeDeadLetter(place, { entry, bytes, assembled, reason: why }));
+    this.#joined.note(place.delivery, entry, assembled);
+    await this.#letters.file(envelopeDeadLetter(place, { entry, bytes, assembled, reason: why }));
   }
 
   #writeEntry(
@@ -282,7 +280,7 @@ export class FrameWriter {
       return batch.relieve();
     }
     const facts = entryFacts(place, decoded.reason);
-    await this.#fileDeadLetter({ ...facts, type: 'heartbeat', receivedAt: entry.receivedAt, body: bytes });
+    await this.#letters.file({ ...facts, type: 'heartbeat', receivedAt: entry.receivedAt, body: bytes });
   }
 
   #writeEnvelope(
@@ -292,26 +290,18 @@ export class FrameWriter {
   ): Promise<void> | undefined {
     const assembled = assemble(this.#options.link, entry);
     const proceed = (found: Assembled): Promise<void> | undefined => {
-      this.#noteParts(place, entry, found);
+      this.#joined.note(place.delivery, entry, found);
       const decoder = new EnvelopeDecoder(entry);
       if (decoder.fault || !found.ok)
-        return this.#fileDeadLetter(
+        return this.#letters.file(
           envelopeDeadLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }),
         );
-      return this.#writeItems(batch, place, { entry, decoder, items: found.items });
+      return this.#writeItems(batch, place, { entry, decoder, items: found.items, bad: [] });
     };
     if (!(assembled instanceof Promise)) return proceed(assembled);
     return assembled.then(async (found) => {
       if (!(await this.#isDoneElsewhere(place, found))) await proceed(found);
     });
-  }
-
-  /** Parts with other bytes may be those of another entry: they stay. */
-  #noteParts({ delivery }: Place, { parts }: EnvelopeEntry, { ok }: Assembled): void {
-    if (!ok || !parts) return;
-    const joined = this.#joined.get(delivery) ?? new Set();
-    for (const sequence of parts.sequences) joined.add(sequence);
-    this.#joined.set(delivery, joined);
   }
 
   /**
@@ -336,32 +326,43 @@ export class FrameWriter {
       const result = decoder.decode(item);
       const pending =
         result instanceof Promise
-          ? result.then((decoded) => this.#writeItem(batch, place, { entry: work.entry, item, decoded }))
-          : this.#writeItem(batch, place, { entry: work.entry, item, decoded: result });
+          ? result.then((decoded) => this.#writeItem(batch, place, work, { item, decoded }))
+          : this.#writeItem(batch, place, work, { item, decoded: result });
       if (pending) return pending.then(() => this.#writeItems(batch, place, work, at + 1));
     }
-    return undefined;
+    const rest = work.bad.slice(ITEM_LETTERS_MAX);
+    if (rest.length === 0) return undefined;
+    const letter = itemsDeadLetter(place, work.entry, rest);
+    return this.#letters.file(
+      letter,
+      rest.map(({ item }) => item.type),
+    );
   }
 
   #writeItem(
     batch: SinkBatch,
     place: Place,
-    { entry, item, decoded }: { entry: EnvelopeEntry; item: WholeItem; decoded: Decoded },
+    { entry, bad }: EnvelopeItems,
+    { item, decoded }: { item: WholeItem; decoded: Decoded },
   ): Promise<void> | undefined {
-    if (!decoded.ok)
-      return this.#fileDeadLetter(itemDeadLetter(place, { entry, item, reason: decoded.reason })).then(() =>
-        batch.relieve(),
-      );
-    batch.add(decoded.record);
-    return batch.relieve();
-  }
-
-  async #fileDeadLetter(letter: DeadLetter): Promise<void> {
-    this.#deadLetters.push(await this.#options.deadLetters.publish(letter));
+    if (decoded.ok) {
+      batch.add(decoded.record);
+      return batch.relieve();
+    }
+    const { reason } = decoded;
+    if (bad.push({ item, reason }) > ITEM_LETTERS_MAX) return undefined;
+    const pending = this.#letters.file(itemDeadLetter(place, { entry, item, reason }));
+    return pending?.then(() => batch.relieve());
   }
 }
 
-type EnvelopeItems = { entry: EnvelopeEntry; decoder: EnvelopeDecoder; items: readonly WholeItem[] };
+type EnvelopeItems = {
+  entry: EnvelopeEntry;
+  decoder: EnvelopeDecoder;
+  items: readonly WholeItem[];
+  /** Those that cannot be stored, so far. */
+  bad: BadItem[];
+};
 
 const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>
   parts !== undefined || items.some(({ type }) => type === 'replay_recording');

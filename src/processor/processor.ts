@@ -139,7 +139,8 @@ class Processor implements RunningProcessor {
     for (const stream of names) {
       const options = { ...shared, sink: await sink.open(stream) };
       const writer = tracing ? new TracedFrameWriter(options, tracing) : new FrameWriter(options);
-      const queue = new PullQueue({ link, stream, bytesMax, log });
+      const flush = (): Promise<void> => writer.flush();
+      const queue = new PullQueue({ link, stream, bytesMax, log, flush });
       this.#pipes.push({
         queue,
         consumer: new StreamConsumer({ queue, writer, crashCounts, gate, clock, log }),

@@ -35,6 +35,8 @@ export type PullQueueOptions = {
   stream: string;
   bytesMax: number;
   log: Log;
+  /** Makes durable what the sink left for later. */
+  flush?: () => Promise<void>;
   goneLookMs?: number;
 };
 
@@ -70,6 +72,7 @@ export class PullQueue {
   readonly #stream: string;
   readonly #bytesMax: number;
   readonly #log: Log;
+  readonly #flush: () => Promise<void>;
   readonly #goneLookMs: number;
   readonly #inbox = createInbox();
   #subscription: LastingSubscription | undefined;
@@ -110,11 +113,13 @@ export class PullQueue {
   #isComplete = false;
   #wake: (() => void) | undefined;
 
-  constructor({ link, stream, bytesMax, log, goneLookMs = GONE_LOOK_MS }: PullQueueOptions) {
-    this.#link = link;
-    this.#stream = stream;
-    this.#bytesMax = bytesMax;
-    this.#log = log;
+  constructor(options: PullQueueOptions) {
+    const { flush = async () => undefined, goneLookMs = GONE_LOOK_MS } = options;
+    this.#link = options.link;
+    this.#stream = options.stream;
+    this.#bytesMax = options.bytesMax;
+    this.#log = options.log;
+    this.#flush = flush;
     this.#goneLookMs = goneLookMs;
     this.#checkUnderLoadAt = performance.now() + goneLookMs;
   }
@@ -271,6 +276,8 @@ export class PullQueue {
       this.#expiresMs = Math.min(PULL_EXPIRES_MS, ackWait / 2);
       if (unfilled && (info.num_pending > 0 || (await this.#mayWaitForGone(manager, info))))
         await this.#lookForGone();
+      if (unfilled && info.num_pending > 0 && info.num_ack_pending >= (info.config.max_ack_pending ?? 0))
+        this.#flushDeferred();
     } catch (error) {
       if (pull === this.#pull) this.#retryLater((error as Error).message);
       return;
@@ -314,6 +321,17 @@ export class PullQueue {
     const gone = await acknowledgeGone(this.#link, { stream: this.#stream, consumer: CONSUMER });
     const what = { stream: this.#stream, sequences: gone };
     if (gone > 0) this.#log.info(what, 'processor: acknowledged frames that are gone');
+  }
+
+  /**
+   * All processors together hold as many frames as the broker gives out, and each may have too few
+   * for its sink to make them durable.
+   */
+  #flushDeferred(): void {
+    if (this.#deferred.size === 0) return;
+    this.#flush().catch((error) =>
+      this.#log.warn({ stream: this.#stream, err: error }, 'processor: deferred frames are not durable yet'),
+    );
   }
 
   #endFilledPull(): void {

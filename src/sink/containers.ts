@@ -15,8 +15,8 @@ const ITEMS = Buffer.from('"items"');
 
 /**
  * Elements of a container, and members of it, beyond which it is not cut. An element of one byte
- * becomes a row that takes 10 µs and some hundred bytes, so rows need a bound of their own: a
- * hundred containers make 100,000, in a second. SDKs send 100 logs or up to 1,000 spans at a time.
+ * becomes a row that takes 10 µs and some hundred bytes, so rows need a bound of their own. SDKs
+ * send 100 logs or up to 1,000 spans at a time.
  */
 const PIECES_MAX = 1_000;
 

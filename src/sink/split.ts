@@ -16,10 +16,10 @@ const REPEATED_BYTES_MAX = 1024 * 1024;
 /** Of an element's row beside its texts: ten lengths and at most four numbers. */
 const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
 /**
- * Containers further back in their envelope stay whole: 1,000 of them, each just split, would make
- * a million rows.
+ * Containers further back in their envelope stay whole: a hundred of them, each just split, would
+ * make 100,000 rows of a request of 600 bytes. An SDK sends one or two in an envelope.
  */
-const SPLIT_INDEX_MAX = 99;
+const SPLIT_INDEX_MAX = 9;
 
 const CONTAINER_TYPES = ['log', 'span'] as const;
 export type ContainerType = (typeof CONTAINER_TYPES)[number];

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { nanos } from '@nats-io/transport-node';
 import { afterEach, expect, it } from 'vitest';
 import { PREFETCH_BYTES_MAX, SUSPECTS_IN_TURN_MAX } from '../../src/limits.ts';
+import type { Delivery } from '../../src/processor/delivery.ts';
 import { PullQueue } from '../../src/processor/pull-queue.ts';
 import { FailingSink } from './failing-sink.ts';
 import { envelope, eventually, Harness, hexId, item, log } from './harness.ts';
@@ -61,6 +62,31 @@ it('lets go of the bytes of frames that a sink makes durable later: they are vie
   delivery.ack();
   queue.settle([delivery]);
   await harness.drained();
+  await queue.stop();
+  queue.close();
+});
+
+it('has deferred frames made durable when the broker gives out no more: all processors together hold as many as it may', async () => {
+  harness = await Harness.start({ ackWaitMs: 1_000 });
+  await harness.manager.consumers.update('SLUICE_EVENTS', 'processor', { max_ack_pending: 2 });
+  for (let n = 1; n <= 5; n++) await publish(n);
+  let deferred: Delivery[] = [];
+  const flush = async (): Promise<void> => {
+    for (const frame of deferred) frame.ack();
+    queue.settle(deferred);
+    deferred = [];
+  };
+  const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: MIB, log, flush });
+  queue.start();
+  const taken = new Set<number>();
+  await eventually(() => {
+    const frames = queue.take(() => true);
+    for (const { sequence } of frames) taken.add(sequence);
+    deferred.push(...frames);
+    queue.defer(frames);
+    return taken.size === 5;
+  });
+  expect([...taken]).toEqual([1, 2, 3, 4, 5]);
   await queue.stop();
   queue.close();
 });

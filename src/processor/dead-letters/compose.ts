@@ -56,16 +56,35 @@ export function envelopeDeadLetter(
   return { ...facts, body: parts ? encodeEntry({ ...inline, items: assembled.items }) : bytes };
 }
 
-/**
- * An item alone, as an entry that can be published again. The envelope's usage is counted with its
- * other items.
- */
+export type BadItem = { item: WholeItem; reason: string };
+
+/** Some items of an envelope, as an entry that can be published again: their usage is counted. */
+function uncounted(entry: EnvelopeEntry, items: readonly WholeItem[]): Uint8Array {
+  const { month: _month, position: _position, parts: _parts, ...shared } = entry;
+  return encodeEntry({ ...shared, items: [...items] });
+}
+
+/** An item alone. The envelope's usage is counted with its other items. */
 export function itemDeadLetter(
   place: Place,
-  { entry, item, reason }: { entry: EnvelopeEntry; item: WholeItem; reason: string },
+  { entry, item, reason }: { entry: EnvelopeEntry } & BadItem,
 ): DeadLetter {
-  const { month: _month, position: _position, parts: _parts, ...shared } = entry;
   const facts = { ...entryFacts(place, reason), ...envelopeFacts(entry) };
-  const body = encodeEntry({ ...shared, items: [item] });
+  const body = uncounted(entry, [item]);
   return { ...facts, kind: 'item', itemIndex: item.index, type: item.type, body };
+}
+
+/** Several items of an envelope together. */
+export function itemsDeadLetter(place: Place, entry: EnvelopeEntry, items: readonly BadItem[]): DeadLetter {
+  const [first] = items as [BadItem];
+  const reason = `${items.length} items cannot be stored; item ${first.item.index}: ${first.reason}`;
+  const facts = { ...entryFacts(place, reason), ...envelopeFacts(entry) };
+  return {
+    ...facts,
+    type: first.item.type,
+    body: uncounted(
+      entry,
+      items.map(({ item }) => item),
+    ),
+  };
 }

@@ -28,6 +28,9 @@ import {
 } from './journal-names.ts';
 import { loadTallyFile, saveTallyFile } from './tally.ts';
 
+/** By how much a clock may step back without a change of the day folder. */
+const CLOCK_STEP_BACK_MS_MAX = 86_400_000;
+
 /**
  * An index that is still on the disk. Times in Unix milliseconds, but `storedAt`: by the monotonic
  * clock.
@@ -148,8 +151,8 @@ export class StreamJournal implements StreamSink, BatchJournal {
     // Not before the indexes: the newest is told by the file beside it whether it was committed.
     for (const name of names) if (name.endsWith('.tmp')) await remove(join(this.#journal, name));
     for (const kept of this.#kept) kept.storedAt -= this.#committedAt - kept.committedAt;
-    const stored = Math.max(upTo, this.#kept.at(-1)?.n ?? 0, await this.#newestData());
-    this.#next = stored + 1;
+    const known = Math.max(upTo, this.#kept.at(-1)?.n ?? 0);
+    this.#next = Math.max(known, await this.#newestData(known > 0 ? 1 : Infinity)) + 1;
   }
 
   async #loadIndex(n: number, newest: boolean): Promise<void> {
@@ -162,11 +165,13 @@ export class StreamJournal implements StreamSink, BatchJournal {
     await syncFolder(this.#journal);
   }
 
-  /** Matters when the journal is gone: no name is used twice. */
-  async #newestData(): Promise<number> {
+  /** In the newest day folders, or in all when the journal is gone: no name is used twice. */
+  async #newestData(folders: number): Promise<number> {
     const dates = (await namesIn(this.#dir)).filter(isDateFolder).sort();
-    const names = await namesIn(join(this.#dir, dates.at(-1) ?? ''));
-    return names.reduce((newest, name) => Math.max(newest, dataNumber(name)), 0);
+    let newest = 0;
+    for (const date of dates.slice(-folders))
+      for (const name of await namesIn(join(this.#dir, date))) newest = Math.max(newest, dataNumber(name));
+    return newest;
   }
 
   // ---- Batches ----
@@ -196,8 +201,11 @@ export class StreamJournal implements StreamSink, BatchJournal {
 
   async commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, hasLines: boolean): Promise<void> {
     const n = this.#next;
-    const committedAt = Math.max(this.#clock.now(), this.#committedAt);
-    const data = hasLines ? dataPath(n, committedAt) : null;
+    const now = this.#clock.now();
+    const committedAt = Math.max(now, this.#committedAt);
+    // A clock that is a day behind the last batch is right: it was ahead then.
+    const filedAt = committedAt - now > CLOCK_STEP_BACK_MS_MAX ? now : committedAt;
+    const data = hasLines ? dataPath(n, filedAt) : null;
     const index = { ...found, data, committedAt };
     const path = this.#indexPath(n);
     await writeSynced(`${path}.tmp`, encodeIndex(index));

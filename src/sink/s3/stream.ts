@@ -107,7 +107,9 @@ export class S3Stream implements StreamSink, BatchStream {
     return new S3Batch(this);
   }
 
-  async take({ hours, frames, resends, newest }: Brought): Promise<{ durable: Promise<void> }> {
+  async take({ hours, frames, resends, ...brought }: Brought): Promise<{ durable: Promise<void> }> {
+    // A worker's clock may be ahead of ours.
+    const newest = Math.min(brought.newest, this.#parts.clock.now());
     const into = await this.#alone(async () => {
       const gathered = this.#gathered;
       for (const [hour, lines] of hours) {
@@ -120,8 +122,7 @@ export class S3Stream implements StreamSink, BatchStream {
       return gathered;
     });
     this.#recent.note(frames);
-    // A worker's clock may be ahead of ours.
-    this.#newest = Math.max(this.#newest, Math.min(newest, this.#parts.clock.now()));
+    this.#newest = Math.max(this.#newest, newest);
     for (const { key, receivedAt } of resends) this.#resends.set(key, receivedAt);
     if (into.hours.size === 0 && !this.#unstored) return { durable: Promise.resolve() };
     if (!this.#timer) this.#flushIn(this.#parts.address.objectMs);

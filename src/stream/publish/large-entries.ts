@@ -16,6 +16,8 @@ export type LargeEntry = {
   deadline: number;
   /** Where the frame entry goes that names the parts. */
   push(queued: QueuedEntry): void;
+  /** The stream of that frame has just refused one, as a full one does. */
+  isRefusing(): boolean;
   done(result: PublishResult): void;
 };
 
@@ -113,7 +115,7 @@ export class LargeEntries {
     void this.#run(next);
   }
 
-  async #write({ entry, source, deadline, push, done }: LargeEntry): Promise<void> {
+  async #write({ entry, source, deadline, push, isRefusing, done }: LargeEntry): Promise<void> {
     const { sender, shares } = this.#options;
     const partBytesMax = this.#options.partBytesMax();
     // Spooled, and yet it fits a frame: 128 to some 500 KiB, or less while memory was short.
@@ -123,7 +125,8 @@ export class LargeEntries {
       return push({ entry: joined, bytes: encodedBytesBound(joined), deadline, done });
     }
     const { projectId } = entry;
-    if (!shares.allows(projectId)) return done('refused');
+    // Its parts would wait for the sweep, and take room of large entries for other streams.
+    if (isRefusing() || !shares.allows(projectId)) return done('refused');
     const startedAt = sender.monotonic();
     const split = splitEntry({ entry, source }, partBytesMax);
     const { source: whole } = split;

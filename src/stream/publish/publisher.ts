@@ -187,7 +187,9 @@ export class Publisher {
     const bytes = encodedBytesBound(entry);
     if (entry.kind === 'envelope' && (source || bytes > this.#frameBytesMax())) {
       const push = (queued: QueuedEntry): void => this.#push(queue, { ...queued, inUse, traceparent });
-      return this.#large.add({ entry, source: source ?? sourceOf(entry), deadline, push, done: finish });
+      const isRefusing = (): boolean => queue.isRefusing;
+      const large = { entry, source: source ?? sourceOf(entry), deadline, push, isRefusing };
+      return this.#large.add({ ...large, done: finish });
     }
     this.#push(queue, { entry, bytes, inUse, deadline, traceparent, done: finish });
   }

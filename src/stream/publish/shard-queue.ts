@@ -26,6 +26,9 @@ export type QueuedEntry = {
   done(result: PublishResult): void;
 };
 
+/** After a refusal large entries write no parts for so long, unless a frame is stored. */
+const REFUSING_MS = 1_000;
+
 export type ShardQueueOptions = {
   sender: Sender;
   stream: string;
@@ -68,6 +71,8 @@ export class ShardQueue {
    * head.
    */
   #expiry: NodeJS.Timeout | undefined;
+  /** When a frame was refused last, monotonic ms. */
+  #refusedAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ShardQueueOptions) {
     this.#options = options;
@@ -80,6 +85,11 @@ export class ShardQueue {
     this.#queuedBytes += entry.bytes;
     this.#bytesInFlight += entry.bytes;
     this.#flushSoon();
+  }
+
+  /** The stream refused a frame within the last second, and has stored none since. */
+  get isRefusing(): boolean {
+    return this.#options.sender.monotonic() - this.#refusedAt < REFUSING_MS;
   }
 
   /** The connection is gone: what was never sent is refused at once. */
@@ -126,7 +136,11 @@ export class ShardQueue {
     const traces = traceLines(entries);
     sender.send({ stream, subject, data, deadline, traces }, ({ result }) => {
       this.#framesInFlight--;
-      if (result === 'stored') onStored(data);
+      if (result === 'refused') this.#refusedAt = sender.monotonic();
+      if (result === 'stored') {
+        this.#refusedAt = Number.NEGATIVE_INFINITY;
+        onStored(data);
+      }
       this.#settle(entries, result);
       this.#flushSoon();
     });

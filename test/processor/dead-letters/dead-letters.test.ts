@@ -89,6 +89,32 @@ describe('an item that cannot be decoded', () => {
     ]);
   });
 
+  it('beside a thousand others of its envelope: ten are dead letters alone, the others are one, which can be replayed', async () => {
+    const eventId = newId();
+    const broken = (_: unknown, at: number) => item('event', `no JSON ${at}`, { index: at + 1 });
+    const items = [item('replay_event', '{"good":true}'), ...Array.from({ length: 999 }, broken)];
+    await harness.publish([envelope(items, { eventId })]);
+    const ofEnvelope = async (): Promise<FiledDeadLetter[]> =>
+      (await box.list()).filter((one) => one.eventId === eventId);
+    await eventually(async () => (await ofEnvelope()).length === 11);
+    await harness.drained();
+    const letters = await ofEnvelope();
+    expect(letters.filter(({ kind }) => kind === 'item').map(({ itemIndex }) => itemIndex)).toEqual(
+      Array.from({ length: 10 }, (_, n) => n + 1),
+    );
+    const rest = letters.find(({ kind }) => kind === 'entry') as FiledDeadLetter;
+    expect(rest).toMatchObject({ entryIndex: 0, type: 'event', projectId: '42', receivedAt: RECEIVED_AT });
+    expect(rest.reason).toBe('989 items cannot be stored; item 11: payload is not valid JSON');
+    const { entry } = await contentOf(rest);
+    expect(entry).not.toHaveProperty('position');
+    expect(entry?.kind === 'envelope' && entry.items.map(({ index }) => index)).toEqual(
+      Array.from({ length: 989 }, (_, n) => n + 11),
+    );
+    await replay(rest);
+    await eventually(async () => (await ofEnvelope()).length === 21);
+    expect(harness.stored().filter((one) => one.event_id === eventId)).toHaveLength(1);
+  });
+
   it('being a recording larger than the bound after decompression keeps its compressed bytes', async () => {
     const eventId = newId();
     const json = Buffer.alloc(RECORDING_BYTES_MAX + 1, 0x20);

@@ -256,6 +256,23 @@ describe('what is known', () => {
     expect([batch.entriesKnown('frame 1'), batch.entriesKnown('frame 2')]).toEqual([1, 1]);
   });
 
+  it('is filed under its own day after a clock that was days ahead, also by the next process', async () => {
+    const files = (): string[] => readdirSync(dir).filter((name) => name !== 'journal');
+    const day = (ms: number): string => new Date(ms).toISOString().slice(0, 10);
+    stepMs = 10 * 86_400_000;
+    const ahead = day(now + stepMs);
+    const journal = await open();
+    await store(journal, 1);
+    stepMs = 0;
+    await store(journal, 2);
+    await store(await open(), 3);
+    expect(files().sort()).toEqual([day(now), ahead]);
+    expect(readdirSync(join(dir, day(now)))).toHaveLength(2);
+    rmSync(join(dir, 'journal'), { recursive: true });
+    await store(await open(), 4);
+    expect(readdirSync(join(dir, day(now)))).toHaveLength(3);
+  });
+
   it('does not depend on a worker whose clock is far ahead', async () => {
     const journal = await open();
     const batch = journal.begin();

@@ -2,7 +2,7 @@
 import { connect, createServer } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import type { SinkCount, SinkRecord, StreamSink } from '../../../src/sink/sink.ts';
-import { EVENT_ID, RECEIVED_AT } from '../../processor/harness.ts';
+import { hexId, RECEIVED_AT } from '../../processor/harness.ts';
 import { connectTo, server, usePostgres } from './fixture.ts';
 
 const MIB = 1024 * 1024;
@@ -14,13 +14,14 @@ const open = async (url?: string): Promise<StreamSink> => (await connectTo(url))
 
 type Container = { json: string; header?: string; sdk?: string };
 
-function row({ json, header = PLAIN_HEADER, sdk }: Container, index = 0): SinkRecord {
-  const envelope = { projectId: '1', eventId: EVENT_ID, receivedAt: RECEIVED_AT, ...(sdk && { sdk }) };
+/** `n`: of the envelope; `index`: the item's place in it. */
+function row({ json, header = PLAIN_HEADER, sdk }: Container, n: number, index = 0): SinkRecord {
+  const envelope = { projectId: '1', eventId: hexId(n), receivedAt: RECEIVED_AT, ...(sdk && { sdk }) };
   const head = `{"project_id":"1","item_header":${header},"payload":`;
   return { type: 'log', head, fields: { envelope, index, header }, json: Buffer.from(json) };
 }
 
-/** One frame of these containers, each an entry. */
+/** One frame of these containers, each an entry: an envelope of its own. */
 async function store(
   stream: StreamSink,
   frameId: string,
@@ -44,13 +45,13 @@ const headerOf = (bytes: number): string => `{"type":"log","x":"${'h'.repeat(byt
 const LONG_HEADER = { json: `{"items":[${ones(40_000)}]}`, header: headerOf(15_000) };
 const LONG_CONTAINER = { json: `{"items":[${ones(50_000)}],"x":"${'c'.repeat(100_000)}"}` };
 
-type Stored = { item_index: number; log_index: number | null; container: string | null; payload: string };
+type Stored = { event_id: string; log_index: number | null; container: string | null; payload: string };
 const stored = (): Promise<Stored[]> =>
   server.query<Stored>(
-    'SELECT item_index, log_index, container, payload FROM sluice.logs ORDER BY item_index, log_index',
+    'SELECT event_id, log_index, container, payload FROM sluice.logs ORDER BY event_id, item_index, log_index',
   );
-const whole = (json: string, item_index = 0): Stored => ({
-  item_index,
+const whole = (json: string, n = 0): Stored => ({
+  event_id: hexId(n),
   log_index: null,
   container: null,
   payload: json,
@@ -81,19 +82,19 @@ describe('a small container', () => {
     expect(new Set(found.map(({ payload }) => payload))).toEqual(new Set(['1']));
   });
 
-  it('behind a hundred others in its envelope stays whole', async () => {
+  it('behind ten others in its envelope stays whole', async () => {
     const stream = await open();
     const batch = await stream.begin(['f']);
     batch.beginEntry({ frameId: 'f', index: 0 });
-    for (const index of [98, 99, 100, 999]) batch.add(row({ json: '{"items":[1,2]}' }, index));
+    for (const index of [8, 9, 10, 999]) batch.add(row({ json: `{"items":[${index},0]}` }, 0, index));
     await batch.commit();
-    expect((await stored()).map(({ item_index, log_index }) => [item_index, log_index])).toEqual([
-      [98, 0],
-      [98, 1],
-      [99, 0],
-      [99, 1],
-      [100, null],
-      [999, null],
+    expect((await stored()).map(({ log_index, payload }) => [log_index, payload])).toEqual([
+      [0, '8'],
+      [1, '0'],
+      [0, '9'],
+      [1, '0'],
+      [null, '{"items":[10,0]}'],
+      [null, '{"items":[999,0]}'],
     ]);
   });
 

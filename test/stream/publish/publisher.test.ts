@@ -154,6 +154,16 @@ describe('a publisher at its bounds', () => {
     expect(await broker.publish(log)).toBe('stored');
   });
 
+  it('writes no parts for a stream that has just refused a frame', async () => {
+    await start({ maxBytes: MIB });
+    await overfill();
+    expect(await broker.publish(envelopeOf(98, Buffer.alloc(50_000)))).toBe('refused');
+    expect(await broker.publish(envelopeOf(99, Buffer.alloc(700_000)))).toBe('refused');
+    expect(await broker.messageCount('SLUICE_CHUNKS')).toBe(0);
+    const log = { ...envelopeOf(100), items: [itemOf('log', Buffer.alloc(700_000))] };
+    expect(await broker.publish(log)).toBe('stored');
+  });
+
   it('refuses at once, and only beyond the bytes of one stream', async () => {
     await start();
     const tally = new Tally(broker.publisher);

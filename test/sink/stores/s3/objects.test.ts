@@ -134,6 +134,14 @@ it('rows are in an object of their hour; an hour has its manifest when the data 
   expect(await manifestOf('HOURS', '2026-01-02/03')).toMatchObject({ rows: 3 });
 });
 
+it('an hour is not closed by a record of a worker whose clock is far ahead', async () => {
+  const stream = await open('EARLY');
+  const now = clock.now();
+  await write(stream, 'ahead', [row(1, now + 3 * HOUR_MS)]);
+  await write(stream, 'now', [row(2, now)]);
+  expect((await keysOf('EARLY')).filter((key) => key.includes('manifest'))).toEqual([]);
+});
+
 it('an hour that another process left is closed by the next one', async () => {
   const now = Date.now();
   const before = now - 2 * HOUR_MS;
