@@ -23,7 +23,7 @@ export type RedisScriptRow = {
 };
 
 /** One request without a per-minute limit. */
-const ARGS = admitArgs({ waiting: 'c' });
+const ARGS = admitArgs({ wishes: 'c' });
 
 type Script = { admit(...keysAndArgs: (string | number)[]): unknown };
 

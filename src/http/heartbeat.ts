@@ -32,7 +32,7 @@ export class HeartbeatRequest extends EndpointRequest {
     if (!this.services.replica.hasHeartbeat(token)) return this.#refuse('unknown_token');
     if (!this.services.publisher.available) return this.#refuse('overloaded');
     const body = this.#readBody();
-    const isAdmitted = this.#passOrRefuse(await this.services.heartbeatLimiter.take(token));
+    const isAdmitted = this.#passOrRefuse(await this.services.heartbeatLimiter.admit(token));
     if (!isAdmitted) return;
     await body;
     if (this.finished) return;

@@ -87,7 +87,7 @@ export class IngestRequest extends EndpointRequest {
     if (!publisher.hasRoomFor(project.id, project.inUse, announced) || !budget.hasRoomFor(project.inUse))
       return this.#refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
-    if (!this.passOrRefuseRate(admission.knownRefusal(scope))) return;
+    if (!this.#passOrRefuseRate(admission.knownRefusal(scope))) return;
 
     this.#facts = factsOf(head.headers);
     if (project.privacy?.fillIp)
@@ -175,7 +175,7 @@ export class IngestRequest extends EndpointRequest {
     );
     this.#earlyAdmission = admitted.then(({ rate }) => {
       if (categoryThatRefuses(scope, rate)) return startSpooling();
-      this.#earlyPassed = this.passOrRefuseRate(shownRate(scope, rate));
+      this.#earlyPassed = this.#passOrRefuseRate(shownRate(scope, rate));
       this.#earlyCategories = categories;
       if (this.#earlyPassed) startSpooling();
     });
@@ -234,7 +234,7 @@ export class IngestRequest extends EndpointRequest {
       const rest = this.#drop(kept, category, rate as RefusedRate);
       return rest.length > 0 ? this.#admit(rest) : undefined;
     }
-    if (this.passOrRefuseRate(shownRate(scope, rate)) && this.#passOrRefuseCount(project, count))
+    if (this.#passOrRefuseRate(shownRate(scope, rate)) && this.#passOrRefuseCount(project, count))
       this.#answerOrPublish(kept);
   }
 
@@ -254,7 +254,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /** Refuses the request, or returns true. `rate` undefined: no token was asked for. */
-  passOrRefuseRate(rate: RateDecision | undefined): boolean {
+  #passOrRefuseRate(rate: RateDecision | undefined): boolean {
     if (this.finished) return false;
     if (!rate) return true;
     if (rate.kind !== 'unavailable') {

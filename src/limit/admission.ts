@@ -234,7 +234,7 @@ export class Admission {
       script: 'admit',
       keys: admitKeys(project.id, windowName, further),
       args: admitArgs({
-        waiting: wishes,
+        wishes,
         limit,
         ask,
         further,
@@ -246,7 +246,7 @@ export class Admission {
   }
 
   #answered(call: Call, reply: ScriptReply): void {
-    if (!reply) return this.#done(call, false);
+    if (!reply) return this.#endCall(call, false);
     const { window, month } = parseReply(reply);
     const counting = window ? this.#takeTokens(call, window) : call.waiting;
     this.#takePositions(call, counting, month);
@@ -288,7 +288,7 @@ export class Admission {
             : { kind: 'exceeded', current: before + counted, month };
       });
     }
-    this.#done(call, true);
+    this.#endCall(call, true);
   }
 
   /**
@@ -305,10 +305,10 @@ export class Admission {
       this.#redis.call({
         script: 'admit',
         keys: admitKeys(id),
-        args: admitArgs({ waiting: 'c'.repeat(counting.length), quota, start, now: this.#scriptNow?.() }),
+        args: admitArgs({ wishes: 'c'.repeat(counting.length), quota, start, now: this.#scriptNow?.() }),
         done: (reply) => {
           if (reply) this.#takePositions(call, counting, parseReply(reply).month);
-          else this.#done(call, false);
+          else this.#endCall(call, false);
         },
       });
     };
@@ -317,12 +317,12 @@ export class Admission {
       (error) => {
         this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
         call.cache.uncountableUntil = this.#clock.monotonic() + CHECKPOINT_READ_MS_MAX;
-        this.#done(call, true);
+        this.#endCall(call, true);
       },
     );
   }
 
-  #done({ scope, cache, waiting }: Call, isAnswered: boolean): void {
+  #endCall({ scope, cache, waiting }: Call, isAnswered: boolean): void {
     cache.isCalling = false;
     for (const waiter of waiting) {
       if (isAnswered) this.#tellOrAskAgain(scope, waiter);

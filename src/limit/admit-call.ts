@@ -10,7 +10,7 @@ export type AdmitCall = {
    * Of each request, in arrival order: `t` needs a token, `b` a token and a position, `c` a
    * position only.
    */
-  waiting: string;
+  wishes: string;
   /** Tokens a minute; undefined: no limit applies, and there is no ask. */
   limit?: number | undefined;
   ask?: Ask | undefined;
@@ -36,11 +36,11 @@ export function admitKeys(
 }
 
 /** ARGV of admit.lua. */
-export function admitArgs({ waiting, limit, ask, further, quota, start, now }: AdmitCall): ScriptArg[] {
+export function admitArgs({ wishes, limit, ask, further, quota, start, now }: AdmitCall): ScriptArg[] {
   const known = ask?.known;
   const args: ScriptArg[] = [
     now ?? '',
-    waiting,
+    wishes,
     limit ?? '',
     ask?.revision ?? '',
     ask?.reserve ?? '',

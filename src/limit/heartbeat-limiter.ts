@@ -40,17 +40,17 @@ export class HeartbeatLimiter {
    * Settles at once from memory, else within REDIS_REPLY_MS_MAX of the call to Redis. Never
    * rejects.
    */
-  take(token: string): Promise<HeartbeatDecision> {
+  admit(heartbeatToken: string): Promise<HeartbeatDecision> {
     return new Promise((resolve) => {
-      const until = this.#refusedUntil.get(token);
+      const until = this.#refusedUntil.get(heartbeatToken);
       if (until !== undefined) {
         if (this.#clock.monotonic() < until) return resolve('refused');
-        this.#refusedUntil.delete(token);
+        this.#refusedUntil.delete(heartbeatToken);
       }
       if (!this.#redis.available) return resolve('unavailable');
-      const waiting = this.#waiting.get(token);
+      const waiting = this.#waiting.get(heartbeatToken);
       if (waiting) waiting.push(resolve);
-      else this.#waiting.set(token, [resolve]);
+      else this.#waiting.set(heartbeatToken, [resolve]);
       this.#redis.schedule();
     });
   }

@@ -20,7 +20,7 @@ export async function readUsage(
   redis: LimitRedis,
   projectId: string,
 ): Promise<{ month: string; count: number | undefined }> {
-  const reply = answered(await redis.request('admit', admitKeys(projectId), admitArgs({ waiting: '' })));
+  const reply = answered(await redis.request('admit', admitKeys(projectId), admitArgs({ wishes: '' })));
   const [month, before] = reply[1] as [string, number];
   return { month, count: before < 0 ? undefined : before };
 }

@@ -166,7 +166,7 @@ export class ScopeCache implements ClockLead {
   take(now: number, revision: number): WindowDecision | undefined {
     if (this.#reserve) {
       this.#expire(now);
-      if (this.#reserve) return this.spendToken(this.#reserve, now);
+      if (this.#reserve) return this.#spendToken(this.#reserve, now);
     }
     return this.refusal(now, revision);
   }
@@ -190,7 +190,7 @@ export class ScopeCache implements ClockLead {
     return undefined;
   }
 
-  spendToken(lease: Lease, now: number): WindowDecision {
+  #spendToken(lease: Lease, now: number): WindowDecision {
     assert(lease.unused > 0 && now < lease.endsAt, 'a token is used within its lease');
     lease.unused--;
     lease.used++;

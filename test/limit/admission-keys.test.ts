@@ -240,7 +240,7 @@ describe.each(STORES)('on $name', ({ start }) => {
           settled: [],
           known: undefined,
         };
-        const { window } = await callAdmit(redis, id, { waiting: 't', limit: 3, ask, now: T + at, further });
+        const { window } = await callAdmit(redis, id, { wishes: 't', limit: 3, ask, now: T + at, further });
         return window;
       };
       await call(0, logs);

@@ -43,7 +43,7 @@ describe.each(STORES)('on $name', ({ start }) => {
   /** Asked without taking anything. */
   async function bookedIn(of: ProjectState): Promise<number | undefined> {
     const ask = { sentAt: 0, need: 0, reserve: 0, needMs: 250, revision: 0, settled: [], known: undefined };
-    const { window } = await callAdmit(workers[0] as LimitRedis, of.id, { waiting: '', limit: 1, ask });
+    const { window } = await callAdmit(workers[0] as LimitRedis, of.id, { wishes: '', limit: 1, ask });
     return window?.booked;
   }
   const kinds = (decisions: RateDecision[], kind: RateDecision['kind']): number =>

@@ -28,7 +28,7 @@ describe.each(STORES)('on $name', ({ start }) => {
     const start = count === '' ? undefined : { month, count };
     const cap = most < 0 ? undefined : most;
     const reply = await callAdmit(redis, id, {
-      waiting: 'c'.repeat(n),
+      wishes: 'c'.repeat(n),
       quota: cap,
       now,
       ...(start && { start }),

@@ -47,7 +47,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       known:
         gen === undefined || seq === undefined || emptyAt === undefined ? undefined : { gen, seq, emptyAt },
     };
-    const { window } = await callAdmit(redis, id, { waiting: 't'.repeat(need), limit, ask, now: T + at });
+    const { window } = await callAdmit(redis, id, { wishes: 't'.repeat(need), limit, ask, now: T + at });
     if (!window) throw new Error('there is no window');
     return window;
   }

@@ -24,7 +24,7 @@ describe.each(STORES)('on $name', ({ start }) => {
   const freshToken = (): string => `token-${++tokens}`;
   const ask = (token: string, at: number, n: number) =>
     redis.request('heartbeat', [heartbeatKey(token)], [T + at, n]);
-  const take = (limiter: HeartbeatLimiter, token: string): Promise<HeartbeatDecision> => limiter.take(token);
+  const take = (limiter: HeartbeatLimiter, token: string): Promise<HeartbeatDecision> => limiter.admit(token);
 
   describe('heartbeat.lua', () => {
     it('shares its figure with limits.ts', () => {
@@ -80,7 +80,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       const token = freshToken();
       await Promise.all([1, 2, 3, 4, 5, 6].map(() => take(limiter, token)));
       const before = redis.stats.calls.heartbeat;
-      const flood = Array.from({ length: 1000 }, () => limiter.take(token));
+      const flood = Array.from({ length: 1000 }, () => limiter.admit(token));
       expect(new Set(await Promise.all(flood))).toEqual(new Set(['refused']));
       expect(redis.stats.calls.heartbeat).toBe(before);
     });

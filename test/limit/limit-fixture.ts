@@ -80,7 +80,7 @@ export async function count(admission: Admission, of: ProjectState): Promise<Cou
 /** Counts `n` requests of a project by one call: the script's own result; undefined when there was none. */
 export async function countedBy(redis: LimitRedis, id: string, n: number): Promise<unknown> {
   const start = { month: new Date().toISOString().slice(0, 7), count: 0 };
-  const reply = await redis.request('admit', admitKeys(id), admitArgs({ waiting: 'c'.repeat(n), start }));
+  const reply = await redis.request('admit', admitKeys(id), admitArgs({ wishes: 'c'.repeat(n), start }));
   return reply?.[1];
 }
 

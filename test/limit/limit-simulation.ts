@@ -162,13 +162,13 @@ export class Simulation {
   async #run(ask: Ask, limit: number, key: number | undefined): Promise<WindowReply> {
     this.calls++;
     const now = this.#epoch + this.#now;
-    const waiting = 't'.repeat(ask.need);
+    const wishes = 't'.repeat(ask.need);
     const ofKey = {
       limit: this.#keys[key ?? 0] as number,
       window: `key${key}`,
       further: [{ name: '', limit }],
     };
-    const call = { waiting, ask, now, ...(key === undefined ? { limit } : ofKey) };
+    const call = { wishes, ask, now, ...(key === undefined ? { limit } : ofKey) };
     const { window: parsed } = await callAdmit(this.#redis, this.memory, call);
     if (!parsed) throw new Error('there is no window');
     if (ask.known && ask.known.emptyAt > this.#epoch + this.#now && ask.known.gen !== parsed.gen)

@@ -106,7 +106,7 @@ describe('LimitRedis', () => {
         redis.request(
           'admit',
           [quotaKey('p'), rateKey('p')],
-          admitArgs({ waiting: 'bt', limit: 60, ask: ASK }),
+          admitArgs({ wishes: 'bt', limit: 60, ask: ASK }),
         ),
         redis.request('setUsage', [quotaKey('q')], [thisMonth(), 7, '']),
       ]);

@@ -96,7 +96,7 @@ describe('the twin of the window of admit.lua', () => {
             settled: earlier && settle ? [settledOf(earlier, { ...settle, isVoid })] : [],
             known,
           };
-          const call = { waiting: 't'.repeat(need), limit: record.limit, ask, now };
+          const call = { wishes: 't'.repeat(need), limit: record.limit, ask, now };
           const { window } = await callAdmit(redis, id, call);
           expect(window).toEqual(twin.call(call));
           replies.push(window as WindowReply);
@@ -148,7 +148,7 @@ describe('twins of several windows', () => {
             settled: earlier && settle ? [settledOf(earlier, { ...settle, isVoid })] : [],
             known: knows === null ? undefined : before.at(-1 - knows),
           };
-          const call = { waiting: 't'.repeat(need), limit: first.limit, ask, now, further };
+          const call = { wishes: 't'.repeat(need), limit: first.limit, ask, now, further };
           const { window } = await callAdmit(redis, id, { ...call, window: first.name });
           expect(window).toEqual(first.twin.call(call));
           before.push(window as WindowReply);
