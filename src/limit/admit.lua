@@ -1,4 +1,4 @@
--- Admits requests of one subject (a project, or a key or categories of it that have limits of their
+-- Admits requests of one scope (a project, or a key or categories of it that have limits of their
 -- own): takes rate tokens from its sliding 60-second windows, and counts requests in the project's
 -- current UTC month, up to its quota. One call serves all requests that wait, in their order. A
 -- refusal for the rate comes first: a request that gets no token is not counted.

@@ -65,6 +65,8 @@ const PARTS_LOOK_MS = 100;
  * of 19 KB may have a thousand, and each letter is a message to the broker.
  */
 const ITEM_LETTERS_MAX = 10;
+/** A larger one has a letter of its own in any case: a letter may be too large to keep its bytes. */
+const SHARED_LETTER_ITEM_BYTES_MAX = 16 * 1024;
 
 /**
  * Brings frames into the sink, entry by entry: each becomes records or dead letters, or is known
@@ -112,7 +114,7 @@ export class FrameWriter {
       }
       await this.#commit(batch, deliveries, report);
     } finally {
-      await this.#abandon(batch);
+      await batch.abandon();
     }
   }
 
@@ -155,7 +157,7 @@ export class FrameWriter {
       this.#complete.push(delivery);
       await this.#commit(batch, [delivery], report);
     } finally {
-      await this.#abandon(batch);
+      await batch.abandon();
     }
   }
 
@@ -170,13 +172,9 @@ export class FrameWriter {
 
   async #begin(frameIds: readonly string[]): Promise<SinkBatch> {
     this.#complete = [];
-    this.#letters = new BatchLetters(this.#options);
-    return this.#options.sink.begin(frameIds);
-  }
-
-  async #abandon(batch: SinkBatch): Promise<void> {
-    await this.#letters.abandon();
-    await batch.abandon();
+    const batch = await this.#options.sink.begin(frameIds);
+    this.#letters = new BatchLetters({ ...this.#options, relieve: () => batch.relieve() });
+    return batch;
   }
 
   async #commit(
@@ -296,7 +294,7 @@ export class FrameWriter {
         return this.#letters.file(
           envelopeDeadLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }),
         );
-      return this.#writeItems(batch, place, { entry, decoder, items: found.items, bad: [] });
+      return this.#writeItems(batch, place, { entry, decoder, items: found.items, letters: 0, rest: [] });
     };
     if (!(assembled instanceof Promise)) return proceed(assembled);
     return assembled.then(async (found) => {
@@ -330,29 +328,29 @@ export class FrameWriter {
           : this.#writeItem(batch, place, work, { item, decoded: result });
       if (pending) return pending.then(() => this.#writeItems(batch, place, work, at + 1));
     }
-    const rest = work.bad.slice(ITEM_LETTERS_MAX);
+    const { entry, rest } = work;
     if (rest.length === 0) return undefined;
-    const letter = itemsDeadLetter(place, work.entry, rest);
-    return this.#letters.file(
-      letter,
-      rest.map(({ item }) => item.type),
-    );
+    const types = rest.map(({ item }) => item.type);
+    return this.#letters.file(itemsDeadLetter(place, entry, rest), types);
   }
 
   #writeItem(
     batch: SinkBatch,
     place: Place,
-    { entry, bad }: EnvelopeItems,
+    work: EnvelopeItems,
     { item, decoded }: { item: WholeItem; decoded: Decoded },
   ): Promise<void> | undefined {
     if (decoded.ok) {
       batch.add(decoded.record);
       return batch.relieve();
     }
-    const { reason } = decoded;
-    if (bad.push({ item, reason }) > ITEM_LETTERS_MAX) return undefined;
-    const pending = this.#letters.file(itemDeadLetter(place, { entry, item, reason }));
-    return pending?.then(() => batch.relieve());
+    const badItem = { item, reason: decoded.reason };
+    if (++work.letters > ITEM_LETTERS_MAX && item.payload.length < SHARED_LETTER_ITEM_BYTES_MAX) {
+      work.rest.push(badItem);
+      return batch.relieve();
+    }
+    const pending = this.#letters.file(itemDeadLetter(place, work.entry, badItem));
+    return pending ? pending.then(() => batch.relieve()) : batch.relieve();
   }
 }
 
@@ -360,8 +358,9 @@ type EnvelopeItems = {
   entry: EnvelopeEntry;
   decoder: EnvelopeDecoder;
   items: readonly WholeItem[];
-  /** Those that cannot be stored, so far. */
-  bad: BadItem[];
+  /** Items that cannot be stored, so far, and those of them that share a letter. */
+  letters: number;
+  rest: BadItem[];
 };
 
 const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>

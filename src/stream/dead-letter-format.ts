@@ -14,9 +14,10 @@
  * `<project>` is `-` for a dead letter of no project. Earlier builds filed dead letters without it.
  *
  * The body is what replay needs: a whole frame, an encoded entry, or an encoded entry that was made
- * for one item alone. Behind it may be further bytes that belong to the dead letter (what could be
- * read of a large entry's damaged parts). A dead letter that is larger than its project's share has
- * no bytes, only their number and hash.
+ * for one item, or for several of an envelope: then its kind is `entry`, too. Behind it may be
+ * further bytes that belong to the dead letter (what could be read of a large entry's damaged
+ * parts). A dead letter that is larger than its project's share has no bytes, only their number and
+ * hash.
  */
 import { createHash } from 'node:crypto';
 import { headers, type MsgHdrs } from '@nats-io/transport-node';

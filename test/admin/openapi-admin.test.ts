@@ -86,7 +86,7 @@ async function fileLetter(frameId: string): Promise<string> {
     frameId,
     body: Buffer.from('no frame'),
   };
-  expect(await letters.publish(letter)).not.toHaveProperty('lost');
+  expect((await letters.publish([letter]))[0]).not.toHaveProperty('lost');
   return deadLetterId(letter);
 }
 

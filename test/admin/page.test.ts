@@ -270,7 +270,7 @@ it('counts dead letters by reason, and shows each', async () => {
   const reasons = [HOSTILE, 'it is no frame', HOSTILE];
   for (const [at, reason] of reasons.entries()) {
     const letter = { ...filed, reason, frameId: `page-${at}` };
-    expect(await letters.publish(letter)).not.toHaveProperty('lost');
+    expect((await letters.publish([letter]))[0]).not.toHaveProperty('lost');
   }
   const { page, complaints } = await open(system.adminUrl);
   const place = page.locator('#dead-letters');

@@ -55,7 +55,7 @@ async function same(...args: string[]): Promise<void> {
 async function fileLetter(frameId: string): Promise<string> {
   const letters = new DeadLetters({ link: system.link, log });
   const facts = { kind: 'frame' as const, reason: 'it is no frame', subject: 'sluice.events.0', frameId };
-  await letters.publish({ ...facts, body: Buffer.from(`bytes of ${frameId}`) });
+  await letters.publish([{ ...facts, body: Buffer.from(`bytes of ${frameId}`) }]);
   return deadLetterId(facts);
 }
 

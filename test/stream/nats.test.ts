@@ -253,7 +253,7 @@ describe('a connection that the client library closed by itself', () => {
     const early = await taken();
     await counters.write(counters.groupOf('1'), '2026-01', new Map([['1', 5]]));
     await crashes.write(frame, 1);
-    await letters.publish({ ...letter, frameId: 'before' });
+    await letters.publish([{ ...letter, frameId: 'before' }]);
 
     await breakConnection();
     await early.ackConfirmed();
@@ -272,7 +272,7 @@ describe('a connection that the client library closed by itself', () => {
     await counters.write(counters.groupOf('1'), '2026-01', new Map([['1', 7]]));
     expect(await new CheckpointBucket({ link, log }).read('1', '2026-01')).toBe(7);
     expect(await crashes.read(frame)).toBe(1);
-    expect(await letters.publish({ ...letter, frameId: 'after' })).not.toHaveProperty('lost');
+    expect((await letters.publish([{ ...letter, frameId: 'after' }]))[0]).not.toHaveProperty('lost');
     outcomes.note(projectOf({ id: '1' }), 'accepted');
     await outcomes.flush();
     expect(await readOutcomes(link, '1', { now: Date.now(), hours: 1 })).toHaveLength(1);

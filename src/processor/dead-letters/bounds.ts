@@ -81,12 +81,16 @@ export class DeadLetterBounds {
 
   /**
    * Makes room for a dead letter of a project.
+   * @param mayAsk whether it is still to be tried when its turn comes
    * @returns false when its bytes do not fit the project's share: then only its record is to be
    * filed
-   * @throws when the broker does not answer
+   * @throws when the broker does not answer, or the letter is not to be tried
    */
-  makeRoom(projectSegment: string, bytes: number): Promise<boolean> {
-    const room = this.#turn.then(() => this.#makeRoom(projectSegment, bytes));
+  makeRoom(projectSegment: string, bytes: number, mayAsk = () => true): Promise<boolean> {
+    const room = this.#turn.then(() => {
+      if (!mayAsk()) throw new Error('another dead letter could not be filed');
+      return this.#makeRoom(projectSegment, bytes);
+    });
     this.#turn = room.catch(() => undefined);
     return room;
   }

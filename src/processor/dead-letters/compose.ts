@@ -65,10 +65,7 @@ function uncounted(entry: EnvelopeEntry, items: readonly WholeItem[]): Uint8Arra
 }
 
 /** An item alone. The envelope's usage is counted with its other items. */
-export function itemDeadLetter(
-  place: Place,
-  { entry, item, reason }: { entry: EnvelopeEntry } & BadItem,
-): DeadLetter {
+export function itemDeadLetter(place: Place, entry: EnvelopeEntry, { item, reason }: BadItem): DeadLetter {
   const facts = { ...entryFacts(place, reason), ...envelopeFacts(entry) };
   const body = uncounted(entry, [item]);
   return { ...facts, kind: 'item', itemIndex: item.index, type: item.type, body };
@@ -77,7 +74,7 @@ export function itemDeadLetter(
 /** Several items of an envelope together. */
 export function itemsDeadLetter(place: Place, entry: EnvelopeEntry, items: readonly BadItem[]): DeadLetter {
   const [first] = items as [BadItem];
-  const reason = `${items.length} items cannot be stored; item ${first.item.index}: ${first.reason}`;
+  const reason = `several items cannot be stored; the first: ${first.reason}`;
   const facts = { ...entryFacts(place, reason), ...envelopeFacts(entry) };
   return {
     ...facts,

@@ -22,6 +22,8 @@ const PATIENCE_MS = 5_000;
 const PAUSE_MS = 10_000;
 /** An outage is over when nothing failed for so long. */
 const OUTAGE_MS = 30_000;
+/** How long the first attempt of several together may take. */
+const TOGETHER_MS = 2_000;
 /** Lines of one batch; the others are one line together. */
 const LINES_MAX = 20;
 
@@ -78,24 +80,52 @@ export class DeadLetters {
   }
 
   /**
-   * Resolves when the broker has the dead letter, or when it is given up.
-   * @throws UnavailableError: try its batch again
+   * Resolves when the broker has each of these dead letters, or when it is given up. They go
+   * together, and those that fail then go again one after the other, as all do while some fail.
+   * @param relieve called after each of those
+   * @throws UnavailableError: try their batch again
    */
-  async publish(letter: DeadLetter): Promise<DeadLetterReport> {
-    const whole = letter.rest ? Buffer.concat([letter.body, letter.rest]) : letter.body;
-    const { body: _body, rest: _rest, ...facts } = letter;
-    const sha256 = createHash('sha256').update(whole).digest('hex');
-    const report = { ...facts, bytes: whole.length, sha256 };
-    if (this.#clock.monotonic() < this.#pausedUntil) return { ...report, lost: this.#reason };
-    const subject = letterSubject(letter);
+  async publish(
+    letters: readonly DeadLetter[],
+    relieve: () => Promise<void> | undefined = () => undefined,
+  ): Promise<DeadLetterReport[]> {
+    const whole = letters.map(toWhole);
+    const together = this.failing || letters.length === 1 ? [] : await this.#fileTogether(whole);
+    const reports: DeadLetterReport[] = [];
+    for (const [at, letter] of whole.entries()) {
+      const filed = together[at];
+      reports.push(filed ?? (await this.#publish(letter)));
+      if (!filed) await relieve();
+    }
+    return reports;
+  }
+
+  /** @returns in the place of each letter its report; undefined for one that failed */
+  async #fileTogether(letters: readonly WholeLetter[]): Promise<(DeadLetterReport | undefined)[]> {
+    let hasFailed = false;
+    const file = async (letter: WholeLetter): Promise<DeadLetterReport | undefined> => {
+      try {
+        const report = await this.#file(letter, { mayAsk: () => !hasFailed, timeout: TOGETHER_MS });
+        this.#onFiled(letter.subject);
+        return report;
+      } catch {
+        hasFailed = true;
+        return undefined;
+      }
+    };
+    return await Promise.all(letters.map(file));
+  }
+
+  async #publish(letter: WholeLetter): Promise<DeadLetterReport> {
     const triedAt = this.#clock.monotonic();
+    if (triedAt < this.#pausedUntil) return { ...letter.report, lost: this.#reason };
     try {
-      const isKept = await this.#file(letter, { subject, whole, sha256 });
-      this.#onFiled(subject);
-      return isKept ? report : { ...report, bytesGone: true };
+      const report = await this.#file(letter);
+      this.#onFiled(letter.subject);
+      return report;
     } catch (cause) {
-      this.#onFailed(subject, triedAt, cause as Error);
-      return { ...report, lost: this.#reason };
+      this.#onFailed(letter.subject, triedAt, cause as Error);
+      return { ...letter.report, lost: this.#reason };
     }
   }
 
@@ -144,22 +174,31 @@ export class DeadLetters {
     this.#bounds.forget();
   }
 
-  /** @returns whether its bytes are kept */
   async #file(
-    letter: DeadLetter,
-    { subject, whole, sha256 }: { subject: string; whole: Uint8Array; sha256: string },
-  ): Promise<boolean> {
-    const isKept = await this.#bounds.makeRoom(projectSegment(letter.projectId), whole.length);
+    { letter, subject, whole, report }: WholeLetter,
+    { mayAsk, timeout = BROKER_REPLY_MS_MAX }: { mayAsk?: () => boolean; timeout?: number } = {},
+  ): Promise<DeadLetterReport> {
+    const isKept = await this.#bounds.makeRoom(projectSegment(letter.projectId), whole.length, mayAsk);
     const partBytes = Math.min(FRAME_BYTES_MAX, Math.floor(this.#link.maxPayload / 2));
     const parts = !isKept || whole.length <= partBytes ? 0 : Math.ceil(whole.length / partBytes);
-    const options = { timeout: BROKER_REPLY_MS_MAX };
     for (let part = 0; part < parts; part++) {
       const bytes = whole.subarray(part * partBytes, (part + 1) * partBytes);
-      await this.#link.js.publish(`${subject}.${part}`, bytes, options);
+      await this.#link.js.publish(`${subject}.${part}`, bytes, { timeout });
     }
+    const { sha256 } = report;
     const headers = manifest(letter, { length: whole.length, sha256, parts, gone: !isKept });
     const body = parts === 0 && isKept ? whole : undefined;
-    await this.#link.js.publish(subject, body, { ...options, headers });
-    return isKept;
+    await this.#link.js.publish(subject, body, { timeout, headers });
+    return isKept ? report : { ...report, bytesGone: true };
   }
+}
+
+/** A dead letter with all that is made of it once. */
+type WholeLetter = { letter: DeadLetter; subject: string; whole: Uint8Array; report: DeadLetterReport };
+
+function toWhole(letter: DeadLetter): WholeLetter {
+  const whole = letter.rest ? Buffer.concat([letter.body, letter.rest]) : letter.body;
+  const { body: _body, rest: _rest, ...facts } = letter;
+  const sha256 = createHash('sha256').update(whole).digest('hex');
+  return { letter, subject: letterSubject(letter), whole, report: { ...facts, bytes: whole.length, sha256 } };
 }

@@ -58,8 +58,7 @@ async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promi
   if (!item) return envelopeDeadLetter(place, { entry, bytes, assembled, reason });
   const whole = await cleanPayload(item, entry.privacy);
   const payload = refused.elements.length === 0 ? whole : containerOf(whole, refused.elements);
-  return itemDeadLetter(place, {
-    entry: withoutAddress(entry),
+  return itemDeadLetter(place, withoutAddress(entry), {
     item: { ...item, payload, length: payload.length },
     reason,
   });

@@ -17,8 +17,11 @@ export interface BatchJournal {
   entriesStored(frame: Buffer): number;
   /** The data's time of the stored item; undefined when it is not known. */
   storedAt(item: Buffer): number | undefined;
-  /** Makes the batch durable. `hasLines`: its lines are synced at `unfinishedPath`. */
-  commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, hasLines: boolean): Promise<void>;
+  /**
+   * Makes the batch durable. Its lines are synced at `unfinishedPath`. `newest`: when their newest
+   * was received, Unix ms; undefined: there are none.
+   */
+  commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, newest: number | undefined): Promise<void>;
   /** Makes durable what an earlier commit could not. @throws UnavailableError */
   settle(): Promise<void>;
   /** The batch is over, one way or the other. */
@@ -49,6 +52,7 @@ export class NdjsonBatch implements SinkBatch {
   readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
   readonly #tally = new Tally();
   readonly #counts = new RecordCounts();
+  #newest = 0;
   #ended = false;
   bytes = 0;
 
@@ -66,6 +70,8 @@ export class NdjsonBatch implements SinkBatch {
     const isNew = !record.resend || this.#isFirst(record.resend);
     this.#counts.add(record.type, isNew ? 'stored' : 'resent');
     if (!isNew) return false;
+    const { fields } = record;
+    this.#newest = Math.max(this.#newest, 'token' in fields ? fields.receivedAt : fields.envelope.receivedAt);
     const before = this.#blockBytes + this.#behindBytes;
     this.#append(record);
     this.bytes += this.#blockBytes + this.#behindBytes - before;
@@ -130,7 +136,7 @@ export class NdjsonBatch implements SinkBatch {
       resends: [...this.#resends.values()],
       tally: this.#tally.toCounts(),
     };
-    await this.#journal.commit(found, this.bytes > 0);
+    await this.#journal.commit(found, this.bytes > 0 ? this.#newest : undefined);
   }
 
   async abandon(): Promise<void> {

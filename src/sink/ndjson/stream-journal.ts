@@ -28,8 +28,7 @@ import {
 } from './journal-names.ts';
 import { loadTallyFile, saveTallyFile } from './tally.ts';
 
-/** By how much a clock may step back without a change of the day folder. */
-const CLOCK_STEP_BACK_MS_MAX = 86_400_000;
+const DAY_MS = 86_400_000;
 
 /**
  * An index that is still on the disk. Times in Unix milliseconds, but `storedAt`: by the monotonic
@@ -199,13 +198,10 @@ export class StreamJournal implements StreamSink, BatchJournal {
     return join(this.#journal, `${n}.idx`);
   }
 
-  async commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, hasLines: boolean): Promise<void> {
+  async commit(found: Omit<BatchIndex, 'data' | 'committedAt'>, newest: number | undefined): Promise<void> {
     const n = this.#next;
-    const now = this.#clock.now();
-    const committedAt = Math.max(now, this.#committedAt);
-    // A clock that is a day behind the last batch is right: it was ahead then.
-    const filedAt = committedAt - now > CLOCK_STEP_BACK_MS_MAX ? now : committedAt;
-    const data = hasLines ? dataPath(n, filedAt) : null;
+    const committedAt = Math.max(this.#clock.now(), this.#committedAt);
+    const data = newest === undefined ? null : dataPath(n, this.#dayOf(newest));
     const index = { ...found, data, committedAt };
     const path = this.#indexPath(n);
     await writeSynced(`${path}.tmp`, encodeIndex(index));
@@ -219,6 +215,16 @@ export class StreamJournal implements StreamSink, BatchJournal {
     if (data !== null) this.#unsynced.add(dirname(join(this.#dir, data)));
     await this.settle();
     await this.#prune();
+  }
+
+  /**
+   * A moment of the day under which a batch is filed. Days do not go back, but by more than a day,
+   * and not to before the data: then the clock was ahead at the last batch, and is right now.
+   */
+  #dayOf(newest: number): number {
+    const now = this.#clock.now();
+    const wasAhead = this.#committedAt - now > DAY_MS && newest <= now + RECEIVED_DISORDER_MS_MAX;
+    return wasAhead ? now : Math.max(now, this.#committedAt);
   }
 
   /** Makes durable what an earlier commit could not. @throws UnavailableError */

@@ -16,7 +16,7 @@ export type LargeEntry = {
   deadline: number;
   /** Where the frame entry goes that names the parts. */
   push(queued: QueuedEntry): void;
-  /** The stream of that frame has just refused one, as a full one does. */
+  /** No frame was stored there since one was refused, a moment ago: mostly, the stream is full. */
   isRefusing(): boolean;
   done(result: PublishResult): void;
 };

@@ -87,7 +87,7 @@ export class ShardQueue {
     this.#flushSoon();
   }
 
-  /** The stream refused a frame within the last second, and has stored none since. */
+  /** A frame was refused within the last second, and none was stored since. */
   get isRefusing(): boolean {
     return this.#options.sender.monotonic() - this.#refusedAt < REFUSING_MS;
   }

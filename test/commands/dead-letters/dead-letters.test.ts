@@ -67,7 +67,7 @@ async function file(letter: Partial<DeadLetter>): Promise<string> {
     body: Buffer.from('no frame'),
     ...letter,
   };
-  expect(await letters.publish(whole)).not.toHaveProperty('lost');
+  expect((await letters.publish([whole]))[0]).not.toHaveProperty('lost');
   return deadLetterId(whole);
 }
 const fileItem = (payload: Uint8Array, frameId = 'boot.2'): Promise<string> => {

@@ -160,16 +160,16 @@ describe('usage reconcile', () => {
     const letter = { reason: 'no frame', subject: streamSubject('events', 0), body: Buffer.from('bytes') };
     const manager = await link.manager();
     for (const unread of [{ kind: 'frame' }, { kind: 'entry', entryIndex: 1 }] as const) {
-      await letters.publish({ ...letter, ...unread, frameId: 'unread' });
+      await letters.publish([{ ...letter, ...unread, frameId: 'unread' }]);
       const told = await json(id);
       expect(told).toMatchObject({ before: 35, tally: 30, after: 35, complete: false, unread: true });
       expect(await counted()).toBe(35);
       await manager.streams.purge('SLUICE_DEAD_LETTERS');
     }
-    await letters.publish({ ...letter, kind: 'entry', projectId: '7', frameId: 'read' });
-    await letters.publish({ ...letter, kind: 'item', projectId: '7', frameId: 'read' });
+    await letters.publish([{ ...letter, kind: 'entry', projectId: '7', frameId: 'read' }]);
+    await letters.publish([{ ...letter, kind: 'item', projectId: '7', frameId: 'read' }]);
     const pings = { subject: streamSubject('heartbeats', 0), frameId: 'pings' };
-    await letters.publish({ ...letter, ...pings, kind: 'frame' });
+    await letters.publish([{ ...letter, ...pings, kind: 'frame' }]);
     expect(await json(id)).toEqual({ id, month, before: 35, tally: 30, after: 30, complete: true });
     await manager.streams.purge('SLUICE_DEAD_LETTERS');
   });

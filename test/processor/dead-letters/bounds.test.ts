@@ -1,5 +1,6 @@
 /** What dead letters may take: each project a share, and never the place of what is good. */
 import { createHash } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { DiscardPolicy } from '@nats-io/jetstream';
 import pino from 'pino';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -7,6 +8,7 @@ import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dea
 import { deadLetterShare } from '../../../src/processor/dead-letters/bounds.ts';
 import { runProcessor } from '../../../src/processor/processor.ts';
 import type { EnvelopeEntry } from '../../../src/stream/frame.ts';
+import { freeze, thaw } from '../../support/freeze.ts';
 import { FailingSink } from '../failing-sink.ts';
 import { envelope, eventually, Harness, hexId, item } from '../harness.ts';
 
@@ -233,6 +235,39 @@ describe('dead letters that the broker does not take', () => {
     await harness.drained();
     expect(await lettersOf('42')).toHaveLength(1);
     expect(await dropped()).toBe(0);
+  });
+});
+
+describe('dead letters of a batch', () => {
+  it('are all filed after a broker that stood still for six seconds', async () => {
+    harness = await Harness.start({ ackWaitMs: 30_000 });
+    await harness.process();
+    // The first batch leaves at once, the next one a second later.
+    await harness.publish([good('7')]);
+    await eventually(() => storedOf('7').length === 1);
+    await harness.publish(Array.from({ length: 40 }, () => bad('42')));
+    await harness.publish([good('7')]);
+    await eventually(
+      async () => (await harness.manager.consumers.info('SLUICE_EVENTS', 'processor')).num_ack_pending === 2,
+    );
+    await freeze(harness.nats.pid);
+    await sleep(6_000);
+    thaw(harness.nats.pid);
+    await harness.drained(30_000);
+    expect(await lettersOf('42')).toHaveLength(40);
+    expect(await dropped()).toBe(0);
+    expect(storedOf('7')).toHaveLength(2);
+  });
+
+  it('that the broker does not take hold up what is good no longer than one does', async () => {
+    harness = await Harness.start();
+    await harness.manager.streams.update('SLUICE_DEAD_LETTERS', { max_msg_size: 10 });
+    const lines = await processWithLog();
+    await harness.publish([...Array.from({ length: 100 }, () => bad('42')), good('7')]);
+    await harness.drained(30_000);
+    expect(storedOf('7')).toHaveLength(1);
+    expect(await dropped()).toBe(100);
+    expect(lines().filter(({ msg }) => msg === 'processor: dead letter')).toHaveLength(0);
   });
 });
 

@@ -104,7 +104,7 @@ describe('an item that cannot be decoded', () => {
     );
     const rest = letters.find(({ kind }) => kind === 'entry') as FiledDeadLetter;
     expect(rest).toMatchObject({ entryIndex: 0, type: 'event', projectId: '42', receivedAt: RECEIVED_AT });
-    expect(rest.reason).toBe('989 items cannot be stored; item 11: payload is not valid JSON');
+    expect(rest.reason).toBe('several items cannot be stored; the first: payload is not valid JSON');
     const { entry } = await contentOf(rest);
     expect(entry).not.toHaveProperty('position');
     expect(entry?.kind === 'envelope' && entry.items.map(({ index }) => index)).toEqual(

@@ -39,7 +39,9 @@ for (const n of [1, 2]) {
   const batch = journal.begin();
   const frameId = `frame ${n}`;
   if (batch.entriesKnown(frameId) === 0) {
-    batch.add({ type: 'log', head: `{"n":${n},"payload":`, json: Buffer.from('{}') });
+    const envelope = { projectId: '1', eventId: 'e', receivedAt: Date.now() };
+    const fields = { envelope, index: 0, header: '{}' };
+    batch.add({ type: 'log', head: `{"n":${n},"payload":`, fields, json: Buffer.from('{}') });
     batch.beginEntry({ frameId, index: 0, usage: { projectId: '1', month: '2026-05', position: n } });
   }
   await batch.commit();

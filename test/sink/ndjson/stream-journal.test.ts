@@ -273,6 +273,15 @@ describe('what is known', () => {
     expect(readdirSync(join(dir, day(now)))).toHaveLength(3);
   });
 
+  it('is not filed under a day before it was received, by a clock that is days behind', async () => {
+    const journal = await open();
+    await store(journal, 1);
+    stepMs = -10 * 86_400_000;
+    await store(journal, 2);
+    const days = readdirSync(dir).filter((name) => name !== 'journal');
+    expect(days).toEqual([new Date(now).toISOString().slice(0, 10)]);
+  });
+
   it('does not depend on a worker whose clock is far ahead', async () => {
     const journal = await open();
     const batch = journal.begin();
