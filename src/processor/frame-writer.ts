@@ -65,7 +65,7 @@ const PARTS_LOOK_MS = 100;
  * of 19 KB may have a thousand, and each letter is a message to the broker.
  */
 const ITEM_LETTERS_MAX = 10;
-/** A larger one has a letter of its own in any case: a letter may be too large to keep its bytes. */
+/** A larger one always has a letter of its own: a letter may be too large to keep its bytes. */
 const SHARED_LETTER_ITEM_BYTES_MAX = 16 * 1024;
 
 /**
