@@ -3,7 +3,6 @@ import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { NdjsonSink } from '../../src/sink/ndjson/ndjson.ts';
-import type { SinkRecord } from '../../src/sink/sink.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { journalOf } from './witness.ts';
 
@@ -12,11 +11,13 @@ it('says which batch of the sink has a frame, and whether its lines are there', 
   const sink = await NdjsonSink.lock(dir, { log: createLog('silent') });
   const batch = await (await sink.open('S')).begin(['f']);
   batch.beginEntry({ frameId: 'f', index: 0 });
+  const envelope = { projectId: '1', eventId: 'e1', receivedAt: Date.now() };
   batch.add({
     type: 'log',
     head: '{"event_id":"e1","payload":',
+    fields: { envelope, index: 0, header: '{}' },
     json: Buffer.from('1'),
-  } as unknown as SinkRecord);
+  });
   await batch.commit();
   await sink.close();
   const stream = join(dir, 'S');
