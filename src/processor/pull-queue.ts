@@ -12,7 +12,7 @@ import {
   SINK_BATCH_FRAMES_MAX,
   SUSPECTS_IN_TURN_MAX,
 } from '../limits.ts';
-import { acknowledgeGone } from '../stream/backlog.ts';
+import { acknowledgeGone, isGone } from '../stream/backlog.ts';
 import type { LastingSubscription, NatsLink } from '../stream/nats.ts';
 import { CONSUMER } from '../stream/topology.ts';
 import { Delivery } from './delivery.ts';
@@ -303,15 +303,14 @@ export class PullQueue {
 
   /**
    * Whether the consumer has redeliveries, or its floor is far behind and the message right beyond
-   * it is before the stream's first one.
+   * it is gone.
    */
   async #mayWaitForGone(manager: JetStreamManager, info: ConsumerInfo): Promise<boolean> {
     const { num_redelivered, delivered, ack_floor, num_ack_pending } = info;
     if (num_redelivered > 0) return true;
     const beyondFloor = delivered.consumer_seq - ack_floor.consumer_seq;
     if (beyondFloor - num_ack_pending <= PREFETCH_FRAMES_MAX) return false;
-    const { state } = await manager.streams.info(this.#stream);
-    return state.first_seq > ack_floor.stream_seq + 1;
+    return isGone(manager, this.#stream, ack_floor.stream_seq + 1);
   }
 
   async #lookForGone(): Promise<void> {

@@ -81,12 +81,18 @@ async function firstFrom(
   return (await manager.streams.getMessage(stream, any))?.seq;
 }
 
+/** Whether a message is no longer there, or cannot be read. */
+export const isGone = async (manager: JetStreamManager, stream: string, seq: number): Promise<boolean> =>
+  (await firstFrom(manager, stream, seq)) !== seq;
+
 /**
  * Acknowledges what the consumer waits for and the stream has no more. nats-server 2.9.10 gives
  * such messages out again and again, one each time that something wakes the consumer, and no other
  * message meanwhile. Those before the stream's first message it forgets after a while, and leaves
- * the floor where it was. Only with one replica: a replica that lags behind may not know a message
- * yet.
+ * the floor where it was. It also leaves the floor at the acknowledgement of a message that it had
+ * given out twice. So the message right beyond the floor is acknowledged once more, at the end: by
+ * then the server does not wait for it. Only with one replica: a replica that lags behind may not
+ * know a message yet.
  * @returns how many sequences; the consumer may have waited for few of them, or for none
  * @throws when the broker does not answer
  */
@@ -97,10 +103,11 @@ export async function acknowledgeGone(link: NatsLink, { stream, consumer }: Plac
   if (config.num_replicas > 1) return 0;
   const end = Math.min(delivered.stream_seq, state.last_seq);
   const gone = await goneBetween(manager, { stream, state }, { from: floor.stream_seq + 1, end });
-  for (const seq of gone) {
-    const delivery = seq === floor.stream_seq + 1 ? floor.consumer_seq + 1 : NO_DELIVERY;
+  const acknowledge = (seq: number, delivery: number): void =>
     link.connection.publish(`$JS.ACK.${stream}.${consumer}.1.${seq}.${delivery}.0.0`, ACK);
-  }
+  for (const seq of gone) acknowledge(seq, NO_DELIVERY);
+  const beyondFloor = floor.stream_seq + 1;
+  if (gone[0] === beyondFloor) acknowledge(beyondFloor, floor.consumer_seq + 1);
   await link.connection.flush();
   return gone.length;
 }

@@ -217,9 +217,26 @@ describe('a consumer that waits for what is gone', () => {
     expect((await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending).toBe(5);
   });
 
-  it('gets its floor back while it never has nothing to wait for', async () => {
-    await loseFirst();
-    const queue = new PullQueue({ link, stream: STREAM, bytesMax: 2 * MIB, log, goneLookMs: 500 });
+  /** The same of ten that were given out twice, behind one that was acknowledged and is still there. */
+  async function loseBehindLeftover(): Promise<void> {
+    await manager.consumers.update(STREAM, CONSUMER, { ack_wait: nanos(1_000) });
+    await keepAcknowledged(manager, STREAM);
+    await publish(11);
+    await take(1);
+    await take(20, () => false);
+    const restore = await remember('obs');
+    for (let seq = 2; seq <= 6; seq++) await manager.streams.deleteMessage(STREAM, seq);
+    await restore();
+    await manager.streams.update(STREAM, { max_bytes: 1024 * MIB });
+    expect(await floorOf()).toBe(1);
+  }
+
+  it.each([
+    ['the server has forgotten what is gone', loseFirst],
+    ['an older message is still there', loseBehindLeftover],
+  ])('gets its floor back while it never has nothing to wait for, where %s', async (_, lose) => {
+    await lose();
+    const queue = new PullQueue({ link, stream: STREAM, bytesMax: 2 * MIB, log, goneLookMs: 1_500 });
     queue.start();
     // The newest is always in hand.
     const inHand: Delivery[] = [];
