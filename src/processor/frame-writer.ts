@@ -186,10 +186,12 @@ export class FrameWriter {
     await entering?.('storing');
     const counts = await batch.commit();
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
+    const ofRefused = new BatchLetters(this.#options); // without relief: the batch is over
     for (const item of refusedItems(batch.refused ?? []))
-      await this.#letters.file(await refusedDeadLetter(this.#options.link, deliveries, item));
-    await this.#letters.filed();
+      await ofRefused.file(await refusedDeadLetter(this.#options.link, deliveries, item));
+    await ofRefused.filed();
     this.#letters.settle();
+    ofRefused.settle();
     const { durable } = batch;
     const complete = this.#complete;
     const settled = async (): Promise<void> => {

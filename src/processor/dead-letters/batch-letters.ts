@@ -9,7 +9,7 @@ const GATHERED_BYTES_MAX = 1024 * 1024;
 type BatchLettersOptions = {
   deadLetters: DeadLetters;
   metrics: ProcessorMetrics;
-  /** Called while the letters take long. */
+  /** Called while the letters take long, to keep an open batch alive. */
   relieve?: () => Promise<void> | undefined;
 };
 
