@@ -61,8 +61,8 @@ export type WriteReport = {
 const GONE_LOOKS = 3;
 const PARTS_LOOK_MS = 100;
 /**
- * Items of an envelope that become a dead letter each; the others become one together. An envelope
- * of 19 KB may have a thousand, and each letter is a message to the broker.
+ * So many bad items of an envelope become a dead letter each; the others share one. An envelope of
+ * 19 KB may have a thousand, and each letter is a message to the broker.
  */
 const ITEM_LETTERS_MAX = 10;
 /** A larger one always has a letter of its own: a letter may be too large to keep its bytes. */
@@ -296,7 +296,7 @@ export class FrameWriter {
         return this.#letters.file(
           envelopeDeadLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }),
         );
-      return this.#writeItems(batch, place, { entry, decoder, items: found.items, letters: 0, rest: [] });
+      return this.#writeItems(batch, place, { entry, decoder, items: found.items, badCount: 0, rest: [] });
     };
     if (!(assembled instanceof Promise)) return proceed(assembled);
     return assembled.then(async (found) => {
@@ -347,7 +347,7 @@ export class FrameWriter {
       return batch.relieve();
     }
     const badItem = { item, reason: decoded.reason };
-    if (++work.letters > ITEM_LETTERS_MAX && item.payload.length < SHARED_LETTER_ITEM_BYTES_MAX) {
+    if (++work.badCount > ITEM_LETTERS_MAX && item.payload.length < SHARED_LETTER_ITEM_BYTES_MAX) {
       work.rest.push(badItem);
       return batch.relieve();
     }
@@ -360,8 +360,9 @@ type EnvelopeItems = {
   entry: EnvelopeEntry;
   decoder: EnvelopeDecoder;
   items: readonly WholeItem[];
-  /** Items that cannot be stored, so far, and those of them that share a letter. */
-  letters: number;
+  /** How many items could not be stored so far. */
+  badCount: number;
+  /** Those of them that share a dead letter. */
   rest: BadItem[];
 };
 

@@ -58,7 +58,7 @@ export function envelopeDeadLetter(
 
 export type BadItem = { item: WholeItem; reason: string };
 
-/** Some items of an envelope, as an entry that can be published again: their usage is counted. */
+/** An entry with these items that can be published again: it does not count the envelope twice. */
 function uncounted(entry: EnvelopeEntry, items: readonly WholeItem[]): Uint8Array {
   const { month: _month, position: _position, parts: _parts, ...shared } = entry;
   return encodeEntry({ ...shared, items: [...items] });
