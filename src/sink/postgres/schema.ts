@@ -160,14 +160,18 @@ export const SCHEMA_VERSION = MIGRATIONS.length;
 const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4]);
 
 /**
+ * Rows of the catalogue, not `to_regclass`: a session remembers a name that it did not find, and
+ * goes on not finding it while another processor makes the schema.
+ */
+const FIND_MIGRATIONS = `SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE n.nspname = 'sluice' AND c.relname = 'migrations'`;
+
+/**
  * Migrations that were applied, without additions that this program does not know.
  * @throws UnavailableError
  */
 export async function schemaVersion(on: Database | Transaction): Promise<number> {
-  const [found] = await on.query<{ exists: boolean }>(
-    `SELECT to_regclass('sluice.migrations') IS NOT NULL AS exists`,
-  );
-  if (!found?.exists) return 0;
+  if ((await on.query(FIND_MIGRATIONS)).length === 0) return 0;
   const [row] = await on.query<{ version: number }>(
     `SELECT coalesce(max(abs(version)), 0) AS version FROM sluice.migrations
 WHERE version >= ${-SCHEMA_VERSION}`,
@@ -188,10 +192,8 @@ function refuseNewer(version: number): void {
  * existing ones.
  */
 async function makeSchema(transaction: Transaction): Promise<void> {
-  const [found] = await transaction.query<{ exists: boolean }>(
-    `SELECT to_regnamespace('sluice') IS NOT NULL AS exists`,
-  );
-  if (!found?.exists) await transaction.query('CREATE SCHEMA sluice');
+  const found = await transaction.query(`SELECT 1 FROM pg_namespace WHERE nspname = 'sluice'`);
+  if (found.length === 0) await transaction.query('CREATE SCHEMA sluice');
   await transaction.query(
     `CREATE TABLE sluice.migrations
   (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())`,
