@@ -21,7 +21,8 @@ const CRAWLERS = [
   'facebookcatalog',
   'meta-externalagent',
   'ia_archiver',
-  'Slackbot',
+  'Slackbot-LinkExpanding',
+  'Slack-ImgProxy',
   'Calypso AppCrawler',
   'pingdom',
   'lyticsbot',
@@ -48,8 +49,12 @@ const NAMED = anyOf(CRAWLERS);
 const WORD = /(?:(?<!\bcu)bots?|spider)(?=[ /;)]|$)/i;
 /** Server clients. */
 const SERVER = /^(?:sentry[./-]|curl\/|python-requests\/|node(?![a-z]))/i;
-/** In-app browsers, a person's own assistant and uptime checks that were asked for. */
-const WANTED = /\bFBA[NV]\/|\bSlack\/|ChatGPT-User|SentryUptimeBot/i;
+/**
+ * In-app browsers, a person's own assistant, uptime checks that were asked for, and the requests
+ * that chat servers send to a company's own application; Sogou makes a browser and a crawler.
+ */
+const WANTED =
+  /\bFBA[NV]\/|\bSlack\/|\bSlackbot 1\.|\bMattermost-Bot\/|\bSogou(?:MSE|MobileBrowser|Search)\b|ChatGPT-User|SentryUptimeBot/i;
 
 export const isCrawler = (userAgent: string): boolean =>
   (WORD.test(userAgent) || NAMED.test(userAgent)) && !SERVER.test(userAgent) && !WANTED.test(userAgent);
