@@ -20,11 +20,11 @@ export type Malformed =
   | 'the item headers are too long together';
 
 export type EnvelopeHeader = {
-  /** 32 lower-case hex; undefined when the header has none. */
+  /** 32 lower-case hex; undefined when the header has none, or only zeros. */
   eventId?: string;
-  /** As sent, unchecked. */
+  /** As sent, a number as text, unchecked. */
   sentAt?: string;
-  /** `name/version`; undefined when that is longer than any SDK's. */
+  /** `name/version`; undefined when one of both is missing, or they are longer than any SDK's. */
   sdk?: string;
 };
 
@@ -35,6 +35,7 @@ export type ItemHeader = {
 };
 
 const EVENT_ID = /^[0-9a-f]{32}$/i;
+const NIL_EVENT_ID = '0'.repeat(32);
 const DASHED_EVENT_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
 /** A byte order mark is no JSON, so it is kept and refused. */
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -62,7 +63,7 @@ function sdkOf(value: unknown): string | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   const name = own(value, 'name');
   const version = own(value, 'version');
-  if (typeof name !== 'string' || typeof version !== 'string') return undefined;
+  if (typeof name !== 'string' || typeof version !== 'string' || !name || !version) return undefined;
   // It is stored with each item, and an envelope may have a thousand.
   return name.length + version.length < CLIENT_CHARS_MAX ? `${name}/${version}` : undefined;
 }
@@ -77,13 +78,15 @@ export function parseEnvelopeHeader(line: Uint8Array): EnvelopeHeader | Malforme
   if (!object) return 'the envelope header is no JSON object';
   const header: EnvelopeHeader = {};
   const eventId = own(object, 'event_id');
-  if (eventId !== undefined) {
+  if (eventId !== undefined && eventId !== null) {
     if (typeof eventId !== 'string' || !(EVENT_ID.test(eventId) || DASHED_EVENT_ID.test(eventId)))
       return 'the event_id is neither 32 hex digits nor a dashed UUID';
-    header.eventId = eventId.replaceAll('-', '').toLowerCase();
+    const id = eventId.replaceAll('-', '').toLowerCase();
+    if (id !== NIL_EVENT_ID) header.eventId = id;
   }
   const sentAt = own(object, 'sent_at');
   if (typeof sentAt === 'string') header.sentAt = sentAt;
+  else if (typeof sentAt === 'number') header.sentAt = `${sentAt}`;
   const sdk = sdkOf(own(object, 'sdk'));
   if (sdk !== undefined) header.sdk = sdk;
   return header;
@@ -99,7 +102,7 @@ export function parseItemHeader(line: Uint8Array): ItemHeader | Malformed {
   const type = own(object, 'type');
   if (typeof type !== 'string') return 'an item header has no type';
   const length = own(object, 'length');
-  if (length === undefined) return { type };
+  if (length === undefined || length === null) return { type };
   if (!Number.isSafeInteger(length) || (length as number) < 0)
     return 'an item length is no whole number of bytes';
   return { type, length: length as number };

@@ -27,7 +27,6 @@ describe('an envelope header', () => {
     '9ec79c33-ec9942ab-8353-589fcb2e04dc-',
     '{9ec79c33-ec99-42ab-8353-589fcb2e04dc}',
     42,
-    null,
     true,
     [EVENT_ID],
     { id: EVENT_ID },
@@ -39,15 +38,28 @@ describe('an envelope header', () => {
     expect(envelope('{"dsn":"https://k@host/1","trace":{"x":1}}')).toEqual({});
   });
 
-  test('keeps sent_at only when it is a string', () => {
-    expect(envelope('{"sent_at":"2026-01-01T00:00:00Z"}')).toEqual({ sentAt: '2026-01-01T00:00:00Z' });
-    expect(envelope('{"sent_at":1767225600}')).toEqual({});
+  test.each([null, '0'.repeat(32), '00000000-0000-0000-0000-000000000000'])(
+    'with the event_id %j has none: many clients write it where they have no id',
+    (id) => expect(envelope(JSON.stringify({ event_id: id }))).toEqual({}),
+  );
+
+  test.each([
+    ['"2026-01-01T00:00:00Z"', { sentAt: '2026-01-01T00:00:00Z' }],
+    ['1767225600', { sentAt: '1767225600' }],
+    ['1767225600.25', { sentAt: '1767225600.25' }],
+    ['null', {}],
+    ['[1]', {}],
+  ])('keeps the sent_at %s when it is a string or a number', (sentAt, expected) => {
+    expect(envelope(`{"sent_at":${sentAt}}`)).toEqual(expected);
   });
 
   test.each([
     ['{"name":"sentry.python","version":"2.1"}', { sdk: 'sentry.python/2.1' }],
     ['{"name":"sentry.python"}', {}],
     ['{"name":1,"version":"2.1"}', {}],
+    ['{"name":"","version":""}', {}],
+    ['{"name":"","version":"2.1"}', {}],
+    ['{"name":"sentry.python","version":""}', {}],
     ['"sentry.python/2.1"', {}],
     ['null', {}],
     ['[]', {}],
@@ -77,5 +89,6 @@ describe('an item header', () => {
 
   test('may state a length', () => {
     expect(parseItemHeader(bytesOf('{"type":"event","length":0}'))).toEqual({ type: 'event', length: 0 });
+    expect(parseItemHeader(bytesOf('{"type":"event","length":null}'))).toEqual({ type: 'event' });
   });
 });
