@@ -81,7 +81,7 @@ function sourceOf(exception: unknown): string {
 }
 
 function matches(payload: JsonObject): boolean {
-  const exception = arrayAt(objectAt(payload, 'exception'), 'values')[0];
+  const exception = arrayAt(objectAt(payload, 'exception'), 'values')[0] ?? arrayAt(payload, 'exception')[0];
   if (MESSAGE.test(textAt(exception, 'value'))) return true;
   const source = sourceOf(exception);
   return SOURCE_SCHEME.test(source) || SOURCE.test(source);

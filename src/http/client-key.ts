@@ -102,7 +102,22 @@ export function findKey(query: string, header: (name: KeyHeader) => string): str
 }
 
 const CLIENT = 'sentry_client';
-const CLIENT_PAIR = /(?:^|[\s,])sentry_client\s*=\s*"?([^",]*)/i;
+const CLIENT_BEGIN = /(?:^|[\s,])sentry_client\s*=\s*/i;
+/** Up to the next pair: a name may hold commas. */
+const CLIENT_VALUE = /^"?(.*?)"?(?=\s*,[\s,]*[\w-]+\s*=|[\s,]*$)/;
+/** More than a name and what may stand around it. */
+const CLIENT_VALUE_CHARS_MAX = 2 * CLIENT_CHARS_MAX;
+
+/** The `sentry_client` of a header, or ''. */
+function headerClient(header: string): string {
+  const begin = CLIENT_BEGIN.exec(header);
+  if (!begin) return '';
+  const from = begin.index + begin[0].length;
+  return CLIENT_VALUE.exec(header.slice(from, from + CLIENT_VALUE_CHARS_MAX))?.[1]?.trim() ?? '';
+}
+
+/** Some clients that do not know their name send `/`. */
+const hasName = (client: string): boolean => client !== '' && !client.startsWith('/');
 
 /** The key and the client's name in the head of a request. */
 export class ClientKey {
@@ -124,11 +139,11 @@ export class ClientKey {
 
   /**
    * What the client calls itself, `name/version`: beside its key, else by the first word of its
-   * User-Agent. Undefined for what is longer than any name.
+   * User-Agent. Undefined when neither is a name, or the name is longer than any.
    */
   get client(): string | undefined {
-    const beside = CLIENT_PAIR.exec(this.#keyHeader)?.[1]?.trim() || queryValue(this.#query, CLIENT);
-    const name = beside || this.#userAgent.trim().split(/\s/, 1)[0] || undefined;
-    return name !== undefined && name.length <= CLIENT_CHARS_MAX ? name : undefined;
+    const beside = headerClient(this.#keyHeader) || queryValue(this.#query, CLIENT);
+    const name = hasName(beside) ? beside : (this.#userAgent.trim().split(/\s/, 1)[0] ?? '');
+    return hasName(name) && name.length <= CLIENT_CHARS_MAX ? name : undefined;
   }
 }

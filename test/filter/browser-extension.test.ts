@@ -115,6 +115,15 @@ describe('the browser-extension filter', () => {
     expect(verdictOn(withFrames({ abs_path: PAGE, filename: EXTENSION }))).toBeUndefined();
   });
 
+  it('reads exceptions that are a plain list, as some SDKs send them', () => {
+    expect(verdictOn({ exception: [{ value: 'top.GLOBALS is undefined' }] })).toBe('browser-extension');
+    const frames = [{ abs_path: EXTENSION }];
+    expect(verdictOn({ exception: [{ stacktrace: { frames } }] })).toBe('browser-extension');
+    expect(verdictOn({ exception: [{ value: 'mine' }, { value: 'top.GLOBALS' }] })).toBeUndefined();
+    for (const exception of [[], ['top.GLOBALS'], [null], 'top.GLOBALS', { value: 'top.GLOBALS' }])
+      expect(verdictOn({ exception })).toBeUndefined();
+  });
+
   it('looks at the first exception only', () => {
     const second = { exception: { values: [{ value: 'mine' }, { value: 'top.GLOBALS' }] } };
     expect(verdictOn(second)).toBeUndefined();

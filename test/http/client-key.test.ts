@@ -187,6 +187,18 @@ describe('the name of a client', () => {
       'python-requests/2.31.0',
     ],
     [{ auth: 'Sentry sentry_key=K', userAgent: '  Mozilla/5.0\t(X11) ' }, 'Mozilla/5.0'],
+    [
+      { auth: 'Sentry sentry_version=7, sentry_client=sentry.cocoa/8.0 (iPhone13,2; 17.0), sentry_key=K' },
+      'sentry.cocoa/8.0 (iPhone13,2; 17.0)',
+    ],
+    [
+      { auth: 'Sentry sentry_key=K,sentry_client=sentry.cocoa/8.0 (iPhone13,2)' },
+      'sentry.cocoa/8.0 (iPhone13,2)',
+    ],
+    [{ auth: 'Sentry sentry_client="x/1, y" , sentry_key=K' }, 'x/1, y'],
+    [{ auth: 'Sentry sentry_client=x/1,, sentry_key=K' }, 'x/1'],
+    [{ auth: 'Sentry sentry_client=/, sentry_key=K', userAgent: 'agent/1' }, 'agent/1'],
+    [{ query: 'sentry_client=%2F', userAgent: '/' }, undefined],
     [{ query: 'sentry_key=K', userAgent: '  ' }, undefined],
     [{ query: 'sentry_key=K' }, undefined],
     [{ query: 'sentry_key=K&sentry_client=' }, undefined],
@@ -199,7 +211,15 @@ describe('the name of a client', () => {
 
   it('is found in time in 16 KiB of anything', () => {
     const before = performance.now();
-    for (const text of ['sentry_client ', 'sentry_client=', ' ,', '"', 'sentry_client\t=\t'])
+    for (const text of [
+      'sentry_client ',
+      'sentry_client=',
+      'sentry_client=,',
+      ' ,',
+      '"',
+      'sentry_client\t=\t',
+      ', a',
+    ])
       clientOf({ auth: text.repeat(16_384 / text.length), userAgent: ' '.repeat(16_384) });
     expect(performance.now() - before).toBeLessThan(500);
   });

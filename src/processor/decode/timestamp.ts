@@ -16,8 +16,13 @@ export type Moment = Readonly<{ ms: number; text: string }>;
 const SHAPE = '0000-00-00T00:00:00.000Z';
 const ZERO = 0x30;
 const NINE = 0x39;
-/** Of each month; the 29th of February is left to the calendar. */
-const DAYS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+const DAYS_OF_MONTHS = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+
+/** The days of a month, from 1; 0 when there is no such month. */
+function daysOf(year: number, month: number): number {
+  const isLeap = year % 4 === 0 && (year % 100 !== 0 || year % 400 === 0);
+  return month === 2 && isLeap ? 29 : (DAYS_OF_MONTHS[month - 1] ?? 0);
+}
 
 /** As in the MessagePack writer: looked up once, not for each character. */
 const { charCodeAt } = String.prototype;
@@ -49,7 +54,7 @@ function asWritten(text: string): Moment | undefined {
   const hour = digits(text, 11, 13);
   const minute = digits(text, 14, 16);
   const second = digits(text, 17, 19);
-  const isDay = year >= 1000 && day >= 1 && day <= (DAYS[month - 1] ?? 0);
+  const isDay = year >= 1000 && day >= 1 && day <= daysOf(year, month);
   if (!isDay || hour > 23 || minute > 59 || second > 59) return undefined;
   return { ms: Date.UTC(year, month - 1, day, hour, minute, second, digits(text, 20, 23)), text };
 }
@@ -67,6 +72,8 @@ function unixMs(text: string): number | undefined {
   if (UNIX_SECONDS.test(text)) return Math.floor(Number(text) * 1000);
   const match = RFC_3339.exec(text);
   if (!match) return undefined;
+  // Date.parse takes the 30th of February for the 2nd of March.
+  if (digits(text, 8, 10) > daysOf(digits(text, 0, 4), digits(text, 5, 7))) return undefined;
   const ms = Date.parse(match[2] ? text : `${text}Z`);
   return Number.isNaN(ms) ? undefined : ms;
 }

@@ -2,10 +2,12 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { moment, rfc3339 } from '../../../src/processor/decode/timestamp.ts';
 
-/** What the language makes of a text that says where it ends. */
+/** What the language makes of a text that says where it ends, of a day that the month has. */
 const byDate = (text: string): { ms: number; text: string } | undefined => {
   const ms = Date.parse(text);
-  return Number.isNaN(ms) ? undefined : { ms, text: rfc3339(ms) };
+  const startOfDay = Date.parse(`${text.slice(0, 10)}T00:00:00.000Z`);
+  if (Number.isNaN(ms) || rfc3339(startOfDay).slice(0, 10) !== text.slice(0, 10)) return undefined;
+  return { ms, text: rfc3339(ms) };
 };
 
 describe("a client's timestamp", () => {
@@ -26,6 +28,12 @@ describe("a client's timestamp", () => {
     '2026-13-01T00:00:00.000Z',
     '2026-00-01T00:00:00.000Z',
     '2026-01-01T00:60:00.000Z',
+    '2026-02-30T00:00:00.000Z',
+    '2026-02-29T00:00:00.000Z',
+    '2026-02-30T00:00:00Z',
+    '2026-02-30 00:00:00',
+    '2026-04-31T00:00:00+02:00',
+    '2026-06-00T00:00:00Z',
   ])('%j is no moment', (text) => {
     expect(moment(text)).toBeUndefined();
   });
