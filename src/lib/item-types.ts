@@ -15,8 +15,13 @@ export const EXTRA_TYPES = [
   'profile_chunk',
   'trace_metric',
   'client_report',
+  'replay_video',
+  'raw_security',
 ] as const;
 export type ExtraType = (typeof EXTRA_TYPES)[number];
+
+/** Files, which are stored byte for byte though they may be JSON. */
+export const isFile = (type: ItemType): boolean => type === 'attachment' || type === 'replay_video';
 
 /**
  * All that a frame may hold. It names a type by its place in this list: a new one is added at the
@@ -26,7 +31,7 @@ export const ITEM_TYPES = [...STANDARD_TYPES, ...EXTRA_TYPES] as const;
 export type ItemType = (typeof ITEM_TYPES)[number];
 
 /** Under which skipped items are counted: a closed set, whatever clients write. */
-export const SKIPPED_TYPES = [...EXTRA_TYPES, 'statsd', 'raw_security', 'other'] as const;
+export const SKIPPED_TYPES = [...EXTRA_TYPES, 'statsd', 'other'] as const;
 export type SkippedType = (typeof SKIPPED_TYPES)[number];
 
 const EXTRA: ReadonlySet<string> = new Set(EXTRA_TYPES);
@@ -51,6 +56,7 @@ const CATEGORY_OF: Readonly<Partial<Record<ItemType, Category>>> = {
   log: 'logs',
   replay_event: 'replays',
   replay_recording: 'replays',
+  replay_video: 'replays',
 };
 
 const BITS = Object.fromEntries(CATEGORIES.map((category, i) => [category, 1 << i])) as Record<
@@ -63,7 +69,7 @@ const BIT_OF: Readonly<Record<string, number>> = Object.fromEntries(
 
 /** Sets of categories are sums of these. */
 export const categoryBit = (category: Category): number => BITS[category];
-/** Of the category of a type; 0: types of SLUICE_STORE_TYPES have none. */
+/** Of the category of a type; 0: most types of SLUICE_STORE_TYPES have none. */
 export const typeBit = (type: ItemType): number => BIT_OF[type] ?? 0;
 export const categoriesIn = (bits: number): Category[] =>
   CATEGORIES.filter((category) => (bits & BITS[category]) !== 0);

@@ -111,6 +111,24 @@ describe('a stored record', () => {
     expect(record?.payload).toEqual({ segment_id: 7, recording });
   });
 
+  it.each<['attachment' | 'replay_video' | 'session', string, boolean]>([
+    ['attachment', '{\n "a":1\r\n}', true],
+    ['attachment', '123\n', true],
+    ['attachment', '', true],
+    ['replay_video', '[1]', true],
+    ['session', '{"sid":"s"}', false],
+    ['session', 'no JSON', true],
+  ])('of a type %s with %j has the payload in base64: %j', async (type, payload, isBase64) => {
+    const eventId = newId();
+    await harness.publish([envelope([item(type, payload)], { eventId })], { stream: 'extras' });
+    const [record] = await recordsOf(eventId);
+    const kept = isBase64
+      ? { payload_base64: Buffer.from(payload).toString('base64') }
+      : { payload: JSON.parse(payload) };
+    expect(record).toMatchObject({ type, ...kept });
+    expect(Object.keys(record ?? {})).not.toContain(isBase64 ? 'payload' : 'payload_base64');
+  });
+
   it('is made of the parts of a large entry', async () => {
     const eventId = newId();
     const payloads = [JSON.stringify({ noise: randomBytes(900_000).toString('hex') }), '{"second":true}'];

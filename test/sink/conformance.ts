@@ -179,7 +179,7 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
       });
       expect(found).toEqual([
         [0, 'attachment', undefined, base64(binary)],
-        [1, 'attachment', { log: [1.5] }, undefined],
+        [1, 'attachment', undefined, base64('{"log":[1.50]}')],
         [3, 'check_in', { status: 'ok' }, undefined],
         [4, 'user_report', undefined, base64('not JSON \u0000')],
         [5, 'feedback', undefined, ''],

@@ -33,7 +33,10 @@ const HINTED_OF_TYPE: Readonly<Record<string, readonly string[]>> = {
   user_report: ['default'],
   attachment: ['attachment'],
   statsd: ['metric_bucket'],
-  trace_metric: ['trace_metric'],
+  // JavaScript SDKs of version 10 know it as `metric`.
+  trace_metric: ['trace_metric', 'metric'],
+  // A client that sends these sends no other replays.
+  replay_video: ['replay'],
   raw_security: ['security'],
 };
 

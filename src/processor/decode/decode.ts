@@ -2,7 +2,7 @@
  * From an entry of a frame to the records of the sink. Each item that cannot be decoded is named.
  */
 import { isUtf8 } from 'node:buffer';
-import { isExtraType } from '../../lib/item-types.ts';
+import { isExtraType, isFile } from '../../lib/item-types.ts';
 import { jsonText } from '../../lib/json-text.ts';
 import { RECORDING_BYTES_MAX } from '../../limits.ts';
 import { resendKey } from '../../sink/item-key.ts';
@@ -20,6 +20,8 @@ type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }
 
 const NOT_STORED: Shared = { ids: '', origin: '', envelope: { projectId: '', eventId: '', receivedAt: 0 } };
 const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
+
+const KEPT_AS_BYTES = { ok: false, reason: 'kept as bytes' } as const;
 
 /** Of an envelope. Ingest did not see what they inflate to: 5 MiB may hold 5 GiB. */
 const RECORDINGS_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
@@ -47,7 +49,7 @@ export class EnvelopeDecoder {
     const header = headerText(item.header);
     if (!header.ok) return header;
     if (item.type === 'replay_recording') return this.#recording(item, header.text);
-    const payload = jsonText(item.payload);
+    const payload = isFile(item.type) ? KEPT_AS_BYTES : jsonText(item.payload);
     if (payload.ok) return { ok: true, record: this.#record(item, header.text, this.#private(payload.line)) };
     const { privacy } = this.#entry;
     if (!isExtraType(item.type)) return { ok: false, reason: `payload is ${payload.reason}` };

@@ -138,7 +138,7 @@ CREATE TABLE sluice.extras (
 ) PARTITION BY RANGE (received_at);
 CREATE INDEX ON sluice.extras (project_id, received_at);
 CREATE INDEX ON sluice.extras (event_id);
-COMMENT ON COLUMN sluice.extras.payload_base64 IS 'The payload when it is no JSON';
+COMMENT ON COLUMN sluice.extras.payload_base64 IS 'The payload when it is no JSON, and of files always';
 ${edgePartitions(['extras'])}
 `,
   `

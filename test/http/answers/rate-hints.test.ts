@@ -13,6 +13,12 @@ describe('a rate hint', () => {
     expect(hint([], 'check_in', 'user_report', 'statsd')).toBe(hintOf('monitor;default;metric_bucket'));
   });
 
+  it('names a metric as older SDKs do too, and the recording of a phone as a replay', () => {
+    expect(hint([], 'trace_metric')).toBe(hintOf('trace_metric;metric'));
+    expect(hint([], 'replay_video')).toBe(hintOf('replay'));
+    expect(hint(['replay_video'], 'replay_video')).toBeUndefined();
+  });
+
   it.each<[ExtraType[], string]>([
     [['profile_chunk'], 'profile'],
     [['profile'], 'profile_chunk'],
@@ -36,7 +42,9 @@ describe('a rate hint', () => {
       for (const category of alone(stored)) expect(named).not.toContain(category);
       expect(named).not.toContain('');
     }
+    // A client that records videos sends no other replays.
     for (const standard of ['error', 'transaction', 'log_item', 'replay', 'span'])
-      expect(SKIPPED_TYPES.flatMap(alone)).not.toContain(standard);
+      for (const type of SKIPPED_TYPES.filter((one) => one !== 'replay_video'))
+        expect(alone(type)).not.toContain(standard);
   });
 });
