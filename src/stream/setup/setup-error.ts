@@ -8,6 +8,11 @@ export class SetupError extends Error {
   override name = 'SetupError';
 }
 
+/** The broker has no storage for the bytes of a stream. */
+export class StorageError extends SetupError {
+  override name = 'StorageError';
+}
+
 /** The server's error codes that setup has an explanation for. */
 export const API_CODES = {
   accountStorageExceeded: 10002,
@@ -50,7 +55,7 @@ export function explained(what: string, cause: unknown): unknown {
       API_CODES.noSuitablePeers,
     )
   )
-    return new SetupError(`${what}: no server has the storage for it (${cause.message})`, { cause });
+    return new StorageError(`${what}: no server has the storage for it (${cause.message})`, { cause });
   if (isApiError(cause, API_CODES.subjectsOverlap))
     return new SetupError(`${what}: another stream takes its subjects (${cause.message})`, { cause });
   if (isApiError(cause, API_CODES.consumerExists, API_CODES.consumerFilterNeeded))

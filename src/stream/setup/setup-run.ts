@@ -1,7 +1,9 @@
 /**
- * One run of setup: look at everything, refuse what is impossible, and only then change anything. A
- * change that would lose data is not made: the operator decides. Only where two setups run at once
- * may a stream that is deleted lose what it took in the last moment.
+ * One run of setup: look at everything, refuse what is impossible, and only then change anything.
+ * Whether the storage is enough only the broker can say, when it makes a stream: where it refuses
+ * one, setup takes back what it has done before. A change that would lose data is not made: the
+ * operator decides. Only where two setups run at once may a stream that is deleted lose what it took
+ * in the last moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -17,7 +19,15 @@ import { readBacklog } from '../backlog.ts';
 import type { NatsLink } from '../nats.ts';
 import { streamInfos } from '../stream-infos.ts';
 import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
-import { API_CODES, explained, isApiError, isMissing, orMissing, SetupError } from './setup-error.ts';
+import {
+  API_CODES,
+  explained,
+  isApiError,
+  isMissing,
+  orMissing,
+  SetupError,
+  StorageError,
+} from './setup-error.ts';
 
 /**
  * A stream as wanted. Only the fields named here are ours; the server keeps its defaults for the
@@ -40,14 +50,6 @@ type Wanted = {
 type NewStream = Partial<StreamConfig> & Pick<StreamConfig, 'name'>;
 
 type StreamPlan = WantedStream & { current: StreamInfo | undefined; changes: FieldChange[] };
-
-/**
- * A stream that is deleted at once, made to see whether JetStream has storage for it. Its subject
- * is its name.
- */
-const TRIAL = { name: 'SLUICE_SETUP_TRIAL', storage: StorageType.File };
-/** The figure of what is left is this close to the true one. */
-const PRECISION_BYTES = 1024 * 1024;
 
 /**
  * The `max_msg_size` of a *closed* stream: it refuses every frame, since a frame is larger. A
@@ -76,6 +78,8 @@ export class SetupRun {
   readonly #manager: JetStreamManager;
   readonly #wanted: Wanted;
   readonly #said: string[] = [];
+  /** What takes back the changes of streams so far, in their order. */
+  readonly #takeBack: (() => Promise<unknown>)[] = [];
 
   private constructor(link: NatsLink, manager: JetStreamManager, wanted: Wanted) {
     this.#link = link;
@@ -94,10 +98,10 @@ export class SetupRun {
     const names = surplus.map(({ config }) => config.name);
     const plans = await this.#openIfFails(names, async () => {
       const found = await this.#plans(surplus);
-      await this.#retire(names);
+      await this.#retire(surplus);
       return found;
     });
-    for (const plan of plans) await this.#make(plan);
+    await this.#makeAll(plans);
     for (const { bucket, replicas } of this.#wanted.buckets) await this.#makeBucket(bucket, replicas);
     return this.#said;
   }
@@ -109,54 +113,6 @@ export class SetupRun {
         `${config.num_replicas} replicas need a NATS cluster; this is a single server: ` +
           'set SLUICE_STREAM_REPLICAS=1',
       );
-  }
-
-  /**
-   * JetStream reserves `max_bytes` of a stream when it makes it, and refuses what it cannot hold in
-   * the middle of a setup. So all of it is looked at before.
-   */
-  async #refuseTooMuch(bytes: number): Promise<void> {
-    const left = bytes > 0 ? await this.#storageLeft(bytes) : 0;
-    if (bytes > left)
-      throw new SetupError(
-        `the streams need ${bytesText(bytes)} of storage and ` +
-          `JetStream has ${bytesText(left)} left to reserve: ` +
-          'lower SLUICE_STREAM_MAX_BYTES, or raise max_file_store of the server ' +
-          '(or the storage limit of the account)',
-      );
-  }
-
-  /**
-   * Bytes up to `wanted` that can be reserved. No answer of the server holds this figure (2.9.10,
-   * 2.15.2): it is found by trial. In a cluster streams are on different servers, and a trial would
-   * prove nothing: there only the limit of the account is looked at.
-   */
-  async #storageLeft(wanted: number): Promise<number> {
-    if (this.#link.connection.info?.cluster) {
-      const { limits, reserved_storage: reserved } = await this.#manager.getAccountInfo();
-      return limits.max_storage > 0 ? Math.max(0, limits.max_storage - reserved) : wanted;
-    }
-    if (await this.#canReserve(wanted)) return wanted;
-    let [low, high] = [0, wanted];
-    while (high - low > PRECISION_BYTES) {
-      const middle = Math.floor((low + high) / 2);
-      if (await this.#canReserve(middle)) low = middle;
-      else high = middle;
-    }
-    return low;
-  }
-
-  async #canReserve(bytes: number): Promise<boolean> {
-    const { streams } = this.#manager;
-    await orMissing(streams.delete(TRIAL.name)); // that of a setup that was killed
-    try {
-      await this.#addStream({ ...TRIAL, max_bytes: bytes });
-    } catch (error) {
-      if (isApiError(error, API_CODES.serverStorageExceeded, API_CODES.accountStorageExceeded)) return false;
-      throw explained(`stream ${TRIAL.name}`, error);
-    }
-    await orMissing(streams.delete(TRIAL.name));
-    return true;
   }
 
   /**
@@ -205,9 +161,6 @@ export class SetupRun {
     const plans: StreamPlan[] = [];
     for (const wanted of this.#wanted.streams) plans.push(await this.#plan(wanted));
     await this.#refuseFull(surplus.map(({ config }) => config.name));
-    const freed = surplus.reduce((sum, { config }) => sum + config.max_bytes * config.num_replicas, 0);
-    const growth = plans.reduce((sum, plan) => sum + growthOf(plan), 0);
-    await this.#refuseTooMuch(growth - freed);
     return plans;
   }
 
@@ -229,13 +182,20 @@ export class SetupRun {
    * closed first, and all stay if one has taken a frame. A run that is killed here leaves streams
    * closed. The next run opens or deletes them, whatever its number of shards.
    */
-  async #retire(names: readonly string[]): Promise<void> {
-    const { streams } = this.#manager;
+  async #retire(surplus: readonly StreamInfo[]): Promise<void> {
+    const { consumers, streams } = this.#manager;
+    const names = surplus.map(({ config }) => config.name);
     for (const name of names) await streams.update(name, { max_msg_size: CLOSED_BYTES });
     await this.#refuseFull(names);
-    for (const name of names) {
+    for (const { config } of surplus) {
+      const { name } = config;
       await this.#refuseOpened(name);
+      const consumer = await orMissing(consumers.info(name, this.#wanted.consumer));
       await streams.delete(name);
+      this.#takeBack.push(async () => {
+        await this.#addStream({ ...config, max_msg_size: OPEN_BYTES });
+        if (consumer) await consumers.add(name, consumer.config);
+      });
       this.#said.push(`deleted stream ${name}, which was empty and belongs to another number of shards`);
     }
   }
@@ -268,14 +228,40 @@ export class SetupRun {
     if (config.max_msg_size === CLOSED_BYTES) await streams.update(name, { max_msg_size: OPEN_BYTES });
   }
 
+  /** @throws SetupError with the bytes wanted, when the storage is not enough; nothing is changed then */
+  async #makeAll(plans: readonly StreamPlan[]): Promise<void> {
+    try {
+      for (const plan of plans) await this.#make(plan);
+    } catch (error) {
+      if (!(error instanceof StorageError)) throw error;
+      for (const takeBack of this.#takeBack.reverse()) await takeBack();
+      const bytes = plans.reduce((sum, { config }) => sum + config.max_bytes * config.num_replicas, 0);
+      throw new SetupError(
+        `the streams need ${bytesText(bytes)} of storage in all, and ${error.message}. ` +
+          'Nothing was changed: lower SLUICE_STREAM_MAX_BYTES, or raise max_file_store of the server ' +
+          '(or the storage limit of the account)',
+        { cause: error.cause },
+      );
+    }
+  }
+
+  /** Takes back the creation of a stream, if nothing has come into it. */
+  async #deleteIfEmpty(name: string): Promise<void> {
+    const { streams } = this.#manager;
+    const { state } = await streams.info(name);
+    if (state.messages === 0) await streams.delete(name);
+  }
+
   async #make({ config, consumer, current, changes }: StreamPlan): Promise<void> {
     const { name, max_bytes: maxBytes, num_replicas: replicas } = config;
     try {
       if (!current) {
         await this.#addStream(config);
+        this.#takeBack.push(() => this.#deleteIfEmpty(name));
         this.#said.push(`created stream ${name}, ${bytesText(maxBytes)}, replicas ${replicas}`);
       } else if (changes.length > 0) {
         await this.#manager.streams.update(name, config);
+        this.#takeBack.push(() => this.#manager.streams.update(name, current.config));
         for (const { text } of changes) this.#said.push(`stream ${name}: ${text}`);
       }
     } catch (error) {
@@ -316,12 +302,6 @@ export class SetupRun {
     await this.#manager.streams.update(stream, { ...current.config, num_replicas: replicas });
     for (const { text } of changes) this.#said.push(`bucket ${bucket}: ${text}`);
   }
-}
-
-/** Bytes that the server will reserve beyond what it reserves now. */
-function growthOf({ config, current }: StreamPlan): number {
-  const before = current ? Math.max(0, current.config.max_bytes) * current.config.num_replicas : 0;
-  return config.max_bytes * config.num_replicas - before;
 }
 
 function surplusFull(full: readonly StreamInfo[]): SetupError {

@@ -201,22 +201,52 @@ describe('setup', () => {
     expect(await streamNames()).toEqual([]);
   });
 
-  it('refuses more than the server can hold, with both figures, before it changes anything', async () => {
+  it('refuses more than the server can hold, with the bytes wanted and its error', async () => {
     const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
     expect(failure).toBeInstanceOf(SetupError);
     expect(failure.message).toMatch(
-      /^the streams need 576 TiB of storage and JetStream has [\d.]+ [GT]iB left to reserve/,
+      /^the streams need 576 TiB of storage in all, and stream SLUICE_EVENTS of 64 TiB: no server has the storage for it \(.*insufficient storage/,
     );
     expect(await streamNames()).toEqual([]);
   });
 
-  it('counts what is reserved already as had', async () => {
-    const failure = await setup({ maxBytes: 2 ** 46 }).catch((error) => error);
-    const left = Number(/has ([\d.]+) GiB left/.exec(failure.message)?.[1]) * 1024 * MIB;
-    const ofLeft = (share: number): number => Math.floor((left * share) / 9);
-    await setup({ maxBytes: ofLeft(0.6) });
-    expect(await setup({ maxBytes: ofLeft(0.8) })).toHaveLength(9);
-    await expect(setup({ maxBytes: ofLeft(1.2) })).rejects.toThrow(SetupError);
+  /** A bound for each of the nine streams with which the server has room for some of them, and not for all. */
+  const forSome = async (): Promise<number> => {
+    const { streams } = await link.manager();
+    const holds = async (bytes: number): Promise<boolean> => {
+      const config = { name: 'OTHER', max_bytes: bytes, storage: 'file' as const };
+      const made = await streams.add(config).then(
+        () => true,
+        () => false,
+      );
+      if (made) await streams.delete('OTHER');
+      return made;
+    };
+    let bytes = 2 ** 50;
+    while (!(await holds(bytes))) bytes /= 2;
+    return Math.floor((bytes * 2) / 9);
+  };
+
+  it('takes back the streams that it had made before the server had no room for more', async () => {
+    const maxBytes = await forSome();
+    await expect(setup({ maxBytes })).rejects.toThrow(/no server has the storage.*Nothing was changed/);
+    expect(await streamNames()).toEqual([]);
+  });
+
+  it('takes back what it had changed before the server had no room for more', async () => {
+    await setup();
+    const maxBytes = await forSome();
+    await link.js.publish('sluice.events.0', 'a frame');
+    await expect(setup({ maxBytes })).rejects.toThrow(/Nothing was changed/);
+    expect(await setup()).toEqual([]);
+    expect((await (await link.manager()).streams.info('SLUICE_EVENTS')).state.messages).toBe(1);
+  });
+
+  it('brings back the streams of another number of shards, when there is no room for the new ones', async () => {
+    await setup();
+    await expect(setup({ shards: 2, maxBytes: await forSome() })).rejects.toThrow(/Nothing was changed/);
+    await link.js.publish('sluice.events.0', 'a frame');
+    expect(await setup()).toEqual([]);
   });
 });
 
