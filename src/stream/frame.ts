@@ -26,7 +26,6 @@ import { Decoder } from '@msgpack/msgpack';
 import { ITEM_TYPES, type ItemType } from '../lib/item-types.ts';
 import { MessagePackWriter, SCALAR_BYTES_MAX } from '../lib/msgpack-writer.ts';
 import { bytes, type Checked, count, FrameError, fail, list, text, tuple } from './field-checks.ts';
-import { MessagePackReader } from './msgpack-reader.ts';
 
 export { FrameError };
 export const FRAME_VERSION = 1;
@@ -345,11 +344,8 @@ function readHeartbeat(value: unknown): HeartbeatEntry {
 /** Bounds of arrays: far above what we write, far below what a forged header could ask for. */
 const ARRAY_LENGTH_MAX = 100_000;
 const decoder = new Decoder({ maxArrayLength: ARRAY_LENGTH_MAX });
-const reader = new MessagePackReader();
 
 function decodeValue(encoded: Uint8Array, what: string): unknown {
-  const value = reader.read(encoded);
-  if (value !== undefined) return value;
   try {
     return decoder.decode(encoded);
   } catch (cause) {
