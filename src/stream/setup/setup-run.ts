@@ -2,8 +2,8 @@
  * One run of setup: look at everything, refuse what is impossible, and only then change anything.
  * Whether the storage is enough only the broker can say, when it makes a stream: where it refuses
  * one, setup takes back what it has done before. A change that would lose data is not made: the
- * operator decides. Only where two setups run at once may a stream that is deleted lose what it took
- * in the last moment.
+ * operator decides. Only where two setups run at once may a stream that is deleted lose what it
+ * took in the last moment.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -228,7 +228,7 @@ export class SetupRun {
     if (config.max_msg_size === CLOSED_BYTES) await streams.update(name, { max_msg_size: OPEN_BYTES });
   }
 
-  /** @throws SetupError with the bytes wanted, when the storage is not enough; nothing is changed then */
+  /** @throws SetupError with the bytes wanted, and nothing is changed, when there is no room */
   async #makeAll(plans: readonly StreamPlan[]): Promise<void> {
     try {
       for (const plan of plans) await this.#make(plan);
