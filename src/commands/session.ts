@@ -18,6 +18,7 @@ import { DirectOperations } from '../management/direct.ts';
 import { NOT_SET_UP } from '../management/failure.ts';
 import type { Operations } from '../management/operations.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
+import type { NatsRole } from '../stream/nats.ts';
 
 /** Why a command could not do its task: one sentence, shown without a stack; exit status 1. */
 export class CommandError extends Error {
@@ -71,7 +72,7 @@ export class Session {
   readonly connections: Connections;
 
   /** @throws ConfigError naming every wrong setting */
-  constructor() {
+  constructor(role: NatsRole = 'cli') {
     const { config } = loadConfig();
     const own = { redis: isSet('SLUICE_REDIS_URL'), nats: isSet('SLUICE_NATS_URL') };
     const dev = own.redis && own.nats ? undefined : findDev(process.cwd());
@@ -86,7 +87,14 @@ export class Session {
     const { redisUrls, natsUrls, log } = this;
     const { natsCredsFile, redisPasswordFile, tlsCaFile } = config;
     const secrets = { natsCredsFile, redisPasswordFile, tlsCaFile };
-    this.connections = new Connections({ redisUrls, natsUrls, ...secrets, name: 'sluice command', log });
+    this.connections = new Connections({
+      redisUrls,
+      natsUrls,
+      ...secrets,
+      name: 'sluice command',
+      role,
+      log,
+    });
   }
 
   /** How these servers of Redis are entered. */
@@ -129,8 +137,8 @@ export const withOperations = <T>(
   });
 
 /** Runs one command's work, and closes its connections whatever happens. */
-export async function withSession<T>(work: (session: Session) => Promise<T>): Promise<T> {
-  const session = new Session();
+export async function withSession<T>(work: (session: Session) => Promise<T>, role?: NatsRole): Promise<T> {
+  const session = new Session(role);
   try {
     return await work(session);
   } catch (error) {

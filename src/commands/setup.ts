@@ -27,7 +27,7 @@ async function run(flags: { json?: boolean }): Promise<void> {
     if (flags.json) printJson({ changes });
     else if (changes.length === 0) printLine('Everything is as it should be; nothing changed.');
     else for (const change of changes) printLine(change);
-  });
+  }, 'setup');
 }
 
 export function setupCommand(): Command {

@@ -58,7 +58,7 @@ async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<t
 
 /** Of the management API and the scrapes: made when they are first needed. */
 function connectionsOf(config: Config, log: Log): Connections {
-  return new Connections({ ...config, name: 'sluice ingest, primary', log });
+  return new Connections({ ...config, name: 'sluice ingest, primary', role: 'ingest', log });
 }
 
 /**

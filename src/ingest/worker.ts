@@ -105,6 +105,7 @@ class IngestWorker {
         credsFile,
         caFile,
         name,
+        role: 'ingest',
         log: this.#log,
         waitForServer: true,
         handsOver: true,

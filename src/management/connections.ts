@@ -2,7 +2,7 @@
 import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import type { LimitRedis } from '../limit/redis.ts';
-import { NatsLink } from '../stream/nats.ts';
+import { NatsLink, type NatsRole } from '../stream/nats.ts';
 import { OperationError, reasonOf } from './failure.ts';
 
 /** An operator, often far from Redis, waits longer than a request may. */
@@ -16,6 +16,7 @@ type ConnectionOptions = {
   tlsCaFile?: string | undefined;
   /** Shown in the connection list of nats-server. */
   name: string;
+  role?: NatsRole;
   log: Log;
 };
 
@@ -36,8 +37,8 @@ export class Connections {
 
   /** @throws OperationError when NATS does not answer */
   async nats(): Promise<NatsLink> {
-    const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, name, log } = this.#options;
-    this.#nats ??= NatsLink.connect({ urls, credsFile, caFile, name, log });
+    const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, name, role, log } = this.#options;
+    this.#nats ??= NatsLink.connect({ urls, credsFile, caFile, name, role, log });
     const where = `NATS cannot be reached at ${urls.map(withoutPassword).join(', ')} (SLUICE_NATS_URL)`;
     const link = await this.#nats.catch((error: unknown) => {
       this.#nats = undefined; // the next one tries again

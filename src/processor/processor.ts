@@ -18,6 +18,7 @@ import { failingSinks } from '../sink/several.ts';
 import type { Sink } from '../sink/sink.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
+import { OldDays } from '../usage/old-days.ts';
 import { StreamConsumer } from './consumer.ts';
 import { CrashCounts } from './crash-counts.ts';
 import { DeadLetters } from './dead-letters/dead-letters.ts';
@@ -96,6 +97,7 @@ class Processor implements RunningProcessor {
       credsFile: this.#config.natsCredsFile,
       caFile: this.#config.tlsCaFile,
       name: 'sluice processor',
+      role: 'processor',
       log: this.#log,
       waitForServer: true,
     });
@@ -105,6 +107,8 @@ class Processor implements RunningProcessor {
     const sweeper = new PartSweeper({ link, clock: this.#clock, log: this.#log });
     sweeper.start();
     this.#closers.push(() => sweeper.stop());
+    const oldDays = new OldDays({ link, log: this.#log, clock: this.#clock });
+    this.#closers.push(async () => oldDays.stop());
     this.#startRetention(link, sink);
     this.#ready = true;
   }

@@ -1,5 +1,5 @@
 import type { ConsumerInfo, JetStreamManager } from '@nats-io/jetstream';
-import { createInbox, type Msg, millis, nanos } from '@nats-io/transport-node';
+import { type Msg, millis, nanos } from '@nats-io/transport-node';
 import type { Log } from '../lib/log.ts';
 import {
   ACK_WAIT_MS,
@@ -74,7 +74,7 @@ export class PullQueue {
   readonly #log: Log;
   readonly #flush: () => Promise<void>;
   readonly #goneLookMs: number;
-  readonly #inbox = createInbox();
+  readonly #inbox: string;
   #subscription: LastingSubscription | undefined;
   /** Fetched, not taken yet. */
   #queued: Delivery[] = [];
@@ -116,6 +116,7 @@ export class PullQueue {
   constructor(options: PullQueueOptions) {
     const { flush = async () => undefined, goneLookMs = GONE_LOOK_MS } = options;
     this.#link = options.link;
+    this.#inbox = options.link.inbox();
     this.#stream = options.stream;
     this.#bytesMax = options.bytesMax;
     this.#log = options.log;

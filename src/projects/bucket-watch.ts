@@ -1,6 +1,6 @@
 /** Reads one bucket: its content, then every change. */
 import { AckPolicy, DeliverPolicy, type JetStreamManager } from '@nats-io/jetstream';
-import { createInbox, type Msg, nanos, nuid, type Subscription } from '@nats-io/transport-node';
+import { type Msg, nanos, nuid, type Subscription } from '@nats-io/transport-node';
 import { assert } from '../lib/assert.ts';
 import { REGISTRY_SLICE_ENTRIES, REGISTRY_STALL_MS } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
@@ -57,7 +57,7 @@ export class BucketWatch {
   readonly #name = `sluice_${nuid.next()}`;
   readonly #stream: string;
   readonly #keyAt: number;
-  readonly #inbox = createInbox();
+  readonly #inbox: string;
   readonly #subscription: Subscription;
   /** The newest revision that has come. */
   #revision: number;
@@ -75,6 +75,7 @@ export class BucketWatch {
 
   private constructor(access: BucketAccess, options: WatchOptions) {
     this.#access = access;
+    this.#inbox = access.link.inbox();
     this.#options = options;
     this.#stream = `KV_${access.bucket}`;
     this.#keyAt = `$KV.${access.bucket}.`.length;

@@ -5,6 +5,7 @@ import {
   type Authenticator,
   type ConnectionOptions,
   connect,
+  createInbox,
   credsAuthenticator,
   type Msg,
   type NatsConnection,
@@ -33,6 +34,9 @@ const CREDENTIALS_CHECK_MS = 1_000;
 /** Longer than any request on the connection that is left takes. */
 const HAND_OVER_MS = 5_000;
 
+/** Whose rights a connection has, where deploy/nats/users.conf gives each role its own. */
+export type NatsRole = 'ingest' | 'processor' | 'setup' | 'cli';
+
 type NatsOptions = {
   urls: readonly string[];
   /** Credentials as `nsc` writes them, or the seed of an nkey; read at each attempt to connect. */
@@ -41,6 +45,11 @@ type NatsOptions = {
   caFile?: string | undefined;
   /** Shown in the server's connection list. */
   name: string;
+  /**
+   * Answers of the broker come to subjects below `_INBOX.<role>`, which no other role may listen
+   * on: frames are among these answers. Below `_INBOX` when it is left out.
+   */
+  role?: NatsRole | undefined;
   log: Log;
   /**
    * A service waits for a server that is not up yet, or that refuses its credentials. A command
@@ -208,6 +217,7 @@ export class NatsLink {
     const settings: ConnectionOptions = {
       servers: [...options.urls],
       name: options.name,
+      ...(options.role && { inboxPrefix: `_INBOX.${options.role}` }),
       noAsyncTraces: true,
       maxReconnectAttempts: -1,
       ignoreAuthErrorAbort: options.waitForServer === true,
@@ -237,6 +247,11 @@ export class NatsLink {
 
   get connected(): boolean {
     return this.#connected;
+  }
+
+  /** A subject for answers that nobody else waits for. */
+  inbox(): string {
+    return createInbox(this.#settings.inboxPrefix);
   }
 
   /** Bytes that one message may have, headers included, as the server said on connecting. */

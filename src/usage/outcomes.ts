@@ -1,30 +1,13 @@
-import type { JetStreamManager } from '@nats-io/jetstream';
-import { type Clock, DAY_MS, systemClock } from '../lib/clock.ts';
+import { type Clock, systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX, OUTCOME_DAYS_KEPT } from '../limits.ts';
-import { isConflict, openBucket } from '../projects/bucket.ts';
+import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../limits.ts';
+import { isConflict } from '../projects/bucket.ts';
 import type { ProjectState } from '../projects/project-state.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { COUNTERS_BUCKET } from '../stream/topology.ts';
 import { addCounts, type DayOfOutcomes, ledgerKey, parseDay } from './outcome-day.ts';
 import { changeRecord } from './records.ts';
 
 const WRITES_IN_FLIGHT_MAX = 8;
-
-const DATE_CHARS = 'YYYY-MM-DD'.length;
-const STREAM = `KV_${COUNTERS_BUCKET}`;
-/** Its value: the oldest date that the bucket has. */
-const OLDEST_KEY = 'outcomes.oldest';
-/**
- * Average pause between a worker's looks for old days; random, so that one of a hundred workers
- * finds them first.
- */
-const OLD_DAYS_LOOK_MS = 600_000;
-
-/** After so many days without a look the days that are there are asked for. */
-const NEAR_DAYS = 100;
-
-const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
 
 type PendingDay = { project: ProjectState; day: DayOfOutcomes };
 type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
@@ -42,8 +25,8 @@ type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  * These are statistics, not accounting. A worker that is killed loses what it has not written (with
  * ten thousand active projects up to 200 s), a write whose answer was lost may count twice, and a
  * request just before the full hour may count in the next. Counts that cannot be written wait in
- * memory, bounded by the number of projects. Days are kept for OUTCOME_DAYS_KEPT; the first worker
- * that notices removes older ones of all projects together.
+ * memory, bounded by the number of projects. The processor removes days that are too old
+ * (old-days.ts).
  */
 export class OutcomeLedger {
   readonly #link: NatsLink;
@@ -55,8 +38,6 @@ export class OutcomeLedger {
   readonly #pending = new Map<string, PendingDay>();
   #flushing: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
-  readonly #remover: NodeJS.Timeout;
-  #closing = false;
 
   constructor({ link, log, clock = systemClock }: LedgerOptions) {
     this.#link = link;
@@ -64,8 +45,6 @@ export class OutcomeLedger {
     this.#clock = clock;
     this.#timer = setInterval(() => void this.flush(LEDGER_WRITES_PER_FLUSH_MAX), LEDGER_FLUSH_MS);
     this.#timer.unref();
-    this.#remover = setInterval(() => void this.removeOldDays(), OLD_DAYS_LOOK_MS * (0.5 + Math.random()));
-    this.#remover.unref();
   }
 
   note(project: ProjectState, outcome: string): void {
@@ -97,8 +76,6 @@ export class OutcomeLedger {
   /** Writes everything. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
-    clearInterval(this.#remover);
-    this.#closing = true;
     await this.flush();
   }
 
@@ -159,57 +136,4 @@ export class OutcomeLedger {
       throw error;
     }
   }
-
-  /**
-   * Removes days that are too old. Never throws: failures are logged, and the next look finds them
-   * again.
-   *
-   * One request removes a date for all projects: to ask for each project's days costs nats-server
-   * 2.9 a tenth of a second each with ten thousand of them. The days are purged from the stream,
-   * because a deletion through the bucket would leave a marker for each day, for ever. The broker's
-   * clock has a say in what is too old: this worker's clock may be wrong, and the figures are those
-   * of all workers.
-   */
-  async removeOldDays(): Promise<void> {
-    try {
-      const kv = await openBucket(this.#link, COUNTERS_BUCKET);
-      const entry = await kv.get(OLDEST_KEY);
-      const before = entry?.operation === 'PUT' ? entry.string() : undefined;
-      if (before !== undefined && before >= dateOf(this.#keptFrom(this.#clock.now()))) return;
-      // Patient: a broker may take seconds for a list of all days.
-      const manager = await this.#link.manager();
-      const { state } = await manager.streams.info(STREAM);
-      // A bucket that never held anything has no day, and the year 1 for its last message.
-      if (state.last_seq === 0) return;
-      const keptFrom = this.#keptFrom(Math.min(this.#clock.now(), Date.parse(state.last_ts)));
-      const isNear = before !== undefined && keptFrom - Date.parse(before) < NEAR_DAYS * DAY_MS;
-      const dates = isNear ? datesBetween(before, keptFrom) : await datesThere(manager);
-      for (const date of dates) {
-        if (this.#closing) return;
-        if (date < dateOf(keptFrom))
-          await manager.streams.purge(STREAM, { filter: `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', date)}` });
-      }
-      await kv.put(OLDEST_KEY, dateOf(keptFrom), { previousSeq: entry?.revision ?? 0 });
-    } catch (error) {
-      if (!isConflict(error)) this.#log.warn({ err: error }, 'outcomes: old days not removed');
-    }
-  }
-
-  #keptFrom(now: number): number {
-    return now - OUTCOME_DAYS_KEPT * DAY_MS;
-  }
-}
-
-/** All dates in the bucket. */
-async function datesThere(manager: JetStreamManager): Promise<string[]> {
-  const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', '*')}`;
-  const { state } = await manager.streams.info(STREAM, { subjects_filter: filter });
-  return [...new Set(Object.keys(state.subjects ?? {}).map((subject) => subject.slice(-DATE_CHARS)))];
-}
-
-/** From `date` to that of `untilMs`. */
-function datesBetween(date: string, untilMs: number): string[] {
-  const dates: string[] = [];
-  for (let ms = Date.parse(date); ms <= untilMs; ms += DAY_MS) dates.push(dateOf(ms));
-  return dates;
 }

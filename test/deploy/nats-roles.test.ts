@@ -3,7 +3,14 @@ import { execFile, spawn, spawnSync } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { connect, createInbox, type NatsConnection, nkeyAuthenticator } from '@nats-io/transport-node';
+import {
+  connect,
+  createInbox,
+  headers,
+  type MsgHdrs,
+  type NatsConnection,
+  nkeyAuthenticator,
+} from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
@@ -44,12 +51,15 @@ const linkAs = (role: Role): Promise<NatsLink> =>
     urls: [nats.url],
     credsFile: roles.seedFile(role),
     name: 'test',
+    // No program has the role of backups: the `nats` tool has.
+    ...(role !== 'backup' && { role }),
     log: createLog('silent'),
   });
 
 function connectAs(role: Role): Promise<NatsConnection> {
   const seed = readFileSync(roles.seedFile(role), 'utf8').trim();
-  return connect({ servers: nats.url, authenticator: nkeyAuthenticator(Buffer.from(seed)) });
+  const inboxPrefix = `_INBOX.${role}`;
+  return connect({ servers: nats.url, authenticator: nkeyAuthenticator(Buffer.from(seed)), inboxPrefix });
 }
 
 /** What a command prints. @throws with what it says against it */
@@ -222,7 +232,7 @@ describe('backup', () => {
 
   it('takes a bucket away and brings it back, with what was in it', async () => {
     const stream = `KV_${SECRET}`;
-    const inbox = createInbox();
+    const inbox = createInbox('_INBOX.backup');
     const chunks: Uint8Array[] = [];
     const pieces = connection.subscribe(inbox);
     const { config, state } = await ask(`$JS.API.STREAM.SNAPSHOT.${stream}`, { deliver_subject: inbox });
@@ -246,6 +256,58 @@ describe('backup', () => {
   });
 });
 
+describe('somebody who holds a second copy of a seed', () => {
+  /** Everything that comes to this connection, also what the server was asked for by others. */
+  async function heardBy(role: Role): Promise<{ seen: () => string; close: () => Promise<void> }> {
+    const connection = await connectAs(role);
+    let seen = '';
+    for (const subject of ['_INBOX.>', '_INBOX.*.>', `_INBOX.${role}.>`, 'sluice.>'])
+      connection.subscribe(subject, {
+        callback: (error, msg) => {
+          if (!error) seen += Buffer.from(msg.data).toString('latin1');
+        },
+      });
+    await connection.flush();
+    return { seen: () => seen, close: () => connection.close() };
+  }
+
+  it('sees frames that are handed out with the key of the processor alone', async () => {
+    const { id, key } = JSON.parse(
+      await sluice('cli', 'project', 'create', '--plan', 'Platform', '--json'),
+    ) as { id: string; key: string };
+    const listeners = await Promise.all(ROLES.map(heardBy));
+    const mark = `mark-${eventId()}`;
+    const url = `http://127.0.0.1:${publicPort}/api/${id}/envelope/?compat_key=${key}`;
+    await until(async () => (await fetch(url, { method: 'POST', body: errorEvent(eventId(), mark) })).ok);
+    await until(() => listeners[ROLES.indexOf('processor')]?.seen().includes(mark) ?? false);
+    const seeing = ROLES.filter((_, at) => listeners[at]?.seen().includes(mark));
+    await Promise.all(listeners.map(({ close }) => close()));
+    expect(seeing).toEqual(['processor']);
+  });
+});
+
+it('ingest writes its own counters, and cannot empty their bucket with one of them', async () => {
+  const connection = await connectAs('ingest');
+  const rollup = headers();
+  rollup.set('Nats-Rollup', 'all');
+  const put = async (key: string, head?: MsgHdrs): Promise<Record<string, unknown>> =>
+    (
+      await connection.request(`$KV.sluice_counters.${key}`, '{}', {
+        timeout: 5_000,
+        ...(head && { headers: head }),
+      })
+    ).json();
+  expect(await put('used.4711')).toHaveProperty('seq');
+  expect(await put('used.4712', rollup)).toHaveProperty('error');
+  const link = await linkAs('setup');
+  const { state } = await (await link.manager()).streams.info('KV_sluice_counters', {
+    subjects_filter: '$KV.sluice_counters.used.4711',
+  });
+  await link.close();
+  expect(state.subjects).toEqual({ '$KV.sluice_counters.used.4711': 1 });
+  await connection.close();
+});
+
 /** Subjects that a role may not publish to, and those that it may not listen on. */
 const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
   ingest: {
@@ -256,20 +318,32 @@ const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
       '$JS.API.STREAM.MSG.GET.SLUICE_EVENTS',
       '$JS.API.STREAM.DELETE.SLUICE_EVENTS',
       '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
+      '$JS.API.STREAM.PURGE.KV_sluice_counters',
+      '$JS.API.STREAM.MSG.DELETE.KV_sluice_counters',
+      // Its answer, bytes as they were written, could be sent to the subject of a project.
+      '$JS.API.DIRECT.GET.KV_sluice_counters.$KV.sluice_counters.used.1',
+      '$KV.sluice_counters.crashes.SLUICE_EVENTS.1',
+      '$KV.sluice_counters.outcomes.oldest',
+      '$JS.ACK.SLUICE_EVENTS.processor.1.1.1.0.0',
       '$JS.API.STREAM.CREATE.OTHER',
     ],
-    subscribe: ['sluice.>', '$KV.>', '>'],
+    subscribe: ['sluice.>', '$KV.>', '>', '_INBOX.>', '_INBOX.processor.>', '_INBOX.cli.>'],
   },
   processor: {
     publish: [
       'sluice.events.0',
       `$KV.${SECRET}.1`,
       `$JS.API.CONSUMER.CREATE.KV_${SECRET}.x`,
+      `$JS.API.STREAM.MSG.GET.KV_${SECRET}`,
+      '$JS.API.STREAM.MSG.GET.KV_sluice_heartbeats',
+      '$JS.API.STREAM.MSG.GET.SLUICE_AUDIT',
+      '$KV.sluice_counters.checkpoints.2026-11.1',
+      '$JS.ACK.SLUICE_EVENTS.other.1.1.1.0.0',
       '$JS.API.STREAM.DELETE.SLUICE_EVENTS',
       '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
       '$JS.API.STREAM.UPDATE.SLUICE_EVENTS',
     ],
-    subscribe: ['sluice.>', '$KV.>', '>'],
+    subscribe: ['sluice.>', '$KV.>', '>', '_INBOX.>', '_INBOX.ingest.>', '_INBOX.cli.>'],
   },
   setup: {
     publish: [
@@ -278,7 +352,7 @@ const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
       '$JS.API.CONSUMER.MSG.NEXT.SLUICE_EVENTS.processor',
       '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
     ],
-    subscribe: ['sluice.>', '$KV.>', '>'],
+    subscribe: ['sluice.>', '$KV.>', '>', '_INBOX.>', '_INBOX.processor.>'],
   },
   cli: {
     publish: [
@@ -289,7 +363,7 @@ const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
       '$JS.API.CONSUMER.MSG.NEXT.SLUICE_EVENTS.processor',
       '$JS.API.CONSUMER.DELETE.SLUICE_EVENTS.processor',
     ],
-    subscribe: ['sluice.>', '$KV.>', '>'],
+    subscribe: ['sluice.>', '$KV.>', '>', '_INBOX.>', '_INBOX.processor.>'],
   },
   backup: {
     publish: [
@@ -300,7 +374,7 @@ const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
       '$JS.API.STREAM.UPDATE.SLUICE_EVENTS',
       '$JS.API.STREAM.CREATE.OTHER',
     ],
-    subscribe: ['sluice.>', '$KV.>', '>'],
+    subscribe: ['sluice.>', '$KV.>', '>', '_INBOX.>', '_INBOX.processor.>'],
   },
 };
 

@@ -3,6 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it, vi } from 'vites
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { COUNTERS_BUCKET } from '../../src/stream/topology.ts';
 import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
+import { OldDays } from '../../src/usage/old-days.ts';
 import { readOutcomes } from '../../src/usage/outcome-day.ts';
 import { OutcomeLedger } from '../../src/usage/outcomes.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
@@ -221,8 +222,7 @@ describe('OutcomeLedger', () => {
   describe('days that are too old', () => {
     const OLDEST = 'outcomes.oldest';
     const bucket = (): Promise<KV> => new Kvm(link.js).open(COUNTERS_BUCKET);
-    const ledgerAt = (day: string): OutcomeLedger =>
-      new OutcomeLedger({ link, log, clock: clockAt(`${day}T12:00:00Z`) });
+    const daysAt = (day: string): OldDays => new OldDays({ link, log, clock: clockAt(`${day}T12:00:00Z`) });
     const put = async (id: string, ...days: string[]): Promise<void> => {
       for (const day of days) await (await bucket()).put(`outcomes.${id}.${day}`, '{}');
     };
@@ -244,53 +244,53 @@ describe('OutcomeLedger', () => {
     it('are removed from all projects, also where an earlier build left no word of what is there', async () => {
       await put('14', '2026-01-01', '2026-05-01', '2026-06-10');
       await put('15', '2026-06-07', '2026-06-08');
-      await ledgerAt('2026-07-10').removeOldDays();
+      await daysAt('2026-07-10').remove();
       expect([await daysOf('14'), await daysOf('15')]).toEqual([['2026-06-10'], ['2026-06-08']]);
       expect(await oldest()).toBe('2026-06-08');
-      await ledgerAt('2026-07-11').removeOldDays();
+      await daysAt('2026-07-11').remove();
       expect([await daysOf('14'), await daysOf('15')]).toEqual([['2026-06-10'], []]);
       expect(await oldest()).toBe('2026-06-09');
     });
 
-    it('are removed by one worker, and looked at by the others with one request', async () => {
+    it('are removed by one processor, and looked at by the others with one request', async () => {
       await put('14', '2026-06-08', '2026-06-10');
-      await ledgerAt('2026-07-10').removeOldDays();
-      const requestsOf = async (ledger: OutcomeLedger): Promise<number> => {
-        await ledger.removeOldDays(); // opens the bucket
+      await daysAt('2026-07-10').remove();
+      const requestsOf = async (days: OldDays): Promise<number> => {
+        await days.remove(); // opens the bucket
         const before = link.connection.stats().outMsgs;
-        await ledger.removeOldDays();
+        await days.remove();
         return link.connection.stats().outMsgs - before;
       };
-      expect(await requestsOf(ledgerAt('2026-07-10'))).toBe(1);
-      await Promise.all(Array.from({ length: 8 }, () => ledgerAt('2026-07-12').removeOldDays()));
+      expect(await requestsOf(daysAt('2026-07-10'))).toBe(1);
+      await Promise.all(Array.from({ length: 8 }, () => daysAt('2026-07-12').remove()));
       expect(await daysOf('14')).toEqual(['2026-06-10']);
       expect(await oldest()).toBe('2026-06-10');
     });
 
     it('are found by the next look when their removal failed', async () => {
       await put('14', '2026-06-08', '2026-06-10');
-      await ledgerAt('2026-07-10').removeOldDays();
+      await daysAt('2026-07-10').remove();
       const away = await connect(server.url);
-      const cut = new OutcomeLedger({ link: away, log, clock: clockAt('2026-07-12T00:00:00Z') });
+      const cut = new OldDays({ link: away, log, clock: clockAt('2026-07-12T00:00:00Z') });
       await away.close();
-      await cut.removeOldDays();
+      await cut.remove();
       expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-08', '2026-06-10'], '2026-06-08']);
-      const leaving = ledgerAt('2026-07-12');
-      await leaving.close();
-      await leaving.removeOldDays();
+      const leaving = daysAt('2026-07-12');
+      leaving.stop();
+      await leaving.remove();
       expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-08', '2026-06-10'], '2026-06-08']);
-      await ledgerAt('2026-07-12').removeOldDays();
+      await daysAt('2026-07-12').remove();
       expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-10'], '2026-06-10']);
     });
 
     it('are looked for from time to time', async () => {
       await put('14', '2026-06-07', '2026-06-08');
       vi.useFakeTimers({ toFake: ['setInterval', 'clearInterval'] });
-      const ledger = ledgerAt('2026-07-10');
+      const days = daysAt('2026-07-10');
       vi.advanceTimersByTime(900_000);
       vi.useRealTimers();
       await expect.poll(() => daysOf('14')).toEqual(['2026-06-08']);
-      await ledger.close();
+      days.stop();
     });
 
     it('are looked for where an earlier build has noted the year 0, not each date since', async () => {
@@ -298,7 +298,7 @@ describe('OutcomeLedger', () => {
       const kv = await bucket();
       await kv.put(OLDEST, '0000-11-30');
       const before = link.connection.stats().outMsgs;
-      await ledgerAt('2026-07-10').removeOldDays();
+      await daysAt('2026-07-10').remove();
       expect(link.connection.stats().outMsgs - before).toBeLessThan(20);
       expect([await daysOf('14'), await oldest()]).toEqual([['2026-06-08'], '2026-06-08']);
     });
@@ -308,14 +308,14 @@ describe('OutcomeLedger', () => {
       const { config } = await streams.info(`KV_${COUNTERS_BUCKET}`);
       await streams.delete(`KV_${COUNTERS_BUCKET}`);
       await streams.add(config);
-      await ledgerAt('2026-07-10').removeOldDays();
+      await daysAt('2026-07-10').remove();
       expect(await oldest()).toBeUndefined();
     });
 
     it('are not those that only a clock of ours takes for old', async () => {
       const today = new Date().toISOString().slice(0, 10);
       await put('14', '2026-01-01', today);
-      await ledgerAt('2099-01-01').removeOldDays();
+      await daysAt('2099-01-01').remove();
       expect(await daysOf('14')).toEqual([today]);
     });
   });

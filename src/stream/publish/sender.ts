@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { createInbox, type Msg, type MsgHdrs } from '@nats-io/transport-node';
+import type { Msg, MsgHdrs } from '@nats-io/transport-node';
 import type { Clock } from '../../lib/clock.ts';
 import { remove } from '../../lib/in-flight.ts';
 import type { Log } from '../../lib/log.ts';
@@ -32,7 +32,7 @@ export class Sender implements Wire {
   readonly #link: NatsLink;
   readonly #clock: Clock;
   readonly #log: Log;
-  readonly #inbox = createInbox();
+  readonly #inbox: string;
   readonly #bootId = randomBytes(BOOT_ID_BYTES).toString('base64url');
   readonly #publications: Numbered[] = [];
   #counter = 0;
@@ -44,6 +44,7 @@ export class Sender implements Wire {
     this.publishes = like?.publishes ?? {};
     this.duration = like?.duration ?? new Distribution(SECONDS_BOUNDS);
     this.#link = link;
+    this.#inbox = link.inbox();
     this.#clock = clock;
     this.#log = log;
     link.subscribe(`${this.#inbox}.*.*`, (msg) => this.#receiveSafely(msg));

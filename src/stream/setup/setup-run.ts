@@ -290,16 +290,23 @@ export class SetupRun {
 
   async #makeBucket(bucket: string, replicas: number): Promise<void> {
     const stream = `KV_${bucket}`;
-    const current = await orMissing(this.#manager.streams.info(stream));
+    let current = await orMissing(this.#manager.streams.info(stream));
+    const isNew = !current;
     if (!current) {
       const kvm = new Kvm(this.#link.js);
       await kvm.create(bucket, { history: 1, storage: StorageType.File, replicas });
       this.#said.push(`created bucket ${bucket}, replicas ${replicas}`);
-      return;
+      current = await this.#manager.streams.info(stream);
     }
-    const changes = changesBetween(current.config, { num_replicas: replicas });
+    // With rollups whoever may write one key may remove all others.
+    const wanted = { num_replicas: replicas, allow_rollup_hdrs: false };
+    const changes = changesBetween(
+      { ...current.config, allow_rollup_hdrs: current.config.allow_rollup_hdrs ?? false },
+      wanted,
+    );
     if (changes.length === 0) return;
-    await this.#manager.streams.update(stream, { ...current.config, num_replicas: replicas });
+    await this.#manager.streams.update(stream, { ...current.config, ...wanted });
+    if (isNew) return;
     for (const { text } of changes) this.#said.push(`bucket ${bucket}: ${text}`);
   }
 }
