@@ -11,7 +11,7 @@ const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
   'test/deploy/{cells,rolling-restart}.test.ts',
-  'test/system/{hostile-connections,redis-stall,volume}.test.ts',
+  'test/system/{hostile-connections,redis-stall,restart,volume}.test.ts',
 ];
 
 /** Its uploads must be stored in two seconds, so it bears no neighbour at all. */

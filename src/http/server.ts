@@ -5,7 +5,7 @@
 import uWS from 'uWebSockets.js';
 import { REQUESTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { preflightHeaders } from './answers/cors.ts';
-import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS } from './answers/outcome.ts';
+import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS, STARTING } from './answers/outcome.ts';
 import { Exchange } from './exchange.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
@@ -124,7 +124,7 @@ export class Server {
         exchange.answerAndClose(REFUSALS.invalid);
       } else if (!services || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
         this.#note(endpoint, 'overloaded', exchange);
-        exchange.answer(REFUSALS.overloaded);
+        exchange.answer(services ? REFUSALS.overloaded : STARTING);
       } else open(services, exchange, head).start(head);
     };
     for (const pattern of [path, `${path}/`]) {

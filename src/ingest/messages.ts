@@ -3,9 +3,6 @@ import type { ProjectRow } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { MetricsSnapshot } from '../lib/metrics/metrics.ts';
 
-/** Argument of a worker that shall take no connections before it can serve them. */
-export const LISTEN_WHEN_READY = 'listen-when-ready';
-
 export type Readiness = {
   status: 'ready' | 'not ready';
   checks: { redis: 'ok' | 'away'; nats: 'ok' | 'away'; registry: 'ok' | 'loading' };
@@ -16,5 +13,5 @@ export type FromWorker =
   | { kind: 'beat'; readiness: Readiness; snapshot: MetricsSnapshot; projects?: ProjectRow[] }
   | ({ kind: 'requests' } & RequestLines);
 
-/** `listen`: at once, though it was to wait until it is ready. */
+/** `listen`: at once, though the worker is not ready. */
 export type ToWorker = { kind: 'stop' } | { kind: 'listen' } | { kind: 'beat'; projects: boolean };

@@ -6,10 +6,12 @@ import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
 import { lasting, type MetricsSnapshot, sumSnapshots } from '../lib/metrics/metrics.ts';
 import { REQUEST_HEADER_BYTES_MAX, WORKER_SILENT_MS_MAX } from '../limits.ts';
-import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } from './messages.ts';
+import type { FromWorker, Readiness, ToWorker } from './messages.ts';
 
 /** One that has said nothing yet is given no connections: it may take its time to start. */
 const START_MS_MAX = 60_000;
+/** One that is not ready after this listens, where none serves: clients learn to wait. */
+export const UNREADY_MS_MAX = 5_000;
 const RESTART_MS_MIN = 100;
 const RESTART_MS_MAX = 5_000;
 
@@ -60,10 +62,10 @@ type Worker = {
   process: ChildProcess;
   startedAt: number;
   heardAt: number;
-  /** Its loop runs, and it listens or is about to. */
+  /** Its loop runs. */
   hasSpoken: boolean;
-  /** It was told to listen only when it is ready. */
-  waits: boolean;
+  /** Started more than UNREADY_MS_MAX ago. */
+  isLate: boolean;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
   /** As of the last time that the page asked for them. */
@@ -153,10 +155,7 @@ export class WorkerPool {
   }
 
   #start(): void {
-    // Beside others that serve, one that takes a dead one's place would only refuse what the kernel
-    // gives it until its registry is there.
-    const waits = this.#isServed;
-    const child = fork(this.#options.program, waits ? [LISTEN_WHEN_READY] : [], {
+    const child = fork(this.#options.program, {
       stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
       env: childEnvironment({ ...LIBRARY_SETTINGS, UV_THREADPOOL_SIZE: `${POOL_THREADS}` }),
       execArgv: [
@@ -173,12 +172,16 @@ export class WorkerPool {
       startedAt: now,
       heardAt: now,
       hasSpoken: false,
-      waits,
+      isLate: false,
       readiness: undefined,
       snapshot: [],
       projects: [],
     };
     this.#workers.add(worker);
+    setTimeout(() => {
+      worker.isLate = true;
+      this.#listenUnready();
+    }, UNREADY_MS_MAX).unref();
     child.on('message', (message: FromWorker) => this.#hear(worker, message));
     child.on('error', (error) => {
       this.#options.log.error({ err: error }, 'worker');
@@ -207,7 +210,7 @@ export class WorkerPool {
     this.#departed.push(lasting(worker.snapshot));
     if (this.#departed.length > DEPARTED_MAX) void this.#sumDeparted();
     if (this.#stopping) return;
-    if (!this.#isServed) this.#waitNoLonger();
+    this.#listenUnready();
     this.restarts++;
     if (performance.now() - worker.startedAt > HEALTHY_MS) this.#backOffMs = RESTART_MS_MIN;
     this.#options.log.error(
@@ -235,9 +238,10 @@ export class WorkerPool {
     return this.readiness.some((one) => one?.status === 'ready');
   }
 
-  /** No worker serves: those that wait listen at once, so that clients get a 503. */
-  #waitNoLonger(): void {
-    for (const worker of this.#workers) if (worker.waits) this.#tell(worker, { kind: 'listen' });
+  /** Where no worker serves, those that have been starting for too long listen. */
+  #listenUnready(): void {
+    if (this.#isServed) return;
+    for (const worker of this.#workers) if (worker.isLate) this.#tell(worker, { kind: 'listen' });
   }
 
   /** So that a worker that dies every few seconds for a week costs nothing. */

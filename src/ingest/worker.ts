@@ -33,7 +33,7 @@ import { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
 import { Checkpoints } from '../usage/checkpoints.ts';
 import { KeyUse } from '../usage/key-use.ts';
 import { OutcomeLedger } from '../usage/outcomes.ts';
-import { type FromWorker, LISTEN_WHEN_READY, type Readiness, type ToWorker } from './messages.ts';
+import type { FromWorker, Readiness, ToWorker } from './messages.ts';
 
 const BEAT_MS = 500;
 const POLL_MS = 20;
@@ -91,12 +91,12 @@ class IngestWorker {
   }
 
   /**
-   * Listens at once, so that probes see why it is not ready, or (beside siblings that are) when it
-   * is; serves as soon as the registry has loaded.
+   * Listens when the registry has loaded, and before only when the primary says so: a client that
+   * is refused a connection tries again with its next event, and one that is answered 503 is silent
+   * for a while.
    */
-  async start({ listenWhenReady }: { listenWhenReady: boolean }): Promise<void> {
+  async start(): Promise<void> {
     void this.#budget.disk.removeLeftNames();
-    if (!listenWhenReady) await this.listen();
     await this.#redis.connect();
     const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = this.#config;
     const connect = (name: string): Promise<NatsLink> =>
@@ -289,7 +289,7 @@ async function main(): Promise<void> {
     else worker.beat(message.projects);
   });
   setInterval(() => worker.beat(), BEAT_MS).unref();
-  await worker.start({ listenWhenReady: process.argv.includes(LISTEN_WHEN_READY) });
+  await worker.start();
 }
 
 await main();

@@ -1,11 +1,10 @@
 /**
  * A worker that is silent for START_MS, and ready when the file GO is there; whoever makes the file TAKEN first is ready at once. Each adds a
- * line to the file BORN, and one when it is told to listen: what happened, its process id, its arguments.
+ * line to the file BORN, and one when it is told to listen: what happened, its process id.
  */
 import { appendFileSync, existsSync, writeFileSync } from 'node:fs';
 
-const note = (what) =>
-  appendFileSync(process.env.BORN, `${[what, process.pid, ...process.argv.slice(2)].join(' ')}\n`);
+const note = (what) => appendFileSync(process.env.BORN, `${what} ${process.pid}\n`);
 note('born');
 
 let quick = false;

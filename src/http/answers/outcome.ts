@@ -9,6 +9,7 @@ import { projectHint, RATE_HINT } from './rate-hints.ts';
 
 const HEARTBEAT_RETRY_AFTER_SEC = 1;
 const OVERLOAD_RETRY_AFTER_SEC = 5;
+const STARTING_RETRY_AFTER_SEC = 1;
 
 export const OUTCOMES = [
   'accepted',
@@ -91,6 +92,12 @@ export const REFUSALS = {
     `${OVERLOAD_RETRY_AFTER_SEC}`,
   ]),
 } as const satisfies Partial<Record<Outcome, Answer>>;
+
+/** `overloaded`, of a worker that has no registry yet. */
+export const STARTING = refusal('503 Service Unavailable', 'Service overloaded', [
+  'Retry-After',
+  `${STARTING_RETRY_AFTER_SEC}`,
+]);
 
 /** Of the heartbeat endpoint. */
 export const HEARTBEAT_REFUSALS = {
