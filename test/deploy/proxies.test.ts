@@ -1,19 +1,17 @@
-/** The files of deploy/proxies in the real nginx, HAProxy and Envoy, in front of sluice. Only addresses and folders are other ones. */
-import { type ChildProcess, spawn } from 'node:child_process';
+/** The files of deploy/proxies in the real nginx, HAProxy and Envoy, in front of sluice. */
 import { once } from 'node:events';
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { connect, createServer, type Server } from 'node:net';
+import { readFileSync } from 'node:fs';
+import { connect as connectSecurely, type IncomingHttpHeaders } from 'node:http2';
+import { connect, createServer, type Server, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
-import { lastingPort, temporaryFolder } from '../support/servers.ts';
+import { lastingPort } from '../support/servers.ts';
 import { MIB, System, until } from '../support/system.ts';
-import { findProgram, type Program } from './debian-programs.ts';
-import { findEnvoy } from './envoy-program.ts';
+import { PROXIES, type ProxyKind, RunningProxy } from './proxy-programs.ts';
 
-const DEPLOY = new URL('../../deploy/proxies', import.meta.url).pathname;
 /** uWebSockets.js closes idle connections after this at the earliest. */
 const IDLE_MS_MIN = 8_000;
 
@@ -25,6 +23,7 @@ const POST = Buffer.from('POST ');
 /** What a proxy says to sluice, and who ends their connections. */
 class Relay {
   readonly #server: Server;
+  readonly #open = new Set<Socket>();
   /** Of requests, in the order in which they came. */
   readonly heads: string[] = [];
   connections = 0;
@@ -50,7 +49,11 @@ class Relay {
         last = performance.now();
       });
       sluice.on('end', () => end('sluice'));
-      for (const socket of [proxy, sluice]) socket.on('error', () => undefined);
+      for (const socket of [proxy, sluice]) {
+        this.#open.add(socket);
+        socket.on('error', () => undefined);
+        socket.on('close', () => this.#open.delete(socket));
+      }
       // HAProxy resets what it has no more use for.
       proxy.on('close', () => {
         end('proxy');
@@ -70,148 +73,68 @@ class Relay {
 
   close(): void {
     this.#server.close();
+    for (const socket of this.#open) socket.destroy();
   }
 }
 
-type Ports = { listen: number; upstream: number; admin: number };
-type Kind = {
-  name: string;
-  file: string;
-  find(): Program | undefined;
-  buffered: (text: string, on: boolean) => string;
-  /** The file with these ports, as the program takes it in `dir`. */
-  place(text: string, dir: string, ports: Ports): { text: string; args: (file: string) => string[] };
-};
-
-const KINDS: readonly Kind[] = [
-  {
-    name: 'nginx',
-    file: 'nginx.conf',
-    find: () => findProgram('nginx', ['nginx', 'libpcre2-8-0', 'libssl3']),
-    buffered: (text, on) =>
-      text.replace('proxy_request_buffering on', `proxy_request_buffering ${on ? 'on' : 'off'}`),
-    place: (text, dir, { listen, upstream }) => {
-      const folders = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
-        (what) => `${what}_temp_path ${join(dir, what)};`,
-      );
-      const own = text
-        .replace('10.0.0.1:8080', `127.0.0.1:${upstream}`)
-        .replace('  server 10.0.0.2:8080;\n', '')
-        .replace('listen 80', `listen 127.0.0.1:${listen}`);
-      const user = process.getuid?.() === 0 ? 'user root;\n' : '';
-      const frame = `${user}daemon off;\npid ${join(dir, 'pid')};\nerror_log ${join(dir, 'errors')};\nevents {}\n`;
-      const whole = `${frame}http {\naccess_log off;\n${folders.join('\n')}\n${own}\n}\n`;
-      return { text: whole, args: (file) => ['-p', dir, '-c', file] };
-    },
-  },
-  {
-    name: 'haproxy',
-    file: 'haproxy.cfg',
-    find: () =>
-      findProgram('haproxy', [
-        'haproxy',
-        'liblua5.3-0',
-        'libopentracing-c-wrapper0',
-        'libopentracing1',
-        'libpcre2-8-0',
-        'libssl3',
-      ]),
-    buffered: (text, on) =>
-      on ? text.replace('# option http-buffer-request', 'option http-buffer-request') : text,
-    place: (text, _dir, { listen, upstream, admin }) => {
-      const own = text
-        .replace('10.0.0.1:8080 port 8081', `127.0.0.1:${upstream} port ${admin}`)
-        .replace('  server two 10.0.0.2:8080 port 8081\n', '')
-        .replace('bind :80', `bind 127.0.0.1:${listen}`);
-      return { text: own, args: (file) => ['-db', '-f', file] };
-    },
-  },
-  {
-    name: 'envoy',
-    file: 'envoy.yaml',
-    find: findEnvoy,
-    buffered: (text, on) => (on ? text.replace(/# (?=- name: | {2})/g, '') : text),
-    place: (text, _dir, { listen, upstream, admin }) => {
-      const [kept = ''] = text.split(/ *- endpoint:\n *address: .*10\.0\.0\.2/);
-      const own = kept
-        .replace('address: 10.0.0.1, port_value: 8080', `address: 127.0.0.1, port_value: ${upstream}`)
-        .replace('port_value: 8081', `port_value: ${admin}`)
-        .replace('address: 0.0.0.0, port_value: 80 ', `address: 127.0.0.1, port_value: ${listen} `);
-      const quiet = ['--log-level', 'critical', '--disable-hot-restart', '--concurrency', '1'];
-      return { text: own, args: (file) => ['-c', file, ...quiet] };
-    },
-  },
-];
-
-const found = KINDS.flatMap((kind) => {
-  const program = kind.find();
-  return program ? [{ ...kind, program }] : [];
-});
-
 let system: System;
 let project: Project;
+const path = (): string => `/api/${project.id}/envelope/?compat_key=${project.key}`;
 beforeAll(async () => {
   system = await System.start();
   project = await system.createProject();
 });
 afterAll(() => system?.stop());
 
-class RunningProxy {
+/** A proxy, and the relay through which it reaches sluice. */
+class Front {
   readonly relay: Relay;
-  readonly url: string;
-  readonly #child: ChildProcess;
-  readonly #dir: string;
+  readonly #proxy: RunningProxy;
 
-  private constructor(relay: Relay, url: string, own: { child: ChildProcess; dir: string }) {
+  private constructor(relay: Relay, proxy: RunningProxy) {
     this.relay = relay;
-    this.url = url;
-    this.#child = own.child;
-    this.#dir = own.dir;
+    this.#proxy = proxy;
   }
 
-  static async start(kind: Kind & { program: Program }, buffers: boolean): Promise<RunningProxy> {
-    const dir = temporaryFolder(kind.name);
+  static async start(kind: ProxyKind, buffers: boolean): Promise<Front> {
     const relay = new Relay(system.port);
-    const ports = { listen: await lastingPort(), upstream: await lastingPort(), admin: system.adminPort };
-    await relay.listen(ports.upstream);
-    const text = kind.buffered(readFileSync(join(DEPLOY, kind.file), 'utf8'), buffers);
-    const placed = kind.place(text, dir, ports);
-    const file = join(dir, kind.file);
-    mkdirSync(join(dir, 'logs'));
-    writeFileSync(file, placed.text);
-    const { path, env } = kind.program;
-    const child = spawn(path, placed.args(file), { env: { ...process.env, ...env }, stdio: 'ignore' });
-    const running = new RunningProxy(relay, `http://127.0.0.1:${ports.listen}`, { child, dir });
-    const probe = (): Promise<boolean> =>
-      fetch(`${running.url}/healthz`).then(
-        (res) => res.ok,
-        () => false,
-      );
-    await until(probe);
-    return running;
+    const member = { port: await lastingPort(), adminPort: system.adminPort };
+    await relay.listen(member.port);
+    return new Front(relay, await RunningProxy.start(kind, [member], buffers));
   }
 
   post(body: string | ReadableStream<Uint8Array>, headers: Record<string, string> = {}): Promise<Response> {
-    const url = `${this.url}/api/${project.id}/envelope/?compat_key=${project.key}`;
+    const url = `http://127.0.0.1:${this.#proxy.port}${path()}`;
     return fetch(url, { method: 'POST', body, headers, duplex: 'half' } as RequestInit);
   }
 
+  /** By HTTP/2 over TLS. */
+  async postSecurely(body: string): Promise<{ status: unknown; protocol: string | undefined }> {
+    const ca = readFileSync(join(this.#proxy.dir, 'ca.crt'));
+    const session = connectSecurely(`https://localhost:${this.#proxy.httpsPort}`, { ca });
+    try {
+      const stream = session.request({ ':method': 'POST', ':path': path() }).end(body);
+      const [headers] = (await once(stream, 'response')) as [IncomingHttpHeaders];
+      return { status: headers[':status'], protocol: session.alpnProtocol };
+    } finally {
+      session.close();
+    }
+  }
+
   async stop(): Promise<void> {
-    this.#child.kill('SIGTERM');
-    await once(this.#child, 'exit');
+    await this.#proxy.stop();
     this.relay.close();
-    rmSync(this.#dir, { recursive: true, force: true });
   }
 }
 
 const pieces = (text: string): ReadableStream<Uint8Array> =>
   new Blob([text]).stream() as ReadableStream<Uint8Array>;
 
-describe.each(found)('$name', (kind) => {
+describe.each(PROXIES)('$name', (kind) => {
   describe.each([true, false])('with request buffering %s', (buffers) => {
-    let proxy: RunningProxy;
+    let proxy: Front;
     beforeAll(async () => {
-      proxy = await RunningProxy.start(kind, buffers);
+      proxy = await Front.start(kind, buffers);
     });
     afterAll(() => proxy?.stop());
 
@@ -253,8 +176,38 @@ describe.each(found)('$name', (kind) => {
     });
   });
 
+  it('ends TLS and speaks HTTP/2 to clients, and tells sluice so', async () => {
+    const proxy = await Front.start(kind, true);
+    try {
+      const id = eventId();
+      expect(await proxy.postSecurely(errorEvent(id))).toEqual({ status: 200, protocol: 'h2' });
+      expect(`${proxy.relay.heads.at(-1)}\r\n`).toMatch(/^x-forwarded-proto: https\r$/im);
+      expect(await system.storedOf(id)).toHaveLength(1);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
+  it('lets pages see every answer: those of sluice, and its own where sluice is away', async () => {
+    const proxy = await Front.start(kind, true);
+    try {
+      const seen = async (body: string): Promise<unknown> => {
+        const { status, headers } = await proxy.post(body);
+        return [status, headers.get('access-control-allow-origin')];
+      };
+      expect(await seen(errorEvent(eventId()))).toEqual([200, '*']);
+      if (kind.name === 'nginx')
+        expect(await seen(errorEvent(eventId(), 'x'.repeat(7 * MIB)))).toEqual([413, '*']);
+      proxy.relay.close();
+      await until(async () => (await proxy.post(errorEvent(eventId()))).status !== 200);
+      expect(await seen(errorEvent(eventId()))).toEqual([kind.name === 'nginx' ? 502 : 503, '*']);
+    } finally {
+      await proxy.stop();
+    }
+  });
+
   it('ends idle connections before sluice does, so that no POST meets a connection that is being closed', async () => {
-    const proxy = await RunningProxy.start(kind, true);
+    const proxy = await Front.start(kind, true);
     try {
       const answers = await Promise.all(Array.from({ length: 8 }, () => proxy.post(errorEvent(eventId()))));
       for (const answer of answers) expect(answer.status).toBe(200);

@@ -1,15 +1,25 @@
-/** An upgrade as docs/operations.md tells it: ingest one by one behind a balancer, then the processor, all under load. */
+/** Behind a balancer and behind each proxy of deploy/proxies, under load: an upgrade as docs/operations.md tells it, and a machine that vanishes. */
 
 import { Agent, request } from 'node:http';
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { childrenOf } from '../../bench/processes.ts';
 import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
+import { freeze, thaw } from '../support/freeze.ts';
 import { lastingPort } from '../support/servers.ts';
 import { Command, System, until } from '../support/system.ts';
+import { PROXIES, RunningProxy } from './proxy-programs.ts';
 
 const CLIENTS = 16;
 const PROBE_MS = 100;
+
+/** A client gives a request up after this, as SDKs do; a proxy must have found another machine long before. */
+const PATIENCE_MS = 8_000;
+/** A load with a machine that has vanished goes on for so long that a client whose requests hang again and again is seen. */
+const VANISHED_MS = 3 * PATIENCE_MS;
+/** The queue of connections that a worker has not accepted yet holds 512; the kernel drops what comes after. */
+const FILLING = 600;
 
 type Ingest = { port: number; adminPort: number; command: Command };
 
@@ -36,7 +46,7 @@ class Balancer {
     await new Promise<void>((resolve) => this.#server.listen(this.port, '127.0.0.1', resolve));
   }
 
-  close(): void {
+  stop(): void {
     clearInterval(this.#probe);
     this.#server.close();
   }
@@ -70,7 +80,6 @@ class Balancer {
 let system: System;
 let project: Project;
 let members: Ingest[];
-let balancer: Balancer;
 
 function start(port: number, adminPort: number): Ingest {
   const env = { ...system.env, SLUICE_PORT: `${port}`, SLUICE_ADMIN_PORT: `${adminPort}` };
@@ -85,28 +94,49 @@ beforeAll(async () => {
   const second = start(await lastingPort(), await lastingPort());
   members = [{ port: system.port, adminPort: system.adminPort, command: system.ingest }, second];
   await until(() => isReady(second.adminPort));
-  balancer = new Balancer(members);
-  await balancer.listen();
 });
 afterAll(async () => {
-  balancer?.close();
   await members?.[1]?.command.stop();
   await system?.stop();
 });
 
 type Told = { id: string; status: number | string };
 
-function post(agent: Agent, id: string): Promise<Told> {
+function post(port: number, agent: Agent, id: string): Promise<Told> {
   const path = `/api/${project.id}/envelope/?compat_key=${project.key}`;
   return new Promise((resolve) => {
-    const req = request({ port: balancer.port, path, agent, method: 'POST' }, (res) => {
+    const req = request({ port, path, agent, method: 'POST' }, (res) => {
       res.resume();
       res.once('end', () => resolve({ id, status: res.statusCode ?? 0 }));
       res.once('error', () => resolve({ id, status: 'cut' }));
     });
+    const patience = setTimeout(() => req.destroy(new Error('hung')), PATIENCE_MS);
+    req.once('close', () => clearTimeout(patience));
     req.once('error', (error: NodeJS.ErrnoException) => resolve({ id, status: error.code ?? error.message }));
     req.end(errorEvent(id));
   });
+}
+
+/** Clients that send one event after another until `work` is done. */
+async function underLoad(port: number, work: (told: Told[]) => Promise<void>): Promise<Told[]> {
+  const agent = new Agent({ keepAlive: true, maxSockets: CLIENTS });
+  const told: Told[] = [];
+  let stopped = false;
+  const client = async (): Promise<void> => {
+    while (!stopped) told.push(await post(port, agent, eventId()));
+  };
+  const clients = Array.from({ length: CLIENTS }, client);
+  try {
+    await until(() => told.length > 200);
+    await work(told);
+    const before = told.length;
+    await until(() => told.length > before + 200);
+  } finally {
+    stopped = true;
+    await Promise.all(clients);
+    agent.destroy();
+  }
+  return told;
 }
 
 /** Ends a member, starts it anew on its ports, and waits until it serves. */
@@ -116,33 +146,90 @@ async function restart(member: Ingest): Promise<void> {
   await until(() => isReady(member.adminPort));
 }
 
-it('a rolling restart of ingest and processor fails no request and loses no event', async () => {
-  const agent = new Agent({ keepAlive: true, maxSockets: CLIENTS });
-  const told: Told[] = [];
-  let stopped = false;
-  const client = async (): Promise<void> => {
-    while (!stopped) told.push(await post(agent, eventId()));
-  };
-  const clients = Array.from({ length: CLIENTS }, client);
-  await until(() => told.length > 200);
+async function restartAll(): Promise<void> {
   for (const member of members) await restart(member);
   system.ingest = members[0]?.command ?? system.ingest;
-  expect(await system.processor?.stop()).toBe(0);
-  system.processor = system.startProcessor();
-  const before = told.length;
-  await until(() => told.length > before + 200);
-  stopped = true;
-  await Promise.all(clients);
-  agent.destroy();
-  expect(told.filter(({ status }) => status !== 200)).toEqual([]);
-  expect([...balancer.served.keys()].sort()).toEqual(members.map(({ port }) => port).sort());
-  await until(() => system.stored().length >= told.length);
-  expect(
-    system
-      .stored()
-      .map(({ event_id }) => event_id)
-      .sort(),
-  ).toEqual(told.map(({ id }) => id).sort());
+}
+
+/** How often each of these events is stored, once all that were answered 200 are. */
+async function storedTimes(told: readonly Told[]): Promise<number[]> {
+  const times = new Map(told.map(({ id }) => [id, 0]));
+  const count = (): number[] => {
+    for (const id of times.keys()) times.set(id, 0);
+    for (const { event_id: id } of system.stored())
+      if (times.has(id)) times.set(id, (times.get(id) ?? 0) + 1);
+    return [...times.values()];
+  };
+  await until(() => !count().includes(0));
+  return count();
+}
+/** Answers other than 200, by status. */
+function failures(told: readonly Told[]): Record<string, number> {
+  const counts: Record<string, number> = {};
+  for (const { status } of told) if (status !== 200) counts[status] = (counts[status] ?? 0) + 1;
+  return counts;
+}
+
+it('a rolling restart of ingest and processor fails no request and loses no event', async () => {
+  const balancer = new Balancer(members);
+  await balancer.listen();
+  try {
+    const told = await underLoad(balancer.port, async () => {
+      await restartAll();
+      expect(await system.processor?.stop()).toBe(0);
+      system.processor = system.startProcessor();
+    });
+    expect(failures(told)).toEqual({});
+    expect([...balancer.served.keys()].sort()).toEqual(members.map(({ port }) => port).sort());
+    expect(new Set(await storedTimes(told))).toEqual(new Set([1]));
+  } finally {
+    balancer.stop();
+  }
+});
+
+/** Its programs stand still, and the kernel answers no connection in their place: what is sent there is swallowed, as by a dead machine. */
+async function vanish({ port, command }: Ingest): Promise<() => void> {
+  const pids = [command.child.pid ?? 0, ...childrenOf(command.child.pid ?? 0)];
+  for (const pid of pids) await freeze(pid);
+  const fillers = Array.from({ length: FILLING }, () => connect(port, '127.0.0.1'));
+  for (const filler of fillers) filler.on('error', () => undefined);
+  return () => {
+    for (const filler of fillers) filler.destroy();
+    for (const pid of pids) thaw(pid);
+  };
+}
+
+describe.each(PROXIES)('behind $name', (kind) => {
+  let proxy: RunningProxy;
+  beforeAll(async () => {
+    proxy = await RunningProxy.start(kind, members);
+  });
+  afterAll(() => proxy?.stop());
+
+  it('a rolling restart fails no request and stores each event once', async () => {
+    const told = await underLoad(proxy.port, restartAll);
+    expect(failures(told)).toEqual({});
+    expect(new Set(await storedTimes(told))).toEqual(new Set([1]));
+  });
+
+  it('a machine that vanishes costs each client at most the request that was under way', async () => {
+    const [, dead] = members as [Ingest, Ingest];
+    let back = (): void => undefined;
+    try {
+      const told = await underLoad(proxy.port, async () => {
+        back = await vanish(dead);
+        await new Promise((resolve) => setTimeout(resolve, VANISHED_MS));
+      });
+      const { hung = 0, ...others } = failures(told);
+      expect(others).toEqual({});
+      expect(hung).toBeLessThanOrEqual(CLIENTS);
+      const answered = told.filter(({ status }) => status === 200);
+      expect(new Set(await storedTimes(answered))).toEqual(new Set([1]));
+    } finally {
+      back();
+      await until(() => isReady(dead.adminPort));
+    }
+  });
 });
 
 it('a second primary on a taken port is refused, not balanced', async () => {
