@@ -277,6 +277,8 @@ export const SINK_FILE_MS_MIN = 1_000;
 /** A batch that failed is tried again after this, doubled up to SINK_RETRY_MS_MAX. */
 export const SINK_RETRY_MS_MIN = 100;
 export const SINK_RETRY_MS_MAX = 5_000;
+/** A call of a sink that takes longer is told: the sink is failing until it ends. */
+export const SINK_STALLED_MS = 5_000;
 /** Frames that one batch takes from the prefetched ones. */
 export const SINK_BATCH_FRAMES_MAX = 1_000;
 /** Prefetched and in hand per stream and shard; many of them share PREFETCH_TOTAL_BYTES_MAX. */
@@ -311,6 +313,11 @@ export const RECEIVED_DISORDER_MS_MAX = 300_000;
 export const POSTGRES_IDLE_MS_MAX = 8_000;
 /** Requests of one processor to ClickHouse at the same time; others wait. */
 export const CLICKHOUSE_CONNECTIONS_MAX = 10;
+/**
+ * The same to PostgreSQL, which has 100 by default: the twelve processors that deploy/kubernetes
+ * allows take 72.
+ */
+export const POSTGRES_CONNECTIONS_MAX = 6;
 /** One request; a store that is slower is taken for away, and the frames are tried again. */
 export const CLICKHOUSE_REQUEST_MS_MAX = 60_000;
 /** An object of the s3 sink is stored when it has this much, before or after it is packed. */

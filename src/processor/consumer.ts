@@ -1,6 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import type { OutageLog } from '../lib/outage-log.ts';
 import {
   DELIVERIES_BEFORE_ALONE,
   SINK_FILE_MS_MIN,
@@ -22,6 +23,8 @@ export type StreamConsumerOptions = {
   /** Shared by all consumers of the process: a suspicious frame is handled alone. */
   gate: Gate;
   clock: Clock;
+  /** Shared, too: of attempts that failed, and not by a sink, which tells by itself. */
+  outage: OutageLog;
   log: Log;
 };
 
@@ -143,7 +146,7 @@ export class StreamConsumer {
   }
 
   async #untilStored(frames: Delivery[]): Promise<void> {
-    const { queue, log } = this.#options;
+    const { queue, outage } = this.#options;
     let left = frames;
     const without = (frames: readonly Delivery[]): void => {
       const gone = new Set(frames);
@@ -161,11 +164,11 @@ export class StreamConsumer {
       try {
         await this.#attempt(left, { done, deferred });
         this.failing = false;
+        outage.worked(queue.stream);
       } catch (error) {
         if (!(error instanceof UnavailableError)) throw error;
-        if (!this.failing || wait === SINK_RETRY_MS_MAX)
-          log.error({ err: error, frames: left.length }, 'processor: nothing can be stored, trying again');
         this.failing = true;
+        if (!error.isTold) outage.failed(queue.stream, error.message);
         await pause(wait, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
       }
       if (this.#mustGiveBack) return void this.#unstored.push(...left);

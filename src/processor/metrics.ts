@@ -3,9 +3,11 @@ import {
   counter,
   credentialsExpiry,
   gauge,
+  histogram,
   type MetricsSnapshot,
   sumSnapshots,
 } from '../lib/metrics/metrics.ts';
+import type { SinkHealth } from '../sink/sink-health.ts';
 import { VERSION } from '../version.ts';
 
 /** `resent`: a client's own resend of something that is stored. */
@@ -20,6 +22,7 @@ export type ProcessorGauges = {
   droppedDeadLetters: number;
   /** Unix seconds; undefined where they do not end. */
   credsExpiry: number | undefined;
+  sinks: readonly SinkHealth[];
 };
 
 /** The processor's metrics. */
@@ -47,6 +50,7 @@ export class ProcessorMetrics {
     pendingMessages,
     droppedDeadLetters,
     credsExpiry,
+    sinks,
   }: ProcessorGauges): ReturnType<typeof sumSnapshots> {
     const processed = [...this.#processed].map(([key, count]) => {
       const [type = '', result = ''] = key.split('\n');
@@ -73,6 +77,16 @@ export class ProcessorMetrics {
           [[{}, lagSeconds]],
         ),
         gauge('sluice_pending_messages', 'Frames that wait in a stream or are in hand', pending),
+        gauge(
+          'sluice_sink_failing',
+          '1 while a sink does not take what it is given, or takes longer than 5 s for it',
+          sinks.map(({ name, isFailing }) => [{ sink: name }, isFailing ? 1 : 0]),
+        ),
+        histogram(
+          'sluice_sink_write_seconds',
+          'How long a sink took to store a batch, or s3 its objects',
+          sinks.map(({ name, writeSeconds }) => [{ sink: name }, writeSeconds]),
+        ),
       ],
     ]);
   }

@@ -8,13 +8,14 @@ import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { credsExpiry } from '../lib/files/creds-expiry.ts';
 import type { Log } from '../lib/log.ts';
+import { OutageLog } from '../lib/outage-log.ts';
 import { openTracing } from '../lib/tracing/open.ts';
 import type { Tracing } from '../lib/tracing/tracing.ts';
 import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '../limits.ts';
 import { brokerNow } from '../projects/bucket.ts';
 import { openSinks } from '../sink/open-sinks.ts';
 import { Retention } from '../sink/retention.ts';
-import { failingSinks } from '../sink/several.ts';
+import { SeveralSinks } from '../sink/several.ts';
 import type { Sink } from '../sink/sink.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
@@ -59,6 +60,9 @@ const frameStreamNames = ({ streamShards }: Config): string[] =>
     Array.from({ length: streamShards }, (_, shard) => streamName(stream, shard, streamShards)),
   );
 
+const asSeveral = (sink: Sink, options: { log: Log; clock: Clock }): SeveralSinks =>
+  sink instanceof SeveralSinks ? sink : new SeveralSinks([{ name: 'given', sink }], options);
+
 type StreamPipe = { queue: PullQueue; consumer: StreamConsumer };
 type ConsumerParts = { link: NatsLink; sink: Sink; tracing: Tracing | undefined };
 
@@ -71,7 +75,7 @@ class Processor implements RunningProcessor {
   readonly #pipes: StreamPipe[] = [];
   /** What to close, in the order of opening. */
   readonly #closers: (() => Promise<void>)[] = [];
-  #sink: Sink | undefined;
+  #sink: SeveralSinks | undefined;
   #link: NatsLink | undefined;
   #deadLetters: DeadLetters | undefined;
   #ready = false;
@@ -88,7 +92,7 @@ class Processor implements RunningProcessor {
     const tracing = await openTracing(this.#config, { service: 'sluice-processor', log: this.#log });
     if (tracing) this.#closers.push(() => tracing.close());
     const options = { clock: this.#clock, log: this.#log, retentionDays };
-    const sink = given ?? (await openSinks(this.#config.sinks, options));
+    const sink = given ? asSeveral(given, options) : await openSinks(this.#config.sinks, options);
     this.#sink = sink;
     this.#closers.push(() => sink.close());
     await this.#startAdmin();
@@ -140,6 +144,7 @@ class Processor implements RunningProcessor {
     };
     const crashCounts = new CrashCounts(link);
     const gate = new Gate();
+    const outage = new OutageLog({ log, clock });
     for (const stream of names) {
       const options = { ...shared, sink: await sink.open(stream) };
       const writer = tracing ? new TracedFrameWriter(options, tracing) : new FrameWriter(options);
@@ -147,7 +152,7 @@ class Processor implements RunningProcessor {
       const queue = new PullQueue({ link, stream, bytesMax, log, flush });
       this.#pipes.push({
         queue,
-        consumer: new StreamConsumer({ queue, writer, crashCounts, gate, clock, log }),
+        consumer: new StreamConsumer({ queue, writer, crashCounts, gate, clock, outage, log }),
       });
     }
     for (const { consumer } of this.#pipes) consumer.start(this.#onBug);
@@ -185,11 +190,16 @@ class Processor implements RunningProcessor {
   #readiness(): { status: string; checks: Record<string, string> } {
     const checks = {
       nats: this.#link?.connected ? 'ok' : 'away',
-      sink: this.#pipes.some(({ consumer }) => consumer.failing) ? 'failing' : 'ok',
+      sink: this.#isSinkFailing ? 'failing' : 'ok',
       dead_letters: this.#deadLetters?.failing ? 'failing' : 'ok',
-      ...failingSinks(this.#sink),
+      ...this.#sink?.states(),
     };
     return { status: this.#ready ? 'ready' : 'not ready', checks };
+  }
+
+  get #isSinkFailing(): boolean {
+    const health = this.#sink?.health ?? [];
+    return health.some(({ isFailing }) => isFailing) || this.#pipes.some(({ consumer }) => consumer.failing);
   }
 
   async #gauges(): Promise<ProcessorGauges> {
@@ -205,7 +215,14 @@ class Processor implements RunningProcessor {
     const droppedDeadLetters = this.#deadLetters?.dropped ?? 0;
     const { natsCredsFile: file } = this.#config;
     const expiry = file === undefined ? undefined : credsExpiry(file);
-    return { lagSeconds, pendingMessages: pending, droppedDeadLetters, credsExpiry: expiry };
+    const sinks = this.#sink?.health ?? [];
+    return {
+      lagSeconds,
+      pendingMessages: pending,
+      droppedDeadLetters,
+      credsExpiry: expiry,
+      sinks,
+    };
   }
 
   async stop(): Promise<void> {

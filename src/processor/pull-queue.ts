@@ -69,7 +69,7 @@ function oldestOf(frames: Iterable<Delivery>): number {
  */
 export class PullQueue {
   readonly #link: NatsLink;
-  readonly #stream: string;
+  readonly stream: string;
   readonly #bytesMax: number;
   readonly #log: Log;
   readonly #flush: () => Promise<void>;
@@ -117,7 +117,7 @@ export class PullQueue {
     const { flush = async () => undefined, goneLookMs = GONE_LOOK_MS } = options;
     this.#link = options.link;
     this.#inbox = options.link.inbox();
-    this.#stream = options.stream;
+    this.stream = options.stream;
     this.#bytesMax = options.bytesMax;
     this.#log = options.log;
     this.#flush = flush;
@@ -256,7 +256,7 @@ export class PullQueue {
     this.#barren = true;
     const bound = this.#oversized ? {} : { max_bytes: bytes };
     const request = { batch: frames, ...bound, expires: nanos(this.#expiresMs) };
-    const subject = `$JS.API.CONSUMER.MSG.NEXT.${this.#stream}.${CONSUMER}`;
+    const subject = `$JS.API.CONSUMER.MSG.NEXT.${this.stream}.${CONSUMER}`;
     this.#link.connection.publish(subject, JSON.stringify(request), {
       reply: `${this.#inbox}.${this.#pull}`,
     });
@@ -272,7 +272,7 @@ export class PullQueue {
     const pull = this.#pull;
     try {
       const manager = await this.#link.manager();
-      const info = await manager.consumers.info(this.#stream, CONSUMER);
+      const info = await manager.consumers.info(this.stream, CONSUMER);
       const ackWait = millis(info.config.ack_wait ?? nanos(ACK_WAIT_MS));
       this.#expiresMs = Math.min(PULL_EXPIRES_MS, ackWait / 2);
       if (unfilled && (info.num_pending > 0 || (await this.#mayWaitForGone(manager, info))))
@@ -284,7 +284,7 @@ export class PullQueue {
       return;
     }
     if (pull !== this.#pull) return; // a reconnect has begun another one meanwhile
-    if (this.#missing) this.#log.info({ stream: this.#stream }, 'processor: the stream is there');
+    if (this.#missing) this.#log.info({ stream: this.stream }, 'processor: the stream is there');
     this.#missing = false;
     this.#endPull();
   }
@@ -294,10 +294,10 @@ export class PullQueue {
     this.#checkUnderLoadAt = Number.POSITIVE_INFINITY;
     try {
       const manager = await this.#link.manager();
-      const info = await manager.consumers.info(this.#stream, CONSUMER);
+      const info = await manager.consumers.info(this.stream, CONSUMER);
       if (await this.#mayWaitForGone(manager, info)) await this.#lookForGone();
     } catch (error) {
-      this.#log.debug({ stream: this.#stream, err: error }, 'processor: not looked for what is gone');
+      this.#log.debug({ stream: this.stream, err: error }, 'processor: not looked for what is gone');
     }
     this.#checkUnderLoadAt = performance.now() + this.#goneLookMs;
   }
@@ -311,15 +311,15 @@ export class PullQueue {
     if (num_redelivered > 0) return true;
     const beyondFloor = delivered.consumer_seq - ack_floor.consumer_seq;
     if (beyondFloor - num_ack_pending <= PREFETCH_FRAMES_MAX) return false;
-    return isGone(manager, this.#stream, ack_floor.stream_seq + 1);
+    return isGone(manager, this.stream, ack_floor.stream_seq + 1);
   }
 
   async #lookForGone(): Promise<void> {
     const now = performance.now();
     if (now - this.#lookedForGone < this.#goneLookMs) return;
     this.#lookedForGone = now;
-    const gone = await acknowledgeGone(this.#link, { stream: this.#stream, consumer: CONSUMER });
-    const what = { stream: this.#stream, sequences: gone };
+    const gone = await acknowledgeGone(this.#link, { stream: this.stream, consumer: CONSUMER });
+    const what = { stream: this.stream, sequences: gone };
     if (gone > 0) this.#log.info(what, 'processor: acknowledged frames that are gone');
   }
 
@@ -330,7 +330,7 @@ export class PullQueue {
   #flushDeferred(): void {
     if (this.#deferred.size === 0) return;
     this.#flush().catch((error) =>
-      this.#log.warn({ stream: this.#stream, err: error }, 'processor: deferred frames are not durable yet'),
+      this.#log.warn({ stream: this.stream, err: error }, 'processor: deferred frames are not durable yet'),
     );
   }
 
@@ -348,7 +348,7 @@ export class PullQueue {
   #retryLater(reason: string): void {
     if (this.#stopped) return;
     if (!this.#missing)
-      this.#log.warn({ stream: this.#stream, reason }, 'processor: no frames to be had, asking again');
+      this.#log.warn({ stream: this.stream, reason }, 'processor: no frames to be had, asking again');
     this.#missing = true;
     clearTimeout(this.#pullTimer);
     this.#pullTimer = setTimeout(() => void this.#check(), PULL_RETRY_MS);

@@ -62,20 +62,24 @@ async function checkTogether(settings: readonly SinkSetting[]): Promise<void> {
 }
 
 /**
- * The sink that the settings name; several become one.
+ * The sinks that the settings name, as one.
  * @throws SinkSettingError, FolderTakenError, JournalError
  */
-export async function openSinks(settings: readonly SinkSetting[], options: SinkOptions): Promise<Sink> {
+export async function openSinks(
+  settings: readonly SinkSetting[],
+  options: SinkOptions,
+): Promise<SeveralSinks> {
   await checkTogether(settings);
   const opened: NamedSink[] = [];
   try {
-    for (const setting of settings)
-      opened.push({ name: sinkName(setting), sink: await openSink(setting, options) });
+    for (const setting of settings) {
+      const name = sinkName(setting);
+      const log = options.log.child({ sink: name });
+      opened.push({ name, sink: await openSink(setting, { ...options, log }) });
+    }
   } catch (error) {
     await Promise.all(opened.map(({ sink }) => sink.close()));
     throw error;
   }
-  const [first, ...others] = opened;
-  if (!first) throw new RangeError('a processor has a sink');
-  return others.length === 0 ? first.sink : new SeveralSinks(opened);
+  return new SeveralSinks(opened, options);
 }

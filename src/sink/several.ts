@@ -1,3 +1,5 @@
+import type { Clock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
 import type {
   BegunEntry,
   RefusedRow,
@@ -8,89 +10,61 @@ import type {
   SinkRecord,
   StreamSink,
 } from './sink.ts';
+import { SinkHealth } from './sink-health.ts';
 import { UnavailableError } from './unavailable.ts';
 
 export type NamedSink = { readonly name: string; readonly sink: Sink };
+type OpenedSink = { readonly health: SinkHealth; readonly sink: StreamSink };
 /** A batch of one of the sinks. `isGiven`: it stores the entry that is being added. */
-type Member = { readonly name: string; readonly batch: SinkBatch; isGiven: boolean };
-type Failing = Set<string>;
+type Member = { readonly health: SinkHealth; readonly batch: SinkBatch; isGiven: boolean };
 type SinkState = 'ok' | 'failing';
 
 /**
- * Several sinks as one: a frame is acknowledged when all have it. One that is away holds the
+ * One or several sinks as one: a frame is acknowledged when all have it. One that is away holds the
  * stream; the others have its records by then, and know them when the frames are tried again. So
  * each sink keeps its own guarantee, and the weakest is that of all.
  */
 export class SeveralSinks implements Sink {
   readonly guarantee: SinkGuarantee;
-  readonly #sinks: readonly NamedSink[];
-  /** Names of sinks whose last attempt failed, by stream. */
-  readonly #failing = new Map<string, Failing>();
+  readonly health: readonly SinkHealth[];
+  readonly #sinks: readonly Sink[];
 
-  constructor(sinks: readonly NamedSink[]) {
-    this.#sinks = sinks;
-    this.guarantee = sinks.every(({ sink }) => sink.guarantee === 'exactly once')
+  constructor(sinks: readonly NamedSink[], options: { log: Log; clock: Clock }) {
+    this.#sinks = sinks.map(({ sink }) => sink);
+    this.health = sinks.map(({ name, sink }) => new SinkHealth(name, sink, options));
+    this.guarantee = this.#sinks.every(({ guarantee }) => guarantee === 'exactly once')
       ? 'exactly once'
       : 'repeatable';
   }
 
   async open(stream: string): Promise<StreamSink> {
-    const failing: Failing = new Set();
-    this.#failing.set(stream, failing);
-    const opened: { name: string; sink: StreamSink }[] = [];
-    for (const { name, sink } of this.#sinks) opened.push({ name, sink: await sink.open(stream) });
+    const opened: OpenedSink[] = [];
+    for (const health of this.health) opened.push({ health, sink: await health.sink.open(stream) });
     return {
-      begin: (frameIds) => beginAll(opened, { frameIds, failing }),
+      begin: (frameIds) => beginAll(opened, stream, frameIds),
       flush: async () => {
-        await all(opened.map(({ name, sink }) => named(name, failing, () => sink.flush?.())));
+        await all(opened.map(({ health, sink }) => health.watch(stream, () => sink.flush?.())));
       },
     };
   }
 
-  /** Names of the sinks, and whether the last attempt of one of their streams failed. */
+  /** For `/readyz`: which of several sinks fail. */
   states(): Record<string, SinkState> {
-    const failing = [...this.#failing.values()];
-    return Object.fromEntries(
-      this.#sinks.map(({ name, sink }) => [
-        name,
-        sink.isFailing || failing.some((names) => names.has(name)) ? 'failing' : 'ok',
-      ]),
-    );
+    if (this.health.length === 1) return {};
+    return Object.fromEntries(this.health.map(({ name, isFailing }) => [name, isFailing ? 'failing' : 'ok']));
   }
 
   get isFailing(): boolean {
-    return this.#sinks.some(({ sink }) => sink.isFailing);
+    return this.#sinks.some(({ isFailing }) => isFailing);
   }
 
   /** One that is away keeps no other from it. */
   async removeBefore(moment: number): Promise<void> {
-    await all(this.#sinks.map(async ({ sink }) => sink.removeBefore?.(moment)));
+    await all(this.#sinks.map(async (sink) => sink.removeBefore?.(moment)));
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#sinks.map(({ sink }) => sink.close()));
-  }
-}
-
-/**
- * For `/readyz`: which of several sinks holds the streams, and whether any does though the last
- * batch did not fail.
- */
-export const failingSinks = (sink: Sink | undefined): Record<string, SinkState> => ({
-  ...(sink?.isFailing && { sink: 'failing' }),
-  ...(sink instanceof SeveralSinks && sink.states()),
-});
-
-/** What a sink throws names it. */
-async function named<T>(name: string, failing: Failing, work: () => T | Promise<T>): Promise<T> {
-  try {
-    const result = await work();
-    failing.delete(name);
-    return result;
-  } catch (error) {
-    if (!(error instanceof UnavailableError)) throw error;
-    failing.add(name);
-    throw new UnavailableError(`${name}: ${error.message}`, { cause: error });
+    await Promise.all(this.#sinks.map((sink) => sink.close()));
   }
 }
 
@@ -103,33 +77,32 @@ async function all<T>(works: readonly Promise<T>[]): Promise<T[]> {
 }
 
 async function beginAll(
-  sinks: readonly { name: string; sink: StreamSink }[],
-  { frameIds, failing }: { frameIds: readonly string[]; failing: Failing },
+  sinks: readonly OpenedSink[],
+  stream: string,
+  frameIds: readonly string[],
 ): Promise<SinkBatch> {
   const begun: Member[] = [];
   try {
     await all(
-      sinks.map(async ({ name, sink }) => {
-        const batch = await named(name, failing, () => sink.begin(frameIds));
-        begun.push({ name, batch, isGiven: false });
+      sinks.map(async ({ health, sink }, at) => {
+        const batch = await health.watch(stream, () => sink.begin(frameIds));
+        begun[at] = { health, batch, isGiven: false };
       }),
     );
   } catch (error) {
-    await Promise.all(begun.map(({ batch }) => batch.abandon()));
+    await Promise.all(Object.values(begun).map(({ batch }) => batch.abandon()));
     throw error;
   }
-  const order = sinks.map(({ name }) => name);
-  begun.sort((a, b) => order.indexOf(a.name) - order.indexOf(b.name));
-  return new BatchOfSeveral(begun, failing);
+  return new BatchOfSeveral(begun, stream);
 }
 
 class BatchOfSeveral implements SinkBatch {
   readonly #members: readonly Member[];
-  readonly #failing: Failing;
+  readonly #stream: string;
 
-  constructor(members: readonly Member[], failing: Failing) {
+  constructor(members: readonly Member[], stream: string) {
     this.#members = members;
-    this.#failing = failing;
+    this.#stream = stream;
   }
 
   get bytes(): number {
@@ -163,15 +136,20 @@ class BatchOfSeveral implements SinkBatch {
   }
 
   relieve(): Promise<void> | undefined {
-    const pending = this.#members.flatMap(({ name, batch }) => {
+    let pending: Promise<void>[] | undefined;
+    for (const { health, batch } of this.#members) {
       const relieved = batch.relieve();
-      return relieved ? [named(name, this.#failing, () => relieved)] : [];
-    });
-    return pending.length === 0 ? undefined : all(pending).then(() => undefined);
+      if (!relieved) continue;
+      pending ??= [];
+      pending.push(health.watch(this.#stream, () => relieved));
+    }
+    return pending && all(pending).then(() => undefined);
   }
 
   async commit(): Promise<readonly SinkCount[]> {
-    const commits = this.#members.map(({ name, batch }) => named(name, this.#failing, () => batch.commit()));
+    const commits = this.#members.map(({ health, batch }) =>
+      health.commit(this.#stream, () => batch.commit()),
+    );
     return mostOf(await all(commits));
   }
 

@@ -16,6 +16,8 @@
  * as far as the sink remembers (docs/sinks.md says how far).
  */
 import type { ItemType } from '../lib/item-types.ts';
+import type { Distribution } from '../lib/metrics/distribution.ts';
+import type { OutageLog } from '../lib/outage-log.ts';
 
 export type RecordType = ItemType | 'heartbeat';
 
@@ -160,6 +162,10 @@ export interface Sink {
    * No batch fails meanwhile. A sink whose commits are durable lacks it.
    */
   readonly isFailing?: boolean;
+  /** Seconds of its writes, of a sink whose commits leave them for later. */
+  readonly writeSeconds?: Distribution;
+  /** The same sink's, which also tells of those writes that fail. */
+  readonly outage?: OutageLog;
   close(): Promise<void>;
 }
 

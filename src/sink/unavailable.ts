@@ -5,6 +5,13 @@
  */
 export class UnavailableError extends Error {
   override name = 'UnavailableError';
+  /** The log has it already, or leaves it out because it said so a moment ago. */
+  readonly isTold: boolean;
+
+  constructor(message: string, { isTold = false, ...options }: ErrorOptions & { isTold?: boolean } = {}) {
+    super(message, options);
+    this.isTold = isTold;
+  }
 }
 
 /** Runs `work`; what it throws becomes an UnavailableError that says `what` failed. */

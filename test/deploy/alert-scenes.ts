@@ -53,6 +53,8 @@ const pending = (instance: string): string =>
 const processed = (result: string): string =>
   processor('sluice_processed_total', `type="event",result="${result}"`);
 
+const sinkFailing = processor('sluice_sink_failing', 'sink="postgres://db/sluice"');
+
 /** How full the streams of a healthy cell are. The dead letters drop their oldest messages. */
 const FILL = { SLUICE_EVENTS: 0.1, SLUICE_CHUNKS: 0.05, SLUICE_DEAD_LETTERS: 0.95, SLUICE_AUDIT: 0.1 };
 const STREAM_BYTES = 10_000;
@@ -93,6 +95,7 @@ function healthy(size: number): Series {
     [processed('stored')]: rate(600 * size),
     [processor('sluice_processing_lag_seconds')]: steady(1),
     [processor('sluice_dead_letters_dropped_total')]: steady(0),
+    [sinkFailing]: steady(0),
   };
 }
 
@@ -270,6 +273,13 @@ export const SCENES: readonly Scene[] = [
     minutes: 20,
     series: { [processed('stored')]: steady(5) },
     summary: 'Messages wait, and none was stored or set aside for a quarter of an hour',
+  },
+  {
+    alert: 'SluiceSinkFailing',
+    minutes: 20,
+    series: { [sinkFailing]: jumps(10, 0, 1) },
+    labels: { sink: 'postgres://db/sluice' },
+    summary: 'postgres://db/sluice takes nothing, or not within 5 s; what is accepted waits in the streams',
   },
   {
     alert: 'SluiceDeadLetters',

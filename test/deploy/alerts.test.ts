@@ -3,7 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { parse } from 'yaml';
+import { parse, parseAllDocuments } from 'yaml';
+import { POSTGRES_CONNECTIONS_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { ILL, inputSeries, QUIET, SCENES, type Scene, WELL } from './alert-scenes.ts';
 import { findPrometheus } from './prometheus.ts';
@@ -13,6 +14,11 @@ type Rule = {
   alert?: string;
   labels?: { severity: string };
   annotations?: { runbook_url: string };
+};
+
+type ScaledObject = {
+  kind: string;
+  spec: { maxReplicaCount: number; triggers: { metadata: { query: string } }[] };
 };
 
 const PROJECT = new URL('../..', import.meta.url).pathname;
@@ -97,6 +103,30 @@ describe.each(prometheus ? [prometheus] : [])('promtool', ({ promtool }) => {
     };
     expect(records.length).toBeGreaterThan(15);
     expect(complaints([scene])).toBe('');
+  });
+
+  it('lets KEDA add processors for what waits, and none while most of them find a sink away', () => {
+    const file = `${PROJECT}deploy/kubernetes/overlays/production/scaling.yaml`;
+    const scaled = parseAllDocuments(readFileSync(file, 'utf8'))
+      .map((document) => document.toJS() as ScaledObject)
+      .find(({ kind }) => kind === 'ScaledObject') as ScaledObject;
+    expect(scaled.spec.maxReplicaCount * POSTGRES_CONNECTIONS_MAX).toBeLessThan(90);
+    const waits = (...failing: readonly number[]): object => ({
+      interval: '1m',
+      input_series: failing.flatMap((value, at) => [
+        { series: `sluice_pending_messages{namespace="sluice",stream="S",pod="${at}"}`, values: '9000' },
+        { series: `sluice_sink_failing{namespace="sluice",sink="p",pod="${at}"}`, values: `${value}` },
+        { series: `sluice_sink_failing{namespace="sluice",sink="n",pod="${at}"}`, values: '0' },
+      ]),
+      promql_expr_test: [
+        {
+          expr: scaled.spec.triggers[0]?.metadata.query,
+          eval_time: '0m',
+          exp_samples: [{ value: failing.filter(Boolean).length > failing.length / 2 ? 0 : 9_000 }],
+        },
+      ],
+    });
+    expect(complaints([waits(0, 0), waits(1, 0), waits(1, 1, 0), waits(1, 1)])).toBe('');
   });
 
   it('would tell if an alert fired that should not, or did not that should', () => {

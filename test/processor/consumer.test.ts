@@ -1,5 +1,7 @@
 /** How a consumer handles frames that came often: one by one, whatever the broker and a stop do to it. */
 import { expect, it } from 'vitest';
+import { systemClock } from '../../src/lib/clock.ts';
+import { OutageLog } from '../../src/lib/outage-log.ts';
 import { DELIVERIES_BEFORE_ALONE, FRAME_CRASHES_MAX, STOP_STORE_MS_MAX } from '../../src/limits.ts';
 import { StreamConsumer, type StreamConsumerOptions } from '../../src/processor/consumer.ts';
 import type { Delivery } from '../../src/processor/delivery.ts';
@@ -50,6 +52,7 @@ function consumerOf(frames: number, write: (sequence: number) => void | Promise<
           wake = resolve;
         }),
     },
+    outage: new OutageLog({ log, clock: systemClock }),
     crashCounts: {
       read: async (frame: Delivery) => counts.get(frame) ?? 0,
       write: async (frame: Delivery, crashes: number) => {

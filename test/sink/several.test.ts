@@ -43,10 +43,13 @@ const acknowledged = async (): Promise<boolean> =>
 async function runWithFailing(): Promise<FailingSink> {
   const failing = await FailingSink.wrap(dirOf(other));
   const healthy = await openSinks([{ kind: 'ndjson', dir: dirOf(one) }], { clock, log });
-  const sink = new SeveralSinks([
-    { name: 'healthy', sink: healthy },
-    { name: 'away', sink: failing },
-  ]);
+  const sink = new SeveralSinks(
+    [
+      { name: 'healthy', sink: healthy },
+      { name: 'away', sink: failing },
+    ],
+    { log, clock },
+  );
   processor = await runProcessor(harness.config(), log, { sink });
   return failing;
 }
@@ -86,10 +89,13 @@ it('a bug of one ends the process, as it does alone', async () => {
   const healthy = await openSinks([{ kind: 'ndjson', dir: dirOf(one) }], { clock, log });
   const bugs: unknown[] = [];
   processor = await runProcessor(harness.config(), log, {
-    sink: new SeveralSinks([
-      { name: 'healthy', sink: healthy },
-      { name: 'broken', sink: failing },
-    ]),
+    sink: new SeveralSinks(
+      [
+        { name: 'healthy', sink: healthy },
+        { name: 'broken', sink: failing },
+      ],
+      { log, clock },
+    ),
     onBug: (error) => bugs.push(error),
   });
   await publish(1);

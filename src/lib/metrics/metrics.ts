@@ -10,7 +10,7 @@ import {
   type MetricValue,
   type Registry,
 } from 'prom-client';
-import type { Distribution } from './distribution.ts';
+import { Distribution } from './distribution.ts';
 
 export type MetricsSnapshot = Omit<MetricObjectWithValues<MetricValue<string>>, 'collect'>[];
 
@@ -35,16 +35,24 @@ export const gauge = (name: string, help: string, samples: readonly Sample[]): M
   values: samples.map(([labels, value]) => ({ labels, value })),
 });
 
-export function histogram(name: string, help: string, data: Distribution): MetricsSnapshot[number] {
+export function histogram(
+  name: string,
+  help: string,
+  data: Distribution | readonly (readonly [labels: Labels, data: Distribution])[],
+): MetricsSnapshot[number] {
   const values: { labels: Labels; value: number; metricName: string }[] = [];
-  let total = 0;
-  data.counts.forEach((count, at) => {
-    total += count;
-    const le = at < data.bounds.length ? `${data.bounds[at]}` : '+Inf';
-    values.push({ labels: { le }, value: total, metricName: `${name}_bucket` });
-  });
-  values.push({ labels: {}, value: data.sum, metricName: `${name}_sum` });
-  values.push({ labels: {}, value: total, metricName: `${name}_count` });
+  for (const [labels, { bounds, counts, sum }] of data instanceof Distribution
+    ? [[{}, data] as const]
+    : data) {
+    let total = 0;
+    counts.forEach((count, at) => {
+      total += count;
+      const le = at < bounds.length ? `${bounds[at]}` : '+Inf';
+      values.push({ labels: { le, ...labels }, value: total, metricName: `${name}_bucket` });
+    });
+    values.push({ labels, value: sum, metricName: `${name}_sum` });
+    values.push({ labels, value: total, metricName: `${name}_count` });
+  }
   return { ...described(name, help, 'histogram'), values };
 }
 

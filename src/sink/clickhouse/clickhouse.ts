@@ -37,7 +37,7 @@ export class ClickHouseSink implements Sink {
       await sink.#prepare();
     } catch (error) {
       if (error instanceof UnavailableError && !isAboutSetting(error)) {
-        options.log.warn({ err: error }, 'sink: clickhouse is away, trying again with each batch');
+        options.log.warn({ reason: error.message }, 'sink: clickhouse is away, trying again with each batch');
         return sink;
       }
       await sink.close();

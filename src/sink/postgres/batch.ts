@@ -95,8 +95,12 @@ export class PostgresBatch implements SinkBatch {
    * A whole batch fits, so only what outgrows one is written before the commit. A transaction that
    * is open since then is kept from being ended by the server, while only dead letters are filed.
    */
-  async relieve(): Promise<void> {
+  relieve(): Promise<void> | undefined {
     if (this.#pendingBytes < SINK_BATCH_BYTES_MAX) return this.#transaction?.keep();
+    return this.#flushMost();
+  }
+
+  async #flushMost(): Promise<void> {
     const last = this.#pending.at(-1);
     await this.#flush();
     // The entry may go on.

@@ -1,10 +1,8 @@
 import { Pool, type PoolClient, type QueryResultRow } from 'pg';
 import type { Log } from '../../lib/log.ts';
-import { POSTGRES_IDLE_MS_MAX } from '../../limits.ts';
+import { POSTGRES_CONNECTIONS_MAX, POSTGRES_IDLE_MS_MAX } from '../../limits.ts';
 import { UnavailableError } from '../unavailable.ts';
 
-/** Connections of one processor, one for each batch that is being written; others wait. */
-const CONNECTIONS_MAX = 10;
 const CONNECT_MS_MAX = 5_000;
 /** One statement; the largest carries one recording beyond a batch's bytes. */
 const STATEMENT_MS_MAX = 60_000;
@@ -104,14 +102,17 @@ export class Database {
     this.#pool = new Pool({
       connectionString: url,
       application_name: 'sluice',
-      max: CONNECTIONS_MAX,
+      max: POSTGRES_CONNECTIONS_MAX,
       connectionTimeoutMillis: CONNECT_MS_MAX,
       query_timeout: STATEMENT_MS_MAX + CONNECT_MS_MAX,
       keepAlive: true,
     });
     // Also of connections that are in use: what fails on them is told by the statement that fails.
     this.#pool.on('connect', (client) => client.on('error', () => undefined));
-    this.#pool.on('error', (error) => log.warn({ err: error }, 'sink: a connection to postgres was lost'));
+    // The pool makes another one.
+    this.#pool.on('error', ({ message: reason }) =>
+      log.debug({ reason }, 'sink: an idle connection was lost'),
+    );
   }
 
   /** @throws UnavailableError; the server's error when it is about the data */

@@ -51,7 +51,7 @@ export class PostgresSink implements Sink {
       await sink.#prepare();
     } catch (error) {
       if (error instanceof UnavailableError && !REFUSED.test(codeOf(error.cause))) {
-        log.warn({ err: error }, 'sink: postgres is away, trying again with each batch');
+        log.warn({ reason: error.message }, 'sink: postgres is away, trying again with each batch');
         return sink;
       }
       await sink.close();

@@ -1,5 +1,7 @@
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
+import { Distribution, SECONDS_BOUNDS } from '../../lib/metrics/distribution.ts';
+import { OutageLog } from '../../lib/outage-log.ts';
 import type { Sink, StreamSink } from '../sink.ts';
 import { SinkSettingError, UnavailableError } from '../unavailable.ts';
 import { parseAddress, type S3Setting } from './address.ts';
@@ -39,9 +41,25 @@ export class S3Sink implements Sink {
       if (!(error instanceof UnavailableError)) throw error;
       if (isAboutSetting(error))
         throw new SinkSettingError(`SLUICE_SINK: ${error.message}`, { cause: error });
-      log.warn({ err: error }, 'sink: the bucket is away, trying again with each batch');
+      log.warn({ reason: error.message }, 'sink: the bucket is away, trying again with each batch');
     }
-    return new S3Sink({ address, bucket, clock, log });
+    const outage = new OutageLog({ log, clock });
+    return new S3Sink({
+      address,
+      bucket,
+      clock,
+      log,
+      outage,
+      writeSeconds: new Distribution(SECONDS_BOUNDS),
+    });
+  }
+
+  get outage(): OutageLog {
+    return this.#parts.outage;
+  }
+
+  get writeSeconds(): Distribution {
+    return this.#parts.writeSeconds;
   }
 
   get isFailing(): boolean {

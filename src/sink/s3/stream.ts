@@ -1,5 +1,7 @@
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
+import type { Distribution } from '../../lib/metrics/distribution.ts';
+import type { OutageLog } from '../../lib/outage-log.ts';
 import {
   RECEIVED_DISORDER_MS_MAX,
   RESEND_WINDOW_MS,
@@ -46,7 +48,15 @@ class Gathered {
   }
 }
 
-export type S3Parts = { address: S3Address; bucket: Bucket; clock: Clock; log: Log };
+export type S3Parts = {
+  address: S3Address;
+  bucket: Bucket;
+  clock: Clock;
+  log: Log;
+  outage: OutageLog;
+  /** How long it took to store what was gathered. */
+  writeSeconds: Distribution;
+};
 
 /**
  * One stream's way into the bucket. Batches gather in memory, packed, until they are large or old
@@ -133,6 +143,7 @@ export class S3Stream implements StreamSink, BatchStream {
 
   /** Stores all that is gathered. @throws UnavailableError */
   flush(): Promise<void> {
+    const { outage } = this.#parts;
     return this.#alone(async () => {
       clearTimeout(this.#timer);
       this.#timer = undefined;
@@ -142,8 +153,10 @@ export class S3Stream implements StreamSink, BatchStream {
         this.#gathered = new Gathered();
         await this.#store(this.#unstored);
         this.isFailing = false;
+        outage.worked(this.#stream);
       } catch (error) {
         this.isFailing = true;
+        outage.failed(this.#stream, (error as Error).message);
         if (!this.#closed) this.#flushIn(SINK_RETRY_MS_MAX);
         throw error;
       }
@@ -157,17 +170,13 @@ export class S3Stream implements StreamSink, BatchStream {
 
   #flushIn(ms: number): void {
     this.#timer = setTimeout(() => {
-      this.flush().catch((error) =>
-        this.#parts.log.error(
-          { err: error, stream: this.#stream },
-          'sink: an object cannot be stored, trying again',
-        ),
-      );
+      this.flush().catch(() => undefined);
     }, ms);
   }
 
   async #store(gathered: Gathered): Promise<void> {
-    const { bucket, address } = this.#parts;
+    const { bucket, address, clock, writeSeconds } = this.#parts;
+    const began = clock.monotonic();
     for (const [hour, lines] of gathered.hours) {
       const folder = `${address.prefix}${hourFolder(this.#stream, hour)}`;
       const key = `${folder}${objectName(lines.keys, address.compression)}`;
@@ -177,6 +186,7 @@ export class S3Stream implements StreamSink, BatchStream {
         throw new UnavailableError(`s3: another write of ${key} is under way`);
     }
     const hours = [...gathered.hours.keys()];
+    if (hours.length > 0) writeSeconds.observe((clock.monotonic() - began) / 1000);
     for (const lines of gathered.hours.values()) lines.release();
     gathered.stored();
     this.#unstored = undefined;

@@ -180,7 +180,7 @@ describe('rows that the server refuses', () => {
       { name: 'clickhouse', sink: clickhouse },
       { name: 'ndjson', sink: other },
     ];
-    processor = await runProcessor(harness.config(), log, { sink: new SeveralSinks(both) });
+    processor = await runProcessor(harness.config(), log, { sink: new SeveralSinks(both, { clock, log }) });
     await publish(1);
     await harness.drained();
     await sink.server.run(`ALTER TABLE sluice.events ADD ${rule}`);

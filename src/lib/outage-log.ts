@@ -1,0 +1,52 @@
+import type { Clock } from './clock.ts';
+import type { Log } from './log.ts';
+
+const LINE_MS_MIN = 60_000;
+
+/**
+ * Lines of the log about a thing that is away: one at once, one a minute while attempts fail, and
+ * one when none fails any more, without stacks. An outage that begins within a minute of a line is
+ * told at its first failure after that minute.
+ */
+export class OutageLog {
+  readonly #log: Log;
+  readonly #clock: Clock;
+  /** Streams whose last attempt failed. */
+  readonly #failing = new Set<string>();
+  #saidAt = Number.NEGATIVE_INFINITY;
+  /** Since none failed; monotonic ms. */
+  #since = 0;
+  #failures = 0;
+  #isTold = false;
+
+  constructor({ log, clock }: { log: Log; clock: Clock }) {
+    this.#log = log;
+    this.#clock = clock;
+  }
+
+  get isAway(): boolean {
+    return this.#failing.size > 0;
+  }
+
+  failed(stream: string, reason: string): void {
+    const now = this.#clock.monotonic();
+    if (!this.isAway) [this.#since, this.#failures, this.#isTold] = [now, 0, false];
+    this.#failing.add(stream);
+    this.#failures++;
+    if (now - this.#saidAt < LINE_MS_MIN) return;
+    this.#saidAt = now;
+    this.#isTold = true;
+    const figures = { seconds: this.#seconds(now), failures: this.#failures, streams: [...this.#failing] };
+    this.#log.error({ reason, ...figures }, 'processor: nothing can be stored, trying again');
+  }
+
+  worked(stream: string): void {
+    if (!this.#failing.delete(stream) || this.isAway || !this.#isTold) return;
+    const figures = { seconds: this.#seconds(this.#clock.monotonic()), failures: this.#failures };
+    this.#log.info(figures, 'processor: stores again');
+  }
+
+  #seconds(now: number): number {
+    return Math.round((now - this.#since) / 1000);
+  }
+}
