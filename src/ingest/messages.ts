@@ -10,8 +10,21 @@ export type Readiness = {
 
 export type FromWorker =
   | { kind: 'listening' }
-  | { kind: 'beat'; readiness: Readiness; snapshot: MetricsSnapshot; projects?: ProjectRow[] }
+  | {
+      kind: 'beat';
+      readiness: Readiness;
+      snapshot: MetricsSnapshot;
+      projects?: ProjectRow[];
+      /** CPU, memory and the like, when the primary asked. */
+      process?: MetricsSnapshot;
+    }
   | ({ kind: 'requests' } & RequestLines);
 
-/** `listen`: at once, though the worker is not ready. */
-export type ToWorker = { kind: 'stop' } | { kind: 'listen' } | { kind: 'beat'; projects: boolean };
+/**
+ * `listen`: at once, though the worker is not ready. `beat`: with the figures of the process, which
+ * has this name.
+ */
+export type ToWorker =
+  | { kind: 'stop' }
+  | { kind: 'listen' }
+  | { kind: 'beat'; projects: boolean; name: string };

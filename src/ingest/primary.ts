@@ -8,6 +8,7 @@ import { mergeProjects } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
 import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics/metrics.ts';
+import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { Connections } from '../management/connections.ts';
 import { VERSION } from '../version.ts';
 import type { Readiness } from './messages.ts';
@@ -45,7 +46,11 @@ function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Rea
 }
 
 /** The workers' figures and the primary's own. */
-async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<typeof sumSnapshots>> {
+async function collect(
+  pool: WorkerPool,
+  figures: ProcessFigures,
+  projects = false,
+): Promise<ReturnType<typeof sumSnapshots>> {
   const own = [
     buildInfo(VERSION),
     gauge('sluice_workers', 'Living ingest workers', [[{}, pool.size]]),
@@ -53,7 +58,8 @@ async function collect(pool: WorkerPool, projects = false): Promise<ReturnType<t
       [{}, pool.restarts],
     ]),
   ];
-  return sumSnapshots([own, ...(await pool.snapshots(SCRAPE_MS_MAX, projects))]);
+  const ofPrimary = await figures.snapshot('primary');
+  return sumSnapshots([own, ofPrimary, ...(await pool.snapshots(SCRAPE_MS_MAX, projects))]);
 }
 
 /** Of the management API and the scrapes: made when they are first needed. */
@@ -83,6 +89,7 @@ export async function runIngest(
     onRequests,
   });
   const connections = connectionsOf(config, log);
+  const figures = new ProcessFigures();
   const servers = new ServerFigures(config, connections);
   const readiness = (): Readiness => combine(pool, stopping);
   const { publicUrl, heartbeatPath, streamShards: shards } = config;
@@ -95,17 +102,21 @@ export async function runIngest(
     pages: {
       ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
       metrics: async () => {
-        const [ofServers, ofWorkers] = await Promise.all([servers.snapshot(SCRAPE_MS_MAX), collect(pool)]);
+        const [ofServers, ofWorkers] = await Promise.all([
+          servers.snapshot(SCRAPE_MS_MAX),
+          collect(pool, figures),
+        ]);
         return `${await ofWorkers.metrics()}\n${await sumSnapshots([ofServers]).metrics()}`;
       },
       stats: async () => {
-        const metrics = (await (await collect(pool, true)).getMetricsAsJSON()) as MetricsSnapshot;
+        const metrics = (await (await collect(pool, figures, true)).getMetricsAsJSON()) as MetricsSnapshot;
         return { role: 'ingest', readiness: readiness(), metrics, projects: mergeProjects(pool.projects) };
       },
     },
   }).catch(async (error: unknown) => {
     // Another program has taken the port since it was looked at.
     servers.stop();
+    figures.stop();
     await pool.stop();
     throw error;
   });
@@ -116,6 +127,7 @@ export async function runIngest(
       await pool.stop();
       await admin.stop();
       servers.stop();
+      figures.stop();
       await connections.close();
       log.info('ingest stopped');
     },

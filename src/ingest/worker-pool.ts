@@ -62,12 +62,18 @@ type Worker = {
   process: ChildProcess;
   startedAt: number;
   heardAt: number;
+  /** When it last gave what it was asked for; a beat of its own may come in between. */
+  answeredAt: number;
   /** Its loop runs. */
   hasSpoken: boolean;
   /** Started more than UNREADY_MS_MAX ago. */
   isLate: boolean;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
+  /** The lowest that no living sibling has: its name in the metrics. */
+  number: number;
+  /** Its CPU, memory and the like, as of the last time that they were asked for. */
+  ofProcess: MetricsSnapshot;
   /** As of the last time that the page asked for them. */
   projects: ProjectRow[];
 };
@@ -133,10 +139,17 @@ export class WorkerPool {
    */
   async snapshots(waitMs: number, projects = false): Promise<MetricsSnapshot[]> {
     const asked = performance.now();
-    for (const worker of this.#workers) this.#tell(worker, { kind: 'beat', projects });
-    while (performance.now() - asked < waitMs && [...this.#workers].some((worker) => worker.heardAt < asked))
+    for (const worker of this.#workers)
+      this.#tell(worker, { kind: 'beat', projects, name: `worker ${worker.number}` });
+    while (
+      performance.now() - asked < waitMs &&
+      [...this.#workers].some((worker) => worker.answeredAt < asked)
+    )
       await new Promise((resolve) => setTimeout(resolve, 5));
-    return [...this.#departed, ...[...this.#workers].map((worker) => worker.snapshot)];
+    return [
+      ...this.#departed,
+      ...[...this.#workers].flatMap(({ snapshot, ofProcess }) => [snapshot, ofProcess]),
+    ];
   }
 
   /** Asks every worker to leave and resolves when all are gone. */
@@ -171,10 +184,13 @@ export class WorkerPool {
       process: child,
       startedAt: now,
       heardAt: now,
+      answeredAt: now,
       hasSpoken: false,
       isLate: false,
       readiness: undefined,
       snapshot: [],
+      number: this.#freeNumber(),
+      ofProcess: [],
       projects: [],
     };
     this.#workers.add(worker);
@@ -191,6 +207,13 @@ export class WorkerPool {
     child.once('exit', (code, signal) => this.#lost(worker, { code, signal }));
   }
 
+  #freeNumber(): number {
+    const taken = new Set([...this.#workers].map(({ number }) => number));
+    let number = 1;
+    while (taken.has(number)) number++;
+    return number;
+  }
+
   #hear(worker: Worker, message: FromWorker): void {
     worker.heardAt = performance.now();
     worker.hasSpoken = true;
@@ -199,6 +222,7 @@ export class WorkerPool {
       worker.readiness = message.readiness;
       worker.snapshot = message.snapshot;
       if (message.projects) worker.projects = message.projects;
+      if (message.process) [worker.ofProcess, worker.answeredAt] = [message.process, worker.heardAt];
       const ready = this.readiness.filter((one) => one?.status === 'ready').length;
       const isLate = worker.heardAt - this.#startedAt > START_MS_MAX;
       this.wasComplete ||= ready === this.#options.count || (isLate && ready > 0);

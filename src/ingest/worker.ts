@@ -19,6 +19,7 @@ import type { RequestServices } from '../http/services.ts';
 import { SpoolReader } from '../http/spool-reader.ts';
 import { systemClock as clock } from '../lib/clock.ts';
 import { createLog, type Log } from '../lib/log.ts';
+import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { openTracing } from '../lib/tracing/open.ts';
 import type { Tracing } from '../lib/tracing/tracing.ts';
 import { Admission } from '../limit/admission.ts';
@@ -51,6 +52,7 @@ class IngestWorker {
   readonly #exchanges = new OpenExchanges(clock);
   readonly #metrics = new RequestMetrics();
   readonly #pageFigures = new PageFigures();
+  readonly #processFigures = new ProcessFigures();
   readonly #budget: UploadBudget;
   readonly #redis: LimitRedis;
   readonly #requestLog: RequestLog | undefined;
@@ -197,11 +199,14 @@ class IngestWorker {
     };
   }
 
-  /**
-   * Says to the primary that this process's loop runs, and with what figures; those of projects
-   * only when it asked.
-   */
-  beat(withProjects = false): void {
+  /** What the primary asked for: a beat with figures of the process and, for the page, of projects. */
+  async answer(projects: boolean, name: string): Promise<void> {
+    const process = await this.#processFigures.snapshot(name);
+    this.beat({ process, ...(projects && { projects: this.#pageFigures.busiest() }) });
+  }
+
+  /** Says to the primary that this process's loop runs, and with what figures. */
+  beat(asked: Pick<Extract<FromWorker, { kind: 'beat' }>, 'process' | 'projects'> = {}): void {
     const snapshot = exposeMetrics({
       requests: this.#metrics,
       inFlight: this.#exchanges.inFlight,
@@ -210,8 +215,7 @@ class IngestWorker {
       stateLost: this.#admission?.stateLost ?? 0,
       publisher: this.#publisher,
     });
-    const projects = withProjects && { projects: this.#pageFigures.busiest() };
-    send({ kind: 'beat', readiness: this.readiness(), snapshot, ...projects });
+    send({ kind: 'beat', readiness: this.readiness(), snapshot, ...asked });
   }
 
   /**
@@ -286,7 +290,7 @@ async function main(): Promise<void> {
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'stop') void leave();
     else if (message.kind === 'listen') void worker.listen();
-    else worker.beat(message.projects);
+    else void worker.answer(message.projects, message.name);
   });
   setInterval(() => worker.beat(), BEAT_MS).unref();
   await worker.start();

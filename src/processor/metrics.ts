@@ -23,6 +23,8 @@ export type ProcessorGauges = {
   /** Unix seconds; undefined where they do not end. */
   credsExpiry: number | undefined;
   sinks: readonly SinkHealth[];
+  /** Its CPU, memory and the like. */
+  ofProcess: MetricsSnapshot;
 };
 
 /** The processor's metrics. */
@@ -51,6 +53,7 @@ export class ProcessorMetrics {
     droppedDeadLetters,
     credsExpiry,
     sinks,
+    ofProcess,
   }: ProcessorGauges): ReturnType<typeof sumSnapshots> {
     const processed = [...this.#processed].map(([key, count]) => {
       const [type = '', result = ''] = key.split('\n');
@@ -58,6 +61,7 @@ export class ProcessorMetrics {
     });
     const pending = Object.entries(pendingMessages).map(([stream, count]) => [{ stream }, count] as const);
     return sumSnapshots([
+      ofProcess,
       [
         buildInfo(VERSION),
         credentialsExpiry(credsExpiry),

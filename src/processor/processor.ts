@@ -8,6 +8,7 @@ import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { credsExpiry } from '../lib/files/creds-expiry.ts';
 import type { Log } from '../lib/log.ts';
+import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { OutageLog } from '../lib/outage-log.ts';
 import { openTracing } from '../lib/tracing/open.ts';
 import type { Tracing } from '../lib/tracing/tracing.ts';
@@ -72,6 +73,7 @@ class Processor implements RunningProcessor {
   readonly #clock: Clock;
   readonly #onBug: (error: unknown) => void;
   readonly #metrics = new ProcessorMetrics();
+  readonly #processFigures = new ProcessFigures();
   readonly #pipes: StreamPipe[] = [];
   /** What to close, in the order of opening. */
   readonly #closers: (() => Promise<void>)[] = [];
@@ -95,6 +97,7 @@ class Processor implements RunningProcessor {
     const sink = given ? asSeveral(given, options) : await openSinks(this.#config.sinks, options);
     this.#sink = sink;
     this.#closers.push(() => sink.close());
+    this.#closers.push(async () => this.#processFigures.stop());
     await this.#startAdmin();
     const link = await NatsLink.connect({
       urls: this.#config.natsUrls,
@@ -216,12 +219,14 @@ class Processor implements RunningProcessor {
     const { natsCredsFile: file } = this.#config;
     const expiry = file === undefined ? undefined : credsExpiry(file);
     const sinks = this.#sink?.health ?? [];
+    const ofProcess = await this.#processFigures.snapshot('processor');
     return {
       lagSeconds,
       pendingMessages: pending,
       droppedDeadLetters,
       credsExpiry: expiry,
       sinks,
+      ofProcess,
     };
   }
 

@@ -1,0 +1,85 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
+import { counter, gauge, type MetricsSnapshot } from './metrics.ts';
+
+/**
+ * The event loop is asked for its delay this often. It costs a thousandth of a core, and a process
+ * at rest wakes up for it; at 10 ms it would be four thousandths.
+ */
+const LOOP_MS = 50;
+/** Several may look (Prometheus, the page): the delays that one has seen are kept for the others. */
+const LOOP_KEPT_MS = 10_000;
+const NANOS = 1e9;
+
+/**
+ * The usual `process_*` and `nodejs_*` of this process, under their usual names. Nothing is
+ * collected between two scrapes but the delays of the event loop.
+ */
+export class ProcessFigures {
+  readonly #delays: IntervalHistogram = monitorEventLoopDelay({ resolution: LOOP_MS });
+  #keptSince = performance.now();
+
+  constructor() {
+    this.#delays.enable();
+  }
+
+  stop(): void {
+    this.#delays.disable();
+  }
+
+  /** @param name of the process, for the label `process` */
+  async snapshot(name: string): Promise<MetricsSnapshot> {
+    const value = (metric: string, help: string, number: number | undefined): MetricsSnapshot[number] => {
+      const kind = metric.endsWith('_total') ? counter : gauge;
+      return kind(metric, help, number === undefined ? [] : [[{ process: name }, number]]);
+    };
+    const { user, system } = process.cpuUsage();
+    const { rss, heapTotal, heapUsed, external } = process.memoryUsage();
+    const [openFiles, filesMax] = await Promise.all([countOpenFiles(), openFilesMax()]);
+    const started = Date.now() / 1000 - process.uptime();
+    return [
+      value('process_cpu_user_seconds_total', 'CPU time in the program', user / 1e6),
+      value('process_cpu_system_seconds_total', 'CPU time in the kernel', system / 1e6),
+      value('process_cpu_seconds_total', 'CPU time', (user + system) / 1e6),
+      value('process_start_time_seconds', 'Start, Unix seconds', started),
+      value('process_resident_memory_bytes', 'Resident memory', rss),
+      value('process_open_fds', 'Open files and sockets', openFiles),
+      value('process_max_fds', 'Files and sockets that may be open', filesMax),
+      value('nodejs_heap_size_total_bytes', "V8's heap", heapTotal),
+      value('nodejs_heap_size_used_bytes', "What V8's heap holds", heapUsed),
+      value('nodejs_external_memory_bytes', "Memory beside V8's heap: bodies, frames", external),
+      ...this.#loop(value),
+    ];
+  }
+
+  /** The wait between two looks is no delay. */
+  #loop(value: (metric: string, help: string, number: number) => MetricsSnapshot[number]): MetricsSnapshot {
+    const delays = this.#delays;
+    const seconds = (nanos: number): number =>
+      Math.max(0, (Number.isFinite(nanos) ? nanos : 0) - LOOP_MS * 1e6) / NANOS;
+    const help = (what: string): string => `Delay of the event loop, ${what} of the last seconds`;
+    const values = [
+      value('nodejs_eventloop_lag_mean_seconds', help('mean'), seconds(delays.mean)),
+      value('nodejs_eventloop_lag_p50_seconds', help('median'), seconds(delays.percentile(50))),
+      value('nodejs_eventloop_lag_p99_seconds', help('99th percentile'), seconds(delays.percentile(99))),
+      value('nodejs_eventloop_lag_max_seconds', help('longest'), seconds(delays.max)),
+    ];
+    if (performance.now() - this.#keptSince > LOOP_KEPT_MS) {
+      this.#keptSince = performance.now();
+      delays.reset();
+    }
+    return values;
+  }
+}
+
+/** Undefined where the system does not tell. */
+async function countOpenFiles(): Promise<number | undefined> {
+  const files = await readdir('/proc/self/fd').catch(() => undefined);
+  return files && files.length - 1; // without the folder itself
+}
+
+async function openFilesMax(): Promise<number | undefined> {
+  const limits = await readFile('/proc/self/limits', 'utf8').catch(() => '');
+  const [, soft] = /^Max open files\s+(\d+)/m.exec(limits) ?? [];
+  return soft === undefined ? undefined : Number(soft);
+}
