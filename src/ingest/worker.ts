@@ -199,7 +199,7 @@ class IngestWorker {
     };
   }
 
-  /** What the primary asked for: a beat with figures of the process and, for the page, of projects. */
+  /** A beat that the primary asked for, with figures of the process and perhaps of projects. */
   async answer(projects: boolean, name: string): Promise<void> {
     const process = await this.#processFigures.snapshot(name);
     this.beat({ process, ...(projects && { projects: this.#pageFigures.busiest() }) });

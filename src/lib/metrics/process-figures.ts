@@ -7,7 +7,7 @@ import { counter, gauge, type MetricsSnapshot } from './metrics.ts';
  * at rest wakes up for it; at 10 ms it would be four thousandths.
  */
 const LOOP_MS = 50;
-/** Several may look (Prometheus, the page): the delays that one has seen are kept for the others. */
+/** Several may look (Prometheus, the page): what one has seen is kept for the others. */
 const LOOP_KEPT_MS = 10_000;
 const NANOS = 1e9;
 
