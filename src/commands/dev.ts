@@ -4,6 +4,7 @@ import { Command } from 'commander';
 import { checkPortIsFree, PortError } from '../admin/port-check.ts';
 import { type Config, isSet, loadConfig } from '../config.ts';
 import { DATA, DevStart, type DevSystem } from '../dev/system.ts';
+import { nativeProblem } from '../ingest/native.ts';
 import { lockFolder } from '../lib/files/folder-lock.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
@@ -82,6 +83,8 @@ async function freePair(host: string, adminHost: string): Promise<number> {
 }
 
 async function run(flags: Flags): Promise<void> {
+  const problem = nativeProblem('npm start');
+  if (problem) throw new Error(problem);
   const { config } = loadConfig();
   const port = flags.port ?? config.port;
   const adminPort = flags.adminPort ?? config.adminPort ?? 8081;

@@ -2,12 +2,15 @@
 import { spawnSync } from 'node:child_process';
 import { hostEnvironment } from '../../src/config.ts';
 import { aptInstall, ensureServers } from '../../src/dev/install.ts';
+import { nativeProblem } from '../../src/ingest/native.ts';
 import { findBrowser } from './browser.ts';
 import { findPostgres } from './postgres.ts';
 import { canStepClocks } from './step-clock.ts';
 
 export default function setup(): void {
   const say = (line: string): void => console.log(line);
+  const problem = nativeProblem('npm test');
+  if (problem) throw new Error(problem);
   ensureServers(hostEnvironment(), say);
   if (spawnSync('curl', ['--version']).status !== 0 && !aptInstall(['curl'], say))
     throw new Error('the tests paste a curl line: sudo apt-get install -y curl');

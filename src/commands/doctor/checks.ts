@@ -6,6 +6,7 @@ import { accessSync, constants, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import type { Config } from '../../config.ts';
 import { HAS_ZSTD } from '../../envelope/inflate/inflate.ts';
+import { nativeProblem } from '../../ingest/native.ts';
 import { FRAME_BYTES_MAX, REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { withoutPassword } from '../../management/connections.ts';
 import { readDropped } from '../../stream/dropped-record.ts';
@@ -76,8 +77,9 @@ export function machine({ workers }: Config): Check[] {
     {
       what: 'Node',
       found: version,
+      fail: nativeProblem('npx sluice ingest') ?? false,
       warn: !HAS_ZSTD && `${version} has no zstd: bodies with Content-Encoding zstd are answered 400`,
-      fix: 'Run Node 22.15 or later, or the image.',
+      fix: 'Run Node 24 (on a Linux with glibc before 2.38: 20), or the image.',
     },
     {
       what: 'workers',

@@ -1,0 +1,43 @@
+import { readdirSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { nativeProblem, type Runtime } from '../../src/ingest/native.ts';
+
+const files = new Set(readdirSync(new URL('../../node_modules/uWebSockets.js', import.meta.url)));
+const has = (file: string): boolean => files.has(file);
+const debian13: Runtime = {
+  version: 'v24.21.0',
+  modules: '137',
+  platform: 'linux',
+  arch: 'x64',
+  glibc: '2.41',
+};
+
+describe('a runtime', () => {
+  it.each([
+    ['Node 20 on Debian 12', { version: 'v20.20.2', modules: '115', glibc: '2.36' }],
+    ['Node 22 on Debian 13', { version: 'v22.20.0', modules: '127' }],
+    ['Node 24 on Debian 13', {}],
+    ['Node 24 on arm64', { arch: 'arm64' }],
+    ['Node 24 on macOS', { platform: 'darwin', arch: 'arm64', glibc: undefined }],
+  ])('that has a binary may start: %s', (_name, runtime) => {
+    expect(nativeProblem('npm start', { ...debian13, ...runtime }, has)).toBeUndefined();
+  });
+
+  it.each([
+    ['Node 26 on Debian 13', { version: 'v26.10.0', modules: '147' }, "npx -y -p node@24 -c 'npm start'"],
+    [
+      'Node 26 on Debian 12',
+      { version: 'v26.10.0', modules: '147', glibc: '2.36' },
+      "npx -y -p node@20 -c 'npm start'",
+    ],
+    ['Node 24 on Debian 12', { glibc: '2.36' }, "npx -y -p node@20 -c 'npm start'"],
+    ['Node 23', { version: 'v23.11.0', modules: '131' }, "npx -y -p node@24 -c 'npm start'"],
+    ['Alpine', { glibc: undefined }, 'run the image'],
+  ])('without one is told what to run: %s', (_name, runtime, remedy) => {
+    expect(nativeProblem('npm start', { ...debian13, ...runtime }, has)).toContain(remedy);
+  });
+
+  it('is this one, and fits', () => {
+    expect(nativeProblem('npm test')).toBeUndefined();
+  });
+});
