@@ -17,10 +17,10 @@ export function topologyOf({ config, dev }: Session): TopologyOptions {
   };
 }
 
-async function run(flags: { json?: boolean }): Promise<void> {
+async function run(flags: { json?: boolean; emptyBuckets?: boolean }): Promise<void> {
   await withSession(async (session) => {
     const link = await session.connections.nats();
-    const changes = await setupTopology(link, topologyOf(session));
+    const changes = await setupTopology(link, topologyOf(session), flags);
     const { info } = link.connection;
     const risk = info && clusterRisk(info);
     if (risk) process.stderr.write(`sluice: warning: ${risk}. ${CLUSTER_RISK_FIX}\n`);
@@ -33,6 +33,7 @@ async function run(flags: { json?: boolean }): Promise<void> {
 export function setupCommand(): Command {
   return new Command('setup')
     .description('create or update streams, consumers and buckets; safe to repeat')
+    .option('--empty-buckets', 'make an empty bucket in place of one that was deleted: it refuses every key')
     .option('--json', 'print JSON')
     .action(run);
 }

@@ -5,7 +5,7 @@ import type { MetricsSnapshot } from '../lib/metrics/metrics.ts';
 
 export type Readiness = {
   status: 'ready' | 'not ready';
-  checks: { redis: 'ok' | 'away'; nats: 'ok' | 'away'; registry: 'ok' | 'loading' };
+  checks: { redis: 'ok' | 'away'; nats: 'ok' | 'away'; registry: 'ok' | 'loading' | 'missing' };
 };
 
 export type FromWorker =

@@ -33,6 +33,7 @@ function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Rea
   const spoken = readiness.filter((one) => one !== undefined);
   const every = (test: (one: Readiness) => boolean): boolean => spoken.length > 0 && spoken.every(test);
   const ready = !stopping && wasComplete && spoken.some((one) => one.status === 'ready');
+  const isMissing = spoken.some((one) => one.checks.registry === 'missing');
   const isLoaded = (one: Readiness | undefined): boolean => one?.checks.registry === 'ok';
   const loaded = wasComplete ? readiness.some(isLoaded) : readiness.length > 0 && readiness.every(isLoaded);
   return {
@@ -40,7 +41,7 @@ function combine({ readiness, wasComplete }: WorkerPool, stopping: boolean): Rea
     checks: {
       redis: every((one) => one.checks.redis === 'ok') ? 'ok' : 'away',
       nats: every((one) => one.checks.nats === 'ok') ? 'ok' : 'away',
-      registry: loaded ? 'ok' : 'loading',
+      registry: isMissing ? 'missing' : loaded ? 'ok' : 'loading',
     },
   };
 }

@@ -188,13 +188,14 @@ class IngestWorker {
   }
 
   readiness(): Readiness {
-    const registry = this.#services !== undefined;
+    const loaded = this.#services !== undefined;
+    const isMissing = this.#replica?.bucketIsMissing ?? false;
     return {
-      status: registry && !this.#stopping ? 'ready' : 'not ready',
+      status: loaded && !this.#stopping ? 'ready' : 'not ready',
       checks: {
         redis: this.#redis.available ? 'ok' : 'away',
-        nats: this.#link?.connected ? 'ok' : 'away',
-        registry: registry ? 'ok' : 'loading',
+        nats: this.#link?.connected && this.#replica?.brokerAnswers ? 'ok' : 'away',
+        registry: isMissing ? 'missing' : loaded ? 'ok' : 'loading',
       },
     };
   }

@@ -25,6 +25,8 @@ export type ProcessorGauges = {
   sinks: readonly SinkHealth[];
   /** Its CPU, memory and the like. */
   ofProcess: MetricsSnapshot;
+  /** What the broker says of its streams and consumers. */
+  broker: MetricsSnapshot;
 };
 
 /** The processor's metrics. */
@@ -54,6 +56,7 @@ export class ProcessorMetrics {
     credsExpiry,
     sinks,
     ofProcess,
+    broker,
   }: ProcessorGauges): ReturnType<typeof sumSnapshots> {
     const processed = [...this.#processed].map(([key, count]) => {
       const [type = '', result = ''] = key.split('\n');
@@ -62,6 +65,7 @@ export class ProcessorMetrics {
     const pending = Object.entries(pendingMessages).map(([stream, count]) => [{ stream }, count] as const);
     return sumSnapshots([
       ofProcess,
+      broker,
       [
         buildInfo(VERSION),
         credentialsExpiry(credsExpiry),

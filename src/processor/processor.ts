@@ -19,13 +19,15 @@ import { Retention } from '../sink/retention.ts';
 import { SeveralSinks } from '../sink/several.ts';
 import type { Sink } from '../sink/sink.ts';
 import { NatsLink } from '../stream/nats.ts';
-import { FRAME_STREAMS, streamName } from '../stream/topology.ts';
+import { StreamWatch } from '../stream/stream-watch.ts';
+import { BUCKETS, FRAME_STREAMS, streamName, streamNamesOf, wantedStreams } from '../stream/topology.ts';
 import { OldDays } from '../usage/old-days.ts';
 import { StreamConsumer } from './consumer.ts';
 import { CrashCounts } from './crash-counts.ts';
 import { DeadLetters } from './dead-letters/dead-letters.ts';
 import { FrameWriter } from './frame-writer.ts';
 import { Gate } from './gate.ts';
+import { Keeper } from './keeper.ts';
 import { type ProcessorGauges, ProcessorMetrics } from './metrics.ts';
 import { PartSweeper } from './part-sweeper.ts';
 import { pendingMessages } from './pending.ts';
@@ -80,6 +82,8 @@ class Processor implements RunningProcessor {
   #sink: SeveralSinks | undefined;
   #link: NatsLink | undefined;
   #deadLetters: DeadLetters | undefined;
+  #watch: StreamWatch | undefined;
+  #keeper: Keeper | undefined;
   #ready = false;
 
   constructor(config: Config, log: Log, { clock = systemClock, onBug = endProcess }: ProcessorOptions) {
@@ -117,7 +121,24 @@ class Processor implements RunningProcessor {
     const oldDays = new OldDays({ link, log: this.#log, clock: this.#clock });
     this.#closers.push(async () => oldDays.stop());
     this.#startRetention(link, sink);
+    await this.#startKeeper(link);
     this.#ready = true;
+  }
+
+  async #startKeeper(link: NatsLink): Promise<void> {
+    const { streamReplicas: replicas, streamShards: shards, streamMaxBytes: maxBytes } = this.#config;
+    const watch = new StreamWatch({
+      nats: async () => link,
+      clock: this.#clock,
+      streams: streamNamesOf(shards),
+      buckets: BUCKETS,
+    });
+    const wanted = wantedStreams({ replicas, shards, maxBytes });
+    const keeper = new Keeper({ link, watch, wanted, log: this.#log });
+    this.#watch = watch;
+    this.#keeper = keeper;
+    this.#closers.push(() => keeper.stop());
+    await keeper.start();
   }
 
   #startRetention(link: NatsLink, sink: Sink): void {
@@ -177,7 +198,7 @@ class Processor implements RunningProcessor {
       pages: {
         ready: () => {
           const readiness = this.#readiness();
-          return { ready: this.#ready, body: JSON.stringify(readiness) };
+          return { ready: readiness.status === 'ready', body: JSON.stringify(readiness) };
         },
         metrics: async () => this.#metrics.render(await this.#gauges()),
         stats: async () => ({
@@ -191,13 +212,15 @@ class Processor implements RunningProcessor {
   }
 
   #readiness(): { status: string; checks: Record<string, string> } {
+    const isMissing = this.#keeper?.isMissing ?? false;
     const checks = {
-      nats: this.#link?.connected ? 'ok' : 'away',
+      nats: this.#link?.connected && this.#watch?.available ? 'ok' : 'away',
+      streams: isMissing ? 'missing' : 'ok',
       sink: this.#isSinkFailing ? 'failing' : 'ok',
       dead_letters: this.#deadLetters?.failing ? 'failing' : 'ok',
       ...this.#sink?.states(),
     };
-    return { status: this.#ready ? 'ready' : 'not ready', checks };
+    return { status: this.#ready && !isMissing ? 'ready' : 'not ready', checks };
   }
 
   get #isSinkFailing(): boolean {
@@ -218,6 +241,7 @@ class Processor implements RunningProcessor {
     const droppedDeadLetters = this.#deadLetters?.dropped ?? 0;
     const { natsCredsFile: file } = this.#config;
     const expiry = file === undefined ? undefined : credsExpiry(file);
+    const broker = [...(this.#watch?.health() ?? []), ...(this.#keeper?.expose() ?? [])];
     const sinks = this.#sink?.health ?? [];
     const ofProcess = await this.#processFigures.snapshot('processor');
     return {
@@ -227,6 +251,7 @@ class Processor implements RunningProcessor {
       credsExpiry: expiry,
       sinks,
       ofProcess,
+      broker,
     };
   }
 

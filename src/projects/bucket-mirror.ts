@@ -10,7 +10,7 @@ import {
   REGISTRY_TIMEOUT_FACTOR_MAX,
 } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { type BucketState, bucketState, registryManager } from './bucket.ts';
+import { type BucketState, bucketState, isMissingBucket, registryManager } from './bucket.ts';
 import type { BucketCopy } from './bucket-copy.ts';
 import { type BucketEntry, BucketWatch } from './bucket-watch.ts';
 
@@ -70,6 +70,8 @@ export class BucketMirror {
   #timeoutFactor = 1;
   #loop: Promise<void> | undefined;
   #firstSnapshot: (() => void) | undefined;
+  /** What the last question found: `away` where the broker did not answer it. */
+  #found: 'ok' | 'away' | 'missing' = 'away';
 
   constructor(options: MirrorOptions) {
     this.#options = options;
@@ -88,6 +90,10 @@ export class BucketMirror {
     return first;
   }
 
+  get found(): 'ok' | 'away' | 'missing' {
+    return this.#found;
+  }
+
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#wake?.();
@@ -101,12 +107,16 @@ export class BucketMirror {
     let retryMs = REGISTRY_RETRY_MS_MIN;
     while (!this.#stopped) {
       try {
-        if (link.connected) await (this.#renewal ? this.#open() : this.#check());
+        if (link.connected) {
+          await (this.#renewal ? this.#open() : this.#check());
+          this.#found = 'ok';
+        }
         retryMs = REGISTRY_RETRY_MS_MIN;
         this.#timeoutFactor = 1;
         await this.#sleep(this.#renewal && link.connected ? 0 : REGISTRY_CHECK_MS);
       } catch (error) {
         if (this.#stopped) return;
+        this.#found = isMissingBucket(error) ? 'missing' : 'away';
         // One line for each streak of failures: an outage must not fill the log.
         const level = retryMs === REGISTRY_RETRY_MS_MIN ? 'warn' : 'debug';
         log[level]({ bucket, err: error }, 'projects: bucket not readable, trying again');

@@ -58,6 +58,16 @@ export class Replica {
     return this.#tokens.has(token);
   }
 
+  /** Whether JetStream answers what both buckets are asked. */
+  get brokerAnswers(): boolean {
+    return this.#mirrors.every(({ found }) => found !== 'away');
+  }
+
+  /** Whether a bucket was deleted; the copy of it stays. */
+  get bucketIsMissing(): boolean {
+    return this.#mirrors.some(({ found }) => found === 'missing');
+  }
+
   async stop(): Promise<void> {
     clearInterval(this.#sweeper);
     await Promise.all(this.#mirrors.map((mirror) => mirror.stop()));

@@ -74,6 +74,16 @@ export function subjectAmong(subject: string, shards: number): string {
 export const isFrameStreamName = (name: string): boolean =>
   FRAME_STREAMS.some((stream) => new RegExp(`^SLUICE_${stream.toUpperCase()}(_\\d+)?$`).test(name));
 
+/** The streams, by name, that a deployment with this number of shards has. */
+export const streamNamesOf = (shards: number): string[] => [
+  ...FRAME_STREAMS.flatMap((stream) =>
+    Array.from({ length: shards }, (_, shard) => streamName(stream, shard, shards)),
+  ),
+  CHUNKS_STREAM,
+  DEAD_LETTERS_STREAM,
+  AUDIT_STREAM,
+];
+
 export type TopologyOptions = {
   replicas: number;
   shards: number;

@@ -48,8 +48,8 @@ const stream = (figure: string, name: string, instance: string = INGEST[0]): str
   ingest(`sluice_stream_${figure}`, `stream="${name}"`, instance);
 const certificate = (server: string): string =>
   ingest('sluice_certificate_expire_timestamp_seconds', `server="${server}"`);
-const pending = (instance: string): string =>
-  processor('sluice_pending_messages', 'stream="SLUICE_EVENTS"', instance);
+const pending = (instance: string, of = 'SLUICE_EVENTS'): string =>
+  processor('sluice_pending_messages', `stream="${of}"`, instance);
 const processed = (result: string): string =>
   processor('sluice_processed_total', `type="event",result="${result}"`);
 
@@ -77,6 +77,22 @@ function healthy(size: number): Series {
     ...Object.fromEntries([...quick, ...streams]),
     ...Object.fromEntries(INGEST.map((instance) => [ingest('up', '', instance), steady(1)])),
     ...Object.fromEntries(PROCESSORS.map((instance) => [processor('up', '', instance), steady(1)])),
+    ...Object.fromEntries(
+      INGEST.map((instance) => [ingest('sluice_jetstream_available', '', instance), steady(1)]),
+    ),
+    ...Object.fromEntries(
+      PROCESSORS.map((one) => [processor('sluice_jetstream_available', '', one), steady(1)]),
+    ),
+    [ingest('sluice_jetstream_missing', 'name="KV_sluice_projects"')]: steady(0),
+    [processor('sluice_consumer_missing', 'name="SLUICE_EVENTS/processor"')]: steady(0),
+    [processor('sluice_jetstream_restored_total', 'name="SLUICE_EVENTS/processor"')]: steady(0),
+    ...Object.fromEntries(
+      Object.keys(FILL).flatMap((name) => [
+        [stream('replicas', name), steady(3)] as const,
+        [stream('replicas_current', name), steady(3)] as const,
+      ]),
+    ),
+    ...Object.fromEntries(PROCESSORS.map((instance) => [pending(instance, 'SLUICE_LOGS'), steady(0)])),
     [requests('accepted')]: rate(600 * size),
     [requests('unauthenticated')]: rate(30 * size),
     [requests('forbidden_key')]: rate(0),
@@ -231,6 +247,45 @@ export const SCENES: readonly Scene[] = [
     series: { [ingest('sluice_buffered_bytes')]: steady(320 * 1024 * 1024) },
     labels: { instance: INGEST[0] },
     summary: `Workers of ${INGEST[0]} hold 160MiB of bodies each; at 192 MiB they answer 503`,
+  },
+  {
+    alert: 'SluiceJetStreamUnavailable',
+    minutes: 15,
+    series: { [ingest('sluice_jetstream_available')]: jumps(10, 1, 0) },
+    labels: { instance: INGEST[0] },
+    summary: `JetStream does not answer ${INGEST[0]}; without it nothing is accepted and nothing stored`,
+  },
+  {
+    alert: 'SluiceStreamMissing',
+    minutes: 15,
+    series: { [ingest('sluice_jetstream_missing', 'name="KV_sluice_projects"')]: jumps(10, 0, 1) },
+    labels: { name: 'KV_sluice_projects' },
+    summary: 'KV_sluice_projects does not exist',
+  },
+  {
+    alert: 'SluiceStreamRestored',
+    minutes: 15,
+    series: {
+      [processor('sluice_jetstream_restored_total', 'name="SLUICE_EVENTS/processor"')]: jumps(10, 0, 1),
+    },
+    labels: { name: 'SLUICE_EVENTS/processor' },
+    summary: 'Somebody deleted SLUICE_EVENTS/processor; the processor has made it again',
+  },
+  {
+    alert: 'SluiceReplicasBehind',
+    minutes: 20,
+    series: { [stream('replicas_current', 'SLUICE_CHUNKS')]: jumps(10, 3, 2) },
+    labels: { stream: 'SLUICE_CHUNKS' },
+    summary: 'Only 2 copies of SLUICE_CHUNKS are current',
+  },
+  {
+    alert: 'SluiceFiguresGone',
+    minutes: 55,
+    series: Object.fromEntries(
+      PROCESSORS.map((instance) => [pending(instance, 'SLUICE_LOGS'), () => '0x40']),
+    ),
+    labels: { stream: 'SLUICE_LOGS' },
+    summary: 'Nothing is known of SLUICE_LOGS any more',
   },
   {
     alert: 'SluiceStreamFilling',

@@ -154,6 +154,23 @@ describe('each role does its work, and the server denies it nothing', () => {
     expect(denied()).toEqual([]);
   });
 
+  it('the processor makes a stream again that was deleted, with its consumer', async () => {
+    const link = await linkAs('setup');
+    const manager = await link.manager();
+    await manager.streams.delete('SLUICE_EVENTS');
+    await until(() =>
+      manager.consumers.info('SLUICE_EVENTS', CONSUMER).then(
+        () => true,
+        () => false,
+      ),
+    );
+    await link.close();
+    const again = eventId();
+    expect((await send(errorEvent(again))).status).toBe(200);
+    await until(() => stored(again));
+    expect(denied()).toEqual([]);
+  });
+
   it('commands show and change what operators work with', async () => {
     const { id } = project;
     const letter = (await letters())[0]?.id ?? '';
@@ -230,7 +247,19 @@ describe('backup', () => {
   const ask = async (subject: string, body: unknown): Promise<Record<string, unknown>> =>
     (await connection.request(subject, JSON.stringify(body), { timeout: 10_000 })).json();
 
-  it('takes a bucket away and brings it back, with what was in it', async () => {
+  it('brings back a bucket that was deleted, while ingest serves on from its copy', async () => {
+    const checksOf = async (): Promise<Record<string, string>> => {
+      const ready = await (await fetch(`http://127.0.0.1:${publicPort}/readyz`)).json();
+      return (ready as { checks: Record<string, string> }).checks;
+    };
+    const [known] = JSON.parse(await sluice('cli', 'project', 'list', '--json')) as {
+      id: string;
+      key: string;
+    }[];
+    const send = async (): Promise<number> => {
+      const url = `http://127.0.0.1:${publicPort}/api/${known?.id}/envelope/?compat_key=${known?.key}`;
+      return (await fetch(url, { method: 'POST', body: errorEvent(eventId()) })).status;
+    };
     const stream = `KV_${SECRET}`;
     const inbox = createInbox('_INBOX.backup');
     const chunks: Uint8Array[] = [];
@@ -248,10 +277,19 @@ describe('backup', () => {
     const link = await linkAs('setup');
     await (await link.manager()).streams.delete(stream);
     await link.close();
+    // Ingest serves on from its copy, and says that it has nothing else.
+    await until(async () => (await checksOf()).registry === 'missing');
+    expect(await send()).toBe(200);
+    await expect(sluice('setup', 'setup')).rejects.toThrow(`the bucket ${SECRET} is missing`);
+    await expect(sluice('cli', 'doctor')).rejects.toMatchObject({
+      stdout: expect.stringMatching(new RegExp(`fail\\s+bucket ${SECRET}`)),
+    });
     const { deliver_subject } = await ask(`$JS.API.STREAM.RESTORE.${stream}`, { config, state });
     for (const chunk of [...chunks, new Uint8Array()])
       await connection.request(`${deliver_subject}`, chunk, { timeout: 10_000 });
     expect(await sluice('cli', 'project', 'list', '--json')).toBe(before);
+    await until(async () => (await checksOf()).registry === 'ok');
+    expect(await send()).toBe(200);
     expect(denied()).toEqual([]);
   });
 });
@@ -309,7 +347,7 @@ it('ingest writes its own counters, and cannot empty their bucket with one of th
 });
 
 /** Subjects that a role may not publish to, and those that it may not listen on. */
-const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
+const FORBIDDEN: Record<Exclude<Role, 'sys'>, { publish: string[]; subscribe: string[] }> = {
   ingest: {
     publish: [
       `$KV.${SECRET}.1`,
@@ -339,6 +377,9 @@ const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
       '$JS.API.STREAM.MSG.GET.SLUICE_AUDIT',
       '$KV.sluice_counters.checkpoints.2026-11.1',
       '$JS.ACK.SLUICE_EVENTS.other.1.1.1.0.0',
+      `$JS.API.CONSUMER.CREATE.KV_${SECRET}.${CONSUMER}`,
+      `$JS.API.STREAM.CREATE.KV_${SECRET}`,
+      '$JS.API.STREAM.CREATE.OTHER',
       '$JS.API.STREAM.DELETE.SLUICE_EVENTS',
       '$JS.API.STREAM.PURGE.SLUICE_EVENTS',
       '$JS.API.STREAM.UPDATE.SLUICE_EVENTS',
@@ -378,7 +419,22 @@ const FORBIDDEN: Record<Role, { publish: string[]; subscribe: string[] }> = {
   },
 };
 
-describe.each(ROLES)('the role %s', (role) => {
+describe('sys', () => {
+  it('asks the servers, and reaches no stream', async () => {
+    const connection = await connectAs('sys');
+    const ping = (await connection.request('$SYS.REQ.SERVER.PING', '', { timeout: 10_000 })).json();
+    expect(ping).toMatchObject({ server: { id: expect.any(String) } });
+    const asked = connection.request('$JS.API.STREAM.INFO.SLUICE_EVENTS', '', { timeout: 2_000 });
+    const answer = await asked.then(
+      (msg) => msg.json() as object,
+      () => ({ error: {} }),
+    );
+    expect(answer).toHaveProperty('error');
+    await connection.close();
+  });
+});
+
+describe.each(ROLES.filter((role) => role !== 'sys'))('the role %s', (role) => {
   let connection: NatsConnection;
   const refusals: string[] = [];
   beforeAll(async () => {

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { createUser, type KeyPair } from '@nats-io/nkeys';
 
 export const USERS_CONF = new URL('../../deploy/nats/users.conf', import.meta.url).pathname;
-export const ROLES = ['ingest', 'processor', 'setup', 'cli', 'backup'] as const;
+export const ROLES = ['ingest', 'processor', 'setup', 'cli', 'backup', 'sys'] as const;
 export type Role = (typeof ROLES)[number];
 
 const variable = (role: Role): string => `${role.toUpperCase()}_KEY`;

@@ -14,6 +14,8 @@ const figure = (name: string, stream: string): Promise<number> =>
   system.metric(`sluice_stream_${name}`, `{stream="${stream}"}`);
 
 it('has bytes, bound and age of each stream, as the broker has them', async () => {
+  // A scrape leaves them out when the broker takes its time.
+  await until(async () => (await system.metrics()).includes('sluice_stream_bytes{'));
   const streams = (await system.metrics()).match(/(?<=^sluice_stream_bytes\{stream=")\w+/gm);
   expect(streams?.sort()).toEqual([
     'SLUICE_AUDIT',

@@ -88,7 +88,7 @@ describe('sluice processor', () => {
     const page = await fetch(`${url}/readyz`);
     expect([page.status, await page.json()]).toEqual([
       503,
-      { status: 'not ready', checks: { nats: 'away', sink: 'ok', dead_letters: 'ok' } },
+      { status: 'not ready', checks: { nats: 'away', streams: 'ok', sink: 'ok', dead_letters: 'ok' } },
     ]);
     state.child.kill('SIGTERM');
     expect(await state.exited).toBe(0);

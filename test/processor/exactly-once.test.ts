@@ -139,7 +139,10 @@ describe('a sink that fails', () => {
     await eventually(() => sink.failures > 4);
     expect((await harness.manager.streams.info('SLUICE_EVENTS')).state.messages).toBe(20);
     const ready = await (await fetch(`http://127.0.0.1:${harness.adminPort}/readyz`)).json();
-    expect(ready).toEqual({ status: 'ready', checks: { nats: 'ok', sink: 'failing', dead_letters: 'ok' } });
+    expect(ready).toEqual({
+      status: 'ready',
+      checks: { nats: 'ok', streams: 'ok', sink: 'failing', dead_letters: 'ok' },
+    });
     sink.failing = undefined;
     await harness.drained();
     expect(harness.stored()).toHaveLength(20);
@@ -278,12 +281,10 @@ describe('streams that are missing', () => {
   it('are waited for', async () => {
     harness = await Harness.start();
     const { config } = await harness.manager.streams.info('SLUICE_EVENTS');
-    const { config: consumer } = await harness.manager.consumers.info('SLUICE_EVENTS', CONSUMER);
     await harness.manager.streams.delete('SLUICE_EVENTS');
     await harness.process();
     await new Promise((resolve) => setTimeout(resolve, 1_500));
     await harness.manager.streams.add(config);
-    await harness.manager.consumers.add('SLUICE_EVENTS', consumer);
     await harness.publish([event(1)]);
     expect(await harness.storedOnce(1)).toHaveLength(1);
   });

@@ -4,6 +4,7 @@
  */
 import { accessSync, constants, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
+import type { StreamInfo } from '@nats-io/jetstream';
 import type { Config } from '../../config.ts';
 import { HAS_ZSTD } from '../../envelope/inflate/inflate.ts';
 import { nativeProblem } from '../../ingest/native.ts';
@@ -14,7 +15,8 @@ import type { NatsLink } from '../../stream/nats.ts';
 import { CLUSTER_RISK_FIX, clusterRisk } from '../../stream/setup/cluster-risk.ts';
 import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
 import type { WantedStream } from '../../stream/setup/setup-run.ts';
-import { AUDIT_STREAM, CONSUMER, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
+import { currentReplicas } from '../../stream/stream-watch.ts';
+import { AUDIT_STREAM, CONSUMER, COUNTERS_BUCKET, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
 import { asking, type Check } from './check.ts';
 import {
   askRedis,
@@ -52,6 +54,10 @@ const MAKE_ANEW =
   'Frames that come now would not be handed out. Delete this consumer (nats consumer rm) and ' +
   'run sluice setup: what is in the stream is handed out anew. Of that the sink knows what it stored in ' +
   'the last ten minutes (ndjson) or day (postgres), and stores the rest again.';
+
+const RESTORE =
+  'Restore it (docs/operations.md, "A bucket that was deleted"), and restart no ingest before: workers that run keep ' +
+  'their copy. On a new installation run sluice setup.';
 
 export const milliseconds = (ms: number): string => `${ms.toFixed(2)} ms`;
 
@@ -271,6 +277,24 @@ export function natsClock(link: NatsLink): Promise<Check[]> {
   ]);
 }
 
+/** Nothing where all copies are current. */
+function replicasOf(what: string, info: StreamInfo): Check[] {
+  const [current, wanted] = [currentReplicas(info), info.config.num_replicas];
+  if (current >= wanted) return [];
+  const gone = (info.cluster?.replicas ?? []).filter(({ offline, current }) => offline || !current);
+  const names = gone.map(({ name }) => name).join(', ') || 'no server is known for the others';
+  return [
+    {
+      what: `${what} replicas`,
+      found: `${current} of ${wanted} are current (${names})`,
+      fail: true,
+      fix:
+        'Start the server that is away and restart no other one meanwhile. One that does not come back: ' +
+        'docs/operations.md, "A server that does not come back".',
+    },
+  ];
+}
+
 export function stream(link: NatsLink, { config }: WantedStream): Promise<Check[]> {
   const what = `stream ${config.name}`;
   return asking({ what, fix: RUN_SETUP }, async () => {
@@ -298,6 +322,7 @@ export function stream(link: NatsLink, { config }: WantedStream): Promise<Check[
         fix: `${RUN_SETUP} Or correct the setting that differs.`,
       },
       ...(max > 0 && bytes > max * FULL_SHARE ? [fill] : []),
+      ...replicasOf(what, info),
     ];
   });
 }
@@ -342,8 +367,9 @@ export function droppedLetters(link: NatsLink): Promise<Check[]> {
 
 export function bucket(link: NatsLink, name: string, replicas: number): Promise<Check[]> {
   const what = `bucket ${name}`;
-  return asking({ what, fix: RUN_SETUP }, async () => {
-    const { config, state } = await (await link.manager()).streams.info(`KV_${name}`);
+  return asking({ what, fix: name === COUNTERS_BUCKET ? RUN_SETUP : RESTORE }, async () => {
+    const info = await (await link.manager()).streams.info(`KV_${name}`);
+    const { config, state } = info;
     const differing = config.num_replicas !== replicas;
     return [
       {
@@ -352,6 +378,7 @@ export function bucket(link: NatsLink, name: string, replicas: number): Promise<
         warn: differing && `${config.num_replicas} replicas, ${replicas} wanted`,
         fix: RUN_SETUP,
       },
+      ...replicasOf(what, info),
     ];
   });
 }

@@ -40,7 +40,8 @@ export type WantedStream = {
 
 type Wanted = {
   streams: readonly WantedStream[];
-  buckets: readonly { bucket: string; replicas: number }[];
+  /** `isKept`: its content is nowhere else, so it is not made anew beside streams that are there. */
+  buckets: readonly { bucket: string; replicas: number; isKept: boolean }[];
   /** Whether a stream of this name is one of the product's frame streams, wanted or not. */
   isOurs(name: string): boolean;
   /** Of each frame stream. */
@@ -98,12 +99,26 @@ export class SetupRun {
     const names = surplus.map(({ config }) => config.name);
     const plans = await this.#openIfFails(names, async () => {
       const found = await this.#plans(surplus);
+      if (surplus.length > 0 || found.some(({ current }) => current)) await this.#refuseLostBuckets();
       await this.#retire(surplus);
       return found;
     });
-    await this.#makeAll(plans);
+    // The buckets first: where a stream is, they have been.
     for (const { bucket, replicas } of this.#wanted.buckets) await this.#makeBucket(bucket, replicas);
+    await this.#makeAll(plans);
     return this.#said;
+  }
+
+  /** An empty bucket of projects in place of one that was deleted would refuse every key. */
+  async #refuseLostBuckets(): Promise<void> {
+    for (const { bucket, isKept } of this.#wanted.buckets) {
+      if (!isKept || (await orMissing(this.#manager.streams.info(`KV_${bucket}`)))) continue;
+      throw new SetupError(
+        `the bucket ${bucket} is missing, though streams are there: somebody deleted it. Workers that run keep ` +
+          'their copy. Restore it (docs/operations.md, "A bucket that was deleted"), or make an empty one, which ' +
+          'refuses every key, with sluice setup --empty-buckets',
+      );
+    }
   }
 
   #refuseReplicas(): void {

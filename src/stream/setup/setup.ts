@@ -1,17 +1,33 @@
 import type { NatsLink } from '../nats.ts';
-import { BUCKETS, CONSUMER, isFrameStreamName, type TopologyOptions, wantedStreams } from '../topology.ts';
+import {
+  BUCKETS,
+  CONSUMER,
+  COUNTERS_BUCKET,
+  isFrameStreamName,
+  type TopologyOptions,
+  wantedStreams,
+} from '../topology.ts';
 import { SetupRun } from './setup-run.ts';
 
 /**
  * Creates or updates streams, consumers and buckets; safe to repeat.
+ * `emptyBuckets`: also makes an empty bucket of projects or tokens in place of one that was deleted.
  * @returns one line for each change; none when everything was as it should be
  * @throws SetupError, before anything is changed, when something cannot be so or would lose data;
  * later only when another setup at the same time undoes what this one has done
  */
-export async function setupTopology(link: NatsLink, options: TopologyOptions): Promise<string[]> {
+export async function setupTopology(
+  link: NatsLink,
+  options: TopologyOptions,
+  { emptyBuckets = false } = {},
+): Promise<string[]> {
   const run = await SetupRun.start(link, {
     streams: wantedStreams(options),
-    buckets: BUCKETS.map((bucket) => ({ bucket, replicas: options.replicas })),
+    buckets: BUCKETS.map((bucket) => ({
+      bucket,
+      replicas: options.replicas,
+      isKept: bucket !== COUNTERS_BUCKET && !emptyBuckets,
+    })),
     isOurs: isFrameStreamName,
     consumer: CONSUMER,
   });

@@ -85,8 +85,24 @@ describe('setup', () => {
       [...names.map((name) => `SLUICE_${name}`), ...BUCKETS.map((bucket) => `KV_${bucket}`)].sort(),
     );
     expect(said).toHaveLength(9 + 6 + 3);
-    expect(said[0]).toBe('created stream SLUICE_EVENTS, 16 MiB, replicas 1');
-    expect(said[1]).toBe('created consumer processor of SLUICE_EVENTS');
+    expect(said[0]).toBe('created bucket sluice_projects, replicas 1');
+    expect(said[3]).toBe('created stream SLUICE_EVENTS, 16 MiB, replicas 1');
+    expect(said[4]).toBe('created consumer processor of SLUICE_EVENTS');
+  });
+
+  it('makes no empty bucket of projects or tokens beside streams that are there, unless it is told to', async () => {
+    await setup();
+    const { streams } = await link.manager();
+    for (const bucket of ['sluice_projects', 'sluice_heartbeats']) {
+      await streams.delete(`KV_${bucket}`);
+      await expect(setup()).rejects.toThrow(`the bucket ${bucket} is missing, though streams are there`);
+      expect(await streamNames()).not.toContain(`KV_${bucket}`);
+      expect(await setupTopology(link, small, { emptyBuckets: true })).toEqual([
+        `created bucket ${bucket}, replicas 1`,
+      ]);
+    }
+    await streams.delete('KV_sluice_counters');
+    expect(await setup()).toEqual(['created bucket sluice_counters, replicas 1']);
   });
 
   it('tries again where the server cannot make the folder of a stream at this moment', async () => {

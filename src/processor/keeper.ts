@@ -1,0 +1,153 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import type { Log } from '../lib/log.ts';
+import { counter, gauge, type MetricsSnapshot } from '../lib/metrics/metrics.ts';
+import { KEEP_LOOK_MS } from '../limits.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { orMissing } from '../stream/setup/setup-error.ts';
+import type { WantedStream } from '../stream/setup/setup-run.ts';
+import type { StreamWatch } from '../stream/stream-watch.ts';
+
+type KeeperOptions = {
+  link: NatsLink;
+  watch: StreamWatch;
+  wanted: readonly WantedStream[];
+  log: Log;
+  lookMs?: number;
+};
+
+/**
+ * Makes again what was deleted under a running processor.
+ *
+ * A consumer is made whenever it is missing. It begins with the first frame of its stream: a work
+ * queue keeps a frame until it is acknowledged, so nothing is lost, and the sink recognises a frame
+ * that it has, so nothing is stored twice. A stream is made again only when this process saw it:
+ * a stream that was never there is one that setup has yet to make, perhaps with other bounds. Its
+ * frames are lost. Buckets are never made: an empty one would refuse every key.
+ */
+export class Keeper {
+  readonly #options: KeeperOptions;
+  readonly #lookMs: number;
+  readonly #seen = new Set<string>();
+  readonly #missingConsumers = new Set<string>();
+  /** What could not be made, so that the log says it once. */
+  readonly #failing = new Set<string>();
+  /** How often each stream and consumer was made again. */
+  readonly #made: Map<string, number>;
+  readonly #stopping = new AbortController();
+  #running: Promise<void> = Promise.resolve();
+
+  constructor(options: KeeperOptions) {
+    this.#options = options;
+    this.#lookMs = options.lookMs ?? KEEP_LOOK_MS;
+    const names = options.wanted.flatMap((wanted) => [wanted.config.name, ...consumerNames(wanted)]);
+    this.#made = new Map(names.map((name) => [name, 0]));
+  }
+
+  /** Resolves after the first look. */
+  async start(): Promise<void> {
+    await this.#look();
+    this.#running = this.#run();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#running;
+  }
+
+  /** Whether a stream or a consumer that the processor needs is missing. */
+  get isMissing(): boolean {
+    const { wanted, watch } = this.#options;
+    return this.#missingConsumers.size > 0 || wanted.some(({ config }) => watch.missing.has(config.name));
+  }
+
+  expose(): MetricsSnapshot {
+    const consumers = this.#options.wanted.flatMap(consumerNames);
+    return [
+      gauge(
+        'sluice_consumer_missing',
+        'Consumers that do not exist: 1',
+        consumers.map((name) => [{ name }, Number(this.#missingConsumers.has(name))] as const),
+      ),
+      counter(
+        'sluice_jetstream_restored_total',
+        'Streams and consumers that were deleted and made again',
+        [...this.#made].map(([name, count]) => [{ name }, count] as const),
+      ),
+    ];
+  }
+
+  async #run(): Promise<void> {
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      await pause(this.#lookMs, undefined, { signal, ref: false }).catch(() => undefined);
+      if (!signal.aborted && this.#options.link.connected) await this.#look();
+    }
+  }
+
+  /** Never rejects: the watch tells that JetStream does not answer. */
+  async #look(): Promise<void> {
+    const { watch, wanted } = this.#options;
+    const infos = await watch.look().catch(() => undefined);
+    if (!infos) return;
+    for (const { config } of infos) this.#seen.add(config.name);
+    const gone = wanted.filter(({ config }) => watch.missing.has(config.name));
+    for (const one of gone) await this.#keepStream(one);
+    const present = new Set(infos.map(({ config }) => config.name));
+    await Promise.all(
+      wanted.filter(({ config }) => present.has(config.name)).map((one) => this.#keepConsumer(one)),
+    );
+    if (gone.length > 0) await watch.look().catch(() => undefined);
+  }
+
+  async #keepStream(wanted: WantedStream): Promise<void> {
+    const { name } = wanted.config;
+    if (!this.#seen.has(name)) return this.#fails(name, new Error('it was never there'));
+    const isMade = await this.#make(name, async () => {
+      await (await this.#options.link.manager()).streams.add(wanted.config);
+    });
+    if (isMade) await this.#keepConsumer(wanted);
+  }
+
+  async #keepConsumer(wanted: WantedStream): Promise<void> {
+    const { config, consumer } = wanted;
+    const [name] = consumerNames(wanted);
+    if (!consumer || !name) return;
+    try {
+      const { consumers } = await this.#options.link.manager();
+      if (await orMissing(consumers.info(config.name, consumer.durable_name))) {
+        this.#missingConsumers.delete(name);
+        return;
+      }
+    } catch {
+      return; // The broker does not say that it is missing.
+    }
+    this.#missingConsumers.add(name);
+    const isMade = await this.#make(name, async () => {
+      await (await this.#options.link.manager()).consumers.add(config.name, consumer);
+    });
+    if (isMade) this.#missingConsumers.delete(name);
+  }
+
+  async #make(name: string, work: () => Promise<void>): Promise<boolean> {
+    try {
+      await work();
+    } catch (error) {
+      this.#fails(name, error);
+      return false;
+    }
+    this.#failing.delete(name);
+    this.#made.set(name, (this.#made.get(name) ?? 0) + 1);
+    this.#options.log.warn({ name }, 'processor: made again what somebody deleted');
+    return true;
+  }
+
+  #fails(name: string, err: unknown): void {
+    if (this.#failing.has(name)) return;
+    this.#failing.add(name);
+    this.#options.log.error({ name, err }, 'processor: missing, and cannot be made: run sluice setup');
+  }
+}
+
+/** `SLUICE_EVENTS/processor`; none for a stream that the processor does not read. */
+const consumerNames = ({ config, consumer }: WantedStream): string[] =>
+  consumer ? [`${config.name}/${consumer.durable_name}`] : [];

@@ -1,0 +1,170 @@
+import type { StreamInfo } from '@nats-io/jetstream';
+import type { Clock } from '../lib/clock.ts';
+import { gauge, type MetricsSnapshot, type Sample } from '../lib/metrics/metrics.ts';
+import type { NatsLink } from './nats.ts';
+import { orMissing } from './setup/setup-error.ts';
+
+type StreamWatchOptions = {
+  /** Rejects while NATS is away. */
+  nats: () => Promise<NatsLink>;
+  clock: Clock;
+  /** Names of the streams whose fill is told. */
+  streams: readonly string[];
+  /** Their streams are watched too, under the names that NATS gives them. */
+  buckets: readonly string[];
+};
+
+/** Copies of a stream that have all of it, the leader's among them. */
+export function currentReplicas({ cluster, config }: StreamInfo): number {
+  if (cluster?.name === undefined) return config.num_replicas;
+  if (!cluster.leader) return 0;
+  return 1 + (cluster.replicas ?? []).filter(({ current, offline }) => current && !offline).length;
+}
+
+/**
+ * What the broker says of our streams: fill, replicas, leaders, and which streams do not exist.
+ *
+ * Each stream is asked for by its name: a cluster's list of streams leaves out, without an error
+ * and after four seconds, the streams whose leader does not answer.
+ */
+export class StreamWatch {
+  readonly #options: StreamWatchOptions;
+  /** Callers share it: a broker that hangs is asked once. */
+  #asking: Promise<readonly StreamInfo[]> | undefined;
+  #available = false;
+  /** The newest information on each stream, also on one that does not answer any more. */
+  readonly #known = new Map<string, StreamInfo>();
+  /** Streams that the last look brought. */
+  #answering: readonly StreamInfo[] = [];
+  #missing: ReadonlySet<string> = new Set();
+
+  constructor(options: StreamWatchOptions) {
+    this.#options = options;
+  }
+
+  /** Whether JetStream answered the last look. */
+  get available(): boolean {
+    return this.#available;
+  }
+
+  /** Streams and buckets of ours of which the broker last said that they do not exist. */
+  get missing(): ReadonlySet<string> {
+    return this.#missing;
+  }
+
+  /** Streams whose leader answers. @throws when JetStream does not answer */
+  look(): Promise<readonly StreamInfo[]> {
+    this.#asking ??= this.#ask()
+      .then(
+        (infos) => this.#keep(infos, true),
+        (error: unknown) => {
+          this.#keep([], false);
+          throw error;
+        },
+      )
+      .finally(() => {
+        this.#asking = undefined;
+      });
+    return this.#asking;
+  }
+
+  /**
+   * Looks. When the broker does not answer within `waitMs`, the fill of the streams is left out,
+   * and all else is as the look before found it.
+   */
+  async snapshot(waitMs: number): Promise<MetricsSnapshot> {
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise<undefined>((resolve) => {
+      timer = setTimeout(() => resolve(undefined), waitMs);
+    });
+    const infos = await Promise.race([this.look().catch(() => undefined), late]);
+    clearTimeout(timer);
+    return [...this.health(), ...(infos ? this.#exposeFill(infos) : [])];
+  }
+
+  get #names(): string[] {
+    return [...this.#options.streams, ...this.#options.buckets.map((bucket) => `KV_${bucket}`)];
+  }
+
+  async #ask(): Promise<StreamInfo[]> {
+    const { streams } = await (await this.#options.nats()).manager();
+    const missing = new Set<string>();
+    const asked = this.#names.map(async (name) => {
+      const info = await orMissing(streams.info(name));
+      if (!info) missing.add(name);
+      return info;
+    });
+    const answers = await Promise.allSettled(asked);
+    const refusal = answers.find((answer) => answer.status === 'rejected');
+    if (refusal && answers.every(({ status }) => status === 'rejected')) throw refusal.reason;
+    this.#missing = missing;
+    return answers.flatMap((answer) => (answer.status === 'fulfilled' ? (answer.value ?? []) : []));
+  }
+
+  #keep(infos: readonly StreamInfo[], available: boolean): readonly StreamInfo[] {
+    this.#available = available;
+    this.#answering = infos;
+    for (const info of infos) this.#known.set(info.config.name, info);
+    for (const name of this.#missing) this.#known.delete(name);
+    return infos;
+  }
+
+  /** What the last look found, but for the fill. */
+  health(): MetricsSnapshot {
+    const answering = new Map(this.#answering.map((info) => [info.config.name, info]));
+    const known = [...this.#known.values()];
+    const leaders = this.#answering.flatMap(({ cluster, config }): Sample[] =>
+      cluster?.leader ? [[{ stream: config.name, server: cluster.leader }, 1]] : [],
+    );
+    return [
+      gauge('sluice_jetstream_available', 'Whether JetStream answers this process', [
+        [{}, Number(this.#available)],
+      ]),
+      gauge(
+        'sluice_jetstream_missing',
+        'Streams and buckets that do not exist: 1',
+        this.#names.map((name): Sample => [{ name }, Number(this.#missing.has(name))]),
+      ),
+      gauge(
+        'sluice_stream_replicas',
+        'Copies that a stream should have',
+        known.map(({ config }): Sample => [{ stream: config.name }, config.num_replicas]),
+      ),
+      gauge(
+        'sluice_stream_replicas_current',
+        'Copies that have all of a stream; 0 while it has no leader',
+        known.map(({ config: { name } }): Sample => {
+          const info = answering.get(name);
+          return [{ stream: name }, info ? currentReplicas(info) : 0];
+        }),
+      ),
+      gauge('sluice_stream_leader', 'The server that leads a stream: 1', leaders),
+    ];
+  }
+
+  #exposeFill(all: readonly StreamInfo[]): MetricsSnapshot {
+    const infos = all.filter(({ config }) => this.#options.streams.includes(config.name));
+    const samples = (figure: (info: StreamInfo) => number): Sample[] =>
+      infos.map((info) => [{ stream: info.config.name }, figure(info)]);
+    const now = this.#options.clock.now();
+    const age = ({ state }: StreamInfo): number =>
+      state.messages === 0 ? 0 : Math.max(0, now - Date.parse(state.first_ts)) / 1000;
+    return [
+      gauge(
+        'sluice_stream_bytes',
+        'Bytes that a stream holds',
+        samples(({ state }) => state.bytes),
+      ),
+      gauge(
+        'sluice_stream_max_bytes',
+        'Bytes that a stream may hold; -1: no bound',
+        samples(({ config }) => config.max_bytes),
+      ),
+      gauge(
+        'sluice_stream_oldest_message_age_seconds',
+        'Age of the oldest message in a stream, 0 when it is empty',
+        samples(age),
+      ),
+    ];
+  }
+}
