@@ -46,7 +46,7 @@ const denied = (): string[] =>
     .filter((line) => /Violation/.test(line))
     .map((line) => line.replace(/^.*?(Publish|Subscription) Violation/, '$1'));
 
-const linkAs = (role: Role): Promise<NatsLink> =>
+const linkAs = (role: Exclude<Role, 'sys'>): Promise<NatsLink> =>
   NatsLink.connect({
     urls: [nats.url],
     credsFile: roles.seedFile(role),

@@ -136,10 +136,10 @@ export class SetupRun {
    * repeated.
    * @throws what the server says
    */
-  async #addStream(config: NewStream): Promise<void> {
+  async #add(make: () => Promise<unknown>): Promise<void> {
     for (let tries = 1; ; tries++)
       try {
-        await this.#manager.streams.add(config);
+        await make();
         return;
       } catch (error) {
         const isFolder = isApiError(error, API_CODES.streamCreate) && /creating store/.test(error.message);
@@ -271,7 +271,7 @@ export class SetupRun {
     const { name, max_bytes: maxBytes, num_replicas: replicas } = config;
     try {
       if (!current) {
-        await this.#addStream(config);
+        await this.#add(() => this.#manager.streams.add(config));
         this.#takeBack.push(() => this.#deleteIfEmpty(name));
         this.#said.push(`created stream ${name}, ${bytesText(maxBytes)}, replicas ${replicas}`);
       } else if (changes.length > 0) {
@@ -309,7 +309,9 @@ export class SetupRun {
     const isNew = !current;
     if (!current) {
       const kvm = new Kvm(this.#link.js);
-      await kvm.create(bucket, { history: 1, storage: StorageType.File, replicas });
+      const options = { history: 1, storage: StorageType.File, replicas };
+      await this.#add(() => kvm.create(bucket, options));
+      this.#takeBack.push(() => this.#deleteIfEmpty(stream));
       this.#said.push(`created bucket ${bucket}, replicas ${replicas}`);
       current = await this.#manager.streams.info(stream);
     }
