@@ -48,8 +48,6 @@ type Wanted = {
   consumer: string;
 };
 
-type NewStream = Partial<StreamConfig> & Pick<StreamConfig, 'name'>;
-
 type StreamPlan = WantedStream & { current: StreamInfo | undefined; changes: FieldChange[] };
 
 /**
@@ -208,7 +206,7 @@ export class SetupRun {
       const consumer = await orMissing(consumers.info(name, this.#wanted.consumer));
       await streams.delete(name);
       this.#takeBack.push(async () => {
-        await this.#addStream({ ...config, max_msg_size: OPEN_BYTES });
+        await this.#add(() => this.#manager.streams.add({ ...config, max_msg_size: OPEN_BYTES }));
         if (consumer) await consumers.add(name, consumer.config);
       });
       this.#said.push(`deleted stream ${name}, which was empty and belongs to another number of shards`);
