@@ -40,7 +40,7 @@ export type WantedStream = {
 
 type Wanted = {
   streams: readonly WantedStream[];
-  /** `isKept`: its content is nowhere else, so it is not made anew beside streams that are there. */
+  /** `isKept`: its content is nowhere else, so beside streams that are there none is made. */
   buckets: readonly { bucket: string; replicas: number; isKept: boolean }[];
   /** Whether a stream of this name is one of the product's frame streams, wanted or not. */
   isOurs(name: string): boolean;

@@ -11,7 +11,8 @@ import { SetupRun } from './setup-run.ts';
 
 /**
  * Creates or updates streams, consumers and buckets; safe to repeat.
- * `emptyBuckets`: also makes an empty bucket of projects or tokens in place of one that was deleted.
+ * `emptyBuckets`: also makes an empty bucket of projects or tokens in place of one that was
+ * deleted.
  * @returns one line for each change; none when everything was as it should be
  * @throws SetupError, before anything is changed, when something cannot be so or would lose data;
  * later only when another setup at the same time undoes what this one has done
