@@ -4,7 +4,7 @@
  */
 import { CLIENT_CHARS_MAX } from '../limits.ts';
 
-/** Why a body is no envelope: a closed set, worded for the log. */
+/** Why a body is no envelope: a closed set, worded for the client and the log. */
 export type Malformed =
   | 'the body is empty'
   | 'the envelope header is too long'

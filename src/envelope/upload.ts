@@ -34,7 +34,7 @@ export { type HeldEnvelope, type HeldItem, type SkippedItems, type Spool, Upload
 
 export type UploadFailure = {
   kind: 'invalid' | 'too_large' | 'overloaded';
-  /** A short sentence for the log. */
+  /** A short sentence of a closed set, which the client is told. */
   detail: string;
 };
 

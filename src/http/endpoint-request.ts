@@ -1,9 +1,14 @@
 import { AssertionError, assert } from '../lib/assert.ts';
-import { type Answer, failure, newErrorId, type Outcome, REFUSALS } from './answers/outcome.ts';
+import { type Answer, failure, newErrorId, type Outcome, REFUSALS, withReason } from './answers/outcome.ts';
 import type { BodyReader, Exchange } from './exchange.ts';
 import type { Endpoint } from './metrics/request-metrics.ts';
 import type { RequestHead } from './request-head.ts';
 import type { FinishedRequest, RequestServices } from './services.ts';
+
+export const TINY_PIECES = 'the body comes in too many small pieces';
+
+/** Why a body is answered 413. */
+export const exceeds = (bytesMax: number): string => `the body exceeds ${bytesMax} bytes`;
 
 /**
  * What every request of the two endpoints has: one outcome, exactly once, whatever happens on the
@@ -18,6 +23,8 @@ export abstract class EndpointRequest implements BodyReader {
    */
   protected committed = false;
   protected finished = false;
+  /** Why the body was refused or stored nothing. */
+  protected reason: string | undefined;
   readonly #endpoint: Endpoint;
   #timer: NodeJS.Timeout | undefined;
 
@@ -46,7 +53,15 @@ export abstract class EndpointRequest implements BodyReader {
   }
 
   inTinyPieces(): void {
-    this.finish('invalid', REFUSALS.invalid);
+    this.refuseBody('invalid', TINY_PIECES);
+  }
+
+  /** @param reason of a closed set, without anything that a client sent */
+  protected refuseBody(kind: 'invalid' | 'too_large', reason: string): void {
+    if (this.finished) return;
+    this.reason = reason;
+    this.services.metrics.refuseBody(reason);
+    this.finish(kind, withReason(REFUSALS[kind], reason));
   }
 
   gone(why: 'aborted' | 'too_slow'): void {

@@ -6,7 +6,7 @@ import type { HeartbeatDecision } from '../limit/heartbeat-limiter.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
 import { type Answer, HEARTBEAT_REFUSALS } from './answers/outcome.ts';
-import { EndpointRequest } from './endpoint-request.ts';
+import { EndpointRequest, exceeds } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import type { RequestHead } from './request-head.ts';
 import type { FinishedRequest, RequestServices } from './services.ts';
@@ -36,7 +36,8 @@ export class HeartbeatRequest extends EndpointRequest {
     if (!isAdmitted) return;
     await body;
     if (this.finished) return;
-    if (this.#bytes > HEARTBEAT_BODY_BYTES_MAX) return this.#refuse('too_large');
+    if (this.#bytes > HEARTBEAT_BODY_BYTES_MAX)
+      return this.refuseBody('too_large', exceeds(HEARTBEAT_BODY_BYTES_MAX));
     this.committed = true;
     this.#onPublished(await this.#publish(token));
   }
@@ -90,6 +91,6 @@ export class HeartbeatRequest extends EndpointRequest {
   }
 
   protected override summary(): FinishedRequest {
-    return { exchange: this.exchange };
+    return { exchange: this.exchange, reason: this.reason };
   }
 }

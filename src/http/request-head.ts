@@ -46,6 +46,8 @@ export class RequestHead {
   readonly headers: KnownHeaders = noHeaders();
   oddLength = false;
   oddEncoding = false;
+  /** An expectation that the library does not know: the client may wait for ever. */
+  oddExpectation = false;
   readonly tooBig: boolean;
   closeMode: CloseMode = 'no';
   /** Its Content-Length is 0. */
@@ -54,11 +56,14 @@ export class RequestHead {
   readonly query: string;
   requestId = '';
   readonly #raw: RawHead;
+  readonly #parameter: string | undefined;
   #lengths = 0;
   #connections = 0;
 
-  constructor(raw: RawHead) {
+  /** @param parameter that of a path which the library does not know as one of ours */
+  constructor(raw: RawHead, parameter?: string) {
     this.#raw = raw;
+    this.#parameter = parameter;
     let bytes = 0;
     let count = 0;
     raw.forEach((name, value) => {
@@ -75,9 +80,16 @@ export class RequestHead {
       raw.getUrl().length > URL_BYTES_MAX;
   }
 
-  /** The end of its message cannot be trusted, or the head is too big. */
+  /** The end of its message cannot be trusted or never comes, or the head is too big. */
   get isOdd(): boolean {
-    return this.oddLength || this.oddEncoding || this.tooBig;
+    return this.oddLength || this.oddEncoding || this.oddExpectation || this.tooBig;
+  }
+
+  /** What is odd, in a sentence. */
+  get oddness(): string {
+    if (this.oddLength) return 'the Content-Length is not one number';
+    if (this.oddEncoding) return 'the Transfer-Encoding is not chunked';
+    return this.tooBig ? 'the head is too large' : 'Expect must be written 100-continue';
   }
 
   /** Any other header than the known ones, '' when absent. In the turn of the head. */
@@ -96,7 +108,7 @@ export class RequestHead {
 
   /** In the turn of the head. */
   getParameter(index: number): string {
-    return this.#raw.getParameter(index) ?? '';
+    return this.#parameter ?? this.#raw.getParameter(index) ?? '';
   }
 
   #note(name: string, value: string): void {
@@ -109,6 +121,9 @@ export class RequestHead {
         break;
       case 'transfer-encoding':
         this.oddEncoding ||= value.toLowerCase() !== 'chunked';
+        break;
+      case 'expect':
+        this.oddExpectation ||= value !== '' && value !== '100-continue';
         break;
       case 'connection':
         // uWebSockets.js knows `close` by the length of the first such header, and ends the

@@ -23,10 +23,10 @@ import type { Access, ProjectState, RateScope } from '../projects/project-state.
 import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
 import type { PublishResult } from '../stream/publish/publisher.ts';
 import { categoryHints, quotaHeaders, rateHeaders } from './answers/limit-headers.ts';
-import { type Answer, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
+import { type Answer, EMPTY, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
 import { RATE_HINT } from './answers/rate-hints.ts';
 import { ClientKey } from './client-key.ts';
-import { EndpointRequest } from './endpoint-request.ts';
+import { EndpointRequest, exceeds, TINY_PIECES } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import { factsOf, NO_FACTS, type RequestHead } from './request-head.ts';
 import type { FinishedRequest, RequestServices } from './services.ts';
@@ -112,7 +112,7 @@ export class IngestRequest extends EndpointRequest {
     const { budget } = this.services;
     budget.inflationQueue.note(inUse, this.exchange.startedAt);
     if (announced > budget.maxBodyBytes) {
-      const failure = { kind: 'too_large', detail: 'Content-Length over the bound' } as const;
+      const failure = { kind: 'too_large', detail: exceeds(budget.maxBodyBytes) } as const;
       return this.#onBody({ ok: false, failure });
     }
     this.#upload = new Upload({
@@ -142,7 +142,7 @@ export class IngestRequest extends EndpointRequest {
 
   override inTinyPieces(): void {
     this.#upload?.dispose();
-    const failure = { kind: 'invalid', detail: 'a body of tiny pieces' } as const;
+    const failure = { kind: 'invalid', detail: TINY_PIECES } as const;
     this.guard(() => this.#onBody({ ok: false, failure }));
   }
 
@@ -300,7 +300,10 @@ export class IngestRequest extends EndpointRequest {
     const filter = this.#filteredBy;
     if (filter) return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', filter]]));
     // Nothing to store: neither counted nor queued.
-    if (items.length === 0) return this.#succeed('empty', envelope);
+    if (items.length === 0) {
+      this.reason = envelope.skipped.size === 0 ? 'no-items' : 'unstored-types';
+      return this.#succeed('empty', envelope, headerLines([[EMPTY, this.reason]]));
+    }
     envelope.sdk ??= this.#clientKey?.client;
     this.#publish(envelope, items);
   }
@@ -377,7 +380,8 @@ export class IngestRequest extends EndpointRequest {
   #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {
     const requestId = this.exchange.requestId || undefined;
     this.services.log.debug({ project: this.#access?.project.id, requestId, kind, detail }, 'body refused');
-    this.#refuse(kind);
+    if (kind === 'overloaded') this.#refuse(kind);
+    else this.refuseBody(kind, detail);
   }
 
   #refuse(outcome: keyof typeof REFUSALS): void {
@@ -385,7 +389,7 @@ export class IngestRequest extends EndpointRequest {
   }
 
   protected override summary(): FinishedRequest {
-    return { exchange: this.exchange, access: this.#access, counted: this.#counted };
+    return { exchange: this.exchange, access: this.#access, counted: this.#counted, reason: this.reason };
   }
 
   protected override finish(outcome: Outcome, answer?: Answer): void {

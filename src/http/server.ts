@@ -5,7 +5,15 @@
 import uWS from 'uWebSockets.js';
 import { REQUESTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { preflightHeaders } from './answers/cors.ts';
-import { type Answer, methodNotAllowed, NOT_FOUND, REFUSALS, STARTING } from './answers/outcome.ts';
+import {
+  type Answer,
+  EXPECTATION_FAILED,
+  methodNotAllowed,
+  NOT_FOUND,
+  REFUSALS,
+  STARTING,
+  withReason,
+} from './answers/outcome.ts';
 import { Exchange } from './exchange.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
 import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
@@ -19,6 +27,37 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
   headers: preflightHeaders(req.getHeader('access-control-request-headers')),
   body: '',
 });
+
+/** What SDKs know below `/api/{project}` and is not served, with what they are told. */
+const NOT_SERVED: ReadonlyMap<string, string> = new Map([
+  ['store', 'events are taken in envelopes alone: POST /api/{project}/envelope/'],
+  ['security', 'reports of browsers are not taken'],
+  ['minidump', 'a minidump is taken as an attachment in an envelope alone'],
+  ['upload', 'no upload in pieces: an attachment is taken in an envelope alone'],
+  ['unreal', 'crash reports of this kind are not taken'],
+  ['integration', 'OTLP is not taken: POST /api/{project}/envelope/'],
+]);
+
+const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '');
+
+/** The answer to a path that is no endpoint. */
+function notFound(path: string): Answer {
+  const [first, , name = ''] = partsOf(path);
+  const reason = first === 'api' ? NOT_SERVED.get(name) : undefined;
+  return reason === undefined ? NOT_FOUND : withReason(NOT_FOUND, reason);
+}
+
+/** The one parameter of a route in a path, '' when it has none; undefined: another path. */
+function parameterIn(path: string, route: string): string | undefined {
+  const [given, wanted] = [partsOf(path), partsOf(route)];
+  let parameter = '';
+  for (const [place, part] of wanted.entries())
+    if (part.startsWith(':')) parameter = given[place] ?? '';
+    else if (part !== given[place]) return undefined;
+  return given.length === wanted.length ? parameter : undefined;
+}
+
+type Handler = (res: uWS.HttpResponse, req: uWS.HttpRequest, parameter?: string) => void;
 
 type Opener = (
   services: RequestServices,
@@ -40,6 +79,8 @@ export class Server {
   readonly #app = uWS.App();
   readonly #options: ServerOptions;
   readonly #sweeper: NodeJS.Timeout;
+  /** By path; for paths with doubled slashes, which the library takes for others. */
+  readonly #handlers = new Map<string, Handler>();
   #listenSocket: uWS.us_listen_socket | undefined;
   /** Open client connections. */
   connections = 0;
@@ -68,7 +109,7 @@ export class Server {
         body,
       };
     });
-    this.#app.any('/*', (res, req) => this.#other(res, req, NOT_FOUND));
+    this.#app.any('/*', (res, req) => this.#elsewhere(res, req));
     this.#sweeper = setInterval(() => options.exchanges.sweep(), SWEEP_MS);
   }
 
@@ -115,35 +156,56 @@ export class Server {
    */
   #endpoint(endpoint: Endpoint, path: string, open: Opener): void {
     const { exchanges } = this.#options;
-    const serve = (res: uWS.HttpResponse, req: uWS.HttpRequest): void => {
-      const head = new RequestHead(req);
+    const serve: Handler = (res, req, parameter) => {
+      const head = new RequestHead(req, parameter);
       const exchange = new Exchange(res, exchanges, head);
       const services = this.#options.services();
       if (head.isOdd) {
-        this.#note(endpoint, 'invalid', exchange);
-        exchange.answerAndClose(REFUSALS.invalid);
+        this.#note(endpoint, 'invalid', exchange, head.oddness);
+        const refusal = head.oddExpectation ? EXPECTATION_FAILED : REFUSALS.invalid;
+        exchange.answerAndClose(withReason(refusal, head.oddness));
       } else if (!services || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
         this.#note(endpoint, 'overloaded', exchange);
         exchange.answer(services ? REFUSALS.overloaded : STARTING);
       } else open(services, exchange, head).start(head);
     };
+    const handle: Handler = (res, req, parameter) => {
+      const method = req.getMethod();
+      if (method === 'post') serve(res, req, parameter);
+      else this.#other(res, req, method === 'options' ? preflight(req) : methodNotAllowed('POST, OPTIONS'));
+    };
+    this.#handlers.set(path, handle);
     for (const pattern of [path, `${path}/`]) {
-      this.#app.post(pattern, serve);
-      this.#app.options(pattern, (res, req) => this.#other(res, req, preflight(req)));
-      this.#app.any(pattern, (res, req) => this.#other(res, req, methodNotAllowed('POST, OPTIONS')));
+      // A handler of its own spares most requests the look at their method.
+      this.#app.post(pattern, (res, req) => serve(res, req));
+      this.#app.any(pattern, (res, req) => handle(res, req));
     }
   }
 
   /** Of a request that is refused at its head. While the registry is read, its outcome alone. */
-  #note(endpoint: Endpoint, outcome: 'invalid' | 'overloaded', exchange: Exchange): void {
+  #note(endpoint: Endpoint, outcome: 'invalid' | 'overloaded', exchange: Exchange, reason?: string): void {
     const services = this.#options.services();
-    if (services) services.note(endpoint, outcome, { exchange });
+    if (reason !== undefined) this.#options.metrics.refuseBody(reason);
+    if (services) services.note(endpoint, outcome, { exchange, reason });
     else this.#options.metrics.outcomes[endpoint][outcome]++;
   }
 
   #page(path: string, answer: () => Answer): void {
-    this.#app.get(path, (res, req) => this.#other(res, req, answer()));
-    this.#app.any(path, (res, req) => this.#other(res, req, methodNotAllowed('GET')));
+    const handle: Handler = (res, req) =>
+      this.#other(res, req, req.getMethod() === 'get' ? answer() : methodNotAllowed('GET'));
+    this.#handlers.set(path, handle);
+    this.#app.any(path, (res, req) => handle(res, req));
+  }
+
+  /** Doubled slashes count as one: base URLs that end in a slash and proxies make them. */
+  #elsewhere(res: uWS.HttpResponse, req: uWS.HttpRequest): void {
+    const path = req.getUrl();
+    if (path.includes('//'))
+      for (const [route, handle] of this.#handlers) {
+        const parameter = parameterIn(path, route);
+        if (parameter !== undefined) return handle(res, req, parameter);
+      }
+    this.#other(res, req, notFound(path));
   }
 
   #other(res: uWS.HttpResponse, req: uWS.HttpRequest, answer: Answer): void {

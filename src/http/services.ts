@@ -22,6 +22,8 @@ export type FinishedRequest = {
   access?: Access | undefined;
   /** Position of this request in the month's usage, when it was counted. */
   counted?: { month: string; position: number } | undefined;
+  /** Why the body was refused or stored nothing. */
+  reason?: string | undefined;
 };
 
 /** Everything the two endpoints call; made by the worker's composition root. */

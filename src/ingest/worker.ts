@@ -164,7 +164,7 @@ class IngestWorker {
       trustedProxies: this.#config.trustedProxies && new TrustedProxies(this.#config.trustedProxies),
       pickSpooled: (envelope, item) => spoolReader.read(envelope, item),
       tracing: this.#tracing,
-      note: (endpoint, outcome, { exchange, access, counted }) => {
+      note: (endpoint, outcome, { exchange, access, counted, reason }) => {
         const project = access?.project;
         const seconds = (clock.monotonic() - exchange.startedAt) / 1000;
         this.#metrics.outcomes[endpoint][outcome]++;
@@ -178,6 +178,7 @@ class IngestWorker {
         this.#requestLog?.note({
           endpoint,
           outcome,
+          reason,
           projectId: project?.id,
           bytes: exchange.bytesRead,
           ms: seconds * 1000,

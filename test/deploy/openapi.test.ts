@@ -66,6 +66,7 @@ it('accepts, filters, and answers what is empty', async () => {
   expect((await send(filtering, local)).headers.get('x-service-filtered')).toBe('localhost');
   const hint = await send(filtering, envelope(eventId(), 'session', {}));
   expect(hint.headers.get('x-sentry-rate-limits')).toContain('session');
+  expect(hint.headers.get('x-service-empty')).toBe('unstored-types');
   for (let position = 1; position <= 4; position++) await send(filtering, errorEvent(eventId()));
   const exceeded = await send(filtering, errorEvent(eventId()));
   expect([exceeded.status, exceeded.headers.get('x-service-quota-warning')]).toEqual([429, 'true']);
@@ -93,6 +94,14 @@ it('answers heartbeats', async () => {
   );
   expect(api.problems('POST', HEARTBEAT, dubious)).toEqual([]);
   expect(dubious.status).toBe(400);
+  for (const [where, url] of [
+    [HEARTBEAT, `/heartbeat/${token}`],
+    [ENVELOPE, urlOf(open)],
+  ] as const) {
+    const lines = 'Host: x\r\nContent-Length: 1\r\nExpect: 100-Continue\r\n\r\n';
+    const expecting = await rawRequest(system.port, `POST ${url} HTTP/1.1\r\n${lines}`);
+    expect([expecting.status, api.problems('POST', where, expecting)]).toEqual([417, []]);
+  }
   const answers = await Promise.all(Array.from({ length: 12 }, () => ping()));
   expect(answers.map(({ status }) => status)).toContain(429);
 });
@@ -109,6 +118,8 @@ it('answers preflights, other methods and unknown paths', async () => {
   await ask('GET', '/healthz');
   await ask('GET', '/readyz');
   await ask('GET', '/{anything}', { url: '/nowhere' });
+  const unserved = await ask('GET', '/{anything}', { url: '/api/1/minidump/' });
+  expect(unserved.headers.get('x-sentry-error')).toContain('minidump');
 });
 
 it('fails and refuses as documented when NATS hangs or is away', async () => {

@@ -149,7 +149,7 @@ export class Inflater {
   #onError(error: NodeJS.ErrnoException): void {
     if (this.#destroyed) return;
     if (error.code === 'Z_MEM_ERROR') this.#options.onFailed('overloaded', 'no memory for the inflater');
-    else this.#options.onFailed('invalid', `the compressed body is corrupt: ${error.code ?? error.message}`);
+    else this.#options.onFailed('invalid', 'the compressed body is corrupt');
   }
 
   /** Charges what is held by now and says whether we are behind. */

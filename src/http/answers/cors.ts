@@ -2,7 +2,7 @@
  * CORS headers: every origin may send. A browser lets its SDK read a header only when it is exposed
  * here, and see a status only when the answer, an error too, allows the origin.
  */
-import { type Header, headerLines, JSON_TYPE, REQUEST_ID } from './outcome.ts';
+import { EMPTY, type Header, headerLines, JSON_TYPE, REASON, REQUEST_ID } from './outcome.ts';
 
 const EXPOSED = [
   'X-Service-Usage',
@@ -11,6 +11,8 @@ const EXPOSED = [
   'X-RateLimit-Remaining',
   'X-RateLimit-Reset',
   'X-Service-Filtered',
+  EMPTY,
+  REASON,
   'Retry-After',
   'X-Sentry-Rate-Limits',
   REQUEST_ID,

@@ -51,6 +51,11 @@ export type Answer = {
 
 export const JSON_TYPE: Header = ['Content-Type', 'application/json'];
 
+/** Why a body, an expectation or a path is refused: SDKs write it into their debug log. */
+export const REASON = 'X-Sentry-Error';
+/** Why a 200 stored nothing that no filter took. */
+export const EMPTY = 'X-Service-Empty';
+
 const refusal = (status: string, error: string, ...headers: Header[]): Answer => ({
   status,
   headers: headerLines(headers),
@@ -110,9 +115,17 @@ export const HEARTBEAT_REFUSALS = {
     'Retry-After',
     `${HEARTBEAT_RETRY_AFTER_SEC}`,
   ]),
-  too_large: REFUSALS.too_large,
   overloaded: REFUSALS.overloaded,
 } as const satisfies Partial<Record<Outcome, Answer>>;
+
+export const EXPECTATION_FAILED = refusal('417 Expectation Failed', 'Expectation failed');
+
+/** @param reason of a closed set, without anything that a client sent */
+export const withReason = ({ status, headers, body }: Answer, reason: string): Answer => ({
+  status,
+  headers: headers + headerLines([[REASON, reason]]),
+  body,
+});
 
 /** Answers outside the two endpoints; counted by status, not by outcome. */
 export const NOT_FOUND = refusal('404 Not Found', 'Not found');

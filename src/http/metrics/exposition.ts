@@ -50,6 +50,11 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
       'Items dropped over the limit of their category',
       byLabel('type', requests.rateLimited),
     ),
+    counter(
+      'sluice_refused_bodies_total',
+      'Requests that were refused for their body or head, by the reason that X-Sentry-Error gives',
+      byLabel('reason', requests.refusedBodies),
+    ),
     counter('sluice_bytes_total', 'Body bytes that came before the outcome, as transmitted', [
       [{}, requests.bytes],
     ]),

@@ -14,6 +14,8 @@ export type RequestLines = { lines: string[]; total: number; outcomes: Record<st
 type LoggedRequest = {
   endpoint: Endpoint;
   outcome: Outcome;
+  /** Why the body was refused or stored nothing. */
+  reason: string | undefined;
   projectId: string | undefined;
   bytes: number;
   ms: number;
@@ -39,11 +41,12 @@ export class RequestLog {
     pending.total++;
     pending.outcomes[request.outcome] = (pending.outcomes[request.outcome] ?? 0) + 1;
     if (pending.lines.length < LINES_PER_SEC_MAX) {
-      const { endpoint, outcome, projectId, bytes, ms, requestId } = request;
+      const { endpoint, outcome, reason, projectId, bytes, ms, requestId } = request;
       const subject = projectId === undefined ? endpoint : `${endpoint} project ${projectId}`;
       const name = requestId === '' ? '' : ` ${requestId}`;
+      const why = reason === undefined ? '' : ` (${reason})`;
       const cost = `${bytes} B ${ms.toFixed(1)} ms`;
-      pending.lines.push(`${new Date().toISOString()} ${subject} ${outcome} ${cost}${name}`);
+      pending.lines.push(`${new Date().toISOString()} ${subject} ${outcome}${why} ${cost}${name}`);
     }
     this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS);
   }

@@ -21,10 +21,16 @@ export class RequestMetrics {
   readonly skipped: Record<SkippedType, number> = zeroes(SKIPPED_TYPES);
   /** Items dropped over the limit of their category. */
   readonly rateLimited: Record<ItemType, number> = zeroes(ITEM_TYPES);
+  /** Bodies and heads that were answered 400, 413 or 417, by the reason that the client was told. */
+  readonly refusedBodies: Record<string, number> = {};
   /** Body bytes that came before the outcome of finished requests, as transmitted. */
   bytes = 0;
   /** From the request's head to its outcome. */
   readonly duration = new Distribution(SECONDS_BOUNDS);
+
+  refuseBody(reason: string): void {
+    this.refusedBodies[reason] = (this.refusedBodies[reason] ?? 0) + 1;
+  }
 
   other(status: string): void {
     const code = status.slice(0, 3);
