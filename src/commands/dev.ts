@@ -28,23 +28,20 @@ const curlLine = ({ url, project }: DevSystem['file']): string =>
 function banner({ file, project, processorAdminUrl }: DevSystem, config: Config): string {
   const limit = rateLimitOf(project, config.planLimits);
   const quota = project.quota === undefined ? 'no quota' : `quota ${project.quota}`;
+  const { sinkDir } = file;
   return `
 sluice is ready.
 
   DSN         ${file.project.dsn}
   project     ${project.id}, plan ${project.plan}, ${limit ?? 'no'} requests a minute, ${quota}
   endpoint    ${file.url}/api/${file.project.id}/envelope/
-  stored in   ${file.sinkDir} (one item a line, files ending in .ndjson)
+  stored in   ${sinkDir ? `${sinkDir} (one item a line, files ending in .ndjson)` : 'what SLUICE_SINK names'}
   look at     ${file.adminUrl} (ingest)  ${processorAdminUrl} (processor), metrics under /metrics
 
 Send an event from another terminal:
 
   ${curlLine(file)}
-
-then look at it:
-
-  cat $(find ${file.sinkDir} -name '*.ndjson')
-
+${sinkDir ? `\nthen look at it:\n\n  cat $(find ${sinkDir} -name '*.ndjson')\n` : ''}
 Ctrl-C stops everything; data stays in the data folder. Requests appear below.
 `;
 }
@@ -119,6 +116,7 @@ async function run(flags: Flags): Promise<void> {
       natsCredsFile: config.natsCredsFile,
       tlsCaFile: config.tlsCaFile,
       publicUrl: isSet('SLUICE_PUBLIC_URL') ? config.publicUrl : undefined,
+      sinks: isSet('SLUICE_SINK') ? config.sinks : undefined,
     },
     log,
     (line) => console.log(line),

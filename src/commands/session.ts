@@ -35,7 +35,7 @@ const devFileSchema = z.object({
   adminUrl: z.string(),
   redisUrl: z.string(),
   natsUrl: z.string(),
-  sinkDir: z.string(),
+  sinkDir: z.string().optional(),
   project: z.object({ id: z.string(), key: z.string(), dsn: z.string() }),
   pid: z.int(),
 });

@@ -3,7 +3,7 @@
  */
 import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join, resolve } from 'node:path';
-import { childEnvironment, hostEnvironment, isSet } from '../config.ts';
+import { childEnvironment, hostEnvironment, isSet, type SinkSetting } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { firstKey } from '../projects/keys.ts';
@@ -37,6 +37,8 @@ type DevOptions = {
   replicas: number;
   streamMaxBytes: number;
   publicUrl: string | undefined;
+  /** Undefined: a folder in the data folder. */
+  sinks: readonly SinkSetting[] | undefined;
 };
 
 /** What `<data-dir>/dev.json` holds. */
@@ -45,7 +47,8 @@ export type DevFile = {
   adminUrl: string;
   redisUrl: string;
   natsUrl: string;
-  sinkDir: string;
+  /** Absent where SLUICE_SINK names no folder. */
+  sinkDir?: string;
   project: { id: string; key: string; dsn: string };
   pid: number;
 };
@@ -117,7 +120,9 @@ export class DevStart {
     await setupTopology(link, { replicas, shards, maxBytes });
     const project = await demoProject(link, this.#options.dataDir);
     await link.close();
-    const sinkDir = join(this.#options.dataDir, 'sink');
+    const { sinks } = this.#options;
+    const folder = sinks?.find((sink) => sink.kind === 'ndjson')?.dir;
+    const sinkDir = sinks ? folder && resolve(folder) : join(this.#options.dataDir, 'sink');
     const processorPort = await freePort();
     await this.#commands({ redisUrl, natsUrl, sinkDir, processorPort });
     this.#failIfStopping();
@@ -153,7 +158,7 @@ export class DevStart {
   async #commands(parts: {
     redisUrl: string;
     natsUrl: string;
-    sinkDir: string;
+    sinkDir: string | undefined;
     processorPort: number;
   }): Promise<void> {
     const { port, adminPort, workers } = this.#options;
@@ -161,7 +166,7 @@ export class DevStart {
     const settings = {
       SLUICE_REDIS_URL: parts.redisUrl,
       SLUICE_NATS_URL: parts.natsUrl,
-      SLUICE_SINK: `ndjson:${parts.sinkDir}`,
+      ...(!this.#options.sinks && { SLUICE_SINK: `ndjson:${parts.sinkDir}` }),
       SLUICE_PORT: `${port}`,
       SLUICE_WORKERS: `${workers}`,
       SLUICE_STREAM_MAX_BYTES: `${this.#options.streamMaxBytes}`,
@@ -184,7 +189,12 @@ export class DevStart {
     return urlOf(this.#options.adminHost, port);
   }
 
-  #describe(parts: { redisUrl: string; natsUrl: string; sinkDir: string; project: Project }): DevFile {
+  #describe(parts: {
+    redisUrl: string;
+    natsUrl: string;
+    sinkDir: string | undefined;
+    project: Project;
+  }): DevFile {
     const { redisUrl, natsUrl, sinkDir, project } = parts;
     const url = urlOf(this.#options.host, this.#options.port);
     const key = firstKey(project, systemClock.now())?.key ?? project.key;
@@ -194,7 +204,7 @@ export class DevStart {
       adminUrl: this.#adminUrl(this.#options.adminPort),
       redisUrl,
       natsUrl,
-      sinkDir,
+      ...(sinkDir !== undefined && { sinkDir }),
       project: { id: project.id, key, dsn: `${dsn}/${project.alias ?? project.id}` },
       pid: process.pid,
     };
@@ -203,9 +213,10 @@ export class DevStart {
 
 /** The URL of this machine at which a program answers that listens on `host`. */
 function urlOf(host: string, port: number): string {
-  const isLocal = ['127.0.0.1', '0.0.0.0', '::'].includes(host);
-  const name = host.includes(':') ? `[${host}]` : host;
-  return `http://${isLocal ? 'localhost' : name}:${port}`;
+  // Not localhost: clients try ::1 for it first, where nothing listens.
+  if (host === '0.0.0.0') return `http://127.0.0.1:${port}`;
+  if (host === '::') return `http://localhost:${port}`;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
 /** What `dev` keeps in its data folder; other files there are not its own. */

@@ -93,10 +93,9 @@ it('makes streams as large as SLUICE_STREAM_MAX_BYTES says, where that is set', 
 it('is ready and says its addresses where SLUICE_HOST and SLUICE_ADMIN_HOST name others', async () => {
   const host = process.platform === 'linux' ? '127.0.0.2' : '127.0.0.1';
   const dev = await Dev.start({ SLUICE_HOST: host, SLUICE_ADMIN_HOST: host });
-  const at = process.platform === 'linux' ? host : 'localhost';
-  expect(dev.file.adminUrl).toMatch(new RegExp(`^http://${at}:`));
+  expect(dev.file.adminUrl).toMatch(new RegExp(`^http://${host}:`));
   expect((await fetch(`${dev.file.adminUrl}/readyz`)).status).toBe(200);
-  expect(dev.file.url).toMatch(new RegExp(`^http://${at}:`));
+  expect(dev.file.url).toMatch(new RegExp(`^http://${host}:`));
   expect((await fetch(dev.file.url)).status).toBe(404);
 });
 
@@ -176,8 +175,7 @@ it.each(['ingest', 'processor', 'redis', 'nats'])(
   },
 );
 
-function storedMessages(): string[] {
-  const sink = join(dir, '.sluice/sink');
+function storedMessages(sink = join(dir, '.sluice/sink')): string[] {
   return readdirSync(sink, { recursive: true, encoding: 'utf8' })
     .filter((file) => file.endsWith('.ndjson'))
     .flatMap((file) => readFileSync(join(sink, file), 'utf8').trimEnd().split('\n'))
@@ -221,6 +219,22 @@ it('prints a curl line that any shell takes; its event is in the sink, and a lin
   expect(storedMessages()).toEqual(['hello from curl']);
   await until(() => /ingest project 1 accepted/.test(dev.output));
   expect(dev.output).toContain(dev.file.project.dsn);
+});
+
+it('says an address that listens, stores where SLUICE_SINK says, and says why nothing is stored', async () => {
+  const elsewhere = join(dir, 'elsewhere');
+  const dev = await Dev.start({ SLUICE_SINK: `ndjson:${elsewhere}` });
+  const { url, project, sinkDir } = dev.file;
+  expect(new URL(project.dsn).hostname).toBe('127.0.0.1');
+  expect(sinkDir).toBe(elsewhere);
+  const send = (body: string): Promise<Response> =>
+    fetch(`${url}/api/${project.id}/envelope/?sentry_key=${project.key}`, { method: 'POST', body });
+  expect((await send('{}\n{"type":"event"}\n{"message":"elsewhere"}')).status).toBe(200);
+  await until(() => storedMessages(elsewhere).includes('elsewhere'));
+  await send('{"message":"no envelope"}');
+  await until(() => dev.output.includes('ingest project 1 empty (no-items) 25 B'));
+  await send('{\n"message":"no envelope"}');
+  await until(() => dev.output.includes('project 1 invalid (the envelope header is no JSON object) 26 B'));
 });
 
 it('a second terminal needs no settings; a second dev on the folder is refused; a stop leaves nothing running', async () => {

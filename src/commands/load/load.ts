@@ -19,7 +19,7 @@ const LOAD_TESTER = new URL('../../bench/load/main.js', import.meta.url).href;
 
 export function surroundings(): Surroundings {
   const dev = findDev(process.cwd());
-  const sink = setting('SLUICE_SINK') ?? (dev && `ndjson:${dev.sinkDir}`);
+  const sink = setting('SLUICE_SINK') ?? (dev?.sinkDir && `ndjson:${dev.sinkDir}`);
   return {
     defaults: {
       ...(dev && { dsn: dev.project.dsn, admin: dev.adminUrl }),
