@@ -187,6 +187,8 @@ export const CHECKPOINT_MS_MAX = 10_000;
 
 /** Of an SDK's or client's name and version, which is stored with each item. */
 export const CLIENT_CHARS_MAX = 256;
+/** Of a User-Agent that is filled into each element of a container. */
+export const AGENT_CHARS_MAX = 512;
 
 // ---- Registry ----
 /** Time-out of one request to the bucket: a mirror heals within 5 s of reconnecting. */

@@ -15,9 +15,9 @@
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
 import { filterItems, filterSpooled, type InboundFilter, needsPayload } from '../filter/inbound.ts';
-import { type Category, categoryBit, typeBit } from '../lib/item-types.ts';
+import { type Category, categoryBit, isContainerType, typeBit } from '../lib/item-types.ts';
 import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
-import { ANSWER_MS_MAX } from '../limits.ts';
+import { AGENT_CHARS_MAX, ANSWER_MS_MAX } from '../limits.ts';
 import type { ProjectPrivacy } from '../projects/project.ts';
 import type { Access, ProjectState, RateScope } from '../projects/project-state.ts';
 import type { EnvelopeEntry, Privacy } from '../stream/frame.ts';
@@ -321,7 +321,7 @@ export class IngestRequest extends EndpointRequest {
       month: this.#counted?.month,
       position: this.#counted?.position,
       items,
-      privacy: privacy && this.#privacyOf(privacy),
+      privacy: privacy && this.#privacyOf(privacy, items),
     };
     const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), inUse };
     this.services.publisher.publish(entry, options, (result) =>
@@ -330,10 +330,19 @@ export class IngestRequest extends EndpointRequest {
   }
 
   /** As the project wants it when the envelope is accepted; undefined: there is nothing to do. */
-  #privacyOf({ scrub, names, fillIp }: ProjectPrivacy): Privacy | undefined {
+  #privacyOf({ scrub, names, fillIp }: ProjectPrivacy, items: readonly HeldItem[]): Privacy | undefined {
     const clientAddress = fillIp ? this.#clientAddress : undefined;
-    const isNeeded = scrub.length + names.length > 0 || clientAddress !== undefined;
-    return isNeeded ? { scrub, names, clientAddress } : undefined;
+    const userAgent = fillIp ? this.#agentFor(items) : undefined;
+    const isNeeded =
+      scrub.length + names.length > 0 || clientAddress !== undefined || userAgent !== undefined;
+    return isNeeded ? { scrub, names, clientAddress, userAgent } : undefined;
+  }
+
+  /** Only containers can ask for the client's agent. */
+  #agentFor(items: readonly HeldItem[]): string | undefined {
+    const { userAgent } = this.#facts;
+    const isFit = userAgent !== '' && userAgent.length <= AGENT_CHARS_MAX;
+    return isFit && items.some(({ type }) => isContainerType(type)) ? userAgent : undefined;
   }
 
   #onPublished(result: PublishResult, envelope: HeldEnvelope, kept: readonly HeldItem[]): void {

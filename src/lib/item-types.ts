@@ -20,6 +20,10 @@ export const EXTRA_TYPES = [
 ] as const;
 export type ExtraType = (typeof EXTRA_TYPES)[number];
 
+/** Whose payload is a container of elements with attributes. */
+export const isContainerType = (type: ItemType): boolean =>
+  type === 'log' || type === 'span' || type === 'trace_metric';
+
 /** Files, which are stored byte for byte though they may be JSON. */
 export const isFile = (type: ItemType): boolean => type === 'attachment' || type === 'replay_video';
 

@@ -55,6 +55,10 @@ function piecesOf(json: Uint8Array, bracket: number): Piece[] | undefined {
   }
 }
 
+/** The last member of that name counts, as in JSON.parse. `quoted`: the name with its quotes. */
+const memberOf = (json: Uint8Array, members: readonly Piece[], quoted: Buffer): Piece | undefined =>
+  members.findLast(({ start }) => quoted.equals(json.subarray(start, start + quoted.length)));
+
 /**
  * The elements of a container.
  * @param json valid JSON
@@ -84,4 +88,87 @@ export function containerOf(json: Uint8Array, places: readonly number[]): Uint8A
   const others = rest ? `${Buffer.from(rest).toString().slice(1, -1)},` : '';
   const found = places.flatMap((place) => [elements[place] ?? new Uint8Array(), Buffer.from(',')]);
   return Buffer.concat([Buffer.from(`{${others}"items":[`), ...found.slice(0, -1), Buffer.from(']}')]);
+}
+
+const VERSION = Buffer.from('"version"');
+const SETTINGS = Buffer.from('"ingest_settings"');
+const ATTRIBUTES = Buffer.from('"attributes"');
+const SETTINGS_BYTES_MAX = 1_024;
+/** Containers further back in their envelope are not filled in: see SPLIT_INDEX_MAX of split.ts. */
+const FILLED_INDEX_MAX = 9;
+
+/** What a request says of its client, as far as the project wants it to be filled in. */
+export type ClientFacts = { clientAddress?: string | undefined; userAgent?: string | undefined };
+/** An attribute of an element: its name with its quotes, and the whole member. */
+type Attribute = { quoted: Buffer; member: string };
+
+const attribute = (name: string, value: string): Attribute => ({
+  quoted: Buffer.from(`"${name}"`),
+  member: `"${name}":${JSON.stringify({ value, type: 'string' })}`,
+});
+
+/** What the SDK of a container asks to be filled in (`ingest_settings`), as far as it is known. */
+function wantedOf(json: Uint8Array, members: readonly Piece[], facts: ClientFacts): Attribute[] {
+  const text = (quoted: Buffer): string => {
+    const { value = 0, end = 0 } = memberOf(json, members, quoted) ?? {};
+    return end - value > SETTINGS_BYTES_MAX ? '' : Buffer.from(json.subarray(value, end)).toString();
+  };
+  const settings: unknown = text(VERSION) === '2' && JSON.parse(text(SETTINGS) || 'null');
+  if (typeof settings !== 'object' || settings === null) return [];
+  const { infer_ip, infer_user_agent } = settings as Record<string, unknown>;
+  const wanted: Attribute[] = [];
+  const { clientAddress, userAgent } = facts;
+  if (infer_ip === 'auto' && clientAddress) wanted.push(attribute('client.address', clientAddress));
+  if (infer_user_agent === 'auto' && userAgent) wanted.push(attribute('user_agent.original', userAgent));
+  return wanted;
+}
+
+/** @returns where in an element something is inserted, and what; undefined when it has all of it */
+function insertion(
+  json: Uint8Array,
+  element: Piece,
+  wanted: readonly Attribute[],
+): [number, string] | undefined {
+  const members = json[element.value] === OPEN_OBJECT ? piecesOf(json, element.value) : undefined;
+  if (!members) return undefined;
+  const attributes = memberOf(json, members, ATTRIBUTES);
+  const inner =
+    !attributes || json[attributes.value] === OPEN_OBJECT
+      ? attributes && piecesOf(json, attributes.value)
+      : undefined;
+  if (attributes && !inner) return undefined;
+  const missing = wanted
+    .filter(({ quoted }) => !memberOf(json, inner ?? [], quoted))
+    .map(({ member }) => member);
+  if (missing.length === 0) return undefined;
+  const list = missing.join(',');
+  const text = attributes ? list : `"attributes":{${list}}`;
+  const rest = attributes ? (inner ?? []) : members;
+  return [(attributes ?? element).value + 1, rest.length > 0 ? `${text},` : text];
+}
+
+/**
+ * A container of logs, spans or metrics with attributes that its SDK asks the server for. The rest
+ * stays byte for byte.
+ * @param json valid JSON on one line
+ * @param index of the item in its envelope
+ * @returns the same bytes when there is nothing to do
+ */
+export function filledContainer(json: Uint8Array, index: number, facts: ClientFacts): Uint8Array {
+  const bytes = Buffer.from(json.buffer as ArrayBuffer, json.byteOffset, json.length);
+  const bracket = skipBlank(bytes, 0);
+  if (index > FILLED_INDEX_MAX || bytes[bracket] !== OPEN_OBJECT || !bytes.includes(SETTINGS)) return json;
+  const members = piecesOf(bytes, bracket) ?? [];
+  const wanted = wantedOf(bytes, members, facts);
+  const list = memberOf(bytes, members, ITEMS);
+  if (wanted.length === 0 || !list || bytes[list.value] !== OPEN_ARRAY) return json;
+  const found: Uint8Array[] = [];
+  let copied = 0;
+  for (const element of piecesOf(bytes, list.value) ?? []) {
+    const [at, text] = insertion(bytes, element, wanted) ?? [];
+    if (at === undefined || text === undefined) continue;
+    found.push(bytes.subarray(copied, at), Buffer.from(text));
+    copied = at;
+  }
+  return found.length === 0 ? json : Buffer.concat([...found, bytes.subarray(copied)]);
 }

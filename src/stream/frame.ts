@@ -71,6 +71,8 @@ export type Privacy = {
   names: readonly string[];
   /** Takes the place of `{{auto}}` as the user's address. */
   clientAddress?: string | undefined;
+  /** Of the request, for containers whose SDK asks for it. */
+  userAgent?: string | undefined;
 };
 
 export type EnvelopeEntry = {
@@ -154,8 +156,8 @@ function envelopeBound(entry: EnvelopeEntry): number {
   return entry.privacy ? bound + privacyBound(entry.privacy) : bound;
 }
 
-function privacyBound({ scrub, names, clientAddress }: Privacy): number {
-  const bound = (3 + scrub.length) * SCALAR_BYTES_MAX + textBound(clientAddress);
+function privacyBound({ scrub, names, clientAddress, userAgent }: Privacy): number {
+  const bound = (3 + scrub.length) * SCALAR_BYTES_MAX + textBound(clientAddress) + textBound(userAgent);
   return names.reduce((sum, name) => sum + textBound(name), bound);
 }
 
@@ -180,13 +182,15 @@ function writeEnvelope(out: MessagePackWriter, entry: EnvelopeEntry): void {
   if (entry.privacy) writePrivacy(out, entry.privacy);
 }
 
-function writePrivacy(out: MessagePackWriter, { scrub, names, clientAddress }: Privacy): void {
-  out.array(3);
+/** Earlier builds read three fields, so the fourth is written only where there is one. */
+function writePrivacy(out: MessagePackWriter, { scrub, names, clientAddress, userAgent }: Privacy): void {
+  out.array(userAgent === undefined ? 3 : 4);
   out.array(scrub.length);
   for (const one of scrub) out.uint(SCRUBS.indexOf(one));
   out.array(names.length);
   for (const name of names) out.string(name);
   writeOptional(out, clientAddress);
+  if (userAgent !== undefined) out.string(userAgent);
 }
 
 function writeOptional(out: MessagePackWriter, text: string | undefined): void {
@@ -301,11 +305,13 @@ function checkPlaces({ items, parts }: EnvelopeEntry): void {
 const readScrub: Checked<Scrub> = (value, what) => SCRUBS[count(value, what)] ?? fail('known scrub', value);
 
 function readPrivacy(value: unknown): Privacy {
-  const [scrub, names, clientAddress] = tuple(value, 3, 'privacy');
+  const length = Array.isArray(value) && value.length === 4 ? 4 : 3;
+  const [scrub, names, clientAddress, userAgent] = tuple(value, length, 'privacy');
   return {
     scrub: list(scrub, readScrub, 'scrub'),
     names: list(names, text, 'name'),
     ...(clientAddress !== null && { clientAddress: text(clientAddress, 'client address') }),
+    ...(userAgent !== undefined && { userAgent: text(userAgent, 'user agent') }),
   };
 }
 

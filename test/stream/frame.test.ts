@@ -76,6 +76,7 @@ const envelope = fc.record({
       scrub: fc.array(fc.constantFrom(...SCRUBS), { maxLength: 5 }),
       names: fc.array(text, { maxLength: 20 }),
       clientAddress: optional(text),
+      userAgent: optional(text),
     }),
   ),
 });

@@ -108,6 +108,26 @@ describe('an envelope', () => {
     expect(record?.payload).toEqual({ user: { ip_address: '198.51.100.7' } });
   });
 
+  it('has address and agent in the containers whose SDK asks for them', async () => {
+    const settings = '"ingest_settings":{"infer_ip":"auto","infer_user_agent":"auto"}';
+    const log = `{"version":2,${settings},"items":[{"body":"a","attributes":{"x":{"value":1,"type":"integer"}}}]}`;
+    const span = '{"version":2,"items":[{"span_id":"1"}]}';
+    const body = `{}\n{"type":"log"}\n${log}\n{"type":"span"}\n${span}`;
+    const headers = { 'x-forwarded-for': '198.51.100.7', 'user-agent': 'Mozilla/5.0 "x"' };
+    for (const fillIp of [true, false]) {
+      const project = await system.createProject({ fillIp });
+      expect((await system.send(project, body, headers)).status).toBe(200);
+      const records = await storedOf(project, 2);
+      const filled = {
+        'client.address': { value: '198.51.100.7', type: 'string' },
+        'user_agent.original': { value: 'Mozilla/5.0 "x"', type: 'string' },
+      };
+      const attributes = { ...(fillIp && filled), x: { value: 1, type: 'integer' } };
+      expect(payloadOf(records, 'log').items).toEqual([{ body: 'a', attributes }]);
+      expect(payloadOf(records, 'span')).toEqual(JSON.parse(span));
+    }
+  });
+
   it('with a replay and a large event has nothing private stored either', async () => {
     const project = await system.createProject({ scrub: ['emails', 'keys'] });
     const recording = gzipSync(
@@ -145,7 +165,8 @@ describe('an envelope', () => {
       '{"type":"attachment"}\n{"of":"bob@x.io"}',
     ];
     expect((await system.send(project, `{}\n${items.join('\n')}`)).status).toBe(200);
-    expect(await storedOf(project, 1)).toMatchObject([{ type: 'attachment', payload: { of: '[Filtered]' } }]);
+    const scrubbed = Buffer.from('{"of":"[Filtered]"}').toString('base64');
+    expect(await storedOf(project, 1)).toMatchObject([{ type: 'attachment', payload_base64: scrubbed }]);
     await until(async () => (await letters()) === before + 2);
     const manager = await system.link.manager();
     const { state } = await manager.streams.info('SLUICE_DEAD_LETTERS');

@@ -2,9 +2,10 @@
  * From an entry of a frame to the records of the sink. Each item that cannot be decoded is named.
  */
 import { isUtf8 } from 'node:buffer';
-import { isExtraType, isFile } from '../../lib/item-types.ts';
+import { isContainerType, isExtraType, isFile } from '../../lib/item-types.ts';
 import { jsonText } from '../../lib/json-text.ts';
 import { RECORDING_BYTES_MAX } from '../../limits.ts';
+import { filledContainer } from '../../sink/containers.ts';
 import { resendKey } from '../../sink/item-key.ts';
 import type { EnvelopeFields, ItemFields, SinkRecord } from '../../sink/sink.ts';
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/frame.ts';
@@ -21,7 +22,7 @@ type Shared = Readonly<{ ids: string; origin: string; envelope: EnvelopeFields }
 const NOT_STORED: Shared = { ids: '', origin: '', envelope: { projectId: '', eventId: '', receivedAt: 0 } };
 const isUnbounded = (receivedAt: number): boolean => receivedAt > DATE_MS_MAX;
 
-const KEPT_AS_BYTES = { ok: false, reason: 'kept as bytes' } as const;
+const AS_IT_CAME = { ok: false, reason: 'kept as it came' } as const;
 
 /** Of an envelope. Ingest did not see what they inflate to: 5 MiB may hold 5 GiB. */
 const RECORDINGS_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
@@ -49,13 +50,24 @@ export class EnvelopeDecoder {
     const header = headerText(item.header);
     if (!header.ok) return header;
     if (item.type === 'replay_recording') return this.#recording(item, header.text);
-    const payload = isFile(item.type) ? KEPT_AS_BYTES : jsonText(item.payload);
-    if (payload.ok) return { ok: true, record: this.#record(item, header.text, this.#private(payload.line)) };
     const { privacy } = this.#entry;
-    if (!isExtraType(item.type)) return { ok: false, reason: `payload is ${payload.reason}` };
-    if (privacy && removesAnything(privacy))
+    const removes = privacy !== undefined && removesAnything(privacy);
+    const isKept = isFile(item.type);
+    const payload = isKept && !removes ? AS_IT_CAME : jsonText(item.payload);
+    if (payload.ok && !isKept) {
+      const filled = this.#filled(item, payload.line);
+      return { ok: true, record: this.#record(item, header.text, this.#private(filled)) };
+    }
+    if (!payload.ok && !isExtraType(item.type)) return { ok: false, reason: `payload is ${payload.reason}` };
+    if (!payload.ok && removes)
       return { ok: false, reason: `payload is ${payload.reason}: it cannot be scrubbed` };
-    return { ok: true, record: this.#base64Record(item, header.text) };
+    const bytes = removes ? scrubbed(item.payload, privacy) : item.payload;
+    return { ok: true, record: this.#base64Record(item, header.text, bytes) };
+  }
+
+  #filled({ type, index }: WholeItem, json: Uint8Array): Uint8Array {
+    const { privacy } = this.#entry;
+    return privacy && isContainerType(type) ? filledContainer(json, index, privacy) : json;
   }
 
   #private(json: Uint8Array): Uint8Array {
@@ -74,8 +86,8 @@ export class EnvelopeDecoder {
   }
 
   /** Of a type that is stored as it is, whatever that is. */
-  #base64Record(item: WholeItem, header: string): SinkRecord {
-    const { buffer, byteOffset, length } = item.payload;
+  #base64Record(item: WholeItem, header: string, bytes: Uint8Array): SinkRecord {
+    const { buffer, byteOffset, length } = bytes;
     const json = Buffer.from(`"${Buffer.from(buffer, byteOffset, length).toString('base64')}"`, 'latin1');
     const { head, fields, ...record } = this.#record(item, header, json);
     const named = `${head.slice(0, -'"payload":'.length)}"payload_base64":`;
