@@ -21,7 +21,7 @@ export class RequestMetrics {
   readonly skipped: Record<SkippedType, number> = zeroes(SKIPPED_TYPES);
   /** Items dropped over the limit of their category. */
   readonly rateLimited: Record<ItemType, number> = zeroes(ITEM_TYPES);
-  /** Bodies and heads that were answered 400, 413 or 417, by the reason that the client was told. */
+  /** Bodies and heads that were answered 400, 413 or 417, by the reason that was given. */
   readonly refusedBodies: Record<string, number> = {};
   /** Body bytes that came before the outcome of finished requests, as transmitted. */
   bytes = 0;
