@@ -182,9 +182,9 @@ export const SCENES: readonly Scene[] = [
   },
   {
     alert: 'SluiceFailing',
-    minutes: HISTORY + 5,
+    minutes: HISTORY + 10,
     series: burst('failed'),
-    summary: '1.587% of the requests of an hour were answered 500, and it goes on',
+    summary: '3.175% of the requests of an hour were answered 500, and it goes on',
   },
   {
     alert: 'SluiceFailingSlowly',
@@ -194,9 +194,9 @@ export const SCENES: readonly Scene[] = [
   },
   {
     alert: 'SluiceOverloaded',
-    minutes: HISTORY + 5,
+    minutes: HISTORY + 10,
     series: burst('overloaded'),
-    summary: '1.587% of the requests of an hour were answered 503, and it goes on',
+    summary: '3.175% of the requests of an hour were answered 503, and it goes on',
   },
   {
     alert: 'SluiceOverloadedSlowly',
@@ -385,6 +385,19 @@ export const QUIET: readonly { name: string; minutes: number; series: Series }[]
       [requests('failed')]: jumps(50, 0, 6),
       [requests('overloaded')]: jumps(50, 0, 6),
       [requests('limiter_unavailable')]: jumps(50, 0, 6),
+    },
+  },
+  {
+    name: 'a young cell refuses some requests in one moment',
+    minutes: 60,
+    series: {
+      [requests('accepted')]: (minutes) => `_x10 0+60x${minutes - 11}`,
+      ...Object.fromEntries(
+        ['failed', 'overloaded', 'limiter_unavailable'].map((outcome) => [
+          requests(outcome),
+          (minutes: number) => `_x10 0 40x${minutes - 12}`,
+        ]),
+      ),
     },
   },
   {
