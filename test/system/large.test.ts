@@ -1,5 +1,6 @@
 /** Envelopes above one frame arrive intact with the broker's default max_payload. */
 import { createHash, randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -112,3 +113,32 @@ function post(agent: Agent, body: string): Promise<number> {
     req.end(body);
   });
 }
+
+/** An event with an attachment of 6 MiB that does not compress. */
+function withAttachment(id: string): { body: Buffer; file: Buffer } {
+  const file = randomBytes(6 * MIB);
+  const head = `{"event_id":"${id}"}\n{"type":"event"}\n{"message":"crash"}\n{"type":"attachment","length":${file.length}}\n`;
+  return { body: Buffer.concat([Buffer.from(head), file]), file };
+}
+
+it('an event with a large attachment is refused whole, and stored with the settings that docs/clients.md names', async () => {
+  const refused = await system.send(project, withAttachment(eventId()).body);
+  expect([refused.status, refused.headers.get('x-sentry-error')]).toEqual([413, expect.any(String)]);
+  const document = readFileSync(new URL('../../docs/clients.md', import.meta.url), 'utf8');
+  const settings = [...document.matchAll(/^(SLUICE_[A-Z_]+)=(\S+)$/gm)].map(([, name, value]) => [
+    name,
+    value,
+  ]);
+  const wide = await System.start({ env: Object.fromEntries(settings) });
+  try {
+    const id = eventId();
+    const { body, file } = withAttachment(id);
+    expect((await wide.send(await wide.createProject(), body)).status).toBe(200);
+    const stored = await wide.storedOf(id, 2);
+    expect(stored.map(({ type }) => type).sort()).toEqual(['attachment', 'event']);
+    const held = stored.find(({ type }) => type === 'attachment') as { payload_base64?: string } | undefined;
+    expect(held?.payload_base64).toBe(file.toString('base64'));
+  } finally {
+    await wide.stop();
+  }
+});

@@ -1,12 +1,12 @@
-/** README names the SDKs and versions that the matrix runs, and each manifest pins one version. */
+/** docs/clients.md names the SDKs and versions that the matrix runs, and each manifest pins one version. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { SDKS, versionOf } from './sdks.ts';
 
-const README = readFileSync(new URL('../../README.md', import.meta.url), 'utf8');
+const CLIENTS = readFileSync(new URL('../../docs/clients.md', import.meta.url), 'utf8');
 
-it('the table of SDKs in README has the versions that the manifests pin', () => {
-  const [, rows = ''] = README.split(/^\| Language \| SDK .*\n\| -.*\n/m);
+it('the table of SDKs in docs/clients.md has the versions that the manifests pin', () => {
+  const [, rows = ''] = CLIENTS.split(/^\| Language \| SDK .*\n\| -.*\n/m);
   const [table = ''] = rows.split('\n\n');
   const cells = table.split('\n').map((row) => row.split('|').map((cell) => cell.trim()));
   const stated = cells.map(([, language, sdk, version]) => [language, sdk, version]);
