@@ -9,7 +9,7 @@ import { z } from 'zod';
 import { allowedCpus } from './lib/files/allowed-cpus.ts';
 import { fileText } from './lib/files/file-text.ts';
 import { EXTRA_TYPES, type ExtraType, isExtraType } from './lib/item-types.ts';
-import { isLabelAlone } from './lib/label-alone.ts';
+import { ADMIN_TOKEN_CHARS_MIN, isLabelAlone, isShortToken } from './lib/label-alone.ts';
 import { LOG_LEVELS, type LogLevel } from './lib/log.ts';
 import { type TracingSettings, tracingSettings } from './lib/tracing/tracing.ts';
 import {
@@ -40,6 +40,8 @@ export type Config = Readonly<{
   host: string;
   port: number;
   adminHost: string;
+  /** Beside adminHost. */
+  adminNames: readonly string[];
   /** As set; 8081 for ingest and 8082 for the processor when it is not. */
   adminPort: number | undefined;
   /** `token` or `label=token`. */
@@ -175,6 +177,14 @@ const schema = z.strictObject({
   SLUICE_HOST: host.default('0.0.0.0'),
   SLUICE_PORT: port.default(8080),
   SLUICE_ADMIN_HOST: host.default('127.0.0.1'),
+  SLUICE_ADMIN_NAMES: z
+    .string()
+    .transform((text) => text.split(',').map((name) => name.trim()))
+    .refine(
+      (names) => names.every((name) => /^[\w.-]+$/.test(name)),
+      'must be one or several (comma-separated) host names, without ports',
+    )
+    .default([]),
   SLUICE_ADMIN_PORT: port.optional(),
   SLUICE_ADMIN_TOKEN: z
     .string()
@@ -184,6 +194,10 @@ const schema = z.strictObject({
       'must be one or several (comma-separated) tokens of visible ASCII characters, each with label= before it or not',
     )
     .refine((entries) => !entries.some(isLabelAlone), 'has a label without its token')
+    .refine(
+      (entries) => !entries.some((entry) => entry !== '' && isShortToken(entry) && !isLabelAlone(entry)),
+      `has a token of fewer than ${ADMIN_TOKEN_CHARS_MIN} characters (openssl rand -hex 32 makes one)`,
+    )
     .default([]),
   SLUICE_ADMIN_TOKEN_FILE: z
     .string()
@@ -328,6 +342,7 @@ export function loadConfig(
     host: s.SLUICE_HOST,
     port: s.SLUICE_PORT,
     adminHost: s.SLUICE_ADMIN_HOST,
+    adminNames: s.SLUICE_ADMIN_NAMES,
     adminPort: s.SLUICE_ADMIN_PORT,
     adminTokens: s.SLUICE_ADMIN_TOKEN,
     adminTokenFile: s.SLUICE_ADMIN_TOKEN_FILE,

@@ -185,16 +185,22 @@ it('takes the proxies that are trusted, or none', () => {
 });
 
 it('takes tokens of the admin port, and a file that holds some', () => {
-  const { config } = loadConfig({ SLUICE_ADMIN_TOKEN: 'deploy=a-token, another' });
-  expect(config.adminTokens).toEqual(['deploy=a-token', 'another']);
+  const { config } = loadConfig({ SLUICE_ADMIN_TOKEN: 'deploy=a-token-of-sixteen, another-of-sixteen' });
+  expect(config.adminTokens).toEqual(['deploy=a-token-of-sixteen', 'another-of-sixteen']);
   expect(loadConfig({}).config).toMatchObject({ adminTokens: [], adminTokenFile: undefined });
-  for (const wrong of ['a-token,', 'a token', 'tökén', ','])
+  for (const wrong of ['a-token-of-sixteen,', 'a token of sixteen', 'tökén-of-sixteen', ','])
     expect(problems({ SLUICE_ADMIN_TOKEN: wrong })).toEqual([
       expect.stringMatching(/^SLUICE_ADMIN_TOKEN must be one or several/),
     ]);
-  expect(problems({ SLUICE_ADMIN_TOKEN: 'ci=a-token,deploy=' })).toEqual([
+  expect(problems({ SLUICE_ADMIN_TOKEN: 'ci=a-token-of-sixteen,deploy=' })).toEqual([
     'SLUICE_ADMIN_TOKEN has a label without its token',
   ]);
+  for (const short of ['sluice', 'ci=fifteen-chars-x', 'a-token-of-sixteen,short'])
+    expect(problems({ SLUICE_ADMIN_TOKEN: short })).toEqual([
+      'SLUICE_ADMIN_TOKEN has a token of fewer than 16 characters (openssl rand -hex 32 makes one)',
+    ]);
+  expect(problems({ SLUICE_ADMIN_NAMES: 'admin.example:8081' })).toHaveLength(1);
+  expect(loadConfig({ SLUICE_ADMIN_NAMES: 'a.example, b' }).config.adminNames).toEqual(['a.example', 'b']);
   expect(problems({ SLUICE_ADMIN_TOKEN: 'production-deploy=' })).toHaveLength(1);
   expect(problems({ SLUICE_ADMIN_TOKEN: 'c2l4dGVlbiBieXRlcyE=' })).toEqual([]);
   const dir = temporaryFolder('tokens');
@@ -206,7 +212,7 @@ it('takes tokens of the admin port, and a file that holds some', () => {
   ]);
   writeFileSync(file, '\n');
   expect(problems({ SLUICE_ADMIN_TOKEN_FILE: file })).toHaveLength(1);
-  writeFileSync(file, 'deploy=a-token\n');
+  writeFileSync(file, 'deploy=a-token-of-sixteen\n');
   expect(loadConfig({ SLUICE_ADMIN_TOKEN_FILE: file }).config.adminTokenFile).toBe(file);
   rmSync(dir, { recursive: true });
 });

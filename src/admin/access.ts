@@ -3,17 +3,21 @@
  *
  * With a token: its label is the name in the audit. Without a token setting only a port that is
  * bound to loopback is open, and then to the programs of this machine alone. A browser is such a
- * program, and runs the scripts of strangers: a page that a stranger's name was pointed at
- * 127.0.0.1 for shows that name as Host, and a request across sites shows its Origin. Both are
- * refused.
+ * program, and runs the scripts of strangers: a page that a stranger's name was pointed at this
+ * address for shows that name as Host, and a request across sites shows its Origin. Both are
+ * refused, also with a token, which such a page may ask its reader for. A Host that is an address
+ * was pointed at by nobody.
  */
 import type { IncomingMessage } from 'node:http';
+import { isIP } from 'node:net';
 import { ProblemError } from './problem.ts';
 import type { AdminTokens } from './tokens.ts';
 
 type AccessParts = {
   /** That the admin port is bound to. */
   host: string;
+  /** Further names that the port is reached by. */
+  names: readonly string[];
   tokens: AdminTokens;
 };
 
@@ -21,17 +25,21 @@ type AccessParts = {
 const LOOPBACK = 'loopback';
 
 const isLoopback = (host: string): boolean =>
-  /^(127(\.\d{1,3}){3}|::1|localhost|([\w-]+\.)+localhost)$/i.test(host.replace(/^\[(.*)\]$/, '$1'));
+  /^(127(\.\d{1,3}){3}|::1|localhost|([\w-]+\.)+localhost)$/i.test(host);
 
-/** The name in a Host header, without the port. */
-const nameOf = (host: string): string => host.replace(/:\d+$/, '');
+/** The name or address in a Host header, without the port and brackets. */
+const nameOf = ({ headers }: IncomingMessage): string =>
+  (headers.host ?? '')
+    .replace(/:\d+$/, '')
+    .replace(/^\[(.*)\]$/, '$1')
+    .toLowerCase();
 
 function bearerOf({ headers }: IncomingMessage): string | undefined {
   return /^Bearer +([!-~]+) *$/i.exec(headers.authorization ?? '')?.[1];
 }
 
-function refuseForeignHost({ headers }: IncomingMessage): void {
-  if (isLoopback(nameOf(headers.host ?? ''))) return;
+function refuseFarHost(req: IncomingMessage): void {
+  if (isLoopback(nameOf(req))) return;
   throw new ProblemError(
     'forbidden',
     'Without a token the Host must be localhost or a loopback address. Set SLUICE_ADMIN_TOKEN to allow other names.',
@@ -48,10 +56,12 @@ export function refuseForeignOrigin({ headers }: IncomingMessage): void {
 
 export class Access {
   readonly #tokens: AdminTokens;
+  readonly #names: ReadonlySet<string>;
   readonly #isLocal: boolean;
 
-  constructor({ host, tokens }: AccessParts) {
+  constructor({ host, names, tokens }: AccessParts) {
     this.#tokens = tokens;
+    this.#names = new Set([host, ...names].map((name) => name.toLowerCase()));
     this.#isLocal = isLoopback(host);
   }
 
@@ -65,17 +75,28 @@ export class Access {
    * The figures of the page need no token where the port is bound to loopback. @throws ProblemError
    */
   ofPage(req: IncomingMessage): void {
-    const isNear = this.#isLocal && isLoopback(nameOf(req.headers.host ?? ''));
+    const isNear = this.#isLocal && isLoopback(nameOf(req));
     if (this.#tokens.isSet && (!isNear || bearerOf(req) !== undefined)) this.#byToken(req);
     else this.#open(req);
   }
 
   /** The page itself holds no figure; it asks for the token. @throws ProblemError */
   ofShell(req: IncomingMessage): void {
-    if (!this.#tokens.isSet) this.#open(req);
+    if (this.#tokens.isSet) this.#refuseForeignHost(req);
+    else this.#open(req);
+  }
+
+  #refuseForeignHost(req: IncomingMessage): void {
+    const name = nameOf(req);
+    if (isLoopback(name) || isIP(name) !== 0 || this.#names.has(name)) return;
+    throw new ProblemError(
+      'forbidden',
+      'The Host is no address and no name of this port. SLUICE_ADMIN_NAMES lists further names.',
+    );
   }
 
   #byToken(req: IncomingMessage): string {
+    this.#refuseForeignHost(req);
     const token = bearerOf(req);
     const label = token === undefined ? undefined : this.#tokens.labelOf(token);
     if (label !== undefined) return label;
@@ -95,7 +116,7 @@ export class Access {
         'forbidden',
         'The admin port is not bound to loopback: set SLUICE_ADMIN_TOKEN or SLUICE_ADMIN_TOKEN_FILE, and send the token as Authorization: Bearer <token>.',
       );
-    refuseForeignHost(req);
+    refuseFarHost(req);
     return LOOPBACK;
   }
 }

@@ -32,6 +32,8 @@ type AdminPages = {
 
 type AdminOptions = {
   host: string;
+  /** Further names that the port is reached by. */
+  names?: readonly string[];
   port: number;
   pages: AdminPages;
   tokens: AdminTokens;
@@ -65,9 +67,9 @@ class AdminServer {
   /** Requests to the management API that are not answered. */
   readonly #underWay = new Set<Promise<unknown>>();
 
-  constructor({ host, pages, tokens, log, management }: AdminOptions) {
+  constructor({ host, names = [], pages, tokens, log, management }: AdminOptions) {
     this.#pages = pages;
-    this.#access = new Access({ host, tokens });
+    this.#access = new Access({ host, names, tokens });
     this.#log = log;
     this.#api = management && new ManagementApi({ access: this.#access, management, log });
   }

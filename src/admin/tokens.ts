@@ -1,7 +1,7 @@
 /** The tokens that open the management API and the page. */
 import { createHash, timingSafeEqual } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
-import { isLabelAlone } from '../lib/label-alone.ts';
+import { ADMIN_TOKEN_CHARS_MIN, isLabelAlone, isShortToken, splitToken } from '../lib/label-alone.ts';
 import type { Log } from '../lib/log.ts';
 
 type AdminToken = { label: string; token: string };
@@ -10,8 +10,8 @@ const digest = (text: string): Buffer => createHash('sha256').update(text).diges
 
 /** `label=token`, or a token alone, whose label is made of its hash. */
 function parseToken(entry: string): AdminToken {
-  const [, label, labelled] = /^([\w.@-]+)=(?!=*$)(.+)$/.exec(entry) ?? [];
-  if (label !== undefined && labelled !== undefined) return { label, token: labelled };
+  const { label, token } = splitToken(entry);
+  if (label !== undefined) return { label, token };
   return { label: `token-${digest(entry).toString('hex').slice(0, 8)}`, token: entry };
 }
 
@@ -31,6 +31,8 @@ export class AdminTokens {
   readonly #settings: TokenSettings;
   readonly #fixed: readonly AdminToken[];
   #ofFile: readonly AdminToken[] = [];
+  /** Unknown tokens that were shown. */
+  refused = 0;
   /** Of the file when it was read: a change shows in one of the figures. */
   #seen = '';
 
@@ -50,6 +52,7 @@ export class AdminTokens {
     const equal = [...this.#fixed, ...this.#readFile()].filter(({ token }) =>
       timingSafeEqual(digest(token), wanted),
     );
+    if (equal.length === 0) this.refused++;
     return equal[0]?.label;
   }
 
@@ -72,9 +75,16 @@ export class AdminTokens {
 
   #tokensOf(lines: readonly string[]): readonly AdminToken[] {
     const { file, log } = this.#settings;
-    const tokens = lines.filter((line) => !isLabelAlone(line));
-    const labels = lines.length - tokens.length;
+    const entries = lines.filter((line) => !isLabelAlone(line));
+    const labels = lines.length - entries.length;
     if (labels > 0) log.error({ file, labels }, 'admin: labels without their tokens open nothing');
+    const tokens = entries.filter((line) => !isShortToken(line));
+    const short = entries.length - tokens.length;
+    if (short > 0)
+      log.error(
+        { file, short },
+        `admin: tokens of fewer than ${ADMIN_TOKEN_CHARS_MIN} characters open nothing`,
+      );
     return tokens.map(parseToken);
   }
 }

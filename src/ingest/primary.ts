@@ -7,7 +7,14 @@ import type { Config } from '../config.ts';
 import { mergeProjects } from '../http/metrics/page-figures.ts';
 import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
-import { buildInfo, counter, gauge, type MetricsSnapshot, sumSnapshots } from '../lib/metrics/metrics.ts';
+import {
+  buildInfo,
+  counter,
+  gauge,
+  type MetricsSnapshot,
+  refusedTokens,
+  sumSnapshots,
+} from '../lib/metrics/metrics.ts';
 import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { Connections } from '../management/connections.ts';
 import { VERSION } from '../version.ts';
@@ -89,6 +96,7 @@ export async function runIngest(
     log,
     onRequests,
   });
+  const tokens = new AdminTokens({ entries: config.adminTokens, file: config.adminTokenFile, log });
   const connections = connectionsOf(config, log);
   const figures = new ProcessFigures();
   const servers = new ServerFigures(config, connections);
@@ -96,8 +104,9 @@ export async function runIngest(
   const { publicUrl, heartbeatPath, streamShards: shards } = config;
   const admin = await startAdminServer({
     host: config.adminHost,
+    names: config.adminNames,
     port: adminPort,
-    tokens: new AdminTokens({ entries: config.adminTokens, file: config.adminTokenFile, log }),
+    tokens,
     log,
     management: { connections, publicUrl, heartbeatPath, shards, log },
     pages: {
@@ -107,7 +116,8 @@ export async function runIngest(
           servers.snapshot(SCRAPE_MS_MAX),
           collect(pool, figures),
         ]);
-        return `${await ofWorkers.metrics()}\n${await sumSnapshots([ofServers]).metrics()}`;
+        const others = sumSnapshots([[...ofServers, refusedTokens(tokens.refused)]]);
+        return `${await ofWorkers.metrics()}\n${await others.metrics()}`;
       },
       stats: async () => {
         const metrics = (await (await collect(pool, figures, true)).getMetricsAsJSON()) as MetricsSnapshot;

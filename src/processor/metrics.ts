@@ -5,6 +5,7 @@ import {
   gauge,
   histogram,
   type MetricsSnapshot,
+  refusedTokens,
   sumSnapshots,
 } from '../lib/metrics/metrics.ts';
 import type { SinkHealth } from '../sink/sink-health.ts';
@@ -20,6 +21,7 @@ export type ProcessorGauges = {
   pendingMessages: Readonly<Record<string, number>>;
   /** A counter of its own. */
   droppedDeadLetters: number;
+  refusedTokens: number;
   /** Unix seconds; undefined where they do not end. */
   credsExpiry: number | undefined;
   sinks: readonly SinkHealth[];
@@ -53,6 +55,7 @@ export class ProcessorMetrics {
     lagSeconds,
     pendingMessages,
     droppedDeadLetters,
+    refusedTokens: refused,
     credsExpiry,
     sinks,
     ofProcess,
@@ -69,6 +72,7 @@ export class ProcessorMetrics {
       [
         buildInfo(VERSION),
         credentialsExpiry(credsExpiry),
+        refusedTokens(refused),
         counter(
           'sluice_processed_total',
           'Items by what became of them: stored, resent, dead_letter',

@@ -74,6 +74,7 @@ class Processor implements RunningProcessor {
   readonly #log: Log;
   readonly #clock: Clock;
   readonly #onBug: (error: unknown) => void;
+  readonly #tokens: AdminTokens;
   readonly #metrics = new ProcessorMetrics();
   readonly #processFigures = new ProcessFigures();
   readonly #pipes: StreamPipe[] = [];
@@ -91,6 +92,8 @@ class Processor implements RunningProcessor {
     this.#log = log;
     this.#clock = clock;
     this.#onBug = onBug;
+    const { adminTokens: entries, adminTokenFile: file } = config;
+    this.#tokens = new AdminTokens({ entries, file, log });
   }
 
   async start(given: Sink | undefined): Promise<void> {
@@ -188,12 +191,13 @@ class Processor implements RunningProcessor {
   // ---- Admin port ----
 
   async #startAdmin(): Promise<void> {
-    const { adminHost, adminPort = ADMIN_PORT, adminTokens, adminTokenFile } = this.#config;
+    const { adminHost, adminNames, adminPort = ADMIN_PORT } = this.#config;
     const log = this.#log;
     const admin = await startAdminServer({
       host: adminHost,
       port: adminPort,
-      tokens: new AdminTokens({ entries: adminTokens, file: adminTokenFile, log }),
+      names: adminNames,
+      tokens: this.#tokens,
       log,
       pages: {
         ready: () => {
@@ -248,6 +252,7 @@ class Processor implements RunningProcessor {
       lagSeconds,
       pendingMessages: pending,
       droppedDeadLetters,
+      refusedTokens: this.#tokens.refused,
       credsExpiry: expiry,
       sinks,
       ofProcess,

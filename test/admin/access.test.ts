@@ -43,9 +43,15 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-type Port = { host?: string; entries?: string[]; file?: string; isIngest?: boolean };
+type Port = { host?: string; names?: string[]; entries?: string[]; file?: string; isIngest?: boolean };
 /** @returns its port at 127.0.0.1 */
-async function open({ host = '127.0.0.1', entries = [], file: of, isIngest = true }: Port): Promise<number> {
+async function open({
+  host = '127.0.0.1',
+  names = [],
+  entries = [],
+  file: of,
+  isIngest = true,
+}: Port): Promise<number> {
   const management = { connections, publicUrl: 'http://x', heartbeatPath: '/heartbeat', shards: 1, log };
   const pages = {
     ready: () => ({ ready: true, body: '{}' }),
@@ -53,7 +59,7 @@ async function open({ host = '127.0.0.1', entries = [], file: of, isIngest = tru
     stats: async () => ({ role: 'ingest' as const, readiness: { status: 'ready', checks: {} }, metrics: [] }),
   };
   const tokens = new AdminTokens({ entries, file: of, log });
-  const parts = { host, port: 0, pages, tokens, log, ...(isIngest && { management }) };
+  const parts = { host, names, port: 0, pages, tokens, log, ...(isIngest && { management }) };
   const admin = await startAdminServer(parts);
   admins.push(admin);
   return (admin.server.address() as AddressInfo).port;
@@ -108,31 +114,37 @@ it('serves health and metrics alone at other addresses without a token setting, 
 });
 
 it('wants a token for the API and the figures where one is set, and none for the empty page', async () => {
-  const port = await open({ host: '0.0.0.0', entries: ['deploy=a-token', 'another'] });
+  const port = await open({ host: '0.0.0.0', entries: ['deploy=a-token-of-sixteen', 'another-of-sixteen'] });
   expect(await statuses(port, OPEN)).toEqual([200, 200, 200]);
   expect(await statuses(port, GUARDED)).toEqual([401, 401, 200]);
-  for (const token of ['a-token', 'another'])
+  for (const token of ['a-token-of-sixteen', 'another-of-sixteen'])
     expect(await statuses(port, GUARDED, bearer(token))).toEqual([200, 200, 200]);
-  for (const token of ['deploy=a-token', 'a-toke', 'a-token2', 'deploy', 'another,'])
+  for (const token of [
+    'deploy=a-token-of-sixteen',
+    'a-token-of-sixtee',
+    'a-token-of-sixteen2',
+    'deploy',
+    'another-of-sixteen,',
+  ])
     expect(await statuses(port, GUARDED, bearer(token))).toEqual([401, 401, 200]);
   expect((await ask(port, '/stats.json')).headers['www-authenticate']).toBe('Bearer realm="sluice"');
 });
 
 it('wants a token of the API at loopback too where one is set, and none of the page', async () => {
-  const port = await open({ entries: ['a-token'] });
+  const port = await open({ entries: ['a-token-of-sixteen'] });
   expect(await statuses(port, GUARDED)).toEqual([401, 200, 200]);
   expect(await statuses(port, GUARDED, bearer('wrong'))).toEqual([401, 401, 200]);
 });
 
 it('names a token without a label by its hash in the audit', async () => {
-  const port = await open({ entries: ['a-token==', 'ci=other-token'] });
+  const port = await open({ entries: ['b64c2l4dGVlbg==', 'ci=other-token-of-16'] });
   const by = async (token: string): Promise<string | undefined> => {
     const headers = { ...JSON_TYPE, ...bearer(token).headers };
     const { body } = await ask(port, '/v1/projects', { ...CREATE, headers });
     return (await readHistory(link, String((JSON.parse(body) as { id: string }).id)))[0]?.by;
   };
-  expect(await by('a-token==')).toMatch(/^token-[0-9a-f]{8}$/);
-  expect(await by('other-token')).toBe('ci');
+  expect(await by('b64c2l4dGVlbg==')).toMatch(/^token-[0-9a-f]{8}$/);
+  expect(await by('other-token-of-16')).toBe('ci');
 });
 
 it('reads the file of tokens again when it changes, and opens nothing while it is away', async () => {
@@ -140,19 +152,25 @@ it('reads the file of tokens again when it changes, and opens nothing while it i
     writeFileSync(`${file}.new`, text);
     renameSync(`${file}.new`, file);
   };
-  replace('# of the team\nfirst-token\n\nci = \n ops=second-token \n');
+  replace('# of the team\nfirst-token-of-sixteen\n\nci = \n ops=second-token-of-sixteen \n');
   const port = await open({ host: '0.0.0.0', file });
   const allowed = async (token: string) => (await ask(port, '/v1/projects', bearer(token))).status;
-  expect(await Promise.all(['first-token', 'second-token', 'third-token'].map(allowed))).toEqual([
-    200, 200, 401,
-  ]);
-  replace('third-token\ndeploy=\n');
+  expect(
+    await Promise.all(
+      ['first-token-of-sixteen', 'second-token-of-sixteen', 'third-token-of-sixteen'].map(allowed),
+    ),
+  ).toEqual([200, 200, 401]);
+  replace('third-token-of-sixteen\ndeploy=\n');
   expect(await allowed('deploy=')).toBe(401);
-  expect(await Promise.all(['first-token', 'third-token'].map(allowed))).toEqual([401, 200]);
+  expect(await Promise.all(['first-token-of-sixteen', 'third-token-of-sixteen'].map(allowed))).toEqual([
+    401, 200,
+  ]);
   rmSync(file);
-  expect(await Promise.all(['third-token', 'first-token'].map(allowed))).toEqual([401, 401]);
-  replace('first-token\n');
-  expect(await allowed('first-token')).toBe(200);
+  expect(await Promise.all(['third-token-of-sixteen', 'first-token-of-sixteen'].map(allowed))).toEqual([
+    401, 401,
+  ]);
+  replace('first-token-of-sixteen\n');
+  expect(await allowed('first-token-of-sixteen')).toBe(200);
 });
 
 it('refuses a stranger’s name for this machine, and a request across sites', async () => {
@@ -182,18 +200,18 @@ it('refuses a stranger’s name for this machine, and a request across sites', a
 });
 
 it('wants no media type beside a token: a browser asks first then', async () => {
-  const port = await open({ entries: ['a-token'] });
+  const port = await open({ entries: ['a-token-of-sixteen'] });
   const create = async (headers: Record<string, string>, body: string): Promise<number> =>
     (await ask(port, '/v1/projects', { method: 'POST', body, headers })).status;
-  const { headers } = bearer('a-token');
+  const { headers } = bearer('a-token-of-sixteen');
   expect(await create(headers, '{"plan":"Pro"}')).toBe(201);
   expect(await create(headers, '')).toBe(400);
   expect(await create({ ...headers, 'Content-Type': 'text/plain' }, '{"plan":"Pro"}')).toBe(415);
 });
 
-it('refuses a request across sites though it has a token, and lets any name with one pass', async () => {
-  const port = await open({ entries: ['a-token'] });
-  const named = { ...JSON_TYPE, ...bearer('a-token').headers, Host: 'admin.example' };
+it('refuses a request across sites though it has a token', async () => {
+  const port = await open({ entries: ['a-token-of-sixteen'], names: ['admin.example'] });
+  const named = { ...JSON_TYPE, ...bearer('a-token-of-sixteen').headers, Host: 'admin.example' };
   const create = async (headers: Record<string, string>): Promise<number> =>
     (await ask(port, '/v1/projects', { ...CREATE, headers })).status;
   expect(await create({ ...named, Origin: 'https://evil.example' })).toBe(403);
@@ -251,4 +269,42 @@ it('stops when what has begun is answered', async () => {
   req.end(CREATE.body.slice(5));
   expect(await status).toBe(201);
   await stopped;
+});
+
+it('refuses the names that a stranger may point at the port, also with a token', async () => {
+  const port = await open({ host: '0.0.0.0', entries: ['a-token-of-sixteen'], names: ['admin.example'] });
+  const { headers } = bearer('a-token-of-sixteen');
+  const under = (Host: string): Promise<number[]> =>
+    statuses(port, GUARDED, { headers: { ...headers, Host } });
+  for (const Host of [
+    `evil.example:${port}`,
+    'evil.example',
+    'admin.example.evil.example',
+    '10.0.0.7.evil.example',
+    'localhost.evil',
+  ])
+    expect(await under(Host), Host).toEqual([403, 403, 403]);
+  for (const Host of [
+    `localhost:${port}`,
+    '127.0.0.1',
+    `10.0.0.7:${port}`,
+    `[fd00::7]:${port}`,
+    `Admin.Example:${port}`,
+  ])
+    expect(await under(Host), Host).toEqual([200, 200, 200]);
+  const evil = { ...JSON_TYPE, ...headers, Host: 'evil.example', Origin: 'http://evil.example' };
+  expect((await ask(port, '/v1/projects', { ...CREATE, headers: evil })).status).toBe(403);
+  // Probes and scrapers come under names that nobody lists.
+  expect(await statuses(port, OPEN, { headers: { Host: 'sluice-ingest.monitored.svc' } })).toEqual([
+    200, 200, 200,
+  ]);
+});
+
+it('counts wrong tokens, and takes none of fewer than 16 characters from a file', () => {
+  writeFileSync(file, 'short\nci=fifteen-chars-x\nsixteen-chars-xx\n');
+  const tokens = new AdminTokens({ entries: [], file, log });
+  expect(
+    ['short', 'fifteen-chars-x', 'sixteen-chars-xx'].map((token) => tokens.labelOf(token) !== undefined),
+  ).toEqual([false, false, true]);
+  expect(tokens.refused).toBe(2);
 });

@@ -105,7 +105,7 @@ it('says that the process does not answer any more', async () => {
 it('asks for the token where the port is not bound to loopback, and keeps it for the tab', async () => {
   const stats = async () => (await (await fetch(`${system.adminUrl}/stats.json`)).json()) as AdminStats;
   const pages = { ready: () => ({ ready: true, body: '{}' }), metrics: async () => '', stats };
-  const tokens = new AdminTokens({ entries: ['of-the-page=a-token'], file: undefined, log });
+  const tokens = new AdminTokens({ entries: ['of-the-page=a-token-of-sixteen'], file: undefined, log });
   const { server } = await startAdminServer({ host: '0.0.0.0', port: 0, pages, tokens, log });
   const page = await browser.newPage();
   await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
@@ -118,7 +118,7 @@ it('asks for the token where the port is not bound to loopback, and keeps it for
   await show('wrong');
   await page.locator('#updated', { hasText: 'this token is unknown' }).waitFor();
   expect(await page.locator('#main').isVisible()).toBe(false);
-  await show('a-token');
+  await show('a-token-of-sixteen');
   await page.locator('#main').waitFor({ state: 'visible' });
   await page.reload();
   await page.locator('#main').waitFor({ state: 'visible' });
@@ -286,7 +286,7 @@ it('counts dead letters by reason, and shows each', async () => {
 it('asks for the token of the API where the figures need none', async () => {
   const stats = async () => (await (await fetch(`${system.adminUrl}/stats.json`)).json()) as AdminStats;
   const pages = { ready: () => ({ ready: true, body: '{}' }), metrics: async () => '', stats };
-  const tokens = new AdminTokens({ entries: ['of-the-page=a-token'], file: undefined, log });
+  const tokens = new AdminTokens({ entries: ['of-the-page=a-token-of-sixteen'], file: undefined, log });
   const urls = { redisUrls: [system.redis.url], natsUrls: [system.nats.url], natsCredsFile: undefined };
   const connections = new Connections({ ...urls, name: 'test', log });
   const management = { connections, publicUrl: system.url, heartbeatPath: '/heartbeat', shards: 1, log };
@@ -295,7 +295,7 @@ it('asks for the token of the API where the figures need none', async () => {
   const page = await browser.newPage();
   await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
   await page.locator('#listed-projects .trouble', { hasText: 'Send a token' }).waitFor();
-  await page.locator('#token').fill('a-token');
+  await page.locator('#token').fill('a-token-of-sixteen');
   await page.locator('#login button').click();
   await details(page, limited.id);
   expect(await page.locator('#login').isVisible()).toBe(false);

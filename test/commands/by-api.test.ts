@@ -20,7 +20,7 @@ import { System } from '../support/system.ts';
 import { type Ran, runCommand } from './run-command.ts';
 
 const NOWHERE = { SLUICE_NATS_URL: 'nats://127.0.0.1:1', SLUICE_REDIS_URL: 'redis://127.0.0.1:1' };
-const TOKENS = 'deploy=correct-horse,another';
+const TOKENS = 'deploy=correct-horse-battery,another-of-sixteen';
 let system: System;
 beforeAll(async () => {
   system = await System.start({ processor: false, env: { SLUICE_ADMIN_TOKEN: TOKENS } });
@@ -171,7 +171,7 @@ it('dead letters are listed, shown, replayed and purged', async () => {
 
 it('purges dead letters that another command has purged meanwhile, and leaves what was filed anew', async () => {
   await fileLetter('boot.4');
-  const api = new ApiOperations(system.adminUrl, 'correct-horse');
+  const api = new ApiOperations(system.adminUrl, 'correct-horse-battery');
   const [letter] = await api.listDeadLetters();
   assert(letter);
   await api.purgeDeadLetter(letter);
@@ -182,7 +182,7 @@ it('purges dead letters that another command has purged meanwhile, and leaves wh
 });
 
 it('says what is wrong with the token, the address and the request', async () => {
-  const refused = await byApi(['project', 'list'], { SLUICE_ADMIN_TOKEN: 'wrong' });
+  const refused = await byApi(['project', 'list'], { SLUICE_ADMIN_TOKEN: 'wrong-but-long-enough' });
   expect(refused).toMatchObject({ status: 1, out: '' });
   expect(refused.err).toContain('Set SLUICE_ADMIN_TOKEN to a token that the API knows');
   const nobody = await run(['project', 'list', '--api', 'http://127.0.0.1:1'], NOWHERE);

@@ -103,6 +103,7 @@ function healthy(size: number): Series {
     [ingest('sluice_worker_restarts_total')]: steady(0),
     [ingest('sluice_workers')]: steady(2),
     [ingest('sluice_buffered_bytes')]: steady(20_000_000),
+    [ingest('sluice_admin_tokens_refused_total')]: rate(1),
     [ingest('sluice_credentials_expire_timestamp_seconds')]: steady(90 * DAY),
     [processor('sluice_credentials_expire_timestamp_seconds')]: steady(90 * DAY),
     [certificate('nats:4222')]: steady(60 * DAY),
@@ -354,6 +355,13 @@ export const SCENES: readonly Scene[] = [
     minutes: 50,
     series: { [requests('forbidden_key')]: rate(5_670) },
     summary: '90.48% of requests have no valid key',
+  },
+  {
+    alert: 'SluiceAdminTokensRefused',
+    minutes: 20,
+    series: { [ingest('sluice_admin_tokens_refused_total')]: rate(4) },
+    labels: { job: 'sluice-ingest' },
+    summary: '60 requests to the admin port of sluice-ingest had a wrong token within 15 minutes',
   },
   {
     alert: 'SluiceCredentialsExpire',

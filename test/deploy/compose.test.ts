@@ -1,14 +1,16 @@
 /** deploy/compose.yaml: what it names is there, what it sets is known. Whether Docker itself reads it is asked where Docker Compose is found. */
 import { spawnSync } from 'node:child_process';
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, expect, it } from 'vitest';
+import { afterAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { loadConfig } from '../../src/config.ts';
+import { temporaryFolder } from '../support/servers.ts';
 
 type Service = {
   image: string;
   command?: string[];
+  entrypoint?: string[];
   environment?: Record<string, string>;
   volumes?: string[];
   ports?: string[];
@@ -25,7 +27,7 @@ const { services, volumes } = parse(readFileSync(FILE, 'utf8'), { merge: true })
   volumes: Record<string, null>;
 };
 const OURS = ['setup', 'ingest', 'processor'];
-const PARTS = [...OURS, 'redis', 'nats', 'postgres', 'clickhouse', 'prometheus', 'grafana'];
+const PARTS = ['secrets', ...OURS, 'redis', 'nats', 'postgres', 'clickhouse', 'prometheus', 'grafana'];
 const hasCompose = spawnSync('docker', ['compose', 'version'], { stdio: 'ignore' }).status === 0;
 
 /** `${NAME:-default}` as its default, which may hold another one. */
@@ -67,12 +69,63 @@ it('sets what sluice knows, and confines it', () => {
   for (const name of OURS) {
     const { environment = {}, read_only, cap_drop } = services[name] as Service;
     expect({ read_only, cap_drop }).toEqual({ read_only: true, cap_drop: ['ALL'] });
-    const set = Object.entries(environment).map(([key, value]) => [key, withDefaults(value)]);
-    expect(() => loadConfig(Object.fromEntries(set))).not.toThrow();
+    const set = Object.fromEntries(
+      Object.entries(environment).map(([key, value]) => [key, withDefaults(value)]),
+    );
+    const { SLUICE_ADMIN_TOKEN_FILE: file, ...others } = set;
+    expect(file).toBe('/run/sluice/admin-token');
+    expect(() => loadConfig(others)).not.toThrow();
   }
   expect(withDefaults(services.processor?.environment?.SLUICE_SINK ?? '')).toBe(
     'postgres://sluice:sluice@postgres:5432/sluice',
   );
+});
+
+describe('its secrets', () => {
+  const dir = temporaryFolder('compose-secrets');
+  afterAll(() => rmSync(dir, { recursive: true }));
+  const { entrypoint = [] } = services.secrets as Service;
+  /** As the container runs it, but for the folder and the owners of files. */
+  const start = (env: Record<string, string> = {}): string => {
+    const script = (entrypoint[2] ?? '').replaceAll('$$', '$').replaceAll(/\/run\/sluice(?=[/" ]|$)/gm, dir);
+    const given = { PATH: process.env.PATH ?? '', SLUICE_ADMIN_TOKEN: '', GRAFANA_PASSWORD: '', ...env };
+    const { status, stdout, stderr } = spawnSync('sh', ['-euc', `chown() { :; }\n${script}`], {
+      env: given,
+      encoding: 'utf8',
+    });
+    expect(`${status} ${stderr}`).toBe('0 ');
+    return stdout;
+  };
+  const read = (name: string): string => readFileSync(join(dir, name), 'utf8').trim();
+
+  it('are made at the first start, differ, are kept, and can be given', () => {
+    expect(start()).toContain('admin-token');
+    const [token, password] = [read('admin-token'), read('grafana-password')];
+    expect([token, password]).toEqual([
+      expect.stringMatching(/^[0-9a-f]{64}$/),
+      expect.stringMatching(/^[0-9a-f]{64}$/),
+    ]);
+    expect(token).not.toBe(password);
+    expect(statSync(join(dir, 'admin-token')).mode & 0o777).toBe(0o600);
+    expect(start()).not.toContain(token);
+    expect([read('admin-token'), read('grafana-password')]).toEqual([token, password]);
+    start({ SLUICE_ADMIN_TOKEN: 'ci=0123456789abcdef,fedcba9876543210', GRAFANA_PASSWORD: 'of mine' });
+    expect([read('admin-token'), read('grafana-password')]).toEqual([
+      'ci=0123456789abcdef\nfedcba9876543210',
+      'of mine',
+    ]);
+    expect(
+      loadConfig({ SLUICE_ADMIN_TOKEN_FILE: join(dir, 'admin-token') }).config.adminTokenFile,
+    ).toBeDefined();
+  });
+
+  it('are known to nobody who has read the file: none has a default', () => {
+    const text = readFileSync(FILE, 'utf8');
+    for (const name of ['SLUICE_ADMIN_TOKEN', 'GRAFANA_PASSWORD'])
+      expect([...text.matchAll(new RegExp(`\\$\\{${name}([^}]*)\\}`, 'g'))].map(([, rest]) => rest)).toEqual([
+        ':-',
+      ]);
+  });
 });
 
 it('publishes nothing but the public port beyond this machine', () => {

@@ -159,7 +159,7 @@ describe('against ingest with two workers', () => {
 });
 
 describe('against ingest whose management API has tokens', () => {
-  const TOKENS = 'ci=correct-horse,another';
+  const TOKENS = 'ci=correct-horse-battery,another-of-sixteen';
   let system: System;
   beforeAll(async () => {
     system = await System.start({
@@ -203,7 +203,7 @@ describe('against ingest whose management API has tokens', () => {
 
   it('a token that it does not know is named', async () => {
     const args = ['--projects', '1', '--api', system.adminUrl];
-    const { status, err } = await command.start(args, { SLUICE_ADMIN_TOKEN: 'wrong' }).ended;
+    const { status, err } = await command.start(args, { SLUICE_ADMIN_TOKEN: 'wrong-but-long-enough' }).ended;
     expect(err).toMatch(/refuses the token of SLUICE_ADMIN_TOKEN \(401\)\n$/);
     expect(status).toBe(1);
   });

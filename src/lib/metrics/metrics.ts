@@ -75,6 +75,13 @@ export const buildInfo = (version: string): MetricsSnapshot[number] =>
   gauge('sluice_build_info', 'The version of sluice and of Node', [[{ version, node: process.version }, 1]]);
 
 /** `expiry`: Unix seconds; left out where the credentials do not end. */
+export const refusedTokens = (count: number): MetricsSnapshot[number] =>
+  counter(
+    'sluice_admin_tokens_refused_total',
+    'Requests to the admin port with a token that it does not know',
+    [[{}, count]],
+  );
+
 export const credentialsExpiry = (expiry: number | undefined): MetricsSnapshot[number] =>
   gauge(
     'sluice_credentials_expire_timestamp_seconds',
