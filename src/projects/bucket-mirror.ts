@@ -119,7 +119,12 @@ export class BucketMirror {
         this.#found = isMissingBucket(error) ? 'missing' : 'away';
         // One line for each streak of failures: an outage must not fill the log.
         const level = retryMs === REGISTRY_RETRY_MS_MIN ? 'warn' : 'debug';
-        log[level]({ bucket, err: error }, 'projects: bucket not readable, trying again');
+        if (this.#found === 'missing')
+          log[level](
+            { bucket },
+            'projects: the bucket is missing, trying again; on a new cell run sluice setup',
+          );
+        else log[level]({ bucket, err: error }, 'projects: bucket not readable, trying again');
         await this.#sleep(retryMs);
         retryMs = Math.min(retryMs * 2, REGISTRY_RETRY_MS_MAX);
         this.#timeoutFactor = Math.min(this.#timeoutFactor * 2, REGISTRY_TIMEOUT_FACTOR_MAX);

@@ -213,17 +213,17 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
     expect(0.85 * Number.parseInt(storage, 10) * 1024 ** 3).toBeGreaterThanOrEqual(Number(bound));
   });
 
-  it('makes the streams before each pod of ingest and processor starts, with its image and credentials', () => {
-    expect(workloads.filter(({ metadata }) => metadata.name === 'setup')).toEqual([]);
+  it('makes the streams by a Job of its own; no pod of ingest or processor waits for it', () => {
+    const podOf = (name: string) => pods.find(({ workload }) => workload.metadata.name === name)?.pod;
+    const [setup] = podOf('setup')?.containers ?? [];
+    expect(setup?.command).toEqual([
+      'sh',
+      '-c',
+      'until sluice setup; do [ $? -ne 2 ] || exit 2; sleep 2; done',
+    ]);
     for (const name of ['ingest', 'processor']) {
-      const pod = pods.find(({ workload }) => workload.metadata.name === name)?.pod;
-      const [setup] = pod?.initContainers ?? [];
-      const [main] = pod?.containers ?? [];
-      expect(setup?.command).toEqual([
-        'sh',
-        '-c',
-        'until sluice setup; do [ $? -ne 2 ] || exit 2; sleep 2; done',
-      ]);
+      expect(podOf(name)?.initContainers ?? [], name).toEqual([]);
+      const [main] = podOf(name)?.containers ?? [];
       expect(setup?.image).toBe(main?.image);
       const paths = ({ volumeMounts = [] }: Container): string[] =>
         volumeMounts.map(({ mountPath }) => mountPath).filter((path) => /\/(tls|nats|redis)$/.test(path));
@@ -242,7 +242,8 @@ describe.each(rendered)('the overlay $overlay', ({ overlay, objects }) => {
       const { name } = workload.metadata;
       if (workload.kind === 'Deployment')
         expect(podLabels(workload)['app.kubernetes.io/name'], name).toBe('sluice');
-      if (workload.kind === 'Deployment' || overlay === 'production') {
+      // A Job has one pod.
+      if (workload.kind === 'Deployment' || (overlay === 'production' && workload.kind !== 'Job')) {
         const { topologySpreadConstraints = [], affinity } = pod;
         expect([...topologySpreadConstraints, ...(affinity ? [affinity] : [])], name).toHaveLength(2);
         expect(named('PodDisruptionBudget', name), name).toBe(true);
@@ -301,9 +302,9 @@ describe('the component projects', () => {
     expect(unknownFields(objects)).toEqual([]);
     const workloads = objects.filter(isWorkload);
     const job = workloads.find(({ metadata }) => metadata.name === 'projects') as Workload;
-    const ingest = workloads.find(({ metadata }) => metadata.name === 'ingest') as Workload;
-    const { initContainers, volumes = [] } = ingest.spec.template.spec;
-    const [setup] = initContainers as [Container];
+    const model = workloads.find(({ metadata }) => metadata.name === 'setup') as Workload;
+    const { containers, volumes = [] } = model.spec.template.spec;
+    const [setup] = containers as [Container];
     const { image, envFrom, volumeMounts = [] } = setup;
     const needed = volumes.filter((volume) => volumeMounts.some((mount) => mount.name === volume.name));
     // At NATS it has the rights of commands; kubernetes-parts.test.ts looks at whose seed is where.
