@@ -21,6 +21,9 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   load: async () => (await import('./commands/load/load.ts')).loadCommand(),
 };
 
+// Payloads, keys and counters are for the user alone who runs this, also those that servers of
+// `sluice dev` write.
+process.umask(0o077);
 const named = process.argv[2] ?? '';
 const wanted = Object.hasOwn(COMMANDS, named) ? [named] : Object.keys(COMMANDS);
 const program = new Program('sluice')

@@ -1,4 +1,4 @@
-import { mkdirSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { checkPortIsFree, PortError } from '../admin/port-check.ts';
@@ -10,6 +10,7 @@ import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
 import { rateLimitOf } from '../projects/project.ts';
+import { printLine } from './print.ts';
 import { integerIn } from './project/fields.ts';
 import { UsageError } from './session.ts';
 
@@ -84,12 +85,14 @@ async function run(flags: Flags): Promise<void> {
   if (problem) throw new Error(problem);
   const { config } = loadConfig();
   const port = flags.port ?? config.port;
+  // Other machines reach it only when asked for.
+  const host = isSet('SLUICE_HOST') ? config.host : '127.0.0.1';
   const adminPort = flags.adminPort ?? config.adminPort ?? 8081;
   if (port === adminPort) throw new UsageError(`the admin port must differ from the port, both are ${port}`);
   const lock = await lockFolder(flags.dataDir, 'dev');
   if (!lock) throw new Error(`another sluice dev is running on ${flags.dataDir}`);
   const ports = [
-    { host: config.host, port },
+    { host, port },
     { host: config.adminHost, port: adminPort },
   ] as const;
   await checkDevPorts(...ports).catch(async (error) => {
@@ -99,11 +102,14 @@ async function run(flags: Flags): Promise<void> {
   if (flags.reset)
     for (const name of DATA) rmSync(join(flags.dataDir, name), { recursive: true, force: true });
   mkdirSync(flags.dataDir, { recursive: true });
+  // An earlier version made them readable to everybody.
+  for (const path of DATA.map((name) => join(flags.dataDir, name)).filter((path) => existsSync(path)))
+    chmodSync(path, statSync(path).isDirectory() ? 0o700 : 0o600);
   const log = createLog(isSet('SLUICE_LOG_LEVEL') ? config.logLevel : 'warn', { process: 'dev' });
   const start = new DevStart(
     {
       port,
-      host: config.host,
+      host,
       adminPort,
       adminHost: config.adminHost,
       workers: flags.workers ?? (isSet('SLUICE_WORKERS') ? config.workers : 1),
@@ -119,7 +125,7 @@ async function run(flags: Flags): Promise<void> {
       sinks: isSet('SLUICE_SINK') ? config.sinks : undefined,
     },
     log,
-    (line) => console.log(line),
+    printLine,
   );
   const stopped = untilStopped();
   const starting = start.start();
@@ -127,10 +133,10 @@ async function run(flags: Flags): Promise<void> {
   starting.catch(() => undefined);
   const system = await Promise.race([starting, stopped]);
   if (system) {
-    console.log(banner(system, config));
+    printLine(banner(system, config));
     await stopped;
   }
-  console.log('stopping …');
+  printLine('stopping …');
   await start.stop();
   await starting.catch(() => undefined); // a server that was just starting is stopped by now
   await lock.release();

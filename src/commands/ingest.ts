@@ -6,6 +6,7 @@ import { runIngest } from '../ingest/primary.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
 import { ingestProblems, volumeOf } from './ingest-settings.ts';
+import { printLine } from './print.ts';
 
 const SECOND_MS = 1_000;
 
@@ -62,7 +63,7 @@ export function ingestCommand(): Command {
       if (free < spoolMaxBytes)
         log.warn({ spoolDir, free, spoolMaxBytes }, 'the spool may take more than its volume has free');
       // Only development workers say anything.
-      const printer = new RequestPrinter((line) => console.log(line));
+      const printer = new RequestPrinter(printLine);
       const stopped = untilStopped(); // also before it has started: it leaves no worker behind
       const ingest = await runIngest(config, log, (lines) => printer.add(lines));
       await stopped;

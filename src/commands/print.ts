@@ -1,6 +1,26 @@
 /** What commands write to standard output: JSON for programs, aligned text for people. */
 
 /**
+ * Characters that steer a terminal or reorder what it shows: controls but tabs and line breaks, and
+ * format characters (bidirectional text among them) but those that join letters. Escaped as in
+ * JSON, so that JSON stays what it is.
+ */
+const STEERING = /[^\P{Cc}\n\t]|[^\P{Cf}\u200c\u200d]|[\u2028\u2029]|\p{Cs}/gu;
+
+const escaped = (text: string): string =>
+  Array.from(
+    { length: text.length },
+    (_, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, '0')}`,
+  ).join('');
+
+/** What a client or an operator wrote must not steer the terminal. Line breaks stay. */
+export const harmless = (text: string): string => text.replace(STEERING, escaped);
+
+/** The same in one line, for a cell or a value. */
+export const inOneLine = (text: string): string =>
+  harmless(text).replaceAll('\n', '\\n').replaceAll('\t', '\\t');
+
+/**
  * A million dead letters come near what one string may hold (2^29 characters); a write for each
  * would be slow.
  */
@@ -12,13 +32,14 @@ export function printJson(value: unknown): void {
     return printLine(JSON.stringify(value, null, 2));
   for (let at = 0; at < value.length; at += ELEMENTS_PER_WRITE) {
     const lines = JSON.stringify(value.slice(at, at + ELEMENTS_PER_WRITE), null, 2);
-    process.stdout.write(`${at === 0 ? '[' : ','}${lines.slice(1, -'\n]'.length)}`);
+    process.stdout.write(harmless(`${at === 0 ? '[' : ','}${lines.slice(1, -'\n]'.length)}`));
   }
   printLine('\n]');
 }
 
+/** Everything that commands print for people and programs goes through here. */
 export const printLine = (line: string): void => {
-  process.stdout.write(`${line}\n`);
+  process.stdout.write(`${harmless(line)}\n`);
 };
 
 /** Of what may be more texts than a call takes arguments, some 125,000. */
@@ -34,7 +55,8 @@ export function table(
   rows: readonly (readonly string[])[],
   right: readonly string[] = [],
 ): string {
-  const widths = header.map((title, at) => longest([title, ...rows.map((row) => row[at] ?? '')]));
+  const shown = rows.map((row) => row.map(inOneLine));
+  const widths = header.map((title, at) => longest([title, ...shown.map((row) => row[at] ?? '')]));
   const line = (cells: readonly string[]): string =>
     cells
       .map((cell, at) => {
@@ -43,12 +65,12 @@ export function table(
       })
       .join('  ')
       .trimEnd();
-  return [line(header), ...rows.map(line)].join('\n');
+  return [line(header), ...shown.map(line)].join('\n');
 }
 
 /** One line for each pair that has a value, the names aligned. */
 export function record(pairs: readonly (readonly [name: string, value: unknown])[]): string {
   const known = pairs.filter(([, value]) => value !== undefined);
   const width = longest(known.map(([name]) => name));
-  return known.map(([name, value]) => `${name.padEnd(width)}  ${value}`.trimEnd()).join('\n');
+  return known.map(([name, value]) => `${name.padEnd(width)}  ${inOneLine(`${value}`)}`.trimEnd()).join('\n');
 }

@@ -5,6 +5,7 @@
 import { type Command, CommanderError } from 'commander';
 import { ConfigError } from '../config.ts';
 import { InvalidError, reasonOf } from '../management/failure.ts';
+import { harmless } from './print.ts';
 import { UsageError } from './session.ts';
 
 const DONE = 0;
@@ -34,7 +35,7 @@ export async function runProgram(program: Command, args: readonly string[]): Pro
 function statusOf(error: unknown): number {
   // Commander has said what is wrong; it also throws, with status 0, after help and version.
   if (error instanceof CommanderError) return error.exitCode === 0 ? DONE : WRONG_USAGE;
-  process.stderr.write(`sluice: ${reasonOf(error)}\n`);
+  process.stderr.write(`sluice: ${harmless(reasonOf(error))}\n`);
   const isUsage = [UsageError, InvalidError, ConfigError].some((kind) => error instanceof kind);
   return isUsage ? WRONG_USAGE : FAILED;
 }

@@ -2,6 +2,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { ItemType } from '../lib/item-types.ts';
 import type { Entry } from '../stream/frame.ts';
+import { inOneLine } from './print.ts';
 
 export type SeenItem = {
   projectId: string | undefined;
@@ -72,7 +73,7 @@ export function seenText(item: SeenItem): string {
     item.name,
     `${item.length} B`,
   ];
-  return [...columns, summary(item.payload)].join('  ').trimEnd();
+  return [...columns, summary(item.payload)].map(inOneLine).join('  ').trimEnd();
 }
 
 /** A short name for the item: an exception, a message, a transaction, the number of logs. */
@@ -89,7 +90,6 @@ function summary(payload: unknown): string {
   if (typeof text !== 'string') return '';
   const detail = at(payload, 'exception', 'values', 0, 'value');
   const whole = typeof detail === 'string' ? `${text}: ${detail}` : text;
-  // Control characters of a client's text must not reach a terminal.
   return whole.replaceAll(/\p{Cc}+/gu, ' ').slice(0, SUMMARY_CHARS_MAX);
 }
 

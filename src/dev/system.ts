@@ -161,12 +161,13 @@ export class DevStart {
     sinkDir: string | undefined;
     processorPort: number;
   }): Promise<void> {
-    const { port, adminPort, workers } = this.#options;
+    const { host, port, adminPort, workers } = this.#options;
     const program = new URL('../cli.js', import.meta.url);
     const settings = {
       SLUICE_REDIS_URL: parts.redisUrl,
       SLUICE_NATS_URL: parts.natsUrl,
       ...(!this.#options.sinks && { SLUICE_SINK: `ndjson:${parts.sinkDir}` }),
+      SLUICE_HOST: host,
       SLUICE_PORT: `${port}`,
       SLUICE_WORKERS: `${workers}`,
       SLUICE_STREAM_MAX_BYTES: `${this.#options.streamMaxBytes}`,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { printJson, record, table } from '../../src/commands/print.ts';
+import { printJson, printLine, record, table } from '../../src/commands/print.ts';
 
 const MANY = 200_000;
 
@@ -63,5 +63,45 @@ describe('JSON', () => {
     const pieces = piecesOf(() => printJson(value));
     expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThan(1024 * 1024);
     expect(JSON.parse(pieces.join(''))).toEqual(JSON.parse(JSON.stringify(value)));
+  });
+});
+
+describe('text that somebody else wrote', () => {
+  const CONTROLS = Array.from({ length: 0xa0 }, (_, code) => String.fromCharCode(code)).filter((char) =>
+    /\p{Cc}/u.test(char),
+  );
+  const BIDI = [
+    ...'\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\u2028\u2029\ufeff',
+  ];
+  const EVIL = [...CONTROLS, ...BIDI, '\u{e0041}', '\ud800'].join('x');
+  const printed = (print: () => void): string => piecesOf(print).join('');
+  const steering = /[^\P{Cc}\n\t]|[^\P{Cf}\u200c\u200d]|[\u2028\u2029]|\p{Cs}/u;
+
+  it('steers no terminal, and adds no line to a table or a record', () => {
+    const lines = printed(() =>
+      printLine(`${table(['ID', 'LABEL'], [['1', EVIL]])}\n${record([['label', EVIL]])}`),
+    ).split('\n');
+    expect(lines).toHaveLength(4);
+    for (const line of lines) expect(line).not.toMatch(/[\p{Cc}\u2028\u2029\u202e\u2066]/u);
+    expect(lines[1]).toContain(String.raw`\u001bx`);
+    expect(lines[1]).toContain(String.raw`\nx`);
+    expect(lines[1]).toContain(String.raw`\u202ex`);
+  });
+
+  it('steers none in free text either, whose lines and tabs stay', () => {
+    const text = printed(() => printLine(`a\n\tb${EVIL}`));
+    expect(text).not.toMatch(steering);
+    expect(text).toMatch(/^a\n\tb/);
+  });
+
+  it('is the same value in JSON', () => {
+    const text = printed(() => printJson({ label: EVIL.replace('\ud800', '') }));
+    expect(text).not.toMatch(steering);
+    expect(JSON.parse(text)).toEqual({ label: EVIL.replace('\ud800', '') });
+  });
+
+  it('keeps letters of all writings, and joined ones', () => {
+    const text = 'Grüße, 東京, שלום, می\u200cخواهم, 👩\u200d🚀';
+    expect(printed(() => printLine(text))).toBe(`${text}\n`);
   });
 });

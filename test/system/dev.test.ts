@@ -8,9 +8,11 @@ import {
   readFileSync,
   readlinkSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from 'node:fs';
 import { createServer, type Server } from 'node:net';
+import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, it } from 'vitest';
@@ -97,6 +99,34 @@ it('is ready and says its addresses where SLUICE_HOST and SLUICE_ADMIN_HOST name
   expect((await fetch(`${dev.file.adminUrl}/readyz`)).status).toBe(200);
   expect(dev.file.url).toMatch(new RegExp(`^http://${host}:`));
   expect((await fetch(dev.file.url)).status).toBe(404);
+});
+
+it('listens on loopback alone, and what it writes is for its user alone, whatever the umask', async () => {
+  const before = process.umask(0);
+  // As an earlier version left it.
+  mkdirSync(join(dir, '.sluice/sink'), { recursive: true, mode: 0o777 });
+  const starting = Dev.start();
+  const dev = await starting.finally(() => process.umask(before));
+  const { url, project, adminUrl } = dev.file;
+  const { port } = new URL(url);
+  const post = (host: string): Promise<Response> =>
+    fetch(`http://${host}:${port}/api/${project.id}/envelope/?compat_key=${project.key}`, {
+      method: 'POST',
+      body: '{}\n{"type":"event"}\n{"message":"secret"}',
+    });
+  expect((await post('127.0.0.1')).status).toBe(200);
+  const [others] = Object.values(networkInterfaces()).map((all) =>
+    all?.find(({ internal, family }) => !internal && family === 'IPv4'),
+  );
+  for (const address of [others?.address, '127.0.0.2'])
+    if (address !== undefined) await expect(post(address)).rejects.toThrow();
+  await until(() => storedMessages().length > 0);
+  const open = readdirSync(join(dir, '.sluice'), { recursive: true, encoding: 'utf8' }).filter(
+    (name) => (statSync(join(dir, '.sluice', name)).mode & 0o077) !== 0,
+  );
+  expect(open).toEqual([]);
+  expect(statSync(join(dir, '.sluice/dev.json')).mode & 0o777).toBe(0o600);
+  expect((await fetch(`${adminUrl}/readyz`)).status).toBe(200);
 });
 
 it('says at once that both ports are the same', async () => {

@@ -3,13 +3,11 @@
 import type { FiledDeadLetter } from '../../management/dead-letters/box.ts';
 import { isText, itemsOf, textOf } from '../../management/dead-letters/letter-json.ts';
 import type { Entry, EntryItem } from '../../stream/frame.ts';
-import { record, table } from '../print.ts';
+import { harmless, inOneLine, record, table } from '../print.ts';
 
 const REASON_CHARS_MAX = 60;
 const PAYLOAD_CHARS_MAX = 2_000;
 
-/** What a client sent must not steer the terminal. */
-const harmless = (text: string): string => text.replaceAll(/[^\P{Cc}\n\t]/gu, '�');
 const cut = (text: string, chars: number): string =>
   text.length > chars ? `${text.slice(0, chars)}…` : text;
 
@@ -59,7 +57,7 @@ export function factsText(letter: FiledDeadLetter): string {
 
 const itemText = ({ index, header, payload, length }: EntryItem): string =>
   [
-    `item ${index}  ${harmless(textOf(header))}`,
+    `item ${index}  ${inOneLine(textOf(header))}`,
     payload === undefined ? `(${length} bytes in parts)` : bytesText(payload),
   ].join('\n');
 

@@ -127,7 +127,7 @@ describe('dead-letters', () => {
     ]);
     const { out } = await sluice('show', id);
     expect(out).toMatch(/^reason +the payload is not JSON$/m);
-    expect(out).toContain('{"broken �[31m');
+    expect(out).toContain('{"broken \\u001b[31m');
     expect((await sluice('show', id, '--raw')).out).toBe('{"broken \u001b[31m');
   });
 
