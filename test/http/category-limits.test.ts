@@ -45,6 +45,13 @@ it('is asked for by one admission, in all its windows', async () => {
   ]);
 });
 
+it('takes the video of a phone for a replay, and no other type of SLUICE_STORE_TYPES for anything', () => {
+  const { project } = begin();
+  expect(project.limitedIn([{ type: 'replay_video' }])).toBe(categoryBit('replays'));
+  for (const type of ['attachment', 'session', 'profile', 'raw_security', 'trace_metric'] as const)
+    expect(project.limitedIn([{ type }])).toBe(0);
+});
+
 it('asks nothing more of an envelope without such items, and of a project without such limits', async () => {
   const limited = begin();
   await limited.receive(EVENT);

@@ -151,8 +151,8 @@ export function withProjectFlags(command: Command): Command {
       parseScrub,
     )
     .option('--scrub-keys <names>', 'further names whose values are removed: ssn,birth_date; or none', listed)
-    .option('--fill-ip', "put the client's address where a user's is {{auto}} (SLUICE_TRUSTED_PROXIES)")
-    .option('--no-fill-ip', 'leave {{auto}} as it is');
+    .option('--fill-ip', "fill in the client's address where an SDK asks for it (SLUICE_TRUSTED_PROXIES)")
+    .option('--no-fill-ip', 'fill in nothing');
 }
 
 const figureOf = (flag: number | 'none'): number | null => (flag === 'none' ? null : flag);
