@@ -269,8 +269,14 @@ export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Processor ----
 export const RECORDING_BYTES_MAX = 64 * MIB;
+/** What is stored in place of private data may be longer: an item that would grow beyond is not. */
+export const SCRUBBED_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 /** First line of a recording, which gives its segment_id. */
 export const RECORDING_HEADER_BYTES_MAX = 4 * KIB;
+/** Work on items holds the processor's event loop for this long at a time. */
+export const SLICE_MS_MAX = 5;
+/** Smaller items are decoded at once. */
+export const SLICED_BYTES_MIN = 64 * KIB;
 export const SINK_BATCH_BYTES_MAX = 8 * MIB;
 /** Lines of a batch that are in memory; beyond it they go to its unfinished file. */
 export const SINK_BLOCK_BYTES = 1 * MIB;

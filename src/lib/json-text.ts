@@ -7,6 +7,7 @@
  * gigabyte.
  */
 import { isUtf8 } from 'node:buffer';
+import { atOnce, type Steps } from './slices.ts';
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -55,12 +56,17 @@ function skipEscape(text: Uint8Array, at: number): number {
   return at + 5;
 }
 
+/** A string goes on behind the place where a scan is to pause. */
+const PAUSED = -2;
+/** Where in that string the scan is. */
+let pausedAt = 0;
+
 /**
- * `from` is behind the opening quote. Four bytes at a time: with a long text that takes half the
- * time.
+ * `from` is behind the opening quote, or between two characters. Four bytes at a time: with a long
+ * text that takes half the time.
  */
-function skipString(text: Uint8Array, from: number): number {
-  const end = text.length;
+function skipString(text: Uint8Array, from: number, until = text.length): number {
+  const end = Math.min(until, text.length);
   let at = from;
   while (at >= 0) {
     while (
@@ -69,7 +75,10 @@ function skipString(text: Uint8Array, from: number): number {
     )
       at += 4;
     while (at < end && PLAIN[text[at] as number] === 1) at++;
-    if (at >= end) return -1;
+    if (at >= end) {
+      pausedAt = at;
+      return end < text.length ? PAUSED : -1;
+    }
     if (text[at] === QUOTE) return at + 1;
     if (text[at] !== BACKSLASH) return -1;
     at = skipEscape(text, at + 1);
@@ -117,19 +126,23 @@ function skipWord(text: Uint8Array, at: number): number {
   return at + word.length;
 }
 
-function skipScalar(text: Uint8Array, at: number): number {
+function skipScalar(text: Uint8Array, at: number, until: number): number {
   if (at === text.length) return -1;
   const byte = text[at] as number;
-  if (byte === QUOTE) return skipString(text, at + 1);
+  if (byte === QUOTE) return skipString(text, at + 1, until);
   return byte === MINUS || DIGIT[byte] === 1 ? skipNumber(text, at) : skipWord(text, at);
 }
 
 /** A member's name with its colon, and blanks before either. */
-function skipName(text: Uint8Array, from: number): number {
+function skipName(text: Uint8Array, from: number, until = text.length): number {
   const quote = skipBlank(text, from);
   if (quote === text.length || text[quote] !== QUOTE) return -1;
-  const end = skipString(text, quote + 1);
-  if (end < 0) return -1;
+  return skipColon(text, skipString(text, quote + 1, until));
+}
+
+/** @param end of the name */
+function skipColon(text: Uint8Array, end: number): number {
+  if (end < 0) return end;
   const colon = skipBlank(text, end);
   return colon < text.length && text[colon] === COLON ? colon + 1 : -1;
 }
@@ -139,57 +152,120 @@ const BRACKETS_KEPT = 64;
 /** From a bracket to the one that closes it, in ASCII. */
 const TO_CLOSING = 2;
 
-/** For each open bracket the one around it, 0 outside of all. Only one scan runs at a time. */
-let outer = new Uint8Array(BRACKETS_KEPT);
-
-function widen(): void {
-  const wider = new Uint8Array(outer.length * 2);
-  wider.set(outer);
-  outer = wider;
-}
+/** Of scans that are over: the next one needs no memory of its own. */
+let spare: Uint8Array | undefined;
 
 /**
- * A value with the blanks on both sides. One function with a state of its own: as several it takes
- * a fifth more.
+ * The scan of one value with the blanks on both sides. It may pause between two tokens and within a
+ * string, so that a large value is read bit by bit. A number is read at once, and so are blanks in
+ * a row.
  */
-function skipValue(text: Uint8Array, from: number): number {
-  const end = text.length;
-  let depth = 0;
-  let innermost = 0;
-  // Each turn begins where a value is expected.
-  for (let at = from; at >= 0; ) {
-    at = skipBlank(text, at);
-    const byte = at < end ? text[at] : 0;
-    if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
-      if (depth === outer.length) widen();
-      outer[depth++] = innermost;
-      innermost = byte;
-      at = skipBlank(text, at + 1);
-      if (at < end && text[at] !== byte + TO_CLOSING) {
-        at = byte === OPEN_OBJECT ? skipName(text, at) : at;
-        continue;
-      }
-    } else {
-      at = skipScalar(text, at);
-      if (at < 0) return -1;
-      at = skipBlank(text, at);
-    }
-    while (depth > 0 && at < end && text[at] === innermost + TO_CLOSING) {
-      innermost = outer[--depth] as number;
-      at = skipBlank(text, at + 1);
-    }
-    if (depth === 0) return at;
-    if (at === end || text[at] !== COMMA) return -1;
-    at = innermost === OPEN_OBJECT ? skipName(text, at + 1) : at + 1;
+class ValueScan {
+  readonly #text: Uint8Array;
+  /** For each open bracket the one around it, 0 outside of all. */
+  #outer: Uint8Array;
+  #depth = 0;
+  #innermost = 0;
+  /** `closing`: among the brackets that close behind a value. */
+  #pausedIn: 'name' | 'string' | 'closing' | undefined;
+  /** Where it goes on; when it is over the end of the value, or negative when there is none. */
+  at: number;
+  /** What of {@link BLANK} it met. */
+  blanks = 0;
+
+  constructor(text: Uint8Array, from: number) {
+    this.#text = text;
+    this.at = from;
+    this.#outer = spare ?? new Uint8Array(BRACKETS_KEPT);
+    spare = undefined;
   }
-  return -1;
+
+  #widen(): Uint8Array {
+    const wider = new Uint8Array(this.#outer.length * 2);
+    wider.set(this.#outer);
+    this.#outer = wider;
+    return wider;
+  }
+
+  /**
+   * Goes on up to `until`, or a little further. @returns whether it is over
+   *
+   * One function with a state of its own: as several it takes a fifth more.
+   */
+  run(until: number): boolean {
+    const text = this.#text;
+    const end = text.length;
+    let outer = this.#outer;
+    let depth = this.#depth;
+    let innermost = this.#innermost;
+    let { at } = this;
+    let pausedIn = this.#pausedIn;
+    let isOver = false;
+    blanks = this.blanks;
+    if (pausedIn === 'name') {
+      at = skipColon(text, skipString(text, at, until));
+      pausedIn = undefined;
+    }
+    // Each turn begins where a value is expected, or in the one that it paused in.
+    while (at >= 0 && at < until) {
+      const isInString = pausedIn === 'string';
+      const isBehind = pausedIn === 'closing';
+      pausedIn = undefined;
+      if (!isInString && !isBehind) at = skipBlank(text, at);
+      const byte = !isInString && at < end ? text[at] : 0;
+      if (isBehind) at = skipBlank(text, at);
+      else if (byte === OPEN_OBJECT || byte === OPEN_ARRAY) {
+        if (depth === outer.length) outer = this.#widen();
+        outer[depth++] = innermost;
+        innermost = byte;
+        at = skipBlank(text, at + 1);
+        if (at < end && text[at] !== byte + TO_CLOSING) {
+          at = byte === OPEN_OBJECT ? skipName(text, at, until) : at;
+          continue;
+        }
+      } else {
+        at = isInString ? skipString(text, at, until) : skipScalar(text, at, until);
+        pausedIn = at === PAUSED ? 'string' : undefined;
+        if (at < 0) break;
+        at = skipBlank(text, at);
+      }
+      while (depth > 0 && at < until && at < end && text[at] === innermost + TO_CLOSING) {
+        innermost = outer[--depth] as number;
+        at = skipBlank(text, at + 1);
+      }
+      isOver = depth === 0;
+      if (isOver) break;
+      if (at >= until) pausedIn = 'closing';
+      else if (at === end || text[at] !== COMMA) at = -1;
+      else at = innermost === OPEN_OBJECT ? skipName(text, at + 1, until) : at + 1;
+    }
+    if (at === PAUSED) {
+      at = pausedAt;
+      pausedIn ??= 'name';
+    }
+    this.#depth = depth;
+    this.#innermost = innermost;
+    this.#pausedIn = pausedIn;
+    this.at = at;
+    this.blanks = blanks;
+    if (!isOver && at >= 0) return false;
+    if (outer.length === BRACKETS_KEPT) spare = outer;
+    return true;
+  }
+}
+
+/** A value with the blanks on both sides. */
+function skipValue(text: Uint8Array, from: number): number {
+  const scan = new ValueScan(text, from);
+  scan.run(text.length + 1);
+  return scan.at;
 }
 
 /**
  * Steps of the scan, for cutting JSON apart that is known to be valid. Members of one object: each
  * use of an exported name goes through a cell of the module, and the scan takes 7 % more.
  */
-export const jsonScan = { skipBlank, skipName, skipValue } as const;
+export const jsonScan = { skipBlank, skipName, skipValue, ValueScan } as const;
 
 type JsonKind = 'object' | 'array' | 'scalar';
 type JsonText =
@@ -204,19 +280,42 @@ type JsonText =
     }
   | { ok: false; reason: string };
 
-const onOneLine = (text: Uint8Array): Uint8Array =>
-  Buffer.from(text).map((byte) => (byte === LF || byte === CR ? SPACE : byte));
+/** Bytes that are read between two pauses. */
+const STEP_BYTES = 256 * 1024;
+const isMidCharacter = (byte: number | undefined): boolean => byte !== undefined && (byte & 0xc0) === 0x80;
 
-/** The kind of the JSON text, and the text on one line; or the fault, in words for an operator. */
-export function jsonText(text: Uint8Array): JsonText {
+function* isUtf8InSteps(text: Uint8Array): Steps<boolean> {
+  for (let from = 0, to = 0; from < text.length; from = to) {
+    to = Math.min(from + STEP_BYTES, text.length);
+    while (isMidCharacter(text[to]) && to < from + 2 * STEP_BYTES) to++;
+    if (!isUtf8(text.subarray(from, to))) return false;
+    yield;
+  }
+  return true;
+}
+
+function* onOneLine(text: Uint8Array): Steps<Uint8Array> {
+  const line = new Uint8Array(text.length);
+  for (let at = 0; at < text.length; yield) {
+    const end = Math.min(at + STEP_BYTES, text.length);
+    line.set(text.subarray(at, end), at);
+    for (; at < end; at++) if (BLANK[text[at] as number] === BREAK) line[at] = SPACE;
+  }
+  return line;
+}
+
+/** As {@link jsonText}, in steps. */
+export function* jsonTextInSteps(text: Uint8Array): Steps<JsonText> {
   if (text.length === 0) return { ok: false, reason: 'empty, JSON expected' };
-  if (!isUtf8(text)) return { ok: false, reason: 'not valid UTF-8' };
-  blanks = 0;
-  const valid = skipValue(text, 0) === text.length;
-  if (outer.length > BRACKETS_KEPT) outer = new Uint8Array(BRACKETS_KEPT);
-  if (!valid) return { ok: false, reason: 'not valid JSON' };
-  const line = blanks === BREAK ? onOneLine(text) : text;
+  if (!(yield* isUtf8InSteps(text))) return { ok: false, reason: 'not valid UTF-8' };
+  const scan = new ValueScan(text, 0);
+  while (!scan.run(scan.at + STEP_BYTES)) yield;
+  if (scan.at !== text.length) return { ok: false, reason: 'not valid JSON' };
+  const line = scan.blanks === BREAK ? yield* onOneLine(text) : text;
   const first = text[skipBlank(text, 0)];
   const kind = first === OPEN_OBJECT ? 'object' : first === OPEN_ARRAY ? 'array' : 'scalar';
   return { ok: true, kind, line };
 }
+
+/** The kind of the JSON text, and the text on one line; or the fault, in words for an operator. */
+export const jsonText = (text: Uint8Array): JsonText => atOnce(jsonTextInSteps(text));

@@ -1,5 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Log } from '../lib/log.ts';
+import type { Slices } from '../lib/slices.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
 import type { CountedUsage, SinkBatch, StreamSink } from '../sink/sink.ts';
 import { orUnavailable } from '../sink/unavailable.ts';
@@ -39,6 +40,8 @@ export type FrameWriterOptions = {
   metrics: ProcessorMetrics;
   /** Shared by all writers of the process: a large entry, or one with recordings, passes alone. */
   largeGate: Gate;
+  /** Shared by all writers of the process. */
+  slices: Slices;
   log: Log;
 };
 
@@ -98,12 +101,13 @@ export class FrameWriter {
   async write(deliveries: readonly Delivery[], report: WriteReport): Promise<void> {
     const frameIds = deliveries.map(({ frameId }) => frameId);
     let batch = await this.#begin(frameIds);
+    const pause = this.#options.slices.pauses();
     try {
       await report.entering?.('decoding');
       for (const delivery of deliveries) {
         const slots = await this.#readSlots(delivery);
         for (let index = batch.entriesKnown(delivery.frameId); index < slots.length; index++) {
-          const pending = this.#writeSlot(batch, { delivery, index }, slots[index] as FrameSlot);
+          const pending = this.#writeSlot(batch, { delivery, index }, slots[index] as FrameSlot) ?? pause();
           if (pending) await pending;
           if (batch.bytes < SINK_BATCH_BYTES_MAX) continue;
           await this.#commit(batch, deliveries, report);
@@ -186,9 +190,10 @@ export class FrameWriter {
     await entering?.('storing');
     const counts = await batch.commit();
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
+    const { link, slices } = this.#options;
     const ofRefused = new BatchLetters(this.#options); // without relief: the batch is over
     for (const item of refusedItems(batch.refused ?? []))
-      await ofRefused.file(await refusedDeadLetter(this.#options.link, deliveries, item));
+      await ofRefused.file(await refusedDeadLetter(link, deliveries, { refused: item, slices }));
     await ofRefused.filed();
     this.#letters.settle();
     ofRefused.settle();
@@ -291,7 +296,7 @@ export class FrameWriter {
     const assembled = assemble(this.#options.link, entry);
     const proceed = (found: Assembled): Promise<void> | undefined => {
       this.#joined.note(place.delivery, entry, found);
-      const decoder = new EnvelopeDecoder(entry);
+      const decoder = new EnvelopeDecoder(entry, this.#options.slices);
       if (decoder.fault || !found.ok)
         return this.#letters.file(
           envelopeDeadLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }),

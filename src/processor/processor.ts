@@ -10,6 +10,7 @@ import { credsExpiry } from '../lib/files/creds-expiry.ts';
 import type { Log } from '../lib/log.ts';
 import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { OutageLog } from '../lib/outage-log.ts';
+import { Slices } from '../lib/slices.ts';
 import { openTracing } from '../lib/tracing/open.ts';
 import type { Tracing } from '../lib/tracing/tracing.ts';
 import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '../limits.ts';
@@ -167,6 +168,7 @@ class Processor implements RunningProcessor {
       deadLetters,
       metrics: this.#metrics,
       largeGate: new Gate(),
+      slices: new Slices(),
       log,
     };
     const crashCounts = new CrashCounts(link);

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { jsonText } from '../../src/lib/json-text.ts';
+import { jsonScan, jsonText, jsonTextInSteps } from '../../src/lib/json-text.ts';
+import { atOnce } from '../../src/lib/slices.ts';
 
 const bytes = (text: string): Uint8Array => new Uint8Array(Buffer.from(text));
 
@@ -151,5 +152,42 @@ describe('on one line', () => {
     ['{ "a":\n1\r,"b":[\n]}', '{ "a": 1 ,"b":[ ]}'],
   ])('%j becomes %j', (text, line) => {
     expect(Buffer.from(lineOf(bytes(text))).toString()).toBe(line);
+  });
+});
+
+describe('read bit by bit', () => {
+  const { ValueScan, skipValue } = jsonScan;
+  const scanned = (text: Uint8Array, bytesAtATime: number): number => {
+    const scan = new ValueScan(text, 0);
+    while (!scan.run(scan.at + bytesAtATime));
+    return scan.at;
+  };
+
+  it('is what it is when it is read at once, wherever the scan pauses', () => {
+    const signs = fc.string({ unit: fc.constantFrom(...'{}[]",:01.e-tn\\ '), maxLength: 12 });
+    const texts = fc.oneof(fc.json({ maxDepth: 6 }), signs);
+    fc.assert(
+      fc.property(texts, fc.nat(4), fc.integer({ min: 1, max: 5 }), (some, indent, bytesAtATime) => {
+        const text = bytes(parses(some) ? JSON.stringify(JSON.parse(some), null, indent) : some);
+        expect(scanned(text, bytesAtATime)).toBe(skipValue(text, 0));
+      }),
+      { numRuns: 5_000 },
+    );
+  });
+
+  it('is known in many steps where it is large, with characters across their ends', () => {
+    for (const unit of ['"€a", ', '[[[[1]]]],\n', '{"\u{1f600}é":[]},']) {
+      const text = bytes(`[${unit.repeat(150_000)}1]`);
+      const steps = jsonTextInSteps(text);
+      let count = 0;
+      while (!steps.next().done) count++;
+      expect(count).toBeGreaterThan(4);
+      const found = jsonText(text);
+      expect(found).toMatchObject({ ok: true, kind: 'array' });
+      expect(JSON.parse(Buffer.from(lineOf(text)).toString())).toHaveLength(150_001);
+      expect(atOnce(jsonTextInSteps(text.subarray(0, -1)))).toEqual({ ok: false, reason: 'not valid JSON' });
+    }
+    const broken = Buffer.concat([bytes(`["${'a'.repeat(600_000)}`), Uint8Array.of(0xc3), bytes('"]')]);
+    expect(jsonText(broken)).toEqual({ ok: false, reason: 'not valid UTF-8' });
   });
 });

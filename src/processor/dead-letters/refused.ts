@@ -1,14 +1,13 @@
-import { jsonText } from '../../lib/json-text.ts';
+import type { Slices } from '../../lib/slices.ts';
 import { containerOf } from '../../sink/containers.ts';
-import type { RefusedRow } from '../../sink/sink.ts';
+import type { ItemFields, RefusedRow } from '../../sink/sink.ts';
 import type { DeadLetter } from '../../stream/dead-letter-format.ts';
-import { decodeFrame, type EnvelopeEntry, type Privacy } from '../../stream/frame.ts';
+import { decodeFrame, type EnvelopeEntry } from '../../stream/frame.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { assemble } from '../decode/assemble.ts';
-import type { WholeItem } from '../decode/decode.ts';
-import { decodeRecording, encodeRecording } from '../decode/recording.ts';
+import { EnvelopeDecoder, type WholeItem } from '../decode/decode.ts';
+import { encodeRecording } from '../decode/recording.ts';
 import type { Delivery } from '../delivery.ts';
-import { scrubbed } from '../scrub/scrubber.ts';
 import { entryFacts, envelopeDeadLetter, itemDeadLetter, type Place } from './compose.ts';
 
 /** An item of a frame with the rows of it that were refused. */
@@ -36,7 +35,7 @@ export function refusedItems(rows: readonly RefusedRow[]): RefusedItem[] {
 export async function refusedDeadLetter(
   link: NatsLink,
   deliveries: readonly Delivery[],
-  refused: RefusedItem,
+  { refused, slices }: { refused: RefusedItem; slices: Slices },
 ): Promise<DeadLetter> {
   const delivery = deliveries.find(({ frameId }) => frameId === refused.frameId);
   const slot = delivery && decodeFrame(delivery.data)[refused.entry];
@@ -44,19 +43,25 @@ export async function refusedDeadLetter(
   const place = { delivery, index: refused.entry };
   const reason = `the sink refuses it: ${refused.reason}`;
   if (slot.entry.kind === 'envelope')
-    return ofEnvelope(link, place, { entry: slot.entry, bytes: slot.bytes, refused, reason });
+    return ofEnvelope(link, place, { entry: slot.entry, bytes: slot.bytes, refused, slices, reason });
   const { receivedAt } = slot.entry;
   return { ...entryFacts(place, reason), type: 'heartbeat', receivedAt, body: slot.bytes };
 }
 
-type Refusal = { entry: EnvelopeEntry; bytes: Uint8Array; refused: RefusedItem; reason: string };
+type Refusal = {
+  entry: EnvelopeEntry;
+  bytes: Uint8Array;
+  refused: RefusedItem;
+  slices: Slices;
+  reason: string;
+};
 
 async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promise<DeadLetter> {
-  const { entry, bytes, refused, reason } = refusal;
+  const { entry, bytes, refused, slices, reason } = refusal;
   const assembled = await assemble(link, entry);
   const item = assembled.ok ? assembled.items.find(({ index }) => index === refused.item) : undefined;
   if (!item) return envelopeDeadLetter(place, { entry, bytes, assembled, reason });
-  const whole = await cleanPayload(item, entry.privacy);
+  const whole = await cleanPayload(item, entry, slices);
   const payload = refused.elements.length === 0 ? whole : containerOf(whole, refused.elements);
   return itemDeadLetter(place, withoutAddress(entry), {
     item: { ...item, payload, length: payload.length },
@@ -64,15 +69,13 @@ async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promi
   });
 }
 
-/** As its record had it: it was decoded, so it can be scrubbed. */
-async function cleanPayload({ type, payload }: WholeItem, privacy: Privacy | undefined): Promise<Uint8Array> {
-  if (!privacy) return payload;
-  if (type === 'replay_recording') {
-    const recording = await decodeRecording(payload);
-    return recording.ok ? encodeRecording(scrubbed(recording.json, privacy)) : payload;
-  }
-  const json = jsonText(payload);
-  return json.ok ? scrubbed(json.line, privacy) : payload;
+/** As its record had it. */
+async function cleanPayload(item: WholeItem, entry: EnvelopeEntry, slices: Slices): Promise<Uint8Array> {
+  if (!entry.privacy) return item.payload;
+  const decoded = await new EnvelopeDecoder(entry, slices).decode(item);
+  if (!decoded.ok || (decoded.record.fields as ItemFields).isBase64) return item.payload;
+  const { json } = decoded.record;
+  return item.type === 'replay_recording' ? encodeRecording(json) : json;
 }
 
 /** It has been filled in where the project wants it. */

@@ -3,13 +3,14 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { isContainerType, isExtraType, isFile } from '../../lib/item-types.ts';
-import { jsonText } from '../../lib/json-text.ts';
-import { RECORDING_BYTES_MAX } from '../../limits.ts';
+import { jsonText, jsonTextInSteps } from '../../lib/json-text.ts';
+import { atOnce, Slices, type Steps } from '../../lib/slices.ts';
+import { RECORDING_BYTES_MAX, SCRUBBED_BYTES_MAX, SLICED_BYTES_MIN } from '../../limits.ts';
 import { filledContainer } from '../../sink/containers.ts';
 import { resendKey } from '../../sink/item-key.ts';
 import type { EnvelopeFields, ItemFields, SinkRecord } from '../../sink/sink.ts';
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/frame.ts';
-import { removesAnything, scrubbed } from '../scrub/scrubber.ts';
+import { removesAnything, scrubbedInSteps } from '../scrub/scrubber.ts';
 import { decodeRecording } from './recording.ts';
 import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from './timestamp.ts';
 
@@ -28,41 +29,53 @@ const AS_IT_CAME = { ok: false, reason: 'kept as it came' } as const;
 const RECORDINGS_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 const TOO_MUCH = `recordings before it in the envelope took the ${RECORDINGS_BYTES_MAX} bytes that all may inflate to`;
 
+/** A text that is too long once it is scrubbed. */
+const GROWN = `payload without what is private has more than ${SCRUBBED_BYTES_MAX} bytes`;
+
 /**
  * Decodes the items of one envelope, one after the other: only one inflated recording is alive at a
- * time.
+ * time. Small items are decoded at once, large ones in slices.
  */
 export class EnvelopeDecoder {
   readonly #entry: EnvelopeEntry;
+  readonly #slices: Slices;
   readonly #shared: Shared;
   #recordingBytesLeft = RECORDINGS_BYTES_MAX;
   /** Why no item of the entry can be stored; undefined when they can. */
   readonly fault: string | undefined;
 
-  constructor(entry: EnvelopeEntry) {
+  constructor(entry: EnvelopeEntry, slices = new Slices()) {
     this.#entry = entry;
+    this.#slices = slices;
     this.fault = isUnbounded(entry.receivedAt) ? 'receivedAt is no moment' : undefined;
     this.#shared = this.fault ? NOT_STORED : sharedFields(entry);
   }
 
-  /** Only a recording is decoded asynchronously. */
   decode(item: WholeItem): Decoded | Promise<Decoded> {
     const header = headerText(item.header);
     if (!header.ok) return header;
     if (item.type === 'replay_recording') return this.#recording(item, header.text);
+    const decoding = this.#decoding(item, header.text);
+    return item.payload.length < SLICED_BYTES_MIN ? atOnce(decoding) : this.#inSlices(decoding);
+  }
+
+  #inSlices<T>(steps: Steps<T>): Promise<T> {
+    return this.#slices.run(this.#entry.projectId, steps);
+  }
+
+  *#decoding(item: WholeItem, header: string): Steps<Decoded> {
     const { privacy } = this.#entry;
     const removes = privacy !== undefined && removesAnything(privacy);
     const isKept = isFile(item.type);
-    const payload = isKept && !removes ? AS_IT_CAME : jsonText(item.payload);
-    if (payload.ok && !isKept) {
-      const filled = this.#filled(item, payload.line);
-      return { ok: true, record: this.#record(item, header.text, this.#private(filled)) };
-    }
+    const payload = isKept && !removes ? AS_IT_CAME : yield* jsonTextInSteps(item.payload);
+    if (payload.ok && !isKept)
+      return yield* this.#scrubbedRecord(item, header, this.#filled(item, payload.line));
     if (!payload.ok && !isExtraType(item.type)) return { ok: false, reason: `payload is ${payload.reason}` };
     if (!payload.ok && removes)
       return { ok: false, reason: `payload is ${payload.reason}: it cannot be scrubbed` };
-    const bytes = removes ? scrubbed(item.payload, privacy) : item.payload;
-    return { ok: true, record: this.#base64Record(item, header.text, bytes) };
+    const bytes = removes ? yield* scrubbedInSteps(item.payload, privacy) : item.payload;
+    if (!bytes) return { ok: false, reason: GROWN };
+    return { ok: true, record: this.#base64Record(item, header, bytes) };
   }
 
   #filled({ type, index }: WholeItem, json: Uint8Array): Uint8Array {
@@ -70,19 +83,18 @@ export class EnvelopeDecoder {
     return privacy && isContainerType(type) ? filledContainer(json, index, privacy) : json;
   }
 
-  #private(json: Uint8Array): Uint8Array {
-    const { privacy } = this.#entry;
-    return privacy ? scrubbed(json, privacy) : json;
-  }
-
   async #recording(item: WholeItem, header: string): Promise<Decoded> {
     if (this.#recordingBytesLeft === 0) return { ok: false, reason: TOO_MUCH };
     const bytesMax = Math.min(RECORDING_BYTES_MAX, this.#recordingBytesLeft);
-    const recording = await decodeRecording(item.payload, bytesMax);
+    const recording = await decodeRecording(item.payload, (steps) => this.#inSlices(steps), bytesMax);
     this.#recordingBytesLeft -= recording.bytes;
-    return recording.ok
-      ? { ok: true, record: this.#record(item, header, this.#private(recording.json)) }
-      : recording;
+    return recording.ok ? this.#inSlices(this.#scrubbedRecord(item, header, recording.json)) : recording;
+  }
+
+  *#scrubbedRecord(item: WholeItem, header: string, json: Uint8Array): Steps<Decoded> {
+    const { privacy } = this.#entry;
+    const clean = privacy ? yield* scrubbedInSteps(json, privacy) : json;
+    return clean ? { ok: true, record: this.#record(item, header, clean) } : { ok: false, reason: GROWN };
   }
 
   /** Of a type that is stored as it is, whatever that is. */

@@ -3,23 +3,22 @@
  * plain JSON. Inflated in the thread pool and never beyond a bound.
  */
 import { promisify } from 'node:util';
-import { gunzip, gzip, inflate } from 'node:zlib';
-import { jsonText } from '../../lib/json-text.ts';
+import { createGunzip, createInflate, gzip, type Inflate } from 'node:zlib';
+import { jsonTextInSteps } from '../../lib/json-text.ts';
+import type { Steps } from '../../lib/slices.ts';
 import { RECORDING_BYTES_MAX, RECORDING_HEADER_BYTES_MAX } from '../../limits.ts';
 
-const gunzipAsync = promisify(gunzip);
-const inflateAsync = promisify(inflate);
 const gzipAsync = promisify(gzip);
 const LF = 0x0a;
 /** No byte of deflate makes more (zlib's "Technical Details"). */
 const DEFLATE_RATIO_MAX = 1_032;
+/** Inflated at a time. */
+const PIECE_BYTES = 256 * 1024;
 
 /** `bytes`: what was inflated for it, at most. */
 export type Recording = { bytes: number } & ({ ok: true; json: Uint8Array } | { ok: false; reason: string });
 
 const refuse = (reason: string, bytes: number): Recording => ({ ok: false, reason, bytes });
-const tooLarge = (bytesMax: number): Recording =>
-  refuse(`recording of more than ${bytesMax} bytes after decompression`, bytesMax);
 
 function segmentId(line: Uint8Array): number | undefined {
   try {
@@ -36,39 +35,68 @@ const isGzip = (bytes: Uint8Array): boolean => bytes[0] === 0x1f && bytes[1] ===
 const isZlib = (bytes: Uint8Array): boolean =>
   ((bytes[0] ?? 0) & 0x0f) === 8 && (((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)) % 31 === 0;
 
-async function inflated(bytes: Uint8Array, bytesMax: number): Promise<Uint8Array> {
-  const bound = { maxOutputLength: Math.max(1, bytesMax) };
-  if (isGzip(bytes)) return gunzipAsync(bytes, bound);
-  if (isZlib(bytes)) return inflateAsync(bytes, bound);
-  return bytes;
+function inflaterFor(bytes: Uint8Array): Inflate | undefined {
+  if (isGzip(bytes)) return createGunzip({ chunkSize: PIECE_BYTES }) as Inflate;
+  return isZlib(bytes) ? createInflate({ chunkSize: PIECE_BYTES }) : undefined;
+}
+
+class TooMuchError extends Error {}
+
+/** @throws TooMuchError, or an Error of zlib */
+async function inflated(bytes: Uint8Array, bytesMax: number): Promise<Uint8Array[]> {
+  const inflater = inflaterFor(bytes);
+  if (!inflater && bytes.length > bytesMax) throw new TooMuchError();
+  if (!inflater) return [bytes];
+  const pieces: Uint8Array[] = [];
+  let length = 0;
+  inflater.end(bytes);
+  for await (const piece of inflater as AsyncIterable<Uint8Array>) {
+    pieces.push(piece);
+    length += piece.length;
+    if (length > bytesMax) throw new TooMuchError();
+  }
+  return pieces;
+}
+
+/** Empties the list as it goes. */
+function* joined(pieces: Uint8Array[]): Steps<Uint8Array> {
+  const whole = Buffer.allocUnsafeSlow(pieces.reduce((sum, { length }) => sum + length, 0));
+  let at = 0;
+  for (let piece = pieces.shift(); piece; piece = pieces.shift()) {
+    whole.set(piece, at);
+    at += piece.length;
+    yield;
+  }
+  return whole;
 }
 
 /** The payload as `{"segment_id":N,"recording":[…]}` on one line; or why it is none. */
 export async function decodeRecording(
   payload: Uint8Array,
+  work: <T>(steps: Steps<T>) => Promise<T>,
   bytesMax = RECORDING_BYTES_MAX,
 ): Promise<Recording> {
   const lineEnd = payload.subarray(0, RECORDING_HEADER_BYTES_MAX + 1).indexOf(LF);
   const segment = lineEnd < 0 ? undefined : segmentId(payload.subarray(0, lineEnd));
   if (segment === undefined)
     return refuse('recording does not begin with a line that gives its segment_id', 0);
-  let recording: Uint8Array;
+  let pieces: Uint8Array[];
   try {
-    recording = await inflated(payload.subarray(lineEnd + 1), bytesMax);
+    pieces = await inflated(payload.subarray(lineEnd + 1), bytesMax);
   } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    if (code === 'ERR_BUFFER_TOO_LARGE') return tooLarge(bytesMax);
-    return refuse(
-      `recording is not valid: ${message}`,
-      Math.min(bytesMax, DEFLATE_RATIO_MAX * payload.length),
-    );
+    if (error instanceof TooMuchError)
+      return refuse(`recording of more than ${bytesMax} bytes after decompression`, bytesMax);
+    const bytes = Math.min(bytesMax, DEFLATE_RATIO_MAX * payload.length);
+    return refuse(`recording is not valid: ${(error as Error).message}`, bytes);
   }
-  if (recording.length > bytesMax) return tooLarge(bytesMax);
-  const json = jsonText(recording);
+  const head = Buffer.from(`{"segment_id":${segment},"recording":`);
+  const whole = await work(joined([head, ...pieces, Buffer.from('}')]));
+  const recording = whole.subarray(head.length, -1);
+  const json = await work(jsonTextInSteps(recording));
   if (!json.ok) return refuse(`recording is ${json.reason}`, recording.length);
   if (json.kind !== 'array') return refuse('recording is no JSON array', recording.length);
-  const head = Buffer.from(`{"segment_id":${segment},"recording":`);
-  return { ok: true, json: Buffer.concat([head, json.line, Buffer.from('}')]), bytes: recording.length };
+  if (json.line !== recording) whole.set(json.line, head.length);
+  return { ok: true, json: whole, bytes: recording.length };
 }
 
 const RECORDING = '"recording":';

@@ -3,13 +3,14 @@
  * in proportion to the text, hostile text too.
  */
 import { isIPv6 } from 'node:net';
+import type { Steps } from '../../lib/slices.ts';
 import type { SecretNames } from './names.ts';
 
 export const FILTERED = '[Filtered]';
 
 type Range = readonly [start: number, end: number];
-/** The first range that begins at `from` or later. */
-type Find = (text: string, from: number) => Range | undefined;
+/** The first range whose sign is at `from` or later, and before `to` where that is given. */
+type Find = (text: string, from: number, to?: number) => Range | undefined;
 
 function without(text: string, find: Find): string {
   let kept = '';
@@ -21,6 +22,38 @@ function without(text: string, find: Find): string {
   return from === 0 ? text : kept + text.slice(from);
 }
 
+/** Characters that are looked through between two pauses. */
+const STEP_CHARS = 32 * 1024;
+/** Beyond a step, for what lies across its end; a longer name or number is no private one. */
+const BESIDE_CHARS = 4 * 1024;
+
+/**
+ * A long text without what is found, in steps.
+ * @param isShort nothing that is found, with what is before and behind, is longer than BESIDE_CHARS
+ */
+function* withoutInSteps(text: string, find: Find, isShort = true): Steps<string> {
+  const clean: string[] = [];
+  let copied = 0;
+  for (let start = 0; start < text.length; start += STEP_CHARS) {
+    const end = start + STEP_CHARS;
+    const base = isShort ? Math.max(copied, start - BESIDE_CHARS) : 0;
+    const part = isShort ? text.slice(base, end + BESIDE_CHARS) : text;
+    const pieces: string[] = [];
+    let from = Math.max(copied, isShort ? base : start) - base;
+    for (let range = find(part, from, end - base); range; range = find(part, from, end - base)) {
+      // A short one is found whole in the next step.
+      if (isShort && range[0] >= end - base) break;
+      pieces.push(text.slice(copied, base + range[0]), FILTERED);
+      from = range[1];
+      copied = base + from;
+    }
+    // Strings of their own: millions of pieces would take many times their bytes.
+    if (pieces.length > 0) clean.push(pieces.join(''));
+    yield;
+  }
+  return copied === 0 ? text : clean.join('') + text.slice(copied);
+}
+
 /** In a table of characters: what stands for all that are not in ASCII. */
 const BEYOND_ASCII = 0x80;
 /** Whether a character is one of these: a look-up takes less than a regular expression. */
@@ -30,10 +63,13 @@ const tableOf = (chars: RegExp): Uint8Array =>
 const isOneOf = (chars: Uint8Array, text: string, at: number): boolean =>
   chars[Math.min(text.charCodeAt(at), BEYOND_ASCII)] === 1;
 
+type Run = { chars: Uint8Array; lengthMax?: number };
+
 /** Where `chars` end to the right of `from`. */
-function rightEnd(text: string, from: number, chars: Uint8Array): number {
+function rightEnd(text: string, from: number, { chars, lengthMax = Infinity }: Run): number {
+  const end = Math.min(text.length, from + lengthMax);
   let at = from;
-  while (at < text.length && isOneOf(chars, text, at)) at++;
+  while (at < end && isOneOf(chars, text, at)) at++;
   return at;
 }
 
@@ -46,8 +82,10 @@ function leftEnd(text: string, to: number, { chars, floor }: { chars: Uint8Array
 
 // ---- E-mail ----
 
-/** As they are, and as they are in a URL. */
-const AT = /@|%40/g;
+/** Before the sign and behind it (RFC 5321, 4.5.3.1, allows 64 and 255). */
+const EMAIL_PART_CHARS_MAX = 1_024;
+const AT = 0x40;
+const PERCENT = 0x25;
 const LOCAL = tableOf(/[\w.%+~!$*^\u0080-\uffff-]/);
 const DOMAIN = tableOf(/[a-z0-9.\u0080-\uffff-]/i);
 /** A label may have hyphens behind it, which belong to the text. */
@@ -65,15 +103,19 @@ function domainLength(text: string): number {
 }
 
 const findEmail: Find = (text, from) => {
-  AT.lastIndex = from;
   let floor = from;
-  for (let sign = AT.exec(text); sign; sign = AT.exec(text)) {
-    const behind = sign.index + sign[0].length;
-    const start = leftEnd(text, sign.index, { chars: LOCAL, floor });
+  for (let at = from; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    // In a URL the sign is `%40`.
+    const isSign = code === AT || (code === PERCENT && text.startsWith('40', at + 1));
+    if (!isSign) continue;
+    const behind = code === AT ? at + 1 : at + 3;
+    const start = leftEnd(text, at, { chars: LOCAL, floor: Math.max(floor, at - EMAIL_PART_CHARS_MAX) });
     // The sign `%40` would else belong to the next name, and each name be read again.
     floor = behind;
-    if (start === sign.index) continue;
-    const length = domainLength(text.slice(behind, rightEnd(text, behind, DOMAIN)));
+    if (start === at) continue;
+    const domain = { chars: DOMAIN, lengthMax: EMAIL_PART_CHARS_MAX };
+    const length = domainLength(text.slice(behind, rightEnd(text, behind, domain)));
     if (length > 0) return [start, behind + length];
   }
   return undefined;
@@ -141,7 +183,7 @@ const isAddress = (text: string): boolean =>
 /** Without what belongs to a word or a sentence around it. */
 function trimmedRun(text: string, [start, end]: Range): Range {
   let [left, right] = [start, end];
-  if (left > 0 && WORD_CHAR.test(text.charAt(left - 1))) left = rightEnd(text, left, HEX_DIGITS);
+  if (left > 0 && WORD_CHAR.test(text.charAt(left - 1))) left = rightEnd(text, left, { chars: HEX_DIGITS });
   if (WORD_CHAR.test(text.charAt(right))) right = leftEnd(text, right, { chars: HEX_DIGITS, floor: left });
   while (right > left && text.charAt(right - 1) === '.') right--;
   if (text.charAt(left) === ':' && text.charAt(left + 1) !== ':') left++;
@@ -151,6 +193,8 @@ function trimmedRun(text: string, [start, end]: Range): Range {
 
 /** Of the longest address, with a port. */
 const IPV6_CHARS_MAX = 52;
+/** A longer run is no address anyway. */
+const IPV6_RUN_CHARS_MAX = 256;
 
 /** Of one run of digits, letters and colons: all of it, or all but its first or last group. */
 function addressIn(text: string, run: Range): Range | undefined {
@@ -165,13 +209,19 @@ function addressIn(text: string, run: Range): Range | undefined {
 }
 const findIpv6: Find = (text, from) => {
   for (let colon = text.indexOf(':', from); colon !== -1; ) {
-    const start = leftEnd(text, colon, { chars: IPV6_CHARS, floor: from });
-    const end = rightEnd(text, colon, IPV6_CHARS);
+    const floor = Math.max(from, colon - IPV6_RUN_CHARS_MAX);
+    const start = leftEnd(text, colon, { chars: IPV6_CHARS, floor });
+    const end = rightEnd(text, colon, { chars: IPV6_CHARS, lengthMax: IPV6_RUN_CHARS_MAX });
     const found = addressIn(text, [start, end]);
     if (found) return found;
     colon = text.indexOf(':', end);
   }
   return undefined;
+};
+const findIpv4: Find = (text, from) => {
+  IPV4.lastIndex = from;
+  const found = IPV4.exec(text);
+  return found ? [found.index, IPV4.lastIndex] : undefined;
 };
 export const withoutIps = (text: string): string =>
   (text.includes(':') ? without(text, findIpv6) : text).replace(IPV4, FILTERED);
@@ -250,11 +300,23 @@ function header(text: string, at: number, names: SecretNames): Range | undefined
   return isOne ? valueAt(text, at + 2, VALUE_END) : undefined;
 }
 
-/** `sign` may have backslashes before it, which the closing one then has too. */
+const BACKSLASH = 0x5c;
+/**
+ * `sign` may have backslashes before its quote, which the closing one then has too; a quote with
+ * others belongs to the value.
+ */
 function closingQuote(text: string, from: number, sign: string): number {
-  for (let at = text.indexOf(sign, from); at !== -1; at = text.indexOf(sign, at + 1)) {
-    const slashes = at - leftEnd(text, at, { chars: SLASHES, floor: from });
-    if (sign.length > 1 ? slashes === 0 : slashes % 2 === 0) return at;
+  const escapes = sign.length - 1;
+  const quote = sign.charCodeAt(escapes);
+  let slashes = 0;
+  for (let at = from; at < text.length; at++) {
+    const code = text.charCodeAt(at);
+    if (code === BACKSLASH) slashes++;
+    else {
+      const closes = escapes > 0 ? slashes === escapes : slashes % 2 === 0;
+      if (code === quote && closes) return at - escapes;
+      slashes = 0;
+    }
   }
   return text.length;
 }
@@ -262,9 +324,11 @@ function closingQuote(text: string, from: number, sign: string): number {
 const EQUALS = 0x3d;
 const COLON = 0x3a;
 
-export function withoutSecrets(text: string, names: SecretNames): string {
-  return without(text, (_, from) => {
-    for (let at = from; at < text.length; at++) {
+const findSecret =
+  (names: SecretNames): Find =>
+  (text, from, to = text.length) => {
+    const end = Math.min(to, text.length);
+    for (let at = from; at < end; at++) {
       const sign = text.charCodeAt(at);
       if (sign !== EQUALS && sign !== COLON) continue;
       const range =
@@ -274,5 +338,17 @@ export function withoutSecrets(text: string, names: SecretNames): string {
       if (range && range[0] < range[1]) return range;
     }
     return undefined;
-  });
+  };
+export const withoutSecrets = (text: string, names: SecretNames): string => without(text, findSecret(names));
+
+/** What a project wants to have removed. */
+export type Patterns = { secrets: SecretNames | undefined; emails: boolean; cards: boolean; ips: boolean };
+
+/** A long text without all of these, in steps. */
+export function* cleanInSteps(text: string, { secrets, emails, cards, ips }: Patterns): Steps<string> {
+  let clean = secrets ? yield* withoutInSteps(text, findSecret(secrets), false) : text;
+  if (emails) clean = yield* withoutInSteps(clean, findEmail);
+  if (cards) clean = yield* withoutInSteps(clean, findCard);
+  if (ips) clean = yield* withoutInSteps(yield* withoutInSteps(clean, findIpv6), findIpv4);
+  return clean;
 }

@@ -3,19 +3,25 @@
  * is copied but for the strings and values that change: numbers keep their digits, names their
  * order. Time and memory are in proportion to the text, hostile text too.
  */
-import { jsonScan, jsonText } from '../../lib/json-text.ts';
+import { assert } from '../../lib/assert.ts';
+import { jsonScan, jsonTextInSteps } from '../../lib/json-text.ts';
+import { atOnce, type Steps } from '../../lib/slices.ts';
+import { SCRUBBED_BYTES_MAX } from '../../limits.ts';
 import type { Privacy } from '../../stream/frame.ts';
+import { ByteBlocks } from './byte-blocks.ts';
 import { SECRET_NAMES, SecretNames } from './names.ts';
 import {
   CARD_DIGITS_MIN,
+  cleanInSteps,
   FILTERED,
+  type Patterns,
   withoutCards,
   withoutEmails,
   withoutIps,
   withoutSecrets,
 } from './patterns.ts';
 
-const { skipBlank, skipValue } = jsonScan;
+const { skipBlank, ValueScan } = jsonScan;
 
 const QUOTE = 0x22;
 const BACKSLASH = 0x5c;
@@ -74,8 +80,17 @@ const NULL_JSON = Buffer.from('null');
 const bufferOf = ({ buffer, byteOffset, length }: Uint8Array): Buffer =>
   Buffer.from(buffer as ArrayBuffer, byteOffset, length);
 
+/** What a string may hold. */
+const SECRET = 1;
+const EMAIL = 2;
+const CARD = 4;
+const IP = 8;
+/** JSON with strings in it. */
+const NESTED = 16;
+const ANYTHING = SECRET | EMAIL | CARD | IP | NESTED;
+
 /** What is done for one set of settings. */
-class Rules {
+class Rules implements Patterns {
   readonly emails: boolean;
   readonly cards: boolean;
   readonly ips: boolean;
@@ -99,11 +114,13 @@ class Rules {
     return this.secrets?.has(name) === true;
   }
 
-  text(text: string): string {
-    let clean = this.secrets ? withoutSecrets(text, this.secrets) : text;
-    if (this.emails) clean = withoutEmails(clean);
-    if (this.cards) clean = withoutCards(clean);
-    return this.ips ? withoutIps(clean) : clean;
+  /** @param held what the text may hold */
+  text(text: string, held: number): string {
+    let clean = text;
+    if (this.secrets && (held & SECRET) !== 0) clean = withoutSecrets(clean, this.secrets);
+    if (this.emails && (held & EMAIL) !== 0) clean = withoutEmails(clean);
+    if (this.cards && (held & CARD) !== 0) clean = withoutCards(clean);
+    return this.ips && (held & IP) !== 0 ? withoutIps(clean) : clean;
   }
 }
 
@@ -112,21 +129,66 @@ type Token = { start: number; end: number; signs: number; digits: number; colons
 
 /** A string in a string in a string … that holds JSON: each costs a copy of what is in it. */
 const NESTED_TEXTS_MAX = 8;
+/** Bytes of such texts, each in the one before, which are in memory together. */
+const NESTED_BYTES_MAX = 64 * 1024 * 1024;
 
-const CONTEXTS_KEPT = 64;
-/** Of each open bracket of a text, then of those of the text in one of its strings. */
-let contexts = new Uint8Array(CONTEXTS_KEPT);
+/** Bytes that are read between two pauses. */
+const STEP_BYTES = 16 * 1024;
+/** Strings of more bytes are read, cleaned and written in steps of their own. */
+const LARGE_BYTES = 64 * 1024;
+/** A longer name is known by its beginning alone. */
+const NAME_BYTES_MAX = 4 * 1024;
+const STARTS_AS_JSON = /^\s*[[{]/;
 
-/** One pass over one text. */
+class TooLargeError extends Error {}
+
+/** Where a character that ends before `to` ends: no text is cut within an escape or a character. */
+function characterEnd(json: Uint8Array, to: number): number {
+  let at = to;
+  while (((json[at] as number) & 0xc0) === 0x80) at--;
+  for (let slash = at - 1; slash > at - 6; slash--) {
+    if (json[slash] !== BACKSLASH) continue;
+    let first = slash;
+    while (json[first - 1] === BACKSLASH) first--;
+    const isEscape = (slash - first) % 2 === 0;
+    return isEscape && slash + (json[slash + 1] === LETTER_U ? 6 : 2) > at ? slash : at;
+  }
+  return at;
+}
+
+/** What the passes over one text, and over the texts in it, have in common. */
+class Shared {
+  readonly rules: Rules;
+  readonly clientAddress: string | undefined;
+  /** Of each open bracket of the text, then of those of the text in one of its strings. */
+  contexts = new Uint8Array(64);
+  nestedBytes = 0;
+
+  constructor(rules: Rules, clientAddress: string | undefined) {
+    this.rules = rules;
+    this.clientAddress = clientAddress;
+  }
+}
+
+/**
+ * One pass over one text. Strings of ordinary length are looked into at once; what a large one
+ * needs is left to {@link #late}, which is done in steps before the pass goes on.
+ */
 class Pass {
   readonly #json: Buffer;
+  readonly #shared: Shared;
   readonly #rules: Rules;
-  readonly #clientAddress: string | undefined;
   /** How many strings the text is in. */
   readonly #level: number;
-  readonly #kept: Uint8Array[] = [];
-  /** Up to here the text is in #kept. */
+  /** Made with the first change. */
+  #out: ByteBlocks | undefined;
+  /** Up to here the text is in #out. */
   #copied = 0;
+  #at = 0;
+  /** A string that comes next is a member's name. */
+  #isName = false;
+  /** Work on a large string or value. @returns where the pass goes on */
+  #late: Steps<number> | undefined;
   /** How many brackets are open, with those around the text. */
   #depth: number;
   readonly #outerDepth: number;
@@ -134,28 +196,36 @@ class Pass {
   #next = 0;
   readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0, dots: 0 };
 
-  constructor(
-    json: Uint8Array,
-    rules: Rules,
-    {
-      clientAddress,
-      level = 0,
-      depth = 0,
-    }: { clientAddress: string | undefined; level?: number; depth?: number },
-  ) {
+  constructor(json: Uint8Array, shared: Shared, { level = 0, depth = 0 } = {}) {
     this.#json = bufferOf(json);
-    this.#rules = rules;
-    this.#clientAddress = clientAddress;
+    this.#shared = shared;
+    this.#rules = shared.rules;
     this.#level = level;
     this.#depth = depth;
     this.#outerDepth = depth;
   }
 
-  /** @returns undefined when nothing is changed */
-  run(): Uint8Array | undefined {
+  /** @returns undefined when nothing is changed. @throws TooLargeError */
+  *run(): Steps<Uint8Array | undefined> {
     const json = this.#json;
-    let isName = false;
-    for (let at = 0; at < json.length; ) {
+    while (this.#at < json.length) {
+      this.#go(this.#at + STEP_BYTES);
+      for (let late = this.#late; late; late = this.#late) {
+        this.#late = undefined;
+        this.#at = yield* late;
+      }
+      if (this.#out) this.#copyTo(this.#at);
+      yield;
+    }
+    return this.#out && (yield* this.#out.joined());
+  }
+
+  #go(until: number): void {
+    const json = this.#json;
+    const end = Math.min(json.length, until);
+    let isName = this.#isName;
+    let at = this.#at;
+    while (at < end && !this.#late) {
       const byte = json[at] as number;
       if (byte === QUOTE) {
         at = isName ? this.#member(at) : this.#string(at);
@@ -167,40 +237,68 @@ class Pass {
       at = byte === OPEN_ARRAY ? this.#pair(at + 1) : at + 1;
       if (byte === OPEN_OBJECT || byte === COMMA) isName = (this.#context & OBJECT) !== 0;
     }
-    if (this.#copied === 0) return undefined;
-    this.#kept.push(json.subarray(this.#copied));
-    return Buffer.concat(this.#kept);
+    this.#isName = isName;
+    this.#at = at;
   }
 
   get #context(): number {
-    return this.#depth === this.#outerDepth ? 0 : (contexts[this.#depth - 1] as number);
+    return this.#depth === this.#outerDepth ? 0 : (this.#shared.contexts[this.#depth - 1] as number);
   }
 
   #open(kind: number): void {
+    const { contexts } = this.#shared;
     if (this.#depth === contexts.length) {
-      const wider = new Uint8Array(this.#depth * 2);
-      wider.set(contexts);
-      contexts = wider;
+      this.#shared.contexts = new Uint8Array(this.#depth * 2);
+      this.#shared.contexts.set(contexts);
     }
-    contexts[this.#depth++] = kind === OBJECT ? kind | this.#next : kind;
+    this.#shared.contexts[this.#depth++] = kind === OBJECT ? kind | this.#next : kind;
     this.#next = 0;
   }
 
+  /** Writes the text up to `end` as it is. */
+  #copyTo(end: number): ByteBlocks {
+    this.#out ??= new ByteBlocks(this.#json.length + FILTERED_ATTRIBUTE.length);
+    this.#out.copy(this.#json, this.#copied, end);
+    this.#copied = end;
+    if (this.#out.length > SCRUBBED_BYTES_MAX) throw new TooLargeError();
+    return this.#out;
+  }
+
   #replace(start: number, end: number, by: Uint8Array): void {
-    this.#kept.push(this.#json.subarray(this.#copied, start), by);
+    this.#copyTo(start).copy(by);
     this.#copied = end;
   }
 
-  /** Reads the string at a quote into #token. @returns where it ends, behind its quote */
+  /**
+   * Reads the string at a quote into #token.
+   * @returns where it ends, behind its quote; 0 when it is large, and not read to its end
+   */
   #read(quote: number): number {
+    const token = this.#token;
+    token.start = quote + 1;
+    token.end = quote + 1;
+    token.signs = 0;
+    token.digits = 0;
+    token.colons = 0;
+    token.dots = 0;
+    return this.#readOn(quote + LARGE_BYTES);
+  }
+
+  /** The same for the rest of a large one. */
+  *#readLarge(): Steps<number> {
+    for (;;) {
+      const end = this.#readOn(this.#token.end + LARGE_BYTES);
+      if (end > 0) return end;
+      yield;
+    }
+  }
+
+  #readOn(until: number): number {
     const json = this.#json;
     const token = this.#token;
-    let signs = 0;
-    let digits = 0;
-    let colons = 0;
-    let dots = 0;
-    let at = quote + 1;
-    for (let byte = json[at] as number; byte !== QUOTE; byte = json[++at] as number) {
+    let { signs, digits, colons, dots, end: at } = token;
+    let byte = json[at] as number;
+    for (; byte !== QUOTE && at < until; byte = json[++at] as number) {
       const sign = SIGNS[byte] as number;
       signs |= sign;
       if (sign === DIGIT) digits++;
@@ -210,68 +308,136 @@ class Pass {
       } else if (sign === DOT) dots++;
       else if (byte === BACKSLASH) signs |= json[++at] === LETTER_U ? ESCAPED : QUOTED;
     }
-    token.start = quote + 1;
     token.end = at;
     token.signs = signs;
     token.digits = digits;
     token.colons = colons;
     token.dots = dots;
-    return at + 1;
+    return byte === QUOTE ? at + 1 : 0;
   }
 
-  /** What #token says. */
-  #decoded(): string {
-    const { start, end, signs } = this.#token;
+  /** What #token says, up to `end`. */
+  #decoded(end = this.#token.end, start = this.#token.start): string {
     const text = this.#json.toString('utf8', start, end);
-    return (signs & (ESCAPED | QUOTED)) !== 0 && text.includes('\\') ? JSON.parse(`"${text}"`) : text;
+    return (this.#token.signs & (ESCAPED | QUOTED)) !== 0 && text.includes('\\')
+      ? JSON.parse(`"${text}"`)
+      : text;
   }
 
-  /** Whether #token may hold anything that is removed. */
-  get #isSuspect(): boolean {
+  *#decodedLarge({ start, end }: Token): Steps<string> {
+    const parts: string[] = [];
+    for (let from = start, to = start; from < end; from = to) {
+      to = from + LARGE_BYTES < end ? characterEnd(this.#json, from + LARGE_BYTES) : end;
+      parts.push(this.#decoded(to, from));
+      yield;
+    }
+    return parts.join('');
+  }
+
+  /** #token as a name. */
+  #name(): string {
+    const { start, end } = this.#token;
+    return this.#decoded(
+      end - start > NAME_BYTES_MAX ? characterEnd(this.#json, start + NAME_BYTES_MAX) : end,
+    );
+  }
+
+  /** What of all that is removed #token may hold. */
+  get #held(): number {
     const { signs, digits, colons, dots } = this.#token;
     const { emails, cards, ips, secrets, removes } = this.#rules;
-    if (signs === 0 || !removes) return false;
+    if (signs === 0 || !removes) return 0;
+    if ((signs & ESCAPED) !== 0) return ANYTHING;
     const mayHoldStrings = (signs & QUOTED) !== 0;
-    return (
-      (signs & ESCAPED) !== 0 ||
-      (mayHoldStrings && (signs & BRACKET) !== 0) ||
-      (emails && (signs & AT) !== 0) ||
-      (cards && digits >= CARD_DIGITS_MIN) ||
-      (ips && ((dots > 2 && digits > 3) || colons > (digits > 0 ? 1 : 2))) ||
-      (secrets !== undefined && ((signs & (EQUALS | HEADER)) !== 0 || (colons > 0 && mayHoldStrings)))
-    );
+    let held = 0;
+    if (mayHoldStrings && (signs & BRACKET) !== 0) held |= NESTED;
+    if (emails && (signs & AT) !== 0) held |= EMAIL;
+    if (cards && digits >= CARD_DIGITS_MIN) held |= CARD;
+    if (ips && ((dots > 2 && digits > 3) || colons > (digits > 0 ? 1 : 2))) held |= IP;
+    if (secrets && ((signs & (EQUALS | HEADER)) !== 0 || (colons > 0 && mayHoldStrings))) held |= SECRET;
+    return held;
   }
 
   /** A value; it may hold JSON itself. @returns where it ends */
   #string(quote: number): number {
     const end = this.#read(quote);
-    if (this.#isSuspect) this.#rewrite(true);
+    if (end === 0) return this.#later(this.#largeString());
+    const held = this.#held;
+    if (held !== 0) this.#rewrite(held, true);
     return end;
   }
 
-  #rewrite(mayHoldJson: boolean): void {
+  #later(work: Steps<number>): number {
+    this.#late = work;
+    return this.#at;
+  }
+
+  *#largeString(): Steps<number> {
+    const end = yield* this.#readLarge();
+    if (this.#held !== 0) yield* this.#rewriteLarge(true);
+    return end;
+  }
+
+  #rewrite(held: number, mayHoldJson: boolean): void {
     const { start, end } = this.#token;
     const text = this.#decoded();
-    const clean = (mayHoldJson ? this.#asJson(text) : undefined) ?? this.#rules.text(text);
-    if (clean !== text) this.#replace(start - 1, end + 1, Buffer.from(JSON.stringify(clean)));
+    const nested = mayHoldJson && STARTS_AS_JSON.test(text) ? atOnce(this.#asJson(text)) : undefined;
+    const clean = nested ?? this.#rules.text(text, held);
+    if (clean === text) return;
+    if (clean === FILTERED) return this.#replace(start - 1, end + 1, FILTERED_JSON);
+    this.#copyTo(start - 1).text(JSON.stringify(clean));
+    this.#copied = end + 1;
+  }
+
+  *#rewriteLarge(mayHoldJson: boolean): Steps<void> {
+    const token = { ...this.#token };
+    const text = yield* this.#decodedLarge(token);
+    const nested = mayHoldJson && STARTS_AS_JSON.test(text) ? yield* this.#asJson(text) : undefined;
+    const clean = nested ?? (yield* cleanInSteps(text, this.#rules));
+    if (clean === text) return;
+    const out = this.#copyTo(token.start);
+    for (let from = 0, to = 0; from < clean.length; from = to) {
+      to = from + LARGE_BYTES;
+      // Both halves of a character stay together.
+      if (((clean.charCodeAt(to - 1) || 0) & 0xfc00) === 0xd800) to--;
+      out.text(JSON.stringify(clean.slice(from, to)).slice(1, -1));
+      if (out.length > SCRUBBED_BYTES_MAX) throw new TooLargeError();
+      yield;
+    }
+    this.#copied = token.end;
   }
 
   /** The text without what is removed, when it is JSON; nothing of it where that is too deep. */
-  #asJson(text: string): string | undefined {
-    if (!/^\s*[[{]/.test(text)) return undefined;
-    if (this.#level === NESTED_TEXTS_MAX) return FILTERED;
+  *#asJson(text: string): Steps<string | undefined> {
+    const shared = this.#shared;
+    if (this.#level === NESTED_TEXTS_MAX || shared.nestedBytes + text.length > NESTED_BYTES_MAX)
+      return FILTERED;
     const bytes = Buffer.from(text);
-    if (!jsonText(bytes).ok) return undefined;
-    const inner = { clientAddress: this.#clientAddress, level: this.#level + 1, depth: this.#depth };
-    const clean = new Pass(bytes, this.#rules, inner).run();
+    if (!(yield* jsonTextInSteps(bytes)).ok) return undefined;
+    shared.nestedBytes += bytes.length;
+    const clean = yield* new Pass(bytes, shared, { level: this.#level + 1, depth: this.#depth }).run();
+    shared.nestedBytes -= bytes.length;
     return clean ? bufferOf(clean).toString() : text;
   }
 
   /** A member's name. @returns where its value begins, or ends when all is done for it */
   #member(quote: number): number {
     const end = this.#read(quote);
+    if (end === 0) return this.#later(this.#largeMember());
     const name = this.#decoded();
-    if (this.#isSuspect) this.#rewrite(false);
+    const held = this.#held;
+    if (held !== 0) this.#rewrite(held, false);
+    return this.#memberValue(name, end);
+  }
+
+  *#largeMember(): Steps<number> {
+    const end = yield* this.#readLarge();
+    const name = this.#name();
+    if (this.#held !== 0) yield* this.#rewriteLarge(false);
+    return this.#memberValue(name, end);
+  }
+
+  #memberValue(name: string, end: number): number {
     const value = skipBlank(this.#json, skipBlank(this.#json, end) + 1);
     const opens = this.#json[value] === OPEN_OBJECT;
     if (this.#rules.isSecret(name)) {
@@ -291,20 +457,31 @@ class Pass {
 
   /** The user's address. */
   #address(value: number): number {
+    const { clientAddress } = this.#shared;
     if (this.#rules.userIp) return this.#remove(value, NULL_JSON);
-    if (this.#clientAddress === undefined || this.#json[value] !== QUOTE) return value;
+    if (clientAddress === undefined || this.#json[value] !== QUOTE) return value;
     const end = this.#read(value);
-    if (this.#decoded() !== AUTO) return value;
-    this.#replace(value, end, Buffer.from(JSON.stringify(this.#clientAddress)));
+    if (end === 0 || this.#decoded() !== AUTO) return value;
+    this.#replace(value, end, Buffer.from(JSON.stringify(clientAddress)));
     return end;
   }
 
   /** Null says nothing and stays. @returns where the value ends */
   #remove(value: number, by: Uint8Array): number {
-    let end = skipValue(this.#json, value);
-    while ((this.#json[end - 1] as number) <= SPACE) end--;
-    if (this.#json[value] !== LETTER_N) this.#replace(value, end, by);
-    return end;
+    const scan = new ValueScan(this.#json, value);
+    const removed = (): number => {
+      let end = scan.at;
+      while ((this.#json[end - 1] as number) <= SPACE) end--;
+      if (this.#json[value] !== LETTER_N) this.#replace(value, end, by);
+      return end;
+    };
+    if (scan.run(value + LARGE_BYTES)) return removed();
+    return this.#later(
+      (function* () {
+        while (!scan.run(scan.at + LARGE_BYTES)) yield;
+        return removed();
+      })(),
+    );
   }
 
   /**
@@ -315,12 +492,24 @@ class Pass {
     const json = this.#json;
     const quote = skipBlank(json, from);
     if (json[quote] !== QUOTE || !this.#rules.secrets) return from;
-    const comma = skipBlank(json, this.#string(quote));
+    const end = this.#string(quote);
+    if (this.#late) return end;
+    const comma = skipBlank(json, end);
     const value = skipBlank(json, comma + 1);
     if (json[comma] !== COMMA || json[value] !== QUOTE || !this.#rules.isSecret(this.#decoded()))
       return comma;
-    const end = this.#read(value);
-    if (json[skipBlank(json, end)] !== CLOSE_ARRAY) return comma;
+    return this.#read(value) === 0 ? this.#later(this.#largePair(value)) : this.#pairValue(value);
+  }
+
+  *#largePair(value: number): Steps<number> {
+    yield* this.#readLarge();
+    return this.#pairValue(value);
+  }
+
+  /** #token is the second string of a list. */
+  #pairValue(value: number): number {
+    const end = this.#token.end + 1;
+    if (this.#json[skipBlank(this.#json, end)] !== CLOSE_ARRAY) return value;
     this.#replace(value, end, FILTERED_JSON);
     return end;
   }
@@ -344,11 +533,23 @@ function rulesOf(privacy: Privacy): Rules {
 export const removesAnything = ({ scrub, names }: Privacy): boolean => scrub.length + names.length > 0;
 
 /**
- * The text as the settings want it; the same bytes when there is nothing to do.
+ * The text as the settings want it, in steps; the same bytes when there is nothing to do.
  * @param json valid JSON
+ * @returns undefined when it would have more than SCRUBBED_BYTES_MAX
  */
-export function scrubbed(json: Uint8Array, privacy: Privacy): Uint8Array {
-  const clean = new Pass(json, rulesOf(privacy), { clientAddress: privacy.clientAddress }).run();
-  if (contexts.length > CONTEXTS_KEPT) contexts = new Uint8Array(CONTEXTS_KEPT);
-  return clean ?? json;
+export function* scrubbedInSteps(json: Uint8Array, privacy: Privacy): Steps<Uint8Array | undefined> {
+  try {
+    const shared = new Shared(rulesOf(privacy), privacy.clientAddress);
+    return (yield* new Pass(json, shared).run()) ?? json;
+  } catch (error) {
+    if (error instanceof TooLargeError) return undefined;
+    throw error;
+  }
 }
+
+/** The same at once, for small texts. */
+export const scrubbed = (json: Uint8Array, privacy: Privacy): Uint8Array => {
+  const clean = atOnce(scrubbedInSteps(json, privacy));
+  assert(clean, 'a small text stays below the bound');
+  return clean;
+};

@@ -191,6 +191,37 @@ it('leaves a payload without anything private byte for byte', () => {
   );
 });
 
+/** Beyond the length at which strings are read, cleaned and written in steps. */
+const LARGE_CHARS = 150_000;
+const longText: fc.Arbitrary<Planted> = fc
+  .array(fc.oneof(plantedText, query, fc.constant(kept('\u{1f600}é "\\n" \\'))), {
+    minLength: 1,
+    maxLength: 9,
+  })
+  .map((parts) => {
+    const [given, clean] = [parts.map((part) => part.given), parts.map((part) => part.clean)];
+    const times = Math.ceil(LARGE_CHARS / given.join(', ').length);
+    const long = (texts: unknown[]): string => Array(times).fill(texts.join(', ')).join(', ');
+    return { given: long(given), clean: long(clean), gone: goneOf(parts) };
+  });
+
+it('removes it from strings of any length, in values, names and JSON in a string', () => {
+  const places: ((text: unknown) => unknown)[] = [
+    (text) => ({ a: text, b: 1 }),
+    (text) => ({ [text as string]: null }),
+    (text) => [0, JSON.stringify([0, { a: text }])],
+  ];
+  fc.assert(
+    fc.property(longText, pick(...places), pick('@', '\\u0040'), ({ given, clean }, place, at) => {
+      const text = JSON.stringify(place(given)).replaceAll('@', at);
+      const stored = Buffer.from(scrubbed(Buffer.from(text), PRIVACY)).toString();
+      // Not by toEqual: it would print texts of this length.
+      expect(JSON.stringify(JSON.parse(stored)) === JSON.stringify(place(clean))).toBe(true);
+    }),
+    { numRuns: 20 },
+  );
+});
+
 it('removes e-mail addresses with signs that are rare', () => {
   fc.assert(
     // A sign that also ends a name in a URL may not be the last of the name.

@@ -1,0 +1,92 @@
+import type { Steps } from '../../lib/slices.ts';
+
+const BLOCK_BYTES = 1024 * 1024;
+/** Longer pieces of other bytes are not copied before the end. */
+const VIEWED_BYTES_MIN = 16 * 1024;
+/** Shorter ones are copied byte by byte: a view of them costs more than the bytes. */
+const LOOPED_BYTES_MAX = 48;
+/** Bytes that a character of a string may take in UTF-8. */
+const CHARACTER_BYTES_MAX = 3;
+const NOTHING = new Uint8Array();
+
+/**
+ * Bytes that are written one behind the other, in blocks. Millions of pieces, each with memory of
+ * its own, would take twenty times their bytes.
+ */
+export class ByteBlocks {
+  readonly #pieces: Uint8Array[] = [];
+  #block: Buffer;
+  #cut = 0;
+  #used = 0;
+  #pieceBytes = 0;
+
+  /** @param expected bytes in all, about */
+  constructor(expected: number) {
+    this.#block = Buffer.allocUnsafe(Math.min(BLOCK_BYTES, expected));
+  }
+
+  get length(): number {
+    return this.#pieceBytes + this.#used - this.#cut;
+  }
+
+  /** These bytes must stay as they are. */
+  copy(bytes: Uint8Array, start = 0, end = bytes.length): void {
+    const length = end - start;
+    if (length >= VIEWED_BYTES_MIN) return this.#push(bytes.subarray(start, end));
+    this.#room(length);
+    const block = this.#block;
+    if (length > LOOPED_BYTES_MAX) {
+      block.set(bytes.subarray(start, end), this.#used);
+      this.#used += length;
+      return;
+    }
+    let to = this.#used;
+    for (let at = start; at < end; at++) block[to++] = bytes[at] as number;
+    this.#used = to;
+  }
+
+  text(value: string): void {
+    const most = value.length * CHARACTER_BYTES_MAX;
+    this.#room(this.#used + most > this.#block.length ? Buffer.byteLength(value) : most);
+    this.#used += this.#block.write(value, this.#used);
+  }
+
+  /** All of it in one piece. Nothing is written after that. */
+  *joined(): Steps<Uint8Array> {
+    if (this.#pieces.length === 0) return this.#block.subarray(0, this.#used);
+    this.#endPiece();
+    const whole = new Uint8Array(Buffer.allocUnsafeSlow(this.#pieceBytes).buffer);
+    let at = 0;
+    for (const [index, piece] of this.#pieces.entries()) {
+      for (let from = 0; from < piece.length; from += BLOCK_BYTES) {
+        whole.set(piece.subarray(from, from + BLOCK_BYTES), at + from);
+        yield;
+      }
+      at += piece.length;
+      this.#pieces[index] = NOTHING;
+    }
+    return whole;
+  }
+
+  #push(piece: Uint8Array): void {
+    this.#endPiece();
+    this.#pieces.push(piece);
+    this.#pieceBytes += piece.length;
+  }
+
+  /** What is written of the block becomes a piece. */
+  #endPiece(): void {
+    if (this.#cut === this.#used) return;
+    this.#pieces.push(this.#block.subarray(this.#cut, this.#used));
+    this.#pieceBytes += this.#used - this.#cut;
+    this.#cut = this.#used;
+  }
+
+  #room(bytes: number): void {
+    if (this.#used + bytes <= this.#block.length) return;
+    this.#endPiece();
+    this.#block = Buffer.allocUnsafe(Math.max(bytes, Math.min(BLOCK_BYTES, 2 * this.#block.length)));
+    this.#cut = 0;
+    this.#used = 0;
+  }
+}
