@@ -11,6 +11,7 @@ const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
   'test/deploy/{cells,rolling-restart}.test.ts',
+  'test/limit/cut.test.ts',
   'test/system/{hostile-connections,redis-stall,restart,volume}.test.ts',
 ];
 

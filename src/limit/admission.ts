@@ -17,12 +17,21 @@
  * more; if that fails, the position goes back. A call that is never answered is not repeated: its
  * positions and tokens are wasted, never made twice.
  *
+ * Lost calls. Where the connection broke under a call, those that waited for it join the next one,
+ * for up to 700 ms. What the lost call took is wasted, too.
+ *
  * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps
  * nothing from the others, and forgets scopes that were idle for longer than a window.
  */
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import { CHECKPOINT_READ_MS_MAX, LEASE_RESERVE_MS, RATE_BUCKET_MS, RATE_WINDOW_MS } from '../limits.ts';
+import {
+  CHECKPOINT_READ_MS_MAX,
+  LEASE_RESERVE_MS,
+  RATE_BUCKET_MS,
+  RATE_WINDOW_MS,
+  REDIS_REPLY_MS_MAX,
+} from '../limits.ts';
 import type { ProjectState, RateScope } from '../projects/project-state.ts';
 import { admitArgs, admitKeys, type MonthReply, parseReply } from './admit-call.ts';
 import { noteClock } from './clock-watch.ts';
@@ -72,6 +81,8 @@ type Waiter = {
   count: CountDecision | undefined;
   /** A token of it came too late. */
   isLate: boolean;
+  /** Monotonic ms at which a call was lost that asked for it, first. */
+  lostAt: number | undefined;
   done(admitted: AdmissionResult): void;
 };
 type Call = {
@@ -156,6 +167,7 @@ export class Admission {
       rate,
       count: undefined,
       isLate: false,
+      lostAt: undefined,
       done,
     };
     if (needsNothing(waiter)) this.#tell(scope, waiter);
@@ -242,7 +254,22 @@ export class Admission {
         now: this.#scriptNow?.(),
       }),
       done: (reply) => this.#answered(call, reply),
+      lost: () => this.#lost(call),
     });
+  }
+
+  /** Before those who came meanwhile. */
+  #lost({ scope, cache, waiting }: Call): void {
+    cache.isCalling = false;
+    const now = this.#clock.monotonic();
+    const again: Waiter[] = [];
+    for (const waiter of waiting) {
+      waiter.lostAt ??= now;
+      if (now - waiter.lostAt < REDIS_REPLY_MS_MAX && this.#redis.available) again.push(waiter);
+      else this.#tell(scope, waiter);
+    }
+    if (again.length > 0) this.#asked.set(scope, [...again, ...(this.#asked.get(scope) ?? [])]);
+    if (this.#asked.size > 0) this.#redis.schedule();
   }
 
   #answered(call: Call, reply: ScriptReply): void {
@@ -310,6 +337,7 @@ export class Admission {
           if (reply) this.#takePositions(call, counting, parseReply(reply).month);
           else this.#endCall(call, false);
         },
+        lost: () => this.#lost(call),
       });
     };
     within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(id, month)).then(

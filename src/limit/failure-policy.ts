@@ -2,11 +2,15 @@
  * What is done when Redis fails: the policy, in one place. redis.ts and the request path carry it
  * out; nothing else decides.
  *
+ * Cut. The connection breaks, or the server is read-only ({@link isCut}). Requests wait for a
+ * connection, up to 700 ms, and what was under way is asked anew by other calls. What the lost
+ * calls took is wasted.
+ *
  * Away. Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`, or
- * the connection breaks. All requests that wait, and all that come until a PING is answered, are
- * answered at once as {@link WHILE_AWAY} says; in a cluster only those of the keys concerned. A
- * server that is out of memory or short of replicas answers PINGs, so there one batch in 250 ms
- * tries again. No call is sent again: it may have run.
+ * there is no connection for that long. All requests that wait, and all that come until a PING is
+ * answered, are answered at once as {@link WHILE_AWAY} says; in a cluster only those of the keys
+ * concerned. A server that is out of memory or short of replicas answers PINGs, so there one batch
+ * in 250 ms tries again. No call is sent again: it may have run.
  *
  * A bug. A script fails for another reason ({@link isScriptFault}). The requests of this call are
  * answered in the same way, the error is logged, and other projects go on.
@@ -38,8 +42,15 @@ export type AwayPolicy = (typeof WHILE_AWAY)[keyof typeof WHILE_AWAY];
  */
 const AWAY =
   /\b(OOM|READONLY|MASTERDOWN|LOADING|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|NOAUTH|NOPERM|WRONGPASS)\b/;
+/** Nothing has run, and another server may be the primary by now. */
+const DEMOTED = /\bREADONLY\b/;
 /** A broken assertion, or a key that is none of ours. */
 const SCRIPT_FAULT = /^(ERR|WRONGTYPE)\b/;
+
+/** True when the connection broke under a call, or brings no further: another one may do better. */
+export function isCut({ name, message }: Error): boolean {
+  return name === 'ReplyError' ? DEMOTED.test(message) : !/timed out|timeout/i.test(message);
+}
 
 /**
  * True for an error that the script itself made. Everything else that a call rejects with means

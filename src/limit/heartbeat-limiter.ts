@@ -3,11 +3,16 @@
  * from memory is decided by the script, all waiting pings of one heartbeat token together.
  */
 import type { Clock } from '../lib/clock.ts';
+import { REDIS_REPLY_MS_MAX } from '../limits.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import { heartbeatKey } from './scripts.ts';
 
 export type HeartbeatDecision = 'admitted' | 'refused' | 'unavailable';
-type Later = (decision: HeartbeatDecision) => void;
+type Ping = {
+  decide(decision: HeartbeatDecision): void;
+  /** Monotonic ms at which a call was lost that asked for it, first. */
+  lostAt?: number;
+};
 
 type HeartbeatLimiterOptions = {
   redis: LimitRedis;
@@ -25,7 +30,7 @@ export class HeartbeatLimiter {
   readonly #redis: LimitRedis;
   readonly #clock: Clock;
   readonly #scriptNow: (() => number) | undefined;
-  #waiting = new Map<string, Later[]>();
+  #waiting = new Map<string, Ping[]>();
   /** Token → monotonic ms until which it is refused without asking. */
   readonly #refusedUntil = new Map<string, number>();
 
@@ -37,8 +42,8 @@ export class HeartbeatLimiter {
   }
 
   /**
-   * Settles at once from memory, else within REDIS_REPLY_MS_MAX of the call to Redis. Never
-   * rejects.
+   * Settles at once from memory, else within REDIS_REPLY_MS_MAX of the call to Redis; when the
+   * connection breaks under that, within as long of another one. Never rejects.
    */
   admit(heartbeatToken: string): Promise<HeartbeatDecision> {
     return new Promise((resolve) => {
@@ -49,8 +54,8 @@ export class HeartbeatLimiter {
       }
       if (!this.#redis.available) return resolve('unavailable');
       const waiting = this.#waiting.get(heartbeatToken);
-      if (waiting) waiting.push(resolve);
-      else this.#waiting.set(heartbeatToken, [resolve]);
+      if (waiting) waiting.push({ decide: resolve });
+      else this.#waiting.set(heartbeatToken, [{ decide: resolve }]);
       this.#redis.schedule();
     });
   }
@@ -65,12 +70,27 @@ export class HeartbeatLimiter {
       const args = [now === undefined ? '' : now * 1000, waiting.length];
       const done = (reply: ScriptReply): void => {
         if (reply) this.#remember(token, sentAt, reply);
-        waiting.forEach((later, i) => {
-          later(decisionOf(reply, i));
+        waiting.forEach(({ decide }, i) => {
+          decide(decisionOf(reply, i));
         });
       };
-      this.#redis.call({ script: 'heartbeat', keys: [heartbeatKey(token)], args, done });
+      const lost = (): void => this.#askAnew(token, waiting);
+      this.#redis.call({ script: 'heartbeat', keys: [heartbeatKey(token)], args, done, lost });
     }
+  }
+
+  /** Before those that came meanwhile. What the lost call took is wasted. */
+  #askAnew(token: string, lost: readonly Ping[]): void {
+    const now = this.#clock.monotonic();
+    const again: Ping[] = [];
+    for (const ping of lost) {
+      ping.lostAt ??= now;
+      if (now - ping.lostAt < REDIS_REPLY_MS_MAX && this.#redis.available) again.push(ping);
+      else ping.decide('unavailable');
+    }
+    if (again.length === 0) return;
+    this.#waiting.set(token, [...again, ...(this.#waiting.get(token) ?? [])]);
+    this.#redis.schedule();
   }
 
   /**

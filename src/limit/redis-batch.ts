@@ -4,7 +4,6 @@
  *
  * One command for all scripts. Not several in a pipeline of ioredis: each of those has a hidden
  * class of its own, which V8 keeps until a full collection, and with it all arguments and replies.
- * In a cluster ioredis still makes them.
  *
  * Written here. ioredis asks the runtime for the length of each key and has it write each by
  * itself, and an encoder that knows any value looks at each: 1.1 µs a call of two keys and ten

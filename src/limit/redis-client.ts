@@ -10,7 +10,7 @@ import { ChangingFile } from '../lib/files/changing-file.ts';
 import type { Log } from '../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX } from '../limits.ts';
 import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './redis-batch.ts';
-import { isSentinelUrl, sentinelOptions } from './redis-sentinel.ts';
+import { isSentinelUrl, sentinelOptions, watchSwitches } from './redis-sentinel.ts';
 import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
 
 /** Calls that one server runs in one go: some 10 µs each, in which it does nothing else. */
@@ -36,6 +36,8 @@ type RedisClientOptions = RedisAccess & {
 export class RedisClient {
   readonly #client: Redis | Cluster;
   readonly #replyMs: number;
+  readonly #url: string;
+  #stopWatching: (() => void) | undefined;
   /**
    * Commands sent that carry calls of a script, by script; one may carry those of many projects,
    * and of several scripts.
@@ -44,6 +46,7 @@ export class RedisClient {
 
   constructor(options: RedisClientOptions) {
     this.#replyMs = options.replyMs;
+    this.#url = options.urls[0] ?? '';
     this.#client = createClient(options);
   }
 
@@ -64,21 +67,35 @@ export class RedisClient {
   /** Starts to connect, and goes on trying until {@link close}. */
   connect(): void {
     this.#client.connect().catch(() => undefined);
+    if (isSentinelUrl(this.#url)) this.#stopWatching = watchSwitches(this.#url, () => this.drop());
   }
 
   /**
-   * Rejects when no answer came within `replyMs`, or REDIS_CONNECT_MS_MAX: connecting has time for
-   * another one.
+   * In a cluster each node is asked, so that all are connected to. Rejects when no answer came
+   * within `replyMs`, or REDIS_CONNECT_MS_MAX: connecting has time for another one.
    */
   async ping(): Promise<void> {
+    const client = this.#client;
+    const nodes = client instanceof Cluster ? client.nodes('master') : [client];
+    let answers = 0;
+    let reason = new Error('no reply to PING');
+    const pings = nodes.map((node) =>
+      node.ping().then(
+        () => {
+          answers++;
+        },
+        (error: Error) => {
+          reason = error;
+        },
+      ),
+    );
     let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<never>((_, reject) => {
-      timer = setTimeout(
-        () => reject(new Error('no reply to PING')),
-        Math.min(this.#replyMs, REDIS_CONNECT_MS_MAX),
-      );
+    const late = new Promise((resolve) => {
+      timer = setTimeout(resolve, Math.min(this.#replyMs, REDIS_CONNECT_MS_MAX));
     });
-    await Promise.race([this.#client.ping(), late]).finally(() => clearTimeout(timer));
+    await Promise.race([Promise.all(pings), late]);
+    clearTimeout(timer);
+    if (answers === 0) throw reason;
   }
 
   /**
@@ -93,11 +110,12 @@ export class RedisClient {
   }
 
   close(): void {
+    this.#stopWatching?.();
     this.#client.disconnect();
   }
 
   /**
-   * In a cluster ioredis groups calls by node. One server gets them in commands of up to
+   * In a cluster each call is a command of its own. One server gets them in commands of up to
    * CALLS_PER_COMMAND_MAX calls.
    */
   send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
@@ -223,8 +241,7 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
   const { username, password, protocol } = new URL(first ?? '');
   const redisOptions: ClusterOptions['redisOptions'] = {
     ...common,
-    // One pipeline is in flight per node: a node that hangs is noticed here, and its connection
-    // made anew.
+    // A node that hangs is noticed here, and its connection made anew.
     commandTimeout: 2 * replyMs,
     socketTimeout: 2 * replyMs,
     ...(username && { username: decodeURIComponent(username) }),
@@ -236,7 +253,8 @@ function createClient(access: RedisClientOptions): Redis | Cluster {
     lazyConnect: true,
     enableOfflineQueue: false,
     enableReadyCheck: false,
-    enableAutoPipelining: true,
+    // No pipelines: ioredis throws out of an event where one of them has lost its node.
+    enableAutoPipelining: false,
     clusterRetryStrategy: retryMs,
     slotsRefreshTimeout: connectMs,
     // 0 turns off ioredis' repetition of commands that may have run.

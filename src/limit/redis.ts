@@ -12,27 +12,35 @@
  * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would
  * mint them. The only repetition is that after NOSCRIPT, when nothing has run.
  *
- * Away. A call that has no reply after `replyMs` (700 ms; 2 s for management commands), a broken
- * connection, or an error that says that Redis cannot write (OOM, READONLY, LOADING, CLUSTERDOWN,
- * BUSY, MASTERDOWN and their like) opens the breaker: everything in flight is called back
- * as unanswered, the connection is dropped (what is queued on it would still run), later calls are
- * refused at once, and one PING per jittered 250 ms asks until one is answered. The trade: a stall
- * of up to 700 ms refuses no request, it makes them wait; a longer one refuses at once, and a
- * struggling server sees one PING per worker instead of a crowd. In a cluster one node's fault is
- * no other's: there each call is on its own, and a fault refuses only its key for that while.
+ * Cut. A connection that breaks is a stall while a new one may be had: calls wait for it, up to
+ * `replyMs` from the first cut, and those that were under way are lost. Their callers ask anew, by
+ * other calls. A server that is read-only counts as cut too, because another one may be the primary
+ * by now. In a cluster each key has a cut of its own, and its caller tries again after a moment.
+ *
+ * Away. A call that has no reply after `replyMs` (700 ms; 2 s for management commands), a
+ * connection that is not made again in that time, or an error that says that Redis cannot write
+ * (OOM, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in
+ * flight is called back as unanswered, the connection is dropped (what is queued on it would still
+ * run), later calls are refused at once, and one PING per jittered 250 ms asks until one is
+ * answered. The trade: a stall of up to 700 ms refuses no request, it makes them wait; a longer one
+ * refuses at once, and a struggling server sees one PING per worker instead of a crowd. In a
+ * cluster one node's fault is no other's: there each call is on its own, and a fault refuses only
+ * its key for that while.
  */
 import type { Clock } from '../lib/clock.ts';
 import { remove } from '../lib/in-flight.ts';
 import type { Log } from '../lib/log.ts';
 import { Distribution, SECONDS_BOUNDS } from '../lib/metrics/distribution.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../limits.ts';
-import { isScriptFault } from './failure-policy.ts';
+import { isCut, isScriptFault } from './failure-policy.ts';
 import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';
 import { type RedisAccess, RedisClient } from './redis-client.ts';
 import type { ScriptName } from './scripts.ts';
 
 /** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
 const REDIS_PROBE_MS = 250;
+/** The same after a cut. */
+const REDIS_RECONNECT_MS = 25;
 
 /**
  * The script's result. Undefined: the call was not sent, was not answered or failed. The caller
@@ -42,9 +50,15 @@ export type ScriptReply = readonly unknown[] | undefined;
 
 /**
  * `done` is called exactly once. Where `unsent` is given, it is called in its place when the call
- * was not sent because Redis is away: then the script has certainly not run.
+ * was not sent because Redis is away: then the script has certainly not run. Where `lost` is given,
+ * it is called in its place when the connection broke under the call: the script may have run, and
+ * the caller may ask anew by another call.
  */
-type GatheredCall = ScriptCall & { done: (reply: ScriptReply) => void; unsent?: () => void };
+type GatheredCall = ScriptCall & {
+  done: (reply: ScriptReply) => void;
+  unsent?: () => void;
+  lost?: () => void;
+};
 function notSent({ done, unsent }: GatheredCall): void {
   if (unsent) unsent();
   else done(undefined);
@@ -111,12 +125,18 @@ export class LimitRedis {
   #closed = false;
   #probing = false;
   #probeTimer: NodeJS.Timeout | undefined;
+  /** Runs while calls wait for a new connection; at its end the breaker opens. */
+  #cutTimer: NodeJS.Timeout | undefined;
+  /** Monotonic ms of the first cut since a call was answered. */
+  #cutAt: number | undefined;
   /**
    * A call has been answered since the breaker closed: only then is the next fault news worth a log
    * line.
    */
   #proven = true;
-  readonly #awayKeys = new AwayKeys(); // of a cluster only
+  readonly #awayKeys = new AwayKeys(); // of a cluster only, as is the next one
+  /** Keys whose connection broke, until a call of the key is answered. */
+  readonly #cutKeys = new Map<string, { since: number; last: number }>();
   #quietUntil = Number.NEGATIVE_INFINITY;
   #firstAvailable: (() => void) | undefined;
   #lastError = 'never connected';
@@ -136,7 +156,7 @@ export class LimitRedis {
         this.#lastError = error.message;
       },
       ready: () => void this.#probe(),
-      close: () => this.#openBreaker('the connection was lost'),
+      close: () => this.#cutOff('the connection was lost'),
     });
   }
 
@@ -170,6 +190,7 @@ export class LimitRedis {
     this.#closed = true;
     this.#available = false;
     clearTimeout(this.#probeTimer);
+    this.#endCut();
     this.#client.close();
     for (const batch of [...this.#inFlight]) this.#callBack(batch, undefined);
     this.#flush();
@@ -220,6 +241,10 @@ export class LimitRedis {
   #flush(): void {
     clearTimeout(this.#flushTimer);
     this.#flushTimer = undefined;
+    if (this.#cutTimer) {
+      this.#flushDue = false;
+      return;
+    }
     for (const gather of this.#gatherers) gather();
     this.#flushDue = false;
     if (this.#queue.length === 0) return;
@@ -231,8 +256,7 @@ export class LimitRedis {
   }
 
   /**
-   * ioredis joins what goes to the same node; each call has its own deadline, so that no node waits
-   * for another.
+   * Each call has its own deadline, so that no node waits for another.
    */
   #sendAlone(call: GatheredCall): void {
     if (this.#awayKeys.has(call.keys[0], this.#clock.monotonic())) notSent(call);
@@ -272,16 +296,25 @@ export class LimitRedis {
     if (results) this.#observe(batch, results);
     batch.calls.forEach((call, i) => {
       const result = results?.[i];
-      call.done(result instanceof Error ? undefined : result);
+      if (result instanceof Error && isCut(result)) this.#lost(call);
+      else call.done(result instanceof Error ? undefined : result);
     });
     this.#release();
+  }
+
+  #lost({ keys: [key], lost, done }: GatheredCall): void {
+    const isAway = !this.#available || this.#awayKeys.has(key, this.#clock.monotonic());
+    if (isAway || !lost) done(undefined);
+    else if (this.#client.isCluster) setTimeout(lost, this.#jitteredMs());
+    else lost();
   }
 
   #observe({ calls, sentAt }: Batch, results: readonly CallResult[]): void {
     this.stats.duration.observe((this.#clock.monotonic() - sentAt) / 1000, calls.length);
     calls.forEach((call, i) => {
       const result = results[i];
-      if (!(result instanceof Error)) this.#answered();
+      if (!(result instanceof Error)) this.#answered(call.keys[0]);
+      else if (isCut(result)) this.#cutOff(result.message, call.keys[0]);
       else if (isScriptFault(result))
         this.#log.error({ err: result, script: call.script }, 'redis: script failed');
       else this.#fault(call.keys[0], result.message);
@@ -291,19 +324,54 @@ export class LimitRedis {
   // ---- The breaker ----
 
   #jitteredMs(): number {
-    return REDIS_PROBE_MS * (0.8 + 0.4 * Math.random());
+    return (this.#available ? REDIS_RECONNECT_MS : REDIS_PROBE_MS) * (0.8 + 0.4 * Math.random());
   }
 
   /** A call proves more than a PING: a server that is out of memory answers PINGs. */
-  #answered(): void {
+  #answered(key: string): void {
     if (!this.#proven && !this.#client.isCluster) this.#log.info('redis: answers again');
     this.#proven = true;
+    this.#cutAt = undefined;
+    if (this.#cutKeys.size > 0) this.#cutKeys.delete(key);
+  }
+
+  /** @param key of the call that was cut; without it, all connections broke */
+  #cutOff(reason: string, key?: string): void {
+    if (!this.#available || this.#closed) return;
+    const now = this.#clock.monotonic();
+    if (this.#client.isCluster && key !== undefined) return this.#cutOffKey(key, reason, now);
+    // One that breaks before it has brought an answer, again and again, is no stall.
+    this.#cutAt ??= now;
+    const msLeft = this.#cutAt + this.#replyMs - now;
+    if (!this.#proven || msLeft <= 0) return this.#openBreaker(reason);
+    this.#cutTimer ??= setTimeout(() => this.#openBreaker(reason), msLeft);
+    this.#client.drop();
+    this.#probeLater();
+    for (const batch of [...this.#inFlight])
+      this.#callBack(
+        batch,
+        batch.calls.map(() => new Error(reason)),
+      );
+  }
+
+  #cutOffKey(key: string, reason: string, now: number): void {
+    if (this.#cutKeys.size >= AWAY_KEYS_MAX) this.#cutKeys.clear();
+    const before = this.#cutKeys.get(key);
+    const isSame = before !== undefined && now - before.last < this.#replyMs;
+    const since = isSame ? before.since : now;
+    this.#cutKeys.set(key, { since, last: now });
+    if (now - since >= this.#replyMs) this.#fault(key, reason);
+  }
+
+  #endCut(): void {
+    clearTimeout(this.#cutTimer);
+    this.#cutTimer = undefined;
   }
 
   #fault(key: string, reason: string): void {
     if (!this.#client.isCluster) return this.#openBreaker(reason);
     const now = this.#clock.monotonic();
-    this.#awayKeys.mark(key, now + this.#jitteredMs());
+    this.#awayKeys.mark(key, now + REDIS_PROBE_MS * (0.8 + 0.4 * Math.random()));
     if (now < this.#quietUntil) return;
     this.#quietUntil = now + FAULT_LOG_MS;
     this.#log.warn({ reason, key }, 'redis: a node of the cluster is away');
@@ -312,11 +380,14 @@ export class LimitRedis {
   #openBreaker(reason: string): void {
     if (!this.#available || this.#closed) return;
     this.#available = false;
+    this.#endCut();
+    this.#cutAt = undefined;
     if (this.#proven) this.#log.warn({ reason }, 'redis: away');
     this.#proven = false;
     this.#client.drop();
     this.#probeLater();
     for (const batch of [...this.#inFlight]) this.#callBack(batch, undefined);
+    this.schedule(); // for calls that waited for a connection
   }
 
   #probeLater(): void {
@@ -326,9 +397,13 @@ export class LimitRedis {
     this.#probeTimer.unref();
   }
 
-  /** One PING; the breaker closes when it is answered. */
+  get #isServing(): boolean {
+    return this.#available && !this.#cutTimer;
+  }
+
+  /** One PING; calls go out again when it is answered. */
   async #probe(): Promise<void> {
-    if (this.#available || this.#closed || this.#probing) return;
+    if (this.#isServing || this.#closed || this.#probing) return;
     this.#probing = true;
     try {
       if (this.#client.ready) {
@@ -336,15 +411,20 @@ export class LimitRedis {
         if (!this.#closed) this.#closeBreaker();
       }
     } catch (error) {
-      this.#lastError = (error as Error).message;
+      const { name, message } = error as Error;
+      this.#lastError = message;
+      // Redis says itself that it is not well: there is nothing to wait for.
+      if (name === 'ReplyError') this.#openBreaker(message);
       this.#client.drop();
     }
     this.#probing = false;
-    if (!this.#available) this.#probeLater();
+    if (!this.#isServing) this.#probeLater();
   }
 
   #closeBreaker(): void {
     this.#available = true;
+    this.#endCut();
     this.#firstAvailable?.();
+    this.schedule();
   }
 }

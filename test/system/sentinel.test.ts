@@ -79,6 +79,29 @@ async function send(project: Project): Promise<{ status: number; position: numbe
   };
 }
 
+it('a failover on command refuses nobody, and workers go to the new primary at once', async () => {
+  const project = await system.createProject({ quota: 100_000 });
+  const statuses: number[] = [];
+  let isOver = false;
+  const client = async (): Promise<void> => {
+    while (!isOver) statuses.push((await send(project)).status);
+  };
+  const clients = [client(), client(), client()];
+  await until(() => statuses.length > 20);
+  const began = performance.now();
+  await answers(sentinels[0]?.port ?? 0, 'SENTINEL FAILOVER cell', 'OK');
+  await answers(replica.port, 'CLIENT LIST', 'user=sluice');
+  // By itself a sentinel demotes the one before, and cuts its connections, after eight seconds.
+  expect(performance.now() - began).toBeLessThan(8_000);
+  await until(async () => (await operator(primary.port, 'INFO replication')).includes('role:slave'));
+  isOver = true;
+  await Promise.all(clients);
+  expect(statuses.filter((status) => status !== 200)).toEqual([]);
+  [primary, replica] = [replica, primary];
+  await answers(replica.port, 'INFO replication', 'master_link_status:up');
+  for (const { port } of sentinels) await answers(port, 'SENTINEL REPLICAS cell', `${replica.port}`);
+});
+
 it('a killed primary costs refusals until its replica is promoted, and counting goes on there', async () => {
   const project = await system.createProject({ quota: 1_000 });
   for (let position = 1; position <= 5; position++)
