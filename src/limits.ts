@@ -299,6 +299,8 @@ export const PULL_EXPIRES_MS = 5_000;
 export const GONE_LOOK_MS = 20_000;
 /** A stream or consumer that is missing is asked for again after this. */
 export const PULL_RETRY_MS = 1_000;
+/** One server may lead more than half of the streams for this long. */
+export const LOPSIDED_MS_MAX = 300_000;
 /** How often the processor looks whether its streams and consumers are there. */
 export const KEEP_LOOK_MS = 5_000;
 /** Wait for the broker to confirm an acknowledgement, a dead letter or a count. */

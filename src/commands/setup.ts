@@ -2,8 +2,9 @@ import { Command } from 'commander';
 import { isSet } from '../config.ts';
 import { STREAM_BYTES_DEV } from '../limits.ts';
 import { CLUSTER_RISK_FIX, clusterRisk } from '../stream/setup/cluster-risk.ts';
+import { balanceLeaders } from '../stream/setup/leaders.ts';
 import { setupTopology } from '../stream/setup/setup.ts';
-import type { TopologyOptions } from '../stream/topology.ts';
+import { type TopologyOptions, wantedStreams } from '../stream/topology.ts';
 import { printJson, printLine } from './print.ts';
 import { type Session, withSession } from './session.ts';
 
@@ -17,10 +18,11 @@ export function topologyOf({ config, dev }: Session): TopologyOptions {
   };
 }
 
-async function run(flags: { json?: boolean; emptyBuckets?: boolean }): Promise<void> {
+async function run(flags: { json?: boolean; emptyBuckets?: boolean; balance?: boolean }): Promise<void> {
   await withSession(async (session) => {
     const link = await session.connections.nats();
     const changes = await setupTopology(link, topologyOf(session), flags);
+    if (flags.balance) changes.push(...(await balanceLeaders(link, wantedStreams(topologyOf(session)))));
     const { info } = link.connection;
     const risk = info && clusterRisk(info);
     if (risk) process.stderr.write(`sluice: warning: ${risk}. ${CLUSTER_RISK_FIX}\n`);
@@ -34,6 +36,7 @@ export function setupCommand(): Command {
   return new Command('setup')
     .description('create or update streams, consumers and buckets; safe to repeat')
     .option('--empty-buckets', 'make an empty bucket in place of one that was deleted: it refuses every key')
+    .option('--balance', 'spread the leaders of streams and consumers over the servers of a cluster')
     .option('--json', 'print JSON')
     .action(run);
 }

@@ -215,6 +215,7 @@ class IngestWorker {
       budget: this.#budget,
       redis: this.#redis,
       stateLost: this.#admission?.stateLost ?? 0,
+      countersRestored: this.#admission?.countersRestored ?? 0,
       publisher: this.#publisher,
     });
     send({ kind: 'beat', readiness: this.readiness(), snapshot, ...asked });

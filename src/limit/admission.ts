@@ -116,6 +116,7 @@ export class Admission {
   readonly #timer: NodeJS.Timeout;
   #evictAt: number;
   #stateLost = 0;
+  #countersRestored = 0;
 
   constructor(options: AdmissionOptions) {
     this.#redis = options.redis;
@@ -136,6 +137,11 @@ export class Admission {
    */
   get stateLost(): number {
     return this.#stateLost;
+  }
+
+  /** Counts of a month that went on from a checkpoint, because Redis had lost them. */
+  get countersRestored(): number {
+    return this.#countersRestored;
   }
 
   close(): void {
@@ -327,26 +333,35 @@ export class Admission {
     const { id, quotaCap: quota } = scope.project;
     const call = { ...whole, waiting: counting };
     for (const waiter of whole.waiting) if (!counting.includes(waiter)) this.#tellOrAskAgain(scope, waiter);
-    const send = (count: number): void => {
-      const start = { month, count };
+    const send = (checkpoint: number | undefined): void => {
+      const start = { month, count: checkpoint ?? 0 };
       this.#redis.call({
         script: 'admit',
         keys: admitKeys(id),
         args: admitArgs({ wishes: 'c'.repeat(counting.length), quota, start, now: this.#scriptNow?.() }),
         done: (reply) => {
-          if (reply) this.#takePositions(call, counting, parseReply(reply).month);
-          else this.#endCall(call, false);
+          if (!reply) return this.#endCall(call, false);
+          const counted = parseReply(reply).month;
+          // Another worker's call may have been first.
+          if (checkpoint !== undefined && counted?.kind === 'counted' && counted.before === checkpoint)
+            this.#noteRestored(id, month, checkpoint);
+          this.#takePositions(call, counting, counted);
         },
         lost: () => this.#lost(call),
       });
     };
-    within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(id, month)).then(
-      (count) => send(count ?? 0),
-      (error) => {
-        this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
-        call.cache.uncountableUntil = this.#clock.monotonic() + CHECKPOINT_READ_MS_MAX;
-        this.#endCall(call, true);
-      },
+    within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(id, month)).then(send, (error) => {
+      this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
+      call.cache.uncountableUntil = this.#clock.monotonic() + CHECKPOINT_READ_MS_MAX;
+      this.#endCall(call, true);
+    });
+  }
+
+  #noteRestored(project: string, month: string, checkpoint: number): void {
+    this.#countersRestored++;
+    this.#log.warn(
+      { project, month, checkpoint },
+      'redis lost the count of a month: it goes on from a checkpoint',
     );
   }
 

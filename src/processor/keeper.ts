@@ -1,8 +1,11 @@
 import { setTimeout as pause } from 'node:timers/promises';
+import type { StreamInfo } from '@nats-io/jetstream';
+import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { counter, gauge, type MetricsSnapshot } from '../lib/metrics/metrics.ts';
-import { KEEP_LOOK_MS } from '../limits.ts';
+import { KEEP_LOOK_MS, LOPSIDED_MS_MAX } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
+import { balanceLeaders, isLopsided } from '../stream/setup/leaders.ts';
 import { orMissing } from '../stream/setup/setup-error.ts';
 import type { WantedStream } from '../stream/setup/setup-run.ts';
 import type { StreamWatch } from '../stream/stream-watch.ts';
@@ -11,6 +14,7 @@ type KeeperOptions = {
   link: NatsLink;
   watch: StreamWatch;
   wanted: readonly WantedStream[];
+  clock: Clock;
   log: Log;
   lookMs?: number;
 };
@@ -23,6 +27,9 @@ type KeeperOptions = {
  * that it has, so nothing is stored twice. A stream is made again only when this process saw it:
  * a stream that was never there is one that setup has yet to make, perhaps with other bounds. Its
  * frames are lost. Buckets are never made: an empty one would refuse every key.
+ *
+ * When one server of a cluster has led more than half of the streams for LOPSIDED_MS_MAX, some of
+ * its leaders are asked to step down. Processors wait for different times, so that one begins.
  */
 export class Keeper {
   readonly #options: KeeperOptions;
@@ -33,6 +40,8 @@ export class Keeper {
   readonly #failing = new Set<string>();
   /** How often each stream and consumer was made again. */
   readonly #made: Map<string, number>;
+  /** Since when one server leads more than half, monotonic ms. */
+  #lopsidedSince: number | undefined;
   readonly #stopping = new AbortController();
   #running: Promise<void> = Promise.resolve();
 
@@ -97,6 +106,26 @@ export class Keeper {
       wanted.filter(({ config }) => present.has(config.name)).map((one) => this.#keepConsumer(one)),
     );
     if (gone.length > 0) await watch.look().catch(() => undefined);
+    await this.#spreadLeaders(infos);
+  }
+
+  async #spreadLeaders(infos: readonly StreamInfo[]): Promise<void> {
+    const { link, wanted, clock, log } = this.#options;
+    const replicated = infos.filter(({ config, cluster }) => config.num_replicas > 1 && cluster?.leader);
+    if (!isLopsided(replicated.map(({ cluster }) => `${cluster?.leader}`))) {
+      this.#lopsidedSince = undefined;
+      return;
+    }
+    const now = clock.monotonic();
+    this.#lopsidedSince ??= now + (Math.random() * LOPSIDED_MS_MAX) / 4;
+    if (now - this.#lopsidedSince < LOPSIDED_MS_MAX) return;
+    this.#lopsidedSince = undefined;
+    try {
+      const moved = await balanceLeaders(link, wanted);
+      log.info({ moved }, 'processor: asked a leader to step down, so that servers share the streams');
+    } catch (err) {
+      log.warn({ err }, 'processor: leaders cannot be moved: run sluice setup --balance');
+    }
   }
 
   async #keepStream(wanted: WantedStream): Promise<void> {

@@ -138,7 +138,7 @@ class Processor implements RunningProcessor {
       buckets: BUCKETS,
     });
     const wanted = wantedStreams({ replicas, shards, maxBytes });
-    const keeper = new Keeper({ link, watch, wanted, log: this.#log });
+    const keeper = new Keeper({ link, watch, wanted, clock: this.#clock, log: this.#log });
     this.#watch = watch;
     this.#keeper = keeper;
     this.#closers.push(() => keeper.stop());

@@ -9,6 +9,7 @@ import {
 import { type KV, Kvm } from '@nats-io/kv';
 import { REGISTRY_REQUEST_MS } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
+import { hasLeader } from '../stream/stream-watch.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 
 /**
@@ -51,9 +52,11 @@ export type BucketState = {
   keys: number | undefined;
 };
 
-/** @throws JetStreamApiError when the bucket does not exist */
+/** @throws JetStreamApiError when the bucket does not exist; when it has no leader */
 export async function bucketState(manager: JetStreamManager, bucket: string): Promise<BucketState> {
-  const { created, state } = await manager.streams.info(`KV_${bucket}`);
+  const info = await manager.streams.info(`KV_${bucket}`);
+  if (!hasLeader(info)) throw new Error('the bucket has no leader');
+  const { created, state } = info;
   return {
     createdMs: Date.parse(String(created)),
     lastSequence: state.last_seq,

@@ -14,6 +14,10 @@ type StreamWatchOptions = {
   buckets: readonly string[];
 };
 
+/** A server of a cluster without quorum tells of a stream, and takes nothing for it. */
+export const hasLeader = ({ cluster }: StreamInfo): boolean =>
+  cluster?.name === undefined || Boolean(cluster.leader);
+
 /** Copies of a stream that have all of it, the leader's among them. */
 export function currentReplicas({ cluster, config }: StreamInfo): number {
   if (cluster?.name === undefined) return config.num_replicas;
@@ -98,7 +102,10 @@ export class StreamWatch {
     const refusal = answers.find((answer) => answer.status === 'rejected');
     if (refusal && answers.every(({ status }) => status === 'rejected')) throw refusal.reason;
     this.#missing = missing;
-    return answers.flatMap((answer) => (answer.status === 'fulfilled' ? (answer.value ?? []) : []));
+    const infos = answers.flatMap((answer) => (answer.status === 'fulfilled' ? (answer.value ?? []) : []));
+    const led = infos.filter(hasLeader);
+    if (infos.length > 0 && led.length === 0) throw new Error('no stream has a leader');
+    return led;
   }
 
   #keep(infos: readonly StreamInfo[], available: boolean): readonly StreamInfo[] {

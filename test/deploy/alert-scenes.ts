@@ -46,6 +46,8 @@ const bucket = (metric: string, le: string): string =>
   ingest(`sluice_${metric}_duration_seconds_bucket`, `le="${le}"`);
 const stream = (figure: string, name: string, instance: string = INGEST[0]): string =>
   ingest(`sluice_stream_${figure}`, `stream="${name}"`, instance);
+const leader = (name: string, server: string): string =>
+  ingest('sluice_stream_leader', `stream="${name}",server="${server}"`);
 const certificate = (server: string): string =>
   ingest('sluice_certificate_expire_timestamp_seconds', `server="${server}"`);
 const pending = (instance: string, of = 'SLUICE_EVENTS'): string =>
@@ -100,6 +102,10 @@ function healthy(size: number): Series {
     [requests('overloaded')]: rate(0),
     [requests('limiter_unavailable')]: rate(0),
     [ingest('sluice_limiter_state_lost_total')]: steady(0),
+    [ingest('sluice_counters_restored_total')]: steady(0),
+    ...Object.fromEntries(
+      Object.keys(FILL).map((name, at) => [leader(name, `nats-${at % 3}`), steady(1)] as const),
+    ),
     [ingest('sluice_worker_restarts_total')]: steady(0),
     [ingest('sluice_workers')]: steady(2),
     [ingest('sluice_buffered_bytes')]: steady(20_000_000),
@@ -216,6 +222,23 @@ export const SCENES: readonly Scene[] = [
     minutes: 15,
     series: { [ingest('sluice_limiter_state_lost_total')]: jumps(10, 0, 1) },
     summary: 'Redis has lost rate windows that it had acknowledged',
+  },
+  {
+    alert: 'SluiceCountersRestored',
+    minutes: 15,
+    series: { [ingest('sluice_counters_restored_total')]: jumps(10, 0, 3) },
+    summary: "Redis has lost the month's counts of 3 projects; they went on from checkpoints",
+  },
+  {
+    alert: 'SluiceLeadersTogether',
+    minutes: 60,
+    series: {
+      [leader('SLUICE_CHUNKS', 'nats-1')]: () => '1x10',
+      [leader('SLUICE_CHUNKS', 'nats-0')]: jumps(10, '_', 1),
+      [leader('SLUICE_DEAD_LETTERS', 'nats-2')]: () => '1x10',
+      [leader('SLUICE_DEAD_LETTERS', 'nats-0')]: jumps(10, '_', 1),
+    },
+    summary: 'One server leads 4 streams, more than half, and bears the load of all',
   },
   {
     alert: 'SluiceSlow',

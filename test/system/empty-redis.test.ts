@@ -51,6 +51,9 @@ describe('a Redis that lost everything', () => {
     // Both workers knew of bookings; the loss is told to one of them, once.
     await until(async () => (await system.metric('sluice_limiter_state_lost_total')) === 1);
 
+    await until(async () => (await system.metric('sluice_counters_restored_total')) === 1);
+    await system.ingest.logged('redis lost the count of a month: it goes on from a checkpoint');
+
     await until(() => system.stored().length === 16);
     const { stdout } = await promisify(execFile)(process.execPath, [CLI, 'usage', 'reconcile', project.id], {
       env: { ...process.env, ...system.env },

@@ -14,6 +14,7 @@ import { readDropped } from '../../stream/dropped-record.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { CLUSTER_RISK_FIX, clusterRisk } from '../../stream/setup/cluster-risk.ts';
 import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';
+import { isLopsided } from '../../stream/setup/leaders.ts';
 import type { WantedStream } from '../../stream/setup/setup-run.ts';
 import { currentReplicas } from '../../stream/stream-watch.ts';
 import { AUDIT_STREAM, CONSUMER, COUNTERS_BUCKET, DEAD_LETTERS_STREAM } from '../../stream/topology.ts';
@@ -293,6 +294,32 @@ function replicasOf(what: string, info: StreamInfo): Check[] {
         'docs/operations.md, "A server that does not come back".',
     },
   ];
+}
+
+/** Nothing without a cluster. */
+export function leaders(link: NatsLink, streams: readonly WantedStream[]): Promise<Check[]> {
+  const what = 'leaders of streams';
+  return asking({ what, fix: RUN_SETUP, state: 'warn' }, async () => {
+    const manager = await link.manager();
+    const found = await Promise.allSettled(streams.map(({ config }) => manager.streams.info(config.name)));
+    const names = found.flatMap((one) =>
+      one.status === 'fulfilled' && one.value.config.num_replicas > 1
+        ? (one.value.cluster?.leader ?? [])
+        : [],
+    );
+    if (names.length === 0) return [];
+    const counts = [...new Set(names)]
+      .sort()
+      .map((name) => `${name} ${names.filter((one) => one === name).length}`);
+    return [
+      {
+        what,
+        found: counts.join(', '),
+        warn: isLopsided(names),
+        fix: 'One server bears the load of all. The processor moves leaders after five minutes; sluice setup --balance at once.',
+      },
+    ];
+  });
 }
 
 export function stream(link: NatsLink, { config }: WantedStream): Promise<Check[]> {

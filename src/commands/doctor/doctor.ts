@@ -24,6 +24,7 @@ async function natsChecks(session: Session): Promise<Check[]> {
     found.push(await checks.stream(link, wanted));
     if (wanted.consumer) found.push(await checks.consumer(link, wanted));
   }
+  found.push(await checks.leaders(link, wantedStreams(topology)));
   found.push(await checks.droppedLetters(link));
   for (const name of BUCKETS) found.push(await checks.bucket(link, name, topology.replicas));
   return found.flat();

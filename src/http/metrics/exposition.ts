@@ -18,6 +18,7 @@ type WorkerFigures = {
   budget: UploadBudget;
   redis: LimitRedis;
   stateLost: number;
+  countersRestored: number;
   /** Undefined until NATS has answered for the first time. */
   publisher: Publisher | undefined;
 };
@@ -69,6 +70,11 @@ export function exposeMetrics(figures: WorkerFigures): MetricsSnapshot {
       'sluice_limiter_state_lost_total',
       'Rate windows that Redis lost, or whose bookings left early by a step of its clock',
       [[{}, figures.stateLost]],
+    ),
+    counter(
+      'sluice_counters_restored_total',
+      'Counts of a month that Redis had lost, and that went on from a checkpoint',
+      [[{}, figures.countersRestored]],
     ),
     gauge('sluice_inflight_requests', 'Requests between their first byte and their answer', [
       [{}, figures.inFlight],

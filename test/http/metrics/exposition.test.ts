@@ -24,7 +24,15 @@ it('tells which connection to NATS is away: without that for parts only large en
   const redis = new LimitRedis({ urls: ['redis://127.0.0.1:1'], log, clock: systemClock });
   const told = (): unknown => {
     const requests = new RequestMetrics();
-    const figures = { requests, inFlight: 0, budget: testBudget(), redis, stateLost: 0, publisher };
+    const figures = {
+      requests,
+      inFlight: 0,
+      budget: testBudget(),
+      redis,
+      stateLost: 0,
+      countersRestored: 0,
+      publisher,
+    };
     const one = exposeMetrics(figures).find(({ name }) => name === 'sluice_nats_connected');
     return one?.values.map(({ labels, value }) => [labels.connection, value]);
   };

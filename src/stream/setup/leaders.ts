@@ -1,0 +1,109 @@
+/**
+ * Spreads the leaders of streams and consumers over the servers of a cluster. After servers
+ * restarted, one may lead all of them: then shards spread nothing.
+ */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { ClusterInfo } from '@nats-io/jetstream';
+import type { NatsLink } from '../nats.ts';
+import { BUCKETS, CONSUMER } from '../topology.ts';
+import { orMissing } from './setup-error.ts';
+import type { WantedStream } from './setup-run.ts';
+
+/** A stream or a consumer of a cluster. */
+export type Led = {
+  name: string;
+  /** The subject on which its leader is asked to step down. */
+  stepDown: string;
+  leader: string;
+  /** Servers that could lead it now. */
+  others: readonly string[];
+};
+export type Move = { led: Led; to: string };
+
+const ROUNDS = 5;
+const STEP_DOWN_MS_MAX = 5_000;
+/** An election takes less. */
+const ROUND_MS = 2_000;
+/** The first version that can be told who shall lead; an older one decides itself. */
+const PREFERRED_2_MINOR_MIN = 11;
+
+/** Whether one server leads more than half. */
+export const isLopsided = (leaders: readonly string[]): boolean =>
+  leaders.some((leader) => leaders.filter((one) => one === leader).length > leaders.length / 2);
+
+/** The fewest moves after which no server leads more than its share. Pure. */
+export function movesFor(all: readonly Led[]): Move[] {
+  const counts = new Map<string, number>();
+  for (const { leader, others } of all) {
+    for (const server of [leader, ...others]) counts.set(server, counts.get(server) ?? 0);
+    counts.set(leader, (counts.get(leader) ?? 0) + 1);
+  }
+  const count = (server: string): number => counts.get(server) ?? 0;
+  const share = Math.ceil(all.length / Math.max(1, counts.size));
+  const moves: Move[] = [];
+  for (const led of all) {
+    if (count(led.leader) <= share) continue;
+    const [to] = [...led.others].sort((one, other) => count(one) - count(other));
+    if (to === undefined || count(to) >= share) continue;
+    counts.set(led.leader, count(led.leader) - 1);
+    counts.set(to, count(to) + 1);
+    moves.push({ led, to });
+  }
+  return moves;
+}
+
+function ledOf(name: string, stepDown: string, cluster: ClusterInfo | undefined): Led[] {
+  if (!cluster?.name || !cluster.leader || !cluster.replicas?.length) return [];
+  const able = cluster.replicas.filter(({ current, offline }) => current && !offline);
+  return [{ name, stepDown, leader: cluster.leader, others: able.map((peer) => peer.name) }];
+}
+
+/** Ours that have a leader: streams, and consumers. @throws when the broker does not answer */
+async function allLed(link: NatsLink, wanted: readonly WantedStream[]): Promise<[Led[], Led[]]> {
+  const { streams, consumers } = await link.manager();
+  const api = '$JS.API';
+  const [ofStreams, ofConsumers]: [Led[], Led[]] = [[], []];
+  for (const name of [...wanted.map(({ config }) => config.name), ...BUCKETS.map((one) => `KV_${one}`)]) {
+    const info = await orMissing(streams.info(name));
+    ofStreams.push(...ledOf(name, `${api}.STREAM.LEADER.STEPDOWN.${name}`, info?.cluster));
+  }
+  for (const { config, consumer } of wanted) {
+    if (!consumer) continue;
+    const info = await orMissing(consumers.info(config.name, CONSUMER));
+    const stepDown = `${api}.CONSUMER.LEADER.STEPDOWN.${config.name}.${CONSUMER}`;
+    ofConsumers.push(...ledOf(`${config.name}/${CONSUMER}`, stepDown, info?.cluster));
+  }
+  return [ofStreams, ofConsumers];
+}
+
+/**
+ * Asks leaders to step down until they are spread, a few times at most.
+ * @returns a line for each that was asked
+ * @throws when the broker refuses, or does not answer in the last round either: a stream that is
+ * just electing its leader does not
+ */
+export async function balanceLeaders(link: NatsLink, wanted: readonly WantedStream[]): Promise<string[]> {
+  const said: string[] = [];
+  for (let round = 1; ; round++) {
+    const moves = await allLed(link, wanted).then(
+      (groups) => groups.flatMap(movesFor),
+      (error: unknown) => {
+        if (round === ROUNDS) throw error;
+        return undefined;
+      },
+    );
+    for (const move of moves ?? []) said.push(await ask(link, move));
+    if (moves?.length === 0 || round === ROUNDS) return said;
+    await sleep(ROUND_MS);
+  }
+}
+
+/** @returns what was asked. @throws when the broker refuses */
+async function ask(link: NatsLink, { led, to }: Move): Promise<string> {
+  const [, minor = 0] = (link.connection.info?.version ?? '').split('.').map(Number);
+  const request = minor < PREFERRED_2_MINOR_MIN ? '' : JSON.stringify({ placement: { preferred: to } });
+  const answer = await link.connection.request(led.stepDown, request, { timeout: STEP_DOWN_MS_MAX });
+  const { error } = answer.json() as { error?: { description: string } };
+  if (error) throw new Error(`${led.name}: ${error.description}`);
+  return `${led.name}: its leader ${led.leader} was asked to step down`;
+}

@@ -1,0 +1,169 @@
+/** A cluster of three that loses a server, its quorum, or the spread of its leaders: what says so, and what heals it. */
+import { Command as Program } from 'commander';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import type { Finding } from '../../src/commands/doctor/check.ts';
+import { doctorCommand } from '../../src/commands/doctor/doctor.ts';
+import { setupCommand } from '../../src/commands/setup.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { LOPSIDED_MS_MAX } from '../../src/limits.ts';
+import { Keeper } from '../../src/processor/keeper.ts';
+import { NatsLink } from '../../src/stream/nats.ts';
+import { isLopsided, movesFor } from '../../src/stream/setup/leaders.ts';
+import { StreamWatch } from '../../src/stream/stream-watch.ts';
+import { BUCKETS, streamNamesOf, wantedStreams } from '../../src/stream/topology.ts';
+import { runCommand } from '../commands/run-command.ts';
+import { NatsCluster } from '../support/nats-cluster.ts';
+import { lastingPort, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
+import { Command, until } from '../support/system.ts';
+
+const log = createLog('silent');
+const MAX_BYTES = 16 * 1024 * 1024;
+let cluster: NatsCluster;
+let redis: TestServer;
+let link: NatsLink;
+let env: Record<string, string>;
+let ports: { ingest: number; ingestAdmin: number; processor: number };
+const programs: Command[] = [];
+
+const sluice = (...args: string[]) =>
+  runCommand(new Program('sluice').addCommand(doctorCommand()).addCommand(setupCommand()), args, env);
+const finding = async (what: string): Promise<Finding | undefined> => {
+  const { checks } = JSON.parse((await sluice('doctor', '--json')).out) as { checks: Finding[] };
+  return checks.find((one) => one.what === what);
+};
+const metrics = async (port: number): Promise<string> =>
+  (await fetch(`http://127.0.0.1:${port}/metrics`).catch(() => undefined))?.text() ?? '';
+const bothSay = (line: string) => async (): Promise<boolean> => {
+  const texts = await Promise.all([ports.ingestAdmin, ports.processor].map(metrics));
+  return texts.every((text) => text.split('\n').includes(line));
+};
+const natsOf = async (port: number): Promise<string | undefined> => {
+  const ready = await fetch(`http://127.0.0.1:${port}/readyz`).catch(() => undefined);
+  return ((await ready?.json()) as { checks: { nats: string } } | undefined)?.checks.nats;
+};
+const bothHave = (nats: string) => async (): Promise<boolean> =>
+  (await natsOf(ports.ingestAdmin)) === nats && (await natsOf(ports.processor)) === nats;
+
+async function leaders(): Promise<string[]> {
+  const { streams } = await link.manager();
+  const infos = await Promise.all(streamNamesOf(1).map((name) => streams.info(name)));
+  return infos.map(({ cluster: of }) => `${of?.leader}`);
+}
+
+beforeAll(async () => {
+  [cluster, redis] = await Promise.all([NatsCluster.start(), redisServer()]);
+  link = await NatsLink.connect({ urls: cluster.urls, name: 'test', log, waitForServer: true });
+  ports = {
+    ingest: await lastingPort(),
+    ingestAdmin: await lastingPort(),
+    processor: await lastingPort(),
+  };
+  env = {
+    SLUICE_NATS_URL: cluster.urls.join(','),
+    SLUICE_REDIS_URL: redis.url,
+    SLUICE_SINK: `ndjson:${temporaryFolder('cluster-sink')}`,
+    SLUICE_STREAM_REPLICAS: '3',
+    SLUICE_STREAM_MAX_BYTES: `${MAX_BYTES}`,
+    SLUICE_PORT: `${ports.ingest}`,
+    SLUICE_WORKERS: '1',
+    SLUICE_LOG_LEVEL: 'warn',
+  };
+  // A cluster that has just started may not have a leader for its streams yet.
+  await until(async () => (await sluice('setup')).status === 0);
+  programs.push(new Command(['ingest'], { ...env, SLUICE_ADMIN_PORT: `${ports.ingestAdmin}` }));
+  programs.push(new Command(['processor'], { ...env, SLUICE_ADMIN_PORT: `${ports.processor}` }));
+  await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 3'));
+});
+afterAll(async () => {
+  await Promise.all(programs.map((program) => program.stop()));
+  await link?.close();
+  await Promise.all([cluster?.close(), redis?.close()]);
+});
+
+describe('leaders that are all on one server', () => {
+  const led = (name: string, leader: string) => ({
+    name,
+    stepDown: '',
+    leader,
+    others: ['a', 'b', 'c'].filter((one) => one !== leader),
+  });
+
+  it('are spread by the fewest moves', () => {
+    const all = Array.from({ length: 9 }, (_, n) => led(`${n}`, 'a'));
+    const moves = movesFor(all);
+    expect(moves).toHaveLength(6);
+    expect(moves.filter(({ to }) => to === 'b')).toHaveLength(3);
+    expect(movesFor([led('1', 'a'), led('2', 'b'), led('3', 'c')])).toEqual([]);
+    expect(movesFor([{ ...led('1', 'a'), others: [] }])).toEqual([]);
+  });
+
+  /** Until one server leads most of the streams. */
+  async function crowd(): Promise<void> {
+    await until(async () => {
+      const names = await leaders().catch(() => []);
+      if (names.length > 0 && isLopsided(names)) return true;
+      for (const [at, name] of streamNamesOf(1).entries())
+        if (names[at] !== 'node0')
+          await link.connection
+            .request(`$JS.API.STREAM.LEADER.STEPDOWN.${name}`, '', { timeout: 5_000 })
+            .catch(() => undefined);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      return false;
+    }, 120_000);
+  }
+
+  it('are named by doctor, and spread by setup --balance', async () => {
+    await crowd();
+    expect(await finding('leaders of streams')).toMatchObject({ state: 'warn' });
+    expect((await sluice('setup', '--balance')).status).toBe(0);
+    await until(async () => !isLopsided(await leaders()));
+    expect(await finding('leaders of streams')).toMatchObject({ state: 'ok' });
+  });
+
+  it('are spread by the processor when that lasts for minutes', async () => {
+    await crowd();
+    let now = 0;
+    const clock = { now: () => Date.now(), monotonic: () => now };
+    const watch = new StreamWatch({
+      nats: async () => link,
+      clock,
+      streams: streamNamesOf(1),
+      buckets: BUCKETS,
+    });
+    const wanted = wantedStreams({ replicas: 3, shards: 1, maxBytes: MAX_BYTES });
+    const keeper = new Keeper({ link, watch, wanted, clock, log, lookMs: 100 });
+    await keeper.start();
+    try {
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      expect(isLopsided(await leaders())).toBe(true);
+      now = 2 * LOPSIDED_MS_MAX;
+      await until(async () => !isLopsided(await leaders().catch(() => ['', ''])));
+    } finally {
+      await keeper.stop();
+    }
+  });
+});
+
+it('a server that is lost shows in the metrics of both programs and in doctor, until it is back', async () => {
+  await cluster.kill(2);
+  await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 2'));
+  expect(await bothSay('sluice_stream_replicas{stream="SLUICE_EVENTS"} 3')()).toBe(true);
+  expect(await bothSay('sluice_jetstream_available 1')()).toBe(true);
+  expect(await finding('stream SLUICE_EVENTS replicas')).toMatchObject({
+    state: 'fail',
+    found: '2 of 3 are current (node2)',
+  });
+  await cluster.restart(2);
+  await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 3'));
+  expect(await finding('stream SLUICE_EVENTS replicas')).toBeUndefined();
+});
+
+it('a cluster without quorum is away, though its last server is connected', async () => {
+  await Promise.all([cluster.kill(1), cluster.kill(2)]);
+  await until(bothHave('away'));
+  await until(bothSay('sluice_jetstream_available 0'));
+  expect(await bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 0')()).toBe(true);
+  await Promise.all([cluster.restart(1), cluster.restart(2)]);
+  await until(bothHave('ok'));
+  await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 3'));
+});
