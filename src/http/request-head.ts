@@ -46,6 +46,8 @@ export class RequestHead {
   readonly headers: KnownHeaders = noHeaders();
   oddLength = false;
   oddEncoding = false;
+  /** More than one Host: whoever is in front may have gone by the other. */
+  oddHost = false;
   /** An expectation that the library does not know: the client may wait for ever. */
   oddExpectation = false;
   readonly tooBig: boolean;
@@ -59,6 +61,7 @@ export class RequestHead {
   readonly #parameter: string | undefined;
   #lengths = 0;
   #connections = 0;
+  #hosts = 0;
 
   /** @param parameter that of a path which the library does not know as one of ours */
   constructor(raw: RawHead, parameter?: string) {
@@ -82,13 +85,14 @@ export class RequestHead {
 
   /** The end of its message cannot be trusted or never comes, or the head is too big. */
   get isOdd(): boolean {
-    return this.oddLength || this.oddEncoding || this.oddExpectation || this.tooBig;
+    return this.oddLength || this.oddEncoding || this.oddHost || this.oddExpectation || this.tooBig;
   }
 
   /** What is odd, in a sentence. */
   get oddness(): string {
     if (this.oddLength) return 'the Content-Length is not one number';
     if (this.oddEncoding) return 'the Transfer-Encoding is not chunked';
+    if (this.oddHost) return 'there is more than one Host';
     return this.tooBig ? 'the head is too large' : 'Expect must be written 100-continue';
   }
 
@@ -117,10 +121,13 @@ export class RequestHead {
       case 'content-length':
         headers[name] ||= value;
         this.isEmpty = Number(value) === 0;
-        this.oddLength ||= ++this.#lengths > 1 || !/^\d+$/.test(value);
+        this.oddLength ||= ++this.#lengths > 1 || !/^(0|[1-9]\d*)$/.test(value);
         break;
       case 'transfer-encoding':
         this.oddEncoding ||= value.toLowerCase() !== 'chunked';
+        break;
+      case 'host':
+        this.oddHost = ++this.#hosts > 1;
         break;
       case 'expect':
         this.oddExpectation ||= value !== '' && value !== '100-continue';

@@ -33,6 +33,16 @@ describe('the head of a request', () => {
       ],
       { oddLength: true },
     ],
+    ['a length with a zero before it', [['content-length', '012']], { oddLength: true }],
+    ['a length of several zeros', [['content-length', '00']], { oddLength: true }],
+    [
+      'two hosts',
+      [
+        ['host', 'a.example'],
+        ['host', 'b.example'],
+      ],
+      { oddHost: true, isOdd: true },
+    ],
     ['chunks', [['transfer-encoding', 'Chunked']], { oddEncoding: false }],
     [
       'another coding, whatever follows',

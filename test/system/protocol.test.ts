@@ -69,6 +69,16 @@ describe('a body that is refused', () => {
       400,
       'the Content-Length is not one number',
     ]);
+    const zeros = await rawRequest(system.port, `${head(`/api/1/envelope/`, 'Content-Length: 02')}{}`);
+    expect([zeros.status, zeros.headers.get('x-sentry-error')]).toEqual([
+      400,
+      'the Content-Length is not one number',
+    ]);
+    const hosts = await rawRequest(
+      system.port,
+      `${head(`/api/1/envelope/`, 'Host: another.example', 'Content-Length: 2')}{}`,
+    );
+    expect([hosts.status, hosts.headers.get('x-sentry-error')]).toEqual([400, 'there is more than one Host']);
   });
 
   it('says nothing where the limit or the key refuses first', async () => {
