@@ -2,7 +2,7 @@
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Kvm } from '@nats-io/kv';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { startAdminServer } from '../../src/admin/server.ts';
 import { AdminTokens } from '../../src/admin/tokens.ts';
 import { ApiOperations } from '../../src/management/api-client.ts';
@@ -90,4 +90,38 @@ it('answers 500 in place of a list that lacks a project, and names it', async ()
   ]);
   const operations = new ApiOperations(url, undefined);
   await expect(operations.listProjects()).rejects.toThrow('Records of projects cannot be read: 7 (not JSON)');
+});
+
+describe('edits of one record from many sides', () => {
+  const SIDES = 24;
+  const patch = (id: string, quota: number, headers = {}): Promise<Response> =>
+    fetch(`${url}/v1/projects/${id}`, {
+      method: 'PATCH',
+      headers: { 'Content-Type': 'application/json', ...headers },
+      body: JSON.stringify({ quota }),
+    });
+  const atOnce = async (ask: (n: number) => Promise<Response>): Promise<number[]> =>
+    (await Promise.all(Array.from({ length: SIDES }, (_, n) => ask(n)))).map(({ status }) => status);
+
+  it('change it once for one tag, and the record is the winner’s', async () => {
+    const { id } = await store.create({ ...plain, id: '11' });
+    const { revision } = await store.find(id);
+    const statuses = await atOnce((n) => patch(id, 1000 + n, { 'If-Match': `"${revision}"` }));
+    expect(statuses.filter((status) => status === 200)).toHaveLength(1);
+    expect(statuses.filter((status) => status === 412)).toHaveLength(SIDES - 1);
+    expect(await store.get(id)).toMatchObject({ quota: 1000 + statuses.indexOf(200) });
+  });
+
+  it('lose nothing without a tag: each key that was answered 201 is there', async () => {
+    const { id } = await store.create({ ...plain, id: '12' });
+    const path = `${url}/v1/projects/${id}/keys`;
+    const headers = { 'Content-Type': 'application/json' };
+    const statuses = await atOnce((n) =>
+      fetch(path, { method: 'POST', headers, body: JSON.stringify({ label: `key ${n}` }) }),
+    );
+    // One that met the others twelve times is told to come again.
+    expect(statuses.filter((status) => status !== 201 && status !== 409)).toEqual([]);
+    const keys = (await (await fetch(path)).json()) as object[];
+    expect(keys).toHaveLength(1 + statuses.filter((status) => status === 201).length);
+  });
 });
