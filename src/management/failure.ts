@@ -1,4 +1,5 @@
 /** Why an operation of the management was not done, for the command line and the API alike. */
+import { PermissionViolationError } from '@nats-io/transport-node';
 import { UnrecordedError } from '../audit/audit-log.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
 import { ConflictError, RegistryError, RevisionError, UnknownNameError } from '../projects/names.ts';
@@ -37,8 +38,20 @@ export class InvalidError extends Error {
   }
 }
 
+/** The broker answers, and its user may not do this: waiting does not help. */
+function denialIn(error: unknown): PermissionViolationError | undefined {
+  if (error instanceof PermissionViolationError) return error;
+  return error instanceof Error ? denialIn(error.cause) : undefined;
+}
+
 /** The sentence of an error, and of what lies beneath it, without the final full stop. */
 export function reasonOf(error: unknown): string {
+  const denial = denialIn(error);
+  if (denial)
+    return (
+      `NATS denies the user of SLUICE_NATS_CREDS a ${denial.operation} to ${denial.subject}: ` +
+      'commands and the management API need the rights of commands (CLI_RIGHTS of deploy/nats/users.conf)'
+    );
   const message = error instanceof Error ? error.message || error.name : String(error);
   const cause = error instanceof Error && error.cause !== undefined ? `: ${reasonOf(error.cause)}` : '';
   return `${message.replace(/\.$/, '')}${cause}`;
@@ -65,6 +78,7 @@ const FAULTS: readonly (readonly [kind: new (...args: never[]) => Error, fault: 
 /** What kind of fault an error of an operation is. */
 export function faultOf(error: unknown): Fault {
   if (error instanceof OperationError) return error.kind;
+  if (denialIn(error)) return 'failed';
   if (isMissingBucket(error) || (error instanceof Error && SILENCE.test(error.name))) return 'unavailable';
   return FAULTS.find(([kind]) => error instanceof kind)?.[1] ?? 'bug';
 }

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { loadConfig } from '../../src/config.ts';
 import {
   findKustomize,
   KUBERNETES,
@@ -187,6 +188,16 @@ describe.each(overlays.length > 0 ? ['production'] : [])('the overlay %s', (over
     const ofOperator: readonly string[] = ['backup', 'sys'];
     expect(Object.keys(stringData).sort()).toEqual(ROLES.filter((role) => !ofOperator.includes(role)).sort());
   });
+});
+
+it('the example Secret and users.conf fit: the management API is off, which needs more than ingest may', () => {
+  const text = readFileSync(join(KUBERNETES, 'overlays/production/secrets.example.yaml'), 'utf8');
+  const secret = parseObjects(text).find(({ metadata }) => metadata.name === 'sluice-credentials');
+  const { stringData } = secret as unknown as { stringData: Labels };
+  const user = /nkey: \$INGEST_KEY, permissions: \$(\w+)/.exec(readFileSync(USERS_CONF, 'utf8'))?.[1];
+  expect([Object.keys(stringData), user]).toEqual([['SLUICE_REDIS_URL'], 'INGEST_RIGHTS']);
+  const [, token = ''] = /^ {2}# SLUICE_ADMIN_TOKEN: (\S+)$/m.exec(text) ?? [];
+  expect(() => loadConfig({ SLUICE_ADMIN_TOKEN: token })).not.toThrow();
 });
 
 it('commands may do at NATS all that ingest may, so that an ingest with the management API can have their rights', () => {

@@ -464,3 +464,26 @@ describe.each(ROLES.filter((role) => role !== 'sys'))('the role %s', (role) => {
 it('nobody comes in without a key', async () => {
   await expect(connect({ servers: nats.url, reconnect: false })).rejects.toThrow(/authorization/i);
 });
+
+it('an ingest without the rights of commands says what its management API lacks, and so does a command', async () => {
+  const [port, adminPort] = [await lastingPort(), await lastingPort()];
+  const token = 'feedfacefeedfacefeedfacefeedface';
+  const own = { SLUICE_PORT: `${port}`, SLUICE_ADMIN_PORT: `${adminPort}`, SLUICE_ADMIN_TOKEN: token };
+  commands.push(new Command(['ingest'], { ...as('ingest'), ...own }));
+  const create = () =>
+    fetch(`http://127.0.0.1:${adminPort}/v1/projects`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ plan: 'Free' }),
+    });
+  await until(() => create().then(Boolean, () => false));
+  const refused = await create();
+  const what = /^NATS denies the user of SLUICE_NATS_CREDS a publish to \$\S+: .* \(CLI_RIGHTS of /;
+  expect([refused.status, await refused.json()]).toEqual([
+    500,
+    expect.objectContaining({ title: 'The operation failed', detail: expect.stringMatching(what) }),
+  ]);
+  await expect(sluice('ingest', 'project', 'create', '--plan', 'Free')).rejects.toThrow(
+    'NATS denies the user of SLUICE_NATS_CREDS a subscription to _INBOX.cli.',
+  );
+});
