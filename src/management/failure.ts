@@ -1,5 +1,4 @@
 /** Why an operation of the management was not done, for the command line and the API alike. */
-import { PermissionViolationError } from '@nats-io/transport-node';
 import { UnrecordedError } from '../audit/audit-log.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
 import { ConflictError, RegistryError, RevisionError, UnknownNameError } from '../projects/names.ts';
@@ -38,10 +37,13 @@ export class InvalidError extends Error {
   }
 }
 
+/** An error of the broker's client: what the user may not do, and where. */
+type Denial = Error & { operation: 'publish' | 'subscription'; subject: string };
+
 /** The broker answers, and its user may not do this: waiting does not help. */
-function denialIn(error: unknown): PermissionViolationError | undefined {
-  if (error instanceof PermissionViolationError) return error;
-  return error instanceof Error ? denialIn(error.cause) : undefined;
+function denialIn(error: unknown): Denial | undefined {
+  if (!(error instanceof Error)) return undefined;
+  return error.name === 'PermissionViolationError' ? (error as Denial) : denialIn(error.cause);
 }
 
 /** The sentence of an error, and of what lies beneath it, without the final full stop. */
