@@ -269,6 +269,12 @@ export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Processor ----
 export const RECORDING_BYTES_MAX = 64 * MIB;
+/** A recording that inflates beyond both draws on its project's budget. */
+export const INFLATION_FREE_BYTES = 1 * MIB;
+export const INFLATION_FREE_RATIO = 16;
+/** Of each project and processor: at once, and what comes back. */
+export const INFLATION_BUDGET_BYTES = 64 * MIB;
+export const INFLATION_BUDGET_BYTES_PER_SEC = 1 * MIB;
 /** What is stored in place of private data may be longer: an item that would grow beyond is not. */
 export const SCRUBBED_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 /** First line of a recording, which gives its segment_id. */

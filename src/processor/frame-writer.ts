@@ -28,6 +28,7 @@ import type { DeadLetters } from './dead-letters/dead-letters.ts';
 import { refusedDeadLetter, refusedItems } from './dead-letters/refused.ts';
 import { type Assembled, assemble } from './decode/assemble.ts';
 import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode/decode.ts';
+import type { InflationBudgets } from './decode/inflation-budgets.ts';
 import { JoinedParts } from './decode/joined-parts.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
@@ -42,6 +43,7 @@ export type FrameWriterOptions = {
   largeGate: Gate;
   /** Shared by all writers of the process. */
   slices: Slices;
+  budgets: InflationBudgets;
   log: Log;
 };
 
@@ -296,7 +298,7 @@ export class FrameWriter {
     const assembled = assemble(this.#options.link, entry);
     const proceed = (found: Assembled): Promise<void> | undefined => {
       this.#joined.note(place.delivery, entry, found);
-      const decoder = new EnvelopeDecoder(entry, this.#options.slices);
+      const decoder = new EnvelopeDecoder(entry, this.#options);
       if (decoder.fault || !found.ok)
         return this.#letters.file(
           envelopeDeadLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }),

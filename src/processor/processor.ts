@@ -26,6 +26,7 @@ import { OldDays } from '../usage/old-days.ts';
 import { StreamConsumer } from './consumer.ts';
 import { CrashCounts } from './crash-counts.ts';
 import { DeadLetters } from './dead-letters/dead-letters.ts';
+import { InflationBudgets } from './decode/inflation-budgets.ts';
 import { FrameWriter } from './frame-writer.ts';
 import { Gate } from './gate.ts';
 import { Keeper } from './keeper.ts';
@@ -169,6 +170,7 @@ class Processor implements RunningProcessor {
       metrics: this.#metrics,
       largeGate: new Gate(),
       slices: new Slices(),
+      budgets: new InflationBudgets(() => clock.monotonic()),
       log,
     };
     const crashCounts = new CrashCounts(link);

@@ -34,8 +34,10 @@ export type ItemFields = {
   envelope: EnvelopeFields;
   index: number;
   header: string;
-  /** The record's last value is the payload in base64, because it is no JSON. */
+  /** The record's last value is the payload in base64: it is no JSON, or a packed recording. */
   isBase64?: boolean;
+  /** How the recording in the payload is packed. */
+  encoding?: 'gzip' | 'deflate';
 };
 /**
  * `bodyIn`: the field of the ping's body, which is in base64 when it is no UTF-8; undefined when

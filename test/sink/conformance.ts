@@ -1,7 +1,7 @@
 /** What every sink does, by the promise that it declares. */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { gzipSync } from 'node:zlib';
+import { deflateSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import { type Entry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
@@ -184,6 +184,24 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
         [4, 'user_report', undefined, base64('not JSON \u0000')],
         [5, 'feedback', undefined, ''],
       ]);
+    });
+
+    it('stores recordings that swell too far as they came, and those before them inflated', async () => {
+      const eventId = newId();
+      const text = `["${'x'.repeat(40 * 1024 * 1024)}"]`;
+      const packed = [gzipSync, gzipSync, deflateSync].map((pack, segment) =>
+        Buffer.concat([Buffer.from(`{"segment_id":${segment}}\n`), pack(text)]),
+      );
+      const items = packed.map((payload, index) => item('replay_recording', payload, { index }));
+      await harness.publish([envelope(items, { eventId, projectId: '7007' })], { stream: 'replays' });
+      const [first, ...rest] = (await recordsOf(eventId)) as StoredRecord[];
+      const { payload } = first as unknown as { payload: { segment_id: number; recording: string[] } };
+      expect([payload.segment_id, payload.recording[0]?.length]).toEqual([0, text.length - 4]);
+      expect(rest.map((record) => record as unknown as Record<string, unknown>)).toMatchObject([
+        { payload_encoding: 'gzip', payload_base64: packed[1]?.toString('base64') },
+        { payload_encoding: 'deflate', payload_base64: packed[2]?.toString('base64') },
+      ]);
+      expect(rest.map((record) => record.payload)).toEqual([undefined, undefined]);
     });
 
     it("stores a client's resend of an event or transaction within ten minutes once, and a later one again", async () => {

@@ -96,7 +96,7 @@ export class PostgresUnderTest implements SinkUnderTest {
     const [made] = await this.server.query(`SELECT to_regclass('sluice.heartbeats') IS NOT NULL AS made`);
     if (!made?.made) return [];
     const rows = await Promise.all([
-      this.server.query(`SELECT ${COMMON}, type FROM sluice.items`),
+      this.server.query(`SELECT ${COMMON}, type, payload_base64, payload_encoding FROM sluice.items`),
       this.server.query(`SELECT ${COMMON}, 'log' AS type FROM sluice.logs ORDER BY log_index`),
       this.server.query(`SELECT ${COMMON}, payload_base64, type FROM sluice.extras`),
       this.server.query(`SELECT ${COMMON}, 'span' AS type FROM sluice.spans ORDER BY span_index`),

@@ -72,7 +72,7 @@ async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promi
 /** As its record had it. */
 async function cleanPayload(item: WholeItem, entry: EnvelopeEntry, slices: Slices): Promise<Uint8Array> {
   if (!entry.privacy) return item.payload;
-  const decoded = await new EnvelopeDecoder(entry, slices).decode(item);
+  const decoded = await new EnvelopeDecoder(entry, { slices }).decode(item);
   if (!decoded.ok || (decoded.record.fields as ItemFields).isBase64) return item.payload;
   const { json } = decoded.record;
   return item.type === 'replay_recording' ? encodeRecording(json) : json;

@@ -11,7 +11,8 @@ import { resendKey } from '../../sink/item-key.ts';
 import type { EnvelopeFields, ItemFields, SinkRecord } from '../../sink/sink.ts';
 import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/frame.ts';
 import { removesAnything, scrubbedInSteps } from '../scrub/scrubber.ts';
-import { decodeRecording } from './recording.ts';
+import type { InflationBudgets } from './inflation-budgets.ts';
+import { decodeRecording, type Packing } from './recording.ts';
 import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from './timestamp.ts';
 
 /** An item whose payload is at hand. */
@@ -32,6 +33,12 @@ const TOO_MUCH = `recordings before it in the envelope took the ${RECORDINGS_BYT
 /** A text that is too long once it is scrubbed. */
 const GROWN = `payload without what is private has more than ${SCRUBBED_BYTES_MAX} bytes`;
 
+export type DecoderParts = {
+  slices?: Slices;
+  /** Without them each recording may inflate to its bound. */
+  budgets?: InflationBudgets;
+};
+
 /**
  * Decodes the items of one envelope, one after the other: only one inflated recording is alive at a
  * time. Small items are decoded at once, large ones in slices.
@@ -39,14 +46,16 @@ const GROWN = `payload without what is private has more than ${SCRUBBED_BYTES_MA
 export class EnvelopeDecoder {
   readonly #entry: EnvelopeEntry;
   readonly #slices: Slices;
+  readonly #budgets: InflationBudgets | undefined;
   readonly #shared: Shared;
   #recordingBytesLeft = RECORDINGS_BYTES_MAX;
   /** Why no item of the entry can be stored; undefined when they can. */
   readonly fault: string | undefined;
 
-  constructor(entry: EnvelopeEntry, slices = new Slices()) {
+  constructor(entry: EnvelopeEntry, { slices = new Slices(), budgets }: DecoderParts = {}) {
     this.#entry = entry;
     this.#slices = slices;
+    this.#budgets = budgets;
     this.fault = isUnbounded(entry.receivedAt) ? 'receivedAt is no moment' : undefined;
     this.#shared = this.fault ? NOT_STORED : sharedFields(entry);
   }
@@ -85,10 +94,19 @@ export class EnvelopeDecoder {
 
   async #recording(item: WholeItem, header: string): Promise<Decoded> {
     if (this.#recordingBytesLeft === 0) return { ok: false, reason: TOO_MUCH };
-    const bytesMax = Math.min(RECORDING_BYTES_MAX, this.#recordingBytesLeft);
-    const recording = await decodeRecording(item.payload, (steps) => this.#inSlices(steps), bytesMax);
+    const { projectId, privacy } = this.#entry;
+    const mayInflate = this.#budgets?.draft(projectId, item.payload.length);
+    const recording = await decodeRecording(item.payload, {
+      inSlices: (steps) => this.#inSlices(steps),
+      bytesMax: Math.min(RECORDING_BYTES_MAX, this.#recordingBytesLeft),
+      ...(mayInflate && { mayInflate }),
+    });
     this.#recordingBytesLeft -= recording.bytes;
-    return recording.ok ? this.#inSlices(this.#scrubbedRecord(item, header, recording.json)) : recording;
+    if (recording.ok) return this.#inSlices(this.#scrubbedRecord(item, header, recording.json));
+    if (!recording.packed) return recording;
+    if (privacy && removesAnything(privacy))
+      return { ok: false, reason: `${recording.reason}, and it cannot be scrubbed packed` };
+    return { ok: true, record: this.#base64Record(item, header, item.payload, recording.packed) };
   }
 
   *#scrubbedRecord(item: WholeItem, header: string, json: Uint8Array): Steps<Decoded> {
@@ -97,13 +115,15 @@ export class EnvelopeDecoder {
     return clean ? { ok: true, record: this.#record(item, header, clean) } : { ok: false, reason: GROWN };
   }
 
-  /** Of a type that is stored as it is, whatever that is. */
-  #base64Record(item: WholeItem, header: string, bytes: Uint8Array): SinkRecord {
-    const { buffer, byteOffset, length } = bytes;
+  /** What is stored as it came, whatever that is. */
+  #base64Record(item: WholeItem, header: string, payload: Uint8Array, encoding?: Packing): SinkRecord {
+    const { buffer, byteOffset, length } = payload;
     const json = Buffer.from(`"${Buffer.from(buffer, byteOffset, length).toString('base64')}"`, 'latin1');
     const { head, fields, ...record } = this.#record(item, header, json);
-    const named = `${head.slice(0, -'"payload":'.length)}"payload_base64":`;
-    return { ...record, head: named, fields: { ...(fields as ItemFields), isBase64: true } };
+    const packing = encoding ? `"payload_encoding":"${encoding}",` : '';
+    const named = `${head.slice(0, -'"payload":'.length)}${packing}"payload_base64":`;
+    const form = { isBase64: true, ...(encoding && { encoding }) };
+    return { ...record, head: named, fields: { ...(fields as ItemFields), ...form } };
   }
 
   #record(item: WholeItem, header: string, payload: Uint8Array): SinkRecord {

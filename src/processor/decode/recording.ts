@@ -3,7 +3,7 @@
  * plain JSON. Inflated in the thread pool and never beyond a bound.
  */
 import { promisify } from 'node:util';
-import { createGunzip, createInflate, gzip, type Inflate } from 'node:zlib';
+import { createGunzip, createInflate, gzip } from 'node:zlib';
 import { jsonTextInSteps } from '../../lib/json-text.ts';
 import type { Steps } from '../../lib/slices.ts';
 import { RECORDING_BYTES_MAX, RECORDING_HEADER_BYTES_MAX } from '../../limits.ts';
@@ -15,9 +15,21 @@ const DEFLATE_RATIO_MAX = 1_032;
 /** Inflated at a time. */
 const PIECE_BYTES = 256 * 1024;
 
-/** `bytes`: what was inflated for it, at most. */
-export type Recording = { bytes: number } & ({ ok: true; json: Uint8Array } | { ok: false; reason: string });
+export type Packing = 'gzip' | 'deflate';
+/** `bytes`: what was inflated for it, at most. `packed`: it may not inflate to its end now. */
+export type Recording = { bytes: number } & (
+  | { ok: true; json: Uint8Array }
+  | { ok: false; reason: string; packed?: Packing }
+);
+export type RecordingWork = {
+  /** Runs long work. */
+  inSlices: <T>(steps: Steps<T>) => Promise<T>;
+  bytesMax?: number;
+  /** Told how far the recording has inflated. @returns whether it may go on */
+  mayInflate?: (bytes: number) => boolean;
+};
 
+const NOT_NOW = 'recording is not inflated: the recordings of its project inflate too far';
 const refuse = (reason: string, bytes: number): Recording => ({ ok: false, reason, bytes });
 
 function segmentId(line: Uint8Array): number | undefined {
@@ -35,18 +47,19 @@ const isGzip = (bytes: Uint8Array): boolean => bytes[0] === 0x1f && bytes[1] ===
 const isZlib = (bytes: Uint8Array): boolean =>
   ((bytes[0] ?? 0) & 0x0f) === 8 && (((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)) % 31 === 0;
 
-function inflaterFor(bytes: Uint8Array): Inflate | undefined {
-  if (isGzip(bytes)) return createGunzip({ chunkSize: PIECE_BYTES }) as Inflate;
-  return isZlib(bytes) ? createInflate({ chunkSize: PIECE_BYTES }) : undefined;
-}
-
 class TooMuchError extends Error {}
+class NotNowError extends Error {}
 
-/** @throws TooMuchError, or an Error of zlib */
-async function inflated(bytes: Uint8Array, bytesMax: number): Promise<Uint8Array[]> {
-  const inflater = inflaterFor(bytes);
-  if (!inflater && bytes.length > bytesMax) throw new TooMuchError();
-  if (!inflater) return [bytes];
+/** @throws TooMuchError, NotNowError, or an Error of zlib */
+async function inflated(
+  bytes: Uint8Array,
+  packing: Packing | undefined,
+  { bytesMax, mayInflate }: Required<Pick<RecordingWork, 'bytesMax' | 'mayInflate'>>,
+): Promise<Uint8Array[]> {
+  if (!packing && bytes.length > bytesMax) throw new TooMuchError();
+  if (!packing) return [bytes];
+  const options = { chunkSize: PIECE_BYTES };
+  const inflater = packing === 'gzip' ? createGunzip(options) : createInflate(options);
   const pieces: Uint8Array[] = [];
   let length = 0;
   inflater.end(bytes);
@@ -54,6 +67,7 @@ async function inflated(bytes: Uint8Array, bytesMax: number): Promise<Uint8Array
     pieces.push(piece);
     length += piece.length;
     if (length > bytesMax) throw new TooMuchError();
+    if (!mayInflate(length)) throw new NotNowError();
   }
   return pieces;
 }
@@ -73,26 +87,29 @@ function* joined(pieces: Uint8Array[]): Steps<Uint8Array> {
 /** The payload as `{"segment_id":N,"recording":[…]}` on one line; or why it is none. */
 export async function decodeRecording(
   payload: Uint8Array,
-  work: <T>(steps: Steps<T>) => Promise<T>,
-  bytesMax = RECORDING_BYTES_MAX,
+  { inSlices, bytesMax = RECORDING_BYTES_MAX, mayInflate = () => true }: RecordingWork,
 ): Promise<Recording> {
   const lineEnd = payload.subarray(0, RECORDING_HEADER_BYTES_MAX + 1).indexOf(LF);
   const segment = lineEnd < 0 ? undefined : segmentId(payload.subarray(0, lineEnd));
   if (segment === undefined)
     return refuse('recording does not begin with a line that gives its segment_id', 0);
+  const packed = payload.subarray(lineEnd + 1);
+  const packing = isGzip(packed) ? 'gzip' : isZlib(packed) ? 'deflate' : undefined;
   let pieces: Uint8Array[];
   try {
-    pieces = await inflated(payload.subarray(lineEnd + 1), bytesMax);
+    pieces = await inflated(packed, packing, { bytesMax, mayInflate });
   } catch (error) {
+    if (error instanceof NotNowError && packing)
+      return { ok: false, reason: NOT_NOW, packed: packing, bytes: 0 };
     if (error instanceof TooMuchError)
       return refuse(`recording of more than ${bytesMax} bytes after decompression`, bytesMax);
     const bytes = Math.min(bytesMax, DEFLATE_RATIO_MAX * payload.length);
     return refuse(`recording is not valid: ${(error as Error).message}`, bytes);
   }
   const head = Buffer.from(`{"segment_id":${segment},"recording":`);
-  const whole = await work(joined([head, ...pieces, Buffer.from('}')]));
+  const whole = await inSlices(joined([head, ...pieces, Buffer.from('}')]));
   const recording = whole.subarray(head.length, -1);
-  const json = await work(jsonTextInSteps(recording));
+  const json = await inSlices(jsonTextInSteps(recording));
   if (!json.ok) return refuse(`recording is ${json.reason}`, recording.length);
   if (json.kind !== 'array') return refuse('recording is no JSON array', recording.length);
   if (json.line !== recording) whole.set(json.line, head.length);

@@ -107,7 +107,7 @@ export class PendingRows {
     { payload, element }: { payload: Uint8Array; element: number | undefined },
   ): void {
     const { type, resend } = record;
-    const { envelope, index, header, isBase64 } = record.fields as ItemFields;
+    const { envelope, index, header, isBase64, encoding } = record.fields as ItemFields;
     const key = this.#key(index, element);
     if (resend) {
       const place = { table: tableOf(type), row: buffer.rows };
@@ -130,8 +130,9 @@ export class PendingRows {
         .optional(record.split?.rest, (rest) => buffer.data(rest));
     else if (type !== 'event' && type !== 'transaction') buffer.text(type);
     buffer.data(isBase64 ? NOTHING : payload);
-    if (isExtraType(type))
-      buffer.optional(isBase64 ? payload : undefined, (json) => buffer.data(unquoted(json)));
+    if (!isExtraType(type) && !REPLAY_TYPES.includes(type)) return;
+    buffer.optional(isBase64 ? payload : undefined, (json) => buffer.data(unquoted(json)));
+    if (!isExtraType(type)) buffer.optional(encoding, (packing) => buffer.text(packing));
   }
 
   #addHeartbeat(buffer: RowBuffer, { token, receivedAt, bodyIn }: HeartbeatFields, json: Uint8Array): void {
@@ -147,6 +148,7 @@ export class PendingRows {
   }
 }
 
+const REPLAY_TYPES: readonly RecordType[] = ['replay_event', 'replay_recording'];
 const NOTHING = new Uint8Array();
 const unquoted = (json: Uint8Array): Uint8Array => json.subarray(1, -1);
 const indexOf = ({ fields }: SinkRecord): number => ('token' in fields ? 0 : fields.index);

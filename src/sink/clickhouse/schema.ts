@@ -157,6 +157,10 @@ TTL counted_at + INTERVAL ${TALLY_MONTHS_MAX + 1} MONTH SETTINGS ttl_only_drop_p
 ) ENGINE = MergeTree PARTITION BY toStartOfHour(seen_at) ORDER BY key
 TTL seen_at + INTERVAL 2 HOUR SETTINGS index_granularity = 256, ttl_only_drop_parts = 1`,
   ],
+  [
+    `ALTER TABLE $db.replays ADD COLUMN IF NOT EXISTS payload_base64 Nullable(String) CODEC(ZSTD(1)),
+  ADD COLUMN IF NOT EXISTS payload_encoding LowCardinality(Nullable(String))`,
+  ],
 ];
 
 export const SCHEMA_VERSION = MIGRATIONS.length;

@@ -39,7 +39,13 @@ export const WRITTEN: Readonly<Record<TableName, readonly Column[]>> = {
   transactions: [...COMMON, PAYLOAD],
   spans: [...COMMON, ...partOf('span_index'), PAYLOAD],
   logs: [...COMMON, ...partOf('log_index'), PAYLOAD],
-  replays: [...COMMON, TYPE, PAYLOAD],
+  replays: [
+    ...COMMON,
+    TYPE,
+    PAYLOAD,
+    ['payload_base64', 'Nullable(String)'],
+    ['payload_encoding', 'LowCardinality(Nullable(String))'],
+  ],
   extras: [...COMMON, TYPE, PAYLOAD, ['payload_base64', 'Nullable(String)']],
   heartbeats: [
     ['token', 'String'],

@@ -33,16 +33,24 @@ const COMMON_ARRAYS =
   '$1::text[], $2::text[], $3::float8[], $4::float8[], $5::float8[], $6::text[], $7::text[]';
 const COMMON_VALUES = 'p, e, i::int, to_timestamp(r / 1000), to_timestamp(s / 1000), sdk, h';
 
+/** `payload` and `payload_base64`: one of them is NULL. */
+const payloadColumns = (records: readonly Item[]): unknown[] => [
+  textArray(records.map(({ fields, json }) => (fields.isBase64 ? undefined : json))),
+  textArray(records.map(({ fields, json }) => (fields.isBase64 ? unquoted(json) : undefined))),
+];
+
 async function insertItems(transaction: Transaction, records: readonly Item[]): Promise<void> {
   if (records.length === 0) return;
   await transaction.query(
-    `INSERT INTO sluice.items (${COMMON}, type, payload)
-SELECT ${COMMON_VALUES}, type, payload
-FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[]) AS t (p, e, i, r, s, sdk, h, type, payload)`,
+    `INSERT INTO sluice.items (${COMMON}, type, payload, payload_base64, payload_encoding)
+SELECT ${COMMON_VALUES}, type, payload, base64, encoding
+FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[], $10::text[], $11::text[])
+  AS t (p, e, i, r, s, sdk, h, type, payload, base64, encoding)`,
     [
       ...commonColumns(records),
       textArray(records.map(({ type }) => type)),
-      textArray(records.map(({ json }) => json)),
+      ...payloadColumns(records),
+      textArray(records.map(({ fields }) => fields.encoding)),
     ],
   );
 }
@@ -54,12 +62,7 @@ async function insertExtras(transaction: Transaction, records: readonly Item[]):
 SELECT ${COMMON_VALUES}, type, payload, base64
 FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[], $10::text[])
   AS t (p, e, i, r, s, sdk, h, type, payload, base64)`,
-    [
-      ...commonColumns(records),
-      textArray(records.map(({ type }) => type)),
-      textArray(records.map(({ fields, json }) => (fields.isBase64 ? undefined : json))),
-      textArray(records.map(({ fields, json }) => (fields.isBase64 ? json.subarray(1, -1) : undefined))),
-    ],
+    [...commonColumns(records), textArray(records.map(({ type }) => type)), ...payloadColumns(records)],
   );
 }
 

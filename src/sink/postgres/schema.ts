@@ -145,10 +145,20 @@ ${edgePartitions(['extras'])}
 ALTER TABLE sluice.heartbeats ADD COLUMN body_base64 text;
 COMMENT ON COLUMN sluice.heartbeats.body_base64 IS 'A body that is no UTF-8; body is NULL then';
 `,
+  `
+ALTER TABLE sluice.items ALTER COLUMN payload DROP NOT NULL,
+  ADD COLUMN IF NOT EXISTS payload_base64 text, ADD COLUMN IF NOT EXISTS payload_encoding text;
+COMMENT ON COLUMN sluice.items.payload_base64 IS 'A recording as it came, packed; payload is NULL then';
+COMMENT ON COLUMN sluice.items.payload_encoding IS 'How it is packed behind its first line: gzip or deflate';
+`,
 ];
 
 /** What a partition lacks that was detached before a version of the schema added it. */
-export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = { heartbeats: 'body_base64 text' };
+export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = {
+  heartbeats: 'body_base64 text',
+  items:
+    'payload_base64 text, ADD COLUMN IF NOT EXISTS payload_encoding text, ALTER COLUMN payload DROP NOT NULL',
+};
 
 /** Migrations that this program knows. */
 export const SCHEMA_VERSION = MIGRATIONS.length;
@@ -157,7 +167,7 @@ export const SCHEMA_VERSION = MIGRATIONS.length;
  * Versions that only add what an earlier program neither reads nor has to fill. Each is recorded as
  * a negative number, so that a program that does not know it goes on: the way back from an upgrade.
  */
-const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4]);
+const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4, 5]);
 
 /**
  * Rows of the catalogue, not `to_regclass`: a session remembers a name that it did not find, and

@@ -1,7 +1,10 @@
-import { gzipSync } from 'node:zlib';
+import { deflateSync, gzipSync } from 'node:zlib';
 import { expect, it } from 'vitest';
-import { RECORDING_BYTES_MAX } from '../../../src/limits.ts';
+import { INFLATION_BUDGET_BYTES, RECORDING_BYTES_MAX } from '../../../src/limits.ts';
 import { EnvelopeDecoder, type WholeItem } from '../../../src/processor/decode/decode.ts';
+import { InflationBudgets } from '../../../src/processor/decode/inflation-budgets.ts';
+import type { ItemFields } from '../../../src/sink/sink.ts';
+import { type Privacy, SCRUBS } from '../../../src/stream/frame.ts';
 
 const emptyList = (bytes: number): string => `[${' '.repeat(bytes - 2)}]`;
 
@@ -67,4 +70,40 @@ it('that are damaged take no room of those after them', async () => {
 
 it('beside one that is too large are stored', async () => {
   expect(await reasonsOf(MAX + 1, 1000, 1000)).toEqual([moreThan(MAX), undefined, undefined]);
+});
+
+/** What becomes of a recording when the budget of its project is used up. */
+async function withoutBudget(pack: (text: string) => Uint8Array, privacy?: Privacy) {
+  const text = Buffer.from(emptyList(2 * 1024 * 1024)).toString();
+  const payload = Buffer.concat([Buffer.from('{"segment_id":3}\n'), pack(text)]);
+  const item = { type: 'replay_recording', index: 0, header: Buffer.from('{}'), payload } as const;
+  const budgets = new InflationBudgets(() => 0);
+  expect(budgets.draft('7', 0)(INFLATION_BUDGET_BYTES)).toBe(true);
+  const entry = { kind: 'envelope', projectId: '7', eventId: '0'.repeat(32), receivedAt: 1 } as const;
+  const decoder = new EnvelopeDecoder({ ...entry, items: [], ...(privacy && { privacy }) }, { budgets });
+  return { payload, decoded: await decoder.decode({ ...item, length: payload.length }) };
+}
+
+it.each([
+  ['gzip', gzipSync],
+  ['deflate', deflateSync],
+] as const)(
+  'are stored as they came, as %s, when their project has no budget left',
+  async (encoding, pack) => {
+    const { payload, decoded } = await withoutBudget(pack);
+    if (!decoded.ok) throw new Error(decoded.reason);
+    const { head, json, fields } = decoded.record;
+    expect(fields as ItemFields).toMatchObject({ isBase64: true, encoding });
+    const line = JSON.parse(`${head}${Buffer.from(json)}}`);
+    expect(line).toMatchObject({ type: 'replay_recording', payload_encoding: encoding });
+    expect(line.payload).toBeUndefined();
+    expect(Buffer.from(line.payload_base64, 'base64').equals(payload)).toBe(true);
+  },
+);
+
+it('that cannot be scrubbed without being inflated are not stored then', async () => {
+  const scrubs = await withoutBudget(gzipSync, { scrub: SCRUBS, names: [] });
+  expect(scrubs.decoded).toMatchObject({ ok: false, reason: expect.stringContaining('cannot be scrubbed') });
+  const fillsIn = await withoutBudget(gzipSync, { scrub: [], names: [], clientAddress: '203.0.113.9' });
+  expect(fillsIn.decoded.ok).toBe(true);
 });

@@ -33,7 +33,7 @@ const entry = {
 let looks = 0;
 let count = 0;
 const slices = new Slices({ now: () => looks++, spent: () => count++ });
-const decoded = await new EnvelopeDecoder(entry, slices).decode(item);
+const decoded = await new EnvelopeDecoder(entry, { slices }).decode(item);
 const text = decoded.ok
   ? Buffer.from(decoded.record.json.buffer, 0, decoded.record.json.length)
   : Buffer.alloc(0);

@@ -20,7 +20,7 @@ const MOMENTS = 'toUnixTimestamp64Milli(received_at) AS received, toUnixTimestam
 const SELECTS = [
   `SELECT ${COMMON}, ${MOMENTS}, 'event' AS type FROM sluice.events FINAL`,
   `SELECT ${COMMON}, ${MOMENTS}, 'transaction' AS type FROM sluice.transactions FINAL`,
-  `SELECT ${COMMON}, ${MOMENTS}, type FROM sluice.replays FINAL`,
+  `SELECT ${COMMON}, ${MOMENTS}, type, payload_base64, payload_encoding FROM sluice.replays FINAL`,
   `SELECT ${COMMON}, ${MOMENTS}, 'log' AS type FROM sluice.logs FINAL ORDER BY log_index`,
   `SELECT ${COMMON}, ${MOMENTS}, 'span' AS type FROM sluice.spans FINAL ORDER BY span_index`,
   `SELECT ${COMMON}, ${MOMENTS}, payload_base64, type FROM sluice.extras FINAL`,

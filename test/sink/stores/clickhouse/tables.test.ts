@@ -50,8 +50,10 @@ describe('the tables', () => {
     ]);
     await connect();
     expect(
-      await server.query('SELECT version, count() AS n FROM sluice.migrations FINAL GROUP BY version'),
-    ).toEqual([{ version: 1, n: 1 }]);
+      await server.query(
+        'SELECT version, count() AS n FROM sluice.migrations FINAL GROUP BY version ORDER BY version',
+      ),
+    ).toEqual([1, 2].map((version) => ({ version, n: 1 })));
   });
 
   it('are in the database that the setting names', async () => {
