@@ -250,8 +250,11 @@ export const PUBLISH_PAUSE_MS = 250;
  * answer turns a certain 503 into a 500.
  */
 export const PUBLISH_ANSWER_MS_MIN = 100;
-/** "No responders": an election or no stream. This many further attempts tell them apart. */
-export const NO_RESPONDERS_RETRIES_MAX = 2;
+/**
+ * A shorter absence of the broker, or of a stream's leader, is waited out. After it, what was never
+ * written is refused.
+ */
+export const BROKER_AWAY_MS_MAX = 1_500;
 /** Large envelopes of one worker that write parts at the same time; others wait. */
 export const LARGE_ENTRIES_ACTIVE_MAX = 4;
 /** Parts of one large envelope that are in flight together. */
@@ -406,8 +409,8 @@ assert(
   'the parts in flight are bounded like a stream',
 );
 assert(
-  PUBLISH_PAUSE_MS * NO_RESPONDERS_RETRIES_MAX < ANSWER_MS_MAX,
-  'a missing stream is known as such before the answer is due',
+  BROKER_AWAY_MS_MAX + PUBLISH_PAUSE_MS < ANSWER_MS_MAX,
+  'an absence is known as such before the answer is due',
 );
 assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full stream leaves room for others');
 assert(SINK_BATCH_BYTES_MAX * 2 <= PREFETCH_BYTES_MAX, 'a batch is fetched while another is written');

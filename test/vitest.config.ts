@@ -12,7 +12,7 @@ const HEAVY = [
   'test/faults/{broker,processes}.test.ts',
   'test/deploy/{cells,rolling-restart}.test.ts',
   'test/limit/cut.test.ts',
-  'test/system/{hostile-connections,redis-stall,restart,volume}.test.ts',
+  'test/system/{broker-restart,hostile-connections,redis-stall,restart,volume}.test.ts',
 ];
 
 /** Its uploads must be stored in two seconds, so it bears no neighbour at all. */

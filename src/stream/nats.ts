@@ -14,11 +14,17 @@ import {
 } from '@nats-io/transport-node';
 import { ChangingFile } from '../lib/files/changing-file.ts';
 import type { Log } from '../lib/log.ts';
+import { ANSWER_MS_MAX, BROKER_AWAY_MS_MAX } from '../limits.ts';
 
 const PING_INTERVAL_MS = 5_000;
 const RECONNECT_WAIT_MS = 250;
 /** At most so much longer: many clients of one server do not all come at once. */
 const RECONNECT_JITTER_MS = 100;
+/** The same while requests wait for the server: one that restarts is found at once. */
+const RECONNECT_SOON_MS = 50;
+const RECONNECT_SOON_JITTER_MS = 50;
+/** No attempt for this long: the next one is the first of an absence. */
+const NEW_ABSENCE_MS = 1_000;
 /** The socket to a silent server is destroyed after this, if it has not ended by itself. */
 const SILENT_END_MS = 1_000;
 /** A server that reloads its configuration may never answer a client that is just coming. */
@@ -159,13 +165,21 @@ function tlsOf({ urls, caFile }: NatsOptions): ConnectionOptions {
  */
 function pacing(): Pick<ConnectionOptions, 'reconnectDelayHandler' | 'reconnectToServer'> {
   const next = new Map<string, number>();
+  let began = Number.NEGATIVE_INFINITY;
+  let triedAt = Number.NEGATIVE_INFINITY;
+  const pauseMs = (now: number): number =>
+    now - began < ANSWER_MS_MAX
+      ? RECONNECT_SOON_MS + Math.random() * RECONNECT_SOON_JITTER_MS
+      : RECONNECT_WAIT_MS + Math.random() * RECONNECT_JITTER_MS;
   return {
     reconnectDelayHandler: () => Number.NEGATIVE_INFINITY,
     reconnectToServer: ([server]) => {
       if (!server) return null;
       const now = performance.now();
+      if (now - triedAt > NEW_ABSENCE_MS) began = now;
+      triedAt = now;
       const at = Math.max(now, next.get(server.listen) ?? now);
-      next.set(server.listen, at + RECONNECT_WAIT_MS + Math.random() * RECONNECT_JITTER_MS);
+      next.set(server.listen, at + pauseMs(now));
       return { server, delay: at - now };
     },
   };
@@ -174,8 +188,8 @@ function pacing(): Pick<ConnectionOptions, 'reconnectDelayHandler' | 'reconnectT
 /**
  * A link to NATS that is never given up. The client library connects again for ever, whatever
  * the server says of our credentials; if it closes a connection by itself for any reason, another
- * one is made. While it is away `connected` is false and callers refuse at once, because a publish
- * on a broken connection would only wait out its time-out.
+ * one is made. While it is away `connected` is false, and nothing is published, because that would
+ * only wait out its time-out. Publishers wait for it until `isAway`.
  *
  * So nothing may keep `connection`, `js` or what was made from them across an await: ask the link
  * again. Subscriptions of {@link subscribe} move.
@@ -186,12 +200,16 @@ export class NatsLink {
   #connection: NatsConnection;
   #js: JetStreamClient;
   #connected = true;
+  /** Not connected for BROKER_AWAY_MS_MAX. */
+  #isAway = false;
+  #awayTimer: NodeJS.Timeout | undefined;
   #closing = false;
   #reportedAt = Number.NEGATIVE_INFINITY;
   readonly #stopWaiting = new AbortController();
   readonly #subscriptions = new Set<LastingSubscription>();
   readonly #onReconnect: (() => void)[] = [];
   readonly #onDisconnect: (() => void)[] = [];
+  readonly #onAway: (() => void)[] = [];
   readonly #onClose: (() => void)[] = [];
   readonly #log: Log;
 
@@ -249,6 +267,10 @@ export class NatsLink {
     return this.#connected;
   }
 
+  get isAway(): boolean {
+    return this.#isAway;
+  }
+
   /** A subject for answers that nobody else waits for. */
   inbox(): string {
     return createInbox(this.#settings.inboxPrefix);
@@ -277,9 +299,14 @@ export class NatsLink {
     this.#onReconnect.push(callback);
   }
 
-  /** Called whenever the connection is lost or closed. */
+  /** Called whenever the connection is lost or closed, or the server refuses one. */
   onDisconnect(callback: () => void): void {
     this.#onDisconnect.push(callback);
+  }
+
+  /** Called when there has been no connection for BROKER_AWAY_MS_MAX, or the link is closed. */
+  onAway(callback: () => void): void {
+    this.#onAway.push(callback);
   }
 
   /** Called when the link is closed. */
@@ -397,6 +424,9 @@ export class NatsLink {
   #found(server: string): void {
     if (this.#connected) return;
     this.#connected = true;
+    this.#isAway = false;
+    clearTimeout(this.#awayTimer);
+    this.#awayTimer = undefined;
     this.#credentials?.accept();
     this.#log.info({ server }, 'nats: reconnected');
     for (const callback of this.#onReconnect) callback();
@@ -405,5 +435,13 @@ export class NatsLink {
   #lost(): void {
     this.#connected = false;
     for (const callback of this.#onDisconnect) callback();
+    if (this.#closing) return this.#away();
+    this.#awayTimer ??= setTimeout(() => this.#away(), BROKER_AWAY_MS_MAX).unref();
+  }
+
+  #away(): void {
+    clearTimeout(this.#awayTimer);
+    this.#isAway = true;
+    for (const callback of this.#onAway) callback();
   }
 }

@@ -57,7 +57,7 @@ export class LargeEntries {
     else this.#waiting.push(timed);
   }
 
-  /** The connection is gone: entries that have not begun are refused at once. */
+  /** There has been no connection for too long: entries that have not begun are refused at once. */
   refuseWaiting(): void {
     const waiting = this.#waiting;
     this.#waiting = [];

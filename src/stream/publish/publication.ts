@@ -1,10 +1,5 @@
 import type { MsgHdrs } from '@nats-io/transport-node';
-import {
-  NO_RESPONDERS_RETRIES_MAX,
-  PUBLISH_ANSWER_MS_MIN,
-  PUBLISH_ATTEMPT_MS,
-  PUBLISH_PAUSE_MS,
-} from '../../limits.ts';
+import { PUBLISH_ANSWER_MS_MIN, PUBLISH_ATTEMPT_MS, PUBLISH_PAUSE_MS } from '../../limits.ts';
 import type { traceLines } from '../frame.ts';
 import type { Ack } from './ack.ts';
 
@@ -28,6 +23,10 @@ export type SendResult =
 export type Wire = {
   /** @returns false when nothing can be sent at this moment */
   transmit(message: Outgoing, headers: MsgHdrs, replyTo: string): boolean;
+  /** Nothing can be sent at this moment, but soon; {@link Publication.send} is called then. */
+  readonly isReconnecting: boolean;
+  /** Notes that nobody answers for the stream. @returns whether that has been so for too long */
+  isLeaderless(stream: string): boolean;
   monotonic(): number;
 };
 
@@ -45,7 +44,8 @@ export type Wire = {
  *
  * Two states. *sent*: an answer may come, and the timer bounds the wait. *pausing*: no answer is
  * expected, and the timer leads to the next attempt. A lost connection ends both: the message is
- * sent again once there is a connection.
+ * sent again once there is a connection. A message that is certainly not stored is refused when the
+ * broker, or the stream's leader, has been away for BROKER_AWAY_MS_MAX.
  */
 export class Publication {
   readonly #wire: Wire;
@@ -56,8 +56,6 @@ export class Publication {
   #sent = 0;
   /** Attempts that were answered by an error that says "not stored". */
   readonly #refused: number[] = [];
-  /** Answers that no stream listens on the subject. */
-  #noResponders = 0;
   #reason = 'no acknowledgement';
   #timer: NodeJS.Timeout | undefined;
   #finished = false;
@@ -80,7 +78,8 @@ export class Publication {
     if (this.#left <= 0) return this.#giveUp();
     const replyTo = `${this.#replyTo}.${this.#sent + 1}`;
     if (this.#wire.transmit(this.#message, this.#headers, replyTo)) this.#sent++;
-    else if (this.#certain) return this.#finish({ result: 'refused', reason: 'nothing can be sent' });
+    else if (this.#certain && !this.#wire.isReconnecting)
+      return this.#finish({ result: 'refused', reason: 'nothing can be sent' });
     this.#wait(PUBLISH_ATTEMPT_MS);
   }
 
@@ -91,13 +90,13 @@ export class Publication {
     this.#reason = ack.reason;
     if (ack.kind === 'unclear') return this.#pause();
     if (!this.#refused.includes(attempt)) this.#refused.push(attempt);
-    if (ack.kind === 'no responders') this.#noResponders++;
-    if (ack.kind === 'refused' || this.#noResponders > NO_RESPONDERS_RETRIES_MAX) return this.#giveUp();
+    const isMissing = ack.kind === 'no responders' && this.#wire.isLeaderless(this.#message.stream);
+    if (ack.kind === 'refused' || isMissing) return this.#giveUp();
     this.#pause();
   }
 
-  /** The connection is gone: no answer will come, and nothing can be sent. */
-  disconnected(): void {
+  /** There has been no connection for too long: no answer will come, and nothing can be sent. */
+  away(): void {
     if (this.#certain) this.#finish({ result: 'refused', reason: 'not connected' });
   }
 

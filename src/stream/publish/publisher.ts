@@ -67,7 +67,8 @@ const streamOf = (entry: Entry): FrameStream => {
  *
  * Every wait is bounded. Entries are counted from publish to done. Their bytes are counted, per
  * shard and in all, from the moment at which the entry joins its queue.
- * Beyond the bounds, and while NATS is away, entries are refused at once. Parts on their way are
+ * Beyond the bounds, and while NATS is away, entries are refused at once. A connection that is lost
+ * is waited for up to BROKER_AWAY_MS_MAX. Parts on their way are
  * not in this count; LARGE_ENTRIES_ACTIVE_MAX × PARTS_IN_FLIGHT_MAX bounds them.
  */
 export class Publisher {
@@ -128,8 +129,9 @@ export class Publisher {
     this.#shards = shards;
     this.#frameBytesMax = frameBytesMax;
     this.stats = { publishes: sender.publishes, duration: sender.duration, frameEntries };
-    link.onDisconnect(() => this.#refuseUnsent());
-    partsLink.onDisconnect(() => this.#large.refuseWaiting());
+    link.onReconnect(() => this.#eachQueue((queue) => queue.resume()));
+    link.onAway(() => this.#refuseUnsent());
+    partsLink.onAway(() => this.#large.refuseWaiting());
   }
 
   /**
@@ -218,8 +220,12 @@ export class Publisher {
   }
 
   #refuseUnsent(): void {
-    for (const queues of Object.values(this.#queues)) for (const queue of queues) queue.refuseQueued();
+    this.#eachQueue((queue) => queue.refuseQueued());
     this.#large.refuseWaiting();
+  }
+
+  #eachQueue(step: (queue: ShardQueue) => void): void {
+    for (const queues of Object.values(this.#queues)) for (const queue of queues) step(queue);
   }
 
   #drained(): void {

@@ -4,7 +4,7 @@ import type { Clock } from '../../lib/clock.ts';
 import { remove } from '../../lib/in-flight.ts';
 import type { Log } from '../../lib/log.ts';
 import { Distribution, SECONDS_BOUNDS } from '../../lib/metrics/distribution.ts';
-import { UNSENT_BYTES_MAX } from '../../limits.ts';
+import { BROKER_AWAY_MS_MAX, UNSENT_BYTES_MAX } from '../../limits.ts';
 import type { NatsLink } from '../nats.ts';
 import { recordHeaders } from '../record-size.ts';
 import { readAck } from './ack.ts';
@@ -17,6 +17,8 @@ import { type Outgoing, Publication, type SendResult, type Wire } from './public
 type Numbered = { number: number; publication: Publication };
 
 const LOG_INTERVAL_MS = 1_000;
+/** Nobody has asked a stream for this long: whether it has no leader is open again. */
+const LEADERLESS_FORGET_MS = 1_000;
 /** Keeps the ids of this process apart from those of any other, before and after it. */
 const BOOT_ID_BYTES = 9;
 
@@ -35,6 +37,8 @@ export class Sender implements Wire {
   readonly #inbox: string;
   readonly #bootId = randomBytes(BOOT_ID_BYTES).toString('base64url');
   readonly #publications: Numbered[] = [];
+  /** Streams that nobody answers for, since when, and when last. */
+  readonly #leaderless = new Map<string, { since: number; last: number }>();
   #counter = 0;
   #unreported = 0;
   #reportedAt = Number.NEGATIVE_INFINITY;
@@ -49,7 +53,7 @@ export class Sender implements Wire {
     this.#log = log;
     link.subscribe(`${this.#inbox}.*.*`, (msg) => this.#receiveSafely(msg));
     link.onReconnect(() => this.#each((publication) => publication.send()));
-    link.onDisconnect(() => this.#each((publication) => publication.disconnected()));
+    link.onAway(() => this.#each((publication) => publication.away()));
   }
 
   get connected(): boolean {
@@ -58,7 +62,12 @@ export class Sender implements Wire {
 
   /** False while the broker is away, or UNSENT_BYTES_MAX wait for it. */
   get hasRoom(): boolean {
-    return this.#link.connected && this.#link.unsentBytes < UNSENT_BYTES_MAX;
+    return !this.#link.isAway && this.#link.unsentBytes < UNSENT_BYTES_MAX;
+  }
+
+  /** Not connected, but not for long. */
+  get isReconnecting(): boolean {
+    return !this.#link.connected && !this.#link.isAway;
   }
 
   /** Bytes that one message may have, as the server says. */
@@ -81,6 +90,7 @@ export class Sender implements Wire {
     const outgoing = { message, headers, replyTo: `${this.#inbox}.${number}` };
     const publication = new Publication(this, outgoing, (sent) => {
       remove(this.#publications, numbered);
+      if (sent.result === 'stored') this.#leaderless.delete(message.stream);
       if (sent.result === 'stored') this.duration.observe((this.monotonic() - startedAt) / 1000);
       else this.#report(message.stream, sent);
       done(sent);
@@ -93,7 +103,7 @@ export class Sender implements Wire {
 
   /** Makes one attempt. @returns false when nothing can be sent at this moment */
   transmit({ subject, data }: Outgoing, messageHeaders: MsgHdrs, replyTo: string): boolean {
-    if (!this.hasRoom) return false;
+    if (!this.#link.connected || !this.hasRoom) return false;
     try {
       this.#link.connection.publish(subject, data, { headers: messageHeaders, reply: replyTo });
       return true;
@@ -102,6 +112,16 @@ export class Sender implements Wire {
       this.#log.warn({ err: error, subject }, 'nats: cannot send');
       return false;
     }
+  }
+
+  /** Notes that nobody answers for the stream. @returns whether that has been so for too long */
+  isLeaderless(stream: string): boolean {
+    const now = this.monotonic();
+    const before = this.#leaderless.get(stream);
+    const isSame = before !== undefined && now - before.last < LEADERLESS_FORGET_MS;
+    const since = isSame ? before.since : now;
+    this.#leaderless.set(stream, { since, last: now });
+    return now - since >= BROKER_AWAY_MS_MAX;
   }
 
   /**

@@ -55,6 +55,8 @@ export type ShardQueueOptions = {
  * The end of the turn is setImmediate, after the sockets' callbacks of one poll: a microtask would
  * run between two callbacks and send one frame for each.
  *
+ * Without a connection entries gather too, until there is one or the broker counts as away.
+ *
  * Bytes in flight are those of entries from the queue to the answer. Each queue has its own
  * bound, so that a stream that is full or has no leader cannot starve the others.
  */
@@ -92,7 +94,12 @@ export class ShardQueue {
     return this.#options.sender.monotonic() - this.#refusedAt < REFUSING_MS;
   }
 
-  /** The connection is gone: what was never sent is refused at once. */
+  /** There is a connection again. */
+  resume(): void {
+    this.#flushSoon();
+  }
+
+  /** There has been no connection for too long: what was never sent is refused. */
   refuseQueued(): void {
     this.#settle(this.#take(this.#queue.length), 'refused');
   }
@@ -108,7 +115,7 @@ export class ShardQueue {
   }
 
   #maySend(): boolean {
-    if (this.#queue.length === 0) return false;
+    if (this.#queue.length === 0 || !this.#options.sender.connected) return false;
     if (this.#framesInFlight < FRAMES_IN_FLIGHT_EAGER) return true;
     return this.#framesInFlight < FRAMES_IN_FLIGHT_MAX && this.#fillsFrame();
   }

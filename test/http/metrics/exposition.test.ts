@@ -43,7 +43,7 @@ it('tells which connection to NATS is away: without that for parts only large en
   ];
   expect([told(), hasRoom(MIB)]).toEqual([[frames, parts], true]);
   await proxy.close();
-  await expect.poll(() => partsLink.connected).toBe(false);
+  await expect.poll(() => partsLink.isAway).toBe(true);
   expect([told(), hasRoom(MIB), hasRoom(1_000)]).toEqual([[frames, ['parts', 0]], false, true]);
   await partsLink.close();
   await redis.close();

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock } from '../../../src/lib/clock.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import {
+  BROKER_AWAY_MS_MAX,
   FRAME_ENTRIES_MAX,
   FRAMES_IN_FLIGHT_EAGER,
   PUBLISH_ENTRIES_IN_FLIGHT_MAX,
@@ -202,18 +203,26 @@ describe('a publisher at its bounds', () => {
     await broker.manager.streams.delete('SLUICE_EVENTS');
     const startedAt = performance.now();
     expect(await broker.publish(envelopeOf(1), 20_000)).toBe('refused');
-    expect(performance.now() - startedAt).toBeGreaterThan(450);
+    // A stream that has no leader for a moment looks the same.
+    expect(performance.now() - startedAt).toBeGreaterThan(BROKER_AWAY_MS_MAX);
     expect(performance.now() - startedAt).toBeLessThan(10_000);
   });
 
   it('stores in a stream that appears while it retries', async () => {
     await start();
     const { config } = await broker.manager.streams.info('SLUICE_EVENTS');
-    await broker.manager.streams.delete('SLUICE_EVENTS');
-    const result = broker.publish(envelopeOf(1));
-    await sleep(50);
-    await broker.manager.streams.add({ ...config, storage: StorageType.Memory }); // no disk that may be slow
-    expect(await result).toBe('stored');
+    for (let number = 1; ; number++) {
+      expect(number).toBeLessThan(10);
+      await broker.manager.streams.delete('SLUICE_EVENTS');
+      const askedAt = performance.now();
+      const result = broker.publish(envelopeOf(number));
+      await sleep(BROKER_AWAY_MS_MAX / 2 + 50);
+      await broker.manager.streams.add({ ...config, storage: StorageType.Memory }); // no disk that may be slow
+      const missedMs = performance.now() - askedAt;
+      // On a busy machine it may appear too late.
+      if ((await result) !== 'stored' && missedMs > 0.8 * BROKER_AWAY_MS_MAX) continue;
+      return expect(await result).toBe('stored');
+    }
   });
 });
 
@@ -267,7 +276,7 @@ describe('a publisher whose broker fails', () => {
     expect(others.counts()).toEqual({ stored: 1 });
   });
 
-  it('refuses at once while the broker is away and recovers by itself', async () => {
+  it('refuses at once while the broker is away for longer, and recovers by itself', async () => {
     await start();
     await broker.publish(envelopeOf(1));
     broker.server.process.kill('SIGKILL');
@@ -279,6 +288,53 @@ describe('a publisher whose broker fails', () => {
     await expect.poll(() => broker.publisher.available).toBe(true);
     expect(await broker.publish(envelopeOf(3))).toBe('stored');
     expect(await broker.eventIds('SLUICE_EVENTS')).toEqual([idOf(1), idOf(3)]);
+  });
+
+  /** Kills the broker and starts it again while entries come. @returns undefined when it took too long, on a busy machine */
+  async function restartUnderLoad(tally: Tally): Promise<number | undefined> {
+    broker.server.process.kill('SIGKILL');
+    const killedAt = performance.now();
+    let sent = 0;
+    const load = setInterval(() => tally.publish(envelopeOf(sent++), 10_000), 8);
+    await broker.restart();
+    await expect.poll(() => broker.link.connected, { interval: 5 }).toBe(true);
+    const awayMs = performance.now() - killedAt;
+    clearInterval(load);
+    await broker.publisher.drain();
+    return awayMs < 0.8 * BROKER_AWAY_MS_MAX ? sent : undefined;
+  }
+
+  it('stores everything once when the broker is killed and started again within a moment', async () => {
+    for (let tries = 0; tries < 10; tries++) {
+      await start();
+      const tally = new Tally(broker.publisher);
+      const sent = await restartUnderLoad(tally);
+      if (sent) {
+        expect(tally.counts()).toEqual({ stored: sent });
+        return expect((await broker.eventIds('SLUICE_EVENTS')).sort()).toEqual(numbersTo(sent).map(idOf));
+      }
+      await broker.close();
+    }
+    throw new Error('the broker never came back within a moment');
+  });
+
+  it('refuses what it never sent once the broker has been away for longer, and what does not fit while it waits', async () => {
+    await start();
+    await broker.publish(envelopeOf(1));
+    broker.server.process.kill('SIGKILL');
+    await expect.poll(() => broker.link.connected, { interval: 5 }).toBe(false);
+    const lostAt = performance.now();
+    const tally = new Tally(broker.publisher);
+    for (const number of numbersTo(100)) tally.publish(envelopeOf(2 + number, Buffer.alloc(400_000)), 10_000);
+    const waiting = Math.floor(STREAM_BYTES_IN_FLIGHT_MAX / 401_000);
+    expect(tally.open).toBeGreaterThan(0);
+    expect(tally.open).toBeLessThanOrEqual(waiting + 5);
+    await broker.publisher.drain();
+    expect(performance.now() - lostAt).toBeGreaterThan(BROKER_AWAY_MS_MAX / 2);
+    expect([tally.counts(), broker.publisher.available]).toEqual([{ refused: 100 }, false]);
+    await broker.restart();
+    await expect.poll(() => broker.publisher.available).toBe(true);
+    expect(await broker.eventIds('SLUICE_EVENTS')).toEqual([idOf(1)]);
   });
 
   it('sends again after a reconnect what was under way, and nothing twice', async () => {
@@ -294,8 +350,8 @@ describe('a publisher whose broker fails', () => {
     await broker.publisher.drain();
     const ids = await broker.eventIds('SLUICE_EVENTS');
     // Ten turns: the frames of the first four were under way.
-    const sent = FRAMES_IN_FLIGHT_EAGER * 10;
-    expect(tally.counts()).toEqual({ stored: sent, refused: 100 - sent });
+    const { stored = 0, refused = 0 } = tally.counts();
+    expect([stored + refused, stored >= FRAMES_IN_FLIGHT_EAGER * 10]).toEqual([100, true]);
     expect(ids.sort()).toEqual(tally.idsOf('stored').sort());
   });
 

@@ -1,0 +1,53 @@
+/** A nats-server that is started again within a moment costs nobody anything (contract part 2, order of decisions). */
+import { setTimeout as pause } from 'node:timers/promises';
+import { afterEach, expect, it } from 'vitest';
+import { BROKER_AWAY_MS_MAX } from '../../src/limits.ts';
+import { errorEvent, eventId } from '../support/envelopes.ts';
+import { System, until } from '../support/system.ts';
+
+let system: System;
+afterEach(() => system.stop());
+
+/** A busy machine may take longer; what such a restart did is not looked at. */
+const RESTARTED_MS_MAX = 0.8 * BROKER_AWAY_MS_MAX;
+const DOWN_MS = 700;
+const TRIES_MAX = 10;
+
+it.each(['SIGKILL', 'SIGTERM'] as const)(
+  'is refused to nobody after a %s, and stores each event once',
+  async (signal) => {
+    system = await System.start({ workers: 2, env: { SLUICE_PLAN_LIMITS: 'free-only' } });
+    const project = await system.createProject({ plan: 'Pro', quota: 1_000_000 });
+    const told: { id: string; status: number }[] = [];
+    const asked: Promise<unknown>[] = [];
+    const load = setInterval(() => {
+      const id = eventId();
+      const sent = system.send(project, errorEvent(id)).then(({ status }) => told.push({ id, status }));
+      asked.push(sent);
+    }, 8);
+    try {
+      for (let tries = 0; tries < TRIES_MAX; tries++) {
+        await until(() => told.length > 50 * (tries + 1));
+        told.length = 0;
+        const wentAt = performance.now();
+        system.nats.process.kill(signal);
+        await system.nats.exited;
+        await pause(DOWN_MS);
+        await system.restartNats();
+        const awayMs = performance.now() - wentAt;
+        await pause(2_500);
+        if (awayMs < RESTARTED_MS_MAX) break;
+      }
+    } finally {
+      clearInterval(load);
+    }
+    await Promise.all(asked);
+    expect(told.filter(({ status }) => status !== 200)).toEqual([]);
+    const storedIds = (): string[] => system.stored().map((record) => record.event_id);
+    await until(() => {
+      const stored = new Set(storedIds());
+      return told.every(({ id }) => stored.has(id));
+    });
+    expect(new Set(storedIds()).size).toBe(storedIds().length);
+  },
+);
