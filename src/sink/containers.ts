@@ -96,6 +96,8 @@ const ATTRIBUTES = Buffer.from('"attributes"');
 const SETTINGS_BYTES_MAX = 1_024;
 /** Containers further back in their envelope are not filled in: see SPLIT_INDEX_MAX of split.ts. */
 const FILLED_INDEX_MAX = 9;
+/** A longer one is not filled in: the scan for it makes no pauses, and no SDK sends so much. */
+const FILLED_BYTES_MAX = 5 * 1024 * 1024;
 
 /** What a request says of its client, as far as the project wants it to be filled in. */
 export type ClientFacts = { clientAddress?: string | undefined; userAgent?: string | undefined };
@@ -156,8 +158,9 @@ function insertion(
  */
 export function filledContainer(json: Uint8Array, index: number, facts: ClientFacts): Uint8Array {
   const bytes = Buffer.from(json.buffer as ArrayBuffer, json.byteOffset, json.length);
+  if (index > FILLED_INDEX_MAX || json.length > FILLED_BYTES_MAX || !bytes.includes(SETTINGS)) return json;
   const bracket = skipBlank(bytes, 0);
-  if (index > FILLED_INDEX_MAX || bytes[bracket] !== OPEN_OBJECT || !bytes.includes(SETTINGS)) return json;
+  if (bytes[bracket] !== OPEN_OBJECT) return json;
   const members = piecesOf(bytes, bracket) ?? [];
   const wanted = wantedOf(bytes, members, facts);
   const list = memberOf(bytes, members, ITEMS);

@@ -45,6 +45,7 @@ describe('a container that asks for what the server knows of its client', () => 
     ['its elements are no objects', `{${AUTO},"items":[[],null,"{}"]}`],
     ['its attributes are no object', `{${AUTO},"items":[{"attributes":null}]}`],
     ['it has too many elements', `{${AUTO},"items":[${Array(1_001).fill('{}').join(',')}]}`],
+    ['it is longer than any that SDKs send', `{${AUTO},"items":[{"x":"${'y'.repeat(5 * 1024 * 1024)}"}]}`],
     ['it is no object', `[{${AUTO},"items":[{}]}]`],
   ])('stays as it is when %s', (_why, text) => {
     expect(filled(text)).toBe(text);
