@@ -22,17 +22,19 @@ export class NatsCluster {
   readonly #places: Place[] = [];
   readonly #routes: Route[] = [];
   readonly #servers: RunningServer[] = [];
+  readonly #lines: readonly string[];
 
-  private constructor(bin: string) {
+  private constructor(bin: string, lines: readonly string[]) {
     this.#bin = bin;
+    this.#lines = lines;
   }
 
-  /** All three answer; which of them leads shows later. */
-  static async start(): Promise<NatsCluster> {
+  /** All three answer; which of them leads shows later. @param lines of each one's configuration */
+  static async start(lines: readonly string[] = []): Promise<NatsCluster> {
     const bins = { nats: process.env.NATS_SERVER_BIN ?? '' };
     const bin = findServer('nats-server', bins, process.env.PATH ?? '');
     if (!bin) throw new Error('nats-server is not installed');
-    const cluster = new NatsCluster(bin);
+    const cluster = new NatsCluster(bin, lines);
     await cluster.#prepare();
     await Promise.all(cluster.#places.map((_, n) => cluster.restart(n)));
     return cluster;
@@ -74,11 +76,20 @@ export class NatsCluster {
       .filter(({ from }) => from === node)
       .map(({ proxy }) => `nats://127.0.0.1:${proxy.port}`);
     const lines = [
+      ...this.#lines,
       `server_name: ${name}`,
       `client_advertise: "127.0.0.1:${clients.port}"`,
       `cluster { name: sluice, listen: 127.0.0.1:${routePort}, advertise: "${NOWHERE}", routes: [${routes.join(', ')}] }`,
     ];
     this.#servers[node] = await startNatsWith(this.#bin, { dir, port, lines });
+  }
+
+  /** Another server in the place of one that has ended: with this name and an empty folder. */
+  async replace(node: number, name: string): Promise<void> {
+    const place = this.#places[node] as Place;
+    rmSync(place.dir, { recursive: true, force: true });
+    this.#places[node] = { ...place, name, dir: join(this.#dir, name) };
+    await this.restart(node);
   }
 
   kill(node: number): Promise<string> {

@@ -1,4 +1,5 @@
 /** A cluster of three that loses a server, its quorum, or the spread of its leaders: what says so, and what heals it. */
+import { connect } from '@nats-io/transport-node';
 import { Command as Program } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Finding } from '../../src/commands/doctor/check.ts';
@@ -17,6 +18,12 @@ import { lastingPort, redisServer, type TestServer, temporaryFolder } from '../s
 import { Command, until } from '../support/system.ts';
 
 const log = createLog('silent');
+/** Whoever shows no credentials is a program of ours. */
+const ACCOUNTS = [
+  'accounts { SYS { users: [{ user: sys, password: sys }] }, SLUICE { jetstream: enabled, users: [{ user: app, password: app }] } }',
+  'system_account: SYS',
+  'no_auth_user: app',
+];
 const MAX_BYTES = 16 * 1024 * 1024;
 let cluster: NatsCluster;
 let redis: TestServer;
@@ -51,7 +58,7 @@ async function leaders(): Promise<string[]> {
 }
 
 beforeAll(async () => {
-  [cluster, redis] = await Promise.all([NatsCluster.start(), redisServer()]);
+  [cluster, redis] = await Promise.all([NatsCluster.start(ACCOUNTS), redisServer()]);
   link = await NatsLink.connect({ urls: cluster.urls, name: 'test', log, waitForServer: true });
   ports = {
     ingest: await lastingPort(),
@@ -166,4 +173,50 @@ it('a cluster without quorum is away, though its last server is connected', asyn
   await Promise.all([cluster.restart(1), cluster.restart(2)]);
   await until(bothHave('ok'));
   await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 3'));
+});
+
+it('a server that is drained gives its leaders away before it ends', async () => {
+  await until(async () => {
+    await sluice('setup', '--balance');
+    return (await leaders().catch(() => [])).includes('node1');
+  });
+  process.kill(cluster.pid(1), 'SIGUSR2'); // nats-server --signal ldm
+  await until(async () => !(await leaders().catch(() => ['node1'])).includes('node1'));
+  await cluster.kill(1);
+  await cluster.restart(1);
+  await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 3'));
+});
+
+describe('a server that does not come back', () => {
+  const copies = async (): Promise<string[]> => {
+    const { cluster: of } = await (await link.manager()).streams.info('SLUICE_EVENTS');
+    const current = (of?.replicas ?? []).filter((one) => one.current && !one.offline);
+    return [`${of?.leader}`, ...current.map(({ name }) => name)].sort();
+  };
+
+  it('has a successor of its name, with an empty disk', async () => {
+    await cluster.kill(2);
+    await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 2'));
+    await cluster.replace(2, 'node2');
+    await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 3'));
+  });
+
+  it('has a successor of another name, which gets the copies when the old one is removed', async () => {
+    await cluster.kill(2);
+    await cluster.replace(2, 'node3');
+    const sys = await connect({ servers: cluster.urls[0], user: 'sys', pass: 'sys' });
+    await until(async () => {
+      // What `nats server cluster peer-remove node2` sends.
+      const removed = await sys
+        .request('$JS.API.SERVER.REMOVE', JSON.stringify({ peer: 'node2' }), { timeout: 5_000 })
+        .then(
+          (msg) => msg.json() as { success?: boolean },
+          () => undefined,
+        );
+      return removed?.success === true;
+    });
+    await sys.close();
+    await until(async () => (await copies().catch(() => [])).join() === 'node0,node1,node3');
+    await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 3'));
+  });
 });
