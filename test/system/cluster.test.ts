@@ -178,7 +178,7 @@ it('a cluster without quorum is away, though its last server is connected', asyn
 it('a server that is drained gives its leaders away before it ends', async () => {
   await until(async () => {
     await sluice('setup', '--balance');
-    return (await leaders().catch(() => [])).includes('node1');
+    return (await leaders().catch((): string[] => [])).includes('node1');
   });
   process.kill(cluster.pid(1), 'SIGUSR2'); // nats-server --signal ldm
   await until(async () => !(await leaders().catch(() => ['node1'])).includes('node1'));
