@@ -307,9 +307,10 @@ function* onOneLine(text: Uint8Array): Steps<Uint8Array> {
 /** As {@link jsonText}, in steps. */
 export function* jsonTextInSteps(text: Uint8Array): Steps<JsonText> {
   if (text.length === 0) return { ok: false, reason: 'empty, JSON expected' };
-  if (!(yield* isUtf8InSteps(text))) return { ok: false, reason: 'not valid UTF-8' };
+  const isSmall = text.length <= STEP_BYTES;
+  if (!(isSmall ? isUtf8(text) : yield* isUtf8InSteps(text))) return { ok: false, reason: 'not valid UTF-8' };
   const scan = new ValueScan(text, 0);
-  while (!scan.run(scan.at + STEP_BYTES)) yield;
+  while (!scan.run(isSmall ? text.length + 1 : scan.at + STEP_BYTES)) yield;
   if (scan.at !== text.length) return { ok: false, reason: 'not valid JSON' };
   const line = scan.blanks === BREAK ? yield* onOneLine(text) : text;
   const first = text[skipBlank(text, 0)];

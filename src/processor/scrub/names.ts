@@ -12,13 +12,19 @@ export const SECRET_NAMES = [
   'pwd',
   'passphrase',
   'passcode',
+  'passwordhash',
+  'pass',
+  'auth',
   'secret',
   'secrets',
   'token',
+  'tokens',
   'jwt',
   'bearer',
   'api_key',
+  'api_keys',
   'apikey',
+  'apikeys',
   'access_key',
   'accesskey',
   'secretkey',
@@ -47,15 +53,24 @@ export const SECRET_NAMES = [
   'cvc',
 ] as const;
 
+/** These are the last word of a secret's name, or all of it: `db_pass`, not `pass_rate`. */
+const AT_THE_END: ReadonlySet<string> = new Set(['pass', 'auth']);
+/** `tokens` holds some; `max_tokens` counts them. */
+const ALONE: ReadonlySet<string> = new Set(['tokens']);
+
 const WORD = /\p{Lu}+(?!\p{Ll})|\p{Lu}?[\p{Ll}\p{Lt}\p{Lm}\p{Lo}]+|\p{N}+/gu;
 const wordsOf = (name: string): string[] => (name.match(WORD) ?? []).map((word) => word.toLowerCase());
 
 const ENCODED_ASCII = /%[0-7][\da-f]/gi;
 const ENCODED_LETTERS = /(?:%[89a-f][\da-f])+/gi;
-/** As forms send `user[password]`: `user%5Bpassword%5D`. What is encoded in ASCII is no letter. */
+const LETTER = /[a-z\d]/i;
+/** As forms send `user[password]`: `user%5Bpassword%5D`. A sign in ASCII separates words. */
 const percentDecoded = (name: string): string =>
   name
-    .replace(ENCODED_ASCII, ' ')
+    .replace(ENCODED_ASCII, (sign) => {
+      const char = String.fromCharCode(Number.parseInt(sign.slice(1), 16));
+      return LETTER.test(char) ? char : ' ';
+    })
     .replace(ENCODED_LETTERS, (bytes) => Buffer.from(bytes.replaceAll('%', ''), 'hex').toString());
 
 /** Longer names are compared by their beginning alone. */
@@ -82,15 +97,18 @@ function keep(known: Map<string, boolean>, name: string, found: boolean): void {
 
 export class SecretNames {
   /** By first word. */
-  readonly #secrets = new Map<string, string[][]>();
+  readonly #secrets = new Map<string, { words: string[]; isOwn: boolean }[]>();
   /** Any first word: most names have none, and are neither cut into words nor kept. */
   readonly #firstWords: RegExp;
   readonly #known = new Map<string, boolean>();
 
-  constructor(names: readonly string[]) {
-    for (const words of names.map(wordsOf)) {
+  /** @param own names that a project adds: each counts as a word anywhere */
+  constructor(names: readonly string[], own: readonly string[] = []) {
+    for (const name of [...names, ...own]) {
+      const words = wordsOf(name);
       const [first = ''] = words;
-      this.#secrets.set(first, [...(this.#secrets.get(first) ?? []), words]);
+      const secret = { words, isOwn: !names.includes(name) };
+      this.#secrets.set(first, [...(this.#secrets.get(first) ?? []), secret]);
     }
     this.#firstWords = new RegExp([...this.#secrets.keys()].join('|'));
   }
@@ -114,7 +132,18 @@ export class SecretNames {
     if (!this.#firstWords.test(name.toLowerCase())) return false;
     const words = wordsOf(name);
     return words.some((word, at) =>
-      this.#secrets.get(word)?.some((secret) => secret.every((part, offset) => words[at + offset] === part)),
+      this.#secrets
+        .get(word)
+        ?.some(
+          ({ words: secret, isOwn }) =>
+            secret.every((part, offset) => words[at + offset] === part) &&
+            (isOwn || mayStand(word, at, words.length)),
+        ),
     );
   }
+}
+
+function mayStand(word: string, at: number, count: number): boolean {
+  if (ALONE.has(word)) return count === 1;
+  return !AT_THE_END.has(word) || at === count - 1;
 }

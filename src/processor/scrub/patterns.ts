@@ -165,7 +165,25 @@ const findCard: Find = (text, from) => {
   }
   return undefined;
 };
-export const withoutCards = (text: string): string => without(text, findCard);
+/** Groups as they are printed on a card, between dots or other blanks. */
+const GROUPED = [4, 6]
+  .map((digits, at) => {
+    const gap = `([.\\u00a0\\u2007\\u2009\\u202f]| {2,3})`;
+    const back = `\\${at + 1}`;
+    return digits === 4
+      ? `[2-6]\\d{3}${gap}\\d{4}${back}\\d{4}${back}\\d{1,7}`
+      : `3\\d{3}${gap}\\d{6}${back}\\d{5}`;
+  })
+  .join('|');
+const CARD_IN_GROUPS = new RegExp(`(?<![a-z\\d.-])(?:${GROUPED})(?![a-z\\d])`, 'gi');
+const digitsOf = (text: string): number[] => [...text].filter((char) => /\d/.test(char)).map(Number);
+const findGroupedCard: Find = (text, from) => {
+  CARD_IN_GROUPS.lastIndex = from;
+  for (let found = CARD_IN_GROUPS.exec(text); found; found = CARD_IN_GROUPS.exec(text))
+    if (isLuhn(digitsOf(found[0]))) return [found.index, CARD_IN_GROUPS.lastIndex];
+  return undefined;
+};
+export const withoutCards = (text: string): string => without(without(text, findCard), findGroupedCard);
 
 // ---- IP addresses ----
 
@@ -244,7 +262,7 @@ const BARE_VALUE_END = /[,\s}\]]|$/g;
 const OPENING_QUOTE = /\\*["']/y;
 /** What is secret is the word behind it (RFC 9110, 11.4). */
 const SCHEME = /(?:bearer|basic|token|digest) +/iy;
-const HEADER = /(?<=authorization): (?=(?:bearer|basic|token|digest) )/iy;
+const HEADER = /(?<=authorization): {0,2}(?=(?:bearer|basic|token|digest) )/iy;
 
 /** The length of what `pattern` finds right at `from`. */
 function lengthAt(text: string, from: number, pattern: RegExp): number {
@@ -296,8 +314,25 @@ function quotedMember(text: string, at: number, names: SecretNames): Range | und
 
 /** `Authorization: Bearer value`, a line of headers. `at` is the colon. */
 function header(text: string, at: number, names: SecretNames): Range | undefined {
-  const isOne = lengthAt(text, at, HEADER) > 0 && names.has('authorization');
-  return isOne ? valueAt(text, at + 2, VALUE_END) : undefined;
+  const length = names.has('authorization') ? lengthAt(text, at, HEADER) : 0;
+  return length > 0 ? valueAt(text, at + length, VALUE_END) : undefined;
+}
+
+/** Of the user and password in a URL. */
+const USERINFO_CHARS_MAX = 512;
+const USERINFO = tableOf(/[^\s/?#"'<>\\]/);
+/** `https://user:password@host`. `at` is the colon before the slashes. */
+function userinfo(text: string, at: number, names: SecretNames): Range | undefined {
+  if (!text.startsWith('//', at + 1) || !names.has('password')) return undefined;
+  const start = at + 3;
+  const authority = text.slice(
+    start,
+    rightEnd(text, start, { chars: USERINFO, lengthMax: USERINFO_CHARS_MAX }),
+  );
+  const colon = authority.indexOf(':');
+  const sign = authority.lastIndexOf('@');
+  if (colon === -1 || sign < colon || authority.slice(colon + 1, sign) === FILTERED) return undefined;
+  return [start + colon + 1, start + sign];
 }
 
 const BACKSLASH = 0x5c;
@@ -334,7 +369,7 @@ const findSecret =
       const range =
         sign === EQUALS
           ? assigned(text, at, names)
-          : (quotedMember(text, at, names) ?? header(text, at, names));
+          : (quotedMember(text, at, names) ?? header(text, at, names) ?? userinfo(text, at, names));
       if (range && range[0] < range[1]) return range;
     }
     return undefined;
@@ -348,7 +383,7 @@ export type Patterns = { secrets: SecretNames | undefined; emails: boolean; card
 export function* cleanInSteps(text: string, { secrets, emails, cards, ips }: Patterns): Steps<string> {
   let clean = secrets ? yield* withoutInSteps(text, findSecret(secrets), false) : text;
   if (emails) clean = yield* withoutInSteps(clean, findEmail);
-  if (cards) clean = yield* withoutInSteps(clean, findCard);
+  if (cards) clean = yield* withoutInSteps(yield* withoutInSteps(clean, findCard), findGroupedCard);
   if (ips) clean = yield* withoutInSteps(yield* withoutInSteps(clean, findIpv6), findIpv4);
   return clean;
 }

@@ -46,7 +46,7 @@ const QUOTED = 32;
 /** Something is written as `\u0040`: it may be anything. */
 const ESCAPED = 64;
 const DOT = 128;
-/** A colon between an `n` and a space, as in `Authorization: `. */
+/** A colon behind an `n`, as in `Authorization: `. */
 const HEADER = 256;
 const SIGNS = new Uint8Array(256);
 for (let digit = 0x30; digit <= 0x39; digit++) SIGNS[digit] = DIGIT;
@@ -67,6 +67,10 @@ const OBJECT = 1;
 const ATTRIBUTES = 2;
 /** The attribute with the user's address. */
 const ADDRESS_ATTRIBUTE = 4;
+/** An object that has said that its `value` is a secret: `{"name":"Authorization","value":…}`. */
+const NAMED_SECRET = 8;
+const NAMING_MEMBERS: ReadonlySet<string> = new Set(['name', 'key', 'header', 'Name', 'Key']);
+const VALUE_MEMBERS: ReadonlySet<string> = new Set(['value', 'values', 'Value']);
 
 const IP_ADDRESS = 'ip_address';
 const USER_IP_ADDRESS = 'user.ip_address';
@@ -105,7 +109,7 @@ class Rules implements Patterns {
     this.cards = scrub.includes('cards');
     this.ips = scrub.includes('ips');
     this.userIp = this.ips || scrub.includes('user-ip');
-    const secrets = new SecretNames([...(scrub.includes('keys') ? SECRET_NAMES : []), ...names]);
+    const secrets = new SecretNames(scrub.includes('keys') ? SECRET_NAMES : [], names);
     this.secrets = secrets.none ? undefined : secrets;
     this.removes = scrub.length + names.length > 0;
   }
@@ -304,7 +308,7 @@ class Pass {
       if (sign === DIGIT) digits++;
       else if (sign === COLON) {
         colons++;
-        if (json[at + 1] === SPACE && ((json[at - 1] as number) | CASE) === LETTER_N) signs |= HEADER;
+        if (((json[at - 1] as number) | CASE) === LETTER_N) signs |= HEADER;
       } else if (sign === DOT) dots++;
       else if (byte === BACKSLASH) signs |= json[++at] === LETTER_U ? ESCAPED : QUOTED;
     }
@@ -354,7 +358,8 @@ class Pass {
     if (emails && (signs & AT) !== 0) held |= EMAIL;
     if (cards && digits >= CARD_DIGITS_MIN) held |= CARD;
     if (ips && ((dots > 2 && digits > 3) || colons > (digits > 0 ? 1 : 2))) held |= IP;
-    if (secrets && ((signs & (EQUALS | HEADER)) !== 0 || (colons > 0 && mayHoldStrings))) held |= SECRET;
+    const mayFollowColon = mayHoldStrings || (signs & AT) !== 0;
+    if (secrets && ((signs & (EQUALS | HEADER)) !== 0 || (colons > 0 && mayFollowColon))) held |= SECRET;
     return held;
   }
 
@@ -445,9 +450,19 @@ class Pass {
       return this.#remove(value, isAttribute ? FILTERED_ATTRIBUTE : FILTERED_JSON);
     }
     if (this.#isAddress(name, opens)) return this.#address(value);
+    if (this.#rules.secrets && NAMING_MEMBERS.has(name)) this.#noteNamed(value);
+    if ((this.#context & NAMED_SECRET) !== 0 && VALUE_MEMBERS.has(name))
+      return this.#remove(value, FILTERED_JSON);
     if (opens && name === 'attributes') this.#next = ATTRIBUTES;
     if (opens && name === USER_IP_ADDRESS) this.#next = ADDRESS_ATTRIBUTE;
     return value;
+  }
+
+  /** The string at `value` names what the object's `value` is. */
+  #noteNamed(value: number): void {
+    if (this.#json[value] !== QUOTE || this.#read(value) === 0) return;
+    if (this.#rules.isSecret(this.#name()))
+      (this.#shared.contexts[this.#depth - 1] as number) |= NAMED_SECRET;
   }
 
   #isAddress(name: string, opens: boolean): boolean {
@@ -496,9 +511,28 @@ class Pass {
     if (this.#late) return end;
     const comma = skipBlank(json, end);
     const value = skipBlank(json, comma + 1);
-    if (json[comma] !== COMMA || json[value] !== QUOTE || !this.#rules.isSecret(this.#decoded()))
-      return comma;
+    if (json[comma] !== COMMA || !this.#rules.isSecret(this.#name())) return comma;
+    if (json[value] !== QUOTE) return this.#pairList(value, comma);
     return this.#read(value) === 0 ? this.#later(this.#largePair(value)) : this.#pairValue(value);
+  }
+
+  /** `["Cookie",["a=b"]]`: a short list or object of scalars, so that no byte is read often. */
+  #pairList(value: number, comma: number): number {
+    const json = this.#json;
+    if (json[value] !== OPEN_ARRAY && json[value] !== OPEN_OBJECT) return comma;
+    let end = value + 1;
+    for (const until = value + LARGE_BYTES; end < until; end++) {
+      const byte = json[end] as number;
+      if (byte === OPEN_ARRAY || byte === OPEN_OBJECT) return comma;
+      if (byte === CLOSE_ARRAY || byte === CLOSE_OBJECT) break;
+      if (byte !== QUOTE) continue;
+      const behind = this.#read(end);
+      if (behind === 0) return comma;
+      end = behind - 1;
+    }
+    if (json[skipBlank(json, end + 1)] !== CLOSE_ARRAY) return comma;
+    this.#replace(value, end + 1, FILTERED_JSON);
+    return end + 1;
   }
 
   *#largePair(value: number): Steps<number> {

@@ -184,6 +184,14 @@ describe('the name of a secret', () => {
     'oauth2Token',
     'client.secret',
     'db passwd',
+    'pass',
+    'DB_PASS',
+    'auth',
+    'proxy-auth',
+    'tokens',
+    'api_keys',
+    'passwordhash',
+    'x-api-key',
   ])('%s', (name) => {
     expect(names.has(name)).toBe(true);
     expect(names.has(name)).toBe(true);
@@ -191,9 +199,11 @@ describe('the name of a secret', () => {
 
   it.each([
     '',
-    'pass',
-    'tokens',
+    'pass_rate',
+    'passed',
+    'auth_type',
     'max_tokens',
+    'tokens_left',
     'author',
     'sessions',
     'keys',

@@ -48,9 +48,11 @@ const ipv6 = fc.ipV6().filter((text) => /\d/.test(text));
 const secretText = fc.stringMatching(/^[A-Za-z0-9]{8,20}$/).map((text) => `Zq${text}`);
 const secretName = fc
   .tuple(pick(...SECRET_NAMES, 'birth_date'), pick('', 'x-', 'user_', 'app.'), pick('', '_2', '-value'))
-  .chain(([name, before, after]) =>
-    pick(`${before}${name}${after}`, `${before}${name}${after}`.toUpperCase()),
-  );
+  .chain(([name, before, after]) => {
+    // These three count at the end of a name, or alone.
+    if (['pass', 'auth', 'tokens'].includes(name)) return pick(name, name.toUpperCase());
+    return pick(`${before}${name}${after}`, `${before}${name}${after}`.toUpperCase());
+  });
 
 // ---- What is not ----
 

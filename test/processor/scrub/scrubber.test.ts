@@ -27,7 +27,7 @@ describe('a payload', () => {
     ['[["Cookie","a=b"],["Accept","x"]]', '[["Cookie","[Filtered]"],["Accept","x"]]'],
     ['["cookie","a","b"]', '["cookie","a","b"]'],
     ['["cookie" , "a" ]', '["cookie" , "[Filtered]" ]'],
-    ['["cookie",["cookie","a"]]', '["cookie",["cookie","[Filtered]"]]'],
+    ['["cookie",["cookie","a"]]', '["cookie","[Filtered]"]'],
     [
       '{"attributes":{"password":{"value":"x","type":"string"},"a":{"value":1,"type":"integer"}}}',
       '{"attributes":{"password":{"value":"[Filtered]","type":"string"},"a":{"value":1,"type":"integer"}}}',
