@@ -79,13 +79,20 @@ function heldBy(record: StoredRecord, step: Act, answer: Answer): (string | unde
   return [transaction, ...spans.map(({ description }) => description)];
 }
 
-const madeBy = (step: Act): string[] => (step.do === 'trace' ? [step.name, step.child].sort() : [step.text]);
+const madeBy = (step: Act, ownSpans: readonly string[]): string[] =>
+  step.do === 'trace' ? [step.name, step.child, ...ownSpans].sort() : [step.text];
+
+type Said = {
+  answers: readonly Answer[];
+  traces: 'span' | 'transaction';
+  ownSpans: readonly string[] | undefined;
+};
 
 /** Everything that the cell's steps made is stored once and unchanged. */
 export async function expectStored(
   records: () => StoredRecord[],
   { steps }: Cell,
-  { answers, traces }: { answers: readonly Answer[]; traces: 'span' | 'transaction' },
+  { answers, traces, ownSpans = [] }: Said,
 ): Promise<void> {
   expect(answers).toHaveLength(steps.length);
   const held = (record: StoredRecord, at: number) => heldBy(record, steps[at] as Act, answers[at] as Answer);
@@ -93,7 +100,7 @@ export async function expectStored(
     const all = records();
     return steps.map((_, at) => all.flatMap((record) => held(record, at)).sort());
   };
-  await expect.poll(stored, { timeout: STORED_MS_MAX }).toEqual(steps.map(madeBy));
+  await expect.poll(stored, { timeout: STORED_MS_MAX }).toEqual(steps.map((step) => madeBy(step, ownSpans)));
   const found = records().filter((record) => steps.some((_, at) => held(record, at).length > 0));
   for (const { type, item_header, payload } of found) {
     if (steps[0]?.do === 'trace') expect(type).toBe(traces);

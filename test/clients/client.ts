@@ -1,8 +1,9 @@
 /** An application with an unmodified SDK, told what to do one step at a time. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createInterface } from 'node:readline';
+import { promisify } from 'node:util';
 import type { Browser, Page, Request } from 'playwright-core';
 import { build, type Rollup } from 'vite';
 import { openBrowser } from '../support/browser.ts';
@@ -90,7 +91,37 @@ class OpenPage implements Client {
   }
 }
 
-/** Headless Chromium and a site of another origin, whose page has the SDK. */
+/** A program that sends one message and ends. */
+export class OneShot implements Client {
+  readonly atOnceMax = 1;
+  readonly #command: readonly string[];
+  readonly #env: Record<string, string>;
+
+  constructor(command: readonly string[], env: Record<string, string>) {
+    this.#command = command;
+    this.#env = env;
+  }
+
+  async step(step: Step): Promise<Answer> {
+    if (step.do !== 'message') return {};
+    const [program = '', ...args] = this.#command;
+    const env = { ...process.env, ...this.#env };
+    const ended = promisify(execFile)(program, [...args, step.text], { env });
+    const { stdout } = await ended.catch((error: Error) => {
+      if (error.message.includes('http status: 429')) return { stdout: '' };
+      throw error;
+    });
+    return {
+      id: /[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}/.exec(stdout)?.[0].replaceAll('-', '') ?? '',
+    };
+  }
+
+  async close(): Promise<void> {
+    // It has ended.
+  }
+}
+
+/** Headless Chromium and a site of another origin, whose pages have an SDK each. */
 export class Pages {
   readonly #browser: Browser;
   readonly #site: Server;
@@ -101,22 +132,30 @@ export class Pages {
   }
 
   static async start(): Promise<Pages> {
-    const script = await bundle(new URL('./javascript/browser.js', import.meta.url).pathname);
-    const site = createServer((req, res) => {
-      if (req.url === '/client.js') res.writeHead(200, { 'content-type': 'text/javascript' }).end(script);
-      else
+    const scripts = new Map<string, Promise<string>>();
+    const site = createServer(async (req, res) => {
+      const { pathname, searchParams } = new URL(req.url ?? '/', 'http://site');
+      const entry = searchParams.get('script') ?? '';
+      if (pathname === '/client.js') {
+        const script = scripts.get(entry) ?? bundle(entry);
+        scripts.set(entry, script);
+        res.writeHead(200, { 'content-type': 'text/javascript' }).end(await script);
+      } else
         res
           .writeHead(200, { 'content-type': 'text/html' })
-          .end('<!doctype html><title>shop</title><script src="/client.js"></script>');
+          .end(
+            `<!doctype html><title>shop</title><body><script src="/client.js${req.url?.slice(1)}"></script>`,
+          );
     });
     await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve));
     return new Pages(await openBrowser(), site);
   }
 
-  async open(dsn: string, lifecycle: string): Promise<Client> {
+  /** @param script the path of what the page runs */
+  async open(script: string, dsn: string, lifecycle = ''): Promise<Client> {
     const page = await this.#browser.newPage();
     const { port } = this.#site.address() as AddressInfo;
-    await page.goto(`http://127.0.0.1:${port}/?${new URLSearchParams({ dsn, lifecycle })}`);
+    await page.goto(`http://127.0.0.1:${port}/?${new URLSearchParams({ script, dsn, lifecycle })}`);
     return new OpenPage(page);
   }
 
@@ -131,6 +170,7 @@ async function bundle(entry: string): Promise<string> {
   const built = await build({
     configFile: false,
     logLevel: 'silent',
+    define: { 'process.env.NODE_ENV': '"production"' },
     build: { write: false, minify: false, lib },
   });
   return (built as Rollup.RollupOutput[])[0]?.output[0].code ?? '';

@@ -1,7 +1,7 @@
 /** docs/clients.md names the SDKs and versions that the matrix runs, and each manifest pins one version. */
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { SDKS, versionOf } from './sdks.ts';
+import { SDKS, type Sdk, versionOf } from './sdks.ts';
 
 const CLIENTS = readFileSync(new URL('../../docs/clients.md', import.meta.url), 'utf8');
 
@@ -9,8 +9,12 @@ it('the table of SDKs in docs/clients.md has the versions that the manifests pin
   const [, rows = ''] = CLIENTS.split(/^\| Language \| SDK .*\n\| -.*\n/m);
   const [table = ''] = rows.split('\n\n');
   const cells = table.split('\n').map((row) => row.split('|').map((cell) => cell.trim()));
-  const stated = cells.map(([, language, sdk, version]) => [language, sdk, version]);
-  expect(stated).toEqual(SDKS.map((sdk) => [sdk.language, `\`${sdk.package}\``, versionOf(sdk)]));
+  const stated = cells.map(([, language, sdk, version, host]) => [language, sdk, version, host]);
+  const hosted = ({ manifest, host }: Sdk): string =>
+    host ? `${host.title} ${versionOf({ ...host, manifest })}` : '';
+  expect(stated).toEqual(
+    SDKS.map((sdk) => [sdk.language, `\`${sdk.package}\``, versionOf(sdk), hosted(sdk)]),
+  );
 });
 
 it.each(SDKS)('the manifest of $language pins an exact version', (sdk) => {

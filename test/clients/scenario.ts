@@ -19,6 +19,10 @@ export type Variant = {
   readonly sdk: Sdk;
   /** The item type in which it sends traces. */
   readonly traces: 'span' | 'transaction';
+  /** Spans that a framework adds to a trace. */
+  readonly ownSpans?: readonly string[];
+  /** Steps that the SDK does not know, or shortens. */
+  readonly unable?: (step: Act) => boolean;
   open(dsn: string, pages: Pages): Client | Promise<Client>;
 };
 
@@ -33,6 +37,9 @@ const MATRIX = {
 } as const;
 
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
+
+const cellsOf = ({ unable = () => false }: Variant, cells: readonly Cell[]): Cell[] =>
+  cells.filter(({ steps }) => !steps.some(unable));
 
 /** One variant's applications and what their SDKs returned. */
 class Run {
@@ -126,13 +133,17 @@ async function errorsOf(system: System): Promise<string[]> {
  * @returns the errors that the system answered before the restart
  */
 async function playAll(
-  runs: readonly Run[],
+  variants: ReadonlyMap<Variant, Run>,
   system: System,
   cells: readonly Cell[],
   waits: boolean,
 ): Promise<string[]> {
+  const runs = [...variants.values()];
   await Promise.all(
-    runs.flatMap((run) => [run.attempt(() => run.do(cells)), run.attempt(() => run.exceedLimit(waits))]),
+    [...variants].flatMap(([variant, run]) => [
+      run.attempt(() => run.do(cellsOf(variant, cells))),
+      run.attempt(() => run.exceedLimit(waits)),
+    ]),
   );
   const [before, after] = RESTART_CELL.steps as [Act, Act];
   await Promise.all(runs.map((run) => run.attempt(() => run.stepAndFlush(RESTART_CELL, before))));
@@ -151,12 +162,13 @@ export function describeMatrix(variants: readonly Variant[], { waits }: { waits:
   let errors: string[];
 
   beforeAll(async () => {
-    await Promise.all([...new Set(variants.map(({ sdk }) => sdk))].map(build));
+    // SDKs of one manifest are installed together.
+    await Promise.all([...new Map(variants.map(({ sdk }) => [sdk.manifest, sdk.build])).values()].map(build));
     [system, pages] = await Promise.all([System.start(), Pages.start()]);
     await Promise.all(
       variants.map(async (variant) => runs.set(variant, await Run.start(variant, system, pages))),
     );
-    errors = await playAll([...runs.values()], system, cells, waits);
+    errors = await playAll(runs, system, cells, waits);
   }, MATRIX.buildMsMax);
   afterAll(async () => {
     await Promise.all([...runs.values()].map((run) => run.close()));
@@ -169,7 +181,7 @@ export function describeMatrix(variants: readonly Variant[], { waits }: { waits:
   });
 
   describe.each(variants)('$title', (variant) => {
-    const { sdk, traces } = variant;
+    const { sdk, traces, ownSpans } = variant;
     const run = (): Run => runs.get(variant) as Run;
     const recordsOf = (project: Project): StoredRecord[] =>
       system.stored().filter(({ project_id }) => project_id === project.id);
@@ -178,14 +190,14 @@ export function describeMatrix(variants: readonly Variant[], { waits }: { waits:
       expect(run().failures).toEqual([]);
     });
 
-    it.each([...cells, RESTART_CELL])('$title', async (cell) => {
-      const said = { answers: run().answersTo(cell), traces };
+    it.each(cellsOf(variant, [...cells, RESTART_CELL]))('$title', async (cell) => {
+      const said = { answers: run().answersTo(cell), traces, ownSpans };
       await expectStored(() => recordsOf(run().project), cell, said);
     });
 
     it('is named with its version by every stored record', () => {
       const named = new Set(recordsOf(run().project).map((record) => record.sdk));
-      expect([...named]).toEqual([`${sdk.name}/${versionOf(sdk)}`]);
+      expect([...named]).toEqual([sdk.said ?? `${sdk.name}/${versionOf(sdk)}`]);
     });
 
     it('is refused above the limit of its project, and never silent for longer than it was told', async () => {

@@ -10,9 +10,15 @@ const OUT = `${ROOT}.clients/`;
 
 export type Sdk = {
   readonly language: string;
+  /** TEST_CLIENTS asks for it by this name. */
+  readonly family: string;
+  /** The framework or runtime with which it runs: a word of its manifest that has a version. */
+  readonly host?: { readonly title: string; readonly pinned: RegExp };
   readonly package: string;
-  /** How the SDK names itself to a server. */
+  /** How the SDK names itself to a server, before its version. */
   readonly name: string;
+  /** Its whole name, where it says another thing than its version. */
+  readonly said?: string;
   /** From the root of the project. */
   readonly manifest: string;
   /** Finds the pinned version in the manifest. */
@@ -27,6 +33,7 @@ export type Sdk = {
 
 const javascript = (language: string, name: string): Sdk => ({
   language,
+  family: 'javascript',
   package: `@sentry/${name}`,
   name: `sentry.javascript.${name}`,
   manifest: 'package.json',
@@ -40,6 +47,7 @@ export const BROWSER = javascript('Browser', 'browser');
 
 export const PYTHON: Sdk = {
   language: 'Python',
+  family: 'python',
   package: 'sentry-sdk',
   name: 'sentry.python',
   manifest: 'test/clients/python/requirements.txt',
@@ -52,8 +60,52 @@ export const PYTHON: Sdk = {
   ],
 };
 
+const framework = (title: string): Sdk => ({
+  ...PYTHON,
+  host: { title, pinned: new RegExp(`^${title.toLowerCase()}==([\\d.]+)$`, 'm') },
+});
+export const DJANGO = framework('Django');
+export const FASTAPI = framework('FastAPI');
+export const CELERY = framework('Celery');
+
+const NPM = `${OUT}npm`;
+/** Packages of npm that only this matrix needs. */
+const npm = (language: string, name: string, host: string): Sdk => ({
+  ...javascript(language, name),
+  family: language.toLowerCase(),
+  manifest: 'test/clients/npm/package.json',
+  host: { title: host, pinned: new RegExp(`"${host.toLowerCase()}": "([\\d.]+)"`) },
+  build: [
+    ['mkdir', '-p', NPM],
+    ['cp', '-R', `${HERE}npm/.`, `${HERE}javascript/steps.js`, NPM],
+    ['npm', 'install', '--prefix', NPM, '--no-audit', '--no-fund', '--no-package-lock', '--loglevel=error'],
+  ],
+});
+export const BUN = npm('Bun', 'bun', 'Bun');
+export const DENO = npm('Deno', 'deno', 'Deno');
+export const REACT = npm('React', 'react', 'React');
+export const CLI: Sdk = {
+  ...npm('Command line', 'cli', 'React'),
+  family: 'cli',
+  said: `sentry-cli/${process.arch === 'arm64' ? 'aarch64' : 'x86_64'}`,
+  host: undefined,
+};
+
+export const RUBY: Sdk = {
+  language: 'Ruby',
+  family: 'ruby',
+  package: 'sentry-ruby',
+  name: 'sentry.ruby',
+  manifest: 'test/clients/ruby/client.rb',
+  pinned: /sentry-ruby ([\d.]+) of Debian/,
+  toolchain: [['ruby', '-e', 'require "sentry-ruby"; exit Sentry::VERSION == "5.3.0"']],
+  apt: ['ruby', 'ruby-sentry-ruby'],
+  build: [],
+};
+
 export const GO: Sdk = {
   language: 'Go',
+  family: 'go',
   package: 'github.com/getsentry/sentry-go',
   name: 'sentry.go',
   manifest: 'test/clients/go/go.mod',
@@ -64,6 +116,7 @@ export const GO: Sdk = {
 
 export const JAVA: Sdk = {
   language: 'Java',
+  family: 'java',
   package: 'io.sentry:sentry',
   name: 'sentry.java',
   manifest: 'test/clients/java/pom.xml',
@@ -88,6 +141,7 @@ export const JAVA: Sdk = {
 
 export const RUST: Sdk = {
   language: 'Rust',
+  family: 'rust',
   package: 'sentry',
   name: 'sentry.rust',
   manifest: 'test/clients/rust/Cargo.toml',
@@ -108,11 +162,31 @@ export const RUST: Sdk = {
   ],
 };
 
-export const SDKS: readonly Sdk[] = [PYTHON, GO, JAVA, RUST, NODE, BROWSER];
+export const SDKS: readonly Sdk[] = [
+  PYTHON,
+  DJANGO,
+  FASTAPI,
+  CELERY,
+  GO,
+  JAVA,
+  RUST,
+  RUBY,
+  NODE,
+  BUN,
+  DENO,
+  BROWSER,
+  REACT,
+  CLI,
+];
 
 /** Starts the application of a language. */
 export const COMMANDS = {
   python: [`${OUT}python/bin/python`, `${HERE}python/client.py`],
+  frameworks: [`${OUT}python/bin/python`, `${HERE}python/frameworks.py`],
+  ruby: ['ruby', `${HERE}ruby/client.rb`],
+  bun: [`${NPM}/node_modules/.bin/bun`, `${NPM}/bun.mjs`],
+  deno: [`${NPM}/node_modules/.bin/deno`, 'run', '--quiet', '-A', `${NPM}/deno.mjs`],
+  cli: [`${NPM}/node_modules/.bin/sentry-cli`, 'send-event', '--message'],
   go: [`${OUT}go/client`],
   java: ['java', '-cp', `${OUT}java:${OUT}java/*`, 'Client'],
   /** By default the JDK sends a request again in silence where a connection was closed. */
@@ -121,7 +195,10 @@ export const COMMANDS = {
   node: [process.execPath, `${HERE}javascript/node.mjs`],
 } as const;
 
-export function versionOf({ manifest, pinned }: Sdk): string {
+/** Scripts of pages. */
+export const PAGES = { browser: `${HERE}javascript/browser.js`, react: `${NPM}/react.js` } as const;
+
+export function versionOf({ manifest, pinned }: Pick<Sdk, 'manifest' | 'pinned'>): string {
   const version = pinned.exec(readFileSync(ROOT + manifest, 'utf8'))?.[1];
   if (!version) throw new Error(`${manifest} pins no version that ${pinned} finds`);
   return version;
@@ -135,6 +212,6 @@ export function lacks({ toolchain }: Sdk): string | undefined {
 }
 
 /** @throws with what the package manager or compiler said */
-export async function build({ build: commands }: Sdk): Promise<void> {
+export async function build(commands: Sdk['build']): Promise<void> {
   for (const [program = '', ...args] of commands) await promisify(execFile)(program, args);
 }

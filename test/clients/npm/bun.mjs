@@ -1,0 +1,8 @@
+// An application with an unmodified @sentry/bun under Bun: reads a step a line, prints a line with what the SDK returned.
+import { createInterface } from 'node:readline';
+import * as Sentry from '@sentry/bun';
+import { begin } from './steps.js';
+
+const run = begin(Sentry, process.env.DSN);
+for await (const line of createInterface({ input: process.stdin }))
+  console.log(JSON.stringify(await run(JSON.parse(line))));
