@@ -125,10 +125,13 @@ export class OneShot implements Client {
 export class Pages {
   readonly #browser: Browser;
   readonly #site: Server;
+  /** By path of what a page runs. */
+  readonly #scripts: Map<string, Promise<string>>;
 
-  private constructor(browser: Browser, site: Server) {
+  private constructor(browser: Browser, site: Server, scripts: Map<string, Promise<string>>) {
     this.#browser = browser;
     this.#site = site;
+    this.#scripts = scripts;
   }
 
   static async start(): Promise<Pages> {
@@ -136,11 +139,9 @@ export class Pages {
     const site = createServer(async (req, res) => {
       const { pathname, searchParams } = new URL(req.url ?? '/', 'http://site');
       const entry = searchParams.get('script') ?? '';
-      if (pathname === '/client.js') {
-        const script = scripts.get(entry) ?? bundle(entry);
-        scripts.set(entry, script);
-        res.writeHead(200, { 'content-type': 'text/javascript' }).end(await script);
-      } else
+      if (pathname === '/client.js')
+        res.writeHead(200, { 'content-type': 'text/javascript' }).end(await scripts.get(entry));
+      else
         res
           .writeHead(200, { 'content-type': 'text/html' })
           .end(
@@ -148,11 +149,15 @@ export class Pages {
           );
     });
     await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve));
-    return new Pages(await openBrowser(), site);
+    return new Pages(await openBrowser(), site, scripts);
   }
 
   /** @param script the path of what the page runs */
   async open(script: string, dsn: string, lifecycle = ''): Promise<Client> {
+    const bundled = this.#scripts.get(script) ?? bundle(script);
+    this.#scripts.set(script, bundled);
+    // It may take longer than a page waits for.
+    await bundled;
     const page = await this.#browser.newPage();
     const { port } = this.#site.address() as AddressInfo;
     await page.goto(`http://127.0.0.1:${port}/?${new URLSearchParams({ script, dsn, lifecycle })}`);

@@ -6,12 +6,10 @@
 import { expect, it } from 'vitest';
 import { aptInstall } from '../../src/dev/install.ts';
 import { describeMatrix } from './scenario.ts';
-import { lacks, type Sdk } from './sdks.ts';
+import { asked, isAsked, lacks, type Sdk } from './sdks.ts';
 import { JAVASCRIPT, OTHERS } from './variants.ts';
 
-const asked = process.env.TEST_CLIENTS?.toLowerCase().split(',');
 const languages = [...new Set(OTHERS.map(({ sdk }) => sdk))];
-const isAsked = ({ family }: Sdk): boolean => asked?.includes(family) ?? true;
 
 const say = (line: string): void => void process.stderr.write(`${line}\n`);
 

@@ -31,6 +31,11 @@ export type Sdk = {
   readonly build: readonly (readonly string[])[];
 };
 
+/** Families that take part; undefined: all whose toolchain is found. */
+export const asked = process.env.TEST_CLIENTS?.toLowerCase().split(',');
+export const isAsked = ({ family }: Sdk): boolean =>
+  family === 'javascript' || (asked?.includes(family) ?? true);
+
 const javascript = (language: string, name: string): Sdk => ({
   language,
   family: 'javascript',
