@@ -20,8 +20,9 @@ import {
 import { STORES } from './stores.ts';
 
 const BOTH = { token: true, count: true };
-const CUTS = 5;
-const BETWEEN_MS = 200;
+const CUTS = 3;
+/** Time for a busy machine to answer calls between two cuts: without an answer they are one. */
+const BETWEEN_MS = 500;
 
 describe.each(STORES)('cuts of all connections to $name', ({ start }) => {
   it('refuse no request and no ping, and give no position twice', async () => {
