@@ -35,7 +35,10 @@ export class NatsRoles {
       );
     for (const [role, key] of Object.entries(also)) {
       const users = `{ nkey: ${key}, permissions: $${role.toUpperCase()}_RIGHTS }`;
-      text = text.replace('users: [', `users: [\n      ${users}`);
+      text = text.replace(
+        'jetstream: enabled\n    users: [',
+        `jetstream: enabled\n    users: [\n      ${users}`,
+      );
     }
     return text;
   }

@@ -159,6 +159,7 @@ describe.each(hasOpenssl ? ['openssl'] : [])('with certificates of %s', () => {
         credsFile: roles.seedFile(role),
         caFile: file('ca.crt'),
         name: 'test',
+        role,
         log,
         waitForServer: true,
       });
