@@ -67,6 +67,7 @@ export const PYTHON: Sdk = {
 
 const framework = (title: string): Sdk => ({
   ...PYTHON,
+  family: title.toLowerCase(),
   host: { title, pinned: new RegExp(`^${title.toLowerCase()}==([\\d.]+)$`, 'm') },
 });
 export const DJANGO = framework('Django');
