@@ -6,7 +6,7 @@
  * made with that version's own modules.
  */
 import { type ChildProcess, fork } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -35,6 +35,8 @@ export type HarnessOptions = {
   broker?: BrokerOptions | undefined;
   /** Of each stream; default {@link STREAM_BYTES_FULL}. */
   streamMaxBytes?: number | undefined;
+  /** A value of SLUICE_SINK; default: files in a folder of the harness. */
+  sink?: string | undefined;
 };
 
 /** CPU in microseconds and peak memory in bytes, by part. */
@@ -116,7 +118,7 @@ export class Harness {
       SLUICE_NATS_URL: this.natsUrl,
       SLUICE_PLAN_LIMITS: 'free-only',
       SLUICE_STREAM_MAX_BYTES: `${this.#options.streamMaxBytes ?? STREAM_BYTES_FULL}`,
-      SLUICE_SINK: `ndjson:${join(this.#dir, 'sink')}`,
+      SLUICE_SINK: this.#options.sink ?? `ndjson:${join(this.#dir, 'sink')}`,
       SLUICE_SPOOL_DIR: this.#dir,
       SLUICE_LOG_LEVEL: 'error',
     });
@@ -176,6 +178,17 @@ export class Harness {
   }
   peakRss(): Usage {
     return this.#sum(peakRssBytes);
+  }
+  /** From now on {@link peakRss} is about what comes. */
+  forgetPeaks(): void {
+    for (const pid of Object.values(this.#pids()).flat()) writeFileSync(`/proc/${pid}/clear_refs`, '5');
+  }
+  /** Of the streams on the disk. */
+  streamBytes(): number {
+    const files = readdirSync(join(this.#dir, 'nats'), { recursive: true, encoding: 'utf8' });
+    const sizeOf = (file: string): number =>
+      statSync(join(this.#dir, 'nats', file), { throwIfNoEntry: false })?.size ?? 0;
+    return files.reduce((sum, file) => sum + sizeOf(file), 0);
   }
   metrics(): Promise<Samples> {
     return scrape(`http://127.0.0.1:${this.#ports.admin}/metrics`);

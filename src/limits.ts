@@ -270,6 +270,28 @@ export const DEDUP_WINDOW_MS = 120_000;
 /** Frames of one stream that processors hold together: more than a batch of small frames. */
 export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
+// ---- Work of a project (stream/work.ts) ----
+/** What a project may owe at a machine's workers together; batches need the other second of two. */
+export const WORK_FREE_MS = 1_000;
+/** The workers that divide it; of more each has a quarter: a client may have one connection. */
+export const WORKERS_SHARING_FREE_MAX = 4;
+/** Older frames make a processor late: a batch waits a second for the one before it. */
+export const WORK_BEHIND_MS = 1_500;
+/** The part of a processor's time that one project may need while the processor is late. */
+export const WORK_PART_MAX = 1 / 2;
+/** While a processor is late, it names projects that owe so much. */
+export const WORK_HEAVY_MS = 250;
+export const WORK_NAMED_EVERY_MS = 250;
+/** How long a named project is refused. */
+export const WORK_REST_MS = 1_000;
+/** How long the price of a named project's work stays, until it halves. */
+export const WORK_PRICE_HALVED_MS = 30_000;
+export const WORK_PRICE_MAX = 64;
+/** Nobody is named for a project's sake that was not seen for this long. */
+export const WORK_OTHERS_MS = 600_000;
+/** Debts that are paid are looked for when there are more. */
+export const WORK_DEBTS_SWEPT_MIN = 10_000;
+
 // ---- Processor ----
 export const RECORDING_BYTES_MAX = 64 * MIB;
 /** A recording that inflates beyond both draws on its project's budget. */
@@ -413,6 +435,8 @@ assert(
   'an absence is known as such before the answer is due',
 );
 assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full stream leaves room for others');
+assert(SINK_FILE_MS_MIN < WORK_BEHIND_MS, 'frames of a batch that waits its second are not late');
+assert(WORK_NAMED_EVERY_MS < WORK_REST_MS, 'a project that is named again has not begun again');
 assert(SINK_BATCH_BYTES_MAX * 2 <= PREFETCH_BYTES_MAX, 'a batch is fetched while another is written');
 assert(ACK_WAIT_MS * 2 < FRAME_MEMORY_MS, 'a redelivery meets what the sink knows');
 assert(PARTS_AGE_MS_MAX <= RECEIVED_DISORDER_MS_MAX, 'the latest frame of a large entry is in order');

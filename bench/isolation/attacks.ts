@@ -9,6 +9,7 @@ const SLOW_UPLOADS = 1_200;
 const SLOW_BEGIN_BYTES = 160 * 1024;
 const SLOW_BYTES_PER_SEC = 5_000;
 const FLOOD_PER_SEC = 3_000;
+const DEPTH = 220_000;
 
 export type Isolated = {
   name: string;
@@ -16,6 +17,8 @@ export type Isolated = {
   run(port: number, path: string, ms: number): Promise<Tally>;
   /** The processor stands still meanwhile, so that nothing leaves the streams. */
   withoutProcessor?: true;
+  /** Which project attacks: one with a limit, or one whose payloads are scrubbed; else one with neither. */
+  by?: 'limited' | 'scrubbed';
 };
 
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -96,10 +99,41 @@ function costlyEvents(): Buffer {
   return gzipSync(`{}${events.map((event) => `\n{"type":"event"}\n${event}`).join('')}`);
 }
 
+/** An envelope with recordings of such texts, each compressed by itself, and compressed again. */
+function recordings(count: number, recording: () => string): Buffer {
+  const packed = gzipSync(recording(), { level: 9 });
+  const payload = Buffer.concat([Buffer.from('{"segment_id":0}\n'), packed]);
+  const item = Buffer.concat([
+    Buffer.from(`\n{"type":"replay_recording","length":${payload.length}}\n`),
+    payload,
+  ]);
+  return gzipSync(Buffer.concat([Buffer.from('{}'), ...Array.from({ length: count }, () => item)]));
+}
+
+const listOf = (element: string, bytes: number): string =>
+  `[${`${element},`.repeat(bytes / (element.length + 1))}${element}]`;
+
+/** As an event: what a scrubber must rewrite everywhere. */
+const eventOf = (payload: string): string => `{}\n{"type":"event"}\n${payload}`;
+
+function onTheProcessor(): Isolated[] {
+  const email = '"a@b.cc"';
+  const large = gzipSync(eventOf(`{"extra":${listOf(email, 390_000)}}`));
+  const bomb = recordings(2, () => `["${'x'.repeat(63 * MIB)}"]`);
+  const costly = recordings(1, () => listOf(email, 62 * MIB));
+  return [
+    { name: 'recording bombs, 1/s', run: bodies(1, bomb, 'gzip') },
+    { name: 'scrubbed bombs, 1/s', run: bodies(1, costly, 'gzip'), by: 'scrubbed' },
+    { name: 'scrubbed 390 KB, 15/s', run: bodies(15, large, 'gzip'), by: 'scrubbed' },
+  ];
+}
+
 export function isolated(): Isolated[] {
   const bomb = gzipSync(`{}\n{"type":"event"}\n"${'x'.repeat(19 * MIB)}"`);
-  const items = `{}${'\n{"type":"log"}\n{"items":[{"body":"x"}]}'.repeat(900)}`;
+  const items = `{}${'\n{"type":"log"}\n{"items":[{"body":"x"}]}'.repeat(1_000)}`;
   const unreadable = `{}${`\n{"type":"event"}\nno JSON ${'x'.repeat(2_000)}`.repeat(20)}`;
+  const deep = `${'['.repeat(DEPTH)}${']'.repeat(DEPTH)}`;
+  const brackets = gzipSync(eventOf(`{"x":"localhost","request":${deep},"y":${deep}}`));
   const junk = Buffer.from(`{}\n{"type":"event","length":9}\n${'{'.repeat(60_000)}`);
   const event = Buffer.from('{}\n{"type":"event"}\n{}');
   const flood = bodies(FLOOD_PER_SEC, event);
@@ -109,10 +143,12 @@ export function isolated(): Isolated[] {
     { name: 'chunks filled, 6/s', run: bodies(6, bomb, 'gzip'), withoutProcessor: true },
     { name: `${SLOW_UPLOADS} slow uploads`, run: slowUploads },
     { name: 'wrong keys, 3,000/s', run: (port, path, ms) => flood(port, `${path}x`, ms) },
-    { name: 'over the limit, 3,000/s', run: flood },
+    { name: 'over the limit, 3,000/s', run: flood, by: 'limited' },
     { name: 'junk of 60 KB, 300/s', run: bodies(300, junk) },
-    { name: '900 items, 20/s', run: bodies(20, Buffer.from(items)) },
+    { name: '1,000 items, 20/s', run: bodies(20, Buffer.from(items)) },
+    { name: 'deep brackets, 10/s', run: bodies(10, brackets, 'gzip') },
     { name: 'costly to filter, 10/s', run: bodies(10, costlyEvents(), 'gzip') },
     { name: 'dead letters, 2,000/s', run: bodies(100, Buffer.from(unreadable)) },
+    ...onTheProcessor(),
   ];
 }

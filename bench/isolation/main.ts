@@ -1,22 +1,24 @@
 /**
- * One project attacks, another one works: `npm run bench -- isolation [--seconds N] [--only PART] [--out FILE]`. A row for each attack:
- * the other project's p99 while it is quiet and while the attack goes on, its answers, and how many of its accepted items are stored.
- * Fails when any of its requests failed, when an item is missing, or when its p99 doubled.
+ * One project attacks, another one works: `npm run bench -- isolation [--seconds N] [--only PART] [--sink SETTING] [--out FILE]`. A row
+ * for each attack: the other project's p99 while it is quiet and while the attack goes on, its answers, how many of its accepted items are
+ * stored and how long after their answers, the most memory of the processor, and by how much streams and sink grew.
+ * Fails when any of its requests failed, when an item is missing, when its p99 doubled, when an item was stored more than two seconds later
+ * than the latest quiet one, or when the processor took a gibibyte.
  */
-import { appendFileSync, createReadStream, readdirSync } from 'node:fs';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline';
+import { appendFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { hostEnvironment } from '../../src/config.ts';
 import { ensureServers } from '../../src/dev/install.ts';
 import { FILTERS } from '../../src/lib/filter-names.ts';
+import { SCRUBS } from '../../src/stream/frame.ts';
 import { describeEnvironment } from '../environment.ts';
 import { startFresh } from '../fresh.ts';
-import { Harness, OWN_DIST } from '../harness.ts';
+import { Harness, OWN_DIST, type Part, type Usage } from '../harness.ts';
 import { runsFirst, takePlaces } from '../hostile/beside.ts';
 import { HostileWorker, pathOf } from '../hostile/worker.ts';
 import type { Target } from '../workload.ts';
 import { type Isolated, isolated } from './attacks.ts';
+import { ndjsonView, postgresView, type SinkView } from './stored.ts';
 import type { Testimony } from './witness.ts';
 
 const MIB = 1024 * 1024;
@@ -27,9 +29,24 @@ const UPLOADS_PER_SECOND = 2;
 const BEGINS_MS = 500;
 const DRAIN_MS = 60_000;
 const RATIO_MAX = 2;
+const STORED_LATER_MS_MAX = 2_000;
+const PROCESSOR_BYTES_MAX = 1024 * MIB;
 
-type Scene = { harness: Harness; worker: HostileWorker; attacker: Target; other: Target };
-type Row = { name: string; quiet: Testimony; attacked: Testimony; attacker: string; missing: number };
+type Scene = { harness: Harness; worker: HostileWorker; sink: SinkView; attacker: Target; other: Target };
+type Row = {
+  name: string;
+  quiet: Testimony;
+  attacked: Testimony;
+  attacker: string;
+  missing: number;
+  /** How long after its answer an event was stored, at most, ms. */
+  storedMs: { quiet: number; attacked: number };
+  processorBytes: number;
+  /** CPU under attack, as shares of a core. */
+  cpu: Usage;
+  /** How much more the disk holds at the end of the attack. */
+  grownBytes: number;
+};
 
 async function witness({ worker, other }: Scene, ms: number): Promise<Testimony> {
   const fresh = startFresh('isolationWitness', {
@@ -48,39 +65,68 @@ async function witness({ worker, other }: Scene, ms: number): Promise<Testimony>
   }
 }
 
-/** How many of these events the sink does not have. */
-async function missingOf({ worker }: Scene, ids: readonly string[]): Promise<number> {
-  const missing = new Set(ids);
-  const files = readdirSync(worker.sinkDir, { recursive: true, encoding: 'utf8' });
-  for (const file of files.filter((name) => name.endsWith('.ndjson')))
-    for await (const line of createInterface({ input: createReadStream(join(worker.sinkDir, file)) }))
-      missing.delete(/"event_id":"([0-9a-f]{32})"/.exec(line)?.[1] ?? '');
-  return missing.size;
+/** How long it took until the sink had each of these events. */
+function delaysOf(accepted: Testimony['accepted'], storedAt: ReadonlyMap<string, number>): number[] {
+  return accepted.flatMap(({ id, at }) => {
+    const stored = storedAt.get(id);
+    return stored === undefined ? [] : [stored - at];
+  });
 }
 
+const sharesOf = (after: Usage, before: Usage, ms: number): Usage => {
+  const share = (part: Part): number => (after[part] - before[part]) / 1000 / ms;
+  return {
+    worker: share('worker'),
+    redis: share('redis'),
+    broker: share('broker'),
+    processor: share('processor'),
+  };
+};
+
 async function rowOf(scene: Scene, attack: Isolated, ms: number): Promise<Row> {
-  const { harness, worker, attacker } = scene;
+  const { harness, worker, sink, attacker } = scene;
   const quiet = await witness(scene, ms / 2);
+  const diskBytes = async (): Promise<number> => harness.streamBytes() + (await sink.bytes());
+  const before = await diskBytes();
+  harness.forgetPeaks();
   if (attack.withoutProcessor) harness.signalProcessor('SIGSTOP');
   const under = attack.run(worker.port, pathOf(attacker), ms + 2 * BEGINS_MS);
   await new Promise((resolve) => setTimeout(resolve, BEGINS_MS));
+  const cpuBefore = harness.cpu();
+  const attackedFrom = performance.now();
   const attacked = await witness(scene, ms);
+  const cpu = sharesOf(harness.cpu(), cpuBefore, performance.now() - attackedFrom);
   const answers = await under;
+  const grownBytes = (await diskBytes()) - before;
   if (attack.withoutProcessor) harness.signalProcessor('SIGCONT');
   await worker.idle();
   await harness.drained(DRAIN_MS);
-  const missing = await missingOf(scene, [...quiet.accepted, ...attacked.accepted]);
-  return { name: attack.name, quiet, attacked, attacker: `${answers}`, missing };
+  const accepted = [...quiet.accepted, ...attacked.accepted];
+  const storedAt = await sink.storedAt(accepted.map(({ id }) => id));
+  const latest = ({ accepted }: Testimony): number => Math.max(0, ...delaysOf(accepted, storedAt));
+  return {
+    name: attack.name,
+    quiet,
+    attacked,
+    attacker: `${answers}`,
+    missing: accepted.length - storedAt.size,
+    storedMs: { quiet: latest(quiet), attacked: attack.withoutProcessor ? 0 : latest(attacked) },
+    processorBytes: harness.peakRss().processor,
+    cpu,
+    grownBytes,
+  };
 }
 
 const text = (counts: Record<string, number>): string =>
   Object.entries(counts)
     .map(([kind, count]) => `${count} × ${kind}`)
     .join(', ');
+const mib = (bytes: number): string => (bytes / MIB).toFixed(0);
 const isAll200 = (counts: Record<string, number>): boolean =>
   Object.keys(counts).every((kind) => kind === '200');
 
-export function problemsOf({ name, quiet, attacked, missing }: Row): string[] {
+export function problemsOf(row: Row): string[] {
+  const { name, quiet, attacked, missing, storedMs, processorBytes } = row;
   const problems: string[] = [];
   if (!isAll200(attacked.events))
     problems.push(`${name}: events of the other project: ${text(attacked.events)}`);
@@ -89,16 +135,27 @@ export function problemsOf({ name, quiet, attacked, missing }: Row): string[] {
   if (missing > 0) problems.push(`${name}: ${missing} accepted items are not stored`);
   if (attacked.p99 > RATIO_MAX * quiet.p99)
     problems.push(`${name}: p99 ${attacked.p99.toFixed(1)} ms, quiet ${quiet.p99.toFixed(1)} ms`);
+  const later = storedMs.attacked - storedMs.quiet;
+  if (later > STORED_LATER_MS_MAX)
+    problems.push(`${name}: stored ${(later / 1000).toFixed(1)} s later than while it is quiet`);
+  if (processorBytes > PROCESSOR_BYTES_MAX)
+    problems.push(`${name}: the processor took ${mib(processorBytes)} MiB`);
   return problems;
 }
 
-function lineOf({ name, quiet, attacked, attacker, missing }: Row): string {
+function lineOf(row: Row): string {
+  const { name, quiet, attacked, attacker, missing, storedMs, processorBytes, cpu, grownBytes } = row;
+  const seconds = (value: number): string => (value / 1000).toFixed(1);
   const ms = (value: number): string => value.toFixed(1).padStart(8);
   const figures = `${ms(quiet.p50)} ${ms(quiet.p99)} |${ms(attacked.p50)} ${ms(attacked.p99)}  × ${(attacked.p99 / quiet.p99).toFixed(2)}`;
   const stored = attacked.accepted.length + quiet.accepted.length - missing;
   return [
     `${name.padEnd(24)} ${figures}`,
     `${''.padEnd(24)} events ${text(attacked.events)}; uploads ${text(attacked.uploads)}, at most ${attacked.uploadMsMax.toFixed(0)} ms; ${stored} stored, ${missing} missing`,
+    `${''.padEnd(24)} stored after at most ${seconds(storedMs.quiet)} s quiet, ${seconds(storedMs.attacked)} s attacked; processor ${mib(processorBytes)} MiB; disk + ${mib(grownBytes)} MiB`,
+    `${''.padEnd(24)} of a core: ${Object.entries(cpu)
+      .map(([part, share]) => `${part} ${(share * 100).toFixed(0)} %`)
+      .join(', ')}`,
     `${''.padEnd(24)} attacker: ${attacker}`,
   ].join('\n');
 }
@@ -110,6 +167,7 @@ export async function isolationCommand(args: string[]): Promise<number> {
     options: {
       seconds: { type: 'string', default: '20' },
       only: { type: 'string', default: '' },
+      sink: { type: 'string' },
       out: { type: 'string' },
     },
   });
@@ -119,14 +177,23 @@ export async function isolationCommand(args: string[]): Promise<number> {
     process.stdout.write(`${line}\n`);
     if (values.out !== undefined) appendFileSync(values.out, `${line}\n`);
   };
-  const harness = await Harness.start({ dist: OWN_DIST, bins, streamMaxBytes: STREAM_MAX_BYTES });
+  const harness = await Harness.start({
+    dist: OWN_DIST,
+    bins,
+    streamMaxBytes: STREAM_MAX_BYTES,
+    sink: values.sink,
+  });
   try {
     await harness.startProcessor();
     const base = { plan: 'Platform', overage: false, allowedOrigins: [], filters: FILTERS } as const;
     const limited = { ...base, rateLimit: 600 };
-    const targets = await harness.createProjects([base, base, limited] as never);
-    const [attacker, other, bounded] = targets as [Target, Target, Target];
-    const scene = { harness, worker: new HostileWorker(), attacker, other };
+    const scrubbed = { ...base, scrub: SCRUBS };
+    const targets = await harness.createProjects([base, base, limited, scrubbed] as never);
+    const [attacker, other, bounded, scrubbing] = targets as [Target, Target, Target, Target];
+    const attackers = { limited: bounded, scrubbed: scrubbing };
+    const worker = new HostileWorker();
+    const sink = values.sink ? await postgresView(values.sink) : ndjsonView(worker.sinkDir);
+    const scene = { harness, worker, sink, attacker, other };
     say(`isolation (${cpu}, ${cores} cores, ${commit}, everything on this machine)`);
     takePlaces();
     say(
@@ -136,11 +203,12 @@ export async function isolationCommand(args: string[]): Promise<number> {
     await witness(scene, 3_000);
     const problems: string[] = [];
     for (const attack of isolated().filter(({ name }) => name.includes(values.only))) {
-      const who = attack.name.includes('limit') ? bounded : attacker;
+      const who = attack.by ? attackers[attack.by] : attacker;
       const row = await rowOf({ ...scene, attacker: who }, attack, Number(values.seconds) * 1000);
       say(lineOf(row));
       problems.push(...problemsOf(row));
     }
+    await sink.close();
     say(problems.length === 0 ? 'holds' : ['DOES NOT HOLD', ...problems].join('\n'));
     return problems.length === 0 ? 0 : 1;
   } finally {

@@ -22,10 +22,11 @@ export type Testimony = {
   uploads: Record<string, number>;
   /** The longest of an upload, ms. */
   uploadMsMax: number;
-  accepted: string[];
+  /** Those answered with 200; `at`: when, wall-clock ms. */
+  accepted: { id: string; at: number }[];
 };
 
-type Sent = { id: string; kind: string; ms: number };
+type Sent = { id: string; kind: string; ms: number; at: number };
 
 /** Asks over connections that are kept; another one is opened while all are busy. */
 class Client {
@@ -45,7 +46,12 @@ class Client {
     const asking = this.#free.pop() ?? new Asking(this.#port);
     const { status, body: said } = await asking.ask(Buffer.concat([headOf(this.#path, body.length), body]));
     this.#free.push(asking);
-    return { id, kind: status === 0 ? `0 ${said}` : `${status}`, ms: performance.now() - due };
+    return {
+      id,
+      kind: status === 0 ? `0 ${said}` : `${status}`,
+      ms: performance.now() - due,
+      at: Date.now(),
+    };
   }
 
   leave(): void {
@@ -91,6 +97,6 @@ export async function runWitness(options: WitnessOptions): Promise<Testimony> {
     events: countsOf(events),
     uploads: countsOf(uploads),
     uploadMsMax: Math.max(0, ...uploads.map((one) => one.ms)),
-    accepted: [...events, ...uploads].filter(({ kind }) => kind === '200').map(({ id }) => id),
+    accepted: [...events, ...uploads].filter(({ kind }) => kind === '200').map(({ id, at }) => ({ id, at })),
   };
 }

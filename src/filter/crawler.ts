@@ -66,8 +66,11 @@ export const isCrawler = (userAgent: string): boolean =>
 export const isSuspect = ({ userAgent }: RequestFacts): boolean =>
   /^mozilla\//i.test(userAgent) && isCrawler(userAgent);
 
+const AGENT_HEADER = 'user-agent';
 /** '' when the payload names none. */
-export const agentOf = (payload: JsonObject): string => headerOf(payload, 'user-agent');
+export const agentOf = (payload: JsonObject): string => headerOf(payload, AGENT_HEADER);
+/** A payload that names one has this text, in any case. */
+export const AGENT_NEEDLES = [AGENT_HEADER];
 
 const WORDS = ['bot', 'bots', 'spider'];
 /** What may follow such a word in JSON text; a backslash is that of an escaped slash. */

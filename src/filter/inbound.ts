@@ -10,7 +10,7 @@
 import type { FilterName } from '../lib/filter-names.ts';
 import { PICKED_BYTES_MAX } from '../limits.ts';
 import { browserExtension } from './browser-extension.ts';
-import { agentOf, CRAWLER_NEEDLES, isCrawler, isSuspect } from './crawler.ts';
+import { AGENT_NEEDLES, agentOf, CRAWLER_NEEDLES, isCrawler, isSuspect } from './crawler.ts';
 import { localhost } from './localhost.ts';
 import { NeedleScan } from './needle-scan.ts';
 import { type AllowedOrigins, compileOrigins, isForeign } from './origin.ts';
@@ -59,6 +59,9 @@ function escapesOf(needles: readonly string[]): string[] {
     (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`,
   );
 }
+
+/** A payload without them names no agent, and is not parsed to find one. */
+const AGENT_SCAN = new NeedleScan([...AGENT_NEEDLES, ...escapesOf(AGENT_NEEDLES)]);
 
 /** By the names of their filters: there are few combinations and may be many projects. */
 const knownTypeFilters = new Map<string, TypeFilters>();
@@ -153,18 +156,19 @@ export async function filterSpooled<T extends FilteredItem>(
 /**
  * One envelope's judgement. The request's User-Agent is that of the first event or transaction that
  * names one; for want of it, the request's own counts as far as it is a browser's. A payload
- * without a needle cannot name a crawler, but it may name another agent. So beside others, or when
- * the request itself comes from a crawler, each is read until one names an agent; else only what
- * has a needle is read.
+ * without a needle cannot name a crawler, but it may name another agent. So beside others each that
+ * may name an agent is read until one does, and each at all when the request itself comes from a
+ * crawler; else only what has a needle is read.
  */
 class Judgement<T extends FilteredItem> {
   readonly #filters: CompiledFilters;
-  readonly #request: RequestFacts;
   readonly #items: T[];
   #removed: Set<T> | undefined;
   /** The filter that removed the first of them. */
   #filter: InboundFilter | undefined;
   readonly #seeksAgent: boolean;
+  /** The request itself comes from a crawler. */
+  readonly #isSuspect: boolean;
   /** Undefined until a payload was read, '' until one named an agent. */
   #agent: string | undefined;
   #wholeBytesLeft = PARSED_WHOLE_BYTES_MAX;
@@ -177,13 +181,13 @@ class Judgement<T extends FilteredItem> {
   ) {
     this.#items = items;
     this.#filters = filters;
-    this.#request = request;
-    this.#seeksAgent = filters.findsCrawlers && (judged > 1 || isSuspect(request));
+    this.#isSuspect = filters.findsCrawlers && isSuspect(request);
+    this.#seeksAgent = filters.findsCrawlers && (judged > 1 || this.#isSuspect);
   }
 
   judge(item: T, bytes: Uint8Array): void {
     const ofType = filtersFor(this.#filters, item.type);
-    if (!ofType || !((this.#seeksAgent && !this.#agent) || ofType.scan.foundIn(bytes))) return;
+    if (!ofType || !(this.#mayNameAgent(bytes) || ofType.scan.foundIn(bytes))) return;
     const payload = this.#parse(bytes);
     if (!payload) return;
     if (this.#filters.findsCrawlers) this.#agent ||= agentOf(payload);
@@ -203,7 +207,12 @@ class Judgement<T extends FilteredItem> {
 
   #isOfCrawler(): boolean {
     if (this.#agent === undefined) return false;
-    return this.#agent === '' ? isSuspect(this.#request) : isCrawler(this.#agent);
+    return this.#agent === '' ? this.#isSuspect : isCrawler(this.#agent);
+  }
+
+  /** Whether a payload is read for its agent. */
+  #mayNameAgent(bytes: Uint8Array): boolean {
+    return this.#seeksAgent && !this.#agent && (this.#isSuspect || AGENT_SCAN.foundIn(bytes));
   }
 
   /** What is large, or many, is not parsed whole: only the fields that filters look at. */

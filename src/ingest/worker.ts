@@ -141,6 +141,8 @@ class IngestWorker {
       link,
       ...(this.#partsLink && { partsLink: this.#partsLink }),
       shards: this.#config.streamShards,
+      workers: this.#config.workers,
+      isShared: () => replica.hasSeveralProjects,
       clock,
       log,
     });

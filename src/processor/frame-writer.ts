@@ -14,6 +14,7 @@ import {
   type HeartbeatEntry,
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
+import { workOn } from '../stream/work.ts';
 import { BatchLetters } from './dead-letters/batch-letters.ts';
 import {
   type BadItem,
@@ -32,6 +33,7 @@ import type { InflationBudgets } from './decode/inflation-budgets.ts';
 import { JoinedParts } from './decode/joined-parts.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
+import type { HeavyProjects } from './heavy-projects.ts';
 import type { ProcessorMetrics } from './metrics.ts';
 
 export type FrameWriterOptions = {
@@ -44,6 +46,8 @@ export type FrameWriterOptions = {
   /** Shared by all writers of the process. */
   slices: Slices;
   budgets: InflationBudgets;
+  /** Told of the work on each item. */
+  heavyProjects?: HeavyProjects;
   log: Log;
 };
 
@@ -89,6 +93,8 @@ export class FrameWriter {
   /** Of the open batch, to be counted and logged when it is committed. */
   #letters: BatchLetters;
   readonly #joined: JoinedParts;
+  /** Frames whose items were all decoded, perhaps in an attempt that failed later. */
+  readonly #attempted = new WeakSet<Delivery>();
 
   constructor(options: FrameWriterOptions) {
     this.#options = options;
@@ -116,6 +122,7 @@ export class FrameWriter {
           batch = await this.#begin(frameIds);
           await report.entering?.('decoding');
         }
+        this.#attempted.add(delivery);
         this.#complete.push(delivery);
       }
       await this.#commit(batch, deliveries, report);
@@ -330,11 +337,12 @@ export class FrameWriter {
     const { decoder, items } = work;
     for (let at = from; at < items.length; at++) {
       const item = items[at] as WholeItem;
+      const began = performance.now();
       const result = decoder.decode(item);
       const pending =
         result instanceof Promise
-          ? result.then((decoded) => this.#writeItem(batch, place, work, { item, decoded }))
-          : this.#writeItem(batch, place, work, { item, decoded: result });
+          ? result.then((decoded) => this.#writeItem(batch, place, work, { item, decoded, began }))
+          : this.#writeItem(batch, place, work, { item, decoded: result, began });
       if (pending) return pending.then(() => this.#writeItems(batch, place, work, at + 1));
     }
     const { entry, rest } = work;
@@ -347,8 +355,10 @@ export class FrameWriter {
     batch: SinkBatch,
     place: Place,
     work: EnvelopeItems,
-    { item, decoded }: { item: WholeItem; decoded: Decoded },
+    { item, decoded, began }: { item: WholeItem; decoded: Decoded; began: number },
   ): Promise<void> | undefined {
+    const bytes = decoded.ok ? decoded.record.json.length : item.payload.length;
+    this.#noteWork(place, work, performance.now() - began + workOn(bytes));
     if (decoded.ok) {
       batch.add(decoded.record);
       return batch.relieve();
@@ -360,6 +370,12 @@ export class FrameWriter {
     }
     const pending = this.#letters.file(itemDeadLetter(place, work.entry, badItem));
     return pending ? pending.then(() => batch.relieve()) : batch.relieve();
+  }
+
+  /** Once for each frame: a repeated attempt is not the project's doing. */
+  #noteWork({ delivery }: Place, { entry }: EnvelopeItems, ms: number): void {
+    if (this.#attempted.has(delivery)) return;
+    this.#options.heavyProjects?.note(entry.projectId, ms, delivery.storedAt);
   }
 }
 

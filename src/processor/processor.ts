@@ -29,6 +29,7 @@ import { DeadLetters } from './dead-letters/dead-letters.ts';
 import { InflationBudgets } from './decode/inflation-budgets.ts';
 import { FrameWriter } from './frame-writer.ts';
 import { Gate } from './gate.ts';
+import { HeavyProjects } from './heavy-projects.ts';
 import { Keeper } from './keeper.ts';
 import { type ProcessorGauges, ProcessorMetrics } from './metrics.ts';
 import { PartSweeper } from './part-sweeper.ts';
@@ -171,6 +172,7 @@ class Processor implements RunningProcessor {
       largeGate: new Gate(),
       slices: new Slices(),
       budgets: new InflationBudgets(() => clock.monotonic()),
+      heavyProjects: new HeavyProjects({ link, clock, log }),
       log,
     };
     const crashCounts = new CrashCounts(link);

@@ -54,6 +54,11 @@ export class Replica {
     return this.#projects.find(idOrAlias);
   }
 
+  /** Aliases count, too: a project that was alone and got one is no longer taken for that. */
+  get hasSeveralProjects(): boolean {
+    return this.#projects.copy.size > 1;
+  }
+
   hasHeartbeat(token: string): boolean {
     return this.#tokens.has(token);
   }

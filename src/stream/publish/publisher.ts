@@ -16,6 +16,7 @@ import type { NatsLink } from '../nats.ts';
 import { sourceOf } from '../parts.ts';
 import { TailFeed } from '../tail.ts';
 import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubject } from '../topology.ts';
+import { WorkShares, workOf } from '../work.ts';
 import { LargeEntries } from './large-entries.ts';
 import { PartShares } from './part-shares.ts';
 import { Sender } from './sender.ts';
@@ -39,6 +40,10 @@ export type PublisherOptions = {
   /** A connection for parts alone: a broker stores what comes on one connection in its order. */
   partsLink?: NatsLink;
   shards: number;
+  /** Workers of this machine that publish. */
+  workers?: number;
+  /** Whether there is more than one project; only then a project's work is bounded. */
+  isShared?: () => boolean;
   clock: Clock;
   log: Log;
 };
@@ -86,6 +91,7 @@ export class Publisher {
   readonly #shards: number;
   readonly #frameBytesMax: () => number;
   readonly #partShares: PartShares;
+  readonly #workShares: WorkShares;
   /**
    * Fair share of bytes in flight over all streams, measured against one stream's bound, because a
    * project's entries usually go to one stream.
@@ -95,7 +101,9 @@ export class Publisher {
   #bytesInFlight = 0;
   #whenDrained: (() => void)[] = [];
 
-  constructor({ link, partsLink = link, shards, clock, log }: PublisherOptions) {
+  constructor(options: PublisherOptions) {
+    const { link, partsLink = link, shards, clock, log } = options;
+    const { workers = 1, isShared = () => false } = options;
     const sender = new Sender({ link, clock, log });
     const partsSender =
       partsLink === link ? sender : new Sender({ link: partsLink, clock, log, like: sender });
@@ -117,6 +125,7 @@ export class Publisher {
       ShardQueue[]
     >;
     this.#partShares = new PartShares(link);
+    this.#workShares = new WorkShares({ link, clock, workers, isShared });
     this.#large = new LargeEntries({
       sender: partsSender,
       shares: this.#partShares,
@@ -152,7 +161,7 @@ export class Publisher {
    * the project holds no more than its share of what it needs.
    */
   hasRoomFor(projectId: string, inUse: ResourcesInUse, bytes: number): boolean {
-    if (!this.available || !this.#share.allows(inUse)) return false;
+    if (!this.available || !this.#share.allows(inUse) || !this.#workShares.allows(projectId)) return false;
     if (bytes <= this.#frameBytesMax()) return true;
     return this.#partsSender.hasRoom && this.#partShares.allows(projectId);
   }
@@ -179,9 +188,13 @@ export class Publisher {
   ): void {
     // Requests that passed the door together may be more than the share.
     if (!this.available || (inUse && !this.#share.allows(inUse))) return done('refused');
+    const projectId = entry.kind === 'envelope' ? entry.projectId : undefined;
+    if (projectId !== undefined && !this.#workShares.allows(projectId)) return done('refused');
+    const owed = entry.kind === 'envelope' ? this.#workShares.add(entry.projectId, workOf(entry)) : 0;
     this.#entriesInFlight++;
     const finish = (result: PublishResult): void => {
       this.#entriesInFlight--;
+      if (result === 'refused' && projectId !== undefined) this.#workShares.takeBack(projectId, owed);
       done(result);
       if (this.#entriesInFlight === 0) this.#drained();
     };

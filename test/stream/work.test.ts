@@ -1,0 +1,154 @@
+/** How much of the processors' time one project may queue: a worker's debts, and what processors say of them. */
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { ResourcesInUse } from '../../src/lib/fair-share.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { WORK_DEBTS_SWEPT_MIN, WORK_FREE_MS, WORK_REST_MS } from '../../src/limits.ts';
+import type { EnvelopeEntry, Privacy } from '../../src/stream/frame.ts';
+import { Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
+import { HEAVY_SUBJECT, WorkDebts, WorkShares, workOf, workOn } from '../../src/stream/work.ts';
+import { Broker, envelopeOf, itemOf, numbersTo } from './broker.ts';
+
+const EVENT_BYTES = 390_000;
+const privacy: Privacy = { scrub: ['emails'], names: [] };
+const scrubbed = (number: number, projectId: string): EnvelopeEntry => ({
+  ...envelopeOf(number, new Uint8Array(EVENT_BYTES)),
+  projectId,
+  privacy,
+});
+const inUse = new ResourcesInUse();
+
+let broker: Broker;
+let now: number;
+const clock = { now: () => Date.now(), monotonic: () => now };
+beforeEach(async () => {
+  broker = await Broker.start();
+  now = 1_000_000;
+});
+afterEach(() => broker.close());
+
+const publisherOf = (more: { workers?: number; isShared?: () => boolean } = {}): Publisher =>
+  new Publisher({
+    link: broker.link,
+    shards: 1,
+    clock,
+    log: createLog('silent'),
+    isShared: () => true,
+    ...more,
+  });
+
+/** Publishes all at once. @returns how many were stored */
+async function storedOf(publisher: Publisher, projectId: string, count: number): Promise<number> {
+  const publish = (number: number): Promise<PublishResult> =>
+    new Promise((resolve) =>
+      publisher.publish(scrubbed(number, projectId), { deadline: now + 30_000 }, resolve),
+    );
+  const results = await Promise.all(numbersTo(count).map(publish));
+  return results.filter((result) => result === 'stored').length;
+}
+
+describe('a burst of one project', () => {
+  const eachMs = workOn(EVENT_BYTES, privacy);
+
+  it('is queued up to a second of work, also when it passed the door together; others go on', async () => {
+    const publisher = publisherOf();
+    expect(await storedOf(publisher, '1', 60)).toBe(Math.floor(WORK_FREE_MS / eachMs) + 1);
+    expect(publisher.hasRoomFor('1', inUse, 1_000)).toBe(false);
+    expect(publisher.hasRoomFor('2', inUse, 1_000)).toBe(true);
+    expect(await storedOf(publisher, '2', 5)).toBe(5);
+  });
+
+  it('goes on as fast as time pays for it', async () => {
+    const publisher = publisherOf();
+    await storedOf(publisher, '1', 60);
+    now += 10 * eachMs;
+    expect(await storedOf(publisher, '1', 60)).toBe(10);
+  });
+
+  it('has no bound where no other project is', async () => {
+    const publisher = publisherOf({ isShared: () => false });
+    expect(await storedOf(publisher, '1', 60)).toBe(60);
+  });
+
+  it('is bounded over the workers of a machine', async () => {
+    const publishers = [publisherOf({ workers: 2 }), publisherOf({ workers: 2 })];
+    const stored = await Promise.all(publishers.map((one) => storedOf(one, '1', 60)));
+    expect(stored[0]).toBe(Math.floor(WORK_FREE_MS / 2 / eachMs) + 1);
+    expect(stored[1]).toBe(stored[0]);
+  });
+
+  it('owes nothing for what is not queued', async () => {
+    const publisher = publisherOf();
+    await broker.manager.streams.delete('SLUICE_EVENTS');
+    expect(await storedOf(publisher, '1', 5)).toBe(0);
+    const debtOfFive = WORK_FREE_MS - 5 * eachMs;
+    expect(debtOfFive).toBeGreaterThan(0);
+    await broker.manager.streams.add({ name: 'SLUICE_EVENTS', subjects: ['sluice.events.0'] });
+    expect(await storedOf(publisher, '1', 60)).toBe(Math.floor(WORK_FREE_MS / eachMs) + 1);
+  });
+});
+
+describe('a project that a processor names', () => {
+  let shares: WorkShares;
+  beforeEach(() => {
+    shares = new WorkShares({ link: broker.link, clock, workers: 1, isShared: () => true });
+  });
+  /** Resolves when the workers have heard it. */
+  async function name(projectId: string): Promise<void> {
+    broker.link.connection.publish(HEAVY_SUBJECT, projectId);
+    await broker.link.connection.flush();
+  }
+
+  it('rests for a second; others go on', async () => {
+    await name('1');
+    expect([shares.allows('1'), shares.allows('2')]).toEqual([false, true]);
+    now += WORK_REST_MS - 1;
+    expect(shares.allows('1')).toBe(false);
+    now += 1;
+    expect(shares.allows('1')).toBe(true);
+  });
+
+  it('rests on while it is named', async () => {
+    for (let count = 0; count < 5; count++) {
+      await name('1');
+      now += WORK_REST_MS / 2;
+      expect(shares.allows('1')).toBe(false);
+    }
+  });
+
+  it('pays twice as much each time that it begins again, and less when nobody names it', async () => {
+    const prices: number[] = [];
+    for (let count = 0; count < 3; count++) {
+      await name('1');
+      now += 10_000;
+      prices.push(shares.add('1', 1));
+    }
+    expect(prices).toEqual([2, 4, 8]);
+    now += 60_000;
+    expect(shares.add('1', 1)).toBe(2);
+    now += 30_000;
+    expect(shares.add('1', 1)).toBe(1);
+  });
+});
+
+describe('the work on an entry', () => {
+  it('is more where it is scrubbed or inflated', () => {
+    const bytes = new Uint8Array(100_000);
+    const plain = workOf({ items: [itemOf('event', bytes)] });
+    const recording = workOf({ items: [itemOf('replay_recording', bytes)] });
+    expect(workOf({ items: [itemOf('event', bytes)], privacy })).toBeGreaterThan(5 * plain);
+    expect(recording).toBeGreaterThan(5 * plain);
+    expect(workOf({ items: numbersTo(1_000).map(() => itemOf('log', new Uint8Array(2))) })).toBeGreaterThan(
+      5,
+    );
+  });
+
+  it('of payloads in a spool is known by their length', () => {
+    expect(workOf({ items: [{ type: 'event', length: 1024 * 1024 }] })).toBeCloseTo(10, 0);
+  });
+});
+
+it('debts that are paid are forgotten', () => {
+  const debts = new WorkDebts();
+  for (let number = 0; number < 3 * WORK_DEBTS_SWEPT_MIN; number++) debts.add(`${number}`, 1, number);
+  expect(debts.size).toBeLessThanOrEqual(WORK_DEBTS_SWEPT_MIN + 1);
+});
