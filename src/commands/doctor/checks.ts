@@ -86,7 +86,7 @@ export function machine({ workers }: Config): Check[] {
       found: version,
       fail: nativeProblem('npx sluice ingest') ?? false,
       warn: !HAS_ZSTD && `${version} has no zstd: bodies with Content-Encoding zstd are answered 400`,
-      fix: 'Run Node 24 (on a Linux with glibc before 2.38: 20), or the image.',
+      fix: 'Run Node 22.15 or later, or the image.',
     },
     {
       what: 'workers',
