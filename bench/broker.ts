@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { type RunningServer, startNats } from '../src/dev/servers.ts';
+import { type RunningServer, startNats } from '../src/commands/dev/servers.ts';
 
 export type BrokerOptions = {
   /** Sync the disk before every acknowledgement (nats-server 2.10 or newer). */

@@ -10,8 +10,8 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, w
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { freePort, type RunningServer, startRedis } from '../src/commands/dev/servers.ts';
 import { childEnvironment } from '../src/config.ts';
-import { freePort, type RunningServer, startRedis } from '../src/dev/servers.ts';
 import type { NewProject } from '../src/projects/project-store.ts';
 import { type BrokerOptions, startBroker, withLastWords } from './broker.ts';
 import { childrenOf, cpuUs, peakRssBytes } from './processes.ts';

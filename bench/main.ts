@@ -1,9 +1,9 @@
 /** `npm run bench`: the commands. Without one: the canonical workload and the speeds of light, in a few minutes. */
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
+import { ensureServers } from '../src/commands/dev/install.ts';
 import { surroundings } from '../src/commands/load/load.ts';
 import { hostEnvironment } from '../src/config.ts';
-import { ensureServers } from '../src/dev/install.ts';
 import { buildRef, compareRefs, comparisonText } from './compare.ts';
 import { describeEnvironment, type Environment, machineName } from './environment.ts';
 import { OWN_DIST, ROOT } from './harness.ts';

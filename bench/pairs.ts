@@ -2,7 +2,7 @@
  * Two servers up at once and loaded in turn, burst by burst, now the one first and now the other: what a machine that wavers from minute to
  * minute can still tell is the ratio of two bursts that follow one another. A scenario's own run (system/run.ts) is a minute from the next.
  */
-import { freePort } from '../src/dev/servers.ts';
+import { freePort } from '../src/commands/dev/servers.ts';
 import { runFresh, startFresh } from './fresh.ts';
 import { Harness, type HarnessOptions } from './harness.ts';
 import type { LoadOptions } from './load/options.ts';

@@ -1,6 +1,6 @@
 /** Which benches a command runs, for how long and in which order. A job is one run of one bench in fresh processes. */
 
-import { freePort } from '../src/dev/servers.ts';
+import { freePort } from '../src/commands/dev/servers.ts';
 import { canSyncAlways } from './broker.ts';
 import { distWithoutFrames } from './framing/one-message.ts';
 import { runFraming } from './framing/run.ts';

@@ -8,7 +8,7 @@ import { runProgram } from './commands/run-program.ts';
 import { VERSION } from './version.ts';
 
 const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
-  dev: async () => (await import('./commands/dev.ts')).devCommand(),
+  dev: async () => (await import('./commands/dev/dev.ts')).devCommand(),
   ingest: async () => (await import('./commands/ingest.ts')).ingestCommand(),
   processor: async () => (await import('./commands/processor.ts')).processorCommand(),
   setup: async () => (await import('./commands/setup.ts')).setupCommand(),

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests, all or those that are named, under Node 24 on Debian 13: in a container of the base image that the Dockerfile uses.
 #   npm run test:node24
-#   npm run test:node24 -- test/http test/system/hostile.test.ts
+#   npm run test:node24 -- test/ingest/http test/system/hostile.test.ts
 # It needs Docker and the internet. The container begins with Node and these sources alone; the tests install the rest, as on any fresh machine.
 # TEST_DOCKER_FLAGS are further flags of `docker run`, such as --network=host.
 set -eu

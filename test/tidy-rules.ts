@@ -82,33 +82,34 @@ function importsOf(file: SourceFile): Import[] {
   });
 }
 
-/** Which folders of src a folder may import; `lib`, `limits.ts`, `version.ts` and the types of `config.ts` serve everybody. */
+/** Which areas of src an area may import; `lib`, `limits.ts`, `version.ts` and the types of `config.ts` serve everybody. */
 const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   lib: [],
-  admin: ['management'],
-  envelope: [],
-  filter: [],
   stream: [],
-  limit: [],
-  audit: ['stream'],
-  projects: ['audit', 'stream'],
-  usage: ['projects', 'stream'],
-  management: ['audit', 'filter', 'limit', 'processor', 'projects', 'stream', 'usage'],
-  http: ['envelope', 'filter', 'limit', 'projects', 'stream'],
+  projects: ['stream'],
   sink: ['stream'],
-  processor: ['sink', 'stream'],
+  'ingest/envelope': [],
+  'ingest/filter': [],
+  'ingest/limit': [],
+  'ingest/usage': ['projects', 'stream'],
+  'ingest/http': ['ingest/envelope', 'ingest/filter', 'ingest/limit', 'projects', 'stream'],
+  processor: ['projects', 'sink', 'stream'],
+  management: ['ingest', 'processor', 'projects', 'stream'],
 };
 
-/** Composition roots inside a stage's folder: they construct what the stage needs, and may import everything. */
-const ROOTS: readonly string[] = ['src/processor/processor.ts'];
+/** Files that compose a program: they construct what it needs, and may import all of their program, and management. */
+const ROOTS: Readonly<Record<string, readonly string[]>> = {
+  'src/ingest/': ['config.ts', 'ingest', 'management', 'projects', 'stream'],
+  'src/processor/processor.ts': ['config.ts', 'management', 'processor', 'projects', 'sink', 'stream'],
+};
 
 /** What the state of a project, which the stages share, may import beyond its folder, and who may import its type. */
 const PROJECT_STATE = 'src/projects/project-state.ts';
 const STATE_IMPORTS: Readonly<Record<string, 'value' | 'type'>> = {
-  'src/filter/inbound.ts': 'value',
-  'src/limit/scope-cache.ts': 'type',
+  'src/ingest/filter/inbound.ts': 'value',
+  'src/ingest/limit/scope-cache.ts': 'type',
 };
-const STATE_KEEPERS: readonly string[] = ['limit'];
+const STATE_KEEPERS: readonly string[] = ['ingest/limit'];
 
 function isForProjectState(from: string, target: string, typeOnly: boolean): boolean {
   if (target === PROJECT_STATE) return typeOnly && STATE_KEEPERS.includes(areaOf(from));
@@ -116,24 +117,38 @@ function isForProjectState(from: string, target: string, typeOnly: boolean): boo
   return kind === 'value' || (kind === 'type' && typeOnly);
 }
 
-/** `src/http/request.ts` → `http`; files beside the folders are areas of their own. */
-const areaOf = (path: string): string => path.split('/')[1] ?? '';
+/** `src/ingest/http/request.ts` → `ingest/http`; `src/lib/files/a.ts` → `lib`; files beside the folders are areas of their own. */
+function areaOf(path: string): string {
+  const [, program = '', stage = ''] = path.split('/');
+  return program === 'ingest' && !stage.endsWith('.ts') ? `${program}/${stage}` : program;
+}
 
 const resolved = (from: string, specifier: string): string =>
   new URL(specifier, `file:///${from}`).pathname.slice(1);
 
-/** What a folder of stages may import; composition roots, commands and dev may import everything. */
+const isWithin = (area: string, areas: readonly string[]): boolean =>
+  areas.some((one) => area === one || area.startsWith(`${one}/`));
+
+/** What a file may import, by its area or because it composes a program; undefined: everything, as a command may. */
+function allowedFor(path: string): readonly string[] | undefined {
+  const area = areaOf(path);
+  if (area === 'limits.ts' || area === 'config.ts') return [];
+  if (area === 'ingest') return ROOTS['src/ingest/'];
+  return ROOTS[path] ?? MAY_IMPORT[area];
+}
+
+/** Who may import whom (ARCHITECTURE.md, "Layout"). */
 export function importDirection(file: SourceFile): string[] {
   const area = areaOf(file.path);
-  const allowed = area === 'limits.ts' || area === 'config.ts' ? [] : MAY_IMPORT[area];
-  if (!allowed || ROOTS.includes(file.path)) return [];
+  const allowed = allowedFor(file.path);
+  if (!allowed) return [];
   return importsOf(file).flatMap((found) => {
     if (!found.specifier.startsWith('.')) return [];
     const path = resolved(file.path, found.specifier);
     const target = areaOf(path);
     const served =
       ['lib', 'limits.ts', 'version.ts'].includes(target) || (target === 'config.ts' && found.typeOnly);
-    if (target === area || served || allowed.includes(target)) return [];
+    if (target === area || served || isWithin(target, allowed)) return [];
     if (isForProjectState(file.path, path, found.typeOnly)) return [];
     return [at(file, found, `${area} may not import ${target}`)];
   });
@@ -141,8 +156,8 @@ export function importDirection(file: SourceFile): string[] {
 
 /** Packages that hide behind a few files. */
 const PACKAGE_HOMES: readonly { readonly package: RegExp; readonly home: RegExp }[] = [
-  { package: /^uWebSockets\.js$/, home: /^src\/http\/server\.ts$/ },
-  { package: /^ioredis$/, home: /^src\/limit\/redis[a-z-]*\.ts$/ },
+  { package: /^uWebSockets\.js$/, home: /^src\/ingest\/http\/server\.ts$/ },
+  { package: /^ioredis$/, home: /^src\/ingest\/limit\/redis[a-z-]*\.ts$/ },
   { package: /^@nats-io\//, home: /^src\/(stream|projects|processor)\// },
   { package: /^@clickhouse\//, home: /^src\/sink\/clickhouse\// },
   { package: /^aws4fetch$/, home: /^src\/sink\/s3\// },

@@ -28,11 +28,16 @@ const parsed = (texts: Readonly<Record<string, string>>): rules.SourceFile[] =>
 const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string, fixed: string])[] = [
   [
     rules.importDirection,
-    'src/limit/a.ts',
+    'src/ingest/limit/a.ts',
     `import { b } from '../http/b.ts';`,
     `import { b } from './b.ts';`,
   ],
-  [rules.importDirection, 'src/filter/a.ts', `import('../envelope/b.ts');`, `import('../lib/b.ts');`],
+  [
+    rules.importDirection,
+    'src/ingest/filter/a.ts',
+    `import('../envelope/b.ts');`,
+    `import('../../lib/b.ts');`,
+  ],
   [
     rules.importDirection,
     'src/stream/a.ts',
@@ -48,38 +53,56 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [
     rules.importDirection,
     'src/processor/a.ts',
-    `import { b } from '../admin/b.ts';`,
+    `import { b } from '../management/b.ts';`,
     `import { b } from '../sink/b.ts';`,
   ],
   [
     rules.importDirection,
-    'src/limit/a.ts',
-    `import { A } from '../projects/project-state.ts';`,
-    `import type { A } from '../projects/project-state.ts';`,
+    'src/processor/processor.ts',
+    `import { b } from '../ingest/limit/b.ts';`,
+    `import { b } from '../management/api/b.ts';`,
   ],
   [
     rules.importDirection,
-    'src/filter/a.ts',
-    `import type { A } from '../projects/project-state.ts';`,
+    'src/ingest/primary.ts',
+    `import type { B } from '../processor/b.ts';`,
+    `import { b } from './http/b.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/management/a.ts',
+    `import { b } from '../commands/b.ts';`,
+    `import { b } from '../ingest/limit/b.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/ingest/limit/a.ts',
+    `import { A } from '../../projects/project-state.ts';`,
+    `import type { A } from '../../projects/project-state.ts';`,
+  ],
+  [
+    rules.importDirection,
+    'src/ingest/filter/a.ts',
+    `import type { A } from '../../projects/project-state.ts';`,
     `import type { A } from './project-state.ts';`,
   ],
   [
     rules.importDirection,
     'src/projects/project-state.ts',
-    `import { a } from '../limit/scope-cache.ts';`,
-    `import type { A } from '../limit/scope-cache.ts';`,
+    `import { a } from '../ingest/limit/scope-cache.ts';`,
+    `import type { A } from '../ingest/limit/scope-cache.ts';`,
   ],
   [
     rules.importDirection,
     'src/projects/replica.ts',
-    `import { a } from '../filter/inbound.ts';`,
+    `import { a } from '../ingest/filter/inbound.ts';`,
     `import { a } from './project-state.ts';`,
   ],
   [
     rules.importDirection,
-    'src/http/a.ts',
-    `import { c } from '../config.ts';`,
-    `import { type C } from '../config.ts';`,
+    'src/ingest/http/a.ts',
+    `import { c } from '../../config.ts';`,
+    `import { type C } from '../../config.ts';`,
   ],
   [
     rules.importDirection,
@@ -90,24 +113,24 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [
     rules.importDirection,
     'src/limits.ts',
-    `import { b } from './http/b.ts';`,
+    `import { b } from './ingest/b.ts';`,
     `import { b } from './lib/b.ts';`,
   ],
   [
     rules.importDirection,
-    'src/http/a.ts',
-    `type B = import('../dev/b.ts').B;`,
+    'src/ingest/http/a.ts',
+    `type B = import('../../commands/b.ts').B;`,
     `type B = import('../limit/b.ts').B;`,
   ],
   [
     rules.packageHomes,
-    'src/http/request.ts',
+    'src/ingest/http/request.ts',
     `import uWS from 'uWebSockets.js';`,
     `import { z } from 'zod';`,
   ],
   [
     rules.packageHomes,
-    'src/limit/quota.ts',
+    'src/ingest/limit/quota.ts',
     `import { Redis } from 'ioredis';`,
     `import type { Redis } from 'ioredis';`,
   ],
@@ -214,7 +237,7 @@ const TREE_PROOFS: readonly (readonly [
 
 describe('every source file', () => {
   it('is found', () => {
-    expect(sources.map(({ path }) => path)).toContain('src/http/request.ts');
+    expect(sources.map(({ path }) => path)).toContain('src/ingest/http/request.ts');
     expect(tests.map(({ path }) => path)).toContain('test/tidy.test.ts');
   });
 

@@ -11,7 +11,7 @@ const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
   'test/deploy/{cells,rolling-restart}.test.ts',
-  'test/limit/cut.test.ts',
+  'test/ingest/limit/cut.test.ts',
   'test/system/{broker-restart,hostile-connections,redis-stall,restart,volume}.test.ts',
 ];
 
@@ -81,9 +81,9 @@ const LONGEST = [
   'deploy/alerts',
   'sink/ndjson/crash-points',
   'commands/program',
-  'limit/window-oracle',
-  'admin/openapi-admin',
-  'admin/page',
+  'ingest/limit/window-oracle',
+  'management/api/openapi-admin',
+  'management/page/page',
   'system/privacy',
   'system/spec',
   'system/bad-input',

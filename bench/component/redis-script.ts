@@ -3,9 +3,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
-import { startRedis } from '../../src/dev/servers.ts';
-import { admitArgs } from '../../src/limit/admit-call.ts';
-import { keysOf, quotaKey, rateKey, scriptSource } from '../../src/limit/scripts.ts';
+import { startRedis } from '../../src/commands/dev/servers.ts';
+import { admitArgs } from '../../src/ingest/limit/admit-call.ts';
+import { keysOf, quotaKey, rateKey, scriptSource } from '../../src/ingest/limit/scripts.ts';
 import { cpuUs } from '../processes.ts';
 
 export type RedisScriptOptions = {

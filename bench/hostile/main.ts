@@ -3,8 +3,8 @@
  * Prints what is kept in results/. A command fails when what it shows does not hold.
  */
 import { parseArgs } from 'node:util';
+import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
-import { ensureServers } from '../../src/dev/install.ts';
 import type { NewProject } from '../../src/projects/project-store.ts';
 import { Harness, OWN_DIST } from '../harness.ts';
 import { allowChunks } from './chunks.ts';

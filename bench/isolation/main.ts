@@ -7,8 +7,8 @@
  */
 import { appendFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
-import { ensureServers } from '../../src/dev/install.ts';
 import { FILTERS } from '../../src/lib/filter-names.ts';
 import { SCRUBS } from '../../src/stream/frame.ts';
 import { describeEnvironment } from '../environment.ts';

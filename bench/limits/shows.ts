@@ -1,5 +1,5 @@
 /** What the limiter promises, against the system as it runs in production. Each show gives lines to print and whether it holds. */
-import { freePort } from '../../src/dev/servers.ts';
+import { freePort } from '../../src/commands/dev/servers.ts';
 import type { NewProject } from '../../src/projects/project-store.ts';
 import { runFresh, startFresh } from '../fresh.ts';
 import { Harness, type HarnessOptions } from '../harness.ts';

@@ -1,4 +1,4 @@
-import { findKey } from '../../src/http/client-key.ts';
+import { findKey } from '../../src/ingest/http/client-key.ts';
 import { type MicroTask, micro } from './task.ts';
 
 const KEY = '0123456789abcdef0123456789abcdef';

@@ -1,7 +1,7 @@
 /** A body from its bytes to an envelope in hand, by encoding: what the worker does between a request's head and its filters. */
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { loadConfig } from '../../src/config.ts';
-import { Upload, UploadBudget } from '../../src/envelope/upload.ts';
+import { Upload, UploadBudget } from '../../src/ingest/envelope/upload.ts';
 import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';

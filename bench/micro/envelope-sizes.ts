@@ -1,7 +1,7 @@
 /** The parser alone, by size and encoding, beside JSON.parse of the same bytes: what not looking into payloads saves. */
 import { gunzipSync, gzipSync } from 'node:zlib';
-import { inflateSync } from '../../src/envelope/inflate/inflate.ts';
-import { type ItemReceiver, Parser } from '../../src/envelope/parser.ts';
+import { inflateSync } from '../../src/ingest/envelope/inflate/inflate.ts';
+import { type ItemReceiver, Parser } from '../../src/ingest/envelope/parser.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { eventPayload } from '../payloads.ts';
 import { type Random, seededRandom } from '../random.ts';

@@ -1,4 +1,4 @@
-import { compileFilters, filterItems } from '../../src/filter/inbound.ts';
+import { compileFilters, filterItems } from '../../src/ingest/filter/inbound.ts';
 import { FILTERS } from '../../src/lib/filter-names.ts';
 import { eventPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';

@@ -3,9 +3,9 @@
  * sixteen bodies under way, when its trips to the other thread overlap.
  */
 import { gzipSync } from 'node:zlib';
-import { Holding, UploadBudget } from '../../src/envelope/budget.ts';
-import { inflateSync } from '../../src/envelope/inflate/inflate.ts';
-import { Inflater } from '../../src/envelope/inflate/inflater.ts';
+import { Holding, UploadBudget } from '../../src/ingest/envelope/budget.ts';
+import { inflateSync } from '../../src/ingest/envelope/inflate/inflate.ts';
+import { Inflater } from '../../src/ingest/envelope/inflate/inflater.ts';
 import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';

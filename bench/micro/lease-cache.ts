@@ -1,4 +1,4 @@
-import { type Ask, ScopeCache } from '../../src/limit/scope-cache.ts';
+import { type Ask, ScopeCache } from '../../src/ingest/limit/scope-cache.ts';
 import { type MicroTask, micro } from './task.ts';
 
 const RECORD = { limit: 100_000, revision: 1 };

@@ -1,4 +1,4 @@
-import { type ItemReceiver, Parser } from '../../src/envelope/parser.ts';
+import { type ItemReceiver, Parser } from '../../src/ingest/envelope/parser.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
 import { eventPayload, recordingPayload, transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';

@@ -5,8 +5,8 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { createConnection } from 'node:net';
 import { join } from 'node:path';
+import { freePort } from '../../src/commands/dev/servers.ts';
 import { childEnvironment } from '../../src/config.ts';
-import { freePort } from '../../src/dev/servers.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { ROOT } from '../harness.ts';

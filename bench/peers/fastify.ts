@@ -2,8 +2,8 @@
 import { fork, spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { freePort } from '../../src/commands/dev/servers.ts';
 import { childEnvironment } from '../../src/config.ts';
-import { freePort } from '../../src/dev/servers.ts';
 import { ROOT } from '../harness.ts';
 import type { Peer, PeerSetting, RunningPeer } from './peer.ts';
 

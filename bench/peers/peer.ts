@@ -1,4 +1,4 @@
-import type { RunningServer } from '../../src/dev/servers.ts';
+import type { RunningServer } from '../../src/commands/dev/servers.ts';
 import type { NewProject } from '../../src/projects/project-store.ts';
 import type { Target } from '../workload.ts';
 

@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { startNats, startRedis } from '../../src/dev/servers.ts';
+import { startNats, startRedis } from '../../src/commands/dev/servers.ts';
 import { runFresh } from '../fresh.ts';
 import type { LoadResult } from '../load/result.ts';
 import { cpuUs, peakRssBytes } from '../processes.ts';

@@ -1,8 +1,8 @@
 /** `sluice ingest` in front of very many projects. */
 import { type ChildProcess, fork } from 'node:child_process';
 import { join } from 'node:path';
+import { freePort, startRedis } from '../../src/commands/dev/servers.ts';
 import { childEnvironment } from '../../src/config.ts';
-import { freePort, startRedis } from '../../src/dev/servers.ts';
 import { childrenOf, peakRssBytes } from '../processes.ts';
 import { scrape, total } from '../scrape.ts';
 import { type Stage, until } from './stage.ts';

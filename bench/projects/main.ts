@@ -3,8 +3,8 @@
  * a bound does not hold.
  */
 import { parseArgs } from 'node:util';
+import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
-import { ensureServers } from '../../src/dev/install.ts';
 import { buildRef } from '../compare.ts';
 import { describeEnvironment } from '../environment.ts';
 import { startFresh } from '../fresh.ts';

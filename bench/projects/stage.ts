@@ -2,7 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type RunningServer, startNats } from '../../src/dev/servers.ts';
+import { type RunningServer, startNats } from '../../src/commands/dev/servers.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';

@@ -7,7 +7,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
-import { LEASE_SHAPE, type LeaseShape } from '../../src/limit/scope-cache.ts';
+import { LEASE_SHAPE, type LeaseShape } from '../../src/ingest/limit/scope-cache.ts';
 import { seededRandom, zipf } from '../random.ts';
 import { linearTicks, linePlot, type Point } from '../svg.ts';
 import { World, type WorldResult } from './world.ts';

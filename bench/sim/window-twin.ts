@@ -1,9 +1,14 @@
 /**
  * The window part of admit.lua once more, in memory, so that minutes of hundreds of workers are simulated in seconds. It answers an
- * Ask as the script does, and `test/limit/window-twin.test.ts` holds the two against each other. The lease of a reserve and its share of
+ * Ask as the script does, and `test/ingest/limit/window-twin.test.ts` holds the two against each other. The lease of a reserve and its share of
  * the limit are parameters, because they are what is simulated.
  */
-import { type Ask, LEASE_SHAPE, type LeaseShape, type WindowReply } from '../../src/limit/scope-cache.ts';
+import {
+  type Ask,
+  LEASE_SHAPE,
+  type LeaseShape,
+  type WindowReply,
+} from '../../src/ingest/limit/scope-cache.ts';
 import {
   RATE_BUCKET_MS as BUCKET_MS,
   CONTENDED_MS,

@@ -3,7 +3,12 @@
  * their time there and back, a worker has one under way at most, and tokens that ran out are sent back a quarter of a second later,
  * all as the admission does it.
  */
-import { type Ask, type LeaseShape, ScopeCache, type WindowReply } from '../../src/limit/scope-cache.ts';
+import {
+  type Ask,
+  type LeaseShape,
+  ScopeCache,
+  type WindowReply,
+} from '../../src/ingest/limit/scope-cache.ts';
 import { RATE_BUCKET_MS, RATE_WINDOW_MS } from '../../src/limits.ts';
 import type { Random } from '../random.ts';
 import { WindowTwin } from './window-twin.ts';

@@ -4,8 +4,8 @@
  */
 import { appendFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
+import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
-import { ensureServers } from '../../src/dev/install.ts';
 import { describeEnvironment } from '../environment.ts';
 import { OWN_DIST } from '../harness.ts';
 import { type RunOptions, runSink, type SinkRun } from './run.ts';

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { AwsClient } from 'aws4fetch';
-import { freePort } from '../../src/dev/servers.ts';
+import { freePort } from '../../src/commands/dev/servers.ts';
 import { ROOT } from '../harness.ts';
 import { cpuUs } from '../processes.ts';
 

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { loadConfig } from '../config.ts';
-import { LINES_PER_SEC_MAX, type RequestLines } from '../http/metrics/request-log.ts';
+import { LINES_PER_SEC_MAX, type RequestLines } from '../ingest/http/metrics/request-log.ts';
 import { nativeProblem } from '../ingest/native.ts';
 import { runIngest } from '../ingest/primary.ts';
 import { createLog } from '../lib/log.ts';

@@ -1,7 +1,8 @@
 /** What primary and workers say to each other over IPC. */
-import type { ProjectRow } from '../http/metrics/page-figures.ts';
-import type { RequestLines } from '../http/metrics/request-log.ts';
+
 import type { MetricsSnapshot } from '../lib/metrics/metrics.ts';
+import type { ProjectRow } from './http/metrics/page-figures.ts';
+import type { RequestLines } from './http/metrics/request-log.ts';
 
 export type Readiness = {
   status: 'ready' | 'not ready';

@@ -1,11 +1,6 @@
 /** The primary of `sluice ingest`: one port, several workers, one admin port. */
 
-import { checkPortIsFree } from '../admin/port-check.ts';
-import { startAdminServer } from '../admin/server.ts';
-import { AdminTokens } from '../admin/tokens.ts';
 import type { Config } from '../config.ts';
-import { mergeProjects } from '../http/metrics/page-figures.ts';
-import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
 import {
   buildInfo,
@@ -16,8 +11,13 @@ import {
   sumSnapshots,
 } from '../lib/metrics/metrics.ts';
 import { ProcessFigures } from '../lib/metrics/process-figures.ts';
+import { checkPortIsFree } from '../lib/port-check.ts';
+import { startAdminServer } from '../management/api/server.ts';
+import { AdminTokens } from '../management/api/tokens.ts';
 import { Connections } from '../management/connections.ts';
 import { VERSION } from '../version.ts';
+import { mergeProjects } from './http/metrics/page-figures.ts';
+import type { RequestLines } from './http/metrics/request-log.ts';
 import type { Readiness } from './messages.ts';
 import { ServerFigures } from './server-figures.ts';
 import { WorkerPool } from './worker-pool.ts';

@@ -1,11 +1,11 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { childEnvironment } from '../config.ts';
-import { POOL_THREADS } from '../envelope/spool-disk.ts';
-import type { ProjectRow } from '../http/metrics/page-figures.ts';
-import type { RequestLines } from '../http/metrics/request-log.ts';
 import type { Log } from '../lib/log.ts';
 import { lasting, type MetricsSnapshot, sumSnapshots } from '../lib/metrics/metrics.ts';
 import { REQUEST_HEADER_BYTES_MAX, WORKER_SILENT_MS_MAX } from '../limits.ts';
+import { POOL_THREADS } from './envelope/spool-disk.ts';
+import type { ProjectRow } from './http/metrics/page-figures.ts';
+import type { RequestLines } from './http/metrics/request-log.ts';
 import type { FromWorker, Readiness, ToWorker } from './messages.ts';
 
 /** One that has said nothing yet is given no connections: it may take its time to start. */
@@ -42,7 +42,7 @@ const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
  * a quarter more, and both need 30 to 70 MiB more.
  */
 export const YOUNG_SPACE = '--max-semi-space-size=16';
-/** For what its inflaters leave behind (envelope/inflate/output-garbage.ts). */
+/** For what its inflaters leave behind (ingest/envelope/inflate/output-garbage.ts). */
 export const COLLECTIONS_ON_REQUEST = '--expose-gc';
 /**
  * Of a processor, under `dev` and in the image. Frames in hand are external memory, as a worker's

@@ -3,7 +3,16 @@
  *
  * One rule: once a resource is half full, a project that holds more than its share gets no more of
  * it, and the others go on. A share is the resource divided by the projects that use it now and the
- * next one to come. Without that one a single project could take all of it before another asks.
+ * next one to come. Without that one a single project could take all of it before another asks. So
+ * no request of a project begins once it has half; bodies under way may take three quarters of the
+ * memory.
+ *
+ * Eight resources have the rule: of a worker its memory for bodies, requests in flight, spool,
+ * places for large uploads, bytes that the InflationQueue inflates to, spooled bytes of bodies that
+ * were inflated in the loop, and bytes in flight to the streams; of all workers the chunks stream,
+ * for which the broker counts (stream/publish/part-shares.ts). Three things are no resources and
+ * have bounds of another kind: bodies that swell (InflationQueue) and work for the processors
+ * (stream/work.ts) are debts that time pays, and dead letters go when there are too many.
  */
 
 /** What one project holds of each resource. */
@@ -22,7 +31,10 @@ export class ResourcesInUse {
   unpaced = 0;
   /** Bytes of small bodies that are being inflated or wait for it, by what they inflate to. */
   inflating = 0;
-  /** No resource: the next small bodies that are not inflated in the loop (envelope/upload.ts). */
+  /**
+   * No resource: the next small bodies that are not inflated in the loop
+   * (ingest/envelope/upload.ts).
+   */
   distrusted = 0;
   /** Bytes of parts in the chunks stream, of all workers: in objects that part-shares.ts makes. */
   chunks = 0;

@@ -2,7 +2,7 @@
  * Writes MessagePack into one buffer of a size that the caller bounds beforehand: no growing, no
  * second copy. A third of the time of @msgpack/msgpack's Encoder (bench/HISTORY.md).
  */
-import { assert } from '../lib/assert.ts';
+import { assert } from './assert.ts';
 
 /** Bytes that any header or number may take here. */
 export const SCALAR_BYTES_MAX = 9;

@@ -1,5 +1,5 @@
 /** The operations by way of the management API of an ingest. */
-import type { RecordedChange } from '../audit/change.ts';
+import type { RecordedChange } from '../projects/audit-change.ts';
 import type { FiledDeadLetter, SequencePage } from './dead-letters/box.ts';
 import { type FailureKind, type FieldProblem, InvalidError, OperationError, reasonOf } from './failure.ts';
 import type {

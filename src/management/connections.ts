@@ -1,7 +1,8 @@
 /** The connections of a command or of the management API: made at the first use. */
+
+import type { LimitRedis } from '../ingest/limit/redis.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
-import type { LimitRedis } from '../limit/redis.ts';
 import { NatsLink, type NatsRole } from '../stream/nats.ts';
 import { OperationError, reasonOf } from './failure.ts';
 
@@ -65,7 +66,7 @@ export class Connections {
   async #connectRedis(): Promise<LimitRedis> {
     const { redisUrls: urls, redisPasswordFile: passwordFile, tlsCaFile: caFile, log } = this.#options;
     // Most commands, and the processor, need no Redis: ioredis takes a tenth of a second to load.
-    const { LimitRedis: Redis } = await import('../limit/redis.ts');
+    const { LimitRedis: Redis } = await import('../ingest/limit/redis.ts');
     const redis = new Redis({
       urls,
       passwordFile,

@@ -3,19 +3,19 @@
  * of this id must not inherit.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import { UnrecordedError } from '../audit/audit-log.ts';
+import { forgetUsage, readUsage } from '../ingest/limit/month-count.ts';
+import type { LimitRedis } from '../ingest/limit/redis.ts';
+import { removeUse } from '../ingest/usage/key-use.ts';
 import { CATEGORIES } from '../lib/item-types.ts';
 import type { Log } from '../lib/log.ts';
-import { forgetUsage, readUsage } from '../limit/month-count.ts';
-import type { LimitRedis } from '../limit/redis.ts';
 import { ANSWER_MS_MAX } from '../limits.ts';
+import { UnrecordedError } from '../projects/audit-log.ts';
 import { keysOf, keyWindow } from '../projects/keys.ts';
 import { RevisionError, UnknownNameError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
 import type { ProjectStore } from '../projects/project-store.ts';
-import { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
-import { removeUse } from '../usage/key-use.ts';
-import { removeOutcomes } from '../usage/outcome-day.ts';
+import { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
+import { removeOutcomes } from '../projects/usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
 import { OperationError, reasonOf } from './failure.ts';
 

@@ -1,15 +1,16 @@
 /** The operations on Redis and NATS themselves: for commands that reach them, and for the API. */
-import { readHistory } from '../audit/audit-log.ts';
-import type { RecordedChange } from '../audit/change.ts';
+
+import { readUse } from '../ingest/usage/key-use.ts';
 import { systemClock as clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import type { RecordedChange } from '../projects/audit-change.ts';
+import { readHistory } from '../projects/audit-log.ts';
 import { HeartbeatStore } from '../projects/heartbeat-store.ts';
 import { addKey, changeKey, keyId as idOfKey, keysOf } from '../projects/keys.ts';
 import { NameTakenError, RevisionError, UnknownNameError } from '../projects/names.ts';
 import type { Project, ProjectKey } from '../projects/project.ts';
 import { compareIds, mintKey, ProjectStore } from '../projects/project-store.ts';
-import { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
-import { readUse } from '../usage/key-use.ts';
+import { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
 import type { Connections } from './connections.ts';
 import {
   BytesGoneError,

@@ -1,5 +1,5 @@
 /** Why an operation of the management was not done, for the command line and the API alike. */
-import { UnrecordedError } from '../audit/audit-log.ts';
+import { UnrecordedError } from '../projects/audit-log.ts';
 import { isMissingBucket } from '../projects/bucket.ts';
 import { ConflictError, RegistryError, RevisionError, UnknownNameError } from '../projects/names.ts';
 

@@ -3,7 +3,7 @@
  * this, and the management API serves it. direct.ts works on Redis and NATS; api-client.ts asks the
  * API of an ingest.
  */
-import type { RecordedChange } from '../audit/change.ts';
+import type { RecordedChange } from '../projects/audit-change.ts';
 import type { FiledDeadLetter, SequencePage } from './dead-letters/box.ts';
 import type {
   KeyChanges,

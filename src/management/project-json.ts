@@ -1,7 +1,7 @@
 /** A project's record as the command line, its file and the API take it and show it. Pure. */
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
-import { originPatternProblem } from '../filter/inbound.ts';
+import { originPatternProblem } from '../ingest/filter/inbound.ts';
 import { FILTERS } from '../lib/filter-names.ts';
 import { CATEGORIES } from '../lib/item-types.ts';
 import { firstKey, keyId, keysOf, replaceKey, withKeys } from '../projects/keys.ts';

@@ -1,8 +1,8 @@
+import { readUsage } from '../ingest/limit/month-count.ts';
 import { systemClock } from '../lib/clock.ts';
-import { readUsage } from '../limit/month-count.ts';
 import type { Project } from '../projects/project.ts';
-import type { CheckpointBucket } from '../usage/checkpoint-bucket.ts';
-import { type HourOfOutcomes, readOutcomes } from '../usage/outcome-day.ts';
+import type { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
+import { type HourOfOutcomes, readOutcomes } from '../projects/usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
 import { OperationError, reasonOf } from './failure.ts';
 

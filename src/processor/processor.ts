@@ -2,8 +2,6 @@
  * COMPOSITION ROOT of `sluice processor`: frames come out of the streams, records go into the sink.
  */
 import { setTimeout as pause } from 'node:timers/promises';
-import { startAdminServer } from '../admin/server.ts';
-import { AdminTokens } from '../admin/tokens.ts';
 import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { credsExpiry } from '../lib/files/creds-expiry.ts';
@@ -14,6 +12,8 @@ import { Slices } from '../lib/slices.ts';
 import { openTracing } from '../lib/tracing/open.ts';
 import type { Tracing } from '../lib/tracing/tracing.ts';
 import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '../limits.ts';
+import { startAdminServer } from '../management/api/server.ts';
+import { AdminTokens } from '../management/api/tokens.ts';
 import { brokerNow } from '../projects/bucket.ts';
 import { openSinks } from '../sink/open-sinks.ts';
 import { Retention } from '../sink/retention.ts';
@@ -22,7 +22,6 @@ import type { Sink } from '../sink/sink.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { StreamWatch } from '../stream/stream-watch.ts';
 import { BUCKETS, FRAME_STREAMS, streamName, streamNamesOf, wantedStreams } from '../stream/topology.ts';
-import { OldDays } from '../usage/old-days.ts';
 import { StreamConsumer } from './consumer.ts';
 import { CrashCounts } from './crash-counts.ts';
 import { DeadLetters } from './dead-letters/dead-letters.ts';
@@ -32,6 +31,7 @@ import { Gate } from './gate.ts';
 import { HeavyProjects } from './heavy-projects.ts';
 import { Keeper } from './keeper.ts';
 import { type ProcessorGauges, ProcessorMetrics } from './metrics.ts';
+import { OldDays } from './old-days.ts';
 import { PartSweeper } from './part-sweeper.ts';
 import { pendingMessages } from './pending.ts';
 import { PullQueue } from './pull-queue.ts';

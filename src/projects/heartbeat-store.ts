@@ -1,9 +1,9 @@
 /** Heartbeat tokens: keys of a bucket, for commands. */
 import { randomBytes } from 'node:crypto';
 import type { KV } from '@nats-io/kv';
-import { AuditLog, operatorName } from '../audit/audit-log.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { HEARTBEATS_BUCKET } from '../stream/topology.ts';
+import { AuditLog, operatorName } from './audit-log.ts';
 import { openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-watch.ts';
 import { UnknownNameError } from './names.ts';

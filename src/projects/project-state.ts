@@ -1,4 +1,5 @@
-import { type CompiledFilters, compileFilters } from '../filter/inbound.ts';
+import { type CompiledFilters, compileFilters } from '../ingest/filter/inbound.ts';
+import type { ScopeCache } from '../ingest/limit/scope-cache.ts';
 import type { Clock } from '../lib/clock.ts';
 import { ResourcesInUse } from '../lib/fair-share.ts';
 import {
@@ -9,7 +10,6 @@ import {
   type ItemType,
   typeBit,
 } from '../lib/item-types.ts';
-import type { ScopeCache } from '../limit/scope-cache.ts';
 import { keyId, keyWindow, validUntil } from './keys.ts';
 import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
 
@@ -53,8 +53,8 @@ export interface RateScope {
    */
   refusingCategory(windowNumber: number): Category | undefined;
   /**
-   * limit/admission.ts: what this worker holds and knows of its windows. Undefined until the first
-   * request, and after a minute without one.
+   * ingest/limit/admission.ts: what this worker holds and knows of its windows. Undefined until
+   * the first request, and after a minute without one.
    */
   cache: ScopeCache | undefined;
 }
@@ -68,7 +68,7 @@ export interface Access {
   readonly keyId: string;
   /** Whose limits hold for all requests with this key. */
   readonly scope: RateScope;
-  /** usage/key-use.ts: a request of this hour has been noted. */
+  /** ingest/usage/key-use.ts: a request of this hour has been noted. */
   isKeyUseNoted: boolean;
 }
 
@@ -111,15 +111,15 @@ export class ProjectState implements RateScope, Access {
   isKeyUseNoted = false;
 
   /**
-   * usage/checkpoints.ts: the figure that is not written yet; `checkpointMonth` empty: there is
-   * none.
+   * ingest/usage/checkpoints.ts: the figure that is not written yet; `checkpointMonth` empty:
+   * there is none.
    */
   checkpointMonth = '';
   checkpointCount = 0;
 
   /**
-   * usage/outcomes.ts: requests since they were last gathered; `isGathered` while the ledger lists
-   * it.
+   * ingest/usage/outcomes.ts: requests since they were last gathered; `isGathered` while the
+   * ledger lists it.
    */
   isGathered = false;
   freshAccepted = 0;
@@ -127,7 +127,10 @@ export class ProjectState implements RateScope, Access {
   /** usage/: figures of it that a flush has taken out and not written yet. */
   unwritten = 0;
 
-  /** http/metrics/page-figures.ts; undefined until it was noted, or without room for it there. */
+  /**
+   * ingest/http/metrics/page-figures.ts; undefined until it was noted, or without room for it
+   * there.
+   */
   figures: ProjectFigures | undefined = undefined;
   /** The page has no room for this project. */
   isOffPage = false;

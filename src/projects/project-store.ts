@@ -2,11 +2,11 @@
 import { randomBytes, randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { KV } from '@nats-io/kv';
-import { AuditLog, operatorName } from '../audit/audit-log.ts';
-import { changeBetween } from '../audit/change.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { PROJECTS_BUCKET } from '../stream/topology.ts';
+import { changeBetween } from './audit-change.ts';
+import { AuditLog, operatorName } from './audit-log.ts';
 import { isConflict, openBucket, registryManager } from './bucket.ts';
 import { type BucketAccess, readBucket } from './bucket-watch.ts';
 import { rotateKeys } from './keys.ts';

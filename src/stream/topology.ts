@@ -31,7 +31,7 @@ export const DEAD_LETTERS_STREAM = 'SLUICE_DEAD_LETTERS';
  * message of each subject is kept.
  */
 export const DEAD_LETTERS_SUBJECT = 'sluice.dead_letters';
-/** A record for each change of a project or heartbeat token (src/audit). */
+/** A record for each change of a project or heartbeat token (src/projects). */
 export const AUDIT_STREAM = 'SLUICE_AUDIT';
 export const AUDIT_SUBJECT = 'sluice.audit';
 export const CONSUMER = 'processor';

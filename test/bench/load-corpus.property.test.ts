@@ -7,9 +7,9 @@ import { describe, expect, it } from 'vitest';
 import { UsageError } from '../../bench/load/command/values.ts';
 import { readCorpus, renewed } from '../../bench/load/send/corpus.ts';
 import { ID_PLACEHOLDER } from '../../bench/payloads.ts';
-import { type ItemReceiver, Parser } from '../../src/envelope/parser.ts';
+import { type ItemReceiver, Parser } from '../../src/ingest/envelope/parser.ts';
 import { storedTypes } from '../../src/lib/item-types.ts';
-import { bytesOf, EVENT_ID, encodeEnvelope } from '../envelope/bodies.ts';
+import { bytesOf, EVENT_ID, encodeEnvelope } from '../ingest/envelope/bodies.ts';
 
 const RUNS = { numRuns: 400, seed: 20_260_103 };
 

@@ -13,8 +13,8 @@ import { allJobs, boundsJobs, PAIRS, type Settings } from '../../bench/plan.ts';
 import { ratiosOf } from '../../bench/ratios.ts';
 import type { Summary } from '../../bench/summary.ts';
 import { SCENARIOS, scenarioNamed } from '../../bench/system/scenarios.ts';
+import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
-import { ensureServers } from '../../src/dev/install.ts';
 import { rounds } from '../support/rounds.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;

@@ -4,7 +4,7 @@
  * that is missing is a failure.
  */
 import { expect, it } from 'vitest';
-import { aptInstall } from '../../src/dev/install.ts';
+import { aptInstall } from '../../src/commands/dev/install.ts';
 import { describeMatrix } from './scenario.ts';
 import { asked, isAsked, lacks, type Sdk } from './sdks.ts';
 import { JAVASCRIPT, OTHERS } from './variants.ts';

@@ -3,7 +3,7 @@ import { execFileSync, spawnSync } from 'node:child_process';
 import { chmodSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { freePort } from '../../src/dev/servers.ts';
+import { freePort } from '../../src/commands/dev/servers.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';

@@ -14,7 +14,7 @@ import { Agent, request } from 'node:http';
 import { join } from 'node:path';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { findServer } from '../../src/dev/servers.ts';
+import { findServer } from '../../src/commands/dev/servers.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';

@@ -3,8 +3,8 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
-import { ensureServers } from '../../src/dev/install.ts';
 import { DEPLOYED } from './versions.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;

@@ -1,7 +1,7 @@
 /** The ledger finds every kind of broken promise, and nothing where none was broken. */
 import { describe, expect, it } from 'vitest';
-import { quotaHeaders, rateHeaders } from '../../src/http/answers/limit-headers.ts';
-import { REFUSALS } from '../../src/http/answers/outcome.ts';
+import { quotaHeaders, rateHeaders } from '../../src/ingest/http/answers/limit-headers.ts';
+import { REFUSALS } from '../../src/ingest/http/answers/outcome.ts';
 import { saysAway } from './client.ts';
 import { type Evidence, judge, mostWithinWindow, type Terms, type Told } from './ledger.ts';
 

@@ -1,8 +1,8 @@
 import { setTimeout as pause } from 'node:timers/promises';
+import { readUsage } from '../../src/ingest/limit/month-count.ts';
+import { LimitRedis } from '../../src/ingest/limit/redis.ts';
 import { systemClock } from '../../src/lib/clock.ts';
-import { readUsage } from '../../src/limit/month-count.ts';
-import { LimitRedis } from '../../src/limit/redis.ts';
-import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
+import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
 import { quiet, type Stand } from './stand.ts';
 
 /** A server that has just been under load may take longer than the limiter would wait for it. */

@@ -8,7 +8,7 @@ import { Collector } from '../support/collector.ts';
 import { until } from '../support/system.ts';
 
 // The composition roots that a program without tracing loads.
-import '../../src/http/server.ts';
+import '../../src/ingest/http/server.ts';
 import '../../src/processor/processor.ts';
 
 const { cache } = createRequire(import.meta.url);

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect } from 'vitest';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
-import { seeded } from '../envelope/bodies.ts';
+import { seeded } from '../ingest/envelope/bodies.ts';
 import { lastingPort } from '../support/servers.ts';
 import { envelope, type Harness, hexId, item } from './harness.ts';
 

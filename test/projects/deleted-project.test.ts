@@ -1,14 +1,14 @@
 /** A worker whose project is deleted, and made again, before it has written what it counted. Real broker, real bucket. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Checkpoints } from '../../src/ingest/usage/checkpoints.ts';
+import { OutcomeLedger } from '../../src/ingest/usage/outcomes.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import type { BucketEntry } from '../../src/projects/bucket-watch.ts';
 import type { ProjectState } from '../../src/projects/project-state.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
+import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
+import { readOutcomes, removeOutcomes } from '../../src/projects/usage/outcome-day.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
-import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
-import { Checkpoints } from '../../src/usage/checkpoints.ts';
-import { readOutcomes, removeOutcomes } from '../../src/usage/outcome-day.ts';
-import { OutcomeLedger } from '../../src/usage/outcomes.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { link as connect, log, makeBuckets, replace } from './broker.ts';
 

@@ -1,6 +1,6 @@
 import { Kvm } from '@nats-io/kv';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { findServer, type RunningServer, startNats } from '../../src/dev/servers.ts';
+import { findServer, type RunningServer, startNats } from '../../src/commands/dev/servers.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { HeartbeatStore } from '../../src/projects/heartbeat-store.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';

@@ -11,7 +11,7 @@ export default function setup(): void {
   const compiler = join(ROOT, 'node_modules/typescript/bin/tsc');
   const { stdout } = spawnSync(process.execPath, [compiler, '-p', 'bench'], { cwd: ROOT, encoding: 'utf8' });
   if (stdout !== '') throw new Error(stdout);
-  const scripts = readdirSync(join(ROOT, 'src/limit')).filter((name) => name.endsWith('.lua'));
+  const scripts = readdirSync(join(ROOT, 'src/ingest/limit')).filter((name) => name.endsWith('.lua'));
   for (const name of scripts)
-    copyFileSync(join(ROOT, 'src/limit', name), join(ROOT, '.bench/src/limit', name));
+    copyFileSync(join(ROOT, 'src/ingest/limit', name), join(ROOT, '.bench/src/ingest/limit', name));
 }

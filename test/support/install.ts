@@ -1,7 +1,7 @@
 /** Once before all tests: installs the servers and the browser that the tests run on, where that is possible without a question. */
 import { spawnSync } from 'node:child_process';
+import { aptInstall, ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
-import { aptInstall, ensureServers } from '../../src/dev/install.ts';
 import { nativeProblem } from '../../src/ingest/native.ts';
 import { findBrowser } from './browser.ts';
 import { findPostgres } from './postgres.ts';

@@ -4,7 +4,7 @@
  */
 import { rmSync } from 'node:fs';
 import { join } from 'node:path';
-import { findServer, type RunningServer, startNatsWith } from '../../src/dev/servers.ts';
+import { findServer, type RunningServer, startNatsWith } from '../../src/commands/dev/servers.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { lastingPort, temporaryFolder } from './servers.ts';
 import { TcpProxy } from './tcp-proxy.ts';

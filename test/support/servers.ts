@@ -2,7 +2,6 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { checkPortIsFree } from '../../src/admin/port-check.ts';
 import {
   findServer,
   LASTING_PORTS,
@@ -11,7 +10,8 @@ import {
   startNats,
   startNatsWith,
   startRedis,
-} from '../../src/dev/servers.ts';
+} from '../../src/commands/dev/servers.ts';
+import { checkPortIsFree } from '../../src/lib/port-check.ts';
 import { LANES } from './lanes.ts';
 
 export type TestServer = RunningServer & {

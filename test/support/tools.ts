@@ -2,7 +2,7 @@
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { aptInstall } from '../../src/dev/install.ts';
+import { aptInstall } from '../../src/commands/dev/install.ts';
 
 const FOLDER = new URL('../../.test-tools/', import.meta.url).pathname;
 

@@ -1,7 +1,7 @@
 /** A project is deleted and made again under its id while a worker still has its counts in hand (contract part 6, Project life). */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
-import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
+import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { Command, System, until } from '../support/system.ts';
 

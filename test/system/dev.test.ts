@@ -17,7 +17,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
-import type { DevFile } from '../../src/dev/system.ts';
+import type { DevFile } from '../../src/commands/dev/system.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { freeze, thaw } from '../support/freeze.ts';

@@ -5,8 +5,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { CHECKPOINT_MS_MAX } from '../../src/limits.ts';
 import type { Project } from '../../src/projects/project.ts';
-import { CheckpointBucket } from '../../src/usage/checkpoint-bucket.ts';
-import { operator } from '../limit/redis-cluster.ts';
+import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
+import { operator } from '../ingest/limit/redis-cluster.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { System, until } from '../support/system.ts';
 

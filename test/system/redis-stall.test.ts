@@ -1,9 +1,9 @@
 /** Redis stands still for a moment (contract part 2, Redis stalls): requests wait, and each 200 is counted once. */
 import { afterEach, describe, expect, it } from 'vitest';
+import { readUsage } from '../../src/ingest/limit/month-count.ts';
+import { LimitRedis } from '../../src/ingest/limit/redis.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
-import { readUsage } from '../../src/limit/month-count.ts';
-import { LimitRedis } from '../../src/limit/redis.ts';
 import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { freeze, thaw } from '../support/freeze.ts';

@@ -6,7 +6,7 @@ import { accessSync, constants, statSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import type { StreamInfo } from '@nats-io/jetstream';
 import type { Config } from '../../config.ts';
-import { HAS_ZSTD } from '../../envelope/inflate/inflate.ts';
+import { HAS_ZSTD } from '../../ingest/envelope/inflate/inflate.ts';
 import { nativeProblem } from '../../ingest/native.ts';
 import { FRAME_BYTES_MAX, REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { withoutPassword } from '../../management/connections.ts';

@@ -1,8 +1,8 @@
 /** The questions of doctor's table that take more than a line. None changes anything. */
 import { mkdtempSync, readFileSync, rmSync, statfsSync } from 'node:fs';
 import { join } from 'node:path';
+import { withRedis } from '../../ingest/limit/redis-client.ts';
 import { createLog } from '../../lib/log.ts';
-import { withRedis } from '../../limit/redis-client.ts';
 import { brokerNow } from '../../projects/bucket.ts';
 import { Database } from '../../sink/postgres/database.ts';
 import { PARTITIONED, SCHEMA_VERSION, schemaVersion } from '../../sink/postgres/schema.ts';

@@ -1,7 +1,7 @@
 /** `sluice load`: the load tester of bench/load, with what it needs of this program. */
 import { Command } from 'commander';
-import { firstToken } from '../../admin/tokens.ts';
 import { loadConfig, setting } from '../../config.ts';
+import { firstToken } from '../../management/api/tokens.ts';
 import type { StoredReader } from '../../sink/sink.ts';
 import { findDev } from '../session.ts';
 import { openStored } from './stored.ts';

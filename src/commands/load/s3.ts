@@ -1,6 +1,6 @@
 /** What the s3 sink has stored. */
 import * as zlib from 'node:zlib';
-import { ZstdFrames } from '../../envelope/inflate/zstd-frames.ts';
+import { ZstdFrames } from '../../ingest/envelope/inflate/zstd-frames.ts';
 import { KEY_BYTES } from '../../sink/item-key.ts';
 import { KeyTable } from '../../sink/key-table.ts';
 import { scanLines } from '../../sink/ndjson/stored.ts';

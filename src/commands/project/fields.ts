@@ -1,6 +1,6 @@
 /** A project's fields as flags of a command line, and a project as it is printed. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { originPatternProblem } from '../../filter/inbound.ts';
+import { originPatternProblem } from '../../ingest/filter/inbound.ts';
 import { FILTERS, type FilterName } from '../../lib/filter-names.ts';
 import { CATEGORIES } from '../../lib/item-types.ts';
 import { RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';

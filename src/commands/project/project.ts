@@ -1,5 +1,4 @@
 import { Command } from 'commander';
-import type { RecordedChange } from '../../audit/change.ts';
 import { systemClock } from '../../lib/clock.ts';
 import type { Operations, StoredProjectJson } from '../../management/operations.ts';
 import {
@@ -8,6 +7,7 @@ import {
   projectJson,
   type WantedProject,
 } from '../../management/project-json.ts';
+import type { RecordedChange } from '../../projects/audit-change.ts';
 import { UnreadableError } from '../../projects/names.ts';
 import type { Plan } from '../../projects/project.ts';
 import { printJson, printLine, table } from '../print.ts';

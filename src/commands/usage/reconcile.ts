@@ -12,17 +12,17 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
-import { readUsage, setUsage } from '../../limit/month-count.ts';
+import { readUsage, setUsage } from '../../ingest/limit/month-count.ts';
 import { ANSWER_MS_MAX } from '../../limits.ts';
 import { DeadLetterBox } from '../../management/dead-letters/box.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
+import { CheckpointBucket } from '../../projects/usage/checkpoint-bucket.ts';
 import { readTally } from '../../sink/ndjson/tally.ts';
 import type { TallyOfMonth } from '../../sink/tally.ts';
 import { UnavailableError } from '../../sink/unavailable.ts';
 import { readBacklog } from '../../stream/backlog.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { CONSUMER, FRAME_STREAMS, streamName, streamSubject } from '../../stream/topology.ts';
-import { CheckpointBucket } from '../../usage/checkpoint-bucket.ts';
 import { printJson, printLine } from '../print.ts';
 import { integerIn, parseProjectId } from '../project/fields.ts';
 import { type ApiFlags, CommandError, type Session, UsageError, withSession } from '../session.ts';

@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import { OUTCOME_DAYS_KEPT } from '../../limits.ts';
 import type { Operations } from '../../management/operations.ts';
 import type { Usage } from '../../management/usage.ts';
-import type { HourOfOutcomes } from '../../usage/outcome-day.ts';
+import type { HourOfOutcomes } from '../../projects/usage/outcome-day.ts';
 import { printJson, printLine, record, table } from '../print.ts';
 import { integerIn, parseProjectId, quotaText } from '../project/fields.ts';
 import { type ApiFlags, withApi, withOperations } from '../session.ts';

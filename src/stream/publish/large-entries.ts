@@ -40,7 +40,7 @@ export type LargeEntriesOptions = {
  * Each entry has its own deadline timer, because reading a file has none. At the deadline the entry
  * is over, and later results are dropped. The result is then `unknown` if its frame entry was
  * pushed, else `refused`: without a frame it is certainly not queued, whatever became of its parts.
- * Where the disk is late, http/request.ts answers such a refusal with 500 instead of 503.
+ * Where the disk is late, ingest/http/request.ts answers such a refusal with 500 instead of 503.
  */
 export class LargeEntries {
   readonly #options: LargeEntriesOptions;

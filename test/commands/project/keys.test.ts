@@ -1,11 +1,11 @@
 import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { projectCommand } from '../../../src/commands/project/project.ts';
+import { KeyUse } from '../../../src/ingest/usage/key-use.ts';
 import { keyId } from '../../../src/projects/keys.ts';
 import { ProjectState } from '../../../src/projects/project-state.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';
-import { KeyUse } from '../../../src/usage/key-use.ts';
 import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';

@@ -1,6 +1,6 @@
 /** The sinks whose stores `npm run test:sinks` installs, as the conformance suite sees them. */
 import * as zlib from 'node:zlib';
-import { ZstdFrames } from '../../../src/envelope/inflate/zstd-frames.ts';
+import { ZstdFrames } from '../../../src/ingest/envelope/inflate/zstd-frames.ts';
 import { readClickHouseTally } from '../../../src/sink/clickhouse/tally.ts';
 import type { TallyOfMonth } from '../../../src/sink/tally.ts';
 import type { StoredRecord } from '../../processor/harness.ts';

@@ -1,0 +1,119 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { setTimeout as pause } from 'node:timers/promises';
+import { PROCESSOR_FLAGS } from '../../ingest/worker-pool.ts';
+import type { RunningServer } from './servers.ts';
+
+const RESTART_MS = 500;
+const READY_POLL_MS = 50;
+const STOP_MS_MAX = 35_000;
+
+/**
+ * One child of `sluice dev`, started again whenever it dies after it was ready, until it is
+ * stopped.
+ */
+export interface Child {
+  stop(): Promise<void>;
+}
+
+type Say = (line: string) => void;
+
+type CommandOptions = { program: URL; env: NodeJS.ProcessEnv; readyUrl: string; say: Say };
+
+/**
+ * Keeps a server alive on the port it first got.
+ * @param start with a port: on that port
+ */
+export async function superviseServer(
+  name: string,
+  start: (port?: number) => Promise<RunningServer>,
+  say: Say,
+): Promise<Child & { url: string }> {
+  let server = await start();
+  let stopping = false;
+  const { url, port } = server;
+  const watch = async (): Promise<void> => {
+    await server.exited;
+    while (!stopping) {
+      say(`${name} ended; starting it again`);
+      await pause(RESTART_MS);
+      if (stopping) return;
+      const next = await start(port).catch((error: Error) => say(error.message));
+      if (!next) continue;
+      server = next;
+      return watch();
+    }
+  };
+  const watching = watch();
+  const stop = async (): Promise<void> => {
+    stopping = true;
+    await server.stop();
+    await watching; // it may have just started another one
+    await server.stop();
+  };
+  return { url, stop };
+}
+
+/**
+ * Keeps one of our own commands alive as a child that leaves when we die (its IPC channel closes).
+ * One that ends before it was ever ready is not started again.
+ */
+export class CommandChild implements Child {
+  readonly #name: string;
+  readonly #options: CommandOptions;
+  #process: ChildProcess;
+  #wasReady = false;
+  #stopping = false;
+
+  constructor(name: string, options: CommandOptions) {
+    this.#name = name;
+    this.#options = options;
+    this.#process = this.#start();
+  }
+
+  /**
+   * Resolves when `readyUrl` says so.
+   * @throws when the command has ended, or time is up
+   */
+  async ready(msMax: number): Promise<void> {
+    for (const until = Date.now() + msMax; Date.now() < until; await pause(READY_POLL_MS)) {
+      const isReady = fetch(this.#options.readyUrl).then(({ ok }) => ok);
+      this.#wasReady = await isReady.catch(() => false);
+      if (this.#wasReady) return;
+      const { exitCode, signalCode } = this.#process;
+      const how = signalCode ?? exitCode;
+      if (how !== null)
+        throw new Error(`sluice ${this.#name} ended at start (${how}); the lines above say why`);
+    }
+    throw new Error(`sluice ${this.#name} is not ready after ${msMax / 1000} s; the lines above say why`);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    const child = this.#process;
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const gone = new Promise((resolve) => child.once('exit', resolve));
+    child.kill('SIGTERM');
+    const killer = setTimeout(() => child.kill('SIGKILL'), STOP_MS_MAX);
+    await gone;
+    clearTimeout(killer);
+  }
+
+  #start(): ChildProcess {
+    const { program, env } = this.#options;
+    const child = fork(program, [this.#name], {
+      env,
+      execArgv: [...process.execArgv, ...PROCESSOR_FLAGS],
+      stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+      detached: true,
+    });
+    child.once('exit', (code, signal) => void this.#ended(signal ?? code));
+    return child;
+  }
+
+  async #ended(how: string | number | null): Promise<void> {
+    if (this.#stopping || !this.#wasReady) return;
+    this.#options.say(`sluice ${this.#name} ended (${how}); starting it again`);
+    await pause(RESTART_MS);
+    if (!this.#stopping) this.#process = this.#start();
+  }
+}

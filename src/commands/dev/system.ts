@@ -1,0 +1,253 @@
+/**
+ * COMPOSITION ROOT of `sluice dev`: the whole system on one machine, as children of this process.
+ */
+import { existsSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
+import { childEnvironment, hostEnvironment, isSet, type SinkSetting } from '../../config.ts';
+import { systemClock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import { firstKey } from '../../projects/keys.ts';
+import { NameTakenError, RegistryError } from '../../projects/names.ts';
+import type { Project } from '../../projects/project.ts';
+import { type NewProject, ProjectStore } from '../../projects/project-store.ts';
+import { NatsLink } from '../../stream/nats.ts';
+import { setupTopology } from '../../stream/setup/setup.ts';
+import { ensureServers } from './install.ts';
+import { freePort, startNats, startRedis } from './servers.ts';
+import { type Child, CommandChild, superviseServer } from './supervisor.ts';
+
+const READY_MS_MAX = 30_000;
+const FIRST_ID = '1';
+/** No quota, no filters: what one sends is what one finds. */
+const DEMO: NewProject = { plan: 'Platform', overage: false, filters: [], allowedOrigins: [] };
+
+type DevOptions = {
+  port: number;
+  host: string;
+  adminPort: number;
+  adminHost: string;
+  workers: number;
+  dataDir: string;
+  /** Given URLs: nothing is started for them. */
+  redisUrl: string | undefined;
+  natsUrl: string | undefined;
+  natsCredsFile: string | undefined;
+  tlsCaFile: string | undefined;
+  shards: number;
+  replicas: number;
+  streamMaxBytes: number;
+  publicUrl: string | undefined;
+  /** Undefined: a folder in the data folder. */
+  sinks: readonly SinkSetting[] | undefined;
+};
+
+/** What `<data-dir>/dev.json` holds. */
+export type DevFile = {
+  url: string;
+  adminUrl: string;
+  redisUrl: string;
+  natsUrl: string;
+  /** Absent where SLUICE_SINK names no folder. */
+  sinkDir?: string;
+  project: { id: string; key: string; dsn: string };
+  pid: number;
+};
+
+export type DevSystem = { file: DevFile; project: Project; processorAdminUrl: string };
+
+type Say = (line: string) => void;
+
+export class DevStart {
+  readonly #options: DevOptions;
+  readonly #log: Log;
+  readonly #say: Say;
+  /** In the order of their start; stopped the other way round. */
+  readonly #children: Child[] = [];
+  #stopping: Promise<void> | undefined;
+
+  constructor(options: DevOptions, log: Log, say: Say) {
+    this.#options = { ...options, dataDir: resolve(options.dataDir) };
+    this.#log = log;
+    this.#say = say;
+  }
+
+  /** @throws when a part does not start; what had started is then stopped */
+  async start(): Promise<DevSystem> {
+    try {
+      return await this.#start();
+    } catch (error) {
+      await this.stop();
+      throw error;
+    }
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  /** One after the other, so that what is accepted is processed before the servers end. */
+  async #stop(): Promise<void> {
+    rmSync(this.#devJson, { force: true });
+    for (const child of this.#children.toReversed()) await child.stop();
+  }
+
+  /** A child that starts after the stop was requested ends at once. */
+  async #keep(child: Child): Promise<void> {
+    if (this.#stopping) await child.stop();
+    else this.#children.push(child);
+    this.#failIfStopping();
+  }
+
+  #failIfStopping(): void {
+    if (this.#stopping) throw new Error('stopped while starting');
+  }
+
+  get #devJson(): string {
+    return join(this.#options.dataDir, 'dev.json');
+  }
+
+  async #start(): Promise<DevSystem> {
+    const { redisUrl, natsUrl } = await this.#servers();
+    const { replicas, shards, streamMaxBytes: maxBytes, natsCredsFile, tlsCaFile } = this.#options;
+    const link = await NatsLink.connect({
+      urls: natsUrl.split(','),
+      credsFile: natsCredsFile,
+      caFile: tlsCaFile,
+      name: 'sluice dev',
+      log: this.#log,
+    });
+    await setupTopology(link, { replicas, shards, maxBytes });
+    const project = await demoProject(link, this.#options.dataDir);
+    await link.close();
+    const { sinks } = this.#options;
+    const folder = sinks?.find((sink) => sink.kind === 'ndjson')?.dir;
+    const sinkDir = sinks ? folder && resolve(folder) : join(this.#options.dataDir, 'sink');
+    const processorPort = await freePort();
+    await this.#commands({ redisUrl, natsUrl, sinkDir, processorPort });
+    this.#failIfStopping();
+    const file = this.#describe({ redisUrl, natsUrl, sinkDir, project });
+    writeFileSync(`${this.#devJson}.tmp`, `${JSON.stringify(file, null, 2)}\n`);
+    renameSync(`${this.#devJson}.tmp`, this.#devJson);
+    return { file, project, processorAdminUrl: this.#adminUrl(processorPort) };
+  }
+
+  async #servers(): Promise<{ redisUrl: string; natsUrl: string }> {
+    let { redisUrl, natsUrl } = this.#options;
+    if (redisUrl && natsUrl) return { redisUrl, natsUrl };
+    const bins = ensureServers(hostEnvironment(), this.#say);
+    if (!redisUrl) {
+      const dir = join(this.#options.dataDir, 'redis');
+      const redis = await superviseServer(
+        'redis-server',
+        (port) => startRedis(bins.redis, dir, port),
+        this.#say,
+      );
+      await this.#keep(redis);
+      redisUrl = redis.url;
+    }
+    if (!natsUrl) {
+      const dir = join(this.#options.dataDir, 'nats');
+      const nats = await superviseServer('nats-server', (port) => startNats(bins.nats, dir, port), this.#say);
+      await this.#keep(nats);
+      natsUrl = nats.url;
+    }
+    return { redisUrl, natsUrl };
+  }
+
+  async #commands(parts: {
+    redisUrl: string;
+    natsUrl: string;
+    sinkDir: string | undefined;
+    processorPort: number;
+  }): Promise<void> {
+    const { host, port, adminPort, workers } = this.#options;
+    const program = new URL('../../cli.js', import.meta.url);
+    const settings = {
+      SLUICE_REDIS_URL: parts.redisUrl,
+      SLUICE_NATS_URL: parts.natsUrl,
+      ...(!this.#options.sinks && { SLUICE_SINK: `ndjson:${parts.sinkDir}` }),
+      SLUICE_HOST: host,
+      SLUICE_PORT: `${port}`,
+      SLUICE_WORKERS: `${workers}`,
+      SLUICE_STREAM_MAX_BYTES: `${this.#options.streamMaxBytes}`,
+      ...(!isSet('SLUICE_ENV') && { SLUICE_ENV: 'development' }),
+      ...(!isSet('SLUICE_LOG_LEVEL') && { SLUICE_LOG_LEVEL: 'warn' }),
+    };
+    const run = async (name: string, ownPort: number): Promise<CommandChild> => {
+      const env = childEnvironment({ ...settings, SLUICE_ADMIN_PORT: `${ownPort}` });
+      const readyUrl = `${this.#adminUrl(ownPort)}/readyz`;
+      const child = new CommandChild(name, { program, env, readyUrl, say: this.#say });
+      await this.#keep(child);
+      return child;
+    };
+    const children = [await run('processor', parts.processorPort), await run('ingest', adminPort)];
+    await Promise.all(children.map((child) => child.ready(READY_MS_MAX)));
+  }
+
+  /** Of a child, which listens on SLUICE_ADMIN_HOST too. */
+  #adminUrl(port: number): string {
+    return urlOf(this.#options.adminHost, port);
+  }
+
+  #describe(parts: {
+    redisUrl: string;
+    natsUrl: string;
+    sinkDir: string | undefined;
+    project: Project;
+  }): DevFile {
+    const { redisUrl, natsUrl, sinkDir, project } = parts;
+    const url = urlOf(this.#options.host, this.#options.port);
+    const key = firstKey(project, systemClock.now())?.key ?? project.key;
+    const dsn = (this.#options.publicUrl ?? url).replace('://', `://${key}@`);
+    return {
+      url,
+      adminUrl: this.#adminUrl(this.#options.adminPort),
+      redisUrl,
+      natsUrl,
+      ...(sinkDir !== undefined && { sinkDir }),
+      project: { id: project.id, key, dsn: `${dsn}/${project.alias ?? project.id}` },
+      pid: process.pid,
+    };
+  }
+}
+
+/** The URL of this machine at which a program answers that listens on `host`. */
+function urlOf(host: string, port: number): string {
+  // Not localhost: clients try ::1 for it first, where nothing listens.
+  if (host === '0.0.0.0') return `http://127.0.0.1:${port}`;
+  if (host === '::') return `http://localhost:${port}`;
+  return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
+}
+
+/** What `dev` keeps in its data folder; other files there are not its own. */
+export const DATA = ['demo-project', 'dev.json', 'dev.json.tmp', 'nats', 'redis', 'sink'] as const;
+
+/** The demo project of a data folder: the same one at every start, made at the first. */
+async function demoProject(link: NatsLink, dataDir: string): Promise<Project> {
+  const store = await ProjectStore.open(link);
+  const file = join(dataDir, 'demo-project');
+  const known = existsSync(file) ? await findProject(store, readFileSync(file, 'utf8').trim()) : undefined;
+  if (known) return known;
+  const project = await createProject(store);
+  writeFileSync(file, `${project.id}\n`);
+  return project;
+}
+
+async function findProject(store: ProjectStore, id: string): Promise<Project | undefined> {
+  try {
+    return await store.get(id);
+  } catch (error) {
+    if (error instanceof RegistryError) return undefined;
+    throw error;
+  }
+}
+
+async function createProject(store: ProjectStore): Promise<Project> {
+  try {
+    return await store.create({ ...DEMO, id: FIRST_ID });
+  } catch (error) {
+    if (error instanceof NameTakenError) return store.create(DEMO);
+    throw error;
+  }
+}

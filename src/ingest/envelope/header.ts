@@ -1,0 +1,109 @@
+/**
+ * The two kinds of JSON lines in an envelope
+ * (https://develop.sentry.dev/sdk/data-model/envelopes/). Pure.
+ */
+import { CLIENT_CHARS_MAX } from '../../limits.ts';
+
+/** Why a body is no envelope: a closed set, worded for the client and the log. */
+export type Malformed =
+  | 'the body is empty'
+  | 'the envelope header is too long'
+  | 'the envelope header is no JSON object'
+  | 'the event_id is neither 32 hex digits nor a dashed UUID'
+  | 'an item header is too long'
+  | 'an item header is no JSON object'
+  | 'an item header has no type'
+  | 'an item length is no whole number of bytes'
+  | 'a payload is followed by another byte than a newline'
+  | 'the body ends inside a payload'
+  | 'the envelope has too many items'
+  | 'the item headers are too long together';
+
+export type EnvelopeHeader = {
+  /** 32 lower-case hex; undefined when the header has none, or only zeros. */
+  eventId?: string;
+  /** As sent, a number as text, unchecked. */
+  sentAt?: string;
+  /** `name/version`; undefined when one of both is missing, or they are longer than any SDK's. */
+  sdk?: string;
+};
+
+export type ItemHeader = {
+  type: string;
+  /** Payload bytes; undefined when the payload runs to the next newline. */
+  length?: number;
+};
+
+const EVENT_ID = /^[0-9a-f]{32}$/i;
+const NIL_EVENT_ID = '0'.repeat(32);
+const DASHED_EVENT_ID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+/** A byte order mark is no JSON, so it is kept and refused. */
+const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
+
+/**
+ * JSON.parse makes `__proto__` an own property like any other, and of duplicate names the last
+ * wins.
+ */
+function parseObject(line: Uint8Array): Record<string, unknown> | undefined {
+  let value: unknown;
+  try {
+    value = JSON.parse(utf8.decode(line));
+  } catch {
+    return undefined;
+  }
+  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
+  return isObject ? (value as Record<string, unknown>) : undefined;
+}
+
+/** Own properties alone: what a header does not say must not be found on a prototype. */
+const own = (object: object, name: string): unknown =>
+  Object.hasOwn(object, name) ? (object as Record<string, unknown>)[name] : undefined;
+
+function sdkOf(value: unknown): string | undefined {
+  if (typeof value !== 'object' || value === null) return undefined;
+  const name = own(value, 'name');
+  const version = own(value, 'version');
+  if (typeof name !== 'string' || typeof version !== 'string' || !name || !version) return undefined;
+  // It is stored with each item, and an envelope may have a thousand.
+  return name.length + version.length < CLIENT_CHARS_MAX ? `${name}/${version}` : undefined;
+}
+
+/**
+ * @param line the envelope's first line without its newline; a `\r` at its end is white space to
+ * JSON
+ * @returns the header, or why it is none
+ */
+export function parseEnvelopeHeader(line: Uint8Array): EnvelopeHeader | Malformed {
+  const object = parseObject(line);
+  if (!object) return 'the envelope header is no JSON object';
+  const header: EnvelopeHeader = {};
+  const eventId = own(object, 'event_id');
+  if (eventId !== undefined && eventId !== null) {
+    if (typeof eventId !== 'string' || !(EVENT_ID.test(eventId) || DASHED_EVENT_ID.test(eventId)))
+      return 'the event_id is neither 32 hex digits nor a dashed UUID';
+    const id = eventId.replaceAll('-', '').toLowerCase();
+    if (id !== NIL_EVENT_ID) header.eventId = id;
+  }
+  const sentAt = own(object, 'sent_at');
+  if (typeof sentAt === 'string') header.sentAt = sentAt;
+  else if (typeof sentAt === 'number') header.sentAt = `${sentAt}`;
+  const sdk = sdkOf(own(object, 'sdk'));
+  if (sdk !== undefined) header.sdk = sdk;
+  return header;
+}
+
+/**
+ * @param line an item's header line without its newline
+ * @returns the header, or why it is none
+ */
+export function parseItemHeader(line: Uint8Array): ItemHeader | Malformed {
+  const object = parseObject(line);
+  if (!object) return 'an item header is no JSON object';
+  const type = own(object, 'type');
+  if (typeof type !== 'string') return 'an item header has no type';
+  const length = own(object, 'length');
+  if (length === undefined || length === null) return { type };
+  if (!Number.isSafeInteger(length) || (length as number) < 0)
+    return 'an item length is no whole number of bytes';
+  return { type, length: length as number };
+}

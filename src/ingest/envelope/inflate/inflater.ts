@@ -1,0 +1,171 @@
+import { BODY_BYTES_SETTING_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../../limits.ts';
+import type { Holding } from '../budget.ts';
+import { ByteQueue } from '../byte-queue.ts';
+import {
+  type Compression,
+  DEFLATE_SNIFF_BYTES,
+  withoutRoom,
+  type ZlibStream,
+  zlibStream,
+} from './inflate.ts';
+import { ZstdFrames } from './zstd-frames.ts';
+
+export type InflaterOptions = {
+  holding: Holding;
+  onBytes(bytes: Buffer): void;
+  /** All bytes have been told. */
+  onEnd(): void;
+  onFailed(kind: 'invalid' | 'overloaded', detail: string): void;
+  /**
+   * More or less than INFLATER_QUEUE_BYTES_MAX waits; than INFLATER_QUEUE_BYTES_TIGHT while the
+   * worker holds much.
+   */
+  onBehind(behind: boolean): void;
+};
+
+/** What the engine itself allocates, about: window, tables and one piece of output. */
+const ENGINE_BYTES = 128 * 1024;
+/** A window that ENGINE_BYTES does not cover grows with its output up to here. */
+const WINDOW_BYTES_MAX = { gzip: 0, deflate: 0, br: 16 * 1024 * 1024, zstd: ZSTD_WINDOW_BYTES_MAX } as const;
+const NOTHING = Buffer.alloc(0);
+
+/**
+ * Decompression by Node's zlib, which works on a thread beside the event loop.
+ *
+ * One write is in flight; chunks that come meanwhile are joined and go together with the next, so
+ * that a client that sends single bytes does not cost a trip to the other thread for each. A write
+ * to zstd ends where a frame does.
+ *
+ * What an inflater takes is borrowed, what it gives is the receiver's.
+ */
+export class Inflater {
+  readonly #encoding: Compression;
+  readonly #options: InflaterOptions;
+  /** Undefined until the first bytes have told which one. */
+  #stream: ZlibStream | undefined;
+  readonly #waiting = new ByteQueue(BODY_BYTES_SETTING_MAX);
+  /** Taken from the queue, and to be written next. */
+  #taken: Buffer = NOTHING;
+  readonly #zstdFrames: ZstdFrames | undefined;
+  #charged = 0;
+  #queued = 0;
+  #inFlight = 0;
+  #fed = 0;
+  #windowBytes = 0;
+  #ended = false;
+  #paused = false;
+  #behind = false;
+  #destroyed = false;
+
+  constructor(encoding: Compression, options: InflaterOptions) {
+    this.#encoding = encoding;
+    this.#options = options;
+    if (encoding === 'zstd') this.#zstdFrames = new ZstdFrames();
+  }
+
+  feed(chunk: Uint8Array): void {
+    this.#fed += chunk.length;
+    this.#waiting.append(chunk);
+    this.#writeNext();
+  }
+
+  /** The last byte has been fed. */
+  end(): void {
+    this.#ended = true;
+    this.#writeNext();
+  }
+
+  /** No more bytes until `resume`: what comes meanwhile waits here. */
+  pause(): void {
+    this.#paused = true;
+    this.#stream?.pause();
+  }
+
+  resume(): void {
+    this.#paused = false;
+    this.#stream?.resume();
+  }
+
+  /** Nothing is told any more, nothing is held; idempotent. */
+  destroy(): void {
+    this.#destroyed = true;
+    this.#stream?.destroy();
+    this.#options.holding.hold(-this.#charged);
+    this.#options.holding.queue(-this.#queued);
+    this.#charged = 0;
+    this.#queued = 0;
+  }
+
+  #writeNext(): void {
+    if (this.#destroyed) return;
+    const canWrite = this.#inFlight === 0 && (this.#ended || this.#fed >= DEFLATE_SNIFF_BYTES);
+    const bytes = canWrite ? this.#takeNext() : NOTHING;
+    this.#inFlight += bytes.length;
+    this.#account();
+    if (this.#destroyed || !canWrite) return;
+    this.#stream ??= this.#open(bytes);
+    if (bytes.length > 0) this.#stream.write(bytes, () => this.#onWritten());
+    else if (this.#ended) this.#stream.end();
+  }
+
+  #takeNext(): Buffer {
+    const taken = this.#taken.length > 0 ? this.#taken : this.#waiting.take();
+    const end = this.#zstdFrames?.pass(taken) ?? taken.length;
+    this.#taken = taken.subarray(end);
+    return taken.subarray(0, end);
+  }
+
+  #onWritten(): void {
+    this.#inFlight = 0;
+    this.#writeNext();
+  }
+
+  #open(begin: Uint8Array): ZlibStream {
+    const stream = zlibStream(this.#encoding, begin);
+    stream.on('data', (bytes: Buffer) => this.#onData(bytes));
+    stream.on('end', () => this.#onStreamEnd(stream));
+    stream.on('error', (error: NodeJS.ErrnoException) => this.#onError(error));
+    if (this.#paused) stream.pause();
+    return stream;
+  }
+
+  #onData(bytes: Buffer): void {
+    if (this.#destroyed) return;
+    this.#windowBytes = Math.min(this.#windowBytes + bytes.length, WINDOW_BYTES_MAX[this.#encoding]);
+    // Pieces of any size share one buffer, as the client cuts its writes.
+    this.#options.onBytes(withoutRoom(bytes));
+    this.#options.holding.budget.outputGarbage.add(bytes.length);
+  }
+
+  /** The engine also stops where its stream is complete and other bytes follow. */
+  #onStreamEnd(stream: ZlibStream): void {
+    if (this.#destroyed) return;
+    if (this.#zstdFrames?.isComplete === false)
+      this.#options.onFailed('invalid', 'the compressed body is not made of whole zstd frames');
+    else if (this.#ended && stream.bytesWritten === this.#fed) this.#options.onEnd();
+    else this.#options.onFailed('invalid', 'other bytes follow the compressed body');
+  }
+
+  #onError(error: NodeJS.ErrnoException): void {
+    if (this.#destroyed) return;
+    if (error.code === 'Z_MEM_ERROR') this.#options.onFailed('overloaded', 'no memory for the inflater');
+    else this.#options.onFailed('invalid', 'the compressed body is corrupt');
+  }
+
+  /** Charges what is held by now and says whether we are behind. */
+  #account(): void {
+    const taken = this.#taken.length + this.#inFlight;
+    const charge = ENGINE_BYTES + this.#windowBytes + this.#waiting.capacity + taken;
+    const delta = charge - this.#charged;
+    this.#charged = charge;
+    if (!this.#options.holding.hold(delta))
+      return this.#options.onFailed('overloaded', 'the worker holds too many bytes');
+    const queued = this.#waiting.length + taken;
+    this.#options.holding.queue(queued - this.#queued);
+    this.#queued = queued;
+    const behind = queued > this.#options.holding.budget.inflaterQueueBytesMax;
+    if (behind === this.#behind) return;
+    this.#behind = behind;
+    this.#options.onBehind(behind);
+  }
+}

@@ -1,0 +1,158 @@
+/**
+ * Compressed bodies that were whole before they were inflated, and are too large for the loop or
+ * inflate to too much for it: 19 KB may be 19 MiB. A worker stores some hundred MB a second,
+ * and an answer is due two seconds after the last byte. When all are inflated as they come, all are
+ * late. So few are in work at a time, from their first byte to the stored envelope. The next is the
+ * oldest of the project that has the fewest bytes in work. The others wait, compressed, for at most
+ * a second, and what they inflate to is one of the fair shares: beyond it they are refused at once
+ * and cost next to nothing.
+ *
+ * A body says itself what it inflates to, or is taken for an ordinary one. One that turns out to be
+ * larger is counted as the largest from then on, and ends when there is no room for that.
+ *
+ * A stored bomb costs its sender nothing, and a machine half a second of CPU: in the worker, the
+ * broker and the processor. So a body that swells is a debt of its project, which time pays off.
+ * While the debt is larger than what is free the project rests, if another one has sent something
+ * since shortly before its last such body was begun: its next ones that swell are refused at once.
+ */
+import type { Clock } from '../../../lib/clock.ts';
+import { FairShare, nextInTurn, type ResourcesInUse } from '../../../lib/fair-share.ts';
+import { remove } from '../../../lib/in-flight.ts';
+import {
+  INFLATED_AT_ONCE_BYTES_MAX,
+  INFLATING_BYTES_MAX,
+  INFLATION_WAIT_MS_MAX,
+  SWOLLEN_FREE_MIB,
+  SWOLLEN_REST_MS_PER_MIB,
+} from '../../../limits.ts';
+
+const MIB = 1024 * 1024;
+/** A project counts as sending for this long after its last request. */
+const OTHERS_SEND_MS = 2_000;
+const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
+
+/** A body that was whole before an inflater began, and is not inflated in the loop. */
+export type QueuedBody = {
+  inUse: ResourcesInUse;
+  /** What it inflates to, as far as is known. */
+  bytes: number;
+  /** That is many times its size. */
+  swells: boolean;
+  /** Bytes that have come out. */
+  inflated(): number;
+  start(): void;
+  refuse(): void;
+};
+
+type Waiting = { body: QueuedBody; timer: NodeJS.Timeout };
+/** `since`: monotonic ms; a request of another project after it makes the project rest. */
+type Active = { body: QueuedBody; since: number };
+type Debt = { since: number; paidAt: number; timer: NodeJS.Timeout };
+
+export class InflationQueue {
+  readonly #share = new FairShare('inflating', INFLATING_BYTES_MAX);
+  readonly #waiting: Waiting[] = [];
+  readonly #active: Active[] = [];
+  readonly #debts = new Map<ResourcesInUse, Debt>();
+  readonly #clock: Pick<Clock, 'monotonic'>;
+  #lastUse: ResourcesInUse | undefined;
+  /** Monotonic ms: of the last request, and of the last one of any other project. */
+  #lastAt = Number.NEGATIVE_INFINITY;
+  #otherAt = Number.NEGATIVE_INFINITY;
+
+  constructor(clock: Pick<Clock, 'monotonic'>) {
+    this.#clock = clock;
+  }
+
+  /** A request of the project has come. @param at monotonic ms, by the same clock */
+  note(inUse: ResourcesInUse, at: number): void {
+    if (inUse !== this.#lastUse) this.#otherAt = this.#lastAt;
+    this.#lastUse = inUse;
+    this.#lastAt = at;
+  }
+
+  /** May call `start` or `refuse` at once. */
+  add(body: QueuedBody): void {
+    const { inUse, bytes } = body;
+    const isFull = this.#share.total + bytes > INFLATING_BYTES_MAX || !this.#share.allows(inUse);
+    if (isFull || this.#mustRest(body)) return body.refuse();
+    this.#share.add(inUse, bytes);
+    const timer = setTimeout(() => {
+      this.leave(body);
+      body.refuse();
+    }, INFLATION_WAIT_MS_MAX);
+    this.#waiting.push({ body, timer });
+    this.#startNext();
+  }
+
+  /** False: the project holds more than its share, and what it adds is refused. */
+  allows(inUse: ResourcesInUse): boolean {
+    return this.#share.allows(inUse);
+  }
+
+  /** It inflates to more than was known. @returns false when there is no room for that */
+  grow(body: QueuedBody, bytes: number): boolean {
+    this.#share.add(body.inUse, bytes - body.bytes);
+    body.bytes = bytes;
+    return this.#share.total <= INFLATING_BYTES_MAX && this.#atWork <= 2 * INFLATED_AT_ONCE_BYTES_MAX;
+  }
+
+  /** It turns out to swell. @returns false when its project rests */
+  swell(body: QueuedBody): boolean {
+    if (this.#mustRest({ inUse: body.inUse, swells: true })) return false;
+    body.swells = true;
+    return true;
+  }
+
+  /** Its envelope is stored or refused. Idempotent. */
+  leave(body: QueuedBody): void {
+    const waiting = this.#waiting.find((one) => one.body === body);
+    const active = this.#active.find((one) => one.body === body);
+    if (waiting) {
+      clearTimeout(waiting.timer);
+      remove(this.#waiting, waiting);
+    } else if (active) {
+      remove(this.#active, active);
+      if (body.swells) this.#owe(active);
+    } else return;
+    this.#share.add(body.inUse, -body.bytes);
+    this.#startNext();
+  }
+
+  #owe({ body, since }: Active): void {
+    const { inUse } = body;
+    const now = this.#clock.monotonic();
+    const before = this.#debts.get(inUse);
+    clearTimeout(before?.timer);
+    // What a lone project sends is no debt for later. The timer of a paid one may be late.
+    const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
+    const ms = unpaidMs + (body.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
+    const timer = setTimeout(() => this.#debts.delete(inUse), ms).unref();
+    this.#debts.set(inUse, { since, paidAt: now + ms, timer });
+  }
+
+  #mustRest({ inUse, swells }: Pick<QueuedBody, 'inUse' | 'swells'>): boolean {
+    const debt = swells ? this.#debts.get(inUse) : undefined;
+    if (!debt || debt.paidAt - this.#clock.monotonic() <= FREE_MS) return false;
+    return (inUse === this.#lastUse ? this.#otherAt : this.#lastAt) > debt.since;
+  }
+
+  get #atWork(): number {
+    return this.#active.reduce((sum, { body }) => sum + body.bytes, 0);
+  }
+
+  #startNext(): void {
+    const ready = this.#waiting.filter(({ body }) => !this.#mustRest(body));
+    const next = nextInTurn(ready, ({ body: { inUse } }) =>
+      this.#active.reduce((sum, { body }) => sum + (body.inUse === inUse ? body.bytes : 0), 0),
+    );
+    if (!next) return;
+    const atWork = this.#atWork;
+    if (atWork > 0 && atWork + next.body.bytes > INFLATED_AT_ONCE_BYTES_MAX) return;
+    clearTimeout(next.timer);
+    remove(this.#waiting, next);
+    this.#active.push({ body: next.body, since: this.#clock.monotonic() - OTHERS_SEND_MS });
+    next.body.start();
+    this.#startNext();
+  }
+}

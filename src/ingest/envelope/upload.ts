@@ -1,0 +1,394 @@
+/**
+ * The body of one request on its way to a HeldEnvelope: caps, decompression, parser, collector
+ * behind one door. Bytes are pushed in; the verdict comes out once.
+ *
+ *     open ── end ──→ ended ──→ settled (told the verdict) ──→ disposed
+ *       └──────── a failure ────↗
+ *
+ * A failure frees everything at once and ignores what is fed later, so that a caller may go on
+ * draining the socket. A success holds its bytes until `dispose`. When a verdict comes while the
+ * socket is paused, it is resumed first: nothing can be answered on a paused one.
+ *
+ * A body takes one of five ways. What is inflated is parsed and held as a plain body is.
+ *
+ * 1. Plain, up to 128 KiB of payloads to store (INLINE_BYTES_MAX; 16 KiB while the worker holds
+ *    more than 64 MiB): parsed while it arrives, held in memory.
+ * 2. Plain, and more: the request takes its token, then the body is spooled while it arrives. The
+ *    pacer, or its own spool, may pause its socket.
+ * 3. Compressed, up to 64 KiB, and claims to inflate to at most 1 MiB (only gzip can claim) or
+ *    claims nothing: kept until it is whole, then inflated in the loop.
+ * 4. Compressed, up to 64 KiB, and claims more; or up to 256 KiB (64 KiB while the worker holds
+ *    more than 64 MiB); or of the third way, when more comes out than it claimed or than 1 MiB, or
+ *    it has several zstd frames: kept until it is whole, waits in the InflationQueue, then inflated
+ *    by zlib's threads.
+ * 5. Compressed and larger: inflated by zlib's threads while it arrives. The pacer, its inflater or
+ *    its spool may pause its socket.
+ *
+ * A project is *distrusted* after a body of the third way that the loop gave up, one that became
+ * more in the queue than was expected, or one that was corrupt and claimed nothing: its next 100
+ * bodies that claim nothing take the fourth way. Whatever the way, the rest of a refused body is
+ * read and dropped, up to 200 MiB.
+ */
+import type { ResourcesInUse } from '../../lib/fair-share.ts';
+import { SWELLING_RATIO_MIN, SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../../limits.ts';
+import { Holding, UploadBudget } from './budget.ts';
+import { ownCopy } from './byte-queue.ts';
+import { Collector, type HeldEnvelope, type HeldItem, type SkippedItems } from './collector.ts';
+import type { Malformed } from './header.ts';
+import {
+  type Compression,
+  claimedBytes,
+  type Encoding,
+  expectedBytes,
+  inflateSync,
+  parseEncoding,
+} from './inflate/inflate.ts';
+import { Inflater } from './inflate/inflater.ts';
+import type { QueuedBody } from './inflate/inflation-queue.ts';
+import { KeptBody } from './inflate/kept-body.ts';
+import { Parser } from './parser.ts';
+import type { Spool } from './spool.ts';
+import type { PacedUpload } from './upload-pacer.ts';
+
+export { type HeldEnvelope, type HeldItem, type SkippedItems, type Spool, UploadBudget };
+
+export type UploadFailure = {
+  kind: 'invalid' | 'too_large' | 'overloaded';
+  /** A short sentence of a closed set, which the client is told. */
+  detail: string;
+};
+
+export type UploadResult = { ok: true; envelope: HeldEnvelope } | { ok: false; failure: UploadFailure };
+
+export type UploadOptions = {
+  /** Raw Content-Encoding, '' when absent. */
+  encoding: string;
+  budget: UploadBudget;
+  /** Of the project whose upload it is. */
+  inUse: ResourcesInUse;
+  /** Exactly once, perhaps inside `feed` or `end`; never after `dispose`. */
+  onResult(result: UploadResult): void;
+  /** Pause the socket, or resume it: disk, inflater or stream is behind, or no longer. */
+  onPressure(paused: boolean): void;
+  /**
+   * Once, before the first byte goes to disk; nothing is written until `spool` is called, at once
+   * or later. `items`: those that have begun.
+   */
+  beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
+};
+
+/**
+ * A project is distrusted after a body that was too much for the loop, by its claim or in fact,
+ * that inflated to more than was expected, or that was corrupt and claimed nothing. So many of its
+ * next bodies that claim no size are then inflated beside the loop: 40 bytes of brotli may take 30
+ * ms, whatever the bound.
+ */
+const DISTRUSTED_BODIES = 100;
+
+type State = 'open' | 'ended' | 'settled' | 'disposed';
+
+export class Upload {
+  readonly #options: UploadOptions;
+  readonly #encoding: Encoding | undefined;
+  readonly #holding: Holding;
+  readonly #collector: Collector;
+  readonly #parser: Parser;
+  #state: State = 'open';
+  #transmitted = 0;
+  #inflatedBytes = 0;
+  #kept: KeptBody | undefined;
+  /** Set once a compressed body is no longer small, or inflates to much. */
+  #inflater: Inflater | undefined;
+  /** Set for a body that is whole before an inflater began, and is not inflated in the loop. */
+  #queued: QueuedBody | undefined;
+  #spoolBehind = false;
+  #inflaterBehind = false;
+  /** From the first byte that is spooled or inflated in pieces to the last of the body. */
+  #paced: PacedUpload | undefined;
+  #pacerPauses = false;
+  #wholeBytes = 0;
+  #paused = false;
+
+  constructor(options: UploadOptions) {
+    this.#options = options;
+    this.#encoding = parseEncoding(options.encoding);
+    this.#holding = new Holding(options.budget, options.inUse);
+    this.#collector = new Collector({
+      budget: options.budget,
+      holding: this.#holding,
+      onOverload: (detail) => this.#fail('overloaded', detail),
+      onBehind: (behind) => this.#onSpoolBehind(behind),
+      beforeSpool: (spool, items) => options.beforeSpool(spool, items),
+    });
+    this.#parser = new Parser(this.#collector, options.budget.storedTypes, (bytes) => this.#hold(bytes));
+  }
+
+  /**
+   * @param chunk bytes of the body as transmitted; borrowed for the call
+   * @param isWhole it is the whole body, which waits for no further packet: its copy may be from
+   * Node's pool
+   */
+  feed(chunk: Uint8Array, isWhole = false): void {
+    if (this.#state !== 'open' || chunk.length === 0) return;
+    this.#transmitted += chunk.length;
+    if (this.#transmitted > this.#options.budget.maxBodyBytes)
+      return this.#fail('too_large', `the body exceeds ${this.#options.budget.maxBodyBytes} bytes`);
+    const encoding = this.#knownEncoding();
+    if (encoding === undefined) return;
+    if (encoding !== 'none') this.#feedCompressed(encoding, chunk, isWhole);
+    else if (this.#collector.spooling) this.#parse(chunk);
+    else this.#parse(isWhole ? Buffer.from(chunk) : ownCopy(chunk));
+  }
+
+  /** The last byte has been fed. */
+  end(): void {
+    if (this.#state !== 'open') return;
+    this.#state = 'ended';
+    if (this.#paced) this.#options.budget.pacer.leave(this.#paced);
+    if (this.#collector.spooling) this.#onSpooled();
+    const encoding = this.#knownEncoding();
+    if (encoding === undefined) return;
+    if (this.#inflater) this.#inflater.end();
+    else if (this.#kept && encoding !== 'none') this.#inflateKept(encoding);
+    else this.#finish();
+  }
+
+  /** Undefined: the upload has failed. */
+  #knownEncoding(): Encoding | undefined {
+    if (this.#encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
+    return this.#encoding;
+  }
+
+  /**
+   * Frees memory, inflater and spool; idempotent. The owner calls it when the envelope is published
+   * or the request has ended.
+   */
+  dispose(): void {
+    this.#state = 'disposed';
+    this.#release();
+  }
+
+  // ---- compressed bodies ----
+
+  #feedCompressed(encoding: Compression, chunk: Uint8Array, isWhole: boolean): void {
+    if (this.#inflater) return this.#inflater.feed(chunk);
+    if (this.#transmitted <= this.#options.budget.inflaterQueueBytesMax) return this.#keep(chunk, isWhole);
+    const inflater = this.#startInflater(encoding);
+    if (this.#state === 'open') inflater.feed(chunk);
+  }
+
+  #keep(chunk: Uint8Array, isWhole: boolean): void {
+    const before = this.#kept?.capacity ?? 0;
+    if (this.#kept) this.#kept.append(chunk);
+    else this.#kept = new KeptBody(chunk, isWhole);
+    this.#hold(this.#kept.capacity - before);
+  }
+
+  #hold(bytes: number): void {
+    if (!this.#holding.hold(bytes)) this.#fail('overloaded', 'the worker holds too many bytes');
+  }
+
+  #joinKept(kept: KeptBody): Buffer {
+    const before = kept.capacity;
+    const body = kept.join();
+    this.#holding.hold(kept.capacity - before);
+    return body;
+  }
+
+  /** A small body that is whole. */
+  #inflateKept(encoding: Compression): void {
+    const body = this.#joinKept(this.#kept as KeptBody);
+    const claimed = claimedBytes(encoding, body);
+    if (body.length > SYNC_INFLATE_BYTES_MAX)
+      return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
+    const { inUse } = this.#holding;
+    // To learn its size takes milliseconds.
+    if (claimed === undefined && !this.#options.budget.inflationQueue.allows(inUse))
+      return this.#fail('overloaded', 'too much is being inflated');
+    if (claimed === undefined && inUse.distrusted > 0) {
+      inUse.distrusted--;
+      return this.#inflateInTurn(encoding, expectedBytes(body));
+    }
+    const inflated = inflateSync(encoding, body);
+    if (inflated.ok) {
+      this.#takeKept();
+      this.#parse(inflated.bytes);
+      this.#finish();
+    } else if (inflated.reason === 'stream') {
+      inUse.distrusted = DISTRUSTED_BODIES;
+      // More has come out than a smaller claim: it is false.
+      const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
+      this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
+    } else {
+      // 14 bytes of brotli fill a window of 16 MiB before they turn out to be corrupt.
+      if (claimed === undefined) inUse.distrusted = DISTRUSTED_BODIES;
+      this.#fail('invalid', 'the compressed body is corrupt');
+    }
+  }
+
+  /** @param bytes the body's {@link expectedBytes} */
+  #inflateInTurn(encoding: Compression, bytes: number): void {
+    const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
+    this.#queued = {
+      inUse: this.#holding.inUse,
+      bytes: Math.min(bytes, maxDecompressedBytes),
+      swells: this.#swells(bytes),
+      inflated: () => this.#inflatedBytes,
+      start: () => {
+        const inflater = this.#startInflater(encoding);
+        if (this.#state === 'ended') inflater.end();
+      },
+      refuse: () => this.#fail('overloaded', 'too much is being inflated'),
+    };
+    inflationQueue.add(this.#queued);
+  }
+
+  #swells(bytes: number): boolean {
+    return bytes > Math.max(SYNC_INFLATED_BYTES_MAX, SWELLING_RATIO_MIN * this.#transmitted);
+  }
+
+  /** An inflater that has been fed what was held back. */
+  #startInflater(encoding: Compression): Inflater {
+    const inflater = new Inflater(encoding, {
+      holding: this.#holding,
+      onBytes: (bytes) => this.#parse(bytes),
+      onEnd: () => this.#finish(),
+      onFailed: (kind, detail) => this.#fail(kind, detail),
+      onBehind: (behind) => this.#onInflaterBehind(behind),
+    });
+    this.#inflater = inflater;
+    this.#enterPacer();
+    const kept = this.#takeKept();
+    if (kept) inflater.feed(kept);
+    return inflater;
+  }
+
+  #takeKept(): Buffer | undefined {
+    if (!this.#kept) return undefined;
+    const body = this.#joinKept(this.#kept);
+    this.#holding.hold(-body.length);
+    this.#kept = undefined;
+    return body;
+  }
+
+  // ---- plain bytes ----
+
+  /** @param bytes owned, unless the collector is spooling */
+  #parse(bytes: Uint8Array): void {
+    if (this.#state !== 'open' && this.#state !== 'ended') return;
+    this.#inflatedBytes += bytes.length;
+    if (this.#inflatedBytes > this.#options.budget.maxDecompressedBytes)
+      return this.#fail(
+        'too_large',
+        `the body inflates to over ${this.#options.budget.maxDecompressedBytes} bytes`,
+      );
+    if (this.#outgrows()) return this.#fail('overloaded', 'it inflates to more than it says');
+    this.#collector.startChunk(bytes);
+    this.#check(this.#parser.feed(bytes));
+    this.#collector.endChunk();
+    if (this.#collector.spooling) this.#onSpooled();
+  }
+
+  /** Whether it turns out to be so large that there is no room for it. */
+  #outgrows(): boolean {
+    const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
+    const queued = this.#queued;
+    if (queued === undefined) return false;
+    if (!queued.swells && this.#swells(this.#inflatedBytes) && !inflationQueue.swell(queued)) return true;
+    if (this.#inflatedBytes <= queued.bytes) return false;
+    queued.inUse.distrusted = DISTRUSTED_BODIES;
+    return !inflationQueue.grow(queued, maxDecompressedBytes);
+  }
+
+  #finish(): void {
+    this.#inflater?.destroy();
+    this.#check(this.#parser.end());
+    if (this.#state === 'ended') this.#collector.finish((envelope) => this.#succeed(envelope));
+  }
+
+  #check(malformed: Malformed | undefined): void {
+    if (malformed !== undefined) this.#fail('invalid', malformed);
+  }
+
+  // ---- pressure ----
+
+  /**
+   * A body that arrives is held back at its socket; a compressed one also at its inflater, where
+   * bytes may wait already.
+   */
+  #onSpoolBehind(behind: boolean): void {
+    this.#spoolBehind = behind;
+    if (behind) this.#inflater?.pause();
+    else this.#inflater?.resume();
+    this.#updatePressure();
+  }
+
+  #onInflaterBehind(behind: boolean): void {
+    this.#inflaterBehind = behind;
+    this.#updatePressure();
+  }
+
+  #enterPacer(): void {
+    if (this.#paced || this.#state !== 'open') return;
+    if (!this.#holding.takePlace()) return this.#fail('overloaded', 'too many large uploads');
+    this.#paced = { pause: (paused) => this.#onPacer(paused) };
+    this.#options.budget.pacer.enter(this.#paced);
+  }
+
+  #onSpooled(): void {
+    if (this.#state === 'open') this.#enterPacer();
+    if (this.#state !== 'ended') return;
+    if (!this.#holding.takePlace()) return this.#fail('overloaded', 'too many large uploads');
+    const delta = this.#collector.spooledBytes - this.#wholeBytes;
+    this.#wholeBytes += delta;
+    if (this.#paced || this.#queued) this.#holding.whole(delta);
+    else if (!this.#holding.unpaced(delta))
+      this.#fail('overloaded', 'too much of the project waits for the stream');
+  }
+
+  #onPacer(paused: boolean): void {
+    this.#pacerPauses = paused;
+    this.#updatePressure();
+  }
+
+  #updatePressure(): void {
+    if (this.#state !== 'open' && this.#state !== 'ended') return;
+    const paused = this.#state === 'open' && (this.#spoolBehind || this.#inflaterBehind || this.#pacerPauses);
+    if (paused !== this.#paused) this.#pressure(paused);
+  }
+
+  #pressure(paused: boolean): void {
+    this.#paused = paused;
+    this.#options.onPressure(paused);
+  }
+
+  // ---- the verdict ----
+
+  #succeed(envelope: HeldEnvelope): void {
+    if (this.#state === 'ended') this.#settle({ ok: true, envelope });
+  }
+
+  #fail(kind: UploadFailure['kind'], detail: string): void {
+    if (this.#state !== 'open' && this.#state !== 'ended') return;
+    this.#settle({ ok: false, failure: { kind, detail } });
+  }
+
+  #settle(result: UploadResult): void {
+    this.#state = 'settled';
+    // What is refused goes no further, and costs a tenth of what is stored. What was expected to
+    // swell may not have done so.
+    if (this.#queued) this.#queued.swells = result.ok && this.#swells(this.#inflatedBytes);
+    if (!result.ok) this.#release();
+    if (this.#paused) this.#pressure(false);
+    this.#options.onResult(result);
+  }
+
+  #release(): void {
+    if (this.#paced) this.#options.budget.pacer.leave(this.#paced);
+    if (this.#queued) this.#options.budget.inflationQueue.leave(this.#queued);
+    this.#inflater?.destroy();
+    this.#collector.close();
+    this.#kept = undefined;
+    this.#holding.close();
+  }
+}

@@ -1,0 +1,149 @@
+/**
+ * Where the public key of a request is. The first source that has a non-empty key wins: query,
+ * x-service-auth, x-compat-auth, x-sentry-auth, authorization. In each, `compat_key` wins over
+ * `sentry_key`.
+ */
+
+import { CLIENT_CHARS_MAX } from '../../limits.ts';
+import type { RequestHead } from './request-head.ts';
+
+/** In order of precedence, after the query. */
+const KEY_HEADERS = ['x-service-auth', 'x-compat-auth', 'x-sentry-auth'] as const;
+
+type KeyHeader = (typeof KEY_HEADERS)[number] | 'authorization';
+
+/** Names are told apart by case in a query, as everywhere on the web; in a header they are not. */
+const KEY_NAMES = ['compat_key', 'sentry_key'] as const;
+
+/**
+ * Percent-decoding of a query value; an escape that is malformed stands for itself, so the key is
+ * just a wrong one.
+ */
+function decoded(value: string): string {
+  if (!value.includes('%') && !value.includes('+')) return value;
+  const spaced = value.replaceAll('+', ' ');
+  try {
+    return decodeURIComponent(spaced);
+  } catch {
+    return spaced;
+  }
+}
+
+/**
+ * The first non-empty value of a parameter, or ''. No parameter list is made: this runs for every
+ * request.
+ */
+function queryValue(query: string, name: string): string {
+  for (let at = query.indexOf(name); at !== -1; at = query.indexOf(name, at + 1)) {
+    const start = at + name.length + 1;
+    if (query[start - 1] !== '=' || (at > 0 && query[at - 1] !== '&')) continue;
+    const end = query.indexOf('&', start);
+    const value = end === -1 ? query.slice(start) : query.slice(start, end);
+    if (value !== '') return decoded(value);
+  }
+  return '';
+}
+
+function queryKey(query: string): string {
+  if (query === '') return '';
+  for (const name of KEY_NAMES) {
+    const value = queryValue(query, name);
+    if (value !== '') return value;
+  }
+  // `sentry%5Fkey=…` is the same name, and the only case in which decoding names matters.
+  if (!query.includes('%')) return '';
+  const parameters = new URLSearchParams(query);
+  return KEY_NAMES.flatMap((name) => parameters.getAll(name)).find((value) => value !== '') ?? '';
+}
+
+const unquoted = (value: string): string =>
+  value.length > 1 && value.startsWith('"') && value.endsWith('"') ? value.slice(1, -1) : value;
+
+/** Length of `compat_key` and `sentry_key`. */
+const NAME_CHARS = 10;
+
+/**
+ * `[scheme] name=value, name="value", …`: an optional scheme word, then pairs, with white space
+ * wherever it is legal. No pair is looked at that has another name, and no character more than a
+ * few times, whatever the header is: an attacker may send 16 KiB.
+ */
+function headerKey(header: string): string {
+  const found: { [name in (typeof KEY_NAMES)[number]]?: string } = {};
+  let start = 0;
+  for (let equals = header.indexOf('='); equals !== -1; equals = header.indexOf('=', start)) {
+    const comma = header.indexOf(',', equals);
+    const end = comma === -1 ? header.length : comma;
+    const before = header.slice(Math.max(start, header.lastIndexOf(',', equals) + 1), equals).trimEnd();
+    start = end + 1;
+    const name = before.slice(-NAME_CHARS).toLowerCase();
+    if (name !== 'compat_key' && name !== 'sentry_key') continue;
+    // Before the first name there may be the scheme word.
+    if (before.length > NAME_CHARS && before.charAt(before.length - NAME_CHARS - 1).trim() !== '') continue;
+    found[name] ||= unquoted(header.slice(equals + 1, end).trim());
+  }
+  return found.compat_key || found.sentry_key || '';
+}
+
+/**
+ * The key that a request supplies, or '' when it supplies none.
+ * @param query the raw query string without '?'
+ * @param header one request header, '' when absent; asked for in their order of precedence
+ */
+export function findKey(query: string, header: (name: KeyHeader) => string): string {
+  const fromQuery = queryKey(query);
+  if (fromQuery !== '') return fromQuery;
+  for (const name of KEY_HEADERS) {
+    const key = headerKey(header(name));
+    if (key !== '') return key;
+  }
+  const authorization = header('authorization');
+  // Any other scheme belongs to a proxy in front of us.
+  return /^\s*sentry\s/i.test(authorization) ? headerKey(authorization) : '';
+}
+
+const CLIENT = 'sentry_client';
+const CLIENT_BEGIN = /(?:^|[\s,])sentry_client\s*=\s*/i;
+/** Up to the next pair: a name may hold commas. */
+const CLIENT_VALUE = /^"?(.*?)"?(?=\s*,[\s,]*[\w-]+\s*=|[\s,]*$)/;
+/** More than a name and what may stand around it. */
+const CLIENT_VALUE_CHARS_MAX = 2 * CLIENT_CHARS_MAX;
+
+/** The `sentry_client` of a header, or ''. */
+function headerClient(header: string): string {
+  const begin = CLIENT_BEGIN.exec(header);
+  if (!begin) return '';
+  const from = begin.index + begin[0].length;
+  return CLIENT_VALUE.exec(header.slice(from, from + CLIENT_VALUE_CHARS_MAX))?.[1]?.trim() ?? '';
+}
+
+/** Some clients that do not know their name send `/`. */
+const hasName = (client: string): boolean => client !== '' && !client.startsWith('/');
+
+/** The key and the client's name in the head of a request. */
+export class ClientKey {
+  /** The key that the request supplies, or '' when it supplies none. */
+  readonly key: string;
+  readonly #query: string;
+  /** The header that was read last: the one that has the key, unless the query has it. */
+  #keyHeader = '';
+  readonly #userAgent: string;
+
+  constructor(head: RequestHead) {
+    this.#query = head.query;
+    this.key = findKey(this.#query, (name) => {
+      this.#keyHeader = head.headers[name];
+      return this.#keyHeader;
+    });
+    this.#userAgent = head.headers['user-agent'];
+  }
+
+  /**
+   * What the client calls itself, `name/version`: beside its key, else by the first word of its
+   * User-Agent. Undefined when neither is a name, or the name is longer than any.
+   */
+  get client(): string | undefined {
+    const beside = headerClient(this.#keyHeader) || queryValue(this.#query, CLIENT);
+    const name = hasName(beside) ? beside : (this.#userAgent.trim().split(/\s/, 1)[0] ?? '');
+    return hasName(name) && name.length <= CLIENT_CHARS_MAX ? name : undefined;
+  }
+}

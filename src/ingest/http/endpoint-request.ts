@@ -1,0 +1,125 @@
+import { AssertionError, assert } from '../../lib/assert.ts';
+import { type Answer, failure, newErrorId, type Outcome, REFUSALS, withReason } from './answers/outcome.ts';
+import type { BodyReader, Exchange } from './exchange.ts';
+import type { Endpoint } from './metrics/request-metrics.ts';
+import type { RequestHead } from './request-head.ts';
+import type { FinishedRequest, RequestServices } from './services.ts';
+
+export const TINY_PIECES = 'the body comes in too many small pieces';
+
+/** Why a body is answered 413. */
+export const exceeds = (bytesMax: number): string => `the body exceeds ${bytesMax} bytes`;
+
+/**
+ * What every request of the two endpoints has: one outcome, exactly once, whatever happens on the
+ * way.
+ */
+export abstract class EndpointRequest implements BodyReader {
+  protected readonly services: RequestServices;
+  protected readonly exchange: Exchange;
+  /**
+   * From here on a lost client no longer ends the request. An ingest request sets it before the
+   * admission of items that it wants to store, a heartbeat before its publish.
+   */
+  protected committed = false;
+  protected finished = false;
+  /** Why the body was refused or stored nothing. */
+  protected reason: string | undefined;
+  readonly #endpoint: Endpoint;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(services: RequestServices, exchange: Exchange, endpoint: Endpoint) {
+    this.services = services;
+    this.exchange = exchange;
+    this.#endpoint = endpoint;
+  }
+
+  start(head: RequestHead): void {
+    this.guard(() => this.serve(head));
+  }
+
+  /**
+   * Begins the story. `head` is dead when this returns. The request may be dead after each wait:
+   * `finished` says so.
+   */
+  protected abstract serve(head: RequestHead): void;
+  abstract feed(chunk: Uint8Array, isWhole: boolean): void;
+  abstract end(): void;
+  /** What the record of this request says beside its outcome. */
+  protected abstract summary(): FinishedRequest;
+
+  overdue(): void {
+    this.finish('overloaded', REFUSALS.overloaded);
+  }
+
+  inTinyPieces(): void {
+    this.refuseBody('invalid', TINY_PIECES);
+  }
+
+  /** @param reason of a closed set, without anything that a client sent */
+  protected refuseBody(kind: 'invalid' | 'too_large', reason: string): void {
+    if (this.finished) return;
+    this.reason = reason;
+    this.services.metrics.refuseBody(reason);
+    this.finish(kind, withReason(REFUSALS[kind], reason));
+  }
+
+  gone(why: 'aborted' | 'too_slow'): void {
+    if (!this.committed) this.finish(why);
+  }
+
+  /** `answer` undefined: there is no client left to be answered. */
+  protected finish(outcome: Outcome, answer?: Answer): void {
+    if (this.finished) return;
+    this.finished = true;
+    clearTimeout(this.#timer);
+    this.services.note(this.#endpoint, outcome, this.summary());
+    if (answer) this.exchange.answer(answer);
+  }
+
+  /** Runs `step` after `ms`, unless the request has ended or the timer was replaced or stopped. */
+  protected runAfter(ms: number, step: () => void): void {
+    clearTimeout(this.#timer);
+    if (!this.finished) this.#timer = setTimeout(step, ms);
+  }
+
+  protected stopTimer(): void {
+    clearTimeout(this.#timer);
+  }
+
+  /**
+   * 500 with an errorId that is in the log, and names a request that had no name.
+   */
+  protected fail(reason: string, cause?: unknown): void {
+    if (this.finished) return;
+    const errorId = newErrorId();
+    const { access } = this.summary();
+    this.exchange.requestId ||= errorId;
+    const { requestId } = this.exchange;
+    this.services.log.error(
+      { errorId, requestId, endpoint: this.#endpoint, project: access?.project.id, err: cause },
+      reason,
+    );
+    this.finish('failed', failure(errorId));
+  }
+
+  /** An unforeseen error of `step` fails this request; a broken invariant ends the worker. */
+  protected guard(step: () => void): void {
+    try {
+      step();
+    } catch (error) {
+      this.#unforeseen(error);
+    }
+  }
+
+  /** As {@link guard}, for a step that is under way. */
+  protected watch(step: Promise<unknown>): void {
+    step.catch((error) => this.#unforeseen(error));
+  }
+
+  #unforeseen(error: unknown): void {
+    if (error instanceof AssertionError) throw error;
+    assert(!this.finished, `after the outcome: ${error}`);
+    this.fail('unforeseen error', error);
+  }
+}

@@ -1,0 +1,97 @@
+/**
+ * A heartbeat ping: known token → room → limit, while the body comes → at most 10 KiB → queue →
+ * answer.
+ */
+
+import { ANSWER_MS_MAX } from '../../limits.ts';
+import type { PublishResult } from '../../stream/publish/publisher.ts';
+import type { HeartbeatDecision } from '../limit/heartbeat-limiter.ts';
+import { type Answer, HEARTBEAT_REFUSALS } from './answers/outcome.ts';
+import { EndpointRequest, exceeds } from './endpoint-request.ts';
+import type { Exchange } from './exchange.ts';
+import type { RequestHead } from './request-head.ts';
+import type { FinishedRequest, RequestServices } from './services.ts';
+
+const HEARTBEAT_BODY_BYTES_MAX = 10 * 1024;
+
+const ACCEPTED: Answer = { status: '200 OK', headers: '', body: '{"ok":true}' };
+
+export class HeartbeatRequest extends EndpointRequest {
+  #pieces: Uint8Array[] = [];
+  #bytes = 0;
+  #onBody: (() => void) | undefined;
+
+  constructor(services: RequestServices, exchange: Exchange) {
+    super(services, exchange, 'heartbeat');
+  }
+
+  protected override serve(head: RequestHead): void {
+    this.watch(this.#serve(head.getParameter(0)));
+  }
+
+  async #serve(token: string): Promise<void> {
+    if (!this.services.replica.hasHeartbeat(token)) return this.#refuse('unknown_token');
+    if (!this.services.publisher.available) return this.#refuse('overloaded');
+    const body = this.#readBody();
+    const isAdmitted = this.#passOrRefuse(await this.services.heartbeatLimiter.admit(token));
+    if (!isAdmitted) return;
+    await body;
+    if (this.finished) return;
+    if (this.#bytes > HEARTBEAT_BODY_BYTES_MAX)
+      return this.refuseBody('too_large', exceeds(HEARTBEAT_BODY_BYTES_MAX));
+    this.committed = true;
+    this.#onPublished(await this.#publish(token));
+  }
+
+  #passOrRefuse(decision: HeartbeatDecision): boolean {
+    if (this.finished) return false;
+    if (decision === 'refused') this.#refuse('rate_limited');
+    if (decision === 'unavailable') {
+      if (this.services.whileAway.heartbeat === 'refuse') this.#refuse('limiter_unavailable');
+      else this.services.log.warn('heartbeat limiter unavailable: let through in development');
+    }
+    return !this.finished;
+  }
+
+  /** Never settles when the client goes away. */
+  #readBody(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onBody = resolve;
+      this.exchange.read(this);
+    });
+  }
+
+  feed(chunk: Uint8Array): void {
+    this.#bytes += chunk.byteLength;
+    if (this.#bytes <= HEARTBEAT_BODY_BYTES_MAX) return void this.#pieces.push(chunk.slice());
+    this.#pieces = [];
+    this.#onBody?.(); // It is refused before the rest has come.
+  }
+
+  end(): void {
+    this.#onBody?.();
+  }
+
+  #publish(token: string): Promise<PublishResult> {
+    const { clock, publisher } = this.services;
+    const body = this.#bytes > 0 ? Buffer.concat(this.#pieces) : undefined;
+    const deadline = clock.monotonic() + ANSWER_MS_MAX;
+    return new Promise((resolve) =>
+      publisher.publish({ kind: 'heartbeat', token, receivedAt: clock.now(), body }, { deadline }, resolve),
+    );
+  }
+
+  #onPublished(result: PublishResult): void {
+    if (result === 'stored') this.finish('accepted', ACCEPTED);
+    else if (result === 'refused') this.#refuse('overloaded');
+    else this.fail('no acknowledgement from the stream before the deadline');
+  }
+
+  #refuse(outcome: keyof typeof HEARTBEAT_REFUSALS): void {
+    this.finish(outcome, HEARTBEAT_REFUSALS[outcome]);
+  }
+
+  protected override summary(): FinishedRequest {
+    return { exchange: this.exchange, reason: this.reason };
+  }
+}

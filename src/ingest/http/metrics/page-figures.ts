@@ -1,0 +1,99 @@
+import { PROJECTS_SHOWN_MAX, PROJECTS_WATCHED_MAX } from '../../../limits.ts';
+import type { ProjectFigures, ProjectState } from '../../../projects/project-state.ts';
+import type { Outcome } from '../answers/outcome.ts';
+
+/** What one project did at one worker since the worker started, or at several, summed. */
+export type ProjectRow = Omit<ProjectFigures, 'month' | 'position'> & {
+  id: string;
+  /** Newest known position of the month's usage, and the month (`YYYY-MM`) that it belongs to. */
+  usage?: { month: string; position: number };
+  /** Absent: unlimited. */
+  quota?: number;
+};
+
+const LIMITED: ReadonlySet<Outcome> = new Set(['rate_limited', 'limiter_unavailable', 'quota_exceeded']);
+
+/**
+ * Month strings compare as they follow one another; within a month the larger position is the
+ * newer.
+ */
+function newer(a: ProjectRow['usage'], b: ProjectRow['usage']): ProjectRow['usage'] {
+  if (!a || !b) return a ?? b;
+  if (a.month !== b.month) return a.month > b.month ? a : b;
+  return a.position >= b.position ? a : b;
+}
+
+function raiseUsage(of: ProjectFigures, { month, position }: { month: string; position: number }): void {
+  if (month === of.month) of.position = Math.max(of.position, position);
+  else if (month > of.month) {
+    of.month = month;
+    of.position = position;
+  }
+}
+
+const busiest = (all: Iterable<ProjectRow>): ProjectRow[] =>
+  [...all].sort((a, b) => b.requests - a.requests || (a.id < b.id ? -1 : 1)).slice(0, PROJECTS_SHOWN_MAX);
+
+/**
+ * The busiest projects over all workers. `quota` is that of whichever list names the project last.
+ */
+export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): ProjectRow[] {
+  const sums = new Map<string, ProjectRow>();
+  for (const one of lists.flat()) {
+    const sum = sums.get(one.id);
+    if (!sum) {
+      sums.set(one.id, { ...one });
+      continue;
+    }
+    for (const field of ['requests', 'accepted', 'filtered', 'limited'] as const) sum[field] += one[field];
+    const usage = newer(sum.usage, one.usage);
+    if (usage) sum.usage = usage;
+    if (one.quota !== undefined) sum.quota = one.quota;
+  }
+  return busiest(sums.values());
+}
+
+/**
+ * What each project did at this worker, for the page of the admin port.
+ *
+ * Two additions per request, nothing else: the page is for the eye, `sluice usage` is for
+ * accounting. Bounded to PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves
+ * more shows the busiest of those.
+ */
+export class PageFigures {
+  readonly #projects: ProjectState[] = [];
+
+  note(project: ProjectState, outcome: Outcome, counted?: { month: string; position: number }): void {
+    if (!project.figures && !project.isOffPage) this.#watch(project);
+    const { figures } = project;
+    if (!figures) return;
+    figures.requests++;
+    if (outcome === 'accepted') figures.accepted++;
+    else if (outcome === 'filtered') figures.filtered++;
+    else if (LIMITED.has(outcome)) figures.limited++;
+    if (counted) raiseUsage(figures, counted);
+  }
+
+  busiest(): ProjectRow[] {
+    return busiest(this.#projects.filter(({ isDeleted }) => !isDeleted).map(rowOf));
+  }
+
+  #watch(project: ProjectState): void {
+    if (this.#projects.length >= PROJECTS_WATCHED_MAX) {
+      project.isOffPage = true;
+      return;
+    }
+    project.figures = { requests: 0, accepted: 0, filtered: 0, limited: 0, month: '', position: 0 };
+    this.#projects.push(project);
+  }
+}
+
+function rowOf({ id, figures, record }: ProjectState): ProjectRow {
+  const { month, position, ...counts } = figures as ProjectFigures;
+  return {
+    id,
+    ...counts,
+    ...(month !== '' && { usage: { month, position } }),
+    ...(record.quota !== undefined && { quota: record.quota }),
+  };
+}

@@ -1,0 +1,39 @@
+import { ITEM_TYPES, type ItemType, SKIPPED_TYPES, type SkippedType } from '../../../lib/item-types.ts';
+import { Distribution, SECONDS_BOUNDS } from '../../../lib/metrics/distribution.ts';
+import { OUTCOMES, type Outcome } from '../answers/outcome.ts';
+
+export type Endpoint = 'ingest' | 'heartbeat';
+
+const zeroes = <K extends string>(names: readonly K[]): Record<K, number> =>
+  Object.fromEntries(names.map((name) => [name, 0])) as Record<K, number>;
+
+/** Plain counters that the request path bumps and the admin port reads. */
+export class RequestMetrics {
+  readonly outcomes: Record<Endpoint, Record<Outcome, number>> = {
+    ingest: zeroes(OUTCOMES),
+    heartbeat: zeroes(OUTCOMES),
+  };
+  /** Answers outside the two endpoints, by status code. */
+  readonly otherStatuses: Record<string, number> = {};
+  /** Stored items by type. */
+  readonly items: Record<ItemType, number> = zeroes(ITEM_TYPES);
+  /** Items of other types, in envelopes that were answered 200. */
+  readonly skipped: Record<SkippedType, number> = zeroes(SKIPPED_TYPES);
+  /** Items dropped over the limit of their category. */
+  readonly rateLimited: Record<ItemType, number> = zeroes(ITEM_TYPES);
+  /** Bodies and heads that were answered 400, 413 or 417, by the reason that was given. */
+  readonly refusedBodies: Record<string, number> = {};
+  /** Body bytes that came before the outcome of finished requests, as transmitted. */
+  bytes = 0;
+  /** From the request's head to its outcome. */
+  readonly duration = new Distribution(SECONDS_BOUNDS);
+
+  refuseBody(reason: string): void {
+    this.refusedBodies[reason] = (this.refusedBodies[reason] ?? 0) + 1;
+  }
+
+  other(status: string): void {
+    const code = status.slice(0, 3);
+    this.otherStatuses[code] = (this.otherStatuses[code] ?? 0) + 1;
+  }
+}

@@ -1,0 +1,413 @@
+/**
+ * The story of one ingest request, top to bottom: authenticate → room → known refusal → body →
+ * filter → one admission (token and position) → publish → answer. It ends in exactly one outcome.
+ * Each step runs only if the one before passed, but a body that is refused for what it is, or that
+ * holds nothing to store, still takes a token: what the limit says comes first.
+ *
+ *     serve → #readBody … #onBody → #onFiltered → #admit … #onAdmission → #answerOrPublish
+ *                 │          │                                                └─ … #onPublished
+ *                 │          └─ #filter (… for payloads that are on the disk)
+ *                 └─ #takeTokenFirst … (of a body that goes to disk; #onFiltered waits for it)
+ *
+ * At each `…` the request waits, and a callback goes on. Promises there cost a twentieth of a
+ * worker's time (bench/HISTORY.md), so only what waits for the disk has one.
+ */
+
+import { type Category, categoryBit, isContainerType, typeBit } from '../../lib/item-types.ts';
+import { AGENT_CHARS_MAX, ANSWER_MS_MAX } from '../../limits.ts';
+import type { ProjectPrivacy } from '../../projects/project.ts';
+import type { Access, ProjectState, RateScope } from '../../projects/project-state.ts';
+import type { EnvelopeEntry, Privacy } from '../../stream/frame.ts';
+import type { PublishResult } from '../../stream/publish/publisher.ts';
+import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
+import { Upload } from '../envelope/upload.ts';
+import { filterItems, filterSpooled, type InboundFilter, needsPayload } from '../filter/inbound.ts';
+import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
+import { categoryHints, quotaHeaders, rateHeaders } from './answers/limit-headers.ts';
+import { type Answer, EMPTY, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
+import { RATE_HINT } from './answers/rate-hints.ts';
+import { ClientKey } from './client-key.ts';
+import { EndpointRequest, exceeds, TINY_PIECES } from './endpoint-request.ts';
+import type { Exchange } from './exchange.ts';
+import { factsOf, NO_FACTS, type RequestHead } from './request-head.ts';
+import type { FinishedRequest, RequestServices } from './services.ts';
+
+const NO_ITEMS: HeldItem[] = [];
+
+/** The items that the filters keep, or the filter that left none. */
+type FilterResult = HeldItem[] | InboundFilter;
+type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
+
+/**
+ * The category whose window refuses; undefined when nothing refuses, or the project's or key's own
+ * window does.
+ */
+const categoryThatRefuses = (scope: RateScope, rate: RateDecision | undefined): Category | undefined =>
+  rate?.kind === 'refused' ? scope.refusingCategory(rate.windowNumber) : undefined;
+/** What the X-RateLimit headers show: nothing of an admission by a category's window alone. */
+const shownRate = (scope: RateScope, rate: RateDecision | undefined): RateDecision | undefined =>
+  scope.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
+
+export class IngestRequest extends EndpointRequest {
+  #clientKey: ClientKey | undefined;
+  #access: Access | undefined;
+  #facts = NO_FACTS;
+  /** Header lines of the answer, as are `#usageHeaders`. */
+  #rateHeaders = '';
+  #usageHeaders = '';
+  #upload: Upload | undefined;
+  /** Undefined until the body was read or refused. */
+  #body: UploadResult | undefined;
+  /** The filter that left nothing. */
+  #filteredBy: InboundFilter | undefined;
+  /** Set when the early token is asked for; resolves when the limiter has decided. */
+  #earlyAdmission: Promise<unknown> | undefined;
+  /** The early token lets the request pass. */
+  #earlyPassed = false;
+  /** Limited categories in whose windows the early token is booked. */
+  #earlyCategories = 0;
+  /** Categories over their limits, of which nothing is stored. */
+  #dropped: { resetSec: number; category: Category }[] | undefined;
+  /** The client's address, when the project wants it to be filled in. */
+  #clientAddress: string | undefined;
+  #counted: { month: string; position: number } | undefined;
+  /** Monotonic ms; set with the last body byte. */
+  #deadline = 0;
+
+  constructor(services: RequestServices, exchange: Exchange) {
+    super(services, exchange, 'ingest');
+  }
+
+  protected override serve(head: RequestHead): void {
+    const clientKey = new ClientKey(head);
+    const access = this.#authenticate(head, clientKey.key);
+    if (!access) return;
+    const { project, scope } = access;
+    const { publisher, budget, admission } = this.services;
+    const announced = Number(head.headers['content-length']);
+    if (!publisher.hasRoomFor(project.id, project.inUse, announced) || !budget.hasRoomFor(project.inUse))
+      return this.#refuse('overloaded');
+    // A flood over the limit ends here: nothing is made ready for its bodies.
+    if (!this.#passOrRefuseRate(admission.knownRefusal(scope))) return;
+
+    this.#facts = factsOf(head.headers);
+    if (project.privacy?.fillIp)
+      this.#clientAddress = this.services.trustedProxies?.clientOf(head, this.exchange.peer);
+    this.#clientKey = clientKey;
+    this.#readBody(head, project, announced);
+  }
+
+  #authenticate(head: RequestHead, key: string): Access | undefined {
+    const { clock, replica } = this.services;
+    const project = key === '' ? undefined : replica.findProject(head.getParameter(0));
+    this.#access = project?.authenticate(key, clock);
+    if (this.#access) return this.#access;
+    this.#refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
+    return undefined;
+  }
+
+  // ---- The body ----
+
+  /** The story goes on in {@link #onBody}, unless the request ends before. */
+  #readBody(head: RequestHead, { inUse }: ProjectState, announced: number): void {
+    const { budget } = this.services;
+    budget.inflationQueue.note(inUse, this.exchange.startedAt);
+    if (announced > budget.maxBodyBytes) {
+      const failure = { kind: 'too_large', detail: exceeds(budget.maxBodyBytes) } as const;
+      return this.#onBody({ ok: false, failure });
+    }
+    this.#upload = new Upload({
+      encoding: head.headers['content-encoding'],
+      budget,
+      inUse,
+      onResult: (result) => this.guard(() => this.#onBody(result)),
+      onPressure: (paused) => this.exchange.setPaused(paused),
+      beforeSpool: (startSpooling, items) => this.#takeTokenFirst(startSpooling, items),
+    });
+    this.exchange.read(this);
+  }
+
+  feed(chunk: Uint8Array, isWhole: boolean): void {
+    this.guard(() => this.#upload?.feed(chunk, isWhole));
+  }
+
+  end(): void {
+    this.#deadline = this.services.clock.monotonic() + ANSWER_MS_MAX;
+    this.guard(() => this.#upload?.end());
+    // Neither the disk nor the inflaters have a time-out of their own.
+    if (!this.#body)
+      this.runAfter(ANSWER_MS_MAX, () =>
+        this.#refuseUnqueued('not inflated and spooled before the deadline'),
+      );
+  }
+
+  override inTinyPieces(): void {
+    this.#upload?.dispose();
+    const failure = { kind: 'invalid', detail: TINY_PIECES } as const;
+    this.guard(() => this.#onBody({ ok: false, failure }));
+  }
+
+  #onBody(body: UploadResult): void {
+    if (this.#body) return;
+    this.#body = body;
+    // A body that was refused takes a token too, on purpose, even when it was refused as
+    // `overloaded`: a flood of bodies that swell is limited like any other.
+    const filtered = body.ok ? this.#filter(body.envelope) : NO_ITEMS;
+    // Few have payloads on the disk, and a promise would cost each request.
+    if (!(filtered instanceof Promise)) return this.#onFiltered(filtered);
+    const msLeft = Math.max(1, this.#deadline - this.services.clock.monotonic());
+    this.runAfter(msLeft, () => this.#refuseUnqueued('not read from the spool before the deadline'));
+    this.watch(filtered.then((kept) => this.#onFiltered(kept)));
+  }
+
+  /**
+   * A body that needs the disk takes its token first, so that no flood of uploads is written only
+   * to be refused. When only categories refuse what has come, more may follow that is stored: the
+   * body is spooled, and {@link #admit} asks again. If the key was revoked meanwhile, the project's
+   * token is taken here, and {@link #admit} refuses the request.
+   */
+  #takeTokenFirst(startSpooling: () => void, items: readonly HeldItem[]): void {
+    const { project } = this.#access as Access;
+    const keyScope = this.#scopeOfKeyNow() ?? project;
+    const categories = project.limitedIn(items);
+    const scope = project.withCategories(keyScope, categories, false);
+    const admitted = new Promise<AdmissionResult>((resolve) =>
+      this.services.admission.admit(scope, { token: true, count: false }, resolve),
+    );
+    this.#earlyAdmission = admitted.then(({ rate }) => {
+      if (categoryThatRefuses(scope, rate)) return startSpooling();
+      this.#earlyPassed = this.#passOrRefuseRate(shownRate(scope, rate));
+      this.#earlyCategories = categories;
+      if (this.#earlyPassed) startSpooling();
+    });
+    this.watch(this.#earlyAdmission);
+  }
+
+  // ---- The filters ----
+
+  #filter(envelope: HeldEnvelope): FilterResult | Promise<FilterResult> {
+    const { filters } = (this.#access as Access).project;
+    const { items, spool } = envelope;
+    if (!spool || !needsPayload(filters, items)) return filterItems(filters, this.#facts, items);
+    const read = (item: HeldItem): Promise<Uint8Array> => this.services.pickSpooled(envelope, item);
+    return filterSpooled(filters, this.#facts, { items, read }).catch((error) => {
+      // When the request has ended, its spool is closed.
+      if (this.finished) return NO_ITEMS;
+      throw error;
+    });
+  }
+
+  #onFiltered(filtered: FilterResult): void {
+    this.stopTimer(); // The limiter has time-outs of its own; the publisher is given #deadline.
+    if (typeof filtered === 'string') this.#filteredBy = filtered;
+    const kept = typeof filtered === 'string' ? NO_ITEMS : filtered;
+    if (this.#earlyAdmission) this.watch(this.#earlyAdmission.then(() => this.#admit(kept)));
+    else this.#admit(kept);
+  }
+
+  // ---- The admission ----
+
+  /** Undefined: the key is no longer valid. The record may have changed while the body came. */
+  #scopeOfKeyNow(): RateScope | undefined {
+    const { key } = this.#clientKey as ClientKey;
+    return (this.#access as Access).project.authenticate(key, this.services.clock)?.scope;
+  }
+
+  /** The items within the limits of their categories are stored. */
+  #admit(kept: HeldItem[]): void {
+    if (this.finished) return;
+    const { project } = this.#access as Access;
+    const keyScope = this.#scopeOfKeyNow();
+    if (!keyScope) return this.#refuse('forbidden_key');
+    if (kept.length > 0) this.committed = true;
+    const categories = project.limitedIn(kept) & ~this.#earlyCategories;
+    const scope = project.withCategories(keyScope, categories, this.#earlyPassed);
+    const wanted = { token: !this.#earlyPassed || categories > 0, count: kept.length > 0 };
+    this.services.admission.admit(scope, wanted, (admitted) =>
+      this.guard(() => this.#onAdmission(kept, scope, admitted)),
+    );
+  }
+
+  #onAdmission(kept: HeldItem[], scope: RateScope, { rate, count }: AdmissionResult): void {
+    const { project } = scope;
+    const category = categoryThatRefuses(scope, rate);
+    if (category) {
+      const rest = this.#drop(kept, category, rate as RefusedRate);
+      return rest.length > 0 ? this.#admit(rest) : undefined;
+    }
+    if (this.#passOrRefuseRate(shownRate(scope, rate)) && this.#passOrRefuseCount(project, count))
+      this.#answerOrPublish(kept);
+  }
+
+  /** @returns the items that the category leaves; when there are none, it is the end. */
+  #drop(items: readonly HeldItem[], category: Category, { resetSec }: RefusedRate): HeldItem[] {
+    const bit = categoryBit(category);
+    const rest: HeldItem[] = [];
+    for (const item of items)
+      if (typeBit(item.type) !== bit) rest.push(item);
+      else this.services.metrics.rateLimited[item.type]++;
+    this.#dropped ??= [];
+    this.#dropped.push({ resetSec, category });
+    if (rest.length > 0) return rest;
+    this.#rateHeaders = rateHeaders.ofCategories(this.#dropped, this.services.clock);
+    this.#refuse('rate_limited');
+    return rest;
+  }
+
+  /** Refuses the request, or returns true. `rate` undefined: no token was asked for. */
+  #passOrRefuseRate(rate: RateDecision | undefined): boolean {
+    if (this.finished) return false;
+    if (!rate) return true;
+    if (rate.kind !== 'unavailable') {
+      this.#rateHeaders = rateHeaders.of(rate, this.services.clock);
+      if (rate.kind === 'refused') this.#refuse('rate_limited');
+      return rate.kind === 'admitted';
+    }
+    if (this.services.whileAway.rateToken === 'refuse') {
+      this.#rateHeaders = rateHeaders.unavailable(this.services.clock.now());
+      this.#refuse('limiter_unavailable');
+      return false;
+    }
+    this.services.log.warn(
+      { project: this.#access?.project.id, requestId: this.exchange.requestId || undefined },
+      'rate limiter unavailable: let through in development',
+    );
+    return true;
+  }
+
+  #passOrRefuseCount(project: ProjectState, count: CountDecision | undefined): boolean {
+    if (!count) return true;
+    if (count.kind === 'unavailable') {
+      if (this.services.whileAway.quota === 'fail') {
+        this.fail('the quota could not be counted');
+        return false;
+      }
+      this.services.log.warn({ project: project.id }, 'quota not counted: let through in development');
+      return true;
+    }
+    const current = count.kind === 'counted' ? count.position : count.current;
+    this.#usageHeaders = quotaHeaders(current, project.record.quota);
+    if (count.kind === 'exceeded') this.#refuse('quota_exceeded');
+    else this.#counted = count;
+    return count.kind === 'counted';
+  }
+
+  // ---- The stream ----
+
+  #answerOrPublish(items: HeldItem[]): void {
+    const body = this.#body as UploadResult;
+    if (!body.ok) return this.#refuseBody(body.failure);
+    const { envelope } = body;
+    const filter = this.#filteredBy;
+    if (filter) return this.#succeed('filtered', envelope, headerLines([['X-Service-Filtered', filter]]));
+    // Nothing to store: neither counted nor queued.
+    if (items.length === 0) {
+      this.reason = envelope.skipped.size === 0 ? 'no-items' : 'unstored-types';
+      return this.#succeed('empty', envelope, headerLines([[EMPTY, this.reason]]));
+    }
+    envelope.sdk ??= this.#clientKey?.client;
+    this.#publish(envelope, items);
+  }
+
+  #publish(envelope: HeldEnvelope, items: HeldItem[]): void {
+    const { id, inUse, privacy } = (this.#access as Access).project;
+    const { eventId, sentAt, sdk, spool } = envelope;
+    const entry: EnvelopeEntry = {
+      kind: 'envelope',
+      projectId: id,
+      eventId,
+      receivedAt: this.services.clock.now(),
+      sentAt,
+      sdk,
+      month: this.#counted?.month,
+      position: this.#counted?.position,
+      items,
+      privacy: privacy && this.#privacyOf(privacy, items),
+    };
+    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), inUse };
+    this.services.publisher.publish(entry, options, (result) =>
+      this.guard(() => this.#onPublished(result, envelope, items)),
+    );
+  }
+
+  /** As the project wants it when the envelope is accepted; undefined: there is nothing to do. */
+  #privacyOf({ scrub, names, fillIp }: ProjectPrivacy, items: readonly HeldItem[]): Privacy | undefined {
+    const clientAddress = fillIp ? this.#clientAddress : undefined;
+    const userAgent = fillIp ? this.#agentFor(items) : undefined;
+    const isNeeded =
+      scrub.length + names.length > 0 || clientAddress !== undefined || userAgent !== undefined;
+    return isNeeded ? { scrub, names, clientAddress, userAgent } : undefined;
+  }
+
+  /** Only containers can ask for the client's agent. */
+  #agentFor(items: readonly HeldItem[]): string | undefined {
+    const { userAgent } = this.#facts;
+    const isFit = userAgent !== '' && userAgent.length <= AGENT_CHARS_MAX;
+    return isFit && items.some(({ type }) => isContainerType(type)) ? userAgent : undefined;
+  }
+
+  #onPublished(result: PublishResult, envelope: HeldEnvelope, kept: readonly HeldItem[]): void {
+    if (result === 'stored') {
+      for (const item of kept) this.services.metrics.items[item.type]++;
+      return this.#succeed('accepted', envelope);
+    }
+    if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
+    if (this.#counted) this.services.admission.refund((this.#access as Access).project, this.#counted.month);
+    if (envelope.spool) this.#refuseUnqueued('the spooled envelope was not queued');
+    else this.#refuse('overloaded');
+  }
+
+  /** An overload, unless it is the disk that does not answer: that is a fault. */
+  #refuseUnqueued(reason: string): void {
+    if (this.services.budget.disk.isLate) this.fail(reason);
+    else this.#refuse('overloaded');
+  }
+
+  // ---- The answer ----
+
+  #succeed(
+    outcome: 'accepted' | 'empty' | 'filtered',
+    { eventId, skipped }: HeldEnvelope,
+    headers = '',
+  ): void {
+    const isWhole = skipped.size === 0 && !this.#dropped;
+    for (const [type, count] of skipped) this.services.metrics.skipped[type] += count;
+    this.finish(outcome, {
+      status: '200 OK',
+      headers: isWhole ? headers : headers + this.#missingHint(skipped),
+      body: `{"id":"${eventId}"}`,
+    });
+  }
+
+  /** @returns the header line that tells the client to stop sending such items for a while */
+  #missingHint(skipped: SkippedItems): string {
+    const hints = categoryHints(this.#dropped ?? [], this.services.clock);
+    const unsupported = this.services.unsupportedHint(skipped.keys());
+    if (unsupported) hints.push(unsupported);
+    return hints.length > 0 ? headerLines([[RATE_HINT, hints.join(', ')]]) : '';
+  }
+
+  #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {
+    const requestId = this.exchange.requestId || undefined;
+    this.services.log.debug({ project: this.#access?.project.id, requestId, kind, detail }, 'body refused');
+    if (kind === 'overloaded') this.#refuse(kind);
+    else this.refuseBody(kind, detail);
+  }
+
+  #refuse(outcome: keyof typeof REFUSALS): void {
+    this.finish(outcome, REFUSALS[outcome]);
+  }
+
+  protected override summary(): FinishedRequest {
+    return { exchange: this.exchange, access: this.#access, counted: this.#counted, reason: this.reason };
+  }
+
+  protected override finish(outcome: Outcome, answer?: Answer): void {
+    if (this.finished) return;
+    this.#upload?.dispose();
+    const usage = outcome === 'accepted' || outcome === 'quota_exceeded' ? this.#usageHeaders : '';
+    if (!answer) return super.finish(outcome);
+    const { status, headers, body } = answer;
+    super.finish(outcome, { status, headers: this.#rateHeaders + usage + headers, body });
+  }
+}

@@ -1,0 +1,220 @@
+/**
+ * The only file that imports uWebSockets.js: its routes, and what is answered before there is a
+ * request.
+ */
+import uWS from 'uWebSockets.js';
+import { REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
+import { preflightHeaders } from './answers/cors.ts';
+import {
+  type Answer,
+  EXPECTATION_FAILED,
+  methodNotAllowed,
+  NOT_FOUND,
+  REFUSALS,
+  STARTING,
+  withReason,
+} from './answers/outcome.ts';
+import { Exchange } from './exchange.ts';
+import { HeartbeatRequest } from './heartbeat.ts';
+import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
+import { type OpenExchanges, SWEEP_MS } from './open-exchanges.ts';
+import { RequestHead } from './request-head.ts';
+import type { RequestServices } from './services.ts';
+import { openIngest } from './traced-request.ts';
+
+const preflight = (req: uWS.HttpRequest): Answer => ({
+  status: '204 No Content',
+  headers: preflightHeaders(req.getHeader('access-control-request-headers')),
+  body: '',
+});
+
+/** What SDKs know below `/api/{project}` and is not served, with what they are told. */
+const NOT_SERVED: ReadonlyMap<string, string> = new Map([
+  ['store', 'events are taken in envelopes alone: POST /api/{project}/envelope/'],
+  ['security', 'reports of browsers are not taken'],
+  ['minidump', 'a minidump is taken as an attachment in an envelope alone'],
+  ['upload', 'no upload in pieces: an attachment is taken in an envelope alone'],
+  ['unreal', 'crash reports of this kind are not taken'],
+  ['integration', 'OTLP is not taken: POST /api/{project}/envelope/'],
+]);
+
+const partsOf = (path: string): string[] => path.split('/').filter((part) => part !== '');
+
+/** The answer to a path that is no endpoint. */
+function notFound(path: string): Answer {
+  const [first, , name = ''] = partsOf(path);
+  const reason = first === 'api' ? NOT_SERVED.get(name) : undefined;
+  return reason === undefined ? NOT_FOUND : withReason(NOT_FOUND, reason);
+}
+
+/** The one parameter of a route in a path, '' when it has none; undefined: another path. */
+function parameterIn(path: string, route: string): string | undefined {
+  const [given, wanted] = [partsOf(path), partsOf(route)];
+  let parameter = '';
+  for (const [place, part] of wanted.entries())
+    if (part.startsWith(':')) parameter = given[place] ?? '';
+    else if (part !== given[place]) return undefined;
+  return given.length === wanted.length ? parameter : undefined;
+}
+
+type Handler = (res: uWS.HttpResponse, req: uWS.HttpRequest, parameter?: string) => void;
+
+type Opener = (
+  services: RequestServices,
+  exchange: Exchange,
+  head: RequestHead,
+) => { start(head: RequestHead): void };
+
+export type ServerOptions = {
+  exchanges: OpenExchanges;
+  metrics: RequestMetrics;
+  heartbeatPath: string;
+  /** Undefined until the registry has loaded: requests are then answered 503. */
+  services(): RequestServices | undefined;
+  /** Body of /readyz, and whether it is 200. */
+  readiness(): { ready: boolean; body: string };
+};
+
+export class Server {
+  readonly #app = uWS.App();
+  readonly #options: ServerOptions;
+  readonly #sweeper: NodeJS.Timeout;
+  /** By path; for paths with doubled slashes, which the library takes for others. */
+  readonly #handlers = new Map<string, Handler>();
+  #listenSocket: uWS.us_listen_socket | undefined;
+  /** Open client connections. */
+  connections = 0;
+
+  constructor(options: ServerOptions) {
+    this.#options = options;
+    this.#app.filter((_res, change) => {
+      this.connections += Number(change) > 0 ? 1 : -1;
+    });
+    this.#endpoint('ingest', '/api/:project/envelope', openIngest);
+    this.#endpoint(
+      'heartbeat',
+      `${options.heartbeatPath}/:token`,
+      (services, exchange) => new HeartbeatRequest(services, exchange),
+    );
+    this.#page('/healthz', () => ({
+      status: '200 OK',
+      headers: '',
+      body: '{"status":"ok"}',
+    }));
+    this.#page('/readyz', () => {
+      const { ready, body } = options.readiness();
+      return {
+        status: ready ? '200 OK' : '503 Service Unavailable',
+        headers: '',
+        body,
+      };
+    });
+    this.#app.any('/*', (res, req) => this.#elsewhere(res, req));
+    this.#sweeper = setInterval(() => options.exchanges.sweep(), SWEEP_MS);
+  }
+
+  /** @throws when the address cannot be listened on */
+  listen(host: string, port: number): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#app.listen(host, port, (socket) => {
+        if (!socket) return reject(new Error(`cannot listen on ${host}:${port}`));
+        this.#listenSocket = socket;
+        resolve();
+      });
+    });
+  }
+
+  /**
+   * Stops accepting. Runs right after a poll of the sockets, when the accept queue has just been
+   * emptied: what has come since, the kernel resets. So no connection is closed yet, for its client
+   * would come back at once.
+   */
+  closeListener(): Promise<void> {
+    return new Promise((resolve) => {
+      setImmediate(() => {
+        if (this.#listenSocket) uWS.us_listen_socket_close(this.#listenSocket);
+        this.#listenSocket = undefined;
+        resolve();
+      });
+    });
+  }
+
+  /** From now on every answer closes its connection. */
+  closeWithAnswers(): void {
+    this.#options.exchanges.allAnswersClose = true;
+  }
+
+  /** Closes every connection that is left. */
+  close(): void {
+    clearInterval(this.#sweeper);
+    this.#app.close();
+  }
+
+  /**
+   * POST is served, OPTIONS is the preflight, everything else is 405; all with and without a final
+   * slash.
+   */
+  #endpoint(endpoint: Endpoint, path: string, open: Opener): void {
+    const { exchanges } = this.#options;
+    const serve: Handler = (res, req, parameter) => {
+      const head = new RequestHead(req, parameter);
+      const exchange = new Exchange(res, exchanges, head);
+      const services = this.#options.services();
+      if (head.isOdd) {
+        this.#note(endpoint, 'invalid', exchange, head.oddness);
+        const refusal = head.oddExpectation ? EXPECTATION_FAILED : REFUSALS.invalid;
+        exchange.answerAndClose(withReason(refusal, head.oddness));
+      } else if (!services || exchanges.inFlight > REQUESTS_IN_FLIGHT_MAX) {
+        this.#note(endpoint, 'overloaded', exchange);
+        exchange.answer(services ? REFUSALS.overloaded : STARTING);
+      } else open(services, exchange, head).start(head);
+    };
+    const handle: Handler = (res, req, parameter) => {
+      const method = req.getMethod();
+      if (method === 'post') serve(res, req, parameter);
+      else this.#other(res, req, method === 'options' ? preflight(req) : methodNotAllowed('POST, OPTIONS'));
+    };
+    this.#handlers.set(path, handle);
+    for (const pattern of [path, `${path}/`]) {
+      // A handler of its own spares most requests the look at their method.
+      this.#app.post(pattern, (res, req) => serve(res, req));
+      this.#app.any(pattern, (res, req) => handle(res, req));
+    }
+  }
+
+  /** Of a request that is refused at its head. While the registry is read, its outcome alone. */
+  #note(endpoint: Endpoint, outcome: 'invalid' | 'overloaded', exchange: Exchange, reason?: string): void {
+    const services = this.#options.services();
+    if (reason !== undefined) this.#options.metrics.refuseBody(reason);
+    if (services) services.note(endpoint, outcome, { exchange, reason });
+    else this.#options.metrics.outcomes[endpoint][outcome]++;
+  }
+
+  #page(path: string, answer: () => Answer): void {
+    const handle: Handler = (res, req) =>
+      this.#other(res, req, req.getMethod() === 'get' ? answer() : methodNotAllowed('GET'));
+    this.#handlers.set(path, handle);
+    this.#app.any(path, (res, req) => handle(res, req));
+  }
+
+  /** Doubled slashes count as one: base URLs that end in a slash and proxies make them. */
+  #elsewhere(res: uWS.HttpResponse, req: uWS.HttpRequest): void {
+    const path = req.getUrl();
+    if (path.includes('//'))
+      for (const [route, handle] of this.#handlers) {
+        const parameter = parameterIn(path, route);
+        if (parameter !== undefined) return handle(res, req, parameter);
+      }
+    this.#other(res, req, notFound(path));
+  }
+
+  #other(res: uWS.HttpResponse, req: uWS.HttpRequest, answer: Answer): void {
+    this.#options.metrics.other(answer.status);
+    // What follows the head of an answer to HEAD would be taken for the next answer.
+    const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
+    const head = new RequestHead(req);
+    const exchange = new Exchange(res, this.#options.exchanges, head);
+    if (head.isOdd) exchange.answerAndClose(shown);
+    else exchange.answer(shown);
+  }
+}

@@ -1,0 +1,77 @@
+/**
+ * A request that is sampled: the story of request.ts, told with a span for each step. The request
+ * itself knows nothing of it: what it calls is wrapped.
+ */
+import type { Span } from '../../lib/tracing/tracing.ts';
+import type { Exchange } from './exchange.ts';
+import { IngestRequest } from './request.ts';
+import type { RequestHead } from './request-head.ts';
+import type { RequestServices } from './services.ts';
+
+const NAME = 'POST /api/{project}/envelope';
+
+/** Where tracing is off, this costs a look at an undefined field. */
+export function openIngest(services: RequestServices, exchange: Exchange, head: RequestHead): IngestRequest {
+  const span = services.tracing?.request(NAME, {
+    traceparent: head.getHeader('traceparent'),
+    tracestate: head.getHeader('tracestate'),
+  });
+  return span ? new TracedRequest(services, exchange, span) : new IngestRequest(services, exchange);
+}
+
+class TracedRequest extends IngestRequest {
+  readonly #receive: Span;
+
+  constructor(services: RequestServices, exchange: Exchange, request: Span) {
+    const receive = request.step('receive');
+    super(tracedServices(services, request, receive), exchange);
+    this.#receive = receive;
+  }
+
+  override end(): void {
+    this.#receive.end({ 'http.request.body.size': this.exchange.bytesRead });
+    super.end();
+  }
+}
+
+function tracedServices(services: RequestServices, request: Span, receive: Span): RequestServices {
+  const { admission, publisher } = services;
+  return {
+    ...services,
+    admission: {
+      knownRefusal: (scope) => admission.knownRefusal(scope),
+      refund: (project, month) => admission.refund(project, month),
+      admit: (scope, wanted, done) => {
+        const span = request.step('admit');
+        admission.admit(scope, wanted, (admitted) => {
+          span.end({ 'sluice.rate': admitted.rate?.kind, 'sluice.quota': admitted.count?.kind });
+          done(admitted);
+        });
+      },
+    },
+    publisher: {
+      get available() {
+        return publisher.available;
+      },
+      hasRoomFor: (projectId, use, bytes) => publisher.hasRoomFor(projectId, use, bytes),
+      publish: (entry, options, done) => {
+        const span = request.step('publish');
+        publisher.publish(entry, { ...options, traceparent: span.traceparent }, (result) => {
+          span.end({}, result === 'stored' ? undefined : result);
+          done(result);
+        });
+      },
+    },
+    note: (endpoint, outcome, finished) => {
+      services.note(endpoint, outcome, finished);
+      receive.end();
+      const { exchange, access } = finished;
+      const facts = {
+        'sluice.outcome': outcome,
+        'sluice.project': access?.project.id,
+        'sluice.request_id': exchange.requestId || undefined,
+      };
+      request.end(facts, outcome === 'failed' ? outcome : undefined);
+    },
+  };
+}

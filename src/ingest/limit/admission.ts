@@ -1,0 +1,447 @@
+/**
+ * The one admission of a request: a rate token, a position in the month, or both.
+ *
+ * A token comes from the worker's lease (scope-cache.ts) while there is one. All else needs
+ * Redis: all requests that wait for a scope (a project, or a key or categories of it that have
+ * limits) when a batch leaves are one call of admit.lua. A scope has one call under way; what is
+ * asked meanwhile joins the next one, so calls grow with the load. A refusal is kept in memory
+ * until the window can admit again, 300 ms at least, so a flood over the limit costs some three
+ * calls a second.
+ *
+ * The month. It is Redis's. A month without a count is MISSING: it is new, or Redis came back
+ * empty. Then the checkpoint is read once, as part of the same call, and a second call counts
+ * from that figure; it takes no tokens.
+ *
+ * Late replies. A token is void when its lease may have ended: 250 ms after sending, or 750 ms
+ * while replies are slow. A position stays valid, so the request keeps it and asks for a token once
+ * more; if that fails, the position goes back. A call that is never answered is not repeated: its
+ * positions and tokens are wasted, never made twice.
+ *
+ * Lost calls. Where the connection broke under a call, those that waited for it join the next one,
+ * for up to 700 ms. What the lost call took is wasted, too.
+ *
+ * Categories. Say that project 7 may have 1,000 envelopes a minute and 100 with replays, and an
+ * envelope with an event and a replay comes. Its scope is "project 7 with replays", which has two
+ * windows; a token is booked in both or in none, and serves no other scope. When the window of
+ * replays is full, nothing is booked: the request drops the replay and asks again for project 7
+ * alone, and its 200 carries `12:replay:project`. An envelope that holds nothing else is 429, and
+ * has used no token of the project. A large body takes its token early, for the categories of the
+ * items that have come by then; those of later items are asked for alone.
+ *
+ * A timer sends back tokens whose lease ended unused, so that a worker that falls silent keeps
+ * nothing from the others, and forgets scopes that were idle for longer than a window.
+ */
+import type { Clock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import {
+  CHECKPOINT_READ_MS_MAX,
+  LEASE_RESERVE_MS,
+  RATE_BUCKET_MS,
+  RATE_WINDOW_MS,
+  REDIS_REPLY_MS_MAX,
+} from '../../limits.ts';
+import type { ProjectState, RateScope } from '../../projects/project-state.ts';
+import { admitArgs, admitKeys, type MonthReply, parseReply } from './admit-call.ts';
+import { noteClock } from './clock-watch.ts';
+import { Refunds } from './month-count.ts';
+import type { LimitRedis, ScriptReply } from './redis.ts';
+import { type Ask, ScopeCache, type WindowDecision, type WindowReply } from './scope-cache.ts';
+
+export type RateDecision = WindowDecision | { kind: 'unavailable' };
+
+/** `month`: YYYY-MM, UTC by Redis's clock. `position` counts from 1 within it. */
+export type CountDecision =
+  | { kind: 'counted'; position: number; month: string }
+  | { kind: 'exceeded'; current: number; month: string }
+  | { kind: 'unavailable' };
+
+/**
+ * `token`: one of the per-minute limit, if the scope has one. `count`: a position in the month.
+ */
+export type Wanted = { token: boolean; count: boolean };
+/**
+ * What came of it, a refusal too. `rate` undefined: no token was wanted, or no limit applies.
+ * `count` undefined: not wanted, or there was no token.
+ */
+export type AdmissionResult = { rate: RateDecision | undefined; count: CountDecision | undefined };
+
+/** The durable figures from which counting resumes when Redis comes back empty. */
+interface UsageCheckpoints {
+  note(project: ProjectState, month: string, count: number): void;
+  /** Undefined: there is none. Rejects when it cannot be known. */
+  read(projectId: string, month: string): Promise<number | undefined>;
+}
+
+type AdmissionOptions = {
+  redis: LimitRedis;
+  clock: Clock;
+  checkpoints: UsageCheckpoints;
+  log: Log;
+  /** Unix ms that the script takes for now, in tests; without it, it reads Redis's own clock. */
+  scriptNow?: () => number;
+};
+
+/** A request that waits for a call: what it still needs, and what it has. */
+type Waiter = {
+  needsToken: boolean;
+  needsCount: boolean;
+  rate: RateDecision | undefined;
+  count: CountDecision | undefined;
+  /** A token of it came too late. */
+  isLate: boolean;
+  /** Monotonic ms at which a call was lost that asked for it, first. */
+  lostAt: number | undefined;
+  done(admitted: AdmissionResult): void;
+};
+type Call = {
+  scope: RateScope;
+  cache: ScopeCache;
+  waiting: readonly Waiter[];
+  ask: Ask | undefined;
+};
+
+const UNAVAILABLE = { kind: 'unavailable' } as const;
+/** Idle for longer than any window that this worker may know of. */
+const IDLE_MS = RATE_WINDOW_MS + 5_000;
+const EVICT_EVERY_MS = 10_000;
+
+export class Admission {
+  readonly #redis: LimitRedis;
+  readonly #clock: Clock;
+  readonly #checkpoints: UsageCheckpoints;
+  readonly #log: Log;
+  readonly #scriptNow: (() => number) | undefined;
+  /** Scopes that were active in the last minute: those that have a cache. */
+  readonly #active = new Set<RateScope>();
+  /** Asked since the last flush, or while a call of the scope is under way. */
+  #asked = new Map<RateScope, Waiter[]>();
+  /**
+   * Reserve that was granted and may be in hand, in the order of the replies: nearly that in which
+   * it ends.
+   */
+  #leased: { scope: RateScope; cache: ScopeCache; endsAt: number }[] = [];
+  readonly #refunds: Refunds;
+  readonly #timer: NodeJS.Timeout;
+  #evictAt: number;
+  #stateLost = 0;
+  #countersRestored = 0;
+
+  constructor(options: AdmissionOptions) {
+    this.#redis = options.redis;
+    this.#clock = options.clock;
+    this.#checkpoints = options.checkpoints;
+    this.#log = options.log;
+    this.#refunds = new Refunds(options);
+    this.#scriptNow = options.scriptNow;
+    this.#redis.beforeFlush(() => this.#sendAsked());
+    this.#evictAt = this.#clock.monotonic() + EVICT_EVERY_MS;
+    this.#timer = setInterval(() => this.#sweep(), RATE_BUCKET_MS);
+    this.#timer.unref();
+  }
+
+  /**
+   * Windows that Redis forgot while this worker knew of bookings in them, and those whose bookings
+   * left early because Redis's clock stepped forward (sluice_limiter_state_lost_total).
+   */
+  get stateLost(): number {
+    return this.#stateLost;
+  }
+
+  /** Counts of a month that went on from a checkpoint, because Redis had lost them. */
+  get countersRestored(): number {
+    return this.#countersRestored;
+  }
+
+  close(): void {
+    clearInterval(this.#timer);
+    this.#refunds.sendOwed();
+    this.#refunds.close();
+  }
+
+  /**
+   * A refusal that needs no body and no call: from memory, or because Redis is away. Takes no
+   * token.
+   */
+  knownRefusal(scope: RateScope): RateDecision | undefined {
+    if (scope.limit === undefined) return undefined;
+    const now = this.#clock.monotonic();
+    const cache = this.#cacheOf(scope, now);
+    if (cache.hasToken(now)) return undefined;
+    return cache.refusal(now, scope.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
+  }
+
+  /** `done` is called once, by the scope's next call or the one after, or before this returns. */
+  admit(scope: RateScope, { token, count }: Wanted, done: (admitted: AdmissionResult) => void): void {
+    const now = this.#clock.monotonic();
+    const needsToken = token && scope.limit !== undefined;
+    const rate = needsToken ? this.#cacheOf(scope, now).take(now, scope.revision) : undefined;
+    const waiter: Waiter = {
+      needsToken: needsToken && !rate,
+      needsCount: count,
+      rate,
+      count: undefined,
+      isLate: false,
+      lostAt: undefined,
+      done,
+    };
+    if (needsNothing(waiter)) this.#tell(scope, waiter);
+    else this.#join(scope, waiter);
+  }
+
+  /** Call it only when nothing of the envelope can have been queued. */
+  refund({ id }: ProjectState, month: string): void {
+    this.#refunds.refund(id, month);
+  }
+
+  #cacheOf(scope: RateScope, now: number): ScopeCache {
+    if (!scope.cache) {
+      scope.cache = new ScopeCache();
+      this.#active.add(scope);
+    }
+    scope.cache.usedAt = now;
+    return scope.cache;
+  }
+
+  // ---- The call ----
+
+  #join(scope: RateScope, waiter: Waiter): void {
+    if (!this.#redis.available) return this.#tell(scope, waiter);
+    const waiting = this.#asked.get(scope);
+    if (waiting) waiting.push(waiter);
+    else this.#asked.set(scope, [waiter]);
+    this.#redis.schedule();
+  }
+
+  /** Waiters are told in a microtask: one that asks again during this flush would be missed. */
+  #sendAsked(): void {
+    if (this.#asked.size === 0) return;
+    const asked = this.#asked;
+    const now = this.#clock.monotonic();
+    this.#asked = new Map();
+    for (const [scope, waiting] of asked) {
+      const cache = this.#cacheOf(scope, now);
+      if (!this.#redis.available)
+        for (const waiter of waiting) queueMicrotask(() => this.#tell(scope, waiter));
+      else if (cache.isCalling) this.#asked.set(scope, waiting);
+      else {
+        const left = waiting.filter((waiter) => !this.#servesFromMemory(scope, waiter, now));
+        if (left.length > 0) this.#send(scope, left);
+      }
+    }
+  }
+
+  /** The reply before may have brought tokens or a refusal, or the limit may be gone. */
+  #servesFromMemory(scope: RateScope, waiter: Waiter, now: number): boolean {
+    if (!waiter.needsToken) return false;
+    if (scope.limit !== undefined) {
+      waiter.rate = this.#cacheOf(scope, now).take(now, scope.revision);
+      if (!waiter.rate) return false;
+    }
+    waiter.needsToken = false;
+    if (!needsNothing(waiter)) return false;
+    queueMicrotask(() => this.#tell(scope, waiter));
+    return true;
+  }
+
+  #send(scope: RateScope, waiting: readonly Waiter[]): void {
+    const { project, limit, revision, windowName, further } = scope;
+    const sentAt = this.#clock.monotonic();
+    const cache = this.#cacheOf(scope, sentAt);
+    let wishes = '';
+    let need = 0;
+    for (const { needsToken, needsCount } of waiting) {
+      wishes += !needsToken ? 'c' : needsCount ? 'b' : 't';
+      if (needsToken) need++;
+    }
+    const ask = limit === undefined ? undefined : cache.ask(sentAt, need, { limit, revision });
+    const call: Call = { scope, cache, waiting, ask };
+    cache.isCalling = true;
+    this.#redis.call({
+      script: 'admit',
+      keys: admitKeys(project.id, windowName, further),
+      args: admitArgs({
+        wishes,
+        limit,
+        ask,
+        further,
+        quota: project.quotaCap,
+        now: this.#scriptNow?.(),
+      }),
+      done: (reply) => this.#answered(call, reply),
+      lost: () => this.#lost(call),
+    });
+  }
+
+  /** Before those who came meanwhile. */
+  #lost({ scope, cache, waiting }: Call): void {
+    cache.isCalling = false;
+    const now = this.#clock.monotonic();
+    const again: Waiter[] = [];
+    for (const waiter of waiting) {
+      waiter.lostAt ??= now;
+      if (now - waiter.lostAt < REDIS_REPLY_MS_MAX && this.#redis.available) again.push(waiter);
+      else this.#tell(scope, waiter);
+    }
+    if (again.length > 0) this.#asked.set(scope, [...again, ...(this.#asked.get(scope) ?? [])]);
+    if (this.#asked.size > 0) this.#redis.schedule();
+  }
+
+  #answered(call: Call, reply: ScriptReply): void {
+    if (!reply) return this.#endCall(call, false);
+    const { window, month } = parseReply(reply);
+    const counting = window ? this.#takeTokens(call, window) : call.waiting;
+    this.#takePositions(call, counting, month);
+  }
+
+  /** @returns those that this call counted, in their order */
+  #takeTokens({ scope, cache, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
+    const now = this.#clock.monotonic();
+    const { sentAt } = ask as Ask;
+    const stepped = noteClock(cache, { redisNow: reply.now, sentAt, repliedAt: now });
+    if (reply.lost || stepped) this.#stateLost++;
+    const decisions = cache.answer(ask as Ask, reply, now);
+    if (reply.reserve > 0 || cache.hasReturns(now))
+      this.#leased.push({ scope, cache, endsAt: sentAt + LEASE_RESERVE_MS });
+    let place = 0;
+    return waiting.filter((waiter) => {
+      if (!waiter.needsToken) return waiter.needsCount;
+      const decision = decisions[place];
+      if (decision) {
+        waiter.rate = decision;
+        waiter.needsToken = false;
+      }
+      return place++ < reply.granted && waiter.needsCount;
+    });
+  }
+
+  #takePositions(call: Call, counting: readonly Waiter[], reply: MonthReply | undefined): void {
+    if (reply?.kind === 'missing' && this.#clock.monotonic() >= call.cache.uncountableUntil)
+      return this.#restore(call, counting, reply.month);
+    if (reply?.kind === 'failed') this.#log.error({ err: reply.error }, 'redis: the month cannot be counted');
+    if (reply?.kind === 'counted') {
+      const { month, before, counted } = reply;
+      if (counted > 0) this.#checkpoints.note(call.scope.project, month, before + counted);
+      counting.forEach((waiter, i) => {
+        waiter.needsCount = false;
+        waiter.count =
+          i < counted
+            ? { kind: 'counted', position: before + i + 1, month }
+            : { kind: 'exceeded', current: before + counted, month };
+      });
+    }
+    this.#endCall(call, true);
+  }
+
+  /**
+   * The month has no count: it goes on from the checkpoint, by a call that counts and takes no
+   * tokens. When that cannot be read, no request waits for it again for a while.
+   */
+  #restore(whole: Call, counting: readonly Waiter[], month: string): void {
+    const { scope } = whole;
+    const { id, quotaCap: quota } = scope.project;
+    const call = { ...whole, waiting: counting };
+    for (const waiter of whole.waiting) if (!counting.includes(waiter)) this.#tellOrAskAgain(scope, waiter);
+    const send = (checkpoint: number | undefined): void => {
+      const start = { month, count: checkpoint ?? 0 };
+      this.#redis.call({
+        script: 'admit',
+        keys: admitKeys(id),
+        args: admitArgs({ wishes: 'c'.repeat(counting.length), quota, start, now: this.#scriptNow?.() }),
+        done: (reply) => {
+          if (!reply) return this.#endCall(call, false);
+          const counted = parseReply(reply).month;
+          // Another worker's call may have been first.
+          if (checkpoint !== undefined && counted?.kind === 'counted' && counted.before === checkpoint)
+            this.#noteRestored(id, month, checkpoint);
+          this.#takePositions(call, counting, counted);
+        },
+        lost: () => this.#lost(call),
+      });
+    };
+    within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(id, month)).then(send, (error) => {
+      this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
+      call.cache.uncountableUntil = this.#clock.monotonic() + CHECKPOINT_READ_MS_MAX;
+      this.#endCall(call, true);
+    });
+  }
+
+  #noteRestored(project: string, month: string, checkpoint: number): void {
+    this.#countersRestored++;
+    this.#log.warn(
+      { project, month, checkpoint },
+      'redis lost the count of a month: it goes on from a checkpoint',
+    );
+  }
+
+  #endCall({ scope, cache, waiting }: Call, isAnswered: boolean): void {
+    cache.isCalling = false;
+    for (const waiter of waiting) {
+      if (isAnswered) this.#tellOrAskAgain(scope, waiter);
+      else this.#tell(scope, waiter);
+    }
+    if (this.#asked.size > 0) this.#redis.schedule();
+  }
+
+  /**
+   * A waiter whose token came too late asks for another one, once, and before those who came
+   * meanwhile.
+   */
+  #tellOrAskAgain(scope: RateScope, waiter: Waiter): void {
+    if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#tell(scope, waiter);
+    waiter.isLate = true;
+    const waiting = this.#asked.get(scope) ?? [];
+    const behind = waiting.findIndex(({ isLate }) => !isLate);
+    waiting.splice(behind < 0 ? waiting.length : behind, 0, waiter);
+    this.#asked.set(scope, waiting);
+    this.#redis.schedule();
+  }
+
+  /** Calls a waiter back. What it still needs by now, it does not get. */
+  #tell(scope: RateScope, { needsToken, needsCount, rate, count, done }: Waiter): void {
+    if (!needsToken && (rate === undefined || rate.kind === 'admitted'))
+      return done({ rate, count: needsCount ? UNAVAILABLE : count });
+    if (count?.kind === 'counted') this.refund(scope.project, count.month);
+    done({ rate: needsToken ? UNAVAILABLE : rate, count: undefined });
+  }
+
+  // ---- The timer ----
+
+  #sweep(): void {
+    const now = this.#clock.monotonic();
+    this.#refunds.sendOwed();
+    if (this.#redis.available) this.#sendBack(now);
+    if (now < this.#evictAt) return;
+    this.#evictAt = now + EVICT_EVERY_MS;
+    for (const scope of this.#active) {
+      const { cache } = scope;
+      if (cache && (now - cache.usedAt < IDLE_MS || cache.isCalling)) continue;
+      scope.cache = undefined;
+      this.#active.delete(scope);
+    }
+  }
+
+  #sendBack(now: number): void {
+    const ended = this.#leased.filter(({ endsAt }) => endsAt <= now);
+    if (ended.length === 0) return;
+    this.#leased = this.#leased.filter(({ endsAt }) => endsAt > now);
+    for (const lease of ended) {
+      const { scope, cache } = lease;
+      if (scope.cache !== cache || scope.limit === undefined || !cache.hasReturns(now)) continue;
+      // The reply to a call under way may settle it; if not, it goes back at the next tick.
+      if (cache.isCalling) this.#leased.push(lease);
+      else this.#send(scope, []);
+    }
+  }
+}
+
+/** Nothing is left to ask Redis for. */
+const needsNothing = ({ needsToken, needsCount, rate }: Waiter): boolean =>
+  rate?.kind === 'refused' || !(needsToken || needsCount);
+
+/** Rejects when `promise` is not settled in time; its late result is dropped. */
+function within<T>(ms: number, promise: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new Error(`no answer within ${ms} ms`)), ms);
+    promise.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
+}

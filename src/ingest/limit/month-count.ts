@@ -1,0 +1,113 @@
+/**
+ * The month's count of one project: commands read, set and forget it, and {@link Refunds} takes
+ * back what requests were counted for nothing. The requests are counted in admission.ts.
+ */
+import type { Log } from '../../lib/log.ts';
+import { admitArgs, admitKeys } from './admit-call.ts';
+import type { LimitRedis, ScriptReply } from './redis.ts';
+import { quotaKey, rateKey } from './scripts.ts';
+
+function answered(reply: ScriptReply): readonly unknown[] {
+  if (!reply) throw new Error('Redis does not answer');
+  return reply;
+}
+
+/**
+ * Usage without counting. `count` undefined: Redis has none for this month. @throws when Redis does
+ * not answer
+ */
+export async function readUsage(
+  redis: LimitRedis,
+  projectId: string,
+): Promise<{ month: string; count: number | undefined }> {
+  const reply = answered(await redis.request('admit', admitKeys(projectId), admitArgs({ wishes: '' })));
+  const [month, before] = reply[1] as [string, number];
+  return { month, count: before < 0 ? undefined : before };
+}
+
+/** What {@link setUsage} sets, and the count that its caller saw (undefined: none). */
+type UsageChange = { projectId: string; month: string; count: number; seen: number | undefined };
+
+/**
+ * Sets a month's count unless it changed meanwhile. @returns whether it was set, and the count as
+ * it is now
+ */
+export async function setUsage(
+  redis: LimitRedis,
+  change: UsageChange,
+): Promise<{ set: boolean; count: number | undefined }> {
+  const { projectId, month, count, seen } = change;
+  const reply = await redis.request('setUsage', [quotaKey(projectId)], [month, count, seen ?? '']);
+  const [set, current] = answered(reply) as [number, number];
+  return { set: set === 1, count: current < 0 ? undefined : current };
+}
+
+/**
+ * Removes the counts of all months, the rate window, and those that `windows` names.
+ * @returns the counts as they were, by month. @throws when Redis does not answer
+ */
+export async function forgetUsage(
+  redis: LimitRedis,
+  projectId: string,
+  windows: readonly string[] = [],
+): Promise<Map<string, number>> {
+  const rateKeys = ['', ...windows].map((window) => rateKey(projectId, window));
+  const reply = answered(await redis.request('forgetUsage', [quotaKey(projectId), ...rateKeys], []));
+  const months = new Map<string, number>();
+  for (let at = 0; at < reply.length; at += 2) months.set(String(reply[at]), Number(reply[at + 1]));
+  return months;
+}
+
+/** What may wait while Redis is away; a few MB. */
+const OWED_MAX = 50_000;
+
+/**
+ * Takes counts of a month back: for requests that were counted, and of which nothing can be queued.
+ * Each is one guarded decrement, sent once: now, or when Redis answers again. A decrement whose
+ * reply is lost is not repeated, because it may have run.
+ */
+export class Refunds {
+  readonly #redis: LimitRedis;
+  readonly #log: Log;
+  #owed: { projectId: string; month: string }[] = [];
+  #closed = false;
+
+  constructor({ redis, log }: { redis: LimitRedis; log: Log }) {
+    this.#redis = redis;
+    this.#log = log;
+  }
+
+  refund(projectId: string, month: string): void {
+    if (this.#redis.available) this.#send(projectId, month);
+    else this.#owe(projectId, month);
+  }
+
+  #owe(projectId: string, month: string): void {
+    if (this.#owed.length < OWED_MAX && !this.#closed) this.#owed.push({ projectId, month });
+    else this.#warn(projectId, month);
+  }
+
+  /** What is still owed stays counted, and is logged. */
+  close(): void {
+    this.#closed = true;
+    for (const { projectId, month } of this.#owed.splice(0)) this.#warn(projectId, month);
+  }
+
+  /** To be called now and then. */
+  sendOwed(): void {
+    if (this.#owed.length === 0 || !this.#redis.available) return;
+    for (const { projectId, month } of this.#owed.splice(0)) this.#send(projectId, month);
+  }
+
+  #send(projectId: string, month: string): void {
+    const done = (reply: ScriptReply): void => {
+      if (reply?.[0] !== 1) this.#warn(projectId, month);
+    };
+    const unsent = (): void => this.#owe(projectId, month);
+    this.#redis.call({ script: 'refund', keys: [quotaKey(projectId)], args: [month], done, unsent });
+  }
+
+  #warn(projectId: string, month: string): void {
+    this.#log.warn({ project: projectId, month }, 'quota increment not taken back');
+  }
+}

@@ -1,0 +1,129 @@
+/**
+ * Many script calls as one command for one server, with their arguments and results in MessagePack:
+ * commands, arguments and replies cost both sides more than what the scripts do.
+ *
+ * One command for all scripts. Not several in a pipeline of ioredis: each of those has a hidden
+ * class of its own, which V8 keeps until a full collection, and with it all arguments and replies.
+ *
+ * Written here. ioredis asks the runtime for the length of each key and has it write each by
+ * itself, and an encoder that knows any value looks at each: 1.1 µs a call of two keys and ten
+ * arguments, here 0.25.
+ */
+import { createHash } from 'node:crypto';
+import { Decoder } from '@msgpack/msgpack';
+import { Command, type Redis, ReplyError } from 'ioredis';
+import { MessagePackWriter, SCALAR_BYTES_MAX } from '../../lib/msgpack-writer.ts';
+import { BATCH_SOURCE, callCode, SCRIPT_NAMES, type ScriptName } from './scripts.ts';
+
+/** One script argument; the scripts take a number and its decimal text for the same. */
+export type ScriptArg = string | number;
+/** All keys of a call belong to the same project or token. They are ASCII. */
+export type ScriptCall = {
+  script: ScriptName;
+  keys: readonly [string, ...string[]];
+  args: readonly ScriptArg[];
+};
+/** What a script returned, or how it failed. */
+export type CallResult = readonly unknown[] | Error;
+
+/** In a batch's reply: this call failed. */
+type Fault = { err: string };
+
+const BATCH_SHA = createHash('sha1').update(BATCH_SOURCE).digest('hex');
+const LINE_END = Buffer.from('\r\n');
+const SCRIPT_NUMBERS = Object.fromEntries(SCRIPT_NAMES.map((name, i) => [name, i + 1])) as Record<
+  ScriptName,
+  number
+>;
+const decoder = new Decoder();
+
+/** Each call's own result, in order. Never rejects. */
+export async function runBatch(client: Redis, calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
+  try {
+    const reply = await evaluate(client, calls);
+    return (decoder.decode(reply) as (readonly unknown[] | Fault)[]).map(
+      (own): CallResult => ('err' in own ? new ReplyError(own.err) : own),
+    );
+  } catch (error) {
+    return calls.map(() => error as Error);
+  }
+}
+
+/** After NOSCRIPT, when nothing has run, the source is sent. */
+async function evaluate(client: Redis, calls: readonly ScriptCall[]): Promise<Buffer> {
+  const keys: string[] = [];
+  for (const call of calls) for (const key of call.keys) keys.push(key);
+  const payload = encodeCalls(calls);
+  try {
+    return (await client.sendCommand(new EvalSha(client.options.keyPrefix ?? '', keys, payload))) as Buffer;
+  } catch (error) {
+    if (!(error as Error).message.startsWith('NOSCRIPT')) throw error;
+    return (await client.callBuffer(
+      'eval',
+      BATCH_SOURCE,
+      keys.length,
+      ...keys,
+      Buffer.from(payload),
+    )) as Buffer;
+  }
+}
+
+/** ARGV[1] of {@link BATCH_SOURCE}. */
+function encodeCalls(calls: readonly ScriptCall[]): Uint8Array {
+  const out = new MessagePackWriter(bytesBound(calls));
+  out.array(calls.length + 1);
+  out.array(calls.length);
+  for (const { script, keys } of calls) out.uint(callCode(SCRIPT_NUMBERS[script], keys.length));
+  for (const { args } of calls) {
+    out.array(args.length);
+    for (const arg of args) {
+      if (isUint(arg)) out.uint(arg);
+      else out.string(String(arg));
+    }
+  }
+  return out.written;
+}
+
+function bytesBound(calls: readonly ScriptCall[]): number {
+  let bound = (2 + 2 * calls.length) * SCALAR_BYTES_MAX;
+  for (const { args } of calls)
+    for (const arg of args) bound += SCALAR_BYTES_MAX + (isUint(arg) ? 0 : 3 * String(arg).length);
+  return bound;
+}
+
+const isUint = (arg: ScriptArg): arg is number =>
+  typeof arg === 'number' && Number.isSafeInteger(arg) && arg >= 0;
+
+class EvalSha extends Command {
+  /**
+   * Of every key: `?keyPrefix=` in the server's URL, which ioredis puts before those that it
+   * writes.
+   */
+  readonly #prefix: string;
+  readonly #keys: readonly string[];
+  readonly #payload: Uint8Array;
+
+  constructor(prefix: string, keys: readonly string[], payload: Uint8Array) {
+    super('evalsha');
+    this.#prefix = prefix;
+    this.#keys = keys;
+    this.#payload = payload;
+  }
+
+  /** In RESP: all but the payload is one text, which is written at once. */
+  override toWritable(): Buffer {
+    const prefix = this.#prefix;
+    const prefixBytes = Buffer.byteLength(prefix);
+    const count = String(this.#keys.length);
+    let head = `*${this.#keys.length + 4}\r\n$7\r\nevalsha\r\n$40\r\n${BATCH_SHA}\r\n`;
+    head += `$${count.length}\r\n${count}\r\n`;
+    for (const key of this.#keys) head += `$${prefixBytes + key.length}\r\n${prefix}${key}\r\n`;
+    head += `$${this.#payload.length}\r\n`;
+    const headBytes = Buffer.byteLength(head);
+    const bytes = Buffer.allocUnsafe(headBytes + this.#payload.length + LINE_END.length);
+    bytes.write(head);
+    bytes.set(this.#payload, headBytes);
+    bytes.set(LINE_END, headBytes + this.#payload.length);
+    return bytes;
+  }
+}

@@ -1,0 +1,301 @@
+/**
+ * A server or a cluster behind one face, with ioredis set up so that nothing is queued while it is
+ * away, nothing is sent again, and every promise settles. What away means and what follows from it
+ * is decided in redis.ts.
+ */
+import { createSecureContext } from 'node:tls';
+import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
+import { assert } from '../../lib/assert.ts';
+import { ChangingFile } from '../../lib/files/changing-file.ts';
+import type { Log } from '../../lib/log.ts';
+import { REDIS_CONNECT_MS_MAX } from '../../limits.ts';
+import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './redis-batch.ts';
+import { isSentinelUrl, sentinelOptions, watchSwitches } from './redis-sentinel.ts';
+import { keysOf, SCRIPT_NAMES, type ScriptName, scriptSource } from './scripts.ts';
+
+/** Calls that one server runs in one go: some 10 µs each, in which it does nothing else. */
+const CALLS_PER_COMMAND_MAX = 64;
+
+/** Where Redis is, and how it is entered. Files are read again at each attempt to connect. */
+export type RedisAccess = {
+  /** One URL: a server, or sentinels that name it. Several: nodes of a cluster. */
+  urls: readonly string[];
+  passwordFile?: string | undefined;
+  /** Certificates of the authorities that a server of rediss:// is checked against. */
+  caFile?: string | undefined;
+  log: Log;
+};
+
+type RedisClientOptions = RedisAccess & {
+  /** How long an answer is waited for. */
+  replyMs: number;
+  /** How long to wait before each attempt to connect. */
+  retryMs(): number;
+};
+
+export class RedisClient {
+  readonly #client: Redis | Cluster;
+  readonly #replyMs: number;
+  readonly #url: string;
+  #stopWatching: (() => void) | undefined;
+  /**
+   * Commands sent that carry calls of a script, by script; one may carry those of many projects,
+   * and of several scripts.
+   */
+  readonly sent = Object.fromEntries(SCRIPT_NAMES.map((name) => [name, 0])) as Record<ScriptName, number>;
+
+  constructor(options: RedisClientOptions) {
+    this.#replyMs = options.replyMs;
+    this.#url = options.urls[0] ?? '';
+    this.#client = createClient(options);
+  }
+
+  on(events: { error: (error: Error) => void; ready: () => void; close: () => void }): void {
+    this.#client.on('error', events.error);
+    this.#client.on('ready', events.ready);
+    this.#client.on('close', events.close);
+  }
+
+  get isCluster(): boolean {
+    return this.#client instanceof Cluster;
+  }
+
+  get ready(): boolean {
+    return this.#client.status === 'ready';
+  }
+
+  /** Starts to connect, and goes on trying until {@link close}. */
+  connect(): void {
+    this.#client.connect().catch(() => undefined);
+    if (isSentinelUrl(this.#url)) this.#stopWatching = watchSwitches(this.#url, () => this.drop());
+  }
+
+  /**
+   * In a cluster each node is asked, so that all are connected to. Rejects when no answer came
+   * within `replyMs`, or REDIS_CONNECT_MS_MAX: connecting has time for another one.
+   */
+  async ping(): Promise<void> {
+    const client = this.#client;
+    const nodes = client instanceof Cluster ? client.nodes('master') : [client];
+    let answers = 0;
+    let reason = new Error('no reply to PING');
+    const pings = nodes.map((node) =>
+      node.ping().then(
+        () => {
+          answers++;
+        },
+        (error: Error) => {
+          reason = error;
+        },
+      ),
+    );
+    let timer: NodeJS.Timeout | undefined;
+    const late = new Promise((resolve) => {
+      timer = setTimeout(resolve, Math.min(this.#replyMs, REDIS_CONNECT_MS_MAX));
+    });
+    await Promise.race([Promise.all(pings), late]);
+    clearTimeout(timer);
+    if (answers === 0) throw reason;
+  }
+
+  /**
+   * Breaks the connection to a server, so that nothing written to it is waited for; it is made
+   * again. A cluster's nodes drop their own connections (socketTimeout): one that hangs says
+   * nothing about the others.
+   */
+  drop(): void {
+    const client = this.#client;
+    if (client instanceof Redis && (client.status === 'ready' || client.status === 'connect'))
+      client.disconnect(true);
+  }
+
+  close(): void {
+    this.#stopWatching?.();
+    this.#client.disconnect();
+  }
+
+  /**
+   * In a cluster each call is a command of its own. One server gets them in commands of up to
+   * CALLS_PER_COMMAND_MAX calls.
+   */
+  send(calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
+    const client = this.#client;
+    for (const { script, keys } of calls)
+      assert(keys.length >= keysOf(script), 'a call has the keys of its script');
+    if (client instanceof Redis) {
+      const commands: Promise<readonly CallResult[]>[] = [];
+      for (let at = 0; at < calls.length; at += CALLS_PER_COMMAND_MAX) {
+        const some =
+          calls.length <= CALLS_PER_COMMAND_MAX ? calls : calls.slice(at, at + CALLS_PER_COMMAND_MAX);
+        for (const script of new Set(some.map((call) => call.script))) this.sent[script]++;
+        commands.push(some.length === 1 ? runEach(client, some) : runBatch(client, some));
+      }
+      const [only, second] = commands;
+      return only && !second ? only : Promise.all(commands).then((all) => all.flat());
+    }
+    for (const { script } of calls) this.sent[script]++;
+    return runEach(client, calls);
+  }
+}
+
+function runEach(client: Redis | Cluster, calls: readonly ScriptCall[]): Promise<readonly CallResult[]> {
+  return Promise.all(
+    calls.map(async ({ script, keys, args }): Promise<CallResult> => {
+      try {
+        return (await commandOf(client, script, keys.length)(...keys, ...args)) as readonly unknown[];
+      } catch (error) {
+        return error as Error;
+      }
+    }),
+  );
+}
+
+type DefinedCommand = (...args: ScriptArg[]) => Promise<unknown>;
+
+/**
+ * ioredis adds a method per defined script, which its types cannot know. One for each number of
+ * keys: in a cluster it finds the node by the first argument, which must be a key.
+ */
+function commandOf(client: Redis | Cluster, script: ScriptName, numberOfKeys: number): DefinedCommand {
+  const name = `${script}${numberOfKeys}`;
+  const commands = client as unknown as Record<string, DefinedCommand>;
+  if (!commands[name]) client.defineCommand(name, { lua: scriptSource(script), numberOfKeys });
+  return (commands[name] as DefinedCommand).bind(client);
+}
+
+/** The password alone, as editors and `echo` end a file with a line end. */
+function passwordOf(content: Buffer): string {
+  const password = content.toString().replace(/\r?\n$/, '');
+  if (password === '') throw new Error('the file is empty');
+  return password;
+}
+
+function authorityOf(ca: Buffer): Buffer {
+  createSecureContext({ ca }); // throws where there is no certificate
+  return ca;
+}
+
+/** What ioredis asks of an object of options at each attempt to connect. */
+class Secrets {
+  readonly #password: ChangingFile<string> | undefined;
+  /** For rediss:// with an authority of its own. */
+  readonly tls: { readonly ca: Buffer } | undefined;
+
+  constructor({ urls, passwordFile, caFile, log }: RedisAccess) {
+    this.#password = passwordFile === undefined ? undefined : new ChangingFile(passwordFile, passwordOf, log);
+    if (caFile === undefined || !urls[0]?.startsWith('rediss:')) return;
+    const ca = new ChangingFile(caFile, authorityOf, log);
+    this.tls = {
+      get ca() {
+        return ca.read();
+      },
+    };
+  }
+
+  /** ioredis copies its options for each client, and looks at the copy in each attempt. */
+  keepIn({ options }: Redis): void {
+    const file = this.#password;
+    if (file) Object.defineProperty(options, 'password', { enumerable: true, get: () => file.read() });
+  }
+}
+
+/** One server, found by its URL or by asking sentinels. */
+function oneServer(url: string, options: RedisOptions, retryMs: () => number | null): Redis {
+  const own = { ...options, enableOfflineQueue: false, retryStrategy: retryMs };
+  if (!isSentinelUrl(url)) return new Redis(url, own);
+  const { connectTimeout: sentinelCommandTimeout } = options;
+  // A round in which no sentinel answered is followed by another one.
+  return new Redis({
+    ...own,
+    ...sentinelOptions(url),
+    sentinelCommandTimeout,
+    sentinelRetryStrategy: retryMs,
+  });
+}
+
+function createClient(access: RedisClientOptions): Redis | Cluster {
+  const { urls, replyMs, retryMs } = access;
+  const secrets = new Secrets(access);
+  const connectMs = Math.max(REDIS_CONNECT_MS_MAX, replyMs);
+  const common = {
+    protocol: 2,
+    lazyConnect: true,
+    maxRetriesPerRequest: 0,
+    autoResendUnfulfilledCommands: false,
+    autoResubscribe: false,
+    // The deadline is redis.ts's; this only settles promises that a broken connection left behind,
+    // and leaves room for a stall.
+    commandTimeout: 10 * replyMs,
+    connectTimeout: connectMs,
+    // end() alone waits for the other side, and a stopped server never answers.
+    disconnectTimeout: 1,
+    // The breaker's own PING sees LOADING.
+    enableReadyCheck: false,
+  } satisfies RedisOptions;
+  const [first] = urls;
+  if (urls.length === 1 && first !== undefined) {
+    const client = oneServer(first, secrets.tls ? { ...common, tls: secrets.tls } : common, retryMs);
+    secrets.keepIn(client);
+    return client;
+  }
+  const { username, password, protocol } = new URL(first ?? '');
+  const redisOptions: ClusterOptions['redisOptions'] = {
+    ...common,
+    // A node that hangs is noticed here, and its connection made anew.
+    commandTimeout: 2 * replyMs,
+    socketTimeout: 2 * replyMs,
+    ...(username && { username: decodeURIComponent(username) }),
+    ...(password && { password: decodeURIComponent(password) }),
+    ...(protocol === 'rediss:' && { tls: secrets.tls ?? {} }),
+  };
+  const cluster = new Cluster([...urls], {
+    redisOptions,
+    lazyConnect: true,
+    enableOfflineQueue: false,
+    enableReadyCheck: false,
+    // No pipelines: ioredis throws out of an event where one of them has lost its node.
+    enableAutoPipelining: false,
+    clusterRetryStrategy: retryMs,
+    slotsRefreshTimeout: connectMs,
+    // 0 turns off ioredis' repetition of commands that may have run.
+    retryDelayOnFailover: 0,
+    retryDelayOnClusterDown: 0,
+  });
+  cluster.on('+node', (node: Redis) => secrets.keepIn(node));
+  return cluster;
+}
+
+const QUESTION_MS_MAX = 2_000;
+
+/**
+ * A connection to one server for the while of some questions; the limiter's breaker has no part in
+ * it.
+ * @throws with Redis's or the network's reason when the server does not answer
+ */
+export async function withRedis<T>(
+  access: RedisAccess & { urls: readonly [string] },
+  ask: (client: Redis) => Promise<T>,
+): Promise<T> {
+  const secrets = new Secrets(access);
+  const options = {
+    ...(secrets.tls && { tls: secrets.tls }),
+    lazyConnect: true,
+    maxRetriesPerRequest: 0,
+    connectTimeout: QUESTION_MS_MAX,
+    commandTimeout: QUESTION_MS_MAX,
+  };
+  const client = oneServer(access.urls[0], options, () => null);
+  secrets.keepIn(client);
+  let reason: Error | undefined;
+  client.on('error', (error: Error) => {
+    reason = error;
+  });
+  try {
+    await client.connect();
+    return await ask(client);
+  } catch (error) {
+    throw reason ?? error;
+  } finally {
+    client.disconnect();
+  }
+}

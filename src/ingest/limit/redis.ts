@@ -1,0 +1,430 @@
+/**
+ * The connection to Redis: script calls that are gathered, a deadline, and a breaker. ioredis
+ * itself is behind redis-client.ts.
+ *
+ * What. `call` queues one script call; all calls that one callback of the event loop and its
+ * microtasks ask for leave together after them (nextTick), as one batch. The ends of all bodies of
+ * a poll are one such callback (OpenExchanges), so that requests that came in together cost one
+ * write and one read for every 64 calls. While a batch is unanswered, further calls wait for its
+ * reply, 5 ms at most. Just before a batch leaves, the gatherers (`beforeFlush`) make one call of
+ * all that waits for one scope or one heartbeat token.
+ *
+ * Once. No call is ever sent twice: a lost reply wastes tokens or positions, a resent call would
+ * mint them. The only repetition is that after NOSCRIPT, when nothing has run.
+ *
+ * Cut. A connection that breaks is a stall while a new one may be had: calls wait for it, up to
+ * `replyMs` from the first cut, and those that were under way are lost. Their callers ask anew, by
+ * other calls. A server that is read-only counts as cut too, because another one may be the primary
+ * by now. In a cluster each key has a cut of its own, and its caller tries again after a moment.
+ *
+ * Away. A call that has no reply after `replyMs` (700 ms; 2 s for management commands), a
+ * connection that is not made again in that time, or an error that says that Redis cannot write
+ * (OOM, LOADING, CLUSTERDOWN, BUSY, MASTERDOWN and their like) opens the breaker: everything in
+ * flight is called back as unanswered, the connection is dropped (what is queued on it would still
+ * run), later calls are refused at once, and one PING per jittered 250 ms asks until one is
+ * answered. The trade: a stall of up to 700 ms refuses no request, it makes them wait; a longer one
+ * refuses at once, and a struggling server sees one PING per worker instead of a crowd. In a
+ * cluster one node's fault is no other's: there each call is on its own, and a fault refuses only
+ * its key for that while.
+ */
+import type { Clock } from '../../lib/clock.ts';
+import { remove } from '../../lib/in-flight.ts';
+import type { Log } from '../../lib/log.ts';
+import { Distribution, SECONDS_BOUNDS } from '../../lib/metrics/distribution.ts';
+import { REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../../limits.ts';
+import { isCut, isScriptFault } from './failure-policy.ts';
+import type { CallResult, ScriptArg, ScriptCall } from './redis-batch.ts';
+import { type RedisAccess, RedisClient } from './redis-client.ts';
+import type { ScriptName } from './scripts.ts';
+
+/** While Redis is away each worker sends one PING per this time, jittered by a fifth. */
+const REDIS_PROBE_MS = 250;
+/** The same after a cut. */
+const REDIS_RECONNECT_MS = 25;
+
+/**
+ * The script's result. Undefined: the call was not sent, was not answered or failed. The caller
+ * cannot tell which, so the script may have run.
+ */
+export type ScriptReply = readonly unknown[] | undefined;
+
+/**
+ * `done` is called exactly once. Where `unsent` is given, it is called in its place when the call
+ * was not sent because Redis is away: then the script has certainly not run. Where `lost` is given,
+ * it is called in its place when the connection broke under the call: the script may have run, and
+ * the caller may ask anew by another call.
+ */
+type GatheredCall = ScriptCall & {
+  done: (reply: ScriptReply) => void;
+  unsent?: () => void;
+  lost?: () => void;
+};
+function notSent({ done, unsent }: GatheredCall): void {
+  if (unsent) unsent();
+  else done(undefined);
+}
+/** Calls that were written together. */
+type Batch = { calls: GatheredCall[]; sentAt: number; timer: NodeJS.Timeout };
+
+type LimitRedisOptions = RedisAccess & {
+  clock: Clock;
+  /**
+   * How long a call is waited for, and at least REDIS_CONNECT_MS_MAX or as long for the first
+   * connection; REDIS_REPLY_MS_MAX by default.
+   */
+  replyMs?: number;
+};
+
+/** Faults of a cluster's nodes are logged once in this time. */
+const FAULT_LOG_MS = 10_000;
+/** Calls wait at most this long for the batch before theirs. */
+const FLUSH_WAIT_MS_MAX = 5;
+/** Keys remembered at most; beyond them all are forgotten, which costs one failed call each. */
+const AWAY_KEYS_MAX = 10_000;
+
+/**
+ * The breaker of a cluster, key by key: one node that is away must not stop the projects of the
+ * others, and which node has a key changes during a failover. A key whose call failed is refused
+ * without asking for a while; then one call tries again.
+ */
+class AwayKeys {
+  /** Key → monotonic ms until which it is away. */
+  readonly #until = new Map<string, number>();
+
+  mark(key: string, until: number): void {
+    if (this.#until.size >= AWAY_KEYS_MAX) this.#until.clear();
+    this.#until.set(key, until);
+  }
+
+  has(key: string, now: number): boolean {
+    const until = this.#until.get(key);
+    if (until === undefined) return false;
+    if (now < until) return true;
+    this.#until.delete(key);
+    return false;
+  }
+}
+
+export class LimitRedis {
+  readonly stats: { readonly calls: Readonly<Record<ScriptName, number>>; readonly duration: Distribution };
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #replyMs: number;
+  readonly #client: RedisClient;
+  readonly #gatherers: (() => void)[] = [];
+
+  // ---- The queue ----
+  #queue: GatheredCall[] = [];
+  #flushDue = false;
+  /** Runs while a flush waits for the batch before it. */
+  #flushTimer: NodeJS.Timeout | undefined;
+  readonly #inFlight: Batch[] = [];
+
+  // ---- The breaker ----
+  #available = false;
+  #closed = false;
+  #probing = false;
+  #probeTimer: NodeJS.Timeout | undefined;
+  /** Runs while calls wait for a new connection; at its end the breaker opens. */
+  #cutTimer: NodeJS.Timeout | undefined;
+  /** Monotonic ms of the first cut since a call was answered. */
+  #cutAt: number | undefined;
+  /**
+   * A call has been answered since the breaker closed: only then is the next fault news worth a log
+   * line.
+   */
+  #proven = true;
+  readonly #awayKeys = new AwayKeys(); // of a cluster only, as is the next one
+  /** Keys whose connection broke, until a call of the key is answered. */
+  readonly #cutKeys = new Map<string, { since: number; last: number }>();
+  #quietUntil = Number.NEGATIVE_INFINITY;
+  #firstAvailable: (() => void) | undefined;
+  #lastError = 'never connected';
+
+  constructor(options: LimitRedisOptions) {
+    this.#log = options.log;
+    this.#clock = options.clock;
+    this.#replyMs = options.replyMs ?? REDIS_REPLY_MS_MAX;
+    this.#client = new RedisClient({
+      ...options,
+      replyMs: this.#replyMs,
+      retryMs: () => this.#jitteredMs(),
+    });
+    this.stats = { calls: this.#client.sent, duration: new Distribution(SECONDS_BOUNDS) };
+    this.#client.on({
+      error: (error) => {
+        this.#lastError = error.message;
+      },
+      ready: () => void this.#probe(),
+      close: () => this.#cutOff('the connection was lost'),
+    });
+  }
+
+  /** False while the breaker is open: a call would be refused at once. */
+  get available(): boolean {
+    return this.#available;
+  }
+
+  /**
+   * Starts connecting. Resolves when Redis answers, or after a second or `replyMs` without it: it
+   * goes on trying, and never rejects.
+   */
+  async connect(): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    const answered = new Promise<void>((resolve) => {
+      this.#firstAvailable = resolve;
+      timer = setTimeout(resolve, Math.max(REDIS_CONNECT_MS_MAX, this.#replyMs));
+    });
+    this.#client.connect();
+    this.#probeLater();
+    await answered;
+    clearTimeout(timer);
+    if (!this.#available && !this.#closed) {
+      this.#proven = false;
+      this.#log.warn({ reason: this.#lastError }, 'redis: not there yet');
+    }
+  }
+
+  /** Calls back what waits, as unanswered, and closes the connection. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#available = false;
+    clearTimeout(this.#probeTimer);
+    this.#endCut();
+    this.#client.close();
+    for (const batch of [...this.#inFlight]) this.#callBack(batch, undefined);
+    this.#flush();
+  }
+
+  // ---- The queue ----
+
+  /** `gather` runs before every flush, just before the calls are sent. */
+  beforeFlush(gather: () => void): void {
+    this.#gatherers.push(gather);
+  }
+
+  /**
+   * Makes sure that a flush follows after this callback and its microtasks. While a batch is
+   * unanswered, the flush waits for its reply and for all that the same poll brings, but not longer
+   * than FLUSH_WAIT_MS_MAX. In a cluster it does not wait.
+   */
+  schedule(): void {
+    if (this.#flushDue) return;
+    this.#flushDue = true;
+    process.nextTick(() => {
+      if (this.#inFlight.length === 0 || this.#client.isCluster) this.#flush();
+      else this.#flushTimer = setTimeout(() => this.#flush(), FLUSH_WAIT_MS_MAX);
+    });
+  }
+
+  #release(): void {
+    if (this.#flushTimer === undefined) return;
+    clearTimeout(this.#flushTimer);
+    this.#flushTimer = undefined;
+    setImmediate(() => this.#flush());
+  }
+
+  /**
+   * Queues one call for the next flush (or, from a gatherer, for this one). The object itself is
+   * queued: V8 copies by spread in its slow path.
+   */
+  call(call: GatheredCall): void {
+    this.#queue.push(call);
+    this.schedule();
+  }
+
+  /** The same as a promise, for what is not in a hurry. */
+  request(script: ScriptName, keys: ScriptCall['keys'], args: readonly ScriptArg[]): Promise<ScriptReply> {
+    return new Promise((resolve) => this.call({ script, keys, args, done: resolve }));
+  }
+
+  #flush(): void {
+    clearTimeout(this.#flushTimer);
+    this.#flushTimer = undefined;
+    if (this.#cutTimer) {
+      this.#flushDue = false;
+      return;
+    }
+    for (const gather of this.#gatherers) gather();
+    this.#flushDue = false;
+    if (this.#queue.length === 0) return;
+    const calls = this.#queue;
+    this.#queue = [];
+    if (!this.#available) for (const call of calls) notSent(call);
+    else if (this.#client.isCluster) for (const call of calls) this.#sendAlone(call);
+    else this.#send(calls);
+  }
+
+  /**
+   * Each call has its own deadline, so that no node waits for another.
+   */
+  #sendAlone(call: GatheredCall): void {
+    if (this.#awayKeys.has(call.keys[0], this.#clock.monotonic())) notSent(call);
+    else this.#send([call]);
+  }
+
+  #send(calls: GatheredCall[]): void {
+    const timer = setTimeout(() => this.#deadline(batch), this.#replyMs);
+    const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
+    this.#inFlight.push(batch);
+    this.#client.send(calls).then(
+      (results) => this.#callBack(batch, results),
+      (error: Error) => this.#failed(batch, error.message),
+    );
+  }
+
+  /**
+   * After a stall of this process the replies may be waiting in the socket: they get this turn's
+   * poll phase before Redis is blamed.
+   */
+  #deadline(batch: Batch): void {
+    setImmediate(() => {
+      if (this.#inFlight.includes(batch)) this.#failed(batch, `no reply within ${this.#replyMs} ms`);
+    });
+  }
+
+  #failed(batch: Batch, reason: string): void {
+    // The fault comes first: who is called back must see that Redis is away.
+    for (const call of batch.calls) this.#fault(call.keys[0], reason);
+    this.#callBack(batch, undefined);
+  }
+
+  /** Calls back for each call of the batch, once; `results` undefined: none was answered. */
+  #callBack(batch: Batch, results: readonly CallResult[] | undefined): void {
+    if (!remove(this.#inFlight, batch)) return;
+    clearTimeout(batch.timer);
+    if (results) this.#observe(batch, results);
+    batch.calls.forEach((call, i) => {
+      const result = results?.[i];
+      if (result instanceof Error && isCut(result)) this.#lost(call);
+      else call.done(result instanceof Error ? undefined : result);
+    });
+    this.#release();
+  }
+
+  #lost({ keys: [key], lost, done }: GatheredCall): void {
+    const isAway = !this.#available || this.#awayKeys.has(key, this.#clock.monotonic());
+    if (isAway || !lost) done(undefined);
+    else if (this.#client.isCluster) setTimeout(lost, this.#jitteredMs());
+    else lost();
+  }
+
+  #observe({ calls, sentAt }: Batch, results: readonly CallResult[]): void {
+    this.stats.duration.observe((this.#clock.monotonic() - sentAt) / 1000, calls.length);
+    calls.forEach((call, i) => {
+      const result = results[i];
+      if (!(result instanceof Error)) this.#answered(call.keys[0]);
+      else if (isCut(result)) this.#cutOff(result.message, call.keys[0]);
+      else if (isScriptFault(result))
+        this.#log.error({ err: result, script: call.script }, 'redis: script failed');
+      else this.#fault(call.keys[0], result.message);
+    });
+  }
+
+  // ---- The breaker ----
+
+  #jitteredMs(): number {
+    return (this.#available ? REDIS_RECONNECT_MS : REDIS_PROBE_MS) * (0.8 + 0.4 * Math.random());
+  }
+
+  /** A call proves more than a PING: a server that is out of memory answers PINGs. */
+  #answered(key: string): void {
+    if (!this.#proven && !this.#client.isCluster) this.#log.info('redis: answers again');
+    this.#proven = true;
+    this.#cutAt = undefined;
+    if (this.#cutKeys.size > 0) this.#cutKeys.delete(key);
+  }
+
+  /** @param key of the call that was cut; without it, all connections broke */
+  #cutOff(reason: string, key?: string): void {
+    if (!this.#available || this.#closed) return;
+    const now = this.#clock.monotonic();
+    if (this.#client.isCluster && key !== undefined) return this.#cutOffKey(key, reason, now);
+    // One that breaks before it has brought an answer, again and again, is no stall.
+    this.#cutAt ??= now;
+    const msLeft = this.#cutAt + this.#replyMs - now;
+    if (!this.#proven || msLeft <= 0) return this.#openBreaker(reason);
+    this.#cutTimer ??= setTimeout(() => this.#openBreaker(reason), msLeft);
+    this.#client.drop();
+    this.#probeLater();
+    for (const batch of [...this.#inFlight])
+      this.#callBack(
+        batch,
+        batch.calls.map(() => new Error(reason)),
+      );
+  }
+
+  #cutOffKey(key: string, reason: string, now: number): void {
+    if (this.#cutKeys.size >= AWAY_KEYS_MAX) this.#cutKeys.clear();
+    const before = this.#cutKeys.get(key);
+    const isSame = before !== undefined && now - before.last < this.#replyMs;
+    const since = isSame ? before.since : now;
+    this.#cutKeys.set(key, { since, last: now });
+    if (now - since >= this.#replyMs) this.#fault(key, reason);
+  }
+
+  #endCut(): void {
+    clearTimeout(this.#cutTimer);
+    this.#cutTimer = undefined;
+  }
+
+  #fault(key: string, reason: string): void {
+    if (!this.#client.isCluster) return this.#openBreaker(reason);
+    const now = this.#clock.monotonic();
+    this.#awayKeys.mark(key, now + REDIS_PROBE_MS * (0.8 + 0.4 * Math.random()));
+    if (now < this.#quietUntil) return;
+    this.#quietUntil = now + FAULT_LOG_MS;
+    this.#log.warn({ reason, key }, 'redis: a node of the cluster is away');
+  }
+
+  #openBreaker(reason: string): void {
+    if (!this.#available || this.#closed) return;
+    this.#available = false;
+    this.#endCut();
+    this.#cutAt = undefined;
+    if (this.#proven) this.#log.warn({ reason }, 'redis: away');
+    this.#proven = false;
+    this.#client.drop();
+    this.#probeLater();
+    for (const batch of [...this.#inFlight]) this.#callBack(batch, undefined);
+    this.schedule(); // for calls that waited for a connection
+  }
+
+  #probeLater(): void {
+    if (this.#closed) return;
+    clearTimeout(this.#probeTimer);
+    this.#probeTimer = setTimeout(() => void this.#probe(), this.#jitteredMs());
+    this.#probeTimer.unref();
+  }
+
+  get #isServing(): boolean {
+    return this.#available && !this.#cutTimer;
+  }
+
+  /** One PING; calls go out again when it is answered. */
+  async #probe(): Promise<void> {
+    if (this.#isServing || this.#closed || this.#probing) return;
+    this.#probing = true;
+    try {
+      if (this.#client.ready) {
+        await this.#client.ping();
+        if (!this.#closed) this.#closeBreaker();
+      }
+    } catch (error) {
+      const { name, message } = error as Error;
+      this.#lastError = message;
+      // Redis says itself that it is not well: there is nothing to wait for.
+      if (name === 'ReplyError') this.#openBreaker(message);
+      this.#client.drop();
+    }
+    this.#probing = false;
+    if (!this.#isServing) this.#probeLater();
+  }
+
+  #closeBreaker(): void {
+    this.#available = true;
+    this.#endCut();
+    this.#firstAvailable?.();
+    this.schedule();
+  }
+}

@@ -1,0 +1,139 @@
+import { type Clock, systemClock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../../limits.ts';
+import { isConflict } from '../../projects/bucket.ts';
+import type { ProjectState } from '../../projects/project-state.ts';
+import { addCounts, type DayOfOutcomes, ledgerKey, parseDay } from '../../projects/usage/outcome-day.ts';
+import { changeRecord } from '../../projects/usage/records.ts';
+import type { NatsLink } from '../../stream/nats.ts';
+
+const WRITES_IN_FLIGHT_MAX = 8;
+
+type PendingDay = { project: ProjectState; day: DayOfOutcomes };
+type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
+
+/**
+ * The outcomes of a project's requests, by hour, over all workers: `sluice usage` shows them.
+ *
+ * The hot path only raises a number on the project. Every LEDGER_FLUSH_MS the new counts go to one
+ * key per project and day, by compare-and-set: read the day, add, write, and begin again when
+ * another worker was faster. One key per day, not one per worker and hour, keeps the bucket small;
+ * it costs two requests per active project, worker and flush. A flush writes
+ * LEDGER_WRITES_PER_FLUSH_MAX projects, the longest waiting first. So ten thousand active projects
+ * cost no more than a few hundred, and their turn comes every few minutes.
+ *
+ * These are statistics, not accounting. A worker that is killed loses what it has not written (with
+ * ten thousand active projects up to 200 s), a write whose answer was lost may count twice, and a
+ * request just before the full hour may count in the next. Counts that cannot be written wait in
+ * memory, bounded by the number of projects. The processor removes days that are too old
+ * (old-days.ts).
+ */
+export class OutcomeLedger {
+  readonly #link: NatsLink;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  /** Projects with requests that were not gathered yet. */
+  #fresh: ProjectState[] = [];
+  /** Key → what is not written yet, and whose. */
+  readonly #pending = new Map<string, PendingDay>();
+  #flushing: Promise<void> | undefined;
+  readonly #timer: NodeJS.Timeout;
+
+  constructor({ link, log, clock = systemClock }: LedgerOptions) {
+    this.#link = link;
+    this.#log = log;
+    this.#clock = clock;
+    this.#timer = setInterval(() => void this.flush(LEDGER_WRITES_PER_FLUSH_MAX), LEDGER_FLUSH_MS);
+    this.#timer.unref();
+  }
+
+  note(project: ProjectState, outcome: string): void {
+    if (project.isDeleted) return;
+    if (!project.isGathered) {
+      project.isGathered = true;
+      this.#fresh.push(project);
+    }
+    if (outcome === 'accepted') project.freshAccepted++;
+    else {
+      project.freshOthers ??= {};
+      project.freshOthers[outcome] = (project.freshOthers[outcome] ?? 0) + 1;
+    }
+  }
+
+  /**
+   * Writes the new counts of at most `projects`. Never throws: failures are logged, and their
+   * counts kept for the next time.
+   */
+  async flush(projects = Infinity): Promise<void> {
+    while (this.#flushing) await this.#flushing;
+    this.#gather();
+    if (this.#pending.size === 0 || !this.#link.connected) return;
+    this.#flushing = this.#write(projects);
+    await this.#flushing;
+    this.#flushing = undefined;
+  }
+
+  /** Writes everything. */
+  async close(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.flush();
+  }
+
+  /** Moves the fresh numbers under the hour of this moment. */
+  #gather(): void {
+    const time = new Date(this.#clock.now()).toISOString();
+    const hour = time.slice(11, 13);
+    for (const project of this.#fresh) {
+      project.isGathered = false;
+      if (project.isDeleted) continue;
+      const key = ledgerKey(project.id, time.slice(0, 10));
+      const pending = this.#pending.get(key);
+      const day = pending && !pending.project.isDeleted ? pending.day : {};
+      if (project.freshAccepted > 0) addCounts(day, { [hour]: { accepted: project.freshAccepted } });
+      if (project.freshOthers) addCounts(day, { [hour]: project.freshOthers });
+      if (pending) pending.project.unwritten--;
+      project.unwritten++;
+      this.#pending.set(key, { project, day });
+      project.freshAccepted = 0;
+      project.freshOthers = undefined;
+    }
+    this.#fresh = [];
+  }
+
+  async #write(projects: number): Promise<void> {
+    // A key that is written leaves the map and comes back at its end: the first ones wait longest.
+    const queue = [...this.#pending.keys()].slice(0, projects).values();
+    // Where the broker is away one line says so. That others write one record says nothing of it.
+    let isAway = false;
+    const writer = async (): Promise<void> => {
+      for (const key of queue) {
+        if (isAway) return;
+        await this.#writeKey(key).catch((error) => {
+          if (!isAway) this.#log.warn({ key, err: error }, 'outcomes: not written, kept for the next flush');
+          isAway ||= !isConflict(error);
+        });
+      }
+    };
+    await Promise.all(Array.from({ length: WRITES_IN_FLIGHT_MAX }, writer));
+  }
+
+  /** @throws when the broker does not take it; it is the last one of the next flush then */
+  async #writeKey(key: string): Promise<void> {
+    const pending = this.#pending.get(key);
+    if (!pending) return;
+    this.#pending.delete(key);
+    const { project, day } = pending;
+    try {
+      await changeRecord(this.#link, key, (text) => {
+        if (project.isDeleted) return undefined;
+        const sum = parseDay(text);
+        addCounts(sum, day);
+        return JSON.stringify(sum);
+      });
+      project.unwritten--;
+    } catch (error) {
+      this.#pending.set(key, pending);
+      throw error;
+    }
+  }
+}

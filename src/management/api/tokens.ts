@@ -1,0 +1,90 @@
+/** The tokens that open the management API and the page. */
+import { createHash, timingSafeEqual } from 'node:crypto';
+import { readFileSync, statSync } from 'node:fs';
+import { ADMIN_TOKEN_CHARS_MIN, isLabelAlone, isShortToken, splitToken } from '../../lib/label-alone.ts';
+import type { Log } from '../../lib/log.ts';
+
+type AdminToken = { label: string; token: string };
+
+const digest = (text: string): Buffer => createHash('sha256').update(text).digest();
+
+/** `label=token`, or a token alone, whose label is made of its hash. */
+function parseToken(entry: string): AdminToken {
+  const { label, token } = splitToken(entry);
+  if (label !== undefined) return { label, token };
+  return { label: `token-${digest(entry).toString('hex').slice(0, 8)}`, token: entry };
+}
+
+/** What a client sends that is given the same setting as the server. */
+export const firstToken = (entries: readonly string[]): string | undefined =>
+  entries[0] === undefined ? undefined : parseToken(entries[0].trim()).token;
+
+const linesOf = (text: string): string[] =>
+  text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '' && !line.startsWith('#'));
+
+export type TokenSettings = { entries: readonly string[]; file: string | undefined; log: Log };
+
+export class AdminTokens {
+  readonly #settings: TokenSettings;
+  readonly #fixed: readonly AdminToken[];
+  #ofFile: readonly AdminToken[] = [];
+  /** Unknown tokens that were shown. */
+  refused = 0;
+  /** Of the file when it was read: a change shows in one of the figures. */
+  #seen = '';
+
+  constructor(settings: TokenSettings) {
+    this.#settings = settings;
+    this.#fixed = settings.entries.map(parseToken);
+  }
+
+  /** Whether there is a setting, even when its file holds no token at the moment. */
+  get isSet(): boolean {
+    return this.#fixed.length > 0 || this.#settings.file !== undefined;
+  }
+
+  /** All tokens are compared, each in constant time. @returns undefined for an unknown token */
+  labelOf(presented: string): string | undefined {
+    const wanted = digest(presented);
+    const equal = [...this.#fixed, ...this.#readFile()].filter(({ token }) =>
+      timingSafeEqual(digest(token), wanted),
+    );
+    if (equal.length === 0) this.refused++;
+    return equal[0]?.label;
+  }
+
+  /** A file that cannot be read opens nothing: tokens are taken back by removing it, too. */
+  #readFile(): readonly AdminToken[] {
+    const { file, log } = this.#settings;
+    if (file === undefined) return [];
+    try {
+      const { mtimeMs, size, ino } = statSync(file);
+      const seen = `${mtimeMs} ${size} ${ino}`;
+      if (seen !== this.#seen) this.#ofFile = this.#tokensOf(linesOf(readFileSync(file, 'utf8')));
+      this.#seen = seen;
+    } catch (error) {
+      if (this.#seen !== 'away') log.error({ err: error, file }, 'admin: tokens cannot be read');
+      this.#seen = 'away';
+      this.#ofFile = [];
+    }
+    return this.#ofFile;
+  }
+
+  #tokensOf(lines: readonly string[]): readonly AdminToken[] {
+    const { file, log } = this.#settings;
+    const entries = lines.filter((line) => !isLabelAlone(line));
+    const labels = lines.length - entries.length;
+    if (labels > 0) log.error({ file, labels }, 'admin: labels without their tokens open nothing');
+    const tokens = entries.filter((line) => !isShortToken(line));
+    const short = entries.length - tokens.length;
+    if (short > 0)
+      log.error(
+        { file, short },
+        `admin: tokens of fewer than ${ADMIN_TOKEN_CHARS_MIN} characters open nothing`,
+      );
+    return tokens.map(parseToken);
+  }
+}

@@ -1,0 +1,100 @@
+import type { JetStreamManager } from '@nats-io/jetstream';
+import { type Clock, DAY_MS, systemClock } from '../lib/clock.ts';
+import type { Log } from '../lib/log.ts';
+import { OUTCOME_DAYS_KEPT } from '../limits.ts';
+import { isConflict, openBucket } from '../projects/bucket.ts';
+import { ledgerKey } from '../projects/usage/outcome-day.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { COUNTERS_BUCKET } from '../stream/topology.ts';
+
+const DATE_CHARS = 'YYYY-MM-DD'.length;
+const STREAM = `KV_${COUNTERS_BUCKET}`;
+/** Its value: the oldest date that the bucket has. */
+const OLDEST_KEY = 'outcomes.oldest';
+/** Average pause between looks; random, so that one of several processors finds old days first. */
+const LOOK_MS = 600_000;
+
+/** After so many days without a look the days that are there are asked for. */
+const NEAR_DAYS = 100;
+
+const dateOf = (ms: number): string => new Date(ms).toISOString().slice(0, DATE_CHARS);
+
+type OldDaysOptions = { link: NatsLink; log: Log; clock?: Clock };
+
+/**
+ * Removes outcomes that are older than OUTCOME_DAYS_KEPT.
+ *
+ * A request removes one date for all projects: to ask for each project's days costs nats-server
+ * 2.9 a tenth of a second each with ten thousand of them. The days are purged from the stream,
+ * because a deletion through the bucket would leave a marker for each day, for ever. The broker's
+ * clock has a say in what is too old: this machine's clock may be wrong, and the counts are those
+ * of all workers.
+ *
+ * The processor does it, not ingest, which writes the days: NATS cannot limit a purge to some keys,
+ * and credentials of ingest shall not empty the bucket.
+ */
+export class OldDays {
+  readonly #link: NatsLink;
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #timer: NodeJS.Timeout;
+  #closing = false;
+
+  constructor({ link, log, clock = systemClock }: OldDaysOptions) {
+    this.#link = link;
+    this.#log = log;
+    this.#clock = clock;
+    this.#timer = setInterval(() => void this.remove(), LOOK_MS * (0.5 + Math.random()));
+    this.#timer.unref();
+  }
+
+  /** A removal that is under way ends with the date that it is at. */
+  stop(): void {
+    clearInterval(this.#timer);
+    this.#closing = true;
+  }
+
+  /** Never throws: failures are logged, and the next look finds the days again. */
+  async remove(): Promise<void> {
+    try {
+      const kv = await openBucket(this.#link, COUNTERS_BUCKET);
+      const entry = await kv.get(OLDEST_KEY);
+      const before = entry?.operation === 'PUT' ? entry.string() : undefined;
+      if (before !== undefined && before >= dateOf(this.#keptFrom(this.#clock.now()))) return;
+      // Patient: a broker may take seconds for a list of all days.
+      const manager = await this.#link.manager();
+      const { state } = await manager.streams.info(STREAM);
+      // A bucket that never held anything has no day, and the year 1 for its last message.
+      if (state.last_seq === 0) return;
+      const keptFrom = this.#keptFrom(Math.min(this.#clock.now(), Date.parse(state.last_ts)));
+      const isNear = before !== undefined && keptFrom - Date.parse(before) < NEAR_DAYS * DAY_MS;
+      const dates = isNear ? datesBetween(before, keptFrom) : await datesThere(manager);
+      for (const date of dates) {
+        if (this.#closing) return;
+        if (date < dateOf(keptFrom))
+          await manager.streams.purge(STREAM, { filter: `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', date)}` });
+      }
+      await kv.put(OLDEST_KEY, dateOf(keptFrom), { previousSeq: entry?.revision ?? 0 });
+    } catch (error) {
+      if (!isConflict(error)) this.#log.warn({ err: error }, 'outcomes: old days not removed');
+    }
+  }
+
+  #keptFrom(now: number): number {
+    return now - OUTCOME_DAYS_KEPT * DAY_MS;
+  }
+}
+
+/** All dates in the bucket. */
+async function datesThere(manager: JetStreamManager): Promise<string[]> {
+  const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', '*')}`;
+  const { state } = await manager.streams.info(STREAM, { subjects_filter: filter });
+  return [...new Set(Object.keys(state.subjects ?? {}).map((subject) => subject.slice(-DATE_CHARS)))];
+}
+
+/** From `date` to that of `untilMs`. */
+function datesBetween(date: string, untilMs: number): string[] {
+  const dates: string[] = [];
+  for (let ms = Date.parse(date); ms <= untilMs; ms += DAY_MS) dates.push(dateOf(ms));
+  return dates;
+}

@@ -1,0 +1,173 @@
+import type { Log } from '../../lib/log.ts';
+import type { NatsLink } from '../../stream/nats.ts';
+import { changeRecord, readRecord } from './records.ts';
+
+/** Project id → position in the month. */
+export type MonthCounts = Map<string, number>;
+
+/**
+ * Records that the projects of a month share. A worker that counts projects of all groups sends
+ * some thirty requests a second, for a thousand projects as for a hundred thousand; with the latter
+ * a record has 20 KB.
+ */
+const GROUPS = 128;
+/**
+ * Reads of one record join within this time: when Redis comes back empty, or a month begins, all
+ * projects ask at once.
+ */
+const READ_KEPT_MS = 500;
+
+/** `checkpoints.<YYYY-MM>.<group>` */
+const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
+/**
+ * What was counted under the ids of deleted projects, and is in the tally still: the same records,
+ * `deleted.<YYYY-MM>.<group>`.
+ */
+const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
+
+/**
+ * Checkpoints of the monthly usage, from which counting resumes when Redis comes back empty.
+ *
+ * Usage only grows within a month, so of two figures the larger is the newer. A write reads the
+ * record and yields to a larger figure, by compare-and-set. Otherwise a worker that was slow for a
+ * moment could set the figure back, and a start from it would admit requests that were already
+ * counted.
+ */
+export class CheckpointBucket {
+  readonly groups = GROUPS;
+  readonly #link: NatsLink;
+  readonly #log: Log;
+  /** By key. */
+  readonly #reading = new Map<string, Promise<MonthCounts>>();
+
+  constructor({ link, log }: { link: NatsLink; log: Log }) {
+    this.#link = link;
+    this.#log = log;
+  }
+
+  groupOf(projectId: string): number {
+    let hash = 0;
+    for (let i = 0; i < projectId.length; i++) hash = (hash * 31 + projectId.charCodeAt(i)) >>> 0;
+    return hash % GROUPS;
+  }
+
+  /**
+   * Raises the figures of projects of one group; `month` is `YYYY-MM`.
+   * @throws when they may not be stored
+   */
+  async write(group: number, month: string, figures: ReadonlyMap<string, number>): Promise<void> {
+    if (!this.#link.connected) throw new Error('not connected to NATS');
+    await this.#change(checkpointKey(month, group), (stored) => {
+      let raised = false;
+      for (const [projectId, count] of figures) {
+        if (count <= (stored.get(projectId) ?? -1)) continue;
+        stored.set(projectId, count);
+        raised = true;
+      }
+      return raised;
+    });
+  }
+
+  /**
+   * The checkpoint, at most half a second old; undefined when there is none.
+   * @throws when the bucket does not answer
+   */
+  async read(projectId: string, month: string): Promise<number | undefined> {
+    const figures = await this.#readTogether(checkpointKey(month, this.groupOf(projectId)));
+    return figures.get(projectId);
+  }
+
+  #readTogether(key: string): Promise<MonthCounts> {
+    let reading = this.#reading.get(key);
+    if (!reading) {
+      reading = this.#stored(key);
+      this.#reading.set(key, reading);
+      const forget = (): void => {
+        this.#reading.delete(key);
+      };
+      reading.then(() => setTimeout(forget, READ_KEPT_MS).unref(), forget);
+    }
+    return reading;
+  }
+
+  /** Sets the figure, larger or smaller: for a reconciliation. */
+  async replace(projectId: string, month: string, count: number): Promise<void> {
+    await this.#change(checkpointKey(month, this.groupOf(projectId)), (stored) => {
+      stored.set(projectId, count);
+      return true;
+    });
+  }
+
+  /** Removes the figure of a deleted project. @returns it */
+  async remove(projectId: string, month: string): Promise<number | undefined> {
+    let removed: number | undefined;
+    await this.#change(checkpointKey(month, this.groupOf(projectId)), (stored) => {
+      removed = stored.get(projectId);
+      return stored.delete(projectId);
+    });
+    return removed;
+  }
+
+  /**
+   * Notes what was counted under the id of a project that is deleted: the processor's tally knows
+   * ids only.
+   */
+  async addDeleted(projectId: string, month: string, count: number): Promise<void> {
+    await this.#change(deletedKey(month, this.groupOf(projectId)), (stored) => {
+      stored.set(projectId, (stored.get(projectId) ?? 0) + count);
+      return count > 0;
+    });
+  }
+
+  /** What earlier projects of this id counted in the month. */
+  async readDeleted(projectId: string, month: string): Promise<number> {
+    const figures = await this.#stored(deletedKey(month, this.groupOf(projectId)));
+    return figures.get(projectId) ?? 0;
+  }
+
+  /** `change` says whether there is something to write. */
+  #change(key: string, change: (figures: MonthCounts) => boolean): Promise<void> {
+    return changeRecord(this.#link, key, (text) => {
+      const figures = this.#parse(key, text);
+      return change(figures) ? textOf(figures) : undefined;
+    });
+  }
+
+  async #stored(key: string): Promise<MonthCounts> {
+    return this.#parse(key, await readRecord(this.#link, key));
+  }
+
+  /** What is spoiled counts as none, and is written over. */
+  #parse(key: string, text = '{}'): MonthCounts {
+    try {
+      return figuresOf(JSON.parse(text) as Record<string, unknown>);
+    } catch (error) {
+      this.#log.warn({ key, err: error }, 'counters: a spoiled checkpoint is taken for none');
+      return new Map();
+    }
+  }
+}
+
+/**
+ * A record: two lists of the same length. V8 would sort and print numeric ids as names, at three
+ * times the cost.
+ */
+type Columns = { ids: readonly unknown[]; counts: readonly unknown[] };
+
+const textOf = (figures: MonthCounts): string =>
+  JSON.stringify({ ids: [...figures.keys()], counts: [...figures.values()] } satisfies Columns);
+
+/** Earlier builds wrote the figures by name. */
+function figuresOf(record: Columns | Record<string, unknown>): MonthCounts {
+  const { ids, counts } = record;
+  if (!Array.isArray(ids) || !Array.isArray(counts))
+    return new Map(Object.entries(record).filter((entry): entry is [string, number] => isCount(entry[1])));
+  const figures: MonthCounts = new Map();
+  ids.forEach((id, i) => {
+    const count = counts[i];
+    if (typeof id === 'string' && isCount(count)) figures.set(id, count);
+  });
+  return figures;
+}
+
+const isCount = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;

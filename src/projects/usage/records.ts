@@ -1,0 +1,47 @@
+/** Records of the counters bucket: read, changed by compare-and-set, removed. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { NatsLink } from '../../stream/nats.ts';
+import { COUNTERS_BUCKET } from '../../stream/topology.ts';
+import { isConflict, openBucket } from '../bucket.ts';
+
+const WRITE_TRIES_MAX = 12;
+/** Pause before a write that met another is repeated: random, up to this, longer with each try. */
+const CONFLICT_MS = 20;
+
+/** @throws when the bucket does not answer */
+export async function readRecord(link: NatsLink, key: string): Promise<string | undefined> {
+  const entry = await (await openBucket(link, COUNTERS_BUCKET)).get(key);
+  return entry?.operation === 'PUT' ? entry.string() : undefined;
+}
+
+/**
+ * `change` is called again when another worker wrote meanwhile. It returns undefined when there is
+ * nothing to write.
+ * @throws when the record may not be written
+ */
+export async function changeRecord(
+  link: NatsLink,
+  key: string,
+  change: (text: string | undefined) => string | undefined,
+): Promise<void> {
+  const kv = await openBucket(link, COUNTERS_BUCKET);
+  for (let tries = 1; ; tries++) {
+    const entry = await kv.get(key);
+    const text = change(entry?.operation === 'PUT' ? entry.string() : undefined);
+    if (text === undefined) return;
+    try {
+      await kv.put(key, text, { previousSeq: entry?.revision ?? 0 });
+      return;
+    } catch (error) {
+      if (!isConflict(error) || tries === WRITE_TRIES_MAX) throw error;
+      await sleep(Math.random() * CONFLICT_MS * tries);
+    }
+  }
+}
+
+/** Out of the bucket's stream: deleting a key would leave a marker for ever. @returns how many */
+export async function removeRecords(link: NatsLink, keys: string): Promise<number> {
+  const filter = `$KV.${COUNTERS_BUCKET}.${keys}`;
+  const { purged } = await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
+  return purged;
+}

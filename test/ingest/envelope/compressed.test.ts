@@ -1,0 +1,223 @@
+import { rmSync } from 'node:fs';
+import { brotliCompressSync, constants, deflateRawSync, deflateSync, gzipSync } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { UploadBudget, UploadFailure } from '../../../src/ingest/envelope/upload.ts';
+import { SYNC_INFLATE_BYTES_MAX } from '../../../src/limits.ts';
+import { temporaryFolder } from '../../support/servers.ts';
+import * as bodies from './bodies.ts';
+import {
+  bytesOf,
+  cutAtRandom,
+  cutEvery,
+  encodeEnvelope,
+  eventBody,
+  feedAll,
+  seeded,
+  shapeOf,
+  singleBytes,
+  startUpload,
+  testBudget,
+} from './bodies.ts';
+import { RUNTIME_HAS_ZSTD, zstdBlocks, zstdCompressSync, zstdSkippable } from './zstd-bytes.ts';
+
+let spoolDir: string;
+beforeAll(() => {
+  spoolDir = temporaryFolder('compressed');
+});
+afterAll(() => rmSync(spoolDir, { recursive: true }));
+const budgetOf = (caps: Partial<{ maxBodyBytes: number; maxDecompressedBytes: number }> = {}): UploadBudget =>
+  testBudget({ spoolDir, ...caps });
+
+type Compress = (body: Uint8Array) => Buffer;
+const ENCODINGS: [encoding: string, title: string, compress: Compress][] = [
+  ['gzip', 'gzip', (body) => gzipSync(body)],
+  [
+    'x-gzip',
+    'gzip of two members',
+    (body) => Buffer.concat([gzipSync(body.subarray(0, 9)), gzipSync(body.subarray(9))]),
+  ],
+  ['deflate', 'zlib', (body) => deflateSync(body)],
+  ['deflate', 'zlib with a small window', (body) => deflateSync(body, { windowBits: 9, level: 1 })],
+  ['deflate', 'a bare deflate stream', (body) => deflateRawSync(body)],
+  ['deflate', 'a bare deflate stream of stored blocks', (body) => deflateRawSync(body, { level: 0 })],
+  ['br', 'brotli', (body) => brotliCompressSync(body)],
+  [
+    'br',
+    'brotli with the largest window',
+    (body) =>
+      brotliCompressSync(body, {
+        params: { [constants.BROTLI_PARAM_LGWIN]: 24, [constants.BROTLI_PARAM_QUALITY]: 5 },
+      }),
+  ],
+];
+const ZSTD_ENCODINGS: typeof ENCODINGS = [
+  ['zstd', 'zstd', (body) => zstdCompressSync(body)],
+  ['zstd', 'zstd of raw blocks and runs', (body) => zstdBlocks(body)],
+  [
+    'zstd',
+    'zstd of three frames and one to be skipped',
+    (body) =>
+      Buffer.concat([
+        zstdSkippable('index'),
+        zstdCompressSync(body.subarray(0, 9)),
+        zstdCompressSync(Buffer.alloc(0)),
+        zstdCompressSync(body.subarray(9)),
+      ]),
+  ],
+];
+if (RUNTIME_HAS_ZSTD) ENCODINGS.push(...ZSTD_ENCODINGS);
+
+const SMALL = encodeEnvelope({}, [
+  { header: { type: 'session' }, payload: bytesOf('{}') },
+  { header: { type: 'log', length: 8 }, payload: bytesOf('["€"\n]') },
+]);
+const LARGE = eventBody(700_000);
+
+async function outcome(chunks: readonly Buffer[], encoding: string, budget = budgetOf()): Promise<object> {
+  const { upload, result } = startUpload(encoding, budget);
+  feedAll(upload, chunks);
+  const verdict = await result;
+  const shape = verdict.ok ? await shapeOf(verdict.envelope) : verdict.failure;
+  upload.dispose();
+  expect([budget.heldBytes, budget.spooledBytes], 'left after dispose').toEqual([0, 0]);
+  return shape;
+}
+
+const failureOf = (
+  chunks: readonly Buffer[],
+  encoding: string,
+  budget = budgetOf(),
+): Promise<UploadFailure> => bodies.failureOf(chunks, encoding, budget);
+
+describe.each(ENCODINGS)('Content-Encoding %s, %s', (encoding, _title, compress) => {
+  test('gives what the plain body gives, whole and cut', async () => {
+    const expected = await outcome([SMALL], '');
+    expect(expected).toHaveProperty('items');
+    const body = compress(SMALL);
+    expect(await outcome([body], encoding)).toEqual(expected);
+    expect(await outcome(singleBytes(body), encoding)).toEqual(expected);
+    for (let seed = 0; seed < 50; seed++)
+      expect(await outcome(cutAtRandom(body, seeded(seed)), encoding), `seed ${seed}`).toEqual(expected);
+  });
+
+  test('gives a large body, whole and cut', async () => {
+    const expected = await outcome([LARGE], '');
+    const body = compress(LARGE);
+    expect(body.length).toBeGreaterThan(SYNC_INFLATE_BYTES_MAX);
+    for (const chunks of [
+      [body],
+      cutEvery(body, 16_384),
+      cutEvery(body, 1_000),
+      cutAtRandom(body, seeded(1), 40),
+    ])
+      expect(await outcome(chunks, encoding)).toEqual(expected);
+  });
+
+  test('that is cut short is invalid', async () => {
+    const body = compress(SMALL);
+    for (let length = 1; length < body.length; length++) {
+      expect(await failureOf([body.subarray(0, length)], encoding), `${length} bytes`).toMatchObject({
+        kind: 'invalid',
+      });
+      const cut = cutEvery(body.subarray(0, length), 7);
+      expect(await failureOf(cut, encoding), `${length} bytes, cut`).toMatchObject({ kind: 'invalid' });
+    }
+  });
+
+  test('with other bytes behind it is invalid', async () => {
+    for (const tail of ['x', '\n', '\0', 'garbage behind the end']) {
+      const body = Buffer.concat([compress(SMALL), bytesOf(tail)]);
+      for (const chunks of [[body], singleBytes(body), [compress(SMALL), bytesOf(tail)]])
+        expect(await failureOf(chunks, encoding), JSON.stringify(tail)).toMatchObject({ kind: 'invalid' });
+    }
+  });
+
+  test('of a body that is no envelope is invalid', async () => {
+    expect(await failureOf([compress(bytesOf('{}\n\n'))], encoding)).toEqual({
+      kind: 'invalid',
+      detail: 'an item header is no JSON object',
+    });
+  });
+
+  test('that inflates beyond the cap is too large, also when it came in one chunk', async () => {
+    const body = compress(Buffer.concat([bytesOf('{}\n{"type":"log"}\n'), Buffer.alloc(3_000_000, 97)]));
+    for (const chunks of [[body], cutEvery(body, 1_000)])
+      expect(await failureOf(chunks, encoding, budgetOf({ maxDecompressedBytes: 2_999_999 }))).toEqual({
+        kind: 'too_large',
+        detail: 'the body inflates to over 2999999 bytes',
+      });
+    const fits = budgetOf({ maxDecompressedBytes: 3_000_018 });
+    expect(await outcome([body], encoding, fits)).toMatchObject({ bytes: 3_000_000 });
+  });
+
+  test('may be disposed of at any moment', async () => {
+    const body = compress(LARGE);
+    for (let seed = 0; seed < 20; seed++) {
+      const { upload, budget } = startUpload(encoding, budgetOf());
+      const chunks = cutAtRandom(body, seeded(seed), 5);
+      for (const chunk of chunks.slice(0, 1 + (seed % 6))) {
+        upload.feed(chunk);
+        if (seed % 2 === 0) await new Promise((resolve) => setImmediate(resolve));
+      }
+      if (seed % 3 === 0) upload.end();
+      upload.dispose();
+      expect([budget.heldBytes, budget.spooledBytes], `seed ${seed}`).toEqual([0, 0]);
+    }
+  });
+
+  test('with any byte flipped has the same shape, another one or a reason', async () => {
+    const body = compress(SMALL);
+    for (let at = 0; at < body.length; at++) {
+      const flipped = Buffer.from(body);
+      flipped[at] = (flipped[at] as number) ^ (1 << (at % 8));
+      const [whole, cut] = [
+        await outcome([flipped], encoding),
+        await outcome(cutEvery(flipped, 5), encoding),
+      ];
+      expect('kind' in cut, `byte ${at}`).toBe('kind' in whole);
+      expect('kind' in whole ? (whole as UploadFailure).kind : 'taken').toMatch(/^(invalid|taken)$/);
+    }
+  });
+});
+
+describe('Content-Encoding', () => {
+  test.each(['', 'identity', 'Identity', 'UTF-8', 'utf-8', ' '])('%j is no compression', async (encoding) => {
+    expect(await outcome([SMALL], encoding)).toEqual(await outcome([SMALL], ''));
+  });
+
+  test.each(['GZIP', ' gzip ', 'X-Gzip'])('%j is gzip', async (encoding) => {
+    expect(await outcome([gzipSync(SMALL)], encoding)).toEqual(await outcome([SMALL], ''));
+  });
+
+  test.each(['compress', 'gzip, br', 'gzip,gzip', 'lzma', 'constructor', '__proto__'])(
+    '%j is invalid',
+    async (encoding) => {
+      expect(await failureOf([SMALL], encoding)).toEqual({
+        kind: 'invalid',
+        detail: 'the content encoding is unknown',
+      });
+      expect(await failureOf([], encoding)).toEqual({
+        kind: 'invalid',
+        detail: 'the content encoding is unknown',
+      });
+    },
+  );
+
+  test.each(['gzip', 'deflate', 'br', 'zstd'])('%s of no bytes at all is invalid', async (encoding) => {
+    expect((await failureOf([], encoding)).kind).toBe('invalid');
+  });
+
+  test.each([
+    ['gzip', gzipSync],
+    ['deflate', deflateSync],
+    ['br', brotliCompressSync],
+    ...(RUNTIME_HAS_ZSTD ? [['zstd', zstdCompressSync]] : []),
+  ] as [string, Compress][])('a small %s body is told within end', (encoding, compress) => {
+    const { upload, budget } = startUpload(encoding, budgetOf());
+    upload.feed(compress(eventBody(40_000)));
+    upload.end();
+    expect(budget.heldBytes).toBeGreaterThanOrEqual(40_000);
+    upload.dispose();
+    expect(budget.heldBytes).toBe(0);
+  });
+});

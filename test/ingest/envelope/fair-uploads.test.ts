@@ -1,0 +1,268 @@
+/** What projects share of a worker while bodies arrive: memory, requests, the spool, and the places of large uploads. */
+import { randomBytes } from 'node:crypto';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
+import { afterEach, expect, it, vi } from 'vitest';
+import { Upload, type UploadBudget, type UploadResult } from '../../../src/ingest/envelope/upload.ts';
+import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import {
+  HELD_BYTES_MAX,
+  HELD_BYTES_SCARCE,
+  INFLATING_BYTES_MAX,
+  INLINE_BYTES_MAX,
+  REQUESTS_IN_FLIGHT_MAX,
+  SWOLLEN_FREE_MIB,
+  SYNC_INFLATE_BYTES_MAX,
+  UNPACED_BYTES_MAX,
+  UPLOADS_MAX,
+} from '../../../src/limits.ts';
+import { testBudget } from './bodies.ts';
+
+const MIB = 1024 * 1024;
+/** To inflate as much as may come out at once takes milliseconds. */
+const CHEAP_US = 500;
+const BEGIN = Buffer.from('{}\n{"type":"event"}\n');
+const uploads: Upload[] = [];
+afterEach(() => {
+  for (const upload of uploads.splice(0)) upload.dispose();
+  vi.useRealTimers();
+});
+
+/** @returns the upload, and what has been told of it */
+function start(budget: UploadBudget, inUse: ResourcesInUse, encoding = '') {
+  let told: UploadResult | undefined;
+  let paused = false;
+  const upload = new Upload({
+    encoding,
+    budget,
+    inUse,
+    onResult: (result) => {
+      told = result;
+    },
+    onPressure: (is) => {
+      paused = is;
+    },
+    beforeSpool: (spool) => spool(),
+  });
+  uploads.push(upload);
+  return { upload, told: () => told, paused: () => paused };
+}
+
+/** @returns what has been told of an upload of so many bytes that never ends */
+function begin(budget: UploadBudget, inUse: ResourcesInUse, bytes: number): () => UploadResult | undefined {
+  const { upload, told } = start(budget, inUse);
+  upload.feed(BEGIN);
+  for (let at = 0; at < bytes; at += 64 * 1024) upload.feed(Buffer.alloc(Math.min(64 * 1024, bytes - at)));
+  return told;
+}
+
+it('a project that has half of the spool is refused more, and others go on', () => {
+  const budget = testBudget({ spoolBytesMax: 16 * MIB });
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const first = [begin(budget, greedy, 4 * MIB), begin(budget, greedy, 3 * MIB)];
+  const over = begin(budget, greedy, 4 * MIB);
+  expect(over()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+  expect(begin(budget, modest, 4 * MIB)()).toBeUndefined();
+  expect(first.map((told) => told())).toEqual([undefined, undefined]);
+  for (const upload of uploads.splice(0)) upload.dispose();
+  expect([budget.spooledBytes, greedy.spool, modest.spool]).toEqual([0, 0, 0]);
+  expect(begin(budget, greedy, 4 * MIB)()).toBeUndefined();
+});
+
+it('a project that has half of the places for large uploads is refused more, and others go on', () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  for (let count = 0; count < UPLOADS_MAX / 2; count++) budget.upload(1, greedy);
+  const bytes = INLINE_BYTES_MAX + 1;
+  expect(begin(budget, greedy, bytes)()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+  expect(begin(budget, greedy, 1_000)()).toBeUndefined();
+  expect(begin(budget, modest, bytes)()).toBeUndefined();
+  for (const upload of uploads.splice(0)) upload.dispose();
+  expect([greedy.uploads, modest.uploads]).toEqual([UPLOADS_MAX / 2, 0]);
+});
+
+it('bodies that were whole and inflated at once pause no upload of others, and are refused above half of what may wait', async () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  // Less than 64 times its size comes out: it counts as no bomb.
+  const text = randomBytes(20_000).toString('base64').repeat(34);
+  const body = Buffer.from(`{}\n{"type":"event"}\n{"message":"${text}"}`);
+  const packed = gzipSync(body);
+  expect(packed.length).toBeLessThan(SYNC_INFLATE_BYTES_MAX);
+  const arriving = start(budget, modest);
+  arriving.upload.feed(BEGIN);
+  arriving.upload.feed(Buffer.alloc(INLINE_BYTES_MAX + 1));
+  const refused: boolean[] = [];
+  for (let sent = 0; sent < UNPACED_BYTES_MAX; sent += body.length) {
+    const { upload, told } = start(budget, greedy, 'gzip');
+    upload.feed(packed, true);
+    upload.end();
+    refused.push(told()?.ok === false);
+    while (budget.pacer.queuedBytes > 0) await nextTurn(); // the disk
+  }
+  expect(arriving.paused()).toBe(false);
+  const taken = refused.indexOf(true);
+  expect(taken * body.length).toBeGreaterThan(UNPACED_BYTES_MAX / 2 - 2 * body.length);
+  expect(refused.slice(taken)).not.toContain(false);
+  const other = start(budget, modest, 'gzip');
+  other.upload.feed(packed, true);
+  other.upload.end();
+  expect(other.told()).toBeUndefined();
+  expect([greedy.uploads, modest.uploads]).toEqual([taken, 2]);
+  for (const upload of uploads.splice(0)) upload.dispose();
+  expect([greedy.unpaced, greedy.uploads, modest.unpaced, budget.spooledBytes]).toEqual([0, 0, 0, 0]);
+});
+
+it('a project that holds half of the memory gets no more requests, and others do', () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  budget.hold(HELD_BYTES_MAX / 2, greedy);
+  expect(begin(budget, greedy, 1_000)()).toBeUndefined();
+  expect(begin(budget, modest, 1_000)()).toBeUndefined();
+  expect([budget.hasRoomFor(greedy), budget.hasRoomFor(modest)]).toEqual([false, true]);
+  budget.hold(-HELD_BYTES_MAX / 2, greedy);
+  for (const upload of uploads.splice(0)) upload.dispose();
+  expect([budget.heldBytes, greedy.held, modest.held, budget.hasRoomFor(greedy)]).toEqual([0, 0, 0, true]);
+});
+
+it('when memory is scarce, uploads of a project that holds more than its share end, and others go on', () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  budget.hold(HELD_BYTES_SCARCE, greedy);
+  expect(begin(budget, greedy, 1_000)()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+  expect(begin(budget, modest, 1_000)()).toBeUndefined();
+});
+
+it('a project that has half of the requests in flight is refused more, and others go on', () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  for (let count = 0; count < REQUESTS_IN_FLIGHT_MAX / 2; count++) {
+    expect(budget.hasRoomFor(greedy)).toBe(true);
+    begin(budget, greedy, 0);
+  }
+  begin(budget, greedy, 0);
+  expect([budget.hasRoomFor(greedy), budget.hasRoomFor(modest)]).toEqual([false, true]);
+  for (const upload of uploads.splice(0)) upload.dispose();
+  expect([greedy.requests, budget.hasRoomFor(greedy)]).toEqual([0, true]);
+});
+
+it.each([
+  ['br', brotliCompressSync(Buffer.alloc(19 * MIB))],
+  ['deflate', deflateSync(Buffer.alloc(19 * MIB))],
+])(
+  'a project that inflates half of what may be is refused a %s body of unknown size unread',
+  (encoding, body) => {
+    const budget = testBudget();
+    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const inflation = {
+      inUse: greedy,
+      bytes: INFLATING_BYTES_MAX / 2 + 1,
+      swells: false,
+      inflated: () => 0,
+      start: () => undefined,
+      refuse: () => undefined,
+    };
+    budget.inflationQueue.add(inflation);
+    const costs = Array.from({ length: 99 }, () => {
+      const spent = process.cpuUsage();
+      const { upload, told } = start(budget, greedy, encoding);
+      upload.feed(body);
+      upload.end();
+      expect(told()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+      return process.cpuUsage(spent).user;
+    });
+    // Work of other threads (collections, compilation) falls on a few. To inflate one costs 20 times as much.
+    expect(costs.filter((cost) => cost >= CHEAP_US).length).toBeLessThan(5);
+    const { upload, told } = start(budget, modest, encoding);
+    upload.feed(body);
+    upload.end();
+    expect(told()).toBeUndefined();
+    budget.inflationQueue.leave(inflation);
+  },
+);
+
+it.each([
+  ['br', brotliCompressSync],
+  ['gzip', gzipSync],
+])(
+  'a project whose %s bodies swelled rests while others send; ordinary ones of any size go on',
+  async (encoding, pack) => {
+    // It stands still: debts are paid off by time, and a busy machine would take some.
+    vi.useFakeTimers({ toFake: ['performance'] });
+    const budget = testBudget();
+    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const send = async (inUse: ResourcesInUse, text: string): Promise<UploadResult | undefined> => {
+      const { upload, told } = start(budget, inUse, encoding);
+      budget.inflationQueue.note(inUse, performance.now());
+      upload.feed(pack(`{}\n{"type":"event"}\n"${text}"`));
+      upload.end();
+      await expect.poll(told).toBeDefined();
+      upload.dispose();
+      return told();
+    };
+    const bomb = 'x'.repeat(16 * MIB);
+    const ordinary = randomBytes(40_000).toString('hex') + 'x'.repeat(2 * MIB);
+    for (let mib = 0; mib <= SWOLLEN_FREE_MIB; mib += 16)
+      expect(await send(greedy, bomb)).toMatchObject({ ok: true });
+    expect(await send(modest, 'x')).toMatchObject({ ok: true });
+    expect(await send(greedy, bomb)).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
+    expect(await send(greedy, ordinary)).toMatchObject({ ok: true });
+    expect(await send(modest, bomb)).toMatchObject({ ok: true });
+  },
+);
+
+it('bodies that were expected to swell, after a bomb, and do not are no debt', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  const budget = testBudget();
+  const [careless, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const text = randomBytes(4_000).toString('hex').repeat(125);
+  const body = brotliCompressSync(`{}\n{"type":"event"}\n"${text}"`);
+  for (let mib = 0; mib <= 1.25 * SWOLLEN_FREE_MIB; mib += text.length / MIB) {
+    for (const inUse of [modest, careless]) budget.inflationQueue.note(inUse, performance.now());
+    careless.distrusted = 100;
+    const { upload, told } = start(budget, careless, 'br');
+    upload.feed(body);
+    upload.end();
+    await expect.poll(told).toMatchObject({ ok: true });
+    upload.dispose();
+  }
+});
+
+it('a bomb that does not say its size is followed by bodies that are inflated beside the loop', async () => {
+  const budget = testBudget();
+  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const send = (inUse: ResourcesInUse, text: string): (() => UploadResult | undefined) => {
+    const { upload, told } = start(budget, inUse, 'br');
+    upload.feed(brotliCompressSync(text));
+    upload.end();
+    return told;
+  };
+  const small = '{}\n{"type":"event"}\n{}';
+  expect(send(greedy, small)()).toMatchObject({ ok: true });
+  expect(send(greedy, `${small.slice(0, -1)}"x":"${'x'.repeat(2 * MIB)}"}`)()).toBeUndefined();
+  const told = send(greedy, small);
+  expect([told(), greedy.distrusted > 0]).toEqual([undefined, true]);
+  expect(send(modest, small)()).toMatchObject({ ok: true });
+  await expect.poll(told).toMatchObject({ ok: true });
+  // A bomb that is inflated there earns no trust.
+  greedy.distrusted = 1;
+  send(greedy, `${small.slice(0, -1)}"x":"${'x'.repeat(2 * MIB)}"}`);
+  await expect.poll(() => greedy.distrusted).toBeGreaterThan(1);
+});
+
+it('corrupt bodies that do not say their size are followed by bodies that are inflated beside the loop', async () => {
+  const budget = testBudget();
+  const greedy = new ResourcesInUse();
+  const send = (body: Uint8Array): (() => UploadResult | undefined) => {
+    const { upload, told } = start(budget, greedy, 'br');
+    upload.feed(body);
+    upload.end();
+    return told;
+  };
+  // It fills a window of 16 MiB first.
+  const corrupt = Buffer.from('9fffffef002400e2b14072efdf05', 'hex');
+  expect(send(corrupt)()).toMatchObject({ ok: false, failure: { kind: 'invalid' } });
+  const told = send(corrupt);
+  expect(told()).toBeUndefined();
+  await expect.poll(told).toMatchObject({ ok: false, failure: { kind: 'invalid' } });
+});

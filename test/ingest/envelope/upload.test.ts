@@ -1,0 +1,345 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { rmSync } from 'node:fs';
+import { readdir } from 'node:fs/promises';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { constants, createGzip } from 'node:zlib';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import {
+  type HeldEnvelope,
+  Upload,
+  type UploadBudget,
+  type UploadFailure,
+  type UploadResult,
+} from '../../../src/ingest/envelope/upload.ts';
+import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import { temporaryFolder } from '../../support/servers.ts';
+import * as bodies from './bodies.ts';
+import {
+  bytesOf,
+  cutAtRandom,
+  cutEvery,
+  EVENT_ID,
+  encodeEnvelope,
+  eventBody,
+  feedAll,
+  payloadBytes,
+  seeded,
+  shapeOf,
+  singleBytes,
+  startUpload,
+  testBudget,
+} from './bodies.ts';
+
+let spoolDir: string;
+beforeAll(() => {
+  spoolDir = temporaryFolder('upload');
+});
+afterAll(() => rmSync(spoolDir, { recursive: true }));
+
+const MIXED = encodeEnvelope(
+  { event_id: EVENT_ID, sent_at: '2026-01-01T00:00:00Z', sdk: { name: 'n', version: '1' } },
+  [
+    { header: { type: 'session' }, payload: bytesOf('{"sid":1}') },
+    { header: { type: 'event' }, payload: bytesOf('{"message":"é"}') },
+    { header: { type: 'attachment', length: 5 }, payload: bytesOf('a\nb\nc') },
+    { header: { type: 'session' }, payload: bytesOf('{"sid":2}') },
+    { header: { type: 'log', length: 4 }, payload: bytesOf('[\n1]') },
+  ],
+);
+
+const MIXED_SHAPE = {
+  sentAt: '2026-01-01T00:00:00Z',
+  sdk: 'n/1',
+  skipped: { session: 2, attachment: 1 },
+  bytes: 20,
+  items: [
+    { index: 1, type: 'event', length: 16, header: '{"type":"event"}', payload: '{"message":"Ã©"}' },
+    { index: 4, type: 'log', length: 4, header: '{"type":"log","length":4}', payload: '[\n1]' },
+  ],
+};
+
+const envelopeOf = (chunks: readonly Buffer[], budget = testBudget({ spoolDir })): Promise<HeldEnvelope> =>
+  bodies.envelopeOf(chunks, '', budget);
+async function envelopeIn(result: Promise<UploadResult>): Promise<HeldEnvelope> {
+  const verdict = await result;
+  if (!verdict.ok) throw new Error(verdict.failure.detail);
+  return verdict.envelope;
+}
+const failureOf = (
+  chunks: readonly Buffer[],
+  encoding = '',
+  budget = testBudget({ spoolDir }),
+): Promise<UploadFailure> => bodies.failureOf(chunks, encoding, budget);
+
+describe('an upload', () => {
+  test('gives the stored items, their headers as sent, and the types that were skipped', async () => {
+    const envelope = await envelopeOf([MIXED]);
+    expect(envelope.eventId).toBe(EVENT_ID);
+    expect(envelope.spool).toBeUndefined();
+    expect(await shapeOf(envelope)).toEqual({ ...MIXED_SHAPE, bytes: 20 });
+  });
+
+  test('is the same byte by byte and at random cuts', async () => {
+    expect(await shapeOf(await envelopeOf(singleBytes(MIXED)))).toEqual(MIXED_SHAPE);
+    for (let seed = 1; seed <= 50; seed++)
+      expect(await shapeOf(await envelopeOf(cutAtRandom(MIXED, seeded(seed)))), `seed ${seed}`).toEqual(
+        MIXED_SHAPE,
+      );
+  });
+
+  test('tells a plain body in memory within end', () => {
+    const results: boolean[] = [];
+    const upload = new Upload({
+      encoding: '',
+      budget: testBudget({ spoolDir }),
+      inUse: new ResourcesInUse(),
+      onResult: (result) => results.push(result.ok),
+      onPressure: () => undefined,
+      beforeSpool: (spool) => spool(),
+    });
+    upload.feed(MIXED);
+    expect(results).toEqual([]);
+    upload.end();
+    expect(results).toEqual([true]);
+  });
+
+  test('mints an event id of 32 lower-case hex digits, a new one each time', async () => {
+    const ids = await Promise.all(
+      Array.from({ length: 100 }, async () => (await envelopeOf([bytesOf('{}')])).eventId),
+    );
+    expect(ids.every((id) => /^[0-9a-f]{32}$/.test(id))).toBe(true);
+    expect(new Set(ids).size).toBe(100);
+  });
+
+  test('counts skipped items by type, those of types that nobody knows together', async () => {
+    const types = ['x'.repeat(10_000), 'session', 'y', 'statsd', 'session', '__proto__', 'other', ''];
+    const body = ['{}', ...types.map((type) => `{"type":"${type}"}\n{}`)].join('\n');
+    const { skipped, items } = await envelopeOf([bytesOf(body)]);
+    expect([...skipped]).toEqual([
+      ['other', 5],
+      ['session', 2],
+      ['statsd', 1],
+    ]);
+    expect(items).toEqual([]);
+  });
+
+  test('keeps items of further types where they are to be stored', async () => {
+    const body =
+      '{}\n{"type":"session"}\n{}\n{"type":"attachment","length":3}\n\n\n\n\n{"type":"check_in"}\n{}\n{"type":"event"}\n{}';
+    const budget = testBudget({ spoolDir, storeTypes: ['attachment', 'check_in'] });
+    const { items, skipped } = await bodies.envelopeOf([bytesOf(body)], '', budget);
+    expect(items.map(({ index, type, payload }) => [index, type, `${payload}`])).toEqual([
+      [1, 'attachment', '\n\n\n'],
+      [2, 'check_in', '{}'],
+      [3, 'event', '{}'],
+    ]);
+    expect([...skipped]).toEqual([['session', 1]]);
+  });
+
+  test('says why a malformed body is invalid', async () => {
+    expect(await failureOf([bytesOf('{}\n[]\n')])).toEqual({
+      kind: 'invalid',
+      detail: 'an item header is no JSON object',
+    });
+    expect(await failureOf([])).toEqual({ kind: 'invalid', detail: 'the body is empty' });
+  });
+
+  test('says nothing after it was disposed of', async () => {
+    const { upload, budget, result } = startUpload('', testBudget({ spoolDir }));
+    upload.feed(MIXED);
+    upload.dispose();
+    upload.feed(MIXED);
+    upload.end();
+    upload.dispose();
+    expect(await Promise.race([result, Promise.resolve('nothing')])).toBe('nothing');
+    expect(budget.heldBytes).toBe(0);
+  });
+
+  test('leaves the envelope as it was told when it is disposed of', async () => {
+    const { upload, result } = startUpload('', testBudget({ spoolDir }));
+    feedAll(upload, [MIXED]);
+    const verdict = await result;
+    upload.dispose();
+    expect(verdict.ok && (await shapeOf(verdict.envelope))).toEqual(MIXED_SHAPE);
+  });
+
+  test('ignores what is fed after a failure', async () => {
+    const { upload, result, budget } = startUpload('', testBudget({ spoolDir }));
+    upload.feed(bytesOf('x\n'));
+    expect(budget.heldBytes).toBe(0);
+    upload.feed(MIXED);
+    upload.end();
+    expect(await result).toMatchObject({ ok: false, failure: { kind: 'invalid' } });
+    expect(budget.heldBytes).toBe(0);
+  });
+});
+
+describe('the caps of a body', () => {
+  const budget = (): UploadBudget => testBudget({ spoolDir, maxBodyBytes: 1000, maxDecompressedBytes: 2000 });
+
+  test('a body at its bound is taken, one byte more is too large', async () => {
+    expect(
+      payloadBytes(await envelopeOf([eventBody(1000 - eventBody(100).length + 100)], budget())),
+    ).toBeGreaterThan(900);
+    const over = eventBody(1001 - eventBody(100).length + 100);
+    expect(over.length).toBe(1001);
+    for (const chunks of [[over], singleBytes(over)])
+      expect(await failureOf(chunks, '', budget())).toEqual({
+        kind: 'too_large',
+        detail: 'the body exceeds 1000 bytes',
+      });
+  });
+
+  test('skipped items count as transmitted', async () => {
+    const body = bytesOf(`{}\n{"type":"attachment"}\n${'x'.repeat(1000)}`);
+    expect((await failureOf([body], '', budget())).kind).toBe('too_large');
+  });
+
+  test('transmitted bytes of a compressed body are capped as well', async () => {
+    for (const chunks of [[Buffer.alloc(1001)], cutEvery(Buffer.alloc(1001), 100)])
+      expect(['too_large', 'invalid']).toContain((await failureOf(chunks, 'gzip', budget())).kind);
+    expect((await failureOf([Buffer.alloc(1001)], 'zstd', budget())).kind).toBe('too_large');
+  });
+});
+
+describe('the accounting', () => {
+  test('counts the memory that single bytes really take', async () => {
+    const budget = testBudget({ spoolDir });
+    const { upload } = startUpload('', budget);
+    for (const byte of singleBytes(eventBody(50_000))) upload.feed(byte);
+    expect(budget.heldBytes).toBeGreaterThan(50_000);
+    expect(budget.heldBytes).toBeLessThan(150_000);
+    upload.dispose();
+    expect(budget.heldBytes).toBe(0);
+  });
+
+  test('counts a header line that is cut', () => {
+    const budget = testBudget({ spoolDir });
+    const { upload } = startUpload('', budget);
+    upload.feed(bytesOf(`{"a":"${'x'.repeat(10_000)}`));
+    expect(budget.heldBytes).toBeGreaterThan(10_000);
+    upload.feed(bytesOf('"}\n{"type":"event"'));
+    expect(budget.heldBytes).toBeGreaterThan(10_000);
+    upload.dispose();
+    expect(budget.heldBytes).toBe(0);
+  });
+
+  /** What the items of an envelope keep alive. */
+  const aliveBytes = ({ items }: HeldEnvelope): number => {
+    const all = items.flatMap(({ header, payload }) => (payload ? [header, payload] : [header]));
+    return [...new Set(all.map(({ buffer }) => buffer))].reduce((sum, { byteLength }) => sum + byteLength, 0);
+  };
+  const SMALL_ITEM = '{"type":"event"}\n{}\n';
+
+  test('counts what pieces of a plain body keep alive', async () => {
+    const budget = testBudget({ spoolDir });
+    const { upload, result } = startUpload('', budget);
+    upload.feed(bytesOf('{}\n'));
+    for (let n = 0; n < 100; n++) {
+      upload.feed(bytesOf(SMALL_ITEM));
+      upload.feed(bytesOf(`{"type":"made_up"}\n${'x'.repeat(4_000)}\n`));
+    }
+    upload.end();
+    const envelope = await envelopeIn(result);
+    expect(envelope.items).toHaveLength(100);
+    expect(aliveBytes(envelope)).toBeLessThanOrEqual(budget.heldBytes);
+    upload.dispose();
+  });
+
+  test('keeps nothing of a chunk of which nothing is stored', async () => {
+    setFlagsFromString('--expose-gc');
+    const collect = runInNewContext('gc') as () => void;
+    const budget = testBudget({ spoolDir });
+    const skipped = bytesOf(`{}\n{"type":"made_up","length":5000000}\n${'x'.repeat(500_000)}`);
+    collect();
+    const before = process.memoryUsage().arrayBuffers;
+    const uploads = Array.from({ length: 40 }, () => startUpload('', budget).upload);
+    for (const upload of uploads) upload.feed(skipped);
+    // The bytes of what is collected go in the background.
+    await expect
+      .poll(() => {
+        collect();
+        return process.memoryUsage().arrayBuffers - before;
+      })
+      .toBeLessThan(5_000_000);
+    expect(budget.heldBytes).toBeLessThan(5_000_000);
+    for (const upload of uploads) upload.dispose();
+  });
+
+  test('counts what pieces of a compressed body keep alive', async () => {
+    const budget = testBudget({ spoolDir });
+    const { upload, result } = startUpload('gzip', budget);
+    const gzip = createGzip();
+    const chunks: Buffer[] = [];
+    gzip.on('data', (chunk: Buffer) => chunks.push(chunk));
+    const write = async (text: string | Buffer): Promise<void> => {
+      gzip.write(text);
+      await new Promise<void>((resolve) => gzip.flush(constants.Z_SYNC_FLUSH, () => resolve()));
+      for (const chunk of chunks.splice(0)) upload.feed(chunk);
+      // What comes while a write is under way is joined.
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    };
+    await write(`{}\n{"type":"made_up","length":300000}\n`);
+    await write(randomBytes(300_000));
+    await write('\n');
+    for (let n = 0; n < 50; n++) {
+      await write(SMALL_ITEM);
+      await write(`{"type":"made_up"}\n${'x'.repeat(20_000)}\n`);
+    }
+    gzip.end();
+    await once(gzip, 'end');
+    for (const chunk of chunks.splice(0)) upload.feed(chunk);
+    upload.end();
+    const envelope = await envelopeIn(result);
+    expect(envelope.items).toHaveLength(50);
+    expect(aliveBytes(envelope)).toBeLessThanOrEqual(budget.heldBytes);
+    upload.dispose();
+  });
+
+  test('counts a chunk once that is kept whole for a view', async () => {
+    const budget = testBudget({ spoolDir });
+    const { upload, result } = startUpload('', budget);
+    feedAll(upload, [MIXED]);
+    await result;
+    expect(budget.heldBytes).toBeGreaterThanOrEqual(MIXED.length);
+    expect(budget.heldBytes).toBeLessThan(2 * MIXED.length);
+    upload.dispose();
+  });
+
+  test('counts many items for more than their bytes', async () => {
+    const { upload, result, budget } = startUpload('', testBudget({ spoolDir }));
+    feedAll(upload, [bytesOf(`{}${'\n{"type":"log"}\n{}'.repeat(1_000)}`)]);
+    await result;
+    expect(budget.heldBytes).toBeGreaterThan(200_000);
+    upload.dispose();
+    expect(budget.heldBytes).toBe(0);
+  });
+
+  test('copies a small piece of a large chunk instead of keeping the chunk', async () => {
+    const body = encodeEnvelope({}, [
+      { header: { type: 'attachment', length: 1_000_000 }, payload: Buffer.alloc(1_000_000) },
+      { header: { type: 'log' }, payload: bytesOf('{"items":[]}') },
+    ]);
+    const { upload, result, budget } = startUpload('', testBudget({ spoolDir }));
+    feedAll(upload, [body]);
+    const verdict = await result;
+    expect(budget.heldBytes).toBeLessThan(200);
+    const payload = verdict.ok ? verdict.envelope.items[0]?.payload : undefined;
+    expect(payload?.buffer.byteLength).toBeLessThan(100_000);
+    upload.dispose();
+  });
+
+  test('leaves no descriptor open', async () => {
+    const descriptors = async (): Promise<number> => (await readdir('/proc/self/fd')).length;
+    const before = await descriptors();
+    for (let i = 0; i < 20; i++) {
+      const { upload, result } = startUpload('', testBudget({ spoolDir }));
+      feedAll(upload, cutEvery(eventBody(300_000), 65_536));
+      if (i % 2 === 0) await result;
+      upload.dispose();
+    }
+    await expect.poll(descriptors).toBeLessThanOrEqual(before + 1);
+  });
+});

@@ -1,0 +1,346 @@
+/** The page of the admin port in a real browser, over a real system. */
+
+import type { AddressInfo } from 'node:net';
+import type { Browser, Locator, Page } from 'playwright-core';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { type AdminStats, startAdminServer } from '../../../src/management/api/server.ts';
+import { AdminTokens } from '../../../src/management/api/tokens.ts';
+import { Connections } from '../../../src/management/connections.ts';
+import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
+import type { Project } from '../../../src/projects/project.ts';
+import { log } from '../../projects/broker.ts';
+import { openBrowser } from '../../support/browser.ts';
+import { errorEvent, eventId } from '../../support/envelopes.ts';
+import { System, until } from '../../support/system.ts';
+
+const SENT = 40;
+let system: System;
+let browser: Browser;
+let limited: Project;
+
+beforeAll(async () => {
+  [system, browser] = await Promise.all([System.start({ workers: 2 }), openBrowser()]);
+  limited = await system.createProject({ plan: 'Pro', rateLimit: SENT - 10, quota: 100 });
+  for (let sent = 0; sent < SENT; sent++) await system.send(limited, errorEvent(eventId()));
+});
+afterAll(async () => {
+  await browser?.close();
+  await system?.stop();
+});
+
+/** Everything the page asks for, and everything it complains about. */
+async function open(url: string): Promise<{ page: Page; asked: string[]; complaints: string[] }> {
+  const page = await browser.newPage();
+  const asked: string[] = [];
+  const complaints: string[] = [];
+  page.on('request', (request) => asked.push(request.url()));
+  page.on('pageerror', (error) => complaints.push(error.message));
+  page.on('console', (message) => {
+    if (message.type() === 'error') complaints.push(message.text());
+  });
+  await page.goto(`${url}/`);
+  await page.locator('#main').waitFor({ state: 'visible' });
+  return { page, asked, complaints };
+}
+
+/** The cells of the table row that begins with `title`. */
+const row = (page: Page, title: string): Promise<string[]> =>
+  page
+    .locator('tr', { has: page.locator(`td:first-child:text-is("${title}")`) })
+    .first()
+    .locator('td')
+    .allTextContents();
+
+it('shows outcomes, workers, latency and the usage of projects on the port of ingest', async () => {
+  const { page, asked, complaints } = await open(system.adminUrl);
+  const total = async (outcome: string) => (await row(page, outcome)).at(-1);
+  await expect.poll(() => total('accepted')).toBe('30');
+  await expect.poll(() => total('rate_limited')).toBe('10');
+  // A worker that is slow to answer is in the next figures, a second later.
+  await expect.poll(() => row(page, limited.id)).toEqual([limited.id, '40', '30', '10', '30 of 100']);
+  expect(await page.locator('.card', { hasText: 'workers' }).locator('b').textContent()).toBe('2');
+  expect(await page.locator('#checks li').allTextContents()).toEqual([
+    'ready',
+    'redis ok',
+    'nats ok',
+    'registry ok',
+  ]);
+  await page.close();
+  expect(complaints).toEqual([]);
+  expect([...new Set(asked.map((url) => new URL(url).origin))]).toEqual([system.adminUrl]);
+});
+
+it('computes rates and percentiles while requests come in', async () => {
+  const project = await system.createProject();
+  const { page, complaints } = await open(system.adminUrl);
+  const rate = async (): Promise<number> => Number((await row(page, 'accepted'))[1]);
+  await until(async () => {
+    await system.send(project, errorEvent(eventId()));
+    return (await rate()) > 0;
+  });
+  expect((await row(page, 'request'))[1]).toMatch(/^[\d.]+ ms$/);
+  expect(await page.locator('#chart polygon').count()).toBe(5);
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('shows what is stored, the lag and what is pending on the port of the processor', async () => {
+  await until(() => system.stored().length >= 30);
+  const { page, complaints } = await open(`http://127.0.0.1:${system.processorPort}`);
+  await until(async () => Number((await row(page, 'stored')).at(-1)) >= 30);
+  expect(await row(page, 'SLUICE_EVENTS')).toHaveLength(2);
+  expect(await page.locator('.card', { hasText: 'lag' }).locator('b').textContent()).toMatch(/ m?s$/);
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('says that the process does not answer any more', async () => {
+  const { page } = await open(system.adminUrl);
+  await page.route('**/stats.json', (route) => route.abort());
+  await page.locator('#updated.lost').waitFor();
+  expect(await page.locator('#updated').textContent()).toMatch(/^no answer since/);
+  await page.close();
+});
+
+it('asks for the token where the port is not bound to loopback, and keeps it for the tab', async () => {
+  const stats = async () => (await (await fetch(`${system.adminUrl}/stats.json`)).json()) as AdminStats;
+  const pages = { ready: () => ({ ready: true, body: '{}' }), metrics: async () => '', stats };
+  const tokens = new AdminTokens({ entries: ['of-the-page=a-token-of-sixteen'], file: undefined, log });
+  const { server } = await startAdminServer({ host: '0.0.0.0', port: 0, pages, tokens, log });
+  const page = await browser.newPage();
+  await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
+  const show = async (token: string): Promise<void> => {
+    await page.locator('#token').fill(token);
+    await page.locator('#login button').click();
+  };
+  await page.locator('#login').waitFor({ state: 'visible' });
+  expect(await page.locator('#updated').textContent()).toBe('a token is needed');
+  await show('wrong');
+  await page.locator('#updated', { hasText: 'this token is unknown' }).waitFor();
+  expect(await page.locator('#main').isVisible()).toBe(false);
+  await show('a-token-of-sixteen');
+  await page.locator('#main').waitFor({ state: 'visible' });
+  await page.reload();
+  await page.locator('#main').waitFor({ state: 'visible' });
+  expect(await page.locator('#login').isVisible()).toBe(false);
+  await page.close();
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+});
+
+// ---- What the management API knows ----
+
+const HOSTILE = `<img src=x onerror="document.title='taken'"><script>document.title='taken'</script>`;
+
+async function api<T>(path: string, body?: object): Promise<T> {
+  const headers = { 'Content-Type': 'application/json' };
+  const init = body && { method: 'POST', headers, body: JSON.stringify(body) };
+  const answer = await fetch(`${system.adminUrl}/v1${path}`, init);
+  expect(answer.ok).toBe(true);
+  return (await answer.json()) as T;
+}
+
+type Listed = { id: string; key: string; dsn: string };
+const listed = (page: Page): Locator => page.locator('#listed-projects > table > tbody > tr');
+
+/** Filters for a project and opens its row. */
+async function details(page: Page, id: string): Promise<Locator> {
+  // What the page had asked for before goes when it asks for this: a row that is opened too early would go, too.
+  const asked = page.waitForRequest(/\/v1\/projects\?limit=1000$/);
+  await page.locator('#filter').fill(id);
+  await asked;
+  await expect.poll(() => listed(page).count()).toBe(1);
+  await page.getByRole('button', { name: id, exact: true }).click();
+  const found = page.locator('tr.details');
+  await found.locator('h2', { hasText: 'History' }).waitFor();
+  return found;
+}
+
+/** The cells of a table below a heading, a row each. */
+const cells = (place: Locator, title: string): Promise<string[][]> =>
+  place
+    .locator('section', { has: place.page().locator(`h2:text-is("${title}")`) })
+    .locator('tbody tr')
+    .evaluateAll((rows) =>
+      rows.map((one) => [...one.querySelectorAll('td')].map((cell) => cell.textContent ?? '')),
+    );
+
+it('creates a project whose DSN is accepted, and shows its usage and history', async () => {
+  const { page, complaints } = await open(system.adminUrl);
+  await page.locator('#create select').selectOption('Pro');
+  await page.locator('#create [name=quota]').fill('1000');
+  await page.locator('#create [name=rateLimit]').fill('50');
+  await page.locator('#create [name=overage]').check();
+  await page.locator('#create button').click();
+  const dsn = new URL(await page.locator('#created .dsn').inputValue());
+  await page.locator('#created button').click();
+  await page.locator('#created button', { hasText: /^(Copied|Selected)$/ }).waitFor();
+  const id = `${await page.locator('#created b').textContent()}`;
+  expect(await api(`/projects/${id}`)).toMatchObject({
+    plan: 'Pro',
+    quota: 1000,
+    rateLimit: 50,
+    overage: true,
+    dsn: dsn.href,
+  });
+
+  const endpoint = `${dsn.origin}/api${dsn.pathname}/envelope/?compat_key=${dsn.username}`;
+  const send = async () => (await fetch(endpoint, { method: 'POST', body: errorEvent(eventId()) })).status;
+  await until(async () => (await send()) === 200);
+
+  const place = await details(page, id);
+  const day = expect.stringMatching(/^\d{4}-\d\d-\d\d$/);
+  await expect
+    .poll(
+      async () => {
+        await page.getByRole('button', { name: id, exact: true }).click();
+        await page.getByRole('button', { name: id, exact: true }).click();
+        await place.locator('h2', { hasText: 'History' }).waitFor();
+        return cells(place, 'Usage');
+      },
+      { interval: 500 },
+    )
+    .toEqual([[day, '', expect.anything(), expect.stringContaining('accepted 1')]]);
+  expect(await place.locator('.month').textContent()).toMatch(/^\d{4}-\d\d: 1 of 1,000$/);
+  expect(await place.locator('rect').count()).toBe(5);
+  await expect
+    .poll(() => cells(place, 'History'))
+    .toEqual([[expect.stringMatching(/^\d{4}-/), 'loopback', 'create', '']]);
+  expect(await cells(place, 'Settings')).toEqual(
+    expect.arrayContaining([
+      ['quota', '1,000'],
+      ['overage', 'yes'],
+      ['rateLimit', '50'],
+    ]),
+  );
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('shows keys, their text at a click alone, and a hostile label as text', async () => {
+  const { id, key } = await api<Listed>('/projects', { plan: 'Pro' });
+  const expires = '2026-01-31T23:59:00Z';
+  const added = await api<Listed>(`/projects/${id}/keys`, { label: HOSTILE, expires });
+  const { page, complaints } = await open(system.adminUrl);
+  const place = await details(page, id);
+  const [first, second] = await cells(place, 'Keys');
+  expect(first?.slice(1)).toEqual(['–', 'enabled', '–', '–', 'none', 'Show']);
+  expect(second).toEqual([added.id, HOSTILE, 'expired', '2026-01-31 23:59', '–', 'none', 'Show']);
+  expect(await page.content()).not.toContain(key);
+  await place.getByRole('button', { name: 'Show' }).first().click();
+  expect((await cells(place, 'Keys'))[0]?.at(-1)).toBe(key);
+  expect(await page.content()).not.toContain(added.key);
+  expect(await page.title()).toBe('sluice ingest');
+  expect(await page.locator('img').count()).toBe(0);
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('reads projects in pages, and looks through all of them for what is filtered', async () => {
+  const made: string[] = [];
+  for (let at = 0; at < 55; at++) {
+    const keys = [{ key: `paged${at}`, label: `of page ${at}` }];
+    made.push((await api<Listed>('/projects', { plan: 'Free', keys })).id);
+  }
+  const all = (await api<Listed[]>('/projects?limit=1000')).map(({ id }) => id);
+  const { page, complaints } = await open(system.adminUrl);
+  const shown = (): Promise<string[]> => listed(page).locator('td:first-child').allTextContents();
+  await expect.poll(shown).toEqual(all.slice(0, 50));
+  await page.locator('#listed-projects .more').click();
+  await expect.poll(shown).toEqual(all);
+  expect(await page.locator('#listed-projects .more').isVisible()).toBe(false);
+  await page.locator('#filter').fill('OF PAGE 54');
+  await expect.poll(shown).toEqual([made[54]]);
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('shows what the API refuses as its detail', async () => {
+  const { page } = await open(system.adminUrl);
+  await page.locator('#create [name=rateLimit]').fill('100001');
+  await page.locator('#create button').click();
+  await page.locator('#refused', { hasText: /rateLimit.*100000/ }).waitFor();
+  expect(await page.locator('#created').textContent()).toBe('');
+  await page.close();
+});
+
+it('counts dead letters by reason, and shows each', async () => {
+  const letters = new DeadLetters({ link: system.link, log });
+  const filed = { kind: 'frame', subject: 'sluice.events.0', body: Buffer.from('no frame') } as const;
+  const reasons = [HOSTILE, 'it is no frame', HOSTILE];
+  for (const [at, reason] of reasons.entries()) {
+    const letter = { ...filed, reason, frameId: `page-${at}` };
+    expect((await letters.publish([letter]))[0]).not.toHaveProperty('lost');
+  }
+  const { page, complaints } = await open(system.adminUrl);
+  const place = page.locator('#dead-letters');
+  const counts = (): Promise<string[]> => place.locator('#reasons td:not(:last-child)').allTextContents();
+  await expect.poll(counts).toEqual([HOSTILE, '2', 'it is no frame', '1']);
+  await place.locator('summary').click();
+  expect(await place.locator('details tbody td:last-child').allTextContents()).toEqual(reasons);
+  expect(await page.title()).toBe('sluice ingest');
+  await page.close();
+  expect(complaints).toEqual([]);
+});
+
+it('asks for the token of the API where the figures need none', async () => {
+  const stats = async () => (await (await fetch(`${system.adminUrl}/stats.json`)).json()) as AdminStats;
+  const pages = { ready: () => ({ ready: true, body: '{}' }), metrics: async () => '', stats };
+  const tokens = new AdminTokens({ entries: ['of-the-page=a-token-of-sixteen'], file: undefined, log });
+  const urls = { redisUrls: [system.redis.url], natsUrls: [system.nats.url], natsCredsFile: undefined };
+  const connections = new Connections({ ...urls, name: 'test', log });
+  const management = { connections, publicUrl: system.url, heartbeatPath: '/heartbeat', shards: 1, log };
+  const host = '127.0.0.1';
+  const { server } = await startAdminServer({ host, port: 0, pages, tokens, log, management });
+  const page = await browser.newPage();
+  await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
+  await page.locator('#listed-projects .trouble', { hasText: 'Send a token' }).waitFor();
+  await page.locator('#token').fill('a-token-of-sixteen');
+  await page.locator('#login button').click();
+  await details(page, limited.id);
+  expect(await page.locator('#login').isVisible()).toBe(false);
+  await page.close();
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+  await connections.close();
+});
+
+it('leaves the page of the processor without what it has no API for', async () => {
+  const { page, asked } = await open(`http://127.0.0.1:${system.processorPort}`);
+  expect(await page.locator('#management').isVisible()).toBe(false);
+  await page.close();
+  expect(asked.filter((url) => url.includes('/v1'))).toEqual([]);
+});
+
+it.each([
+  ['light', 1180],
+  ['dark', 360],
+] as const)('fits a %s window that is %i wide, with a project open', async (colorScheme, width) => {
+  const { page } = await open(system.adminUrl);
+  await page.emulateMedia({ colorScheme });
+  await page.setViewportSize({ width, height: 900 });
+  await details(page, limited.id);
+  await page.locator('#reasons td').first().waitFor();
+  expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width);
+  await page.close();
+});
+
+it('allows no foreign script, frame or resource', async () => {
+  const answer = await fetch(`${system.adminUrl}/`);
+  expect(answer.headers.get('content-type')).toBe('text/html; charset=utf-8');
+  const policy = answer.headers.get('content-security-policy') ?? '';
+  expect(policy).toContain("default-src 'none'");
+  expect(policy).not.toContain('unsafe');
+});
+
+it('is fed by figures that hold no key', async () => {
+  const answer = await fetch(`${system.adminUrl}/stats.json`);
+  const text = await answer.text();
+  expect(text).not.toContain(limited.key);
+  const stats = JSON.parse(text) as AdminStats;
+  expect(stats.role).toBe('ingest');
+  expect(stats.metrics.map(({ name }) => name)).toContain('sluice_requests_total');
+  expect(stats.projects).toContainEqual(
+    expect.objectContaining({ id: limited.id, requests: 40, quota: 100, usage: expect.anything() }),
+  );
+});
