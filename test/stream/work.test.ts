@@ -78,11 +78,11 @@ describe('a burst of one project', () => {
 
   it('owes nothing for what is not queued', async () => {
     const publisher = publisherOf();
-    await broker.manager.streams.delete('SLUICE_EVENTS');
+    await broker.manager.streams.update('SLUICE_EVENTS', { max_bytes: 1_000 });
     expect(await storedOf(publisher, '1', 5)).toBe(0);
     const debtOfFive = WORK_FREE_MS - 5 * eachMs;
     expect(debtOfFive).toBeGreaterThan(0);
-    await broker.manager.streams.add({ name: 'SLUICE_EVENTS', subjects: ['sluice.events.0'] });
+    await broker.manager.streams.update('SLUICE_EVENTS', { max_bytes: -1 });
     expect(await storedOf(publisher, '1', 60)).toBe(Math.floor(WORK_FREE_MS / eachMs) + 1);
   });
 });
