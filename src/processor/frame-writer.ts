@@ -310,7 +310,9 @@ export class FrameWriter {
         return this.#letters.file(
           envelopeDeadLetter(place, { entry, bytes, assembled: found, reason: decoder.fault }),
         );
-      return this.#writeItems(batch, place, { entry, decoder, items: found.items, badCount: 0, rest: [] });
+      const pause = this.#options.slices.pauses();
+      const { items } = found;
+      return this.#writeItems(batch, place, { entry, decoder, items, pause, badCount: 0, rest: [] });
     };
     if (!(assembled instanceof Promise)) return proceed(assembled);
     return assembled.then(async (found) => {
@@ -342,7 +344,7 @@ export class FrameWriter {
       const pending =
         result instanceof Promise
           ? result.then((decoded) => this.#writeItem(batch, place, work, { item, decoded, began }))
-          : this.#writeItem(batch, place, work, { item, decoded: result, began });
+          : (this.#writeItem(batch, place, work, { item, decoded: result, began }) ?? work.pause());
       if (pending) return pending.then(() => this.#writeItems(batch, place, work, at + 1));
     }
     const { entry, rest } = work;
@@ -383,6 +385,8 @@ type EnvelopeItems = {
   entry: EnvelopeEntry;
   decoder: EnvelopeDecoder;
   items: readonly WholeItem[];
+  /** Asked between two items: 300 of 60 KiB, which are decoded at once, may take two seconds. */
+  pause: () => Promise<void> | undefined;
   /** How many items could not be stored so far. */
   badCount: number;
   /** Those of them that share a dead letter. */
