@@ -98,7 +98,10 @@ export class Keeper {
     const { watch, wanted } = this.#options;
     const infos = await watch.look().catch(() => undefined);
     if (!infos) return;
-    for (const { config } of infos) this.#seen.add(config.name);
+    for (const { config } of infos) {
+      this.#seen.add(config.name);
+      this.#failing.delete(config.name);
+    }
     const gone = wanted.filter(({ config }) => watch.missing.has(config.name));
     for (const one of gone) await this.#keepStream(one);
     const present = new Set(infos.map(({ config }) => config.name));
@@ -121,8 +124,9 @@ export class Keeper {
     if (now - this.#lopsidedSince < LOPSIDED_MS_MAX) return;
     this.#lopsidedSince = undefined;
     try {
-      const moved = await balanceLeaders(link, wanted);
-      log.info({ moved }, 'processor: asked a leader to step down, so that servers share the streams');
+      const moved = await balanceLeaders(link, wanted, this.#stopping.signal);
+      if (moved.length > 0)
+        log.info({ moved }, 'processor: asked a leader to step down, so that servers share the streams');
     } catch (err) {
       log.warn({ err }, 'processor: leaders cannot be moved: run sluice setup --balance');
     }
@@ -145,6 +149,7 @@ export class Keeper {
       const { consumers } = await this.#options.link.manager();
       if (await orMissing(consumers.info(config.name, consumer.durable_name))) {
         this.#missingConsumers.delete(name);
+        this.#failing.delete(name);
         return;
       }
     } catch {

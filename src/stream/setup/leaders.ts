@@ -77,12 +77,16 @@ async function allLed(link: NatsLink, wanted: readonly WantedStream[]): Promise<
 }
 
 /**
- * Asks leaders to step down until they are spread, a few times at most.
+ * Asks leaders to step down until they are spread, a few times at most, or until `signal`.
  * @returns a line for each that was asked
  * @throws when the broker refuses, or does not answer in the last round either: a stream that is
  * just electing its leader does not
  */
-export async function balanceLeaders(link: NatsLink, wanted: readonly WantedStream[]): Promise<string[]> {
+export async function balanceLeaders(
+  link: NatsLink,
+  wanted: readonly WantedStream[],
+  signal = new AbortController().signal,
+): Promise<string[]> {
   const said: string[] = [];
   for (let round = 1; ; round++) {
     const moves = await allLed(link, wanted).then(
@@ -92,9 +96,10 @@ export async function balanceLeaders(link: NatsLink, wanted: readonly WantedStre
         return undefined;
       },
     );
-    for (const move of moves ?? []) said.push(await ask(link, move));
+    for (const move of moves ?? []) if (!signal.aborted) said.push(await ask(link, move));
     if (moves?.length === 0 || round === ROUNDS) return said;
-    await sleep(ROUND_MS);
+    await sleep(ROUND_MS, undefined, { signal }).catch(() => undefined);
+    if (signal.aborted) return said;
   }
 }
 
