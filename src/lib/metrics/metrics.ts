@@ -74,7 +74,6 @@ export const lasting = (snapshot: MetricsSnapshot): MetricsSnapshot =>
 export const buildInfo = (version: string): MetricsSnapshot[number] =>
   gauge('sluice_build_info', 'The version of sluice and of Node', [[{ version, node: process.version }, 1]]);
 
-/** `expiry`: Unix seconds; left out where the credentials do not end. */
 export const refusedTokens = (count: number): MetricsSnapshot[number] =>
   counter(
     'sluice_admin_tokens_refused_total',
@@ -82,6 +81,7 @@ export const refusedTokens = (count: number): MetricsSnapshot[number] =>
     [[{}, count]],
   );
 
+/** `expiry`: Unix seconds; left out where the credentials do not end. */
 export const credentialsExpiry = (expiry: number | undefined): MetricsSnapshot[number] =>
   gauge(
     'sluice_credentials_expire_timestamp_seconds',
