@@ -451,7 +451,7 @@ class Pass {
     }
     if (this.#isAddress(name, opens)) return this.#address(value);
     if (this.#rules.secrets && NAMING_MEMBERS.has(name)) this.#noteNamed(value);
-    if ((this.#context & NAMED_SECRET) !== 0 && VALUE_MEMBERS.has(name))
+    if (this.#rules.secrets && VALUE_MEMBERS.has(name) && this.#isNamedSecret(value))
       return this.#remove(value, FILTERED_JSON);
     if (opens && name === 'attributes') this.#next = ATTRIBUTES;
     if (opens && name === USER_IP_ADDRESS) this.#next = ADDRESS_ATTRIBUTE;
@@ -463,6 +463,19 @@ class Pass {
     if (this.#json[value] !== QUOTE || this.#read(value) === 0) return;
     if (this.#rules.isSecret(this.#name()))
       (this.#shared.contexts[this.#depth - 1] as number) |= NAMED_SECRET;
+  }
+
+  /** Whether the object has named the value, or does so right behind it, where that is a string. */
+  #isNamedSecret(value: number): boolean {
+    if ((this.#context & NAMED_SECRET) !== 0) return true;
+    const json = this.#json;
+    const behind = json[value] === QUOTE ? this.#read(value) : 0;
+    const comma = skipBlank(json, behind);
+    if (behind === 0 || json[comma] !== COMMA) return false;
+    const end = this.#read(skipBlank(json, comma + 1));
+    if (end === 0 || !NAMING_MEMBERS.has(this.#decoded())) return false;
+    const name = skipBlank(json, skipBlank(json, end) + 1);
+    return json[name] === QUOTE && this.#read(name) !== 0 && this.#rules.isSecret(this.#name());
   }
 
   #isAddress(name: string, opens: boolean): boolean {

@@ -29,6 +29,8 @@ const FORMS: readonly (readonly [string, (name: string) => unknown])[] = [
   ['a pair with a list', (name) => [[name, [`sid=${SECRET}`, 'b']]]],
   ['a pair with an object', (name) => [[name, { sid: SECRET }]]],
   ['a name and its value', (name) => ({ name, value: SECRET })],
+  ['a value and its name', (name) => [{ a: 1, value: SECRET, name }]],
+  ['a value and its key', (name) => ({ value: SECRET, key: name, b: 1 })],
   ['a name and its values', (name) => [{ a: 1, name, values: [SECRET] }]],
   ['a key and an object', (name) => ({ key: name, value: { a: { b: SECRET } } })],
   ['an attribute', (name) => ({ attributes: { [name]: { value: SECRET, type: 'string' } } })],
