@@ -32,7 +32,15 @@ export function watchSwitches(url: string, onSwitch: () => void): () => void {
   const { sentinels, name } = partsOf(url);
   const clients = sentinels.map((sentinel) => {
     const retryStrategy = (): number => LISTEN_AGAIN_MS;
-    const client = new Redis({ ...sentinel, protocol: 2, enableReadyCheck: false, retryStrategy });
+    // A sentinel that is away at the start is subscribed to when it comes, however late.
+    const maxRetriesPerRequest = null;
+    const client = new Redis({
+      ...sentinel,
+      protocol: 2,
+      enableReadyCheck: false,
+      retryStrategy,
+      maxRetriesPerRequest,
+    });
     client.on('error', () => undefined);
     client.on('message', (_channel, message: string) => {
       if (message.startsWith(`${name} `)) onSwitch();

@@ -129,6 +129,8 @@ export class LimitRedis {
   #cutTimer: NodeJS.Timeout | undefined;
   /** Monotonic ms of the first cut since a call was answered. */
   #cutAt: number | undefined;
+  /** Monotonic ms since which calls go out. */
+  #servesSince = Number.NEGATIVE_INFINITY;
   /**
    * A call has been answered since the breaker closed: only then is the next fault news worth a log
    * line.
@@ -340,10 +342,12 @@ export class LimitRedis {
     if (!this.#available || this.#closed) return;
     const now = this.#clock.monotonic();
     if (this.#client.isCluster && key !== undefined) return this.#cutOffKey(key, reason, now);
-    // One that breaks before it has brought an answer, again and again, is no stall.
-    this.#cutAt ??= now;
+    // Connections that break soon and without an answer, again and again, are no stall. One that has
+    // stood may have had nothing to answer.
+    const hasStood = key === undefined && this.#isServing && now - this.#servesSince >= this.#replyMs;
+    if (hasStood || this.#cutAt === undefined) this.#cutAt = now;
     const msLeft = this.#cutAt + this.#replyMs - now;
-    if (!this.#proven || msLeft <= 0) return this.#openBreaker(reason);
+    if (!(this.#proven || hasStood) || msLeft <= 0) return this.#openBreaker(reason);
     this.#cutTimer ??= setTimeout(() => this.#openBreaker(reason), msLeft);
     this.#client.drop();
     this.#probeLater();
@@ -423,6 +427,7 @@ export class LimitRedis {
 
   #closeBreaker(): void {
     this.#available = true;
+    this.#servesSince = this.#clock.monotonic();
     this.#endCut();
     this.#firstAvailable?.();
     this.schedule();

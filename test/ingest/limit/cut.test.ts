@@ -120,6 +120,18 @@ describe('a cut under a call', () => {
     expect(await countedBy(redis, 'r', 0)).toEqual([expect.any(String), 2, 0]);
   });
 
+  it('is no absence where connections that stood without a call were cut before', async () => {
+    const project = projectOf({ id: 't', limit: 60 });
+    await take(admission, project);
+    for (let idle = 0; idle < 2; idle++) {
+      proxy.reset();
+      await pause(2 * REDIS_REPLY_MS_MAX);
+    }
+    proxy.reset();
+    expect(await take(admission, project)).toMatchObject({ kind: 'admitted' });
+    expect(redis.available).toBe(true);
+  });
+
   it('is an absence when there is no connection for longer than a stall', async () => {
     const project = projectOf({ id: 's', limit: 60 });
     await take(admission, project);
