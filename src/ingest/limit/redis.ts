@@ -342,7 +342,7 @@ export class LimitRedis {
     if (!this.#available || this.#closed) return;
     const now = this.#clock.monotonic();
     if (this.#client.isCluster && key !== undefined) return this.#cutOffKey(key, reason, now);
-    // Connections that break soon and without an answer, again and again, are no stall. One that has
+    // Connections that break soon and without an answer, again and again, are no stall. One that
     // stood may have had nothing to answer.
     const hasStood = key === undefined && this.#isServing && now - this.#servesSince >= this.#replyMs;
     if (hasStood || this.#cutAt === undefined) this.#cutAt = now;
