@@ -44,7 +44,7 @@ const DEPLOYED = [
   'test/processor/*.test.ts',
   'test/processor/dead-letters/{dead-letters,set-aside}.test.ts',
   'test/sink/postgres/{away,containers,postgres}.test.ts',
-  'test/system/{away,batches,credentials,large,ready,spec}.test.ts',
+  'test/system/{away,batches,cluster,credentials,large,ready,spec}.test.ts',
 ];
 
 /** Whose loops go round more often in `npm run test:long`: the files that ask test/support/rounds.ts. */
@@ -66,6 +66,7 @@ const LONGEST = [
   'system/load',
   'sink/conformance',
   'system/away',
+  'system/cluster',
   'processor/dead-letters/bounds',
   'processor/poison',
   'system/clients',
