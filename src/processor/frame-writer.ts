@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { Log } from '../lib/log.ts';
 import type { Slices } from '../lib/slices.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
-import type { CountedUsage, SinkBatch, StreamSink } from '../sink/sink.ts';
+import type { CountedUsage, RefusedRow, SinkBatch, StreamSink } from '../sink/sink.ts';
 import { orUnavailable } from '../sink/unavailable.ts';
 import {
   countOfEntries,
@@ -197,13 +197,14 @@ export class FrameWriter {
   ): Promise<void> {
     await this.#letters.filed();
     await entering?.('storing');
+    await batch.prepare?.();
+    const early = new Set(batch.refused);
+    await this.#fileRefused(this.#letters, [...early], deliveries);
     const counts = await batch.commit();
     for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
-    const { link, slices } = this.#options;
     const ofRefused = new BatchLetters(this.#options); // without relief: the batch is over
-    for (const item of refusedItems(batch.refused ?? []))
-      await ofRefused.file(await refusedDeadLetter(link, deliveries, { refused: item, slices }));
-    await ofRefused.filed();
+    const late = (batch.refused ?? []).filter((row) => !early.has(row));
+    await this.#fileRefused(ofRefused, late, deliveries);
     this.#letters.settle();
     ofRefused.settle();
     const { durable } = batch;
@@ -216,6 +217,17 @@ export class FrameWriter {
     const isConfirmed = await this.#acknowledge(complete);
     done(complete);
     if (isConfirmed) await this.#joined.remove(complete);
+  }
+
+  async #fileRefused(
+    letters: BatchLetters,
+    rows: readonly RefusedRow[],
+    deliveries: readonly Delivery[],
+  ): Promise<void> {
+    const { link, slices } = this.#options;
+    for (const refused of refusedItems(rows))
+      await letters.file(await refusedDeadLetter(link, deliveries, { refused, slices }));
+    await letters.filed();
   }
 
   /** Makes durable what the sink left for later. @throws UnavailableError */

@@ -146,6 +146,12 @@ class BatchOfSeveral implements SinkBatch {
     return pending && all(pending).then(() => undefined);
   }
 
+  async prepare(): Promise<void> {
+    await all(
+      this.#members.map(({ health, batch }) => health.watch(this.#stream, async () => batch.prepare?.())),
+    );
+  }
+
   async commit(): Promise<readonly SinkCount[]> {
     const commits = this.#members.map(({ health, batch }) =>
       health.commit(this.#stream, () => batch.commit()),

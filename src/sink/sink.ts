@@ -116,6 +116,13 @@ export interface SinkBatch {
    */
   relieve(): Promise<void> | undefined;
   /**
+   * Called before commit(), when all entries are whole, by a caller that files dead letters of what
+   * is refused by then. A sink whose commit makes sure that no entry comes again needs it: what is
+   * refused would be lost with a process that dies after the commit.
+   * @throws UnavailableError
+   */
+  prepare?(): Promise<void>;
+  /**
    * All entries must be whole by now. There may be none.
    * @returns what this batch stored, without entries that another processor stored meanwhile
    * @throws UnavailableError when it is not known to be stored; the same entries may then be
@@ -128,8 +135,8 @@ export interface SinkBatch {
    */
   readonly durable?: Promise<void> | undefined;
   /**
-   * Once commit() has resolved: rows that the store refused. They are not among its counts; all
-   * others are stored. A sink without it ends the process at such a row.
+   * Once prepare() or commit() has resolved: rows that the store has refused so far. They are not
+   * among its counts; all others are stored. A sink without it ends the process at such a row.
    */
   readonly refused?: readonly RefusedRow[];
   /** Forgets what is not committed; also called after commit(), to no effect. Never throws. */

@@ -3,13 +3,13 @@ import type { Clock } from '../../lib/clock.ts';
 import { RECEIVED_DISORDER_MS_MAX, RESEND_WINDOW_MS, SINK_BATCH_BYTES_MAX } from '../../limits.ts';
 import { frameKey } from '../item-key.ts';
 import { RecordCounts } from '../record-counts.ts';
-import type { BegunEntry, CountedUsage, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
+import type { BegunEntry, CountedUsage, RefusedRow, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
 import { type SentRecord, toSend } from '../split.ts';
 import { Tally } from '../tally.ts';
 import { codeOf, type Database, type Transaction } from './database.ts';
 import type { Partitions } from './partitions.ts';
-import { ensurePartitions, insertRecords } from './rows.ts';
-import { claimFrames, claimItems, prune } from './seen.ts';
+import { ensurePartitions, insertAccepted } from './rows.ts';
+import { claimFrames, claimItems, forgetItems, prune } from './seen.ts';
 import { addToTally } from './tally.ts';
 
 /** What is no longer needed is removed by each batch: twice what it adds and so many more. */
@@ -23,8 +23,15 @@ export interface BatchTarget {
   readonly clock: Clock;
 }
 
+type PlacedRecord = SentRecord & { frameId: string; entry: number };
 /** An entry, or what of it came after the last block; `usage` is not yet counted. */
-type PendingEntry = { frame: string; index: number; usage?: CountedUsage; records: SentRecord[] };
+type PendingEntry = {
+  frameId: string;
+  frame: string;
+  index: number;
+  usage?: CountedUsage;
+  records: PlacedRecord[];
+};
 
 /** `no partition of relation … found for row`: an operator removed it a moment ago. */
 const CHECK_VIOLATION = '23514';
@@ -55,6 +62,7 @@ export class PostgresBatch implements SinkBatch {
   /** The oldest of the items that clients may send again, Unix milliseconds. */
   #oldest = Number.POSITIVE_INFINITY;
   #ended = false;
+  readonly refused: RefusedRow[] = [];
   bytes = 0;
 
   /** @param known entries that are stored, by frame key in hex */
@@ -79,14 +87,14 @@ export class PostgresBatch implements SinkBatch {
     const frame = this.#keyOf(frameId);
     assert(index === (this.#known.get(frame) ?? 0), 'the entries of a frame come in order');
     this.#known.set(frame, index + 1);
-    this.#pending.push({ frame, index, records: [], ...(usage && { usage }) });
+    this.#pending.push({ frameId, frame, index, records: [], ...(usage && { usage }) });
   }
 
   add(record: SinkRecord): void {
     const entry = this.#pending.at(-1);
     assert(entry && !this.#ended, 'a record belongs to an entry of an open batch');
     const sent = toSend(record);
-    entry.records.push(sent);
+    entry.records.push(Object.assign(sent, { frameId: entry.frameId, entry: entry.index }));
     this.#pendingBytes += sent.bytes;
     this.bytes += sent.bytes;
   }
@@ -104,13 +112,17 @@ export class PostgresBatch implements SinkBatch {
     const last = this.#pending.at(-1);
     await this.#flush();
     // The entry may go on.
-    if (last) this.#pending = [{ frame: last.frame, index: last.index, records: [] }];
+    if (last) this.#pending = [{ frameId: last.frameId, frame: last.frame, index: last.index, records: [] }];
+  }
+
+  async prepare(): Promise<void> {
+    if (this.#pending.length > 0) await this.#flush();
   }
 
   async commit(): Promise<readonly SinkCount[]> {
     assert(!this.#ended, 'a batch is committed once');
     try {
-      if (this.#pending.length > 0) await this.#flush();
+      await this.prepare();
       if (this.#transaction) await this.#finish(this.#transaction);
       return this.#counts.list();
     } finally {
@@ -144,11 +156,26 @@ export class PostgresBatch implements SinkBatch {
       news.flatMap((entry) => entry.records),
     );
     try {
-      await insertRecords(this.#transaction, records);
+      await this.#insert(this.#transaction, records);
     } catch (error) {
       if (codeOf((error as Error).cause) === CHECK_VIOLATION) partitions.forget();
       throw error;
     }
+  }
+
+  /** A dead letter that is replayed later is no resend of what was refused. */
+  async #insert(transaction: Transaction, records: readonly PlacedRecord[]): Promise<void> {
+    const refused = await insertAccepted(transaction, records);
+    await forgetItems(
+      transaction,
+      refused.flatMap(({ record }) => record.resend?.key ?? []),
+    );
+    for (const { record, reason } of refused) {
+      const { frameId, entry, fields } = record;
+      this.refused.push({ frameId, entry, ...('index' in fields && { item: fields.index }), reason });
+    }
+    const without = new Set(refused.map(({ record }) => record));
+    for (const record of records) if (!without.has(record)) this.#counts.add(record.type, 'stored');
   }
 
   /** Those of the entries that are not stored yet. From now on no other processor stores them. */
@@ -162,7 +189,7 @@ export class PostgresBatch implements SinkBatch {
     return entries.filter(({ frame, index }) => index >= (this.#storedBefore.get(frame) ?? 0));
   }
 
-  async #withoutResends(transaction: Transaction, records: readonly SentRecord[]): Promise<SentRecord[]> {
+  async #withoutResends(transaction: Transaction, records: readonly PlacedRecord[]): Promise<PlacedRecord[]> {
     const claims = records.flatMap(({ resend }) => (resend ? [resend] : []));
     const resent = await claimItems(transaction, this.#target.stream, claims);
     for (const { receivedAt } of claims) this.#oldest = Math.min(this.#oldest, receivedAt);
@@ -170,7 +197,7 @@ export class PostgresBatch implements SinkBatch {
     let at = 0;
     return records.filter(({ type, resend }) => {
       const isResent = resend !== undefined && resent[at++] === true;
-      this.#counts.add(type, isResent ? 'resent' : 'stored');
+      if (isResent) this.#counts.add(type, 'resent');
       return !isResent;
     });
   }

@@ -15,14 +15,47 @@ type Values = readonly unknown[];
  */
 const ABOUT_THE_DATA = /^(22|54)...$/;
 
+/** `23`: a constraint that the operator added; the sink's own are never violated by its rows. */
+const CONSTRAINT_VIOLATION = /^23...$/;
+/** Classes of errors whose sentences may quote values of a row. */
+const MAY_QUOTE = /^(21|22|23|54|P0|XX|F0|2F|38|39|44)...$/;
+
+/** The server refuses rows for what they are. */
+export class RefusedError extends Error {
+  override name = 'RefusedError';
+}
+
+/** An error of the server without what it says of rows: detail, hint, place. */
+type ServerFault = Error & { code?: string; constraint?: string; column?: string };
+
 export const codeOf = (error: unknown): string =>
   typeof (error as { code?: unknown } | null)?.code === 'string' ? (error as { code: string }).code : '';
 
+function withoutRows(error: ServerFault): ServerFault {
+  const code = codeOf(error);
+  const { constraint, column } = error;
+  const name = constraint ?? column;
+  const message = MAY_QUOTE.test(code) ? `SQLSTATE ${code}${name ? ` of ${name}` : ''}` : error.message;
+  return Object.assign(new Error(message), { code, ...(name && { constraint: name }) });
+}
+
 /** A fault of ours or of the data is a bug: no waiting fixes it. Everything else may pass. */
 function asOutage(error: unknown): unknown {
-  const isBug = error instanceof TypeError || error instanceof RangeError;
-  if (isBug || error instanceof UnavailableError || ABOUT_THE_DATA.test(codeOf(error))) return error;
-  return new UnavailableError(`postgres: ${(error as Error).message}`, { cause: error });
+  if (error instanceof TypeError || error instanceof RangeError || error instanceof UnavailableError)
+    return error;
+  const cause = withoutRows(error as ServerFault);
+  const reason = `postgres: ${cause.message}`;
+  return ABOUT_THE_DATA.test(codeOf(cause))
+    ? new RefusedError(reason)
+    : new UnavailableError(reason, { cause });
+}
+
+/** The refusal of rows that were to be inserted. @throws the error when it is none */
+function refusalOf(error: unknown): RefusedError {
+  if (error instanceof RefusedError) return error;
+  const { cause, message } = error as Error;
+  if (!CONSTRAINT_VIOLATION.test(codeOf(cause)) || !(cause as ServerFault).constraint) throw error;
+  return new RefusedError(message);
 }
 
 async function run<Row extends QueryResultRow>(
@@ -65,7 +98,7 @@ export class Transaction {
     if (performance.now() - this.#lastStatementAt > POSTGRES_IDLE_MS_MAX / 4) await this.query('SELECT 1');
   }
 
-  /** @throws UnavailableError; the server's error when it is about the data */
+  /** @throws UnavailableError; RefusedError when it is about the data */
   async query<Row extends QueryResultRow>(text: string, values?: Values): Promise<Row[]> {
     try {
       return await run<Row>(this.#client, text, values);
@@ -75,6 +108,25 @@ export class Transaction {
     } finally {
       this.#lastStatementAt = performance.now();
     }
+  }
+
+  /**
+   * Runs `insert`. When the server refuses its rows, none of them stays and the transaction goes
+   * on.
+   * @returns the refusal. @throws UnavailableError
+   */
+  async tryInsert(insert: () => Promise<void>): Promise<RefusedError | undefined> {
+    await this.query('SAVEPOINT rows');
+    try {
+      await insert();
+    } catch (error) {
+      const refusal = refusalOf(error);
+      this.#state = 'open';
+      await this.query('ROLLBACK TO SAVEPOINT rows; RELEASE SAVEPOINT rows');
+      return refusal;
+    }
+    await this.query('RELEASE SAVEPOINT rows');
+    return undefined;
   }
 
   /** @throws UnavailableError when it is not known whether it is committed */
@@ -115,7 +167,7 @@ export class Database {
     );
   }
 
-  /** @throws UnavailableError; the server's error when it is about the data */
+  /** @throws UnavailableError; RefusedError when it is about the data */
   query<Row extends QueryResultRow>(text: string, values?: Values): Promise<Row[]> {
     return run<Row>(this.#pool, text, values);
   }

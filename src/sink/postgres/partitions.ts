@@ -145,7 +145,7 @@ async function attach(
   const [from, to] = [day, day + DAY_MS].map((ms) => new Date(ms).toISOString());
   const added = ADDED_COLUMNS[table];
   await transaction.query(`
-CREATE TABLE IF NOT EXISTS sluice.${name} (LIKE sluice.${table} INCLUDING DEFAULTS);
+CREATE TABLE IF NOT EXISTS sluice.${name} (LIKE sluice.${table} INCLUDING DEFAULTS INCLUDING GENERATED INCLUDING CONSTRAINTS);
 ${added ? `ALTER TABLE sluice.${name} ADD COLUMN IF NOT EXISTS ${added};` : ''}
 COMMENT ON TABLE sluice.${name} IS NULL;
 ALTER TABLE sluice.${table} ATTACH PARTITION sluice.${name} FOR VALUES FROM ('${from}') TO ('${to}')`);

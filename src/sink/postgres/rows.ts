@@ -132,8 +132,31 @@ export async function ensurePartitions(
     await partitions.ensure(table, records.filter((record) => tableOf(record) === table).map(receivedAtOf));
 }
 
-/** @throws UnavailableError */
-export async function insertRecords(transaction: Transaction, records: readonly SentRecord[]): Promise<void> {
+/**
+ * Stores all records but those that the database refuses: halves are tried until each of these is
+ * alone. A container is refused whole.
+ * @returns the refused ones. @throws UnavailableError
+ */
+export async function insertAccepted<Sent extends SentRecord>(
+  transaction: Transaction,
+  records: readonly Sent[],
+): Promise<{ record: Sent; reason: string }[]> {
+  const refused: { record: Sent; reason: string }[] = [];
+  const waiting = [records];
+  for (let some = waiting.pop(); some; some = waiting.pop()) {
+    const [record] = some;
+    if (!record) continue;
+    const tried = some;
+    const refusal = await transaction.tryInsert(() => insertRecords(transaction, tried));
+    if (!refusal) continue;
+    const middle = some.length >>> 1;
+    if (middle > 0) waiting.push(some.slice(middle), some.slice(0, middle));
+    else refused.push({ record, reason: refusal.message });
+  }
+  return refused;
+}
+
+async function insertRecords(transaction: Transaction, records: readonly SentRecord[]): Promise<void> {
   const items = records.filter(isItem);
   await insertItems(
     transaction,

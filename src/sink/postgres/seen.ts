@@ -144,6 +144,12 @@ FROM unnest($1::bytea[], $2::float8[]) AS t (key, received_at) WHERE i.key = t.k
   );
 }
 
+/** @throws UnavailableError */
+export async function forgetItems(transaction: Transaction, keys: readonly Buffer[]): Promise<void> {
+  if (keys.length === 0) return;
+  await transaction.query('DELETE FROM sluice.seen_items WHERE key = ANY($1::bytea[])', [keyArray(keys)]);
+}
+
 const PRUNE_FRAMES = `DELETE FROM sluice.seen_frames WHERE key IN (
   SELECT key FROM sluice.seen_frames WHERE stored_at < now() - $1 * interval '1 ms'
   ORDER BY stored_at LIMIT $2 FOR UPDATE SKIP LOCKED)`;
