@@ -48,7 +48,14 @@ const isZlib = (bytes: Uint8Array): boolean =>
   ((bytes[0] ?? 0) & 0x0f) === 8 && (((bytes[0] ?? 0) << 8) | (bytes[1] ?? 0)) % 31 === 0;
 
 class TooMuchError extends Error {}
-class NotNowError extends Error {}
+class NotNowError extends Error {
+  readonly bytes: number;
+
+  constructor(bytes: number) {
+    super();
+    this.bytes = bytes;
+  }
+}
 
 /** @throws TooMuchError, NotNowError, or an Error of zlib */
 async function inflated(
@@ -67,7 +74,7 @@ async function inflated(
     pieces.push(piece);
     length += piece.length;
     if (length > bytesMax) throw new TooMuchError();
-    if (!mayInflate(length)) throw new NotNowError();
+    if (!mayInflate(length)) throw new NotNowError(length);
   }
   return pieces;
 }
@@ -100,7 +107,7 @@ export async function decodeRecording(
     pieces = await inflated(packed, packing, { bytesMax, mayInflate });
   } catch (error) {
     if (error instanceof NotNowError && packing)
-      return { ok: false, reason: NOT_NOW, packed: packing, bytes: 0 };
+      return { ok: false, reason: NOT_NOW, packed: packing, bytes: error.bytes };
     if (error instanceof TooMuchError)
       return refuse(`recording of more than ${bytesMax} bytes after decompression`, bytesMax);
     const bytes = Math.min(bytesMax, DEFLATE_RATIO_MAX * payload.length);
