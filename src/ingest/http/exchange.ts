@@ -15,7 +15,8 @@
  *     (INFLATION_WAIT_MS_MAX)
  *     700 ms for a reply of Redis       limit/failure-policy.ts. A request may wait for the call
  *     (REDIS_REPLY_MS_MAX)              under way, its own, the one after a checkpoint, and once
- *                                       more for a late token
+ *                                       more for a late token, and as long for a connection in
+ *                                       place of one that was cut
  *     1 s for a month's checkpoint      500; in development the request passes
  *     (CHECKPOINT_READ_MS_MAX)
  *     800 ms for an attempt to publish  another attempt with the same id, up to the earliest
