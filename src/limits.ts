@@ -39,8 +39,8 @@ export const SPOOL_BYTES_MAX = 8 * GIB;
 /** Uploads of one worker that are spooled or inflated in pieces; beyond it 503. */
 export const UPLOADS_MAX = 1_000;
 /**
- * Whole uploads that wait for the stream, those of UNPACED_BYTES_MAX apart; beyond it others pause.
- * 20 MB/s store them in time.
+ * Bytes of whole uploads that wait for the stream (UNPACED_BYTES_MAX bounds others); beyond it
+ * uploads that arrive pause. A stream of 20 MB/s stores them in time.
  */
 export const WHOLE_UPLOADS_BYTES_MAX = 32 * MIB;
 /**
@@ -70,8 +70,8 @@ export const SYNC_INFLATED_BYTES_MAX = 1 * MIB;
 /** Inflated size of all bodies in the InflationQueue, waiting or at work; beyond it 503. */
 export const INFLATING_BYTES_MAX = 128 * MIB;
 /**
- * What those of them that are at work inflate to. A body is at work from its first inflated byte
- * until its envelope is stored. A larger one is at work alone.
+ * Inflated size of the bodies in the InflationQueue that are at work. A body is at work from its
+ * first inflated byte until its envelope is stored. A larger one is at work alone.
  */
 export const INFLATED_AT_ONCE_BYTES_MAX = 24 * MIB;
 /** How long one of them waits for its turn, then 503: half of the time is left to store it. */
@@ -85,8 +85,8 @@ export const SWELLING_RATIO_MIN = 64;
  */
 export const SWOLLEN_REST_MS_PER_MIB = 500;
 /**
- * MiB that may come out of such bodies of a project without a rest. They are free again at the pace
- * of SWOLLEN_REST_MS_PER_MIB. Honest projects seldom need more.
+ * MiB that may come out of a project's swelling bodies before it must rest. They are free again at
+ * the pace of SWOLLEN_REST_MS_PER_MIB. Honest projects seldom need more.
  */
 export const SWOLLEN_FREE_MIB = 64;
 /** Compressed bytes before an inflater starts, and that wait for it before its socket pauses. */
@@ -160,7 +160,9 @@ export const REDIS_CONNECT_MS_MAX = 1_000;
 export const CHECKPOINT_READ_MS_MAX = 1_000;
 /** How long the tokens are leased that requests wait for. */
 export const LEASE_NEED_MS = 250;
-/** The same while replies are slow: longer than any reply is waited for. */
+/**
+ * LEASE_NEED_MS while replies are slow: a reply within REDIS_REPLY_MS_MAX finds its lease alive.
+ */
 export const LEASE_NEED_SLOW_MS = 750;
 /** How long a reserve is leased. */
 export const LEASE_RESERVE_MS = 500;
@@ -279,8 +281,11 @@ export const WORKERS_SHARING_FREE_MAX = 4;
 export const WORK_BEHIND_MS = 1_500;
 /** The part of a processor's time that one project may need while the processor is late. */
 export const WORK_PART_MAX = 1 / 2;
-/** While a processor is late, it names projects that owe so much. */
-export const WORK_HEAVY_MS = 250;
+/**
+ * While a processor is late, it names projects that owe so much: the work of a plain envelope of 20
+ * MiB is less, whose project may send it at any moment.
+ */
+export const WORK_HEAVY_MS = 500;
 export const WORK_NAMED_EVERY_MS = 250;
 /** How long a named project is refused. */
 export const WORK_REST_MS = 1_000;

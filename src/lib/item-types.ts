@@ -28,8 +28,9 @@ export const isContainerType = (type: ItemType): boolean =>
 export const isFile = (type: ItemType): boolean => type === 'attachment' || type === 'replay_video';
 
 /**
- * All that a frame may hold. It names a type by its place in this list: a new one is added at the
- * end.
+ * All that a frame may hold. A frame names a type by its place in this list, so places only grow: a
+ * new type goes behind the last one here, a standard type too, never to the end of STANDARD_TYPES.
+ * Processors are updated first: an older one makes a dead letter of a type that it does not know.
  */
 export const ITEM_TYPES = [...STANDARD_TYPES, ...EXTRA_TYPES] as const;
 export type ItemType = (typeof ITEM_TYPES)[number];

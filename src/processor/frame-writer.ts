@@ -351,12 +351,11 @@ export class FrameWriter {
     const { decoder, items } = work;
     for (let at = from; at < items.length; at++) {
       const item = items[at] as WholeItem;
-      const began = performance.now();
       const result = decoder.decode(item);
       const pending =
         result instanceof Promise
-          ? result.then((decoded) => this.#writeItem(batch, place, work, { item, decoded, began }))
-          : (this.#writeItem(batch, place, work, { item, decoded: result, began }) ?? work.pause());
+          ? result.then((decoded) => this.#writeItem(batch, place, work, { item, decoded }))
+          : (this.#writeItem(batch, place, work, { item, decoded: result }) ?? work.pause());
       if (pending) return pending.then(() => this.#writeItems(batch, place, work, at + 1));
     }
     const { entry, rest } = work;
@@ -369,10 +368,10 @@ export class FrameWriter {
     batch: SinkBatch,
     place: Place,
     work: EnvelopeItems,
-    { item, decoded, began }: { item: WholeItem; decoded: Decoded; began: number },
+    { item, decoded }: { item: WholeItem; decoded: Decoded },
   ): Promise<void> | undefined {
     const bytes = decoded.ok ? decoded.record.json.length : item.payload.length;
-    this.#noteWork(place, work, performance.now() - began + workOn(bytes));
+    this.#noteWork(place, work, workOn(bytes, work.entry.privacy));
     if (decoded.ok) {
       batch.add(decoded.record);
       return batch.relieve();

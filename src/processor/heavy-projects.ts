@@ -39,7 +39,7 @@ export class HeavyProjects {
 
   /**
    * An item was processed.
-   * @param workMs how long that took @param storedAt of its frame, Unix ms
+   * @param workMs as `workOn` in stream/work.ts estimates it @param storedAt of its frame, Unix ms
    */
   note(projectId: string, workMs: number, storedAt: number): void {
     const now = this.#clock.monotonic();

@@ -21,7 +21,7 @@ const FULL_SHARE = 0.75;
 const REBUILT_SHARE = 0.6;
 
 /**
- * A slot as 32-bit words: the key's four, the time as a double, the number, and whether the slot is
+ * A slot as 32-bit words: four of the key, two of the time (a double), the value, and whether it is
  * taken.
  */
 const SLOT_WORDS = 8;

@@ -150,9 +150,7 @@ const readFromLeader: ReadPart = async (manager, seq) => {
   return message.data;
 };
 
-/**
- * As raw bytes, from any replica. The leader is asked for a part that one lacks: it may lag behind.
- */
+/** Reads a part as raw bytes from any replica, and from the leader where a replica lags behind. */
 const readDirectly: ReadPart = async (manager, seq) => {
   const message = await manager.direct.getMessage(CHUNKS_STREAM, { seq });
   return message?.data ?? readFromLeader(manager, seq);
@@ -183,7 +181,7 @@ async function joined(manager: JetStreamManager, ref: PartsRef, readPart: ReadPa
 /** Links to brokers that answer direct gets of parts. */
 const directLinks = new WeakSet<NatsLink>();
 
-/** The broker does not answer a direct get at all where an earlier setup made the stream. */
+/** True when the chunks stream answers direct gets: one that an earlier setup made answers none. */
 async function answersDirectly(link: NatsLink, manager: JetStreamManager): Promise<boolean> {
   if (directLinks.has(link)) return true;
   const { config } = await manager.streams.info(CHUNKS_STREAM);

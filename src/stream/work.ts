@@ -9,14 +9,16 @@
  *
  *     at a worker      a project that owes more than WORK_FREE_MS gets 503, so that no burst is
  *                      queued that takes longer. Where it is the only project there is no bound
- *     at a processor   an item is a debt of twice the time that it took. While what it processes is
- *                      older than WORK_BEHIND_MS, it names each project that owed more than
- *                      WORK_HEAVY_MS when the frame was stored. All workers refuse a named project
+ *     at a processor   an item is a debt of twice its work, by its size once it is inflated. It is
+ *                      not timed: another project's slices, or a machine that stands still, are
+ *                      not its doing. While what the processor has in hand is older than
+ *                      WORK_BEHIND_MS, it names each project that owed more than WORK_HEAVY_MS
+ *                      when the frame was stored. All workers refuse a named project
  *                      for WORK_REST_MS, and its work costs it twice as much from then on.
  *                      The price falls while nobody names it
  *
- * The first bound knows no processors: what it allows is an estimate. The second one makes up for
- * an estimate that is too low, for slow processors, and for many workers. A processor that was away
+ * The first bound knows neither processors nor what a recording inflates to. The second one makes
+ * up for that, for slow processors, and for many workers. A processor that was away
  * is behind, too, and names nobody whose work takes less than half of its time.
  */
 import type { Clock } from '../lib/clock.ts';
@@ -132,7 +134,7 @@ export class WorkShares {
     this.#debts.add(projectId, -owed, this.#clock.monotonic());
   }
 
-  /** A project that is named again some time after its rest sends too much at its price. */
+  /** Lets a named project rest. Its price doubles, unless it was named a moment ago. */
   #rest(projectId: string): void {
     const now = this.#clock.monotonic();
     const before = this.#named.get(projectId);

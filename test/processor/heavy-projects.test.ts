@@ -77,7 +77,7 @@ it('what a recording inflates to is work, and only the project that sent it is n
   await harness.process({ clock: late });
   const recording = Buffer.concat([
     Buffer.from('{"segment_id":0}\n'),
-    gzipSync(`["${'x'.repeat(14 * MIB)}"]`),
+    gzipSync(`["${'x'.repeat(28 * MIB)}"]`),
   ]);
   const light = (number: number) =>
     envelope([item('event', '{}')], { eventId: hexId(number), projectId: 'light' });

@@ -142,7 +142,7 @@ const HEAD = `# Projects of sluice, for: sluice project apply -f FILE
 # The keys are in it: applications have them compiled in, and a project that is made anew needs the same.
 `;
 
-/** With either `key` or `keys`, which says all of them. */
+/** A project as the file shows it: `keys` where it has a list of them, else `key`. */
 export const fileProject = ({ key, keys, ...project }: Project): object =>
   keys ? { ...project, keys } : { ...project, key };
 

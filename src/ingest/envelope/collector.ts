@@ -50,7 +50,7 @@ export type CollectorOptions = {
   holding: Holding;
   /** Memory or disk cannot take more. May be called more than once. */
   onOverload(detail: string): void;
-  /** The spool is behind, or no longer. */
+  /** `true`: too many bytes wait for the disk. `false`: half of them are written. */
   onBehind(behind: boolean): void;
   /** A spool was opened: it writes once `spool` is called. `items`: those that have begun. */
   beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
@@ -59,8 +59,9 @@ export type CollectorOptions = {
 const mintEventId = (): string => randomUUID().replaceAll('-', '');
 
 const NOTHING = Buffer.alloc(0);
-/** Beside its bytes each further held item counts so much: 17 KB of body may be 1,000 items. */
+/** Items that cost nothing beside their bytes. */
 const ITEMS_FREE = 10;
+/** Memory that each further held item counts beside its bytes: 17 KB of body may be 1,000 items. */
 const ITEM_RECORD_BYTES = 256;
 /** A piece that is at least this part of its chunk is kept as a view of it. */
 const VIEW_SHARE = 1 / 4;

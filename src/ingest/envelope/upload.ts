@@ -24,10 +24,10 @@
  * 5. Compressed and larger: inflated by zlib's threads while it arrives. The pacer, its inflater or
  *    its spool may pause its socket.
  *
- * A project is *distrusted* after a body of the third way that the loop gave up, one that became
- * more in the queue than was expected, or one that was corrupt and claimed nothing: its next 100
- * bodies that claim nothing take the fourth way. Whatever the way, the rest of a refused body is
- * read and dropped, up to 200 MiB.
+ * A project is *distrusted* after a body of up to 64 KiB that was too much for the loop, by its
+ * claim or in fact, one that became more in the queue than was expected, or one that was corrupt
+ * and claimed nothing: its next 100 bodies that claim nothing take the fourth way. Whatever the
+ * way, the rest of a refused body is read and dropped, up to 200 MiB.
  */
 import type { ResourcesInUse } from '../../lib/fair-share.ts';
 import { SWELLING_RATIO_MIN, SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../../limits.ts';
@@ -78,10 +78,8 @@ export type UploadOptions = {
 };
 
 /**
- * A project is distrusted after a body that was too much for the loop, by its claim or in fact,
- * that inflated to more than was expected, or that was corrupt and claimed nothing. So many of its
- * next bodies that claim no size are then inflated beside the loop: 40 bytes of brotli may take 30
- * ms, whatever the bound.
+ * Next bodies of a distrusted project that are inflated beside the loop, where they claim no size:
+ * 40 bytes of brotli may take 30 ms, whatever the bound.
  */
 const DISTRUSTED_BODIES = 100;
 

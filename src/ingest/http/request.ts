@@ -213,7 +213,10 @@ export class IngestRequest extends EndpointRequest {
     return (this.#access as Access).project.authenticate(key, this.services.clock)?.scope;
   }
 
-  /** The items within the limits of their categories are stored. */
+  /**
+   * Asks for a token and a position; items of a category over its limit are dropped, the rest asks
+   * again.
+   */
   #admit(kept: HeldItem[]): void {
     if (this.finished) return;
     const { project } = this.#access as Access;

@@ -46,7 +46,10 @@ export type AwayPolicy = (typeof WHILE_AWAY)[keyof typeof WHILE_AWAY];
  */
 const AWAY =
   /\b(OOM|READONLY|MASTERDOWN|LOADING|CLUSTERDOWN|BUSY|MISCONF|NOREPLICAS|NOAUTH|NOPERM|WRONGPASS)\b/;
-/** Nothing has run, and another server may be the primary by now. */
+/**
+ * Nothing has run, and another server may be the primary by now: a cut ({@link isCut}). READONLY is
+ * among AWAY, too, so that it is no fault of a script.
+ */
 const DEMOTED = /\bREADONLY\b/;
 /** A broken assertion, or a key that is none of ours. */
 const SCRIPT_FAULT = /^(ERR|WRONGTYPE)\b/;

@@ -145,7 +145,7 @@ export class DeadLetterBounds {
     return look;
   }
 
-  /** The oldest messages, whole dead letters, that take `bytes` together. */
+  /** Reads the oldest messages, up to the whole dead letter with which they take `bytes`. */
   async #read(filter: string, bytes = Number.POSITIVE_INFINITY): Promise<Message[]> {
     const messages: Message[] = [];
     let sum = 0;

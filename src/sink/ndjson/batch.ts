@@ -78,9 +78,7 @@ export class NdjsonBatch implements SinkBatch {
     return true;
   }
 
-  /**
-   * Most lines are written into the block at once. Buffers of their own would be copied twice more.
-   */
+  /** Writes a line into the block where it fits. A buffer of its own would be copied twice more. */
   #append({ head, json }: SinkRecord): void {
     const { block } = this.#journal;
     const bytesMax = head.length * CHARACTER_BYTES_MAX + json.length + END_OF_LINE.length;

@@ -104,7 +104,7 @@ export class InflationQueue {
     return true;
   }
 
-  /** Its envelope is stored or refused. Idempotent. */
+  /** Removes a body whose envelope is stored or refused. Idempotent. */
   leave(body: QueuedBody): void {
     const waiting = this.#waiting.find((one) => one.body === body);
     const active = this.#active.find((one) => one.body === body);
