@@ -178,7 +178,10 @@ export const RESERVE_SHARE_MAX = 0.005;
 export const CONTENDED_RESERVE_SHARE_MAX = 0.02;
 /** How long a window is contended after it was last full or scarce. */
 export const CONTENDED_MS = 65_000;
-/** For benches; `limit/heartbeat.lua` decides by a figure of its own, and a test compares them. */
+/**
+ * For benches; `ingest/limit/heartbeat.lua` decides by a figure of its own, and a test compares
+ * them.
+ */
 export const HEARTBEATS_PER_SECOND = 5;
 export const RATE_LIMIT_MIN = 1;
 export const RATE_LIMIT_MAX = 100_000;

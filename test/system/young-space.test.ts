@@ -39,8 +39,8 @@ it('the flag bounds both halves together at 32 MiB', () => {
 const INFLATES = `
   import { constants, PerformanceObserver } from 'node:perf_hooks';
   import { gzipSync } from 'node:zlib';
-  import { Holding, UploadBudget } from '${DIST}/envelope/budget.js';
-  import { Inflater } from '${DIST}/envelope/inflate/inflater.js';
+  import { Holding, UploadBudget } from '${DIST}/ingest/envelope/budget.js';
+  import { Inflater } from '${DIST}/ingest/envelope/inflate/inflater.js';
   import { ResourcesInUse } from '${DIST}/lib/fair-share.js';
   const body = gzipSync(Buffer.alloc(84 * 1024 * 1024));
   let collections = 0;
