@@ -18,7 +18,7 @@ const WAIT_MS = 100;
 const SOUND_MS_MAX = 15_000;
 const SOUND_ONE_IN = 50;
 /** What README documents, and what the HTTP library answers by itself. */
-const DOCUMENTED = new Set([200, 204, 400, 401, 403, 404, 405, 411, 413, 414, 415, 429, 431, 503, 505]);
+const DOCUMENTED = new Set([200, 204, 400, 401, 403, 404, 405, 411, 413, 414, 415, 417, 429, 431, 503, 505]);
 
 const CONTINUE = Buffer.from('HTTP/1.1 100 Continue\r\n\r\n');
 
