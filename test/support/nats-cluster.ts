@@ -92,9 +92,14 @@ export class NatsCluster {
     await this.restart(node);
   }
 
+  /** Ends the node's server, if it has not ended by itself. */
   kill(node: number): Promise<string> {
     const server = this.#servers[node] as RunningServer;
-    process.kill(server.pid, 'SIGKILL');
+    try {
+      process.kill(server.pid, 'SIGKILL');
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+    }
     return server.exited;
   }
 
