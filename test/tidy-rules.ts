@@ -12,7 +12,7 @@ export const COMMENT_COLUMNS_MAX = 100;
 type Node = { readonly type: string; readonly start: number; readonly [field: string]: unknown };
 
 export type SourceFile = {
-  /** From the root of the project, with slashes: `src/http/request.ts`. */
+  /** From the root of the project, with slashes: `src/ingest/http/request.ts`. */
   readonly path: string;
   readonly lines: number;
   readonly program: Node;
