@@ -79,6 +79,22 @@ async function send(project: Project): Promise<{ status: number; position: numbe
   };
 }
 
+/**
+ * Has a sentinel promote the replica. It gives a failover up where the replica is slow to answer, so the command is repeated, as an
+ * operator would.
+ * @returns when the replica was seen to be the primary, by performance.now()
+ */
+async function failOver(): Promise<number> {
+  await until(async () => {
+    // A server whose role changes cuts its connections, this one too.
+    const role = await operator(replica.port, 'INFO replication').catch(() => '');
+    if (role.includes('role:master')) return true;
+    await operator(sentinels[0]?.port ?? 0, 'SENTINEL FAILOVER cell');
+    return false;
+  });
+  return performance.now();
+}
+
 it('a failover on command refuses nobody, and workers go to the new primary at once', async () => {
   const project = await system.createProject({ quota: 100_000 });
   const statuses: number[] = [];
@@ -89,12 +105,11 @@ it('a failover on command refuses nobody, and workers go to the new primary at o
   const clients = [client(), client(), client()];
   try {
     await until(() => statuses.length > 20);
-    const began = performance.now();
-    await answers(sentinels[0]?.port ?? 0, 'SENTINEL FAILOVER cell', 'OK');
+    const promoted = await failOver();
     await answers(replica.port, 'CLIENT LIST', 'user=sluice');
     // By itself a sentinel demotes the one before, and cuts its connections, after eight seconds.
-    expect(performance.now() - began).toBeLessThan(8_000);
-    await until(async () => (await operator(primary.port, 'INFO replication')).includes('role:slave'));
+    expect(performance.now() - promoted).toBeLessThan(8_000);
+    await answers(primary.port, 'INFO replication', 'role:slave');
   } finally {
     isOver = true;
   }

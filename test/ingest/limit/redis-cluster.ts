@@ -20,11 +20,15 @@ export type ClusterNode = {
 };
 export type TestCluster = { nodes: readonly ClusterNode[]; urls: string[]; close(): Promise<void> };
 
-/** Sends commands as an operator would, a line each, and resolves with the first reply. */
+/**
+ * Sends commands as an operator would, a line each, and resolves with the first reply.
+ * @throws where the server cuts the connection first, as it does when its role changes
+ */
 export function operator(port: number, command: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const socket = connect(port, '127.0.0.1', () => socket.write(`${command}\r\n`));
     socket.once('error', reject);
+    socket.once('close', () => reject(new Error(`${port} cut the connection of ${command}`)));
     socket.once('data', (data) => {
       socket.destroy();
       resolve(data.toString());
