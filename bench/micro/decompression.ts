@@ -22,7 +22,7 @@ function upload(body: Buffer, encoding: string, budget: UploadBudget): Promise<v
         });
       },
       onPressure: () => undefined,
-      beforeSpool: (spool) => spool(),
+      onWaitsForLeave: () => one.proceed(),
     });
     one.feed(body);
     one.end();

@@ -42,7 +42,7 @@ const NOTHING_BORN_OLD = '--no-allocation-site-pretenuring';
  * a quarter more, and both need 30 to 70 MiB more.
  */
 export const YOUNG_SPACE = '--max-semi-space-size=16';
-/** For what its inflaters leave behind (ingest/envelope/inflate/output-garbage.ts). */
+/** For what its inflaters leave behind (ingest/envelope/inflate/inflater.ts). */
 export const COLLECTIONS_ON_REQUEST = '--expose-gc';
 /**
  * Of a processor, under `dev` and in the image. Frames in hand are external memory, as a worker's

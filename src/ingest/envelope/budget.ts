@@ -38,7 +38,6 @@ import {
   UPLOADS_MAX,
 } from '../../limits.ts';
 import { InflationQueue } from './inflate/inflation-queue.ts';
-import { OutputGarbage } from './inflate/output-garbage.ts';
 import { SpoolDisk } from './spool-disk.ts';
 import { UploadPacer } from './upload-pacer.ts';
 
@@ -51,7 +50,6 @@ export class UploadBudget {
   readonly pacer = new UploadPacer();
   /** Small bodies that inflate to much, in turn. */
   readonly inflationQueue: InflationQueue;
-  readonly outputGarbage = new OutputGarbage();
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   readonly #spoolBytesMax: number;

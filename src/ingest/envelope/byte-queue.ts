@@ -23,11 +23,14 @@ const NOTHING = Buffer.alloc(0);
 
 export class ByteQueue {
   readonly #bytesMax: number;
-  #bytes: Buffer = NOTHING;
-  #length = 0;
+  #bytes: Buffer;
+  #length: number;
 
-  constructor(bytesMax: number) {
+  /** @param first owned bytes, which are not copied as long as they are alone */
+  constructor(bytesMax: number, first: Buffer = NOTHING) {
     this.#bytesMax = bytesMax;
+    this.#bytes = first;
+    this.#length = first.length;
   }
 
   get length(): number {
@@ -37,6 +40,11 @@ export class ByteQueue {
   /** Bytes of memory in use, at least `length`. */
   get capacity(): number {
     return this.#bytes.length;
+  }
+
+  /** Everything in one piece, which stays in the queue. */
+  get bytes(): Buffer {
+    return this.#bytes.subarray(0, this.#length);
   }
 
   /** Copies `piece`. The caller has checked the bound. */
@@ -50,7 +58,7 @@ export class ByteQueue {
 
   /** Everything in one piece, which the caller owns; the queue is empty afterwards. */
   take(): Buffer {
-    const taken = this.#bytes.subarray(0, this.#length);
+    const taken = this.bytes;
     this.#bytes = NOTHING;
     this.#length = 0;
     return taken;

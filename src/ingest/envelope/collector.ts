@@ -11,7 +11,7 @@
 import { randomUUID } from 'node:crypto';
 import { type ItemType, type SkippedType, skippedType } from '../../lib/item-types.ts';
 import { INLINE_BYTES_MAX, VIEWED_CHUNK_BYTES } from '../../limits.ts';
-import type { Holding, UploadBudget } from './budget.ts';
+import type { Holding } from './budget.ts';
 import { ByteQueue, ownCopy } from './byte-queue.ts';
 import type { EnvelopeHeader } from './header.ts';
 import type { ItemReceiver } from './parser.ts';
@@ -46,14 +46,11 @@ export type HeldEnvelope = {
 };
 
 export type CollectorOptions = {
-  budget: UploadBudget;
   holding: Holding;
   /** Memory or disk cannot take more. May be called more than once. */
   onOverload(detail: string): void;
   /** `true`: too many bytes wait for the disk. `false`: half of them are written. */
   onBehind(behind: boolean): void;
-  /** A spool was opened: it writes once `spool` is called. `items`: those that have begun. */
-  beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
 };
 
 const mintEventId = (): string => randomUUID().replaceAll('-', '');
@@ -99,6 +96,16 @@ export class Collector implements ItemReceiver {
    */
   get spooling(): boolean {
     return this.#spool !== undefined;
+  }
+
+  /** Those that have begun. */
+  get items(): readonly HeldItem[] {
+    return this.#items;
+  }
+
+  /** Payloads that went to the spool stay in memory until this is called. */
+  startSpool(): void {
+    this.#spool?.start();
   }
 
   /** Bytes that went to the spool. */
@@ -164,7 +171,7 @@ export class Collector implements ItemReceiver {
     if (this.#closed) return;
     this.#bytes += piece.length;
     this.#current.length += piece.length;
-    if (!this.#spool && this.#bytes > this.#options.budget.inlineBytesMax) this.#moveToSpool();
+    if (!this.#spool && this.#bytes > this.#holding.budget.inlineBytesMax) this.#moveToSpool();
     if (this.#closed) return;
     if (this.#spool) this.#spool.append(piece);
     else if (this.#single === undefined && this.#joined === undefined) this.#single = this.#keep(piece);
@@ -237,14 +244,11 @@ export class Collector implements ItemReceiver {
       item.header = ownCopy(item.header);
     }
     this.#charge(this.#headerBytes - this.#charged);
-    // There may have been no room on the disk or in memory: the upload has failed then.
-    if (this.#closed) return;
-    this.#options.beforeSpool(() => spool.start(), this.#items);
   }
 
   #openSpool(): Spool | undefined {
-    const { budget, holding, onBehind, onOverload } = this.#options;
-    if (!budget.disk.hangs) return new Spool({ holding, onBehind, onFailed: onOverload });
+    const { holding, onBehind, onOverload } = this.#options;
+    if (!holding.budget.disk.hangs) return new Spool({ holding, onBehind, onFailed: onOverload });
     onOverload('the disk of the spool does not answer');
     return undefined;
   }

@@ -2,12 +2,16 @@
  * The body of one request on its way to a HeldEnvelope: caps, decompression, parser, collector
  * behind one door. Bytes are pushed in; the verdict comes out once.
  *
- *     open ── end ──→ ended ──→ settled (told the verdict) ──→ disposed
- *       └──────── a failure ────↗
+ *     arriving ── end ──→ whole ──→ settled ──→ disposed
+ *         └──────── a failure ─────────↗
  *
- * A failure frees everything at once and ignores what is fed later, so that a caller may go on
- * draining the socket. A success holds its bytes until `dispose`. When a verdict comes while the
- * socket is paused, it is resumed first: nothing can be answered on a paused one.
+ * *Arriving*: the socket may be paused, by the spool, the inflater or the pacer. *Whole*: the last
+ * byte has been fed; inflaters and disk may still be at work. *Settled*: there is a verdict. A
+ * failure has freed everything and ignores what is fed later, so that a caller may go on draining
+ * the socket; a success holds its bytes until it is *disposed*.
+ *
+ * Beside these an upload that needs the disk *waits for leave*, once: from then until its owner
+ * calls `proceed`, what comes waits in memory as if the disk were slow, and no verdict is told.
  *
  * A body takes one of five ways. What is inflated is parsed and held as a plain body is.
  *
@@ -29,10 +33,16 @@
  * and claimed nothing: its next 100 bodies that claim nothing take the fourth way. Whatever the
  * way, the rest of a refused body is read and dropped, up to 200 MiB.
  */
+import { assert } from '../../lib/assert.ts';
 import type { ResourcesInUse } from '../../lib/fair-share.ts';
-import { SWELLING_RATIO_MIN, SYNC_INFLATE_BYTES_MAX, SYNC_INFLATED_BYTES_MAX } from '../../limits.ts';
+import {
+  INFLATER_QUEUE_BYTES_MAX,
+  SWELLING_RATIO_MIN,
+  SYNC_INFLATE_BYTES_MAX,
+  SYNC_INFLATED_BYTES_MAX,
+} from '../../limits.ts';
 import { Holding, UploadBudget } from './budget.ts';
-import { ownCopy } from './byte-queue.ts';
+import { ByteQueue, ownCopy } from './byte-queue.ts';
 import { Collector, type HeldEnvelope, type HeldItem, type SkippedItems } from './collector.ts';
 import type { Malformed } from './header.ts';
 import {
@@ -45,7 +55,6 @@ import {
 } from './inflate/inflate.ts';
 import { Inflater } from './inflate/inflater.ts';
 import type { QueuedBody } from './inflate/inflation-queue.ts';
-import { KeptBody } from './inflate/kept-body.ts';
 import { Parser } from './parser.ts';
 import type { Spool } from './spool.ts';
 import type { PacedUpload } from './upload-pacer.ts';
@@ -66,15 +75,12 @@ export type UploadOptions = {
   budget: UploadBudget;
   /** Of the project whose upload it is. */
   inUse: ResourcesInUse;
-  /** Exactly once, perhaps inside `feed` or `end`; never after `dispose`. */
+  /** Exactly once, perhaps inside `feed`, `end` or `proceed`; never after `dispose`. */
   onResult(result: UploadResult): void;
   /** Pause the socket, or resume it: disk, inflater or stream is behind, or no longer. */
   onPressure(paused: boolean): void;
-  /**
-   * Once, before the first byte goes to disk; nothing is written until `spool` is called, at once
-   * or later. `items`: those that have begun.
-   */
-  beforeSpool(spool: () => void, items: readonly HeldItem[]): void;
+  /** At most once: nothing goes to disk until `proceed` is called, at once or later. */
+  onWaitsForLeave(): void;
 };
 
 /**
@@ -83,7 +89,10 @@ export type UploadOptions = {
  */
 const DISTRUSTED_BODIES = 100;
 
-type State = 'open' | 'ended' | 'settled' | 'disposed';
+type State = 'arriving' | 'whole' | 'settled' | 'disposed';
+
+/** Who wants the socket to be paused; sums of these are several of them. */
+const PAUSED_BY = { spool: 1, inflater: 2, pacer: 4 } as const;
 
 export class Upload {
   readonly #options: UploadOptions;
@@ -91,32 +100,35 @@ export class Upload {
   readonly #holding: Holding;
   readonly #collector: Collector;
   readonly #parser: Parser;
-  #state: State = 'open';
+  #state: State = 'arriving';
+  #leave: 'not needed' | 'waited for' | 'given' = 'not needed';
+  /** Means something when it is settled. */
+  #result: UploadResult | undefined;
+  /** A sum of PAUSED_BY; 0: the socket is not paused. */
+  #pausedBy = 0;
   #transmitted = 0;
   #inflatedBytes = 0;
-  #kept: KeptBody | undefined;
+  /**
+   * The beginning of a compressed body, as long as it may turn out to be the whole body. Most
+   * bodies are one chunk, and only others pay for being joined.
+   */
+  #kept: ByteQueue | undefined;
   /** Set once a compressed body is no longer small, or inflates to much. */
   #inflater: Inflater | undefined;
   /** Set for a body that is whole before an inflater began, and is not inflated in the loop. */
   #queued: QueuedBody | undefined;
-  #spoolBehind = false;
-  #inflaterBehind = false;
   /** From the first byte that is spooled or inflated in pieces to the last of the body. */
   #paced: PacedUpload | undefined;
-  #pacerPauses = false;
   #wholeBytes = 0;
-  #paused = false;
 
   constructor(options: UploadOptions) {
     this.#options = options;
     this.#encoding = parseEncoding(options.encoding);
     this.#holding = new Holding(options.budget, options.inUse);
     this.#collector = new Collector({
-      budget: options.budget,
       holding: this.#holding,
-      onOverload: (detail) => this.#fail('overloaded', detail),
+      onOverload: (detail) => this.fail('overloaded', detail),
       onBehind: (behind) => this.#onSpoolBehind(behind),
-      beforeSpool: (spool, items) => options.beforeSpool(spool, items),
     });
     this.#parser = new Parser(this.#collector, options.budget.storedTypes, (bytes) => this.#hold(bytes));
   }
@@ -127,10 +139,10 @@ export class Upload {
    * Node's pool
    */
   feed(chunk: Uint8Array, isWhole = false): void {
-    if (this.#state !== 'open' || chunk.length === 0) return;
+    if (this.#state !== 'arriving' || chunk.length === 0) return;
     this.#transmitted += chunk.length;
     if (this.#transmitted > this.#options.budget.maxBodyBytes)
-      return this.#fail('too_large', `the body exceeds ${this.#options.budget.maxBodyBytes} bytes`);
+      return this.fail('too_large', `the body exceeds ${this.#options.budget.maxBodyBytes} bytes`);
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
     if (encoding !== 'none') this.#feedCompressed(encoding, chunk, isWhole);
@@ -140,20 +152,38 @@ export class Upload {
 
   /** The last byte has been fed. */
   end(): void {
-    if (this.#state !== 'open') return;
-    this.#state = 'ended';
+    if (this.#state !== 'arriving') return;
+    this.#enter('whole');
     if (this.#paced) this.#options.budget.pacer.leave(this.#paced);
     if (this.#collector.spooling) this.#onSpooled();
     const encoding = this.#knownEncoding();
     if (encoding === undefined) return;
     if (this.#inflater) this.#inflater.end();
-    else if (this.#kept && encoding !== 'none') this.#inflateKept(encoding);
+    else if (this.#kept && encoding !== 'none') this.#inflateKept(encoding, this.#kept.bytes);
     else this.#finish();
+  }
+
+  /** The items that have begun. */
+  get items(): readonly HeldItem[] {
+    return this.#collector.items;
+  }
+
+  /** Gives the leave that was waited for. */
+  proceed(): void {
+    assert(this.#leave === 'waited for', 'leave is given once');
+    this.#leave = 'given';
+    if (this.#state === 'settled') this.#options.onResult(this.#result as UploadResult);
+    else this.#collector.startSpool();
+  }
+
+  /** Ends it, unless there is a verdict. */
+  fail(kind: UploadFailure['kind'], detail: string): void {
+    if (this.#isUndecided) this.#settle({ ok: false, failure: { kind, detail } });
   }
 
   /** Undefined: the upload has failed. */
   #knownEncoding(): Encoding | undefined {
-    if (this.#encoding === undefined) this.#fail('invalid', 'the content encoding is unknown');
+    if (this.#encoding === undefined) this.fail('invalid', 'the content encoding is unknown');
     return this.#encoding;
   }
 
@@ -162,8 +192,20 @@ export class Upload {
    * or the request has ended.
    */
   dispose(): void {
-    this.#state = 'disposed';
+    this.#enter('disposed');
     this.#release();
+  }
+
+  /** The one setter of the state. The socket of a body that no longer arrives is not paused. */
+  #enter(state: State): void {
+    this.#state = state;
+    if (this.#pausedBy === 0) return;
+    this.#pausedBy = 0;
+    this.#options.onPressure(false);
+  }
+
+  get #isUndecided(): boolean {
+    return this.#state === 'arriving' || this.#state === 'whole';
   }
 
   // ---- compressed bodies ----
@@ -172,37 +214,29 @@ export class Upload {
     if (this.#inflater) return this.#inflater.feed(chunk);
     if (this.#transmitted <= this.#options.budget.inflaterQueueBytesMax) return this.#keep(chunk, isWhole);
     const inflater = this.#startInflater(encoding);
-    if (this.#state === 'open') inflater.feed(chunk);
+    if (this.#state === 'arriving') inflater.feed(chunk);
   }
 
   #keep(chunk: Uint8Array, isWhole: boolean): void {
     const before = this.#kept?.capacity ?? 0;
     if (this.#kept) this.#kept.append(chunk);
-    else this.#kept = new KeptBody(chunk, isWhole);
+    else this.#kept = new ByteQueue(INFLATER_QUEUE_BYTES_MAX, isWhole ? Buffer.from(chunk) : ownCopy(chunk));
     this.#hold(this.#kept.capacity - before);
   }
 
   #hold(bytes: number): void {
-    if (!this.#holding.hold(bytes)) this.#fail('overloaded', 'the worker holds too many bytes');
-  }
-
-  #joinKept(kept: KeptBody): Buffer {
-    const before = kept.capacity;
-    const body = kept.join();
-    this.#holding.hold(kept.capacity - before);
-    return body;
+    if (!this.#holding.hold(bytes)) this.fail('overloaded', 'the worker holds too many bytes');
   }
 
   /** A small body that is whole. */
-  #inflateKept(encoding: Compression): void {
-    const body = this.#joinKept(this.#kept as KeptBody);
+  #inflateKept(encoding: Compression, body: Buffer): void {
     const claimed = claimedBytes(encoding, body);
     if (body.length > SYNC_INFLATE_BYTES_MAX)
       return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
     const { inUse } = this.#holding;
     // To learn its size takes milliseconds.
     if (claimed === undefined && !this.#options.budget.inflationQueue.allows(inUse))
-      return this.#fail('overloaded', 'too much is being inflated');
+      return this.fail('overloaded', 'too much is being inflated');
     if (claimed === undefined && inUse.distrusted > 0) {
       inUse.distrusted--;
       return this.#inflateInTurn(encoding, expectedBytes(body));
@@ -220,7 +254,7 @@ export class Upload {
     } else {
       // 14 bytes of brotli fill a window of 16 MiB before they turn out to be corrupt.
       if (claimed === undefined) inUse.distrusted = DISTRUSTED_BODIES;
-      this.#fail('invalid', 'the compressed body is corrupt');
+      this.fail('invalid', 'the compressed body is corrupt');
     }
   }
 
@@ -234,9 +268,9 @@ export class Upload {
       inflated: () => this.#inflatedBytes,
       start: () => {
         const inflater = this.#startInflater(encoding);
-        if (this.#state === 'ended') inflater.end();
+        if (this.#state === 'whole') inflater.end();
       },
-      refuse: () => this.#fail('overloaded', 'too much is being inflated'),
+      refuse: () => this.fail('overloaded', 'too much is being inflated'),
     };
     inflationQueue.add(this.#queued);
   }
@@ -251,8 +285,8 @@ export class Upload {
       holding: this.#holding,
       onBytes: (bytes) => this.#parse(bytes),
       onEnd: () => this.#finish(),
-      onFailed: (kind, detail) => this.#fail(kind, detail),
-      onBehind: (behind) => this.#onInflaterBehind(behind),
+      onFailed: (kind, detail) => this.fail(kind, detail),
+      onBehind: (behind) => this.#setPaused('inflater', behind),
     });
     this.#inflater = inflater;
     this.#enterPacer();
@@ -263,8 +297,8 @@ export class Upload {
 
   #takeKept(): Buffer | undefined {
     if (!this.#kept) return undefined;
-    const body = this.#joinKept(this.#kept);
-    this.#holding.hold(-body.length);
+    this.#holding.hold(-this.#kept.capacity);
+    const body = this.#kept.take();
     this.#kept = undefined;
     return body;
   }
@@ -273,14 +307,14 @@ export class Upload {
 
   /** @param bytes owned, unless the collector is spooling */
   #parse(bytes: Uint8Array): void {
-    if (this.#state !== 'open' && this.#state !== 'ended') return;
+    if (!this.#isUndecided) return;
     this.#inflatedBytes += bytes.length;
     if (this.#inflatedBytes > this.#options.budget.maxDecompressedBytes)
-      return this.#fail(
+      return this.fail(
         'too_large',
         `the body inflates to over ${this.#options.budget.maxDecompressedBytes} bytes`,
       );
-    if (this.#outgrows()) return this.#fail('overloaded', 'it inflates to more than it says');
+    if (this.#outgrows()) return this.fail('overloaded', 'it inflates to more than it says');
     this.#collector.startChunk(bytes);
     this.#check(this.#parser.feed(bytes));
     this.#collector.endChunk();
@@ -301,11 +335,11 @@ export class Upload {
   #finish(): void {
     this.#inflater?.destroy();
     this.#check(this.#parser.end());
-    if (this.#state === 'ended') this.#collector.finish((envelope) => this.#succeed(envelope));
+    if (this.#state === 'whole') this.#collector.finish((envelope) => this.#succeed(envelope));
   }
 
   #check(malformed: Malformed | undefined): void {
-    if (malformed !== undefined) this.#fail('invalid', malformed);
+    if (malformed !== undefined) this.fail('invalid', malformed);
   }
 
   // ---- pressure ----
@@ -315,70 +349,57 @@ export class Upload {
    * bytes may wait already.
    */
   #onSpoolBehind(behind: boolean): void {
-    this.#spoolBehind = behind;
     if (behind) this.#inflater?.pause();
     else this.#inflater?.resume();
-    this.#updatePressure();
+    this.#setPaused('spool', behind);
   }
 
-  #onInflaterBehind(behind: boolean): void {
-    this.#inflaterBehind = behind;
-    this.#updatePressure();
+  /** The one setter of `#pausedBy`. */
+  #setPaused(by: keyof typeof PAUSED_BY, paused: boolean): void {
+    if (this.#state !== 'arriving') return;
+    const before = this.#pausedBy;
+    this.#pausedBy = paused ? before | PAUSED_BY[by] : before & ~PAUSED_BY[by];
+    if ((before === 0) !== (this.#pausedBy === 0)) this.#options.onPressure(paused);
   }
 
   #enterPacer(): void {
-    if (this.#paced || this.#state !== 'open') return;
-    if (!this.#holding.takePlace()) return this.#fail('overloaded', 'too many large uploads');
-    this.#paced = { pause: (paused) => this.#onPacer(paused) };
+    if (this.#paced || this.#state !== 'arriving') return;
+    if (!this.#holding.takePlace()) return this.fail('overloaded', 'too many large uploads');
+    this.#paced = { pause: (paused) => this.#setPaused('pacer', paused) };
     this.#options.budget.pacer.enter(this.#paced);
   }
 
   #onSpooled(): void {
-    if (this.#state === 'open') this.#enterPacer();
-    if (this.#state !== 'ended') return;
-    if (!this.#holding.takePlace()) return this.#fail('overloaded', 'too many large uploads');
+    if (this.#state === 'arriving') this.#enterPacer();
+    if (this.#state === 'whole') this.#countWhole();
+    if (this.#leave !== 'not needed' || !this.#isUndecided) return;
+    this.#leave = 'waited for';
+    this.#options.onWaitsForLeave();
+  }
+
+  #countWhole(): void {
+    if (!this.#holding.takePlace()) return this.fail('overloaded', 'too many large uploads');
     const delta = this.#collector.spooledBytes - this.#wholeBytes;
     this.#wholeBytes += delta;
     if (this.#paced || this.#queued) this.#holding.whole(delta);
     else if (!this.#holding.unpaced(delta))
-      this.#fail('overloaded', 'too much of the project waits for the stream');
-  }
-
-  #onPacer(paused: boolean): void {
-    this.#pacerPauses = paused;
-    this.#updatePressure();
-  }
-
-  #updatePressure(): void {
-    if (this.#state !== 'open' && this.#state !== 'ended') return;
-    const paused = this.#state === 'open' && (this.#spoolBehind || this.#inflaterBehind || this.#pacerPauses);
-    if (paused !== this.#paused) this.#pressure(paused);
-  }
-
-  #pressure(paused: boolean): void {
-    this.#paused = paused;
-    this.#options.onPressure(paused);
+      this.fail('overloaded', 'too much of the project waits for the stream');
   }
 
   // ---- the verdict ----
 
   #succeed(envelope: HeldEnvelope): void {
-    if (this.#state === 'ended') this.#settle({ ok: true, envelope });
-  }
-
-  #fail(kind: UploadFailure['kind'], detail: string): void {
-    if (this.#state !== 'open' && this.#state !== 'ended') return;
-    this.#settle({ ok: false, failure: { kind, detail } });
+    if (this.#state === 'whole') this.#settle({ ok: true, envelope });
   }
 
   #settle(result: UploadResult): void {
-    this.#state = 'settled';
+    this.#result = result;
+    this.#enter('settled');
     // What is refused goes no further, and costs a tenth of what is stored. What was expected to
     // swell may not have done so.
     if (this.#queued) this.#queued.swells = result.ok && this.#swells(this.#inflatedBytes);
     if (!result.ok) this.#release();
-    if (this.#paused) this.#pressure(false);
-    this.#options.onResult(result);
+    if (this.#leave !== 'waited for') this.#options.onResult(result);
   }
 
   #release(): void {

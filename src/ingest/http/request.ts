@@ -7,7 +7,7 @@
  *     serve → #readBody … #onBody → #onFiltered → #admit … #onAdmission → #answerOrPublish
  *                 │          │                                                └─ … #onPublished
  *                 │          └─ #filter (… for payloads that are on the disk)
- *                 └─ #takeTokenFirst … (of a body that goes to disk; #onFiltered waits for it)
+ *                 └─ #takeTokenFirst … (of a body that goes to disk: it waits for leave)
  *
  * At each `…` the request waits, and a callback goes on. Promises there cost a twentieth of a
  * worker's time (bench/HISTORY.md), so only what waits for the disk has one.
@@ -60,12 +60,8 @@ export class IngestRequest extends EndpointRequest {
   #body: UploadResult | undefined;
   /** The filter that left nothing. */
   #filteredBy: InboundFilter | undefined;
-  /** Set when the early token is asked for; resolves when the limiter has decided. */
-  #earlyAdmission: Promise<unknown> | undefined;
-  /** The early token lets the request pass. */
-  #earlyPassed = false;
-  /** Limited categories in whose windows the early token is booked. */
-  #earlyCategories = 0;
+  /** Limited categories in whose windows its early token is booked; undefined: it has none. */
+  #earlyCategories: number | undefined;
   /** Categories over their limits, of which nothing is stored. */
   #dropped: { resetSec: number; category: Category }[] | undefined;
   /** The client's address, when the project wants it to be filled in. */
@@ -116,14 +112,15 @@ export class IngestRequest extends EndpointRequest {
       const failure = { kind: 'too_large', detail: exceeds(budget.maxBodyBytes) } as const;
       return this.#onBody({ ok: false, failure });
     }
-    this.#upload = new Upload({
+    const upload = new Upload({
       encoding: head.headers['content-encoding'],
       budget,
       inUse,
       onResult: (result) => this.guard(() => this.#onBody(result)),
       onPressure: (paused) => this.exchange.setPaused(paused),
-      beforeSpool: (startSpooling, items) => this.#takeTokenFirst(startSpooling, items),
+      onWaitsForLeave: () => this.#takeTokenFirst(upload),
     });
+    this.#upload = upload;
     this.exchange.read(this);
   }
 
@@ -142,13 +139,10 @@ export class IngestRequest extends EndpointRequest {
   }
 
   override inTinyPieces(): void {
-    this.#upload?.dispose();
-    const failure = { kind: 'invalid', detail: TINY_PIECES } as const;
-    this.guard(() => this.#onBody({ ok: false, failure }));
+    this.guard(() => this.#upload?.fail('invalid', TINY_PIECES));
   }
 
   #onBody(body: UploadResult): void {
-    if (this.#body) return;
     this.#body = body;
     // A body that was refused takes a token too, on purpose, even when it was refused as
     // `overloaded`: a flood of bodies that swell is limited like any other.
@@ -166,21 +160,19 @@ export class IngestRequest extends EndpointRequest {
    * body is spooled, and {@link #admit} asks again. If the key was revoked meanwhile, the project's
    * token is taken here, and {@link #admit} refuses the request.
    */
-  #takeTokenFirst(startSpooling: () => void, items: readonly HeldItem[]): void {
+  #takeTokenFirst(upload: Upload): void {
     const { project } = this.#access as Access;
     const keyScope = this.#scopeOfKeyNow() ?? project;
-    const categories = project.limitedIn(items);
+    const categories = project.limitedIn(upload.items);
     const scope = project.withCategories(keyScope, categories, false);
-    const admitted = new Promise<AdmissionResult>((resolve) =>
-      this.services.admission.admit(scope, { token: true, count: false }, resolve),
-    );
-    this.#earlyAdmission = admitted.then(({ rate }) => {
-      if (categoryThatRefuses(scope, rate)) return startSpooling();
-      this.#earlyPassed = this.#passOrRefuseRate(shownRate(scope, rate));
-      this.#earlyCategories = categories;
-      if (this.#earlyPassed) startSpooling();
-    });
-    this.watch(this.#earlyAdmission);
+    const goOn = ({ rate }: AdmissionResult): void => {
+      const isForCategory = categoryThatRefuses(scope, rate) !== undefined;
+      if (!isForCategory && !this.#passOrRefuseRate(shownRate(scope, rate))) return;
+      if (!isForCategory) this.#earlyCategories = categories;
+      upload.proceed();
+    };
+    const wanted = { token: true, count: false };
+    this.services.admission.admit(scope, wanted, (admitted) => this.guard(() => goOn(admitted)));
   }
 
   // ---- The filters ----
@@ -201,8 +193,7 @@ export class IngestRequest extends EndpointRequest {
     this.stopTimer(); // The limiter has time-outs of its own; the publisher is given #deadline.
     if (typeof filtered === 'string') this.#filteredBy = filtered;
     const kept = typeof filtered === 'string' ? NO_ITEMS : filtered;
-    if (this.#earlyAdmission) this.watch(this.#earlyAdmission.then(() => this.#admit(kept)));
-    else this.#admit(kept);
+    this.#admit(kept);
   }
 
   // ---- The admission ----
@@ -223,9 +214,10 @@ export class IngestRequest extends EndpointRequest {
     const keyScope = this.#scopeOfKeyNow();
     if (!keyScope) return this.#refuse('forbidden_key');
     if (kept.length > 0) this.committed = true;
-    const categories = project.limitedIn(kept) & ~this.#earlyCategories;
-    const scope = project.withCategories(keyScope, categories, this.#earlyPassed);
-    const wanted = { token: !this.#earlyPassed || categories > 0, count: kept.length > 0 };
+    const early = this.#earlyCategories;
+    const categories = project.limitedIn(kept) & ~(early ?? 0);
+    const scope = project.withCategories(keyScope, categories, early !== undefined);
+    const wanted = { token: early === undefined || categories > 0, count: kept.length > 0 };
     this.services.admission.admit(scope, wanted, (admitted) =>
       this.guard(() => this.#onAdmission(kept, scope, admitted)),
     );

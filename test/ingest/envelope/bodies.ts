@@ -5,7 +5,6 @@ import {
   Upload,
   UploadBudget,
   type UploadFailure,
-  type UploadOptions,
   type UploadResult,
 } from '../../../src/ingest/envelope/upload.ts';
 import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
@@ -92,7 +91,7 @@ export const testBudget = (
 export function startUpload(
   encoding = '',
   budget = testBudget(),
-  beforeSpool: UploadOptions['beforeSpool'] = (spool) => spool(),
+  onWaitsForLeave: (upload: Upload) => void = (upload) => upload.proceed(),
 ): UploadRun {
   const pressure: boolean[] = [];
   let upload: Upload | undefined;
@@ -108,7 +107,7 @@ export function startUpload(
         resolve(verdict);
       },
       onPressure: (paused) => pressure.push(paused),
-      beforeSpool,
+      onWaitsForLeave: () => onWaitsForLeave(upload as Upload),
     });
   });
   return { upload: upload as Upload, budget, pressure, result };

@@ -42,7 +42,7 @@ function start(budget: UploadBudget, inUse: ResourcesInUse, encoding = '') {
     onPressure: (is) => {
       paused = is;
     },
-    beforeSpool: (spool) => spool(),
+    onWaitsForLeave: () => upload.proceed(),
   });
   uploads.push(upload);
   return { upload, told: () => told, paused: () => paused };

@@ -127,7 +127,7 @@ test('a refusal that comes while the socket is paused resumes it first', () => {
     inUse: new ResourcesInUse(),
     onResult: (result) => told.push(result.ok ? 'taken' : result.failure.kind),
     onPressure: (paused) => told.push(paused ? 'pause' : 'resume'),
-    beforeSpool: (spool) => spool(),
+    onWaitsForLeave: () => upload.proceed(),
   });
   upload.feed(bytesOf(`{}\n{"type":"log","length":2000000}\n${'x'.repeat(2_000_000)}`));
   expect(told).toEqual(['pause']);
@@ -150,7 +150,7 @@ describe('a large envelope that may not go to disk yet', () => {
     /** Bytes in the file. */
     const written = (): number => (fd === undefined ? 0 : fstatSync(fd).size);
     const asked: (() => void)[] = [];
-    const run = startUpload(encoding, budget, (spool) => asked.push(spool));
+    const run = startUpload(encoding, budget, (upload) => asked.push(() => upload.proceed()));
     return { ...run, budget, written, asked };
   }
   const other = eventBody(1_000_000);

@@ -97,7 +97,7 @@ describe('an upload', () => {
       inUse: new ResourcesInUse(),
       onResult: (result) => results.push(result.ok),
       onPressure: () => undefined,
-      beforeSpool: (spool) => spool(),
+      onWaitsForLeave: () => upload.proceed(),
     });
     upload.feed(MIXED);
     expect(results).toEqual([]);
