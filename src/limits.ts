@@ -156,8 +156,11 @@ export const RATE_BUCKET_MS = 250;
 export const REDIS_REPLY_MS_MAX = 700;
 /** One attempt to connect. A worker that starts waits this long for Redis, then goes on. */
 export const REDIS_CONNECT_MS_MAX = 1_000;
-/** A quota whose count is missing waits this long for its checkpoint. */
-export const CHECKPOINT_READ_MS_MAX = 1_000;
+/**
+ * A quota whose count is missing waits this long for its checkpoint: longer than an absence of the
+ * broker that refuses nobody.
+ */
+export const CHECKPOINT_READ_MS_MAX = 1_750;
 /** How long the tokens are leased that requests wait for. */
 export const LEASE_NEED_MS = 250;
 /**
@@ -441,6 +444,11 @@ assert(
 assert(
   BROKER_AWAY_MS_MAX + PUBLISH_PAUSE_MS < ANSWER_MS_MAX,
   'an absence is known as such before the answer is due',
+);
+assert(
+  BROKER_AWAY_MS_MAX < CHECKPOINT_READ_MS_MAX &&
+    CHECKPOINT_READ_MS_MAX + PUBLISH_ANSWER_MS_MIN < ANSWER_MS_MAX,
+  'a checkpoint outwaits an absence, and what waited for it can still be stored in time',
 );
 assert(STREAM_BYTES_IN_FLIGHT_MAX < PUBLISH_BYTES_IN_FLIGHT_MAX, 'one full stream leaves room for others');
 assert(SINK_FILE_MS_MIN < WORK_BEHIND_MS, 'frames of a batch that waits its second are not late');

@@ -2,6 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
 import { BROKER_AWAY_MS_MAX } from '../../src/limits.ts';
+import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { System, until } from '../support/system.ts';
 
@@ -51,3 +52,38 @@ it.each(['SIGKILL', 'SIGTERM'] as const)(
     expect(new Set(storedIds()).size).toBe(storedIds().length);
   },
 );
+
+it("is not noticed by projects whose first event of the month comes meanwhile: the count's checkpoint is waited for", async () => {
+  system = await System.start({ workers: 2, env: { SLUICE_PLAN_LIMITS: 'free-only' } });
+  for (let tries = 0, awayMs = Number.POSITIVE_INFINITY; awayMs >= RESTARTED_MS_MAX; tries++) {
+    expect(tries, 'restarts that took too long').toBeLessThan(TRIES_MAX);
+    const projects: Project[] = [];
+    for (let n = 0; n < 10; n++) projects.push(await system.createProject({ quota: 100 }));
+    const wentAt = performance.now();
+    system.nats.process.kill('SIGKILL');
+    await system.nats.exited;
+    // Half of them where the workers may not know yet, half where they do.
+    const asked = projects.map(async (project, n) => {
+      await pause(n % 2 === 0 ? 0 : DOWN_MS / 2);
+      const { status, headers } = await system.send(project, errorEvent(eventId()));
+      return { status, usage: headers.get('x-service-usage') };
+    });
+    await pause(DOWN_MS);
+    await system.restartNats();
+    awayMs = performance.now() - wentAt;
+    const told = await Promise.all(asked);
+    if (awayMs < RESTARTED_MS_MAX) expect(told).toEqual(told.map(() => ({ status: 200, usage: '1/100' })));
+  }
+});
+
+it('is answered 503 to the first event of a month where it does not come back: nothing of it is queued or counted', async () => {
+  system = await System.start();
+  const project = await system.createProject({ quota: 100 });
+  system.nats.process.kill('SIGKILL');
+  await system.nats.exited;
+  expect((await system.send(project, errorEvent(eventId()))).status).toBe(503);
+  await system.restartNats();
+  const usage = async (): Promise<string | null> =>
+    (await system.send(project, errorEvent(eventId()))).headers.get('x-service-usage');
+  await expect.poll(usage).toBe('1/100');
+});

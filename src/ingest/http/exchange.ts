@@ -17,8 +17,8 @@
  *     (REDIS_REPLY_MS_MAX)              under way, its own, the one after a checkpoint, and once
  *                                       more for a late token, and as long for a connection in
  *                                       place of one that was cut
- *     1 s for a month's checkpoint      500; in development the request passes
- *     (CHECKPOINT_READ_MS_MAX)
+ *     1.75 s for a month's checkpoint   500, or 503 where the broker is away; in development the
+ *     (CHECKPOINT_READ_MS_MAX)          request passes
  *     800 ms for an attempt to publish  another attempt with the same id, up to the earliest
  *     (PUBLISH_ATTEMPT_MS)              deadline in the frame
  *     1.5 s without the broker          503 for what was never sent, and the position is taken

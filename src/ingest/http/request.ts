@@ -274,7 +274,9 @@ export class IngestRequest extends EndpointRequest {
     if (!count) return true;
     if (count.kind === 'unavailable') {
       if (this.services.whileAway.quota === 'fail') {
-        this.fail('the quota could not be counted');
+        // Where the broker is why, it had the checkpoint of the month.
+        if (this.services.publisher.available) this.fail('the quota could not be counted');
+        else this.#refuse('overloaded');
         return false;
       }
       this.services.log.warn({ project: project.id }, 'quota not counted: let through in development');

@@ -104,6 +104,8 @@ const UNAVAILABLE = { kind: 'unavailable' } as const;
 /** Idle for longer than any window that this worker may know of. */
 const IDLE_MS = RATE_WINDOW_MS + 5_000;
 const EVICT_EVERY_MS = 10_000;
+/** After a checkpoint that could not be read, no request waits for it for so long. */
+const UNCOUNTABLE_MS = 1_000;
 
 export class Admission {
   readonly #redis: LimitRedis;
@@ -360,7 +362,7 @@ export class Admission {
     };
     within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(id, month)).then(send, (error) => {
       this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
-      call.cache.uncountableUntil = this.#clock.monotonic() + CHECKPOINT_READ_MS_MAX;
+      call.cache.uncountableUntil = this.#clock.monotonic() + UNCOUNTABLE_MS;
       this.#endCall(call, true);
     });
   }

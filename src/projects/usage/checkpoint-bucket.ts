@@ -1,4 +1,5 @@
 import type { Log } from '../../lib/log.ts';
+import { CHECKPOINT_READ_MS_MAX } from '../../limits.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { changeRecord, readRecord } from './records.ts';
 
@@ -16,6 +17,8 @@ const GROUPS = 128;
  * projects ask at once.
  */
 const READ_KEPT_MS = 500;
+/** A record that nobody has given yet is asked for again after this. */
+const READ_AGAIN_MS = 250;
 
 /** `checkpoints.<YYYY-MM>.<group>` */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
@@ -70,7 +73,7 @@ export class CheckpointBucket {
 
   /**
    * The checkpoint, at most half a second old; undefined when there is none.
-   * @throws when the bucket does not answer
+   * @throws when the bucket does not answer for CHECKPOINT_READ_MS_MAX, or the broker is away
    */
   async read(projectId: string, month: string): Promise<number | undefined> {
     const figures = await this.#readTogether(checkpointKey(month, this.groupOf(projectId)));
@@ -80,7 +83,7 @@ export class CheckpointBucket {
   #readTogether(key: string): Promise<MonthCounts> {
     let reading = this.#reading.get(key);
     if (!reading) {
-      reading = this.#stored(key);
+      reading = this.#storedSoon(key);
       this.#reading.set(key, reading);
       const forget = (): void => {
         this.#reading.delete(key);
@@ -88,6 +91,28 @@ export class CheckpointBucket {
       reading.then(() => setTimeout(forget, READ_KEPT_MS).unref(), forget);
     }
     return reading;
+  }
+
+  /**
+   * The first answer counts. A lost connection swallows a question, and so does a bucket that has
+   * no leader for a moment.
+   */
+  #storedSoon(key: string): Promise<MonthCounts> {
+    const endsAt = performance.now() + CHECKPOINT_READ_MS_MAX;
+    let timer: NodeJS.Timeout | undefined;
+    const first = new Promise<MonthCounts>((resolve, reject) => {
+      let failure: unknown = new Error('no connection to NATS, or no answer');
+      const ask = (): void => {
+        if (this.#link.isAway || performance.now() > endsAt) reject(failure);
+        else if (this.#link.connected)
+          this.#stored(key).then(resolve, (error) => {
+            failure = error;
+          });
+      };
+      timer = setInterval(ask, READ_AGAIN_MS);
+      ask();
+    });
+    return first.finally(() => clearInterval(timer));
   }
 
   /** Sets the figure, larger or smaller: for a reconciliation. */
