@@ -10,8 +10,7 @@ import type { ByteSource } from '../lib/files/byte-source.ts';
 import { BODY_BYTES_SETTING_MAX, PARTS_IN_FLIGHT_MAX } from '../limits.ts';
 import { type EntryItem, type EnvelopeEntry, encodedBytesBound, type PartsRef } from './frame.ts';
 import type { NatsLink } from './nats.ts';
-import type { SendResult } from './publish/publication.ts';
-import type { Sender } from './publish/sender.ts';
+import type { Sender, SendResult } from './publish/sender.ts';
 import { CHUNKS_STREAM, partsSubject } from './topology.ts';
 
 /** A part of the entry is not in the chunks stream (any more). */

@@ -62,13 +62,13 @@ const streamOf = (entry: Entry): FrameStream => {
  *
  * An entry that is not sent is refused: by the publisher and the shard's queue for want of room or
  * of a connection, by the queue at its deadline, and by large-entries.ts while its parts are
- * written. Once its frame is sent, publication.ts decides, at the latest at the frame's deadline.
+ * written. Once its frame is sent, sender.ts decides, at the latest at the frame's deadline.
  *
  * An entry goes to the stream of its first item and the shard of its event id, so that a resend
  * meets its original. An entry that fits a frame joins the next one of its shard (shard-queue.ts);
  * a larger one writes its payloads as parts first (large-entries.ts). Frames leave through one
  * sender, parts through another where they have a connection of their own. A sender repeats what
- * was not acknowledged (publication.ts).
+ * was not acknowledged.
  *
  * Every wait is bounded. Entries are counted from publish to done. Their bytes are counted, per
  * shard and in all, from the moment at which the entry joins its queue.
@@ -117,7 +117,10 @@ export class Publisher {
         const stream = streamName(kind, shard, shards);
         const subject = streamSubject(kind, shard);
         const onStored = (frame: Uint8Array): void => tail.show(kind, frame);
-        const onEnd = (entry: QueuedEntry): void => this.#countBytes(entry, -1);
+        const onEnd = (entry: QueuedEntry, result: PublishResult): void => {
+          this.#countBytes(entry, -1);
+          entry.done(result);
+        };
         return new ShardQueue({ sender, stream, subject, frameBytesMax, frameEntries, onEnd, onStored });
       });
     this.#queues = Object.fromEntries(FRAME_STREAMS.map((kind) => [kind, queuesOf(kind)])) as Record<

@@ -1,20 +1,76 @@
+/**
+ * Publishes messages to streams and matches the answers: one subscription for all, a counter in the
+ * reply subject. The client's own `js.publish` makes a promise chain, a timer and an id per
+ * message, and throws the attempt away when it times out (twice the CPU: bench/HISTORY.md).
+ *
+ * A message is sent, and sent again with the same bytes and the same Nats-Msg-Id, until it is
+ * stored, is refused, or its deadline passes. The stream drops a repetition (it remembers ids for
+ * two minutes, the deadline is seconds), so a repetition costs only bytes.
+ *
+ * A late answer to the first attempt is as good as an answer to the third. The message is certainly
+ * not stored only when each attempt has been answered by an error that says so. An attempt without
+ * an answer may still be in a buffer, so the result stays `unknown` unless an acknowledgement
+ * comes. Each attempt has a reply subject of its own: where a cluster changes its leader, the one
+ * before and the one after can both answer the same attempt.
+ *
+ * Two states. *sent*: an answer may come, and the timer bounds the wait. *pausing*: no answer is
+ * expected, and the timer leads to the next attempt. A lost connection ends both: the message is
+ * sent again once there is a connection. A message that is certainly not stored is refused when the
+ * broker, or the stream's leader, has been away for BROKER_AWAY_MS_MAX.
+ */
 import { randomBytes } from 'node:crypto';
 import type { Msg, MsgHdrs } from '@nats-io/transport-node';
 import type { Clock } from '../../lib/clock.ts';
 import { remove } from '../../lib/in-flight.ts';
 import type { Log } from '../../lib/log.ts';
 import { Distribution, SECONDS_BOUNDS } from '../../lib/metrics/distribution.ts';
-import { BROKER_AWAY_MS_MAX, UNSENT_BYTES_MAX } from '../../limits.ts';
+import {
+  BROKER_AWAY_MS_MAX,
+  PUBLISH_ANSWER_MS_MIN,
+  PUBLISH_ATTEMPT_MS,
+  PUBLISH_PAUSE_MS,
+  UNSENT_BYTES_MAX,
+} from '../../limits.ts';
+import type { traceLines } from '../frame.ts';
 import type { NatsLink } from '../nats.ts';
 import { recordHeaders } from '../record-size.ts';
-import { readAck } from './ack.ts';
-import { type Outgoing, Publication, type SendResult, type Wire } from './publication.ts';
+import { type Ack, readAck } from './ack.ts';
 
-/**
- * The message id ends with the number. The reply subject of an attempt ends with the number and
- * that of the attempt.
- */
-type Numbered = { number: number; publication: Publication };
+type Outgoing = {
+  /** For figures and the log. */
+  stream: string;
+  subject: string;
+  data: Uint8Array;
+  /** Monotonic ms after which no further attempt is made. */
+  deadline: number;
+  /** As {@link traceLines} makes them. */
+  traces?: readonly string[] | undefined;
+};
+
+export type SendResult =
+  | { result: 'stored'; sequence: number }
+  /** `refused`: certainly not in the stream. `unknown`: it may be, or may come to be. */
+  | { result: 'refused' | 'unknown'; reason: string };
+
+/** One message on its way into its stream. */
+type Publication = {
+  readonly message: Outgoing;
+  /** Ends its id. The reply subject of an attempt ends with it and the attempt's number. */
+  readonly number: number;
+  readonly headers: MsgHdrs;
+  readonly startedAt: number;
+  /** Attempts that were made. */
+  sent: number;
+  /** Attempts that were answered by an error that says "not stored". */
+  readonly refused: number[];
+  /** What the last answer said. */
+  reason: string;
+  timer: NodeJS.Timeout | undefined;
+  done(sent: SendResult): void;
+};
+
+/** Whether none of the attempts can be in the stream. */
+const isCertain = ({ refused, sent }: Publication): boolean => refused.length === sent;
 
 const LOG_INTERVAL_MS = 1_000;
 /** Nobody has asked a stream for this long: whether it has no leader is open again. */
@@ -22,12 +78,7 @@ const LEADERLESS_FORGET_MS = 1_000;
 /** Keeps the ids of this process apart from those of any other, before and after it. */
 const BOOT_ID_BYTES = 9;
 
-/**
- * Publishes messages to streams and matches the answers: one subscription for all, a counter in the
- * reply subject. The client's own `js.publish` makes a promise chain, a timer and an id per
- * message, and throws the attempt away when it times out (twice the CPU: bench/HISTORY.md).
- */
-export class Sender implements Wire {
+export class Sender {
   readonly publishes: Record<string, number>;
   /** Seconds from the first attempt to the acknowledgement. */
   readonly duration: Distribution;
@@ -36,7 +87,8 @@ export class Sender implements Wire {
   readonly #log: Log;
   readonly #inbox: string;
   readonly #bootId = randomBytes(BOOT_ID_BYTES).toString('base64url');
-  readonly #publications: Numbered[] = [];
+  /** Messages that are under way. */
+  readonly #publications: Publication[] = [];
   /** Streams that nobody answers for, since when, and when last. */
   readonly #leaderless = new Map<string, { since: number; last: number }>();
   #counter = 0;
@@ -52,8 +104,15 @@ export class Sender implements Wire {
     this.#clock = clock;
     this.#log = log;
     link.subscribe(`${this.#inbox}.*.*`, (msg) => this.#receiveSafely(msg));
-    link.onReconnect(() => this.#each((publication) => publication.send()));
-    link.onAway(() => this.#each((publication) => publication.away()));
+    link.onReconnect(() => {
+      for (const publication of [...this.#publications])
+        if (this.#publications.includes(publication)) this.#attempt(publication);
+    });
+    link.onAway(() => {
+      // No answer will come, and nothing can be sent.
+      for (const publication of this.#publications.filter(isCertain))
+        this.#finish(publication, { result: 'refused', reason: 'not connected' });
+    });
   }
 
   get connected(): boolean {
@@ -63,11 +122,6 @@ export class Sender implements Wire {
   /** False while the broker is away, or UNSENT_BYTES_MAX wait for it. */
   get hasRoom(): boolean {
     return !this.#link.isAway && this.#link.unsentBytes < UNSENT_BYTES_MAX;
-  }
-
-  /** Not connected, but not for long. */
-  get isReconnecting(): boolean {
-    return !this.#link.connected && !this.#link.isAway;
   }
 
   /** Bytes that one message may have, as the server says. */
@@ -85,27 +139,39 @@ export class Sender implements Wire {
    */
   send(message: Outgoing, done: (sent: SendResult) => void): void {
     const number = ++this.#counter;
-    const startedAt = this.monotonic();
-    const headers = recordHeaders(`${this.#bootId}.${number}`, message);
-    const outgoing = { message, headers, replyTo: `${this.#inbox}.${number}` };
-    const publication = new Publication(this, outgoing, (sent) => {
-      remove(this.#publications, numbered);
-      if (sent.result === 'stored') this.#leaderless.delete(message.stream);
-      if (sent.result === 'stored') this.duration.observe((this.monotonic() - startedAt) / 1000);
-      else this.#report(message.stream, sent);
-      done(sent);
-    });
-    const numbered = { number, publication };
-    this.#publications.push(numbered);
+    const publication: Publication = {
+      message,
+      number,
+      headers: recordHeaders(`${this.#bootId}.${number}`, message),
+      startedAt: this.monotonic(),
+      sent: 0,
+      refused: [],
+      reason: 'no acknowledgement',
+      timer: undefined,
+      done,
+    };
+    this.#publications.push(publication);
     this.publishes[message.stream] = (this.publishes[message.stream] ?? 0) + 1;
-    publication.send();
+    this.#attempt(publication);
   }
 
-  /** Makes one attempt. @returns false when nothing can be sent at this moment */
-  transmit({ subject, data }: Outgoing, messageHeaders: MsgHdrs, replyTo: string): boolean {
+  // ---- To the broker ----
+
+  #attempt(publication: Publication): void {
+    if (publication.message.deadline <= this.monotonic()) return this.#giveUp(publication);
+    const isReconnecting = !this.#link.connected && !this.#link.isAway;
+    if (this.#transmit(publication)) publication.sent++;
+    else if (isCertain(publication) && !isReconnecting)
+      return this.#finish(publication, { result: 'refused', reason: 'nothing can be sent' });
+    this.#wait(publication, PUBLISH_ATTEMPT_MS);
+  }
+
+  /** @returns false when nothing can be sent at this moment */
+  #transmit({ message: { subject, data }, number, headers, sent }: Publication): boolean {
     if (!this.#link.connected || !this.hasRoom) return false;
     try {
-      this.#link.connection.publish(subject, data, { headers: messageHeaders, reply: replyTo });
+      const reply = `${this.#inbox}.${number}.${sent + 1}`;
+      this.#link.connection.publish(subject, data, { headers, reply });
       return true;
     } catch (error) {
       // Closed or draining, or another server of the cluster takes less than the message's size.
@@ -114,15 +180,27 @@ export class Sender implements Wire {
     }
   }
 
-  /** Notes that nobody answers for the stream. @returns whether that has been so for too long */
-  isLeaderless(stream: string): boolean {
-    const now = this.monotonic();
-    const before = this.#leaderless.get(stream);
-    const isSame = before !== undefined && now - before.last < LEADERLESS_FORGET_MS;
-    const since = isSame ? before.since : now;
-    this.#leaderless.set(stream, { since, last: now });
-    return now - since >= BROKER_AWAY_MS_MAX;
+  /** After a refusal: an attempt that nobody can answer would make of it an unknown. */
+  #pause(publication: Publication): void {
+    this.#wait(publication, PUBLISH_PAUSE_MS, PUBLISH_ANSWER_MS_MIN);
   }
+
+  /**
+   * An attempt follows, or at the deadline the end. What follows is chosen now: a timer may be
+   * early.
+   *
+   * @param room ms that must be left for the answer to that attempt
+   */
+  #wait(publication: Publication, ms: number, room = 0): void {
+    clearTimeout(publication.timer);
+    const left = publication.message.deadline - this.monotonic();
+    publication.timer =
+      ms + room < left
+        ? setTimeout(() => this.#attempt(publication), ms)
+        : setTimeout(() => this.#giveUp(publication), Math.max(0, left));
+  }
+
+  // ---- From the broker ----
 
   /**
    * The client takes an exception here for the end of the connection and swallows it. A bug must
@@ -141,12 +219,47 @@ export class Sender implements Wire {
   #receive(msg: Msg): void {
     const dot = msg.subject.lastIndexOf('.');
     const number = Number(msg.subject.slice(this.#inbox.length + 1, dot));
-    const answered = this.#publications.find((one) => one.number === number);
-    answered?.publication.answered(Number(msg.subject.slice(dot + 1)), readAck(msg));
+    const publication = this.#publications.find((one) => one.number === number);
+    if (publication) this.#answered(publication, Number(msg.subject.slice(dot + 1)), readAck(msg));
   }
 
-  #each(step: (publication: Publication) => void): void {
-    for (const { publication } of [...this.#publications]) step(publication);
+  /** @param attempt from 1 on, as in its reply subject */
+  #answered(publication: Publication, attempt: number, ack: Ack): void {
+    if (ack.kind === 'stored') return this.#finish(publication, { result: 'stored', sequence: ack.sequence });
+    publication.reason = ack.reason;
+    if (ack.kind === 'unclear') return this.#pause(publication);
+    if (!publication.refused.includes(attempt)) publication.refused.push(attempt);
+    const isMissing = ack.kind === 'no responders' && this.#isLeaderless(publication.message.stream);
+    if (ack.kind === 'refused' || isMissing) this.#giveUp(publication);
+    else this.#pause(publication);
+  }
+
+  /** Notes that nobody answers for the stream. @returns whether that has been so for too long */
+  #isLeaderless(stream: string): boolean {
+    const now = this.monotonic();
+    const before = this.#leaderless.get(stream);
+    const isSame = before !== undefined && now - before.last < LEADERLESS_FORGET_MS;
+    const since = isSame ? before.since : now;
+    this.#leaderless.set(stream, { since, last: now });
+    return now - since >= BROKER_AWAY_MS_MAX;
+  }
+
+  // ---- The end ----
+
+  #giveUp(publication: Publication): void {
+    const result = isCertain(publication) ? 'refused' : 'unknown';
+    this.#finish(publication, { result, reason: publication.reason });
+  }
+
+  #finish(publication: Publication, sent: SendResult): void {
+    if (!remove(this.#publications, publication)) return;
+    clearTimeout(publication.timer);
+    const { stream } = publication.message;
+    if (sent.result === 'stored') {
+      this.#leaderless.delete(stream);
+      this.duration.observe((this.monotonic() - publication.startedAt) / 1000);
+    } else this.#report(stream, sent);
+    publication.done(sent);
   }
 
   /** A line a second at most: a broker that is away fails hundreds of messages at once. */

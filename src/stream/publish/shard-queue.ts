@@ -36,8 +36,8 @@ export type ShardQueueOptions = {
   /** Bytes of entries that fit one frame at this moment. */
   frameBytesMax(): number;
   frameEntries: Distribution;
-  /** Told of each entry just before it learns its result. */
-  onEnd(entry: QueuedEntry): void;
+  /** Told of each entry, once. */
+  onEnd(entry: QueuedEntry, result: PublishResult): void;
   /** Told of each frame that the stream acknowledged, before its entries are. */
   onStored(frame: Uint8Array): void;
 };
@@ -82,7 +82,7 @@ export class ShardQueue {
 
   push(entry: QueuedEntry): void {
     if (!this.#options.sender.hasRoom || this.#bytesInFlight + entry.bytes > STREAM_BYTES_IN_FLIGHT_MAX)
-      return this.#end(entry, 'refused');
+      return this.#options.onEnd(entry, 'refused');
     this.#queue.push(entry);
     this.#queuedBytes += entry.bytes;
     this.#bytesInFlight += entry.bytes;
@@ -181,12 +181,7 @@ export class ShardQueue {
 
   #settle(entries: readonly QueuedEntry[], result: PublishResult): void {
     for (const { bytes } of entries) this.#bytesInFlight -= bytes;
-    for (const entry of entries) this.#end(entry, result);
-  }
-
-  #end(entry: QueuedEntry, result: PublishResult): void {
-    this.#options.onEnd(entry);
-    entry.done(result);
+    for (const entry of entries) this.#options.onEnd(entry, result);
   }
 
   /** Entries at the head whose time ran out unsent: certainly in no stream. */
