@@ -10,7 +10,7 @@ import { LANES } from './support/lanes.ts';
 const HEAVY = [
   'test/bench/{smoke,limits}.test.ts',
   'test/faults/{broker,processes}.test.ts',
-  'test/deploy/{cells,rolling-restart}.test.ts',
+  'test/deploy/cells.test.ts',
   'test/ingest/limit/cut.test.ts',
   'test/system/{broker-restart,hostile-connections,redis-stall,restart,volume}.test.ts',
 ];
@@ -27,15 +27,15 @@ const CLIENTS = 'test/clients/matrix.test.ts';
 /** Wants stores that take half a gigabyte: `npm run test:sinks` installs them and runs these; `npm test` leaves them out. */
 const STORES = 'test/sink/stores/**/*.test.ts';
 
-/** That `npm run test:deployed` runs on the versions of deploy/; `npm test` leaves it out. */
-const DEPLOYED_ITSELF = 'test/deploy/deployed.test.ts';
+/** On the versions of deploy/, and behind its proxies: `npm run test:deployed` runs these; `npm test` leaves them out. */
+const DEPLOYED_ALONE = 'test/deploy/{deployed,rolling-restart}.test.ts';
 
 /**
  * What a broker or a database of another version could break, in five minutes: `npm run test:deployed` runs these on the versions that
  * deploy/ names, `npm test` on those that it finds. Of test/system what restarts servers, fills streams or makes accounts.
  */
 const DEPLOYED = [
-  DEPLOYED_ITSELF,
+  DEPLOYED_ALONE,
   'test/deploy/{versions,nats-roles,secured}.test.ts',
   'test/commands/doctor/nats-cluster.test.ts',
   'test/projects/{bucket-copy,bucket-watch,replica,project-store,deleted-project}.test.ts',
@@ -120,7 +120,7 @@ export default defineConfig({
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: [...HEAVY, BY_ITSELF, IMAGE, CLIENTS, STORES, DEPLOYED_ITSELF],
+          exclude: [...HEAVY, BY_ITSELF, IMAGE, CLIENTS, STORES, DEPLOYED_ALONE],
           // The files of a lane share a process and its modules: loading them anew for each costs half a second of a core.
           isolate: false,
           maxWorkers: LANES,
