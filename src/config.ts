@@ -20,7 +20,7 @@ import {
   STREAM_BYTES_DEFAULT,
 } from './limits.ts';
 
-/** What a URL says beyond its form is checked by its sink. */
+/** Each sink checks what its URL says beyond the form. */
 export type SinkSetting =
   | { kind: 'ndjson'; dir: string }
   | { kind: 'postgres'; url: string }
@@ -55,12 +55,12 @@ export type Config = Readonly<{
   redisPasswordFile: string | undefined;
   natsUrls: readonly string[];
   natsCredsFile: string | undefined;
-  /** Of Redis and NATS. */
+  /** Certificates that Redis and NATS are checked against. */
   tlsCaFile: string | undefined;
   maxBodyBytes: number;
   maxDecompressedBytes: number;
   spoolDir: string;
-  /** Of all workers together. */
+  /** Bound of all workers together. */
   spoolMaxBytes: number;
   planLimits: 'table' | 'free-only';
   heartbeatPath: string;
@@ -300,7 +300,7 @@ function soundSettings(raw: Record<string, string>): SoundSettings {
   return Object.fromEntries(read) as SoundSettings;
 }
 
-/** What is wrong between settings. */
+/** Contradictions between settings that are sound one by one. */
 function relationProblems(raw: Record<string, string>, sound: SoundSettings): string[] {
   const { SLUICE_PORT: port, SLUICE_ADMIN_PORT: adminPort } = sound;
   const problems: string[] = [];
@@ -378,7 +378,7 @@ export const childEnvironment = (overrides: Readonly<Record<string, string>>): N
   ...overrides,
 });
 
-/** What finding and installing the servers of a development machine needs of the environment. */
+/** Variables that finding and installing the servers of a development machine needs. */
 export const hostEnvironment = (env: NodeJS.ProcessEnv = process.env) => ({
   path: env.PATH ?? '',
   redisServerBin: env.REDIS_SERVER_BIN,

@@ -102,7 +102,10 @@ export const OUTPUT_GARBAGE_BYTES_MAX = 8 * MIB;
 export const ZSTD_WINDOW_BYTES_MAX = 8 * MIB;
 /** Frames of one zstd body: each costs a trip to zlib's threads, some 20 µs of the event loop. */
 export const ZSTD_FRAMES_MAX = 1_000;
-/** What filters get of one field. JSON.parse takes 50 ms for a MiB of brackets: bounded too. */
+/**
+ * Bytes of one field that filters get. JSON.parse takes 50 ms for a MiB of brackets, so structures
+ * have a bound of their own.
+ */
 export const PICKED_BYTES_MAX = 1 * MIB;
 export const PICKED_STRUCTURE_BYTES_MAX = 256 * KIB;
 export const PICKED_STRING_BYTES_MAX = 64 * KIB;
@@ -193,9 +196,9 @@ export const RETRY_AFTER_SEC = 60;
 /** How old a quota checkpoint of an active project may be. */
 export const CHECKPOINT_MS_MAX = 10_000;
 
-/** Of an SDK's or client's name and version, which is stored with each item. */
+/** Characters of an SDK's or client's name and version, which are stored with each item. */
 export const CLIENT_CHARS_MAX = 256;
-/** Of a User-Agent that is filled into each element of a container. */
+/** Characters of a User-Agent that is filled into each element of a container. */
 export const AGENT_CHARS_MAX = 512;
 
 // ---- Registry ----
@@ -279,7 +282,10 @@ export const DEDUP_WINDOW_MS = 120_000;
 export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Work of a project (stream/work.ts) ----
-/** What a project may owe at a machine's workers together; batches need the other second of two. */
+/**
+ * Work that a project may owe at a machine's workers together; batches need the other second of
+ * two.
+ */
 export const WORK_FREE_MS = 1_000;
 /** The workers that divide it; of more each has a quarter: a client may have one connection. */
 export const WORKERS_SHARING_FREE_MAX = 4;
@@ -308,10 +314,16 @@ export const RECORDING_BYTES_MAX = 64 * MIB;
 /** A recording that inflates beyond both draws on its project's budget. */
 export const INFLATION_FREE_BYTES = 1 * MIB;
 export const INFLATION_FREE_RATIO = 16;
-/** Of each project and processor: at once, and what comes back. */
+/**
+ * Inflated bytes of one project in one processor: at once, and the part that comes back each
+ * second.
+ */
 export const INFLATION_BUDGET_BYTES = 64 * MIB;
 export const INFLATION_BUDGET_BYTES_PER_SEC = 1 * MIB;
-/** What is stored in place of private data may be longer: an item that would grow beyond is not. */
+/**
+ * Text that replaces private data may be longer than the data. An item that would grow beyond this
+ * is not stored.
+ */
 export const SCRUBBED_BYTES_MAX = 2 * RECORDING_BYTES_MAX;
 /** First line of a recording, which gives its segment_id. */
 export const RECORDING_HEADER_BYTES_MAX = 4 * KIB;
@@ -381,7 +393,7 @@ export const S3_OBJECT_PACKED_BYTES_MAX = 16 * MIB;
 export const S3_OBJECT_FRAMES_MAX = 2_500;
 /** The longest time that a record waits for its object; an option of the URL. */
 export const S3_OBJECT_SEC = 60;
-/** Of a larger object; S3 takes no smaller ones than 5 MiB. */
+/** Part of a larger object; S3 takes no part below 5 MiB. */
 export const S3_PART_BYTES = 8 * MIB;
 export const S3_REQUEST_MS_MAX = 60_000;
 /** After an hour's end by the data's time: twice RECEIVED_DISORDER_MS_MAX. */

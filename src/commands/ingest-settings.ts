@@ -7,8 +7,8 @@ import { SPOOL_BYTES_MAX } from '../limits.ts';
 import { bytesText } from '../stream/setup/config-diff.ts';
 
 /**
- * What is wrong for ingest alone: other programs share its settings, and not its ports, its number
- * of workers or its spool. Spool files have no names, so only ingest itself bounds them: they must
+ * Problems for ingest alone: other programs share its settings, but not its ports, its number of
+ * workers or its spool. Spool files have no names, so only ingest itself bounds them: they must
  * never fill a volume that other programs share.
  */
 export function ingestProblems(settings: SoundSettings): string[] {

@@ -1,4 +1,4 @@
-/** What commands write to standard output: JSON for programs, aligned text for people. */
+/** Output of commands: JSON for programs, aligned text for people. */
 
 /**
  * Characters that steer a terminal or reorder what it shows: controls but tabs and line breaks, and
@@ -13,7 +13,7 @@ const escaped = (text: string): string =>
     (_, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, '0')}`,
   ).join('');
 
-/** What a client or an operator wrote must not steer the terminal. Line breaks stay. */
+/** Text that a client or an operator wrote, which must not steer the terminal. Line breaks stay. */
 export const harmless = (text: string): string => text.replace(STEERING, escaped);
 
 /** The same in one line, for a cell or a value. */
@@ -42,7 +42,9 @@ export const printLine = (line: string): void => {
   process.stdout.write(`${harmless(line)}\n`);
 };
 
-/** Of what may be more texts than a call takes arguments, some 125,000. */
+/**
+ * Length of the longest text. There may be more texts than a call takes arguments, some 125,000.
+ */
 function longest(texts: readonly string[]): number {
   let length = 0;
   for (const text of texts) length = Math.max(length, text.length);

@@ -41,7 +41,7 @@ const devFileSchema = z.object({
 });
 type RunningDev = z.infer<typeof devFileSchema>;
 
-/** What the `sluice dev` of this folder says of itself, while its process lives. */
+/** The file that the `sluice dev` of this folder wrote, while its process lives. */
 export function findDev(folder: string): RunningDev | undefined {
   try {
     const dev = devFileSchema.parse(JSON.parse(readFileSync(join(folder, '.sluice', 'dev.json'), 'utf8')));
@@ -108,7 +108,7 @@ export class Session {
   }
 }
 
-/** Of the commands that can ask the management API. */
+/** Flags of the commands that can ask the management API. */
 export type ApiFlags = { api?: string };
 
 function parseApiUrl(text: string): string {

@@ -14,7 +14,7 @@ import { type SeenItem, seenItems, seenJson, seenText } from './tail-item.ts';
 
 type Flags = { type?: SeenItem['type']; json?: boolean };
 
-/** What cannot be decoded is the processor's to report. */
+/** Entries of a frame; none where the frame cannot be decoded, which the processor reports. */
 function entriesOf(frame: Uint8Array): Entry[] {
   try {
     return decodeFrame(frame).flatMap((slot) => (slot.ok ? [slot.entry] : []));

@@ -50,7 +50,7 @@ export const skippedType = (type: string): SkippedType => (isSkippedType(type) ?
 export const storedTypes = (extra: readonly ExtraType[]): ReadonlySet<string> =>
   new Set<string>([...STANDARD_TYPES, ...extra]);
 
-/** What a project can limit by itself. */
+/** Categories that a project can limit one by one. */
 export const CATEGORIES = ['errors', 'transactions', 'spans', 'logs', 'replays'] as const;
 export type Category = (typeof CATEGORIES)[number];
 
@@ -74,7 +74,7 @@ const BIT_OF: Readonly<Record<string, number>> = Object.fromEntries(
 
 /** Sets of categories are sums of these. */
 export const categoryBit = (category: Category): number => BITS[category];
-/** Of the category of a type; 0: most types of SLUICE_STORE_TYPES have none. */
+/** Bit of a type's category; 0: most types of SLUICE_STORE_TYPES have none. */
 export const typeBit = (type: ItemType): number => BIT_OF[type] ?? 0;
 export const categoriesIn = (bits: number): Category[] =>
   CATEGORIES.filter((category) => (bits & BITS[category]) !== 0);

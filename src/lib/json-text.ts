@@ -38,7 +38,7 @@ BLANK[LF] = BREAK;
 BLANK[CR] = BREAK;
 const DIGIT = tableOf('0123456789');
 const HEX = tableOf('0123456789abcdefABCDEF');
-/** What may follow a backslash by itself. */
+/** Characters that may follow a backslash by themselves. */
 const SIMPLE_ESCAPE = tableOf('"\\/bfnrt');
 /** Bytes of a string without a special meaning: nine tenths of a payload. */
 const PLAIN = new Uint8Array(256).fill(1, SPACE);
@@ -86,7 +86,7 @@ function skipString(text: Uint8Array, from: number, until = text.length): number
   return -1;
 }
 
-/** What of {@link BLANK} the scan met. */
+/** Bits of {@link BLANK} that the scan met. */
 let blanks = 0;
 
 function skipBlank(text: Uint8Array, from: number): number {
@@ -152,7 +152,7 @@ const BRACKETS_KEPT = 64;
 /** From a bracket to the one that closes it, in ASCII. */
 const TO_CLOSING = 2;
 
-/** Of scans that are over: the next one needs no memory of its own. */
+/** Memory of a scan that is over, which the next scan takes. */
 let spare: Uint8Array | undefined;
 
 /**
@@ -170,7 +170,7 @@ class ValueScan {
   #pausedIn: 'name' | 'string' | 'closing' | undefined;
   /** Where it goes on; when it is over the end of the value, or negative when there is none. */
   at: number;
-  /** What of {@link BLANK} it met. */
+  /** Bits of {@link BLANK} that the scan met. */
   blanks = 0;
 
   constructor(text: Uint8Array, from: number) {

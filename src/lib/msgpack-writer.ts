@@ -19,7 +19,7 @@ export class MessagePackWriter {
     this.#bytes = Buffer.allocUnsafe(bytesMax);
   }
 
-  /** What was written so far. A view: no copy. */
+  /** Bytes that were written so far. A view: no copy. */
   get written(): Uint8Array {
     return this.#bytes.subarray(0, this.#at);
   }

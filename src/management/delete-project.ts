@@ -76,7 +76,10 @@ export async function deleteProject(
   return project;
 }
 
-/** By this id, not by an alias. @throws RegistryError when the record cannot be read */
+/**
+ * Whether a project has this id; aliases do not count.
+ * @throws RegistryError when the record cannot be read
+ */
 const isThere = (store: ProjectStore, id: string): Promise<boolean> =>
   store.get(id).then(
     (project) => project.id === id,

@@ -51,7 +51,7 @@ import {
 } from './project-json.ts';
 import { type Usage, type UsageByHour, type UsageReader, usageByHour, usageOfAll } from './usage.ts';
 
-/** What the operations of all callers share. */
+/** Parts that the operations of all callers share. */
 export type ManagementParts = {
   connections: Connections;
   /** Base of DSNs and heartbeat URLs. */
@@ -196,7 +196,7 @@ export class DirectOperations implements Operations {
     return keyJson(project, removed as unknown as ProjectKey, this.#parts.publicUrl);
   }
 
-  /** Of a project that was deleted, by its id. */
+  /** Also finds the history of a deleted project, by its id. */
   async history(idOrAlias: string, page?: SequencePage): Promise<RecordedChange[]> {
     const link = await this.#parts.connections.nats();
     const found = await (await this.#projects()).find(idOrAlias).catch(unlessUnknown);

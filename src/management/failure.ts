@@ -26,7 +26,7 @@ export type FieldProblem = { field: string; detail: string };
 const problemText = ({ field, detail }: FieldProblem): string =>
   field === '' ? detail : `${field}: ${detail}`;
 
-/** What was asked for makes no sense, whatever the servers hold. */
+/** A request that makes no sense, whatever the servers hold. */
 export class InvalidError extends Error {
   override name = 'InvalidError';
   readonly problems: readonly FieldProblem[];
@@ -77,7 +77,7 @@ const FAULTS: readonly (readonly [kind: new (...args: never[]) => Error, fault: 
   [UnrecordedError, 'unrecorded'],
 ];
 
-/** What kind of fault an error of an operation is. */
+/** The kind of fault that an error of an operation is. */
 export function faultOf(error: unknown): Fault {
   if (error instanceof OperationError) return error.kind;
   if (denialIn(error)) return 'failed';

@@ -1,6 +1,6 @@
 /**
- * What can be managed: projects, heartbeat tokens, usage, dead letters. The command line calls
- * this, and the management API serves it. direct.ts works on Redis and NATS; api-client.ts asks the
+ * Operations on projects, heartbeat tokens, usage and dead letters. The command line calls them,
+ * and the management API serves them. direct.ts works on Redis and NATS; api-client.ts asks the
  * API of an ingest.
  */
 import type { RecordedChange } from '../projects/audit-change.ts';
@@ -23,7 +23,7 @@ export type StoredProjectJson = { project: ProjectJson; revision: number };
 /** A key, and the revision of the record that it is in. */
 export type StoredKeyJson = { key: KeyJson; revision: number };
 
-/** What a project that is put must be. */
+/** Whether a project that is put must be new, or must exist. */
 export type Presence = 'new' | 'there';
 
 /** The record as it was; its id alone when only the usage of an earlier project was left. */
@@ -41,9 +41,9 @@ export type DeadLetterDetail = { letter: FiledDeadLetter; bytes: Uint8Array | st
 /** All throw OperationError, InvalidError, RegistryError or UnrecordedError. */
 export interface Operations {
   createProject(wanted: WantedProject): Promise<StoredProjectJson>;
-  /** By id or alias, here and below. */
+  /** Finds by id or alias; so do the operations below. */
   getProject(idOrAlias: string): Promise<StoredProjectJson>;
-  /** By id, short ids first; without a page all. */
+  /** Projects in the order of their ids, short ids first; all of them without a page. */
   listProjects(page?: NamePage): Promise<ProjectJson[]>;
   setProject(idOrAlias: string, changes: ProjectChanges, wanted?: Revision): Promise<StoredProjectJson>;
   /**

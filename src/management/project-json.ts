@@ -30,7 +30,7 @@ export type ProjectJson = Omit<Project, 'key' | 'keys' | 'enabled'> & {
   keys: KeyJson[];
 };
 
-/** What a new project has where nothing is said. */
+/** Fields of a new project that its creator left out. */
 const PROJECT_DEFAULTS = { overage: false, filters: [...FILTERS], allowedOrigins: [] };
 
 const { shape } = projectSchema;
@@ -149,7 +149,7 @@ export const fieldProblems = (error: z.ZodError): FieldProblem[] =>
 
 type Fields = Pick<WantedProject, 'id' | 'alias' | 'key' | 'keys' | 'allowedOrigins' | 'scrub' | 'fillIp'>;
 
-/** What is wrong with fields that fit the schema one by one. */
+/** Contradictions between fields that fit the schema one by one. */
 export function recordProblems(fields: Fields): FieldProblem[] {
   const { id, alias, key, keys, allowedOrigins = [], scrub = [], fillIp } = fields;
   const origins = allowedOrigins.flatMap((pattern) => originPatternProblem(pattern) ?? []);
@@ -168,7 +168,7 @@ export function recordProblems(fields: Fields): FieldProblem[] {
 }
 
 /**
- * What a schema makes of a project, its fields checked together. @throws InvalidError naming each
+ * Parses a project by a schema, and checks its fields together. @throws InvalidError naming each
  * wrong field
  */
 function checkedBy<Schema extends z.ZodType<Fields>>(schema: Schema, project: Fields): z.output<Schema> {

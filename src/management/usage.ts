@@ -24,7 +24,7 @@ const BATCH = 100;
 const percentOf = (current: number, quota: number): number =>
   quota === 0 ? 100 : Math.floor((100 * current) / quota);
 
-/** What reading usage needs. */
+/** Parts that reading usage needs. */
 export type UsageReader = { connections: Connections; checkpoints: CheckpointBucket };
 
 /**

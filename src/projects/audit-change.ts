@@ -1,5 +1,5 @@
 /**
- * What a record of the audit holds. Pure.
+ * Content of a record of the audit. Pure.
  *
  * A record shows no key and no token: what a key or token was and is can be compared by its
  * fingerprint, and no reader of the audit can send with it.

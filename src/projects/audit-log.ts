@@ -52,7 +52,7 @@ export class AuditLog {
     this.#by = by;
   }
 
-  /** To be asked before a change. @throws JetStreamApiError when the stream does not exist */
+  /** Called before a change. @throws JetStreamApiError when the stream does not exist */
   async ready(): Promise<void> {
     if (this.#found) return;
     await (await this.#link.manager()).streams.info(AUDIT_STREAM);
@@ -97,7 +97,7 @@ export class AuditLog {
   }
 }
 
-/** What of the audit to read: at most `limit` records behind the sequence `after`. */
+/** A page of the audit: at most `limit` records behind the sequence `after`. */
 type HistoryPage = { after?: number; limit?: number };
 
 /**

@@ -17,7 +17,7 @@ export class RevisionError extends RegistryError {
   override name = 'RevisionError';
 }
 
-/** What is there forbids it. */
+/** A change that the present state forbids. */
 export class ConflictError extends RegistryError {
   override name = 'ConflictError';
 }
@@ -122,7 +122,7 @@ export class Names {
     }
   }
 
-  /** By id or alias. @throws RegistryError when there is none, or its record is spoiled */
+  /** Finds by id or alias. @throws RegistryError when there is none, or its record is spoiled */
   async find(idOrAlias: string): Promise<StoredProject> {
     // Other text that a user types may not even be a legal key.
     const id = isProjectId(idOrAlias) ? ((await this.#claimant(idOrAlias)) ?? idOrAlias) : undefined;

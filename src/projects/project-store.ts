@@ -91,7 +91,7 @@ export class ProjectStore {
     }
   }
 
-  /** By id or alias. @throws RegistryError when there is none */
+  /** Finds by id or alias. @throws RegistryError when there is none */
   async get(idOrAlias: string): Promise<Project> {
     return (await this.find(idOrAlias)).project;
   }

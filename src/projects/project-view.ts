@@ -25,7 +25,7 @@ export class ProjectView {
   readonly copy = new BucketCopy((entry) => this.#changed(entry));
   readonly #planLimits: PlanLimits;
   readonly #log: Log;
-  /** What a request looks up: ids and aliases that were asked for, and lead to a project. */
+  /** Projects by the ids and aliases that requests asked for. */
   readonly #active = new Map<string, ProjectState>();
   /** Keys whose text cannot be read, which was logged. */
   readonly #broken = new Set<string>();
@@ -91,7 +91,7 @@ export class ProjectView {
     if (record.alias !== undefined) this.#active.delete(record.alias);
   }
 
-  /** What is idle is read when it is asked for. */
+  /** A project that is idle is read when a request asks for it. */
   #changed({ key, text, revision }: CopiedEntry): void {
     this.#broken.delete(key);
     const state = this.#active.get(key);

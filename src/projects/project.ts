@@ -95,7 +95,7 @@ export function rateLimitOf(
   return PLAN_LIMITS[project.plan];
 }
 
-/** What is done to the payloads of a project's envelopes; undefined: nothing. */
+/** Changes to the payloads of a project's envelopes; undefined: none. */
 export type ProjectPrivacy = Privacy & { fillIp: boolean };
 
 export function privacyOf({

@@ -6,7 +6,7 @@ import { findServer, type ServerKind } from './servers.ts';
 type ServerBinaries = { redis: string; nats: string };
 type Host = { path: string; redisServerBin?: string | undefined; natsServerBin?: string | undefined };
 
-/** What a person can type when nothing can be installed for them. */
+/** Commands for a person to type when nothing can be installed for them. */
 const MANUAL_INSTALL = `Install them with one of
 
   Debian, Ubuntu   sudo apt-get update && sudo apt-get install -y redis-server nats-server

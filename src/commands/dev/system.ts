@@ -41,7 +41,7 @@ type DevOptions = {
   sinks: readonly SinkSetting[] | undefined;
 };
 
-/** What `<data-dir>/dev.json` holds. */
+/** Content of `<data-dir>/dev.json`. */
 export type DevFile = {
   url: string;
   adminUrl: string;
@@ -185,7 +185,7 @@ export class DevStart {
     await Promise.all(children.map((child) => child.ready(READY_MS_MAX)));
   }
 
-  /** Of a child, which listens on SLUICE_ADMIN_HOST too. */
+  /** URL of a child, which listens on SLUICE_ADMIN_HOST too. */
   #adminUrl(port: number): string {
     return urlOf(this.#options.adminHost, port);
   }
@@ -220,7 +220,7 @@ function urlOf(host: string, port: number): string {
   return `http://${host.includes(':') ? `[${host}]` : host}:${port}`;
 }
 
-/** What `dev` keeps in its data folder; other files there are not its own. */
+/** Files that `dev` keeps in its data folder; others there are not its own. */
 export const DATA = ['demo-project', 'dev.json', 'dev.json.tmp', 'nats', 'redis', 'sink'] as const;
 
 /** The demo project of a data folder: the same one at every start, made at the first. */

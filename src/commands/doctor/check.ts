@@ -1,12 +1,12 @@
-/** What a row of doctor's table (checks.ts) says, and how it becomes a finding. */
+/** A row of doctor's table (checks.ts), and how it becomes a finding. */
 import { reasonOf } from '../../management/failure.ts';
 
 /** One finding of `sluice doctor`. */
 export type Finding = {
   state: 'ok' | 'warn' | 'fail';
-  /** What was looked at. */
+  /** The thing that was looked at. */
   what: string;
-  /** What was found. */
+  /** The state that it was found in. */
   found: string;
   /** How to fix it; absent when nothing is wrong. */
   fix?: string;

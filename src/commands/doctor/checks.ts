@@ -35,7 +35,7 @@ const BACKLOG_MIN = 1_024;
 const CLOCK_WARN_MS = 1_000;
 const CLOCK_FAIL_MS = 10_000;
 const ROUND_TRIP_WARN_MS = 10;
-/** What the documents ask for and the tests run on. */
+/** Versions that the documents ask for and the tests run on. */
 const REDIS_MAJOR_MIN = 7;
 const NATS_2_MINOR_MIN = 9;
 const PAYLOAD_BYTES_MIN = 1024 * 1024;
@@ -43,7 +43,7 @@ const FULL_SHARE = 0.8;
 
 const UNREAD = 'not readable here, not checked';
 const RUN_SETUP = 'Run sluice setup.';
-/** Of a stream that is full: of a frame stream unless it is named here. */
+/** Remedies of full streams by name; a stream that is not named here holds frames. */
 const FULL_FIX: Readonly<Record<string, string>> = {
   [DEAD_LETTERS_STREAM]:
     'The oldest make room for new ones. See sluice dead-letters list; replay or purge them, ' +
@@ -218,7 +218,7 @@ export function redis(access: RedisServer, { clustered }: { clustered: boolean }
   });
 }
 
-/** What does not need JetStream. */
+/** Checks of NATS that do not need JetStream. */
 export function nats(connect: () => Promise<NatsLink>): Promise<Check[]> {
   const what = 'NATS';
   return asking({ what, fix: 'Start it with JetStream (-js), or set SLUICE_NATS_URL.' }, async () => {

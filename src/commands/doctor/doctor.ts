@@ -36,7 +36,10 @@ function sinkChecks(sink: SinkSetting): Promise<Check[]> {
   return sink.kind === 'postgres' ? postgres(sink.url) : clickhouse(sink.url);
 }
 
-/** What keeps ingest alone from starting: a warning, because other programs do not need it. */
+/**
+ * Settings with which ingest alone does not start: warnings, because other programs do not need
+ * them.
+ */
 function ingestSettings(): Check[] {
   try {
     loadConfig(undefined, { alsoCheck: ingestProblems });

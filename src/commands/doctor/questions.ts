@@ -70,7 +70,7 @@ export const askRedis = (access: RedisServer) =>
   });
 
 /** No project has this id, so no count has this key. */
-/** By how much NATS's clock is ahead of ours. */
+/** Milliseconds that NATS's clock is ahead of ours. */
 export async function natsClockAheadMs(link: NatsLink): Promise<number> {
   const sentAt = Date.now();
   const nats = await brokerNow(link);
@@ -90,8 +90,8 @@ const WANTED_RIGHTS = [
   ['migrations', 'SELECT'],
 ];
 /**
- * What the role cannot do that the sink will. Partitions of a new day are attached, which is an
- * owner's right.
+ * Rights that the sink will need and the role lacks. Partitions of a new day are attached, which is
+ * an owner's right.
  */
 const MISSING_RIGHTS = `WITH namespace AS (SELECT to_regnamespace('sluice')::oid AS oid),
 tables AS (

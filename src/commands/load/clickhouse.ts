@@ -1,4 +1,4 @@
-/** What the clickhouse sink has stored. */
+/** Reads what the clickhouse sink has stored. */
 import { Server } from '../../sink/clickhouse/server.ts';
 import type { TableName } from '../../sink/clickhouse/tables.ts';
 import type { StoredReader } from '../../sink/sink.ts';

@@ -1,4 +1,4 @@
-/** What the s3 sink has stored. */
+/** Reads what the s3 sink has stored. */
 import * as zlib from 'node:zlib';
 import { ZstdFrames } from '../../ingest/envelope/inflate/zstd-frames.ts';
 import { KEY_BYTES } from '../../sink/item-key.ts';

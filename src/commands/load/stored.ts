@@ -1,4 +1,4 @@
-/** What `sluice load --verify` reads of a sink, by a reader of that kind of sink. */
+/** Readers of sinks for `sluice load --verify`, one for each kind of sink. */
 import { type SinkSetting, sinksIn } from '../../config.ts';
 import type { StoredReader } from '../../sink/sink.ts';
 import { SinkSettingError } from '../../sink/unavailable.ts';

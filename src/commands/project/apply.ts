@@ -31,7 +31,7 @@ type ApplyFlags = ApiFlags & {
   json?: boolean;
 };
 
-/** What was done of the changes, in the words of `--json`. */
+/** Changes that were made, in the words of `--json`. */
 type Outcome = {
   created: ProjectJson[];
   changed: { id: string; fields: object }[];

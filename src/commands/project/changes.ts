@@ -1,4 +1,4 @@
-/** What applying a file changes in the registry, and its text. Pure. */
+/** Changes that applying a file makes in the registry, and their text. Pure. */
 import { differences, wantedRecord } from '../../management/project-json.ts';
 import type { Project } from '../../projects/project.ts';
 import type { FileProject } from './project-file.ts';

@@ -60,7 +60,10 @@ type Counter = { month: string; inRedis: number | undefined; count: number };
 
 type TallyReader = (projectId: string, month: string) => Promise<TallyOfMonth>;
 
-/** What the first of the sinks that keeps a tally counted. Its client is loaded when it is read. */
+/**
+ * Reads the tally of the first sink that keeps one. The sink's client is loaded when the tally is
+ * read.
+ */
 function tallyReader({ config: { sinks }, dev }: Session): TallyReader {
   const postgres = sinks.find((sink) => sink.kind === 'postgres');
   const folder = sinks.find((sink) => sink.kind === 'ndjson')?.dir ?? (sinks.length === 0 && dev?.sinkDir);

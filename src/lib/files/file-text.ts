@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 
-/** Of a small file, without blanks at its ends; undefined when it cannot be read. */
+/** Text of a small file, without blanks at its ends; undefined when the file cannot be read. */
 export function fileText(path: string): string | undefined {
   try {
     return readFileSync(path, 'utf8').trim();

@@ -1,6 +1,6 @@
-/** What the stages see of tracing. Where it is off they have none of it (open.ts). */
+/** Tracing as the stages see it. Where tracing is off they have none (open.ts). */
 
-/** What is set; else we choose a default of our own. */
+/** Whether an operator set these; else we choose a default of our own. */
 export type TracingSettings = { hasSampler: boolean; hasTimeout: boolean };
 
 /** Undefined: off. The SDK reads by itself what else the environment says of it. */

@@ -14,7 +14,7 @@ import { ProblemError } from './problem.ts';
 import type { AdminTokens } from './tokens.ts';
 
 type AccessParts = {
-  /** That the admin port is bound to. */
+  /** Address that the admin port is bound to. */
   host: string;
   /** Further names that the port is reached by. */
   names: readonly string[];

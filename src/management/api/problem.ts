@@ -1,7 +1,7 @@
 /** Errors of the admin port as problem details (RFC 9457). */
 import type { FieldProblem } from '../failure.ts';
 
-/** What a problem is, its status and its title. */
+/** Status and title of each problem. */
 const PROBLEMS = {
   invalid: [400, 'Invalid request'],
   unauthorized: [401, 'A token is needed'],

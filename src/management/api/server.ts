@@ -14,7 +14,7 @@ import { ManagementApi } from './api.ts';
 import { PROBLEM_TYPE, ProblemError } from './problem.ts';
 import type { AdminTokens } from './tokens.ts';
 
-/** What the page polls: figures since the process started; it computes rates from two answers. */
+/** Counts since the process started. The page polls them and computes rates from two answers. */
 export type AdminStats = {
   role: 'ingest' | 'processor';
   readiness: { status: string; checks: Record<string, string> };
@@ -38,7 +38,7 @@ type AdminOptions = {
   pages: AdminPages;
   tokens: AdminTokens;
   log: Log;
-  /** Of the management API; absent: it is not served. */
+  /** Parts of the management API; without them it is not served. */
   management?: ManagementParts;
 };
 

@@ -15,7 +15,7 @@ function parseToken(entry: string): AdminToken {
   return { label: `token-${digest(entry).toString('hex').slice(0, 8)}`, token: entry };
 }
 
-/** What a client sends that is given the same setting as the server. */
+/** The token that a client sends when it has the same setting as the server. */
 export const firstToken = (entries: readonly string[]): string | undefined =>
   entries[0] === undefined ? undefined : parseToken(entries[0].trim()).token;
 
@@ -33,7 +33,7 @@ export class AdminTokens {
   #ofFile: readonly AdminToken[] = [];
   /** Unknown tokens that were shown. */
   refused = 0;
-  /** Of the file when it was read: a change shows in one of the figures. */
+  /** Size and time of the file when it was read: a change of the file shows in one of them. */
   #seen = '';
 
   constructor(settings: TokenSettings) {

@@ -24,15 +24,15 @@ export type FiledDeadLetter = DeadLetterFacts & {
   id: string;
   /** RFC 3339. */
   filedAt: string;
-  /** Of the manifest in the stream. */
+  /** Sequence of the manifest in the stream. */
   sequence: number;
   /** Where the manifest is; parts are below it. */
   filedUnder: string;
   parts: number;
-  /** What a replay needs, of the bytes that belong to the dead letter. */
+  /** Bytes that a replay needs; a part of `bytes`. */
   bodyBytes: number;
   bytes: number;
-  /** Of all bytes, hex; dead letters of earlier builds have none. */
+  /** Hash of all bytes, in hex; dead letters of earlier builds have none. */
   sha256?: string;
   /** The bytes were larger than the project's share of the stream, and were not kept. */
   bytesGone?: true;
@@ -116,9 +116,9 @@ export class DeadLetterBox {
    * Removes a dead letter as it was read. A dead letter that the processor has filed again
    * meanwhile under the same id stays.
    *
-   * By sequence, because the broker searches all subjects of the stream for a filter, which is six
-   * times slower. One request must not remove all dead letters up to a sequence: below it may be
-   * parts of a dead letter that is still being filed.
+   * Removes by sequence, because the broker searches all subjects of the stream for a filter, which
+   * is six times slower. One request must not remove all dead letters up to a sequence: below it
+   * may be parts of a dead letter that is still being filed.
    */
   async purge({ filedUnder, sequence, parts }: FiledDeadLetter): Promise<void> {
     const filter = `${filedUnder}.*`;

@@ -23,7 +23,7 @@ const READ_AGAIN_MS = 250;
 /** `checkpoints.<YYYY-MM>.<group>` */
 const checkpointKey = (month: string, group: number): string => `checkpoints.${month}.${group}`;
 /**
- * What was counted under the ids of deleted projects, and is in the tally still: the same records,
+ * Counts of deleted projects, which are in the tally still: the same records,
  * `deleted.<YYYY-MM>.<group>`.
  */
 const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
@@ -40,7 +40,7 @@ export class CheckpointBucket {
   readonly groups = GROUPS;
   readonly #link: NatsLink;
   readonly #log: Log;
-  /** By key. */
+  /** Reads under way, by key. */
   readonly #reading = new Map<string, Promise<MonthCounts>>();
 
   constructor({ link, log }: { link: NatsLink; log: Log }) {
@@ -144,7 +144,7 @@ export class CheckpointBucket {
     });
   }
 
-  /** What earlier projects of this id counted in the month. */
+  /** Count that earlier projects of this id reached in the month. */
   async readDeleted(projectId: string, month: string): Promise<number> {
     const figures = await this.#stored(deletedKey(month, this.groupOf(projectId)));
     return figures.get(projectId) ?? 0;
@@ -162,7 +162,7 @@ export class CheckpointBucket {
     return this.#parse(key, await readRecord(this.#link, key));
   }
 
-  /** What is spoiled counts as none, and is written over. */
+  /** Spoiled text counts as none, and is written over. */
   #parse(key: string, text = '{}'): MonthCounts {
     try {
       return figuresOf(JSON.parse(text) as Record<string, unknown>);

@@ -15,7 +15,10 @@ const daySchema = z.record(z.string(), z.record(z.string(), z.int().min(0)));
 /** `outcomes.<projectId>.<YYYY-MM-DD>` */
 export const ledgerKey = (projectId: string, date: string): string => `outcomes.${projectId}.${date}`;
 
-/** What cannot be read counts as nothing: it is statistics, and must not stop further counting. */
+/**
+ * Text that cannot be read counts as nothing: these are statistics, and must not stop further
+ * counting.
+ */
 export function parseDay(text = '{}'): DayOfOutcomes {
   try {
     const parsed = daySchema.safeParse(JSON.parse(text));
