@@ -357,6 +357,13 @@ export const PULL_RETRY_MS = 1_000;
 export const LOPSIDED_MS_MAX = 300_000;
 /** How often the processor looks whether its streams and consumers are there. */
 export const KEEP_LOOK_MS = 5_000;
+/** How often the processor looks whether Redis lost counts; then it compares all with its tally. */
+export const LOSS_LOOK_MS = 15_000;
+/**
+ * Looks at one loss before the last, which waits until the streams have moved past the one before.
+ * Several: of a busy project each sees the requests under way as missing in the tally.
+ */
+export const LOSS_LOOKS_MIN = 4;
 /** Wait for the broker to confirm an acknowledgement, a dead letter or a count. */
 export const BROKER_REPLY_MS_MAX = 5_000;
 /** The broker delivers a frame again after this much silence, as when a processor was killed. */

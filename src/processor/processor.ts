@@ -14,8 +14,11 @@ import type { Tracing } from '../lib/tracing/tracing.ts';
 import { PREFETCH_BYTES_MAX, PREFETCH_TOTAL_BYTES_MAX, SHUTDOWN_MS_MAX } from '../limits.ts';
 import { startAdminServer } from '../management/api/server.ts';
 import { AdminTokens } from '../management/api/tokens.ts';
+import { Connections } from '../management/connections.ts';
+import { LostCounts } from '../management/lost-counts.ts';
 import { brokerNow } from '../projects/bucket.ts';
 import { openSinks } from '../sink/open-sinks.ts';
+import { tallyReader } from '../sink/read-tally.ts';
 import { Retention } from '../sink/retention.ts';
 import { SeveralSinks } from '../sink/several.ts';
 import type { Sink } from '../sink/sink.ts';
@@ -88,6 +91,7 @@ class Processor implements RunningProcessor {
   #deadLetters: DeadLetters | undefined;
   #watch: StreamWatch | undefined;
   #keeper: Keeper | undefined;
+  #lostCounts: LostCounts | undefined;
   #ready = false;
 
   constructor(config: Config, log: Log, { clock = systemClock, onBug = endProcess }: ProcessorOptions) {
@@ -127,6 +131,7 @@ class Processor implements RunningProcessor {
     const oldDays = new OldDays({ link, log: this.#log, clock: this.#clock });
     this.#closers.push(async () => oldDays.stop());
     this.#startRetention(link, sink);
+    this.#startLostCounts(link);
     await this.#startKeeper(link);
     this.#ready = true;
   }
@@ -145,6 +150,22 @@ class Processor implements RunningProcessor {
     this.#keeper = keeper;
     this.#closers.push(() => keeper.stop());
     await keeper.start();
+  }
+
+  /** Only where a sink keeps a tally. */
+  #startLostCounts(link: NatsLink): void {
+    const reader = tallyReader(this.#config.sinks);
+    if (!reader) return;
+    const lostCounts = new LostCounts({
+      link,
+      connect: () =>
+        new Connections({ ...this.#config, name: 'sluice processor', role: 'processor', log: this.#log }),
+      tallies: reader.ofMonth,
+      streams: frameStreamNames(this.#config),
+      log: this.#log,
+    });
+    this.#lostCounts = lostCounts;
+    this.#closers.push(() => lostCounts.stop());
   }
 
   #startRetention(link: NatsLink, sink: Sink): void {
@@ -252,6 +273,7 @@ class Processor implements RunningProcessor {
     const { natsCredsFile: file } = this.#config;
     const expiry = file === undefined ? undefined : credsExpiry(file);
     const broker = [...(this.#watch?.health() ?? []), ...(this.#keeper?.expose() ?? [])];
+    const counts = this.#lostCounts?.expose() ?? [];
     const sinks = this.#sink?.health ?? [];
     const ofProcess = await this.#processFigures.snapshot('processor');
     return {
@@ -262,7 +284,7 @@ class Processor implements RunningProcessor {
       credsExpiry: expiry,
       sinks,
       ofProcess,
-      broker,
+      broker: [...broker, ...counts],
     };
   }
 

@@ -1,6 +1,6 @@
 /**
  * The tally: accepted envelopes by project and month, counted exactly once beside the sink. `sluice
- * usage reconcile` compares it with Redis's counter.
+ * usage reconcile` compares it with Redis's counter, and the processor after a loss of counts.
  */
 import { TALLY_MONTHS_MAX } from '../limits.ts';
 import type { CountedUsage } from './sink.ts';

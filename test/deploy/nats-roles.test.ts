@@ -13,6 +13,7 @@ import {
 } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
+import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { CONSUMER } from '../../src/stream/topology.ts';
 import { keepAcknowledged } from '../stream/leftovers.ts';
@@ -151,6 +152,23 @@ describe('each role does its work, and the server denies it nothing', () => {
       (await fetch(`http://127.0.0.1:${adminPort}/metrics`)).text();
     await until(async () => (await metrics()).includes('sluice_stream_bytes{stream="SLUICE_EVENTS"}'));
     await until(async () => denied().length > 0 || (await letters()).length > 0);
+    expect(denied()).toEqual([]);
+  });
+
+  it('ingest notes a loss of counts, and the processor compares and forgets it', async () => {
+    const links = await Promise.all((['ingest', 'processor'] as const).map(linkAs));
+    const log = createLog('silent');
+    const [ingest, processor] = links.map((link) => new CheckpointBucket({ link, log })) as [
+      CheckpointBucket,
+      CheckpointBucket,
+    ];
+    await ingest.noteLoss();
+    const loss = await processor.readLoss();
+    expect(loss?.month).toMatch(/^\d{4}-\d\d$/);
+    expect(await processor.deletedIds(`${loss?.month}`)).toEqual(new Set());
+    if (loss) await processor.forgetLoss(loss);
+    expect(await processor.readLoss()).toBeUndefined();
+    await Promise.all(links.map((link) => link.close()));
     expect(denied()).toEqual([]);
   });
 
@@ -376,6 +394,7 @@ const FORBIDDEN: Record<Exclude<Role, 'sys'>, { publish: string[]; subscribe: st
       '$JS.API.STREAM.MSG.GET.KV_sluice_heartbeats',
       '$JS.API.STREAM.MSG.GET.SLUICE_AUDIT',
       '$KV.sluice_counters.checkpoints.2026-11.1',
+      '$KV.sluice_counters.lost',
       '$JS.ACK.SLUICE_EVENTS.other.1.1.1.0.0',
       `$JS.API.CONSUMER.CREATE.KV_${SECRET}.${CONSUMER}`,
       `$JS.API.STREAM.CREATE.KV_${SECRET}`,

@@ -2,8 +2,8 @@
 import { readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
-import { readTally } from '../../src/sink/ndjson/tally.ts';
-import { readPostgresTally } from '../../src/sink/postgres/tally.ts';
+import { sinksIn } from '../../src/config.ts';
+import { tallyReader } from '../../src/sink/read-tally.ts';
 import type { SinkGuarantee } from '../../src/sink/sink.ts';
 import type { TallyOfMonth } from '../../src/sink/tally.ts';
 import type { StoredRecord } from '../processor/harness.ts';
@@ -27,6 +27,14 @@ export interface SinkUnderTest {
   /** A sink that forgets them with its process writes a resend once more after a restart. */
   readonly forgetsResends?: true;
   close(): Promise<void>;
+}
+
+/** As a sink's reader says it of the project, and the same of all projects. */
+export async function tallyIn(setting: string, projectId: string, month: string): Promise<TallyOfMonth> {
+  const reader = tallyReader(sinksIn(setting) ?? []);
+  const tally = await reader?.ofProject(projectId, month);
+  expect((await reader?.ofMonth(month))?.get(projectId) ?? 0).toBe(tally?.count);
+  return tally as TallyOfMonth;
 }
 
 export class NdjsonUnderTest implements SinkUnderTest {
@@ -55,7 +63,7 @@ export class NdjsonUnderTest implements SinkUnderTest {
   }
 
   tally(projectId: string, month: string): Promise<TallyOfMonth> {
-    return readTally(this.#dir, projectId, month);
+    return tallyIn(this.setting, projectId, month);
   }
 
   async close(): Promise<void> {
@@ -116,7 +124,7 @@ export class PostgresUnderTest implements SinkUnderTest {
   }
 
   tally(projectId: string, month: string): Promise<TallyOfMonth> {
-    return readPostgresTally(this.setting, { projectId, month });
+    return tallyIn(this.setting, projectId, month);
   }
 
   close(): Promise<void> {

@@ -17,8 +17,7 @@ import { ANSWER_MS_MAX } from '../../limits.ts';
 import { DeadLetterBox } from '../../management/dead-letters/box.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
 import { CheckpointBucket } from '../../projects/usage/checkpoint-bucket.ts';
-import { readTally } from '../../sink/ndjson/tally.ts';
-import type { TallyOfMonth } from '../../sink/tally.ts';
+import { type TallyReader, tallyReader } from '../../sink/read-tally.ts';
 import { UnavailableError } from '../../sink/unavailable.ts';
 import { readBacklog } from '../../stream/backlog.ts';
 import type { NatsLink } from '../../stream/nats.ts';
@@ -58,42 +57,25 @@ type Correction = { id: string; month: string; seen: number | undefined; wanted:
  */
 type Counter = { month: string; inRedis: number | undefined; count: number };
 
-type TallyReader = (projectId: string, month: string) => Promise<TallyOfMonth>;
-
-/**
- * Reads the tally of the first sink that keeps one. The sink's client is loaded when the tally is
- * read.
- */
-function tallyReader({ config: { sinks }, dev }: Session): TallyReader {
-  const postgres = sinks.find((sink) => sink.kind === 'postgres');
-  const folder = sinks.find((sink) => sink.kind === 'ndjson')?.dir ?? (sinks.length === 0 && dev?.sinkDir);
-  if (folder) return (projectId, month) => readTally(folder, projectId, month);
-  const clickhouse = sinks.find((sink) => sink.kind === 'clickhouse');
-  if (postgres)
-    return orCommandError(async (of) => {
-      const { readPostgresTally } = await import('../../sink/postgres/tally.ts');
-      return readPostgresTally(postgres.url, of);
-    });
-  if (clickhouse)
-    return orCommandError(async (of) => {
-      const { readClickHouseTally } = await import('../../sink/clickhouse/tally.ts');
-      return readClickHouseTally(clickhouse.url, of);
-    });
+/** The tally of the processor's sink; `sluice dev` says its folder. */
+function readerOf({ config: { sinks }, dev }: Session): TallyReader {
+  const dir = sinks.length === 0 ? dev?.sinkDir : undefined;
+  const ofDev = dir === undefined ? [] : [{ kind: 'ndjson' as const, dir }];
+  const reader = tallyReader([...sinks, ...ofDev]);
+  if (reader) return reader;
   throw new CommandError(
     "SLUICE_SINK must name the processor's sink, and one that keeps a tally: ndjson, postgres or clickhouse.",
   );
 }
 
-const orCommandError =
-  (read: (of: { projectId: string; month: string }) => Promise<TallyOfMonth>): TallyReader =>
-  async (projectId, month) => {
-    try {
-      return await read({ projectId, month });
-    } catch (error) {
-      if (!(error instanceof UnavailableError)) throw error;
-      throw new CommandError(`The tally cannot be read. ${error.message}`);
-    }
-  };
+async function orCommandError<T>(reading: Promise<T>): Promise<T> {
+  try {
+    return await reading;
+  } catch (error) {
+    if (!(error instanceof UnavailableError)) throw error;
+    throw new CommandError(`The tally cannot be read. ${error.message}`);
+  }
+}
 
 /**
  * Waits until every frame that is now in a stream is processed.
@@ -156,14 +138,14 @@ async function correct(
 
 async function reconcile(session: Session, idOrAlias: string, waitMs: number): Promise<Reconciliation> {
   const link = await session.connections.nats();
-  const tallyOf = tallyReader(session);
+  const reader = readerOf(session);
   const checkpoints = new CheckpointBucket({ link, log: session.log });
   const { id } = await (await ProjectStore.open(link)).get(idOrAlias);
   const { month, ...before } = await readCounter(session, checkpoints, id);
   // A request is counted first; its frame is stored by the time its answer is due.
   await sleep(ANSWER_MS_MAX);
   const processed = await untilProcessed(link, session.config.streamShards, waitMs);
-  const { count: ofId } = await tallyOf(id, month);
+  const { count: ofId } = await orCommandError(reader.ofProject(id, month));
   // It may be more than the tally had of that project: what was counted and could not be queued.
   const ofDeleted = await checkpoints.readDeleted(id, month);
   const tally = Math.max(0, ofId - ofDeleted);

@@ -70,6 +70,8 @@ interface UsageCheckpoints {
   note(project: ProjectState, month: string, count: number): void;
   /** Undefined: there is none. Rejects when it cannot be known. */
   read(projectId: string, month: string): Promise<number | undefined>;
+  /** Redis lost counts: they are to be compared with the tally. */
+  noteLoss(): void;
 }
 
 type AdmissionOptions = {
@@ -301,6 +303,7 @@ export class Admission {
     const { sentAt } = ask as Ask;
     const stepped = noteClock(cache, { redisNow: reply.now, sentAt, repliedAt: now });
     if (reply.lost || stepped) this.#stateLost++;
+    if (reply.lost) this.#checkpoints.noteLoss();
     const decisions = cache.answer(ask as Ask, reply, now);
     if (reply.reserve > 0 || cache.hasReturns(now))
       this.#leased.push({ scope, cache, endsAt: sentAt + LEASE_RESERVE_MS });
@@ -369,6 +372,7 @@ export class Admission {
 
   #noteRestored(project: string, month: string, checkpoint: number): void {
     this.#countersRestored++;
+    this.#checkpoints.noteLoss();
     this.#log.warn(
       { project, month, checkpoint },
       'redis lost the count of a month: it goes on from a checkpoint',

@@ -22,7 +22,8 @@
  * Back. Requests are decided by the scripts again. When the cache of scripts was flushed, nothing
  * has run and the source is sent (NOSCRIPT). When Redis comes back empty, or has lost its last
  * writes in a failover, a window admits up to one more limit, which is counted as state lost. A
- * month without a count (MISSING) goes on from its checkpoint, and `usage reconcile` corrects it.
+ * month without a count (MISSING) goes on from its checkpoint. Either leaves a note, and the
+ * processor raises counts to what its tally says (management/lost-counts.ts).
  */
 
 /**

@@ -43,6 +43,19 @@ export async function setUsage(
 }
 
 /**
+ * Raises a month's count where there is one that is lower. @returns the count before, undefined
+ * where nothing was to be raised. @throws when Redis does not answer
+ */
+export async function raiseUsage(
+  redis: LimitRedis,
+  { projectId, month, count }: Omit<UsageChange, 'seen'>,
+): Promise<number | undefined> {
+  const reply = await redis.request('setUsage', [quotaKey(projectId)], [month, count, 'lower']);
+  const [set, , before] = answered(reply) as [number, number, number];
+  return set === 1 ? before : undefined;
+}
+
+/**
  * Removes the counts of all months, the rate window, and those that `windows` names.
  * @returns the counts as they were, by month. @throws when Redis does not answer
  */

@@ -1,12 +1,14 @@
--- Sets the count of one project's month: what `usage reconcile` found in the processor's tally.
+-- Sets the count of one project's month: what `usage reconcile`, or the processor after a loss of
+-- counts, found in the tally.
 --
 -- KEYS[1]  sluice:quota:{projectId}, see admit.lua
 -- ARGV[1]  month, YYYY-MM
 -- ARGV[2]  count, integer >= 0
 -- ARGV[3]  the count that the caller saw, integer >= 0: nothing is set when it is another by now;
---          '' = the month had none
+--          '' = the month had none; 'lower' = set it where the month has one that is lower
 --
--- Result   { 1 when it was set else 0, the count as it is now (-1: none) }
+-- Result   { 1 when it was set else 0, the count as it is now (-1: none) }; for 'lower' that was
+--          set the count before behind them
 --
 -- Example  98 counted:  ARGV  2026-02 120 98   -> { 1, 120 }
 
@@ -16,7 +18,13 @@ assert(#KEYS == 1 and #ARGV == 3, 'set-usage: 1 key and 3 arguments')
 local count = assert(tonumber(ARGV[2]), 'set-usage: count')
 local seen = tonumber(ARGV[3])
 local current = tonumber(redis.call('HGET', KEYS[1], ARGV[1]))
-if current ~= seen then return { 0, current or -1 } end
+local mustRaise = ARGV[3] == 'lower'
+if mustRaise then
+  if not current or current >= count then return { 0, current or -1 } end
+elseif current ~= seen then
+  return { 0, current or -1 }
+end
 redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', count))
 if not current then redis.call('EXPIRE', KEYS[1], KEEP_SEC) end
+if mustRaise then return { 1, count, current } end
 return { 1, count }

@@ -27,6 +27,8 @@ export interface CheckpointStore {
    * grows. Rejects when it cannot.
    */
   write(group: number, month: string, figures: MonthCounts): Promise<void>;
+  /** Notes that Redis lost counts, for the processor to compare. Rejects when it cannot. */
+  noteLoss(): Promise<void>;
   /** The stored figure, or undefined when there is none. Rejects when it cannot be known. */
   read(projectId: string, month: string): Promise<number | undefined>;
 }
@@ -65,6 +67,10 @@ export class Checkpoints {
   /** Groups that had their turn. */
   #turns = 0;
   readonly #failing = new Set<number>();
+  /** Redis lost counts, and that is not noted yet. */
+  #hasLoss = false;
+  /** From when on it may be noted again, monotonic ms: many projects lose their counts at once. */
+  #lossDueAt = 0;
 
   constructor({ store, clock, log }: CheckpointsOptions) {
     this.#store = store;
@@ -97,9 +103,15 @@ export class Checkpoints {
     return this.#store.read(projectId, month);
   }
 
+  /** Redis lost counts: the processor raises those that its tally says more of. */
+  noteLoss(): void {
+    this.#hasLoss = true;
+  }
+
   /** Writes everything that was noted, and stops. */
   async close(): Promise<void> {
     clearInterval(this.#timer);
+    if (this.#hasLoss) await this.#writeLoss();
     const queue = this.#groups.map((_, i) => (this.#firstGroup + i) % this.#groups.length).values();
     const writer = async (): Promise<void> => {
       for (const at of queue) {
@@ -116,6 +128,18 @@ export class Checkpoints {
     // After a stall of this process one round makes good for all that it missed.
     for (this.#turns = Math.max(this.#turns, due - groups); this.#turns < due; this.#turns++)
       void this.#write((this.#firstGroup + this.#turns) % groups);
+    if (this.#hasLoss && this.#clock.monotonic() >= this.#lossDueAt) void this.#writeLoss();
+  }
+
+  async #writeLoss(): Promise<void> {
+    this.#hasLoss = false;
+    this.#lossDueAt = this.#clock.monotonic() + ROUND_MS;
+    try {
+      await this.#store.noteLoss();
+    } catch (error) {
+      this.#hasLoss = true;
+      this.#log.warn({ err: error }, 'quota: a loss of counts is not noted, trying again');
+    }
   }
 
   /**

@@ -1,7 +1,9 @@
 import type { Log } from '../../lib/log.ts';
 import { CHECKPOINT_READ_MS_MAX } from '../../limits.ts';
 import type { NatsLink } from '../../stream/nats.ts';
-import { changeRecord, readRecord } from './records.ts';
+import { COUNTERS_BUCKET } from '../../stream/topology.ts';
+import { openBucket } from '../bucket.ts';
+import { changeRecord, readRecord, removeRecords } from './records.ts';
 
 /** Project id → position in the month. */
 export type MonthCounts = Map<string, number>;
@@ -27,6 +29,12 @@ const checkpointKey = (month: string, group: number): string => `checkpoints.${m
  * `deleted.<YYYY-MM>.<group>`.
  */
 const deletedKey = (month: string, group: number): string => `deleted.${month}.${group}`;
+
+/** The key of a note: Redis lost counts, and they have not been compared with the tally yet. */
+const LOSS_KEY = 'lost';
+
+/** The note of a loss: the UTC month of the broker's clock, `YYYY-MM`, and the note's revision. */
+export type NotedLoss = { month: string; revision: number };
 
 /**
  * Checkpoints of the monthly usage, from which counting resumes when Redis comes back empty.
@@ -148,6 +156,32 @@ export class CheckpointBucket {
   async readDeleted(projectId: string, month: string): Promise<number> {
     const figures = await this.#stored(deletedKey(month, this.groupOf(projectId)));
     return figures.get(projectId) ?? 0;
+  }
+
+  /** The ids of which a project was deleted in the month. */
+  async deletedIds(month: string): Promise<Set<string>> {
+    const ids = new Set<string>();
+    for (let group = 0; group < GROUPS; group++)
+      for (const id of (await this.#stored(deletedKey(month, group))).keys()) ids.add(id);
+    return ids;
+  }
+
+  /** Notes that Redis lost counts. @throws when the note may not be stored */
+  async noteLoss(): Promise<void> {
+    if (!this.#link.connected) throw new Error('not connected to NATS');
+    await (await openBucket(this.#link, COUNTERS_BUCKET)).put(LOSS_KEY, '');
+  }
+
+  /** @throws when the bucket does not answer */
+  async readLoss(): Promise<NotedLoss | undefined> {
+    const entry = await (await openBucket(this.#link, COUNTERS_BUCKET)).get(LOSS_KEY);
+    if (entry?.operation !== 'PUT') return undefined;
+    return { month: entry.created.toISOString().slice(0, 'YYYY-MM'.length), revision: entry.revision };
+  }
+
+  /** Removes the note, but not one that was written later. */
+  async forgetLoss({ revision }: NotedLoss): Promise<void> {
+    await removeRecords(this.#link, LOSS_KEY, revision);
   }
 
   /** `change` says whether there is something to write. */

@@ -39,9 +39,16 @@ export async function changeRecord(
   }
 }
 
-/** Out of the bucket's stream: deleting a key would leave a marker for ever. @returns how many */
-export async function removeRecords(link: NatsLink, keys: string): Promise<number> {
+/**
+ * Out of the bucket's stream, up to a revision: deleting a key would leave a marker for ever.
+ * @returns how many
+ */
+export async function removeRecords(link: NatsLink, keys: string, upTo?: number): Promise<number> {
   const filter = `$KV.${COUNTERS_BUCKET}.${keys}`;
-  const { purged } = await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
+  const { streams } = await link.manager();
+  const { purged } = await streams.purge(
+    `KV_${COUNTERS_BUCKET}`,
+    upTo === undefined ? { filter } : { filter, seq: upTo + 1 },
+  );
   return purged;
 }

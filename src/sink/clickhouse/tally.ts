@@ -23,3 +23,21 @@ FROM $db.usage WHERE project_id = {project:String} AND month = {month:String}`,
     await server.close();
   }
 }
+
+/**
+ * What the sink counted for each project in a month. Works beside running processors.
+ * @throws UnavailableError as {@link readClickHouseTally}
+ */
+export async function readClickHouseTallies(url: string, month: string): Promise<Map<string, number>> {
+  const server = new Server(url);
+  try {
+    const rows = await server.query<{ project_id: string; count: number | string }>(
+      `SELECT project_id, uniqExact(row_key) AS count
+FROM $db.usage WHERE month = {month:String} GROUP BY project_id`,
+      { month },
+    );
+    return new Map(rows.map((row) => [row.project_id, Number(row.count)]));
+  } finally {
+    await server.close();
+  }
+}

@@ -92,16 +92,17 @@ async function tallyOfStream(streamDir: string): Promise<Tally> {
 }
 
 /**
- * What the sink in `dir` counted for each project, over all streams and the months that it keeps.
- * Works beside a running processor.
+ * What the sink in `dir` counted for each project, over all streams: in a month (`YYYY-MM`), or in
+ * all that it keeps. Works beside a running processor.
  * @throws JournalError when the folder's journal is damaged; the file system's error when `dir`
  * cannot be read
  */
-export async function readTallies(dir: string): Promise<Map<string, number>> {
+export async function readTallies(dir: string, month?: string): Promise<Map<string, number>> {
   const sums = new Map<string, number>();
   for (const tally of await talliesIn(dir))
     for (const [projectId, months] of Object.entries(tally.toCounts()))
-      for (const [count] of Object.values(months)) sums.set(projectId, (sums.get(projectId) ?? 0) + count);
+      for (const [of, [count]] of Object.entries(months))
+        if (month === undefined || of === month) sums.set(projectId, (sums.get(projectId) ?? 0) + count);
   return sums;
 }
 

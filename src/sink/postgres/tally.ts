@@ -65,3 +65,20 @@ FROM sluice.tally WHERE project_id = $1 AND month = $2`,
     await database.close();
   }
 }
+
+/**
+ * What the sink counted for each project in a month. Works beside running processors.
+ * @throws UnavailableError as {@link readPostgresTally}
+ */
+export async function readPostgresTallies(url: string, month: string): Promise<Map<string, number>> {
+  const database = new Database(url, createLog('silent'));
+  try {
+    const rows = await database.query<{ project_id: string; count: string }>(
+      'SELECT project_id, sum(count) AS count FROM sluice.tally WHERE month = $1 GROUP BY project_id',
+      [month],
+    );
+    return new Map(rows.map((row) => [row.project_id, Number(row.count)]));
+  } finally {
+    await database.close();
+  }
+}

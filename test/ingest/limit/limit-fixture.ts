@@ -107,6 +107,7 @@ export class MemoryCheckpoints implements CheckpointStore {
   readonly figures = new Map<string, number>();
   reads = 0;
   writes = 0;
+  losses = 0;
 
   groupOf(projectId: string): number {
     return (projectId.codePointAt(projectId.length - 1) ?? 0) % this.groups;
@@ -118,6 +119,10 @@ export class MemoryCheckpoints implements CheckpointStore {
       const key = `${projectId} ${month}`;
       this.figures.set(key, Math.max(count, this.figures.get(key) ?? 0));
     }
+  }
+
+  async noteLoss(): Promise<void> {
+    this.losses++;
   }
 
   async read(projectId: string, month: string): Promise<number | undefined> {

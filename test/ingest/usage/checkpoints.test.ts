@@ -48,6 +48,26 @@ describe('Checkpoints', () => {
     expect(store.writes).toBe(store.groups);
   });
 
+  it('notes a loss of counts at once, and others within nine seconds together', async () => {
+    const { store, checkpoints } = make();
+    await vi.advanceTimersByTimeAsync(1_000);
+    for (let i = 0; i < 80; i++) {
+      checkpoints.noteLoss();
+      await vi.advanceTimersByTimeAsync(100);
+    }
+    expect(store.losses).toBe(1);
+    await vi.advanceTimersByTimeAsync(2_000);
+    expect(store.losses).toBe(2);
+  });
+
+  it('notes a loss later where it cannot be noted at once', async () => {
+    const { store, checkpoints } = make();
+    const noteLoss = vi.spyOn(store, 'noteLoss').mockRejectedValueOnce(new Error('NATS is away'));
+    checkpoints.noteLoss();
+    await vi.advanceTimersByTimeAsync(20_000);
+    expect(noteLoss).toHaveBeenCalledTimes(2);
+  });
+
   it('writes the last figure of a month that turned', async () => {
     const { store, checkpoints } = make();
     const project = projectOf({ id: 'p' });

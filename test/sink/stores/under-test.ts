@@ -1,12 +1,11 @@
 /** The sinks whose stores `npm run test:sinks` installs, as the conformance suite sees them. */
 import * as zlib from 'node:zlib';
 import { ZstdFrames } from '../../../src/ingest/envelope/inflate/zstd-frames.ts';
-import { readClickHouseTally } from '../../../src/sink/clickhouse/tally.ts';
 import type { TallyOfMonth } from '../../../src/sink/tally.ts';
 import type { StoredRecord } from '../../processor/harness.ts';
 import { TestClickHouse } from '../../support/sinks/clickhouse.ts';
 import { TestS3 } from '../../support/sinks/seaweedfs.ts';
-import type { SinkUnderTest } from '../sinks.ts';
+import { type SinkUnderTest, tallyIn } from '../sinks.ts';
 
 type Row = Record<string, unknown>;
 
@@ -72,7 +71,7 @@ export class ClickHouseUnderTest implements SinkUnderTest {
   }
 
   tally(projectId: string, month: string): Promise<TallyOfMonth> {
-    return readClickHouseTally(this.setting, { projectId, month });
+    return tallyIn(this.setting, projectId, month);
   }
 
   close(): Promise<void> {

@@ -1,0 +1,141 @@
+import type { JetStreamManager } from '@nats-io/jetstream';
+import { raiseUsage } from '../ingest/limit/month-count.ts';
+import type { Log } from '../lib/log.ts';
+import { counter, type MetricsSnapshot } from '../lib/metrics/metrics.ts';
+import { LOSS_LOOK_MS, LOSS_LOOKS_MIN } from '../limits.ts';
+import { CheckpointBucket, type NotedLoss } from '../projects/usage/checkpoint-bucket.ts';
+import { readBacklog } from '../stream/backlog.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import { CONSUMER } from '../stream/topology.ts';
+import type { Connections } from './connections.ts';
+
+type LostCountsOptions = {
+  link: NatsLink;
+  /** Made for each comparison: the processor needs Redis for nothing else. */
+  connect: () => Connections;
+  /** Accepted envelopes of a month by project, as the sink counted them. */
+  tallies: (month: string) => Promise<ReadonlyMap<string, number>>;
+  /** The frame streams. */
+  streams: readonly string[];
+  log: Log;
+  lookMs?: number;
+};
+
+/** Projects whose counts are raised in one go: Redis must answer all within its time-out. */
+const BATCH = 100;
+
+/**
+ * Raises the month's counts that Redis lost to what the sink's tally says. The processor runs it:
+ * it alone has the sink.
+ *
+ * A worker that finds counts or windows lost leaves a note in the bucket of counters. While the
+ * note is there, each look raises every count of the month that is lower than the tally. The tally
+ * has only requests that were counted, so a count that is lower has lost some, and raising it to
+ * the tally is right at any moment, for any number of processors. Nothing is ever lowered, and no
+ * count is made: a project without one goes on from its checkpoint with its next request, which
+ * leaves a note again. The last look comes when the streams have moved past what was in them some
+ * looks before; the note is removed then. Ids of which a project was deleted this month are left
+ * out, since the tally has the requests of that project, too.
+ */
+export class LostCounts {
+  readonly #options: LostCountsOptions;
+  readonly #bucket: CheckpointBucket;
+  readonly #timer: NodeJS.Timeout;
+  #looking: Promise<void> | undefined;
+  /** The note that is worked on, and how often it was. */
+  #loss: NotedLoss | undefined;
+  #looks = 0;
+  /** The last sequence of each stream after LOSS_LOOKS_MIN looks. */
+  #marks: ReadonlyMap<string, number> | undefined;
+  #raised = 0;
+  /** Failures in a row: one in LOSS_LOOKS_MIN is logged. */
+  #failures = 0;
+
+  constructor(options: LostCountsOptions) {
+    this.#options = options;
+    this.#bucket = new CheckpointBucket(options);
+    this.#timer = setInterval(() => {
+      this.#looking ??= this.look().finally(() => {
+        this.#looking = undefined;
+      });
+    }, options.lookMs ?? LOSS_LOOK_MS);
+    this.#timer.unref();
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    await this.#looking;
+  }
+
+  expose(): MetricsSnapshot {
+    const help = "Counts of a month that Redis had lost, and that were raised to what the sink's tally says";
+    return [counter('sluice_counters_raised_total', help, [[{}, this.#raised]])];
+  }
+
+  /** Never rejects: a failure is logged, and the next look tries again. */
+  async look(): Promise<void> {
+    if (!this.#options.link.connected) return;
+    const loss = await this.#bucket.readLoss().catch(() => undefined);
+    if (loss === undefined) return;
+    if (loss.revision !== this.#loss?.revision) {
+      this.#loss = loss;
+      this.#looks = 0;
+      this.#marks = undefined;
+    }
+    try {
+      await this.#compare(loss);
+      this.#failures = 0;
+    } catch (err) {
+      if (this.#failures++ % LOSS_LOOKS_MIN > 0) return;
+      this.#options.log.warn(
+        { err },
+        'processor: lost counts cannot be compared with the tally, trying again',
+      );
+    }
+  }
+
+  async #compare(loss: NotedLoss): Promise<void> {
+    const manager = await this.#options.link.manager();
+    const isLast = this.#marks !== undefined && (await isPast(manager, this.#marks));
+    await this.#raiseAll(loss.month);
+    if (isLast) await this.#bucket.forgetLoss(loss);
+    else if (++this.#looks === LOSS_LOOKS_MIN) this.#marks = await lastOf(manager, this.#options.streams);
+  }
+
+  async #raiseAll(month: string): Promise<void> {
+    // The tally is read first, so that each deletion before it is known.
+    const tallies = [...(await this.#options.tallies(month))];
+    const deleted = await this.#bucket.deletedIds(month);
+    const counts = tallies.filter(([projectId]) => !deleted.has(projectId));
+    const connections = this.#options.connect();
+    try {
+      const redis = await connections.redis();
+      for (let at = 0; at < counts.length; at += BATCH)
+        await Promise.all(
+          counts.slice(at, at + BATCH).map(async ([project, count]) => {
+            const before = await raiseUsage(redis, { projectId: project, month, count });
+            if (before === undefined) return;
+            this.#raised++;
+            this.#options.log.warn(
+              { project, month, before, count },
+              "processor: raised the count of a month to what the sink's tally says",
+            );
+          }),
+        );
+    } finally {
+      await connections.close();
+    }
+  }
+}
+
+async function lastOf(manager: JetStreamManager, streams: readonly string[]): Promise<Map<string, number>> {
+  const marks = new Map<string, number>();
+  for (const stream of streams) marks.set(stream, (await manager.streams.info(stream)).state.last_seq);
+  return marks;
+}
+
+async function isPast(manager: JetStreamManager, marks: ReadonlyMap<string, number>): Promise<boolean> {
+  for (const [stream, last] of marks)
+    if ((await readBacklog(manager, { stream, consumer: CONSUMER })).first <= last) return false;
+  return true;
+}

@@ -1,0 +1,44 @@
+import type { SinkSetting } from '../config.ts';
+import type { TallyOfMonth } from './tally.ts';
+
+/** The tally of a sink; `month` is `YYYY-MM`. Its client is loaded when it is first read. */
+export type TallyReader = {
+  /** @throws UnavailableError, or the file system's error, when it cannot be read */
+  ofProject(projectId: string, month: string): Promise<TallyOfMonth>;
+  /** Accepted envelopes by project. @throws as `ofProject` */
+  ofMonth(month: string): Promise<Map<string, number>>;
+};
+
+/** The tally of the first of the sinks that keeps one; undefined when none does. */
+export function tallyReader(sinks: readonly SinkSetting[]): TallyReader | undefined {
+  const folder = sinks.find((sink) => sink.kind === 'ndjson');
+  if (folder) return ofFolder(folder.dir);
+  const postgres = sinks.find((sink) => sink.kind === 'postgres');
+  if (postgres) return ofPostgres(postgres.url);
+  const clickhouse = sinks.find((sink) => sink.kind === 'clickhouse');
+  return clickhouse && ofClickHouse(clickhouse.url);
+}
+
+function ofFolder(dir: string): TallyReader {
+  const load = () => import('./ndjson/tally.ts');
+  return {
+    ofProject: async (projectId, month) => (await load()).readTally(dir, projectId, month),
+    ofMonth: async (month) => (await load()).readTallies(dir, month),
+  };
+}
+
+function ofPostgres(url: string): TallyReader {
+  const load = () => import('./postgres/tally.ts');
+  return {
+    ofProject: async (projectId, month) => (await load()).readPostgresTally(url, { projectId, month }),
+    ofMonth: async (month) => (await load()).readPostgresTallies(url, month),
+  };
+}
+
+function ofClickHouse(url: string): TallyReader {
+  const load = () => import('./clickhouse/tally.ts');
+  return {
+    ofProject: async (projectId, month) => (await load()).readClickHouseTally(url, { projectId, month }),
+    ofMonth: async (month) => (await load()).readClickHouseTallies(url, month),
+  };
+}
