@@ -1,6 +1,8 @@
 /** A body from its bytes to an envelope in hand, by encoding: what the worker does between a request's head and its filters. */
+
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { loadConfig } from '../../src/config.ts';
+import { newParser } from '../../src/ingest/envelope/parser.ts';
 import { Upload, UploadBudget } from '../../src/ingest/envelope/upload.ts';
 import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import { transactionPayload } from '../payloads.ts';
@@ -11,6 +13,7 @@ function upload(body: Buffer, encoding: string, budget: UploadBudget): Promise<v
   return new Promise((resolve, reject) => {
     const one: Upload = new Upload({
       encoding,
+      newReader: newParser,
       budget,
       inUse: new ResourcesInUse(),
       onResult: (result) => {

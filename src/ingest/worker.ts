@@ -19,14 +19,17 @@ import { Publisher } from '../stream/publish/publisher.ts';
 import { UploadBudget } from './envelope/upload.ts';
 import { unsupportedHintFor } from './http/answers/rate-hints.ts';
 import { TrustedProxies } from './http/client-address.ts';
+import type { RequestServices } from './http/endpoint-request.ts';
 import { exposeMetrics } from './http/metrics/exposition.ts';
 import { PageFigures } from './http/metrics/page-figures.ts';
 import { RequestLog } from './http/metrics/request-log.ts';
 import { RequestMetrics } from './http/metrics/request-metrics.ts';
 import { OpenExchanges } from './http/open-exchanges.ts';
+import { RequestRecord } from './http/record.ts';
+import { IngestRequest } from './http/request.ts';
 import { Server } from './http/server.ts';
-import type { RequestServices } from './http/services.ts';
 import { SpoolReader } from './http/spool-reader.ts';
+import { tracedBy } from './http/traced-request.ts';
 import { Admission } from './limit/admission.ts';
 import { WHILE_AWAY } from './limit/failure-policy.ts';
 import { HeartbeatLimiter } from './limit/heartbeat-limiter.ts';
@@ -84,6 +87,7 @@ class IngestWorker {
       exchanges: this.#exchanges,
       metrics: this.#metrics,
       heartbeatPath: config.heartbeatPath,
+      openIngest: tracing ? tracedBy(tracing) : (services, exchange) => new IngestRequest(services, exchange),
       services: () => this.#services,
       readiness: () => {
         const readiness = this.readiness();
@@ -165,28 +169,14 @@ class IngestWorker {
       unsupportedHint: unsupportedHintFor(this.#budget.storedTypes),
       trustedProxies: this.#config.trustedProxies && new TrustedProxies(this.#config.trustedProxies),
       pickSpooled: (envelope, item) => spoolReader.read(envelope, item),
-      tracing: this.#tracing,
-      note: (endpoint, outcome, { exchange, access, counted, reason }) => {
-        const project = access?.project;
-        const seconds = (clock.monotonic() - exchange.startedAt) / 1000;
-        this.#metrics.outcomes[endpoint][outcome]++;
-        this.#metrics.duration.observe(seconds);
-        this.#metrics.bytes += exchange.bytesRead;
-        if (access && project) {
-          keyUse.note(access);
-          ledger.note(project, outcome);
-          this.#pageFigures.note(project, outcome, counted);
-        }
-        this.#requestLog?.note({
-          endpoint,
-          outcome,
-          reason,
-          projectId: project?.id,
-          bytes: exchange.bytesRead,
-          ms: seconds * 1000,
-          requestId: exchange.requestId,
-        });
-      },
+      record: new RequestRecord({
+        clock,
+        metrics: this.#metrics,
+        pageFigures: this.#pageFigures,
+        keyUse,
+        ledger,
+        requestLog: this.#requestLog,
+      }),
     };
   }
 

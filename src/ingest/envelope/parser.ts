@@ -45,6 +45,24 @@ export interface ItemReceiver {
   itemSkipped(type: string): void;
 }
 
+/** Reads a body, chunk by chunk, into items. */
+export interface ItemReader {
+  /** @returns why the body is malformed, as soon as that is certain */
+  feed(chunk: Uint8Array): Malformed | undefined;
+  /** The last byte has been fed. @returns why the body is malformed */
+  end(): Malformed | undefined;
+}
+/**
+ * @param storedTypes types whose items the receiver gets
+ * @param onLine told how many bytes more the reader holds of what a chunk border cut, or, with a
+ * negative number, less
+ */
+export type NewItemReader = (
+  receiver: ItemReceiver,
+  storedTypes: ReadonlySet<string>,
+  onLine: (bytes: number) => void,
+) => ItemReader;
+
 type State = 'envelope-header' | 'item-header' | 'sized-payload' | 'line-payload' | 'payload-end';
 
 const NEWLINE = 0x0a;
@@ -54,7 +72,7 @@ const LINE_BYTES_MAX = Math.max(ENVELOPE_HEADER_BYTES_MAX, ITEM_HEADER_BYTES_MAX
 const asBuffer = (bytes: Uint8Array): Buffer =>
   Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
-export class Parser {
+export class Parser implements ItemReader {
   readonly #receiver: ItemReceiver;
   readonly #storedTypes: ReadonlySet<string>;
   readonly #onLine: (bytes: number) => void;
@@ -75,11 +93,7 @@ export class Parser {
   #stored = false;
   #remaining = 0;
 
-  /**
-   * @param storedTypes types whose items the receiver gets
-   * @param onLine told how many bytes more the parser holds of a header line that is cut, or, with
-   * a negative number, less
-   */
+  /** As {@link NewItemReader}. */
   constructor(
     receiver: ItemReceiver,
     storedTypes: ReadonlySet<string>,
@@ -90,7 +104,6 @@ export class Parser {
     this.#onLine = onLine;
   }
 
-  /** @returns why the body is no envelope, as soon as that is certain */
   feed(chunk: Uint8Array): Malformed | undefined {
     this.#chunk = asBuffer(chunk);
     this.#at = 0;
@@ -99,7 +112,6 @@ export class Parser {
     return this.#malformed;
   }
 
-  /** The last byte has been fed. @returns why the body is no envelope */
   end(): Malformed | undefined {
     if (this.#malformed !== undefined) return this.#malformed;
     if (this.#state === 'envelope-header') this.#endInEnvelopeHeader();
@@ -248,3 +260,6 @@ export class Parser {
     return this.#line.take();
   }
 }
+
+export const newParser: NewItemReader = (receiver, storedTypes, onLine) =>
+  new Parser(receiver, storedTypes, onLine);

@@ -55,7 +55,7 @@ import {
 } from './inflate/inflate.ts';
 import { Inflater } from './inflate/inflater.ts';
 import type { QueuedBody } from './inflate/inflation-queue.ts';
-import { Parser } from './parser.ts';
+import type { ItemReader, NewItemReader } from './parser.ts';
 import type { Spool } from './spool.ts';
 import type { PacedUpload } from './upload-pacer.ts';
 
@@ -72,6 +72,7 @@ export type UploadResult = { ok: true; envelope: HeldEnvelope } | { ok: false; f
 export type UploadOptions = {
   /** Raw Content-Encoding, '' when absent. */
   encoding: string;
+  newReader: NewItemReader;
   budget: UploadBudget;
   /** Of the project whose upload it is. */
   inUse: ResourcesInUse;
@@ -99,7 +100,7 @@ export class Upload {
   readonly #encoding: Encoding | undefined;
   readonly #holding: Holding;
   readonly #collector: Collector;
-  readonly #parser: Parser;
+  readonly #reader: ItemReader;
   #state: State = 'arriving';
   #leave: 'not needed' | 'waited for' | 'given' = 'not needed';
   /** Means something when it is settled. */
@@ -130,7 +131,8 @@ export class Upload {
       onOverload: (detail) => this.fail('overloaded', detail),
       onBehind: (behind) => this.#onSpoolBehind(behind),
     });
-    this.#parser = new Parser(this.#collector, options.budget.storedTypes, (bytes) => this.#hold(bytes));
+    const { storedTypes } = options.budget;
+    this.#reader = options.newReader(this.#collector, storedTypes, (bytes) => this.#hold(bytes));
   }
 
   /**
@@ -316,7 +318,7 @@ export class Upload {
       );
     if (this.#outgrows()) return this.fail('overloaded', 'it inflates to more than it says');
     this.#collector.startChunk(bytes);
-    this.#check(this.#parser.feed(bytes));
+    this.#check(this.#reader.feed(bytes));
     this.#collector.endChunk();
     if (this.#collector.spooling) this.#onSpooled();
   }
@@ -334,7 +336,7 @@ export class Upload {
 
   #finish(): void {
     this.#inflater?.destroy();
-    this.#check(this.#parser.end());
+    this.#check(this.#reader.end());
     if (this.#state === 'whole') this.#collector.finish((envelope) => this.#succeed(envelope));
   }
 

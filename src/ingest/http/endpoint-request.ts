@@ -1,9 +1,53 @@
 import { AssertionError, assert } from '../../lib/assert.ts';
-import { type Answer, failure, newErrorId, type Outcome, REFUSALS, withReason } from './answers/outcome.ts';
+import type { Clock } from '../../lib/clock.ts';
+import type { Log } from '../../lib/log.ts';
+import type { Replica } from '../../projects/replica.ts';
+import type { Publisher } from '../../stream/publish/publisher.ts';
+import type { HeldEnvelope, HeldItem, UploadBudget } from '../envelope/upload.ts';
+import type { Admission } from '../limit/admission.ts';
+import type { AwayPolicy } from '../limit/failure-policy.ts';
+import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
+import {
+  type Answer,
+  failure,
+  newErrorId,
+  type Outcome,
+  type Refusals,
+  type Refused,
+  withReason,
+} from './answers/outcome.ts';
+import type { UnsupportedHint } from './answers/rate-hints.ts';
+import type { TrustedProxies } from './client-address.ts';
 import type { BodyReader, Exchange } from './exchange.ts';
-import type { Endpoint } from './metrics/request-metrics.ts';
+import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts';
+import type { FinishedRequest, RequestRecord } from './record.ts';
 import type { RequestHead } from './request-head.ts';
-import type { FinishedRequest, RequestServices } from './services.ts';
+
+/** Everything the two endpoints call; made by the worker's composition root. */
+export type RequestServices = {
+  readonly replica: Replica;
+  readonly admission: Pick<Admission, 'knownRefusal' | 'admit' | 'refund'>;
+  readonly heartbeatLimiter: HeartbeatLimiter;
+  readonly publisher: Pick<Publisher, 'available' | 'hasRoomFor' | 'publish'>;
+  readonly budget: UploadBudget;
+  readonly metrics: RequestMetrics;
+  readonly clock: Clock;
+  readonly log: Log;
+  /** What is done when the limiter or the counter is away. */
+  readonly whileAway: AwayPolicy;
+  readonly unsupportedHint: UnsupportedHint;
+  /** Undefined: clients' addresses are not filled in. */
+  readonly trustedProxies: TrustedProxies | undefined;
+  /**
+   * What filters look at of one item's payload, as JSON, out of the envelope's spool; one at a time
+   * per worker, so that memory stays bounded.
+   */
+  pickSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
+  readonly record: Pick<RequestRecord, 'note'>;
+};
+
+/** What tells one endpoint from another. */
+export type Endpoint = { readonly name: EndpointName; readonly refusals: Refusals };
 
 export const TINY_PIECES = 'the body comes in too many small pieces';
 
@@ -49,7 +93,7 @@ export abstract class EndpointRequest implements BodyReader {
   protected abstract summary(): FinishedRequest;
 
   overdue(): void {
-    this.finish('overloaded', REFUSALS.overloaded);
+    this.refuse('overloaded');
   }
 
   inTinyPieces(): void {
@@ -61,7 +105,11 @@ export abstract class EndpointRequest implements BodyReader {
     if (this.finished) return;
     this.reason = reason;
     this.services.metrics.refuseBody(reason);
-    this.finish(kind, withReason(REFUSALS[kind], reason));
+    this.finish(kind, withReason(this.#endpoint.refusals[kind], reason));
+  }
+
+  protected refuse(outcome: Refused): void {
+    this.finish(outcome, this.#endpoint.refusals[outcome]);
   }
 
   gone(why: 'aborted' | 'too_slow'): void {
@@ -73,7 +121,7 @@ export abstract class EndpointRequest implements BodyReader {
     if (this.finished) return;
     this.finished = true;
     clearTimeout(this.#timer);
-    this.services.note(this.#endpoint, outcome, this.summary());
+    this.services.record.note(this.#endpoint.name, outcome, this.summary());
     if (answer) this.exchange.answer(answer);
   }
 
@@ -97,7 +145,7 @@ export abstract class EndpointRequest implements BodyReader {
     this.exchange.requestId ||= errorId;
     const { requestId } = this.exchange;
     this.services.log.error(
-      { errorId, requestId, endpoint: this.#endpoint, project: access?.project.id, err: cause },
+      { errorId, requestId, endpoint: this.#endpoint.name, project: access?.project.id, err: cause },
       reason,
     );
     this.finish('failed', failure(errorId));

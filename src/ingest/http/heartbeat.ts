@@ -7,13 +7,14 @@ import { ANSWER_MS_MAX } from '../../limits.ts';
 import type { PublishResult } from '../../stream/publish/publisher.ts';
 import type { HeartbeatDecision } from '../limit/heartbeat-limiter.ts';
 import { type Answer, HEARTBEAT_REFUSALS } from './answers/outcome.ts';
-import { EndpointRequest, exceeds } from './endpoint-request.ts';
+import { type Endpoint, EndpointRequest, exceeds, type RequestServices } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
+import type { FinishedRequest } from './record.ts';
 import type { RequestHead } from './request-head.ts';
-import type { FinishedRequest, RequestServices } from './services.ts';
 
 const HEARTBEAT_BODY_BYTES_MAX = 10 * 1024;
 
+const HEARTBEAT: Endpoint = { name: 'heartbeat', refusals: HEARTBEAT_REFUSALS };
 const ACCEPTED: Answer = { status: '200 OK', headers: '', body: '{"ok":true}' };
 
 export class HeartbeatRequest extends EndpointRequest {
@@ -22,7 +23,7 @@ export class HeartbeatRequest extends EndpointRequest {
   #onBody: (() => void) | undefined;
 
   constructor(services: RequestServices, exchange: Exchange) {
-    super(services, exchange, 'heartbeat');
+    super(services, exchange, HEARTBEAT);
   }
 
   protected override serve(head: RequestHead): void {
@@ -30,8 +31,8 @@ export class HeartbeatRequest extends EndpointRequest {
   }
 
   async #serve(token: string): Promise<void> {
-    if (!this.services.replica.hasHeartbeat(token)) return this.#refuse('unknown_token');
-    if (!this.services.publisher.available) return this.#refuse('overloaded');
+    if (!this.services.replica.hasHeartbeat(token)) return this.refuse('unknown_token');
+    if (!this.services.publisher.available) return this.refuse('overloaded');
     const body = this.#readBody();
     const isAdmitted = this.#passOrRefuse(await this.services.heartbeatLimiter.admit(token));
     if (!isAdmitted) return;
@@ -45,9 +46,9 @@ export class HeartbeatRequest extends EndpointRequest {
 
   #passOrRefuse(decision: HeartbeatDecision): boolean {
     if (this.finished) return false;
-    if (decision === 'refused') this.#refuse('rate_limited');
+    if (decision === 'refused') this.refuse('rate_limited');
     if (decision === 'unavailable') {
-      if (this.services.whileAway.heartbeat === 'refuse') this.#refuse('limiter_unavailable');
+      if (this.services.whileAway.heartbeat === 'refuse') this.refuse('limiter_unavailable');
       else this.services.log.warn('heartbeat limiter unavailable: let through in development');
     }
     return !this.finished;
@@ -83,12 +84,8 @@ export class HeartbeatRequest extends EndpointRequest {
 
   #onPublished(result: PublishResult): void {
     if (result === 'stored') this.finish('accepted', ACCEPTED);
-    else if (result === 'refused') this.#refuse('overloaded');
+    else if (result === 'refused') this.refuse('overloaded');
     else this.fail('no acknowledgement from the stream before the deadline');
-  }
-
-  #refuse(outcome: keyof typeof HEARTBEAT_REFUSALS): void {
-    this.finish(outcome, HEARTBEAT_REFUSALS[outcome]);
   }
 
   protected override summary(): FinishedRequest {

@@ -19,6 +19,7 @@ import type { ProjectPrivacy } from '../../projects/project.ts';
 import type { Access, ProjectState, RateScope } from '../../projects/project-state.ts';
 import type { EnvelopeEntry, Privacy } from '../../stream/frame.ts';
 import type { PublishResult } from '../../stream/publish/publisher.ts';
+import { type NewItemReader, newParser } from '../envelope/parser.ts';
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
 import { filterItems, filterSpooled, type InboundFilter, needsPayload } from '../filter/inbound.ts';
@@ -27,10 +28,16 @@ import { categoryHints, quotaHeaders, rateHeaders } from './answers/limit-header
 import { type Answer, EMPTY, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
 import { RATE_HINT } from './answers/rate-hints.ts';
 import { ClientKey } from './client-key.ts';
-import { EndpointRequest, exceeds, TINY_PIECES } from './endpoint-request.ts';
+import {
+  type Endpoint,
+  EndpointRequest,
+  exceeds,
+  type RequestServices,
+  TINY_PIECES,
+} from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
+import type { FinishedRequest } from './record.ts';
 import { factsOf, NO_FACTS, type RequestHead } from './request-head.ts';
-import type { FinishedRequest, RequestServices } from './services.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 
@@ -48,7 +55,22 @@ const categoryThatRefuses = (scope: RateScope, rate: RateDecision | undefined): 
 const shownRate = (scope: RateScope, rate: RateDecision | undefined): RateDecision | undefined =>
   scope.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
 
+/** An endpoint that takes items: who reads its bodies, and the form of its answers. */
+export type ItemEndpoint = Endpoint & {
+  readonly newReader: NewItemReader;
+  /** Body of a 200. */
+  accepted(eventId: string): string;
+};
+
+const ENVELOPE: ItemEndpoint = {
+  name: 'ingest',
+  newReader: newParser,
+  accepted: (eventId) => `{"id":"${eventId}"}`,
+  refusals: REFUSALS,
+};
+
 export class IngestRequest extends EndpointRequest {
+  readonly #endpoint: ItemEndpoint;
   #clientKey: ClientKey | undefined;
   #access: Access | undefined;
   #facts = NO_FACTS;
@@ -70,8 +92,9 @@ export class IngestRequest extends EndpointRequest {
   /** Monotonic ms; set with the last body byte. */
   #deadline = 0;
 
-  constructor(services: RequestServices, exchange: Exchange) {
-    super(services, exchange, 'ingest');
+  constructor(services: RequestServices, exchange: Exchange, endpoint = ENVELOPE) {
+    super(services, exchange, endpoint);
+    this.#endpoint = endpoint;
   }
 
   protected override serve(head: RequestHead): void {
@@ -82,7 +105,7 @@ export class IngestRequest extends EndpointRequest {
     const { publisher, budget, admission } = this.services;
     const announced = Number(head.headers['content-length']);
     if (!publisher.hasRoomFor(project.id, project.inUse, announced) || !budget.hasRoomFor(project.inUse))
-      return this.#refuse('overloaded');
+      return this.refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#passOrRefuseRate(admission.knownRefusal(scope))) return;
 
@@ -98,7 +121,7 @@ export class IngestRequest extends EndpointRequest {
     const project = key === '' ? undefined : replica.findProject(head.getParameter(0));
     this.#access = project?.authenticate(key, clock);
     if (this.#access) return this.#access;
-    this.#refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
+    this.refuse(key === '' ? 'unauthenticated' : 'forbidden_key');
     return undefined;
   }
 
@@ -114,6 +137,7 @@ export class IngestRequest extends EndpointRequest {
     }
     const upload = new Upload({
       encoding: head.headers['content-encoding'],
+      newReader: this.#endpoint.newReader,
       budget,
       inUse,
       onResult: (result) => this.guard(() => this.#onBody(result)),
@@ -212,7 +236,7 @@ export class IngestRequest extends EndpointRequest {
     if (this.finished) return;
     const { project } = this.#access as Access;
     const keyScope = this.#scopeOfKeyNow();
-    if (!keyScope) return this.#refuse('forbidden_key');
+    if (!keyScope) return this.refuse('forbidden_key');
     if (kept.length > 0) this.committed = true;
     const early = this.#earlyCategories;
     const categories = project.limitedIn(kept) & ~(early ?? 0);
@@ -245,7 +269,7 @@ export class IngestRequest extends EndpointRequest {
     this.#dropped.push({ resetSec, category });
     if (rest.length > 0) return rest;
     this.#rateHeaders = rateHeaders.ofCategories(this.#dropped, this.services.clock);
-    this.#refuse('rate_limited');
+    this.refuse('rate_limited');
     return rest;
   }
 
@@ -255,12 +279,12 @@ export class IngestRequest extends EndpointRequest {
     if (!rate) return true;
     if (rate.kind !== 'unavailable') {
       this.#rateHeaders = rateHeaders.of(rate, this.services.clock);
-      if (rate.kind === 'refused') this.#refuse('rate_limited');
+      if (rate.kind === 'refused') this.refuse('rate_limited');
       return rate.kind === 'admitted';
     }
     if (this.services.whileAway.rateToken === 'refuse') {
       this.#rateHeaders = rateHeaders.unavailable(this.services.clock.now());
-      this.#refuse('limiter_unavailable');
+      this.refuse('limiter_unavailable');
       return false;
     }
     this.services.log.warn(
@@ -276,7 +300,7 @@ export class IngestRequest extends EndpointRequest {
       if (this.services.whileAway.quota === 'fail') {
         // Where the broker is why, it had the checkpoint of the month.
         if (this.services.publisher.available) this.fail('the quota could not be counted');
-        else this.#refuse('overloaded');
+        else this.refuse('overloaded');
         return false;
       }
       this.services.log.warn({ project: project.id }, 'quota not counted: let through in development');
@@ -284,7 +308,7 @@ export class IngestRequest extends EndpointRequest {
     }
     const current = count.kind === 'counted' ? count.position : count.current;
     this.#usageHeaders = quotaHeaders(current, project.record.quota);
-    if (count.kind === 'exceeded') this.#refuse('quota_exceeded');
+    if (count.kind === 'exceeded') this.refuse('quota_exceeded');
     else this.#counted = count;
     return count.kind === 'counted';
   }
@@ -351,13 +375,13 @@ export class IngestRequest extends EndpointRequest {
     if (result === 'unknown') return this.fail('no acknowledgement from the stream before the deadline');
     if (this.#counted) this.services.admission.refund((this.#access as Access).project, this.#counted.month);
     if (envelope.spool) this.#refuseUnqueued('the spooled envelope was not queued');
-    else this.#refuse('overloaded');
+    else this.refuse('overloaded');
   }
 
   /** An overload, unless it is the disk that does not answer: that is a fault. */
   #refuseUnqueued(reason: string): void {
     if (this.services.budget.disk.isLate) this.fail(reason);
-    else this.#refuse('overloaded');
+    else this.refuse('overloaded');
   }
 
   // ---- The answer ----
@@ -372,7 +396,7 @@ export class IngestRequest extends EndpointRequest {
     this.finish(outcome, {
       status: '200 OK',
       headers: isWhole ? headers : headers + this.#missingHint(skipped),
-      body: `{"id":"${eventId}"}`,
+      body: this.#endpoint.accepted(eventId),
     });
   }
 
@@ -387,12 +411,8 @@ export class IngestRequest extends EndpointRequest {
   #refuseBody({ kind, detail }: Extract<UploadResult, { ok: false }>['failure']): void {
     const requestId = this.exchange.requestId || undefined;
     this.services.log.debug({ project: this.#access?.project.id, requestId, kind, detail }, 'body refused');
-    if (kind === 'overloaded') this.#refuse(kind);
+    if (kind === 'overloaded') this.refuse(kind);
     else this.refuseBody(kind, detail);
-  }
-
-  #refuse(outcome: keyof typeof REFUSALS): void {
-    this.finish(outcome, REFUSALS[outcome]);
   }
 
   protected override summary(): FinishedRequest {

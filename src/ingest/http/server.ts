@@ -14,13 +14,12 @@ import {
   STARTING,
   withReason,
 } from './answers/outcome.ts';
+import type { RequestServices } from './endpoint-request.ts';
 import { Exchange } from './exchange.ts';
 import { HeartbeatRequest } from './heartbeat.ts';
-import type { Endpoint, RequestMetrics } from './metrics/request-metrics.ts';
+import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts';
 import { type OpenExchanges, SWEEP_MS } from './open-exchanges.ts';
 import { RequestHead } from './request-head.ts';
-import type { RequestServices } from './services.ts';
-import { openIngest } from './traced-request.ts';
 
 const preflight = (req: uWS.HttpRequest): Answer => ({
   status: '204 No Content',
@@ -59,7 +58,8 @@ function parameterIn(path: string, route: string): string | undefined {
 
 type Handler = (res: uWS.HttpResponse, req: uWS.HttpRequest, parameter?: string) => void;
 
-type Opener = (
+/** Makes the request whose head has come. */
+export type Opener = (
   services: RequestServices,
   exchange: Exchange,
   head: RequestHead,
@@ -69,6 +69,7 @@ export type ServerOptions = {
   exchanges: OpenExchanges;
   metrics: RequestMetrics;
   heartbeatPath: string;
+  openIngest: Opener;
   /** Undefined until the registry has loaded: requests are then answered 503. */
   services(): RequestServices | undefined;
   /** Body of /readyz, and whether it is 200. */
@@ -90,7 +91,7 @@ export class Server {
     this.#app.filter((_res, change) => {
       this.connections += Number(change) > 0 ? 1 : -1;
     });
-    this.#endpoint('ingest', '/api/:project/envelope', openIngest);
+    this.#endpoint('ingest', '/api/:project/envelope', options.openIngest);
     this.#endpoint(
       'heartbeat',
       `${options.heartbeatPath}/:token`,
@@ -154,7 +155,7 @@ export class Server {
    * POST is served, OPTIONS is the preflight, everything else is 405; all with and without a final
    * slash.
    */
-  #endpoint(endpoint: Endpoint, path: string, open: Opener): void {
+  #endpoint(endpoint: EndpointName, path: string, open: Opener): void {
     const { exchanges } = this.#options;
     const serve: Handler = (res, req, parameter) => {
       const head = new RequestHead(req, parameter);
@@ -183,10 +184,15 @@ export class Server {
   }
 
   /** Of a request that is refused at its head. While the registry is read, its outcome alone. */
-  #note(endpoint: Endpoint, outcome: 'invalid' | 'overloaded', exchange: Exchange, reason?: string): void {
+  #note(
+    endpoint: EndpointName,
+    outcome: 'invalid' | 'overloaded',
+    exchange: Exchange,
+    reason?: string,
+  ): void {
     const services = this.#options.services();
     if (reason !== undefined) this.#options.metrics.refuseBody(reason);
-    if (services) services.note(endpoint, outcome, { exchange, reason });
+    if (services) services.record.note(endpoint, outcome, { exchange, reason });
     else this.#options.metrics.outcomes[endpoint][outcome]++;
   }
 

@@ -2,22 +2,24 @@
  * A request that is sampled: the story of request.ts, told with a span for each step. The request
  * itself knows nothing of it: what it calls is wrapped.
  */
-import type { Span } from '../../lib/tracing/tracing.ts';
+import type { Span, Tracing } from '../../lib/tracing/tracing.ts';
+import type { RequestServices } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import { IngestRequest } from './request.ts';
-import type { RequestHead } from './request-head.ts';
-import type { RequestServices } from './services.ts';
+import type { Opener } from './server.ts';
 
 const NAME = 'POST /api/{project}/envelope';
 
-/** Where tracing is off, this costs a look at an undefined field. */
-export function openIngest(services: RequestServices, exchange: Exchange, head: RequestHead): IngestRequest {
-  const span = services.tracing?.request(NAME, {
-    traceparent: head.getHeader('traceparent'),
-    tracestate: head.getHeader('tracestate'),
-  });
-  return span ? new TracedRequest(services, exchange, span) : new IngestRequest(services, exchange);
-}
+/** Opens the requests of a worker that traces. */
+export const tracedBy =
+  (tracing: Tracing): Opener =>
+  (services, exchange, head) => {
+    const span = tracing.request(NAME, {
+      traceparent: head.getHeader('traceparent'),
+      tracestate: head.getHeader('tracestate'),
+    });
+    return span ? new TracedRequest(services, exchange, span) : new IngestRequest(services, exchange);
+  };
 
 class TracedRequest extends IngestRequest {
   readonly #receive: Span;
@@ -62,16 +64,18 @@ function tracedServices(services: RequestServices, request: Span, receive: Span)
         });
       },
     },
-    note: (endpoint, outcome, finished) => {
-      services.note(endpoint, outcome, finished);
-      receive.end();
-      const { exchange, access } = finished;
-      const facts = {
-        'sluice.outcome': outcome,
-        'sluice.project': access?.project.id,
-        'sluice.request_id': exchange.requestId || undefined,
-      };
-      request.end(facts, outcome === 'failed' ? outcome : undefined);
+    record: {
+      note: (endpoint, outcome, finished) => {
+        services.record.note(endpoint, outcome, finished);
+        receive.end();
+        const { exchange, access } = finished;
+        const facts = {
+          'sluice.outcome': outcome,
+          'sluice.project': access?.project.id,
+          'sluice.request_id': exchange.requestId || undefined,
+        };
+        request.end(facts, outcome === 'failed' ? outcome : undefined);
+      },
     },
   };
 }

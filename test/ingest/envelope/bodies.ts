@@ -1,5 +1,7 @@
 /** Ways to cut a body into chunks, and envelopes to cut. */
+
 import { expect } from 'vitest';
+import { newParser } from '../../../src/ingest/envelope/parser.ts';
 import {
   type HeldEnvelope,
   Upload,
@@ -99,6 +101,7 @@ export function startUpload(
     let told = false;
     upload = new Upload({
       encoding,
+      newReader: newParser,
       budget,
       inUse: new ResourcesInUse(),
       onResult: (verdict) => {

@@ -1,8 +1,10 @@
 /** What projects share of a worker while bodies arrive: memory, requests, the spool, and the places of large uploads. */
+
 import { randomBytes } from 'node:crypto';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, expect, it, vi } from 'vitest';
+import { newParser } from '../../../src/ingest/envelope/parser.ts';
 import { Upload, type UploadBudget, type UploadResult } from '../../../src/ingest/envelope/upload.ts';
 import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
 import {
@@ -34,6 +36,7 @@ function start(budget: UploadBudget, inUse: ResourcesInUse, encoding = '') {
   let paused = false;
   const upload = new Upload({
     encoding,
+    newReader: newParser,
     budget,
     inUse,
     onResult: (result) => {

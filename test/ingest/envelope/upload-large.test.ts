@@ -3,6 +3,7 @@ import { fstatSync, open, rmSync } from 'node:fs';
 import { readdir, readlink } from 'node:fs/promises';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { newParser } from '../../../src/ingest/envelope/parser.ts';
 import {
   type HeldEnvelope,
   Upload,
@@ -123,6 +124,7 @@ test('a refusal that comes while the socket is paused resumes it first', () => {
   const told: string[] = [];
   const upload = new Upload({
     encoding: '',
+    newReader: newParser,
     budget: testBudget({ spoolDir }),
     inUse: new ResourcesInUse(),
     onResult: (result) => told.push(result.ok ? 'taken' : result.failure.kind),

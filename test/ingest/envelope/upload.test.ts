@@ -6,6 +6,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { constants, createGzip } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { newParser } from '../../../src/ingest/envelope/parser.ts';
 import {
   type HeldEnvelope,
   Upload,
@@ -93,6 +94,7 @@ describe('an upload', () => {
     const results: boolean[] = [];
     const upload = new Upload({
       encoding: '',
+      newReader: newParser,
       budget: testBudget({ spoolDir }),
       inUse: new ResourcesInUse(),
       onResult: (result) => results.push(result.ok),

@@ -2,11 +2,11 @@
 
 import type { Outcome } from '../../../src/ingest/http/answers/outcome.ts';
 import { unsupportedHintFor } from '../../../src/ingest/http/answers/rate-hints.ts';
+import type { RequestServices } from '../../../src/ingest/http/endpoint-request.ts';
 import { Exchange } from '../../../src/ingest/http/exchange.ts';
 import { RequestMetrics } from '../../../src/ingest/http/metrics/request-metrics.ts';
 import { OpenExchanges } from '../../../src/ingest/http/open-exchanges.ts';
 import { IngestRequest } from '../../../src/ingest/http/request.ts';
-import type { RequestServices } from '../../../src/ingest/http/services.ts';
 import type { AdmissionResult, RateDecision, Wanted } from '../../../src/ingest/limit/admission.ts';
 import { WHILE_AWAY } from '../../../src/ingest/limit/failure-policy.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
@@ -72,7 +72,7 @@ export function serve(serving: Serving = {}) {
   const services = {
     replica: { findProject: () => project },
     admission,
-    publisher: { hasRoomFor: () => serving.hasRoomFor?.() ?? true, publish },
+    publisher: { available: true, hasRoomFor: () => serving.hasRoomFor?.() ?? true, publish },
     budget,
     metrics,
     clock: systemClock,
@@ -80,7 +80,7 @@ export function serve(serving: Serving = {}) {
     whileAway: WHILE_AWAY[env],
     unsupportedHint: unsupportedHintFor(storedTypes([])),
     pickSpooled: serving.pickSpooled,
-    note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome),
+    record: { note: (_endpoint: string, outcome: Outcome) => outcomes.push(outcome) },
   };
   const exchange = new Exchange(line, new OpenExchanges(systemClock), PLAIN_HEAD);
   const request = new IngestRequest(services as unknown as RequestServices, exchange);

@@ -79,6 +79,7 @@ const RETRY_AFTER: Header = ['Retry-After', `${RETRY_AFTER_SEC}`];
 export const REFUSALS = {
   unauthenticated: refusal('401 Unauthorized', 'Missing authentication'),
   forbidden_key: refusal('401 Unauthorized', 'Invalid project or key'),
+  unknown_token: refusal('404 Not Found', 'Unknown heartbeat token'),
   rate_limited: refusal('429 Too Many Requests', 'Rate limit exceeded', REMAINING_NONE, RETRY_AFTER),
   limiter_unavailable: refusal('429 Too Many Requests', 'Rate limit exceeded', REMAINING_NONE, RETRY_AFTER, [
     RATE_HINT,
@@ -97,6 +98,9 @@ export const REFUSALS = {
     `${OVERLOAD_RETRY_AFTER_SEC}`,
   ]),
 } as const satisfies Partial<Record<Outcome, Answer>>;
+export type Refused = keyof typeof REFUSALS;
+/** An endpoint's answers to what it refuses. */
+export type Refusals = Readonly<Record<Refused, Answer>>;
 
 /** `overloaded`, of a worker that has no registry yet. */
 export const STARTING = refusal('503 Service Unavailable', 'Service overloaded', [
@@ -104,19 +108,15 @@ export const STARTING = refusal('503 Service Unavailable', 'Service overloaded',
   `${STARTING_RETRY_AFTER_SEC}`,
 ]);
 
-/** Of the heartbeat endpoint. */
-export const HEARTBEAT_REFUSALS = {
-  unknown_token: refusal('404 Not Found', 'Unknown heartbeat token'),
-  rate_limited: refusal('429 Too Many Requests', 'Rate limit exceeded', [
-    'Retry-After',
-    `${HEARTBEAT_RETRY_AFTER_SEC}`,
-  ]),
-  limiter_unavailable: refusal('429 Too Many Requests', 'Rate limit exceeded', [
-    'Retry-After',
-    `${HEARTBEAT_RETRY_AFTER_SEC}`,
-  ]),
-  overloaded: REFUSALS.overloaded,
-} as const satisfies Partial<Record<Outcome, Answer>>;
+const HEARTBEAT_LIMITED = refusal('429 Too Many Requests', 'Rate limit exceeded', [
+  'Retry-After',
+  `${HEARTBEAT_RETRY_AFTER_SEC}`,
+]);
+export const HEARTBEAT_REFUSALS: Refusals = {
+  ...REFUSALS,
+  rate_limited: HEARTBEAT_LIMITED,
+  limiter_unavailable: HEARTBEAT_LIMITED,
+};
 
 export const EXPECTATION_FAILED = refusal('417 Expectation Failed', 'Expectation failed');
 

@@ -1,5 +1,5 @@
 import type { Outcome } from '../answers/outcome.ts';
-import type { Endpoint } from './request-metrics.ts';
+import type { EndpointName } from './request-metrics.ts';
 
 const FLUSH_MS = 100;
 /**
@@ -12,7 +12,7 @@ export const LINES_PER_SEC_MAX = 20;
 export type RequestLines = { lines: string[]; total: number; outcomes: Record<string, number> };
 
 type LoggedRequest = {
-  endpoint: Endpoint;
+  endpoint: EndpointName;
   outcome: Outcome;
   /** Why the body was refused or stored nothing. */
   reason: string | undefined;

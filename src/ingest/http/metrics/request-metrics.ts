@@ -2,14 +2,14 @@ import { ITEM_TYPES, type ItemType, SKIPPED_TYPES, type SkippedType } from '../.
 import { Distribution, SECONDS_BOUNDS } from '../../../lib/metrics/distribution.ts';
 import { OUTCOMES, type Outcome } from '../answers/outcome.ts';
 
-export type Endpoint = 'ingest' | 'heartbeat';
+export type EndpointName = 'ingest' | 'heartbeat';
 
 const zeroes = <K extends string>(names: readonly K[]): Record<K, number> =>
   Object.fromEntries(names.map((name) => [name, 0])) as Record<K, number>;
 
 /** Plain counters that the request path bumps and the admin port reads. */
 export class RequestMetrics {
-  readonly outcomes: Record<Endpoint, Record<Outcome, number>> = {
+  readonly outcomes: Record<EndpointName, Record<Outcome, number>> = {
     ingest: zeroes(OUTCOMES),
     heartbeat: zeroes(OUTCOMES),
   };
