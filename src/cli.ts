@@ -18,6 +18,7 @@ const COMMANDS: Readonly<Record<string, () => Promise<Command>>> = {
   tail: async () => (await import('./commands/tail.ts')).tailCommand(),
   'dead-letters': async () => (await import('./commands/dead-letters/dead-letters.ts')).deadLettersCommand(),
   doctor: async () => (await import('./commands/doctor/doctor.ts')).doctorCommand(),
+  backfill: async () => (await import('./commands/backfill.ts')).backfillCommand(),
   load: async () => (await import('./commands/load/load.ts')).loadCommand(),
 };
 

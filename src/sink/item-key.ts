@@ -44,3 +44,18 @@ export function rowKey(frame: Buffer, { entry, item, element = ROW_INDEX_MAX }: 
   key.writeUInt16BE(element, ROW_FRAME_BYTES + 4);
   return key;
 }
+
+/**
+ * The key of an element's row, where the key of its whole item is at hand. @param item place of the
+ * item in its envelope
+ */
+export function elementKey(whole: Buffer, item: number, element: number | undefined): Buffer {
+  if (element === undefined) return whole;
+  const isPlace =
+    whole.readUInt16BE(ROW_FRAME_BYTES + 2) === item &&
+    whole.readUInt16BE(ROW_FRAME_BYTES + 4) === ROW_INDEX_MAX;
+  if (!isPlace) return keyOf(`element\n${whole.toString('latin1')}\n${element}`);
+  const key = Buffer.from(whole);
+  key.writeUInt16BE(element, ROW_FRAME_BYTES + 4);
+  return key;
+}

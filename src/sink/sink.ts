@@ -68,6 +68,11 @@ export type SinkRecord = {
    * Unix milliseconds.
    */
   resend?: { key: Buffer; receivedAt: number };
+  /**
+   * Of a record that comes from an archive: the key of its row there, as rowKey makes it. A sink
+   * that has the row already does not end with two.
+   */
+  rowKey?: Buffer;
 };
 
 /** What one accepted envelope counted. */

@@ -2,7 +2,7 @@
 import { DAY_MS } from '../../lib/clock.ts';
 import { isExtraType } from '../../lib/item-types.ts';
 import { isReplayed } from '../../stream/dead-letter-format.ts';
-import { frameKey, rowKey } from '../item-key.ts';
+import { elementKey, frameKey, rowKey } from '../item-key.ts';
 import type {
   CountedUsage,
   HeartbeatFields,
@@ -77,7 +77,7 @@ export class PendingRows {
     const before = buffer.bytes;
     const origin = { frameId: this.#frameId, entry: this.#entry, type: record.type };
     if ('token' in record.fields) {
-      this.#addHeartbeat(buffer, record.fields, record.json);
+      this.#addHeartbeat(buffer, record.fields, record);
       origins.push(origin);
     } else {
       const sent = toSend(record);
@@ -108,7 +108,7 @@ export class PendingRows {
   ): void {
     const { type, resend } = record;
     const { envelope, index, header, isBase64, encoding } = record.fields as ItemFields;
-    const key = this.#key(index, element);
+    const key = record.rowKey ? elementKey(record.rowKey, index, element) : this.#key(index, element);
     if (resend) {
       const place = { table: tableOf(type), row: buffer.rows };
       this.claims.push({ ...resend, rowKey: key, ...place, isReplayed: isReplayed(this.#frameId) });
@@ -135,13 +135,17 @@ export class PendingRows {
     if (!isExtraType(type)) buffer.optional(encoding, (packing) => buffer.text(packing));
   }
 
-  #addHeartbeat(buffer: RowBuffer, { token, receivedAt, bodyIn }: HeartbeatFields, json: Uint8Array): void {
+  #addHeartbeat(
+    buffer: RowBuffer,
+    { token, receivedAt, bodyIn }: HeartbeatFields,
+    { json, rowKey: key = this.#key(0) }: SinkRecord,
+  ): void {
     const text = bodyIn && (JSON.parse(Buffer.from(json).toString()) as string);
     buffer
       .beginRow()
       .text(token)
       .uint16(dayOf(receivedAt))
-      .key(this.#key(0))
+      .key(key)
       .int64(receivedAt)
       .optional(bodyIn === 'body' ? text : undefined, (body) => buffer.text(body))
       .optional(bodyIn === 'body_base64' ? text : undefined, (body) => buffer.text(body));

@@ -10,6 +10,7 @@ import { codeOf, type Database, type Transaction } from './database.ts';
 import type { Partitions } from './partitions.ts';
 import { ensurePartitions, insertAccepted } from './rows.ts';
 import { claimFrames, claimItems, forgetItems, prune } from './seen.ts';
+import { withoutStored } from './stored-rows.ts';
 import { addToTally } from './tally.ts';
 
 /** What is no longer needed is removed by each batch: twice what it adds and so many more. */
@@ -156,7 +157,7 @@ export class PostgresBatch implements SinkBatch {
       news.flatMap((entry) => entry.records),
     );
     try {
-      await this.#insert(this.#transaction, records);
+      await this.#insert(this.#transaction, await withoutStored(this.#transaction, records));
     } catch (error) {
       if (codeOf((error as Error).cause) === CHECK_VIOLATION) partitions.forget();
       throw error;

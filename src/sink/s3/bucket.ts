@@ -123,11 +123,21 @@ export class Bucket {
 
   /** Names of the folders right below the prefix. @throws UnavailableError */
   async folders(prefix: string): Promise<string[]> {
-    const query = { 'list-type': '2', prefix, delimiter: '/' };
-    const { body } = await this.#ask('GET', '', { query });
-    return [...`${body}`.matchAll(/<CommonPrefixes>(.*?)<\/CommonPrefixes>/gs)].map(([, inside = '']) =>
-      (tag(inside, 'Prefix') ?? '').slice(prefix.length, -1),
-    );
+    const found: string[] = [];
+    let next: string | undefined;
+    do {
+      const query = {
+        'list-type': '2',
+        prefix,
+        delimiter: '/',
+        ...(next && { 'continuation-token': next }),
+      };
+      const text = `${(await this.#ask('GET', '', { query })).body}`;
+      for (const [, inside = ''] of text.matchAll(/<CommonPrefixes>(.*?)<\/CommonPrefixes>/gs))
+        found.push((tag(inside, 'Prefix') ?? '').slice(prefix.length, -1));
+      next = tag(text, 'IsTruncated') === 'true' ? tag(text, 'NextContinuationToken') : undefined;
+    } while (next);
+    return found;
   }
 
   /** @throws UnavailableError */

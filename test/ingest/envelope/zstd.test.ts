@@ -5,9 +5,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Holding } from '../../../src/ingest/envelope/budget.ts';
 import { HAS_ZSTD } from '../../../src/ingest/envelope/inflate/inflate.ts';
 import { Inflater } from '../../../src/ingest/envelope/inflate/inflater.ts';
-import { ZstdFrames } from '../../../src/ingest/envelope/inflate/zstd-frames.ts';
 import type { UploadFailure } from '../../../src/ingest/envelope/upload.ts';
 import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import { ZstdFrames } from '../../../src/lib/zstd-frames.ts';
 import { ZSTD_FRAMES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../../src/limits.ts';
 import { temporaryFolder } from '../../support/servers.ts';
 import {

@@ -1,6 +1,6 @@
 /** The sinks whose stores `npm run test:sinks` installs, as the conformance suite sees them. */
 import * as zlib from 'node:zlib';
-import { ZstdFrames } from '../../../src/ingest/envelope/inflate/zstd-frames.ts';
+import { ZstdFrames } from '../../../src/lib/zstd-frames.ts';
 import type { TallyOfMonth } from '../../../src/sink/tally.ts';
 import type { StoredRecord } from '../../processor/harness.ts';
 import { TestClickHouse } from '../../support/sinks/clickhouse.ts';

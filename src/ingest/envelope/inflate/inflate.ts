@@ -8,9 +8,9 @@
  * bytes that it took are compared with the bytes that it was given.
  */
 import zlib, { type BrotliDecompress, type Gunzip, type Zlib, type ZlibOptions } from 'node:zlib';
+import { ZstdFrames } from '../../../lib/zstd-frames.ts';
 import { SYNC_INFLATED_BYTES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../../limits.ts';
 import { ownCopy } from '../byte-queue.ts';
-import { ZstdFrames } from './zstd-frames.ts';
 
 export type Compression = 'gzip' | 'deflate' | 'br' | 'zstd';
 export type Encoding = Compression | 'none';

@@ -1,3 +1,4 @@
+import { ZstdFrames } from '../../../lib/zstd-frames.ts';
 import { BODY_BYTES_SETTING_MAX, OUTPUT_GARBAGE_BYTES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../../limits.ts';
 import type { Holding } from '../budget.ts';
 import { ByteQueue } from '../byte-queue.ts';
@@ -8,7 +9,6 @@ import {
   type ZlibStream,
   zlibStream,
 } from './inflate.ts';
-import { ZstdFrames } from './zstd-frames.ts';
 
 export type InflaterOptions = {
   holding: Holding;

@@ -3,7 +3,7 @@
  * drops what follows a frame in the same write, and older versions (22.15 is one) accept a frame
  * that is cut short.
  */
-import { ZSTD_FRAMES_MAX } from '../../../limits.ts';
+import { ZSTD_FRAMES_MAX } from '../limits.ts';
 
 const MAGIC = 0xfd2fb528;
 const SKIPPABLE_MAGIC = 0x184d2a50;

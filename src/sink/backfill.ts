@@ -1,0 +1,131 @@
+/**
+ * Brings what the s3 sink archived into another sink, object by object, in one order: by day,
+ * stream, hour and name. An object is a frame there, and each of its rows an entry, so the sink can
+ * go on in the middle of one. Rows that the sink has do not become two (SinkRecord.rowKey).
+ */
+import { setTimeout as pause } from 'node:timers/promises';
+import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
+import { parseAddress, type S3Setting } from './s3/address.ts';
+import { archivedDays, archivedRows, type Span, unpacked } from './s3/archive.ts';
+import { Bucket } from './s3/bucket.ts';
+import type { RefusedRow, Sink, SinkBatch, StreamSink } from './sink.ts';
+import { UnavailableError } from './unavailable.ts';
+
+const TRIES_MAX = 6;
+const PAUSE_MS = 1_000;
+
+/** `after`: the place of the last object that an earlier run brought; undefined: from the first. */
+export type Backfill = { from: S3Setting; to: Sink; span: Span; project?: string; after?: string };
+
+/**
+ * After each object. `place` sorts as objects are brought. `stored`: rows that the sink did not
+ * have; `refused`: those that it does not take.
+ */
+export type BroughtObject = {
+  place: string;
+  objects: { done: number; ofDay: number };
+  rows: number;
+  stored: number;
+  refused: readonly RefusedRow[];
+};
+
+/** @throws UnavailableError; Error that names an object which cannot be read; SinkSettingError */
+export async function* backfill({
+  from,
+  to,
+  span,
+  project,
+  after = '',
+}: Backfill): AsyncIterable<BroughtObject> {
+  const { prefix, ...address } = parseAddress(from);
+  const bucket = new Bucket({ ...address, prefix });
+  for await (const { stream, date, objects } of archivedDays(bucket, prefix, span)) {
+    const sink = await to.open(stream);
+    for (const [at, { key, rows }] of objects.entries()) {
+      const place = `${date} ${stream} ${key.slice(prefix.length)}`;
+      if (place <= after) continue;
+      const object: ArchivedObject = { bucket, key, rows, ...(project !== undefined && { project }) };
+      const brought = await withPatience(() => bring(sink, object));
+      yield { place, objects: { done: at + 1, ofDay: objects.length }, rows, ...brought };
+    }
+  }
+}
+
+type ArchivedObject = { bucket: Bucket; key: string; rows: number; project?: string };
+
+/** What is away for a moment is asked again. */
+async function withPatience<T>(work: () => Promise<T>): Promise<T> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof UnavailableError) || tries === TRIES_MAX) throw error;
+      await pause(PAUSE_MS * tries);
+    }
+  }
+}
+
+/** Batches of an object, one after the other: each knows what those before it stored. */
+class ObjectBatches {
+  readonly #sink: StreamSink;
+  readonly #frameId: string;
+  #batch: SinkBatch | undefined;
+  stored = 0;
+  readonly refused: RefusedRow[] = [];
+
+  constructor(sink: StreamSink, frameId: string) {
+    this.#sink = sink;
+    this.#frameId = frameId;
+  }
+
+  async open(): Promise<SinkBatch> {
+    this.#batch ??= await this.#sink.begin([this.#frameId]);
+    return this.#batch;
+  }
+
+  async commit(): Promise<void> {
+    const batch = await this.open();
+    await batch.prepare?.();
+    const counts = await batch.commit();
+    for (const { result, count } of counts) if (result === 'stored') this.stored += count;
+    this.refused.push(...(batch.refused ?? []));
+    this.#batch = undefined;
+  }
+
+  async close(): Promise<void> {
+    await this.#batch?.abandon();
+  }
+}
+
+async function bring(
+  sink: StreamSink,
+  { bucket, key, rows, project }: ArchivedObject,
+): Promise<Pick<BroughtObject, 'stored' | 'refused'>> {
+  const frameId = `archive ${key}${project === undefined ? '' : ` ${project}`}`;
+  const batches = new ObjectBatches(sink, frameId);
+  try {
+    const known = (await batches.open()).entriesKnown(frameId);
+    if (known >= rows) return batches;
+    const content = unpacked(key, await bucket.read(key));
+    let index = 0;
+    for (const record of archivedRows(content)) {
+      const batch = await batches.open();
+      const entry = { frameId, index: index++ };
+      if (entry.index < known) continue;
+      batch.beginEntry(entry);
+      const isWanted =
+        project === undefined ||
+        ('envelope' in record.fields && record.fields.envelope.projectId === project);
+      if (isWanted) batch.add(record);
+      await batch.relieve();
+      if (batch.bytes >= SINK_BATCH_BYTES_MAX) await batches.commit();
+    }
+    await batches.commit();
+    return batches;
+  } catch (error) {
+    if (error instanceof UnavailableError) throw error;
+    throw new Error(`${key}: ${(error as Error).message}`, { cause: error });
+  } finally {
+    await batches.close();
+  }
+}
