@@ -1,4 +1,4 @@
-/** What primary and workers say to each other over IPC. */
+/** Messages between primary and workers over IPC. */
 
 import type { MetricsSnapshot } from '../lib/metrics/metrics.ts';
 import type { ProjectRow } from './http/metrics/page-figures.ts';

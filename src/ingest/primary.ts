@@ -70,7 +70,7 @@ async function collect(
   return sumSnapshots([own, ofPrimary, ...(await pool.snapshots(SCRAPE_MS_MAX, projects))]);
 }
 
-/** Of the management API and the scrapes: made when they are first needed. */
+/** Connections of the management API and of scrapes, made when they are first needed. */
 function connectionsOf(config: Config, log: Log): Connections {
   return new Connections({ ...config, name: 'sluice ingest, primary', role: 'ingest', log });
 }

@@ -7,7 +7,7 @@ import { StreamWatch } from '../stream/stream-watch.ts';
 import { BUCKETS, streamNamesOf } from '../stream/topology.ts';
 import { Certificates } from './certificates.ts';
 
-/** What ingest tells of the servers that it needs: their streams, certificates and credentials. */
+/** Metrics about the servers that ingest needs: their streams, certificates and credentials. */
 export class ServerFigures {
   readonly #credsFile: string | undefined;
   readonly #certificates: Certificates;

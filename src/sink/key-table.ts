@@ -111,7 +111,9 @@ export class KeyTable {
     for (let slot = 0; slot < slots; slot++) if (isKept(slot)) this.#move(words, slot * SLOT_WORDS);
   }
 
-  /** To its place among those that are moved already: no two of them are the same. */
+  /**
+   * Moves a key to its place among the keys that are moved already; no two of them are the same.
+   */
   #move(from: Uint32Array, at: number): void {
     let slot = this.#home(from[at] as number);
     while (this.#words[slot * SLOT_WORDS + TAKEN] === 1) slot = this.#next(slot);

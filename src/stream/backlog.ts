@@ -76,7 +76,7 @@ async function firstFrom(
   stream: string,
   seq: number,
 ): Promise<number | undefined> {
-  // Of any subject; the client's type does not know of it.
+  // The next message of any subject; the client's type does not know this question.
   const any = { seq, next_by_subj: '>' };
   return (await manager.streams.getMessage(stream, any))?.seq;
 }

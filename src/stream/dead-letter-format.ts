@@ -25,7 +25,7 @@ import { DEAD_LETTERS_SUBJECT, projectSegment } from './topology.ts';
 
 export type DeadLetterKind = 'frame' | 'entry' | 'item';
 
-/** What is known of a dead letter besides its body. */
+/** Facts about a dead letter besides its body. */
 export type DeadLetterFacts = {
   kind: DeadLetterKind;
   /** One sentence for an operator. */
@@ -68,7 +68,7 @@ export const FACT_HEADERS = {
 export const PARTS_HEADER = 'Sluice-Parts';
 export const BODY_BYTES_HEADER = 'Sluice-Body-Bytes';
 export const LETTER_BYTES_HEADER = 'Sluice-Bytes';
-/** Of all bytes of the dead letter, hex. */
+/** Hash of all bytes of the dead letter, in hex. */
 export const SHA256_HEADER = 'Sluice-Sha256';
 /** Set when the bytes were left out. */
 export const BYTES_GONE_HEADER = 'Sluice-Bytes-Gone';
@@ -82,7 +82,7 @@ export function deadLetterId({ frameId, entryIndex, itemIndex }: DeadLetterFacts
 /** Header values are one line of visible characters. */
 const printable = (text: string): string => text.replace(/[^\x20-\x7e]+/g, ' ').slice(0, REASON_CHARS_MAX);
 
-/** What is known of a dead letter's bytes. */
+/** Facts about a dead letter's bytes. */
 type DeadLetterBytes = { length: number; sha256: string; parts: number; gone: boolean };
 
 export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: DeadLetterBytes): MsgHdrs {
@@ -102,6 +102,9 @@ export function manifest(letter: DeadLetter, { length, sha256, parts, gone }: De
 export const letterSubject = (letter: DeadLetterFacts): string =>
   `${DEAD_LETTERS_SUBJECT}.${projectSegment(letter.projectId)}.${deadLetterId(letter)}`;
 
-/** Of the frame that an entry or item becomes when it is replayed, by the id of its dead letter. */
+/**
+ * Id of the frame that an entry or item becomes when it is replayed, from the id of its dead
+ * letter.
+ */
 export const replayFrameId = (id: string): string => `replay.${id}`;
 export const isReplayed = (frameId: string): boolean => frameId.startsWith('replay.');

@@ -57,13 +57,16 @@ export type PartsRef = {
   sha256: Uint8Array;
 };
 
-/** What the processor removes from payloads (docs/privacy.md). A new one is added at the end. */
+/**
+ * Kinds of data that the processor removes from payloads (docs/privacy.md). A new kind is added at
+ * the end.
+ */
 export const SCRUBS = ['emails', 'cards', 'ips', 'user-ip', 'keys'] as const;
 export type Scrub = (typeof SCRUBS)[number];
 
 /**
- * What is done to the payloads before they are stored. Ingest decides when it accepts the envelope,
- * so that every delivery makes the same record, whatever becomes of the project.
+ * Changes to the payloads before they are stored. Ingest decides when it accepts the envelope, so
+ * that every delivery makes the same record, whatever becomes of the project.
  */
 export type Privacy = {
   scrub: readonly Scrub[];
@@ -71,7 +74,7 @@ export type Privacy = {
   names: readonly string[];
   /** Takes the place of `{{auto}}` as the user's address. */
   clientAddress?: string | undefined;
-  /** Of the request, for containers whose SDK asks for it. */
+  /** User-Agent of the request, for containers whose SDK asks for it. */
   userAgent?: string | undefined;
 };
 
@@ -141,7 +144,7 @@ export function readTrace(line: string): { place: number; traceparent: string } 
 const ENVELOPE = 0;
 const HEARTBEAT = 1;
 const PRIVATE_ENVELOPE = 2;
-/** What {@link encodeFrame} adds to each entry: tag and 32-bit length. */
+/** Bytes that {@link encodeFrame} adds to each entry: tag and 32-bit length. */
 export const FRAME_BYTES_PER_ENTRY = 5;
 
 const textBound = (text: string | undefined): number => SCALAR_BYTES_MAX + 3 * (text?.length ?? 0);

@@ -103,7 +103,7 @@ export class LastingSubscription {
     });
   }
 
-  /** What is on its way still comes. */
+  /** Ends the connection once all that is on its way has come. */
   async drain(): Promise<void> {
     this.#end();
     await this.#current?.drain().catch(() => undefined);
@@ -128,7 +128,7 @@ function authenticatorOf(content: Buffer): Authenticator {
   return authenticator;
 }
 
-/** Those in a file, which change under a running process. An authenticator never throws. */
+/** Credentials in a file, which change under a running process. An authenticator never throws. */
 class Credentials {
   readonly #file: ChangingFile<Authenticator>;
   #shown: Authenticator | undefined;

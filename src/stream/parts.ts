@@ -36,8 +36,8 @@ export function sourceOf(entry: EnvelopeEntry): ByteSource {
 export type SplitEntry = { entry: EnvelopeEntry; source: ByteSource };
 
 /**
- * What stays in the frame, and what goes into parts: the payloads that are the source, and item
- * headers that are long together.
+ * Splits an entry: the payloads that are the source and item headers that are long together go into
+ * parts, the rest stays in the frame.
  */
 export function splitEntry({ entry, source }: SplitEntry, partBytesMax: number): SplitEntry {
   const bare = { ...entry, items: entry.items.map(({ payload: _, ...item }) => item) };
@@ -142,7 +142,9 @@ function sendPart(
 
 type ReadPart = (manager: JetStreamManager, seq: number) => Promise<Uint8Array>;
 
-/** What the leader says counts. Its answers are JSON with base64: many times the CPU. */
+/**
+ * Reads from the leader, whose word counts. Its answers are JSON with base64: many times the CPU.
+ */
 const readFromLeader: ReadPart = async (manager, seq) => {
   const message = await manager.streams.getMessage(CHUNKS_STREAM, { seq });
   if (!message) throw new MissingPartError(`part ${seq} is not in ${CHUNKS_STREAM}`);
@@ -207,7 +209,7 @@ export async function readParts(link: NatsLink, ref: PartsRef): Promise<Uint8Arr
   });
 }
 
-/** What the server says of a sequence that it does not have: no message found, none so high. */
+/** Errors of a server that does not have the sequence: no message found, none so high. */
 const NO_SUCH_MESSAGE: readonly number[] = [10057, 10043];
 
 async function removePart(manager: JetStreamManager, seq: number): Promise<void> {

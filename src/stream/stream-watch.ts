@@ -26,7 +26,7 @@ export function currentReplicas({ cluster, config }: StreamInfo): number {
 }
 
 /**
- * What the broker says of our streams: fill, replicas, leaders, and which streams do not exist.
+ * State of our streams, as the broker says it: fill, replicas, leaders, and which do not exist.
  *
  * Each stream is asked for by its name: a cluster's list of streams leaves out, without an error
  * and after four seconds, the streams whose leader does not answer.
@@ -116,7 +116,7 @@ export class StreamWatch {
     return infos;
   }
 
-  /** What the last look found, but for the fill. */
+  /** Findings of the last look, but for the fill. */
   health(): MetricsSnapshot {
     const answering = new Map(this.#answering.map((info) => [info.config.name, info]));
     const known = [...this.#known.values()];

@@ -36,7 +36,7 @@ export class TailFeed {
     link.subscribe(CALL_SUBJECT, () => this.#showFor(SHOWN_AFTER_CALL_MS));
   }
 
-  /** To be called with each frame that its stream has acknowledged. Never throws. */
+  /** Shows a frame that its stream has acknowledged. Never throws. */
   show(stream: FrameStream, frame: Uint8Array): void {
     if (this.#clock.monotonic() > this.#shownUntil || !this.#link.connected) return;
     try {

@@ -73,7 +73,7 @@ export const agentOf = (payload: JsonObject): string => headerOf(payload, AGENT_
 export const AGENT_NEEDLES = [AGENT_HEADER];
 
 const WORDS = ['bot', 'bots', 'spider'];
-/** What may follow such a word in JSON text; a backslash is that of an escaped slash. */
+/** Characters that may follow such a word in JSON text; a backslash belongs to an escaped slash. */
 const WORD_ENDS = [' ', '/', '\\', ';', ')', '"'];
 /** As `PayloadFilter.needles`. */
 export const CRAWLER_NEEDLES = [

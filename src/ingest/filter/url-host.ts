@@ -4,9 +4,9 @@ const SITE = /^([\0- ]*[a-z][a-z\d+.-]*:[\\/]*)([^\\/?#]*)/i;
 const HOST_CHARS_MAX = 300;
 
 /**
- * What of a URL says which host it is: no user info and nothing behind the host, which is cut where
- * no name goes on. To parse a longer one takes time in the square of its length: a second for 60
- * KB.
+ * The part of a URL that says its host: no user info and nothing behind the host, which is cut
+ * where no name goes on. Parsing a longer text takes time in the square of its length: a second for
+ * 60 KB.
  * @returns '' for what is no URL
  */
 function upToHost(url: string): string {
@@ -20,7 +20,7 @@ const ASCII = /^[\0-\x7f]*$/;
 /** A URL as far as its host, with its port; undefined for what is no URL. */
 export function siteOf(url: string): URL | undefined {
   const site = upToHost(url);
-  // To throw costs much. On Node.js 20 canParse refuses `ü` once V8 has compiled the call.
+  // Throwing costs much. On Node.js 20 canParse refuses `ü` once V8 has compiled the call.
   if (ASCII.test(site) && !URL.canParse(site)) return undefined;
   try {
     return new URL(site);

@@ -6,7 +6,10 @@ type Head = { getList(lowerCaseName: string): string };
 const familyOf = (address: string): 'ipv4' | 'ipv6' => (isIP(address) === 4 ? 'ipv4' : 'ipv6');
 const MAPPED_IPV4 = /^::ffff:(\d+\.\d+\.\d+\.\d+)$/;
 
-/** Of trusted proxies; a client may write thousands of their addresses before it. */
+/**
+ * Trusted proxies that are followed; a client may write thousands of their addresses before its
+ * own.
+ */
 const HOPS_MAX = 32;
 
 /** The usual way to write the address; undefined when it is none. */

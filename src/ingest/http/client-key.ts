@@ -138,7 +138,7 @@ export class ClientKey {
   }
 
   /**
-   * What the client calls itself, `name/version`: beside its key, else by the first word of its
+   * The client's name for itself, `name/version`: beside its key, else the first word of its
    * User-Agent. Undefined when neither is a name, or the name is longer than any.
    */
   get client(): string | undefined {

@@ -8,7 +8,7 @@
  */
 import { RATE_BUCKET_MS } from '../../limits.ts';
 
-/** What is remembered of a server's clock from one reply to the next. */
+/** Memory of a server's clock from one reply to the next. */
 export type ClockLead = {
   /**
    * Most by which it was ahead of ours, ms; infinite before the first reply, which cannot have

@@ -23,7 +23,7 @@ export type ScriptCall = {
   keys: readonly [string, ...string[]];
   args: readonly ScriptArg[];
 };
-/** What a script returned, or how it failed. */
+/** The result of a script, or its error. */
 export type CallResult = readonly unknown[] | Error;
 
 /** In a batch's reply: this call failed. */
@@ -96,8 +96,8 @@ const isUint = (arg: ScriptArg): arg is number =>
 
 class EvalSha extends Command {
   /**
-   * Of every key: `?keyPrefix=` in the server's URL, which ioredis puts before those that it
-   * writes.
+   * Prefix of every key: `?keyPrefix=` in the server's URL, which ioredis puts before the keys that
+   * it writes.
    */
   readonly #prefix: string;
   readonly #keys: readonly string[];

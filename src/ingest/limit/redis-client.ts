@@ -175,7 +175,7 @@ function authorityOf(ca: Buffer): Buffer {
   return ca;
 }
 
-/** What ioredis asks of an object of options at each attempt to connect. */
+/** Options that ioredis reads anew at each attempt to connect. */
 class Secrets {
   readonly #password: ChangingFile<string> | undefined;
   /** For rediss:// with an authority of its own. */

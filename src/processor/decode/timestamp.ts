@@ -12,7 +12,7 @@ export const rfc3339 = (ms: number): string => new Date(ms).toISOString();
 /** A moment, and the same as {@link rfc3339} gives it. */
 export type Moment = Readonly<{ ms: number; text: string }>;
 
-/** What {@link rfc3339} makes of years with four digits, and what most SDKs send. */
+/** The form that {@link rfc3339} gives to years with four digits, and that most SDKs send. */
 const SHAPE = '0000-00-00T00:00:00.000Z';
 const ZERO = 0x30;
 const NINE = 0x39;

@@ -74,7 +74,7 @@ export class ByteBlocks {
     this.#pieceBytes += piece.length;
   }
 
-  /** What is written of the block becomes a piece. */
+  /** Makes a piece of the bytes that were written into the block. */
   #endPiece(): void {
     if (this.#cut === this.#used) return;
     this.#pieces.push(this.#block.subarray(this.#cut, this.#used));

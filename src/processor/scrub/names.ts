@@ -4,7 +4,7 @@
  * `csrfToken` and in `X-Auth-Token`, and not in `max_tokens`.
  */
 
-/** What `--scrub keys` removes; docs/privacy.md has the same list. */
+/** Names whose values `--scrub keys` removes; docs/privacy.md has the same list. */
 export const SECRET_NAMES = [
   'password',
   'passwords',
@@ -75,7 +75,9 @@ const percentDecoded = (name: string): string =>
 
 /** Longer names are compared by their beginning alone. */
 const NAME_CHARS_MAX = 200;
-/** Of names seen, those of all settings together; applications repeat a few hundred. */
+/**
+ * Memory for the names that were seen, of all settings together; applications repeat a few hundred.
+ */
 const KEPT_BYTES_MAX = 16 * 1024 * 1024;
 /** Beside its characters, each of which may take two bytes. */
 const KEPT_NAME_BYTES = 100;
@@ -96,7 +98,7 @@ function keep(known: Map<string, boolean>, name: string, found: boolean): void {
 }
 
 export class SecretNames {
-  /** By first word. */
+  /** Secret names by their first word. */
   readonly #secrets = new Map<string, { words: string[]; isOwn: boolean }[]>();
   /** Any first word: most names have none, and are neither cut into words nor kept. */
   readonly #firstWords: RegExp;

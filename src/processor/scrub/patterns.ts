@@ -1,6 +1,6 @@
 /**
- * What of a text is private by its form. Each function returns the text without it, and takes time
- * in proportion to the text, hostile text too.
+ * Parts of a text that are private by their form. Each function returns the text without them, and
+ * takes time in proportion to the text, also where the text is hostile.
  */
 import { isIPv6 } from 'node:net';
 import type { Steps } from '../../lib/slices.ts';
@@ -209,12 +209,15 @@ function trimmedRun(text: string, [start, end]: Range): Range {
   return [left, right];
 }
 
-/** Of the longest address, with a port. */
+/** Characters of the longest address, with a port. */
 const IPV6_CHARS_MAX = 52;
 /** A longer run is no address anyway. */
 const IPV6_RUN_CHARS_MAX = 256;
 
-/** Of one run of digits, letters and colons: all of it, or all but its first or last group. */
+/**
+ * The address in one run of digits, letters and colons: all of it, or all but its first or last
+ * group.
+ */
 function addressIn(text: string, run: Range): Range | undefined {
   const [left, right] = trimmedRun(text, run);
   if (right - left > IPV6_CHARS_MAX) return undefined;
@@ -260,7 +263,7 @@ const VALUE_END = /[&;,\s"'<>)}\]]|$/g;
 const BARE_VALUE_END = /[,\s}\]]|$/g;
 /** In a string of JSON a quote has backslashes before it. */
 const OPENING_QUOTE = /\\*["']/y;
-/** What is secret is the word behind it (RFC 9110, 11.4). */
+/** A scheme of authorization; the word behind it is the secret (RFC 9110, 11.4). */
 const SCHEME = /(?:bearer|basic|token|digest) +/iy;
 const HEADER = /(?<=authorization): {0,2}(?=(?:bearer|basic|token|digest) )/iy;
 
@@ -318,7 +321,7 @@ function header(text: string, at: number, names: SecretNames): Range | undefined
   return length > 0 ? valueAt(text, at + length, VALUE_END) : undefined;
 }
 
-/** Of the user and password in a URL. */
+/** Characters of the user and password in a URL. */
 const USERINFO_CHARS_MAX = 512;
 const USERINFO = tableOf(/[^\s/?#"'<>\\]/);
 /** `https://user:password@host`. `at` is the colon before the slashes. */
@@ -376,7 +379,7 @@ const findSecret =
   };
 export const withoutSecrets = (text: string, names: SecretNames): string => without(text, findSecret(names));
 
-/** What a project wants to have removed. */
+/** The kinds of data that a project wants to have removed. */
 export type Patterns = { secrets: SecretNames | undefined; emails: boolean; cards: boolean; ips: boolean };
 
 /** A long text without all of these, in steps. */

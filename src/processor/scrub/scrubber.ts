@@ -31,12 +31,12 @@ const CLOSE_OBJECT = 0x7d;
 const OPEN_ARRAY = 0x5b;
 const CLOSE_ARRAY = 0x5d;
 const SPACE = 0x20;
-/** What a small letter has and a capital has not. */
+/** The bit that a small letter has and a capital has not. */
 const CASE = 0x20;
 const LETTER_N = 0x6e;
 const LETTER_U = 0x75;
 
-/** What a string has: without the signs of a pattern it is not looked into. */
+/** Signs in a string: a string without the signs of a pattern is not searched for it. */
 const DIGIT = 1;
 const COLON = 2;
 const AT = 4;
@@ -84,7 +84,7 @@ const NULL_JSON = Buffer.from('null');
 const bufferOf = ({ buffer, byteOffset, length }: Uint8Array): Buffer =>
   Buffer.from(buffer as ArrayBuffer, byteOffset, length);
 
-/** What a string may hold. */
+/** Kinds of private data that a string may hold. */
 const SECRET = 1;
 const EMAIL = 2;
 const CARD = 4;
@@ -93,7 +93,7 @@ const IP = 8;
 const NESTED = 16;
 const ANYTHING = SECRET | EMAIL | CARD | IP | NESTED;
 
-/** What is done for one set of settings. */
+/** The work that one set of settings asks for. */
 class Rules implements Patterns {
   readonly emails: boolean;
   readonly cards: boolean;
@@ -160,11 +160,11 @@ function characterEnd(json: Uint8Array, to: number): number {
   return at;
 }
 
-/** What the passes over one text, and over the texts in it, have in common. */
+/** State that the passes over one text, and over the texts in it, have in common. */
 class Shared {
   readonly rules: Rules;
   readonly clientAddress: string | undefined;
-  /** Of each open bracket of the text, then of those of the text in one of its strings. */
+  /** The context of each open bracket of the text, then of the text in one of its strings. */
   contexts = new Uint8Array(64);
   nestedBytes = 0;
 
@@ -196,7 +196,7 @@ class Pass {
   /** How many brackets are open, with those around the text. */
   #depth: number;
   readonly #outerDepth: number;
-  /** Of the value that comes next. */
+  /** Context of the value that comes next. */
   #next = 0;
   readonly #token: Token = { start: 0, end: 0, signs: 0, digits: 0, colons: 0, dots: 0 };
 
@@ -320,7 +320,7 @@ class Pass {
     return byte === QUOTE ? at + 1 : 0;
   }
 
-  /** What #token says, up to `end`. */
+  /** The text of #token, up to `end`. */
   #decoded(end = this.#token.end, start = this.#token.start): string {
     const text = this.#json.toString('utf8', start, end);
     return (this.#token.signs & (ESCAPED | QUOTED)) !== 0 && text.includes('\\')
@@ -346,7 +346,7 @@ class Pass {
     );
   }
 
-  /** What of all that is removed #token may hold. */
+  /** Kinds of private data that #token may hold, of those that are removed. */
   get #held(): number {
     const { signs, digits, colons, dots } = this.#token;
     const { emails, cards, ips, secrets, removes } = this.#rules;

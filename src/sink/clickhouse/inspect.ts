@@ -1,4 +1,4 @@
-/** What `sluice doctor` asks the sink's server; changes nothing. */
+/** Questions of `sluice doctor` to the sink's server; they change nothing. */
 import { isTooOld, schemaVersion, serverVersion } from './migrate.ts';
 import { SCHEMA_VERSION } from './schema.ts';
 import { Server } from './server.ts';
@@ -11,7 +11,7 @@ type ClickHouseReport = {
   schemaWanted: number;
   /** The user's profile forbids writing. */
   readOnly: boolean;
-  /** Of the fullest disk, bytes. */
+  /** The fullest disk, in bytes. */
   disk: { name: string; free: number; total: number };
   /** Active parts of the partition that has most: merges fall behind when they are many. */
   parts: number;

@@ -23,7 +23,7 @@ const ROWS_PER_QUERY_MAX = 2_000;
 type Seen = { rowKey: string; receivedAt: number };
 type SeenRow = { hex_key: string; hex_row_key: string; at: number | string };
 
-/** What is noted of these keys, by key in hex. @throws UnavailableError */
+/** Notes about these keys, by key in hex. @throws UnavailableError */
 async function lookUp(server: Server, keys: readonly string[]): Promise<Map<string, Seen[]>> {
   const found = new Map<string, Seen[]>();
   for (let from = 0; from < keys.length; from += KEYS_PER_QUERY_MAX) {

@@ -11,7 +11,7 @@ import { CLICKHOUSE_CONNECTIONS_MAX, CLICKHOUSE_REQUEST_MS_MAX } from '../../lim
 import { SinkSettingError, UnavailableError } from '../unavailable.ts';
 import { type TableName, WRITTEN } from './tables.ts';
 
-/** What of a ClickHouse the setting names. */
+/** The address of a ClickHouse, as the setting names it. */
 type Address = { url: string; database: string; compression: 'none' | 'gzip' | 'zstd' };
 
 const DATABASE = 'sluice';
@@ -21,7 +21,7 @@ const isCompression = (text: string): text is (typeof COMPRESSIONS)[number] =>
   (COMPRESSIONS as readonly string[]).includes(text);
 
 /**
- * Of `clickhouse://user:password@host:port/database?secure=true&compression=gzip`.
+ * Parses `clickhouse://user:password@host:port/database?secure=true&compression=gzip`.
  * @throws SinkSettingError
  */
 function parseAddress(setting: string): Address {

@@ -12,10 +12,10 @@ export class FolderTakenError extends Error {
   override name = 'FolderTakenError';
 }
 
-/** Of a folder's day, Unix milliseconds; NaN when there is no such day. */
+/** End of a folder's day, Unix milliseconds; NaN when there is no such day. */
 const endOf = (name: string): number => Date.parse(`${name}T00:00:00Z`) + DAY_MS;
 
-/** What an operator has put there stays, and its folder with it. */
+/** Removes a day's files. A file that an operator has put there stays, and its folder with it. */
 async function removeDay(dir: string): Promise<void> {
   for (const name of await namesIn(dir)) if (dataNumber(name) > 0) await remove(join(dir, name));
   if ((await namesIn(dir)).length === 0) await removeFolder(dir);
@@ -49,7 +49,7 @@ export class NdjsonSink implements Sink {
     return StreamJournal.open(join(this.#dir, stream), this.#parts);
   }
 
-  /** By the day of storing: nothing in a file is received later. Journals stay. */
+  /** Removes files by the day of storing: no record in a file was received later. Journals stay. */
   async removeBefore(moment: number): Promise<void> {
     for (const stream of await namesIn(this.#dir)) {
       const dir = join(this.#dir, stream);

@@ -1,4 +1,4 @@
-/** What files of the ndjson sink hold, for a load test that looks its items up. */
+/** Reads files of the ndjson sink, for a load test that looks its items up. */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { StoredItem, StoredReader } from '../sink.ts';

@@ -75,7 +75,7 @@ export class StreamJournal implements StreamSink, BatchJournal {
   #block: Buffer | undefined;
   /** Oldest first. */
   #kept: KeptIndex[] = [];
-  /** What tally.json says. */
+  /** The tally in tally.json. */
   readonly #saved = new Tally();
   /** Number of the next batch. */
   #next = 1;

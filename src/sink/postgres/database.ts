@@ -93,7 +93,10 @@ export class Transaction {
     this.#client = client;
   }
 
-  /** To be called where it may stay without a statement: one in time. @throws UnavailableError */
+  /**
+   * Called where the connection may stay without a statement: sends one in time.
+   * @throws UnavailableError
+   */
   async keep(): Promise<void> {
     if (performance.now() - this.#lastStatementAt > POSTGRES_IDLE_MS_MAX / 4) await this.query('SELECT 1');
   }

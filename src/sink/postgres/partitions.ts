@@ -6,7 +6,10 @@ import { ADDED_COLUMNS, DAILY_FROM, DAILY_UNTIL, PARTITIONED, type PartitionedTa
 const partitionName = (table: PartitionedTable, day: number): string =>
   `${table}_${new Date(day).toISOString().slice(0, 10).replaceAll('-', '')}`;
 
-/** Of a daily partition; undefined for those that catch the dates of wrong clocks. */
+/**
+ * Table and day of a daily partition; undefined for the partitions that catch the dates of wrong
+ * clocks.
+ */
 function readName(name: string): { table: PartitionedTable; day: number } | undefined {
   const [, prefix, year, month, date] = /^([a-z]+)_(\d{4})(\d\d)(\d\d)$/.exec(name) ?? [];
   const table = PARTITIONED.find((one) => one === prefix);
@@ -107,7 +110,7 @@ WHERE relnamespace = 'sluice'::regnamespace AND relkind = 'r'
 
 type Partition = { table: PartitionedTable; name: string };
 
-/** Those who change partitions come one after the other. */
+/** Processors change partitions one after the other. */
 const LOCK = `SELECT pg_advisory_xact_lock(hashtext('sluice partitions'))`;
 
 async function isAttached(transaction: Transaction, { table, name }: Partition): Promise<boolean> {

@@ -1,4 +1,4 @@
-/** What the postgres sink has stored, for a load test that looks its items up; changes nothing. */
+/** Reads rows of the postgres sink, for a load test that looks its items up; changes nothing. */
 import { createLog } from '../../lib/log.ts';
 import type { StoredReader } from '../sink.ts';
 import { Database } from './database.ts';

@@ -6,9 +6,9 @@ import { SinkSettingError } from '../unavailable.ts';
 export type Compression = 'none' | 'gzip' | 'zstd';
 export type S3Setting = Extract<SinkSetting, { kind: 's3' }>;
 
-/** What the setting names. */
+/** The address of an archive, as the setting names it. */
 export type S3Address = {
-  /** Of the bucket, without a final slash. */
+  /** URL of the bucket, without a final slash. */
   bucketUrl: string;
   /** Empty, or ends with a slash. */
   prefix: string;
@@ -45,8 +45,8 @@ function compressionOf(text: string | null): Compression {
 }
 
 /**
- * Of `s3://bucket/prefix?endpoint=https://…&region=…`. Credentials are those of the environment, or
- * in the URL.
+ * Parses `s3://bucket/prefix?endpoint=https://…&region=…`. Credentials come from the environment
+ * or from the URL.
  * @throws SinkSettingError
  */
 export function parseAddress({ url, credentials }: S3Setting): S3Address {

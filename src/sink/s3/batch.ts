@@ -6,17 +6,17 @@ import type { BegunEntry, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
 import { hourOf } from './keys.ts';
 import type { Lines } from './lines.ts';
 
-/** What a batch brings to its stream. */
+/** Records of a batch, for its stream. */
 export type Brought = {
-  /** By the hour in which they were received. */
+  /** Lines by the hour in which their records were received. */
   hours: ReadonlyMap<number, Lines>;
   frames: ReadonlyMap<string, number>;
   resends: readonly { key: Buffer; receivedAt: number }[];
-  /** Of the newest record, Unix milliseconds. */
+  /** Time of the newest record, Unix milliseconds. */
   newest: number;
 };
 
-/** What a batch needs of its stream. */
+/** The stream as a batch needs it. */
 export interface BatchStream {
   newLines(): Lines;
   entriesOf(frameId: string): number;
@@ -31,7 +31,7 @@ export class S3Batch implements SinkBatch {
   readonly #stream: BatchStream;
   readonly #hours = new Map<number, Lines>();
   readonly #frames = new Map<string, number>();
-  /** By key, a character a byte. */
+  /** Resends by key, a character a byte. */
   readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
   readonly #counts = new RecordCounts();
   /** The entry that is being added. */

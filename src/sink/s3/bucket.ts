@@ -39,7 +39,7 @@ function tag(xml: string, name: string): string | undefined {
   return value === undefined ? undefined : unescaped(value);
 }
 
-/** What stores tell is in seconds. */
+/** A smaller step is none: stores tell their time in seconds. */
 const CLOCK_STEP_MS_MIN = 60_000;
 /** `20260102T030405Z`. */
 const datetime = (ms: number): string => new Date(ms).toISOString().replace(/[:-]|\.\d{3}/g, '');
@@ -66,7 +66,10 @@ export const IS_NEW: Condition = { 'if-none-match': '*' };
 export class Bucket {
   readonly #url: string;
   readonly #client: AwsClient;
-  /** Of the store's clock before ours: it takes no request that is signed 15 minutes off. */
+  /**
+   * Milliseconds that the store's clock is ahead of ours: a store takes no request that is signed
+   * 15 minutes off.
+   */
   #aheadMs = 0;
 
   constructor({ bucketUrl, region, accessKeyId, secretAccessKey, sessionToken }: S3Address) {

@@ -1,4 +1,4 @@
-/** What `sluice doctor` asks the sink's bucket; changes nothing. */
+/** Questions of `sluice doctor` to the sink's bucket; they change nothing. */
 import { parseAddress, type S3Setting } from './address.ts';
 import { Bucket } from './bucket.ts';
 

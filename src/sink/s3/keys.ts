@@ -28,7 +28,7 @@ export function objectName(rowKeys: readonly string[], compression: Compression)
 const NAME = /\/(\d{4}-\d{2}-\d{2})\/(\d{2})\/(?:([0-9a-f]{32})-(\d+)\.ndjson|(_manifest\.json))/;
 export const MANIFEST = '_manifest.json';
 
-/** What a key says: its hour, and how many rows it has, or that it is a manifest. */
+/** Reads a key: its hour, and the number of its rows, or that it is a manifest. */
 export function readKey(key: string): { hour: number; rows: number | undefined } | undefined {
   const [, date, hour, , rows, manifest] = NAME.exec(key) ?? [];
   if (!date || (!rows && !manifest)) return undefined;

@@ -10,9 +10,9 @@ const FULL_BYTES = SINK_BLOCK_BYTES * 0.75;
 const LARGE_BYTES = SINK_BLOCK_BYTES - FULL_BYTES;
 /** Bytes that a character of a string may take in UTF-8. */
 const CHARACTER_BYTES_MAX = 3;
-/** Of a row key as it stands at the end of a line. */
+/** Bytes of a row key at the end of a line. */
 const TAIL_BYTES = 64;
-/** Of zlib's output at a time: a packed block is some 150 KiB. */
+/** Bytes of zlib's output at a time: a packed block is some 150 KiB. */
 const CHUNK_BYTES = 256 * 1024;
 
 type Pack = (data: Uint8Array, options: object) => Promise<Buffer>;
@@ -66,7 +66,7 @@ export class Lines {
   /** Lines that are no block's, until the next pack(). */
   #large: Uint8Array[] = [];
   packedBytes = 0;
-  /** Of all lines, before they are packed. */
+  /** Bytes of all lines, before they are packed. */
   bytes = 0;
   /** Their row keys in hex, in order: they name the object. */
   readonly keys: string[] = [];

@@ -31,7 +31,7 @@ export class Manifests {
   readonly #stream: string;
   /** Hours whose manifest lacks objects of this process, or is not written yet. */
   #open = new Set<number>();
-  /** Of the newest record that is stored, Unix milliseconds. */
+  /** Time of the newest record that is stored, Unix milliseconds. */
   #newest = 0;
 
   constructor({ bucket, prefix, stream }: { bucket: Bucket; prefix: string; stream: string }) {

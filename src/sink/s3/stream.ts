@@ -24,7 +24,7 @@ import { Manifests } from './manifests.ts';
 /** One for the open batch, one for what is gathered. */
 const BLOCKS_KEPT = 2;
 
-/** What batches brought since the last objects were stored: one object for each hour. */
+/** Records of batches since the last objects were stored: one object for each hour. */
 class Gathered {
   readonly hours = new Map<number, Lines>();
   frames = 0;

@@ -34,9 +34,9 @@ const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 /** A body that was whole before an inflater began, and is not inflated in the loop. */
 export type QueuedBody = {
   inUse: ResourcesInUse;
-  /** What it inflates to, as far as is known. */
+  /** Inflated size, as far as it is known. */
   bytes: number;
-  /** That is many times its size. */
+  /** Whether the inflated size is many times the size of the body. */
   swells: boolean;
   /** Bytes that have come out. */
   inflated(): number;
@@ -124,7 +124,7 @@ export class InflationQueue {
     const now = this.#clock.monotonic();
     const before = this.#debts.get(inUse);
     clearTimeout(before?.timer);
-    // What a lone project sends is no debt for later. The timer of a paid one may be late.
+    // A lone project runs up no debt. The timer of a paid one may be late.
     const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
     const ms = unpaidMs + (body.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
     const timer = setTimeout(() => this.#debts.delete(inUse), ms).unref();

@@ -18,7 +18,7 @@ const EXPOSED = [
   REQUEST_ID,
 ];
 
-/** What a preflight allows that names no header. */
+/** Headers that are allowed to a preflight which names none. */
 const ALLOWED = [
   'content-type',
   'content-encoding',

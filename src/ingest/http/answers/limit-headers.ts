@@ -27,7 +27,10 @@ export const rateHeaders = {
     if (decision.kind === 'admitted') return `\r\nX-RateLimit-Remaining: ${decision.remaining}${reset}`;
     return `${reset}\r\n${RATE_HINT}: ${projectHint(secondsUntil(decision.resetSec, clock.now()))}`;
   },
-  /** Of an envelope that holds nothing else: the first of these categories to have room decides. */
+  /**
+   * Headers for an envelope that holds these categories alone: the first of them to have room
+   * decides.
+   */
   ofCategories(dropped: readonly Dropped[], clock: Pick<Clock, 'now'>): string {
     const reset = Math.min(...dropped.map(({ resetSec }) => resetSec));
     return `\r\nX-RateLimit-Reset: ${reset}\r\n${RATE_HINT}: ${categoryHints(dropped, clock).join(', ')}`;

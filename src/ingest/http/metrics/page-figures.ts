@@ -2,7 +2,7 @@ import { PROJECTS_SHOWN_MAX, PROJECTS_WATCHED_MAX } from '../../../limits.ts';
 import type { ProjectFigures, ProjectState } from '../../../projects/project-state.ts';
 import type { Outcome } from '../answers/outcome.ts';
 
-/** What one project did at one worker since the worker started, or at several, summed. */
+/** Counts of one project at one worker since the worker started, or the sums of several workers. */
 export type ProjectRow = Omit<ProjectFigures, 'month' | 'position'> & {
   id: string;
   /** Newest known position of the month's usage, and the month (`YYYY-MM`) that it belongs to. */
@@ -54,7 +54,7 @@ export function mergeProjects(lists: readonly (readonly ProjectRow[])[]): Projec
 }
 
 /**
- * What each project did at this worker, for the page of the admin port.
+ * Counts of each project at this worker, for the page of the admin port.
  *
  * Two additions per request, nothing else: the page is for the eye, `sluice usage` is for
  * accounting. Bounded to PROJECTS_WATCHED_MAX projects, the first that came; a worker that serves
