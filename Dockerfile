@@ -9,11 +9,17 @@ COPY package.json package-lock.json .npmrc ./
 RUN npm ci --ignore-scripts
 # Another source of uWebSockets.js than the lock file's, as the authors' own release: docs/supply-chain.md.
 ARG UWS_PACKAGE
-RUN if [ -n "$UWS_PACKAGE" ]; then npm install --ignore-scripts "uWebSockets.js@$UWS_PACKAGE"; fi
+ARG UWS_INTEGRITY
+RUN if [ -n "$UWS_PACKAGE" ]; then \
+      npm install --ignore-scripts "uWebSockets.js@$UWS_PACKAGE" \
+      && came=$(node -p "require('./package-lock.json').packages['node_modules/uWebSockets.js'].integrity") \
+      && if [ "$came" != "$UWS_INTEGRITY" ]; then echo "UWS_PACKAGE is $came, not UWS_INTEGRITY=$UWS_INTEGRITY"; exit 1; fi; \
+    fi
 COPY tsconfig.json ./
 COPY src ./src
 COPY bench ./bench
-RUN npm run --silent build && npm prune --omit=dev --ignore-scripts
+RUN if [ -n "$UWS_PACKAGE" ]; then (cd node_modules/uWebSockets.js && sha256sum uws_*.node) > src/ingest/uws.sha256; fi \
+  && npm run --silent build && npm prune --omit=dev --ignore-scripts
 # uWebSockets.js carries a binary for every platform and Node version: 250 MB, of which this image runs one.
 # Type declarations, source maps and documentation are read by nobody at run time.
 RUN keep="uws_linux_$(node -p process.arch)_$(node -p process.versions.modules).node" \
@@ -21,7 +27,8 @@ RUN keep="uws_linux_$(node -p process.arch)_$(node -p process.versions.modules).
   && find node_modules/uWebSockets.js -mindepth 1 -maxdepth 1 \
        ! -name "$keep" ! -name package.json ! -name LICENSE ! -name '*.mjs' ! -name uws.js -exec rm -r {} + \
   && find node_modules dist -type f \( -name '*.d.ts' -o -name '*.d.mts' -o -name '*.d.cts' -o -name '*.map' -o -name '*.md' \) -delete \
-  && node --input-type=module -e "await import('uWebSockets.js')"
+  && node --input-type=module -e "import { nativeProblem } from './dist/ingest/native.js'; \
+       const problem = nativeProblem('sluice'); if (problem) throw new Error(problem); await import('uWebSockets.js');"
 
 FROM ${NODE_IMAGE}
 # The admin port must be reachable from outside the container; whoever publishes it decides for whom.

@@ -1,9 +1,11 @@
 /**
  * uWebSockets.js is a binary: one for each platform and each version of Node, and the package has
  * none for some of them. Without a fitting one workers die at their import, one after another, with
- * a stack that names no remedy. So a program that starts workers asks here first.
+ * a stack that names no remedy. So a program that starts workers asks here first. A binary is no
+ * source code either: only the ones that the tests ran with are loaded (docs/supply-chain.md).
  */
-import { existsSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 
@@ -29,21 +31,31 @@ function thisRuntime(): Runtime {
   return { version, modules: versions.modules, platform, arch, glibc: header.glibcVersionRuntime };
 }
 
-function packageHas(file: string): boolean {
-  const { resolve } = createRequire(import.meta.url);
-  return existsSync(join(dirname(resolve('uWebSockets.js')), file));
+/** SHA-256 of the binaries that sluice is tested with, by name. */
+function testedHashes(): Map<string, string> {
+  const lines = readFileSync(new URL('./uws.sha256', import.meta.url), 'utf8')
+    .trim()
+    .split('\n');
+  return new Map(lines.map((line) => line.split('  ').reverse() as [string, string]));
+}
+
+const installedIn = (): string => dirname(createRequire(import.meta.url).resolve('uWebSockets.js'));
+
+function sha256Of(path: string): string | undefined {
+  return existsSync(path) ? createHash('sha256').update(readFileSync(path)).digest('hex') : undefined;
 }
 
 const glibcOf = (runtime: Runtime): number => Number(runtime.glibc ?? 0);
 
 /**
- * Why no worker can start, in a sentence with the remedy; undefined: a binary fits.
+ * Why no worker can start, in a sentence with the remedy; undefined: the tested binary is there. It
+ * costs 10 ms of CPU: the one file that Node would load has 7 MB.
  * @param command what the user wanted to run
  */
 export function nativeProblem(
   command: string,
   runtime: Runtime = thisRuntime(),
-  has: (file: string) => boolean = packageHas,
+  folder: string = installedIn(),
 ): string | undefined {
   const { version, modules, platform, arch } = runtime;
   const onLinux = platform === 'linux';
@@ -52,9 +64,14 @@ export function nativeProblem(
   // Debian 12 and Ubuntu 22.04 have a C library that is too old for the binary of Node 24.
   const major = onLinux && glibcOf(runtime) < GLIBC_MIN.others ? 20 : 24;
   const remedy = `Run it by Node ${major}, which npm brings for one command: npx -y -p node@${major} -c '${command}'`;
-  if (!has(`uws_${platform}_${arch}_${modules}.node`))
-    return `uWebSockets.js has no binary for Node ${version} on ${platform} ${arch}. ${remedy}`;
+  const file = `uws_${platform}_${arch}_${modules}.node`;
+  const tested = testedHashes().get(file);
+  if (!tested)
+    return `uWebSockets.js has no tested binary for Node ${version} on ${platform} ${arch}. ${remedy}`;
   if (onLinux && modules !== NODE_20 && glibcOf(runtime) < GLIBC_MIN.others)
     return `uWebSockets.js for Node ${version} needs the GNU C library ${GLIBC_MIN.others}, and here is ${runtime.glibc}. ${remedy}`;
+  const path = join(folder, file);
+  if (sha256Of(path) !== tested)
+    return `${path} is not the binary that sluice was tested with (SHA-256 ${tested}). Install sluice again, in a checkout by npm ci`;
   return undefined;
 }

@@ -1,9 +1,10 @@
-import { readdirSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { nativeProblem, type Runtime } from '../../src/ingest/native.ts';
 
-const files = new Set(readdirSync(new URL('../../node_modules/uWebSockets.js', import.meta.url)));
-const has = (file: string): boolean => files.has(file);
+const PACKAGE = join(import.meta.dirname, '..', '..', 'node_modules', 'uWebSockets.js');
 const debian13: Runtime = {
   version: 'v24.21.0',
   modules: '137',
@@ -20,7 +21,7 @@ describe('a runtime', () => {
     ['Node 24 on arm64', { arch: 'arm64' }],
     ['Node 24 on macOS', { platform: 'darwin', arch: 'arm64', glibc: undefined }],
   ])('that has a binary may start: %s', (_name, runtime) => {
-    expect(nativeProblem('npm start', { ...debian13, ...runtime }, has)).toBeUndefined();
+    expect(nativeProblem('npm start', { ...debian13, ...runtime })).toBeUndefined();
   });
 
   it.each([
@@ -31,10 +32,25 @@ describe('a runtime', () => {
       "npx -y -p node@20 -c 'npm start'",
     ],
     ['Node 24 on Debian 12', { glibc: '2.36' }, "npx -y -p node@20 -c 'npm start'"],
+    ['Node 25', { version: 'v25.2.0', modules: '141' }, "npx -y -p node@24 -c 'npm start'"],
     ['Node 23', { version: 'v23.11.0', modules: '131' }, "npx -y -p node@24 -c 'npm start'"],
     ['Alpine', { glibc: undefined }, 'run the image'],
   ])('without one is told what to run: %s', (_name, runtime, remedy) => {
-    expect(nativeProblem('npm start', { ...debian13, ...runtime }, has)).toContain(remedy);
+    expect(nativeProblem('npm start', { ...debian13, ...runtime })).toContain(remedy);
+  });
+
+  it('whose binary has one bit changed, or is missing, may not start', () => {
+    const folder = mkdtempSync(join(tmpdir(), 'native-'));
+    const file = `uws_${debian13.platform}_${debian13.arch}_${debian13.modules}.node`;
+    const bytes = readFileSync(join(PACKAGE, file));
+    const problem = (): string | undefined => nativeProblem('npm start', debian13, folder);
+    expect(problem()).toContain('is not the binary that sluice was tested with');
+    writeFileSync(join(folder, file), bytes);
+    expect(problem()).toBeUndefined();
+    bytes[4_000_000] = (bytes[4_000_000] ?? 0) ^ 1;
+    writeFileSync(join(folder, file), bytes);
+    expect(problem()).toContain(`${join(folder, file)} is not the binary that sluice was tested with`);
+    rmSync(folder, { recursive: true });
   });
 
   it('is this one, and fits', () => {
