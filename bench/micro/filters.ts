@@ -7,7 +7,7 @@ import { type MicroTask, micro } from './task.ts';
 const FACTS = {
   origin: 'https://shop.example.com',
   referer: '',
-  userAgent: 'Mozilla/5.0 (X11; Linux x86_64) Chrome/140.0',
+  'user-agent': 'Mozilla/5.0 (X11; Linux x86_64) Chrome/140.0',
 };
 
 export function filterTasks(): MicroTask[] {

@@ -81,11 +81,11 @@ describe('ProjectView', () => {
     const view = viewOf('table');
     replace(view, [record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
     const filters = view.find('1')?.filters;
-    expect(filters?.origins).toBeDefined();
+    expect(filters?.ofHead).toHaveLength(1);
     replace(view, [record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
     expect(view.find('1')?.filters).toBe(filters);
     view.copy.put(record(project('1'), 6));
-    expect(view.find('1')?.filters.origins).toBeUndefined();
+    expect(view.find('1')?.filters.ofHead).toEqual([]);
   });
 
   it('makes a project idle again that was not looked up between two sweeps', () => {

@@ -2,7 +2,7 @@
  * Errors that a browser extension, an injected script or an old toolbar threw in the page, not the
  * page itself.
  */
-import { anyOf, arrayAt, type JsonObject, objectAt, type PayloadFilter, textAt } from './payload.ts';
+import { anyOf, arrayAt, type Filter, type JsonObject, objectAt, textAt } from './payload.ts';
 
 /** Found in the message of the exception. */
 const MESSAGES = [
@@ -80,16 +80,16 @@ function sourceOf(exception: unknown): string {
   return '';
 }
 
-function matches(payload: JsonObject): boolean {
+function judgeItem(payload: JsonObject): boolean {
   const exception = arrayAt(objectAt(payload, 'exception'), 'values')[0] ?? arrayAt(payload, 'exception')[0];
   if (MESSAGE.test(textAt(exception, 'value'))) return true;
   const source = sourceOf(exception);
   return SOURCE_SCHEME.test(source) || SOURCE.test(source);
 }
 
-export const browserExtension: PayloadFilter = {
+export const browserExtension: Filter = {
   name: 'browser-extension',
   itemTypes: ['event'],
   needles,
-  matches,
+  judgeItem,
 };

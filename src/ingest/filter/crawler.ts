@@ -4,7 +4,7 @@
  * User-Agent counts if it is a browser's. `isbot` does not help: it takes curl, python-requests,
  * node and other server clients for bots, and server SDKs report for these.
  */
-import { anyOf, headerOf, type JsonObject, type RequestFacts } from './payload.ts';
+import { anyOf, type Filter, type RequestFacts } from './payload.ts';
 
 const CRAWLERS = [
   'Mediapartners-Google',
@@ -56,27 +56,26 @@ const SERVER = /^(?:sentry[./-]|curl\/|python-requests\/|node(?![a-z]))/i;
 const WANTED =
   /\bFBA[NV]\/|\bSlack\/|\bSlackbot 1\.|\bMattermost-Bot\/|\bSogou(?:MSE|MobileBrowser|Search)\b|ChatGPT-User|SentryUptimeBot/i;
 
-export const isCrawler = (userAgent: string): boolean =>
+const isCrawler = (userAgent: string): boolean =>
   (WORD.test(userAgent) || NAMED.test(userAgent)) && !SERVER.test(userAgent) && !WANTED.test(userAgent);
 
 /**
  * The request's own agent counts only as far as it is a browser's, and for want of one in the
  * payload.
  */
-export const isSuspect = ({ userAgent }: RequestFacts): boolean =>
-  /^mozilla\//i.test(userAgent) && isCrawler(userAgent);
-
-const AGENT_HEADER = 'user-agent';
-/** '' when the payload names none. */
-export const agentOf = (payload: JsonObject): string => headerOf(payload, AGENT_HEADER);
-/** A payload that names one has this text, in any case. */
-export const AGENT_NEEDLES = [AGENT_HEADER];
+const isSuspect = ({ 'user-agent': agent }: RequestFacts): boolean =>
+  /^mozilla\//i.test(agent) && isCrawler(agent);
 
 const WORDS = ['bot', 'bots', 'spider'];
 /** Characters that may follow such a word in JSON text; a backslash belongs to an escaped slash. */
 const WORD_ENDS = [' ', '/', '\\', ';', ')', '"'];
-/** As `PayloadFilter.needles`. */
-export const CRAWLER_NEEDLES = [
-  ...CRAWLERS.map((name) => name.toLowerCase().replace(/\/.*/, '')),
-  ...WORDS.flatMap((word) => WORD_ENDS.map((end) => word + end)),
-];
+
+export const crawler: Filter = {
+  name: 'crawler',
+  itemTypes: ['event', 'transaction'],
+  needles: [
+    ...CRAWLERS.map((name) => name.toLowerCase().replace(/\/.*/, '')),
+    ...WORDS.flatMap((word) => WORD_ENDS.map((end) => word + end)),
+  ],
+  judgeAgent: (agent, request) => (agent === '' ? isSuspect(request) : isCrawler(agent)),
+};

@@ -1,7 +1,7 @@
 /**
  * Inbound filters: what of an envelope is kept before it counts. `origin` and `crawler` judge the
- * request as a whole, `browser-extension` each event and `localhost` each event and transaction by
- * itself.
+ * envelope as a whole, `browser-extension` each event and `localhost` each event and transaction by
+ * itself. A filter is one object ({@link Filter}), and {@link FILTERS} has them.
  *
  * Most payloads are never parsed. A scan searches the bytes for the needles of all active filters.
  * JSON is read only where the scan finds one, or where escapes could hide one. An ordinary 1.9 KB
@@ -10,44 +10,51 @@
 import type { FilterName } from '../../lib/filter-names.ts';
 import { PICKED_BYTES_MAX } from '../../limits.ts';
 import { browserExtension } from './browser-extension.ts';
-import { AGENT_NEEDLES, agentOf, CRAWLER_NEEDLES, isCrawler, isSuspect } from './crawler.ts';
+import { crawler } from './crawler.ts';
 import { localhost } from './localhost.ts';
 import { NeedleScan } from './needle-scan.ts';
-import { type AllowedOrigins, compileOrigins, isForeign } from './origin.ts';
-import { type JsonObject, type PayloadFilter, parsePayload, type RequestFacts } from './payload.ts';
+import { originFilter } from './origin.ts';
+import {
+  type Filter,
+  headerOf,
+  type InboundFilter,
+  type JsonObject,
+  type JudgedType,
+  parsePayload,
+  type RequestFacts,
+} from './payload.ts';
 import { pickFields } from './pick-fields.ts';
 
 export { originPatternProblem } from './origin.ts';
-export type { RequestFacts } from './payload.ts';
+export type { InboundFilter, RequestFacts } from './payload.ts';
+
+/**
+ * All filters but `origin`, which each project with a list of origins has one of. Those that judge
+ * the head come first, then those that judge items, then those that judge the agent; among them in
+ * this order.
+ */
+const FILTERS: readonly Filter[] = [browserExtension, localhost, crawler];
 
 /** A payload with a needle is parsed whole up to here; 128 KiB of brackets would take 15 ms. */
 const PARSED_WHOLE_BYTES_MAX = 16 * 1024;
 
-/** The value of X-Service-Filtered. */
-export type InboundFilter = FilterName | 'origin';
 export type FilterSettings = {
   filters: readonly FilterName[];
   allowedOrigins: readonly string[];
 };
-/** An item as filters see it: of other types than these two, nothing is looked at. */
+/** An item as filters see it. */
 type FilteredItem = { readonly type: string; readonly payload?: Uint8Array };
-type JudgedType = 'event' | 'transaction';
 
-/**
- * What looks at one item type: filters in order of precedence, and the scan for all needles, those
- * of `crawler` among them.
- */
-type TypeFilters = { readonly filters: readonly PayloadFilter[]; readonly scan: NeedleScan };
+/** The filters that look at payloads of one item type, and the scan for the needles of all. */
+type TypeFilters = { readonly filters: readonly Filter[]; readonly scan: NeedleScan };
 
+/** The filters of a project. */
 export type CompiledFilters = {
-  /** Undefined when the project lists none: then every origin may send. */
-  readonly origins: AllowedOrigins | undefined;
-  readonly findsCrawlers: boolean;
+  readonly ofHead: readonly Filter[];
+  readonly ofAgent: readonly Filter[];
   /** Undefined when no filter looks at that type. */
   readonly byType: Readonly<Record<JudgedType, TypeFilters | undefined>>;
 };
-
-const PAYLOAD_FILTERS: readonly PayloadFilter[] = [browserExtension, localhost];
 
 /**
  * `\u0069` is a legal i. An escape could hide a needle by spelling one of its characters, so it is
@@ -60,18 +67,19 @@ function escapesOf(needles: readonly string[]): string[] {
   );
 }
 
-/** A payload without them names no agent, and is not parsed to find one. */
-const AGENT_SCAN = new NeedleScan([...AGENT_NEEDLES, ...escapesOf(AGENT_NEEDLES)]);
+const AGENT_HEADER = 'user-agent';
+/** A payload without it names no agent, and is not parsed to find one. */
+const AGENT_SCAN = new NeedleScan([AGENT_HEADER, ...escapesOf([AGENT_HEADER])]);
 
 /** By the names of their filters: there are few combinations and may be many projects. */
 const knownTypeFilters = new Map<string, TypeFilters>();
 
-function typeFiltersOf(filters: readonly PayloadFilter[], findsCrawlers: boolean): TypeFilters | undefined {
-  if (filters.length === 0 && !findsCrawlers) return undefined;
-  const names = [...filters.map(({ name }) => name), ...(findsCrawlers ? ['crawler'] : [])].join();
+function typeFiltersOf(filters: readonly Filter[]): TypeFilters | undefined {
+  if (filters.length === 0) return undefined;
+  const names = filters.map(({ name }) => name).join();
   const known = knownTypeFilters.get(names);
   if (known) return known;
-  const needles = [...filters.flatMap((filter) => filter.needles), ...(findsCrawlers ? CRAWLER_NEEDLES : [])];
+  const needles = filters.flatMap((filter) => filter.needles ?? []);
   const ofType = { filters, scan: new NeedleScan([...needles, ...escapesOf(needles)]) };
   knownTypeFilters.set(names, ofType);
   return ofType;
@@ -84,15 +92,14 @@ function typeFiltersOf(filters: readonly PayloadFilter[], findsCrawlers: boolean
 const withoutOrigins = new Map<string, CompiledFilters>();
 
 function compileNamed(names: readonly FilterName[]): CompiledFilters {
-  const wanted = PAYLOAD_FILTERS.filter(({ name }) => names.includes(name));
-  const findsCrawlers = names.includes('crawler');
+  const wanted = FILTERS.filter(({ name }) => name !== 'origin' && names.includes(name));
   const compileFor = (type: JudgedType) =>
-    typeFiltersOf(
-      wanted.filter(({ itemTypes }) => itemTypes.includes(type)),
-      findsCrawlers,
-    );
-  const byType = { event: compileFor('event'), transaction: compileFor('transaction') };
-  return { origins: undefined, findsCrawlers, byType };
+    typeFiltersOf(wanted.filter(({ itemTypes }) => itemTypes?.includes(type)));
+  return {
+    ofHead: wanted.filter(({ judgeHead }) => judgeHead),
+    ofAgent: wanted.filter(({ judgeAgent }) => judgeAgent),
+    byType: { event: compileFor('event'), transaction: compileFor('transaction') },
+  };
 }
 
 /** Compiled once per project record. */
@@ -101,8 +108,11 @@ export function compileFilters({ filters, allowedOrigins }: FilterSettings): Com
   const compiled = withoutOrigins.get(names.join()) ?? compileNamed(names);
   withoutOrigins.set(names.join(), compiled);
   if (allowedOrigins.length === 0) return compiled;
-  return { ...compiled, origins: compileOrigins(allowedOrigins) };
+  return { ...compiled, ofHead: [originFilter(allowedOrigins), ...compiled.ofHead] };
 }
+
+const filterOfHead = ({ ofHead }: CompiledFilters, request: RequestFacts): InboundFilter | undefined =>
+  ofHead.find((filter) => filter.judgeHead?.(request))?.name;
 
 function filtersFor({ byType }: CompiledFilters, type: string): TypeFilters | undefined {
   if (type === 'event') return byType.event;
@@ -130,7 +140,8 @@ export function filterItems<T extends FilteredItem>(
   request: RequestFacts,
   items: T[],
 ): T[] | InboundFilter {
-  if (filters.origins && isForeign(filters.origins, request)) return 'origin';
+  const ofHead = filterOfHead(filters, request);
+  if (ofHead) return ofHead;
   const judged = countJudged(filters, items);
   if (judged === 0) return items;
   const judgement = new Judgement(items, { filters, request, judged });
@@ -147,27 +158,29 @@ export async function filterSpooled<T extends FilteredItem>(
   request: RequestFacts,
   { items, read }: { items: T[]; read(item: T): Promise<Uint8Array> },
 ): Promise<T[] | InboundFilter> {
-  if (filters.origins && isForeign(filters.origins, request)) return 'origin';
+  const ofHead = filterOfHead(filters, request);
+  if (ofHead) return ofHead;
   const judgement = new Judgement(items, { filters, request, judged: countJudged(filters, items) });
   for (const item of items) if (filtersFor(filters, item.type)) judgement.judge(item, await read(item));
   return judgement.kept();
 }
 
 /**
- * One envelope's judgement. The request's User-Agent is that of the first event or transaction that
- * names one; for want of it, the request's own counts as far as it is a browser's. A payload
- * without a needle cannot name a crawler, but it may name another agent. So beside others each that
- * may name an agent is read until one does, and each at all when the request itself comes from a
- * crawler; else only what has a needle is read.
+ * One envelope's judgement. Its User-Agent is that of the first event or transaction that names
+ * one; for want of it, the request's own may count. A payload without a needle cannot name an agent
+ * that is removed, but it may name another one. So beside others each that may name an agent is
+ * read until one does, and each at all when the request's own would be removed; else only what has
+ * a needle is read.
  */
 class Judgement<T extends FilteredItem> {
   readonly #filters: CompiledFilters;
   readonly #items: T[];
+  readonly #request: RequestFacts;
   #removed: Set<T> | undefined;
   /** The filter that removed the first of them. */
   #filter: InboundFilter | undefined;
   readonly #seeksAgent: boolean;
-  /** The request itself comes from a crawler. */
+  /** The request's own agent would be removed. */
   readonly #isSuspect: boolean;
   /** Undefined until a payload was read, '' until one named an agent. */
   #agent: string | undefined;
@@ -181,8 +194,9 @@ class Judgement<T extends FilteredItem> {
   ) {
     this.#items = items;
     this.#filters = filters;
-    this.#isSuspect = filters.findsCrawlers && isSuspect(request);
-    this.#seeksAgent = filters.findsCrawlers && (judged > 1 || this.#isSuspect);
+    this.#request = request;
+    this.#isSuspect = this.#filterOfAgent('') !== undefined;
+    this.#seeksAgent = filters.ofAgent.length > 0 && (judged > 1 || this.#isSuspect);
   }
 
   judge(item: T, bytes: Uint8Array): void {
@@ -190,8 +204,8 @@ class Judgement<T extends FilteredItem> {
     if (!ofType || !(this.#mayNameAgent(bytes) || ofType.scan.foundIn(bytes))) return;
     const payload = this.#parse(bytes);
     if (!payload) return;
-    if (this.#filters.findsCrawlers) this.#agent ||= agentOf(payload);
-    const filter = ofType.filters.find(({ matches }) => matches(payload));
+    if (this.#filters.ofAgent.length > 0) this.#agent ||= headerOf(payload, AGENT_HEADER);
+    const filter = ofType.filters.find(({ judgeItem }) => judgeItem?.(payload));
     if (!filter) return;
     this.#filter ??= filter.name;
     this.#removed ??= new Set();
@@ -202,12 +216,11 @@ class Judgement<T extends FilteredItem> {
     const removed = this.#removed;
     const kept = removed ? this.#items.filter((item) => !removed.has(item)) : this.#items;
     if (kept.length === 0 && this.#filter) return this.#filter;
-    return this.#isOfCrawler() ? 'crawler' : kept;
+    return (this.#agent !== undefined && this.#filterOfAgent(this.#agent)) || kept;
   }
 
-  #isOfCrawler(): boolean {
-    if (this.#agent === undefined) return false;
-    return this.#agent === '' ? this.#isSuspect : isCrawler(this.#agent);
+  #filterOfAgent(agent: string): InboundFilter | undefined {
+    return this.#filters.ofAgent.find((filter) => filter.judgeAgent?.(agent, this.#request))?.name;
   }
 
   /** Whether a payload is read for its agent. */

@@ -3,8 +3,7 @@
  * address.
  */
 import { BlockList, isIP } from 'node:net';
-import { headerOf, type JsonObject, objectAt, type PayloadFilter, textAt } from './payload.ts';
-import { siteOf } from './url-host.ts';
+import { type Filter, headerOf, type JsonObject, objectAt, siteOf, textAt } from './payload.ts';
 
 const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet('127.0.0.0', 8);
@@ -42,7 +41,7 @@ function isLocalHostHeader(host: string): boolean {
   return WRITTEN_LOCAL.test(url) && isLocalHost(hostnameOf(url) ?? '');
 }
 
-function matches(payload: JsonObject): boolean {
+function judgeItem(payload: JsonObject): boolean {
   if (isLoopback(textAt(objectAt(payload, 'user'), 'ip_address'))) return true;
   if (isLoopback(headerOf(payload, 'x-forwarded-for'))) return true;
   const url = textAt(objectAt(payload, 'request'), 'url');
@@ -70,9 +69,9 @@ const needles = [
   ...LAST_GROUPS.flatMap((group) => [`::${group}"`, `::${group}]`, `0:${group}"`, `0:${group}]`]),
 ];
 
-export const localhost: PayloadFilter = {
+export const localhost: Filter = {
   name: 'localhost',
   itemTypes: ['event', 'transaction'],
   needles,
-  matches,
+  judgeItem,
 };

@@ -2,7 +2,7 @@
  * Allowed sites: patterns `[scheme://]host[:port]` of a project record against the request's Origin
  * or Referer.
  */
-import { siteOf } from './url-host.ts';
+import { type Filter, type RequestFacts, siteOf } from './payload.ts';
 
 const DEFAULT_PORTS: Readonly<Record<string, string>> = { 'http:': '80', 'https:': '443' };
 
@@ -17,8 +17,6 @@ type OriginPattern = {
   readonly subdomains: boolean;
   readonly port: string | undefined;
 };
-
-export type AllowedOrigins = readonly OriginPattern[];
 
 const PATTERN = /^(?:(https?):\/\/)?(\*\.)?(\*|\[[^\]]+\]|[^\s,;:/?#@[\]\\*]+)(?::(\d{1,5}))?$/i;
 
@@ -48,11 +46,6 @@ export function originPatternProblem(pattern: string): string | undefined {
   );
 }
 
-/** A malformed pattern matches nothing; it still counts as a restriction. */
-export function compileOrigins(patterns: readonly string[]): AllowedOrigins {
-  return patterns.map(compile).filter((pattern) => pattern !== undefined);
-}
-
 const webUrl = (text: string): URL | undefined => (/^https?:\/\//i.test(text) ? siteOf(text) : undefined);
 
 function admits(pattern: OriginPattern, url: URL, host: string): boolean {
@@ -63,12 +56,17 @@ function admits(pattern: OriginPattern, url: URL, host: string): boolean {
 }
 
 /**
- * Whether the sender's site is none of the allowed. A request without a site (no http or https URL)
- * is never foreign.
+ * Removes what comes from a site that is none of the allowed. A request without a site (no http or
+ * https URL) is none of those. A malformed pattern matches nothing; it still counts as a
+ * restriction.
  */
-export function isForeign(allowed: AllowedOrigins, request: { origin: string; referer: string }): boolean {
-  const url = webUrl(request.origin) ?? webUrl(request.referer);
-  if (!url) return false;
-  const host = withoutFinalDot(url.hostname);
-  return !allowed.some((pattern) => admits(pattern, url, host));
+export function originFilter(patterns: readonly string[]): Filter {
+  const allowed = patterns.map(compile).filter((pattern) => pattern !== undefined);
+  const judgeHead = ({ origin, referer }: RequestFacts): boolean => {
+    const url = webUrl(origin) ?? webUrl(referer);
+    if (!url) return false;
+    const host = withoutFinalDot(url.hostname);
+    return !allowed.some((pattern) => admits(pattern, url, host));
+  };
+  return { name: 'origin', judgeHead };
 }

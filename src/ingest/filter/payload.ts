@@ -8,20 +8,38 @@ import type { FilterName } from '../../lib/filter-names.ts';
 
 export type JsonObject = { readonly [name: string]: unknown };
 
-/** What the filters see of the HTTP request itself; '' when a header is absent. */
-export type RequestFacts = { origin: string; referer: string; userAgent: string };
+/** Headers of the request that filters look at; '' when one is absent. */
+export type RequestFacts = {
+  readonly origin: string;
+  readonly referer: string;
+  readonly 'user-agent': string;
+};
 
-/** A filter that judges an event or a transaction by its payload. */
-export type PayloadFilter = {
-  readonly name: Exclude<FilterName, 'crawler'>;
-  readonly itemTypes: readonly ('event' | 'transaction')[];
+/** The value of X-Service-Filtered. */
+export type InboundFilter = FilterName | 'origin';
+/** Items of other types are not looked at. */
+export type JudgedType = 'event' | 'transaction';
+
+/** A filter has one of the judges, or several. Each answers whether it removes what it is shown. */
+export type Filter = {
+  readonly name: InboundFilter;
+  /** The whole envelope, by the head of its request. */
+  judgeHead?(request: RequestFacts): boolean;
+  /** One item, by its payload. */
+  judgeItem?(payload: JsonObject): boolean;
   /**
-   * Lower-case ASCII texts without `/` (which JSON may escape). A payload that matches holds at
-   * least one of them, in any case, in its JSON text as sent; a payload without one is never
-   * parsed. A `"` means an end of a JSON string.
+   * The whole envelope, by the User-Agent of the first event or transaction that names one; `agent`
+   * '': none that was read does, and the request's own may count.
    */
-  readonly needles: readonly string[];
-  matches(payload: JsonObject): boolean;
+  judgeAgent?(agent: string, request: RequestFacts): boolean;
+  /** Types of the items whose payloads are looked at. */
+  readonly itemTypes?: readonly JudgedType[];
+  /**
+   * Lower-case ASCII texts without `/` (which JSON may escape). A payload that is removed, or whose
+   * agent is, holds at least one of them, in any case, in its JSON text as sent; a payload without
+   * one is not parsed. A `"` means an end of a JSON string.
+   */
+  readonly needles?: readonly string[];
 };
 
 const isObject = (value: unknown): value is JsonObject =>
@@ -93,3 +111,34 @@ export const anyOf = (texts: readonly string[], anchor: '' | '^' = ''): RegExp =
     `${anchor}(?:${texts.map((text) => text.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')).join('|')})`,
     'i',
   );
+
+/** Scheme and authority, as the WHATWG reads them: blanks may come first, slashes may lean back. */
+const SITE = /^([\0- ]*[a-z][a-z\d+.-]*:[\\/]*)([^\\/?#]*)/i;
+/** Longer than any name (253) with a port. */
+const HOST_CHARS_MAX = 300;
+
+/**
+ * The part of a URL that says its host: no user info and nothing behind the host, which is cut
+ * where no name goes on. Parsing a longer text takes time in the square of its length: a second for
+ * 60 KB.
+ * @returns '' for what is no URL
+ */
+function upToHost(url: string): string {
+  const [, scheme = '', authority = ''] = SITE.exec(url) ?? [];
+  const host = authority.slice(authority.lastIndexOf('@') + 1);
+  return scheme + host.slice(0, HOST_CHARS_MAX);
+}
+
+const ASCII = /^[\0-\x7f]*$/;
+
+/** A URL as far as its host, with its port; undefined for what is no URL. */
+export function siteOf(url: string): URL | undefined {
+  const site = upToHost(url);
+  // Throwing costs much. On Node.js 20 canParse refuses `ü` once V8 has compiled the call.
+  if (ASCII.test(site) && !URL.canParse(site)) return undefined;
+  try {
+    return new URL(site);
+  } catch {
+    return undefined;
+  }
+}

@@ -1,5 +1,4 @@
 import { REQUEST_HEADER_BYTES_MAX, REQUEST_HEADERS_MAX, URL_BYTES_MAX } from '../../limits.ts';
-import type { RequestFacts } from '../filter/inbound.ts';
 import { isRequestId } from './answers/outcome.ts';
 import type { CloseMode } from './exchange.ts';
 
@@ -35,7 +34,7 @@ const noHeaders = () => ({
 /**
  * The headers that most requests are asked for; '' when absent, of several the first with a value.
  */
-type KnownHeaders = ReturnType<typeof noHeaders>;
+export type KnownHeaders = ReturnType<typeof noHeaders>;
 
 /**
  * The head of a request, read in one walk over its headers: to look one up by its name costs a
@@ -43,6 +42,7 @@ type KnownHeaders = ReturnType<typeof noHeaders>;
  * memory, whether the connection ends with the answer, and the name that the request has already.
  */
 export class RequestHead {
+  /** Lives on after the turn of the head. */
   readonly headers: KnownHeaders = noHeaders();
   oddLength = false;
   oddEncoding = false;
@@ -160,11 +160,3 @@ export class RequestHead {
     if (this.closeMode === 'no') this.closeMode = 'by us';
   }
 }
-
-export const NO_FACTS: RequestFacts = { origin: '', referer: '', userAgent: '' };
-/** What the filters see of a request. */
-export const factsOf = ({ origin, referer, 'user-agent': userAgent }: KnownHeaders): RequestFacts => ({
-  origin,
-  referer,
-  userAgent,
-});

@@ -37,7 +37,7 @@ import {
 } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import type { FinishedRequest } from './record.ts';
-import { factsOf, NO_FACTS, type RequestHead } from './request-head.ts';
+import type { KnownHeaders, RequestHead } from './request-head.ts';
 
 const NO_ITEMS: HeldItem[] = [];
 
@@ -73,7 +73,7 @@ export class IngestRequest extends EndpointRequest {
   readonly #endpoint: ItemEndpoint;
   #clientKey: ClientKey | undefined;
   #access: Access | undefined;
-  #facts = NO_FACTS;
+  #headers: KnownHeaders | undefined;
   /** Header lines of the answer, as are `#usageHeaders`. */
   #rateHeaders = '';
   #usageHeaders = '';
@@ -109,7 +109,7 @@ export class IngestRequest extends EndpointRequest {
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#passOrRefuseRate(admission.knownRefusal(scope))) return;
 
-    this.#facts = factsOf(head.headers);
+    this.#headers = head.headers;
     if (project.privacy?.fillIp)
       this.#clientAddress = this.services.trustedProxies?.clientOf(head, this.exchange.peer);
     this.#clientKey = clientKey;
@@ -204,9 +204,10 @@ export class IngestRequest extends EndpointRequest {
   #filter(envelope: HeldEnvelope): FilterResult | Promise<FilterResult> {
     const { filters } = (this.#access as Access).project;
     const { items, spool } = envelope;
-    if (!spool || !needsPayload(filters, items)) return filterItems(filters, this.#facts, items);
+    const headers = this.#headers as KnownHeaders;
+    if (!spool || !needsPayload(filters, items)) return filterItems(filters, headers, items);
     const read = (item: HeldItem): Promise<Uint8Array> => this.services.pickSpooled(envelope, item);
-    return filterSpooled(filters, this.#facts, { items, read }).catch((error) => {
+    return filterSpooled(filters, headers, { items, read }).catch((error) => {
       // When the request has ended, its spool is closed.
       if (this.finished) return NO_ITEMS;
       throw error;
@@ -362,7 +363,7 @@ export class IngestRequest extends EndpointRequest {
 
   /** Only containers can ask for the client's agent. */
   #agentFor(items: readonly HeldItem[]): string | undefined {
-    const { userAgent } = this.#facts;
+    const userAgent = this.#headers?.['user-agent'] ?? '';
     const isFit = userAgent !== '' && userAgent.length <= AGENT_CHARS_MAX;
     return isFit && items.some(({ type }) => isContainerType(type)) ? userAgent : undefined;
   }

@@ -176,14 +176,14 @@ describe('the crawler filter', () => {
       withAgent(null),
       { request: [] },
     ]) {
-      expect(verdictOn(payload, { userAgent: GOOGLEBOT })).toBe('crawler');
-      expect(verdictOn(payload, { userAgent: CHROME })).toBeUndefined();
-      expect(verdictOn(payload, { userAgent: 'Googlebot-Image/1.0' })).toBeUndefined();
+      expect(verdictOn(payload, { 'user-agent': GOOGLEBOT })).toBe('crawler');
+      expect(verdictOn(payload, { 'user-agent': CHROME })).toBeUndefined();
+      expect(verdictOn(payload, { 'user-agent': 'Googlebot-Image/1.0' })).toBeUndefined();
     }
   });
 
   it("prefers the payload's agent to the request's", () => {
-    expect(verdictOn(withAgent(CHROME), { userAgent: GOOGLEBOT })).toBeUndefined();
-    expect(verdictOn(withAgent(GOOGLEBOT), { userAgent: CHROME })).toBe('crawler');
+    expect(verdictOn(withAgent(CHROME), { 'user-agent': GOOGLEBOT })).toBeUndefined();
+    expect(verdictOn(withAgent(GOOGLEBOT), { 'user-agent': CHROME })).toBe('crawler');
   });
 });

@@ -31,7 +31,7 @@ export const encodings: Readonly<Record<string, (payload: unknown) => string>> =
 
 export type Subject = {
   type?: 'event' | 'transaction';
-  userAgent?: string;
+  'user-agent'?: string;
   filters?: FilterSettings['filters'];
 };
 
@@ -49,11 +49,11 @@ export function verdictOnItem(
 
 /** The verdict on a payload that is sent as the given text. */
 export function verdictOnText(json: string, subject: Subject = {}): InboundFilter | undefined {
-  const { type = 'event', userAgent = '', filters = ALL } = subject;
+  const { type = 'event', 'user-agent': userAgent = '', filters = ALL } = subject;
   const compiled = compileFilters({ filters, allowedOrigins: [] });
   return verdictOnItem(
     compiled,
-    { origin: '', referer: '', userAgent },
+    { origin: '', referer: '', 'user-agent': userAgent },
     { type, payload: new TextEncoder().encode(json) },
   );
 }

@@ -14,7 +14,7 @@ import { verdictOn, verdictOnItem, verdictOnText } from './encodings.ts';
 const GOOGLEBOT = 'Mozilla/5.0 (compatible; Googlebot/2.1; +http://www.google.com/bot.html)';
 const CHROME =
   'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/140.0.0.0 Safari/537.36';
-const NO_FACTS: RequestFacts = { origin: '', referer: '', userAgent: '' };
+const NO_FACTS: RequestFacts = { origin: '', referer: '', 'user-agent': '' };
 
 /** Matches all three filters of payloads. */
 const UNWANTED = {
@@ -53,7 +53,7 @@ describe('inbound filters', () => {
     expect(verdict({}, UNWANTED)).toBeUndefined();
     expect(verdict({ filters: ['browser-extension'] }, { request: UNWANTED.request })).toBeUndefined();
     expect(verdict({ filters: ['localhost'] }, { exception: UNWANTED.exception })).toBeUndefined();
-    expect(verdict({ filters: ['browser-extension', 'localhost'] }, {}, { userAgent: GOOGLEBOT })).toBe(
+    expect(verdict({ filters: ['browser-extension', 'localhost'] }, {}, { 'user-agent': GOOGLEBOT })).toBe(
       undefined,
     );
   });
@@ -70,7 +70,7 @@ describe('inbound filters', () => {
 
   it('leave an envelope without event and transaction to origin alone', () => {
     const filters = compileFilters({ filters: ['crawler', 'localhost'], allowedOrigins: ['https://a.com'] });
-    const request = { ...NO_FACTS, userAgent: GOOGLEBOT };
+    const request = { ...NO_FACTS, 'user-agent': GOOGLEBOT };
     expect(verdictOnItem(filters, request)).toBeUndefined();
     expect(verdictOnItem(filters, { ...request, origin: 'https://evil.example' })).toBe('origin');
   });
@@ -88,7 +88,7 @@ describe('inbound filters', () => {
       request: { url: 'https://a.com/robots?q=both', headers: { 'User-Agent': CHROME } },
       user: { ip_address: '203.0.113.7' },
     };
-    expect(verdictOn(ordinary, { userAgent: CHROME })).toBeUndefined();
+    expect(verdictOn(ordinary, { 'user-agent': CHROME })).toBeUndefined();
   });
 
   it.each([
@@ -103,7 +103,7 @@ describe('inbound filters', () => {
     '17',
     '\u0000localhost',
   ])('never match a payload that is no JSON object: %j', (text) => {
-    expect(verdictOnText(text, { userAgent: GOOGLEBOT })).toBeUndefined();
+    expect(verdictOnText(text, { 'user-agent': GOOGLEBOT })).toBeUndefined();
   });
 
   it('read JSON whose strings hold invalid UTF-8', () => {
@@ -164,7 +164,7 @@ describe('inbound filters', () => {
     });
     fc.assert(
       fc.property(payloads, (payload) => {
-        const found = verdictOn(payload, { userAgent: CHROME });
+        const found = verdictOn(payload, { 'user-agent': CHROME });
         // In every encoding the same: the scan overlooks nothing that the filters would have found.
         expect([undefined, 'browser-extension', 'localhost', 'crawler']).toContain(found);
       }),
@@ -220,8 +220,8 @@ describe('of an envelope with several items', () => {
     filters: ['browser-extension', 'localhost', 'crawler'],
     allowedOrigins: ['https://a.com'],
   });
-  const BROWSER = { userAgent: CHROME };
-  const BOT = { userAgent: GOOGLEBOT };
+  const BROWSER = { 'user-agent': CHROME };
+  const BOT = { 'user-agent': GOOGLEBOT };
   const EVIL = { origin: 'https://evil.example' };
   type Case = [title: string, items: Written[], kept: Written[] | string, request?: Partial<RequestFacts>];
   it.each<Case>([

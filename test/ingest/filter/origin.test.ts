@@ -3,7 +3,7 @@ import { compileFilters, originPatternProblem } from '../../../src/ingest/filter
 import { verdictOnItem } from './encodings.ts';
 
 const verdict = (allowedOrigins: readonly string[], origin: string, referer = '') =>
-  verdictOnItem(compileFilters({ filters: [], allowedOrigins }), { origin, referer, userAgent: '' });
+  verdictOnItem(compileFilters({ filters: [], allowedOrigins }), { origin, referer, 'user-agent': '' });
 
 describe('the origin filter', () => {
   it.each([

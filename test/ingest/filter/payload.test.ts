@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { siteOf } from '../../../src/ingest/filter/url-host.ts';
+import { siteOf } from '../../../src/ingest/filter/payload.ts';
 
 function hostOf(url: string): string | undefined {
   try {
