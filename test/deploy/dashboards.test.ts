@@ -62,20 +62,36 @@ afterAll(async () => {
   await system?.stop();
 });
 
-const metricsIn = (promql: string): string[] => promql.match(/\bsluice_\w+/g) ?? [];
+const metricsIn = (promql: string): string[] => promql.match(/\b(sluice|process|nodejs)_\w+/g) ?? [];
+/** Without what a histogram's parts have behind its name. */
+const family = (name: string): string => name.replace(/_(bucket|sum|count)$/, '');
 
-it('asks only for metrics that ingest or the processor exposes', async () => {
+/** Everything that ingest and the processor expose, once each has served. */
+async function exposition(): Promise<string> {
   await until(async () => (await system.metrics()).includes('sluice_frame_envelopes_bucket'));
   const processor = async (): Promise<string> =>
     (await fetch(`http://127.0.0.1:${system.processorPort}/metrics`)).text();
   // A record can be read in the sink a moment before it is counted.
   await until(async () => (await processor()).includes('sluice_processed_total{'));
-  const text = `${await system.metrics()}\n${await processor()}`;
+  return `${await system.metrics()}\n${await processor()}`;
+}
+
+/** No panel has them: they are joined with others in queries of one's own. */
+const UNSHOWN = ['sluice_build_info'];
+
+it('asks only for metrics that ingest or the processor exposes', async () => {
+  const text = await exposition();
   // Without TLS and credentials there are no times at which they end.
-  const exposed = new Set(text.match(/(?<=^|^# TYPE )sluice_\w+/gm));
+  const exposed = new Set(text.match(/(?<=^|^# TYPE )(sluice|process|nodejs)_\w+/gm));
   const asked = [...queries.map(({ promql }) => promql), ...rules.map(({ expr }) => expr)].flatMap(metricsIn);
   expect([...new Set(asked)].filter((name) => !exposed.has(name))).toEqual([]);
   expect(new Set(asked).size).toBeGreaterThan(18);
+});
+
+it('shows each metric of ours', async () => {
+  const shown = new Set(queries.flatMap(({ promql }) => metricsIn(promql)).map(family));
+  const ofOurs = (await exposition()).match(/(?<=^# TYPE )sluice_\w+/gm) ?? [];
+  expect([...new Set(ofOurs)].filter((name) => !shown.has(name))).toEqual(UNSHOWN);
 });
 
 it('has panels with a title, a description and an id of their own', () => {
@@ -130,7 +146,9 @@ describe.each(prometheus ? [prometheus] : [])('a real Prometheus', (found) => {
     });
   };
 
-  const isOptional = (promql: string): boolean => promql.includes('_expire_timestamp_seconds');
+  /** Only with TLS, credentials or a cluster. */
+  const isOptional = (promql: string): boolean =>
+    /_expire_timestamp_seconds|sluice_stream_leader/.test(promql);
 
   it.each(queries.filter(({ promql }) => !isOptional(promql)))(
     'answers the panel $title: $promql',
