@@ -28,14 +28,15 @@ const BATCH = 100;
  * Raises the month's counts that Redis lost to what the sink's tally says. The processor runs it:
  * it alone has the sink.
  *
- * A worker that finds counts or windows lost leaves a note in the bucket of counters. While the
- * note is there, each look raises every count of the month that is lower than the tally. The tally
- * has only requests that were counted, so a count that is lower has lost some, and raising it to
- * the tally is right at any moment, for any number of processors. Nothing is ever lowered, and no
- * count is made: a project without one goes on from its checkpoint with its next request, which
- * leaves a note again. The last look comes when the streams have moved past what was in them some
- * looks before; the note is removed then. Ids of which a project was deleted this month are left
- * out, since the tally has the requests of that project, too.
+ * A worker that finds counts or windows lost, or a count that is lower than one of its own, leaves
+ * a note in the bucket of counters. While the note is there, each look raises every count of the
+ * month that is lower than the tally. The tally has only requests that were counted, so a count
+ * that is lower has lost some, and raising it to the tally is right at any moment, for any number
+ * of processors. Nothing is ever lowered, and no count is made: a project without one goes on from
+ * its checkpoint with its next request, which leaves a note again. The last look comes when the
+ * streams have moved past what was in them some looks before; the note is removed then. Ids of
+ * which a project was deleted this month are left out, since the tally has the requests of that
+ * project, too.
  */
 export class LostCounts {
   readonly #options: LostCountsOptions;

@@ -1,6 +1,9 @@
 /** The broker, a cluster's leader, and the streams. */
+
+import type { JetStreamManager } from '@nats-io/jetstream';
+import { CONSUMER } from '../../src/stream/topology.ts';
 import { until } from '../support/system.ts';
-import { type Fault, frozen, type Scene } from './fault.ts';
+import { type Fault, frozen, nothing, type Scene } from './fault.ts';
 
 const EVENTS = 'SLUICE_EVENTS';
 const FULL_ANSWERS = 20;
@@ -99,3 +102,61 @@ export const LEADER_ISOLATED: Fault = {
     return async () => heal?.();
   },
 };
+
+/** Two of three: nobody leads any stream. */
+export const QUORUM_LOST: Fault = {
+  name: 'cluster: kill -9 of two servers, started 6 s later',
+  holdMs: 6_000,
+  needs: 'cluster',
+  strike: async (scene) => {
+    const { cluster } = scene.stand.backing;
+    const first = await leader(scene);
+    const nodes = [first, (first + 1) % 3];
+    await Promise.all(nodes.map((node) => cluster?.kill(node)));
+    return async () => {
+      await Promise.all(nodes.map((node) => cluster?.restart(node)));
+    };
+  },
+};
+
+const RESTORED_MS_MAX = 45_000;
+
+/** Somebody deletes something; it must be there again by itself, and the processors must have said so. */
+const deleted = (
+  name: string,
+  remove: (manager: JetStreamManager) => Promise<unknown>,
+  look: (manager: JetStreamManager) => Promise<unknown>,
+): Fault => ({
+  name,
+  holdMs: 0,
+  strike: async ({ stand }) => {
+    const manager = await stand.link.manager();
+    const log = (): string => stand.processors.map((one) => one.log).join('');
+    const said = log().split(MADE_AGAIN).length;
+    // A cluster that has just lost its leader answers later.
+    await until(() => remove(manager).then(Boolean, () => false));
+    const isThere = (): Promise<boolean> =>
+      look(manager).then(
+        () => true,
+        () => false,
+      );
+    await until(isThere, RESTORED_MS_MAX);
+    await until(() => log().split(MADE_AGAIN).length > said);
+    return nothing;
+  },
+});
+const MADE_AGAIN = 'processor: made again what somebody deleted';
+
+export const CONSUMER_DELETED = deleted(
+  "a stream's consumer deleted",
+  ({ consumers }) => consumers.delete(EVENTS, CONSUMER),
+  ({ consumers }) => consumers.info(EVENTS, CONSUMER),
+);
+
+/** The clients send nothing that goes there, so nothing can be lost with it. */
+const EMPTY = 'SLUICE_LOGS';
+export const STREAM_DELETED = deleted(
+  'an empty stream deleted',
+  ({ streams }) => streams.delete(EMPTY),
+  ({ consumers }) => consumers.info(EMPTY, CONSUMER),
+);

@@ -4,10 +4,13 @@ import {
   BROKER_FROZEN,
   BROKER_FROZEN_LONG,
   BROKER_KILLED,
+  CONSUMER_DELETED,
   LEADER_FROZEN,
   LEADER_FROZEN_LONG,
   LEADER_ISOLATED,
   LEADER_KILLED,
+  QUORUM_LOST,
+  STREAM_DELETED,
   STREAM_FULL,
 } from './broker-faults.ts';
 import { cutConnections, type Fault, weather } from './fault.ts';
@@ -80,9 +83,6 @@ const NETWORK_FAULTS: readonly Fault[] = [
   cutConnections('processors to NATS: reset five times', 'processor to nats'),
 ];
 
-/** Excepts what a loss of Redis's memory costs, which in a mix could not be told from what the others cost. */
-export const ALONE: readonly Fault[] = [REDIS_EMPTY];
-
 export const FAULTS: readonly Fault[] = [
   BROKER_FROZEN,
   BROKER_FROZEN_LONG,
@@ -92,12 +92,16 @@ export const FAULTS: readonly Fault[] = [
   LEADER_FROZEN,
   LEADER_FROZEN_LONG,
   LEADER_ISOLATED,
+  QUORUM_LOST,
+  CONSUMER_DELETED,
+  STREAM_DELETED,
   ...PROCESS_FAULTS,
   BROKER_DISK_FULL,
   REDIS_DISK_FULL,
   diskFull("spool's disk full for 4 s", 'spool', 4_000),
   REDIS_FROZEN,
   REDIS_KILLED,
+  REDIS_EMPTY,
   REDIS_CLOCK_FORWARD,
   REDIS_CLOCK_BACK,
   ...NETWORK_FAULTS,

@@ -30,6 +30,7 @@ const terms: Terms = {
   redisLosses: [],
   clockSteps: 0,
   answersAll: true,
+  hasTally: false,
 };
 const none = { open: 0, limited: 0, leased: 0, capped: 0, attacker: 0 };
 const evidence = (more: Partial<Evidence> = {}): Evidence => ({
@@ -155,6 +156,8 @@ describe('a broken promise', () => {
     const forgotten = evidence({ usage: none });
     expect(judge([recent], forgotten, losses).broken).toEqual([]);
     expect(judge([older], forgotten, losses).broken).toEqual([expect.stringMatching(/is lower than/)]);
+    const raised = { ...losses, hasTally: true };
+    expect(judge([recent], forgotten, raised).broken).toEqual([expect.stringMatching(/is lower than/)]);
   });
 
   it('of a window is excused one further limit for each step of the clock of Redis', () => {

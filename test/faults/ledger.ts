@@ -53,6 +53,8 @@ export type Terms = Readonly<Excuses> & {
   projects: Readonly<Record<ProjectName, ProjectTerms>>;
   /** Nothing was killed that holds a client's connection: every request must have had an answer. */
   answersAll: boolean;
+  /** The sink keeps a tally, to which counts that Redis lost are raised by themselves. */
+  hasTally: boolean;
 };
 
 export type Judgement = {
@@ -164,7 +166,7 @@ function judgeUsage(told: readonly Told[], usage: Evidence['usage'], terms: Term
     const over = usage[project] - accepted.length;
     beyond += Math.max(0, over);
     beyondMax += uncertain;
-    if (over < -excused)
+    if (over < (terms.hasTally ? 0 : -excused))
       broken.push(`${project}: usage ${usage[project]} is lower than its ${accepted.length} 200s`);
     if (over > uncertain)
       broken.push(

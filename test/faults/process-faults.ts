@@ -87,6 +87,20 @@ const processorClock = (name: string, ms: number): Fault => ({
   },
 });
 
+/** It shares the store with the others, and leaves again as a deployment that is scaled down. */
+const anotherProcessor: Fault = {
+  name: 'another processor for 5 s',
+  holdMs: 5_000,
+  needs: 'store',
+  strike: async ({ stand }) => {
+    const another = await stand.anotherProcessor();
+    return async () => {
+      const status = await another.stop();
+      if (status !== 0) throw new Error(`ended with ${status} on SIGTERM`);
+    };
+  },
+};
+
 export const PROCESS_FAULTS: readonly Fault[] = [
   WORKER_KILLED,
   frozen('worker: SIGSTOP 3 s', 3_000, anyWorker),
@@ -97,6 +111,7 @@ export const PROCESS_FAULTS: readonly Fault[] = [
   PROCESSOR_KILLED,
   frozen('processor: SIGSTOP 8 s, beyond the ack wait', 8_000, (scene) => anyProcessor(scene).pid),
   processorsSlow,
+  anotherProcessor,
   ingestClock('clock of one primary and its workers: an hour forward for 5 s', HOUR_MS),
   ingestClock('clock of one primary and its workers: an hour back for 5 s', -HOUR_MS),
   processorClock('clock of the processors: an hour forward, then kill -9', HOUR_MS),

@@ -33,7 +33,8 @@ const LONG = [
     faults: [PRIMARY_KILLED, ROLLING],
   },
   {
-    title: 'a Redis that comes back empty costs what the contract says, and usage reconcile corrects it',
+    title:
+      'a Redis that comes back empty costs what the contract says, and its counts are right again by themselves',
     faults: [REDIS_EMPTY],
   },
 ];

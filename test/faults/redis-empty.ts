@@ -1,32 +1,37 @@
-/** What the contract says of a Redis that came back empty: it is noticed, and `usage reconcile` corrects the counter. */
-import { execFile } from 'node:child_process';
-import { promisify } from 'node:util';
+/** What the contract says of a Redis that lost its memory: it is noticed, and counts are raised to the tally by themselves. */
+import { until } from '../support/system.ts';
 import type { ProjectName, Terms, Told } from './ledger.ts';
 import type { Stand } from './stand.ts';
+import { usageOf } from './usage.ts';
 
-const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
-const run = promisify(execFile);
+const RAISED_MS_MAX = 90_000;
 
-async function reconciled(stand: Stand, id: string): Promise<number> {
-  const args = [CLI, 'usage', 'reconcile', id, '--json'];
-  const { stdout } = await run(process.execPath, args, { env: { ...process.env, ...stand.env } });
-  return (JSON.parse(stdout) as { after: number }).after;
+/**
+ * Waits until no count is lower than the accepted requests, with no hand on it.
+ * @returns the counts, as they are by then or at the end of the patience
+ */
+export async function usageOnceRaised(
+  stand: Stand,
+  projects: Terms['projects'],
+  told: readonly Told[],
+): Promise<Record<ProjectName, number>> {
+  const accepted = (name: string): number =>
+    told.filter(({ project, status }) => project === name && status === 200).length;
+  let usage = await usageOf(stand, projects);
+  const isRaised = async (): Promise<boolean> => {
+    usage = await usageOf(stand, projects);
+    return Object.entries(usage).every(([name, count]) => count >= accepted(name));
+  };
+  await until(isRaised, RAISED_MS_MAX).catch(() => undefined);
+  return usage;
 }
 
 /** For a scenario's end. @returns sentences about what is wrong */
-export async function redisForgot(stand: Stand, terms: Terms, told: readonly Told[]): Promise<string[]> {
-  const broken: string[] = [];
-  if ((await stand.metric('sluice_limiter_state_lost_total')) === 0)
-    broken.push('sluice_limiter_state_lost_total says nothing');
-  const check = async ([name, { id }]: [string, { id: string }]): Promise<void> => {
-    const mine = told.filter((one) => one.project === (name as ProjectName));
-    const accepted = mine.filter(({ status }) => status === 200).length;
-    const unknown = mine.filter(({ status }) => status === 0 || status === 500).length;
-    const usage = await reconciled(stand, id);
-    if (usage < accepted || usage > accepted + unknown)
-      broken.push(`${name}: reconciled to ${usage}, and ${accepted} were accepted, ${unknown} unknown`);
-  };
-  // Together: each waits for as long as an answer may be due.
-  await Promise.all(Object.entries(terms.projects).map(check));
-  return broken;
+export async function redisForgot(stand: Stand): Promise<string[]> {
+  const lost = await stand.metric('sluice_limiter_state_lost_total');
+  const restored = await stand.metric('sluice_counters_restored_total');
+  return [
+    ...(lost > 0 ? [] : ['sluice_limiter_state_lost_total says nothing']),
+    ...(restored > 0 ? [] : ['sluice_counters_restored_total says nothing']),
+  ];
 }

@@ -5,6 +5,7 @@ import type { Attack } from './attacks.ts';
 import type { Fault, Scene } from './fault.ts';
 import { type Evidence, type Excuses, type Judgement, judge, type Terms, type Told } from './ledger.ts';
 import { CLIENTS, Load } from './load.ts';
+import { usageOnceRaised } from './redis-empty.ts';
 import type { Stand } from './stand.ts';
 import { usageOf } from './usage.ts';
 
@@ -129,11 +130,14 @@ export async function runScenario(
   const drainedSec = await stand.queue.drained();
   const left = await stand.queue.leftovers();
   const told = [load, ...floods, ...(attacking ? [attacking] : [])].flatMap((one) => one.told);
-  const terms: Terms = { projects, ...excuses, answersAll: !faults.some(({ cuts }) => cuts) };
+  const hasTally = stand.backing.store?.keepsTally ?? true;
+  const terms: Terms = { projects, ...excuses, hasTally, answersAll: !faults.some(({ cuts }) => cuts) };
   const evidence: Evidence = {
     stored: await stand.stored(),
     deadLetters: (await stand.queue.deadLetters()) - letters,
-    usage: await usageOf(stand, projects),
+    usage: await (hasTally && excuses.redisLosses.length > 0
+      ? usageOnceRaised(stand, projects, told)
+      : usageOf(stand, projects)),
   };
   const judgement = judge(told, evidence, terms);
   const ndjsonDir = stand.backing.store ? undefined : stand.backing.sinkDir;

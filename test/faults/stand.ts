@@ -140,6 +140,13 @@ export class Stand {
     await this.ready();
   }
 
+  /** One more, which the caller stops. */
+  async anotherProcessor(): Promise<Supervised> {
+    const port = await lastingPort();
+    const own = { ...this.#common, ...this.backing.settings('processor'), SLUICE_ADMIN_PORT: `${port}` };
+    return new Supervised(['processor'], own, this.#options.dist);
+  }
+
   /** Everything of ours. */
   get parts(): Supervised[] {
     return [...this.ingest, ...this.processors];
@@ -216,9 +223,9 @@ export class Stand {
     return Promise.all(ports.map(page));
   }
 
-  /** A counter, summed over both primaries. */
-  async metric(name: string): Promise<number> {
-    return (await this.metrics('ingest'))
+  /** A counter, summed over both primaries, or the processors. */
+  async metric(name: string, of: 'ingest' | 'processor' = 'ingest'): Promise<number> {
+    return (await this.metrics(of))
       .flatMap((text) => text.split('\n'))
       .filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`))
       .reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' ') + 1)), 0);

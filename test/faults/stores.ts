@@ -15,6 +15,7 @@ export type Store = {
   stored(): Promise<Map<string, Stored>>;
   /** As its operator does it, where that differs from a kill for its clients. */
   stop(): Promise<void>;
+  keepsTally: boolean;
 };
 
 async function startPostgres(): Promise<Store> {
@@ -24,6 +25,7 @@ async function startPostgres(): Promise<Store> {
     setting: (port) => server.url.replace(`:${server.port}/`, `:${port}/`),
     stored: () => readPostgres(server.url),
     stop: () => server.stop(),
+    keepsTally: true,
   };
 }
 
@@ -34,6 +36,7 @@ async function startClickHouse(): Promise<Store> {
     setting: (port) => server.url({ port }),
     stored: () => readClickHouse(server.url()),
     stop: () => server.kill(),
+    keepsTally: true,
   };
 }
 
@@ -45,6 +48,7 @@ async function startS3(): Promise<Store> {
     setting: (port) => server.url({ port }),
     stored: () => readS3(server, known),
     stop: () => server.kill(),
+    keepsTally: false,
   };
 }
 

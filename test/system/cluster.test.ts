@@ -1,5 +1,7 @@
-/** A cluster of three that loses a server, its quorum, or the spread of its leaders: what says so, and what heals it. */
-import { connect } from '@nats-io/transport-node';
+/** A cluster of three with the rights of users.conf that loses a server, its quorum, or the spread of its leaders: what says so, and what heals it. */
+import { readFileSync, rmSync } from 'node:fs';
+import { join } from 'node:path';
+import { connect, nkeyAuthenticator } from '@nats-io/transport-node';
 import { Command as Program } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Finding } from '../../src/commands/doctor/check.ts';
@@ -13,18 +15,15 @@ import { isLopsided, movesFor } from '../../src/stream/setup/leaders.ts';
 import { StreamWatch } from '../../src/stream/stream-watch.ts';
 import { BUCKETS, streamNamesOf, wantedStreams } from '../../src/stream/topology.ts';
 import { runCommand } from '../commands/run-command.ts';
+import { NatsRoles, type Role } from '../deploy/nats-roles.ts';
 import { NatsCluster } from '../support/nats-cluster.ts';
 import { lastingPort, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
 import { Command, until } from '../support/system.ts';
 
 const log = createLog('silent');
-/** Whoever shows no credentials is a program of ours. */
-const ACCOUNTS = [
-  'accounts { SYS { users: [{ user: sys, password: sys }] }, SLUICE { jetstream: enabled, users: [{ user: app, password: app }] } }',
-  'system_account: SYS',
-  'no_auth_user: app',
-];
 const MAX_BYTES = 16 * 1024 * 1024;
+const dir = temporaryFolder('cluster-test');
+const roles = new NatsRoles(dir);
 let cluster: NatsCluster;
 let redis: TestServer;
 let link: NatsLink;
@@ -32,8 +31,29 @@ let env: Record<string, string>;
 let ports: { ingest: number; ingestAdmin: number; processor: number };
 const programs: Command[] = [];
 
+const as = (role: Role): Record<string, string> => ({ ...env, SLUICE_NATS_CREDS: roles.seedFile(role) });
+const linkAs = (role: 'setup' | 'processor'): Promise<NatsLink> =>
+  NatsLink.connect({
+    urls: cluster.urls,
+    credsFile: roles.seedFile(role),
+    role,
+    name: 'test',
+    log,
+    waitForServer: true,
+  });
+/** What the servers denied to anybody so far. */
+const denied = (): string[] =>
+  readFileSync(join(dir, 'nats.log'), 'utf8')
+    .split('\n')
+    .filter((line) => /Violation/.test(line))
+    .map((line) => line.replace(/^.*?(Publish|Subscription) Violation/, '$1'));
+
 const sluice = (...args: string[]) =>
-  runCommand(new Program('sluice').addCommand(doctorCommand()).addCommand(setupCommand()), args, env);
+  runCommand(
+    new Program('sluice').addCommand(doctorCommand()).addCommand(setupCommand()),
+    args,
+    as(args[0] === 'setup' ? 'setup' : 'cli'),
+  );
 const finding = async (what: string): Promise<Finding | undefined> => {
   const { checks } = JSON.parse((await sluice('doctor', '--json')).out) as { checks: Finding[] };
   return checks.find((one) => one.what === what);
@@ -58,8 +78,9 @@ async function leaders(): Promise<string[]> {
 }
 
 beforeAll(async () => {
-  [cluster, redis] = await Promise.all([NatsCluster.start(ACCOUNTS), redisServer()]);
-  link = await NatsLink.connect({ urls: cluster.urls, name: 'test', log, waitForServer: true });
+  const lines = [`log_file: ${JSON.stringify(join(dir, 'nats.log'))}`, roles.config()];
+  [cluster, redis] = await Promise.all([NatsCluster.start(lines), redisServer()]);
+  link = await linkAs('setup');
   ports = {
     ingest: await lastingPort(),
     ingestAdmin: await lastingPort(),
@@ -77,14 +98,15 @@ beforeAll(async () => {
   };
   // A cluster that has just started may not have a leader for its streams yet.
   await until(async () => (await sluice('setup')).status === 0);
-  programs.push(new Command(['ingest'], { ...env, SLUICE_ADMIN_PORT: `${ports.ingestAdmin}` }));
-  programs.push(new Command(['processor'], { ...env, SLUICE_ADMIN_PORT: `${ports.processor}` }));
+  programs.push(new Command(['ingest'], { ...as('ingest'), SLUICE_ADMIN_PORT: `${ports.ingestAdmin}` }));
+  programs.push(new Command(['processor'], { ...as('processor'), SLUICE_ADMIN_PORT: `${ports.processor}` }));
   await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 3'));
 });
 afterAll(async () => {
   await Promise.all(programs.map((program) => program.stop()));
   await link?.close();
   await Promise.all([cluster?.close(), redis?.close()]);
+  rmSync(dir, { recursive: true, force: true });
 });
 
 describe('leaders that are all on one server', () => {
@@ -131,14 +153,15 @@ describe('leaders that are all on one server', () => {
     await crowd();
     let now = 0;
     const clock = { now: () => Date.now(), monotonic: () => now };
+    const ofProcessor = await linkAs('processor');
     const watch = new StreamWatch({
-      nats: async () => link,
+      nats: async () => ofProcessor,
       clock,
       streams: streamNamesOf(1),
       buckets: BUCKETS,
     });
     const wanted = wantedStreams({ replicas: 3, shards: 1, maxBytes: MAX_BYTES });
-    const keeper = new Keeper({ link, watch, wanted, clock, log, lookMs: 100 });
+    const keeper = new Keeper({ link: ofProcessor, watch, wanted, clock, log, lookMs: 100 });
     await keeper.start();
     try {
       await new Promise((resolve) => setTimeout(resolve, 500));
@@ -147,7 +170,9 @@ describe('leaders that are all on one server', () => {
       await until(async () => !isLopsided(await leaders().catch(() => ['', ''])));
     } finally {
       await keeper.stop();
+      await ofProcessor.close();
     }
+    expect(denied()).toEqual([]);
   });
 });
 
@@ -204,7 +229,8 @@ describe('a server that does not come back', () => {
   it('has a successor of another name, which gets the copies when the old one is removed', async () => {
     await cluster.kill(2);
     await cluster.replace(2, 'node3');
-    const sys = await connect({ servers: cluster.urls[0], user: 'sys', pass: 'sys' });
+    const seed = Buffer.from(readFileSync(roles.seedFile('sys'), 'utf8').trim());
+    const sys = await connect({ servers: cluster.urls[0], authenticator: nkeyAuthenticator(seed) });
     await until(async () => {
       // What `nats server cluster peer-remove node2` sends.
       const removed = await sys
@@ -218,5 +244,6 @@ describe('a server that does not come back', () => {
     await sys.close();
     await until(async () => (await copies().catch(() => [])).join() === 'node0,node1,node3');
     await until(bothSay('sluice_stream_replicas_current{stream="SLUICE_EVENTS"} 3'));
+    expect(denied()).toEqual([]);
   });
 });

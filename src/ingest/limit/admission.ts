@@ -67,9 +67,10 @@ export type AdmissionResult = { rate: RateDecision | undefined; count: CountDeci
 
 /** The durable figures from which counting resumes when Redis comes back empty. */
 interface UsageCheckpoints {
-  note(project: ProjectState, month: string, count: number): void;
+  /** `before`: the count that the call found. */
+  note(project: ProjectState, month: string, count: number, before: number): void;
   /** Undefined: there is none. Rejects when it cannot be known. */
-  read(projectId: string, month: string): Promise<number | undefined>;
+  read(project: ProjectState, month: string): Promise<number | undefined>;
   /** Redis lost counts: they are to be compared with the tally. */
   noteLoss(): void;
 }
@@ -325,7 +326,7 @@ export class Admission {
     if (reply?.kind === 'failed') this.#log.error({ err: reply.error }, 'redis: the month cannot be counted');
     if (reply?.kind === 'counted') {
       const { month, before, counted } = reply;
-      if (counted > 0) this.#checkpoints.note(call.scope.project, month, before + counted);
+      if (counted > 0) this.#checkpoints.note(call.scope.project, month, before + counted, before);
       counting.forEach((waiter, i) => {
         waiter.needsCount = false;
         waiter.count =
@@ -363,7 +364,7 @@ export class Admission {
         lost: () => this.#lost(call),
       });
     };
-    within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(id, month)).then(send, (error) => {
+    within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(scope.project, month)).then(send, (error) => {
       this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
       call.cache.uncountableUntil = this.#clock.monotonic() + UNCOUNTABLE_MS;
       this.#endCall(call, true);

@@ -83,10 +83,15 @@ export class Checkpoints {
     this.#timer.unref();
   }
 
-  note(project: ProjectState, month: string, count: number): void {
+  /**
+   * `before`: the count that was found. One that is lower than an earlier note is a loss, or a
+   * position that was taken back: the tally tells them apart.
+   */
+  note(project: ProjectState, month: string, count: number, before = count): void {
     if (project.isDeleted) return;
     const { checkpointMonth, checkpointCount } = project;
     if (checkpointMonth === month) {
+      if (before < checkpointCount) this.#hasLoss = true;
       project.checkpointCount = Math.max(checkpointCount, count);
       return;
     }
@@ -98,9 +103,11 @@ export class Checkpoints {
     project.checkpointCount = count;
   }
 
-  /** The stored figure. Rejects when the store cannot tell. */
-  read(projectId: string, month: string): Promise<number | undefined> {
-    return this.#store.read(projectId, month);
+  /** The stored figure, or a larger one that is not written yet. Rejects as the store does. */
+  async read(project: ProjectState, month: string): Promise<number | undefined> {
+    const stored = await this.#store.read(project.id, month);
+    const { checkpointMonth, checkpointCount } = project;
+    return checkpointMonth === month ? Math.max(checkpointCount, stored ?? 0) : stored;
   }
 
   /** Redis lost counts: the processor raises those that its tally says more of. */

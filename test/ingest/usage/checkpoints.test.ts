@@ -60,6 +60,29 @@ describe('Checkpoints', () => {
     expect(store.losses).toBe(2);
   });
 
+  it('takes a count that is lower than one of its own for a loss', async () => {
+    const { store, checkpoints } = make();
+    const project = projectOf({ id: 'p' });
+    checkpoints.note(project, '2026-02', 7, 6);
+    checkpoints.note(project, '2026-02', 8, 7);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(store.losses).toBe(0);
+    checkpoints.note(project, '2026-02', 6, 5);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(store.losses).toBe(1);
+  });
+
+  it('reads what it has not written yet, where that is larger', async () => {
+    const { store, checkpoints } = make();
+    const project = projectOf({ id: 'p' });
+    expect(await checkpoints.read(project, '2026-02')).toBeUndefined();
+    checkpoints.note(project, '2026-02', 7);
+    expect(await checkpoints.read(project, '2026-02')).toBe(7);
+    expect(await checkpoints.read(project, '2026-01')).toBeUndefined();
+    store.figures.set('p 2026-02', 9);
+    expect(await checkpoints.read(project, '2026-02')).toBe(9);
+  });
+
   it('notes a loss later where it cannot be noted at once', async () => {
     const { store, checkpoints } = make();
     const noteLoss = vi.spyOn(store, 'noteLoss').mockRejectedValueOnce(new Error('NATS is away'));
