@@ -5,6 +5,7 @@ import { isUtf8 } from 'node:buffer';
 import { isContainerType, isExtraType, isFile } from '../../lib/item-types.ts';
 import { jsonText, jsonTextInSteps } from '../../lib/json-text.ts';
 import { atOnce, Slices, type Steps } from '../../lib/slices.ts';
+import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from '../../lib/timestamp.ts';
 import { RECORDING_BYTES_MAX, SCRUBBED_BYTES_MAX, SLICED_BYTES_MIN } from '../../limits.ts';
 import { filledContainer } from '../../sink/containers.ts';
 import { resendKey } from '../../sink/item-key.ts';
@@ -13,7 +14,6 @@ import type { EntryItem, EnvelopeEntry, HeartbeatEntry } from '../../stream/fram
 import { removesAnything, scrubbedInSteps } from '../scrub/scrubber.ts';
 import type { InflationBudgets } from './inflation-budgets.ts';
 import { decodeRecording, type Packing } from './recording.ts';
-import { DATE_MS_MAX, moment, rfc3339, rfc3339OfReceipt } from './timestamp.ts';
 
 /** An item whose payload is at hand. */
 export type WholeItem = EntryItem & { payload: Uint8Array };

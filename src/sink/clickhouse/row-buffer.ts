@@ -82,6 +82,19 @@ export class RowBuffer {
     return this;
   }
 
+  float64(value: number): this {
+    this.#room(8);
+    this.#at = this.#block.writeDoubleLE(value, this.#at);
+    return this;
+  }
+
+  /** A Bool. */
+  flag(value: boolean): this {
+    this.#room(1);
+    this.#block[this.#at++] = value ? 1 : 0;
+    return this;
+  }
+
   /** A Nullable: its mark, and by `write` the value when there is one. */
   optional<T>(value: T | undefined, write: (value: T) => this): this {
     this.#room(1);

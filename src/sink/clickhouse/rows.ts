@@ -2,6 +2,7 @@
 import { DAY_MS } from '../../lib/clock.ts';
 import { isExtraType } from '../../lib/item-types.ts';
 import { isReplayed } from '../../stream/dead-letter-format.ts';
+import { type Cell, COLUMNS, isKeptMoment, type TypedRow, type TypedTable, typedRow } from '../columns.ts';
 import { elementKey, frameKey, rowKey } from '../item-key.ts';
 import type {
   CountedUsage,
@@ -26,6 +27,8 @@ function tableOf(type: RecordType): TableName {
   if (type === 'replay_event' || type === 'replay_recording') return 'replays';
   return TABLES[type];
 }
+
+const isTyped = (table: TableName): table is TypedTable => Object.hasOwn(COLUMNS, table);
 
 export const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / DAY_MS), 0), DAY_MAX);
 
@@ -106,11 +109,12 @@ export class PendingRows {
     record: SentRecord,
     { payload, element }: { payload: Uint8Array; element: number | undefined },
   ): void {
-    const { type, resend } = record;
+    const { type, resend, split } = record;
+    const table = tableOf(type);
     const { envelope, index, header, isBase64, encoding } = record.fields as ItemFields;
     const key = record.rowKey ? elementKey(record.rowKey, index, element) : this.#key(index, element);
     if (resend) {
-      const place = { table: tableOf(type), row: buffer.rows };
+      const place = { table, row: buffer.rows };
       this.claims.push({ ...resend, rowKey: key, ...place, isReplayed: isReplayed(this.#frameId) });
     }
     buffer
@@ -121,18 +125,25 @@ export class PendingRows {
       .text(envelope.eventId)
       .uint32(index)
       .int64(envelope.receivedAt)
-      .optional(envelope.sentAt, (sentAt) => buffer.int64(sentAt))
+      .optional(keptMoment(envelope.sentAt), (sentAt) => buffer.int64(sentAt))
       .optional(envelope.sdk, (sdk) => buffer.text(sdk))
       .text(header);
     if (isContainer(type))
       buffer
         .optional(element, (place) => buffer.uint16(place))
-        .optional(record.split?.rest, (rest) => buffer.data(rest));
+        .optional(split?.rest, (rest) => buffer.data(rest));
     else if (type !== 'event' && type !== 'transaction') buffer.text(type);
     buffer.data(isBase64 ? NOTHING : payload);
-    if (!isExtraType(type) && !REPLAY_TYPES.includes(type)) return;
-    buffer.optional(isBase64 ? payload : undefined, (json) => buffer.data(unquoted(json)));
-    if (!isExtraType(type)) buffer.optional(encoding, (packing) => buffer.text(packing));
+    if (table === 'extras' || table === 'replays')
+      buffer.optional(isBase64 ? payload : undefined, (json) => buffer.data(unquoted(json)));
+    if (table === 'replays') buffer.optional(encoding, (packing) => buffer.text(packing));
+    if (!isTyped(table)) return;
+    const isRead = !isBase64 && (split !== undefined || !isContainer(type));
+    addTyped(
+      buffer,
+      table,
+      typedRow(table, isRead ? payload : undefined, { type, eventId: envelope.eventId }),
+    );
   }
 
   #addHeartbeat(
@@ -152,7 +163,25 @@ export class PendingRows {
   }
 }
 
-const REPLAY_TYPES: readonly RecordType[] = ['replay_event', 'replay_recording'];
+/** Undefined when ClickHouse cannot compute with it. */
+const keptMoment = (ms: number | undefined): number | undefined =>
+  ms !== undefined && isKeptMoment(ms) ? ms : undefined;
+
+const WRITERS = {
+  text: (buffer: RowBuffer, cell: Cell) => buffer.text(cell as string),
+  word: (buffer: RowBuffer, cell: Cell) => buffer.text(cell as string),
+  moment: (buffer: RowBuffer, cell: Cell) => buffer.int64(cell as number),
+  count: (buffer: RowBuffer, cell: Cell) => buffer.uint32(cell as number),
+  flag: (buffer: RowBuffer, cell: Cell) => buffer.flag(cell as boolean),
+  duration: (buffer: RowBuffer, cell: Cell) => buffer.float64(cell as number),
+} as const;
+
+function addTyped(buffer: RowBuffer, table: TypedTable, { cells, unread }: TypedRow): void {
+  for (const [at, { kind }] of COLUMNS[table].entries())
+    buffer.optional(cells[at], (cell) => WRITERS[kind](buffer, cell));
+  buffer.flag(unread);
+}
+
 const NOTHING = new Uint8Array();
 const unquoted = (json: Uint8Array): Uint8Array => json.subarray(1, -1);
 const indexOf = ({ fields }: SinkRecord): number => ('token' in fields ? 0 : fields.index);

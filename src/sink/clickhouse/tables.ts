@@ -1,4 +1,5 @@
-/** The tables: what the sink writes into each, and what the database makes of it. */
+/** The tables, and what the sink writes into each. */
+import { COLUMNS, type TypedTable } from '../columns.ts';
 
 type Column = readonly [name: string, type: string];
 export type TableName =
@@ -15,6 +16,22 @@ export type TableName =
 const MOMENT = "DateTime64(3, 'UTC')";
 const KEY = 'FixedString(16)';
 
+/** Few values, as long as clients mean well. */
+const WORD = 'LowCardinality(Nullable(String))';
+const KINDS = {
+  text: 'Nullable(String)',
+  word: WORD,
+  moment: "Nullable(DateTime64(6, 'UTC'))",
+  count: 'Nullable(UInt32)',
+  flag: 'Nullable(Bool)',
+  duration: 'Nullable(Float64)',
+} as const;
+/** What the reader finds in payloads, and whether it found all. */
+const typed = (table: TypedTable): Column[] => [
+  ...COLUMNS[table].map(({ name, kind }): Column => [name, KINDS[kind]]),
+  ['unread', 'Bool'],
+];
+
 const COMMON: readonly Column[] = [
   ['project_id', 'String'],
   ['day', 'Date'],
@@ -23,7 +40,7 @@ const COMMON: readonly Column[] = [
   ['item_index', 'UInt32'],
   ['received_at', MOMENT],
   ['sent_at', `Nullable(${MOMENT})`],
-  ['sdk', 'LowCardinality(Nullable(String))'],
+  ['sdk', WORD],
   ['item_header', 'String'],
 ];
 const PAYLOAD: Column = ['payload', 'String'];
@@ -35,16 +52,17 @@ const partOf = (index: string): Column[] => [
 
 /** The columns that the sink writes, in the order of its rows. */
 export const WRITTEN: Readonly<Record<TableName, readonly Column[]>> = {
-  events: [...COMMON, PAYLOAD],
-  transactions: [...COMMON, PAYLOAD],
-  spans: [...COMMON, ...partOf('span_index'), PAYLOAD],
-  logs: [...COMMON, ...partOf('log_index'), PAYLOAD],
+  events: [...COMMON, PAYLOAD, ...typed('events')],
+  transactions: [...COMMON, PAYLOAD, ...typed('transactions')],
+  spans: [...COMMON, ...partOf('span_index'), PAYLOAD, ...typed('spans')],
+  logs: [...COMMON, ...partOf('log_index'), PAYLOAD, ...typed('logs')],
   replays: [
     ...COMMON,
     TYPE,
     PAYLOAD,
     ['payload_base64', 'Nullable(String)'],
-    ['payload_encoding', 'LowCardinality(Nullable(String))'],
+    ['payload_encoding', WORD],
+    ...typed('replays'),
   ],
   extras: [...COMMON, TYPE, PAYLOAD, ['payload_base64', 'Nullable(String)']],
   heartbeats: [

@@ -1,4 +1,4 @@
-const RFC_3339 = /^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:?\d\d)?$/;
+const RFC_3339 = /^(\d{4}-\d\d-\d\d)[Tt ]((?:[01]\d|2[0-3]):\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:?\d\d)?$/;
 const UNIX_SECONDS = /^\d{1,11}(\.\d+)?$/;
 /** Largest moment that a Date can hold, Unix milliseconds (ECMA-262, time values). */
 export const DATE_MS_MAX = 8.64e15;
@@ -68,14 +68,28 @@ export function rfc3339OfReceipt(ms: number): string {
   return latest.text;
 }
 
+/** An RFC 3339 text: whole seconds in Unix milliseconds, and the digits behind them. */
+function rfc3339Parts(text: string): { ms: number; fraction: string } | undefined {
+  const [whole, day, time, fraction = '', zone = 'Z'] = RFC_3339.exec(text) ?? [];
+  // Date.parse takes the 30th of February for the 2nd of March.
+  if (!whole || digits(text, 8, 10) > daysOf(digits(text, 0, 4), digits(text, 5, 7))) return undefined;
+  const ms = Date.parse(`${day}T${time}${zone.toUpperCase()}`);
+  return Number.isNaN(ms) ? undefined : { ms, fraction };
+}
+
+const digitsOf = (fraction: string, count: number): number =>
+  Number(fraction.slice(0, count).padEnd(count, '0'));
+
+/** Unix microseconds of an RFC 3339 text, one without a zone in UTC; undefined when it is none. */
+export function rfc3339Micros(text: string): number | undefined {
+  const { ms, fraction } = rfc3339Parts(text) ?? {};
+  return ms === undefined || fraction === undefined ? undefined : ms * 1000 + digitsOf(fraction, 6);
+}
+
 function unixMs(text: string): number | undefined {
   if (UNIX_SECONDS.test(text)) return Math.floor(Number(text) * 1000);
-  const match = RFC_3339.exec(text);
-  if (!match) return undefined;
-  // Date.parse takes the 30th of February for the 2nd of March.
-  if (digits(text, 8, 10) > daysOf(digits(text, 0, 4), digits(text, 5, 7))) return undefined;
-  const ms = Date.parse(match[2] ? text : `${text}Z`);
-  return Number.isNaN(ms) ? undefined : ms;
+  const { ms, fraction } = rfc3339Parts(text) ?? {};
+  return ms === undefined || fraction === undefined ? undefined : ms + digitsOf(fraction, 3);
 }
 
 /**

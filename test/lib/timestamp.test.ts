@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { moment, rfc3339 } from '../../../src/processor/decode/timestamp.ts';
+import { moment, rfc3339 } from '../../src/lib/timestamp.ts';
 
 /** What the language makes of a text that says where it ends, of a day that the month has. */
 const byDate = (text: string): { ms: number; text: string } | undefined => {
