@@ -1,13 +1,16 @@
-/** A stream whose leader steps down: entries wait for the next one (contract part 2, order of decisions). */
+/** A stream whose leader steps down or stands still: entries wait (contract part 2, order of decisions). */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { systemClock } from '../../../src/lib/clock.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { ANSWER_MS_MAX, BROKER_AWAY_MS_MAX } from '../../../src/limits.ts';
+import { CheckpointBucket } from '../../../src/projects/usage/checkpoint-bucket.ts';
 import { decodeFrame } from '../../../src/stream/frame.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
 import { Publisher } from '../../../src/stream/publish/publisher.ts';
 import { setupTopology } from '../../../src/stream/setup/setup.ts';
+import { COUNTERS_BUCKET } from '../../../src/stream/topology.ts';
+import { freeze, thaw } from '../../support/freeze.ts';
 import { NatsCluster } from '../../support/nats-cluster.ts';
 import { until } from '../../support/system.ts';
 import { envelopeOf, nameOf, Tally } from '../broker.ts';
@@ -46,27 +49,53 @@ async function storedIds(): Promise<string[]> {
   return ids;
 }
 
-it('costs no entry anything when its election is short, and stores none twice', async () => {
-  const publisher = new Publisher({ link, shards: 1, clock: systemClock, log });
-  for (let round = 0, number = 0; ; round++) {
-    expect(round).toBeLessThan(10);
-    await until(async () => (await leader()) !== undefined);
-    const tally = new Tally(publisher);
-    const load = setInterval(() => tally.publish(envelopeOf(number++), ANSWER_MS_MAX), 8);
-    await sleep(200);
+/** How the stream, and the bucket of counters, are without a leader that answers. @returns for how long, ms */
+const ABSENCES = {
+  'steps down': async (): Promise<number> => {
     const wentAt = performance.now();
-    await link.connection.request(`$JS.API.STREAM.LEADER.STEPDOWN.${STREAM}`, '', { timeout: 5_000 });
+    for (const name of [STREAM, `KV_${COUNTERS_BUCKET}`])
+      await link.connection.request(`$JS.API.STREAM.LEADER.STEPDOWN.${name}`, '', { timeout: 5_000 });
     await until(async () => (await leader()) !== undefined);
-    const electedMs = performance.now() - wentAt;
-    await sleep(200);
-    clearInterval(load);
-    await publisher.drain();
-    // A busy machine may elect for longer.
-    if (electedMs > 0.8 * BROKER_AWAY_MS_MAX) continue;
-    expect(Object.keys(tally.counts())).toEqual(['stored']);
-    const ids = await storedIds();
-    expect(new Set(ids).size).toBe(ids.length);
-    expect(ids).toEqual(expect.arrayContaining(tally.idsOf('stored')));
-    return;
-  }
-});
+    return performance.now() - wentAt;
+  },
+  'stands still for 1.2 s': async (): Promise<number> => {
+    const pid = cluster.pid((await leader()) ?? 0);
+    const wentAt = performance.now();
+    await freeze(pid);
+    await sleep(1_200);
+    thaw(pid);
+    return performance.now() - wentAt;
+  },
+};
+
+it.each(Object.entries(ABSENCES))(
+  'costs no entry and no checkpoint anything where it %s, and stores none twice',
+  async (_, goAway) => {
+    const publisher = new Publisher({ link, shards: 1, clock: systemClock, log });
+    for (let round = 0, number = 0; ; round++) {
+      expect(round).toBeLessThan(10);
+      await until(async () => (await leader()) !== undefined);
+      const tally = new Tally(publisher);
+      const checkpoints = new CheckpointBucket({ link, log });
+      const read: Promise<unknown>[] = [];
+      const load = setInterval(() => {
+        tally.publish(envelopeOf(number++), ANSWER_MS_MAX);
+        read.push(checkpoints.read(`${number}`, '2026-07').catch((error: unknown) => error));
+      }, 8);
+      await sleep(200);
+      const awayMs = await goAway();
+      await sleep(200);
+      clearInterval(load);
+      await publisher.drain();
+      const figures = await Promise.all(read);
+      // A busy machine may be without it for longer.
+      if (awayMs > 0.9 * BROKER_AWAY_MS_MAX) continue;
+      expect(Object.keys(tally.counts())).toEqual(['stored']);
+      expect(figures.filter((one) => one !== undefined)).toEqual([]);
+      const ids = await storedIds();
+      expect(new Set(ids).size).toBe(ids.length);
+      expect(ids).toEqual(expect.arrayContaining(tally.idsOf('stored')));
+      return;
+    }
+  },
+);
