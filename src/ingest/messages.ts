@@ -21,11 +21,5 @@ export type FromWorker =
     }
   | ({ kind: 'requests' } & RequestLines);
 
-/**
- * `listen`: at once, though the worker is not ready. `beat`: with the figures of the process, which
- * has this name.
- */
-export type ToWorker =
-  | { kind: 'stop' }
-  | { kind: 'listen' }
-  | { kind: 'beat'; projects: boolean; name: string };
+/** `beat`: with the figures of the process, which has this name. */
+export type ToWorker = { kind: 'stop' } | { kind: 'beat'; projects: boolean; name: string };

@@ -10,8 +10,6 @@ import type { FromWorker, Readiness, ToWorker } from './messages.ts';
 
 /** One that has said nothing yet is given no connections: it may take its time to start. */
 const START_MS_MAX = 60_000;
-/** One that is not ready after this listens, where none serves: clients learn to wait. */
-export const UNREADY_MS_MAX = 5_000;
 const RESTART_MS_MIN = 100;
 const RESTART_MS_MAX = 5_000;
 
@@ -66,8 +64,6 @@ type Worker = {
   answeredAt: number;
   /** Its loop runs. */
   hasSpoken: boolean;
-  /** Started more than UNREADY_MS_MAX ago. */
-  isLate: boolean;
   readiness: Readiness | undefined;
   snapshot: MetricsSnapshot;
   /** The lowest that no living sibling has: its name in the metrics. */
@@ -186,7 +182,6 @@ export class WorkerPool {
       heardAt: now,
       answeredAt: now,
       hasSpoken: false,
-      isLate: false,
       readiness: undefined,
       snapshot: [],
       number: this.#freeNumber(),
@@ -194,10 +189,6 @@ export class WorkerPool {
       projects: [],
     };
     this.#workers.add(worker);
-    setTimeout(() => {
-      worker.isLate = true;
-      this.#listenUnready();
-    }, UNREADY_MS_MAX).unref();
     child.on('message', (message: FromWorker) => this.#hear(worker, message));
     child.on('error', (error) => {
       this.#options.log.error({ err: error }, 'worker');
@@ -234,7 +225,6 @@ export class WorkerPool {
     this.#departed.push(lasting(worker.snapshot));
     if (this.#departed.length > DEPARTED_MAX) void this.#sumDeparted();
     if (this.#stopping) return;
-    this.#listenUnready();
     this.restarts++;
     if (performance.now() - worker.startedAt > HEALTHY_MS) this.#backOffMs = RESTART_MS_MIN;
     this.#options.log.error(
@@ -256,16 +246,6 @@ export class WorkerPool {
       }
     }, this.#backOffMs);
     this.#backOffMs = Math.min(this.#backOffMs * 2, RESTART_MS_MAX);
-  }
-
-  get #isServed(): boolean {
-    return this.readiness.some((one) => one?.status === 'ready');
-  }
-
-  /** Where no worker serves, those that have been starting for too long listen. */
-  #listenUnready(): void {
-    if (this.#isServed) return;
-    for (const worker of this.#workers) if (worker.isLate) this.#tell(worker, { kind: 'listen' });
   }
 
   /** So that a worker that dies every few seconds for a week costs nothing. */

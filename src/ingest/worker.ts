@@ -39,6 +39,8 @@ import { Checkpoints } from './usage/checkpoints.ts';
 import { KeyUse } from './usage/key-use.ts';
 import { OutcomeLedger } from './usage/outcomes.ts';
 
+/** A worker that is not ready after this listens all the same, and says 503 with `Retry-After: 1`. */
+const UNREADY_MS_MAX = 5_000;
 const BEAT_MS = 500;
 const POLL_MS = 20;
 /**
@@ -97,11 +99,11 @@ class IngestWorker {
   }
 
   /**
-   * Listens when the registry has loaded, and before only when the primary says so: a client that
-   * is refused a connection tries again with its next event, and one that is answered 503 is silent
-   * for a while.
+   * Listens when the registry has loaded, or after UNREADY_MS_MAX: a client that is refused a
+   * connection tries again with its next event, and one that is answered 503 is silent for a while.
    */
   async start(): Promise<void> {
+    setTimeout(() => void this.#listen(), UNREADY_MS_MAX).unref();
     void this.#budget.disk.removeLeftNames();
     await this.#redis.connect();
     const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = this.#config;
@@ -123,12 +125,12 @@ class IngestWorker {
     const partsLink = connect('sluice ingest, parts of large envelopes');
     [this.#partsLink] = await Promise.all([partsLink, replica.start()]);
     this.#services = this.#assemble(link, replica);
-    await this.listen();
+    await this.#listen();
     this.beat();
   }
 
   /** Does nothing when it listens already, or is about to leave. */
-  async listen(): Promise<void> {
+  async #listen(): Promise<void> {
     if (this.#listens || this.#stopping) return;
     this.#listens = true;
     await this.#server.listen(this.#config.host, this.#config.port);
@@ -284,7 +286,6 @@ async function main(): Promise<void> {
   if (!process.connected) void leave();
   process.on('message', (message: ToWorker) => {
     if (message.kind === 'stop') void leave();
-    else if (message.kind === 'listen') void worker.listen();
     else void worker.answer(message.projects, message.name);
   });
   setInterval(() => worker.beat(), BEAT_MS).unref();

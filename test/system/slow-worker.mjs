@@ -1,11 +1,10 @@
 /**
  * A worker that is silent for START_MS, and ready when the file GO is there; whoever makes the file TAKEN first is ready at once. Each adds a
- * line to the file BORN, and one when it is told to listen: what happened, its process id.
+ * line to the file BORN, with its process id.
  */
 import { appendFileSync, existsSync, writeFileSync } from 'node:fs';
 
-const note = (what) => appendFileSync(process.env.BORN, `${what} ${process.pid}\n`);
-note('born');
+appendFileSync(process.env.BORN, `born ${process.pid}\n`);
 
 let quick = false;
 try {
@@ -26,5 +25,4 @@ setTimeout(() => setInterval(beat, 20), Number(process.env.START_MS));
 process.on('disconnect', () => process.exit());
 process.on('message', ({ kind }) => {
   if (kind === 'stop') process.exit();
-  if (kind === 'listen') note('told');
 });

@@ -108,3 +108,27 @@ it.runIf(process.platform === 'linux')(
     await system.stop();
   },
 );
+
+it.runIf(process.platform === 'linux')(
+  'a successor that finds no registry for five seconds listens beside the other, and says to come again in a second',
+  async () => {
+    const system = await System.start({ workers: 2, processor: false });
+    const [first = 0] = childrenOf(system.ingest.child.pid ?? 0);
+    await system.nats.stop();
+    process.kill(first, 'SIGKILL');
+    const asked = { method: 'POST', headers: { connection: 'close' }, body: '{}' };
+    // The other one knows that there is no project 1.
+    await until(
+      async () => (await fetch(`${system.url}/api/1/envelope/?compat_key=1`, asked)).status === 401,
+    );
+    await until(async () => {
+      const answer = await fetch(`${system.url}/api/1/envelope/?compat_key=1`, asked);
+      if (answer.status === 401) return false;
+      expect([answer.status, answer.headers.get('retry-after')]).toEqual([503, '1']);
+      return true;
+    });
+    await system.restartNats();
+    await until(async () => (await fetch(`${system.adminUrl}/readyz`)).status === 200);
+    await system.stop();
+  },
+);

@@ -1,14 +1,8 @@
 /** What a primary knows of its workers; the workers are programs of the test. */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, expect, it, vi } from 'vitest';
-import {
-  COLLECTIONS_ON_REQUEST,
-  UNREADY_MS_MAX,
-  WorkerPool,
-  YOUNG_SPACE,
-} from '../../src/ingest/worker-pool.ts';
+import { COLLECTIONS_ON_REQUEST, WorkerPool, YOUNG_SPACE } from '../../src/ingest/worker-pool.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { WORKER_SILENT_MS_MAX } from '../../src/limits.ts';
 import { temporaryFolder } from '../support/servers.ts';
@@ -63,23 +57,6 @@ it('goes on when no successor can be started, and tries again', async () => {
     delete process.env.TOO_LONG;
   }
   await until(() => saidBy(workers).length === 1);
-});
-
-it('lets workers that start slowly listen only where no other serves', async () => {
-  const workers = poolOf(2, 0);
-  const lines = (): string[] => readFileSync(join(dir, 'born'), 'utf8').trimEnd().split('\n');
-  await until(() => saidBy(workers).join() === 'not ready,ready');
-  const quick = Number(readFileSync(join(dir, 'taken'), 'utf8'));
-  const slow = lines().find((line) => line !== `born ${quick}`);
-  await pause(UNREADY_MS_MAX + 500);
-  expect(lines()).toHaveLength(2);
-  process.kill(quick, 'SIGKILL');
-  const told = `${slow}`.replace('born', 'told');
-  await until(() => lines().includes(told));
-  await until(() => lines().some((line) => line.startsWith('told') && line !== told));
-  const [, , ...later] = [...new Set(lines())].map((line) => line.split(' '));
-  expect(later.map(([what]) => what).sort()).toEqual(['born', 'told', 'told']);
-  expect(later.at(-1)).toEqual(['told', later.find(([what]) => what === 'born')?.[1]]);
 });
 
 it('starts a worker again also when the system could not start it, and ends', async () => {
