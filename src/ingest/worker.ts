@@ -39,7 +39,7 @@ import { Checkpoints } from './usage/checkpoints.ts';
 import { KeyUse } from './usage/key-use.ts';
 import { OutcomeLedger } from './usage/outcomes.ts';
 
-/** A worker that is not ready after this listens all the same, and says 503 with `Retry-After: 1`. */
+/** A worker that is not ready after this listens all the same: 503 with `Retry-After: 1`. */
 const UNREADY_MS_MAX = 5_000;
 const BEAT_MS = 500;
 const POLL_MS = 20;
