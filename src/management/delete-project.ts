@@ -15,6 +15,7 @@ import { RevisionError, UnknownNameError } from '../projects/names.ts';
 import type { Project } from '../projects/project.ts';
 import type { ProjectStore } from '../projects/project-store.ts';
 import { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
+import { removeMoves } from '../projects/usage/moves.ts';
 import { removeOutcomes } from '../projects/usage/outcome-day.ts';
 import type { Connections } from './connections.ts';
 import { OperationError, reasonOf } from './failure.ts';
@@ -141,5 +142,6 @@ async function deleteUsage(
     sum += count;
   }
   await removeUse(link, id);
+  await removeMoves(link, id);
   return (await removeOutcomes(link, id)) + sum > 0;
 }

@@ -8,6 +8,8 @@ import type { NatsLink } from '../stream/nats.ts';
 import { COUNTERS_BUCKET } from '../stream/topology.ts';
 
 const DATE_CHARS = 'YYYY-MM-DD'.length;
+/** Of a subject's tokens, `$KV.<bucket>.outcomes.<projectId>.<date>`. */
+const DATE_AT = 4;
 const STREAM = `KV_${COUNTERS_BUCKET}`;
 /** Its value: the oldest date that the bucket has. */
 const OLDEST_KEY = 'outcomes.oldest';
@@ -24,11 +26,11 @@ type OldDaysOptions = { link: NatsLink; log: Log; clock?: Clock };
 /**
  * Removes outcomes that are older than OUTCOME_DAYS_KEPT.
  *
- * A request removes one date for all projects: to ask for each project's days costs nats-server
- * 2.9 a tenth of a second each with ten thousand of them. The days are purged from the stream,
- * because a deletion through the bucket would leave a marker for each day, for ever. The broker's
- * clock has a say in what is too old: this machine's clock may be wrong, and the counts are those
- * of all workers.
+ * Two requests remove one date for all projects, as this cell counted it and as others did: to ask
+ * for each project's days costs nats-server 2.9 a tenth of a second each with ten thousand of them.
+ * The days are purged from the stream, because a deletion through the bucket would leave a marker
+ * for each day, for ever. The broker's clock has a say in what is too old: this machine's clock may
+ * be wrong, and the counts are those of all workers.
  *
  * The processor does it, not ingest, which writes the days: NATS cannot limit a purge to some keys,
  * and credentials of ingest shall not empty the bucket.
@@ -72,7 +74,8 @@ export class OldDays {
       for (const date of dates) {
         if (this.#closing) return;
         if (date < dateOf(keptFrom))
-          await manager.streams.purge(STREAM, { filter: `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', date)}` });
+          for (const key of [ledgerKey('*', date), ledgerKey('*', `${date}.*`)])
+            await manager.streams.purge(STREAM, { filter: `$KV.${COUNTERS_BUCKET}.${key}` });
       }
       await kv.put(OLDEST_KEY, dateOf(keptFrom), { previousSeq: entry?.revision ?? 0 });
     } catch (error) {
@@ -87,9 +90,9 @@ export class OldDays {
 
 /** All dates in the bucket. */
 async function datesThere(manager: JetStreamManager): Promise<string[]> {
-  const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', '*')}`;
+  const filter = `$KV.${COUNTERS_BUCKET}.${ledgerKey('*', '>')}`;
   const { state } = await manager.streams.info(STREAM, { subjects_filter: filter });
-  return [...new Set(Object.keys(state.subjects ?? {}).map((subject) => subject.slice(-DATE_CHARS)))];
+  return [...new Set(Object.keys(state.subjects ?? {}).map((subject) => subject.split('.')[DATE_AT] ?? ''))];
 }
 
 /** From `date` to that of `untilMs`. */

@@ -22,6 +22,7 @@ import {
   withProjectFlags,
 } from './fields.ts';
 import { keysCommand, parseDuration } from './keys.ts';
+import { moveCommand } from './move.ts';
 
 type Output = ApiFlags & { json?: boolean };
 
@@ -181,5 +182,5 @@ export function projectCommand(): Command {
       );
   command.addCommand(applyCommand()).addCommand(exportCommand());
   for (const sub of command.commands) withApi(sub);
-  return command.addCommand(keysCommand());
+  return command.addCommand(keysCommand()).addCommand(moveCommand());
 }

@@ -8,7 +8,8 @@
  * counter is lowered only when no figure moved between two looks; otherwise it is only raised, and
  * its checkpoint too: no accepted envelope is forgotten. Nor is it lowered while a frame or an
  * entry of this month is an unreadable dead letter: it may be this project's; nor in a month in
- * which a project of this id was deleted.
+ * which a project of this id was deleted, or in which it moved between cells: the tally of a cell
+ * lacks what the other one stored.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Command } from 'commander';
@@ -17,6 +18,7 @@ import { ANSWER_MS_MAX } from '../../limits.ts';
 import { DeadLetterBox } from '../../management/dead-letters/box.ts';
 import { ProjectStore } from '../../projects/project-store.ts';
 import { CheckpointBucket } from '../../projects/usage/checkpoint-bucket.ts';
+import { readMoves } from '../../projects/usage/moves.ts';
 import { type TallyReader, tallyReader } from '../../sink/read-tally.ts';
 import { UnavailableError } from '../../sink/unavailable.ts';
 import { readBacklog } from '../../stream/backlog.ts';
@@ -46,6 +48,8 @@ type Reconciliation = {
   unread?: true;
   /** A project of this id was deleted this month: the tally has both. */
   deleted?: true;
+  /** The project moved between cells this month: the tally lacks what the other one stored. */
+  moved?: true;
 };
 
 /** `seen`: what Redis had when `wanted` was decided. */
@@ -154,15 +158,18 @@ async function reconcile(session: Session, idOrAlias: string, waitMs: number): P
   const still = processed && now.inRedis === before.inRedis && now.count === before.count;
   const unread = still && tally < now.count && (await hasUnread(link, month));
   const deleted = ofDeleted > 0;
-  const complete = still && !unread && !deleted;
+  const moved = Object.values(await readMoves(link, id)).includes(month);
+  const complete = still && !unread && !deleted && !moved;
   const wanted = complete ? tally : Math.max(tally, now.count);
   if (wanted !== now.inRedis)
     await correct(session, checkpoints, { id, month, seen: now.inRedis, wanted, complete });
   const result = { id, month, before: before.count, tally, after: wanted, complete };
-  return { ...result, ...(unread && { unread }), ...(deleted && { deleted }) };
+  return { ...result, ...(unread && { unread }), ...(deleted && { deleted }), ...(moved && { moved }) };
 }
 
-function caveatOf({ complete, unread, deleted }: Reconciliation): string {
+function caveatOf({ complete, unread, deleted, moved }: Reconciliation): string {
+  if (moved)
+    return ' The project moved between cells this month, and the tally lacks what the other one stored, so the counter was not lowered.';
   if (deleted)
     return (
       ' A project of this id was deleted this month, and what the tally has of it is not known exactly, ' +

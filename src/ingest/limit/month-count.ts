@@ -66,9 +66,30 @@ export async function forgetUsage(
 ): Promise<Map<string, number>> {
   const rateKeys = ['', ...windows].map((window) => rateKey(projectId, window));
   const reply = answered(await redis.request('forgetUsage', [quotaKey(projectId), ...rateKeys], []));
+  return monthsOf(reply);
+}
+
+const MONTH = /^\d{4}-\d{2}$/;
+
+/** Names and figures in turn. Other fields than months say what came from another cell. */
+function monthsOf(pairs: readonly unknown[]): Map<string, number> {
   const months = new Map<string, number>();
-  for (let at = 0; at < reply.length; at += 2) months.set(String(reply[at]), Number(reply[at + 1]));
+  for (let at = 0; at < pairs.length; at += 2)
+    if (MONTH.test(String(pairs[at]))) months.set(String(pairs[at]), Number(pairs[at + 1]));
   return months;
+}
+
+/**
+ * Adds what another cell counted of the project, by month; it may be told any number of times.
+ * @returns what this one has, without what came from the other. @throws when Redis does not answer
+ */
+export async function shareUsage(
+  redis: LimitRedis,
+  projectId: string,
+  { cell, counts }: { cell: string; counts: ReadonlyMap<string, number> },
+): Promise<Map<string, number>> {
+  const pairs = [...counts].flat();
+  return monthsOf(answered(await redis.request('shareUsage', [quotaKey(projectId)], [cell, ...pairs])));
 }
 
 /** What may wait while Redis is away; a few MB. */

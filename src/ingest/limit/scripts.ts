@@ -8,13 +8,14 @@ import { readFileSync } from 'node:fs';
 import { assert } from '../../lib/assert.ts';
 
 type Script = { file: string; keys: number };
-export type ScriptName = 'admit' | 'refund' | 'setUsage' | 'forgetUsage' | 'heartbeat';
+export type ScriptName = 'admit' | 'refund' | 'setUsage' | 'forgetUsage' | 'shareUsage' | 'heartbeat';
 
 const SCRIPTS: Readonly<Record<ScriptName, Script>> = {
   admit: { file: './admit.lua', keys: 2 },
   refund: { file: './refund.lua', keys: 1 },
   setUsage: { file: './set-usage.lua', keys: 1 },
   forgetUsage: { file: './forget-usage.lua', keys: 2 },
+  shareUsage: { file: './share-usage.lua', keys: 1 },
   heartbeat: { file: './heartbeat.lua', keys: 1 },
 };
 export const SCRIPT_NAMES = Object.keys(SCRIPTS) as ScriptName[];

@@ -117,6 +117,15 @@ function parse(text = '{}'): HoursOfUse {
 export const readUse = async (link: NatsLink, projectId: string): Promise<HoursOfUse> =>
   parse(await readRecord(link, useKey(projectId)));
 
+/** Of each key the later hour of the two: what another cell noted, and what is there. */
+export const mergeUse = (link: NatsLink, project: Project, other: HoursOfUse): Promise<void> =>
+  changeRecord(link, useKey(project.id), (text) => {
+    const hours = parse(text);
+    const later = Object.entries(other).filter(([id, hour]) => hour > (hours[id] ?? ''));
+    if (later.length === 0) return undefined;
+    return JSON.stringify(bounded({ ...hours, ...Object.fromEntries(later) }, project));
+  });
+
 export async function removeUse(link: NatsLink, projectId: string): Promise<void> {
   await removeRecords(link, useKey(projectId));
 }

@@ -52,3 +52,18 @@ export async function removeRecords(link: NatsLink, keys: string, upTo?: number)
   );
   return purged;
 }
+
+/** Keys of this form, with wildcards of NATS. */
+export async function recordKeys(link: NatsLink, keys: string): Promise<string[]> {
+  const prefix = `$KV.${COUNTERS_BUCKET}.`;
+  const manager = await link.manager();
+  const { state } = await manager.streams.info(`KV_${COUNTERS_BUCKET}`, {
+    subjects_filter: `${prefix}${keys}`,
+  });
+  return Object.keys(state.subjects ?? {}).map((subject) => subject.slice(prefix.length));
+}
+
+/** Writes over what is there. */
+export async function putRecord(link: NatsLink, key: string, text: string): Promise<void> {
+  await (await openBucket(link, COUNTERS_BUCKET)).put(key, text);
+}

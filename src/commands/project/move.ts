@@ -1,0 +1,116 @@
+/** `sluice project move`: to another cell, with what was counted, while both serve. */
+import { readFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { parseEnv } from 'node:util';
+import { Command } from 'commander';
+import { type Config, loadConfig } from '../../config.ts';
+import { ANSWER_MS_MAX, LEDGER_FLUSH_MS } from '../../limits.ts';
+import { Connections } from '../../management/connections.ts';
+import { reasonOf } from '../../management/failure.ts';
+import { ProjectMove } from '../../management/move-project.ts';
+import { operatorName } from '../../projects/audit-log.ts';
+import { printJson, printLine } from '../print.ts';
+import { CommandError, type Session, UsageError, withSession } from '../session.ts';
+import { parseProjectId } from './fields.ts';
+
+/** Between two times that the cells are told of each other's counts. */
+const SHARE_MS = 250;
+/** Every connected worker has seen a change of the registry after this. */
+const REGISTRY_MS = 1_000;
+const MARGIN_MS = 2_000;
+
+const NEEDED = ['SLUICE_NATS_URL', 'SLUICE_REDIS_URL'] as const;
+const tell = (sentence: string): void => {
+  process.stderr.write(`sluice: ${sentence}\n`);
+};
+
+/** The settings of the other cell. @throws UsageError, ConfigError */
+async function settingsIn(file: string): Promise<Config> {
+  const text = await readFile(file, 'utf8').catch((error: Error) => {
+    throw new UsageError(`--to: ${reasonOf(error)}.`);
+  });
+  const env = parseEnv(text) as NodeJS.ProcessEnv;
+  const missing = NEEDED.filter((name) => !env[name]);
+  if (missing.length > 0) throw new UsageError(`--to: ${file} does not name ${missing.join(' and ')}.`);
+  return loadConfig(env).config;
+}
+
+function connectionsOf(config: Config, { log }: Session): Connections {
+  const { redisUrls, natsUrls, natsCredsFile, redisPasswordFile, tlsCaFile } = config;
+  const secrets = { natsCredsFile, redisPasswordFile, tlsCaFile };
+  return new Connections({ redisUrls, natsUrls, ...secrets, name: 'sluice command', role: 'cli', log });
+}
+
+/** Until `done` is; a cell that is away for a moment is asked again. */
+async function shareUntil(move: ProjectMove, done: Promise<unknown>): Promise<void> {
+  let isDone = false;
+  let isAway = false;
+  const end = done.finally(() => {
+    isDone = true;
+  });
+  while (!isDone) {
+    try {
+      await move.share();
+      if (isAway) tell('the counts are shared again.');
+      isAway = false;
+    } catch (error) {
+      if (!isAway) tell(`the cells count apart, trying again: ${reasonOf(error)}`);
+      isAway = true;
+    }
+    await Promise.race([end, sleep(SHARE_MS)]);
+  }
+  await end;
+}
+
+/** @throws CommandError when standard input ends first */
+async function nextLine(): Promise<void> {
+  const lines = createInterface({ input: process.stdin });
+  try {
+    for await (const _ of lines) return;
+  } finally {
+    lines.close();
+  }
+  throw new CommandError(
+    'nobody said that the requests go to the other cell. Both serve the project now, and count apart: run the same command again.',
+  );
+}
+
+async function run(session: Session, id: string, flags: { to: string; json?: boolean }): Promise<void> {
+  const to = connectionsOf(await settingsIn(flags.to), session);
+  try {
+    const cells = { from: session.connections, to };
+    const move = await ProjectMove.begin(cells, id, { by: operatorName(), log: session.log });
+    const { project } = move;
+    if (move.isServedHere) {
+      await shareUntil(move, sleep(REGISTRY_MS + MARGIN_MS));
+      tell(`both cells serve project ${project.id}, and count together.`);
+      tell('Send its requests to the other cell. When no request comes here any more, press Enter.');
+      await shareUntil(move, nextLine());
+      await move.disableHere();
+    }
+    // What was let in before is counted by then, and its outcome is written.
+    await shareUntil(move, sleep(REGISTRY_MS + Math.max(ANSWER_MS_MAX, LEDGER_FLUSH_MS) + MARGIN_MS));
+    const usage = Object.fromEntries([...(await move.carry())].sort());
+    if (flags.json) printJson({ id: project.id, usage });
+    else
+      printLine(
+        `Project ${project.id} has moved, and is disabled here. Its usage there: ${JSON.stringify(usage)}.`,
+      );
+  } finally {
+    await to.close();
+  }
+}
+
+export const moveCommand = (): Command =>
+  new Command('move')
+    .description('move a project to another cell with its usage, while both serve it')
+    .argument('<id>', 'id or alias', parseProjectId)
+    .requiredOption(
+      '--to <file>',
+      "the other cell's settings, NAME=VALUE a line: SLUICE_NATS_URL, SLUICE_REDIS_URL, …",
+    )
+    .option('--json', 'print JSON')
+    .action((id: string, flags: { to: string; json?: boolean }) =>
+      withSession((session) => run(session, id, flags)),
+    );

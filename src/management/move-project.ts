@@ -1,0 +1,137 @@
+/**
+ * Moves a project to another cell. For a while both serve it: its counts are there first, then its
+ * record; then somebody sends its requests there; then the record is disabled here.
+ *
+ * Meanwhile each cell is told again and again what the other one counted, so that the quota holds
+ * for both together. Every step may be done again: a cell knows how much of a month's count came
+ * from the other one (share-usage.lua), outcomes of another cell are a copy beside the own ones,
+ * and the later of two hours of a key's last use stays. Frames that wait in this cell's streams are
+ * stored here.
+ */
+import { readUsage, setUsage, shareUsage } from '../ingest/limit/month-count.ts';
+import type { LimitRedis } from '../ingest/limit/redis.ts';
+import { mergeUse, readUse } from '../ingest/usage/key-use.ts';
+import type { Log } from '../lib/log.ts';
+import { UnknownNameError } from '../projects/names.ts';
+import type { Project } from '../projects/project.ts';
+import { ProjectStore } from '../projects/project-store.ts';
+import { CheckpointBucket, type MonthCounts } from '../projects/usage/checkpoint-bucket.ts';
+import { cellName, noteMove, readMoves } from '../projects/usage/moves.ts';
+import { copyOutcomes } from '../projects/usage/outcome-day.ts';
+import type { NatsLink } from '../stream/nats.ts';
+import type { Connections } from './connections.ts';
+import { OperationError } from './failure.ts';
+
+type Cell = {
+  link: NatsLink;
+  redis: LimitRedis;
+  store: ProjectStore;
+  checkpoints: CheckpointBucket;
+  cell: string;
+};
+
+async function openCell(connections: Connections, { by, log }: { by: string; log: Log }): Promise<Cell> {
+  const [link, redis] = [await connections.nats(), await connections.redis()];
+  const [store, cell] = [await ProjectStore.open(link, { by }), await cellName(link)];
+  return { link, redis, store, checkpoints: new CheckpointBucket({ link, log }), cell };
+}
+
+const findIn = async ({ store }: Cell, id: string): Promise<Project | undefined> =>
+  store.get(id).catch((error: unknown) => {
+    if (!(error instanceof UnknownNameError)) throw error;
+    return undefined;
+  });
+
+const isOn = ({ enabled }: Project): boolean => enabled !== false;
+
+export class ProjectMove {
+  readonly #from: Cell;
+  readonly #to: Cell;
+  readonly project: Project;
+  /** What the cell that is left has, without what came from the other. */
+  #counted: MonthCounts = new Map();
+
+  private constructor(from: Cell, to: Cell, project: Project) {
+    this.#from = from;
+    this.#to = to;
+    this.project = project;
+  }
+
+  /**
+   * Brings what was counted, then the record: from now on both cells serve the project.
+   * @throws OperationError when the other cell has a project of this id that no move brought;
+   * RegistryError
+   */
+  static async begin(
+    cells: { from: Connections; to: Connections },
+    idOrAlias: string,
+    options: { by: string; log: Log },
+  ): Promise<ProjectMove> {
+    const [from, to] = [await openCell(cells.from, options), await openCell(cells.to, options)];
+    if (from.cell === to.cell)
+      throw new OperationError('conflict', 'Both are the same cell: --to names another one.');
+    const project = await from.store.get(idOrAlias);
+    const there = await findIn(to, project.id);
+    if (there && (await readMoves(to.link, project.id))[from.cell] === undefined)
+      throw new OperationError(
+        'conflict',
+        `The other cell has a project ${project.id} that did not come from here.`,
+      );
+    const move = new ProjectMove(from, to, project);
+    await move.#note();
+    await move.#countOn();
+    await move.carry();
+    if (!there) await to.store.create(project);
+    else if (isOn(project) && !isOn(there)) await to.store.set(there.id, () => project);
+    return move;
+  }
+
+  /** Whether requests are still answered by the cell that is left. */
+  get isServedHere(): boolean {
+    return isOn(this.project);
+  }
+
+  /** Tells each cell what the other counted since. @returns what the other one has by now */
+  async share(): Promise<MonthCounts> {
+    const { id } = this.project;
+    const there = await shareUsage(this.#to.redis, id, { cell: this.#from.cell, counts: this.#counted });
+    this.#counted = await shareUsage(this.#from.redis, id, { cell: this.#to.cell, counts: there });
+    for (const [month, count] of this.#counted) there.set(month, (there.get(month) ?? 0) + count);
+    return there;
+  }
+
+  /** Counts, outcomes and uses of keys, as they are by now. @returns the counts of both together */
+  async carry(): Promise<MonthCounts> {
+    const { id } = this.project;
+    await this.#note();
+    await this.share();
+    // Once more: it tells the other cell what was found here.
+    const counts = await this.share();
+    for (const [month, count] of counts)
+      await this.#to.checkpoints.write(this.#to.checkpoints.groupOf(id), month, new Map([[id, count]]));
+    await copyOutcomes(id, this.#from, this.#to);
+    await mergeUse(this.#to.link, this.project, await readUse(this.#from.link, id));
+    return counts;
+  }
+
+  /** The cell that is left answers the project's requests no more. */
+  async disableHere(): Promise<void> {
+    await this.#from.store.set(this.project.id, (project) => ({ ...project, enabled: false }));
+  }
+
+  /** Both cells know that they share counts of this month, before they do. */
+  async #note(): Promise<void> {
+    const { month } = await readUsage(this.#from.redis, this.project.id);
+    await noteMove(this.#to.link, this.project.id, { cell: this.#from.cell, month });
+    await noteMove(this.#from.link, this.project.id, { cell: this.#to.cell, month });
+  }
+
+  /** Where Redis has no count of this month, it goes on from the checkpoint, as with a request. */
+  async #countOn(): Promise<void> {
+    const { id } = this.project;
+    const { month, count } = await readUsage(this.#from.redis, id);
+    const checkpoint = count === undefined ? await this.#from.checkpoints.read(id, month) : undefined;
+    if (checkpoint !== undefined)
+      await setUsage(this.#from.redis, { projectId: id, month, count: checkpoint, seen: undefined });
+  }
+}

@@ -1,0 +1,45 @@
+/**
+ * Which cells count, or counted, the same project: it moved between them. The bucket of counters
+ * has it, so that it outlasts a Redis that comes back empty.
+ */
+import { randomBytes } from 'node:crypto';
+import { z } from 'zod';
+import type { NatsLink } from '../../stream/nats.ts';
+import { changeRecord, readRecord, removeRecords } from './records.ts';
+
+/** Name of the cell → the last month, `YYYY-MM`, in which counts of both were added up. */
+type Moves = Record<string, string>;
+
+const CELL_KEY = 'cell';
+/** `moved.<projectId>` */
+const movesKey = (projectId: string): string => `moved.${projectId}`;
+const movesSchema = z.record(z.string(), z.string());
+
+/** The name by which other cells know this one: random, made when it is asked for first. */
+export async function cellName(link: NatsLink): Promise<string> {
+  let name = '';
+  await changeRecord(link, CELL_KEY, (text) => {
+    name = text ?? randomBytes(8).toString('hex');
+    return text === undefined ? name : undefined;
+  });
+  return name;
+}
+
+export async function readMoves(link: NatsLink, projectId: string): Promise<Moves> {
+  return movesSchema.parse(JSON.parse((await readRecord(link, movesKey(projectId))) ?? '{}'));
+}
+
+export const noteMove = (
+  link: NatsLink,
+  projectId: string,
+  { cell, month }: { cell: string; month: string },
+): Promise<void> =>
+  changeRecord(link, movesKey(projectId), (text) => {
+    const moves = movesSchema.parse(JSON.parse(text ?? '{}'));
+    return moves[cell] === month ? undefined : JSON.stringify({ ...moves, [cell]: month });
+  });
+
+/** The project is deleted. */
+export async function removeMoves(link: NatsLink, projectId: string): Promise<void> {
+  await removeRecords(link, movesKey(projectId));
+}
