@@ -57,8 +57,6 @@ export class StreamConsumer {
   #stopBy = Number.POSITIVE_INFINITY;
   /** Frames that were taken and not stored: stop() gives them back. */
   readonly #unstored: Delivery[] = [];
-  /** Frames that the sink has and that are not acknowledged, each with the end of that. */
-  readonly #deferred = new Map<Delivery, Promise<void>>();
   /** How often a process ended with the frame, as read at this process's first attempt at it. */
   readonly #crashes = new WeakMap<Delivery, number>();
   /** The last attempt failed; cleared by the next success. */
@@ -88,31 +86,16 @@ export class StreamConsumer {
     // Not earlier: until it knows of the stop, the broker would hand them to our own pull.
     for (const frame of this.#unstored) frame.giveBack();
     queue.settle(this.#unstored);
-    await this.#letGoOfDeferred();
+    if (queue.heldFrames > 0)
+      await this.#storeHeld().catch((error) =>
+        this.#options.log.warn({ err: error, frames: queue.heldFrames }, 'processor: frames are given back'),
+      );
     queue.close();
   }
 
-  async #letGoOfDeferred(): Promise<void> {
-    const { queue, writer, log } = this.#options;
-    if (this.#deferred.size === 0) return;
-    try {
-      await writer.flush();
-      await Promise.all(this.#deferred.values());
-    } catch (error) {
-      log.warn({ err: error, frames: this.#deferred.size }, 'processor: frames are given back');
-      for (const frame of this.#deferred.keys()) frame.giveBack();
-      queue.settle([...this.#deferred.keys()]);
-    }
-  }
-
-  #defer(frames: readonly Delivery[], acknowledged: Promise<void>): void {
-    const { queue } = this.#options;
-    queue.defer(frames);
-    const settled = acknowledged.then(() => {
-      for (const frame of frames) this.#deferred.delete(frame);
-      queue.settle(frames);
-    });
-    for (const frame of frames) this.#deferred.set(frame, settled);
+  /** The sink stores what it holds, without waiting for more. @throws UnavailableError */
+  #storeHeld(): Promise<void> {
+    return this.#options.writer.write([], { now: true, done: () => undefined });
   }
 
   get #stopped(): boolean {
@@ -132,7 +115,8 @@ export class StreamConsumer {
     const { queue, clock } = this.#options;
     while (!this.#isOver) {
       if (queue.isEmpty) {
-        await queue.untilChange();
+        if (queue.isStarved) await this.#untilStored([]);
+        else await queue.untilChange();
         continue;
       }
       const early = this.#lastBatchAt + SINK_FILE_MS_MIN - clock.monotonic();
@@ -156,13 +140,14 @@ export class StreamConsumer {
       queue.settle(stored);
       without(stored);
     };
-    const deferred = (frames: readonly Delivery[], acknowledged: Promise<void>): void => {
-      this.#defer(frames, acknowledged);
+    const held = (frames: readonly Delivery[]): void => {
+      queue.hold(frames);
       without(frames);
     };
-    for (let wait = SINK_RETRY_MS_MIN; left.length > 0; wait = Math.min(wait * 2, SINK_RETRY_MS_MAX)) {
+    let wait = SINK_RETRY_MS_MIN;
+    do {
       try {
-        await this.#attempt(left, { done, deferred });
+        await this.#attempt(left, { done, held, now: this.#stopped || queue.isStarved });
         this.failing = false;
         outage.worked(queue.stream);
       } catch (error) {
@@ -170,9 +155,10 @@ export class StreamConsumer {
         this.failing = true;
         if (!error.isTold) outage.failed(queue.stream, error.message);
         await pause(wait, undefined, { signal: this.#stopping.signal }).catch(() => undefined);
+        wait = Math.min(wait * 2, SINK_RETRY_MS_MAX);
       }
       if (this.#mustGiveBack) return void this.#unstored.push(...left);
-    }
+    } while (left.length > 0 || this.failing);
   }
 
   #attempt(frames: readonly Delivery[], report: WriteReport): Promise<void> {
@@ -214,6 +200,7 @@ export class StreamConsumer {
     const { crashCounts, writer } = this.#options;
     const report: WriteReport = {
       done: () => undefined,
+      now: true,
       entering: (phase) => crashCounts.write(frame, crashes + CRASH_WEIGHT[phase]),
     };
     try {

@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { Log } from '../lib/log.ts';
 import type { Slices } from '../lib/slices.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
-import type { CountedUsage, RefusedRow, SinkBatch, StreamSink } from '../sink/sink.ts';
+import type { CountedUsage, SinkBatch, StreamSink } from '../sink/sink.ts';
 import { orUnavailable } from '../sink/unavailable.ts';
 import {
   countOfEntries,
@@ -55,13 +55,12 @@ export type FrameWriterOptions = {
 export type Phase = 'decoding' | 'storing';
 
 export type WriteReport = {
-  /** Told of frames that are stored and acknowledged. */
+  /** Told of frames that are stored and acknowledged, perhaps after write() has resolved. */
   done(stored: readonly Delivery[]): void;
-  /**
-   * Told of frames that the sink has and will make durable later. Their bytes are not read any
-   * more. `acknowledged` never rejects. Without it the sink makes them durable at once.
-   */
-  deferred?(frames: readonly Delivery[], acknowledged: Promise<void>): void;
+  /** Told before that of frames that the sink holds: their bytes are not read any more. */
+  held?(frames: readonly Delivery[]): void;
+  /** The sink waits for no more: these frames, and those that it holds, are to be stored. */
+  now: boolean;
   /** Awaited before each phase. */
   entering?(phase: Phase): Promise<void>;
 };
@@ -93,6 +92,8 @@ export class FrameWriter {
   /** Of the open batch, to be counted and logged when it is committed. */
   #letters: BatchLetters;
   readonly #joined: JoinedParts;
+  /** Resolves when the batches that the sink holds are stored and their frames acknowledged. */
+  #stored: Promise<unknown> = Promise.resolve();
   /** Frames whose items were all decoded, perhaps in an attempt that failed later. */
   readonly #attempted = new WeakSet<Delivery>();
 
@@ -103,8 +104,8 @@ export class FrameWriter {
   }
 
   /**
-   * Stores the frames in order.
-   * @throws UnavailableError; frames that `report.done` was not told of are to be given again
+   * Stores the frames in order; there may be none.
+   * @throws UnavailableError; frames of which the report was told nothing are to be given again
    */
   async write(deliveries: readonly Delivery[], report: WriteReport): Promise<void> {
     const frameIds = deliveries.map(({ frameId }) => frameId);
@@ -139,8 +140,8 @@ export class FrameWriter {
     const batch = await this.#begin([delivery.frameId]);
     try {
       if (batch.entriesKnown(delivery.frameId) < (countOfEntries(delivery.data) ?? Infinity)) return false;
-      await batch.commit(); // its writer may have died before it was durable
-      if (batch.durable) await this.flush();
+      // Its writer may have died before it was durable.
+      await batch.commit({ now: true, held: () => undefined });
       await this.#acknowledge([delivery]);
       return true;
     } finally {
@@ -190,49 +191,40 @@ export class FrameWriter {
     return batch;
   }
 
-  async #commit(
-    batch: SinkBatch,
-    deliveries: readonly Delivery[],
-    { done, deferred, entering }: WriteReport,
-  ): Promise<void> {
-    await this.#letters.filed();
-    await entering?.('storing');
-    await batch.prepare?.();
-    const early = new Set(batch.refused);
-    await this.#fileRefused(this.#letters, [...early], deliveries);
-    const counts = await batch.commit();
-    for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
-    const ofRefused = new BatchLetters(this.#options); // without relief: the batch is over
-    const late = (batch.refused ?? []).filter((row) => !early.has(row));
-    await this.#fileRefused(ofRefused, late, deliveries);
-    this.#letters.settle();
-    ofRefused.settle();
-    const { durable } = batch;
-    const complete = this.#complete;
-    const settled = async (): Promise<void> => {
-      if (await this.#acknowledge(complete)) await this.#joined.remove(complete);
-    };
-    if (durable && deferred) return deferred(complete, durable.then(settled));
-    if (durable) await this.flush();
-    const isConfirmed = await this.#acknowledge(complete);
-    done(complete);
-    if (isConfirmed) await this.#joined.remove(complete);
-  }
-
-  async #fileRefused(
-    letters: BatchLetters,
-    rows: readonly RefusedRow[],
-    deliveries: readonly Delivery[],
-  ): Promise<void> {
+  /** Resolves when the batch is stored, or the sink holds it and another one may begin. */
+  async #commit(batch: SinkBatch, deliveries: readonly Delivery[], report: WriteReport): Promise<void> {
     const { link, slices } = this.#options;
-    for (const refused of refusedItems(rows))
+    const letters = this.#letters;
+    await letters.filed();
+    await report.entering?.('storing');
+    for (const refused of refusedItems((await batch.prepare?.()) ?? []))
       await letters.file(await refusedDeadLetter(link, deliveries, { refused, slices }));
     await letters.filed();
+    await new Promise<void>((resolve, reject) => {
+      const complete = this.#complete;
+      let isHeld = false;
+      const held = (): void => {
+        isHeld = true;
+        report.held?.(complete);
+        resolve();
+      };
+      const stored = this.#store(batch, { complete, letters, report, held });
+      this.#stored = Promise.allSettled([this.#stored, stored]);
+      stored.then(resolve, (error) => {
+        if (isHeld) throw error; // a bug: nobody else hears of it
+        reject(error);
+      });
+    });
+    if (report.now) await this.#stored;
   }
 
-  /** Makes durable what the sink left for later. @throws UnavailableError */
-  async flush(): Promise<void> {
-    await this.#options.sink.flush?.();
+  async #store(batch: SinkBatch, { complete, letters, report, held }: CommittedBatch): Promise<void> {
+    const counts = await batch.commit({ now: report.now, held });
+    for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
+    letters.settle();
+    const isConfirmed = await this.#acknowledge(complete);
+    report.done(complete);
+    if (isConfirmed) await this.#joined.remove(complete);
   }
 
   /**
@@ -391,6 +383,13 @@ export class FrameWriter {
     this.#options.heavyProjects?.note(entry.projectId, ms, delivery.storedAt);
   }
 }
+
+type CommittedBatch = {
+  complete: readonly Delivery[];
+  letters: BatchLetters;
+  report: WriteReport;
+  held: () => void;
+};
 
 type EnvelopeItems = {
   entry: EnvelopeEntry;

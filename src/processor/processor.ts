@@ -202,8 +202,7 @@ class Processor implements RunningProcessor {
     for (const stream of names) {
       const options = { ...shared, sink: await sink.open(stream) };
       const writer = tracing ? new TracedFrameWriter(options, tracing) : new FrameWriter(options);
-      const flush = (): Promise<void> => writer.flush();
-      const queue = new PullQueue({ link, stream, bytesMax, log, flush });
+      const queue = new PullQueue({ link, stream, bytesMax, log });
       this.#pipes.push({
         queue,
         consumer: new StreamConsumer({ queue, writer, crashCounts, gate, clock, outage, log }),
@@ -255,15 +254,14 @@ class Processor implements RunningProcessor {
   }
 
   get #isSinkFailing(): boolean {
-    const health = this.#sink?.health ?? [];
-    return health.some(({ isFailing }) => isFailing) || this.#pipes.some(({ consumer }) => consumer.failing);
+    return this.#sink?.isFailing || this.#pipes.some(({ consumer }) => consumer.failing);
   }
 
   async #gauges(): Promise<ProcessorGauges> {
-    // Frames that wait for an object of the `s3` sink are no lag, unless it cannot be written.
-    const isHeld = this.#sink?.isFailing ?? false;
+    // Frames that the sink holds are no lag, unless it cannot store them.
+    const isFailing = this.#sink?.isFailing ?? false;
     const oldest = Math.min(
-      ...this.#pipes.map(({ queue }) => Math.min(queue.oldest, isHeld ? queue.oldestDeferred : Infinity)),
+      ...this.#pipes.map(({ queue }) => Math.min(queue.oldest, isFailing ? queue.oldestHeld : Infinity)),
     );
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
     const pending = this.#link?.connected

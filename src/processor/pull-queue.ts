@@ -35,8 +35,6 @@ export type PullQueueOptions = {
   stream: string;
   bytesMax: number;
   log: Log;
-  /** Makes durable what the sink left for later. */
-  flush?: () => Promise<void>;
   goneLookMs?: number;
 };
 
@@ -72,7 +70,6 @@ export class PullQueue {
   readonly stream: string;
   readonly #bytesMax: number;
   readonly #log: Log;
-  readonly #flush: () => Promise<void>;
   readonly #goneLookMs: number;
   readonly #inbox: string;
   #subscription: LastingSubscription | undefined;
@@ -81,8 +78,10 @@ export class PullQueue {
   #queuedBytes = 0;
   /** Fetched and not settled. */
   readonly #inHand = new Map<Delivery, KeptFrame>();
-  /** Without their bytes: the sink has them, and makes them durable later. */
-  readonly #deferred = new Set<Delivery>();
+  /** Without their bytes: the sink holds them until it makes them durable. */
+  readonly #held = new Set<Delivery>();
+  /** The broker gives out no more before some frames are acknowledged. */
+  #isStarved = false;
   readonly #memory = new FrameBlocks();
   #inHandBytes = 0;
   /** Frames that were in hand at the last look. */
@@ -114,13 +113,12 @@ export class PullQueue {
   #wake: (() => void) | undefined;
 
   constructor(options: PullQueueOptions) {
-    const { flush = async () => undefined, goneLookMs = GONE_LOOK_MS } = options;
+    const { goneLookMs = GONE_LOOK_MS } = options;
     this.#link = options.link;
     this.#inbox = options.link.inbox();
     this.stream = options.stream;
     this.#bytesMax = options.bytesMax;
     this.#log = options.log;
-    this.#flush = flush;
     this.#goneLookMs = goneLookMs;
     this.#checkUnderLoadAt = performance.now() + goneLookMs;
   }
@@ -129,7 +127,7 @@ export class PullQueue {
     this.#subscription = this.#link.subscribe(`${this.#inbox}.*`, (msg) => this.#receive(msg));
     this.#link.onReconnect(() => this.#endPull());
     this.#workingTimer = setInterval(() => {
-      const waiting = [...this.#inHand.keys(), ...this.#deferred];
+      const waiting = [...this.#inHand.keys(), ...this.#held];
       for (const delivery of waiting) if (this.#lingering.has(delivery)) delivery.working();
       this.#lingering = new Set(waiting);
     }, ACK_WAIT_MS / LOOKS_PER_ACK_WAIT);
@@ -146,11 +144,12 @@ export class PullQueue {
     this.#wake?.();
   }
 
-  /** Called after all taken frames were settled. Gives back those that were not taken. */
+  /** Called after all taken frames were settled or held. Gives back the others, and those held. */
   close(): void {
     clearInterval(this.#workingTimer);
-    for (const delivery of this.#queued) delivery.giveBack();
-    this.settle(this.#queued);
+    const left = [...this.#queued, ...this.#held];
+    for (const delivery of left) delivery.giveBack();
+    this.settle(left);
     this.#queued = [];
   }
 
@@ -181,12 +180,24 @@ export class PullQueue {
     return oldestOf(this.#inHand.keys());
   }
 
-  /** The same of the frames that the sink has and has not made durable. */
-  get oldestDeferred(): number {
-    return oldestOf(this.#deferred);
+  /** The same of the frames that the sink holds. */
+  get oldestHeld(): number {
+    return oldestOf(this.#held);
   }
 
-  /** Resolves when a frame comes, when the queue is full, when stop() is done, or after `ms`. */
+  get heldFrames(): number {
+    return this.#held.size;
+  }
+
+  /**
+   * The broker gives out no more before the sink has stored what it holds: all processors together
+   * hold as many frames as they may, and each may have too few for its sink to store them.
+   */
+  get isStarved(): boolean {
+    return this.#isStarved;
+  }
+
+  /** Resolves when a frame comes, when the queue is full or starved, after stop(), or after `ms`. */
   async untilChange(ms?: number): Promise<void> {
     if (this.#isComplete) return;
     let timer: NodeJS.Timeout | undefined;
@@ -223,20 +234,20 @@ export class PullQueue {
   }
 
   /**
-   * The sink has these frames and will make them durable: no code reads their bytes any more, and
-   * they take no room. They are settled like others.
+   * The sink holds these frames: no code reads their bytes any more, and they take no room. They
+   * are settled like others.
    */
-  defer(deliveries: readonly Delivery[]): void {
+  hold(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) {
       this.#letGo(delivery);
       delivery.forget();
-      this.#deferred.add(delivery);
+      this.#held.add(delivery);
     }
     this.#ask();
   }
 
   #letGo(delivery: Delivery): void {
-    this.#deferred.delete(delivery);
+    if (this.#held.delete(delivery)) this.#isStarved = false;
     const kept = this.#inHand.get(delivery);
     if (!kept) return;
     this.#inHand.delete(delivery);
@@ -277,8 +288,9 @@ export class PullQueue {
       this.#expiresMs = Math.min(PULL_EXPIRES_MS, ackWait / 2);
       if (unfilled && (info.num_pending > 0 || (await this.#mayWaitForGone(manager, info))))
         await this.#lookForGone();
-      if (unfilled && info.num_pending > 0 && info.num_ack_pending >= (info.config.max_ack_pending ?? 0))
-        this.#flushDeferred();
+      const isExhausted = info.num_ack_pending >= (info.config.max_ack_pending ?? Infinity);
+      this.#isStarved = unfilled && this.#held.size > 0 && info.num_pending > 0 && isExhausted;
+      if (this.#isStarved) this.#wake?.();
     } catch (error) {
       if (pull === this.#pull) this.#retryLater((error as Error).message);
       return;
@@ -321,17 +333,6 @@ export class PullQueue {
     const gone = await acknowledgeGone(this.#link, { stream: this.stream, consumer: CONSUMER });
     const what = { stream: this.stream, sequences: gone };
     if (gone > 0) this.#log.info(what, 'processor: acknowledged frames that are gone');
-  }
-
-  /**
-   * All processors together hold as many frames as the broker gives out, and each may have too few
-   * for its sink to make them durable.
-   */
-  #flushDeferred(): void {
-    if (this.#deferred.size === 0) return;
-    this.#flush().catch((error) =>
-      this.#log.warn({ stream: this.stream, err: error }, 'processor: deferred frames are not durable yet'),
-    );
   }
 
   #endFilledPull(): void {

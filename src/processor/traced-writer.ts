@@ -20,31 +20,31 @@ export class TracedFrameWriter extends FrameWriter {
     for (const delivery of deliveries)
       if (delivery.traces.length > 0) begun.set(delivery, this.#begin(delivery));
     if (begun.size === 0) return super.write(deliveries, report);
-    const take = (frames: readonly Delivery[]): Span[] => {
-      const spans = frames.flatMap((frame) => begun.get(frame) ?? []);
-      for (const frame of frames) begun.delete(frame);
-      return spans;
+    const end = (frames: readonly Delivery[], error?: string): void => {
+      for (const frame of frames) {
+        for (const span of begun.get(frame) ?? []) span.end({}, error);
+        begun.delete(frame);
+      }
     };
-    const { done, deferred } = report;
+    const held = new Set<Delivery>();
     const traced: WriteReport = {
       ...report,
-      done: (stored) => {
-        for (const span of take(stored)) span.end();
-        done(stored);
+      done: (frames) => {
+        end(frames);
+        report.done(frames);
+      },
+      held: (frames) => {
+        for (const frame of frames) held.add(frame);
+        report.held?.(frames);
       },
     };
-    if (deferred)
-      traced.deferred = (frames, acknowledged) => {
-        const spans = take(frames);
-        void acknowledged.then(() => {
-          for (const span of spans) span.end();
-        });
-        deferred(frames, acknowledged);
-      };
     try {
       await super.write(deliveries, traced);
     } catch (error) {
-      for (const span of take(deliveries)) span.end({}, (error as Error).message);
+      end(
+        deliveries.filter((frame) => !held.has(frame)),
+        (error as Error).message,
+      );
       throw error;
     }
   }

@@ -85,10 +85,10 @@ class ObjectBatches {
 
   async commit(): Promise<void> {
     const batch = await this.open();
-    await batch.prepare?.();
-    const counts = await batch.commit();
+    const refused = (await batch.prepare?.()) ?? [];
+    const counts = await batch.commit({ now: true, held: () => undefined });
     for (const { result, count } of counts) if (result === 'stored') this.stored += count;
-    this.refused.push(...(batch.refused ?? []));
+    this.refused.push(...refused);
     this.#batch = undefined;
   }
 

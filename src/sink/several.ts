@@ -2,6 +2,7 @@ import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import type {
   BegunEntry,
+  CommitOptions,
   RefusedRow,
   Sink,
   SinkBatch,
@@ -15,8 +16,11 @@ import { UnavailableError } from './unavailable.ts';
 
 export type NamedSink = { readonly name: string; readonly sink: Sink };
 type OpenedSink = { readonly health: SinkHealth; readonly sink: StreamSink };
-/** A batch of one of the sinks. `isGiven`: it stores the entry that is being added. */
-type Member = { readonly health: SinkHealth; readonly batch: SinkBatch; isGiven: boolean };
+/**
+ * A batch of one of the sinks. `isGiven`: it stores the entry that is being added. `writeMs`: how
+ * long the sink has taken for it.
+ */
+type Member = { readonly health: SinkHealth; readonly batch: SinkBatch; isGiven: boolean; writeMs: number };
 type SinkState = 'ok' | 'failing';
 
 /**
@@ -40,12 +44,7 @@ export class SeveralSinks implements Sink {
   async open(stream: string): Promise<StreamSink> {
     const opened: OpenedSink[] = [];
     for (const health of this.health) opened.push({ health, sink: await health.sink.open(stream) });
-    return {
-      begin: (frameIds) => beginAll(opened, stream, frameIds),
-      flush: async () => {
-        await all(opened.map(({ health, sink }) => health.watch(stream, () => sink.flush?.())));
-      },
-    };
+    return { begin: (frameIds) => beginAll(opened, stream, frameIds) };
   }
 
   /** For `/readyz`: which of several sinks fail. */
@@ -55,7 +54,7 @@ export class SeveralSinks implements Sink {
   }
 
   get isFailing(): boolean {
-    return this.#sinks.some(({ isFailing }) => isFailing);
+    return this.health.some(({ isFailing }) => isFailing);
   }
 
   /** One that is away keeps no other from it. */
@@ -86,7 +85,7 @@ async function beginAll(
     await all(
       sinks.map(async ({ health, sink }, at) => {
         const batch = await health.watch(stream, () => sink.begin(frameIds));
-        begun[at] = { health, batch, isGiven: false };
+        begun[at] = { health, batch, isGiven: false, writeMs: 0 };
       }),
     );
   } catch (error) {
@@ -107,16 +106,6 @@ class BatchOfSeveral implements SinkBatch {
 
   get bytes(): number {
     return Math.max(...this.#members.map(({ batch }) => batch.bytes));
-  }
-
-  get durable(): Promise<void> | undefined {
-    const later = this.#members.flatMap(({ batch }) => batch.durable ?? []);
-    return later.length === 0 ? undefined : Promise.all(later).then(() => undefined);
-  }
-
-  /** What each of them refused; the others have it. */
-  get refused(): readonly RefusedRow[] {
-    return this.#members.flatMap(({ batch }) => batch.refused ?? []);
   }
 
   /** Known by all: some may be known by one sink and not by another. */
@@ -146,17 +135,42 @@ class BatchOfSeveral implements SinkBatch {
     return pending && all(pending).then(() => undefined);
   }
 
-  async prepare(): Promise<void> {
-    await all(
-      this.#members.map(({ health, batch }) => health.watch(this.#stream, async () => batch.prepare?.())),
+  /** What one of them refuses the others have. */
+  async prepare(): Promise<readonly RefusedRow[]> {
+    const refused = this.#members.map((member) =>
+      this.#timed(member, async () => (await member.batch.prepare?.()) ?? []),
     );
+    return (await all(refused)).flat();
   }
 
-  async commit(): Promise<readonly SinkCount[]> {
-    const commits = this.#members.map(({ health, batch }) =>
-      health.commit(this.#stream, () => batch.commit()),
-    );
-    return mostOf(await all(commits));
+  /** Held when each of them holds it or has made it durable, and one of them holds it. */
+  async commit({ now, held }: CommitOptions): Promise<readonly SinkCount[]> {
+    const commits: Promise<readonly SinkCount[]>[] = [];
+    let isHeld = false;
+    const taken = (batch: SinkBatch): Promise<unknown> =>
+      new Promise((resolve, reject) => {
+        const hold = (): void => {
+          isHeld = true;
+          resolve(undefined);
+        };
+        const commit = batch.commit({ now, held: hold });
+        commits.push(commit);
+        commit.then(resolve, reject);
+      });
+    const works = this.#members.map(async (member) => {
+      await this.#timed(member, () => taken(member.batch));
+      member.health.wrote(member.writeMs);
+    });
+    await all(works);
+    if (isHeld) held();
+    return mostOf(await Promise.all(commits));
+  }
+
+  async #timed<T>(member: Member, work: () => Promise<T>): Promise<T> {
+    const began = performance.now();
+    const result = await member.health.watch(this.#stream, work);
+    member.writeMs += performance.now() - began;
+    return result;
   }
 
   async abandon(): Promise<void> {

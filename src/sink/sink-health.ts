@@ -8,8 +8,8 @@ import { UnavailableError } from './unavailable.ts';
 
 /**
  * How a sink fares, as metrics, `/readyz` and the log say it. It fails while the last call of one
- * of its streams failed, while a call has taken longer than SINK_STALLED_MS (a table that somebody
- * locks, a disk that hangs), and while it says so itself.
+ * of its streams failed, and while a call has taken longer than SINK_STALLED_MS (a table that
+ * somebody locks, a disk that hangs). A sink with an `outage` of its own says when it works again.
  */
 export class SinkHealth {
   readonly name: string;
@@ -17,29 +17,25 @@ export class SinkHealth {
   readonly outage: OutageLog;
   /** Seconds of the batches that were committed. */
   readonly #commits = new Distribution(SECONDS_BOUNDS);
-  readonly #clock: Clock;
   #stalled = 0;
 
   constructor(name: string, sink: Sink, { log, clock }: { log: Log; clock: Clock }) {
     this.name = name;
     this.sink = sink;
-    this.#clock = clock;
     this.outage = sink.outage ?? new OutageLog({ log: log.child({ sink: name }), clock });
   }
 
   get isFailing(): boolean {
-    return this.outage.isAway || this.#stalled > 0 || (this.sink.isFailing ?? false);
+    return this.outage.isAway || this.#stalled > 0;
   }
 
   get writeSeconds(): Distribution {
     return this.sink.writeSeconds ?? this.#commits;
   }
 
-  async commit<T>(stream: string, work: () => Promise<T>): Promise<T> {
-    const began = this.#clock.monotonic();
-    const result = await this.watch(stream, work);
-    this.#commits.observe((this.#clock.monotonic() - began) / 1000);
-    return result;
+  /** A batch took so long. */
+  wrote(ms: number): void {
+    this.#commits.observe(ms / 1000);
   }
 
   /** An outage that `work` throws names the sink. */
@@ -53,11 +49,11 @@ export class SinkHealth {
     timer.unref();
     try {
       const result = await work();
-      this.outage.worked(stream);
+      if (isStalled || !this.sink.outage) this.outage.worked(stream);
       return result;
     } catch (error) {
       if (!(error instanceof UnavailableError)) throw error;
-      this.outage.failed(stream, error.message);
+      if (!this.sink.outage) this.outage.failed(stream, error.message);
       throw new UnavailableError(`${this.name}: ${error.message}`, { cause: error, isTold: true });
     } finally {
       clearTimeout(timer);

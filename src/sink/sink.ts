@@ -1,9 +1,10 @@
 /**
  * The contract of all sinks: what a sink promises, and the calls by which it is given records.
  *
- * One batch per stream is open at a time. commit() resolves when everything in it is durable, or
- * `durable` says when it will be; only then are its frames acknowledged. A frame may come again at
- * any time.
+ * One batch per stream takes records at a time. commit() resolves when everything in it is durable;
+ * only then are its frames acknowledged. A sink that waits for more before it writes may hold
+ * several batches meanwhile: it knows their frames and items like stored ones, and they end in
+ * order. A frame may come again at any time.
  *
  * - `exactly once`: a batch is all or nothing, no reader sees any of it before the commit, and
  *   every later batch, of this process or the next, knows its entries. So each record is written
@@ -95,6 +96,17 @@ export type SinkGuarantee = 'exactly once' | 'repeatable';
  */
 export type RefusedRow = { frameId: string; entry: number; item?: number; element?: number; reason: string };
 
+export type CommitOptions = {
+  /** This batch and all before it are to be durable without waiting for more. */
+  now: boolean;
+  /**
+   * For a sink that waits for more; called at most once, and not with `now`: the sink has the
+   * batch, and goes on trying until it is durable. The frames' bytes are not needed any more, and
+   * the next batch may begin. From then on commit() does not reject.
+   */
+  held(): void;
+};
+
 export interface SinkBatch {
   /** Bytes of records so far, as they are written. */
   readonly bytes: number;
@@ -121,29 +133,20 @@ export interface SinkBatch {
    */
   relieve(): Promise<void> | undefined;
   /**
-   * Called before commit(), when all entries are whole, by a caller that files dead letters of what
-   * is refused by then. A sink whose commit makes sure that no entry comes again needs it: what is
-   * refused would be lost with a process that dies after the commit.
+   * Called before commit(), when all entries are whole: gives the store all rows.
+   * @returns rows that the store refuses. Each becomes a dead letter before the commit, after which
+   * no entry may come again. A sink without prepare() ends the process at such a row.
    * @throws UnavailableError
    */
-  prepare?(): Promise<void>;
+  prepare?(): Promise<readonly RefusedRow[]>;
   /**
-   * All entries must be whole by now. There may be none.
-   * @returns what this batch stored, without entries that another processor stored meanwhile
+   * All entries must be whole by now. There may be none. Resolves when all of it is durable.
+   * @returns what this batch stored, without refused rows and entries that another processor stored
+   * meanwhile
    * @throws UnavailableError when it is not known to be stored; the same entries may then be
    * written again in a new batch
    */
-  commit(): Promise<readonly SinkCount[]>;
-  /**
-   * Once commit() has resolved, where that is not yet durable: resolves when it is. The frames are
-   * not acknowledged before. Never rejects: a sink goes on trying.
-   */
-  readonly durable?: Promise<void> | undefined;
-  /**
-   * Once prepare() or commit() has resolved: rows that the store has refused so far. They are not
-   * among its counts; all others are stored. A sink without it ends the process at such a row.
-   */
-  readonly refused?: readonly RefusedRow[];
+  commit(options: CommitOptions): Promise<readonly SinkCount[]>;
   /** Forgets what is not committed; also called after commit(), to no effect. Never throws. */
   abandon(): Promise<void>;
 }
@@ -154,8 +157,6 @@ export interface StreamSink {
    * @throws UnavailableError when the sink cannot tell which of them are stored
    */
   begin(frameIds: readonly string[]): SinkBatch | Promise<SinkBatch>;
-  /** Makes durable what commits left for later. @throws UnavailableError */
-  flush?(): Promise<void>;
 }
 
 export interface Sink {
@@ -171,14 +172,9 @@ export interface Sink {
    * @throws UnavailableError
    */
   removeBefore?(moment: number): Promise<void>;
-  /**
-   * What commits left for later could not be made durable at the last attempt, so frames are held.
-   * No batch fails meanwhile. A sink whose commits are durable lacks it.
-   */
-  readonly isFailing?: boolean;
-  /** Seconds of its writes, of a sink whose commits leave them for later. */
+  /** Seconds of its writes, of a sink that holds batches. */
   readonly writeSeconds?: Distribution;
-  /** The same sink's, which also tells of those writes that fail. */
+  /** The same sink's: it tells by itself when a write has failed, and when one has worked. */
   readonly outage?: OutageLog;
   close(): Promise<void>;
 }

@@ -18,7 +18,7 @@ it('says which batch of the sink has a frame, and whether its lines are there', 
     fields: { envelope, index: 0, header: '{}' },
     json: Buffer.from('1'),
   });
-  await batch.commit();
+  await batch.commit({ now: true, held: () => undefined });
   await sink.close();
   const stream = join(dir, 'S');
   const said = (eventId: string, frameId = 'f'): string => journalOf(stream, { frameId, eventId });

@@ -22,9 +22,9 @@ function begin(inner) {
     unlucky ||= json.includes('unlucky');
     return add(row);
   };
-  batch.commit = () => {
+  batch.commit = (options) => {
     if (unlucky && process.env.UNLUCKY) process.kill(process.pid, 'SIGKILL');
-    return commit();
+    return commit(options);
   };
   return batch;
 }

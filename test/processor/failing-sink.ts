@@ -1,5 +1,5 @@
 import { NdjsonSink } from '../../src/sink/ndjson/ndjson.ts';
-import type { Sink, SinkBatch, SinkCount, StreamSink } from '../../src/sink/sink.ts';
+import type { CommitOptions, Sink, SinkBatch, SinkCount, StreamSink } from '../../src/sink/sink.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';
 import { log } from './harness.ts';
 
@@ -28,15 +28,15 @@ export class FailingSink implements Sink {
   }
 
   #batch(inner: SinkBatch): SinkBatch {
-    const commit = async (): Promise<readonly SinkCount[]> => {
+    const commit = async (options: CommitOptions): Promise<readonly SinkCount[]> => {
       const { failing } = this;
       if (failing === 'bug') throw new TypeError('undefined is not a function');
-      if (failing === 'after commit') await inner.commit();
+      if (failing === 'after commit') await inner.commit(options);
       if (failing) {
         this.failures++;
         throw new UnavailableError('no space left on device');
       }
-      return inner.commit();
+      return inner.commit(options);
     };
     return {
       get bytes() {

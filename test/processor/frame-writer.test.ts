@@ -57,7 +57,7 @@ it('pauses between the items of an envelope that has many small ones', async () 
   const data = encodeFrame([encodeEntry(envelope(items))]);
   const delivery = { frameId: 'f', data, ackConfirmed: async () => undefined } as unknown as Delivery;
   const stored: Delivery[] = [];
-  await writer.write([delivery], { done: (frames) => stored.push(...frames) });
+  await writer.write([delivery], { now: false, done: (frames) => stored.push(...frames) });
   expect(stored).toEqual([delivery]);
   expect(records).toBe(items.length);
   expect(slices.pausedAt).toEqual([1, 2, 3, 4].map((slice) => slice * SLICE_MS_MAX));

@@ -10,6 +10,7 @@ import { createLog } from '../../src/lib/log.ts';
 import { DELIVERIES_BEFORE_ALONE } from '../../src/limits.ts';
 import { FrameBlocks } from '../../src/processor/frame-blocks.ts';
 import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
+import type { CommitOptions } from '../../src/sink/sink.ts';
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
@@ -17,6 +18,8 @@ import { CONSUMER, FRAME_STREAMS, type FrameStream, streamName } from '../../src
 import { lastingPort, natsServerWith, type TestServer, temporaryFolder } from '../support/servers.ts';
 
 export const log = createLog('silent');
+/** How a test commits a batch by itself. */
+export const NOW: CommitOptions = { now: true, held: () => undefined };
 const MIB = 1024 * 1024;
 export const EVENT_ID = 'c0ffee00c0ffee00c0ffee00c0ffee00';
 export const RECEIVED_AT = Date.UTC(2026, 0, 2, 3, 4, 5, 678);

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { nanos } from '@nats-io/transport-node';
 import { afterEach, expect, it } from 'vitest';
-import { PREFETCH_BYTES_MAX, SUSPECTS_IN_TURN_MAX } from '../../src/limits.ts';
-import type { Delivery } from '../../src/processor/delivery.ts';
+import { ACK_WAIT_MS, PREFETCH_BYTES_MAX, SUSPECTS_IN_TURN_MAX } from '../../src/limits.ts';
 import { PullQueue } from '../../src/processor/pull-queue.ts';
+import type { Sink, SinkBatch, StreamSink } from '../../src/sink/sink.ts';
 import { FailingSink } from './failing-sink.ts';
 import { envelope, eventually, Harness, hexId, item, log } from './harness.ts';
 
@@ -49,7 +49,7 @@ it('lets no pull outlive its process until a frame comes again: nats-server 2.9 
   expect(new Set(expirations)).toEqual(new Set([nanos(500)]));
 });
 
-it('lets go of the bytes of frames that a sink makes durable later: they are views of blocks that others fill', async () => {
+it('lets go of the bytes of frames that a sink holds: they are views of blocks that others fill', async () => {
   harness = await Harness.start();
   await publish(1);
   const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: MIB, log });
@@ -57,7 +57,7 @@ it('lets go of the bytes of frames that a sink makes durable later: they are vie
   await eventually(() => !queue.isEmpty);
   const [delivery] = queue.take(() => true);
   assert(delivery && delivery.data.length > 0);
-  queue.defer([delivery]);
+  queue.hold([delivery]);
   expect(delivery.data).toHaveLength(0);
   delivery.ack();
   queue.settle([delivery]);
@@ -66,30 +66,66 @@ it('lets go of the bytes of frames that a sink makes durable later: they are vie
   queue.close();
 });
 
-it('has deferred frames made durable when the broker gives out no more: all processors together hold as many as it may', async () => {
-  harness = await Harness.start({ ackWaitMs: 1_000 });
+it('has held frames stored when the broker gives out no more: all processors together hold as many as it may', async () => {
+  harness = await Harness.start({ ackWaitMs: ACK_WAIT_MS });
   await harness.manager.consumers.update('SLUICE_EVENTS', 'processor', { max_ack_pending: 2 });
-  for (let n = 1; n <= 5; n++) await publish(n);
-  let deferred: Delivery[] = [];
-  const flush = async (): Promise<void> => {
-    for (const frame of deferred) frame.ack();
-    queue.settle(deferred);
-    deferred = [];
-  };
-  const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: MIB, log, flush });
-  queue.start();
-  const taken = new Set<number>();
-  await eventually(() => {
-    const frames = queue.take(() => true);
-    for (const { sequence } of frames) taken.add(sequence);
-    deferred.push(...frames);
-    queue.defer(frames);
-    return taken.size === 5;
-  });
-  expect([...taken]).toEqual([1, 2, 3, 4, 5]);
-  await queue.stop();
-  queue.close();
+  for (let n = 1; n <= 3; n++) await publish(n);
+  const sink = new HoldingSink();
+  await harness.process({ sink });
+  await eventually(() => sink.stored.length === 2 && sink.held === 1);
+  expect(sink.stored).toEqual(['test:1', 'test:2']);
 });
+
+it('a processor that stops has held frames stored', async () => {
+  harness = await Harness.start();
+  const sink = new HoldingSink();
+  const processor = await harness.process({ sink });
+  await publish(1);
+  await eventually(() => sink.held === 1);
+  expect(sink.stored).toEqual([]);
+  await processor.stop();
+  expect(sink.stored).toEqual(['test:1']);
+  await harness.drained();
+});
+
+/** Holds what it is given until a commit does not wait. */
+class HoldingSink implements Sink {
+  readonly guarantee = 'repeatable';
+  readonly stored: string[] = [];
+  #waiting: (() => void)[] = [];
+
+  get held(): number {
+    return this.#waiting.length;
+  }
+
+  async open(): Promise<StreamSink> {
+    return { begin: () => this.#batch() };
+  }
+
+  #batch(): SinkBatch {
+    const frames: string[] = [];
+    return {
+      bytes: 0,
+      entriesKnown: () => 0,
+      beginEntry: ({ frameId }) => void frames.push(frameId),
+      add: () => undefined,
+      relieve: () => undefined,
+      commit: async ({ now, held }) => {
+        if (now) for (const store of this.#waiting.splice(0)) store();
+        else
+          await new Promise<void>((resolve) => {
+            this.#waiting.push(resolve);
+            held();
+          });
+        this.stored.push(...frames);
+        return [];
+      },
+      abandon: async () => undefined,
+    };
+  }
+
+  async close(): Promise<void> {}
+}
 
 it('a processor that stops stores what it has in hand: frames that are given back thrice pass for poison', async () => {
   harness = await Harness.start({ ackWaitMs: 10_000 });

@@ -1,4 +1,4 @@
-/** Spans of sampled entries, when the sink fails and when it keeps frames for later. */
+/** Spans of sampled entries, when the sink fails and when it holds frames. */
 import { headers } from '@nats-io/transport-node';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
@@ -67,22 +67,19 @@ describe('a traced processor', () => {
     expect(harness.stored()).toHaveLength(3);
   });
 
-  it('ends the spans of frames that the sink keeps for later with their acknowledgement', async () => {
-    let store = (): void => undefined;
-    const durable = new Promise<void>((resolve) => {
-      store = resolve;
-    });
-    let committed = false;
+  it('ends the spans of frames that the sink holds with their acknowledgement', async () => {
+    let store: (() => void) | undefined;
     const batch: SinkBatch = {
       bytes: 0,
-      durable,
       entriesKnown: () => 0,
       beginEntry: () => undefined,
       add: () => undefined,
       relieve: () => undefined,
-      commit: async () => {
-        committed = true;
-        return [];
+      commit: ({ held }) => {
+        held();
+        return new Promise((resolve) => {
+          store = () => resolve([]);
+        });
       },
       abandon: async () => undefined,
     };
@@ -92,9 +89,9 @@ describe('a traced processor', () => {
       close: async () => undefined,
     });
     await publish();
-    await eventually(() => committed);
+    await eventually(() => store);
     const stored = Date.now();
-    store();
+    store?.();
     await eventually(() => collector.spans.length === 2);
     for (const { endMs } of collector.spans) expect(endMs).toBeGreaterThanOrEqual(stored - 1);
   });

@@ -20,10 +20,10 @@ sink.open = async (stream) => {
   const begin = async (frameIds) => {
     const batch = await inner.begin(frameIds);
     const { commit } = batch;
-    batch.commit = async () => {
+    batch.commit = async (options) => {
       commits++;
       dieAt('before');
-      const counts = await commit.call(batch);
+      const counts = await commit.call(batch, options);
       dieAt('after');
       return counts;
     };

@@ -11,7 +11,7 @@ import { readPostgresTally } from '../../src/sink/postgres/tally.ts';
 import { Retention } from '../../src/sink/retention.ts';
 import type { Sink, SinkRecord, StreamSink } from '../../src/sink/sink.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../processor/harness.ts';
+import { envelope, eventually, Harness, hexId, item, log, NOW } from '../processor/harness.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { connectTo, server, usePostgres } from './postgres/fixture.ts';
 
@@ -40,7 +40,7 @@ async function store(stream: StreamSink, day: number, frameId = `frame ${day}`):
     if (batch.entriesKnown(frameId) > 0) return false;
     batch.beginEntry({ frameId, index: 0, usage: { projectId: '1', month: MONTH, position: day } });
     batch.add(row(day));
-    const counts = await batch.commit();
+    const counts = await batch.commit(NOW);
     return counts.some(({ result, count }) => result === 'stored' && count > 0);
   } finally {
     await batch.abandon();

@@ -8,7 +8,7 @@ import { S3Sink } from '../../src/sink/s3/s3.ts';
 import { SeveralSinks } from '../../src/sink/several.ts';
 import type { Sink, SinkRecord } from '../../src/sink/sink.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';
-import { envelope, item, log } from '../processor/harness.ts';
+import { envelope, item, log, NOW } from '../processor/harness.ts';
 
 type Refusal = { status: number; code: string; isThere: boolean };
 
@@ -58,12 +58,14 @@ async function gathered() {
   const batch = await stream.begin(['frame']);
   batch.beginEntry({ frameId: 'frame', index: 0 });
   batch.add(await rowOf());
-  await batch.commit();
   let isDurable = false;
-  void batch.durable?.then(() => {
-    isDurable = true;
+  await new Promise<void>((held) => {
+    void batch.commit({ now: false, held }).then(() => {
+      isDurable = true;
+    });
   });
-  return { sink, flush: async () => stream.flush?.(), isDurable: () => isDurable };
+  const flush = async () => (await stream.begin([])).commit(NOW);
+  return { sink, flush, isDurable: () => isDurable };
 }
 
 it.each([409, 412])(

@@ -139,7 +139,6 @@ function refusing(inner: SinkBatch): SinkBatch {
     get bytes() {
       return inner.bytes;
     },
-    refused,
     entriesKnown: (frameId) => inner.entriesKnown(frameId),
     beginEntry: (entry) => {
       at = { frameId: entry.frameId, entry: entry.index };
@@ -153,7 +152,8 @@ function refusing(inner: SinkBatch): SinkBatch {
       refused.push(...elements.map((element) => ({ ...place, ...element, reason: 'not this word' })));
     },
     relieve: () => inner.relieve(),
-    commit: () => inner.commit(),
+    prepare: async () => refused,
+    commit: (options) => inner.commit(options),
     abandon: () => inner.abandon(),
   };
 }

@@ -25,7 +25,7 @@ export class ClickHouseBatch implements SinkBatch {
   /** The entry that is being added: a block may end within it. */
   #entry: BegunEntry = { frameId: '', index: 0 };
   #ended = false;
-  readonly refused: RefusedRow[] = [];
+  readonly #refused: RefusedRow[] = [];
   bytes = 0;
 
   constructor(server: Server, recent: RecentFrames) {
@@ -56,13 +56,17 @@ export class ClickHouseBatch implements SinkBatch {
     return this.#pendingBytes < SINK_BATCH_BYTES_MAX ? undefined : this.#flush();
   }
 
+  async prepare(): Promise<readonly RefusedRow[]> {
+    await this.#flush();
+    return this.#refused;
+  }
+
   async commit(): Promise<readonly SinkCount[]> {
     assert(!this.#ended, 'a batch is committed once');
     await this.#flush();
     this.#ended = true;
-    // A refused row is lost unless a dead letter is filed of it. When that fails, or another sink
-    // does, the frame comes again, and is to be refused again.
-    for (const { frameId } of this.refused) this.#frames.delete(frameId);
+    // When another sink fails, the frame comes again, and its row is to be refused again.
+    for (const { frameId } of this.#refused) this.#frames.delete(frameId);
     this.#recent.note(this.#frames);
     return this.#counts.list();
   }
@@ -92,7 +96,7 @@ export class ClickHouseBatch implements SinkBatch {
     const reasons = new Map(refused.map(({ row, reason }) => [row, reason]));
     for (const [row, { type, ...origin }] of origins.entries()) {
       const reason = reasons.get(row);
-      if (reason !== undefined) this.refused.push({ ...origin, reason });
+      if (reason !== undefined) this.#refused.push({ ...origin, reason });
       // A record is counted once, with the first of its rows.
       else if (!origin.element) this.#counts.add(type, leftOut.has(row) ? 'resent' : 'stored');
     }

@@ -63,7 +63,7 @@ export class PostgresBatch implements SinkBatch {
   /** The oldest of the items that clients may send again, Unix milliseconds. */
   #oldest = Number.POSITIVE_INFINITY;
   #ended = false;
-  readonly refused: RefusedRow[] = [];
+  readonly #refused: RefusedRow[] = [];
   bytes = 0;
 
   /** @param known entries that are stored, by frame key in hex */
@@ -116,8 +116,9 @@ export class PostgresBatch implements SinkBatch {
     if (last) this.#pending = [{ frameId: last.frameId, frame: last.frame, index: last.index, records: [] }];
   }
 
-  async prepare(): Promise<void> {
+  async prepare(): Promise<readonly RefusedRow[]> {
     if (this.#pending.length > 0) await this.#flush();
+    return this.#refused;
   }
 
   async commit(): Promise<readonly SinkCount[]> {
@@ -173,7 +174,7 @@ export class PostgresBatch implements SinkBatch {
     );
     for (const { record, reason } of refused) {
       const { frameId, entry, fields } = record;
-      this.refused.push({ frameId, entry, ...('index' in fields && { item: fields.index }), reason });
+      this.#refused.push({ frameId, entry, ...('index' in fields && { item: fields.index }), reason });
     }
     const without = new Set(refused.map(({ record }) => record));
     for (const record of records) if (!without.has(record)) this.#counts.add(record.type, 'stored');

@@ -2,7 +2,7 @@ import { assert } from '../../lib/assert.ts';
 import { RESEND_WINDOW_MS } from '../../limits.ts';
 import { frameKey, rowKey } from '../item-key.ts';
 import { RecordCounts } from '../record-counts.ts';
-import type { BegunEntry, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
+import type { BegunEntry, CommitOptions, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
 import { hourOf } from './keys.ts';
 import type { Lines } from './lines.ts';
 
@@ -22,8 +22,8 @@ export interface BatchStream {
   entriesOf(frameId: string): number;
   /** The data's time of the stored item; undefined when it is not known. */
   storedAt(item: Buffer): number | undefined;
-  /** @returns `durable` resolves when the batch is in the bucket */
-  take(brought: Brought): Promise<{ durable: Promise<void> }>;
+  /** Resolves when the batch is in the bucket. */
+  commit(brought: Brought, options: CommitOptions): Promise<void>;
 }
 
 /** A batch of the s3 sink: lines by hour, packed when they are many. */
@@ -41,7 +41,6 @@ export class S3Batch implements SinkBatch {
   #newest = 0;
   #ended = false;
   bytes = 0;
-  durable: Promise<void> | undefined;
 
   constructor(stream: BatchStream) {
     this.#stream = stream;
@@ -82,16 +81,16 @@ export class S3Batch implements SinkBatch {
       : Promise.all(full.map((lines) => lines.pack())).then(() => undefined);
   }
 
-  async commit(): Promise<readonly SinkCount[]> {
+  async commit(options: CommitOptions): Promise<readonly SinkCount[]> {
     assert(!this.#ended, 'a batch is committed once');
     this.#ended = true;
-    const { durable } = await this.#stream.take({
+    const brought = {
       hours: this.#hours,
       frames: this.#frames,
       resends: [...this.#resends.values()],
       newest: this.#newest,
-    });
-    this.durable = durable;
+    };
+    await this.#stream.commit(brought, options);
     return this.#counts.list();
   }
 

@@ -62,10 +62,6 @@ export class S3Sink implements Sink {
     return this.#parts.writeSeconds;
   }
 
-  get isFailing(): boolean {
-    return this.#streams.some(({ isFailing }) => isFailing);
-  }
-
   async open(stream: string): Promise<StreamSink> {
     const opened = new S3Stream(stream, this.#parts);
     this.#streams.push(opened);

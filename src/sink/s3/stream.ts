@@ -12,7 +12,7 @@ import {
 } from '../../limits.ts';
 import { KeyTable } from '../key-table.ts';
 import { RecentFrames } from '../recent-frames.ts';
-import type { SinkBatch, StreamSink } from '../sink.ts';
+import type { CommitOptions, SinkBatch, StreamSink } from '../sink.ts';
 import { UnavailableError } from '../unavailable.ts';
 import type { S3Address } from './address.ts';
 import { type BatchStream, type Brought, S3Batch } from './batch.ts';
@@ -79,8 +79,6 @@ export class S3Stream implements StreamSink, BatchStream {
   #timer: NodeJS.Timeout | undefined;
   #turn: Promise<unknown> = Promise.resolve();
   #closed = false;
-  /** The last attempt to store what is gathered failed: its frames are held. */
-  isFailing = false;
 
   constructor(stream: string, parts: S3Parts) {
     const { address, bucket } = parts;
@@ -113,11 +111,11 @@ export class S3Stream implements StreamSink, BatchStream {
   }
 
   async begin(): Promise<SinkBatch> {
-    if (this.#unstored) await this.flush();
+    if (this.#unstored) await this.#flush();
     return new S3Batch(this);
   }
 
-  async take({ hours, frames, resends, ...brought }: Brought): Promise<{ durable: Promise<void> }> {
+  async commit({ hours, frames, resends, ...brought }: Brought, { now, held }: CommitOptions): Promise<void> {
     // A worker's clock may be ahead of ours.
     const newest = Math.min(brought.newest, this.#parts.clock.now());
     const into = await this.#alone(async () => {
@@ -134,15 +132,17 @@ export class S3Stream implements StreamSink, BatchStream {
     this.#recent.note(frames);
     this.#newest = Math.max(this.#newest, newest);
     for (const { key, receivedAt } of resends) this.#resends.set(key, receivedAt);
-    if (into.hours.size === 0 && !this.#unstored) return { durable: Promise.resolve() };
+    if (now) return this.#flush();
+    if (into.hours.size === 0 && !this.#unstored) return;
     if (!this.#timer) this.#flushIn(this.#parts.address.objectMs);
     // When it fails, the next batch does not begin before it is stored.
-    if (into.isFull) await this.flush().catch(() => undefined);
-    return into;
+    if (into.isFull) await this.#flush().catch(() => undefined);
+    held();
+    await into.durable;
   }
 
   /** Stores all that is gathered. @throws UnavailableError */
-  flush(): Promise<void> {
+  #flush(): Promise<void> {
     const { outage } = this.#parts;
     return this.#alone(async () => {
       clearTimeout(this.#timer);
@@ -152,10 +152,8 @@ export class S3Stream implements StreamSink, BatchStream {
         this.#unstored = this.#gathered;
         this.#gathered = new Gathered();
         await this.#store(this.#unstored);
-        this.isFailing = false;
         outage.worked(this.#stream);
       } catch (error) {
-        this.isFailing = true;
         outage.failed(this.#stream, (error as Error).message);
         if (!this.#closed) this.#flushIn(SINK_RETRY_MS_MAX);
         throw error;
@@ -170,7 +168,7 @@ export class S3Stream implements StreamSink, BatchStream {
 
   #flushIn(ms: number): void {
     this.#timer = setTimeout(() => {
-      this.flush().catch(() => undefined);
+      this.#flush().catch(() => undefined);
     }, ms);
   }
 

@@ -21,7 +21,6 @@ function refusingBatch(): SinkBatch {
   let at: BegunEntry = { frameId: '', index: 0 };
   return {
     bytes: 0,
-    refused,
     entriesKnown: () => 0,
     beginEntry: (entry) => {
       at = entry;
@@ -32,6 +31,7 @@ function refusingBatch(): SinkBatch {
       if ('index' in fields) refused.push({ ...place, item: fields.index, ...element });
     },
     relieve: () => undefined,
+    prepare: async () => refused,
     commit: async () => [],
     abandon: async () => undefined,
   };

@@ -11,7 +11,7 @@ import { readTally } from '../../../src/sink/ndjson/tally.ts';
 import { type EnvelopeEntry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
 import { moveHeaders, sourceOf } from '../../../src/stream/parts.ts';
 import { FailingSink } from '../failing-sink.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../harness.ts';
+import { envelope, eventually, Harness, hexId, item, log, NOW } from '../harness.ts';
 
 let harness: Harness;
 let box: DeadLetterBox;
@@ -128,7 +128,7 @@ describe('a frame that is set aside', () => {
     const sink = await NdjsonSink.lock(harness.dir, { log });
     const batch = await (await sink.open('SLUICE_EVENTS')).begin(['poison']);
     batch.beginEntry({ frameId: 'poison', index: 0 });
-    await batch.commit();
+    await batch.commit(NOW);
     await sink.close();
     await publishPoison((await make()).map(encodeEntry));
     await harness.process();

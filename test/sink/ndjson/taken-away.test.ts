@@ -8,7 +8,7 @@ import { NdjsonSink } from '../../../src/sink/ndjson/ndjson.ts';
 import { readTally } from '../../../src/sink/ndjson/tally.ts';
 import type { StreamSink } from '../../../src/sink/sink.ts';
 import { UnavailableError } from '../../../src/sink/unavailable.ts';
-import { envelope, Harness, hexId, item, log } from '../../processor/harness.ts';
+import { envelope, Harness, hexId, item, log, NOW } from '../../processor/harness.ts';
 import { temporaryFolder } from '../../support/servers.ts';
 
 const STREAM = 'SLUICE_EVENTS';
@@ -94,7 +94,7 @@ describe('a batch', () => {
       };
       batch.add({ type: 'log', head: `{"n":${n},"payload":`, fields, json: Buffer.from('{}') });
     }
-    await batch.commit();
+    await batch.commit(NOW);
     return isNew;
   }
   const usage = (position: number) => ({ projectId: PROJECT, month: MONTH, position });

@@ -2,7 +2,7 @@
 import { connect, createServer } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import type { SinkCount, SinkRecord, StreamSink } from '../../../src/sink/sink.ts';
-import { hexId, RECEIVED_AT } from '../../processor/harness.ts';
+import { hexId, NOW, RECEIVED_AT } from '../../processor/harness.ts';
 import { connectTo, server, usePostgres } from './fixture.ts';
 
 const MIB = 1024 * 1024;
@@ -34,7 +34,7 @@ async function store(
       batch.add(row(containers[index] as Container, index));
       await batch.relieve();
     }
-    return { counts: await batch.commit(), bytes: batch.bytes };
+    return { counts: await batch.commit(NOW), bytes: batch.bytes };
   } finally {
     await batch.abandon();
   }
@@ -87,7 +87,7 @@ describe('a small container', () => {
     const batch = await stream.begin(['f']);
     batch.beginEntry({ frameId: 'f', index: 0 });
     for (const index of [8, 9, 10, 999]) batch.add(row({ json: `{"items":[${index},0]}` }, 0, index));
-    await batch.commit();
+    await batch.commit(NOW);
     expect((await stored()).map(({ log_index, payload }) => [log_index, payload])).toEqual([
       [0, '8'],
       [1, '0'],

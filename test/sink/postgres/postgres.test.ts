@@ -7,7 +7,7 @@ import { migrate, SCHEMA_VERSION, SchemaError } from '../../../src/sink/postgres
 import { readPostgresTally } from '../../../src/sink/postgres/tally.ts';
 import type { SinkRecord, StreamSink } from '../../../src/sink/sink.ts';
 import { UnavailableError } from '../../../src/sink/unavailable.ts';
-import { eventually, hexId, log } from '../../processor/harness.ts';
+import { eventually, hexId, log, NOW } from '../../processor/harness.ts';
 import { connectTo, server, usePostgres } from './fixture.ts';
 
 const STREAM = 'SLUICE_EVENTS';
@@ -40,7 +40,7 @@ async function store(stream: StreamSink, frameId: string, rows: readonly SinkRec
       batch.add(rows[index] as SinkRecord);
       await batch.relieve();
     }
-    return await batch.commit();
+    return await batch.commit(NOW);
   } finally {
     await batch.abandon();
   }

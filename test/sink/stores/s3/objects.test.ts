@@ -10,7 +10,7 @@ import type { S3Setting } from '../../../../src/sink/s3/address.ts';
 import type { Manifest } from '../../../../src/sink/s3/manifests.ts';
 import { S3Sink } from '../../../../src/sink/s3/s3.ts';
 import type { SinkRecord, StreamSink } from '../../../../src/sink/sink.ts';
-import { eventually, hexId, log, RECEIVED_AT } from '../../../processor/harness.ts';
+import { eventually, hexId, log, NOW, RECEIVED_AT } from '../../../processor/harness.ts';
 import { TestClickHouse } from '../../../support/sinks/clickhouse.ts';
 import { TestS3 } from '../../../support/sinks/seaweedfs.ts';
 import { unpacked } from '../under-test.ts';
@@ -51,8 +51,7 @@ async function write(stream: StreamSink, frameId: string, rows: readonly SinkRec
     batch.add(one);
     await batch.relieve();
   }
-  await batch.commit();
-  await stream.flush?.();
+  await batch.commit(NOW);
 }
 
 const keysOf = async (stream: string): Promise<string[]> =>
@@ -96,7 +95,7 @@ it('resends are known after a record of a worker whose clock is far ahead', asyn
   const batch = await stream.begin(['again']);
   batch.beginEntry({ frameId: 'again', index: 0 });
   batch.add(event(1));
-  expect(await batch.commit()).toEqual([{ type: 'event', result: 'resent', count: 1 }]);
+  expect(await batch.commit(NOW)).toEqual([{ type: 'event', result: 'resent', count: 1 }]);
 });
 
 it('a large object is stored in parts, and is whole', async () => {
