@@ -80,17 +80,18 @@ export class StreamConsumer {
   async stop(): Promise<void> {
     this.#stopBy = this.#options.clock.monotonic() + STOP_STORE_MS_MAX;
     this.#stopping.abort();
-    const { queue } = this.#options;
+    const { queue, log } = this.#options;
+    const { frames } = queue;
     await queue.stop();
     await this.#running;
     // Not earlier: until it knows of the stop, the broker would hand them to our own pull.
     for (const frame of this.#unstored) frame.giveBack();
-    queue.settle(this.#unstored);
-    if (queue.heldFrames > 0)
-      await this.#storeHeld().catch((error) =>
-        this.#options.log.warn({ err: error, frames: queue.heldFrames }, 'processor: frames are given back'),
+    frames.settle(this.#unstored);
+    if (frames.heldCount > 0)
+      await this.#storeHeld().catch((err) =>
+        log.warn({ err, frames: frames.heldCount }, 'processor: frames are given back'),
       );
-    queue.close();
+    frames.close();
   }
 
   /** The sink stores what it holds, without waiting for more. @throws UnavailableError */
@@ -108,24 +109,25 @@ export class StreamConsumer {
   }
 
   get #isOver(): boolean {
-    return this.#mustGiveBack || (this.#stopped && this.#options.queue.isOver);
+    return this.#mustGiveBack || (this.#stopped && this.#options.queue.frames.isOver);
   }
 
   async #run(): Promise<void> {
     const { queue, clock } = this.#options;
+    const { frames } = queue;
     while (!this.#isOver) {
-      if (queue.isEmpty) {
-        if (queue.isStarved) await this.#untilStored([]);
-        else await queue.untilChange();
+      if (frames.isEmpty) {
+        if (frames.isStarved) await this.#untilStored([]);
+        else await frames.untilChange();
         continue;
       }
       const early = this.#lastBatchAt + SINK_FILE_MS_MIN - clock.monotonic();
-      if (early > 0 && !queue.full && !queue.hasSuspect(mayShare) && !this.#stopped) {
-        await queue.untilChange(early);
+      if (early > 0 && !frames.full && !frames.hasSuspect(mayShare) && !this.#stopped) {
+        await frames.untilChange(early);
         continue;
       }
       this.#lastBatchAt = clock.monotonic();
-      await this.#untilStored(queue.take(mayShare));
+      await this.#untilStored(frames.take(mayShare));
     }
   }
 
@@ -137,17 +139,17 @@ export class StreamConsumer {
       left = left.filter((frame) => !gone.has(frame));
     };
     const done = (stored: readonly Delivery[]): void => {
-      queue.settle(stored);
+      queue.frames.settle(stored);
       without(stored);
     };
     const held = (frames: readonly Delivery[]): void => {
-      queue.hold(frames);
+      queue.frames.hold(frames);
       without(frames);
     };
     let wait = SINK_RETRY_MS_MIN;
     do {
       try {
-        await this.#attempt(left, { done, held, now: this.#stopped || queue.isStarved });
+        await this.#attempt(left, { done, held, now: this.#stopped || queue.frames.isStarved });
         this.failing = false;
         outage.worked(queue.stream);
       } catch (error) {

@@ -261,7 +261,9 @@ class Processor implements RunningProcessor {
     // Frames that the sink holds are no lag, unless it cannot store them.
     const isFailing = this.#sink?.isFailing ?? false;
     const oldest = Math.min(
-      ...this.#pipes.map(({ queue }) => Math.min(queue.oldest, isFailing ? queue.oldestHeld : Infinity)),
+      ...this.#pipes.map(({ queue: { frames } }) =>
+        Math.min(frames.oldest, isFailing ? frames.oldestHeld : Infinity),
+      ),
     );
     const lagSeconds = Number.isFinite(oldest) ? Math.max(0, this.#clock.now() - oldest) / 1000 : 0;
     const pending = this.#link?.connected

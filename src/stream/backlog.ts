@@ -1,4 +1,11 @@
-import type { JetStreamManager, StreamState } from '@nats-io/jetstream';
+/**
+ * How far a consumer is, and what its server has wrong about it (docs/broker-quirks.md): all that
+ * the program knows of the faults of consumers in different versions of nats-server.
+ */
+import type { ConsumerInfo, JetStreamManager, StreamState } from '@nats-io/jetstream';
+import { millis, nanos } from '@nats-io/transport-node';
+import type { Log } from '../lib/log.ts';
+import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX } from '../limits.ts';
 import type { NatsLink } from './nats.ts';
 import { orMissing } from './setup/setup-error.ts';
 
@@ -23,6 +30,14 @@ const NO_DELIVERY = Number.MAX_SAFE_INTEGER;
 type Backlog = { first: number; last: number };
 
 type Place = { stream: string; consumer: string };
+
+/**
+ * How long a pull may be open: at most half of the ack wait, so that no pull outlives its process
+ * until a redelivery is due. nats-server 2.9 gives the redelivery to the dead process's pull, and
+ * counts deliveries from one again.
+ */
+export const pullMsMax = ({ config }: ConsumerInfo): number =>
+  millis(config.ack_wait ?? nanos(ACK_WAIT_MS)) / 2;
 
 /**
  * Where the unprocessed frames of a stream begin: at the first message beyond the consumer's floor.
@@ -81,9 +96,66 @@ async function firstFrom(
   return (await manager.streams.getMessage(stream, any))?.seq;
 }
 
-/** Whether a message is no longer there, or cannot be read. */
-export const isGone = async (manager: JetStreamManager, stream: string, seq: number): Promise<boolean> =>
-  (await firstFrom(manager, stream, seq)) !== seq;
+type GoneOptions = Place & { log: Log; lookMs: number };
+
+/**
+ * Looks for messages that a consumer waits for though they are gone (nats-server 2.9 after a kill),
+ * and acknowledges them, at most once in `lookMs`.
+ *
+ * A consumer that waits for them gives out nothing else: a pull's time is over though frames wait.
+ * Under load pulls are filled all the same. Then the consumer is asked from time to time, and what
+ * shows it are redeliveries, or a floor far behind with a message right beyond it that is gone.
+ */
+export class GoneFrames {
+  readonly #link: NatsLink;
+  readonly #options: GoneOptions;
+  /** Monotonic ms. */
+  #lookedAt = Number.NEGATIVE_INFINITY;
+  /** The next look under load; infinity while one is under way. */
+  #nextUnderLoadAt: number;
+
+  constructor(link: NatsLink, options: GoneOptions) {
+    this.#link = link;
+    this.#options = options;
+    this.#nextUnderLoadAt = performance.now() + options.lookMs;
+  }
+
+  /** After a pull whose time was over. @throws when the broker does not answer */
+  async lookAfter(info: ConsumerInfo): Promise<void> {
+    if (info.num_pending > 0 || (await this.#mayWait(info))) await this.#look();
+  }
+
+  /** Never rejects. */
+  async lookUnderLoad(): Promise<void> {
+    if (performance.now() < this.#nextUnderLoadAt) return;
+    this.#nextUnderLoadAt = Number.POSITIVE_INFINITY;
+    const { stream, consumer, log, lookMs } = this.#options;
+    try {
+      const manager = await this.#link.manager();
+      if (await this.#mayWait(await manager.consumers.info(stream, consumer))) await this.#look();
+    } catch (error) {
+      log.debug({ stream, err: error }, 'processor: not looked for what is gone');
+    }
+    this.#nextUnderLoadAt = performance.now() + lookMs;
+  }
+
+  async #mayWait({ num_redelivered, delivered, ack_floor, num_ack_pending }: ConsumerInfo): Promise<boolean> {
+    if (num_redelivered > 0) return true;
+    const beyondFloor = delivered.consumer_seq - ack_floor.consumer_seq;
+    if (beyondFloor - num_ack_pending <= PREFETCH_FRAMES_MAX) return false;
+    const seq = ack_floor.stream_seq + 1;
+    return (await firstFrom(await this.#link.manager(), this.#options.stream, seq)) !== seq;
+  }
+
+  async #look(): Promise<void> {
+    const { stream, log, lookMs } = this.#options;
+    const now = performance.now();
+    if (now - this.#lookedAt < lookMs) return;
+    this.#lookedAt = now;
+    const sequences = await acknowledgeGone(this.#link, this.#options);
+    if (sequences > 0) log.info({ stream, sequences }, 'processor: acknowledged frames that are gone');
+  }
+}
 
 /**
  * Acknowledges what the consumer waits for and the stream has no more. nats-server 2.9.10 gives

@@ -32,25 +32,28 @@ function consumerOf(frames: number, write: (sequence: number) => void | Promise<
   let now = 0;
   const parts = {
     queue: {
-      get isEmpty() {
-        return queued.length === 0;
-      },
-      get isOver() {
-        return isStopped && queued.length === 0;
-      },
-      full: true,
       start: () => undefined,
       stop: async () => {
         isStopped = true;
         wake();
       },
-      close: () => undefined,
-      take: () => queued.splice(0),
-      settle: (done: Delivery[]) => did.push(...done.map(({ sequence }) => `settled ${sequence}`)),
-      untilChange: () =>
-        new Promise<void>((resolve) => {
-          wake = resolve;
-        }),
+      frames: {
+        get isEmpty() {
+          return queued.length === 0;
+        },
+        get isOver() {
+          return isStopped && queued.length === 0;
+        },
+        full: true,
+        heldCount: 0,
+        close: () => undefined,
+        take: () => queued.splice(0),
+        settle: (done: Delivery[]) => did.push(...done.map(({ sequence }) => `settled ${sequence}`)),
+        untilChange: () =>
+          new Promise<void>((resolve) => {
+            wake = resolve;
+          }),
+      },
     },
     outage: new OutageLog({ log, clock: systemClock }),
     crashCounts: {

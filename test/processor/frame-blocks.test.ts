@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import { FRAME_BYTES_MAX } from '../../src/limits.ts';
-import { FrameBlocks, type KeptFrame } from '../../src/processor/frame-blocks.ts';
+import { FrameBlocks, type KeptFrame } from '../../src/processor/frames-in-hand.ts';
 
 type InHand = { kept: KeptFrame; fill: number; length: number };
 

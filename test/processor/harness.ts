@@ -8,7 +8,7 @@ import { type Config, loadConfig } from '../../src/config.ts';
 import type { ItemType } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { DELIVERIES_BEFORE_ALONE } from '../../src/limits.ts';
-import { FrameBlocks } from '../../src/processor/frame-blocks.ts';
+import { FrameBlocks } from '../../src/processor/frames-in-hand.ts';
 import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import type { CommitOptions } from '../../src/sink/sink.ts';
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';

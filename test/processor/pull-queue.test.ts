@@ -54,16 +54,16 @@ it('lets go of the bytes of frames that a sink holds: they are views of blocks t
   await publish(1);
   const queue = new PullQueue({ link: harness.link, stream: 'SLUICE_EVENTS', bytesMax: MIB, log });
   queue.start();
-  await eventually(() => !queue.isEmpty);
-  const [delivery] = queue.take(() => true);
+  await eventually(() => !queue.frames.isEmpty);
+  const [delivery] = queue.frames.take(() => true);
   assert(delivery && delivery.data.length > 0);
-  queue.hold([delivery]);
+  queue.frames.hold([delivery]);
   expect(delivery.data).toHaveLength(0);
   delivery.ack();
-  queue.settle([delivery]);
+  queue.frames.settle([delivery]);
   await harness.drained();
   await queue.stop();
-  queue.close();
+  queue.frames.close();
 });
 
 it('has held frames stored when the broker gives out no more: all processors together hold as many as it may', async () => {
@@ -164,10 +164,10 @@ it('takes frames that may share a batch, or a hundred that may not, in their ord
   queue.start();
   const taken: number[][] = [];
   await eventually(() => {
-    if (queue.isEmpty) return false;
-    const frames = queue.take(({ sequence }) => sequence > last);
+    if (queue.frames.isEmpty) return false;
+    const frames = queue.frames.take(({ sequence }) => sequence > last);
     for (const frame of frames) frame.ack();
-    queue.settle(frames);
+    queue.frames.settle(frames);
     taken.push(frames.map(({ sequence }) => sequence));
     return taken.flat().length === last + 3;
   });
@@ -175,5 +175,5 @@ it('takes frames that may share a batch, or a hundred that may not, in their ord
   expect(taken.every((frames) => frames.length <= SUSPECTS_IN_TURN_MAX)).toBe(true);
   expect(taken.some((frames) => frames.includes(last) && frames.includes(last + 1))).toBe(false);
   await queue.stop();
-  queue.close();
+  queue.frames.close();
 });

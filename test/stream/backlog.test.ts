@@ -150,18 +150,18 @@ describe('a consumer that waits for what is gone', () => {
     queue.start();
     const taken = new Set<number>();
     await until(() => {
-      const deliveries = queue.take(() => true);
+      const deliveries = queue.frames.take(() => true);
       for (const delivery of deliveries) {
         taken.add(delivery.sequence);
         delivery.ack();
       }
-      queue.settle(deliveries);
+      queue.frames.settle(deliveries);
       return taken.size === 16;
     });
     expect([...taken].sort((a, b) => a - b)).toEqual([1, ...Array.from({ length: 15 }, (_, n) => 51 + n)]);
     await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending === 0);
     await queue.stop();
-    queue.close();
+    queue.frames.close();
   });
 
   it('is told of what is gone under load too, when every pull is filled', async () => {
@@ -183,11 +183,11 @@ describe('a consumer that waits for what is gone', () => {
     // The newest is always in hand, so the consumer never has nothing to wait for.
     const inHand: Delivery[] = [];
     const work = whileLoaded(() => {
-      inHand.push(...queue.take(() => true));
+      inHand.push(...queue.frames.take(() => true));
       const done = inHand.splice(0, inHand.length - 1);
       for (const delivery of done) delivery.ack();
-      queue.settle(done);
-      return queue.untilChange(10);
+      queue.frames.settle(done);
+      return queue.frames.untilChange(10);
     });
     const floor = async () => (await manager.consumers.info(STREAM, CONSUMER)).ack_floor.stream_seq;
     await until(async () => (await floor()) > 10).finally(() => {
@@ -195,7 +195,7 @@ describe('a consumer that waits for what is gone', () => {
     });
     await Promise.all([load, work]);
     await queue.stop();
-    queue.close();
+    queue.frames.close();
   });
 
   /** Of ten messages the first five are gone, and the server has forgotten that it waited for them. */
@@ -242,14 +242,14 @@ describe('a consumer that waits for what is gone', () => {
     const inHand: Delivery[] = [];
     await until(async () => {
       await Promise.all(Array.from({ length: 200 }, () => link.js.publish('sluice.events.0', 'a frame')));
-      inHand.push(...queue.take(() => true));
+      inHand.push(...queue.frames.take(() => true));
       const done = inHand.splice(0, inHand.length - 1);
       for (const delivery of done) delivery.ack();
-      queue.settle(done);
+      queue.frames.settle(done);
       return (await floorOf()) > 10;
     });
     await queue.stop();
-    queue.close();
+    queue.frames.close();
   });
 
   it('is told so of what is gone alone', async () => {

@@ -236,7 +236,7 @@ describe('a connection that the client library closed by itself', () => {
       () => outcomes.close(),
       () => letters.close(),
       () => queue.stop(),
-      () => queue.close(),
+      () => queue.frames.close(),
     );
     await replica.start();
     queue.start();
@@ -245,8 +245,8 @@ describe('a connection that the client library closed by itself', () => {
         publisher.publish(envelopeOf(n), { deadline: performance.now() + 5_000 }, resolve),
       );
     const taken = async (): Promise<Delivery> => {
-      await eventually(WITHIN_MS, () => !queue.isEmpty);
-      return queue.take(() => true)[0] as Delivery;
+      await eventually(WITHIN_MS, () => !queue.frames.isEmpty);
+      return queue.frames.take(() => true)[0] as Delivery;
     };
     const frame = { stream: 'SLUICE_EVENTS', sequence: 1 } as Delivery;
     const letter = {
