@@ -1,6 +1,6 @@
 /** A bucket's content in this process. Pure: fed by a mirror, asked by the request path. */
 import { hashOf } from '../lib/hash.ts';
-import type { BucketEntry } from './bucket-watch.ts';
+import type { BucketEntry } from './bucket-mirror.ts';
 
 /**
  * An entry as the copy has it. `revision`: the bucket's creation time (Unix ms) plus the bucket's

@@ -5,7 +5,7 @@ import type { NatsLink } from '../stream/nats.ts';
 import { HEARTBEATS_BUCKET } from '../stream/topology.ts';
 import { AuditLog, operatorName } from './audit-log.ts';
 import { openBucket, registryManager } from './bucket.ts';
-import { type BucketAccess, readBucket } from './bucket-watch.ts';
+import { type BucketAccess, readBucket } from './bucket-mirror.ts';
 import { UnknownNameError } from './names.ts';
 
 /** `createdAt` is RFC 3339. */

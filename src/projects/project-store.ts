@@ -8,7 +8,7 @@ import { PROJECTS_BUCKET } from '../stream/topology.ts';
 import { changeBetween } from './audit-change.ts';
 import { AuditLog, operatorName } from './audit-log.ts';
 import { isConflict, openBucket, registryManager } from './bucket.ts';
-import { type BucketAccess, readBucket } from './bucket-watch.ts';
+import { type BucketAccess, readBucket } from './bucket-mirror.ts';
 import { rotateKeys } from './keys.ts';
 import {
   ConflictError,

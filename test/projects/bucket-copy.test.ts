@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { seededRandom } from '../../bench/random.ts';
 import { BucketCopy } from '../../src/projects/bucket-copy.ts';
-import type { BucketEntry } from '../../src/projects/bucket-watch.ts';
+import type { BucketEntry } from '../../src/projects/bucket-mirror.ts';
 
 const CREATED_MS = 1_700_000_000_000;
 /** Pairs with the same hash. */

@@ -7,7 +7,7 @@ import {
   type BucketEntry,
   BucketWatch,
   readBucket,
-} from '../../src/projects/bucket-watch.ts';
+} from '../../src/projects/bucket-mirror.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { link as connect, eventually, eventuallyHolds } from './broker.ts';
