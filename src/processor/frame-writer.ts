@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { Log } from '../lib/log.ts';
 import type { Slices } from '../lib/slices.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
-import type { CountedUsage, SinkBatch, StreamSink } from '../sink/sink.ts';
+import type { CountedUsage, SinkBatch, SinkCount, StreamSink } from '../sink/sink.ts';
 import { orUnavailable } from '../sink/unavailable.ts';
 import {
   countOfEntries,
@@ -15,7 +15,6 @@ import {
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { workOn } from '../stream/work.ts';
-import { BatchLetters } from './dead-letters/batch-letters.ts';
 import {
   type BadItem,
   entryFacts,
@@ -24,13 +23,13 @@ import {
   itemDeadLetter,
   itemsDeadLetter,
   type Place,
+  refusedDeadLetter,
+  refusedItems,
 } from './dead-letters/compose.ts';
-import type { DeadLetters } from './dead-letters/dead-letters.ts';
-import { refusedDeadLetter, refusedItems } from './dead-letters/refused.ts';
-import { type Assembled, assemble } from './decode/assemble.ts';
+import { BatchLetters, type DeadLetters } from './dead-letters/dead-letters.ts';
+import { type Assembled, assemble, JoinedParts } from './decode/assemble.ts';
 import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from './decode/decode.ts';
 import type { InflationBudgets } from './decode/inflation-budgets.ts';
-import { JoinedParts } from './decode/joined-parts.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
 import type { HeavyProjects } from './heavy-projects.ts';
@@ -93,7 +92,7 @@ export class FrameWriter {
   #letters: BatchLetters;
   readonly #joined: JoinedParts;
   /** Resolves when the batches that the sink holds are stored and their frames acknowledged. */
-  #stored: Promise<unknown> = Promise.resolve();
+  #stored: Promise<void> = Promise.resolve();
   /** Frames whose items were all decoded, perhaps in an attempt that failed later. */
   readonly #attempted = new WeakSet<Delivery>();
 
@@ -203,28 +202,29 @@ export class FrameWriter {
     await new Promise<void>((resolve, reject) => {
       const complete = this.#complete;
       let isHeld = false;
-      const held = (): void => {
+      const count = (counts: readonly SinkCount[]): void => {
+        for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
+        letters.settle();
+      };
+      const held = (counts: readonly SinkCount[]): void => {
         isHeld = true;
+        count(counts);
         report.held?.(complete);
         resolve();
       };
-      const stored = this.#store(batch, { complete, letters, report, held });
-      this.#stored = Promise.allSettled([this.#stored, stored]);
+      const stored = batch.commit({ now: report.now, held }).then(async (counts) => {
+        if (!isHeld) count(counts);
+        const isConfirmed = await this.#acknowledge(complete);
+        report.done(complete);
+        if (isConfirmed) await this.#joined.remove(complete);
+      });
+      this.#stored = Promise.allSettled([this.#stored, stored]).then(() => undefined);
       stored.then(resolve, (error) => {
         if (isHeld) throw error; // a bug: nobody else hears of it
         reject(error);
       });
     });
     if (report.now) await this.#stored;
-  }
-
-  async #store(batch: SinkBatch, { complete, letters, report, held }: CommittedBatch): Promise<void> {
-    const counts = await batch.commit({ now: report.now, held });
-    for (const { type, result, count } of counts) this.#options.metrics.processed(type, result, count);
-    letters.settle();
-    const isConfirmed = await this.#acknowledge(complete);
-    report.done(complete);
-    if (isConfirmed) await this.#joined.remove(complete);
   }
 
   /**
@@ -383,13 +383,6 @@ export class FrameWriter {
     this.#options.heavyProjects?.note(entry.projectId, ms, delivery.storedAt);
   }
 }
-
-type CommittedBatch = {
-  complete: readonly Delivery[];
-  letters: BatchLetters;
-  report: WriteReport;
-  held: () => void;
-};
 
 type EnvelopeItems = {
   entry: EnvelopeEntry;

@@ -133,7 +133,7 @@ export class FramesInHand {
     return next !== undefined && !mayShare(next);
   }
 
-  /** Resolves when a frame comes, at {@link full}, {@link starve}, {@link complete}, or after `ms`. */
+  /** Resolves when a frame comes, when it is full, starved or complete, or after `ms`. */
   async untilChange(ms?: number): Promise<void> {
     if (this.#isComplete) return;
     let timer: NodeJS.Timeout | undefined;

@@ -33,10 +33,9 @@ import { FrameWriter } from './frame-writer.ts';
 import { Gate } from './gate.ts';
 import { HeavyProjects } from './heavy-projects.ts';
 import { Keeper } from './keeper.ts';
-import { type ProcessorGauges, ProcessorMetrics } from './metrics.ts';
+import { type ProcessorGauges, ProcessorMetrics, pendingMessages } from './metrics.ts';
 import { OldDays } from './old-days.ts';
 import { PartSweeper } from './part-sweeper.ts';
-import { pendingMessages } from './pending.ts';
 import { PullQueue } from './pull-queue.ts';
 import { TracedFrameWriter } from './traced-writer.ts';
 

@@ -9,7 +9,7 @@ import { randomUUID } from 'node:crypto';
 import { hostname, userInfo } from 'node:os';
 import type { NatsLink } from '../stream/nats.ts';
 import { recordHeaders } from '../stream/record-size.ts';
-import { storedMessages } from '../stream/stored/messages.ts';
+import { storedMessages } from '../stream/stored-messages.ts';
 import { AUDIT_STREAM, AUDIT_SUBJECT } from '../stream/topology.ts';
 import {
   type Change,

@@ -1,6 +1,10 @@
 /** A bucket's content in this process. Pure: fed by a mirror, asked by the request path. */
 import { hashOf } from '../lib/hash.ts';
-import type { BucketEntry } from './bucket-mirror.ts';
+
+/**
+ * `text` is undefined when the key was deleted. `revision`: the bucket's own, from 1 on.
+ */
+export type BucketEntry = { key: string; text: string | undefined; revision: number };
 
 /**
  * An entry as the copy has it. `revision`: the bucket's creation time (Unix ms) plus the bucket's

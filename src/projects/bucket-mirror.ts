@@ -1,6 +1,6 @@
 /**
- * How a bucket is followed: {@link BucketWatch} reads it, {@link BucketMirror} keeps a copy of it up
- * to date, {@link readBucket} reads it once.
+ * How a bucket is followed: {@link BucketWatch} reads it, {@link BucketMirror} keeps a copy of it
+ * up to date, {@link readBucket} reads it once.
  */
 import { setImmediate as afterPoll } from 'node:timers/promises';
 import { AckPolicy, DeliverPolicy, type JetStreamManager } from '@nats-io/jetstream';
@@ -19,14 +19,9 @@ import {
 } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
 import { type BucketState, bucketState, isMissingBucket, registryManager } from './bucket.ts';
-import type { BucketCopy } from './bucket-copy.ts';
+import type { BucketCopy, BucketEntry } from './bucket-copy.ts';
 
 // ---- A watch ----
-
-/**
- * `text` is undefined when the key was deleted. `revision`: the bucket's own, from 1 on.
- */
-export type BucketEntry = { key: string; text: string | undefined; revision: number };
 
 export type BucketAccess = { link: NatsLink; bucket: string; manager: JetStreamManager };
 
@@ -277,7 +272,7 @@ type Position = {
 const UNREAD = -1;
 
 type MirrorState =
-  /** A fresh watch is to be opened: at the start, and after a reconnect, a stale watch or its end. */
+  /** A fresh watch is to be opened: at the start, after a reconnect, a stale watch or its end. */
   | 'opening'
   /** The watch brings what is missing: all without a position, else what has changed. */
   | 'reading'

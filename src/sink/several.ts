@@ -1,5 +1,8 @@
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
+import { Distribution, SECONDS_BOUNDS } from '../lib/metrics/distribution.ts';
+import { OutageLog } from '../lib/outage-log.ts';
+import { SINK_STALLED_MS } from '../limits.ts';
 import type {
   BegunEntry,
   CommitOptions,
@@ -11,7 +14,6 @@ import type {
   SinkRecord,
   StreamSink,
 } from './sink.ts';
-import { SinkHealth } from './sink-health.ts';
 import { UnavailableError } from './unavailable.ts';
 
 export type NamedSink = { readonly name: string; readonly sink: Sink };
@@ -145,25 +147,27 @@ class BatchOfSeveral implements SinkBatch {
 
   /** Held when each of them holds it or has made it durable, and one of them holds it. */
   async commit({ now, held }: CommitOptions): Promise<readonly SinkCount[]> {
-    const commits: Promise<readonly SinkCount[]>[] = [];
+    const commits: Promise<unknown>[] = [];
     let isHeld = false;
-    const taken = (batch: SinkBatch): Promise<unknown> =>
+    const taken = (batch: SinkBatch): Promise<readonly SinkCount[]> =>
       new Promise((resolve, reject) => {
-        const hold = (): void => {
+        const hold = (counts: readonly SinkCount[]): void => {
           isHeld = true;
-          resolve(undefined);
+          resolve(counts);
         };
         const commit = batch.commit({ now, held: hold });
         commits.push(commit);
         commit.then(resolve, reject);
       });
     const works = this.#members.map(async (member) => {
-      await this.#timed(member, () => taken(member.batch));
+      const counts = await this.#timed(member, () => taken(member.batch));
       member.health.wrote(member.writeMs);
+      return counts;
     });
-    await all(works);
-    if (isHeld) held();
-    return mostOf(await Promise.all(commits));
+    const counts = mostOf(await all(works));
+    if (isHeld) held(counts);
+    await Promise.all(commits);
+    return counts;
   }
 
   async #timed<T>(member: Member, work: () => Promise<T>): Promise<T> {
@@ -186,4 +190,60 @@ function mostOf(counts: readonly (readonly SinkCount[])[]): SinkCount[] {
     if (one.count > (most.get(key)?.count ?? 0)) most.set(key, one);
   }
   return [...most.values()];
+}
+
+/**
+ * How a sink fares, as metrics, `/readyz` and the log say it. It fails while the last call of one
+ * of its streams failed, and while a call has taken longer than SINK_STALLED_MS (a table that
+ * somebody locks, a disk that hangs). A sink with an `outage` of its own says when it works again.
+ */
+export class SinkHealth {
+  readonly name: string;
+  readonly sink: Sink;
+  readonly outage: OutageLog;
+  /** Seconds of the batches that were committed. */
+  readonly #commits = new Distribution(SECONDS_BOUNDS);
+  #stalled = 0;
+
+  constructor(name: string, sink: Sink, { log, clock }: { log: Log; clock: Clock }) {
+    this.name = name;
+    this.sink = sink;
+    this.outage = sink.outage ?? new OutageLog({ log: log.child({ sink: name }), clock });
+  }
+
+  get isFailing(): boolean {
+    return this.outage.isAway || this.#stalled > 0;
+  }
+
+  get writeSeconds(): Distribution {
+    return this.sink.writeSeconds ?? this.#commits;
+  }
+
+  /** A batch took so long. */
+  wrote(ms: number): void {
+    this.#commits.observe(ms / 1000);
+  }
+
+  /** An outage that `work` throws names the sink. */
+  async watch<T>(stream: string, work: () => T | Promise<T>): Promise<T> {
+    let isStalled = false;
+    const timer = setTimeout(() => {
+      isStalled = true;
+      this.#stalled++;
+      this.outage.failed(stream, `no answer for ${SINK_STALLED_MS / 1000} s`);
+    }, SINK_STALLED_MS);
+    timer.unref();
+    try {
+      const result = await work();
+      if (isStalled || !this.sink.outage) this.outage.worked(stream);
+      return result;
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error;
+      if (!this.sink.outage) this.outage.failed(stream, error.message);
+      throw new UnavailableError(`${this.name}: ${error.message}`, { cause: error, isTold: true });
+    } finally {
+      clearTimeout(timer);
+      if (isStalled) this.#stalled--;
+    }
+  }
 }

@@ -102,9 +102,9 @@ export type CommitOptions = {
   /**
    * For a sink that waits for more; called at most once, and not with `now`: the sink has the
    * batch, and goes on trying until it is durable. The frames' bytes are not needed any more, and
-   * the next batch may begin. From then on commit() does not reject.
+   * the next batch may begin. From then on commit() does not reject. `counts` are its result.
    */
-  held(): void;
+  held(counts: readonly SinkCount[]): void;
 };
 
 export interface SinkBatch {

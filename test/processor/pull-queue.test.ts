@@ -115,7 +115,7 @@ class HoldingSink implements Sink {
         else
           await new Promise<void>((resolve) => {
             this.#waiting.push(resolve);
-            held();
+            held([]);
           });
         this.stored.push(...frames);
         return [];

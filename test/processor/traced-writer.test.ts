@@ -76,7 +76,7 @@ describe('a traced processor', () => {
       add: () => undefined,
       relieve: () => undefined,
       commit: ({ held }) => {
-        held();
+        held([]);
         return new Promise((resolve) => {
           store = () => resolve([]);
         });

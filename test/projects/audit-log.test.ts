@@ -8,7 +8,7 @@ import { HeartbeatStore } from '../../src/projects/heartbeat-store.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { RECORD_BYTES } from '../../src/stream/record-size.ts';
-import { storedMessages } from '../../src/stream/stored/messages.ts';
+import { storedMessages } from '../../src/stream/stored-messages.ts';
 import { AUDIT_STREAM, AUDIT_SUBJECT } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { link as connect, makeAudit, makeBuckets } from './broker.ts';

@@ -1,7 +1,7 @@
 /** A real broker with the registry's buckets, and a link to it. */
 import { Kvm } from '@nats-io/kv';
 import { createLog } from '../../src/lib/log.ts';
-import type { BucketEntry } from '../../src/projects/bucket-mirror.ts';
+import type { BucketEntry } from '../../src/projects/bucket-copy.ts';
 import type { Plan } from '../../src/projects/project.ts';
 import type { ProjectView } from '../../src/projects/project-view.ts';
 import { NatsLink } from '../../src/stream/nats.ts';

@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { seededRandom } from '../../bench/random.ts';
-import { BucketCopy } from '../../src/projects/bucket-copy.ts';
-import type { BucketEntry } from '../../src/projects/bucket-mirror.ts';
+import { BucketCopy, type BucketEntry } from '../../src/projects/bucket-copy.ts';
 
 const CREATED_MS = 1_700_000_000_000;
 /** Pairs with the same hash. */

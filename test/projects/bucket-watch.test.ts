@@ -2,12 +2,8 @@ import { type KV, Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { REGISTRY_SLICE_ENTRIES } from '../../src/limits.ts';
 import { bucketState, registryManager } from '../../src/projects/bucket.ts';
-import {
-  type BucketAccess,
-  type BucketEntry,
-  BucketWatch,
-  readBucket,
-} from '../../src/projects/bucket-mirror.ts';
+import type { BucketEntry } from '../../src/projects/bucket-copy.ts';
+import { type BucketAccess, BucketWatch, readBucket } from '../../src/projects/bucket-mirror.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { link as connect, eventually, eventuallyHolds } from './broker.ts';

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Checkpoints } from '../../src/ingest/usage/checkpoints.ts';
 import { OutcomeLedger } from '../../src/ingest/usage/outcomes.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import type { BucketEntry } from '../../src/projects/bucket-mirror.ts';
+import type { BucketEntry } from '../../src/projects/bucket-copy.ts';
 import type { ProjectState } from '../../src/projects/project-state.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
 import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';

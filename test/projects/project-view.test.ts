@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { BucketEntry } from '../../src/projects/bucket-mirror.ts';
+import type { BucketEntry } from '../../src/projects/bucket-copy.ts';
 import type { PlanLimits, Project } from '../../src/projects/project.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
 import { log, replace } from './broker.ts';

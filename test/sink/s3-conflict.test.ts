@@ -60,7 +60,7 @@ async function gathered() {
   batch.add(await rowOf());
   let isDurable = false;
   await new Promise<void>((held) => {
-    void batch.commit({ now: false, held }).then(() => {
+    void batch.commit({ now: false, held: () => held() }).then(() => {
       isDurable = true;
     });
   });

@@ -15,7 +15,7 @@ import type { JsMsg } from '@nats-io/jetstream';
 import type { Clock } from '../../lib/clock.ts';
 import { FACT_HEADERS } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
-import { storedMessages } from '../../stream/stored/messages.ts';
+import { storedMessages } from '../../stream/stored-messages.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
 
 /**

@@ -1,9 +1,14 @@
-/** Dead letters out of what a frame held: pure. */
+/** Dead letters out of what a frame held, and out of what the sink refused of it. */
 
+import type { Slices } from '../../lib/slices.ts';
+import { containerOf } from '../../sink/containers.ts';
+import type { ItemFields, RefusedRow } from '../../sink/sink.ts';
 import type { DeadLetter, DeadLetterFacts } from '../../stream/dead-letter-format.ts';
-import { type EnvelopeEntry, encodeEntry } from '../../stream/frame.ts';
-import type { Assembled } from '../decode/assemble.ts';
-import type { WholeItem } from '../decode/decode.ts';
+import { decodeFrame, type EnvelopeEntry, encodeEntry } from '../../stream/frame.ts';
+import type { NatsLink } from '../../stream/nats.ts';
+import { type Assembled, assemble } from '../decode/assemble.ts';
+import { EnvelopeDecoder, type WholeItem } from '../decode/decode.ts';
+import { encodeRecording } from '../decode/recording.ts';
 import type { Delivery } from '../delivery.ts';
 
 /** One entry's place: what the sink knows it by. */
@@ -84,4 +89,79 @@ export function itemsDeadLetter(place: Place, entry: EnvelopeEntry, items: reado
       items.map(({ item }) => item),
     ),
   };
+}
+
+/** An item of a frame with the rows of it that were refused. */
+export type RefusedItem = RefusedRow & { elements: number[] };
+
+/** A dead letter is known by its item: what is refused of a container is one. */
+export function refusedItems(rows: readonly RefusedRow[]): RefusedItem[] {
+  const items = new Map<string, RefusedItem>();
+  for (const row of rows) {
+    const place = `${row.frameId}\n${row.entry}\n${row.item}`;
+    const item = items.get(place) ?? { ...row, elements: [] };
+    items.set(place, item);
+    if (row.element !== undefined && !item.elements.includes(row.element)) item.elements.push(row.element);
+  }
+  return [...items.values()];
+}
+
+/**
+ * The dead letter of an item that the sink refused, or of a container what it refused of it: the
+ * rest is stored. It has what the record had, without what the project wants to have removed. The
+ * frame is still in hand, and its parts are still in the chunks stream.
+ * @param deliveries that the batch was written from
+ * @throws UnavailableError when the parts of a large entry cannot be read
+ */
+export async function refusedDeadLetter(
+  link: NatsLink,
+  deliveries: readonly Delivery[],
+  { refused, slices }: { refused: RefusedItem; slices: Slices },
+): Promise<DeadLetter> {
+  const delivery = deliveries.find(({ frameId }) => frameId === refused.frameId);
+  const slot = delivery && decodeFrame(delivery.data)[refused.entry];
+  if (!delivery || !slot?.ok) throw new RangeError('a refused row belongs to a frame of its batch');
+  const place = { delivery, index: refused.entry };
+  const reason = `the sink refuses it: ${refused.reason}`;
+  if (slot.entry.kind === 'envelope')
+    return ofEnvelope(link, place, { entry: slot.entry, bytes: slot.bytes, refused, slices, reason });
+  const { receivedAt } = slot.entry;
+  return { ...entryFacts(place, reason), type: 'heartbeat', receivedAt, body: slot.bytes };
+}
+
+type Refusal = {
+  entry: EnvelopeEntry;
+  bytes: Uint8Array;
+  refused: RefusedItem;
+  slices: Slices;
+  reason: string;
+};
+
+async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promise<DeadLetter> {
+  const { entry, bytes, refused, slices, reason } = refusal;
+  const assembled = await assemble(link, entry);
+  const item = assembled.ok ? assembled.items.find(({ index }) => index === refused.item) : undefined;
+  if (!item) return envelopeDeadLetter(place, { entry, bytes, assembled, reason });
+  const whole = await cleanPayload(item, entry, slices);
+  const payload = refused.elements.length === 0 ? whole : containerOf(whole, refused.elements);
+  return itemDeadLetter(place, withoutAddress(entry), {
+    item: { ...item, payload, length: payload.length },
+    reason,
+  });
+}
+
+/** As its record had it. */
+async function cleanPayload(item: WholeItem, entry: EnvelopeEntry, slices: Slices): Promise<Uint8Array> {
+  if (!entry.privacy) return item.payload;
+  const decoded = await new EnvelopeDecoder(entry, { slices }).decode(item);
+  if (!decoded.ok || (decoded.record.fields as ItemFields).isBase64) return item.payload;
+  const { json } = decoded.record;
+  return item.type === 'replay_recording' ? encodeRecording(json) : json;
+}
+
+/** It has been filled in where the project wants it. */
+function withoutAddress(entry: EnvelopeEntry): EnvelopeEntry {
+  if (!entry.privacy) return entry;
+  const { scrub, names } = entry.privacy;
+  return { ...entry, privacy: { scrub, names } };
 }

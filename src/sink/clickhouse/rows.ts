@@ -3,6 +3,7 @@ import { DAY_MS } from '../../lib/clock.ts';
 import { isExtraType } from '../../lib/item-types.ts';
 import { isReplayed } from '../../stream/dead-letter-format.ts';
 import { type Cell, COLUMNS, isKeptMoment, type TypedRow, type TypedTable, typedRow } from '../columns.ts';
+import { isContainer, type SentRecord, toSend } from '../containers.ts';
 import { elementKey, frameKey, rowKey } from '../item-key.ts';
 import type {
   CountedUsage,
@@ -12,7 +13,6 @@ import type {
   RefusedRow,
   SinkRecord,
 } from '../sink.ts';
-import { isContainer, type SentRecord, toSend } from '../split.ts';
 import { RowBuffer } from './row-buffer.ts';
 import type { TableName } from './tables.ts';
 

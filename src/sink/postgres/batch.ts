@@ -1,10 +1,10 @@
 import { assert } from '../../lib/assert.ts';
 import type { Clock } from '../../lib/clock.ts';
 import { RECEIVED_DISORDER_MS_MAX, RESEND_WINDOW_MS, SINK_BATCH_BYTES_MAX } from '../../limits.ts';
+import { type SentRecord, toSend } from '../containers.ts';
 import { frameKey } from '../item-key.ts';
 import { RecordCounts } from '../record-counts.ts';
 import type { BegunEntry, CountedUsage, RefusedRow, SinkBatch, SinkCount, SinkRecord } from '../sink.ts';
-import { type SentRecord, toSend } from '../split.ts';
 import { Tally } from '../tally.ts';
 import { codeOf, type Database, type Transaction } from './database.ts';
 import type { Partitions } from './partitions.ts';

@@ -1,7 +1,7 @@
 /** Records as rows: whole columns at a time, one statement for a table. */
 import { isExtraType } from '../../lib/item-types.ts';
+import { type ContainerType, isContainer, type SentRecord } from '../containers.ts';
 import type { HeartbeatFields, ItemFields, SinkRecord } from '../sink.ts';
-import { type ContainerType, isContainer, type SentRecord } from '../split.ts';
 import { numberArray, textArray } from './arrays.ts';
 import type { Transaction } from './database.ts';
 import type { Partitions } from './partitions.ts';

@@ -4,8 +4,8 @@
  */
 import { hash } from 'node:crypto';
 import { isExtraType } from '../../lib/item-types.ts';
+import { isContainer, type SentRecord } from '../containers.ts';
 import type { HeartbeatFields, ItemFields } from '../sink.ts';
-import { isContainer, type SentRecord } from '../split.ts';
 import { keyArray, numberArray, textArray } from './arrays.ts';
 import type { Transaction } from './database.ts';
 

@@ -23,7 +23,7 @@ export interface BatchStream {
   /** The data's time of the stored item; undefined when it is not known. */
   storedAt(item: Buffer): number | undefined;
   /** Resolves when the batch is in the bucket. */
-  commit(brought: Brought, options: CommitOptions): Promise<void>;
+  commit(brought: Brought, options: { now: boolean; held(): void }): Promise<void>;
 }
 
 /** A batch of the s3 sink: lines by hour, packed when they are many. */
@@ -81,7 +81,7 @@ export class S3Batch implements SinkBatch {
       : Promise.all(full.map((lines) => lines.pack())).then(() => undefined);
   }
 
-  async commit(options: CommitOptions): Promise<readonly SinkCount[]> {
+  async commit({ now, held }: CommitOptions): Promise<readonly SinkCount[]> {
     assert(!this.#ended, 'a batch is committed once');
     this.#ended = true;
     const brought = {
@@ -90,8 +90,9 @@ export class S3Batch implements SinkBatch {
       resends: [...this.#resends.values()],
       newest: this.#newest,
     };
-    await this.#stream.commit(brought, options);
-    return this.#counts.list();
+    const counts = this.#counts.list();
+    await this.#stream.commit(brought, { now, held: () => held(counts) });
+    return counts;
   }
 
   async abandon(): Promise<void> {

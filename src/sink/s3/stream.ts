@@ -12,7 +12,7 @@ import {
 } from '../../limits.ts';
 import { KeyTable } from '../key-table.ts';
 import { RecentFrames } from '../recent-frames.ts';
-import type { CommitOptions, SinkBatch, StreamSink } from '../sink.ts';
+import type { SinkBatch, StreamSink } from '../sink.ts';
 import { UnavailableError } from '../unavailable.ts';
 import type { S3Address } from './address.ts';
 import { type BatchStream, type Brought, S3Batch } from './batch.ts';
@@ -115,7 +115,10 @@ export class S3Stream implements StreamSink, BatchStream {
     return new S3Batch(this);
   }
 
-  async commit({ hours, frames, resends, ...brought }: Brought, { now, held }: CommitOptions): Promise<void> {
+  async commit(
+    { hours, frames, resends, ...brought }: Brought,
+    { now, held }: { now: boolean; held(): void },
+  ): Promise<void> {
     // A worker's clock may be ahead of ours.
     const newest = Math.min(brought.newest, this.#parts.clock.now());
     const into = await this.#alone(async () => {

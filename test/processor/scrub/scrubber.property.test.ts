@@ -6,7 +6,7 @@ import { ITEM_TYPES, type ItemType } from '../../../src/lib/item-types.ts';
 import { EnvelopeDecoder } from '../../../src/processor/decode/decode.ts';
 import { SECRET_NAMES } from '../../../src/processor/scrub/names.ts';
 import { scrubbed } from '../../../src/processor/scrub/scrubber.ts';
-import { toSend } from '../../../src/sink/split.ts';
+import { toSend } from '../../../src/sink/containers.ts';
 import { type Privacy, SCRUBS } from '../../../src/stream/frame.ts';
 import { envelope, item } from '../harness.ts';
 

@@ -1,5 +1,5 @@
 import type { JsMsg, OrderedConsumerOptions } from '@nats-io/jetstream';
-import type { NatsLink } from '../nats.ts';
+import type { NatsLink } from './nats.ts';
 
 const FETCH = { max_messages: 500, expires: 2_000 };
 /** Fetches in a row that bring nothing, though the broker says that there is more. */
