@@ -90,7 +90,7 @@ const MAY_IMPORT: Readonly<Record<string, readonly string[]>> = {
   sink: ['stream'],
   'ingest/envelope': [],
   'ingest/filter': [],
-  'ingest/limit': [],
+  'ingest/limit': ['projects'],
   'ingest/usage': ['projects', 'stream'],
   'ingest/http': ['ingest/envelope', 'ingest/filter', 'ingest/limit', 'projects', 'stream'],
   processor: ['projects', 'sink', 'stream'],
@@ -102,20 +102,6 @@ const ROOTS: Readonly<Record<string, readonly string[]>> = {
   'src/ingest/': ['config.ts', 'ingest', 'management', 'projects', 'stream'],
   'src/processor/processor.ts': ['config.ts', 'management', 'processor', 'projects', 'sink', 'stream'],
 };
-
-/** What the state of a project, which the stages share, may import beyond its folder, and who may import its type. */
-const PROJECT_STATE = 'src/projects/project-state.ts';
-const STATE_IMPORTS: Readonly<Record<string, 'value' | 'type'>> = {
-  'src/ingest/filter/inbound.ts': 'value',
-  'src/ingest/limit/scope-cache.ts': 'type',
-};
-const STATE_KEEPERS: readonly string[] = ['ingest/limit'];
-
-function isForProjectState(from: string, target: string, typeOnly: boolean): boolean {
-  if (target === PROJECT_STATE) return typeOnly && STATE_KEEPERS.includes(areaOf(from));
-  const kind = from === PROJECT_STATE ? STATE_IMPORTS[target] : undefined;
-  return kind === 'value' || (kind === 'type' && typeOnly);
-}
 
 /** `src/ingest/http/request.ts` → `ingest/http`; `src/lib/files/a.ts` → `lib`; files beside the folders are areas of their own. */
 function areaOf(path: string): string {
@@ -149,7 +135,6 @@ export function importDirection(file: SourceFile): string[] {
     const served =
       ['lib', 'limits.ts', 'version.ts'].includes(target) || (target === 'config.ts' && found.typeOnly);
     if (target === area || served || isWithin(target, allowed)) return [];
-    if (isForProjectState(file.path, path, found.typeOnly)) return [];
     return [at(file, found, `${area} may not import ${target}`)];
   });
 }

@@ -77,7 +77,7 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [
     rules.importDirection,
     'src/ingest/limit/a.ts',
-    `import { A } from '../../projects/project-state.ts';`,
+    `import type { A } from '../http/a.ts';`,
     `import type { A } from '../../projects/project-state.ts';`,
   ],
   [
@@ -89,8 +89,8 @@ const PROOFS: readonly (readonly [rule: rules.Rule, path: string, broken: string
   [
     rules.importDirection,
     'src/projects/project-state.ts',
-    `import { a } from '../ingest/limit/scope-cache.ts';`,
     `import type { A } from '../ingest/limit/scope-cache.ts';`,
+    `import type { A } from '../lib/slots.ts';`,
   ],
   [
     rules.importDirection,

@@ -4,7 +4,7 @@ import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { loadConfig } from '../../src/config.ts';
 import { newParser } from '../../src/ingest/envelope/parser.ts';
 import { Upload, UploadBudget } from '../../src/ingest/envelope/upload.ts';
-import { ResourcesInUse } from '../../src/lib/fair-share.ts';
+import { Slotted } from '../../src/lib/slots.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
 import { type MicroTask, micro } from './task.ts';
@@ -15,7 +15,7 @@ function upload(body: Buffer, encoding: string, budget: UploadBudget): Promise<v
       encoding,
       newReader: newParser,
       budget,
-      inUse: new ResourcesInUse(),
+      project: new Slotted(),
       onResult: (result) => {
         if (!result.ok) reject(new Error(result.failure.detail));
         // After the call that told the result, as the request does it.

@@ -6,7 +6,7 @@ import { gzipSync } from 'node:zlib';
 import { Holding, UploadBudget } from '../../src/ingest/envelope/budget.ts';
 import { inflateSync } from '../../src/ingest/envelope/inflate/inflate.ts';
 import { Inflater } from '../../src/ingest/envelope/inflate/inflater.ts';
-import { ResourcesInUse } from '../../src/lib/fair-share.ts';
+import { Slotted } from '../../src/lib/slots.ts';
 import { transactionPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
 import type { MicroTask } from './task.ts';
@@ -19,7 +19,7 @@ const budget = new UploadBudget({ maxBodyBytes: 1, maxDecompressedBytes: 1, spoo
 function streamed(body: Buffer): Promise<void> {
   return new Promise((resolve, reject) => {
     const inflater = new Inflater('gzip', {
-      holding: new Holding(budget, new ResourcesInUse()),
+      holding: new Holding(budget, new Slotted()),
       onBytes: () => undefined,
       onEnd: () => {
         inflater.destroy();

@@ -1,7 +1,4 @@
-import { type CompiledFilters, compileFilters } from '../ingest/filter/inbound.ts';
-import type { ScopeCache } from '../ingest/limit/scope-cache.ts';
 import type { Clock } from '../lib/clock.ts';
-import { ResourcesInUse } from '../lib/fair-share.ts';
 import {
   CATEGORIES,
   type Category,
@@ -10,23 +7,9 @@ import {
   type ItemType,
   typeBit,
 } from '../lib/item-types.ts';
+import { Slotted } from '../lib/slots.ts';
 import { keyId, keyWindow, validUntil } from './keys.ts';
 import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
-
-/**
- * Requests of one project at this worker since it was started, for the page; `month` empty: no
- * position is known.
- */
-export type ProjectFigures = {
-  requests: number;
-  accepted: number;
-  /** Removed by an inbound filter. */
-  filtered: number;
-  /** Over the per-minute limit or the quota. */
-  limited: number;
-  month: string;
-  position: number;
-};
 
 /** A sliding window of a minute. `name` tells a project's windows apart; its own has none. */
 export type WindowLimit = { readonly name: string; readonly limit: number };
@@ -37,7 +20,7 @@ export type WindowLimit = { readonly name: string; readonly limit: number };
  * project's is among them, unless the request has a token of it already. A worker holds tokens for
  * each scope apart: they serve no other.
  */
-export interface RateScope {
+export interface RateScope extends Slotted {
   readonly project: ProjectState;
   /** Of the project's record that these limits are from. */
   readonly revision: number;
@@ -52,11 +35,6 @@ export interface RateScope {
    * undefined: the project or the key does.
    */
   refusingCategory(windowNumber: number): Category | undefined;
-  /**
-   * ingest/limit/admission.ts: what this worker holds and knows of its windows. Undefined until
-   * the first request, and after a minute without one.
-   */
-  cache: ScopeCache | undefined;
 }
 
 /**
@@ -75,14 +53,11 @@ export interface Access {
 const NO_WINDOWS: readonly WindowLimit[] = [];
 
 /**
- * All that one process keeps of a project, from the project's first request until it is deleted or
- * unused for long. A changed record goes into the same object, so a request under way sees it too.
- *
- * One object for all stages, although each field has one owner, the file that its comment begins
- * with: with ten thousand active projects each further object is one more that is in no cache of
- * the CPU's.
+ * A project at one worker: its record, its keys and the scopes of its limits, from its first
+ * request until it is deleted or unused for long. What a stage knows of the project is in a slot of
+ * that stage. A changed record goes into the same object, so a request under way sees it too.
  */
-export class ProjectState implements RateScope, Access {
+export class ProjectState extends Slotted implements RateScope, Access {
   readonly id: string;
   /** The registry's record. {@link update} sets it together with what is made of it. */
   record: Project;
@@ -94,11 +69,9 @@ export class ProjectState implements RateScope, Access {
   /** Requests a minute; undefined: no per-minute limit applies. */
   limit: number | undefined;
   privacy: ProjectPrivacy | undefined;
-  #filters: CompiledFilters | undefined = undefined;
   /** The only key, when nothing more is said of it; undefined: see `#keys`. */
   #plainKey: string | undefined;
   #keys: readonly KeyState[] | undefined = undefined;
-  #inUse: ResourcesInUse | undefined = undefined;
   /** Categories that have a limit, as {@link categoryBit}s; mostly 0. */
   limitedCategories: number;
   /** By the name of the scope and the categories; made when first asked for. */
@@ -107,35 +80,10 @@ export class ProjectState implements RateScope, Access {
   /** projects/project-view.ts: looked up since the last sweep. */
   wasLookedUp = true;
 
-  cache: ScopeCache | undefined = undefined;
   isKeyUseNoted = false;
 
-  /**
-   * ingest/usage/checkpoints.ts: the figure that is not written yet; `checkpointMonth` empty:
-   * there is none.
-   */
-  checkpointMonth = '';
-  checkpointCount = 0;
-
-  /**
-   * ingest/usage/outcomes.ts: requests since they were last gathered; `isGathered` while the
-   * ledger lists it.
-   */
-  isGathered = false;
-  freshAccepted = 0;
-  freshOthers: Record<string, number> | undefined = undefined;
-  /** usage/: figures of it that a flush has taken out and not written yet. */
-  unwritten = 0;
-
-  /**
-   * ingest/http/metrics/page-figures.ts; undefined until it was noted, or without room for it
-   * there.
-   */
-  figures: ProjectFigures | undefined = undefined;
-  /** The page has no room for this project. */
-  isOffPage = false;
-
   constructor(record: Project, revision: number, limit: number | undefined) {
+    super();
     this.id = record.id;
     this.record = record;
     this.revision = revision;
@@ -150,7 +98,6 @@ export class ProjectState implements RateScope, Access {
     this.revision = revision;
     this.limit = limit;
     this.privacy = privacyOf(record);
-    this.#filters = undefined;
     this.#plainKey = plainKeyOf(record);
     this.#keys = undefined;
     this.limitedCategories = limitedBy(record);
@@ -224,18 +171,6 @@ export class ProjectState implements RateScope, Access {
     return undefined;
   }
 
-  /** Compiled at the first request that is authenticated. */
-  get filters(): CompiledFilters {
-    this.#filters ??= compileFilters(this.record);
-    return this.#filters;
-  }
-
-  /** What it holds of the shared resources; made at the first request, like the filters. */
-  get inUse(): ResourcesInUse {
-    this.#inUse ??= new ResourcesInUse();
-    return this.#inUse;
-  }
-
   /** Accepted requests of a month at most; undefined: none, or counting goes on past it. */
   get quotaCap(): number | undefined {
     return this.record.overage ? undefined : this.record.quota;
@@ -243,26 +178,18 @@ export class ProjectState implements RateScope, Access {
 
   /** Whether a stage has something that a new object would not have. */
   get mustBeKept(): boolean {
-    const { cache, checkpointMonth, isGathered, unwritten, figures } = this;
-    if (cache !== undefined || checkpointMonth !== '' || isGathered || unwritten > 0 || figures) return true;
-    if (this.#inUse?.isHeld()) return true;
+    if (this.isInUse) return true;
     const scopes = [
       ...(this.#keys ?? []).map(({ scope }) => scope),
       ...(this.#categoryScopes?.values() ?? []),
     ];
-    return scopes.some(({ cache }) => cache !== undefined);
+    return scopes.some(({ isInUse }) => isInUse);
   }
 
-  /**
-   * Counts that are not written yet are dropped, and so are those of requests under way: the next
-   * project of this id must not inherit them.
-   */
+  /** Stages drop what they have not written: the next project of this id must not inherit it. */
   markDeleted(): void {
     this.isDeleted = true;
     this.#plainKey = undefined;
-    this.checkpointCount = 0;
-    this.freshAccepted = 0;
-    this.freshOthers = undefined;
   }
 }
 
@@ -279,14 +206,13 @@ const windowsOf = ({ windowName: name, limit, further }: RateScope): readonly Wi
   limit === undefined ? NO_WINDOWS : [{ name, limit }, ...further];
 
 /** Another scope than the project itself, until the record changes. */
-class WindowedScope implements RateScope {
+class WindowedScope extends Slotted implements RateScope {
   readonly project: ProjectState;
   readonly revision: number;
   readonly limit: number | undefined;
   readonly windowName: string;
   readonly further: readonly WindowLimit[];
   readonly hasOwnWindow: boolean;
-  cache: ScopeCache | undefined = undefined;
   /** How many windows come before those of categories. */
   readonly #ownCount: number;
   readonly #categories: readonly Category[];
@@ -301,6 +227,7 @@ class WindowedScope implements RateScope {
   ) {
     const { ownWindows, limits = NO_WINDOWS, categories = [] } = of;
     const [first, ...further] = [...ownWindows, ...limits];
+    super();
     this.project = project;
     this.revision = project.revision;
     this.limit = first?.limit;

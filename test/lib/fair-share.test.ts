@@ -1,24 +1,25 @@
 import { describe, expect, it } from 'vitest';
-import { FairShare, nextInTurn, ResourcesInUse } from '../../src/lib/fair-share.ts';
+import { FairShare, nextInTurn } from '../../src/lib/fair-share.ts';
+import { Slotted } from '../../src/lib/slots.ts';
 
 describe('a fair share', () => {
   it('bounds nobody while less than half is taken', () => {
-    const share = new FairShare('spool', 100);
-    const one = new ResourcesInUse();
+    const share = new FairShare(100);
+    const one = new Slotted();
     share.add(one, 49);
     expect(share.allows(one)).toBe(true);
   });
 
   it('leaves room for a project that has not come yet', () => {
-    const share = new FairShare('spool', 100);
-    const [one, other] = [new ResourcesInUse(), new ResourcesInUse()];
+    const share = new FairShare(100);
+    const [one, other] = [new Slotted(), new Slotted()];
     share.add(one, 51);
     expect([share.allows(one), share.allows(other)]).toEqual([false, true]);
   });
 
   it('shrinks as projects come and grows as they leave', () => {
-    const share = new FairShare('spool', 100);
-    const [one, two, three] = [new ResourcesInUse(), new ResourcesInUse(), new ResourcesInUse()];
+    const share = new FairShare(100);
+    const [one, two, three] = [new Slotted(), new Slotted(), new Slotted()];
     share.add(one, 40);
     share.add(two, 20);
     expect([share.allows(one), share.allows(two)]).toEqual([false, true]);
@@ -31,12 +32,12 @@ describe('a fair share', () => {
 
   it('never lets greedy projects fill it, however many there are', () => {
     for (let count = 1; count < 20; count++) {
-      const share = new FairShare('chunks', 1_000);
-      const uses = Array.from({ length: count }, () => new ResourcesInUse());
+      const share = new FairShare(1_000);
+      const uses = Array.from({ length: count }, () => new Slotted());
       for (let round = 0; round < 1_000; round++)
-        for (const inUse of uses) if (share.allows(inUse)) share.add(inUse, 1);
+        for (const project of uses) if (share.allows(project)) share.add(project, 1);
       expect(share.total).toBeLessThanOrEqual(1_000 - Math.floor(1_000 / (count + 1)) + count);
-      expect(share.allows(new ResourcesInUse())).toBe(true);
+      expect(share.allows(new Slotted())).toBe(true);
     }
   });
 });

@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { Slot } from '../../src/lib/slots.ts';
 import type { BucketEntry } from '../../src/projects/bucket-copy.ts';
 import type { PlanLimits, Project } from '../../src/projects/project.ts';
+import type { ProjectState } from '../../src/projects/project-state.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
 import { log, replace } from './broker.ts';
 
@@ -77,15 +79,14 @@ describe('ProjectView', () => {
     expect(second).toMatchObject({ record: { quota: 1 }, revision: 1008, quotaCap: undefined });
   });
 
-  it('compiles the filters of a record once', () => {
+  it('keeps the very record while it does not change: what is made of it is not made again', () => {
     const view = viewOf('table');
     replace(view, [record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
-    const filters = view.find('1')?.filters;
-    expect(filters?.ofHead).toHaveLength(1);
+    const known = view.find('1')?.record;
     replace(view, [record(project('1', { allowedOrigins: ['a.example'] }), 5)], 1000);
-    expect(view.find('1')?.filters).toBe(filters);
+    expect(view.find('1')?.record).toBe(known);
     view.copy.put(record(project('1'), 6));
-    expect(view.find('1')?.filters.ofHead).toEqual([]);
+    expect(view.find('1')?.record).not.toBe(known);
   });
 
   it('makes a project idle again that was not looked up between two sweeps', () => {
@@ -114,10 +115,17 @@ describe('ProjectView', () => {
   it('keeps a project that a stage has something of', () => {
     const view = viewOf('table');
     view.copy.put(record(project('1'), 5));
-    const state = view.find('1');
-    Object.assign(state ?? {}, { isGathered: true });
+    const slot = new Slot(
+      () => ({ isNeeded: true }),
+      ({ isNeeded }) => isNeeded,
+    );
+    const state = view.find('1') as ProjectState;
+    const kept = slot.of(state);
     for (let sweeps = 0; sweeps < 3; sweeps++) for (const _ of view.sweep());
     expect(view.find('1')).toBe(state);
+    kept.isNeeded = false;
+    for (let sweeps = 0; sweeps < 3; sweeps++) for (const _ of view.sweep());
+    expect(view.find('1')).not.toBe(state);
   });
 
   it('does not follow claims in a circle, or to a claim', () => {

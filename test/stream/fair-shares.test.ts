@@ -2,8 +2,8 @@
 import { randomBytes } from 'node:crypto';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import { createLog } from '../../src/lib/log.ts';
+import { Slotted } from '../../src/lib/slots.ts';
 import { FRAME_BYTES_MAX, PARTS_IN_FLIGHT_MAX } from '../../src/limits.ts';
 import type { EnvelopeEntry } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
@@ -49,9 +49,9 @@ describe('the chunks stream', () => {
     const taken = await untilRefused('1');
     expect(taken).toBeGreaterThanOrEqual(8);
     expect(taken).toBeLessThanOrEqual(9);
-    const inUse = new ResourcesInUse();
+    const project = new Slotted();
     const bytes = 2 * FRAME_BYTES_MAX;
-    expect([publisher.hasRoomFor('1', inUse, bytes), publisher.hasRoomFor('1', inUse, 1_000)]).toEqual([
+    expect([publisher.hasRoomFor('1', project, bytes), publisher.hasRoomFor('1', project, 1_000)]).toEqual([
       false,
       true,
     ]);
@@ -59,7 +59,7 @@ describe('the chunks stream', () => {
     expect(await broker.publish(large(101, '3'))).toBe('stored');
     const { state } = await manager.streams.info('SLUICE_CHUNKS');
     await removeParts(broker.link, numbersTo(state.last_seq + 1).slice(1));
-    await looked(() => publisher.hasRoomFor('1', inUse, bytes));
+    await looked(() => publisher.hasRoomFor('1', project, bytes));
     expect(await broker.publish(large(102, '1'))).toBe('stored');
   });
 
@@ -69,9 +69,9 @@ describe('the chunks stream', () => {
     await untilRefused('1', other);
     // The first entry of a worker begins its looks.
     expect(await broker.publish(large(100, '2'))).toBe('stored');
-    const inUse = new ResourcesInUse();
-    await looked(() => !broker.publisher.hasRoomFor('1', inUse, MIB));
-    expect(broker.publisher.hasRoomFor('2', inUse, MIB)).toBe(true);
+    const project = new Slotted();
+    await looked(() => !broker.publisher.hasRoomFor('1', project, MIB));
+    expect(broker.publisher.hasRoomFor('2', project, MIB)).toBe(true);
     expect(await broker.publish(large(101, '1'))).toBe('refused');
     expect(await broker.publish(large(102, '2'))).toBe('stored');
   });
@@ -81,13 +81,13 @@ describe('the bytes in flight', () => {
   it('of a broker that stands still are shared: who has more than its share is refused at the door', async () => {
     broker = await Broker.start();
     const { publisher } = broker;
-    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const [greedy, modest] = [new Slotted(), new Slotted()];
     await broker.freeze();
     const deadline = performance.now() + 30_000;
     const results: Promise<PublishResult>[] = [];
-    const publish = (inUse: ResourcesInUse, projectId: string): void => {
+    const publish = (project: Slotted, projectId: string): void => {
       const entry = { ...envelopeOf(results.length, randomBytes(100_000)), projectId };
-      results.push(new Promise((resolve) => publisher.publish(entry, { deadline, inUse }, resolve)));
+      results.push(new Promise((resolve) => publisher.publish(entry, { deadline, project }, resolve)));
     };
     while (publisher.hasRoomFor('1', greedy, 100_000)) publish(greedy, '1');
     expect(results.length * 100_000).toBeGreaterThan(15 * MIB);
@@ -96,25 +96,29 @@ describe('the bytes in flight', () => {
     publish(modest, '2');
     broker.thaw();
     expect(new Set(await Promise.all(results))).toEqual(new Set(['stored']));
-    expect([greedy.inFlight, modest.inFlight, publisher.hasRoomFor('1', greedy, 1)]).toEqual([0, 0, true]);
+    expect([greedy.isInUse, modest.isInUse, publisher.hasRoomFor('1', greedy, 1)]).toEqual([
+      false,
+      false,
+      true,
+    ]);
   });
 
   it('of a broker that stands still are shared by requests that passed the door together', async () => {
     broker = await Broker.start();
     const { publisher } = broker;
-    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const [greedy, modest] = [new Slotted(), new Slotted()];
     await broker.freeze();
     const deadline = performance.now() + 30_000;
-    const publish = (inUse: ResourcesInUse, projectId: string): Promise<PublishResult> => {
+    const publish = (project: Slotted, projectId: string): Promise<PublishResult> => {
       const entry = { ...envelopeOf(1, randomBytes(100_000)), projectId };
-      return new Promise((resolve) => publisher.publish(entry, { deadline, inUse }, resolve));
+      return new Promise((resolve) => publisher.publish(entry, { deadline, project }, resolve));
     };
     const results = Array.from({ length: 400 }, () => publish(greedy, '1'));
     const other = publish(modest, '2');
     broker.thaw();
     expect(await other).toBe('stored');
     expect(new Set(await Promise.all(results))).toEqual(new Set(['stored', 'refused']));
-    expect([greedy.inFlight, modest.inFlight]).toEqual([0, 0]);
+    expect([greedy.isInUse, modest.isInUse]).toEqual([false, false]);
   });
 });
 

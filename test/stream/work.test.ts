@@ -1,7 +1,7 @@
 /** How much of the processors' time one project may queue: a worker's debts, and what processors say of them. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { ResourcesInUse } from '../../src/lib/fair-share.ts';
 import { createLog } from '../../src/lib/log.ts';
+import { Slotted } from '../../src/lib/slots.ts';
 import { WORK_DEBTS_SWEPT_MIN, WORK_FREE_MS, WORK_REST_MS } from '../../src/limits.ts';
 import type { EnvelopeEntry, Privacy } from '../../src/stream/frame.ts';
 import { Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
@@ -15,7 +15,7 @@ const scrubbed = (number: number, projectId: string): EnvelopeEntry => ({
   projectId,
   privacy,
 });
-const inUse = new ResourcesInUse();
+const project = new Slotted();
 
 let broker: Broker;
 let now: number;
@@ -52,8 +52,8 @@ describe('a burst of one project', () => {
   it('is queued up to a second of work, also when it passed the door together; others go on', async () => {
     const publisher = publisherOf();
     expect(await storedOf(publisher, '1', 60)).toBe(Math.floor(WORK_FREE_MS / eachMs) + 1);
-    expect(publisher.hasRoomFor('1', inUse, 1_000)).toBe(false);
-    expect(publisher.hasRoomFor('2', inUse, 1_000)).toBe(true);
+    expect(publisher.hasRoomFor('1', project, 1_000)).toBe(false);
+    expect(publisher.hasRoomFor('2', project, 1_000)).toBe(true);
     expect(await storedOf(publisher, '2', 5)).toBe(5);
   });
 

@@ -41,7 +41,7 @@ const INFLATES = `
   import { gzipSync } from 'node:zlib';
   import { Holding, UploadBudget } from '${DIST}/ingest/envelope/budget.js';
   import { Inflater } from '${DIST}/ingest/envelope/inflate/inflater.js';
-  import { ResourcesInUse } from '${DIST}/lib/fair-share.js';
+  import { Slotted } from '${DIST}/lib/fair-share.js';
   const body = gzipSync(Buffer.alloc(84 * 1024 * 1024));
   let collections = 0;
   const { NODE_PERFORMANCE_GC_MINOR: minor, NODE_PERFORMANCE_GC_FLAGS_FORCED: forced } = constants;
@@ -52,7 +52,7 @@ const INFLATES = `
   observer.observe({ entryTypes: ['gc'] });
   const budget = new UploadBudget({ maxBodyBytes: 1e9, maxDecompressedBytes: 1e9, spoolDir: '/tmp' });
   const options = {
-    holding: new Holding(budget, new ResourcesInUse()),
+    holding: new Holding(budget, new Slotted()),
     onBytes: () => undefined,
     onEnd: () => setTimeout(() => console.log(collections), 100),
     onFailed: console.log,

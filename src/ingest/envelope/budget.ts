@@ -20,8 +20,9 @@
  * make others pause.
  */
 import { type Clock, systemClock } from '../../lib/clock.ts';
-import { FairShare, type ResourcesInUse } from '../../lib/fair-share.ts';
+import { FairShare } from '../../lib/fair-share.ts';
 import { type ExtraType, storedTypes } from '../../lib/item-types.ts';
+import type { Slotted } from '../../lib/slots.ts';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_SCARCE,
@@ -53,11 +54,8 @@ export class UploadBudget {
   readonly disk: SpoolDisk;
   readonly #freeBlocks: Buffer[] = [];
   readonly #spoolBytesMax: number;
-  readonly #spoolShare: FairShare;
-  readonly #uploadShare = new FairShare('uploads', UPLOADS_MAX);
-  readonly #unpacedShare = new FairShare('unpaced', UNPACED_BYTES_MAX);
-  readonly #heldShare = new FairShare('held', HELD_BYTES_MAX);
-  readonly #requestShare = new FairShare('requests', REQUESTS_IN_FLIGHT_MAX);
+  /** The counters with 503. */
+  readonly shares: Readonly<Record<'held' | 'spooled' | 'uploads' | 'requests' | 'unpaced', FairShare>>;
 
   constructor(options: {
     maxBodyBytes: number;
@@ -74,19 +72,25 @@ export class UploadBudget {
     this.maxDecompressedBytes = options.maxDecompressedBytes;
     this.storedTypes = storedTypes(options.storeTypes ?? []);
     this.#spoolBytesMax = options.spoolBytesMax ?? SPOOL_BYTES_MAX;
-    this.#spoolShare = new FairShare('spool', this.#spoolBytesMax);
+    this.shares = {
+      held: new FairShare(HELD_BYTES_MAX),
+      spooled: new FairShare(this.#spoolBytesMax),
+      uploads: new FairShare(UPLOADS_MAX),
+      requests: new FairShare(REQUESTS_IN_FLIGHT_MAX),
+      unpaced: new FairShare(UNPACED_BYTES_MAX),
+    };
     this.inflationQueue = new InflationQueue(clock);
     this.disk = new SpoolDisk(options.spoolDir, clock);
   }
 
   /** Bytes of memory that uploads own: bodies, header lines, inflaters, what waits for the disk. */
   get heldBytes(): number {
-    return this.#heldShare.total;
+    return this.shares.held.total;
   }
 
   /** Bytes of the spool files. */
   get spooledBytes(): number {
-    return this.#spoolShare.total;
+    return this.shares.spooled.total;
   }
 
   /** False when held or spooled bytes are at their bound: refuse new requests. */
@@ -95,13 +99,13 @@ export class UploadBudget {
   }
 
   /** Whether a request of the project may come: there is room, and it has at most its share. */
-  hasRoomFor(inUse: ResourcesInUse): boolean {
-    return this.hasRoom && this.#heldShare.allows(inUse) && this.#requestShare.allows(inUse);
+  hasRoomFor(project: Slotted): boolean {
+    return this.hasRoom && this.shares.held.allows(project) && this.shares.requests.allows(project);
   }
 
   /** Counts one more request, or with -1 one less. */
-  request(delta: 1 | -1, inUse: ResourcesInUse): void {
-    this.#requestShare.add(inUse, delta);
+  request(delta: 1 | -1, project: Slotted): void {
+    this.shares.requests.add(project, delta);
   }
 
   /** The worker holds much: each upload gets smaller bounds. */
@@ -123,22 +127,22 @@ export class UploadBudget {
    * @param delta bytes, negative to give back. @returns false when the sum is over the bound, or
    * near it and the project over its share (they are counted all the same)
    */
-  hold(delta: number, inUse: ResourcesInUse): boolean {
-    this.#heldShare.add(inUse, delta);
+  hold(delta: number, project: Slotted): boolean {
+    this.shares.held.add(project, delta);
     if (this.heldBytes <= HELD_BYTES_SCARCE) return true;
-    return this.heldBytes <= HELD_BYTES_MAX && this.#heldShare.allows(inUse);
+    return this.heldBytes <= HELD_BYTES_MAX && this.shares.held.allows(project);
   }
 
   /** As {@link hold}, for bytes of spool files; false for a project beyond its share. */
-  spool(delta: number, inUse: ResourcesInUse): boolean {
-    this.#spoolShare.add(inUse, delta);
-    return this.spooledBytes <= this.#spoolBytesMax && this.#spoolShare.allows(inUse);
+  spool(delta: number, project: Slotted): boolean {
+    this.shares.spooled.add(project, delta);
+    return this.spooledBytes <= this.#spoolBytesMax && this.shares.spooled.allows(project);
   }
 
   /** As {@link spool}, for spooled bytes of bodies that were inflated in the loop. */
-  unpaced(delta: number, inUse: ResourcesInUse): boolean {
-    this.#unpacedShare.add(inUse, delta);
-    return this.#unpacedShare.total <= UNPACED_BYTES_MAX && this.#unpacedShare.allows(inUse);
+  unpaced(delta: number, project: Slotted): boolean {
+    this.shares.unpaced.add(project, delta);
+    return this.shares.unpaced.total <= UNPACED_BYTES_MAX && this.shares.unpaced.allows(project);
   }
 
   /**
@@ -146,9 +150,9 @@ export class UploadBudget {
    * @returns false when there are too many, or more than the project's share (it is counted all the
    * same)
    */
-  upload(delta: 1 | -1, inUse: ResourcesInUse): boolean {
-    this.#uploadShare.add(inUse, delta);
-    return this.#uploadShare.total <= UPLOADS_MAX && this.#uploadShare.allows(inUse);
+  upload(delta: 1 | -1, project: Slotted): boolean {
+    this.shares.uploads.add(project, delta);
+    return this.shares.uploads.total <= UPLOADS_MAX && this.shares.uploads.allows(project);
   }
 
   /**
@@ -171,7 +175,7 @@ export class UploadBudget {
  */
 export class Holding {
   readonly budget: UploadBudget;
-  readonly inUse: ResourcesInUse;
+  readonly project: Slotted;
   #held = 0;
   #spooled = 0;
   #queued = 0;
@@ -180,23 +184,23 @@ export class Holding {
   #isLarge = false;
   #open = true;
 
-  constructor(budget: UploadBudget, inUse: ResourcesInUse) {
+  constructor(budget: UploadBudget, project: Slotted) {
     this.budget = budget;
-    this.inUse = inUse;
-    budget.request(1, inUse);
+    this.project = project;
+    budget.request(1, project);
   }
 
   /** @param delta bytes, negative to give back. @returns false when there is no room for them */
   hold(delta: number): boolean {
     if (!this.#open) return true;
     this.#held += delta;
-    return this.budget.hold(delta, this.inUse);
+    return this.budget.hold(delta, this.project);
   }
 
   spool(delta: number): boolean {
     if (!this.#open) return true;
     this.#spooled += delta;
-    return this.budget.spool(delta, this.inUse);
+    return this.budget.spool(delta, this.project);
   }
 
   /** @param delta bytes that wait for an inflater or the disk */
@@ -220,25 +224,25 @@ export class Holding {
   unpaced(delta: number): boolean {
     if (!this.#open) return true;
     this.#unpaced += delta;
-    return this.budget.unpaced(delta, this.inUse);
+    return this.budget.unpaced(delta, this.project);
   }
 
   /** The upload is one of the large ones. @returns false when there is no place for it */
   takePlace(): boolean {
     if (this.#isLarge || !this.#open) return true;
     this.#isLarge = true;
-    return this.budget.upload(1, this.inUse);
+    return this.budget.upload(1, this.project);
   }
 
   close(): void {
     if (!this.#open) return;
     this.#open = false;
-    if (this.#isLarge) this.budget.upload(-1, this.inUse);
+    if (this.#isLarge) this.budget.upload(-1, this.project);
     if (this.#queued > 0) this.budget.pacer.queue(-this.#queued);
     if (this.#whole > 0) this.budget.pacer.addWhole(-this.#whole);
-    if (this.#unpaced > 0) this.budget.unpaced(-this.#unpaced, this.inUse);
-    this.budget.request(-1, this.inUse);
-    this.budget.hold(-this.#held, this.inUse);
-    if (this.#spooled > 0) this.budget.spool(-this.#spooled, this.inUse);
+    if (this.#unpaced > 0) this.budget.unpaced(-this.#unpaced, this.project);
+    this.budget.request(-1, this.project);
+    this.budget.hold(-this.#held, this.project);
+    if (this.#spooled > 0) this.budget.spool(-this.#spooled, this.project);
   }
 }

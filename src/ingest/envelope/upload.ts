@@ -34,7 +34,7 @@
  * way, the rest of a refused body is read and dropped, up to 200 MiB.
  */
 import { assert } from '../../lib/assert.ts';
-import type { ResourcesInUse } from '../../lib/fair-share.ts';
+import { Slot, type Slotted } from '../../lib/slots.ts';
 import {
   INFLATER_QUEUE_BYTES_MAX,
   SWELLING_RATIO_MIN,
@@ -75,7 +75,7 @@ export type UploadOptions = {
   newReader: NewItemReader;
   budget: UploadBudget;
   /** Of the project whose upload it is. */
-  inUse: ResourcesInUse;
+  project: Slotted;
   /** Exactly once, perhaps inside `feed`, `end` or `proceed`; never after `dispose`. */
   onResult(result: UploadResult): void;
   /** Pause the socket, or resume it: disk, inflater or stream is behind, or no longer. */
@@ -89,6 +89,11 @@ export type UploadOptions = {
  * 40 bytes of brotli may take 30 ms, whatever the bound.
  */
 const DISTRUSTED_BODIES = 100;
+/** How many are left. */
+export const DISTRUST = new Slot(
+  () => ({ bodies: 0 }),
+  () => false,
+);
 
 type State = 'arriving' | 'whole' | 'settled' | 'disposed';
 
@@ -125,7 +130,7 @@ export class Upload {
   constructor(options: UploadOptions) {
     this.#options = options;
     this.#encoding = parseEncoding(options.encoding);
-    this.#holding = new Holding(options.budget, options.inUse);
+    this.#holding = new Holding(options.budget, options.project);
     this.#collector = new Collector({
       holding: this.#holding,
       onOverload: (detail) => this.fail('overloaded', detail),
@@ -235,12 +240,12 @@ export class Upload {
     const claimed = claimedBytes(encoding, body);
     if (body.length > SYNC_INFLATE_BYTES_MAX)
       return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
-    const { inUse } = this.#holding;
+    const distrust = DISTRUST.of(this.#holding.project);
     // To learn its size takes milliseconds.
-    if (claimed === undefined && !this.#options.budget.inflationQueue.allows(inUse))
+    if (claimed === undefined && !this.#options.budget.inflationQueue.allows(this.#holding.project))
       return this.fail('overloaded', 'too much is being inflated');
-    if (claimed === undefined && inUse.distrusted > 0) {
-      inUse.distrusted--;
+    if (claimed === undefined && distrust.bodies > 0) {
+      distrust.bodies--;
       return this.#inflateInTurn(encoding, expectedBytes(body));
     }
     const inflated = inflateSync(encoding, body);
@@ -249,13 +254,13 @@ export class Upload {
       this.#parse(inflated.bytes);
       this.#finish();
     } else if (inflated.reason === 'stream') {
-      inUse.distrusted = DISTRUSTED_BODIES;
+      distrust.bodies = DISTRUSTED_BODIES;
       // More has come out than a smaller claim: it is false.
       const isFalse = claimed !== undefined && claimed <= SYNC_INFLATED_BYTES_MAX;
       this.#inflateInTurn(encoding, expectedBytes(body, isFalse ? undefined : claimed));
     } else {
       // 14 bytes of brotli fill a window of 16 MiB before they turn out to be corrupt.
-      if (claimed === undefined) inUse.distrusted = DISTRUSTED_BODIES;
+      if (claimed === undefined) distrust.bodies = DISTRUSTED_BODIES;
       this.fail('invalid', 'the compressed body is corrupt');
     }
   }
@@ -264,7 +269,7 @@ export class Upload {
   #inflateInTurn(encoding: Compression, bytes: number): void {
     const { inflationQueue, maxDecompressedBytes } = this.#options.budget;
     this.#queued = {
-      inUse: this.#holding.inUse,
+      project: this.#holding.project,
       bytes: Math.min(bytes, maxDecompressedBytes),
       swells: this.#swells(bytes),
       inflated: () => this.#inflatedBytes,
@@ -330,7 +335,7 @@ export class Upload {
     if (queued === undefined) return false;
     if (!queued.swells && this.#swells(this.#inflatedBytes) && !inflationQueue.swell(queued)) return true;
     if (this.#inflatedBytes <= queued.bytes) return false;
-    queued.inUse.distrusted = DISTRUSTED_BODIES;
+    DISTRUST.of(queued.project).bodies = DISTRUSTED_BODIES;
     return !inflationQueue.grow(queued, maxDecompressedBytes);
   }
 

@@ -14,15 +14,23 @@
  */
 
 import { type Category, categoryBit, isContainerType, typeBit } from '../../lib/item-types.ts';
+import { Slot } from '../../lib/slots.ts';
 import { AGENT_CHARS_MAX, ANSWER_MS_MAX } from '../../limits.ts';
-import type { ProjectPrivacy } from '../../projects/project.ts';
+import type { Project, ProjectPrivacy } from '../../projects/project.ts';
 import type { Access, ProjectState, RateScope } from '../../projects/project-state.ts';
 import type { EnvelopeEntry, Privacy } from '../../stream/frame.ts';
 import type { PublishResult } from '../../stream/publish/publisher.ts';
 import { type NewItemReader, newParser } from '../envelope/parser.ts';
 import type { HeldEnvelope, HeldItem, SkippedItems, UploadResult } from '../envelope/upload.ts';
 import { Upload } from '../envelope/upload.ts';
-import { filterItems, filterSpooled, type InboundFilter, needsPayload } from '../filter/inbound.ts';
+import {
+  type CompiledFilters,
+  compileFilters,
+  filterItems,
+  filterSpooled,
+  type InboundFilter,
+  needsPayload,
+} from '../filter/inbound.ts';
 import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
 import { categoryHints, quotaHeaders, rateHeaders } from './answers/limit-headers.ts';
 import { type Answer, EMPTY, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
@@ -38,6 +46,16 @@ import {
 import type { Exchange } from './exchange.ts';
 import type { FinishedRequest } from './record.ts';
 import type { KnownHeaders, RequestHead } from './request-head.ts';
+
+/** Compiled anew for each record. */
+const FILTERS = new Slot<{ record: Project; filters: CompiledFilters }, ProjectState>(
+  ({ record }) => ({ record, filters: compileFilters(record) }),
+  () => false,
+);
+function filtersOf(project: ProjectState): CompiledFilters {
+  const compiled = FILTERS.of(project);
+  return (compiled.record === project.record ? compiled : FILTERS.renew(project)).filters;
+}
 
 const NO_ITEMS: HeldItem[] = [];
 
@@ -104,7 +122,7 @@ export class IngestRequest extends EndpointRequest {
     const { project, scope } = access;
     const { publisher, budget, admission } = this.services;
     const announced = Number(head.headers['content-length']);
-    if (!publisher.hasRoomFor(project.id, project.inUse, announced) || !budget.hasRoomFor(project.inUse))
+    if (!publisher.hasRoomFor(project.id, project, announced) || !budget.hasRoomFor(project))
       return this.refuse('overloaded');
     // A flood over the limit ends here: nothing is made ready for its bodies.
     if (!this.#passOrRefuseRate(admission.knownRefusal(scope))) return;
@@ -128,9 +146,9 @@ export class IngestRequest extends EndpointRequest {
   // ---- The body ----
 
   /** The story goes on in {@link #onBody}, unless the request ends before. */
-  #readBody(head: RequestHead, { inUse }: ProjectState, announced: number): void {
+  #readBody(head: RequestHead, project: ProjectState, announced: number): void {
     const { budget } = this.services;
-    budget.inflationQueue.note(inUse, this.exchange.startedAt);
+    budget.inflationQueue.note(project, this.exchange.startedAt);
     if (announced > budget.maxBodyBytes) {
       const failure = { kind: 'too_large', detail: exceeds(budget.maxBodyBytes) } as const;
       return this.#onBody({ ok: false, failure });
@@ -139,7 +157,7 @@ export class IngestRequest extends EndpointRequest {
       encoding: head.headers['content-encoding'],
       newReader: this.#endpoint.newReader,
       budget,
-      inUse,
+      project,
       onResult: (result) => this.guard(() => this.#onBody(result)),
       onPressure: (paused) => this.exchange.setPaused(paused),
       onWaitsForLeave: () => this.#takeTokenFirst(upload),
@@ -202,7 +220,7 @@ export class IngestRequest extends EndpointRequest {
   // ---- The filters ----
 
   #filter(envelope: HeldEnvelope): FilterResult | Promise<FilterResult> {
-    const { filters } = (this.#access as Access).project;
+    const filters = filtersOf((this.#access as Access).project);
     const { items, spool } = envelope;
     const headers = this.#headers as KnownHeaders;
     if (!spool || !needsPayload(filters, items)) return filterItems(filters, headers, items);
@@ -332,7 +350,8 @@ export class IngestRequest extends EndpointRequest {
   }
 
   #publish(envelope: HeldEnvelope, items: HeldItem[]): void {
-    const { id, inUse, privacy } = (this.#access as Access).project;
+    const { project } = this.#access as Access;
+    const { id, privacy } = project;
     const { eventId, sentAt, sdk, spool } = envelope;
     const entry: EnvelopeEntry = {
       kind: 'envelope',
@@ -346,7 +365,7 @@ export class IngestRequest extends EndpointRequest {
       items,
       privacy: privacy && this.#privacyOf(privacy, items),
     };
-    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), inUse };
+    const options = { deadline: this.#deadline, source: spool?.only(envelope.items, items), project };
     this.services.publisher.publish(entry, options, (result) =>
       this.guard(() => this.#onPublished(result, envelope, items)),
     );

@@ -33,6 +33,7 @@
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
+import { Slot } from '../../lib/slots.ts';
 import {
   CHECKPOINT_READ_MS_MAX,
   LEASE_RESERVE_MS,
@@ -102,6 +103,15 @@ type Call = {
   waiting: readonly Waiter[];
   ask: Ask | undefined;
 };
+
+/**
+ * What this worker holds and knows of a scope's windows, from the first request until a minute has
+ * passed without one.
+ */
+export const CACHES = new Slot(
+  () => new ScopeCache(),
+  () => true,
+);
 
 const UNAVAILABLE = { kind: 'unavailable' } as const;
 /** Idle for longer than any window that this worker may know of. */
@@ -199,12 +209,11 @@ export class Admission {
   }
 
   #cacheOf(scope: RateScope, now: number): ScopeCache {
-    if (!scope.cache) {
-      scope.cache = new ScopeCache();
-      this.#active.add(scope);
-    }
-    scope.cache.usedAt = now;
-    return scope.cache;
+    const found = CACHES.find(scope);
+    if (!found) this.#active.add(scope);
+    const cache = found ?? CACHES.of(scope);
+    cache.usedAt = now;
+    return cache;
   }
 
   // ---- The call ----
@@ -420,9 +429,9 @@ export class Admission {
     if (now < this.#evictAt) return;
     this.#evictAt = now + EVICT_EVERY_MS;
     for (const scope of this.#active) {
-      const { cache } = scope;
+      const cache = CACHES.find(scope);
       if (cache && (now - cache.usedAt < IDLE_MS || cache.isCalling)) continue;
-      scope.cache = undefined;
+      CACHES.clear(scope);
       this.#active.delete(scope);
     }
   }
@@ -433,7 +442,7 @@ export class Admission {
     this.#leased = this.#leased.filter(({ endsAt }) => endsAt > now);
     for (const lease of ended) {
       const { scope, cache } = lease;
-      if (scope.cache !== cache || scope.limit === undefined || !cache.hasReturns(now)) continue;
+      if (CACHES.find(scope) !== cache || scope.limit === undefined || !cache.hasReturns(now)) continue;
       // The reply to a call under way may settle it; if not, it goes back at the next tick.
       if (cache.isCalling) this.#leased.push(lease);
       else this.#send(scope, []);

@@ -11,6 +11,7 @@
  */
 import type { Clock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
+import { Slot } from '../../lib/slots.ts';
 import { CHECKPOINT_MS_MAX } from '../../limits.ts';
 import type { ProjectState } from '../../projects/project-state.ts';
 import type { MonthCounts } from '../../projects/usage/checkpoint-bucket.ts';
@@ -40,6 +41,15 @@ type Leftover = { project: ProjectState; month: string; count: number };
  * counts.
  */
 type Group = { noted: (ProjectState | Leftover)[]; writing: Promise<void> | undefined };
+
+/**
+ * Of a project: the figure that is not written yet, `month` empty: there is none; and how many
+ * figures of it are being written.
+ */
+const NOTED = new Slot(
+  () => ({ month: '', count: 0, unwritten: 0 }),
+  ({ month, unwritten }) => month !== '' || unwritten > 0,
+);
 
 /** Counts of a month. */
 type Figures = Map<ProjectState, number>;
@@ -89,25 +99,23 @@ export class Checkpoints {
    */
   note(project: ProjectState, month: string, count: number, before = count): void {
     if (project.isDeleted) return;
-    const { checkpointMonth, checkpointCount } = project;
-    if (checkpointMonth === month) {
-      if (before < checkpointCount) this.#hasLoss = true;
-      project.checkpointCount = Math.max(checkpointCount, count);
+    const state = NOTED.of(project);
+    if (state.month === month) {
+      if (before < state.count) this.#hasLoss = true;
+      state.count = Math.max(state.count, count);
       return;
     }
     const { noted } = this.#groups[this.#store.groupOf(project.id)] as Group;
-    noted.push(
-      checkpointMonth === '' ? project : { project, month: checkpointMonth, count: checkpointCount },
-    );
-    project.checkpointMonth = month;
-    project.checkpointCount = count;
+    noted.push(state.month === '' ? project : { project, month: state.month, count: state.count });
+    state.month = month;
+    state.count = count;
   }
 
   /** The stored figure, or a larger one that is not written yet. Rejects as the store does. */
   async read(project: ProjectState, month: string): Promise<number | undefined> {
     const stored = await this.#store.read(project.id, month);
-    const { checkpointMonth, checkpointCount } = project;
-    return checkpointMonth === month ? Math.max(checkpointCount, stored ?? 0) : stored;
+    const noted = project.isDeleted ? undefined : NOTED.find(project);
+    return noted?.month === month ? Math.max(noted.count, stored ?? 0) : stored;
   }
 
   /** Redis lost counts: the processor raises those that its tally says more of. */
@@ -174,7 +182,7 @@ export class Checkpoints {
         this.#failing.add(at);
         for (const [project, count] of figures) this.note(project, month, count);
       }
-      for (const project of figures.keys()) project.unwritten--;
+      for (const project of figures.keys()) NOTED.of(project).unwritten--;
     }
   }
 }
@@ -189,8 +197,9 @@ function countsOf(figures: Figures): MonthCounts {
 
 /** Of a project that has its figure in itself: what comes from now on is noted anew. */
 function takeFigure(project: ProjectState): Leftover {
-  const { checkpointMonth: month, checkpointCount: count } = project;
-  project.checkpointMonth = '';
+  const state = NOTED.of(project);
+  const { month, count } = state;
+  state.month = '';
   return { project, month, count };
 }
 
@@ -201,7 +210,7 @@ function byMonth(all: readonly (ProjectState | Leftover)[]): Map<string, Figures
     if (project.isDeleted) continue;
     const figures = months.get(month) ?? new Map<ProjectState, number>();
     months.set(month, figures);
-    if (!figures.has(project)) project.unwritten++;
+    if (!figures.has(project)) NOTED.of(project).unwritten++;
     figures.set(project, Math.max(count, figures.get(project) ?? 0));
   }
   return months;

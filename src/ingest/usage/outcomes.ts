@@ -1,5 +1,6 @@
 import { type Clock, systemClock } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
+import { Slot } from '../../lib/slots.ts';
 import { LEDGER_FLUSH_MS, LEDGER_WRITES_PER_FLUSH_MAX } from '../../limits.ts';
 import { isConflict } from '../../projects/bucket.ts';
 import type { ProjectState } from '../../projects/project-state.ts';
@@ -8,6 +9,21 @@ import { changeRecord } from '../../projects/usage/records.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 
 const WRITES_IN_FLIGHT_MAX = 8;
+
+/**
+ * Of a project: requests since they were last gathered, whether the ledger lists it, and how many
+ * days of it are not written yet.
+ */
+type Fresh = {
+  isListed: boolean;
+  accepted: number;
+  others: Record<string, number> | undefined;
+  unwritten: number;
+};
+const FRESH = new Slot<Fresh>(
+  () => ({ isListed: false, accepted: 0, others: undefined, unwritten: 0 }),
+  ({ isListed, unwritten }) => isListed || unwritten > 0,
+);
 
 type PendingDay = { project: ProjectState; day: DayOfOutcomes };
 type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
@@ -49,14 +65,15 @@ export class OutcomeLedger {
 
   note(project: ProjectState, outcome: string): void {
     if (project.isDeleted) return;
-    if (!project.isGathered) {
-      project.isGathered = true;
+    const fresh = FRESH.of(project);
+    if (!fresh.isListed) {
+      fresh.isListed = true;
       this.#fresh.push(project);
     }
-    if (outcome === 'accepted') project.freshAccepted++;
+    if (outcome === 'accepted') fresh.accepted++;
     else {
-      project.freshOthers ??= {};
-      project.freshOthers[outcome] = (project.freshOthers[outcome] ?? 0) + 1;
+      fresh.others ??= {};
+      fresh.others[outcome] = (fresh.others[outcome] ?? 0) + 1;
     }
   }
 
@@ -84,18 +101,19 @@ export class OutcomeLedger {
     const time = new Date(this.#clock.now()).toISOString();
     const hour = time.slice(11, 13);
     for (const project of this.#fresh) {
-      project.isGathered = false;
+      const fresh = FRESH.of(project);
+      fresh.isListed = false;
       if (project.isDeleted) continue;
       const key = ledgerKey(project.id, time.slice(0, 10));
       const pending = this.#pending.get(key);
       const day = pending && !pending.project.isDeleted ? pending.day : {};
-      if (project.freshAccepted > 0) addCounts(day, { [hour]: { accepted: project.freshAccepted } });
-      if (project.freshOthers) addCounts(day, { [hour]: project.freshOthers });
-      if (pending) pending.project.unwritten--;
-      project.unwritten++;
+      if (fresh.accepted > 0) addCounts(day, { [hour]: { accepted: fresh.accepted } });
+      if (fresh.others) addCounts(day, { [hour]: fresh.others });
+      if (pending) FRESH.of(pending.project).unwritten--;
+      fresh.unwritten++;
       this.#pending.set(key, { project, day });
-      project.freshAccepted = 0;
-      project.freshOthers = undefined;
+      fresh.accepted = 0;
+      fresh.others = undefined;
     }
     this.#fresh = [];
   }
@@ -130,7 +148,7 @@ export class OutcomeLedger {
         addCounts(sum, day);
         return JSON.stringify(sum);
       });
-      project.unwritten--;
+      FRESH.of(project).unwritten--;
     } catch (error) {
       this.#pending.set(key, pending);
       throw error;

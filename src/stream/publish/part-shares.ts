@@ -1,9 +1,12 @@
-import { FairShare, ResourcesInUse } from '../../lib/fair-share.ts';
+import { FairShare } from '../../lib/fair-share.ts';
+import { newSlot, Slotted } from '../../lib/slots.ts';
 import type { NatsLink } from '../nats.ts';
 import { CHUNKS_STREAM, PARTS_SUBJECT, partsSubject } from '../topology.ts';
 
+/** Bytes of parts in the chunks stream, of all workers. */
+const PARTS = newSlot(() => false);
 const LOOK_EVERY_MS = 500;
-const NO_USE = new ResourcesInUse();
+const NO_USE = new Slotted();
 
 /** Entries that come to nothing are removed. */
 function add(sums: Map<string, number>, subject: string, bytes: number): void {
@@ -24,8 +27,8 @@ function add(sums: Map<string, number>, subject: string, bytes: number): void {
  */
 export class PartShares {
   readonly #link: NatsLink;
-  #share = new FairShare('chunks', Number.POSITIVE_INFINITY);
-  #uses = new Map<string, ResourcesInUse>();
+  #share = new FairShare(Number.POSITIVE_INFINITY, PARTS);
+  #uses = new Map<string, Slotted>();
   /** By subject: bytes of parts that are being written. */
   readonly #begun = new Map<string, number>();
   /** By subject: bytes of parts that were written, or given up, since the last look began. */
@@ -62,9 +65,9 @@ export class PartShares {
   }
 
   #hold(subject: string, bytes: number): void {
-    const inUse = this.#uses.get(subject) ?? new ResourcesInUse();
-    this.#uses.set(subject, inUse);
-    this.#share.add(inUse, bytes);
+    const project = this.#uses.get(subject) ?? new Slotted();
+    this.#uses.set(subject, project);
+    this.#share.add(project, bytes);
   }
 
   async #look(): Promise<void> {
@@ -88,7 +91,7 @@ export class PartShares {
     const { config, state } = await manager.streams.info(CHUNKS_STREAM, {
       subjects_filter: `${PARTS_SUBJECT}.>`,
     });
-    this.#share = new FairShare('chunks', config.max_bytes > 0 ? config.max_bytes : Infinity);
+    this.#share = new FairShare(config.max_bytes > 0 ? config.max_bytes : Infinity, PARTS);
     this.#uses = new Map();
     const messageBytes = state.messages === 0 ? 0 : state.bytes / state.messages;
     for (const [subject, messages] of Object.entries(state.subjects ?? {}))

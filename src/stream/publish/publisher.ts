@@ -1,9 +1,10 @@
 import type { Clock } from '../../lib/clock.ts';
-import { FairShare, type ResourcesInUse } from '../../lib/fair-share.ts';
+import { FairShare } from '../../lib/fair-share.ts';
 import type { ByteSource } from '../../lib/files/byte-source.ts';
 import { hashOf } from '../../lib/hash.ts';
 import type { Log } from '../../lib/log.ts';
 import { COUNT_BOUNDS, Distribution } from '../../lib/metrics/distribution.ts';
+import type { Slotted } from '../../lib/slots.ts';
 import {
   FRAME_BYTES_MAX,
   FRAME_OVERHEAD_BYTES,
@@ -32,7 +33,7 @@ type PublishOptions = {
   /** Of a sampled entry: the processor's span goes below it. */
   traceparent?: string;
   /** Of the entry's project; left out where there are no shares, as with heartbeats. */
-  inUse?: ResourcesInUse;
+  project?: Slotted;
 };
 
 export type PublisherOptions = {
@@ -96,7 +97,7 @@ export class Publisher {
    * Fair share of bytes in flight over all streams, measured against one stream's bound, because a
    * project's entries usually go to one stream.
    */
-  readonly #share = new FairShare('inFlight', STREAM_BYTES_IN_FLIGHT_MAX);
+  readonly #share = new FairShare(STREAM_BYTES_IN_FLIGHT_MAX);
   #entriesInFlight = 0;
   #bytesInFlight = 0;
   #whenDrained: (() => void)[] = [];
@@ -163,8 +164,8 @@ export class Publisher {
    * Whether an envelope of the project, of about so many bytes, may come: as {@link available}, and
    * the project holds no more than its share of what it needs.
    */
-  hasRoomFor(projectId: string, inUse: ResourcesInUse, bytes: number): boolean {
-    if (!this.available || !this.#share.allows(inUse) || !this.#workShares.allows(projectId)) return false;
+  hasRoomFor(projectId: string, project: Slotted, bytes: number): boolean {
+    if (!this.available || !this.#share.allows(project) || !this.#workShares.allows(projectId)) return false;
     if (bytes <= this.#frameBytesMax()) return true;
     return this.#partsSender.hasRoom && this.#partShares.allows(projectId);
   }
@@ -186,11 +187,11 @@ export class Publisher {
    */
   publish(
     entry: Entry,
-    { deadline, source, inUse, traceparent }: PublishOptions,
+    { deadline, source, project, traceparent }: PublishOptions,
     done: (result: PublishResult) => void,
   ): void {
     // Requests that passed the door together may be more than the share.
-    if (!this.available || (inUse && !this.#share.allows(inUse))) return done('refused');
+    if (!this.available || (project && !this.#share.allows(project))) return done('refused');
     const projectId = entry.kind === 'envelope' ? entry.projectId : undefined;
     if (projectId !== undefined && !this.#workShares.allows(projectId)) return done('refused');
     const owed = entry.kind === 'envelope' ? this.#workShares.add(entry.projectId, workOf(entry)) : 0;
@@ -204,12 +205,12 @@ export class Publisher {
     const queue = this.#queueOf(entry);
     const bytes = encodedBytesBound(entry);
     if (entry.kind === 'envelope' && (source || bytes > this.#frameBytesMax())) {
-      const push = (queued: QueuedEntry): void => this.#push(queue, { ...queued, inUse, traceparent });
+      const push = (queued: QueuedEntry): void => this.#push(queue, { ...queued, project, traceparent });
       const isRefusing = (): boolean => queue.isRefusing;
       const large = { entry, source: source ?? sourceOf(entry), deadline, push, isRefusing };
       return this.#large.add({ ...large, done: finish });
     }
-    this.#push(queue, { entry, bytes, inUse, deadline, traceparent, done: finish });
+    this.#push(queue, { entry, bytes, project, deadline, traceparent, done: finish });
   }
 
   /** Resolves when nothing is queued or in flight. */
@@ -224,9 +225,9 @@ export class Publisher {
     queue.push(queued);
   }
 
-  #countBytes({ bytes, inUse }: QueuedEntry, sign: 1 | -1): void {
+  #countBytes({ bytes, project }: QueuedEntry, sign: 1 | -1): void {
     this.#bytesInFlight += sign * bytes;
-    if (inUse) this.#share.add(inUse, sign * bytes);
+    if (project) this.#share.add(project, sign * bytes);
   }
 
   #queueOf(entry: Entry): ShardQueue {

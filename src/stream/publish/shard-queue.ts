@@ -1,5 +1,5 @@
-import type { ResourcesInUse } from '../../lib/fair-share.ts';
 import type { Distribution } from '../../lib/metrics/distribution.ts';
+import type { Slotted } from '../../lib/slots.ts';
 import {
   FRAME_DEADLINES_APART_MS_MAX,
   FRAME_ENTRIES_MAX,
@@ -20,7 +20,7 @@ export type QueuedEntry = {
   /** Monotonic ms. */
   deadline: number;
   /** Of the entry's project, where there are shares. */
-  inUse?: ResourcesInUse | undefined;
+  project?: Slotted | undefined;
   /** Of a sampled entry. */
   traceparent?: string | undefined;
   done(result: PublishResult): void;

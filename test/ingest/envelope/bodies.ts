@@ -9,7 +9,7 @@ import {
   type UploadFailure,
   type UploadResult,
 } from '../../../src/ingest/envelope/upload.ts';
-import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import { Slotted } from '../../../src/lib/slots.ts';
 
 export const EVENT_ID = '9ec79c33ec9942ab8353589fcb2e04dc';
 
@@ -103,7 +103,7 @@ export function startUpload(
       encoding,
       newReader: newParser,
       budget,
-      inUse: new ResourcesInUse(),
+      project: new Slotted(),
       onResult: (verdict) => {
         if (told) reject(new Error('a second verdict'));
         told = true;

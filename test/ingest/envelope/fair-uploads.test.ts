@@ -5,8 +5,13 @@ import { setImmediate as nextTurn } from 'node:timers/promises';
 import { brotliCompressSync, deflateSync, gzipSync } from 'node:zlib';
 import { afterEach, expect, it, vi } from 'vitest';
 import { newParser } from '../../../src/ingest/envelope/parser.ts';
-import { Upload, type UploadBudget, type UploadResult } from '../../../src/ingest/envelope/upload.ts';
-import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import {
+  DISTRUST,
+  Upload,
+  type UploadBudget,
+  type UploadResult,
+} from '../../../src/ingest/envelope/upload.ts';
+import { Slotted } from '../../../src/lib/slots.ts';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_SCARCE,
@@ -31,14 +36,14 @@ afterEach(() => {
 });
 
 /** @returns the upload, and what has been told of it */
-function start(budget: UploadBudget, inUse: ResourcesInUse, encoding = '') {
+function start(budget: UploadBudget, project: Slotted, encoding = '') {
   let told: UploadResult | undefined;
   let paused = false;
   const upload = new Upload({
     encoding,
     newReader: newParser,
     budget,
-    inUse,
+    project,
     onResult: (result) => {
       told = result;
     },
@@ -52,8 +57,8 @@ function start(budget: UploadBudget, inUse: ResourcesInUse, encoding = '') {
 }
 
 /** @returns what has been told of an upload of so many bytes that never ends */
-function begin(budget: UploadBudget, inUse: ResourcesInUse, bytes: number): () => UploadResult | undefined {
-  const { upload, told } = start(budget, inUse);
+function begin(budget: UploadBudget, project: Slotted, bytes: number): () => UploadResult | undefined {
+  const { upload, told } = start(budget, project);
   upload.feed(BEGIN);
   for (let at = 0; at < bytes; at += 64 * 1024) upload.feed(Buffer.alloc(Math.min(64 * 1024, bytes - at)));
   return told;
@@ -61,32 +66,34 @@ function begin(budget: UploadBudget, inUse: ResourcesInUse, bytes: number): () =
 
 it('a project that has half of the spool is refused more, and others go on', () => {
   const budget = testBudget({ spoolBytesMax: 16 * MIB });
-  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const [greedy, modest] = [new Slotted(), new Slotted()];
   const first = [begin(budget, greedy, 4 * MIB), begin(budget, greedy, 3 * MIB)];
   const over = begin(budget, greedy, 4 * MIB);
   expect(over()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
   expect(begin(budget, modest, 4 * MIB)()).toBeUndefined();
   expect(first.map((told) => told())).toEqual([undefined, undefined]);
   for (const upload of uploads.splice(0)) upload.dispose();
-  expect([budget.spooledBytes, greedy.spool, modest.spool]).toEqual([0, 0, 0]);
+  expect([budget.spooledBytes, budget.shares.spooled.of(greedy), budget.shares.spooled.of(modest)]).toEqual([
+    0, 0, 0,
+  ]);
   expect(begin(budget, greedy, 4 * MIB)()).toBeUndefined();
 });
 
 it('a project that has half of the places for large uploads is refused more, and others go on', () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const [greedy, modest] = [new Slotted(), new Slotted()];
   for (let count = 0; count < UPLOADS_MAX / 2; count++) budget.upload(1, greedy);
   const bytes = INLINE_BYTES_MAX + 1;
   expect(begin(budget, greedy, bytes)()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
   expect(begin(budget, greedy, 1_000)()).toBeUndefined();
   expect(begin(budget, modest, bytes)()).toBeUndefined();
   for (const upload of uploads.splice(0)) upload.dispose();
-  expect([greedy.uploads, modest.uploads]).toEqual([UPLOADS_MAX / 2, 0]);
+  expect([budget.shares.uploads.of(greedy), budget.shares.uploads.of(modest)]).toEqual([UPLOADS_MAX / 2, 0]);
 });
 
 it('bodies that were whole and inflated at once pause no upload of others, and are refused above half of what may wait', async () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const [greedy, modest] = [new Slotted(), new Slotted()];
   // Less than 64 times its size comes out: it counts as no bomb.
   const text = randomBytes(20_000).toString('base64').repeat(34);
   const body = Buffer.from(`{}\n{"type":"event"}\n{"message":"${text}"}`);
@@ -111,26 +118,36 @@ it('bodies that were whole and inflated at once pause no upload of others, and a
   other.upload.feed(packed, true);
   other.upload.end();
   expect(other.told()).toBeUndefined();
-  expect([greedy.uploads, modest.uploads]).toEqual([taken, 2]);
+  expect([budget.shares.uploads.of(greedy), budget.shares.uploads.of(modest)]).toEqual([taken, 2]);
   for (const upload of uploads.splice(0)) upload.dispose();
-  expect([greedy.unpaced, greedy.uploads, modest.unpaced, budget.spooledBytes]).toEqual([0, 0, 0, 0]);
+  expect([
+    budget.shares.unpaced.of(greedy),
+    budget.shares.uploads.of(greedy),
+    budget.shares.unpaced.of(modest),
+    budget.spooledBytes,
+  ]).toEqual([0, 0, 0, 0]);
 });
 
 it('a project that holds half of the memory gets no more requests, and others do', () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const [greedy, modest] = [new Slotted(), new Slotted()];
   budget.hold(HELD_BYTES_MAX / 2, greedy);
   expect(begin(budget, greedy, 1_000)()).toBeUndefined();
   expect(begin(budget, modest, 1_000)()).toBeUndefined();
   expect([budget.hasRoomFor(greedy), budget.hasRoomFor(modest)]).toEqual([false, true]);
   budget.hold(-HELD_BYTES_MAX / 2, greedy);
   for (const upload of uploads.splice(0)) upload.dispose();
-  expect([budget.heldBytes, greedy.held, modest.held, budget.hasRoomFor(greedy)]).toEqual([0, 0, 0, true]);
+  expect([
+    budget.heldBytes,
+    budget.shares.held.of(greedy),
+    budget.shares.held.of(modest),
+    budget.hasRoomFor(greedy),
+  ]).toEqual([0, 0, 0, true]);
 });
 
 it('when memory is scarce, uploads of a project that holds more than its share end, and others go on', () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const [greedy, modest] = [new Slotted(), new Slotted()];
   budget.hold(HELD_BYTES_SCARCE, greedy);
   expect(begin(budget, greedy, 1_000)()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
   expect(begin(budget, modest, 1_000)()).toBeUndefined();
@@ -138,7 +155,7 @@ it('when memory is scarce, uploads of a project that holds more than its share e
 
 it('a project that has half of the requests in flight is refused more, and others go on', () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const [greedy, modest] = [new Slotted(), new Slotted()];
   for (let count = 0; count < REQUESTS_IN_FLIGHT_MAX / 2; count++) {
     expect(budget.hasRoomFor(greedy)).toBe(true);
     begin(budget, greedy, 0);
@@ -146,7 +163,7 @@ it('a project that has half of the requests in flight is refused more, and other
   begin(budget, greedy, 0);
   expect([budget.hasRoomFor(greedy), budget.hasRoomFor(modest)]).toEqual([false, true]);
   for (const upload of uploads.splice(0)) upload.dispose();
-  expect([greedy.requests, budget.hasRoomFor(greedy)]).toEqual([0, true]);
+  expect([budget.shares.requests.of(greedy), budget.hasRoomFor(greedy)]).toEqual([0, true]);
 });
 
 it.each([
@@ -156,9 +173,9 @@ it.each([
   'a project that inflates half of what may be is refused a %s body of unknown size unread',
   (encoding, body) => {
     const budget = testBudget();
-    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const [greedy, modest] = [new Slotted(), new Slotted()];
     const inflation = {
-      inUse: greedy,
+      project: greedy,
       bytes: INFLATING_BYTES_MAX / 2 + 1,
       swells: false,
       inflated: () => 0,
@@ -193,10 +210,10 @@ it.each([
     // It stands still: debts are paid off by time, and a busy machine would take some.
     vi.useFakeTimers({ toFake: ['performance'] });
     const budget = testBudget();
-    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
-    const send = async (inUse: ResourcesInUse, text: string): Promise<UploadResult | undefined> => {
-      const { upload, told } = start(budget, inUse, encoding);
-      budget.inflationQueue.note(inUse, performance.now());
+    const [greedy, modest] = [new Slotted(), new Slotted()];
+    const send = async (project: Slotted, text: string): Promise<UploadResult | undefined> => {
+      const { upload, told } = start(budget, project, encoding);
+      budget.inflationQueue.note(project, performance.now());
       upload.feed(pack(`{}\n{"type":"event"}\n"${text}"`));
       upload.end();
       await expect.poll(told).toBeDefined();
@@ -217,12 +234,12 @@ it.each([
 it('bodies that were expected to swell, after a bomb, and do not are no debt', async () => {
   vi.useFakeTimers({ toFake: ['performance'] });
   const budget = testBudget();
-  const [careless, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+  const [careless, modest] = [new Slotted(), new Slotted()];
   const text = randomBytes(4_000).toString('hex').repeat(125);
   const body = brotliCompressSync(`{}\n{"type":"event"}\n"${text}"`);
   for (let mib = 0; mib <= 1.25 * SWOLLEN_FREE_MIB; mib += text.length / MIB) {
-    for (const inUse of [modest, careless]) budget.inflationQueue.note(inUse, performance.now());
-    careless.distrusted = 100;
+    for (const project of [modest, careless]) budget.inflationQueue.note(project, performance.now());
+    DISTRUST.of(careless).bodies = 100;
     const { upload, told } = start(budget, careless, 'br');
     upload.feed(body);
     upload.end();
@@ -233,9 +250,9 @@ it('bodies that were expected to swell, after a bomb, and do not are no debt', a
 
 it('a bomb that does not say its size is followed by bodies that are inflated beside the loop', async () => {
   const budget = testBudget();
-  const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
-  const send = (inUse: ResourcesInUse, text: string): (() => UploadResult | undefined) => {
-    const { upload, told } = start(budget, inUse, 'br');
+  const [greedy, modest] = [new Slotted(), new Slotted()];
+  const send = (project: Slotted, text: string): (() => UploadResult | undefined) => {
+    const { upload, told } = start(budget, project, 'br');
     upload.feed(brotliCompressSync(text));
     upload.end();
     return told;
@@ -244,18 +261,18 @@ it('a bomb that does not say its size is followed by bodies that are inflated be
   expect(send(greedy, small)()).toMatchObject({ ok: true });
   expect(send(greedy, `${small.slice(0, -1)}"x":"${'x'.repeat(2 * MIB)}"}`)()).toBeUndefined();
   const told = send(greedy, small);
-  expect([told(), greedy.distrusted > 0]).toEqual([undefined, true]);
+  expect([told(), DISTRUST.of(greedy).bodies > 0]).toEqual([undefined, true]);
   expect(send(modest, small)()).toMatchObject({ ok: true });
   await expect.poll(told).toMatchObject({ ok: true });
   // A bomb that is inflated there earns no trust.
-  greedy.distrusted = 1;
+  DISTRUST.of(greedy).bodies = 1;
   send(greedy, `${small.slice(0, -1)}"x":"${'x'.repeat(2 * MIB)}"}`);
-  await expect.poll(() => greedy.distrusted).toBeGreaterThan(1);
+  await expect.poll(() => DISTRUST.of(greedy).bodies).toBeGreaterThan(1);
 });
 
 it('corrupt bodies that do not say their size are followed by bodies that are inflated beside the loop', async () => {
   const budget = testBudget();
-  const greedy = new ResourcesInUse();
+  const greedy = new Slotted();
   const send = (body: Uint8Array): (() => UploadResult | undefined) => {
     const { upload, told } = start(budget, greedy, 'br');
     upload.feed(body);

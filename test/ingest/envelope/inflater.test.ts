@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Holding } from '../../../src/ingest/envelope/budget.ts';
 import { Inflater } from '../../../src/ingest/envelope/inflate/inflater.ts';
 import type { UploadBudget } from '../../../src/ingest/envelope/upload.ts';
-import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import { Slotted } from '../../../src/lib/slots.ts';
 import { HELD_BYTES_MAX, INFLATER_QUEUE_BYTES_MAX } from '../../../src/limits.ts';
 import { temporaryFolder } from '../../support/servers.ts';
 import {
@@ -92,7 +92,7 @@ describe('a paused inflater', () => {
       let atPause = 0;
       const ended = new Promise<void>((resolve, reject) => {
         const options = {
-          holding: new Holding(budgetOf(), new ResourcesInUse()),
+          holding: new Holding(budgetOf(), new Slotted()),
           onBytes: (bytes: Buffer) => {
             given += bytes.length;
             if (given > bytes.length) return;
@@ -154,7 +154,7 @@ describe('pressure', () => {
       const compress = { gzip: gzipSync, br: brotliCompressSync, zstd: zstdBlocks }[encoding] as Compress;
       const [first, ...rest] = cutEvery(compress(LARGE), 10_000);
       upload.feed(first as Buffer);
-      budget.hold(HELD_BYTES_MAX, new ResourcesInUse());
+      budget.hold(HELD_BYTES_MAX, new Slotted());
       feedAll(upload, rest);
       expect(await result).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
       expect(budget.heldBytes).toBe(HELD_BYTES_MAX);

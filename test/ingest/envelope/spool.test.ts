@@ -3,7 +3,7 @@ import { readdir } from 'node:fs/promises';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Holding } from '../../../src/ingest/envelope/budget.ts';
 import { Spool } from '../../../src/ingest/envelope/spool.ts';
-import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import { Slotted } from '../../../src/lib/slots.ts';
 import { SPOOL_BLOCK_BYTES, SPOOL_BYTES_MAX, SPOOL_QUEUE_BYTES_MAX } from '../../../src/limits.ts';
 import { temporaryFolder } from '../../support/servers.ts';
 import { bytesOf, seeded, testBudget } from './bodies.ts';
@@ -16,7 +16,7 @@ afterAll(() => rmSync(spoolDir, { recursive: true }));
 
 function startSpool(fd?: number, isStarted = true) {
   const budget = testBudget({ spoolDir });
-  const holding = new Holding(budget, new ResourcesInUse());
+  const holding = new Holding(budget, new Slotted());
   const behind: boolean[] = [];
   const failures: string[] = [];
   if (fd !== undefined) budget.disk.open = (done) => setImmediate(done, null, fd);
@@ -175,7 +175,7 @@ describe('a spool', () => {
 
   test("fails at the bound of the worker's spools", () => {
     const { spool, failures, budget } = startSpool();
-    budget.spool(SPOOL_BYTES_MAX - 2, new ResourcesInUse());
+    budget.spool(SPOOL_BYTES_MAX - 2, new Slotted());
     spool.append(bytesOf('ab'));
     expect(failures).toEqual([]);
     spool.append(bytesOf('c'));

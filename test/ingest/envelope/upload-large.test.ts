@@ -10,7 +10,7 @@ import {
   type UploadBudget,
   type UploadFailure,
 } from '../../../src/ingest/envelope/upload.ts';
-import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import { Slotted } from '../../../src/lib/slots.ts';
 import {
   HELD_BYTES_MAX,
   HELD_BYTES_TIGHT,
@@ -104,7 +104,7 @@ describe('a large envelope', () => {
 
   test('is a smaller one when the worker holds much', async () => {
     const budget = testBudget({ spoolDir });
-    budget.hold(HELD_BYTES_TIGHT + 1, new ResourcesInUse());
+    budget.hold(HELD_BYTES_TIGHT + 1, new Slotted());
     expect((await envelopeOf([eventBody(INLINE_BYTES_MIN + 1)], budget)).spool?.length).toBe(
       INLINE_BYTES_MIN + 1,
     );
@@ -126,7 +126,7 @@ test('a refusal that comes while the socket is paused resumes it first', () => {
     encoding: '',
     newReader: newParser,
     budget: testBudget({ spoolDir }),
-    inUse: new ResourcesInUse(),
+    project: new Slotted(),
     onResult: (result) => told.push(result.ok ? 'taken' : result.failure.kind),
     onPressure: (paused) => told.push(paused ? 'pause' : 'resume'),
     onWaitsForLeave: () => upload.proceed(),
@@ -256,7 +256,7 @@ describe('an overloaded worker', () => {
   test('refuses when held bytes are at their bound', async () => {
     for (const encoding of ['', 'gzip', 'br']) {
       const budget = testBudget({ spoolDir });
-      budget.hold(HELD_BYTES_MAX - 10, new ResourcesInUse());
+      budget.hold(HELD_BYTES_MAX - 10, new Slotted());
       expect(budget.hasRoom).toBe(true);
       const { upload, result } = startUpload(encoding, budget);
       feedAll(upload, [eventBody(1000)]);
@@ -267,7 +267,7 @@ describe('an overloaded worker', () => {
 
   test('refuses when the spools are at their bound', async () => {
     const budget = testBudget({ spoolDir });
-    budget.spool(SPOOL_BYTES_MAX - 1000, new ResourcesInUse());
+    budget.spool(SPOOL_BYTES_MAX - 1000, new Slotted());
     const { upload, result } = startUpload('', budget);
     feedAll(upload, [eventBody(200_000)]);
     expect(await result).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
@@ -276,12 +276,12 @@ describe('an overloaded worker', () => {
 
   test('has room below both bounds only', () => {
     const budget = testBudget({ spoolDir });
-    const inUse = new ResourcesInUse();
-    budget.hold(HELD_BYTES_MAX, inUse);
+    const project = new Slotted();
+    budget.hold(HELD_BYTES_MAX, project);
     expect(budget.hasRoom).toBe(false);
-    budget.hold(-1, inUse);
+    budget.hold(-1, project);
     expect(budget.hasRoom).toBe(true);
-    budget.spool(SPOOL_BYTES_MAX, inUse);
+    budget.spool(SPOOL_BYTES_MAX, project);
     expect(budget.hasRoom).toBe(false);
   });
 });

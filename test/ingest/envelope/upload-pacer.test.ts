@@ -6,7 +6,7 @@ import { Holding } from '../../../src/ingest/envelope/budget.ts';
 import { InflationQueue, type QueuedBody } from '../../../src/ingest/envelope/inflate/inflation-queue.ts';
 import { type PacedUpload, UploadPacer } from '../../../src/ingest/envelope/upload-pacer.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
-import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import { Slotted } from '../../../src/lib/slots.ts';
 import {
   INFLATED_AT_ONCE_BYTES_MAX,
   INFLATING_BYTES_MAX,
@@ -149,7 +149,7 @@ describe('an upload that is spooled', () => {
 
   test('is paused as well while others wait for the disk, and counts what itself waits', async () => {
     const budget = testBudget({ spoolDir });
-    const other = new Holding(budget, new ResourcesInUse());
+    const other = new Holding(budget, new Slotted());
     const { upload, pressure, result } = startUpload('', budget);
     upload.feed(eventBody(300_000));
     expect(pressure).toEqual([]);
@@ -213,24 +213,24 @@ describe('small bodies that inflate to much', () => {
   });
   afterEach(() => vi.useRealTimers());
 
-  function add(name: string, inUse: ResourcesInUse, bytes = LARGEST, swells = false): QueuedBody {
+  function add(name: string, project: Slotted, bytes = LARGEST, swells = false): QueuedBody {
     const start = () => void told.push(`${name} starts`);
     const refuse = () => void told.push(`${name} is refused`);
-    const inflation = { inUse, bytes, swells, inflated: () => bytes, start, refuse };
-    queue.note(inUse, performance.now());
+    const inflation = { project, bytes, swells, inflated: () => bytes, start, refuse };
+    queue.note(project, performance.now());
     queue.add(inflation);
     return inflation;
   }
-  const addBomb = (name: string, inUse: ResourcesInUse): QueuedBody => add(name, inUse, LARGEST, true);
+  const addBomb = (name: string, project: Slotted): QueuedBody => add(name, project, LARGEST, true);
   const REST_MS = (LARGEST / 1024 / 1024) * SWOLLEN_REST_MS_PER_MIB;
   /** All that is free has swollen by now. */
-  function useUp(inUse: ResourcesInUse): void {
-    queue.leave(add('first', inUse, SWOLLEN_FREE_MIB * 1024 * 1024, true));
+  function useUp(project: Slotted): void {
+    queue.leave(add('first', project, SWOLLEN_FREE_MIB * 1024 * 1024, true));
     told.length = 0;
   }
 
   test('are inflated a few at a time; the next is one of the project that has the fewest in work', () => {
-    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const [greedy, modest] = [new Slotted(), new Slotted()];
     const first = add('a1', greedy);
     add('a2', greedy);
     const other = add('b1', modest);
@@ -244,29 +244,29 @@ describe('small bodies that inflate to much', () => {
   });
 
   test('are refused at once beyond the share of their project, and others still find room', () => {
-    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const [greedy, modest] = [new Slotted(), new Slotted()];
     for (let count = 0; count < 50; count++) add('a', greedy);
     expect(told.filter((one) => one === 'a is refused')).toHaveLength(46);
-    expect(greedy.inflating).toBe(4 * LARGEST);
+    expect(queue.share.of(greedy)).toBe(4 * LARGEST);
     add('b', modest);
     expect(told.at(-1)).not.toBe('b is refused');
-    expect(greedy.inflating + modest.inflating).toBeLessThanOrEqual(INFLATING_BYTES_MAX);
+    expect(queue.share.of(greedy) + queue.share.of(modest)).toBeLessThanOrEqual(INFLATING_BYTES_MAX);
   });
 
   test('that wait too long are refused while there is time to say so, and make room', () => {
-    const inUse = new ResourcesInUse();
-    const first = add('a1', inUse);
-    add('a2', inUse);
+    const project = new Slotted();
+    const first = add('a1', project);
+    add('a2', project);
     vi.advanceTimersByTime(INFLATION_WAIT_MS_MAX);
     expect(told).toEqual(['a1 starts', 'a2 is refused']);
     queue.leave(first);
     queue.leave(first);
-    expect(inUse.inflating).toBe(0);
+    expect(queue.share.of(project)).toBe(0);
     expect(told).toHaveLength(2);
   });
 
   test('rest after one that swells, while other projects send: those that swell are refused meanwhile', () => {
-    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const [greedy, modest] = [new Slotted(), new Slotted()];
     useUp(greedy);
     const first = addBomb('bomb 1', greedy);
     addBomb('bomb 2', greedy);
@@ -288,33 +288,33 @@ describe('small bodies that inflate to much', () => {
     ['just before', 0, ['bomb 1 starts', 'bomb 2 is refused']],
     ['long before', 2_001, ['bomb 1 starts', 'bomb 2 starts']],
   ])('rest after one that swells when another project sent something %s', (_, ms, expected) => {
-    const inUse = new ResourcesInUse();
-    useUp(inUse);
-    queue.note(new ResourcesInUse(), performance.now());
+    const project = new Slotted();
+    useUp(project);
+    queue.note(new Slotted(), performance.now());
     vi.advanceTimersByTime(ms);
-    for (let count = 1; count <= 2; count++) queue.leave(addBomb(`bomb ${count}`, inUse));
+    for (let count = 1; count <= 2; count++) queue.leave(addBomb(`bomb ${count}`, project));
     expect(told).toEqual(expected);
   });
 
   test('do not rest while no other project sends, and rest after one of them when another one begins', () => {
-    const inUse = new ResourcesInUse();
-    useUp(inUse);
-    for (let count = 1; count <= 3; count++) queue.leave(addBomb(`bomb ${count}`, inUse));
+    const project = new Slotted();
+    useUp(project);
+    for (let count = 1; count <= 3; count++) queue.leave(addBomb(`bomb ${count}`, project));
     expect(told).toEqual(['bomb 1 starts', 'bomb 2 starts', 'bomb 3 starts']);
-    queue.note(new ResourcesInUse(), performance.now());
-    addBomb('bomb 4', inUse);
+    queue.note(new Slotted(), performance.now());
+    addBomb('bomb 4', project);
     vi.advanceTimersByTime(REST_MS);
-    addBomb('bomb 5', inUse);
+    addBomb('bomb 5', project);
     expect(told.slice(3)).toEqual(['bomb 4 is refused', 'bomb 5 starts']);
   });
 
   test('swell without a rest until so much of them is used up, and again later', () => {
-    const [inUse, other] = [new ResourcesInUse(), new ResourcesInUse()];
+    const [project, other] = [new Slotted(), new Slotted()];
     const bombs = (): string[] => {
       told.length = 0;
       for (let count = 1; count <= 5; count++) {
         queue.note(other, performance.now());
-        queue.leave(addBomb(`bomb ${count}`, inUse));
+        queue.leave(addBomb(`bomb ${count}`, project));
       }
       return told.filter((one) => one.endsWith('starts'));
     };
@@ -327,7 +327,7 @@ describe('small bodies that inflate to much', () => {
   test('earn nothing by the time since their debt was paid, when its timer is late', () => {
     let now = 0;
     queue = new InflationQueue({ monotonic: () => now });
-    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const [greedy, modest] = [new Slotted(), new Slotted()];
     queue.leave(addBomb('first', greedy));
     now = 10 * REST_MS;
     queue.leave(add('second', greedy, (SWOLLEN_FREE_MIB + 10) * 1024 * 1024, true));
@@ -337,7 +337,7 @@ describe('small bodies that inflate to much', () => {
   });
 
   test('that swell without saying so rest too, and end where their project rests', () => {
-    const [greedy, modest] = [new ResourcesInUse(), new ResourcesInUse()];
+    const [greedy, modest] = [new Slotted(), new Slotted()];
     useUp(greedy);
     const [first, second] = [add('a1', greedy, 1024 * 1024), add('a2', greedy, 1024 * 1024)];
     expect(queue.swell(first)).toBe(true);
@@ -349,11 +349,11 @@ describe('small bodies that inflate to much', () => {
   });
 
   test('that say less than they inflate to count in full from then on, and end where there is no room', () => {
-    const inUse = new ResourcesInUse();
-    const liars = Array.from({ length: 20 }, (_, at) => add(`${at}`, inUse, 1024 * 1024));
+    const project = new Slotted();
+    const liars = Array.from({ length: 20 }, (_, at) => add(`${at}`, project, 1024 * 1024));
     expect(liars.map((liar) => queue.grow(liar, LARGEST)).filter(Boolean)).toHaveLength(1);
     for (const liar of liars) queue.leave(liar);
-    expect(inUse.inflating).toBe(0);
+    expect(queue.share.of(project)).toBe(0);
   });
 });
 

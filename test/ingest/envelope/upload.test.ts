@@ -14,7 +14,7 @@ import {
   type UploadFailure,
   type UploadResult,
 } from '../../../src/ingest/envelope/upload.ts';
-import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import { Slotted } from '../../../src/lib/slots.ts';
 import { temporaryFolder } from '../../support/servers.ts';
 import * as bodies from './bodies.ts';
 import {
@@ -96,7 +96,7 @@ describe('an upload', () => {
       encoding: '',
       newReader: newParser,
       budget: testBudget({ spoolDir }),
-      inUse: new ResourcesInUse(),
+      project: new Slotted(),
       onResult: (result) => results.push(result.ok),
       onPressure: () => undefined,
       onWaitsForLeave: () => upload.proceed(),

@@ -6,7 +6,7 @@ import { Holding } from '../../../src/ingest/envelope/budget.ts';
 import { HAS_ZSTD } from '../../../src/ingest/envelope/inflate/inflate.ts';
 import { Inflater } from '../../../src/ingest/envelope/inflate/inflater.ts';
 import type { UploadFailure } from '../../../src/ingest/envelope/upload.ts';
-import { ResourcesInUse } from '../../../src/lib/fair-share.ts';
+import { Slotted } from '../../../src/lib/slots.ts';
 import { ZstdFrames } from '../../../src/lib/zstd-frames.ts';
 import { ZSTD_FRAMES_MAX, ZSTD_WINDOW_BYTES_MAX } from '../../../src/limits.ts';
 import { temporaryFolder } from '../../support/servers.ts';
@@ -167,7 +167,7 @@ test('the window of a zstd inflater is charged as it fills, up to its bound', as
   const budget = testBudget({ spoolDir });
   let given = 0;
   const inflater = new Inflater('zstd', {
-    holding: new Holding(budget, new ResourcesInUse()),
+    holding: new Holding(budget, new Slotted()),
     onBytes: (bytes) => {
       given += bytes.length;
     },

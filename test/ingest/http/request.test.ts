@@ -167,6 +167,17 @@ describe('a request with nothing to store', () => {
   });
 });
 
+it('is judged by the filters of the record that is in force when its body has come', async () => {
+  const local = '{}\n{"type":"event"}\n{"request":{"url":"http://localhost/"}}';
+  const first = serve();
+  await first.receive(local);
+  const changed = serve();
+  const { id, record } = changed.project;
+  changed.project.update({ ...record, id, filters: [] }, 2, 60);
+  await changed.receive(local);
+  expect([first.wants(), changed.wants()]).toEqual(['t', 'b']);
+});
+
 describe('a request while Redis is away', () => {
   it('is refused in production when there is no token', async () => {
     const { receive, settle, outcomes, published, line, refunds } = serve();

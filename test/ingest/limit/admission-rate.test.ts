@@ -1,5 +1,5 @@
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
-import type { Admission, RateDecision } from '../../../src/ingest/limit/admission.ts';
+import { type Admission, CACHES, type RateDecision } from '../../../src/ingest/limit/admission.ts';
 import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import type { ProjectState } from '../../../src/projects/project-state.ts';
 import {
@@ -191,7 +191,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       };
       await refuses();
       later = 100_000;
-      await until('forgotten', () => of.cache === undefined);
+      await until('forgotten', () => CACHES.find(of) === undefined);
       await refuses();
     });
 

@@ -205,7 +205,7 @@ describe.each(STORES)('on $name', ({ start }) => {
       undefined,
     ]);
     const free = projectOf({ ...of.record, id: of.id });
-    free.cache = of.cache;
+    Object.assign(free.slots, of.slots);
     expect(positions([await admit(admission, free, { token: false, count: true })])).toEqual(['unavailable']);
     expect(reads).toBe(1);
     checkpoints.read = read;

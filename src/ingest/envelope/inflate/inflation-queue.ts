@@ -16,8 +16,9 @@
  * since shortly before its last such body was begun: its next ones that swell are refused at once.
  */
 import type { Clock } from '../../../lib/clock.ts';
-import { FairShare, nextInTurn, type ResourcesInUse } from '../../../lib/fair-share.ts';
+import { FairShare, nextInTurn } from '../../../lib/fair-share.ts';
 import { remove } from '../../../lib/in-flight.ts';
+import type { Slotted } from '../../../lib/slots.ts';
 import {
   INFLATED_AT_ONCE_BYTES_MAX,
   INFLATING_BYTES_MAX,
@@ -33,7 +34,7 @@ const FREE_MS = SWOLLEN_FREE_MIB * SWOLLEN_REST_MS_PER_MIB;
 
 /** A body that was whole before an inflater began, and is not inflated in the loop. */
 export type QueuedBody = {
-  inUse: ResourcesInUse;
+  project: Slotted;
   /** Inflated size, as far as it is known. */
   bytes: number;
   /** Whether the inflated size is many times the size of the body. */
@@ -50,12 +51,13 @@ type Active = { body: QueuedBody; since: number };
 type Debt = { since: number; paidAt: number; timer: NodeJS.Timeout };
 
 export class InflationQueue {
-  readonly #share = new FairShare('inflating', INFLATING_BYTES_MAX);
+  /** Bytes that bodies inflate to, of those that are being inflated or wait for it. */
+  readonly share = new FairShare(INFLATING_BYTES_MAX);
   readonly #waiting: Waiting[] = [];
   readonly #active: Active[] = [];
-  readonly #debts = new Map<ResourcesInUse, Debt>();
+  readonly #debts = new Map<Slotted, Debt>();
   readonly #clock: Pick<Clock, 'monotonic'>;
-  #lastUse: ResourcesInUse | undefined;
+  #lastUse: Slotted | undefined;
   /** Monotonic ms: of the last request, and of the last one of any other project. */
   #lastAt = Number.NEGATIVE_INFINITY;
   #otherAt = Number.NEGATIVE_INFINITY;
@@ -65,18 +67,18 @@ export class InflationQueue {
   }
 
   /** A request of the project has come. @param at monotonic ms, by the same clock */
-  note(inUse: ResourcesInUse, at: number): void {
-    if (inUse !== this.#lastUse) this.#otherAt = this.#lastAt;
-    this.#lastUse = inUse;
+  note(project: Slotted, at: number): void {
+    if (project !== this.#lastUse) this.#otherAt = this.#lastAt;
+    this.#lastUse = project;
     this.#lastAt = at;
   }
 
   /** May call `start` or `refuse` at once. */
   add(body: QueuedBody): void {
-    const { inUse, bytes } = body;
-    const isFull = this.#share.total + bytes > INFLATING_BYTES_MAX || !this.#share.allows(inUse);
+    const { project, bytes } = body;
+    const isFull = this.share.total + bytes > INFLATING_BYTES_MAX || !this.share.allows(project);
     if (isFull || this.#mustRest(body)) return body.refuse();
-    this.#share.add(inUse, bytes);
+    this.share.add(project, bytes);
     const timer = setTimeout(() => {
       this.leave(body);
       body.refuse();
@@ -86,20 +88,20 @@ export class InflationQueue {
   }
 
   /** False: the project holds more than its share, and what it adds is refused. */
-  allows(inUse: ResourcesInUse): boolean {
-    return this.#share.allows(inUse);
+  allows(project: Slotted): boolean {
+    return this.share.allows(project);
   }
 
   /** It inflates to more than was known. @returns false when there is no room for that */
   grow(body: QueuedBody, bytes: number): boolean {
-    this.#share.add(body.inUse, bytes - body.bytes);
+    this.share.add(body.project, bytes - body.bytes);
     body.bytes = bytes;
-    return this.#share.total <= INFLATING_BYTES_MAX && this.#atWork <= 2 * INFLATED_AT_ONCE_BYTES_MAX;
+    return this.share.total <= INFLATING_BYTES_MAX && this.#atWork <= 2 * INFLATED_AT_ONCE_BYTES_MAX;
   }
 
   /** It turns out to swell. @returns false when its project rests */
   swell(body: QueuedBody): boolean {
-    if (this.#mustRest({ inUse: body.inUse, swells: true })) return false;
+    if (this.#mustRest({ project: body.project, swells: true })) return false;
     body.swells = true;
     return true;
   }
@@ -115,26 +117,26 @@ export class InflationQueue {
       remove(this.#active, active);
       if (body.swells) this.#owe(active);
     } else return;
-    this.#share.add(body.inUse, -body.bytes);
+    this.share.add(body.project, -body.bytes);
     this.#startNext();
   }
 
   #owe({ body, since }: Active): void {
-    const { inUse } = body;
+    const { project } = body;
     const now = this.#clock.monotonic();
-    const before = this.#debts.get(inUse);
+    const before = this.#debts.get(project);
     clearTimeout(before?.timer);
     // A lone project runs up no debt. The timer of a paid one may be late.
     const unpaidMs = before ? Math.max(0, Math.min(FREE_MS, before.paidAt - now)) : 0;
     const ms = unpaidMs + (body.inflated() / MIB) * SWOLLEN_REST_MS_PER_MIB;
-    const timer = setTimeout(() => this.#debts.delete(inUse), ms).unref();
-    this.#debts.set(inUse, { since, paidAt: now + ms, timer });
+    const timer = setTimeout(() => this.#debts.delete(project), ms).unref();
+    this.#debts.set(project, { since, paidAt: now + ms, timer });
   }
 
-  #mustRest({ inUse, swells }: Pick<QueuedBody, 'inUse' | 'swells'>): boolean {
-    const debt = swells ? this.#debts.get(inUse) : undefined;
+  #mustRest({ project, swells }: Pick<QueuedBody, 'project' | 'swells'>): boolean {
+    const debt = swells ? this.#debts.get(project) : undefined;
     if (!debt || debt.paidAt - this.#clock.monotonic() <= FREE_MS) return false;
-    return (inUse === this.#lastUse ? this.#otherAt : this.#lastAt) > debt.since;
+    return (project === this.#lastUse ? this.#otherAt : this.#lastAt) > debt.since;
   }
 
   get #atWork(): number {
@@ -143,8 +145,8 @@ export class InflationQueue {
 
   #startNext(): void {
     const ready = this.#waiting.filter(({ body }) => !this.#mustRest(body));
-    const next = nextInTurn(ready, ({ body: { inUse } }) =>
-      this.#active.reduce((sum, { body }) => sum + (body.inUse === inUse ? body.bytes : 0), 0),
+    const next = nextInTurn(ready, ({ body: { project } }) =>
+      this.#active.reduce((sum, { body }) => sum + (body.project === project ? body.bytes : 0), 0),
     );
     if (!next) return;
     const atWork = this.#atWork;

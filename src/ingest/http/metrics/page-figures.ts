@@ -1,6 +1,27 @@
+import { Slot } from '../../../lib/slots.ts';
 import { PROJECTS_SHOWN_MAX, PROJECTS_WATCHED_MAX } from '../../../limits.ts';
-import type { ProjectFigures, ProjectState } from '../../../projects/project-state.ts';
+import type { ProjectState } from '../../../projects/project-state.ts';
 import type { Outcome } from '../answers/outcome.ts';
+
+/**
+ * Requests of one project at this worker since it was started, for the page; `month` empty: no
+ * position is known.
+ */
+type ProjectFigures = {
+  requests: number;
+  accepted: number;
+  /** Removed by an inbound filter. */
+  filtered: number;
+  /** Over the per-minute limit or the quota. */
+  limited: number;
+  month: string;
+  position: number;
+};
+
+const FIGURES = new Slot<ProjectFigures>(
+  () => ({ requests: 0, accepted: 0, filtered: 0, limited: 0, month: '', position: 0 }),
+  () => true,
+);
 
 /** Counts of one project at one worker since the worker started, or the sums of several workers. */
 export type ProjectRow = Omit<ProjectFigures, 'month' | 'position'> & {
@@ -64,8 +85,7 @@ export class PageFigures {
   readonly #projects: ProjectState[] = [];
 
   note(project: ProjectState, outcome: Outcome, counted?: { month: string; position: number }): void {
-    if (!project.figures && !project.isOffPage) this.#watch(project);
-    const { figures } = project;
+    const figures = FIGURES.find(project) ?? this.#watch(project);
     if (!figures) return;
     figures.requests++;
     if (outcome === 'accepted') figures.accepted++;
@@ -78,18 +98,17 @@ export class PageFigures {
     return busiest(this.#projects.filter(({ isDeleted }) => !isDeleted).map(rowOf));
   }
 
-  #watch(project: ProjectState): void {
-    if (this.#projects.length >= PROJECTS_WATCHED_MAX) {
-      project.isOffPage = true;
-      return;
-    }
-    project.figures = { requests: 0, accepted: 0, filtered: 0, limited: 0, month: '', position: 0 };
+  /** Undefined: the page has no room for this project. */
+  #watch(project: ProjectState): ProjectFigures | undefined {
+    if (this.#projects.length >= PROJECTS_WATCHED_MAX) return undefined;
     this.#projects.push(project);
+    return FIGURES.of(project);
   }
 }
 
-function rowOf({ id, figures, record }: ProjectState): ProjectRow {
-  const { month, position, ...counts } = figures as ProjectFigures;
+function rowOf(project: ProjectState): ProjectRow {
+  const { id, record } = project;
+  const { month, position, ...counts } = FIGURES.of(project);
   return {
     id,
     ...counts,

@@ -3,8 +3,8 @@ import { exposeMetrics } from '../../../../src/ingest/http/metrics/exposition.ts
 import { RequestMetrics } from '../../../../src/ingest/http/metrics/request-metrics.ts';
 import { LimitRedis } from '../../../../src/ingest/limit/redis.ts';
 import { systemClock } from '../../../../src/lib/clock.ts';
-import { ResourcesInUse } from '../../../../src/lib/fair-share.ts';
 import { createLog } from '../../../../src/lib/log.ts';
+import { Slotted } from '../../../../src/lib/slots.ts';
 import { NatsLink } from '../../../../src/stream/nats.ts';
 import { Publisher } from '../../../../src/stream/publish/publisher.ts';
 import { Broker, MIB } from '../../../stream/broker.ts';
@@ -36,7 +36,7 @@ it('tells which connection to NATS is away: without that for parts only large en
     const one = exposeMetrics(figures).find(({ name }) => name === 'sluice_nats_connected');
     return one?.values.map(({ labels, value }) => [labels.connection, value]);
   };
-  const hasRoom = (bytes: number): boolean => publisher.hasRoomFor('1', new ResourcesInUse(), bytes);
+  const hasRoom = (bytes: number): boolean => publisher.hasRoomFor('1', new Slotted(), bytes);
   const [frames, parts] = [
     ['frames', 1],
     ['parts', 1],
