@@ -1,7 +1,7 @@
 /** Doctor's table for the s3 sink (docs/sinks.md). */
 import { withoutPassword } from '../../management/connections.ts';
-import type { S3Setting } from '../../sink/s3/address.ts';
-import { inspectBucket } from '../../sink/s3/inspect.ts';
+import { parseAddress, type S3Setting } from '../../sink/s3/address.ts';
+import { Bucket } from '../../sink/s3/bucket.ts';
 import { asking, type Check } from './check.ts';
 import { clock, milliseconds } from './checks.ts';
 
@@ -10,7 +10,11 @@ const ROUND_TRIP_WARN_MS = 500;
 export function s3(setting: S3Setting): Promise<Check[]> {
   const what = `s3 ${withoutPassword(setting.url).replace(/\?.*/, '')}`;
   return asking({ what, fix: 'Correct SLUICE_SINK, or the credentials.' }, async () => {
-    const { roundTripMs, clockMs, askedAtMs } = await inspectBucket(setting);
+    const address = parseAddress(setting);
+    const sentAt = performance.now();
+    const clockMs = await new Bucket(address).date(address.prefix); // in seconds, where it says
+    const roundTripMs = performance.now() - sentAt;
+    const askedAtMs = Date.now() - roundTripMs / 2;
     return [
       { what, found: 'reachable, and the credentials may list it' },
       {
