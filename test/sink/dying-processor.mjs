@@ -11,8 +11,8 @@ const log = createLog('error');
 const sink = await openSinks(config.sinks, { clock: systemClock, log });
 
 let commits = 0;
-const dieAt = (now) => {
-  if (now === moment && commits === Number(nth)) process.kill(process.pid, 'SIGKILL');
+const dieAt = (now, commit) => {
+  if (now === moment && commit === Number(nth)) process.kill(process.pid, 'SIGKILL');
 };
 const { open } = sink;
 sink.open = async (stream) => {
@@ -21,10 +21,10 @@ sink.open = async (stream) => {
     const batch = await inner.begin(frameIds);
     const { commit } = batch;
     batch.commit = async (options) => {
-      commits++;
-      dieAt('before');
+      const own = ++commits; // a sink that holds batches may be given the next one meanwhile
+      dieAt('before', own);
       const counts = await commit.call(batch, options);
-      dieAt('after');
+      dieAt('after', own);
       return counts;
     };
     return batch;
