@@ -114,7 +114,12 @@ it('asks each metric for the chosen clusters and namespaces alone', () => {
     expect(selector).toContain('{cluster=~"$cluster",namespace=~"$namespace"');
 });
 
-it('has an entry in the runbook for each alert', () => {
+it('has an entry in the runbook for each alert, and a row that says how its first action was tried', () => {
+  const tried = readFileSync(`${PROJECT}docs/operations.md`, 'utf8')
+    .split('### How the first actions were tried')[1]
+    ?.split('\n## ')[0]
+    ?.match(/(?<=^\| .*)Sluice\w+(?=.* \| (cell|test))/gm);
+  expect(new Set(tried)).toEqual(new Set(alerts.map(({ alert }) => alert)));
   const headings = new Set(
     readFileSync(`${PROJECT}docs/operations.md`, 'utf8')
       .split('\n')

@@ -172,6 +172,20 @@ describe('each role does its work, and the server denies it nothing', () => {
     expect(denied()).toEqual([]);
   });
 
+  it('setup deletes a consumer, as the runbook says, and the processor makes it again', async () => {
+    const link = await linkAs('setup');
+    const { consumers } = await link.manager();
+    await consumers.delete('SLUICE_LOGS', CONSUMER);
+    await until(() =>
+      consumers.info('SLUICE_LOGS', CONSUMER).then(
+        () => true,
+        () => false,
+      ),
+    );
+    await link.close();
+    expect(denied()).toEqual([]);
+  });
+
   it('the processor makes a stream again that was deleted, with its consumer', async () => {
     const link = await linkAs('setup');
     const manager = await link.manager();

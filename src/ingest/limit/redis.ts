@@ -14,7 +14,8 @@
  *
  * Cut. A connection that breaks is a stall while a new one may be had: calls wait for it, up to
  * `replyMs` from the first cut, and those that were under way are lost. Their callers ask anew, by
- * other calls. A server that is read-only counts as cut too, because another one may be the primary
+ * other calls. A stall and a cut together are decided CUT_MS_MORE later than a stall alone: a call
+ * that is cut late neither waits for a connection nor for its answer beyond that. A server that is read-only counts as cut too, because another one may be the primary
  * by now. In a cluster each key has a cut of its own, and its caller tries again after a moment.
  *
  * Away. A call that has no reply after `replyMs` (700 ms; 2 s for management commands), a
@@ -41,6 +42,8 @@ import type { ScriptName } from './scripts.ts';
 const REDIS_PROBE_MS = 250;
 /** The same after a cut. */
 const REDIS_RECONNECT_MS = 25;
+/** How much later a request is decided whose call was cut: 1 s after it asked. */
+const CUT_MS_MORE = REDIS_CONNECT_MS_MAX - REDIS_REPLY_MS_MAX;
 
 /**
  * The script's result. Undefined: the call was not sent, was not answered or failed. The caller
@@ -129,6 +132,8 @@ export class LimitRedis {
   #cutTimer: NodeJS.Timeout | undefined;
   /** Monotonic ms of the first cut since a call was answered. */
   #cutAt: number | undefined;
+  /** Monotonic ms by which a call must be answered after that cut. */
+  #decideBy = 0;
   /** Monotonic ms since which calls go out. */
   #servesSince = Number.NEGATIVE_INFINITY;
   /**
@@ -266,8 +271,10 @@ export class LimitRedis {
   }
 
   #send(calls: GatheredCall[]): void {
-    const timer = setTimeout(() => this.#deadline(batch), this.#replyMs);
-    const batch: Batch = { calls, sentAt: this.#clock.monotonic(), timer };
+    const sentAt = this.#clock.monotonic();
+    const msLeft = this.#cutAt === undefined ? Number.POSITIVE_INFINITY : this.#decideBy - sentAt;
+    const timer = setTimeout(() => this.#deadline(batch), Math.max(0, Math.min(this.#replyMs, msLeft)));
+    const batch: Batch = { calls, sentAt, timer };
     this.#inFlight.push(batch);
     this.#client.send(calls).then(
       (results) => this.#callBack(batch, results),
@@ -345,8 +352,11 @@ export class LimitRedis {
     // Connections that break soon and without an answer, again and again, are no stall. One that
     // stood may have had nothing to answer.
     const hasStood = key === undefined && this.#isServing && now - this.#servesSince >= this.#replyMs;
-    if (hasStood || this.#cutAt === undefined) this.#cutAt = now;
-    const msLeft = this.#cutAt + this.#replyMs - now;
+    if (hasStood || this.#cutAt === undefined) {
+      this.#cutAt = now;
+      this.#decideBy = (this.#inFlight[0]?.sentAt ?? now) + this.#replyMs + CUT_MS_MORE;
+    }
+    const msLeft = Math.min(this.#cutAt + this.#replyMs, this.#decideBy) - now;
     if (!(this.#proven || hasStood) || msLeft <= 0) return this.#openBreaker(reason);
     this.#cutTimer ??= setTimeout(() => this.#openBreaker(reason), msLeft);
     this.#client.drop();

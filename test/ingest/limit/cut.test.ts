@@ -132,6 +132,17 @@ describe('a cut under a call', () => {
     expect(redis.available).toBe(true);
   });
 
+  it('late in a stall is decided within a second of the request', async () => {
+    const project = projectOf({ id: 'u', limit: 60 });
+    await take(admission, project);
+    await freeze(server.pid);
+    const asked = take(admission, project);
+    const late = pause(1_200).then(() => 'late');
+    await pause(REDIS_REPLY_MS_MAX - 20);
+    proxy.reset();
+    expect(await Promise.race([asked, late])).toEqual({ kind: 'unavailable' });
+  });
+
   it('is an absence when there is no connection for longer than a stall', async () => {
     const project = projectOf({ id: 's', limit: 60 });
     await take(admission, project);
