@@ -15,8 +15,9 @@
  * Cut. A connection that breaks is a stall while a new one may be had: calls wait for it, up to
  * `replyMs` from the first cut, and those that were under way are lost. Their callers ask anew, by
  * other calls. A stall and a cut together are decided CUT_MS_MORE later than a stall alone: a call
- * that is cut late neither waits for a connection nor for its answer beyond that. A server that is read-only counts as cut too, because another one may be the primary
- * by now. In a cluster each key has a cut of its own, and its caller tries again after a moment.
+ * that is cut late waits neither for a connection nor for its answer beyond that. A server that is
+ * read-only counts as cut too, because another one may be the primary by now. In a cluster each key
+ * has a cut of its own, and its caller tries again after a moment.
  *
  * Away. A call that has no reply after `replyMs` (700 ms; 2 s for management commands), a
  * connection that is not made again in that time, or an error that says that Redis cannot write
