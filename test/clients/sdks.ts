@@ -145,6 +145,19 @@ export const JAVA: Sdk = {
   ],
 };
 
+const cargo = (folder: string): Sdk['build'] => [
+  [
+    'cargo',
+    'build',
+    '--quiet',
+    '--locked',
+    '--manifest-path',
+    `${HERE}${folder}/Cargo.toml`,
+    '--target-dir',
+    `${OUT}${folder}`,
+  ],
+];
+
 export const RUST: Sdk = {
   language: 'Rust',
   family: 'rust',
@@ -154,18 +167,24 @@ export const RUST: Sdk = {
   pinned: /^sentry = "=([\d.]+)"$/m,
   // The SDK's default transport links the system's OpenSSL, which pkg-config finds on Linux.
   toolchain: [['cargo', '--version'], ...(process.platform === 'linux' ? [['pkg-config', 'openssl']] : [])],
-  build: [
-    [
-      'cargo',
-      'build',
-      '--quiet',
-      '--locked',
-      '--manifest-path',
-      `${HERE}rust/Cargo.toml`,
-      '--target-dir',
-      `${OUT}rust`,
-    ],
+  build: cargo('rust'),
+};
+
+/** No registry has its sources but for a package of Rust, which builds them. */
+export const NATIVE: Sdk = {
+  language: 'C',
+  family: 'native',
+  package: 'sentry-native',
+  name: 'sentry.native',
+  manifest: 'test/clients/native/Cargo.toml',
+  pinned: /sentry-native ([\d.]+)/,
+  toolchain: [
+    ['cargo', '--version'],
+    ['cmake', '--version'],
+    ['pkg-config', 'libcurl'],
   ],
+  apt: ['cmake', 'libcurl4-openssl-dev', 'pkg-config'],
+  build: cargo('native'),
 };
 
 export const SDKS: readonly Sdk[] = [
@@ -176,6 +195,7 @@ export const SDKS: readonly Sdk[] = [
   GO,
   JAVA,
   RUST,
+  NATIVE,
   RUBY,
   NODE,
   BUN,
@@ -198,6 +218,7 @@ export const COMMANDS = {
   /** By default the JDK sends a request again in silence where a connection was closed. */
   javaWithoutRetry: ['java', '-Dsun.net.http.retryPost=false', '-cp', `${OUT}java:${OUT}java/*`, 'Client'],
   rust: [`${OUT}rust/debug/client`],
+  native: [`${OUT}native/debug/client`],
   node: [process.execPath, `${HERE}javascript/node.mjs`],
 } as const;
 

@@ -12,6 +12,7 @@ import {
   FASTAPI,
   GO,
   JAVA,
+  NATIVE,
   NODE,
   PAGES,
   PYTHON,
@@ -91,4 +92,11 @@ export const OTHERS: readonly Variant[] = [
     open: program(COMMANDS.javaWithoutRetry),
   },
   { title: 'Rust', sdk: RUST, traces: 'transaction', open: program(COMMANDS.rust) },
+  {
+    title: 'Native',
+    sdk: NATIVE,
+    traces: 'transaction',
+    unable: (step) => step.do === 'log' || step.do === 'trace',
+    open: program(COMMANDS.native),
+  },
 ];
