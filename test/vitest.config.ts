@@ -21,8 +21,8 @@ const BY_ITSELF = 'test/system/hostile.test.ts';
 /** Needs a Docker engine and the image: `npm run test:image` builds it and runs these; `npm test` leaves them out. */
 const IMAGE = 'test/deploy/image.test.ts';
 
-/** Waits for minutes, and wants the toolchains of other languages: `npm run test:clients`; `npm test` leaves it out. */
-const CLIENTS = 'test/clients/matrix.test.ts';
+/** Wait for minutes, and want the toolchains of other languages: `npm run test:clients` and `test:refusals`; `npm test` leaves them out. */
+const CLIENTS = ['test/clients/matrix.test.ts', 'test/clients/refusals.test.ts'];
 
 /** Wants stores that take half a gigabyte: `npm run test:sinks` installs them and runs these; `npm test` leaves them out. */
 const STORES = 'test/sink/stores/**/*.test.ts';
@@ -120,7 +120,7 @@ export default defineConfig({
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: [...HEAVY, BY_ITSELF, IMAGE, CLIENTS, STORES, DEPLOYED_ALONE],
+          exclude: [...HEAVY, BY_ITSELF, IMAGE, ...CLIENTS, STORES, DEPLOYED_ALONE],
           // The files of a lane share a process and its modules: loading them anew for each costs half a second of a core.
           isolate: false,
           maxWorkers: LANES,
@@ -180,7 +180,7 @@ export default defineConfig({
         },
       },
       {
-        test: { ...shared, name: 'clients', include: [CLIENTS], maxWorkers: 1, sequence: { groupOrder: 3 } },
+        test: { ...shared, name: 'clients', include: CLIENTS, maxWorkers: 1, sequence: { groupOrder: 3 } },
       },
     ],
   },
