@@ -36,6 +36,8 @@ export type DeadLetterFacts = {
   /** Place in the frame; undefined for a whole frame. */
   entryIndex?: number;
   itemIndex?: number;
+  /** Places of what it has of the item's container, when that is not all. */
+  elements?: string;
   projectId?: string;
   eventId?: string;
   /** An item type, or heartbeat. */
@@ -60,6 +62,7 @@ export const FACT_HEADERS = {
   frameId: 'Sluice-Frame',
   entryIndex: 'Sluice-Entry',
   itemIndex: 'Sluice-Item',
+  elements: 'Sluice-Elements',
   projectId: 'Sluice-Project',
   eventId: 'Sluice-Event',
   type: 'Sluice-Type',
@@ -74,8 +77,8 @@ export const SHA256_HEADER = 'Sluice-Sha256';
 export const BYTES_GONE_HEADER = 'Sluice-Bytes-Gone';
 
 /** 32 hex, the same for every delivery of the frame. */
-export function deadLetterId({ frameId, entryIndex, itemIndex }: DeadLetterFacts): string {
-  const place = [frameId, entryIndex ?? '', itemIndex ?? ''].join('\n');
+export function deadLetterId({ frameId, entryIndex, itemIndex, elements }: DeadLetterFacts): string {
+  const place = [frameId, entryIndex ?? '', itemIndex ?? '', ...(elements ? [elements] : [])].join('\n');
   return createHash('sha256').update(place).digest('hex').slice(0, 32);
 }
 

@@ -159,6 +159,7 @@ function filed({ subject, headers, sequence, storedAt }: Message): FiledDeadLett
     frameId: text(FACT_HEADERS.frameId) ?? '',
     ...optional('entryIndex', number(FACT_HEADERS.entryIndex)),
     ...optional('itemIndex', number(FACT_HEADERS.itemIndex)),
+    ...optional('elements', text(FACT_HEADERS.elements)),
     ...optional('projectId', text(FACT_HEADERS.projectId)),
     ...optional('eventId', text(FACT_HEADERS.eventId)),
     ...optional('type', text(FACT_HEADERS.type)),

@@ -94,11 +94,14 @@ export function itemsDeadLetter(place: Place, entry: EnvelopeEntry, items: reado
 /** An item of a frame with the rows of it that were refused. */
 export type RefusedItem = RefusedRow & { elements: number[] };
 
-/** A dead letter is known by its item: what is refused of a container is one. */
+/**
+ * One for each item that is refused, and one for parts of its container: one sink may refuse the
+ * whole, and another one a part.
+ */
 export function refusedItems(rows: readonly RefusedRow[]): RefusedItem[] {
   const items = new Map<string, RefusedItem>();
   for (const row of rows) {
-    const place = `${row.frameId}\n${row.entry}\n${row.item}`;
+    const place = `${row.frameId}\n${row.entry}\n${row.item}\n${row.element === undefined}`;
     const item = items.get(place) ?? { ...row, elements: [] };
     items.set(place, item);
     if (row.element !== undefined && !item.elements.includes(row.element)) item.elements.push(row.element);
@@ -143,11 +146,13 @@ async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promi
   const item = assembled.ok ? assembled.items.find(({ index }) => index === refused.item) : undefined;
   if (!item) return envelopeDeadLetter(place, { entry, bytes, assembled, reason });
   const whole = await cleanPayload(item, entry, slices);
-  const payload = refused.elements.length === 0 ? whole : containerOf(whole, refused.elements);
-  return itemDeadLetter(place, withoutAddress(entry), {
+  const { elements } = refused;
+  const payload = elements.length === 0 ? whole : containerOf(whole, elements);
+  const letter = itemDeadLetter(place, withoutAddress(entry), {
     item: { ...item, payload, length: payload.length },
     reason,
   });
+  return elements.length === 0 ? letter : { ...letter, elements: elements.join() };
 }
 
 /** As its record had it. */

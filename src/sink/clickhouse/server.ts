@@ -56,6 +56,7 @@ const ABOUT_THE_ROWS: ReadonlyMap<number, string> = new Map([
   [117, 'INCORRECT_DATA'],
   [128, 'TOO_LARGE_ARRAY_SIZE'],
   [131, 'TOO_LARGE_STRING_SIZE'],
+  [153, 'ILLEGAL_DIVISION'],
   [321, 'VALUE_IS_OUT_OF_RANGE_OF_DATA_TYPE'],
   [349, 'CANNOT_INSERT_NULL_IN_ORDINARY_COLUMN'],
   [376, 'CANNOT_PARSE_UUID'],
@@ -67,6 +68,8 @@ const ABOUT_THE_ROWS: ReadonlyMap<number, string> = new Map([
   [676, 'CANNOT_PARSE_IPV6'],
   [691, 'UNKNOWN_ELEMENT_OF_ENUM'],
 ]);
+/** The client's own word for a request that took too long. */
+const TIMED_OUT = 'Timeout error.';
 /** Wrong credentials, no right, no such database: settings, which no waiting fixes. */
 const ABOUT_THE_SETTING: ReadonlySet<number> = new Set([81, 192, 193, 194, 497, 516]);
 
@@ -89,6 +92,21 @@ function refusalOf(error: unknown): RefusedError {
   const name = ABOUT_THE_ROWS.get(codeOf(error) ?? -1);
   const [, constraint] = /^Constraint `(\w+)`/.exec(sentence(error)) ?? [];
   return new RefusedError(`clickhouse: ${name}${constraint ? ` of ${constraint}` : ''}`);
+}
+
+/**
+ * An error of an insert without the server's sentence, which may quote a row: its name. An answer
+ * of something in between may quote one, too.
+ */
+function withoutRows(error: unknown): unknown {
+  if (error instanceof ClickHouseError) {
+    const { code, type = `error ${code}` } = error;
+    return new ClickHouseError({ message: type, code, type });
+  }
+  const { message, code } = error as NodeJS.ErrnoException;
+  const isOfTheLine = code !== undefined || message === TIMED_OUT;
+  const isFault = error instanceof TypeError || error instanceof RangeError;
+  return isOfTheLine || isFault ? error : new Error('an answer that cannot be read');
 }
 
 /** Whether an error is about settings, which no waiting fixes. */
@@ -174,7 +192,7 @@ export class Server {
       const { stream } = await this.#client.exec({ query: this.#withDatabase(query), values });
       await drainStream(stream);
     } catch (error) {
-      if (!isAbout(ABOUT_THE_ROWS, error)) throw asOutage(error);
+      if (!isAbout(ABOUT_THE_ROWS, error)) throw asOutage(withoutRows(error));
       throw refusalOf(error);
     }
   }

@@ -9,6 +9,7 @@ import {
   S3_OBJECT_FRAMES_MAX,
   S3_OBJECT_PACKED_BYTES_MAX,
   SINK_RETRY_MS_MAX,
+  SINK_STALLED_MS,
 } from '../../limits.ts';
 import { KeyTable } from '../key-table.ts';
 import { RecentFrames } from '../recent-frames.ts';
@@ -150,6 +151,9 @@ export class S3Stream implements StreamSink, BatchStream {
     return this.#alone(async () => {
       clearTimeout(this.#timer);
       this.#timer = undefined;
+      const stalled = setTimeout(() => {
+        outage.failed(this.#stream, `no answer for ${SINK_STALLED_MS / 1000} s`);
+      }, SINK_STALLED_MS);
       try {
         if (this.#unstored) await this.#store(this.#unstored);
         this.#unstored = this.#gathered;
@@ -160,6 +164,8 @@ export class S3Stream implements StreamSink, BatchStream {
         outage.failed(this.#stream, (error as Error).message);
         if (!this.#closed) this.#flushIn(SINK_RETRY_MS_MAX);
         throw error;
+      } finally {
+        clearTimeout(stalled);
       }
     });
   }

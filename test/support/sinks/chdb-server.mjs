@@ -4,7 +4,7 @@
  *     node chdb-server.mjs <folder of node_modules> <data folder> <port> <password>
  *
  * What is the engine's own: SQL, tables, merges, formats, errors. What is ours: HTTP, users, compression, and faults on demand, which the
- * parent names in a message: {fault: 'read-only' | 'full' | 'cut' | 'slow' | undefined}. They strike at inserts. Ends with its parent.
+ * parent names in a message: {fault: 'read-only' | 'full' | 'quoting' | 'garbled' | 'cut' | 'slow' | undefined}. They strike at inserts. Ends with its parent.
  */
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -33,6 +33,8 @@ process.on('disconnect', () => process.exit(0));
 const FAULTS = {
   'read-only': 'Code: 242. DB::Exception: Table is in readonly mode. (TABLE_IS_READ_ONLY)',
   full: 'Code: 243. DB::Exception: Cannot reserve 1.00 MiB, not enough space. (NOT_ENOUGH_SPACE)',
+  quoting: 'Code: 1002. DB::Exception: {"n":"[refuse me]"} is something new. (UNKNOWN_EXCEPTION)',
+  garbled: '<html>{"n":"[refuse me]"}</html>',
 };
 
 async function insert(sql, body) {

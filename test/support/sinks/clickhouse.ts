@@ -8,7 +8,7 @@ import { chdbFolder } from './tools.ts';
 const SERVER = new URL('./chdb-server.mjs', import.meta.url);
 const PASSWORD = 'secret';
 
-export type Fault = 'read-only' | 'full' | 'cut' | 'slow';
+export type Fault = 'read-only' | 'full' | 'quoting' | 'garbled' | 'cut' | 'slow';
 
 export class TestClickHouse {
   readonly #dir = temporaryFolder('clickhouse');

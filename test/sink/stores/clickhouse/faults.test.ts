@@ -12,7 +12,7 @@ import { encodeEntry, encodeFrame } from '../../../../src/stream/frame.ts';
 import { FailingSink } from '../../../processor/failing-sink.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../../../processor/harness.ts';
 import type { Fault } from '../../../support/sinks/clickhouse.ts';
-import { NdjsonUnderTest } from '../../sinks.ts';
+import { NdjsonUnderTest, PostgresUnderTest } from '../../sinks.ts';
 import { ClickHouseUnderTest } from '../under-test.ts';
 
 let harness: Harness;
@@ -92,6 +92,26 @@ it('a server that is slow holds the stream, and the processor takes no more fram
   await expectEachOnce(frames);
 });
 
+it('a server that stands still is told of while it does: metric, readiness and one line', async () => {
+  const lines: string[] = [];
+  await run(pino({ level: 'debug' }, { write: (line: string) => void lines.push(line) }));
+  await publish(1);
+  await harness.drained();
+  const failing = () =>
+    harness.metric('sluice_sink_failing', `{sink="${sink.setting.replace(/\/\/.*@/, '//')}"}`);
+  expect(await failing()).toBe(0);
+  await sink.server.fault('slow');
+  await publish(2);
+  await eventually(async () => (await failing()) === 1);
+  expect(await state()).toBe('failing');
+  expect(lines.filter((line) => line.includes('nothing can be stored'))).toEqual([
+    expect.stringContaining('no answer for 5 s'),
+  ]);
+  await sink.server.fault();
+  await expectEachOnce(2);
+  await eventually(async () => (await failing()) === 0);
+});
+
 describe('rows that the server refuses', () => {
   const rule = "CONSTRAINT no_such CHECK payload NOT LIKE '%refuse me%'";
 
@@ -133,6 +153,11 @@ describe('rows that the server refuses', () => {
     ['a constraint', `ADD ${rule}`, 'VIOLATED_CONSTRAINT of no_such'],
     ['a number', "ADD COLUMN x UInt8 DEFAULT JSONExtractString(payload, 'n')", 'CANNOT_PARSE_TEXT'],
     ['a UUID', "ADD COLUMN x UUID DEFAULT toUUID(JSONExtractString(payload, 'n'))", 'CANNOT_PARSE_UUID'],
+    [
+      'a division',
+      "ADD COLUMN x Int64 DEFAULT intDiv(1, position(payload, 'refuse') = 0)",
+      'ILLEGAL_DIVISION',
+    ],
     ['JSON', "ADD COLUMN x JSON DEFAULT JSONExtractString(payload, 'n')::JSON", 'INCORRECT_DATA'],
   ])('tell of none of their values when it is for %s', async (_what, change, reason) => {
     const lines: string[] = [];
@@ -146,6 +171,49 @@ describe('rows that the server refuses', () => {
     expect(letters.map((letter) => letter.reason)).toEqual([`the sink refuses it: clickhouse: ${reason}`]);
     expect(lines.join('')).toContain(reason);
     expect(lines.join('')).not.toContain('refuse me');
+  });
+
+  it.each<[Fault, string]>([
+    ['quoting', 'clickhouse: UNKNOWN_EXCEPTION'],
+    ['garbled', 'clickhouse: an answer that cannot be read'],
+  ])('are told without their values by an error that the sink does not know: %s', async (fault, reason) => {
+    const lines: string[] = [];
+    await run(pino({ level: 'debug' }, { write: (line: string) => void lines.push(line) }));
+    await publish(1);
+    await harness.drained();
+    await sink.server.fault(fault);
+    await publish(2);
+    await eventually(isFailing);
+    await sink.server.fault();
+    await expectEachOnce(2);
+    expect(lines.join('')).toContain(reason);
+    expect(lines.join('')).not.toContain('refuse me');
+  });
+
+  it('of one container are a dead letter for each sink that refuses some of it', async () => {
+    const postgres = await PostgresUnderTest.start();
+    const setting = `${postgres.setting} ${sink.setting}`;
+    processor = await runProcessor(harness.config({ SLUICE_SINK: setting }), log);
+    await publish(1);
+    await harness.drained();
+    await postgres.server.query(
+      `ALTER TABLE sluice.logs ADD CONSTRAINT no_such CHECK (payload NOT LIKE '%refuse me%')`,
+    );
+    await sink.server.run(`ALTER TABLE sluice.logs ADD ${rule}`);
+    const container = '{"items":[{"n":2},{"n":"refuse me"},{"n":3}]}';
+    await harness.publish([envelope([item('log', container)], { eventId: hexId(2) })]);
+    await harness.drained();
+    const box = await DeadLetterBox.open(harness.link);
+    const payloads: string[] = [];
+    for (const letter of await box.list()) {
+      const entry = entryOf(letter, await box.bytesOf(letter));
+      if (entry?.kind === 'envelope') payloads.push(`${Buffer.from(entry.items[0]?.payload ?? [])}`);
+    }
+    // postgres has nothing of it, ClickHouse all but one.
+    expect(payloads.sort()).toEqual(['{"items":[{"n":"refuse me"}]}', container]);
+    await processor.stop();
+    processor = undefined;
+    await postgres.close();
   });
 
   it('are stored when they are replayed after the server takes them, and once', async () => {

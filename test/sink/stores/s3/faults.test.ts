@@ -1,10 +1,12 @@
 /** A bucket that is away, or refuses writes, holds the stream; nothing is lost, and what waits is bounded. */
+import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX, S3_OBJECT_FRAMES_MAX } from '../../../../src/limits.ts';
 import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
 import { envelope, eventually, Harness, hexId, item, log } from '../../../processor/harness.ts';
 import { end, startProcessor } from '../../../processor/kills.ts';
 import { StepClock } from '../../../support/step-clock.ts';
+import { TcpProxy } from '../../../support/tcp-proxy.ts';
 import { S3UnderTest } from '../under-test.ts';
 
 const HOUR_MS = 3_600_000;
@@ -69,6 +71,32 @@ it('a bucket that goes away is told of although nothing further comes, until it 
   await expectEachOnce(2);
   expect(await isFailing()).toBe(false);
   expect(await harness.metric('sluice_processing_lag_seconds')).toBe(0);
+});
+
+it('a bucket that stands still is told of while it does: metric, readiness and one line', async () => {
+  const proxy = await TcpProxy.start(sink.server.port);
+  const lines: string[] = [];
+  const setting = sink.server.url({ port: proxy.port });
+  const to = pino({ level: 'debug' }, { write: (line: string) => void lines.push(line) });
+  processor = await runProcessor(harness.config({ SLUICE_SINK: setting }), to);
+  const failing = () => harness.metric('sluice_sink_failing', '{sink="s3://archive/sluice"}');
+  try {
+    await publish(1);
+    await harness.drained();
+    expect(await failing()).toBe(0);
+    proxy.weather = { blackhole: true };
+    await publish(2);
+    await eventually(async () => (await failing()) === 1, 30_000);
+    expect(await isFailing()).toBe(true);
+    expect(lines.filter((line) => line.includes('nothing can be stored'))).toEqual([
+      expect.stringContaining('no answer for 5 s'),
+    ]);
+    proxy.weather = {};
+    await expectEachOnce(2);
+    await eventually(async () => (await failing()) === 0);
+  } finally {
+    await proxy.close();
+  }
 });
 
 it('while the bucket is away the processor takes no more frames than it may, and loses none', async () => {
