@@ -1,10 +1,13 @@
 /** The primary of `sluice ingest`: one port, several workers, one admin port. */
 
 import type { Config } from '../config.ts';
+import { systemClock } from '../lib/clock.ts';
+import { credsExpiry } from '../lib/files/creds-expiry.ts';
 import type { Log } from '../lib/log.ts';
 import {
   buildInfo,
   counter,
+  credentialsExpiry,
   gauge,
   type MetricsSnapshot,
   refusedTokens,
@@ -15,16 +18,47 @@ import { checkPortIsFree } from '../lib/port-check.ts';
 import { startAdminServer } from '../management/api/server.ts';
 import { AdminTokens } from '../management/api/tokens.ts';
 import { Connections } from '../management/connections.ts';
+import { StreamWatch } from '../stream/stream-watch.ts';
+import { BUCKETS, streamNamesOf } from '../stream/topology.ts';
 import { VERSION } from '../version.ts';
+import { Certificates } from './certificates.ts';
 import { mergeProjects } from './http/metrics/page-figures.ts';
 import type { RequestLines } from './http/metrics/request-log.ts';
 import type { Readiness } from './messages.ts';
-import { ServerFigures } from './server-figures.ts';
 import { WorkerPool } from './worker-pool.ts';
 
 /** Where SLUICE_ADMIN_PORT is not set. */
 export const ADMIN_PORT = 8081;
 const SCRAPE_MS_MAX = 500;
+
+/** Metrics about the servers that ingest needs: their streams, certificates and credentials. */
+class ServerFigures {
+  readonly #credsFile: string | undefined;
+  readonly #certificates: Certificates;
+  readonly #streams: StreamWatch;
+
+  constructor({ natsUrls, natsCredsFile, redisUrls, streamShards }: Config, connections: Connections) {
+    this.#credsFile = natsCredsFile;
+    this.#certificates = new Certificates([...natsUrls, ...redisUrls]);
+    this.#streams = new StreamWatch({
+      nats: () => connections.nats(),
+      clock: systemClock,
+      streams: streamNamesOf(streamShards),
+      buckets: BUCKETS,
+    });
+  }
+
+  /** The fill of the streams is left out when the broker does not answer within `waitMs`. */
+  async snapshot(waitMs: number): Promise<MetricsSnapshot> {
+    const expiry = this.#credsFile === undefined ? undefined : credsExpiry(this.#credsFile);
+    const streams = await this.#streams.snapshot(waitMs);
+    return [...streams, credentialsExpiry(expiry), this.#certificates.expose()];
+  }
+
+  stop(): void {
+    this.#certificates.stop();
+  }
+}
 
 type RunningIngest = {
   /** Drains every worker and closes the admin port. */

@@ -43,7 +43,6 @@ import {
 } from '../../limits.ts';
 import type { ProjectState, RateScope } from '../../projects/project-state.ts';
 import { admitArgs, admitKeys, type MonthReply, parseReply } from './admit-call.ts';
-import { noteClock } from './clock-watch.ts';
 import { Refunds } from './month-count.ts';
 import type { LimitRedis, ScriptReply } from './redis.ts';
 import { type Ask, ScopeCache, type WindowDecision, type WindowReply } from './scope-cache.ts';
@@ -311,7 +310,7 @@ export class Admission {
   #takeTokens({ scope, cache, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
     const now = this.#clock.monotonic();
     const { sentAt } = ask as Ask;
-    const stepped = noteClock(cache, { redisNow: reply.now, sentAt, repliedAt: now });
+    const stepped = cache.noteClock({ redisNow: reply.now, sentAt, repliedAt: now });
     if (reply.lost || stepped) this.#stateLost++;
     if (reply.lost) this.#checkpoints.noteLoss();
     const decisions = cache.answer(ask as Ask, reply, now);

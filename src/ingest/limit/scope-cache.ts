@@ -8,9 +8,14 @@
  * How. Pure: no timer, no connection, the caller's monotonic clock. All is in one object: with
  * ten thousand active scopes each further one is in no cache of the CPU's. `take` answers from
  * memory or not at all; `ask` describes the script call that is about to be sent; `answer` takes
- * its reply in. It wants a reserve of about a
- * quarter of a second of demand, refused requests included; up to EXACT_LIMIT_MAX the script grants
- * it only while the window is contended (admit.lua).
+ * its reply in. It wants a reserve of about a quarter of a second of demand, refused requests
+ * included; up to EXACT_LIMIT_MAX the script grants it only while the window is contended
+ * (admit.lua).
+ *
+ * Three states. *Stocked*: there is reserve, and `take` spends it, the earliest end first.
+ * *Refusing*: there is none, and the last reply said until when nothing can be admitted. *Asking*:
+ * neither, so Redis decides. A reply alone leads to the first two; spending and time lead out of
+ * them, and a newer record out of the second.
  *
  * Never too much. A lease counts from the moment at which the call was SENT, which is before the
  * script's own clock read; the script books it at its end by that clock. So no token is used after
@@ -24,9 +29,9 @@ import {
   LEASE_NEED_MS,
   LEASE_NEED_SLOW_MS,
   LEASE_RESERVE_MS,
+  RATE_BUCKET_MS,
   RESERVE_SHARE_MAX,
 } from '../../limits.ts';
-import type { ClockLead } from './clock-watch.ts';
 
 /** A lease ends this much early at the worker: clocks tick in milliseconds and drift. */
 const LEASE_GUARD_MS = 1;
@@ -103,13 +108,12 @@ export const LEASE_SHAPE: LeaseShape = {
 };
 
 /** What one process keeps of a scope that was active in the last minute. */
-export class ScopeCache implements ClockLead {
+export class ScopeCache {
   // ---- For admission.ts ----
   /** Monotonic ms of the last request. */
   usedAt = 0;
   /** A call is under way; what is asked meanwhile joins the next one. */
   isCalling = false;
-  leadMost = Number.POSITIVE_INFINITY;
   /** Monotonic ms until which a missing count is not looked for again. */
   uncountableUntil = Number.NEGATIVE_INFINITY;
 
@@ -135,6 +139,13 @@ export class ScopeCache implements ClockLead {
   #emptyAt = 0;
   #gen = 0;
   #seq = 0;
+
+  // ---- Redis's clock ----
+  /**
+   * Most by which it was ahead of ours in the last reply, ms; infinite before the first one, which
+   * cannot have stepped.
+   */
+  #leadMost = Number.POSITIVE_INFINITY;
 
   // ---- Demand ----
   #spanStart = Number.NEGATIVE_INFINITY;
@@ -333,6 +344,29 @@ export class ScopeCache implements ClockLead {
       same.unused += lease.unused;
       same.used += lease.used;
     }
+  }
+
+  /**
+   * Redis read its clock between the sending of a call and its reply. So its lead over our own
+   * clock, which never steps, lies between two values. When the lower one is more than 250 ms above
+   * the upper one of the reply before, the clock has stepped, and bookings left their window early.
+   * What a reply takes (at most 700 ms) hides smaller steps, and a clock that is slewed drifts by
+   * less than that from one reply to the next.
+   * @param redisNow Unix ms that Redis said
+   * @returns whether it has stepped forward since the reply before
+   */
+  noteClock({
+    redisNow,
+    sentAt,
+    repliedAt,
+  }: {
+    redisNow: number;
+    sentAt: number;
+    repliedAt: number;
+  }): boolean {
+    const before = this.#leadMost;
+    this.#leadMost = redisNow - sentAt;
+    return redisNow - repliedAt > before + RATE_BUCKET_MS;
   }
 
   #measure(now: number, taken: number): void {
