@@ -14,10 +14,10 @@
  *
  * Cut. A connection that breaks is a stall while a new one may be had: calls wait for it, up to
  * `replyMs` from the first cut, and those that were under way are lost. Their callers ask anew, by
- * other calls. A stall and a cut together are decided CUT_MS_MORE later than a stall alone: a call
- * that is cut late waits neither for a connection nor for its answer beyond that. A server that is
- * read-only counts as cut too, because another one may be the primary by now. In a cluster each key
- * has a cut of its own, and its caller tries again after a moment.
+ * other calls. On one server a stall and a cut together are decided CUT_MS_MORE later than a stall
+ * alone: a call that is cut late waits neither for a connection nor for its answer beyond that. A
+ * server that is read-only counts as cut too, because another one may be the primary by now. In a
+ * cluster each key has a cut of its own, and its caller tries again after a moment.
  *
  * Away. A call that has no reply after `replyMs` (700 ms; 2 s for management commands), a
  * connection that is not made again in that time, or an error that says that Redis cannot write
@@ -133,7 +133,10 @@ export class LimitRedis {
   #cutTimer: NodeJS.Timeout | undefined;
   /** Monotonic ms of the first cut since a call was answered. */
   #cutAt: number | undefined;
-  /** Monotonic ms by which a call must be answered after that cut. */
+  /**
+   * Monotonic ms by which a call must be answered after that cut. Not in a cluster: its nodes come
+   * back one by one, and each key has a cut of its own.
+   */
   #decideBy = 0;
   /** Monotonic ms since which calls go out. */
   #servesSince = Number.NEGATIVE_INFINITY;
@@ -355,7 +358,8 @@ export class LimitRedis {
     const hasStood = key === undefined && this.#isServing && now - this.#servesSince >= this.#replyMs;
     if (hasStood || this.#cutAt === undefined) {
       this.#cutAt = now;
-      this.#decideBy = (this.#inFlight[0]?.sentAt ?? now) + this.#replyMs + CUT_MS_MORE;
+      const oldest = this.#inFlight[0]?.sentAt ?? now;
+      this.#decideBy = oldest + (this.#client.isCluster ? Infinity : this.#replyMs + CUT_MS_MORE);
     }
     const msLeft = Math.min(this.#cutAt + this.#replyMs, this.#decideBy) - now;
     if (!(this.#proven || hasStood) || msLeft <= 0) return this.#openBreaker(reason);
