@@ -44,12 +44,13 @@ export const RESTART_CELL: Cell = {
   steps: [message('before the restart'), message('after the restart')],
 };
 
-type Values = { value: string }[];
+type Value = { value: string };
+type Values = Value[];
 type Payload = {
   // Of an event: SDKs put its text in three places.
   message?: string | { formatted: string };
   logentry?: { message?: string; formatted?: string };
-  exception?: Values | { values: Values };
+  exception?: Values | { values: Values } | Value;
   // Of a transaction.
   transaction?: string;
   contexts?: { trace?: { trace_id: string } };
@@ -61,6 +62,7 @@ type Payload = {
 /** What an event says. */
 export function textOf(record: StoredRecord): string | undefined {
   const { message, logentry, exception } = record.payload as Payload;
+  if (exception && 'value' in exception) return exception.value;
   if (exception) return (Array.isArray(exception) ? exception : exception.values).at(-1)?.value;
   if (typeof message === 'object') return message.formatted;
   return message ?? logentry?.formatted ?? logentry?.message;
