@@ -1,4 +1,5 @@
 /** docs/supply-chain.md and the lists of hashes against what is installed. */
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -34,4 +35,34 @@ it('has a SHA-512 of every package in the lock file', () => {
   const found = Object.entries(packages).filter(([path]) => path !== '');
   expect(found.length).toBeGreaterThan(400);
   expect(found.filter(([, { integrity = '' }]) => !integrity.startsWith('sha512-'))).toEqual([]);
+});
+
+it('packs the built program, its scripts and pages, and nothing else', () => {
+  const packed = execFileSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
+    cwd: ROOT,
+    encoding: 'utf8',
+  });
+  const [{ files }] = JSON.parse(packed) as [{ files: { path: string }[] }];
+  const paths = files.map(({ path }) => path);
+  expect(paths.filter((path) => !path.startsWith('dist/')).sort()).toEqual([
+    'LICENSE',
+    'README.md',
+    'package.json',
+  ]);
+  const others = paths.filter((path) => path.startsWith('dist/') && !path.endsWith('.js'));
+  expect(others.sort()).toEqual([
+    ...['css', 'html'].map((end) => `dist/bench/load/show/report-view.${end}`),
+    ...['admit', 'forget-usage', 'heartbeat', 'refund', 'set-usage'].map(
+      (name) => `dist/ingest/limit/${name}.lua`,
+    ),
+    'dist/ingest/uws.sha256',
+    ...['css', 'html'].map((end) => `dist/management/page/page-view.${end}`),
+  ]);
+  for (const program of ['cli', 'ingest/worker', 'bench/load/main'])
+    expect(paths).toContain(`dist/${program}.js`);
+});
+
+it('takes the versions of the lock file along, under the name that npm installs by', () => {
+  const { scripts } = JSON.parse(read('package.json')) as { scripts: Record<string, string> };
+  expect(scripts.prepack).toContain('cp package-lock.json npm-shrinkwrap.json');
 });

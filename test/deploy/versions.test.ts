@@ -53,3 +53,36 @@ it.runIf(isTrixie)('runs on the Redis that deploy/ names', () => {
   const { stdout } = spawnSync(redis, ['--version'], { encoding: 'utf8' });
   expect(stdout).toContain(` v=${DEPLOYED.redis}.`);
 });
+
+const workflows = readdirSync(join(ROOT, '.github', 'workflows')).map((file) =>
+  readFileSync(join(ROOT, '.github', 'workflows', file), 'utf8'),
+);
+
+it('pins each action of a workflow by its commit, with its version beside it', () => {
+  const uses = workflows.flatMap((text) =>
+    [...text.matchAll(/^\s*(?:- )?uses: (.*)$/gm)].map(([, use]) => use),
+  );
+  expect(uses.length).toBeGreaterThan(8);
+  for (const use of uses) expect(use).toMatch(/^[\w/.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$/);
+});
+
+/** Their content can change under the same name; all else is pinned by a hash. */
+const FLOATING = [
+  ...['20-bookworm', '22-trixie', '24-trixie'].map((base) => `node:${base}-slim`),
+  'clickhouse/clickhouse-server',
+  'grafana/grafana',
+  'nats',
+  'postgres',
+  'prom/prometheus',
+  'redis',
+];
+
+it('names all that floats: images by tag', () => {
+  const [, base = ''] = /^ARG NODE_IMAGE=(.*)$/m.exec(readFileSync(join(ROOT, 'Dockerfile'), 'utf8')) ?? [];
+  const bases = workflows.flatMap((text) => /base: \[(.*)\]/.exec(text)?.[1]?.split(', ') ?? []);
+  const found = [
+    ...images().flatMap(({ name, tag }) => (tag.includes('@sha256:') ? [] : [name])),
+    ...[base, ...bases.map((one) => `node:${one}-slim`)].filter((name) => !name.includes('@sha256:')),
+  ];
+  expect([...new Set(found)].sort()).toEqual([...FLOATING].sort());
+});
