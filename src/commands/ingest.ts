@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { loadConfig } from '../config.ts';
 import { LINES_PER_SEC_MAX, type RequestLines } from '../ingest/http/metrics/request-log.ts';
-import { nativeProblem } from '../ingest/native.ts';
+import { nativeProblem, thisProgram } from '../ingest/native.ts';
 import { runIngest } from '../ingest/primary.ts';
 import { createLog } from '../lib/log.ts';
 import { untilStopped } from '../lib/shutdown.ts';
@@ -53,7 +53,7 @@ export function ingestCommand(): Command {
   return new Command('ingest')
     .description('receive envelopes and heartbeats: a primary and SLUICE_WORKERS workers on one port')
     .action(async () => {
-      const problem = nativeProblem('npx sluice ingest');
+      const problem = nativeProblem(thisProgram('ingest'));
       if (problem) throw new Error(problem);
       const { config, ignored } = loadConfig(undefined, { alsoCheck: ingestProblems });
       const log = createLog(config.logLevel, { process: 'ingest' });

@@ -47,6 +47,9 @@ function sha256Of(path: string): string | undefined {
 
 const glibcOf = (runtime: Runtime): number => Number(runtime.glibc ?? 0);
 
+/** A command of this program, for `npx -c`: a second npx would take the options of the first. */
+export const thisProgram = (command: string): string => `node ${process.argv[1]} ${command}`;
+
 /**
  * Why no worker can start, in a sentence with the remedy; undefined: the tested binary is there. It
  * costs 10 ms of CPU: the one file that Node would load has 7 MB.

@@ -2,7 +2,7 @@ import { chmodSync, existsSync, mkdirSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { Command } from 'commander';
 import { type Config, isSet, loadConfig, setting } from '../../config.ts';
-import { nativeProblem } from '../../ingest/native.ts';
+import { nativeProblem, thisProgram } from '../../ingest/native.ts';
 import { lockFolder } from '../../lib/files/folder-lock.ts';
 import { createLog } from '../../lib/log.ts';
 import { checkPortIsFree, PortError } from '../../lib/port-check.ts';
@@ -81,7 +81,9 @@ async function freePair(host: string, adminHost: string): Promise<number> {
 }
 
 async function run(flags: Flags): Promise<void> {
-  const problem = nativeProblem(setting('npm_lifecycle_event') === 'start' ? 'npm start' : 'npx sluice dev');
+  const problem = nativeProblem(
+    setting('npm_lifecycle_event') === 'start' ? 'npm start' : thisProgram('dev'),
+  );
   if (problem) throw new Error(problem);
   const { config } = loadConfig();
   const port = flags.port ?? config.port;

@@ -7,7 +7,7 @@ import { availableParallelism } from 'node:os';
 import type { StreamInfo } from '@nats-io/jetstream';
 import type { Config } from '../../config.ts';
 import { HAS_ZSTD } from '../../ingest/envelope/inflate/inflate.ts';
-import { nativeProblem } from '../../ingest/native.ts';
+import { nativeProblem, thisProgram } from '../../ingest/native.ts';
 import { FRAME_BYTES_MAX, REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { withoutPassword } from '../../management/connections.ts';
 import { readDropped } from '../../stream/dropped-record.ts';
@@ -84,7 +84,7 @@ export function machine({ workers }: Config): Check[] {
     {
       what: 'Node',
       found: version,
-      fail: nativeProblem('npx sluice ingest') ?? false,
+      fail: nativeProblem(thisProgram('ingest')) ?? false,
       warn: !HAS_ZSTD && `${version} has no zstd: bodies with Content-Encoding zstd are answered 400`,
       fix: 'Run Node 22.15 or later, or the image.',
     },
