@@ -2,6 +2,7 @@
  * What rows say is true, or empty: payloads of every kind that ingest accepts go into all four sinks at once, and each column of each sink
  * is what a plain reader finds in the payload, or NULL.
  */
+import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { integer, pick, seededRandom } from '../../../bench/random.ts';
 import { jsonText } from '../../../src/lib/json-text.ts';
@@ -11,7 +12,7 @@ import { envelope, Harness, hexId, item, log } from '../../processor/harness.ts'
 import { hostilePayload, KINDS } from '../hostile-json.ts';
 import { type Row, referenceRow, type TypedTable } from '../reference.ts';
 import { NdjsonUnderTest, PostgresUnderTest, type SinkUnderTest } from '../sinks.ts';
-import { ClickHouseUnderTest, S3UnderTest } from './under-test.ts';
+import { ClickHouseUnderTest, QUERIES, S3UnderTest } from './under-test.ts';
 
 const SEED = Number(process.env.SEED ?? 50);
 const PAYLOADS_OF_A_KIND = 12;
@@ -159,6 +160,69 @@ it('payloads are the same bytes in all four', async () => {
   );
   for (const [eventId = '', payload = ''] of events.slice(0, 40))
     for (const sink of sinks) expect(await sink.payloadTexts(eventId)).toEqual([payload]);
+});
+
+describe('the documented queries on hostile rows', () => {
+  const sqlOf = (title: string): string => QUERIES.find((query) => query.title.startsWith(title))?.sql ?? '';
+  /** What a plain reader finds in what was sent. */
+  const rowsOf = (table: TypedTable): Row[] =>
+    sent.flatMap((one, at) => (one.table === table ? [referenceRow(table, one.payload, hexId(at + 1))] : []));
+  const usersOf = (rows: readonly Row[]): number =>
+    new Set(rows.flatMap(({ user_id }) => (user_id === null ? [] : [user_id]))).size;
+  const isError = ({ level }: Row): boolean => level === 'error' || level === 'fatal';
+
+  it.each(QUERIES)('clickhouse answers: $title', async ({ sql }) => {
+    expect(await clickhouse.server.query(sql)).toBeInstanceOf(Array);
+  });
+
+  it('errors by hour and users are as many as a plain reader counts', async () => {
+    const errors = rowsOf('events').filter(isError);
+    expect(errors.length).toBeGreaterThan(20);
+    const hour = { hour: '2026-01-02 03:00:00', errors: errors.length, users: usersOf(errors) };
+    expect(await clickhouse.server.query(sqlOf('Errors by hour'))).toEqual([hour]);
+  });
+
+  it('top errors of a release are those of a plain reader', async () => {
+    const all = rowsOf('events').filter((row) => isError(row) && /^[\w.]+$/.test(`${row.release ?? ''}`));
+    const release = all[0]?.release;
+    const errors = all.filter((row) => row.release === release);
+    const found = await clickhouse.server.query(sqlOf('Top errors').replace('shop@1.2.0', `${release}`));
+    expect(found.length).toBeGreaterThan(0);
+    for (const { exception_type, exception_value, times, users } of found) {
+      const same = errors.filter(
+        (row) => row.exception_type === exception_type && row.exception_value === exception_value,
+      );
+      expect([times, users]).toEqual([same.length, usersOf(same)]);
+    }
+  });
+
+  it('the time of transactions is the sum of those that say both moments', async () => {
+    const found = await clickhouse.server.query(sqlOf('The slowest transactions'));
+    expect(found.length).toBeGreaterThan(1);
+    for (const { name, times, total_ms } of found) {
+      const same = rowsOf('transactions').filter((row) => row.name === name);
+      const known = same.flatMap(({ duration_ms }) => (typeof duration_ms === 'number' ? [duration_ms] : []));
+      expect(times).toBe(same.length);
+      if (known.length === 0) expect(total_ms).toBeNull();
+      else expect(Math.abs(Number(total_ms) - known.reduce((sum, ms) => sum + ms, 0))).toBeLessThanOrEqual(1);
+    }
+  });
+
+  it('postgres reads each message that it can, and NULL where it cannot', async () => {
+    const [, sql = ''] =
+      /```sql\n(CREATE FUNCTION sluice[^`]*)```/.exec(readFileSync('docs/sinks.md', 'utf8')) ?? [];
+    await postgres.server.query(sql);
+    const rows = await postgres.server.query<{ event_id: string; message: string | null }>(
+      `SELECT event_id, sluice.json_or_null(payload) ->> 'message' AS message FROM sluice.items WHERE type = 'event'`,
+    );
+    const told = rows.flatMap(({ event_id, message }) => {
+      const payload: unknown = JSON.parse(sentOf(event_id)?.payload ?? 'null');
+      const said = (payload as { message?: unknown } | null)?.message;
+      return typeof said === 'string' && message !== null ? [[message, said] as const] : [];
+    });
+    expect(told.length).toBeGreaterThan(20);
+    for (const [message, said] of told) expect(message).toBe(said);
+  });
 });
 
 it('an event whose moment is beyond all is stored alone, and in hundreds', async () => {

@@ -1,4 +1,5 @@
 /** The sinks whose stores `npm run test:sinks` installs, as the conformance suite sees them. */
+import { readFileSync } from 'node:fs';
 import * as zlib from 'node:zlib';
 import { ZstdFrames } from '../../../src/lib/zstd-frames.ts';
 import type { TallyOfMonth } from '../../../src/sink/tally.ts';
@@ -8,6 +9,12 @@ import { TestS3 } from '../../support/sinks/seaweedfs.ts';
 import { type SinkUnderTest, tallyIn } from '../sinks.ts';
 
 type Row = Record<string, unknown>;
+
+/** The queries of docs/clickhouse.md, by their titles. */
+const DOCUMENT = readFileSync(new URL('../../../docs/clickhouse.md', import.meta.url), 'utf8');
+export const QUERIES = [...DOCUMENT.matchAll(/\n([^\n]+):\n\n```sql\n([^`]+)\n```/g)].map(
+  ([, title = '', sql = '']) => ({ title, sql }),
+);
 
 /** The end of a line of the s3 sink. */
 const ROW_KEY = /,"row_key":"[0-9a-f]{32}"\}$/;

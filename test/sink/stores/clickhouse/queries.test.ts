@@ -1,17 +1,10 @@
 /** The queries of docs/clickhouse.md, on items that clients sent. */
-import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
 import { envelope, Harness, hexId, item, log } from '../../../processor/harness.ts';
 import { TestClickHouse } from '../../../support/sinks/clickhouse.ts';
+import { QUERIES } from '../under-test.ts';
 
-const DOCUMENT = readFileSync(new URL('../../../../docs/clickhouse.md', import.meta.url), 'utf8');
-const QUERIES = [...DOCUMENT.matchAll(/\n([^\n]+):\n\n```sql\n([^`]+)\n```/g)].map(
-  ([, title = '', sql = '']) => ({
-    title,
-    sql,
-  }),
-);
 const TRACE = 'c'.repeat(32);
 const AT = Date.UTC(2026, 0, 2, 3) / 1000;
 
