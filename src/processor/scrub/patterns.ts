@@ -129,30 +129,35 @@ const CARD_DIGITS_MAX = 19;
 /** The first digits of all issuers. A time in milliseconds begins with 1. */
 const CARD_START = /(?<![a-z\d]-?)[2-6](?=(?:[ +-]?\d){12})/gi;
 const CARD_END = /(?!-?[a-z\d])/iy;
-const CARD_NEXT = /[ +-]?(\d)/y;
+/** Between two digits. */
+const CARD_GAP = tableOf(/[ +-]/);
+const DIGIT = tableOf(/\d/);
 
 /** ISO/IEC 7812-1, annex B. @param digits from the left */
-function isLuhn(digits: readonly number[]): boolean {
+function isLuhn(digits: ArrayLike<number>, count = digits.length): boolean {
   let sum = 0;
-  for (let at = digits.length - 1, odd = true; at >= 0; at--, odd = !odd) {
+  for (let at = count - 1, odd = true; at >= 0; at--, odd = !odd) {
     const digit = digits[at] as number;
     sum += odd ? digit : digit > 4 ? 2 * digit - 9 : 2 * digit;
   }
   return sum % 10 === 0;
 }
 
+const ZERO = 0x30;
+/** Of the number that is looked at. */
+const cardDigits = new Uint8Array(CARD_DIGITS_MAX);
+
 /** Behind the longest card number that begins at `start`. */
 function cardEnd(text: string, start: number): number | undefined {
-  const digits = [Number(text.charAt(start))];
   let found: number | undefined;
-  for (let at = start + 1; digits.length < CARD_DIGITS_MAX; ) {
-    CARD_NEXT.lastIndex = at;
-    const next = CARD_NEXT.exec(text);
-    if (!next) break;
-    at = CARD_NEXT.lastIndex;
-    digits.push(Number(next[1]));
+  let count = 0;
+  for (let at = start; count < CARD_DIGITS_MAX; ) {
+    if (count > 0 && isOneOf(CARD_GAP, text, at)) at++;
+    if (!isOneOf(DIGIT, text, at)) break;
+    cardDigits[count++] = text.charCodeAt(at++) - ZERO;
+    if (count < CARD_DIGITS_MIN || !isLuhn(cardDigits, count)) continue;
     CARD_END.lastIndex = at;
-    if (digits.length >= CARD_DIGITS_MIN && isLuhn(digits) && CARD_END.test(text)) found = at;
+    if (CARD_END.test(text)) found = at;
   }
   return found;
 }
@@ -262,9 +267,11 @@ const SLASHES = tableOf(/\\/);
 const VALUE_END = /[&;,\s"'<>)}\]]|$/g;
 const BARE_VALUE_END = /[,\s}\]]|$/g;
 /** In a string of JSON a quote has backslashes before it. */
-const OPENING_QUOTE = /\\*["']/y;
+const OPENING_QUOTE = /\\{0,1023}["']/y;
 /** A scheme of authorization; the word behind it is the secret (RFC 9110, 11.4). */
-const SCHEME = /(?:bearer|basic|token|digest) +/iy;
+const SCHEME = /(?:bearer|basic|token|digest) {1,1000}/iy;
+/** The end of a longer value, or of more blanks before it, is not looked for: all that follows is secret. */
+const VALUE_CHARS_MAX = 1024 * 1024;
 const HEADER = /(?<=authorization): {0,2}(?=(?:bearer|basic|token|digest) )/iy;
 
 /** The length of what `pattern` finds right at `from`. */
@@ -277,8 +284,12 @@ function lengthAt(text: string, from: number, pattern: RegExp): number {
 function bareEnd(text: string, start: number, end: RegExp): number {
   // A list or an object that is not whole: all of the rest may belong to it.
   if (text.charAt(start) === '[' || text.charAt(start) === '{') return text.length;
-  end.lastIndex = start + lengthAt(text, start, SCHEME);
-  return end.exec(text)?.index ?? text.length;
+  const from = start + lengthAt(text, start, SCHEME);
+  const near = text.length - from > VALUE_CHARS_MAX ? text.slice(from, from + VALUE_CHARS_MAX) : undefined;
+  end.lastIndex = near === undefined ? from : 0;
+  const at = end.exec(near ?? text)?.index ?? text.length;
+  if (near === undefined) return at;
+  return at < VALUE_CHARS_MAX ? from + at : text.length;
 }
 
 /** The value that begins at `from`, between its quotes. `end` ends one that has none. */
@@ -310,9 +321,10 @@ function quotedMember(text: string, at: number, names: SecretNames): Range | und
   const before = text.slice(floor, end);
   const opening = before.lastIndexOf(mark);
   if (opening === -1 || !names.has(before.slice(opening + 1))) return undefined;
+  const blanksEnd = Math.min(text.length, at + VALUE_CHARS_MAX);
   let from = at + 1;
-  while (from < text.length && isBlank(text, from)) from++;
-  return valueAt(text, from, BARE_VALUE_END);
+  while (from < blanksEnd && isBlank(text, from)) from++;
+  return from === blanksEnd ? [from, text.length] : valueAt(text, from, BARE_VALUE_END);
 }
 
 /** `Authorization: Bearer value`, a line of headers. `at` is the colon. */
@@ -346,8 +358,9 @@ const BACKSLASH = 0x5c;
 function closingQuote(text: string, from: number, sign: string): number {
   const escapes = sign.length - 1;
   const quote = sign.charCodeAt(escapes);
+  const until = Math.min(text.length, from + VALUE_CHARS_MAX);
   let slashes = 0;
-  for (let at = from; at < text.length; at++) {
+  for (let at = from; at < until; at++) {
     const code = text.charCodeAt(at);
     if (code === BACKSLASH) slashes++;
     else {

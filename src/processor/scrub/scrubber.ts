@@ -142,18 +142,21 @@ const STEP_BYTES = 16 * 1024;
 const LARGE_BYTES = 64 * 1024;
 /** A longer name is known by its beginning alone. */
 const NAME_BYTES_MAX = 4 * 1024;
-const STARTS_AS_JSON = /^\s*[[{]/;
+const STARTS_AS_JSON = /^\s{0,1000}[[{]/;
 
 class TooLargeError extends Error {}
 
-/** Where a character that ends before `to` ends: no text is cut within an escape or a character. */
-function characterEnd(json: Uint8Array, to: number): number {
+/**
+ * Where a character that ends before `to` ends: no text is cut within an escape or a character.
+ * @param from where one begins, before it
+ */
+function characterEnd(json: Uint8Array, from: number, to: number): number {
   let at = to;
   while (((json[at] as number) & 0xc0) === 0x80) at--;
   for (let slash = at - 1; slash > at - 6; slash--) {
     if (json[slash] !== BACKSLASH) continue;
     let first = slash;
-    while (json[first - 1] === BACKSLASH) first--;
+    while (first > from && json[first - 1] === BACKSLASH) first--;
     const isEscape = (slash - first) % 2 === 0;
     return isEscape && slash + (json[slash + 1] === LETTER_U ? 6 : 2) > at ? slash : at;
   }
@@ -331,7 +334,7 @@ class Pass {
   *#decodedLarge({ start, end }: Token): Steps<string> {
     const parts: string[] = [];
     for (let from = start, to = start; from < end; from = to) {
-      to = from + LARGE_BYTES < end ? characterEnd(this.#json, from + LARGE_BYTES) : end;
+      to = from + LARGE_BYTES < end ? characterEnd(this.#json, from, from + LARGE_BYTES) : end;
       parts.push(this.#decoded(to, from));
       yield;
     }
@@ -342,7 +345,7 @@ class Pass {
   #name(): string {
     const { start, end } = this.#token;
     return this.#decoded(
-      end - start > NAME_BYTES_MAX ? characterEnd(this.#json, start + NAME_BYTES_MAX) : end,
+      end - start > NAME_BYTES_MAX ? characterEnd(this.#json, start, start + NAME_BYTES_MAX) : end,
     );
   }
 

@@ -165,6 +165,22 @@ describe('a secret in a text', () => {
   });
 });
 
+it.each([
+  ["'token':'", "' and more"],
+  ['token=', ' and more'],
+  ['token=Bearer ', ' and more'],
+  ["'token':", ' and more', ' '],
+])(
+  'a secret behind %s that has not ended after a MiB takes the rest with it',
+  (before, behind, char = 'x') => {
+    const text = `a ${before}${char.repeat(2 * 1024 * 1024)}${behind}`;
+    const clean = withoutSecrets(text, new SecretNames(SECRET_NAMES, []));
+    expect(clean.endsWith(F)).toBe(true);
+    expect(clean.startsWith(`a ${before.slice(0, 6)}`)).toBe(true);
+    expect(clean.length).toBeLessThan(1024 * 1024 + 100);
+  },
+);
+
 describe('the name of a secret', () => {
   const names = new SecretNames(SECRET_NAMES);
   it.each([
