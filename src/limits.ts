@@ -282,6 +282,17 @@ export const DEDUP_WINDOW_MS = 120_000;
 export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Work of a project (stream/work.ts) ----
+/** An entry of more estimated work is decoded beside its stream. One of 20 MiB is less, unscrubbed. */
+export const HEAVY_ENTRY_MS = 250;
+/** What such an entry is to the debt of its project at a worker, at most: others do not wait for it. */
+export const HEAVY_OWES_MS = 50;
+/** Of such entries that many are decoded at once, each of another project. */
+export const HEAVY_DECODING_MAX = 2;
+/** No further one begins while those that are decoded and not written have so many bytes. */
+export const HEAVY_DECODED_BYTES_MAX = 64 * MIB;
+/** A project whose frames wait longer for that, or are larger together, is named. */
+export const HEAVY_WAIT_MS_MAX = 10_000;
+export const HEAVY_WAITING_BYTES_MAX = 4 * MIB;
 /**
  * Work that a project may owe at a machine's workers together; batches need the other second of
  * two.

@@ -132,6 +132,7 @@ export function isolated(): Isolated[] {
   const bomb = gzipSync(`{}\n{"type":"event"}\n"${'x'.repeat(19 * MIB)}"`);
   const items = `{}${'\n{"type":"log"}\n{"items":[{"body":"x"}]}'.repeat(1_000)}`;
   const unreadable = `{}${`\n{"type":"event"}\nno JSON ${'x'.repeat(2_000)}`.repeat(20)}`;
+  const broken = `{}${'\n{"type":"event"}\n{"no JSON'.repeat(50)}`;
   const deep = `${'['.repeat(DEPTH)}${']'.repeat(DEPTH)}`;
   const brackets = gzipSync(eventOf(`{"x":"localhost","request":${deep},"y":${deep}}`));
   const junk = Buffer.from(`{}\n{"type":"event","length":9}\n${'{'.repeat(60_000)}`);
@@ -149,6 +150,7 @@ export function isolated(): Isolated[] {
     { name: 'deep brackets, 10/s', run: bodies(10, brackets, 'gzip') },
     { name: 'costly to filter, 10/s', run: bodies(10, costlyEvents(), 'gzip') },
     { name: 'dead letters, 2,000/s', run: bodies(100, Buffer.from(unreadable)) },
+    { name: 'dead letters, 12,000/s', run: bodies(240, Buffer.from(broken)) },
     ...onTheProcessor(),
   ];
 }

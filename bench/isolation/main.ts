@@ -197,7 +197,7 @@ export async function isolationCommand(args: string[]): Promise<number> {
     say(`isolation (${cpu}, ${cores} cores, ${commit}, everything on this machine)`);
     takePlaces();
     say(
-      `other: ${EVENTS_PER_SECOND} events and ${UPLOADS_PER_SECOND} uploads of 1 MiB a second; the attacker runs when nobody else wants a core`,
+      `other: ${EVENTS_PER_SECOND} events and ${UPLOADS_PER_SECOND} uploads of 1 MiB a second, every other one a recording; the attacker runs when nobody else wants a core`,
     );
     say(`${''.padEnd(24)} quiet p50      p99 | attacked p50  p99, ms`);
     await witness(scene, 3_000);

@@ -1,5 +1,5 @@
 /**
- * The project that is not attacking: small events at an even rate and an upload of a megabyte now and then. It remembers every event
+ * The project that is not attacking: small events at an even rate and an upload of a megabyte now and then, which is a recording every other time. It remembers every event
  * that was accepted, so that somebody can look for it in the sink.
  */
 import { Asking, Tally } from '../hostile/asking.ts';
@@ -40,9 +40,10 @@ class Client {
   }
 
   /** @param due `performance.now()` */
-  async send(payload: Buffer, due: number): Promise<Sent> {
+  async send(payload: Buffer, due: number, type = 'event'): Promise<Sent> {
     const id = hex(Math.random, 32);
-    const body = Buffer.concat([Buffer.from(`{"event_id":"${id}"}\n{"type":"event"}\n`), payload]);
+    const heads = `{"event_id":"${id}"}\n{"type":"${type}","length":${payload.length}}\n`;
+    const body = Buffer.concat([Buffer.from(heads), payload]);
     const asking = this.#free.pop() ?? new Asking(this.#port);
     const { status, body: said } = await asking.ask(Buffer.concat([headOf(this.#path, body.length), body]));
     this.#free.push(asking);
@@ -85,9 +86,13 @@ export async function runWitness(options: WitnessOptions): Promise<Testimony> {
   const client = new Client(port, path);
   const small = Buffer.from(JSON.stringify({ message: 'x'.repeat(1_500) }));
   const large = Buffer.from(JSON.stringify({ message: 'y'.repeat(options.uploadBytes) }));
+  const recording = Buffer.concat([Buffer.from('{"segment_id":0}\n['), large, Buffer.from(']')]);
+  let count = 0;
   const [events, uploads] = await Promise.all([
     atRate(options.eventsPerSecond, ms, (due) => client.send(small, due)),
-    atRate(options.uploadsPerSecond, ms, (due) => client.send(large, due)),
+    atRate(options.uploadsPerSecond, ms, (due) =>
+      count++ % 2 === 0 ? client.send(large, due) : client.send(recording, due, 'replay_recording'),
+    ),
   ]);
   client.leave();
   const times = events.map((one) => one.ms).sort((a, b) => a - b);

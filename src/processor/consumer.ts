@@ -14,11 +14,14 @@ import { CRASH_WEIGHT, type CrashCounts, isPoison, mustStayUnread } from './cras
 import type { Delivery } from './delivery.ts';
 import type { FrameWriter, WriteReport } from './frame-writer.ts';
 import type { Gate } from './gate.ts';
+import type { HeavyFrames } from './heavy-frames.ts';
 import type { PullQueue } from './pull-queue.ts';
 
 export type StreamConsumerOptions = {
   queue: PullQueue;
   writer: FrameWriter;
+  /** Shared by all consumers of the process. */
+  heavyFrames: HeavyFrames;
   crashCounts: CrashCounts;
   /** Shared by all consumers of the process: a suspicious frame is handled alone. */
   gate: Gate;
@@ -57,6 +60,10 @@ export class StreamConsumer {
   #stopBy = Number.POSITIVE_INFINITY;
   /** Frames that were taken and not stored: stop() gives them back. */
   readonly #unstored: Delivery[] = [];
+  /** Frames that are decoded beside the stream, each with the end of that. */
+  readonly #beside = new Map<Delivery, Promise<void>>();
+  /** Frames that were. */
+  readonly #wereBeside = new WeakSet<Delivery>();
   /** How often a process ended with the frame, as read at this process's first attempt at it. */
   readonly #crashes = new WeakMap<Delivery, number>();
   /** The last attempt failed; cleared by the next success. */
@@ -84,6 +91,8 @@ export class StreamConsumer {
     const { frames } = queue;
     await queue.stop();
     await this.#running;
+    await Promise.all(this.#beside.values()); // they are read until then
+    this.#unstored.push(...this.#beside.keys());
     // Not earlier: until it knows of the stop, the broker would hand them to our own pull.
     for (const frame of this.#unstored) frame.giveBack();
     frames.settle(this.#unstored);
@@ -126,9 +135,33 @@ export class StreamConsumer {
         await frames.untilChange(early);
         continue;
       }
+      const taken = frames.take(mayShare).filter((frame) => !this.#goesBeside(frame));
+      if (taken.length === 0) continue;
       this.#lastBatchAt = clock.monotonic();
-      await this.#untilStored(frames.take(mayShare));
+      await this.#untilStored(taken);
     }
+  }
+
+  /** A heavy frame is decoded beside the stream, and comes back when it is. */
+  #goesBeside(frame: Delivery): boolean {
+    const { queue, writer, heavyFrames } = this.#options;
+    if (!mayShare(frame) || this.#wereBeside.has(frame) || this.#stopped) return false;
+    const projectId = writer.heavyProjectOf(frame);
+    if (projectId === undefined) return false;
+    this.#wereBeside.add(frame);
+    const decode = async (): Promise<void> => {
+      if (!this.#stopped) await writer.decodeAhead(frame);
+    };
+    const back = heavyFrames
+      .run(projectId, frame.data.length, decode)
+      .catch(() => undefined) // it is decoded again with its batch, and fails there
+      .then(() => {
+        if (this.#stopped) return;
+        this.#beside.delete(frame);
+        queue.frames.putBack(frame);
+      });
+    this.#beside.set(frame, back);
+    return true;
   }
 
   async #untilStored(frames: Delivery[]): Promise<void> {

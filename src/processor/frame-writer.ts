@@ -14,7 +14,7 @@ import {
   type HeartbeatEntry,
 } from '../stream/frame.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { workOn } from '../stream/work.ts';
+import { isHeavy, workOn } from '../stream/work.ts';
 import {
   type BadItem,
   entryFacts,
@@ -32,6 +32,7 @@ import { type Decoded, decodeHeartbeat, EnvelopeDecoder, type WholeItem } from '
 import type { InflationBudgets } from './decode/inflation-budgets.ts';
 import type { Delivery } from './delivery.ts';
 import type { Gate } from './gate.ts';
+import type { HeavyFrames } from './heavy-frames.ts';
 import type { HeavyProjects } from './heavy-projects.ts';
 import type { ProcessorMetrics } from './metrics.ts';
 
@@ -47,6 +48,8 @@ export type FrameWriterOptions = {
   budgets: InflationBudgets;
   /** Told of the work on each item. */
   heavyProjects?: HeavyProjects;
+  /** Told of what is decoded ahead. */
+  heavyFrames?: HeavyFrames;
   log: Log;
 };
 
@@ -68,10 +71,13 @@ export type WriteReport = {
 const GONE_LOOKS = 3;
 const PARTS_LOOK_MS = 100;
 /**
- * So many bad items of an envelope become a dead letter each; the others share one. An envelope of
- * 19 KB may have a thousand, and each letter is a message to the broker.
+ * So many bad items of an envelope become a dead letter each, where its project has not had many
+ * lately; the others share one. An envelope of 19 KB may have a thousand, and each letter is a
+ * message to the broker.
  */
 const ITEM_LETTERS_MAX = 10;
+/** The work on a letter and the wait for it, about. */
+const LETTER_MS = 0.5;
 /** A larger one always has a letter of its own: a letter may be too large to keep its bytes. */
 const SHARED_LETTER_ITEM_BYTES_MAX = 16 * 1024;
 
@@ -93,6 +99,8 @@ export class FrameWriter {
   readonly #joined: JoinedParts;
   /** Resolves when the batches that the sink holds are stored and their frames acknowledged. */
   #stored: Promise<void> = Promise.resolve();
+  /** What was decoded of frames before their batch. */
+  readonly #ahead = new WeakMap<Delivery, DecodedAhead>();
   /** Frames whose items were all decoded, perhaps in an attempt that failed later. */
   readonly #attempted = new WeakSet<Delivery>();
 
@@ -100,6 +108,30 @@ export class FrameWriter {
     this.#options = options;
     this.#letters = new BatchLetters(options);
     this.#joined = new JoinedParts(options);
+  }
+
+  /** The project of a frame whose only entry is heavy. */
+  heavyProjectOf({ data }: Delivery): string | undefined {
+    const entry = onlyEnvelope(data);
+    return entry && isHeavy(entry) ? entry.projectId : undefined;
+  }
+
+  /** Decodes the only entry of a frame before its batch. @throws UnavailableError */
+  async decodeAhead(delivery: Delivery): Promise<void> {
+    const entry = onlyEnvelope(delivery.data);
+    if (!entry) return;
+    const found = await assemble(this.#options.link, entry);
+    const decoder = new EnvelopeDecoder(entry, this.#options);
+    if (decoder.fault || !found.ok) return;
+    const decoded: Decoded[] = [];
+    let bytes = 0;
+    for (const item of found.items) {
+      const one = await decoder.decode(item);
+      if (one.ok) bytes += one.record.json.length;
+      decoded.push(one);
+    }
+    this.#ahead.set(delivery, { found, decoded, bytes });
+    this.#options.heavyFrames?.decoded(bytes);
   }
 
   /**
@@ -122,6 +154,7 @@ export class FrameWriter {
           batch = await this.#begin(frameIds);
           await report.entering?.('decoding');
         }
+        this.#takeAhead(delivery); // the sink has had it before
         this.#attempted.add(delivery);
         this.#complete.push(delivery);
       }
@@ -283,8 +316,32 @@ export class FrameWriter {
     { entry, bytes }: { entry: Entry; bytes: Uint8Array },
   ): Promise<void> | undefined {
     if (entry.kind === 'heartbeat') return this.#writeHeartbeat(batch, place, { entry, bytes });
+    const ahead = this.#takeAhead(place.delivery);
+    if (ahead) return this.#writeAhead(batch, place, { entry, ahead });
     if (!isLarge(entry)) return this.#writeEnvelope(batch, place, { entry, bytes });
     return this.#options.largeGate.alone(async () => this.#writeEnvelope(batch, place, { entry, bytes }));
+  }
+
+  /** Counted off when its records go to the batch, which writes them as they come. */
+  #takeAhead(delivery: Delivery): DecodedAhead | undefined {
+    const ahead = this.#ahead.get(delivery);
+    if (!ahead) return undefined;
+    this.#ahead.delete(delivery);
+    this.#options.heavyFrames?.decoded(-ahead.bytes);
+    return ahead;
+  }
+
+  #writeAhead(
+    batch: SinkBatch,
+    place: Place,
+    { entry, ahead: { found, decoded } }: { entry: EnvelopeEntry; ahead: DecodedAhead },
+  ): Promise<void> | undefined {
+    this.#joined.note(place.delivery, entry, found);
+    // What is written is let go of.
+    const decode = (): Decoded => decoded.shift() as Decoded;
+    const pause = this.#options.slices.pauses();
+    const items = { entry, decode, items: found.items, pause, badCount: 0, rest: [] };
+    return this.#writeItems(batch, place, { ...items, isAhead: true });
   }
 
   async #writeHeartbeat(
@@ -316,7 +373,8 @@ export class FrameWriter {
         );
       const pause = this.#options.slices.pauses();
       const { items } = found;
-      return this.#writeItems(batch, place, { entry, decoder, items, pause, badCount: 0, rest: [] });
+      const decode = (item: WholeItem): Decoded | Promise<Decoded> => decoder.decode(item);
+      return this.#writeItems(batch, place, { entry, decode, items, pause, badCount: 0, rest: [] });
     };
     if (!(assembled instanceof Promise)) return proceed(assembled);
     return assembled.then(async (found) => {
@@ -340,10 +398,10 @@ export class FrameWriter {
 
   /** From `from` on, as far as nothing must be waited for, and the rest after that. */
   #writeItems(batch: SinkBatch, place: Place, work: EnvelopeItems, from = 0): Promise<void> | undefined {
-    const { decoder, items } = work;
+    const { decode, items } = work;
     for (let at = from; at < items.length; at++) {
       const item = items[at] as WholeItem;
-      const result = decoder.decode(item);
+      const result = decode(item);
       const pending =
         result instanceof Promise
           ? result.then((decoded) => this.#writeItem(batch, place, work, { item, decoded }))
@@ -353,7 +411,10 @@ export class FrameWriter {
     const { entry, rest } = work;
     if (rest.length === 0) return undefined;
     const types = rest.map(({ item }) => item.type);
-    return this.#letters.file(itemsDeadLetter(place, entry, rest), types);
+    this.#noteWork(place, work, LETTER_MS);
+    const [only, another] = rest as [BadItem, BadItem?];
+    const letter = another ? itemsDeadLetter(place, entry, rest) : itemDeadLetter(place, entry, only);
+    return this.#letters.file(letter, types);
   }
 
   #writeItem(
@@ -362,6 +423,7 @@ export class FrameWriter {
     work: EnvelopeItems,
     { item, decoded }: { item: WholeItem; decoded: Decoded },
   ): Promise<void> | undefined {
+    const { deadLetters } = this.#options;
     const bytes = decoded.ok ? decoded.record.json.length : item.payload.length;
     this.#noteWork(place, work, workOn(bytes, work.entry.privacy));
     if (decoded.ok) {
@@ -369,24 +431,33 @@ export class FrameWriter {
       return batch.relieve();
     }
     const badItem = { item, reason: decoded.reason };
-    if (++work.badCount > ITEM_LETTERS_MAX && item.payload.length < SHARED_LETTER_ITEM_BYTES_MAX) {
+    const mayShare = item.payload.length < SHARED_LETTER_ITEM_BYTES_MAX;
+    const isAlone = ++work.badCount <= ITEM_LETTERS_MAX && deadLetters.mayBeAlone(work.entry.projectId);
+    if (mayShare && !isAlone) {
       work.rest.push(badItem);
       return batch.relieve();
     }
+    this.#noteWork(place, work, LETTER_MS);
     const pending = this.#letters.file(itemDeadLetter(place, work.entry, badItem));
     return pending ? pending.then(() => batch.relieve()) : batch.relieve();
   }
 
-  /** Once for each frame: a repeated attempt is not the project's doing. */
-  #noteWork({ delivery }: Place, { entry }: EnvelopeItems, ms: number): void {
-    if (this.#attempted.has(delivery)) return;
+  /**
+   * Once for each frame: a repeated attempt is not the project's doing. Nobody waits for what is
+   * decoded ahead.
+   */
+  #noteWork({ delivery }: Place, { entry, isAhead }: EnvelopeItems, ms: number): void {
+    if (isAhead || this.#attempted.has(delivery)) return;
     this.#options.heavyProjects?.note(entry.projectId, ms, delivery.storedAt);
   }
 }
 
+/** The items of a heavy entry, decoded before their batch; `bytes` of their records. */
+type DecodedAhead = { found: Assembled & { ok: true }; decoded: Decoded[]; bytes: number };
+
 type EnvelopeItems = {
   entry: EnvelopeEntry;
-  decoder: EnvelopeDecoder;
+  decode: (item: WholeItem) => Decoded | Promise<Decoded>;
   items: readonly WholeItem[];
   /** Asked between two items: 300 of 60 KiB, which are decoded at once, may take two seconds. */
   pause: () => Promise<void> | undefined;
@@ -394,10 +465,19 @@ type EnvelopeItems = {
   badCount: number;
   /** Those of them that share a dead letter. */
   rest: BadItem[];
+  /** Decoded before its batch. */
+  isAhead?: true;
 };
 
 const isLarge = ({ parts, items }: EnvelopeEntry): boolean =>
   parts !== undefined || items.some(({ type }) => type === 'replay_recording');
+
+/** The envelope of a frame that holds one entry. */
+function onlyEnvelope(frame: Uint8Array): EnvelopeEntry | undefined {
+  if (countOfEntries(frame) !== 1) return undefined;
+  const [slot] = slotsIfReadable(frame);
+  return slot?.ok && slot.entry.kind === 'envelope' ? slot.entry : undefined;
+}
 
 /** None when the frame's layout cannot be read: the frame is being set aside for its faults. */
 function slotsIfReadable(frame: Uint8Array): FrameSlot[] {

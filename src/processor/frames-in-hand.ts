@@ -162,6 +162,13 @@ export class FramesInHand {
     return taken;
   }
 
+  /** A frame that was taken is the next one again. */
+  putBack(delivery: Delivery): void {
+    this.#queued.unshift(delivery);
+    this.#queuedBytes += delivery.data.length;
+    this.#wake?.();
+  }
+
   /** No code reads the bytes of these frames any more: other frames overwrite them. */
   hold(deliveries: readonly Delivery[]): void {
     for (const delivery of deliveries) {

@@ -47,10 +47,12 @@ export class HeavyProjects {
     this.#lastAt = now;
     const owes = this.#debts.add(projectId, workMs / WORK_PART_MAX, storedAt);
     if (owes < WORK_HEAVY_MS || this.#clock.now() - storedAt < WORK_BEHIND_MS) return;
-    if (now - this.#otherAt < WORK_OTHERS_MS) this.#name(projectId, now);
+    if (now - this.#otherAt < WORK_OTHERS_MS) this.name(projectId);
   }
 
-  #name(projectId: string, now: number): void {
+  /** All workers refuse the project for a while. */
+  name(projectId: string): void {
+    const now = this.#clock.monotonic();
     const before = this.#namedAt.get(projectId) ?? Number.NEGATIVE_INFINITY;
     if (now - before < WORK_NAMED_EVERY_MS) return;
     for (const [id, at] of this.#namedAt) if (now - at > WORK_OTHERS_MS) this.#namedAt.delete(id);

@@ -31,6 +31,7 @@ import { DeadLetters } from './dead-letters/dead-letters.ts';
 import { InflationBudgets } from './decode/inflation-budgets.ts';
 import { FrameWriter } from './frame-writer.ts';
 import { Gate } from './gate.ts';
+import { HeavyFrames } from './heavy-frames.ts';
 import { HeavyProjects } from './heavy-projects.ts';
 import { Keeper } from './keeper.ts';
 import { type ProcessorGauges, ProcessorMetrics, pendingMessages } from './metrics.ts';
@@ -185,6 +186,8 @@ class Processor implements RunningProcessor {
     const deadLetters = new DeadLetters({ link, log, clock });
     this.#deadLetters = deadLetters;
     this.#closers.push(() => deadLetters.close());
+    const heavyProjects = new HeavyProjects({ link, clock, log });
+    const heavyFrames = new HeavyFrames({ clock, onTooMany: (projectId) => heavyProjects.name(projectId) });
     const shared = {
       link,
       deadLetters,
@@ -192,7 +195,8 @@ class Processor implements RunningProcessor {
       largeGate: new Gate(),
       slices: new Slices(),
       budgets: new InflationBudgets(() => clock.monotonic()),
-      heavyProjects: new HeavyProjects({ link, clock, log }),
+      heavyProjects,
+      heavyFrames,
       log,
     };
     const crashCounts = new CrashCounts(link);
@@ -204,7 +208,7 @@ class Processor implements RunningProcessor {
       const queue = new PullQueue({ link, stream, bytesMax, log });
       this.#pipes.push({
         queue,
-        consumer: new StreamConsumer({ queue, writer, crashCounts, gate, clock, outage, log }),
+        consumer: new StreamConsumer({ queue, writer, heavyFrames, crashCounts, gate, clock, outage, log }),
       });
     }
     for (const { consumer } of this.#pipes) consumer.start(this.#onBug);

@@ -17,13 +17,19 @@
  *                      for WORK_REST_MS, and its work costs it twice as much from then on.
  *                      The price falls while nobody names it
  *
- * The first bound knows neither processors nor what a recording inflates to. The second one makes
- * up for that, for slow processors, and for many workers. A processor that was away
- * is behind, too, and names nobody whose work takes less than half of its time.
+ * The first bound does not know processors. The second one makes up for slow ones, and for many
+ * workers. A processor that was away is behind, too, and names nobody whose work takes less than
+ * half of its time.
+ *
+ * An entry that takes long by itself, such as a scrubbed recording, would break both bounds: it is
+ * processed beside its stream, and others pass it ({@link isHeavy}, processor/heavy-frames.ts).
  */
 import type { Clock } from '../lib/clock.ts';
 import type { ItemType } from '../lib/item-types.ts';
 import {
+  HEAVY_ENTRY_MS,
+  HEAVY_OWES_MS,
+  RECORDING_BYTES_MAX,
   WORK_DEBTS_SWEPT_MIN,
   WORK_FREE_MS,
   WORK_PRICE_HALVED_MS,
@@ -41,8 +47,9 @@ export const HEAVY_SUBJECT = 'sluice.heavy';
 const ITEM_MS = 0.01;
 const PLAIN_MS_PER_BYTE = 10 / (1024 * 1024);
 const SCRUBBED_MS_PER_BYTE = 120 / (1024 * 1024);
-/** A recording is compressed: ingest does not know what it inflates to. */
+/** A recording is compressed: ingest does not know what it inflates to. The usual, and the most. */
 const RECORDING_SWELLS = 8;
+const RECORDING_SWELLS_MAX = 1_032;
 
 const isScrubbed = (privacy: Privacy | undefined): boolean =>
   privacy !== undefined && privacy.scrub.length + privacy.names.length > 0;
@@ -52,14 +59,28 @@ export const workOn = (bytes: number, privacy?: Privacy): number =>
   ITEM_MS + bytes * (isScrubbed(privacy) ? SCRUBBED_MS_PER_BYTE : PLAIN_MS_PER_BYTE);
 
 type QueuedItem = { type: ItemType; length: number };
+type QueuedWork = { items: readonly QueuedItem[]; privacy?: Privacy | undefined };
 
-/** The work on an entry, as ingest sees it. */
-export function workOf({ items, privacy }: { items: readonly QueuedItem[]; privacy?: Privacy | undefined }) {
+function workWith({ items, privacy }: QueuedWork, swells: number): number {
   let ms = 0;
-  for (const { type, length } of items)
-    ms += workOn(type === 'replay_recording' ? length * RECORDING_SWELLS : length, privacy);
+  for (const { type, length } of items) {
+    const isRecording = type === 'replay_recording';
+    ms += workOn(isRecording ? Math.min(RECORDING_BYTES_MAX, length * swells) : length, privacy);
+  }
   return ms;
 }
+
+/**
+ * Whether the work on an entry may take so long that others would wait for it: its frame holds no
+ * other entry, and the processor decodes it beside its stream. What a recording without scrubbing
+ * inflates to beyond the usual has a bound of its own (inflation-budgets.ts).
+ */
+export const isHeavy = (entry: QueuedWork): boolean =>
+  workWith(entry, isScrubbed(entry.privacy) ? RECORDING_SWELLS_MAX : RECORDING_SWELLS) > HEAVY_ENTRY_MS;
+
+/** The work on an entry for which others wait, as ingest sees it. */
+export const workOf = (entry: QueuedWork): number =>
+  Math.min(isHeavy(entry) ? HEAVY_OWES_MS : HEAVY_ENTRY_MS, workWith(entry, RECORDING_SWELLS));
 
 /** What each project owes. The moments are those of one clock, ms. */
 export class WorkDebts {

@@ -2,11 +2,17 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { Slotted } from '../../src/lib/slots.ts';
-import { WORK_DEBTS_SWEPT_MIN, WORK_FREE_MS, WORK_REST_MS } from '../../src/limits.ts';
+import {
+  HEAVY_ENTRY_MS,
+  HEAVY_OWES_MS,
+  WORK_DEBTS_SWEPT_MIN,
+  WORK_FREE_MS,
+  WORK_REST_MS,
+} from '../../src/limits.ts';
 import type { EnvelopeEntry, Privacy } from '../../src/stream/frame.ts';
 import { Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
-import { HEAVY_SUBJECT, WorkDebts, WorkShares, workOf, workOn } from '../../src/stream/work.ts';
-import { Broker, envelopeOf, itemOf, numbersTo } from './broker.ts';
+import { HEAVY_SUBJECT, isHeavy, WorkDebts, WorkShares, workOf, workOn } from '../../src/stream/work.ts';
+import { Broker, envelopeOf, itemOf, MIB, numbersTo } from './broker.ts';
 
 const EVENT_BYTES = 390_000;
 const privacy: Privacy = { scrub: ['emails'], names: [] };
@@ -87,6 +93,20 @@ describe('a burst of one project', () => {
   });
 });
 
+it("a project at its plan's limit, with large recordings among its events, is never refused", () => {
+  const shares = new WorkShares({ link: broker.link, clock, workers: 4, isShared: () => true });
+  const event = workOf({ items: [{ type: 'event', length: 2_000 }], privacy });
+  const recording = workOf({ items: [{ type: 'replay_recording', length: 5_000_000 }], privacy });
+  // A hundred thousand events in a minute, all by one worker, and twelve recordings.
+  for (let second = 0; second < 60; second++) {
+    for (let count = 0; count < 1_667; count++) {
+      expect(shares.allows('1')).toBe(true);
+      shares.add('1', count === 0 && second % 5 === 0 ? recording : event);
+      now += 1_000 / 1_667;
+    }
+  }
+});
+
 describe('a project that a processor names', () => {
   let shares: WorkShares;
   beforeEach(() => {
@@ -143,7 +163,42 @@ describe('the work on an entry', () => {
   });
 
   it('of payloads in a spool is known by their length', () => {
-    expect(workOf({ items: [{ type: 'event', length: 1024 * 1024 }] })).toBeCloseTo(10, 0);
+    expect(workOf({ items: [{ type: 'event', length: MIB }] })).toBeCloseTo(10, 0);
+  });
+
+  it('is at most that of one which others wait for', () => {
+    expect(workOf({ items: [{ type: 'event', length: 2 * MIB }], privacy })).toBeLessThan(HEAVY_ENTRY_MS);
+    expect(workOf({ items: [{ type: 'event', length: 20 * MIB }], privacy })).toBe(HEAVY_OWES_MS);
+    expect(workOf({ items: [{ type: 'replay_recording', length: 5 * MIB }], privacy })).toBe(HEAVY_OWES_MS);
+  });
+});
+
+describe('a heavy entry', () => {
+  it('is a scrubbed one that is large, or a recording that may become so', () => {
+    const isHeavyOf = (type: 'event' | 'replay_recording', length: number, scrubs = true): boolean =>
+      isHeavy({ items: [{ type, length }], ...(scrubs && { privacy }) });
+    expect(isHeavyOf('event', 20 * MIB)).toBe(true);
+    expect(isHeavyOf('event', MIB)).toBe(false);
+    expect(isHeavyOf('event', 20 * MIB, false)).toBe(false);
+    expect(isHeavyOf('replay_recording', 60_000)).toBe(true);
+    expect(isHeavyOf('replay_recording', 1_000)).toBe(false);
+    expect(isHeavyOf('replay_recording', 60_000, false)).toBe(false);
+    expect(isHeavyOf('replay_recording', 5 * MIB, false)).toBe(true);
+  });
+
+  it('has a frame of its own', async () => {
+    const publisher = publisherOf();
+    const recording: EnvelopeEntry = {
+      ...envelopeOf(3),
+      items: [itemOf('event', new Uint8Array(10)), itemOf('replay_recording', new Uint8Array(60_000), 1)],
+      privacy,
+    };
+    const entries = [envelopeOf(1), envelopeOf(2), recording, envelopeOf(4), envelopeOf(5)];
+    const publish = (entry: EnvelopeEntry): Promise<PublishResult> =>
+      new Promise((resolve) => publisher.publish(entry, { deadline: now + 30_000 }, resolve));
+    await Promise.all(entries.map(publish));
+    const frames = await broker.frames('SLUICE_EVENTS');
+    expect(frames.map((frame) => frame.length)).toEqual([2, 1, 2]);
   });
 });
 

@@ -4,9 +4,9 @@
  *
  * What a project has is read from the stream when its first dead letter comes, and grows with each
  * dead letter that this process files. Dead letters also go without us (age, a purge), and other
- * processors file theirs. So when the share seems full it is read again, and only then dead letters
- * are removed, a tenth of the share at a time. With several processors a project may have one share
- * for each of them.
+ * processors file theirs. So when the share seems full it is read again, unless it was read a
+ * moment ago, and only then dead letters are removed, a tenth of the share at a time. With several
+ * processors a project may have one share for each of them.
  *
  * The broker itself removes the oldest message of a full stream (`discard: old`), but the
  * processor would not learn how many dead letters went.
@@ -19,8 +19,8 @@ import { storedMessages } from '../../stream/stored-messages.ts';
 import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT } from '../../stream/topology.ts';
 
 /**
- * One project's dead letters take at most this part of their stream, and so many messages (each is
- * read when dead letters are dropped).
+ * One project's dead letters take at most this part of their stream, and so many messages: all are
+ * read at times.
  */
 const SHARES = 8;
 const MESSAGES_MAX = 10_000;
@@ -34,7 +34,7 @@ const KEPT_SHARE = 0.9;
 const MESSAGE_OVERHEAD_BYTES = 1024;
 /**
  * The broker is asked for the stream's size again when we have filed so much of its bound, or after
- * this time.
+ * this time. What a project has is not read again before it.
  */
 const LOOK_SHARE = 0.01;
 const LOOK_MS = 10_000;
@@ -51,7 +51,9 @@ export const deadLetterHeaders = (link: NatsLink, filter: string, from = 1): Asy
   });
 
 type Message = { sequence: number; bytes: number; isLetter: boolean };
-type Used = { bytes: number; messages: number };
+type Size = { bytes: number; messages: number };
+/** `readAt`: when it was read from the stream, monotonic ms. */
+type Used = Size & { readAt: number };
 /** Whether a project's share has room for the bytes of a letter. */
 const fits = (bytes: number, bytesMax: number): boolean =>
   bytes + MESSAGE_OVERHEAD_BYTES <= deadLetterShare(bytesMax);
@@ -107,19 +109,21 @@ export class DeadLetterBounds {
     const keepsBytes = fits(bytes, bytesMax);
     const more = (keepsBytes ? bytes : 0) + MESSAGE_OVERHEAD_BYTES;
     const isOver = (used: Used): boolean => used.bytes + more > share || used.messages >= MESSAGES_MAX;
+    const filter = `${DEAD_LETTERS_SUBJECT}.${projectSegment}.>`;
+    const now = this.#clock.monotonic();
     let used = this.#projects.get(projectSegment);
-    if (!used || isOver(used)) {
-      const messages = await this.#read(`${DEAD_LETTERS_SUBJECT}.${projectSegment}.>`);
-      used = sumOf(messages);
-      if (isOver(used)) {
-        const surplus = {
-          bytes: used.bytes + more - share * KEPT_SHARE,
-          messages: used.messages - MESSAGES_MAX * KEPT_SHARE,
-        };
-        used = minus(used, await this.#drop(messages, surplus, projectSegment));
-      }
+    if (!used || (isOver(used) && now - used.readAt > LOOK_MS))
+      used = { ...sumOf(await this.#read(filter)), readAt: now };
+    if (isOver(used)) {
+      const surplus = {
+        bytes: used.bytes + more - share * KEPT_SHARE,
+        messages: used.messages - MESSAGES_MAX * KEPT_SHARE,
+      };
+      const gone = await this.#drop(await this.#read(filter, surplus), surplus, projectSegment);
+      used = { ...minus(used, gone), readAt: used.readAt };
     }
-    this.#remember(projectSegment, { bytes: used.bytes + more, messages: used.messages + 1 });
+    const { bytes: before, messages, readAt } = used;
+    this.#remember(projectSegment, { bytes: before + more, messages: messages + 1, readAt });
     return keepsBytes;
   }
 
@@ -135,8 +139,8 @@ export class DeadLetterBounds {
       const surplus = look.bytes + bytes - bytesMax * KEPT_SHARE;
       if (surplus > 0) {
         const wanted = surplus + bytesMax * LOOK_SHARE;
-        const oldest = await this.#read(`${DEAD_LETTERS_SUBJECT}.>`, wanted);
-        await this.#drop(oldest, { bytes: wanted, messages: 0 });
+        const oldest = { bytes: wanted, messages: 0 };
+        await this.#drop(await this.#read(`${DEAD_LETTERS_SUBJECT}.>`, oldest), oldest);
         this.#projects.clear(); // whose they were is unknown
       }
     }
@@ -145,8 +149,8 @@ export class DeadLetterBounds {
     return look;
   }
 
-  /** Reads the oldest messages, up to the whole dead letter with which they take `bytes`. */
-  async #read(filter: string, bytes = Number.POSITIVE_INFINITY): Promise<Message[]> {
+  /** Reads the oldest messages, up to the whole dead letter with which they are so many; else all. */
+  async #read(filter: string, enough: Size = { bytes: Infinity, messages: Infinity }): Promise<Message[]> {
     const messages: Message[] = [];
     let sum = 0;
     for await (const { seq: sequence, headers } of deadLetterHeaders(this.#link, filter)) {
@@ -154,7 +158,7 @@ export class DeadLetterBounds {
       const isLetter = Boolean(headers?.get(FACT_HEADERS.kind));
       messages.push({ sequence, bytes: size, isLetter });
       sum += size;
-      if (isLetter && sum >= bytes) break;
+      if (isLetter && sum >= enough.bytes && messages.length >= enough.messages) break;
     }
     return messages;
   }
@@ -163,8 +167,8 @@ export class DeadLetterBounds {
    * Removes the oldest of these messages: whole dead letters, so many that the surplus is gone.
    * @returns what they took
    */
-  async #drop(messages: readonly Message[], surplus: Used, projectSegment?: string): Promise<Used> {
-    const isEnough = (gone: Used, last: Message): boolean =>
+  async #drop(messages: readonly Message[], surplus: Size, projectSegment?: string): Promise<Size> {
+    const isEnough = (gone: Size, last: Message): boolean =>
       last.isLetter && gone.bytes >= surplus.bytes && gone.messages >= surplus.messages;
     const gone = { bytes: 0, messages: 0 };
     let letters = 0;
@@ -194,11 +198,11 @@ export class DeadLetterBounds {
   }
 }
 
-const sumOf = (messages: readonly Message[]): Used => ({
+const sumOf = (messages: readonly Message[]): Size => ({
   bytes: messages.reduce((sum, { bytes }) => sum + bytes, 0),
   messages: messages.length,
 });
-const minus = (all: Used, gone: Used): Used => ({
+const minus = (all: Size, gone: Size): Size => ({
   bytes: all.bytes - gone.bytes,
   messages: all.messages - gone.messages,
 });

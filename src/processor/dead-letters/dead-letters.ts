@@ -12,6 +12,7 @@ import {
 } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { projectSegment } from '../../stream/topology.ts';
+import { WorkDebts } from '../../stream/work.ts';
 import type { ProcessorMetrics } from '../metrics.ts';
 import { DeadLetterBounds } from './bounds.ts';
 import { DroppedDeadLetters } from './dropped.ts';
@@ -25,6 +26,9 @@ const PAUSE_MS = 10_000;
 const OUTAGE_MS = 30_000;
 /** How long the first attempt of several together may take. */
 const TOGETHER_MS = 2_000;
+/** Items of a project that had a dead letter each: so many at once, and one more after each pause. */
+const LETTERS_ALONE_MAX = 100;
+const LETTER_ALONE_MS = 100;
 /** Lines of one batch; the others are one line together. */
 const LINES_MAX = 20;
 
@@ -50,6 +54,8 @@ export class DeadLetters {
   readonly #log: Log;
   readonly #bounds: DeadLetterBounds;
   readonly #dropped: DroppedDeadLetters;
+  /** Of letters for one item. */
+  readonly #debts = new WorkDebts();
   /** Monotonic ms: when the first letter of an outage was tried, and when the last one failed. */
   #failingSince = 0;
   #failedAt = Number.NEGATIVE_INFINITY;
@@ -73,6 +79,17 @@ export class DeadLetters {
     };
     this.#bounds = new DeadLetterBounds({ link, clock, onDropped });
     link.onReconnect(() => this.#bounds.forget());
+  }
+
+  /**
+   * Whether a bad item of the project gets a letter of its own. Items that share one cost less: a
+   * project may send ten thousand bad ones a second.
+   */
+  mayBeAlone(projectId: string): boolean {
+    const now = this.#clock.monotonic();
+    if (this.#debts.of(projectId, now) >= LETTERS_ALONE_MAX * LETTER_ALONE_MS) return false;
+    this.#debts.add(projectId, LETTER_ALONE_MS, now);
+    return true;
   }
 
   /** Dead letters that were removed to make room, or could not be filed. */

@@ -17,7 +17,7 @@ import type { NatsLink } from '../nats.ts';
 import { sourceOf } from '../parts.ts';
 import { TailFeed } from '../tail.ts';
 import { FRAME_STREAMS, type FrameStream, STREAM_OF_TYPE, streamName, streamSubject } from '../topology.ts';
-import { WorkShares, workOf } from '../work.ts';
+import { isHeavy, WorkShares, workOf } from '../work.ts';
 import { LargeEntries } from './large-entries.ts';
 import { PartShares } from './part-shares.ts';
 import { Sender } from './sender.ts';
@@ -204,13 +204,15 @@ export class Publisher {
     };
     const queue = this.#queueOf(entry);
     const bytes = encodedBytesBound(entry);
+    const isAlone = entry.kind === 'envelope' && isHeavy(entry);
     if (entry.kind === 'envelope' && (source || bytes > this.#frameBytesMax())) {
-      const push = (queued: QueuedEntry): void => this.#push(queue, { ...queued, project, traceparent });
+      const push = (queued: QueuedEntry): void =>
+        this.#push(queue, { ...queued, project, isAlone, traceparent });
       const isRefusing = (): boolean => queue.isRefusing;
       const large = { entry, source: source ?? sourceOf(entry), deadline, push, isRefusing };
       return this.#large.add({ ...large, done: finish });
     }
-    this.#push(queue, { entry, bytes, project, deadline, traceparent, done: finish });
+    this.#push(queue, { entry, bytes, project, isAlone, deadline, traceparent, done: finish });
   }
 
   /** Resolves when nothing is queued or in flight. */

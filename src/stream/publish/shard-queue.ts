@@ -21,6 +21,8 @@ export type QueuedEntry = {
   deadline: number;
   /** Of the entry's project, where there are shares. */
   project?: Slotted | undefined;
+  /** Its frame holds no other entry. */
+  isAlone?: boolean;
   /** Of a sampled entry. */
   traceparent?: string | undefined;
   done(result: PublishResult): void;
@@ -156,7 +158,7 @@ export class ShardQueue {
   /**
    * How many entries from the head share the next frame: at least one. They fit it, and their
    * deadlines are close together, because the first deadline ends the attempts for all: a late
-   * upload must not spoil its neighbours.
+   * upload must not spoil its neighbours. A heavy one is alone.
    */
   #countForFrame(): number {
     const head = this.#queue[0] as QueuedEntry;
@@ -166,9 +168,9 @@ export class ShardQueue {
     for (const entry of this.#queue) {
       bytes += entry.bytes + FRAME_BYTES_PER_ENTRY;
       const apart = Math.abs(entry.deadline - head.deadline) > FRAME_DEADLINES_APART_MS_MAX;
-      if (count > 0 && (bytes > bytesMax || apart)) break;
+      if (count > 0 && (bytes > bytesMax || apart || entry.isAlone)) break;
       count++;
-      if (count === FRAME_ENTRIES_MAX) break;
+      if (count === FRAME_ENTRIES_MAX || entry.isAlone) break;
     }
     return count;
   }

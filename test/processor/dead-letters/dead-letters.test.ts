@@ -115,6 +115,25 @@ describe('an item that cannot be decoded', () => {
     expect(harness.stored().filter((one) => one.event_id === eventId)).toHaveLength(1);
   });
 
+  it('of a project that had a hundred lately shares a letter with the others of its envelope', async () => {
+    const broken = (_: unknown, index: number) => item('event', `no JSON ${index}`, { index });
+    const items = Array.from({ length: 10 }, broken);
+    const envelopes = Array.from({ length: 40 }, () =>
+      envelope(items, { eventId: newId(), projectId: 'flood' }),
+    );
+    await harness.publish(envelopes);
+    await harness.drained();
+    const letters = (await box.list()).filter(({ projectId }) => projectId === 'flood');
+    expect(letters.filter(({ kind }) => kind === 'item').length).toBeGreaterThanOrEqual(100);
+    expect(letters.length).toBeLessThan(300);
+    let count = 0;
+    for (const letter of letters) {
+      const { entry } = await contentOf(letter);
+      count += entry?.kind === 'envelope' ? entry.items.length : 0;
+    }
+    expect(count).toBe(400);
+  });
+
   it('being a recording larger than the bound after decompression keeps its compressed bytes', async () => {
     const eventId = newId();
     const json = Buffer.alloc(RECORDING_BYTES_MAX + 1, 0x20);
