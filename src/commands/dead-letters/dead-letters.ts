@@ -33,7 +33,9 @@ async function show([id]: string[], flags: ApiFlags & { json?: boolean; raw?: bo
       return flags.json ? printJson(letterJson(detail)) : printLine(`${factsText(letter)}\n\n${bytes}`);
     }
     const entry = entryOf(letter, bytes.subarray(0, letter.bodyBytes));
-    if (flags.raw) process.stdout.write(rawBytes(letter, entry, bytes));
+    const raw = flags.raw && rawBytes(letter, entry, bytes);
+    // A terminal shows text; a file or a program gets the bytes.
+    if (raw) process.stdout.isTTY ? printLine(Buffer.from(raw).toString()) : process.stdout.write(raw);
     else if (flags.json) printJson(letterJson(detail));
     else printLine(letterText(letter, entry, bytes));
   });

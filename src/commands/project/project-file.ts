@@ -6,6 +6,7 @@ import { isMap, isScalar, LineCounter, parseDocument, stringify, visit } from 'y
 import { z } from 'zod';
 import { newProjectSchema, recordProblems } from '../../management/project-json.ts';
 import type { Project } from '../../projects/project.ts';
+import { harmless } from '../print.ts';
 
 const projectInFile = newProjectSchema.required({ id: true });
 /**
@@ -146,5 +147,13 @@ const HEAD = `# Projects of sluice, for: sluice project apply -f FILE
 export const fileProject = ({ key, keys, ...project }: Project): object =>
   keys ? { ...project, keys } : { ...project, key };
 
-export const projectFileText = (projects: readonly Project[]): string =>
-  HEAD + stringify({ projects: projects.map(fileProject) }, { lineWidth: 0 });
+/** What would steer a terminal is escaped, between quotes. */
+export function projectFileText(projects: readonly Project[]): string {
+  const file = { projects: projects.map(fileProject) };
+  const text = stringify(file, { lineWidth: 0 });
+  if (harmless(text) === text) return HEAD + text;
+  return (
+    HEAD +
+    harmless(stringify(file, { lineWidth: 0, defaultStringType: 'QUOTE_DOUBLE', defaultKeyType: 'PLAIN' }))
+  );
+}
