@@ -1,5 +1,5 @@
 /**
- * One project attacks, another one works: `npm run bench -- isolation [--seconds N] [--only PART] [--sink SETTING] [--out FILE]`. A row
+ * One project attacks, another one works: `npm run bench -- isolation [--seconds N] [--only PART] [--sink postgres|URL] [--out FILE]`. A row
  * for each attack: the other project's p99 while it is quiet and while the attack goes on, its answers, how many of its accepted items are
  * stored and how long after their answers, the most memory of the processor, and by how much streams and sink grew.
  * Fails when any of its requests failed, when an item is missing, when its p99 doubled, when an item was stored more than two seconds later
@@ -11,6 +11,7 @@ import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
 import { FILTERS } from '../../src/lib/filter-names.ts';
 import { SCRUBS } from '../../src/stream/frame.ts';
+import { TestPostgres } from '../../test/support/postgres.ts';
 import { describeEnvironment } from '../environment.ts';
 import { startFresh } from '../fresh.ts';
 import { Harness, OWN_DIST, type Part, type Usage } from '../harness.ts';
@@ -160,6 +161,20 @@ function lineOf(row: Row): string {
   ].join('\n');
 }
 
+const TABLE_HEAD = [
+  '| `isolation` | p99, quiet → attacked | stored after at most, quiet → attacked | processor | disk | attacker |',
+  '|---|---|---|---|---|---|',
+];
+
+/** A row of bench/hostile/README.md. */
+function tableLineOf({ name, quiet, attacked, storedMs, processorBytes, grownBytes, attacker }: Row): string {
+  const seconds = (value: number): string => (value / 1000).toFixed(1);
+  const p99 = `${quiet.p99.toFixed(1)} → ${attacked.p99.toFixed(1)} ms, × ${(attacked.p99 / quiet.p99).toFixed(1)}`;
+  const stored = `${seconds(storedMs.quiet)} → ${seconds(storedMs.attacked)} s`;
+  const cells = [name, p99, stored, `${mib(processorBytes)} MiB`, `+ ${mib(grownBytes)} MiB`, attacker];
+  return `| ${cells.join(' | ')} |`;
+}
+
 /** @returns exit status: 1 when the other project suffered */
 export async function isolationCommand(args: string[]): Promise<number> {
   const { values } = parseArgs({
@@ -177,11 +192,16 @@ export async function isolationCommand(args: string[]): Promise<number> {
     process.stdout.write(`${line}\n`);
     if (values.out !== undefined) appendFileSync(values.out, `${line}\n`);
   };
+  const postgres =
+    values.sink === 'postgres'
+      ? await TestPostgres.start({ settings: { track_commit_timestamp: 'on' } })
+      : undefined;
+  const sinkUrl = postgres?.url ?? values.sink;
   const harness = await Harness.start({
     dist: OWN_DIST,
     bins,
     streamMaxBytes: STREAM_MAX_BYTES,
-    sink: values.sink,
+    sink: sinkUrl,
   });
   try {
     await harness.startProcessor();
@@ -192,7 +212,7 @@ export async function isolationCommand(args: string[]): Promise<number> {
     const [attacker, other, bounded, scrubbing] = targets as [Target, Target, Target, Target];
     const attackers = { limited: bounded, scrubbed: scrubbing };
     const worker = new HostileWorker();
-    const sink = values.sink ? await postgresView(values.sink) : ndjsonView(worker.sinkDir);
+    const sink = sinkUrl ? await postgresView(sinkUrl) : ndjsonView(worker.sinkDir);
     const scene = { harness, worker, sink, attacker, other };
     say(`isolation (${cpu}, ${cores} cores, ${commit}, everything on this machine)`);
     takePlaces();
@@ -202,16 +222,20 @@ export async function isolationCommand(args: string[]): Promise<number> {
     say(`${''.padEnd(24)} quiet p50      p99 | attacked p50  p99, ms`);
     await witness(scene, 3_000);
     const problems: string[] = [];
+    const table = [...TABLE_HEAD];
     for (const attack of isolated().filter(({ name }) => name.includes(values.only))) {
       const who = attack.by ? attackers[attack.by] : attacker;
       const row = await rowOf({ ...scene, attacker: who }, attack, Number(values.seconds) * 1000);
       say(lineOf(row));
       problems.push(...problemsOf(row));
+      table.push(tableLineOf(row));
     }
+    say(table.join('\n'));
     await sink.close();
     say(problems.length === 0 ? 'holds' : ['DOES NOT HOLD', ...problems].join('\n'));
     return problems.length === 0 ? 0 : 1;
   } finally {
     await harness.stop();
+    await postgres?.close();
   }
 }

@@ -50,18 +50,27 @@ export class TestPostgres {
   readonly #owner: Owner;
   readonly #dir: string;
   readonly port: number;
+  readonly #settings: Record<string, string>;
   #keeper: ChildProcess | undefined;
   #said = '';
 
-  private constructor(bin: string, dir: string, { port, owner }: { port: number; owner: Owner }) {
+  private constructor(
+    bin: string,
+    dir: string,
+    { port, owner, settings }: { port: number; owner: Owner; settings: Record<string, string> },
+  ) {
     this.#bin = bin;
     this.#dir = dir;
     this.#owner = owner;
     this.port = port;
+    this.#settings = settings;
   }
 
-  /** @param encoding of the database */
-  static async start({ encoding = 'UTF8' } = {}): Promise<TestPostgres> {
+  /** @param encoding of the database; `settings` of the server, beside those of every test */
+  static async start({
+    encoding = 'UTF8',
+    settings = {} as Record<string, string>,
+  } = {}): Promise<TestPostgres> {
     const bin = findPostgres();
     if (!bin) throw new Error('postgresql is not installed');
     const as = owner();
@@ -84,7 +93,7 @@ export class TestPostgres {
       rmSync(dir, { recursive: true, force: true });
       throw new Error(`initdb: ${made.stderr}`);
     }
-    const server = new TestPostgres(bin, dir, { port: await lastingPort(), owner: as });
+    const server = new TestPostgres(bin, dir, { port: await lastingPort(), owner: as, settings });
     await server.restart();
     return server;
   }
@@ -96,7 +105,8 @@ export class TestPostgres {
   /** After stop() or kill(): the same server again. */
   async restart(): Promise<void> {
     const { port } = this;
-    const settings = { port, listen_addresses: '127.0.0.1', unix_socket_directories: '', fsync: 'off' };
+    const local = { port, listen_addresses: '127.0.0.1', unix_socket_directories: '', fsync: 'off' };
+    const settings = { ...local, ...this.#settings };
     const args = Object.entries(settings).flatMap(([name, value]) => ['-c', `${name}=${value}`]);
     const command = [join(this.#bin, 'postgres'), '-D', join(this.#dir, 'data'), ...args];
     const options: SpawnOptions = {
