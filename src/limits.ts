@@ -282,11 +282,11 @@ export const DEDUP_WINDOW_MS = 120_000;
 export const CONSUMER_ACK_PENDING_MAX = 10_000;
 
 // ---- Work of a project (stream/work.ts) ----
-/** An entry of more estimated work is decoded beside its stream. One of 20 MiB is less, unscrubbed. */
+/** An entry of more estimated work is decoded beside its stream. 20 MiB are less, unscrubbed. */
 export const HEAVY_ENTRY_MS = 250;
-/** What such an entry is to the debt of its project at a worker, at most: others do not wait for it. */
+/** Such an entry adds at most this to its project's debt at a worker: others do not wait for it. */
 export const HEAVY_OWES_MS = 50;
-/** Of such entries that many are decoded at once, each of another project. */
+/** Such entries that are decoded at once, each of another project. */
 export const HEAVY_DECODING_MAX = 2;
 /** No further one begins while those that are decoded and not written have so many bytes. */
 export const HEAVY_DECODED_BYTES_MAX = 64 * MIB;

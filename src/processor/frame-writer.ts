@@ -99,7 +99,7 @@ export class FrameWriter {
   readonly #joined: JoinedParts;
   /** Resolves when the batches that the sink holds are stored and their frames acknowledged. */
   #stored: Promise<void> = Promise.resolve();
-  /** What was decoded of frames before their batch. */
+  /** Items that were decoded before the batch of their frame. */
   readonly #ahead = new WeakMap<Delivery, DecodedAhead>();
   /** Frames whose items were all decoded, perhaps in an attempt that failed later. */
   readonly #attempted = new WeakSet<Delivery>();

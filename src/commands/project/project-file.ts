@@ -147,7 +147,7 @@ const HEAD = `# Projects of sluice, for: sluice project apply -f FILE
 export const fileProject = ({ key, keys, ...project }: Project): object =>
   keys ? { ...project, keys } : { ...project, key };
 
-/** What would steer a terminal is escaped, between quotes. */
+/** The text of the file. Characters that would steer a terminal are escaped, between quotes. */
 export function projectFileText(projects: readonly Project[]): string {
   const file = { projects: projects.map(fileProject) };
   const text = stringify(file, { lineWidth: 0 });

@@ -149,7 +149,7 @@ export class DeadLetterBounds {
     return look;
   }
 
-  /** Reads the oldest messages, up to the whole dead letter with which they are so many; else all. */
+  /** Reads the oldest messages, up to the dead letter with which they are enough; else all. */
   async #read(filter: string, enough: Size = { bytes: Infinity, messages: Infinity }): Promise<Message[]> {
     const messages: Message[] = [];
     let sum = 0;

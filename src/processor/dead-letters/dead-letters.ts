@@ -26,7 +26,7 @@ const PAUSE_MS = 10_000;
 const OUTAGE_MS = 30_000;
 /** How long the first attempt of several together may take. */
 const TOGETHER_MS = 2_000;
-/** Items of a project that had a dead letter each: so many at once, and one more after each pause. */
+/** Items of a project that get a dead letter each: at once, and one more after each pause. */
 const LETTERS_ALONE_MAX = 100;
 const LETTER_ALONE_MS = 100;
 /** Lines of one batch; the others are one line together. */
@@ -54,7 +54,7 @@ export class DeadLetters {
   readonly #log: Log;
   readonly #bounds: DeadLetterBounds;
   readonly #dropped: DroppedDeadLetters;
-  /** Of letters for one item. */
+  /** Debts of projects for letters of one item. */
   readonly #debts = new WorkDebts();
   /** Monotonic ms: when the first letter of an outage was tried, and when the last one failed. */
   #failingSince = 0;

@@ -144,7 +144,7 @@ function isLuhn(digits: ArrayLike<number>, count = digits.length): boolean {
 }
 
 const ZERO = 0x30;
-/** Of the number that is looked at. */
+/** Digits of the number that is looked at. */
 const cardDigits = new Uint8Array(CARD_DIGITS_MAX);
 
 /** Behind the longest card number that begins at `start`. */
@@ -270,7 +270,10 @@ const BARE_VALUE_END = /[,\s}\]]|$/g;
 const OPENING_QUOTE = /\\{0,1023}["']/y;
 /** A scheme of authorization; the word behind it is the secret (RFC 9110, 11.4). */
 const SCHEME = /(?:bearer|basic|token|digest) {1,1000}/iy;
-/** The end of a longer value, or of more blanks before it, is not looked for: all that follows is secret. */
+/**
+ * The end of a longer value, or of more blanks before it, is not looked for: all that follows is
+ * secret.
+ */
 const VALUE_CHARS_MAX = 1024 * 1024;
 const HEADER = /(?<=authorization): {0,2}(?=(?:bearer|basic|token|digest) )/iy;
 
