@@ -4,5 +4,5 @@ const { version } = JSON.parse(readFileSync(new URL('../package.json', import.me
   version: string;
 };
 
-/** Of this program, as package.json says. */
+/** Version of this program, as package.json says it. */
 export const VERSION = version;

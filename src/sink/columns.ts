@@ -24,7 +24,10 @@ const CLOSE_OBJECT = 0x7d;
 
 /** A larger payload is not read: the walk makes no pauses. SDKs send at most 1 MiB. */
 export const READ_BYTES_MAX = 5 * 1024 * 1024;
-/** Of a column with few values. A longer one is not cut, because a part of it may be another's. */
+/**
+ * Characters in a column with few values. A longer value is not cut, because a part of it may be
+ * another value.
+ */
 const WORD_CHARACTERS_MAX = 200;
 const COUNT_MAX = 0xffff_ffff;
 /** Each character of the longest name that a column asks for may be an escape. */
@@ -200,7 +203,7 @@ function memberAt(json: Buffer, node: Node, [start, end]: Place): Node | undefin
   return undefined;
 }
 
-/** Of a number, `true`, `false` or `null`. */
+/** Whether the byte belongs to a number, `true`, `false` or `null`. */
 const isWordByte = (byte: number | undefined): boolean =>
   byte !== undefined && byte > SPACE && byte !== COMMA && byte !== CLOSE_ARRAY && byte !== CLOSE_OBJECT;
 
@@ -229,7 +232,10 @@ class Walk {
     return skipBlank(json, end);
   }
 
-  /** Of names that repeat the last one counts, with all that is in it, as in JSON.parse. */
+  /**
+   * Reads members. Where a name repeats, its last value counts, with all that is in it, as in
+   * JSON.parse.
+   */
   #members(open: number, node: Node): number {
     const json = this.#json;
     let at = skipBlank(json, open + 1);

@@ -23,7 +23,7 @@ const PIECES_MAX = 1_000;
 
 export type Container = {
   elements: Uint8Array[];
-  /** What else the container says, as JSON; undefined when that is nothing. */
+  /** Members of the container beside its elements, as JSON; undefined when there are none. */
   rest?: Uint8Array;
 };
 
@@ -100,7 +100,7 @@ const FILLED_INDEX_MAX = 9;
 /** A longer one is not filled in: the scan for it makes no pauses, and no SDK sends so much. */
 const FILLED_BYTES_MAX = 5 * 1024 * 1024;
 
-/** What a request says of its client, as far as the project wants it to be filled in. */
+/** Facts of a request about its client, as far as the project wants them to be filled in. */
 export type ClientFacts = { clientAddress?: string | undefined; userAgent?: string | undefined };
 /** An attribute of an element: its name with its quotes, and the whole member. */
 type Attribute = { quoted: Buffer; member: string };
@@ -110,7 +110,10 @@ const attribute = (name: string, value: string): Attribute => ({
   member: `"${name}":${JSON.stringify({ value, type: 'string' })}`,
 });
 
-/** What the SDK of a container asks to be filled in (`ingest_settings`), as far as it is known. */
+/**
+ * Attributes that the SDK of a container asks to be filled in (`ingest_settings`), as far as they
+ * are known.
+ */
 function wantedOf(json: Uint8Array, members: readonly Piece[], facts: ClientFacts): Attribute[] {
   const text = (quoted: Buffer): string => {
     const { value = 0, end = 0 } = memberOf(json, members, quoted) ?? {};
@@ -184,11 +187,11 @@ export function filledContainer(json: Uint8Array, index: number, facts: ClientFa
 export type SentRecord = SinkRecord & { bytes: number; split?: Container };
 
 /**
- * What the rows of one container may repeat of their item. A header of 16 KiB beside 40,000 logs of
- * a byte would make 600 MB of a request of 80 KB. Beyond this the container stays whole.
+ * Bytes of their item that the rows of one container may repeat. A header of 16 KiB beside 40,000
+ * logs of a byte would make 600 MB of a request of 80 KB. Beyond this the container stays whole.
  */
 const REPEATED_BYTES_MAX = 1024 * 1024;
-/** Of an element's row beside its texts: ten lengths and at most four numbers. */
+/** Bytes of an element's row beside its texts: ten lengths and at most four numbers. */
 const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
 /**
  * Containers further back in their envelope stay whole: a hundred of them, each just split, would
@@ -201,7 +204,7 @@ export type ContainerType = (typeof CONTAINER_TYPES)[number];
 export const isContainer = (type: string): type is ContainerType =>
   (CONTAINER_TYPES as readonly string[]).includes(type);
 
-/** What the rows of a container take; undefined when they would repeat too much. */
+/** Bytes of the rows of a container; undefined when the rows would repeat too much. */
 function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Container): number | undefined {
   const texts = [envelope.projectId, envelope.eventId, envelope.sdk ?? '', header];
   const own = ELEMENT_ROW_BYTES + (rest?.length ?? 0);

@@ -137,7 +137,7 @@ class BatchOfSeveral implements SinkBatch {
     return pending && all(pending).then(() => undefined);
   }
 
-  /** What one of them refuses the others have. */
+  /** Rows that one member refuses; the other members have them. */
   async prepare(): Promise<readonly RefusedRow[]> {
     const refused = this.#members.map((member) =>
       this.#timed(member, async () => (await member.batch.prepare?.()) ?? []),
@@ -182,7 +182,7 @@ class BatchOfSeveral implements SinkBatch {
   }
 }
 
-/** Of each kind what the sink counted that stored most: others may have known the entries. */
+/** For each kind the count of the sink that stored most: others may have known the entries. */
 function mostOf(counts: readonly (readonly SinkCount[])[]): SinkCount[] {
   const most = new Map<string, SinkCount>();
   for (const one of counts.flat()) {

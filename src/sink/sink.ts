@@ -22,7 +22,7 @@ import type { OutageLog } from '../lib/outage-log.ts';
 
 export type RecordType = ItemType | 'heartbeat';
 
-/** What all records of one envelope share. Times in Unix milliseconds. */
+/** Fields that all records of one envelope share. Times in Unix milliseconds. */
 export type EnvelopeFields = {
   projectId: string;
   eventId: string;
@@ -57,7 +57,7 @@ export type HeartbeatFields = {
 export type SinkRecord = {
   type: RecordType;
   head: string;
-  /** What `head` says, as values. */
+  /** The content of `head`, as values. */
   fields: ItemFields | HeartbeatFields;
   /**
    * The last value of the record, as JSON. Stays as it is until a relieve() that hands it over,
@@ -70,13 +70,13 @@ export type SinkRecord = {
    */
   resend?: { key: Buffer; receivedAt: number };
   /**
-   * Of a record that comes from an archive: the key of its row there, as rowKey makes it. A sink
+   * The row key of a record that comes from an archive, as rowKey makes it. A sink
    * that has the row already does not end with two.
    */
   rowKey?: Buffer;
 };
 
-/** What one accepted envelope counted. */
+/** The count of one accepted envelope. */
 export type CountedUsage = { projectId: string; month: string; position: number };
 
 /**
@@ -127,7 +127,7 @@ export interface SinkBatch {
   add(record: SinkRecord): void;
   /**
    * Hands added records to disk or database when they are many, which bounds the memory of a batch.
-   * To be called after each item, also after one that became a dead letter. Undefined when there is
+   * Called after each item, also after one that became a dead letter. Undefined when there is
    * nothing to wait for.
    * @throws UnavailableError
    */
@@ -190,7 +190,7 @@ export type StoredItem = {
   copies: number;
 };
 
-/** What a load test reads of a store, beside running processors; methods throw UnavailableError. */
+/** Reads a store for a load test, beside running processors; methods throw UnavailableError. */
 export interface StoredReader {
   /** Accepted envelopes by project; undefined where the sink keeps no tally. */
   tally?(): Promise<ReadonlyMap<string, number>>;

@@ -10,7 +10,7 @@ type Options = Omit<Partial<OrderedConsumerOptions>, 'deliver_policy'>;
 type Place = { from: number; pending: number };
 
 /**
- * What a stream holds now, oldest first; the options narrow it.
+ * Messages that a stream holds now, oldest first; the options narrow them.
  * @throws when the broker does not send what it has: what was given until then is not all
  */
 export async function* storedMessages(

@@ -87,7 +87,7 @@ export const streamNamesOf = (shards: number): string[] => [
 export type TopologyOptions = {
   replicas: number;
   shards: number;
-  /** Of each stream. */
+  /** Bound of each stream. */
   maxBytes: number;
 };
 

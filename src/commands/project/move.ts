@@ -89,7 +89,7 @@ async function run(session: Session, id: string, flags: { to: string; json?: boo
       await shareUntil(move, nextLine());
       await move.disableHere();
     }
-    // What was let in before is counted by then, and its outcome is written.
+    // Requests that were let in before are counted by then, and their outcomes written.
     await shareUntil(move, sleep(REGISTRY_MS + Math.max(ANSWER_MS_MAX, LEDGER_FLUSH_MS) + MARGIN_MS));
     const usage = Object.fromEntries([...(await move.carry())].sort());
     if (flags.json) printJson({ id: project.id, usage });

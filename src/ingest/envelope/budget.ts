@@ -1,6 +1,6 @@
 /**
- * What all uploads of a worker hold together (the buffered and spooled bytes of the metrics), and
- * the part of one upload in it.
+ * Memory and disk that all uploads of a worker hold together (the buffered and spooled bytes of the
+ * metrics), and the part of one upload in it.
  *
  *     counter   raised by                   lowered by         bound                    beyond it
  *     held      bytes kept in memory        bytes let go       HELD_BYTES_MAX           503

@@ -71,10 +71,11 @@ export class Collector implements ItemReceiver {
   #skipped: Map<SkippedType, number> | undefined;
   #bytes = 0;
   /**
-   * Of header lines and the records of items: what stays in memory when payloads move to a spool.
+   * Bytes of header lines and of the records of items, which stay in memory when payloads move to a
+   * spool.
    */
   #headerBytes = 0;
-  /** What this collector has charged to the holding, its spool apart. */
+  /** Bytes that this collector has charged to the holding, its spool apart. */
   #charged = 0;
   #spool: Spool | undefined;
   /** The owned chunk that pieces are views of, and whether it has been charged. */
@@ -98,7 +99,7 @@ export class Collector implements ItemReceiver {
     return this.#spool !== undefined;
   }
 
-  /** Those that have begun. */
+  /** Items that have begun. */
   get items(): readonly HeldItem[] {
     return this.#items;
   }

@@ -84,11 +84,11 @@ export class Parser implements ItemReader {
   #at = 0;
   #malformed: Malformed | undefined;
   #items = 0;
-  /** Of all item header lines. */
+  /** Bytes of all item header lines. */
   #headersBytes = 0;
   /**
-   * Of the current item: whether the receiver gets it, and in `sized-payload` the bytes that must
-   * still come.
+   * Whether the receiver gets the current item, and in `sized-payload` the bytes of the item that
+   * must still come.
    */
   #stored = false;
   #remaining = 0;
@@ -254,7 +254,7 @@ export class Parser implements ItemReader {
     return newline === -1 ? undefined : this.#dropLine();
   }
 
-  /** What was held of a line that was cut. */
+  /** Takes the held part of a line that was cut. */
   #dropLine(): Buffer {
     this.#onLine(-this.#line.capacity);
     return this.#line.take();

@@ -74,7 +74,7 @@ export type UploadOptions = {
   encoding: string;
   newReader: NewItemReader;
   budget: UploadBudget;
-  /** Of the project whose upload it is. */
+  /** The project whose upload it is. */
   project: Slotted;
   /** Exactly once, perhaps inside `feed`, `end` or `proceed`; never after `dispose`. */
   onResult(result: UploadResult): void;
@@ -241,7 +241,7 @@ export class Upload {
     if (body.length > SYNC_INFLATE_BYTES_MAX)
       return this.#inflateInTurn(encoding, expectedBytes(body, claimed));
     const distrust = DISTRUST.of(this.#holding.project);
-    // To learn its size takes milliseconds.
+    // Learning the body's size takes milliseconds.
     if (claimed === undefined && !this.#options.budget.inflationQueue.allows(this.#holding.project))
       return this.fail('overloaded', 'too much is being inflated');
     if (claimed === undefined && distrust.bodies > 0) {
@@ -402,8 +402,8 @@ export class Upload {
   #settle(result: UploadResult): void {
     this.#result = result;
     this.#enter('settled');
-    // What is refused goes no further, and costs a tenth of what is stored. What was expected to
-    // swell may not have done so.
+    // A refused body goes no further, and costs a tenth of a stored one. A body that was expected
+    // to swell may not have done so.
     if (this.#queued) this.#queued.swells = result.ok && this.#swells(this.#inflatedBytes);
     if (!result.ok) this.#release();
     if (this.#leave !== 'waited for') this.#options.onResult(result);

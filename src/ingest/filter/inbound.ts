@@ -71,7 +71,7 @@ const AGENT_HEADER = 'user-agent';
 /** A payload without it names no agent, and is not parsed to find one. */
 const AGENT_SCAN = new NeedleScan([AGENT_HEADER, ...escapesOf([AGENT_HEADER])]);
 
-/** By the names of their filters: there are few combinations and may be many projects. */
+/** Filters of each type by their names: there are few combinations and may be many projects. */
 const knownTypeFilters = new Map<string, TypeFilters>();
 
 function typeFiltersOf(filters: readonly Filter[]): TypeFilters | undefined {
@@ -86,8 +86,8 @@ function typeFiltersOf(filters: readonly Filter[]): TypeFilters | undefined {
 }
 
 /**
- * By the names of their filters. Projects with the same filters share one, so that it is in the
- * CPU's caches.
+ * Compiled filters by their names. Projects with the same filters share one object, so that it is
+ * in the CPU's caches.
  */
 const withoutOrigins = new Map<string, CompiledFilters>();
 
@@ -228,7 +228,10 @@ class Judgement<T extends FilteredItem> {
     return this.#seeksAgent && !this.#agent && (this.#isSuspect || AGENT_SCAN.foundIn(bytes));
   }
 
-  /** What is large, or many, is not parsed whole: only the fields that filters look at. */
+  /**
+   * Large payloads, and many small ones, are not parsed whole: only the fields that filters look
+   * at.
+   */
   #parse(bytes: Uint8Array): JsonObject | undefined {
     this.#wholeBytesLeft -= bytes.length;
     if (this.#wholeBytesLeft >= 0) return parsePayload(bytes);

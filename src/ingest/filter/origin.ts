@@ -37,7 +37,7 @@ function compile(pattern: string): OriginPattern | undefined {
   };
 }
 
-/** What is wrong with one origin pattern, as a sentence; undefined when it is well-formed. */
+/** The fault of one origin pattern, as a sentence; undefined when the pattern is well-formed. */
 export function originPatternProblem(pattern: string): string | undefined {
   if (compile(pattern)) return undefined;
   return (

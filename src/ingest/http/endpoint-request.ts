@@ -33,20 +33,20 @@ export type RequestServices = {
   readonly metrics: RequestMetrics;
   readonly clock: Clock;
   readonly log: Log;
-  /** What is done when the limiter or the counter is away. */
+  /** The policy for a limiter or counter that is away. */
   readonly whileAway: AwayPolicy;
   readonly unsupportedHint: UnsupportedHint;
   /** Undefined: clients' addresses are not filled in. */
   readonly trustedProxies: TrustedProxies | undefined;
   /**
-   * What filters look at of one item's payload, as JSON, out of the envelope's spool; one at a time
-   * per worker, so that memory stays bounded.
+   * Reads the fields of one item's payload that filters look at, as JSON, out of the envelope's
+   * spool; one at a time per worker, so that memory stays bounded.
    */
   pickSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
   readonly record: Pick<RequestRecord, 'note'>;
 };
 
-/** What tells one endpoint from another. */
+/** Name and refusals, which tell one endpoint from another. */
 export type Endpoint = { readonly name: EndpointName; readonly refusals: Refusals };
 
 export const TINY_PIECES = 'the body comes in too many small pieces';
@@ -55,8 +55,7 @@ export const TINY_PIECES = 'the body comes in too many small pieces';
 export const exceeds = (bytesMax: number): string => `the body exceeds ${bytesMax} bytes`;
 
 /**
- * What every request of the two endpoints has: one outcome, exactly once, whatever happens on the
- * way.
+ * A request of either endpoint: it has one outcome, exactly once, whatever happens on the way.
  */
 export abstract class EndpointRequest implements BodyReader {
   protected readonly services: RequestServices;
@@ -89,7 +88,7 @@ export abstract class EndpointRequest implements BodyReader {
   protected abstract serve(head: RequestHead): void;
   abstract feed(chunk: Uint8Array, isWhole: boolean): void;
   abstract end(): void;
-  /** What the record of this request says beside its outcome. */
+  /** Facts for the record of this request, beside its outcome. */
   protected abstract summary(): FinishedRequest;
 
   overdue(): void {

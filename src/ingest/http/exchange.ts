@@ -41,7 +41,7 @@ import { COMMON_HEADERS } from './answers/cors.ts';
 import { type Answer, requestIdLine } from './answers/outcome.ts';
 import { type OpenExchanges, SWEEP_MS } from './open-exchanges.ts';
 
-/** What an exchange needs of a uWebSockets.js response. */
+/** The part of a uWebSockets.js response that an exchange needs. */
 export interface ResponseSocket {
   onAborted(handler: () => void): unknown;
   onData(handler: (chunk: ArrayBuffer, isLast: boolean) => void): unknown;
@@ -64,7 +64,7 @@ export interface ResponseSocket {
  */
 export type CloseMode = 'no' | 'by us' | 'by the library';
 
-/** What the head of a request says about its exchange. */
+/** Facts about an exchange from the head of its request. */
 export type ExchangeHead = {
   readonly closeMode: CloseMode;
   /** Its Content-Length is 0. */

@@ -7,7 +7,7 @@ import { ANSWERS_PER_CLOSE, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
  */
 export const SWEEP_MS = 1_000;
 
-/** What is asked of an exchange whose body arrives. */
+/** An exchange whose body arrives, as {@link OpenExchanges} sees it. */
 export type ReadingExchange = {
   /** In {@link OpenExchanges.reading}. */
   place: number | undefined;
@@ -15,7 +15,7 @@ export type ReadingExchange = {
   checkPace(now: number): void;
 };
 
-/** What all exchanges of a worker share. */
+/** State that all exchanges of a worker share. */
 export class OpenExchanges {
   /**
    * Exchanges whose body has not arrived whole, in no order. Each knows its place, and the last one

@@ -6,7 +6,7 @@ import type { PageFigures } from './metrics/page-figures.ts';
 import type { RequestLog } from './metrics/request-log.ts';
 import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts';
 
-/** What one finished request leaves behind, beside its outcome. */
+/** Facts that one finished request leaves behind, beside its outcome. */
 export type FinishedRequest = {
   exchange: Exchange;
   access?: Access | undefined;

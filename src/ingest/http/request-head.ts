@@ -2,7 +2,10 @@ import { REQUEST_HEADER_BYTES_MAX, REQUEST_HEADERS_MAX, URL_BYTES_MAX } from '..
 import { isRequestId } from './answers/outcome.ts';
 import type { CloseMode } from './exchange.ts';
 
-/** What a head needs of a uWebSockets.js request, which is dead after the turn of the head. */
+/**
+ * The part of a uWebSockets.js request that a head needs. The request is dead after the turn of the
+ * head.
+ */
 export interface RawHead {
   forEach(each: (lowerCaseName: string, value: string) => void): void;
   getHeader(lowerCaseName: string): string;
@@ -88,7 +91,7 @@ export class RequestHead {
     return this.oddLength || this.oddEncoding || this.oddHost || this.oddExpectation || this.tooBig;
   }
 
-  /** What is odd, in a sentence. */
+  /** The head's oddness, in a sentence. */
   get oddness(): string {
     if (this.oddLength) return 'the Content-Length is not one number';
     if (this.oddEncoding) return 'the Transfer-Encoding is not chunked';

@@ -69,7 +69,10 @@ type RefusedRate = Extract<RateDecision, { kind: 'refused' }>;
  */
 const categoryThatRefuses = (scope: RateScope, rate: RateDecision | undefined): Category | undefined =>
   rate?.kind === 'refused' ? scope.refusingCategory(rate.windowNumber) : undefined;
-/** What the X-RateLimit headers show: nothing of an admission by a category's window alone. */
+/**
+ * The decision for the X-RateLimit headers; they show none of an admission by a category's window
+ * alone.
+ */
 const shownRate = (scope: RateScope, rate: RateDecision | undefined): RateDecision | undefined =>
   scope.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
 

@@ -27,7 +27,10 @@ const preflight = (req: uWS.HttpRequest): Answer => ({
   body: '',
 });
 
-/** What SDKs know below `/api/{project}` and is not served, with what they are told. */
+/**
+ * Endpoints below `/api/{project}` that SDKs know and that are not served, with the reason they are
+ * told.
+ */
 const NOT_SERVED: ReadonlyMap<string, string> = new Map([
   ['store', 'events are taken in envelopes alone: POST /api/{project}/envelope/'],
   ['security', 'reports of browsers are not taken'],
@@ -80,7 +83,7 @@ export class Server {
   readonly #app = uWS.App();
   readonly #options: ServerOptions;
   readonly #sweeper: NodeJS.Timeout;
-  /** By path; for paths with doubled slashes, which the library takes for others. */
+  /** Handlers by path, for paths with doubled slashes, which the library takes for others. */
   readonly #handlers = new Map<string, Handler>();
   #listenSocket: uWS.us_listen_socket | undefined;
   /** Open client connections. */
@@ -183,7 +186,7 @@ export class Server {
     }
   }
 
-  /** Of a request that is refused at its head. While the registry is read, its outcome alone. */
+  /** Notes a request that is refused at its head. While the registry is read, its outcome alone. */
   #note(
     endpoint: EndpointName,
     outcome: 'invalid' | 'overloaded',
@@ -216,7 +219,7 @@ export class Server {
 
   #other(res: uWS.HttpResponse, req: uWS.HttpRequest, answer: Answer): void {
     this.#options.metrics.other(answer.status);
-    // What follows the head of an answer to HEAD would be taken for the next answer.
+    // A client would take bytes behind the head of an answer to HEAD for the next answer.
     const shown = req.getMethod() === 'head' ? { ...answer, body: '' } : answer;
     const head = new RequestHead(req);
     const exchange = new Exchange(res, this.#options.exchanges, head);

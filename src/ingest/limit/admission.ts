@@ -60,8 +60,8 @@ export type CountDecision =
  */
 export type Wanted = { token: boolean; count: boolean };
 /**
- * What came of it, a refusal too. `rate` undefined: no token was wanted, or no limit applies.
- * `count` undefined: not wanted, or there was no token.
+ * The result of an admission, also of a refused one. `rate` undefined: no token was wanted, or no
+ * limit applies. `count` undefined: not wanted, or there was no token.
  */
 export type AdmissionResult = { rate: RateDecision | undefined; count: CountDecision | undefined };
 
@@ -104,8 +104,8 @@ type Call = {
 };
 
 /**
- * What this worker holds and knows of a scope's windows, from the first request until a minute has
- * passed without one.
+ * Leases and knowledge of a scope's windows in this worker, from the first request until a minute
+ * has passed without one.
  */
 export const CACHES = new Slot(
   () => new ScopeCache(),

@@ -1,4 +1,4 @@
-/** What admit.lua takes and returns, by name. */
+/** Arguments and results of admit.lua, by name. */
 import type { WindowLimit } from '../../projects/project-state.ts';
 import type { ScriptReply } from './redis.ts';
 import type { ScriptArg } from './redis-batch.ts';
@@ -7,8 +7,8 @@ import { quotaKey, rateKey } from './scripts.ts';
 
 export type AdmitCall = {
   /**
-   * Of each request, in arrival order: `t` needs a token, `b` a token and a position, `c` a
-   * position only.
+   * A letter for each request, in arrival order: `t` needs a token, `b` a token and a position, `c`
+   * a position only.
    */
   wishes: string;
   /** Tokens a minute; undefined: no limit applies, and there is no ask. */
@@ -78,7 +78,7 @@ export function parseReply(reply: NonNullable<ScriptReply>): {
   };
 }
 
-/** By number: taking a list apart by position asks it for an iterator. */
+/** Reads by number: taking a list apart by position asks the list for an iterator. */
 function parseWindow(integers: readonly number[]): WindowReply & { lost: boolean } {
   const at = (index: number): number => integers[index] as number;
   return {

@@ -1,5 +1,5 @@
 /**
- * What is done when Redis fails: the policy, in one place. redis.ts and the request path carry it
+ * The policy for a Redis that fails, in one place. redis.ts and the request path carry it
  * out; nothing else decides.
  *
  * Late. A reply comes within 700 ms. Requests wait and go on. A token that came after 250 ms is

@@ -17,7 +17,7 @@ export class RowBuffer {
   readonly #pieces: Uint8Array[] = [];
   #pieceBytes = 0;
   #block = Buffer.allocUnsafeSlow(BLOCK_BYTES_MIN);
-  /** What of the block is in a piece, and what is in use. */
+  /** Ends of the bytes of the block that are in a piece, and of those in use. */
   #cut = 0;
   #at = 0;
   /** Where each row begins, counted from the first byte of all. */

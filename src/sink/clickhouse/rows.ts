@@ -54,7 +54,7 @@ export type ResendClaim = {
 export class PendingRows {
   readonly tables = new Map<TableName, TableRows>();
   readonly claims: ResendClaim[] = [];
-  /** Of the entry that is being added. */
+  /** Frame id of the entry that is being added. */
   #frameId = '';
   #frame: Buffer = Buffer.alloc(0);
   #entry = 0;

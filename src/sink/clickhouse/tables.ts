@@ -26,7 +26,7 @@ const KINDS = {
   flag: 'Nullable(Bool)',
   duration: 'Nullable(Float64)',
 } as const;
-/** What the reader finds in payloads, and whether it found all. */
+/** Columns of values that the reader finds in payloads, and whether it found all. */
 const typed = (table: TypedTable): Column[] => [
   ...COLUMNS[table].map(({ name, kind }): Column => [name, KINDS[kind]]),
   ['unread', 'Bool'],

@@ -8,7 +8,7 @@ import { Tally } from '../tally.ts';
 import { orUnavailable } from '../unavailable.ts';
 import type { BatchIndex } from './index-file.ts';
 
-/** What a batch needs of its stream's journal. */
+/** The journal of a stream, as a batch needs it. */
 export interface BatchJournal {
   /** Where lines gather: SINK_BLOCK_BYTES, for the open batch alone. */
   readonly block: Buffer;
@@ -46,9 +46,9 @@ export class NdjsonBatch implements SinkBatch {
   #behind: Uint8Array[] = [];
   #behindBytes = 0;
   #file: FileHandle | undefined;
-  /** By frame id. */
+  /** Frames by their id. */
   readonly #frames = new Map<string, { key: Buffer; entries: number }>();
-  /** By key, a character a byte. */
+  /** Resends by key, a character a byte. */
   readonly #resends = new Map<string, { key: Buffer; receivedAt: number }>();
   readonly #tally = new Tally();
   readonly #counts = new RecordCounts();

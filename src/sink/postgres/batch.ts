@@ -13,10 +13,10 @@ import { claimFrames, claimItems, forgetItems, prune } from './seen.ts';
 import { withoutStored } from './stored-rows.ts';
 import { addToTally } from './tally.ts';
 
-/** What is no longer needed is removed by each batch: twice what it adds and so many more. */
+/** Rows that a batch removes beyond twice the number that it adds, of those no longer needed. */
 const PRUNE_ROWS = 1_000;
 
-/** What a batch needs of its stream. */
+/** The stream as a batch needs it. */
 export interface BatchTarget {
   readonly stream: string;
   readonly database: Database;
@@ -180,7 +180,7 @@ export class PostgresBatch implements SinkBatch {
     for (const record of records) if (!without.has(record)) this.#counts.add(record.type, 'stored');
   }
 
-  /** Those of the entries that are not stored yet. From now on no other processor stores them. */
+  /** Entries that are not stored yet. From now on no other processor stores them. */
   async #claimEntries(transaction: Transaction, entries: readonly PendingEntry[]): Promise<PendingEntry[]> {
     const upTo = new Map(entries.map(({ frame, index }) => [frame, index + 1]));
     const frames = [...upTo].map(([frame, count]) => ({ key: Buffer.from(frame, 'hex'), entries: count }));
@@ -207,8 +207,8 @@ export class PostgresBatch implements SinkBatch {
   async #finish(transaction: Transaction): Promise<void> {
     const { stream, clock } = this.#target;
     const rows = 2 * this.#claims + PRUNE_ROWS;
-    // By the data's time: frames in the stream may be hours old. A worker's clock may also be ahead
-    // of ours.
+    // The data's time counts: frames in the stream may be hours old. A worker's clock may also be
+    // ahead of ours.
     const time = this.#oldest === Number.POSITIVE_INFINITY ? undefined : Math.min(this.#oldest, clock.now());
     const resendsFrom = time && time - RESEND_WINDOW_MS - RECEIVED_DISORDER_MS_MAX;
     await prune(transaction, { stream, resendsFrom, rows });

@@ -153,7 +153,7 @@ COMMENT ON COLUMN sluice.items.payload_encoding IS 'How it is packed behind its 
 `,
 ];
 
-/** What a partition lacks that was detached before a version of the schema added it. */
+/** Columns that a partition lacks which was detached before a version of the schema added them. */
 export const ADDED_COLUMNS: Partial<Record<PartitionedTable, string>> = {
   heartbeats: 'body_base64 text',
   items:

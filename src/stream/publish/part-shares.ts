@@ -29,9 +29,9 @@ export class PartShares {
   readonly #link: NatsLink;
   #share = new FairShare(Number.POSITIVE_INFINITY, PARTS);
   #uses = new Map<string, Slotted>();
-  /** By subject: bytes of parts that are being written. */
+  /** Bytes of parts that are being written, by subject. */
   readonly #begun = new Map<string, number>();
-  /** By subject: bytes of parts that were written, or given up, since the last look began. */
+  /** Bytes of parts that were written, or given up, since the last look began, by subject. */
   #ended = new Map<string, number>();
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;

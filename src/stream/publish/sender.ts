@@ -63,7 +63,7 @@ type Publication = {
   sent: number;
   /** Attempts that were answered by an error that says "not stored". */
   readonly refused: number[];
-  /** What the last answer said. */
+  /** The reason in the last answer. */
   reason: string;
   timer: NodeJS.Timeout | undefined;
   done(sent: SendResult): void;

@@ -32,7 +32,7 @@ export const isApiError = (error: unknown, ...codes: readonly number[]): error i
 export const isMissing = (error: unknown): boolean =>
   isApiError(error, JetStreamApiCodes.StreamNotFound, JetStreamApiCodes.ConsumerNotFound);
 
-/** What the server says of something, or undefined when it does not exist. */
+/** The server's answer, or undefined when the thing that was asked for does not exist. */
 export async function orMissing<T>(question: Promise<T>): Promise<T | undefined> {
   try {
     return await question;

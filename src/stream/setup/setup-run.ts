@@ -44,7 +44,7 @@ type Wanted = {
   buckets: readonly { bucket: string; replicas: number; isKept: boolean }[];
   /** Whether a stream of this name is one of the product's frame streams, wanted or not. */
   isOurs(name: string): boolean;
-  /** Of each frame stream. */
+  /** Name of the consumer of each frame stream. */
   consumer: string;
 };
 
@@ -55,7 +55,7 @@ type StreamPlan = WantedStream & { current: StreamInfo | undefined; changes: Fie
  * surplus stream is closed before it is deleted.
  */
 const CLOSED_BYTES = 1;
-/** That of an open stream: no bound. */
+/** The bound of an open stream: none. */
 const OPEN_BYTES = -1;
 
 const ADD_TRIES = 10;
@@ -77,7 +77,7 @@ export class SetupRun {
   readonly #manager: JetStreamManager;
   readonly #wanted: Wanted;
   readonly #said: string[] = [];
-  /** What takes back the changes of streams so far, in their order. */
+  /** Calls that take back the changes of streams so far, in their order. */
   readonly #takeBack: (() => Promise<unknown>)[] = [];
 
   private constructor(link: NatsLink, manager: JetStreamManager, wanted: Wanted) {
@@ -169,7 +169,7 @@ export class SetupRun {
     return first <= last;
   }
 
-  /** What is to be made of each stream. @throws SetupError when it cannot be, or loses frames */
+  /** Plans each stream. @throws SetupError when it cannot be, or loses frames */
   async #plans(surplus: readonly StreamInfo[]): Promise<StreamPlan[]> {
     const plans: StreamPlan[] = [];
     for (const wanted of this.#wanted.streams) plans.push(await this.#plan(wanted));

@@ -84,7 +84,7 @@ const GZIP_TRAILER_BYTES = 8;
 const { Z_DEFAULT_CHUNK, Z_MIN_CHUNK } = zlib.constants;
 
 /**
- * What gzip says in its last four bytes to inflate to (RFC 1952, ISIZE); undefined for the other
+ * The inflated size as gzip's last four bytes claim it (RFC 1952, ISIZE); undefined for the other
  * encodings. Only a hint: where it lies, the bounds below still hold.
  */
 export function claimedBytes(encoding: Compression, body: Uint8Array): number | undefined {
@@ -94,12 +94,12 @@ export function claimedBytes(encoding: Compression, body: Uint8Array): number | 
   return size;
 }
 
-/** What is taken for the size of a compressed body that does not say it, until it is larger. */
+/** Inflated bytes for each byte of a body that claims no size, until more has come out. */
 const USUAL_RATIO = 16;
 const UNKNOWN_BYTES_MIN = 2 * SYNC_INFLATED_BYTES_MAX;
-/** To how many bytes a body inflates, as far as is known. @param claimed what it says itself */
+/** Inflated bytes of a body, as far as they are known. @param claimed the body's own claim */
 export const expectedBytes = (body: Uint8Array, claimed = 0): number =>
-  // What cannot be packed grows by a little: less than half of the body is no honest claim.
+  // A body that cannot be packed grows by a little: less than half of its size is no honest claim.
   claimed > body.length / 2 ? claimed : Math.max(UNKNOWN_BYTES_MIN, USUAL_RATIO * body.length);
 
 /**

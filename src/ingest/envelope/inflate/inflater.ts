@@ -23,7 +23,7 @@ export type InflaterOptions = {
   onBehind(behind: boolean): void;
 };
 
-/** What the engine itself allocates, about: window, tables and one piece of output. */
+/** Memory of the engine itself, about: window, tables and one piece of output. */
 const ENGINE_BYTES = 128 * 1024;
 /** A window that ENGINE_BYTES does not cover grows with its output up to here. */
 const WINDOW_BYTES_MAX = { gzip: 0, deflate: 0, br: 16 * 1024 * 1024, zstd: ZSTD_WINDOW_BYTES_MAX } as const;
@@ -52,7 +52,7 @@ function noteGarbage(bytes: number): void {
  * that a client that sends single bytes does not cost a trip to the other thread for each. A write
  * to zstd ends where a frame does.
  *
- * What an inflater takes is borrowed, what it gives is the receiver's.
+ * An inflater borrows the bytes that it takes; the bytes that it gives are the receiver's.
  */
 export class Inflater {
   readonly #encoding: Compression;

@@ -1,5 +1,5 @@
 /**
- * What can become of a POST to one of the endpoints: a closed set, exactly one for each.
+ * Outcomes of a POST to one of the endpoints: a closed set, exactly one for each POST.
  * Refusals are values of this table; each row gives status, body and the headers that always go
  * with it.
  */
@@ -62,11 +62,11 @@ const refusal = (status: string, error: string, ...headers: Header[]): Answer =>
   body: JSON.stringify({ error }),
 });
 
-/** Of `quota_exceeded`: the quota may be raised at any time. */
+/** Seconds that `quota_exceeded` asks to wait: the quota may be raised at any time. */
 const QUOTA_RETRY_AFTER_SEC = 600;
 /**
- * What SDKs are hinted to wait while the limiter is away: an outage of ours must not last longer in
- * them.
+ * Seconds that SDKs are hinted to wait while the limiter is away: an outage of ours must not last
+ * longer in them.
  */
 const AWAY_HINT_SEC = 10;
 const REMAINING_NONE: Header = ['X-RateLimit-Remaining', '0'];
