@@ -11,13 +11,6 @@ export function atOnce<T>(steps: Steps<T>): T {
   }
 }
 
-export type SlicesOptions = {
-  /** Monotonic milliseconds. */
-  now?: () => number;
-  /** Told how long each slice took, and of which project's work. */
-  spent?: (projectId: string, ms: number) => void;
-};
-
 /**
  * The event loop's time for work on items: inflating, checking, scrubbing. A recording of 64 MiB
  * may need ten seconds of it. So the work is done in slices, and between two slices the loop does
@@ -26,23 +19,20 @@ export type SlicesOptions = {
  */
 export class Slices {
   readonly #now: () => number;
-  readonly #spent: (projectId: string, ms: number) => void;
   readonly #waiting: (() => void)[] = [];
   #isWaking = false;
 
-  constructor({ now = () => performance.now(), spent = () => undefined }: SlicesOptions = {}) {
+  /** @param now monotonic milliseconds */
+  constructor(now: () => number = () => performance.now()) {
     this.#now = now;
-    this.#spent = spent;
   }
 
   /** Runs the steps to their end. */
-  async run<T>(projectId: string, steps: Steps<T>): Promise<T> {
+  async run<T>(steps: Steps<T>): Promise<T> {
     for (let began = this.#now(); ; ) {
       const { done, value } = steps.next();
-      const ms = this.#now() - began;
-      if (!done && ms < SLICE_MS_MAX) continue;
-      this.#spent(projectId, ms);
       if (done) return value;
+      if (this.#now() - began < SLICE_MS_MAX) continue;
       await this.turn();
       began = this.#now();
     }

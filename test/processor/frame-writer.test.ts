@@ -20,7 +20,7 @@ class NotedSlices extends Slices {
 
   constructor(records: () => number) {
     // Each record takes a millisecond.
-    super({ now: records });
+    super(records);
     this.#records = records;
   }
 

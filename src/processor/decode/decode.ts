@@ -69,7 +69,7 @@ export class EnvelopeDecoder {
   }
 
   #inSlices<T>(steps: Steps<T>): Promise<T> {
-    return this.#slices.run(this.#entry.projectId, steps);
+    return this.#slices.run(steps);
   }
 
   *#decoding(item: WholeItem, header: string): Steps<Decoded> {
