@@ -5,8 +5,8 @@
  * What a project has is read from the stream when its first dead letter comes, and grows with each
  * dead letter that this process files. Dead letters also go without us (age, a purge), and other
  * processors file theirs. So when the share seems full it is read again, unless it was read a
- * moment ago, and only then dead letters are removed, a tenth of the share at a time. With several
- * processors a project may have one share for each of them.
+ * moment ago and no letter has gone since, and only then dead letters are removed, a tenth of the
+ * share at a time. With several processors a project may have one share for each of them.
  *
  * The broker itself removes the oldest message of a full stream (`discard: old`), but the
  * processor would not learn how many dead letters went.
@@ -51,7 +51,8 @@ export const deadLetterHeaders = (link: NatsLink, filter: string, from = 1): Asy
   });
 
 type Message = { sequence: number; bytes: number; isLetter: boolean };
-type Size = { bytes: number; messages: number };
+/** A letter is a message, or several where it is large. */
+type Size = { bytes: number; messages: number; letters: number };
 /** `readAt`: when it was read from the stream, monotonic ms. */
 type Used = Size & { readAt: number };
 /** Whether a project's share has room for the bytes of a letter. */
@@ -112,19 +113,31 @@ export class DeadLetterBounds {
     const filter = `${DEAD_LETTERS_SUBJECT}.${projectSegment}.>`;
     const now = this.#clock.monotonic();
     let used = this.#projects.get(projectSegment);
-    if (!used || (isOver(used) && now - used.readAt > LOOK_MS))
+    if (!used || (isOver(used) && (await this.#isOutdated(used, projectSegment, now))))
       used = { ...sumOf(await this.#read(filter)), readAt: now };
     if (isOver(used)) {
       const surplus = {
         bytes: used.bytes + more - share * KEPT_SHARE,
         messages: used.messages - MESSAGES_MAX * KEPT_SHARE,
+        letters: 0,
       };
       const gone = await this.#drop(await this.#read(filter, surplus), surplus, projectSegment);
       used = { ...minus(used, gone), readAt: used.readAt };
     }
-    const { bytes: before, messages, readAt } = used;
-    this.#remember(projectSegment, { bytes: before + more, messages: messages + 1, readAt });
+    const { readAt } = used;
+    const filed = { bytes: used.bytes + more, messages: used.messages + 1, letters: used.letters + 1 };
+    this.#remember(projectSegment, { ...filed, readAt });
     return keepsBytes;
+  }
+
+  /** Whether others have filed or removed letters for a while, or have removed some of these. */
+  async #isOutdated(used: Used, projectSegment: string, now: number): Promise<boolean> {
+    if (now - used.readAt > LOOK_MS) return true;
+    const manager = await this.#link.manager();
+    const { state } = await manager.streams.info(DEAD_LETTERS_STREAM, {
+      subjects_filter: `${DEAD_LETTERS_SUBJECT}.${projectSegment}.*`,
+    });
+    return Object.keys(state.subjects ?? {}).length < used.letters;
   }
 
   async #makeRoomInStream(whole: number): Promise<StreamLook> {
@@ -139,7 +152,7 @@ export class DeadLetterBounds {
       const surplus = look.bytes + bytes - bytesMax * KEPT_SHARE;
       if (surplus > 0) {
         const wanted = surplus + bytesMax * LOOK_SHARE;
-        const oldest = { bytes: wanted, messages: 0 };
+        const oldest = { bytes: wanted, messages: 0, letters: 0 };
         await this.#drop(await this.#read(`${DEAD_LETTERS_SUBJECT}.>`, oldest), oldest);
         this.#projects.clear(); // whose they were is unknown
       }
@@ -150,15 +163,15 @@ export class DeadLetterBounds {
   }
 
   /** Reads the oldest messages, up to the dead letter with which they are enough; else all. */
-  async #read(filter: string, enough: Size = { bytes: Infinity, messages: Infinity }): Promise<Message[]> {
+  async #read(filter: string, enough = ALL): Promise<Message[]> {
     const messages: Message[] = [];
-    let sum = 0;
+    let sum = NOTHING;
     for await (const { seq: sequence, headers } of deadLetterHeaders(this.#link, filter)) {
-      const size = Number(headers?.get('Nats-Msg-Size') || 0) + MESSAGE_OVERHEAD_BYTES;
-      const isLetter = Boolean(headers?.get(FACT_HEADERS.kind));
-      messages.push({ sequence, bytes: size, isLetter });
-      sum += size;
-      if (isLetter && sum >= enough.bytes && messages.length >= enough.messages) break;
+      const bytes = Number(headers?.get('Nats-Msg-Size') || 0) + MESSAGE_OVERHEAD_BYTES;
+      const message = { sequence, bytes, isLetter: Boolean(headers?.get(FACT_HEADERS.kind)) };
+      messages.push(message);
+      sum = plus(sum, message);
+      if (message.isLetter && reaches(sum, enough)) break;
     }
     return messages;
   }
@@ -168,24 +181,19 @@ export class DeadLetterBounds {
    * @returns what they took
    */
   async #drop(messages: readonly Message[], surplus: Size, projectSegment?: string): Promise<Size> {
-    const isEnough = (gone: Size, last: Message): boolean =>
-      last.isLetter && gone.bytes >= surplus.bytes && gone.messages >= surplus.messages;
-    const gone = { bytes: 0, messages: 0 };
-    let letters = 0;
+    let gone = NOTHING;
     let upTo = 0;
     for (const message of messages) {
-      gone.bytes += message.bytes;
-      gone.messages++;
-      if (message.isLetter) letters++;
+      gone = plus(gone, message);
       upTo = message.sequence;
-      if (isEnough(gone, message)) break;
+      if (message.isLetter && reaches(gone, surplus)) break;
     }
     if (upTo === 0) return gone; // nats-server 2.9 takes a purge up to there for one of everything
     const filter =
       projectSegment === undefined ? {} : { filter: `${DEAD_LETTERS_SUBJECT}.${projectSegment}.>` };
     const manager = await this.#link.manager();
     await manager.streams.purge(DEAD_LETTERS_STREAM, { ...filter, seq: upTo + 1 });
-    this.#onDropped(letters, projectSegment);
+    this.#onDropped(gone.letters, projectSegment);
     return gone;
   }
 
@@ -198,11 +206,18 @@ export class DeadLetterBounds {
   }
 }
 
-const sumOf = (messages: readonly Message[]): Size => ({
-  bytes: messages.reduce((sum, { bytes }) => sum + bytes, 0),
-  messages: messages.length,
+const NOTHING: Size = { bytes: 0, messages: 0, letters: 0 };
+const ALL: Size = { bytes: Infinity, messages: Infinity, letters: Infinity };
+const plus = (sum: Size, { bytes, isLetter }: Message): Size => ({
+  bytes: sum.bytes + bytes,
+  messages: sum.messages + 1,
+  letters: sum.letters + (isLetter ? 1 : 0),
 });
+const sumOf = (messages: readonly Message[]): Size => messages.reduce(plus, NOTHING);
+const reaches = (sum: Size, wanted: Size): boolean =>
+  sum.bytes >= wanted.bytes && sum.messages >= wanted.messages;
 const minus = (all: Size, gone: Size): Size => ({
   bytes: all.bytes - gone.bytes,
   messages: all.messages - gone.messages,
+  letters: all.letters - gone.letters,
 });

@@ -74,6 +74,20 @@ describe('a project that sends more dead letters than its share', () => {
     expect(await harness.metric('sluice_processed_total', '{type="event",result="dead_letter"}')).toBe(121);
   });
 
+  it('keeps what it sends after somebody has purged the others', async () => {
+    harness = await Harness.start({ maxBytes: 16 * MIB });
+    await harness.process();
+    const fill = async (letters: number): Promise<void> => {
+      for (let n = 0; n < letters; n++) await harness.publish([bad('42', 200_000)]);
+      await harness.drained();
+    };
+    await fill(8);
+    await harness.manager.streams.purge('SLUICE_DEAD_LETTERS');
+    await fill(5);
+    expect(await lettersOf('42')).toHaveLength(5);
+    expect(await dropped()).toBe(0);
+  });
+
   it('is known to a processor that has just started', async () => {
     harness = await Harness.start({ maxBytes: 16 * MIB });
     for (let round = 0; round < 4; round++) {
