@@ -27,16 +27,19 @@ const CLIENTS = ['test/clients/matrix.test.ts', 'test/clients/refusals.test.ts']
 /** Wants stores that take half a gigabyte: `npm run test:sinks` installs them and runs these; `npm test` leaves them out. */
 const STORES = 'test/sink/stores/**/*.test.ts';
 
-/** On the versions of deploy/, and behind its proxies: `npm run test:deployed` runs these; `npm test` leaves them out. */
-const DEPLOYED_ALONE = 'test/deploy/{deployed,rolling-restart}.test.ts';
+/** About deploy/ itself, on the versions and the proxies that it names: `npm run test:deployed` runs these; `npm test` leaves them out. */
+const DEPLOYED_ALONE = [
+  'test/deploy/{deployed,nats-roles,proxies,rolling-restart,secured}.test.ts',
+  'test/system/cluster.test.ts',
+];
 
 /**
  * What a broker or a database of another version could break, in five minutes: `npm run test:deployed` runs these on the versions that
  * deploy/ names, `npm test` on those that it finds. Of test/system what restarts servers, fills streams or makes accounts.
  */
 const DEPLOYED = [
-  DEPLOYED_ALONE,
-  'test/deploy/{versions,nats-roles,secured}.test.ts',
+  ...DEPLOYED_ALONE,
+  'test/deploy/versions.test.ts',
   'test/commands/doctor/nats-cluster.test.ts',
   'test/projects/{bucket-copy,bucket-watch,replica,project-store,deleted-project}.test.ts',
   'test/stream/{backlog,fair-shares,nats,parts,record-size,tail}.test.ts',
@@ -44,7 +47,7 @@ const DEPLOYED = [
   'test/processor/*.test.ts',
   'test/processor/dead-letters/{dead-letters,set-aside}.test.ts',
   'test/sink/postgres/{away,containers,postgres}.test.ts',
-  'test/system/{away,batches,cluster,credentials,large,ready,spec}.test.ts',
+  'test/system/{away,batches,credentials,large,ready,spec}.test.ts',
 ];
 
 /** Whose loops go round more often in `npm run test:long`: the files that ask test/support/rounds.ts. */
@@ -66,19 +69,15 @@ const LONGEST = [
   'system/load',
   'sink/conformance',
   'system/away',
-  'system/cluster',
   'processor/dead-letters/bounds',
   'processor/poison',
   'system/clients',
   'clients/javascript',
-  'deploy/nats-roles',
   'sink/postgres/kill',
   'system/shutdown',
   'processor/exactly-once',
   'commands/usage/reconcile',
-  'deploy/secured',
   'deploy/rotation',
-  'deploy/proxies',
   'deploy/alerts',
   'sink/ndjson/crash-points',
   'commands/program',
@@ -120,7 +119,7 @@ export default defineConfig({
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: [...HEAVY, BY_ITSELF, IMAGE, ...CLIENTS, STORES, DEPLOYED_ALONE],
+          exclude: [...HEAVY, BY_ITSELF, IMAGE, ...CLIENTS, STORES, ...DEPLOYED_ALONE],
           // The files of a lane share a process and its modules: loading them anew for each costs half a second of a core.
           isolate: false,
           maxWorkers: LANES,

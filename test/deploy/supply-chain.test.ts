@@ -52,7 +52,7 @@ it('packs the built program, its scripts and pages, and nothing else', () => {
   const others = paths.filter((path) => path.startsWith('dist/') && !path.endsWith('.js'));
   expect(others.sort()).toEqual([
     ...['css', 'html'].map((end) => `dist/bench/load/show/report-view.${end}`),
-    ...['admit', 'forget-usage', 'heartbeat', 'refund', 'set-usage'].map(
+    ...['admit', 'forget-usage', 'heartbeat', 'refund', 'set-usage', 'share-usage'].map(
       (name) => `dist/ingest/limit/${name}.lua`,
     ),
     'dist/ingest/uws.sha256',

@@ -116,13 +116,18 @@ it.runIf(process.platform === 'linux')(
     const [first = 0] = childrenOf(system.ingest.child.pid ?? 0);
     await system.nats.stop();
     process.kill(first, 'SIGKILL');
-    const asked = { method: 'POST', headers: { connection: 'close' }, body: '{}' };
+    // Until it is gone a connection may go down with it.
+    await until(() => !childrenOf(system.ingest.child.pid ?? 0).includes(first));
+    const ask = (): Promise<Response> =>
+      fetch(`${system.url}/api/1/envelope/?compat_key=1`, {
+        method: 'POST',
+        headers: { connection: 'close' },
+        body: '{}',
+      });
     // The other one knows that there is no project 1.
-    await until(
-      async () => (await fetch(`${system.url}/api/1/envelope/?compat_key=1`, asked)).status === 401,
-    );
+    expect((await ask()).status).toBe(401);
     await until(async () => {
-      const answer = await fetch(`${system.url}/api/1/envelope/?compat_key=1`, asked);
+      const answer = await ask();
       if (answer.status === 401) return false;
       expect([answer.status, answer.headers.get('retry-after')]).toEqual([503, '1']);
       return true;

@@ -41,7 +41,7 @@ const INFLATES = `
   import { gzipSync } from 'node:zlib';
   import { Holding, UploadBudget } from '${DIST}/ingest/envelope/budget.js';
   import { Inflater } from '${DIST}/ingest/envelope/inflate/inflater.js';
-  import { Slotted } from '${DIST}/lib/fair-share.js';
+  import { Slotted } from '${DIST}/lib/slots.js';
   const body = gzipSync(Buffer.alloc(84 * 1024 * 1024));
   let collections = 0;
   const { NODE_PERFORMANCE_GC_MINOR: minor, NODE_PERFORMANCE_GC_FLAGS_FORCED: forced } = constants;
