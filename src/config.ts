@@ -60,7 +60,7 @@ export type Config = Readonly<{
   maxBodyBytes: number;
   maxDecompressedBytes: number;
   spoolDir: string;
-  /** Bound of all workers together. */
+  /** Bytes of the spool of all workers together. */
   spoolMaxBytes: number;
   planLimits: 'table' | 'free-only';
   heartbeatPath: string;

@@ -240,7 +240,7 @@ export class WorkerPool {
       try {
         this.#start();
       } catch (error) {
-        // As when memory is short: the other workers go on.
+        // A start may fail, when memory is short for example. The other workers go on.
         this.#options.log.error({ err: error, againInMs: this.#backOffMs }, 'no worker can be started');
         this.#startLater();
       }
@@ -248,7 +248,9 @@ export class WorkerPool {
     this.#backOffMs = Math.min(this.#backOffMs * 2, RESTART_MS_MAX);
   }
 
-  /** So that a worker that dies every few seconds for a week costs nothing. */
+  /**
+   * Adds up the metrics of dead workers, so that a worker which dies for a week costs no memory.
+   */
   async #sumDeparted(): Promise<void> {
     const summed = this.#departed;
     this.#departed = [];

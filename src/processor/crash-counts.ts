@@ -28,9 +28,9 @@ const subjectOf = ({ stream, sequence }: Delivery): string =>
   `$KV.${COUNTERS_BUCKET}.crashes.${stream}.${sequence}`;
 
 /**
- * How often each suspicious frame has ended a process, by weight. A phase is counted before it
- * begins, and the count is removed after the frame was handled, so the count is that of the
- * processes that did not come back.
+ * Counts how often each suspicious frame has ended a process, weighted by {@link CRASH_WEIGHT}. The
+ * count is written before each phase begins and removed after the frame was handled. So a count
+ * that is left comes from processes that ended while they handled the frame.
  */
 export class CrashCounts {
   readonly #link: NatsLink;

@@ -14,7 +14,7 @@ import { CHUNKS_STREAM, CONSUMER, isFrameStreamName } from '../stream/topology.t
 export type StreamEnds = { first: number; last: number };
 
 type Watermark = {
-  /** Last sequence of the chunks stream when this was noted. */
+  /** Last sequence of the chunks stream at `notedAt`. */
   chunksUpTo: number;
   /** Monotonic ms. */
   notedAt: number;

@@ -24,7 +24,7 @@ const SNAPSHOT_AT = 8;
 const TEXT_BYTES_AT = 12;
 const KEY_BYTES_AT = 16;
 const KEY_AT = 18;
-/** In place of a text's length: the key was deleted. */
+/** Marks a deleted key: this value stands in place of the length of its text. */
 const DELETED = 0xffff_ffff;
 
 /**

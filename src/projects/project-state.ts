@@ -62,8 +62,8 @@ export class ProjectState extends Slotted implements RateScope, Access {
   /** The registry's record. {@link update} sets it together with what is made of it. */
   record: Project;
   /**
-   * Grows with every change of the record, also when the bucket is deleted and made again. The
-   * newest wins.
+   * Version of the record. It grows with every change, and goes on growing when the bucket is
+   * deleted and made again. The record with the largest revision wins.
    */
   revision: number;
   /** Requests a minute; undefined: no per-minute limit applies. */

@@ -42,8 +42,9 @@ export class ProjectView {
   }
 
   /**
-   * Makes projects idle again that were not looked up since the last sweep, unless a stage keeps
-   * something of them. Yields so often that the caller may pause.
+   * Makes each project idle that was not looked up since the last sweep, unless a stage keeps state
+   * of it. An idle project has no ProjectState until a request asks for it. Yields often, so that
+   * the caller can pause.
    */
   *sweep(): Generator<void> {
     let looked = 0;

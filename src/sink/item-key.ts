@@ -11,8 +11,9 @@ export const KEY_BYTES = 16;
 const keyOf = (text: string): Buffer =>
   Buffer.from(hash('sha256', text, 'binary').slice(0, KEY_BYTES), 'latin1');
 
-/** Bytes of a frame's key in the keys of its rows, and of the three numbers behind it. */
+/** Bytes of its frame's key in the key of a row. Three numbers of two bytes follow them. */
 const ROW_FRAME_BYTES = 10;
+/** Largest of these numbers. */
 const ROW_INDEX_MAX = 0xffff;
 
 /**

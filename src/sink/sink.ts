@@ -71,7 +71,7 @@ export type SinkRecord = {
   resend?: { key: Buffer; receivedAt: number };
   /**
    * The row key of a record that comes from an archive, as rowKey makes it. A sink
-   * that has the row already does not end with two.
+   * that has the row already does not store it twice.
    */
   rowKey?: Buffer;
 };

@@ -103,7 +103,10 @@ function parseOrigins(text: string, before: string[] | undefined): string[] {
 
 type CategoryLimits = NonNullable<ProjectChanges['rateLimits']>;
 
-/** `errors 100 replays none …`. @throws UsageError */
+/**
+ * Limits by category, from the words of `--rate-limit-for`, such as `errors 100 replays none`.
+ * @throws UsageError
+ */
 function categoryLimits(words: readonly string[]): CategoryLimits {
   const limits: CategoryLimits = {};
   for (let at = 0; at < words.length; at += 2) {

@@ -25,7 +25,10 @@ const tell = (sentence: string): void => {
   process.stderr.write(`sluice: ${sentence}\n`);
 };
 
-/** The settings of the other cell. @throws UsageError, ConfigError */
+/**
+ * Settings of the cell that the project moves to, from the file that `--to` names.
+ * @throws UsageError, ConfigError
+ */
 async function settingsIn(file: string): Promise<Config> {
   const text = await readFile(file, 'utf8').catch((error: Error) => {
     throw new UsageError(`--to: ${reasonOf(error)}.`);

@@ -147,7 +147,10 @@ const HEAD = `# Projects of sluice, for: sluice project apply -f FILE
 export const fileProject = ({ key, keys, ...project }: Project): object =>
   keys ? { ...project, keys } : { ...project, key };
 
-/** The text of the file. Characters that would steer a terminal are escaped, between quotes. */
+/**
+ * Text of the project file. Where characters in it would steer a terminal, its strings stand in
+ * double quotes, and these characters are escaped.
+ */
 export function projectFileText(projects: readonly Project[]): string {
   const file = { projects: projects.map(fileProject) };
   const text = stringify(file, { lineWidth: 0 });

@@ -63,9 +63,9 @@ const unquoted = (value: string): string =>
 const NAME_CHARS = 10;
 
 /**
- * `[scheme] name=value, name="value", …`: an optional scheme word, then pairs, with white space
- * wherever it is legal. No pair is looked at that has another name, and no character more than a
- * few times, whatever the header is: an attacker may send 16 KiB.
+ * Finds the key in `[scheme] name=value, name="value", …`: an optional scheme word, then pairs,
+ * with white space wherever it is legal. Pairs with other names than the two are skipped. Each
+ * character is read a few times at most, because an attacker may send 16 KiB.
  */
 function headerKey(header: string): string {
   const found: { [name in (typeof KEY_NAMES)[number]]?: string } = {};

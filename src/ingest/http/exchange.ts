@@ -137,7 +137,7 @@ export class Exchange {
   place: number | undefined;
   /** Body bytes as transmitted. */
   bytesRead = 0;
-  /** As they came: uWebSockets.js hands on each chunk of a chunked body by itself. */
+  /** Pieces of the body so far: uWebSockets.js hands on each chunk of a chunked body by itself. */
   #pieces = 0;
   /** `bytesRead` at each sweep after the grace, for the minimum rate; the newest last. */
   #pace: number[] | undefined;
@@ -195,9 +195,9 @@ export class Exchange {
   }
 
   /**
-   * Back-pressure from the reader of the body. The last bytes may have come in the same read as
-   * those that made it pause: there is nothing to pause then, but the socket must still be
-   * resumed, or the next request on the connection is never read.
+   * Pauses or resumes the socket, as the reader of the body asks. Once the whole body has come
+   * there is nothing left to pause. A socket that was paused before is still resumed: otherwise the
+   * next request on the connection would never be read.
    */
   setPaused(paused: boolean): void {
     if (this.#phase !== 'open' || paused === this.#paused || (paused && this.#bodyComplete)) return;

@@ -1,14 +1,15 @@
 /**
- * The policy for a Redis that fails, in one place. redis.ts and the request path carry it
- * out; nothing else decides.
+ * Policy for a Redis that is late, cut off or away. All decisions are here; redis.ts and the
+ * request path carry them out.
  *
- * Late. A reply comes within 700 ms. Requests wait and go on. A token that came after 250 ms is
- * asked for once more, and leased for longer while replies are slow. Each 200 is counted once;
- * where the waits add up to more than the answer's 2 s it is 503, and the position is taken back.
+ * Late. A reply comes within 700 ms. Requests wait for it, then go on. A token whose reply took
+ * more than 250 ms is asked for once more, and leases are longer while replies are slow. Each
+ * request that is answered 200 is counted once. A request whose waits add up to more than the 2 s
+ * of an answer gets 503, and its position is given back.
  *
- * Cut. The connection breaks, or the server is read-only ({@link isCut}). Requests wait for a
- * connection, up to 700 ms, and what was under way is asked anew by other calls. What the lost
- * calls took is wasted.
+ * Cut. The connection breaks, or the server is read-only ({@link isCut}). Requests wait up to 700
+ * ms for a connection; a request whose call was lost makes a new one. Tokens and positions that the
+ * lost call took are wasted.
  *
  * Away. Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`, or
  * there is no connection for that long. All requests that wait, and all that come until a PING is
@@ -16,14 +17,14 @@
  * concerned. A server that is out of memory or short of replicas answers PINGs, so there one batch
  * in 250 ms tries again. No call is sent again: it may have run.
  *
- * A bug. A script fails for another reason ({@link isScriptFault}). The requests of this call are
- * answered in the same way, the error is logged, and other projects go on.
+ * A bug. A script fails for another reason ({@link isScriptFault}). Requests of this call are
+ * answered as {@link WHILE_AWAY} says, the error is logged, and other projects go on.
  *
- * Back. Requests are decided by the scripts again. When the cache of scripts was flushed, nothing
- * has run and the source is sent (NOSCRIPT). When Redis comes back empty, or has lost its last
- * writes in a failover, a window admits up to one more limit, which is counted as state lost. A
- * month without a count (MISSING) goes on from its checkpoint. Either leaves a note, and the
- * processor raises counts to what its tally says (management/lost-counts.ts).
+ * Back. The scripts decide again. NOSCRIPT says that the cache of scripts was flushed and nothing
+ * has run, so the source is sent. A Redis that comes back empty, or lost its last writes in a
+ * failover, admits up to one more limit in a window; this is counted as state lost. A month without
+ * a count (MISSING) goes on from its checkpoint. Both losses leave a note, and the processor raises
+ * the counts to its tally (management/lost-counts.ts).
  */
 
 /**

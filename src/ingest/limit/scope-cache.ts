@@ -238,8 +238,8 @@ export class ScopeCache {
   }
 
   /**
-   * A lease that ended with nothing unused is not reported: the script no longer counts its bucket
-   * as outstanding.
+   * Takes the leases that admit.lua must be told of. A lease that was used up and has ended is left
+   * out: the script has stopped counting its bucket as outstanding.
    */
   #takeSettled(now: number): readonly Lease[] {
     const settled = this.#settled;

@@ -1,6 +1,6 @@
 /** Tracing as the stages see it. Where tracing is off they have none (open.ts). */
 
-/** Whether an operator set these; else we choose a default of our own. */
+/** Settings of the SDK that an operator has set; each other one has a default of ours. */
 export type TracingSettings = { hasSampler: boolean; hasTimeout: boolean };
 
 /** Undefined: off. The SDK reads by itself what else the environment says of it. */

@@ -93,7 +93,7 @@ const IP = 8;
 const NESTED = 16;
 const ANYTHING = SECRET | EMAIL | CARD | IP | NESTED;
 
-/** The work that one set of settings asks for. */
+/** Rules of one set of privacy settings: the kinds of data that are removed from texts. */
 class Rules implements Patterns {
   readonly emails: boolean;
   readonly cards: boolean;
@@ -131,9 +131,9 @@ class Rules implements Patterns {
 /** A string of the text, between its quotes; what it has of SIGNS. */
 type Token = { start: number; end: number; signs: number; digits: number; colons: number; dots: number };
 
-/** A string in a string in a string … that holds JSON: each costs a copy of what is in it. */
+/** Levels of JSON in strings of JSON that are scrubbed; each level costs a copy of its content. */
 const NESTED_TEXTS_MAX = 8;
-/** Bytes of such texts, each in the one before, which are in memory together. */
+/** Bytes of nested texts in memory at once, all levels together. */
 const NESTED_BYTES_MAX = 64 * 1024 * 1024;
 
 /** Bytes that are read between two pauses. */

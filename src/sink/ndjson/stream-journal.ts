@@ -160,7 +160,8 @@ export class StreamJournal implements StreamSink, BatchJournal {
     const index = decodeIndex(bytes, path);
     if (!newest || !(await isUncommitted(this.#dir, n, index))) return this.#learn(n, index);
     await remove(path);
-    // Durable before <n>.tmp goes: an index that came back would pass for committed.
+    // The removal must be durable before <n>.tmp is removed: an index that came back without its
+    // <n>.tmp would count as committed.
     await syncFolder(this.#journal);
   }
 

@@ -125,7 +125,8 @@ export class LargeEntries {
       return push({ entry: joined, bytes: encodedBytesBound(joined), deadline, done });
     }
     const { projectId } = entry;
-    // Its parts would wait for the sweep, and take room of large entries for other streams.
+    // An entry that will be refused is refused before its parts are written: the parts would stay
+    // until the sweep, in the room of large entries for other streams.
     if (isRefusing() || !shares.allows(projectId)) return done('refused');
     const startedAt = sender.monotonic();
     const split = splitEntry({ entry, source }, partBytesMax);

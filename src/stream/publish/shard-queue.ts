@@ -71,8 +71,8 @@ export class ShardQueue {
   /** Set while a flush is due at the end of this turn. */
   #flushing = false;
   /**
-   * Runs while entries wait for a frame to return, until the deadline of the entry that was the
-   * head.
+   * Runs while entries wait for the answer to a frame or for a connection, until the deadline of
+   * the entry that was first in the queue.
    */
   #expiry: NodeJS.Timeout | undefined;
   /** When a frame was refused last, monotonic ms. */

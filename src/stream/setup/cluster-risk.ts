@@ -4,7 +4,7 @@
  */
 const SAFE_2_MINOR_MIN = 15;
 
-/** A server's own word of its version; `cluster` undefined: it is a single server. */
+/** Version that a server reports; `cluster` undefined: it is a single server. */
 export type ServerVersion = { version: string; cluster?: string | undefined };
 
 /** The loss that a cluster of this version may cause; undefined: none is known. */

@@ -48,11 +48,11 @@ function noteGarbage(bytes: number): void {
 /**
  * Decompression by Node's zlib, which works on a thread beside the event loop.
  *
- * One write is in flight; chunks that come meanwhile are joined and go together with the next, so
- * that a client that sends single bytes does not cost a trip to the other thread for each. A write
- * to zstd ends where a frame does.
+ * One write is in flight at a time. Chunks that come meanwhile are joined for the next write, so
+ * that a client that sends single bytes does not cost a trip to the other thread for each byte. No
+ * write goes beyond the end of a frame of zstd.
  *
- * An inflater borrows the bytes that it takes; the bytes that it gives are the receiver's.
+ * An inflater borrows a chunk for the call alone; the bytes that it gives are the receiver's.
  */
 export class Inflater {
   readonly #encoding: Compression;

@@ -52,8 +52,8 @@ const categoriesOf = (type: string): readonly string[] =>
 export type UnsupportedHint = (skipped: Iterable<string>) => string | undefined;
 
 /**
- * Hints name no category that would silence a type that is stored. There is none when no category
- * is left: an empty list would silence everything.
+ * Makes hints that never silence a stored type: they leave out each category that a stored type
+ * belongs to. Where no category is left there is no hint: an empty list would silence everything.
  */
 export function unsupportedHintFor(stored: ReadonlySet<string>): UnsupportedHint {
   const spared = new Set([...stored].flatMap(categoriesOf));

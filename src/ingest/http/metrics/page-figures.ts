@@ -4,8 +4,8 @@ import type { ProjectState } from '../../../projects/project-state.ts';
 import type { Outcome } from '../answers/outcome.ts';
 
 /**
- * Requests of one project at this worker since it was started, for the page; `month` empty: no
- * position is known.
+ * Counts of one project's requests at this worker since the worker started, for the page of the
+ * admin port. `month` is empty while no position is known.
  */
 type ProjectFigures = {
   requests: number;
