@@ -1,10 +1,17 @@
 /** Item types of the envelope convention. */
 
-/** Always stored. */
-const STANDARD_TYPES = ['event', 'transaction', 'log', 'replay_event', 'replay_recording', 'span'] as const;
-
-/** Stored as they are where SLUICE_STORE_TYPES names them. */
-export const EXTRA_TYPES = [
+/**
+ * All that a frame may hold. A frame names a type by its place in this list, so a new type goes to
+ * the end, whichever kind it is. Processors are updated first: an older one makes a dead letter of
+ * a type that it does not know.
+ */
+export const ITEM_TYPES = [
+  'event',
+  'transaction',
+  'log',
+  'replay_event',
+  'replay_recording',
+  'span',
   'attachment',
   'check_in',
   'session',
@@ -18,29 +25,36 @@ export const EXTRA_TYPES = [
   'replay_video',
   'raw_security',
 ] as const;
-export type ExtraType = (typeof EXTRA_TYPES)[number];
+export type ItemType = (typeof ITEM_TYPES)[number];
 
-/** Whose payload is a container of elements with attributes. */
+/** Types that are always stored. */
+const STANDARD_TYPES = [
+  'event',
+  'transaction',
+  'log',
+  'replay_event',
+  'replay_recording',
+  'span',
+] as const satisfies readonly ItemType[];
+type StandardType = (typeof STANDARD_TYPES)[number];
+export type ExtraType = Exclude<ItemType, StandardType>;
+
+const STANDARD: ReadonlySet<string> = new Set(STANDARD_TYPES);
+/** Types that are stored as they are where SLUICE_STORE_TYPES names them. */
+export const EXTRA_TYPES = ITEM_TYPES.filter((type): type is ExtraType => !STANDARD.has(type));
+const EXTRA: ReadonlySet<string> = new Set(EXTRA_TYPES);
+export const isExtraType = (type: string): type is ExtraType => EXTRA.has(type);
+
+/** Types whose payload is a container of elements with attributes. */
 export const isContainerType = (type: ItemType): boolean =>
   type === 'log' || type === 'span' || type === 'trace_metric';
 
-/** Files, which are stored byte for byte though they may be JSON. */
+/** Types of files, which are stored byte for byte though they may be JSON. */
 export const isFile = (type: ItemType): boolean => type === 'attachment' || type === 'replay_video';
 
-/**
- * All that a frame may hold. A frame names a type by its place in this list, so places only grow: a
- * new type goes behind the last one here, a standard type too, never to the end of STANDARD_TYPES.
- * Processors are updated first: an older one makes a dead letter of a type that it does not know.
- */
-export const ITEM_TYPES = [...STANDARD_TYPES, ...EXTRA_TYPES] as const;
-export type ItemType = (typeof ITEM_TYPES)[number];
-
-/** Under which skipped items are counted: a closed set, whatever clients write. */
-export const SKIPPED_TYPES = [...EXTRA_TYPES, 'statsd', 'other'] as const;
-export type SkippedType = (typeof SKIPPED_TYPES)[number];
-
-const EXTRA: ReadonlySet<string> = new Set(EXTRA_TYPES);
-export const isExtraType = (type: string): type is ExtraType => EXTRA.has(type);
+/** Names that skipped items are counted under: a closed set, whatever clients write. */
+export type SkippedType = ExtraType | 'statsd' | 'other';
+export const SKIPPED_TYPES: readonly SkippedType[] = [...EXTRA_TYPES, 'statsd', 'other'];
 
 const SKIPPED: ReadonlySet<string> = new Set(SKIPPED_TYPES);
 const isSkippedType = (type: string): type is SkippedType => SKIPPED.has(type);

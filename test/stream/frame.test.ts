@@ -99,6 +99,15 @@ const heartbeat = fc.record({
 });
 const anyEntry: fc.Arbitrary<Entry> = fc.oneof(envelope, large, heartbeat);
 
+it('names item types by places that never change, since frames of an earlier version may wait', () => {
+  const names = [
+    ...['event', 'transaction', 'log', 'replay_event', 'replay_recording', 'span', 'attachment', 'check_in'],
+    ...['session', 'sessions', 'feedback', 'user_report', 'profile', 'profile_chunk', 'trace_metric'],
+    ...['client_report', 'replay_video', 'raw_security'],
+  ];
+  expect(ITEM_TYPES.slice(0, names.length)).toEqual(names);
+});
+
 describe('a frame', () => {
   it('gives back every entry that was put in, in order', () => {
     fc.assert(

@@ -9,7 +9,7 @@
  *
  * Cut. The connection breaks, or the server is read-only ({@link isCut}). Requests wait up to 700
  * ms for a connection; a request whose call was lost makes a new one. Tokens and positions that the
- * lost call took are wasted.
+ * lost call took are wasted. Late and cut together take at most a second on a single server.
  *
  * Away. Redis says that it does not do its work ({@link AWAY}), sends no reply within `replyMs`, or
  * there is no connection for that long. All requests that wait, and all that come until a PING is
