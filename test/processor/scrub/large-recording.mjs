@@ -31,8 +31,15 @@ const entry = {
 };
 // By this clock each look takes a millisecond: slices have as many steps on every machine.
 let looks = 0;
-let count = 0;
-const slices = new Slices({ now: () => looks++, spent: () => count++ });
+class CountedSlices extends Slices {
+  count = 0;
+
+  turn() {
+    this.count++;
+    return super.turn();
+  }
+}
+const slices = new CountedSlices(() => looks++);
 const decoded = await new EnvelopeDecoder(entry, { slices }).decode(item);
 const text = decoded.ok
   ? Buffer.from(decoded.record.json.buffer, 0, decoded.record.json.length)
@@ -43,7 +50,7 @@ console.log(
     isStored: decoded.ok,
     bytes: text.length,
     holds: ['b.cc', '"token":1'].filter((secret) => text.includes(secret)),
-    slices: count,
+    slices: slices.count,
     mib: Math.round(maxRSS / 1024),
   }),
 );
