@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import pg from 'pg';
 import { Server } from '../../src/sink/clickhouse/server.ts';
-import { unpacked } from '../sink/stores/under-test.ts';
+import { unpacked } from '../../src/sink/s3/archive.ts';
 import type { TestS3 } from '../support/sinks/seaweedfs.ts';
 import type { Stored } from './ledger.ts';
 import { markOf } from './load.ts';

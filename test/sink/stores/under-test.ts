@@ -1,7 +1,6 @@
 /** The sinks whose stores `npm run test:sinks` installs, as the conformance suite sees them. */
 import { readFileSync } from 'node:fs';
-import * as zlib from 'node:zlib';
-import { ZstdFrames } from '../../../src/lib/zstd-frames.ts';
+import { unpacked } from '../../../src/sink/s3/archive.ts';
 import type { TallyOfMonth } from '../../../src/sink/tally.ts';
 import type { StoredRecord } from '../../processor/harness.ts';
 import { TestClickHouse } from '../../support/sinks/clickhouse.ts';
@@ -84,27 +83,6 @@ export class ClickHouseUnderTest implements SinkUnderTest {
   close(): Promise<void> {
     return this.server.close();
   }
-}
-
-/** Types and runtimes before Node.js 22.15 do not have it. */
-const { zstdDecompressSync } = zlib as unknown as { zstdDecompressSync: (packed: Buffer) => Buffer };
-
-/** zlib of Node.js stops behind the first frame. */
-function unzstd(content: Buffer): Buffer {
-  const frames = new ZstdFrames();
-  const found: Buffer[] = [];
-  for (let at = 0; at < content.length; ) {
-    const end = at + frames.pass(content.subarray(at));
-    found.push(zstdDecompressSync(content.subarray(at, end)));
-    at = end;
-  }
-  return Buffer.concat(found);
-}
-
-/** The content of an object, by the end of its key. */
-export function unpacked(key: string, content: Buffer): Buffer {
-  if (key.endsWith('.zst')) return unzstd(content);
-  return key.endsWith('.gz') ? zlib.gunzipSync(content) : content;
 }
 
 /** Every object is read once: it never changes. */

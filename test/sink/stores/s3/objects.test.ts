@@ -7,13 +7,13 @@ import { loadConfig } from '../../../../src/config.ts';
 import { systemClock as clock } from '../../../../src/lib/clock.ts';
 import { resendKey } from '../../../../src/sink/item-key.ts';
 import type { S3Setting } from '../../../../src/sink/s3/address.ts';
+import { unpacked } from '../../../../src/sink/s3/archive.ts';
 import type { Manifest } from '../../../../src/sink/s3/manifests.ts';
 import { S3Sink } from '../../../../src/sink/s3/s3.ts';
 import type { SinkRecord, StreamSink } from '../../../../src/sink/sink.ts';
 import { eventually, hexId, log, NOW, RECEIVED_AT } from '../../../processor/harness.ts';
 import { TestClickHouse } from '../../../support/sinks/clickhouse.ts';
 import { TestS3 } from '../../../support/sinks/seaweedfs.ts';
-import { unpacked } from '../under-test.ts';
 
 const HOUR_MS = 3_600_000;
 const document = readFileSync(new URL('../../../../docs/sinks.md', import.meta.url), 'utf8');
