@@ -309,6 +309,8 @@ export const WORK_PART_MAX = 1 / 2;
  * MiB is less, whose project may send it at any moment.
  */
 export const WORK_HEAVY_MS = 500;
+/** A stream in which a project sent nothing for so long has no part in what time pays off. */
+export const WORK_STREAM_MS = 10_000;
 export const WORK_NAMED_EVERY_MS = 250;
 /** How long a named project is refused. */
 export const WORK_REST_MS = 1_000;

@@ -448,7 +448,7 @@ export class FrameWriter {
    */
   #noteWork({ delivery }: Place, { entry, isAhead }: EnvelopeItems, ms: number): void {
     if (isAhead || this.#attempted.has(delivery)) return;
-    this.#options.heavyProjects?.note(entry.projectId, ms, delivery.storedAt);
+    this.#options.heavyProjects?.note(entry.projectId, ms, delivery);
   }
 }
 

@@ -6,7 +6,7 @@ import {
   HEAVY_WAITING_BYTES_MAX,
 } from '../limits.ts';
 
-type Waiting = { projectId: string; bytes: number; since: number; begin: () => void };
+type Waiting = { bytes: number; since: number; begin: () => void };
 
 export type HeavyFramesOptions = {
   clock: Pick<Clock, 'monotonic'>;
@@ -18,14 +18,16 @@ export type HeavyFramesOptions = {
  * Frames whose entry takes long to decode: they are decoded beside their stream, in slices of the
  * event loop, and join it when they are ready. What came behind them goes on meanwhile.
  *
- * A project has one at work at a time, in the order in which they came, so that another project's
- * frame never waits for several. HEAVY_DECODING_MAX are at work together, and what is decoded and
- * not written is bounded: that bounds memory.
+ * Projects take turns, and each has one frame at work at a time, in the order in which they came:
+ * so another project's frame waits for one of each project, not for all that they queued.
+ * HEAVY_DECODING_MAX are at work together, and what is decoded and not written is bounded: that
+ * bounds memory.
  */
 export class HeavyFrames {
   readonly #clock: Pick<Clock, 'monotonic'>;
   readonly #onTooMany: (projectId: string) => void;
-  #waiting: Waiting[] = [];
+  /** By project; the one that was served last is last. A project stays while it is at work. */
+  readonly #waiting = new Map<string, Waiting[]>();
   readonly #atWork = new Set<string>();
   #decodedBytes = 0;
 
@@ -37,14 +39,19 @@ export class HeavyFrames {
   /** Runs the work on a frame of so many bytes when it is its turn. */
   async run(projectId: string, bytes: number, work: () => Promise<void>): Promise<void> {
     await new Promise<void>((begin) => {
-      this.#waiting.push({ projectId, bytes, since: this.#clock.monotonic(), begin });
-      this.#tellTooMany(projectId);
+      const own = this.#waiting.get(projectId) ?? [];
+      own.push({ bytes, since: this.#clock.monotonic(), begin });
+      this.#waiting.set(projectId, own);
+      this.#tellTooMany(projectId, own);
       this.#next();
     });
     try {
       await work();
     } finally {
       this.#atWork.delete(projectId);
+      const left = this.#waiting.get(projectId) ?? [];
+      this.#waiting.delete(projectId);
+      if (left.length > 0) this.#waiting.set(projectId, left);
       this.#next();
     }
   }
@@ -56,17 +63,15 @@ export class HeavyFrames {
   }
 
   #next(): void {
-    while (this.#atWork.size < HEAVY_DECODING_MAX && this.#decodedBytes < HEAVY_DECODED_BYTES_MAX) {
-      const at = this.#waiting.findIndex(({ projectId }) => !this.#atWork.has(projectId));
-      const [next] = at < 0 ? [] : this.#waiting.splice(at, 1);
-      if (!next) return;
-      this.#atWork.add(next.projectId);
-      next.begin();
+    for (const [projectId, frames] of this.#waiting) {
+      if (this.#atWork.size >= HEAVY_DECODING_MAX || this.#decodedBytes >= HEAVY_DECODED_BYTES_MAX) return;
+      if (this.#atWork.has(projectId)) continue;
+      this.#atWork.add(projectId);
+      frames.shift()?.begin();
     }
   }
 
-  #tellTooMany(projectId: string): void {
-    const own = this.#waiting.filter((frame) => frame.projectId === projectId);
+  #tellTooMany(projectId: string, own: readonly Waiting[]): void {
     const bytes = own.reduce((sum, frame) => sum + frame.bytes, 0);
     const waited = this.#clock.monotonic() - (own[0]?.since ?? 0);
     if (bytes > HEAVY_WAITING_BYTES_MAX || waited > HEAVY_WAIT_MS_MAX) this.#onTooMany(projectId);

@@ -2,15 +2,21 @@ import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import {
   WORK_BEHIND_MS,
+  WORK_DEBTS_SWEPT_MIN,
   WORK_HEAVY_MS,
   WORK_NAMED_EVERY_MS,
   WORK_OTHERS_MS,
   WORK_PART_MAX,
+  WORK_STREAM_MS,
 } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { HEAVY_SUBJECT, WorkDebts } from '../stream/work.ts';
+import { HEAVY_SUBJECT } from '../stream/work.ts';
+import type { Delivery } from './delivery.ts';
 
 export type HeavyProjectsOptions = { link: NatsLink; clock: Clock; log: Log };
+
+/** What a project owes, and the youngest frame that was seen of it in each stream, Unix ms. */
+type Sent = { owes: number; storedAt: Map<string, number> };
 
 /**
  * The processor's side of stream/work.ts: names the projects whose work makes it late.
@@ -18,12 +24,16 @@ export type HeavyProjectsOptions = { link: NatsLink; clock: Clock; log: Log };
  * A project's debt is reckoned at the moments at which the broker stored its frames. So it says how
  * fast the project sends, however late its frames are processed. A project may need half of the
  * processor's time: a millisecond of work is two of debt.
+ *
+ * Streams are late by different times, and a frame that is redelivered is older than those before
+ * it. So each stream has a time of its own, and the streams of a project share what time pays off.
  */
 export class HeavyProjects {
   readonly #link: NatsLink;
   readonly #clock: Clock;
   readonly #log: Log;
-  readonly #debts = new WorkDebts();
+  readonly #sent = new Map<string, Sent>();
+  #sweepSize = WORK_DEBTS_SWEPT_MIN;
   /** When a project was named last, monotonic ms. */
   readonly #namedAt = new Map<string, number>();
   /** The last project that was seen; when it was, and when any other one was, monotonic ms. */
@@ -39,14 +49,16 @@ export class HeavyProjects {
 
   /**
    * An item was processed.
-   * @param workMs as `workOn` in stream/work.ts estimates it @param storedAt of its frame, Unix ms
+   * @param workMs as `workOn` in stream/work.ts estimates it
+   * @param frame its stream, and when the broker stored it, Unix ms
    */
-  note(projectId: string, workMs: number, storedAt: number): void {
+  note(projectId: string, workMs: number, { stream, storedAt }: Pick<Delivery, 'stream' | 'storedAt'>): void {
     const now = this.#clock.monotonic();
     if (projectId !== this.#last) [this.#last, this.#otherAt] = [projectId, this.#lastAt];
     this.#lastAt = now;
-    const owes = this.#debts.add(projectId, workMs / WORK_PART_MAX, storedAt);
-    if (owes < WORK_HEAVY_MS || this.#clock.now() - storedAt < WORK_BEHIND_MS) return;
+    const sent = this.#sentBy(projectId, storedAt);
+    sent.owes = Math.max(0, sent.owes - paidOff(sent, stream, storedAt)) + workMs / WORK_PART_MAX;
+    if (sent.owes < WORK_HEAVY_MS || this.#clock.now() - storedAt < WORK_BEHIND_MS) return;
     if (now - this.#otherAt < WORK_OTHERS_MS) this.name(projectId);
   }
 
@@ -62,4 +74,30 @@ export class HeavyProjects {
     const { connection } = this.#link;
     if (this.#link.connected && !connection.isDraining()) connection.publish(HEAVY_SUBJECT, projectId);
   }
+  #sentBy(projectId: string, now: number): Sent {
+    const known = this.#sent.get(projectId);
+    if (known) return known;
+    if (this.#sent.size >= this.#sweepSize) this.#sweep(now);
+    const sent: Sent = { owes: 0, storedAt: new Map() };
+    this.#sent.set(projectId, sent);
+    return sent;
+  }
+
+  /** @param now of a frame in hand, Unix ms */
+  #sweep(now: number): void {
+    for (const [projectId, { owes, storedAt }] of this.#sent)
+      if (Math.max(...storedAt.values()) + owes <= now) this.#sent.delete(projectId);
+    this.#sweepSize = Math.max(WORK_DEBTS_SWEPT_MIN, 2 * this.#sent.size);
+  }
+}
+
+/** The time that passed in the stream, divided by the streams in which the project sends. */
+function paidOff(sent: Sent, stream: string, storedAt: number): number {
+  const before = sent.storedAt.get(stream) ?? storedAt;
+  if (storedAt < before) return 0;
+  sent.storedAt.set(stream, storedAt);
+  if (storedAt === before) return 0;
+  let streams = 0;
+  for (const at of sent.storedAt.values()) if (storedAt - at < WORK_STREAM_MS) streams++;
+  return (storedAt - before) / streams;
 }

@@ -1,12 +1,14 @@
 /** Envelopes above one frame arrive intact with the broker's default max_payload. */
 import { createHash, randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { Agent, request } from 'node:http';
+import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { INFLATION_BUDGET_BYTES, INFLATION_BUDGET_BYTES_PER_SEC } from '../../src/limits.ts';
 import type { Project } from '../../src/projects/project.ts';
 import { eventId } from '../support/envelopes.ts';
-import { MIB, System } from '../support/system.ts';
+import { MIB, System, until } from '../support/system.ts';
 
 let system: System;
 let project: Project;
@@ -140,5 +142,42 @@ it('an event with a large attachment is refused whole, and stored with the setti
     expect(held?.payload_base64).toBe(file.toString('base64'));
   } finally {
     await wide.stop();
+  }
+});
+
+it('recordings of 609 bytes that inflate to 126 MiB take no more of the disk than their project may', async () => {
+  const own = await System.start();
+  try {
+    const sender = await own.createProject();
+    const recording = Buffer.concat([
+      Buffer.from('{"segment_id":0}\n'),
+      gzipSync(`["${'x'.repeat(63 * MIB)}"]`, { level: 9 }),
+    ]);
+    const item = [Buffer.from(`{"type":"replay_recording","length":${recording.length}}\n`), recording];
+    const line = Buffer.from('\n');
+    const body = gzipSync(Buffer.concat([Buffer.from('{}\n'), ...item, line, ...item]), { level: 9 });
+    expect(body.length).toBeLessThan(1_000);
+    const startedAt = performance.now();
+    const answers = Array.from({ length: 80 }, () => own.send(sender, body, { 'content-encoding': 'gzip' }));
+    expect((await Promise.all(answers)).map(({ status }) => status)).toEqual(Array(80).fill(200));
+    const isRecording = '"type":"replay_recording"';
+    const sizes = new Map<string, { bytes: number; recordings: number }>();
+    await until(() => {
+      for (const file of readdirSync(own.sinkDir, { recursive: true, encoding: 'utf8' })) {
+        if (!file.endsWith('.ndjson') || sizes.has(file)) continue;
+        const text = readFileSync(join(own.sinkDir, file), 'latin1');
+        sizes.set(file, { bytes: text.length, recordings: text.split(isRecording).length - 1 });
+      }
+      return [...sizes.values()].reduce((sum, { recordings }) => sum + recordings, 0) >= 160;
+    });
+    const seconds = (performance.now() - startedAt) / 1_000;
+    const bytes = [...sizes.values()].reduce((sum, size) => sum + size.bytes, 0);
+    const asTheyCame = 160 * 2 * recording.length; // in base64
+    expect(bytes).toBeLessThan(
+      INFLATION_BUDGET_BYTES + seconds * INFLATION_BUDGET_BYTES_PER_SEC + asTheyCame,
+    );
+    expect(bytes).toBeGreaterThan(160 * recording.length);
+  } finally {
+    await own.stop();
   }
 });
