@@ -96,7 +96,8 @@ const anotherProcessor: Fault = {
     const another = await stand.anotherProcessor();
     return async () => {
       const status = await another.stop();
-      if (status !== 0) throw new Error(`ended with ${status} on SIGTERM`);
+      const isYoung = status === null && another.log === ''; // on a busy machine it may not be up yet
+      if (status !== 0 && !isYoung) throw new Error(`ended with ${status} on SIGTERM`);
     };
   },
 };
