@@ -17,6 +17,7 @@ import { CheckpointBucket } from '../projects/usage/checkpoint-bucket.ts';
 import { NatsLink } from '../stream/nats.ts';
 import { Publisher } from '../stream/publish/publisher.ts';
 import { UploadBudget } from './envelope/upload.ts';
+import { SpoolReader } from './filter/pick-fields.ts';
 import { unsupportedHintFor } from './http/answers/rate-hints.ts';
 import { TrustedProxies } from './http/client-address.ts';
 import type { RequestServices } from './http/endpoint-request.ts';
@@ -28,7 +29,6 @@ import { OpenExchanges } from './http/open-exchanges.ts';
 import { RequestRecord } from './http/record.ts';
 import { IngestRequest } from './http/request.ts';
 import { Server } from './http/server.ts';
-import { SpoolReader } from './http/spool-reader.ts';
 import { tracedBy } from './http/traced-request.ts';
 import { Admission } from './limit/admission.ts';
 import { WHILE_AWAY } from './limit/failure-policy.ts';
@@ -50,10 +50,69 @@ const POLL_MS = 20;
 const SIBLINGS_MS = 250;
 const sleep = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
 
+/** The parts that a worker has from its start. */
+type Ground = Pick<RequestServices, 'budget' | 'metrics' | 'log'> & {
+  config: Config;
+  redis: LimitRedis;
+  pageFigures: PageFigures;
+  requestLog: RequestLog | undefined;
+};
+
+/** The parts that serve requests: made when the registry has been read, closed after the last answer. */
+class Serving {
+  readonly publisher: Publisher;
+  readonly admission: Admission;
+  readonly services: RequestServices;
+  readonly #partsLink: NatsLink;
+  /** They write what requests left behind. */
+  readonly #writers: readonly { close(): Promise<void> }[];
+
+  constructor(ground: Ground, broker: { link: NatsLink; partsLink: NatsLink; replica: Replica }) {
+    const { config, log, budget, redis, metrics, pageFigures, requestLog } = ground;
+    const { link, partsLink, replica } = broker;
+    const checkpoints = new Checkpoints({ store: new CheckpointBucket({ link, log }), clock, log });
+    const ledger = new OutcomeLedger({ link, log });
+    const keyUse = new KeyUse({ link, log });
+    const spoolReader = new SpoolReader();
+    this.#partsLink = partsLink;
+    this.#writers = [ledger, keyUse, checkpoints];
+    this.admission = new Admission({ redis, clock, checkpoints, log });
+    this.publisher = new Publisher({
+      link,
+      partsLink,
+      shards: config.streamShards,
+      workers: config.workers,
+      isShared: () => replica.hasSeveralProjects,
+      clock,
+      log,
+    });
+    this.services = {
+      replica,
+      admission: this.admission,
+      heartbeatLimiter: new HeartbeatLimiter({ redis, clock }),
+      publisher: this.publisher,
+      budget,
+      metrics,
+      clock,
+      log,
+      whileAway: WHILE_AWAY[config.env],
+      unsupportedHint: unsupportedHintFor(budget.storedTypes),
+      trustedProxies: config.trustedProxies && new TrustedProxies(config.trustedProxies),
+      pickSpooled: (payload) => spoolReader.read(payload),
+      record: new RequestRecord({ clock, metrics, pageFigures, keyUse, ledger, requestLog }),
+    };
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#writers.map((writer) => writer.close()));
+    this.admission.close();
+    await this.#partsLink.close();
+  }
+}
+
 class IngestWorker {
   readonly #config: Config;
   readonly #log: Log;
-  readonly #tracing: Tracing | undefined;
   readonly #exchanges = new OpenExchanges(clock);
   readonly #metrics = new RequestMetrics();
   readonly #pageFigures = new PageFigures();
@@ -63,22 +122,14 @@ class IngestWorker {
   readonly #requestLog: RequestLog | undefined;
   readonly #server: Server;
   #link: NatsLink | undefined;
-  #partsLink: NatsLink | undefined;
-  #publisher: Publisher | undefined;
   #replica: Replica | undefined;
-  #ledger: OutcomeLedger | undefined;
-  #keyUse: KeyUse | undefined;
-  #checkpoints: Checkpoints | undefined;
-  #admission: Admission | undefined;
-  #services: RequestServices | undefined;
-  #listens = false;
-  #stopping = false;
+  #serving: Serving | undefined;
+  #state: 'starting' | 'listening' | 'stopping' = 'starting';
   #stopped: Promise<void> | undefined;
 
   constructor(config: Config, log: Log, tracing: Tracing | undefined) {
     this.#config = config;
     this.#log = log;
-    this.#tracing = tracing;
     const spoolBytesMax = Math.floor(config.spoolMaxBytes / config.workers);
     this.#budget = new UploadBudget({ ...config, spoolBytesMax });
     const { redisUrls: urls, redisPasswordFile: passwordFile, tlsCaFile: caFile } = config;
@@ -90,7 +141,7 @@ class IngestWorker {
       metrics: this.#metrics,
       heartbeatPath: config.heartbeatPath,
       openIngest: tracing ? tracedBy(tracing) : (services, exchange) => new IngestRequest(services, exchange),
-      services: () => this.#services,
+      services: () => this.#serving?.services,
       readiness: () => {
         const readiness = this.readiness();
         return { ready: readiness.status === 'ready', body: JSON.stringify(readiness) };
@@ -106,87 +157,53 @@ class IngestWorker {
     setTimeout(() => void this.#listen(), UNREADY_MS_MAX).unref();
     void this.#budget.disk.removeLeftNames();
     await this.#redis.connect();
-    const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = this.#config;
-    const connect = (name: string): Promise<NatsLink> =>
-      NatsLink.connect({
-        urls,
-        credsFile,
-        caFile,
-        name,
-        role: 'ingest',
-        log: this.#log,
-        waitForServer: true,
-        handsOver: true,
-      });
-    const link = await connect('sluice ingest');
+    const config = this.#config;
+    const log = this.#log;
+    const { natsUrls: urls, natsCredsFile: credsFile, tlsCaFile: caFile, planLimits } = config;
+    const access = {
+      urls,
+      credsFile,
+      caFile,
+      role: 'ingest',
+      log,
+      waitForServer: true,
+      handsOver: true,
+    } as const;
+    const link = await NatsLink.connect({ ...access, name: 'sluice ingest' });
     this.#link = link;
-    const replica = new Replica({ link, planLimits, log: this.#log, clock });
+    const replica = new Replica({ link, planLimits, log, clock });
     this.#replica = replica;
-    const partsLink = connect('sluice ingest, parts of large envelopes');
-    [this.#partsLink] = await Promise.all([partsLink, replica.start()]);
-    this.#services = this.#assemble(link, replica);
+    const [partsLink] = await Promise.all([
+      NatsLink.connect({ ...access, name: 'sluice ingest, parts of large envelopes' }),
+      replica.start(),
+    ]);
+    const ground = {
+      config,
+      log,
+      budget: this.#budget,
+      redis: this.#redis,
+      metrics: this.#metrics,
+      pageFigures: this.#pageFigures,
+      requestLog: this.#requestLog,
+    };
+    this.#serving = new Serving(ground, { link, partsLink, replica });
     await this.#listen();
     this.beat();
   }
 
   /** Does nothing when it listens already, or is about to leave. */
   async #listen(): Promise<void> {
-    if (this.#listens || this.#stopping) return;
-    this.#listens = true;
+    if (this.#state !== 'starting') return;
+    this.#state = 'listening';
     await this.#server.listen(this.#config.host, this.#config.port);
     send({ kind: 'listening' });
   }
 
-  #assemble(link: NatsLink, replica: Replica): RequestServices {
-    const log = this.#log;
-    const checkpoints = new Checkpoints({ store: new CheckpointBucket({ link, log }), clock, log });
-    const admission = new Admission({ redis: this.#redis, clock, checkpoints, log });
-    const ledger = new OutcomeLedger({ link, log });
-    const keyUse = new KeyUse({ link, log });
-    const publisher = new Publisher({
-      link,
-      ...(this.#partsLink && { partsLink: this.#partsLink }),
-      shards: this.#config.streamShards,
-      workers: this.#config.workers,
-      isShared: () => replica.hasSeveralProjects,
-      clock,
-      log,
-    });
-    const spoolReader = new SpoolReader();
-    this.#ledger = ledger;
-    this.#keyUse = keyUse;
-    this.#checkpoints = checkpoints;
-    this.#admission = admission;
-    this.#publisher = publisher;
-    return {
-      replica,
-      admission,
-      heartbeatLimiter: new HeartbeatLimiter({ redis: this.#redis, clock }),
-      publisher,
-      budget: this.#budget,
-      metrics: this.#metrics,
-      clock,
-      log,
-      whileAway: WHILE_AWAY[this.#config.env],
-      unsupportedHint: unsupportedHintFor(this.#budget.storedTypes),
-      trustedProxies: this.#config.trustedProxies && new TrustedProxies(this.#config.trustedProxies),
-      pickSpooled: (envelope, item) => spoolReader.read(envelope, item),
-      record: new RequestRecord({
-        clock,
-        metrics: this.#metrics,
-        pageFigures: this.#pageFigures,
-        keyUse,
-        ledger,
-        requestLog: this.#requestLog,
-      }),
-    };
-  }
-
   readiness(): Readiness {
-    const loaded = this.#services !== undefined;
+    const loaded = this.#serving !== undefined;
     const isMissing = this.#replica?.bucketIsMissing ?? false;
     return {
-      status: loaded && !this.#stopping ? 'ready' : 'not ready',
+      status: loaded && this.#state !== 'stopping' ? 'ready' : 'not ready',
       checks: {
         redis: this.#redis.available ? 'ok' : 'away',
         nats: this.#link?.connected && this.#replica?.brokerAnswers ? 'ok' : 'away',
@@ -203,14 +220,15 @@ class IngestWorker {
 
   /** Says to the primary that this process's loop runs, and with what figures. */
   beat(asked: Pick<Extract<FromWorker, { kind: 'beat' }>, 'process' | 'projects'> = {}): void {
+    const { admission, publisher } = this.#serving ?? {};
     const snapshot = exposeMetrics({
       requests: this.#metrics,
       inFlight: this.#exchanges.inFlight,
       budget: this.#budget,
       redis: this.#redis,
-      stateLost: this.#admission?.stateLost ?? 0,
-      countersRestored: this.#admission?.countersRestored ?? 0,
-      publisher: this.#publisher,
+      stateLost: admission?.stateLost ?? 0,
+      countersRestored: admission?.countersRestored ?? 0,
+      publisher,
     });
     send({ kind: 'beat', readiness: this.readiness(), snapshot, ...asked });
   }
@@ -226,7 +244,7 @@ class IngestWorker {
   }
 
   async #stop(): Promise<void> {
-    this.#stopping = true;
+    this.#state = 'stopping';
     this.beat();
     await sleep(this.#config.env === 'production' ? SHUTDOWN_PAUSE_MS : 0);
     await this.#server.closeListener();
@@ -243,17 +261,15 @@ class IngestWorker {
     // Idle connections go at once: a request that came while we wait for the rest would be cut in
     // the midst of its work.
     if (this.#exchanges.inFlight === 0) this.#server.close();
-    await this.#publisher?.drain();
+    await this.#serving?.publisher.drain();
     // Answers that close go out in the turn after the acknowledgement.
     await afterPoll();
-    const closers = [this.#ledger, this.#keyUse, this.#checkpoints, this.#tracing];
-    await Promise.all(closers.map((one) => one?.close()));
-    this.#admission?.close();
+    await this.#serving?.close();
     this.#server.close();
     this.#requestLog?.flush();
     await this.#replica?.stop();
     await this.#redis.close();
-    await Promise.all([this.#link?.close(), this.#partsLink?.close()]);
+    await this.#link?.close();
     this.beat();
   }
 }
@@ -270,6 +286,7 @@ async function main(): Promise<void> {
   const worker = new IngestWorker(config, log, tracing);
   const leave = async (): Promise<void> => {
     await worker.stop();
+    await tracing?.close();
     process.exit(0);
   };
   const fatal = (error: unknown): void => {

@@ -1,9 +1,10 @@
 import { AssertionError, assert } from '../../lib/assert.ts';
 import type { Clock } from '../../lib/clock.ts';
+import type { ByteSource } from '../../lib/files/byte-source.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Replica } from '../../projects/replica.ts';
 import type { Publisher } from '../../stream/publish/publisher.ts';
-import type { HeldEnvelope, HeldItem, UploadBudget } from '../envelope/upload.ts';
+import type { UploadBudget } from '../envelope/upload.ts';
 import type { Admission } from '../limit/admission.ts';
 import type { AwayPolicy } from '../limit/failure-policy.ts';
 import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
@@ -38,11 +39,8 @@ export type RequestServices = {
   readonly unsupportedHint: UnsupportedHint;
   /** Undefined: clients' addresses are not filled in. */
   readonly trustedProxies: TrustedProxies | undefined;
-  /**
-   * Reads the fields of one item's payload that filters look at, as JSON, out of the envelope's
-   * spool; one at a time per worker, so that memory stays bounded.
-   */
-  pickSpooled(envelope: HeldEnvelope, item: HeldItem): Promise<Uint8Array>;
+  /** The fields of a spooled payload that filters look at, as JSON. */
+  pickSpooled(payload: ByteSource): Promise<Uint8Array>;
   readonly record: Pick<RequestRecord, 'note'>;
 };
 

@@ -227,7 +227,8 @@ export class IngestRequest extends EndpointRequest {
     const { items, spool } = envelope;
     const headers = this.#headers as KnownHeaders;
     if (!spool || !needsPayload(filters, items)) return filterItems(filters, headers, items);
-    const read = (item: HeldItem): Promise<Uint8Array> => this.services.pickSpooled(envelope, item);
+    const read = (item: HeldItem): Promise<Uint8Array> =>
+      this.services.pickSpooled(spool.only(items, [item]));
     return filterSpooled(filters, headers, { items, read }).catch((error) => {
       // When the request has ended, its spool is closed.
       if (this.finished) return NO_ITEMS;
