@@ -113,9 +113,6 @@ const readableFile = z
   .string()
   .refine((path) => fileText(path) !== undefined, 'must be a file that can be read');
 
-const SINK_FORMS =
-  'one or several (separated by spaces) of ndjson:<folder>, postgres://…, clickhouse://… and s3://<bucket>/<prefix>';
-
 const NO_CREDENTIALS: S3Credentials = {
   accessKeyId: undefined,
   secretAccessKey: undefined,
@@ -138,14 +135,39 @@ function withCredentials(sink: SinkSetting, env: NodeJS.ProcessEnv): SinkSetting
 /** A folder's name may have spaces: a sink begins at a word of this form. */
 const BEGINNING = /\s+(?=\w+:)/;
 
+/** The text of each kind of sink. */
+const SINKS: {
+  [kind in SinkSetting['kind']]: { form: string; is: RegExp; read(text: string): SinkSetting };
+} = {
+  ndjson: {
+    form: 'ndjson:<folder>',
+    is: /^ndjson:./s,
+    read: (text) => ({ kind: 'ndjson', dir: text.slice('ndjson:'.length) }),
+  },
+  postgres: {
+    form: 'postgres://…',
+    is: /^postgres(ql)?:\/\//,
+    read: (url) => ({ kind: 'postgres', url }),
+  },
+  clickhouse: {
+    form: 'clickhouse://…',
+    is: /^clickhouse:\/\/[^/]/,
+    read: (url) => ({ kind: 'clickhouse', url }),
+  },
+  s3: {
+    form: 's3://<bucket>/<prefix>',
+    is: /^s3:\/\/[^/?]/,
+    read: (url) => ({ kind: 's3', url, credentials: NO_CREDENTIALS }),
+  },
+};
+const SINK_LIST = new Intl.ListFormat('en-GB').format(Object.values(SINKS).map(({ form }) => form));
+const SINK_FORMS = `one or several (separated by spaces) of ${SINK_LIST}`;
+
 function parseSink(text: string): SinkSetting | undefined {
-  if (text.startsWith('ndjson:') && text.length > 'ndjson:'.length)
-    return { kind: 'ndjson', dir: text.slice('ndjson:'.length) };
-  if (!URL.canParse(text)) return undefined;
-  if (/^postgres(ql)?:\/\//.test(text)) return { kind: 'postgres', url: text };
-  if (/^s3:\/\/[^/?]/.test(text)) return { kind: 's3', url: text, credentials: NO_CREDENTIALS };
-  if (/^clickhouse:\/\/[^/]/.test(text)) return { kind: 'clickhouse', url: text };
-  return undefined;
+  const sink = Object.values(SINKS)
+    .find(({ is }) => is.test(text))
+    ?.read(text);
+  return sink && (sink.kind === 'ndjson' || URL.canParse(text)) ? sink : undefined;
 }
 
 /** @returns undefined when the text names no sink, something that is none, or one twice */

@@ -9,7 +9,7 @@ import { appendFileSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 import { ensureServers } from '../../src/commands/dev/install.ts';
 import { hostEnvironment } from '../../src/config.ts';
-import { FILTERS } from '../../src/lib/filter-names.ts';
+import { FILTER_NAMES } from '../../src/lib/filter-names.ts';
 import { SCRUBS } from '../../src/stream/frame.ts';
 import { TestPostgres } from '../../test/support/postgres.ts';
 import { describeEnvironment } from '../environment.ts';
@@ -205,7 +205,7 @@ export async function isolationCommand(args: string[]): Promise<number> {
   });
   try {
     await harness.startProcessor();
-    const base = { plan: 'Platform', overage: false, allowedOrigins: [], filters: FILTERS } as const;
+    const base = { plan: 'Platform', overage: false, allowedOrigins: [], filters: FILTER_NAMES } as const;
     const limited = { ...base, rateLimit: 600 };
     const scrubbed = { ...base, scrub: SCRUBS };
     const targets = await harness.createProjects([base, base, limited, scrubbed] as never);

@@ -1,5 +1,5 @@
 import { compileFilters, filterItems } from '../../src/ingest/filter/inbound.ts';
-import { FILTERS } from '../../src/lib/filter-names.ts';
+import { FILTER_NAMES } from '../../src/lib/filter-names.ts';
 import { eventPayload } from '../payloads.ts';
 import { seededRandom } from '../random.ts';
 import { type MicroTask, micro } from './task.ts';
@@ -11,7 +11,7 @@ const FACTS = {
 };
 
 export function filterTasks(): MicroTask[] {
-  const all = compileFilters({ filters: [...FILTERS], allowedOrigins: [] });
+  const all = compileFilters({ filters: [...FILTER_NAMES], allowedOrigins: [] });
   const origins = compileFilters({ filters: [], allowedOrigins: ['*.example.com', 'https://other.test'] });
   const text = eventPayload(seededRandom(3));
   const plain = { type: 'event', payload: Buffer.from(text) } as const;

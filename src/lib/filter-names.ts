@@ -1,3 +1,3 @@
 /** The inbound filters that a project can turn on. */
-export const FILTERS = ['browser-extension', 'localhost', 'crawler'] as const;
-export type FilterName = (typeof FILTERS)[number];
+export const FILTER_NAMES = ['browser-extension', 'localhost', 'crawler'] as const;
+export type FilterName = (typeof FILTER_NAMES)[number];

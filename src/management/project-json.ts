@@ -2,7 +2,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import { z } from 'zod';
 import { originPatternProblem } from '../ingest/filter/inbound.ts';
-import { FILTERS } from '../lib/filter-names.ts';
+import { FILTER_NAMES } from '../lib/filter-names.ts';
 import { CATEGORIES } from '../lib/item-types.ts';
 import { firstKey, keyId, keysOf, replaceKey, withKeys } from '../projects/keys.ts';
 import {
@@ -31,7 +31,7 @@ export type ProjectJson = Omit<Project, 'key' | 'keys' | 'enabled'> & {
 };
 
 /** Fields of a new project that its creator left out. */
-const PROJECT_DEFAULTS = { overage: false, filters: [...FILTERS], allowedOrigins: [] };
+const PROJECT_DEFAULTS = { overage: false, filters: [...FILTER_NAMES], allowedOrigins: [] };
 
 const { shape } = projectSchema;
 

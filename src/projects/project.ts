@@ -3,7 +3,7 @@
  * project's id, a claim under its alias. Pure: no I/O.
  */
 import { z } from 'zod';
-import { FILTERS } from '../lib/filter-names.ts';
+import { FILTER_NAMES } from '../lib/filter-names.ts';
 import { CATEGORIES } from '../lib/item-types.ts';
 import { LABEL_CHARS_MAX, PROJECT_KEYS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../limits.ts';
 import { type Privacy, SCRUBS } from '../stream/frame.ts';
@@ -68,7 +68,7 @@ export const projectSchema = z.strictObject({
   rateLimits: z.partialRecord(z.enum(CATEGORIES), rateLimitSchema).optional(),
   quota: z.int().min(0).max(Number.MAX_SAFE_INTEGER).optional(),
   overage: z.boolean(),
-  filters: z.array(z.enum(FILTERS)),
+  filters: z.array(z.enum(FILTER_NAMES)),
   allowedOrigins: z.array(z.string()),
   /** Privacy (docs/privacy.md): what the processor removes from payloads before they are stored. */
   scrub: z.array(z.enum(SCRUBS)).optional(),

@@ -199,10 +199,10 @@ const ELEMENT_ROW_BYTES = 10 * 4 + 4 * 8;
  */
 const SPLIT_INDEX_MAX = 9;
 
-const CONTAINER_TYPES = ['log', 'span'] as const;
-export type ContainerType = (typeof CONTAINER_TYPES)[number];
-export const isContainer = (type: string): type is ContainerType =>
-  (CONTAINER_TYPES as readonly string[]).includes(type);
+/** Containers that get a row for each element; those of `trace_metric` stay whole. */
+const SPLIT_TYPES = ['log', 'span'] as const;
+export type SplitType = (typeof SPLIT_TYPES)[number];
+export const isSplit = (type: string): type is SplitType => (SPLIT_TYPES as readonly string[]).includes(type);
 
 /** Bytes of the rows of a container; undefined when the rows would repeat too much. */
 function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Container): number | undefined {
@@ -220,7 +220,7 @@ function bytesOfRows({ envelope, header }: ItemFields, { elements, rest }: Conta
 export function toSend(record: SinkRecord): SentRecord {
   const { type, fields, head, json } = record;
   const whole = { ...record, bytes: head.length + json.length };
-  if ('token' in fields || !isContainer(type) || fields.index > SPLIT_INDEX_MAX) return whole;
+  if ('token' in fields || !isSplit(type) || fields.index > SPLIT_INDEX_MAX) return whole;
   const split = splitContainer(json);
   const bytes = split && bytesOfRows(fields, split);
   return split && bytes ? { ...record, split, bytes } : whole;

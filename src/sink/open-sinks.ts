@@ -50,7 +50,7 @@ async function openSink(setting: SinkSetting, options: SinkOptions): Promise<Sin
  * FRAME_MEMORY_MS.
  * @throws SinkSettingError
  */
-async function checkTogether(settings: readonly SinkSetting[]): Promise<void> {
+async function checkS3BesideNdjson(settings: readonly SinkSetting[]): Promise<void> {
   if (!settings.some(({ kind }) => kind === 'ndjson')) return;
   const held = settings.filter((setting) => setting.kind === 's3');
   if (held.length === 0) return;
@@ -69,7 +69,7 @@ export async function openSinks(
   settings: readonly SinkSetting[],
   options: SinkOptions,
 ): Promise<SeveralSinks> {
-  await checkTogether(settings);
+  await checkS3BesideNdjson(settings);
   const opened: NamedSink[] = [];
   try {
     for (const setting of settings) {

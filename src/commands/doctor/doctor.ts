@@ -31,9 +31,16 @@ async function natsChecks(session: Session): Promise<Check[]> {
 }
 
 function sinkChecks(sink: SinkSetting): Promise<Check[]> {
-  if (sink.kind === 'ndjson') return checks.ndjson(sink.dir);
-  if (sink.kind === 's3') return s3(sink);
-  return sink.kind === 'postgres' ? postgres(sink.url) : clickhouse(sink.url);
+  switch (sink.kind) {
+    case 'ndjson':
+      return checks.ndjson(sink.dir);
+    case 's3':
+      return s3(sink);
+    case 'clickhouse':
+      return clickhouse(sink.url);
+    case 'postgres':
+      return postgres(sink.url);
+  }
 }
 
 /**

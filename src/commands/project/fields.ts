@@ -1,7 +1,7 @@
 /** A project's fields as flags of a command line, and a project as it is printed. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { originPatternProblem } from '../../ingest/filter/inbound.ts';
-import { FILTERS, type FilterName } from '../../lib/filter-names.ts';
+import { FILTER_NAMES, type FilterName } from '../../lib/filter-names.ts';
 import { CATEGORIES } from '../../lib/item-types.ts';
 import { RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
 import type { ProjectChanges, ProjectJson } from '../../management/project-json.ts';
@@ -77,10 +77,10 @@ const listed = (text: string): string[] =>
 
 function parseFilters(text: string): FilterName[] {
   const names = listed(text);
-  const known = (name: string): name is FilterName => FILTERS.some((filter) => filter === name);
+  const known = (name: string): name is FilterName => FILTER_NAMES.some((filter) => filter === name);
   return names.every(known)
     ? names
-    : refuse(`It is none, or a comma-separated list of ${FILTERS.join(', ')}.`);
+    : refuse(`It is none, or a comma-separated list of ${FILTER_NAMES.join(', ')}.`);
 }
 
 function parseScrub(text: string): Scrub[] {
@@ -142,7 +142,7 @@ export function withProjectFlags(command: Command): Command {
       '--rate-limit-for <category n...>',
       `envelopes a minute with items of a category (${CATEGORIES.join(', ')}), or none; may be repeated`,
     )
-    .option('--filter <names>', `inbound filters: ${FILTERS.join(',')}, or none`, parseFilters)
+    .option('--filter <names>', `inbound filters: ${FILTER_NAMES.join(',')}, or none`, parseFilters)
     .option(
       '--allow-origin <patterns...>',
       'browser origins that may send, [scheme://]host[:port] with *.host for subdomains; or none',

@@ -7,7 +7,7 @@
  * JSON is read only where the scan finds one, or where escapes could hide one. An ordinary 1.9 KB
  * browser event costs the scan; parsing it would cost several times that.
  */
-import type { FilterName } from '../../lib/filter-names.ts';
+import { FILTER_NAMES, type FilterName } from '../../lib/filter-names.ts';
 import { PICKED_BYTES_MAX } from '../../limits.ts';
 import { browserExtension } from './browser-extension.ts';
 import { crawler } from './crawler.ts';
@@ -31,9 +31,13 @@ export type { InboundFilter, RequestFacts } from './payload.ts';
 /**
  * All filters but `origin`, which each project with a list of origins has one of. Those that judge
  * the head come first, then those that judge items, then those that judge the agent; among them in
- * this order.
+ * the order of FILTER_NAMES.
  */
-const FILTERS: readonly Filter[] = [browserExtension, localhost, crawler];
+const FILTERS: Readonly<Record<FilterName, Filter>> = {
+  'browser-extension': browserExtension,
+  localhost,
+  crawler,
+};
 
 /** A payload with a needle is parsed whole up to here; 128 KiB of brackets would take 15 ms. */
 const PARSED_WHOLE_BYTES_MAX = 16 * 1024;
@@ -92,7 +96,7 @@ function typeFiltersOf(filters: readonly Filter[]): TypeFilters | undefined {
 const withoutOrigins = new Map<string, CompiledFilters>();
 
 function compileNamed(names: readonly FilterName[]): CompiledFilters {
-  const wanted = FILTERS.filter(({ name }) => name !== 'origin' && names.includes(name));
+  const wanted = FILTER_NAMES.filter((name) => names.includes(name)).map((name) => FILTERS[name]);
   const compileFor = (type: JudgedType) =>
     typeFiltersOf(wanted.filter(({ itemTypes }) => itemTypes?.includes(type)));
   return {

@@ -10,10 +10,9 @@ import type { AwayPolicy } from '../limit/failure-policy.ts';
 import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
 import {
   type Answer,
-  failure,
+  type Answers,
   newErrorId,
   type Outcome,
-  type Refusals,
   type Refused,
   withReason,
 } from './answers/outcome.ts';
@@ -44,8 +43,7 @@ export type RequestServices = {
   readonly record: Pick<RequestRecord, 'note'>;
 };
 
-/** Name and refusals, which tell one endpoint from another. */
-export type Endpoint = { readonly name: EndpointName; readonly refusals: Refusals };
+export type Endpoint = { readonly name: EndpointName; readonly answers: Answers };
 
 export const TINY_PIECES = 'the body comes in too many small pieces';
 
@@ -102,11 +100,11 @@ export abstract class EndpointRequest implements BodyReader {
     if (this.finished) return;
     this.reason = reason;
     this.services.metrics.refuseBody(reason);
-    this.finish(kind, withReason(this.#endpoint.refusals[kind], reason));
+    this.finish(kind, withReason(this.#endpoint.answers.refusals[kind], reason));
   }
 
   protected refuse(outcome: Refused): void {
-    this.finish(outcome, this.#endpoint.refusals[outcome]);
+    this.finish(outcome, this.#endpoint.answers.refusals[outcome]);
   }
 
   gone(why: 'aborted' | 'too_slow'): void {
@@ -145,7 +143,7 @@ export abstract class EndpointRequest implements BodyReader {
       { errorId, requestId, endpoint: this.#endpoint.name, project: access?.project.id, err: cause },
       reason,
     );
-    this.finish('failed', failure(errorId));
+    this.finish('failed', this.#endpoint.answers.failed(errorId));
   }
 
   /** An unforeseen error of `step` fails this request; a broken invariant ends the worker. */

@@ -6,7 +6,7 @@
 import { ANSWER_MS_MAX } from '../../limits.ts';
 import type { PublishResult } from '../../stream/publish/publisher.ts';
 import type { HeartbeatDecision } from '../limit/heartbeat-limiter.ts';
-import { type Answer, HEARTBEAT_REFUSALS } from './answers/outcome.ts';
+import { HEARTBEAT_ANSWERS } from './answers/outcome.ts';
 import { type Endpoint, EndpointRequest, exceeds, type RequestServices } from './endpoint-request.ts';
 import type { Exchange } from './exchange.ts';
 import type { FinishedRequest } from './record.ts';
@@ -14,8 +14,7 @@ import type { RequestHead } from './request-head.ts';
 
 const HEARTBEAT_BODY_BYTES_MAX = 10 * 1024;
 
-const HEARTBEAT: Endpoint = { name: 'heartbeat', refusals: HEARTBEAT_REFUSALS };
-const ACCEPTED: Answer = { status: '200 OK', headers: '', body: '{"ok":true}' };
+const HEARTBEAT: Endpoint = { name: 'heartbeat', answers: HEARTBEAT_ANSWERS };
 
 export class HeartbeatRequest extends EndpointRequest {
   #pieces: Uint8Array[] = [];
@@ -83,7 +82,7 @@ export class HeartbeatRequest extends EndpointRequest {
   }
 
   #onPublished(result: PublishResult): void {
-    if (result === 'stored') this.finish('accepted', ACCEPTED);
+    if (result === 'stored') this.finish('accepted', HEARTBEAT_ANSWERS.accepted(''));
     else if (result === 'refused') this.refuse('overloaded');
     else this.fail('no acknowledgement from the stream before the deadline');
   }

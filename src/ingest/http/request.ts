@@ -33,7 +33,7 @@ import {
 } from '../filter/inbound.ts';
 import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
 import { categoryHints, quotaHeaders, rateHeaders } from './answers/limit-headers.ts';
-import { type Answer, EMPTY, headerLines, type Outcome, REFUSALS } from './answers/outcome.ts';
+import { type Answer, EMPTY, ENVELOPE_ANSWERS, headerLines, type Outcome } from './answers/outcome.ts';
 import { RATE_HINT } from './answers/rate-hints.ts';
 import { ClientKey } from './client-key.ts';
 import {
@@ -48,13 +48,13 @@ import type { FinishedRequest } from './record.ts';
 import type { KnownHeaders, RequestHead } from './request-head.ts';
 
 /** Compiled anew for each record. */
-const FILTERS = new Slot<{ record: Project; filters: CompiledFilters }, ProjectState>(
+const COMPILED = new Slot<{ record: Project; filters: CompiledFilters }, ProjectState>(
   ({ record }) => ({ record, filters: compileFilters(record) }),
   () => false,
 );
 function filtersOf(project: ProjectState): CompiledFilters {
-  const compiled = FILTERS.of(project);
-  return (compiled.record === project.record ? compiled : FILTERS.renew(project)).filters;
+  const compiled = COMPILED.of(project);
+  return (compiled.record === project.record ? compiled : COMPILED.renew(project)).filters;
 }
 
 const NO_ITEMS: HeldItem[] = [];
@@ -77,18 +77,9 @@ const shownRate = (scope: RateScope, rate: RateDecision | undefined): RateDecisi
   scope.hasOwnWindow || rate?.kind !== 'admitted' ? rate : undefined;
 
 /** An endpoint that takes items: who reads its bodies, and the form of its answers. */
-export type ItemEndpoint = Endpoint & {
-  readonly newReader: NewItemReader;
-  /** Body of a 200. */
-  accepted(eventId: string): string;
-};
+export type ItemEndpoint = Endpoint & { readonly newReader: NewItemReader };
 
-const ENVELOPE: ItemEndpoint = {
-  name: 'ingest',
-  newReader: newParser,
-  accepted: (eventId) => `{"id":"${eventId}"}`,
-  refusals: REFUSALS,
-};
+const ENVELOPE: ItemEndpoint = { name: 'ingest', newReader: newParser, answers: ENVELOPE_ANSWERS };
 
 export class IngestRequest extends EndpointRequest {
   readonly #endpoint: ItemEndpoint;
@@ -417,11 +408,8 @@ export class IngestRequest extends EndpointRequest {
   ): void {
     const isWhole = skipped.size === 0 && !this.#dropped;
     for (const [type, count] of skipped) this.services.metrics.skipped[type] += count;
-    this.finish(outcome, {
-      status: '200 OK',
-      headers: isWhole ? headers : headers + this.#missingHint(skipped),
-      body: this.#endpoint.accepted(eventId),
-    });
+    const { status, body } = this.#endpoint.answers.accepted(eventId);
+    this.finish(outcome, { status, headers: isWhole ? headers : headers + this.#missingHint(skipped), body });
   }
 
   /** @returns the header line that tells the client to stop sending such items for a while */

@@ -3,7 +3,7 @@ import { DAY_MS } from '../../lib/clock.ts';
 import { isExtraType } from '../../lib/item-types.ts';
 import { isReplayed } from '../../stream/dead-letter-format.ts';
 import { type Cell, COLUMNS, isKeptMoment, type TypedRow, type TypedTable, typedRow } from '../columns.ts';
-import { isContainer, type SentRecord, toSend } from '../containers.ts';
+import { isSplit, type SentRecord, toSend } from '../containers.ts';
 import { elementKey, frameKey, rowKey } from '../item-key.ts';
 import type {
   CountedUsage,
@@ -128,7 +128,7 @@ export class PendingRows {
       .optional(keptMoment(envelope.sentAt), (sentAt) => buffer.int64(sentAt))
       .optional(envelope.sdk, (sdk) => buffer.text(sdk))
       .text(header);
-    if (isContainer(type))
+    if (isSplit(type))
       buffer
         .optional(element, (place) => buffer.uint16(place))
         .optional(split?.rest, (rest) => buffer.data(rest));
@@ -138,7 +138,7 @@ export class PendingRows {
       buffer.optional(isBase64 ? payload : undefined, (json) => buffer.data(unquoted(json)));
     if (table === 'replays') buffer.optional(encoding, (packing) => buffer.text(packing));
     if (!isTyped(table)) return;
-    const isRead = !isBase64 && (split !== undefined || !isContainer(type));
+    const isRead = !isBase64 && (split !== undefined || !isSplit(type));
     addTyped(
       buffer,
       table,

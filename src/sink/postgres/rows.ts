@@ -1,6 +1,6 @@
 /** Records as rows: whole columns at a time, one statement for a table. */
 import { isExtraType } from '../../lib/item-types.ts';
-import { type ContainerType, isContainer, type SentRecord } from '../containers.ts';
+import { isSplit, type SentRecord, type SplitType } from '../containers.ts';
 import type { HeartbeatFields, ItemFields, SinkRecord } from '../sink.ts';
 import { numberArray, textArray } from './arrays.ts';
 import type { Transaction } from './database.ts';
@@ -68,7 +68,7 @@ FROM unnest(${COMMON_ARRAYS}, $8::text[], $9::text[], $10::text[])
 
 async function insertElements(
   transaction: Transaction,
-  type: ContainerType,
+  type: SplitType,
   elements: readonly Element[],
 ): Promise<void> {
   if (elements.length === 0) return;
@@ -118,7 +118,7 @@ const isItem = (record: SentRecord): record is Item => !isHeartbeat(record);
 const tableOf = ({ type }: SinkRecord): PartitionedTable => {
   if (type === 'heartbeat') return 'heartbeats';
   if (isExtraType(type)) return 'extras';
-  return isContainer(type) ? CONTAINERS[type].table : 'items';
+  return isSplit(type) ? CONTAINERS[type].table : 'items';
 };
 const receivedAtOf = ({ fields }: SinkRecord): number =>
   'token' in fields ? fields.receivedAt : fields.envelope.receivedAt;

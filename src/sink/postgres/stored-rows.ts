@@ -4,7 +4,7 @@
  */
 import { hash } from 'node:crypto';
 import { isExtraType } from '../../lib/item-types.ts';
-import { isContainer, type SentRecord } from '../containers.ts';
+import { isSplit, type SentRecord } from '../containers.ts';
 import type { HeartbeatFields, ItemFields } from '../sink.ts';
 import { keyArray, numberArray, textArray } from './arrays.ts';
 import type { Transaction } from './database.ts';
@@ -80,7 +80,7 @@ function question(table: string, records: readonly SentRecord[]): Question {
 
 function tableOf({ type }: SentRecord): string {
   if (type === 'heartbeat') return 'heartbeats';
-  if (isContainer(type)) return type === 'log' ? 'logs' : 'spans';
+  if (isSplit(type)) return type === 'log' ? 'logs' : 'spans';
   return isExtraType(type) ? 'extras' : 'items';
 }
 

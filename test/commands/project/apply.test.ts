@@ -8,7 +8,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { projectCommand } from '../../../src/commands/project/project.ts';
-import { FILTERS } from '../../../src/lib/filter-names.ts';
+import { FILTER_NAMES } from '../../../src/lib/filter-names.ts';
 import { CATEGORIES } from '../../../src/lib/item-types.ts';
 import { PLANS, type Project, type ProjectKey, projectText } from '../../../src/projects/project.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
@@ -99,7 +99,7 @@ const anyProject: fc.Arbitrary<Project> = fc
       }),
       quota: fc.maxSafeNat(),
       overage: fc.boolean(),
-      filters: fc.uniqueArray(fc.constantFrom(...FILTERS)),
+      filters: fc.uniqueArray(fc.constantFrom(...FILTER_NAMES)),
       allowedOrigins: fc.uniqueArray(fc.constantFrom('*.x.com', 'https://y.org', 'localhost:3000')),
       scrub: fc.uniqueArray(fc.constantFrom(...SCRUBS)),
       scrubKeys: fc.uniqueArray(fc.constantFrom('ssn', 'birth date', '007'), { maxLength: 3 }),

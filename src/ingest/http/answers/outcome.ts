@@ -72,10 +72,7 @@ const AWAY_HINT_SEC = 10;
 const REMAINING_NONE: Header = ['X-RateLimit-Remaining', '0'];
 const RETRY_AFTER: Header = ['Retry-After', `${RETRY_AFTER_SEC}`];
 
-/**
- * `failed` is not among them, since it carries an errorId: see {@link failure}. The hint of
- * `rate_limited` depends on the window: see limit-headers.ts.
- */
+/** The hint of `rate_limited` depends on the window: see limit-headers.ts. */
 export const REFUSALS = {
   unauthenticated: refusal('401 Unauthorized', 'Missing authentication'),
   forbidden_key: refusal('401 Unauthorized', 'Invalid project or key'),
@@ -99,24 +96,12 @@ export const REFUSALS = {
   ]),
 } as const satisfies Partial<Record<Outcome, Answer>>;
 export type Refused = keyof typeof REFUSALS;
-/** An endpoint's answers to what it refuses. */
-export type Refusals = Readonly<Record<Refused, Answer>>;
 
 /** `overloaded`, of a worker that has no registry yet. */
 export const STARTING = refusal('503 Service Unavailable', 'Service overloaded', [
   'Retry-After',
   `${STARTING_RETRY_AFTER_SEC}`,
 ]);
-
-const HEARTBEAT_LIMITED = refusal('429 Too Many Requests', 'Rate limit exceeded', [
-  'Retry-After',
-  `${HEARTBEAT_RETRY_AFTER_SEC}`,
-]);
-export const HEARTBEAT_REFUSALS: Refusals = {
-  ...REFUSALS,
-  rate_limited: HEARTBEAT_LIMITED,
-  limiter_unavailable: HEARTBEAT_LIMITED,
-};
 
 export const EXPECTATION_FAILED = refusal('417 Expectation Failed', 'Expectation failed');
 
@@ -126,6 +111,38 @@ export const withReason = ({ status, headers, body }: Answer, reason: string): A
   headers: headers + headerLines([[REASON, reason]]),
   body,
 });
+
+/** The form of an endpoint's answers; headers that depend on a limit or a filter are added to it. */
+export type Answers = {
+  /** @param eventId '' where there is none */
+  accepted(eventId: string): Answer;
+  readonly refusals: Readonly<Record<Refused, Answer>>;
+  /** @param errorId names the request in the log */
+  failed(errorId: string): Answer;
+};
+
+const failed = (errorId: string): Answer => ({
+  status: '500 Internal Server Error',
+  headers: '',
+  body: JSON.stringify({ error: 'Internal server error', errorId }),
+});
+
+export const ENVELOPE_ANSWERS: Answers = {
+  accepted: (eventId) => ({ status: '200 OK', headers: '', body: `{"id":"${eventId}"}` }),
+  refusals: REFUSALS,
+  failed,
+};
+
+const HEARTBEAT_ACCEPTED: Answer = { status: '200 OK', headers: '', body: '{"ok":true}' };
+const HEARTBEAT_LIMITED = refusal('429 Too Many Requests', 'Rate limit exceeded', [
+  'Retry-After',
+  `${HEARTBEAT_RETRY_AFTER_SEC}`,
+]);
+export const HEARTBEAT_ANSWERS: Answers = {
+  accepted: () => HEARTBEAT_ACCEPTED,
+  refusals: { ...REFUSALS, rate_limited: HEARTBEAT_LIMITED, limiter_unavailable: HEARTBEAT_LIMITED },
+  failed,
+};
 
 /** Answers outside the two endpoints; counted by status, not by outcome. */
 export const NOT_FOUND = refusal('404 Not Found', 'Not found');
@@ -139,10 +156,3 @@ export const requestIdLine = (id: string): string => `\r\n${REQUEST_ID}: ${id}`;
 
 /** 32 hex; names one failed request in the answer and in the log. */
 export const newErrorId = (): string => randomUUID().replaceAll('-', '');
-
-/** 500 with an id that support finds in the log. */
-export const failure = (errorId: string): Answer => ({
-  status: '500 Internal Server Error',
-  headers: '',
-  body: JSON.stringify({ error: 'Internal server error', errorId }),
-});
