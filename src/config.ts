@@ -7,7 +7,7 @@ import { isIP } from 'node:net';
 import { tmpdir } from 'node:os';
 import { z } from 'zod';
 import { allowedCpus } from './lib/files/allowed-cpus.ts';
-import { fileText } from './lib/files/file-text.ts';
+import { fileText } from './lib/files/setting-files.ts';
 import { EXTRA_TYPES, type ExtraType, isExtraType } from './lib/item-types.ts';
 import { ADMIN_TOKEN_CHARS_MIN, isLabelAlone, isShortToken } from './lib/label-alone.ts';
 import { LOG_LEVELS, type LogLevel } from './lib/log.ts';

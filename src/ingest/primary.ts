@@ -2,7 +2,7 @@
 
 import type { Config } from '../config.ts';
 import { systemClock } from '../lib/clock.ts';
-import { credsExpiry } from '../lib/files/creds-expiry.ts';
+import { credsExpiry } from '../lib/files/setting-files.ts';
 import type { Log } from '../lib/log.ts';
 import {
   buildInfo,
@@ -24,8 +24,7 @@ import { VERSION } from '../version.ts';
 import { Certificates } from './certificates.ts';
 import { mergeProjects } from './http/metrics/page-figures.ts';
 import type { RequestLines } from './http/metrics/request-log.ts';
-import type { Readiness } from './messages.ts';
-import { WorkerPool } from './worker-pool.ts';
+import { type Readiness, WorkerPool } from './worker-pool.ts';
 
 /** Where SLUICE_ADMIN_PORT is not set. */
 export const ADMIN_PORT = 8081;

@@ -6,7 +6,30 @@ import { REQUEST_HEADER_BYTES_MAX, WORKER_SILENT_MS_MAX } from '../limits.ts';
 import { POOL_THREADS } from './envelope/spool-disk.ts';
 import type { ProjectRow } from './http/metrics/page-figures.ts';
 import type { RequestLines } from './http/metrics/request-log.ts';
-import type { FromWorker, Readiness, ToWorker } from './messages.ts';
+
+// ---- Messages between primary and workers, over IPC ----
+
+export type Readiness = {
+  status: 'ready' | 'not ready';
+  checks: { redis: 'ok' | 'away'; nats: 'ok' | 'away'; registry: 'ok' | 'loading' | 'missing' };
+};
+
+export type FromWorker =
+  | { kind: 'listening' }
+  | {
+      kind: 'beat';
+      readiness: Readiness;
+      snapshot: MetricsSnapshot;
+      projects?: ProjectRow[];
+      /** CPU, memory and the like, when the primary asked. */
+      process?: MetricsSnapshot;
+    }
+  | ({ kind: 'requests' } & RequestLines);
+
+/** `beat`: with the figures of the process, which has this name. */
+export type ToWorker = { kind: 'stop' } | { kind: 'beat'; projects: boolean; name: string };
+
+// ---- The pool ----
 
 /** One that has said nothing yet is given no connections: it may take its time to start. */
 const START_MS_MAX = 60_000;

@@ -18,7 +18,7 @@ import { NatsLink } from '../stream/nats.ts';
 import { Publisher } from '../stream/publish/publisher.ts';
 import { UploadBudget } from './envelope/upload.ts';
 import { SpoolReader } from './filter/pick-fields.ts';
-import { unsupportedHintFor } from './http/answers/rate-hints.ts';
+import { unsupportedHintFor } from './http/answers/limit-headers.ts';
 import { TrustedProxies } from './http/client-address.ts';
 import type { RequestServices } from './http/endpoint-request.ts';
 import { exposeMetrics } from './http/metrics/exposition.ts';
@@ -34,10 +34,10 @@ import { Admission } from './limit/admission.ts';
 import { WHILE_AWAY } from './limit/failure-policy.ts';
 import { HeartbeatLimiter } from './limit/heartbeat-limiter.ts';
 import { LimitRedis } from './limit/redis.ts';
-import type { FromWorker, Readiness, ToWorker } from './messages.ts';
 import { Checkpoints } from './usage/checkpoints.ts';
 import { KeyUse } from './usage/key-use.ts';
 import { OutcomeLedger } from './usage/outcomes.ts';
+import type { FromWorker, Readiness, ToWorker } from './worker-pool.ts';
 
 /** A worker that is not ready after this listens all the same: 503 with `Retry-After: 1`. */
 const UNREADY_MS_MAX = 5_000;

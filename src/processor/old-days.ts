@@ -27,7 +27,7 @@ type OldDaysOptions = { link: NatsLink; log: Log; clock?: Clock };
  * Removes outcomes that are older than OUTCOME_DAYS_KEPT.
  *
  * Two requests remove one date for all projects, as this cell counted it and as others did: to ask
- * for each project's days costs nats-server 2.9 a tenth of a second each with ten thousand of them.
+ * for each project's days would cost a broker seconds (docs/broker-quirks.md).
  * The days are purged from the stream, because a deletion through the bucket would leave a marker
  * for each day, for ever. The broker's clock has a say in what is too old: this machine's clock may
  * be wrong, and the counts are those of all workers.

@@ -4,7 +4,7 @@ import type { Log } from '../lib/log.ts';
 import { CHUNK_SWEEP_DELAY_MS, CHUNK_SWEEP_EVERY_MS } from '../limits.ts';
 import { readBacklog } from '../stream/backlog.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { streamNames } from '../stream/stream-infos.ts';
+import { streamNames } from '../stream/stream-watch.ts';
 import { CHUNKS_STREAM, CONSUMER, isFrameStreamName } from '../stream/topology.ts';
 
 /**

@@ -4,7 +4,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
-import { credsExpiry } from '../lib/files/creds-expiry.ts';
+import { credsExpiry } from '../lib/files/setting-files.ts';
 import type { Log } from '../lib/log.ts';
 import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { OutageLog } from '../lib/outage-log.ts';

@@ -54,8 +54,8 @@ const PULL_ENDED: ReadonlySet<number | undefined> = new Set([404, 408]);
  * One consumer of one bucket, which reads the stream in its order. Since a bucket keeps the last
  * entry of each key, all entries from the first one are its content, and all from a later one are
  * the changes since then. So a reader that was cut off goes on where it was, and no consumer of
- * the kind "last of each subject" is needed: to make one takes nats-server 2.9 four seconds with a
- * million keys.
+ * the kind "last of each subject" is needed, which some servers take seconds to make
+ * (docs/broker-quirks.md).
  *
  * Entries are pulled by slices, and the next slice is asked for in another turn of the loop. So no
  * turn handles more than one, however fast the broker is.
@@ -129,7 +129,7 @@ export class BucketWatch {
   /**
    * Resolves when all that the bucket had at `state` has come: its last revision or a later one, or
    * as many keys as it had. An entry may have been purged, or overwritten since, which then comes
-   * later. `pending` cannot be trusted: nats-server 2.9 lets it drift while keys are overwritten.
+   * later. `pending` cannot be trusted (docs/broker-quirks.md).
    * @param seen how many keys have come so far
    * @throws SnapshotError when nothing comes for `stallMs`, or the watch ends
    */

@@ -12,7 +12,7 @@ import {
   nkeyAuthenticator,
   type Subscription,
 } from '@nats-io/transport-node';
-import { ChangingFile } from '../lib/files/changing-file.ts';
+import { ChangingFile } from '../lib/files/setting-files.ts';
 import type { Log } from '../lib/log.ts';
 import { ANSWER_MS_MAX, BROKER_AWAY_MS_MAX } from '../limits.ts';
 

@@ -10,7 +10,7 @@ import { HAS_ZSTD } from '../../ingest/envelope/inflate/inflate.ts';
 import { nativeProblem, thisProgram } from '../../ingest/native.ts';
 import { FRAME_BYTES_MAX, REDIS_REPLY_MS_MAX, REQUESTS_IN_FLIGHT_MAX } from '../../limits.ts';
 import { withoutPassword } from '../../management/connections.ts';
-import { readDropped } from '../../stream/dropped-record.ts';
+import { readDropped } from '../../processor/dead-letters/dropped.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { CLUSTER_RISK_FIX, clusterRisk } from '../../stream/setup/cluster-risk.ts';
 import { bytesText, changesBetween } from '../../stream/setup/config-diff.ts';

@@ -8,6 +8,7 @@ import type { UploadBudget } from '../envelope/upload.ts';
 import type { Admission } from '../limit/admission.ts';
 import type { AwayPolicy } from '../limit/failure-policy.ts';
 import type { HeartbeatLimiter } from '../limit/heartbeat-limiter.ts';
+import type { UnsupportedHint } from './answers/limit-headers.ts';
 import {
   type Answer,
   type Answers,
@@ -16,7 +17,6 @@ import {
   type Refused,
   withReason,
 } from './answers/outcome.ts';
-import type { UnsupportedHint } from './answers/rate-hints.ts';
 import type { TrustedProxies } from './client-address.ts';
 import type { BodyReader, Exchange } from './exchange.ts';
 import type { EndpointName, RequestMetrics } from './metrics/request-metrics.ts';

@@ -32,9 +32,8 @@ import {
   needsPayload,
 } from '../filter/inbound.ts';
 import type { AdmissionResult, CountDecision, RateDecision } from '../limit/admission.ts';
-import { categoryHints, quotaHeaders, rateHeaders } from './answers/limit-headers.ts';
+import { categoryHints, quotaHeaders, RATE_HINT, rateHeaders } from './answers/limit-headers.ts';
 import { type Answer, EMPTY, ENVELOPE_ANSWERS, headerLines, type Outcome } from './answers/outcome.ts';
-import { RATE_HINT } from './answers/rate-hints.ts';
 import { ClientKey } from './client-key.ts';
 import {
   type Endpoint,

@@ -6,7 +6,7 @@
 import { createSecureContext } from 'node:tls';
 import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
 import { assert } from '../../lib/assert.ts';
-import { ChangingFile } from '../../lib/files/changing-file.ts';
+import { ChangingFile } from '../../lib/files/setting-files.ts';
 import type { Log } from '../../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX } from '../../limits.ts';
 import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './redis-batch.ts';

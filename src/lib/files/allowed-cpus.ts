@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os';
-import { fileText } from './file-text.ts';
+import { fileText } from './setting-files.ts';
 
 /**
  * CPUs that a cgroup's quota allows, by the text of `cpu.max` (`max 100000` or `150000 100000`).

@@ -188,7 +188,7 @@ export class DeadLetterBounds {
       upTo = message.sequence;
       if (message.isLetter && reaches(gone, surplus)) break;
     }
-    if (upTo === 0) return gone; // nats-server 2.9 takes a purge up to there for one of everything
+    if (upTo === 0) return gone; // there was none
     const filter =
       projectSegment === undefined ? {} : { filter: `${DEAD_LETTERS_SUBJECT}.${projectSegment}.>` };
     const manager = await this.#link.manager();

@@ -1,10 +1,43 @@
-import type { Clock } from '../../lib/clock.ts';
+/** How many dead letters were dropped lately: a record in the counters bucket, for `sluice doctor`. */
+import { z } from 'zod';
+import { type Clock, DAY_MS } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';
-import { addDropped } from '../../stream/dropped-record.ts';
+import { changeRecord, readRecord } from '../../projects/usage/records.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 
+const KEY = 'dead_letters.dropped';
+/** After a quiet time as long as this, counting begins anew. */
+const SHOWN_MS = 7 * DAY_MS;
 /** A record is written at most once in this time. */
 const WRITE_MS = 1_000;
+
+const schema = z.object({ letters: z.number(), at: z.string(), project: z.string().optional() });
+/**
+ * `at`: when the last one was dropped, RFC 3339. `project`: whose it was, when it was one of a
+ * project that had filled its share.
+ */
+type Dropped = z.infer<typeof schema>;
+
+/** Undefined: none within a week before `now`. */
+function recent(text: string | undefined, now: number): Dropped | undefined {
+  try {
+    const dropped = schema.parse(JSON.parse(text ?? ''));
+    return now - Date.parse(dropped.at) < SHOWN_MS ? dropped : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** @throws when it is not written */
+export const addDropped = (link: NatsLink, more: Dropped): Promise<void> =>
+  changeRecord(link, KEY, (text) => {
+    const letters = (recent(text, Date.parse(more.at))?.letters ?? 0) + more.letters;
+    return JSON.stringify({ ...more, letters });
+  });
+
+/** Undefined: none within a week. @throws when the bucket does not answer */
+export const readDropped = async (link: NatsLink, now: number): Promise<Dropped | undefined> =>
+  recent(await readRecord(link, KEY), now);
 
 /**
  * Counts dead letters that are gone, and writes the sum of all processors where `sluice doctor`

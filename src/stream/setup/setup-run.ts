@@ -17,7 +17,7 @@ import {
 import { Kvm } from '@nats-io/kv';
 import { readBacklog } from '../backlog.ts';
 import type { NatsLink } from '../nats.ts';
-import { streamInfos } from '../stream-infos.ts';
+import { streamInfos } from '../stream-watch.ts';
 import { bytesText, changesBetween, type FieldChange } from './config-diff.ts';
 import {
   API_CODES,

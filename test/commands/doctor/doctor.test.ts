@@ -6,7 +6,7 @@ import { type Finding, findingOf } from '../../../src/commands/doctor/check.ts';
 import { clock } from '../../../src/commands/doctor/checks.ts';
 import { doctorCommand } from '../../../src/commands/doctor/doctor.ts';
 import { setupCommand } from '../../../src/commands/setup.ts';
-import { addDropped } from '../../../src/stream/dropped-record.ts';
+import { addDropped } from '../../../src/processor/dead-letters/dropped.ts';
 import { link as connect } from '../../projects/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';

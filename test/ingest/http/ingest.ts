@@ -1,7 +1,7 @@
 /** One ingest request with everything around it in the hands of the test: its socket, the admission and the stream. */
 
+import { unsupportedHintFor } from '../../../src/ingest/http/answers/limit-headers.ts';
 import type { Outcome } from '../../../src/ingest/http/answers/outcome.ts';
-import { unsupportedHintFor } from '../../../src/ingest/http/answers/rate-hints.ts';
 import type { RequestServices } from '../../../src/ingest/http/endpoint-request.ts';
 import { Exchange } from '../../../src/ingest/http/exchange.ts';
 import { RequestMetrics } from '../../../src/ingest/http/metrics/request-metrics.ts';

@@ -1,7 +1,6 @@
 import { afterEach, expect, it } from 'vitest';
 import { systemClock as clock } from '../../../src/lib/clock.ts';
-import { DroppedDeadLetters } from '../../../src/processor/dead-letters/dropped.ts';
-import { readDropped } from '../../../src/stream/dropped-record.ts';
+import { DroppedDeadLetters, readDropped } from '../../../src/processor/dead-letters/dropped.ts';
 import { COUNTERS_BUCKET } from '../../../src/stream/topology.ts';
 import { eventually, Harness, log } from '../harness.ts';
 

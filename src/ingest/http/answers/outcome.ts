@@ -5,7 +5,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { RETRY_AFTER_SEC } from '../../../limits.ts';
-import { projectHint, RATE_HINT } from './rate-hints.ts';
+import { projectHint, RATE_HINT } from './limit-headers.ts';
 
 const HEARTBEAT_RETRY_AFTER_SEC = 1;
 const OVERLOAD_RETRY_AFTER_SEC = 5;

@@ -1,5 +1,30 @@
+/** Files that settings name: passwords, credentials, certificates. */
 import { readFileSync } from 'node:fs';
 import type { Log } from '../log.ts';
+
+/** Text of a small file, without blanks at its ends; undefined when the file cannot be read. */
+export function fileText(path: string): string | undefined {
+  try {
+    return readFileSync(path, 'utf8').trim();
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * When the credentials for NATS in a file end, in Unix seconds; undefined where they do not, or
+ * where the file cannot be read.
+ */
+export function credsExpiry(file: string): number | undefined {
+  try {
+    const [, claims = ''] =
+      /-BEGIN NATS USER JWT-+\s*[^.\s]+\.([^.\s]+)/.exec(readFileSync(file, 'utf8')) ?? [];
+    const { exp } = JSON.parse(Buffer.from(claims, 'base64url').toString()) as { exp?: unknown };
+    return typeof exp === 'number' && exp > 0 ? exp : undefined;
+  } catch {
+    return undefined;
+  }
+}
 
 /**
  * A file that operators change under a running process, such as one with a password. It is read
