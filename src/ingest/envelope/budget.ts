@@ -211,19 +211,20 @@ export class Holding {
   }
 
   /**
-   * @param delta bytes that are spooled, of an upload that is whole and was paced, or waited in the
-   * InflationQueue
+   * @param bytes that are spooled so far, of an upload that is whole and was paced, or waited in
+   * the InflationQueue
    */
-  whole(delta: number): void {
+  whole(bytes: number): void {
     if (!this.#open) return;
-    this.#whole += delta;
-    this.budget.pacer.addWhole(delta);
+    this.budget.pacer.addWhole(bytes - this.#whole);
+    this.#whole = bytes;
   }
 
   /** The same, of one that was inflated in the loop. @returns false when there is no room */
-  unpaced(delta: number): boolean {
+  unpaced(bytes: number): boolean {
     if (!this.#open) return true;
-    this.#unpaced += delta;
+    const delta = bytes - this.#unpaced;
+    this.#unpaced = bytes;
     return this.budget.unpaced(delta, this.project);
   }
 

@@ -125,7 +125,6 @@ export class Upload {
   #queued: QueuedBody | undefined;
   /** From the first byte that is spooled or inflated in pieces to the last of the body. */
   #paced: PacedUpload | undefined;
-  #wholeBytes = 0;
 
   constructor(options: UploadOptions) {
     this.#options = options;
@@ -386,10 +385,9 @@ export class Upload {
 
   #countWhole(): void {
     if (!this.#holding.takePlace()) return this.fail('overloaded', 'too many large uploads');
-    const delta = this.#collector.spooledBytes - this.#wholeBytes;
-    this.#wholeBytes += delta;
-    if (this.#paced || this.#queued) this.#holding.whole(delta);
-    else if (!this.#holding.unpaced(delta))
+    const { spooledBytes } = this.#collector;
+    if (this.#paced || this.#queued) this.#holding.whole(spooledBytes);
+    else if (!this.#holding.unpaced(spooledBytes))
       this.fail('overloaded', 'too much of the project waits for the stream');
   }
 

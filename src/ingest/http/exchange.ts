@@ -125,9 +125,8 @@ export class Exchange {
   #reader: BodyReader | undefined;
   #waiting: Answer | undefined;
   #bodyComplete = false;
-  #paused = false;
-  /** Monotonic ms; means something while paused. */
-  #pausedAt = 0;
+  /** Monotonic ms; undefined: not paused. */
+  #pausedAt: number | undefined;
   /** Paused in all, up to the last resume. */
   #pausedMs = 0;
   readonly startedAt: number;
@@ -175,7 +174,7 @@ export class Exchange {
     if (this.#phase === 'gone') return;
     assert(this.#phase === 'open' && !this.#waiting, 'an exchange is answered once');
     this.#reader = undefined;
-    if (this.#paused) this.setPaused(false);
+    if (this.#pausedAt !== undefined) this.setPaused(false);
     if (this.#bodyComplete) return this.#send(answer, false);
     this.#waiting = answer;
     // Bodies that never come must not keep others out; one that is whole in this turn is drained.
@@ -200,26 +199,25 @@ export class Exchange {
    * next request on the connection would never be read.
    */
   setPaused(paused: boolean): void {
-    if (this.#phase !== 'open' || paused === this.#paused || (paused && this.#bodyComplete)) return;
-    this.#paused = paused;
+    const before = this.#pausedAt;
+    if (this.#phase !== 'open' || paused === (before !== undefined)) return;
+    if (paused && this.#bodyComplete) return;
     this.#pace = undefined;
     const now = this.#exchanges.now();
-    if (paused) {
-      this.#pausedAt = now;
-      this.#socket.pause();
-    } else {
-      this.#pausedMs += now - this.#pausedAt;
-      this.#socket.resume();
-    }
+    this.#pausedAt = paused ? now : undefined;
+    if (before === undefined) return void this.#socket.pause();
+    this.#pausedMs += now - before;
+    this.#socket.resume();
   }
 
   checkPace(now: number): void {
     const age = now - this.startedAt;
     if (age < BODY_REARM_MS || this.#phase === 'closing') return;
-    const pausedMs = this.#pausedMs + (this.#paused ? now - this.#pausedAt : 0);
-    if (this.#paused && pausedMs > BODY_PAUSED_MS_MAX) this.#reader?.overdue();
-    else if (age - pausedMs > BODY_MS_MAX || this.#tooSlow(age - pausedMs)) this.#cut();
-    else if (!this.#paused) this.#rearmTimeout();
+    const isPaused = this.#pausedAt !== undefined;
+    const pausedMs = this.#pausedMs + now - (this.#pausedAt ?? now);
+    if (isPaused && pausedMs > BODY_PAUSED_MS_MAX) this.#reader?.overdue();
+    else if (age - pausedMs > BODY_MS_MAX || (!isPaused && this.#tooSlow(age - pausedMs))) this.#cut();
+    else if (!isPaused) this.#rearmTimeout();
   }
 
   /** uWebSockets.js starts the time-out of a body anew when its socket is resumed. */
@@ -236,7 +234,7 @@ export class Exchange {
 
   /** @param waited ms on the client's clock */
   #tooSlow(waited: number): boolean {
-    if (waited < BODY_GRACE_MS || this.#paused) return false;
+    if (waited < BODY_GRACE_MS) return false;
     this.#pace ??= [];
     const samples = this.#pace.push(this.bytesRead);
     if (samples <= BODY_RATE_WINDOW_MS / SWEEP_MS) return false;

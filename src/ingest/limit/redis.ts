@@ -91,29 +91,58 @@ const AWAY_KEYS_MAX = 10_000;
  * others, and which node has a key changes during a failover. A key whose call failed is refused
  * without asking for a while; then one call tries again.
  */
-class AwayKeys {
+class KeyBreakers {
   /** Key → monotonic ms until which it is away. */
-  readonly #until = new Map<string, number>();
+  readonly #awayUntil = new Map<string, number>();
+  /** Keys whose connection broke, until a call of the key is answered. */
+  readonly #cuts = new Map<string, { since: number; last: number }>();
+  #quietUntil = Number.NEGATIVE_INFINITY;
 
-  mark(key: string, until: number): void {
-    if (this.#until.size >= AWAY_KEYS_MAX) this.#until.clear();
-    this.#until.set(key, until);
-  }
-
-  has(key: string, now: number): boolean {
-    const until = this.#until.get(key);
+  isAway(key: string, now: number): boolean {
+    const until = this.#awayUntil.get(key);
     if (until === undefined) return false;
     if (now < until) return true;
-    this.#until.delete(key);
+    this.#awayUntil.delete(key);
     return false;
+  }
+
+  answered(key: string): void {
+    if (this.#cuts.size > 0) this.#cuts.delete(key);
+  }
+
+  /** @returns how long the key has been cut off; a pause of `replyMs` begins it anew */
+  cut(key: string, now: number, replyMs: number): number {
+    if (this.#cuts.size >= AWAY_KEYS_MAX) this.#cuts.clear();
+    const before = this.#cuts.get(key);
+    const since = before !== undefined && now - before.last < replyMs ? before.since : now;
+    this.#cuts.set(key, { since, last: now });
+    return now - since;
+  }
+
+  /** The key is away. @returns whether the log is to be told */
+  open(key: string, now: number): boolean {
+    if (this.#awayUntil.size >= AWAY_KEYS_MAX) this.#awayUntil.clear();
+    this.#awayUntil.set(key, now + jittered(REDIS_PROBE_MS));
+    if (now < this.#quietUntil) return false;
+    this.#quietUntil = now + FAULT_LOG_MS;
+    return true;
   }
 }
 
+const jittered = (ms: number): number => ms * (0.8 + 0.4 * Math.random());
+
+type State =
+  /** At the start too: calls are refused at once, and a PING asks until it is answered. */
+  | { readonly is: 'away' }
+  /** `since`: monotonic ms. */
+  | { readonly is: 'serving'; readonly since: number }
+  /** Calls wait for a new connection; at the end of the timer Redis is away. */
+  | { readonly is: 'cut'; readonly timer: NodeJS.Timeout }
+  | { readonly is: 'closed' };
+
 export class LimitRedis {
   readonly stats: { readonly calls: Readonly<Record<ScriptName, number>>; readonly duration: Distribution };
-  readonly #log: Log;
-  readonly #clock: Clock;
-  readonly #replyMs: number;
+  readonly #options: { readonly log: Log; readonly clock: Clock; readonly replyMs: number };
   readonly #client: RedisClient;
   readonly #gatherers: (() => void)[] = [];
 
@@ -125,42 +154,27 @@ export class LimitRedis {
   readonly #inFlight: Batch[] = [];
 
   // ---- The breaker ----
-  #available = false;
-  #closed = false;
+  #state: State = { is: 'away' };
   #probing = false;
   #probeTimer: NodeJS.Timeout | undefined;
-  /** Runs while calls wait for a new connection; at its end the breaker opens. */
-  #cutTimer: NodeJS.Timeout | undefined;
-  /** Monotonic ms of the first cut since a call was answered. */
-  #cutAt: number | undefined;
   /**
-   * Monotonic ms by which a call must be answered after that cut. Not in a cluster: its nodes come
-   * back one by one, and each key has a cut of its own.
+   * The first cut since a call was answered, and by when a call must be answered after it; both in
+   * monotonic ms. In a cluster each key has a cut of its own.
    */
-  #decideBy = 0;
-  /** Monotonic ms since which calls go out. */
-  #servesSince = Number.NEGATIVE_INFINITY;
+  #firstCut: { readonly at: number; readonly decideBy: number } | undefined;
   /**
    * A call has been answered since the breaker closed: only then is the next fault news worth a log
    * line.
    */
   #proven = true;
-  readonly #awayKeys = new AwayKeys(); // of a cluster only, as is the next one
-  /** Keys whose connection broke, until a call of the key is answered. */
-  readonly #cutKeys = new Map<string, { since: number; last: number }>();
-  #quietUntil = Number.NEGATIVE_INFINITY;
+  readonly #keys = new KeyBreakers(); // of a cluster only
   #firstAvailable: (() => void) | undefined;
   #lastError = 'never connected';
 
   constructor(options: LimitRedisOptions) {
-    this.#log = options.log;
-    this.#clock = options.clock;
-    this.#replyMs = options.replyMs ?? REDIS_REPLY_MS_MAX;
-    this.#client = new RedisClient({
-      ...options,
-      replyMs: this.#replyMs,
-      retryMs: () => this.#jitteredMs(),
-    });
+    const { log, clock, replyMs = REDIS_REPLY_MS_MAX } = options;
+    this.#options = { log, clock, replyMs };
+    this.#client = new RedisClient({ ...options, replyMs, retryMs: () => this.#jitteredMs() });
     this.stats = { calls: this.#client.sent, duration: new Distribution(SECONDS_BOUNDS) };
     this.#client.on({
       error: (error) => {
@@ -173,7 +187,14 @@ export class LimitRedis {
 
   /** False while the breaker is open: a call would be refused at once. */
   get available(): boolean {
-    return this.#available;
+    const { is } = this.#state;
+    return is === 'serving' || is === 'cut';
+  }
+
+  /** The one setter of the state; what is closed stays closed. */
+  #become(next: State): void {
+    if (this.#state.is === 'cut') clearTimeout(this.#state.timer);
+    if (this.#state.is !== 'closed') this.#state = next;
   }
 
   /**
@@ -184,24 +205,22 @@ export class LimitRedis {
     let timer: NodeJS.Timeout | undefined;
     const answered = new Promise<void>((resolve) => {
       this.#firstAvailable = resolve;
-      timer = setTimeout(resolve, Math.max(REDIS_CONNECT_MS_MAX, this.#replyMs));
+      timer = setTimeout(resolve, Math.max(REDIS_CONNECT_MS_MAX, this.#options.replyMs));
     });
     this.#client.connect();
     this.#probeLater();
     await answered;
     clearTimeout(timer);
-    if (!this.#available && !this.#closed) {
+    if (this.#state.is === 'away') {
       this.#proven = false;
-      this.#log.warn({ reason: this.#lastError }, 'redis: not there yet');
+      this.#options.log.warn({ reason: this.#lastError }, 'redis: not there yet');
     }
   }
 
   /** Calls back what waits, as unanswered, and closes the connection. */
   async close(): Promise<void> {
-    this.#closed = true;
-    this.#available = false;
+    this.#become({ is: 'closed' });
     clearTimeout(this.#probeTimer);
-    this.#endCut();
     this.#client.close();
     for (const batch of [...this.#inFlight]) this.#callBack(batch, undefined);
     this.#flush();
@@ -252,7 +271,7 @@ export class LimitRedis {
   #flush(): void {
     clearTimeout(this.#flushTimer);
     this.#flushTimer = undefined;
-    if (this.#cutTimer) {
+    if (this.#state.is === 'cut') {
       this.#flushDue = false;
       return;
     }
@@ -261,7 +280,7 @@ export class LimitRedis {
     if (this.#queue.length === 0) return;
     const calls = this.#queue;
     this.#queue = [];
-    if (!this.#available) for (const call of calls) notSent(call);
+    if (!this.available) for (const call of calls) notSent(call);
     else if (this.#client.isCluster) for (const call of calls) this.#sendAlone(call);
     else this.#send(calls);
   }
@@ -270,14 +289,15 @@ export class LimitRedis {
    * Each call has its own deadline, so that no node waits for another.
    */
   #sendAlone(call: GatheredCall): void {
-    if (this.#awayKeys.has(call.keys[0], this.#clock.monotonic())) notSent(call);
+    if (this.#keys.isAway(call.keys[0], this.#options.clock.monotonic())) notSent(call);
     else this.#send([call]);
   }
 
   #send(calls: GatheredCall[]): void {
-    const sentAt = this.#clock.monotonic();
-    const msLeft = this.#cutAt === undefined ? Number.POSITIVE_INFINITY : this.#decideBy - sentAt;
-    const timer = setTimeout(() => this.#deadline(batch), Math.max(0, Math.min(this.#replyMs, msLeft)));
+    const { clock, replyMs } = this.#options;
+    const sentAt = clock.monotonic();
+    const msLeft = (this.#firstCut?.decideBy ?? Infinity) - sentAt;
+    const timer = setTimeout(() => this.#deadline(batch), Math.max(0, Math.min(replyMs, msLeft)));
     const batch: Batch = { calls, sentAt, timer };
     this.#inFlight.push(batch);
     this.#client.send(calls).then(
@@ -292,7 +312,7 @@ export class LimitRedis {
    */
   #deadline(batch: Batch): void {
     setImmediate(() => {
-      if (this.#inFlight.includes(batch)) this.#failed(batch, `no reply within ${this.#replyMs} ms`);
+      if (this.#inFlight.includes(batch)) this.#failed(batch, `no reply within ${this.#options.replyMs} ms`);
     });
   }
 
@@ -316,20 +336,20 @@ export class LimitRedis {
   }
 
   #lost({ keys: [key], lost, done }: GatheredCall): void {
-    const isAway = !this.#available || this.#awayKeys.has(key, this.#clock.monotonic());
+    const isAway = !this.available || this.#keys.isAway(key, this.#options.clock.monotonic());
     if (isAway || !lost) done(undefined);
     else if (this.#client.isCluster) setTimeout(lost, this.#jitteredMs());
     else lost();
   }
 
   #observe({ calls, sentAt }: Batch, results: readonly CallResult[]): void {
-    this.stats.duration.observe((this.#clock.monotonic() - sentAt) / 1000, calls.length);
+    const { clock, log } = this.#options;
+    this.stats.duration.observe((clock.monotonic() - sentAt) / 1000, calls.length);
     calls.forEach((call, i) => {
       const result = results[i];
       if (!(result instanceof Error)) this.#answered(call.keys[0]);
       else if (isCut(result)) this.#cutOff(result.message, call.keys[0]);
-      else if (isScriptFault(result))
-        this.#log.error({ err: result, script: call.script }, 'redis: script failed');
+      else if (isScriptFault(result)) log.error({ err: result, script: call.script }, 'redis: script failed');
       else this.#fault(call.keys[0], result.message);
     });
   }
@@ -337,33 +357,39 @@ export class LimitRedis {
   // ---- The breaker ----
 
   #jitteredMs(): number {
-    return (this.#available ? REDIS_RECONNECT_MS : REDIS_PROBE_MS) * (0.8 + 0.4 * Math.random());
+    return jittered(this.available ? REDIS_RECONNECT_MS : REDIS_PROBE_MS);
   }
 
   /** A call proves more than a PING: a server that is out of memory answers PINGs. */
   #answered(key: string): void {
-    if (!this.#proven && !this.#client.isCluster) this.#log.info('redis: answers again');
+    if (!this.#proven && !this.#client.isCluster) this.#options.log.info('redis: answers again');
     this.#proven = true;
-    this.#cutAt = undefined;
-    if (this.#cutKeys.size > 0) this.#cutKeys.delete(key);
+    this.#firstCut = undefined;
+    this.#keys.answered(key);
   }
 
   /** @param key of the call that was cut; without it, all connections broke */
   #cutOff(reason: string, key?: string): void {
-    if (!this.#available || this.#closed) return;
-    const now = this.#clock.monotonic();
-    if (this.#client.isCluster && key !== undefined) return this.#cutOffKey(key, reason, now);
+    if (!this.available) return;
+    const { clock, replyMs } = this.#options;
+    const now = clock.monotonic();
+    if (this.#client.isCluster && key !== undefined) {
+      if (this.#keys.cut(key, now, replyMs) >= replyMs) this.#fault(key, reason);
+      return;
+    }
+    const state = this.#state;
     // Connections that break soon and without an answer, again and again, are no stall. One that
     // stood may have had nothing to answer.
-    const hasStood = key === undefined && this.#isServing && now - this.#servesSince >= this.#replyMs;
-    if (hasStood || this.#cutAt === undefined) {
-      this.#cutAt = now;
+    const hasStood = key === undefined && state.is === 'serving' && now - state.since >= replyMs;
+    if (hasStood || !this.#firstCut) {
       const oldest = this.#inFlight[0]?.sentAt ?? now;
-      this.#decideBy = oldest + (this.#client.isCluster ? Infinity : this.#replyMs + CUT_MS_MORE);
+      const decideBy = oldest + (this.#client.isCluster ? Infinity : replyMs + CUT_MS_MORE);
+      this.#firstCut = { at: now, decideBy };
     }
-    const msLeft = Math.min(this.#cutAt + this.#replyMs, this.#decideBy) - now;
+    const msLeft = Math.min(this.#firstCut.at + replyMs, this.#firstCut.decideBy) - now;
     if (!(this.#proven || hasStood) || msLeft <= 0) return this.#openBreaker(reason);
-    this.#cutTimer ??= setTimeout(() => this.#openBreaker(reason), msLeft);
+    if (state.is === 'serving')
+      this.#become({ is: 'cut', timer: setTimeout(() => this.#openBreaker(reason), msLeft) });
     this.#client.drop();
     this.#probeLater();
     for (const batch of [...this.#inFlight])
@@ -373,35 +399,18 @@ export class LimitRedis {
       );
   }
 
-  #cutOffKey(key: string, reason: string, now: number): void {
-    if (this.#cutKeys.size >= AWAY_KEYS_MAX) this.#cutKeys.clear();
-    const before = this.#cutKeys.get(key);
-    const isSame = before !== undefined && now - before.last < this.#replyMs;
-    const since = isSame ? before.since : now;
-    this.#cutKeys.set(key, { since, last: now });
-    if (now - since >= this.#replyMs) this.#fault(key, reason);
-  }
-
-  #endCut(): void {
-    clearTimeout(this.#cutTimer);
-    this.#cutTimer = undefined;
-  }
-
   #fault(key: string, reason: string): void {
     if (!this.#client.isCluster) return this.#openBreaker(reason);
-    const now = this.#clock.monotonic();
-    this.#awayKeys.mark(key, now + REDIS_PROBE_MS * (0.8 + 0.4 * Math.random()));
-    if (now < this.#quietUntil) return;
-    this.#quietUntil = now + FAULT_LOG_MS;
-    this.#log.warn({ reason, key }, 'redis: a node of the cluster is away');
+    const { clock, log } = this.#options;
+    if (this.#keys.open(key, clock.monotonic()))
+      log.warn({ reason, key }, 'redis: a node of the cluster is away');
   }
 
   #openBreaker(reason: string): void {
-    if (!this.#available || this.#closed) return;
-    this.#available = false;
-    this.#endCut();
-    this.#cutAt = undefined;
-    if (this.#proven) this.#log.warn({ reason }, 'redis: away');
+    if (!this.available) return;
+    this.#become({ is: 'away' });
+    this.#firstCut = undefined;
+    if (this.#proven) this.#options.log.warn({ reason }, 'redis: away');
     this.#proven = false;
     this.#client.drop();
     this.#probeLater();
@@ -410,24 +419,24 @@ export class LimitRedis {
   }
 
   #probeLater(): void {
-    if (this.#closed) return;
+    if (this.#state.is === 'closed') return;
     clearTimeout(this.#probeTimer);
     this.#probeTimer = setTimeout(() => void this.#probe(), this.#jitteredMs());
     this.#probeTimer.unref();
   }
 
-  get #isServing(): boolean {
-    return this.#available && !this.#cutTimer;
+  get #isSought(): boolean {
+    return this.#state.is === 'away' || this.#state.is === 'cut';
   }
 
   /** One PING; calls go out again when it is answered. */
   async #probe(): Promise<void> {
-    if (this.#isServing || this.#closed || this.#probing) return;
+    if (!this.#isSought || this.#probing) return;
     this.#probing = true;
     try {
       if (this.#client.ready) {
         await this.#client.ping();
-        if (!this.#closed) this.#closeBreaker();
+        this.#serve();
       }
     } catch (error) {
       const { name, message } = error as Error;
@@ -437,13 +446,12 @@ export class LimitRedis {
       this.#client.drop();
     }
     this.#probing = false;
-    if (!this.#isServing) this.#probeLater();
+    if (this.#isSought) this.#probeLater();
   }
 
-  #closeBreaker(): void {
-    this.#available = true;
-    this.#servesSince = this.#clock.monotonic();
-    this.#endCut();
+  #serve(): void {
+    if (this.#state.is === 'closed') return;
+    this.#become({ is: 'serving', since: this.#options.clock.monotonic() });
     this.#firstAvailable?.();
     this.schedule();
   }

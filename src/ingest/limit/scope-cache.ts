@@ -109,14 +109,6 @@ export const LEASE_SHAPE: LeaseShape = {
 
 /** What one process keeps of a scope that was active in the last minute. */
 export class ScopeCache {
-  // ---- For admission.ts ----
-  /** Monotonic ms of the last request. */
-  usedAt = 0;
-  /** A call is under way; what is asked meanwhile joins the next one. */
-  isCalling = false;
-  /** Monotonic ms until which a missing count is not looked for again. */
-  uncountableUntil = Number.NEGATIVE_INFINITY;
-
   // ---- The lease ----
   readonly #shape: LeaseShape;
   /** Reserve, the earliest end first; several only when calls have crossed. */
