@@ -320,7 +320,7 @@ export const WORK_PRICE_MAX = 64;
 /** Nobody is named for a project's sake that was not seen for this long. */
 export const WORK_OTHERS_MS = 600_000;
 /** Debts that are paid are looked for when there are more. */
-export const WORK_DEBTS_SWEPT_MIN = 10_000;
+export const DEBTS_SWEPT_MIN = 10_000;
 
 // ---- Processor ----
 export const RECORDING_BYTES_MAX = 64 * MIB;

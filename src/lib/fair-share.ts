@@ -60,6 +60,12 @@ export class FairShare {
     else if (before > 0 && after === 0) this.#users--;
   }
 
+  /** Adds. @returns false beyond the bound, or for a project beyond its share: it counts all the same */
+  take(project: Slotted, delta: number): boolean {
+    this.add(project, delta);
+    return this.#total <= this.#max && this.allows(project);
+  }
+
   /** False: the resource is at least half full, and the project holds more than its share. */
   allows(project: Slotted): boolean {
     return 2 * this.#total < this.#max || this.of(project) * (this.#users + 1) <= this.#max;

@@ -1,8 +1,8 @@
 import type { Clock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import {
+  DEBTS_SWEPT_MIN,
   WORK_BEHIND_MS,
-  WORK_DEBTS_SWEPT_MIN,
   WORK_HEAVY_MS,
   WORK_NAMED_EVERY_MS,
   WORK_OTHERS_MS,
@@ -33,7 +33,7 @@ export class HeavyProjects {
   readonly #clock: Clock;
   readonly #log: Log;
   readonly #sent = new Map<string, Sent>();
-  #sweepSize = WORK_DEBTS_SWEPT_MIN;
+  #sweepSize = DEBTS_SWEPT_MIN;
   /** When a project was named last, monotonic ms. */
   readonly #namedAt = new Map<string, number>();
   /** The last project that was seen; when it was, and when any other one was, monotonic ms. */
@@ -87,7 +87,7 @@ export class HeavyProjects {
   #sweep(now: number): void {
     for (const [projectId, { owes, storedAt }] of this.#sent)
       if (Math.max(...storedAt.values()) + owes <= now) this.#sent.delete(projectId);
-    this.#sweepSize = Math.max(WORK_DEBTS_SWEPT_MIN, 2 * this.#sent.size);
+    this.#sweepSize = Math.max(DEBTS_SWEPT_MIN, 2 * this.#sent.size);
   }
 }
 

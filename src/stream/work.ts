@@ -25,12 +25,12 @@
  * processed beside its stream, and others pass it ({@link isHeavy}, processor/heavy-frames.ts).
  */
 import type { Clock } from '../lib/clock.ts';
+import { Debts } from '../lib/debts.ts';
 import type { ItemType } from '../lib/item-types.ts';
 import {
   HEAVY_ENTRY_MS,
   HEAVY_OWES_MS,
   RECORDING_BYTES_MAX,
-  WORK_DEBTS_SWEPT_MIN,
   WORK_FREE_MS,
   WORK_PRICE_HALVED_MS,
   WORK_PRICE_MAX,
@@ -82,34 +82,6 @@ export const isHeavy = (entry: QueuedWork): boolean =>
 export const workOf = (entry: QueuedWork): number =>
   Math.min(isHeavy(entry) ? HEAVY_OWES_MS : HEAVY_ENTRY_MS, workWith(entry, RECORDING_SWELLS));
 
-/** What each project owes. The moments are those of one clock, ms. */
-export class WorkDebts {
-  readonly #paidAt = new Map<string, number>();
-  #sweepSize = WORK_DEBTS_SWEPT_MIN;
-
-  /** Projects that are known. */
-  get size(): number {
-    return this.#paidAt.size;
-  }
-
-  of(projectId: string, now: number): number {
-    return Math.max(0, (this.#paidAt.get(projectId) ?? 0) - now);
-  }
-
-  /** @param ms negative to take back. @returns what the project owes now */
-  add(projectId: string, ms: number, now: number): number {
-    const paidAt = Math.max(now, this.#paidAt.get(projectId) ?? 0) + ms;
-    this.#paidAt.set(projectId, paidAt);
-    if (this.#paidAt.size > this.#sweepSize) this.#sweep(now);
-    return Math.max(0, paidAt - now);
-  }
-
-  #sweep(now: number): void {
-    for (const [projectId, paidAt] of this.#paidAt) if (paidAt <= now) this.#paidAt.delete(projectId);
-    this.#sweepSize = Math.max(WORK_DEBTS_SWEPT_MIN, 2 * this.#paidAt.size);
-  }
-}
-
 export type WorkSharesOptions = {
   link: NatsLink;
   clock: Pick<Clock, 'monotonic'>;
@@ -127,7 +99,7 @@ export class WorkShares {
   readonly #clock: Pick<Clock, 'monotonic'>;
   readonly #freeMs: number;
   readonly #isShared: () => boolean;
-  readonly #debts = new WorkDebts();
+  readonly #debts = new Debts();
   readonly #named = new Map<string, Named>();
 
   constructor({ link, clock, workers, isShared }: WorkSharesOptions) {

@@ -2,16 +2,10 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { Slotted } from '../../src/lib/slots.ts';
-import {
-  HEAVY_ENTRY_MS,
-  HEAVY_OWES_MS,
-  WORK_DEBTS_SWEPT_MIN,
-  WORK_FREE_MS,
-  WORK_REST_MS,
-} from '../../src/limits.ts';
+import { HEAVY_ENTRY_MS, HEAVY_OWES_MS, WORK_FREE_MS, WORK_REST_MS } from '../../src/limits.ts';
 import type { EnvelopeEntry, Privacy } from '../../src/stream/frame.ts';
 import { Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
-import { HEAVY_SUBJECT, isHeavy, WorkDebts, WorkShares, workOf, workOn } from '../../src/stream/work.ts';
+import { HEAVY_SUBJECT, isHeavy, WorkShares, workOf, workOn } from '../../src/stream/work.ts';
 import { Broker, envelopeOf, itemOf, MIB, numbersTo } from './broker.ts';
 
 const EVENT_BYTES = 390_000;
@@ -202,10 +196,4 @@ describe('a heavy entry', () => {
     const frames = await broker.frames('SLUICE_EVENTS');
     expect(frames.map((frame) => frame.length)).toEqual([2, 1, 2]);
   });
-});
-
-it('debts that are paid are forgotten', () => {
-  const debts = new WorkDebts();
-  for (let number = 0; number < 3 * WORK_DEBTS_SWEPT_MIN; number++) debts.add(`${number}`, 1, number);
-  expect(debts.size).toBeLessThanOrEqual(WORK_DEBTS_SWEPT_MIN + 1);
 });

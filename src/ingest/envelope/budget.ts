@@ -103,11 +103,6 @@ export class UploadBudget {
     return this.hasRoom && this.shares.held.allows(project) && this.shares.requests.allows(project);
   }
 
-  /** Counts one more request, or with -1 one less. */
-  request(delta: 1 | -1, project: Slotted): void {
-    this.shares.requests.add(project, delta);
-  }
-
   /** The worker holds much: each upload gets smaller bounds. */
   get isTight(): boolean {
     return this.heldBytes > HELD_BYTES_TIGHT;
@@ -131,28 +126,6 @@ export class UploadBudget {
     this.shares.held.add(project, delta);
     if (this.heldBytes <= HELD_BYTES_SCARCE) return true;
     return this.heldBytes <= HELD_BYTES_MAX && this.shares.held.allows(project);
-  }
-
-  /** As {@link hold}, for bytes of spool files; false for a project beyond its share. */
-  spool(delta: number, project: Slotted): boolean {
-    this.shares.spooled.add(project, delta);
-    return this.spooledBytes <= this.#spoolBytesMax && this.shares.spooled.allows(project);
-  }
-
-  /** As {@link spool}, for spooled bytes of bodies that were inflated in the loop. */
-  unpaced(delta: number, project: Slotted): boolean {
-    this.shares.unpaced.add(project, delta);
-    return this.shares.unpaced.total <= UNPACED_BYTES_MAX && this.shares.unpaced.allows(project);
-  }
-
-  /**
-   * Counts one more large upload, or with -1 one less.
-   * @returns false when there are too many, or more than the project's share (it is counted all the
-   * same)
-   */
-  upload(delta: 1 | -1, project: Slotted): boolean {
-    this.shares.uploads.add(project, delta);
-    return this.shares.uploads.total <= UPLOADS_MAX && this.shares.uploads.allows(project);
   }
 
   /**
@@ -187,7 +160,7 @@ export class Holding {
   constructor(budget: UploadBudget, project: Slotted) {
     this.budget = budget;
     this.project = project;
-    budget.request(1, project);
+    budget.shares.requests.add(project, 1);
   }
 
   /** @param delta bytes, negative to give back. @returns false when there is no room for them */
@@ -200,7 +173,7 @@ export class Holding {
   spool(delta: number): boolean {
     if (!this.#open) return true;
     this.#spooled += delta;
-    return this.budget.spool(delta, this.project);
+    return this.budget.shares.spooled.take(this.project, delta);
   }
 
   /** @param delta bytes that wait for an inflater or the disk */
@@ -225,25 +198,27 @@ export class Holding {
     if (!this.#open) return true;
     const delta = bytes - this.#unpaced;
     this.#unpaced = bytes;
-    return this.budget.unpaced(delta, this.project);
+    return this.budget.shares.unpaced.take(this.project, delta);
   }
 
   /** The upload is one of the large ones. @returns false when there is no place for it */
   takePlace(): boolean {
     if (this.#isLarge || !this.#open) return true;
     this.#isLarge = true;
-    return this.budget.upload(1, this.project);
+    return this.budget.shares.uploads.take(this.project, 1);
   }
 
   close(): void {
     if (!this.#open) return;
     this.#open = false;
-    if (this.#isLarge) this.budget.upload(-1, this.project);
-    if (this.#queued > 0) this.budget.pacer.queue(-this.#queued);
-    if (this.#whole > 0) this.budget.pacer.addWhole(-this.#whole);
-    if (this.#unpaced > 0) this.budget.unpaced(-this.#unpaced, this.project);
-    this.budget.request(-1, this.project);
-    this.budget.hold(-this.#held, this.project);
-    if (this.#spooled > 0) this.budget.spool(-this.#spooled, this.project);
+    const { project } = this;
+    const { pacer, shares } = this.budget;
+    if (this.#isLarge) shares.uploads.add(project, -1);
+    if (this.#queued > 0) pacer.queue(-this.#queued);
+    if (this.#whole > 0) pacer.addWhole(-this.#whole);
+    if (this.#unpaced > 0) shares.unpaced.add(project, -this.#unpaced);
+    shares.requests.add(project, -1);
+    shares.held.add(project, -this.#held);
+    if (this.#spooled > 0) shares.spooled.add(project, -this.#spooled);
   }
 }

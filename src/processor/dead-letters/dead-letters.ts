@@ -1,6 +1,7 @@
 /** Files dead letters. What they look like in their stream is told in dead-letter-format.ts. */
 import { createHash } from 'node:crypto';
 import { type Clock, systemClock } from '../../lib/clock.ts';
+import { Debts } from '../../lib/debts.ts';
 import type { Log } from '../../lib/log.ts';
 import { BROKER_REPLY_MS_MAX, FRAME_BYTES_MAX } from '../../limits.ts';
 import { UnavailableError } from '../../sink/unavailable.ts';
@@ -12,7 +13,6 @@ import {
 } from '../../stream/dead-letter-format.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { projectSegment } from '../../stream/topology.ts';
-import { WorkDebts } from '../../stream/work.ts';
 import type { ProcessorMetrics } from '../metrics.ts';
 import { DeadLetterBounds } from './bounds.ts';
 import { DroppedDeadLetters } from './dropped.ts';
@@ -55,7 +55,7 @@ export class DeadLetters {
   readonly #bounds: DeadLetterBounds;
   readonly #dropped: DroppedDeadLetters;
   /** Debts of projects for letters of one item. */
-  readonly #debts = new WorkDebts();
+  readonly #debts = new Debts();
   /** Monotonic ms: when the first letter of an outage was tried, and when the last one failed. */
   #failingSince = 0;
   #failedAt = Number.NEGATIVE_INFINITY;

@@ -1,3 +1,4 @@
+import { Debts } from '../../lib/debts.ts';
 import {
   INFLATION_BUDGET_BYTES,
   INFLATION_BUDGET_BYTES_PER_SEC,
@@ -5,10 +6,8 @@ import {
   INFLATION_FREE_RATIO,
 } from '../../limits.ts';
 
-/** A project's bytes that were left at a moment (monotonic ms). */
-type Level = { left: number; at: number };
-/** Levels are looked through for full ones when they are this many, and twice as many as after. */
-const LEVELS_MIN = 1_000;
+/** How long an empty budget takes to fill up. */
+const FULL_MS = (INFLATION_BUDGET_BYTES / INFLATION_BUDGET_BYTES_PER_SEC) * 1000;
 
 /**
  * How much a project's recordings may inflate beyond what is usual. A recording that an SDK packs
@@ -22,8 +21,7 @@ const LEVELS_MIN = 1_000;
  */
 export class InflationBudgets {
   readonly #now: () => number;
-  readonly #levels = new Map<string, Level>();
-  #tidyAt = LEVELS_MIN;
+  readonly #debts = new Debts();
 
   /** @param now monotonic milliseconds */
   constructor(now: () => number) {
@@ -46,25 +44,10 @@ export class InflationBudgets {
   }
 
   #take(projectId: string, bytes: number): boolean {
-    const level = this.#levelOf(projectId);
-    const fits = bytes <= level.left;
-    level.left = fits ? level.left - bytes : 0;
-    this.#levels.set(projectId, level);
-    if (this.#levels.size >= this.#tidyAt) this.#forgetFull();
-    return fits;
-  }
-
-  #levelOf(projectId: string): Level {
     const now = this.#now();
-    const { left, at } = this.#levels.get(projectId) ?? { left: INFLATION_BUDGET_BYTES, at: now };
-    const refilled = left + ((now - at) / 1000) * INFLATION_BUDGET_BYTES_PER_SEC;
-    return { left: Math.min(INFLATION_BUDGET_BYTES, refilled), at: now };
-  }
-
-  /** A full level is the same as none. */
-  #forgetFull(): void {
-    for (const projectId of this.#levels.keys())
-      if (this.#levelOf(projectId).left === INFLATION_BUDGET_BYTES) this.#levels.delete(projectId);
-    this.#tidyAt = Math.max(LEVELS_MIN, 2 * this.#levels.size);
+    const ms = (bytes / INFLATION_BUDGET_BYTES_PER_SEC) * 1000;
+    const left = FULL_MS - this.#debts.of(projectId, now);
+    this.#debts.add(projectId, Math.min(ms, left), now);
+    return ms <= left;
   }
 }

@@ -82,7 +82,7 @@ it('a project that has half of the spool is refused more, and others go on', () 
 it('a project that has half of the places for large uploads is refused more, and others go on', () => {
   const budget = testBudget();
   const [greedy, modest] = [new Slotted(), new Slotted()];
-  for (let count = 0; count < UPLOADS_MAX / 2; count++) budget.upload(1, greedy);
+  for (let count = 0; count < UPLOADS_MAX / 2; count++) budget.shares.uploads.add(greedy, 1);
   const bytes = INLINE_BYTES_MAX + 1;
   expect(begin(budget, greedy, bytes)()).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
   expect(begin(budget, greedy, 1_000)()).toBeUndefined();

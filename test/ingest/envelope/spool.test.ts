@@ -175,7 +175,7 @@ describe('a spool', () => {
 
   test("fails at the bound of the worker's spools", () => {
     const { spool, failures, budget } = startSpool();
-    budget.spool(SPOOL_BYTES_MAX - 2, new Slotted());
+    budget.shares.spooled.add(new Slotted(), SPOOL_BYTES_MAX - 2);
     spool.append(bytesOf('ab'));
     expect(failures).toEqual([]);
     spool.append(bytesOf('c'));

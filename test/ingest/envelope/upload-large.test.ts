@@ -267,7 +267,7 @@ describe('an overloaded worker', () => {
 
   test('refuses when the spools are at their bound', async () => {
     const budget = testBudget({ spoolDir });
-    budget.spool(SPOOL_BYTES_MAX - 1000, new Slotted());
+    budget.shares.spooled.add(new Slotted(), SPOOL_BYTES_MAX - 1000);
     const { upload, result } = startUpload('', budget);
     feedAll(upload, [eventBody(200_000)]);
     expect(await result).toMatchObject({ ok: false, failure: { kind: 'overloaded' } });
@@ -281,7 +281,7 @@ describe('an overloaded worker', () => {
     expect(budget.hasRoom).toBe(false);
     budget.hold(-1, project);
     expect(budget.hasRoom).toBe(true);
-    budget.spool(SPOOL_BYTES_MAX, project);
+    budget.shares.spooled.add(project, SPOOL_BYTES_MAX);
     expect(budget.hasRoom).toBe(false);
   });
 });

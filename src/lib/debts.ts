@@ -1,0 +1,31 @@
+import { DEBTS_SWEPT_MIN } from '../limits.ts';
+
+/**
+ * Debts of projects that time pays: each millisecond one. The moments are those of one clock, ms.
+ */
+export class Debts {
+  readonly #paidAt = new Map<string, number>();
+  #sweepSize = DEBTS_SWEPT_MIN;
+
+  /** Projects that are known. */
+  get size(): number {
+    return this.#paidAt.size;
+  }
+
+  of(projectId: string, now: number): number {
+    return Math.max(0, (this.#paidAt.get(projectId) ?? 0) - now);
+  }
+
+  /** @param ms negative to take back. @returns what the project owes now */
+  add(projectId: string, ms: number, now: number): number {
+    const paidAt = Math.max(now, this.#paidAt.get(projectId) ?? 0) + ms;
+    this.#paidAt.set(projectId, paidAt);
+    if (this.#paidAt.size > this.#sweepSize) this.#sweep(now);
+    return Math.max(0, paidAt - now);
+  }
+
+  #sweep(now: number): void {
+    for (const [projectId, paidAt] of this.#paidAt) if (paidAt <= now) this.#paidAt.delete(projectId);
+    this.#sweepSize = Math.max(DEBTS_SWEPT_MIN, 2 * this.#paidAt.size);
+  }
+}
