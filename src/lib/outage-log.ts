@@ -9,8 +9,7 @@ const LINE_MS_MIN = 60_000;
  * told at its first failure after that minute.
  */
 export class OutageLog {
-  readonly #log: Log;
-  readonly #clock: Clock;
+  readonly #options: { log: Log; clock: Clock };
   /** Streams whose last attempt failed. */
   readonly #failing = new Set<string>();
   #saidAt = Number.NEGATIVE_INFINITY;
@@ -19,9 +18,8 @@ export class OutageLog {
   #failures = 0;
   #isTold = false;
 
-  constructor({ log, clock }: { log: Log; clock: Clock }) {
-    this.#log = log;
-    this.#clock = clock;
+  constructor(options: { log: Log; clock: Clock }) {
+    this.#options = options;
   }
 
   get isAway(): boolean {
@@ -29,7 +27,7 @@ export class OutageLog {
   }
 
   failed(stream: string, reason: string): void {
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     if (!this.isAway) [this.#since, this.#failures, this.#isTold] = [now, 0, false];
     this.#failing.add(stream);
     this.#failures++;
@@ -37,13 +35,13 @@ export class OutageLog {
     this.#saidAt = now;
     this.#isTold = true;
     const figures = { seconds: this.#seconds(now), failures: this.#failures, streams: [...this.#failing] };
-    this.#log.error({ reason, ...figures }, 'processor: nothing can be stored, trying again');
+    this.#options.log.error({ reason, ...figures }, 'processor: nothing can be stored, trying again');
   }
 
   worked(stream: string): void {
     if (!this.#failing.delete(stream) || this.isAway || !this.#isTold) return;
-    const figures = { seconds: this.#seconds(this.#clock.monotonic()), failures: this.#failures };
-    this.#log.info(figures, 'processor: stores again');
+    const figures = { seconds: this.#seconds(this.#options.clock.monotonic()), failures: this.#failures };
+    this.#options.log.info(figures, 'processor: stores again');
   }
 
   #seconds(now: number): number {

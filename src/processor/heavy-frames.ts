@@ -24,25 +24,34 @@ export type HeavyFramesOptions = {
  * bounds memory.
  */
 export class HeavyFrames {
+<<<<<<< HEAD
   readonly #clock: Pick<Clock, 'monotonic'>;
   readonly #onTooMany: (projectId: string) => void;
   /** By project; the one that was served last is last. A project stays while it is at work. */
   readonly #waiting = new Map<string, Waiting[]>();
+=======
+  readonly #options: HeavyFramesOptions;
+  #waiting: Waiting[] = [];
+>>>>>>> 1640e74 (classes keep their options as they got them, instead of field by field)
   readonly #atWork = new Set<string>();
   #decodedBytes = 0;
 
-  constructor({ clock, onTooMany }: HeavyFramesOptions) {
-    this.#clock = clock;
-    this.#onTooMany = onTooMany;
+  constructor(options: HeavyFramesOptions) {
+    this.#options = options;
   }
 
   /** Runs the work on a frame of so many bytes when it is its turn. */
   async run(projectId: string, bytes: number, work: () => Promise<void>): Promise<void> {
     await new Promise<void>((begin) => {
+<<<<<<< HEAD
       const own = this.#waiting.get(projectId) ?? [];
       own.push({ bytes, since: this.#clock.monotonic(), begin });
       this.#waiting.set(projectId, own);
       this.#tellTooMany(projectId, own);
+=======
+      this.#waiting.push({ projectId, bytes, since: this.#options.clock.monotonic(), begin });
+      this.#tellTooMany(projectId);
+>>>>>>> 1640e74 (classes keep their options as they got them, instead of field by field)
       this.#next();
     });
     try {
@@ -73,7 +82,7 @@ export class HeavyFrames {
 
   #tellTooMany(projectId: string, own: readonly Waiting[]): void {
     const bytes = own.reduce((sum, frame) => sum + frame.bytes, 0);
-    const waited = this.#clock.monotonic() - (own[0]?.since ?? 0);
-    if (bytes > HEAVY_WAITING_BYTES_MAX || waited > HEAVY_WAIT_MS_MAX) this.#onTooMany(projectId);
+    const waited = this.#options.clock.monotonic() - (own[0]?.since ?? 0);
+    if (bytes > HEAVY_WAITING_BYTES_MAX || waited > HEAVY_WAIT_MS_MAX) this.#options.onTooMany(projectId);
   }
 }

@@ -29,9 +29,7 @@ type Sent = { owes: number; storedAt: Map<string, number> };
  * it. So each stream has a time of its own, and the streams of a project share what time pays off.
  */
 export class HeavyProjects {
-  readonly #link: NatsLink;
-  readonly #clock: Clock;
-  readonly #log: Log;
+  readonly #options: HeavyProjectsOptions;
   readonly #sent = new Map<string, Sent>();
   #sweepSize = DEBTS_SWEPT_MIN;
   /** When a project was named last, monotonic ms. */
@@ -41,10 +39,8 @@ export class HeavyProjects {
   #lastAt = Number.NEGATIVE_INFINITY;
   #otherAt = Number.NEGATIVE_INFINITY;
 
-  constructor({ link, clock, log }: HeavyProjectsOptions) {
-    this.#link = link;
-    this.#clock = clock;
-    this.#log = log;
+  constructor(options: HeavyProjectsOptions) {
+    this.#options = options;
   }
 
   /**
@@ -53,26 +49,30 @@ export class HeavyProjects {
    * @param frame its stream, and when the broker stored it, Unix ms
    */
   note(projectId: string, workMs: number, { stream, storedAt }: Pick<Delivery, 'stream' | 'storedAt'>): void {
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     if (projectId !== this.#last) [this.#last, this.#otherAt] = [projectId, this.#lastAt];
     this.#lastAt = now;
     const sent = this.#sentBy(projectId, storedAt);
     sent.owes = Math.max(0, sent.owes - paidOff(sent, stream, storedAt)) + workMs / WORK_PART_MAX;
-    if (sent.owes < WORK_HEAVY_MS || this.#clock.now() - storedAt < WORK_BEHIND_MS) return;
+    if (sent.owes < WORK_HEAVY_MS || this.#options.clock.now() - storedAt < WORK_BEHIND_MS) return;
     if (now - this.#otherAt < WORK_OTHERS_MS) this.name(projectId);
   }
 
   /** All workers refuse the project for a while. */
   name(projectId: string): void {
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     const before = this.#namedAt.get(projectId) ?? Number.NEGATIVE_INFINITY;
     if (now - before < WORK_NAMED_EVERY_MS) return;
     for (const [id, at] of this.#namedAt) if (now - at > WORK_OTHERS_MS) this.#namedAt.delete(id);
     this.#namedAt.set(projectId, now);
     if (now - before > WORK_OTHERS_MS)
-      this.#log.warn({ project: projectId }, 'processor: a project sends more than can be processed in time');
-    const { connection } = this.#link;
-    if (this.#link.connected && !connection.isDraining()) connection.publish(HEAVY_SUBJECT, projectId);
+      this.#options.log.warn(
+        { project: projectId },
+        'processor: a project sends more than can be processed in time',
+      );
+    const { connection } = this.#options.link;
+    if (this.#options.link.connected && !connection.isDraining())
+      connection.publish(HEAVY_SUBJECT, projectId);
   }
   #sentBy(projectId: string, now: number): Sent {
     const known = this.#sent.get(projectId);

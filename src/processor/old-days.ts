@@ -36,16 +36,12 @@ type OldDaysOptions = { link: NatsLink; log: Log; clock?: Clock };
  * and credentials of ingest shall not empty the bucket.
  */
 export class OldDays {
-  readonly #link: NatsLink;
-  readonly #log: Log;
-  readonly #clock: Clock;
+  readonly #options: Required<OldDaysOptions>;
   readonly #timer: NodeJS.Timeout;
   #closing = false;
 
-  constructor({ link, log, clock = systemClock }: OldDaysOptions) {
-    this.#link = link;
-    this.#log = log;
-    this.#clock = clock;
+  constructor({ clock = systemClock, ...options }: OldDaysOptions) {
+    this.#options = { ...options, clock };
     this.#timer = setInterval(() => void this.remove(), LOOK_MS * (0.5 + Math.random()));
     this.#timer.unref();
   }
@@ -59,16 +55,16 @@ export class OldDays {
   /** Never throws: failures are logged, and the next look finds the days again. */
   async remove(): Promise<void> {
     try {
-      const kv = await openBucket(this.#link, COUNTERS_BUCKET);
+      const kv = await openBucket(this.#options.link, COUNTERS_BUCKET);
       const entry = await kv.get(OLDEST_KEY);
       const before = entry?.operation === 'PUT' ? entry.string() : undefined;
-      if (before !== undefined && before >= dateOf(this.#keptFrom(this.#clock.now()))) return;
+      if (before !== undefined && before >= dateOf(this.#keptFrom(this.#options.clock.now()))) return;
       // Patient: a broker may take seconds for a list of all days.
-      const manager = await this.#link.manager();
+      const manager = await this.#options.link.manager();
       const { state } = await manager.streams.info(STREAM);
       // A bucket that never held anything has no day, and the year 1 for its last message.
       if (state.last_seq === 0) return;
-      const keptFrom = this.#keptFrom(Math.min(this.#clock.now(), Date.parse(state.last_ts)));
+      const keptFrom = this.#keptFrom(Math.min(this.#options.clock.now(), Date.parse(state.last_ts)));
       const isNear = before !== undefined && keptFrom - Date.parse(before) < NEAR_DAYS * DAY_MS;
       const dates = isNear ? datesBetween(before, keptFrom) : await datesThere(manager);
       for (const date of dates) {
@@ -79,7 +75,7 @@ export class OldDays {
       }
       await kv.put(OLDEST_KEY, dateOf(keptFrom), { previousSeq: entry?.revision ?? 0 });
     } catch (error) {
-      if (!isConflict(error)) this.#log.warn({ err: error }, 'outcomes: old days not removed');
+      if (!isConflict(error)) this.#options.log.warn({ err: error }, 'outcomes: old days not removed');
     }
   }
 

@@ -79,25 +79,23 @@ async function readEnds(
   return { chunks: endsOf(state), frames };
 }
 
+type PartSweeperOptions = { link: NatsLink; clock: Clock; log: Log };
+
 /** Looks once a minute, in any number of processors at once: to purge twice does no harm. */
 export class PartSweeper {
-  readonly #link: NatsLink;
-  readonly #clock: Clock;
-  readonly #log: Log;
+  readonly #options: PartSweeperOptions;
   readonly #plan = new SweepPlan();
   #timer: NodeJS.Timeout | undefined;
   #sweeping: Promise<void> = Promise.resolve();
 
-  constructor({ link, clock, log }: { link: NatsLink; clock: Clock; log: Log }) {
-    this.#link = link;
-    this.#clock = clock;
-    this.#log = log;
+  constructor(options: PartSweeperOptions) {
+    this.#options = options;
   }
 
   start(): void {
     this.#timer = setInterval(() => {
       this.#sweeping = this.sweep().catch((error) =>
-        this.#log.warn({ err: error }, 'processor: parts could not be swept'),
+        this.#options.log.warn({ err: error }, 'processor: parts could not be swept'),
       );
     }, CHUNK_SWEEP_EVERY_MS);
   }
@@ -112,12 +110,12 @@ export class PartSweeper {
    * nothing is swept
    */
   async sweep(): Promise<void> {
-    const manager = await this.#link.manager();
+    const manager = await this.#options.link.manager();
     const ends = await readEnds(manager);
     if (!ends) return;
-    const upTo = this.#plan.next(this.#clock.monotonic(), ends.chunks, ends.frames);
+    const upTo = this.#plan.next(this.#options.clock.monotonic(), ends.chunks, ends.frames);
     if (upTo === undefined) return;
     const { purged } = await manager.streams.purge(CHUNKS_STREAM, { seq: upTo + 1 });
-    if (purged > 0) this.#log.info({ upTo, purged }, 'processor: swept parts of large entries');
+    if (purged > 0) this.#options.log.info({ upTo, purged }, 'processor: swept parts of large entries');
   }
 }

@@ -23,16 +23,14 @@ const SWEPT_AT_ONCE = 1_000;
 export class ProjectView {
   /** The bucket, as text: the mirror's side. */
   readonly copy = new BucketCopy((entry) => this.#changed(entry));
-  readonly #planLimits: PlanLimits;
-  readonly #log: Log;
+  readonly #options: ProjectViewOptions;
   /** Projects by the ids and aliases that requests asked for. */
   readonly #active = new Map<string, ProjectState>();
   /** Keys whose text cannot be read, which was logged. */
   readonly #broken = new Set<string>();
 
-  constructor({ planLimits, log }: ProjectViewOptions) {
-    this.#planLimits = planLimits;
-    this.#log = log;
+  constructor(options: ProjectViewOptions) {
+    this.#options = options;
   }
 
   find(idOrAlias: string): ProjectState | undefined {
@@ -76,13 +74,13 @@ export class ProjectView {
     const parsed = parseEntry(key, entry.text);
     if (parsed.kind === 'broken') {
       this.#broken.add(key);
-      this.#log.error({ key, reason: parsed.reason }, 'projects: record skipped');
+      this.#options.log.error({ key, reason: parsed.reason }, 'projects: record skipped');
     }
     return { ...parsed, revision: entry.revision };
   }
 
   #keep({ project, revision }: { project: Project; revision: number }): ProjectState {
-    const state = new ProjectState(project, revision, rateLimitOf(project, this.#planLimits));
+    const state = new ProjectState(project, revision, rateLimitOf(project, this.#options.planLimits));
     this.#active.set(state.id, state);
     return state;
   }
@@ -104,7 +102,7 @@ export class ProjectView {
     this.#forget(state);
     const parsed = text === undefined ? undefined : parseEntry(key, text);
     if (parsed?.kind === 'project') {
-      state.update(parsed.project, revision, rateLimitOf(parsed.project, this.#planLimits));
+      state.update(parsed.project, revision, rateLimitOf(parsed.project, this.#options.planLimits));
       this.#active.set(key, state);
     } else if (!parsed) state.markDeleted();
   }

@@ -129,11 +129,7 @@ const EVICT_EVERY_MS = 10_000;
 const UNCOUNTABLE_MS = 1_000;
 
 export class Admission {
-  readonly #redis: LimitRedis;
-  readonly #clock: Clock;
-  readonly #checkpoints: UsageCheckpoints;
-  readonly #log: Log;
-  readonly #scriptNow: (() => number) | undefined;
+  readonly #options: AdmissionOptions;
   /** Scopes that were active in the last minute: those that have a cache. */
   readonly #active = new Set<RateScope>();
   /** Asked since the last flush, or while a call of the scope is under way. */
@@ -150,14 +146,10 @@ export class Admission {
   #countersRestored = 0;
 
   constructor(options: AdmissionOptions) {
-    this.#redis = options.redis;
-    this.#clock = options.clock;
-    this.#checkpoints = options.checkpoints;
-    this.#log = options.log;
+    this.#options = options;
     this.#refunds = new Refunds(options);
-    this.#scriptNow = options.scriptNow;
-    this.#redis.beforeFlush(() => this.#sendAsked());
-    this.#evictAt = this.#clock.monotonic() + EVICT_EVERY_MS;
+    options.redis.beforeFlush(() => this.#sendAsked());
+    this.#evictAt = options.clock.monotonic() + EVICT_EVERY_MS;
     this.#timer = setInterval(() => this.#sweep(), RATE_BUCKET_MS);
     this.#timer.unref();
   }
@@ -187,15 +179,15 @@ export class Admission {
    */
   knownRefusal(scope: RateScope): RateDecision | undefined {
     if (scope.limit === undefined) return undefined;
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     const cache = this.#cacheOf(scope, now);
     if (cache.hasToken(now)) return undefined;
-    return cache.refusal(now, scope.revision) ?? (this.#redis.available ? undefined : UNAVAILABLE);
+    return cache.refusal(now, scope.revision) ?? (this.#options.redis.available ? undefined : UNAVAILABLE);
   }
 
   /** `done` is called once, by the scope's next call or the one after, or before this returns. */
   admit(scope: RateScope, { token, count }: Wanted, done: (admitted: AdmissionResult) => void): void {
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     const needsToken = token && scope.limit !== undefined;
     const rate = needsToken ? this.#cacheOf(scope, now).take(now, scope.revision) : undefined;
     const waiter: Waiter = {
@@ -227,22 +219,22 @@ export class Admission {
   // ---- The call ----
 
   #join(scope: RateScope, waiter: Waiter): void {
-    if (!this.#redis.available) return this.#tell(scope, waiter);
+    if (!this.#options.redis.available) return this.#tell(scope, waiter);
     const waiting = this.#asked.get(scope);
     if (waiting) waiting.push(waiter);
     else this.#asked.set(scope, [waiter]);
-    this.#redis.schedule();
+    this.#options.redis.schedule();
   }
 
   /** Waiters are told in a microtask: one that asks again during this flush would be missed. */
   #sendAsked(): void {
     if (this.#asked.size === 0) return;
     const asked = this.#asked;
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     this.#asked = new Map();
     for (const [scope, waiting] of asked) {
       const cache = this.#cacheOf(scope, now);
-      if (!this.#redis.available)
+      if (!this.#options.redis.available)
         for (const waiter of waiting) queueMicrotask(() => this.#tell(scope, waiter));
       else if (cache.isCalling) this.#asked.set(scope, waiting);
       else {
@@ -267,7 +259,7 @@ export class Admission {
 
   #send(scope: RateScope, waiting: readonly Waiter[]): void {
     const { project, limit, revision, windowName, further } = scope;
-    const sentAt = this.#clock.monotonic();
+    const sentAt = this.#options.clock.monotonic();
     const cache = this.#cacheOf(scope, sentAt);
     let wishes = '';
     let need = 0;
@@ -278,7 +270,7 @@ export class Admission {
     const ask = limit === undefined ? undefined : cache.ask(sentAt, need, { limit, revision });
     const call: Call = { scope, cache, waiting, ask };
     cache.isCalling = true;
-    this.#redis.call({
+    this.#options.redis.call({
       script: 'admit',
       keys: admitKeys(project.id, windowName, further),
       args: admitArgs({
@@ -287,7 +279,7 @@ export class Admission {
         ask,
         further,
         quota: project.quotaCap,
-        now: this.#scriptNow?.(),
+        now: this.#options.scriptNow?.(),
       }),
       done: (reply) => this.#answered(call, reply),
       lost: () => this.#lost(call),
@@ -297,15 +289,15 @@ export class Admission {
   /** Before those who came meanwhile. */
   #lost({ scope, cache, waiting }: Call): void {
     cache.isCalling = false;
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     const again: Waiter[] = [];
     for (const waiter of waiting) {
       waiter.lostAt ??= now;
-      if (now - waiter.lostAt < REDIS_REPLY_MS_MAX && this.#redis.available) again.push(waiter);
+      if (now - waiter.lostAt < REDIS_REPLY_MS_MAX && this.#options.redis.available) again.push(waiter);
       else this.#tell(scope, waiter);
     }
     if (again.length > 0) this.#asked.set(scope, [...again, ...(this.#asked.get(scope) ?? [])]);
-    if (this.#asked.size > 0) this.#redis.schedule();
+    if (this.#asked.size > 0) this.#options.redis.schedule();
   }
 
   #answered(call: Call, reply: ScriptReply): void {
@@ -317,11 +309,11 @@ export class Admission {
 
   /** @returns those that this call counted, in their order */
   #takeTokens({ scope, cache, waiting, ask }: Call, reply: WindowReply & { lost: boolean }): Waiter[] {
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     const { sentAt } = ask as Ask;
     const stepped = cache.noteClock({ redisNow: reply.now, sentAt, repliedAt: now });
     if (reply.lost || stepped) this.#stateLost++;
-    if (reply.lost) this.#checkpoints.noteLoss();
+    if (reply.lost) this.#options.checkpoints.noteLoss();
     const decisions = cache.answer(ask as Ask, reply, now);
     if (reply.reserve > 0 || cache.hasReturns(now))
       this.#leased.push({ scope, cache, endsAt: sentAt + LEASE_RESERVE_MS });
@@ -338,12 +330,13 @@ export class Admission {
   }
 
   #takePositions(call: Call, counting: readonly Waiter[], reply: MonthReply | undefined): void {
-    if (reply?.kind === 'missing' && this.#clock.monotonic() >= call.cache.uncountableUntil)
+    if (reply?.kind === 'missing' && this.#options.clock.monotonic() >= call.cache.uncountableUntil)
       return this.#restore(call, counting, reply.month);
-    if (reply?.kind === 'failed') this.#log.error({ err: reply.error }, 'redis: the month cannot be counted');
+    if (reply?.kind === 'failed')
+      this.#options.log.error({ err: reply.error }, 'redis: the month cannot be counted');
     if (reply?.kind === 'counted') {
       const { month, before, counted } = reply;
-      if (counted > 0) this.#checkpoints.note(call.scope.project, month, before + counted, before);
+      if (counted > 0) this.#options.checkpoints.note(call.scope.project, month, before + counted, before);
       counting.forEach((waiter, i) => {
         waiter.needsCount = false;
         waiter.count =
@@ -366,10 +359,15 @@ export class Admission {
     for (const waiter of whole.waiting) if (!counting.includes(waiter)) this.#tellOrAskAgain(scope, waiter);
     const send = (checkpoint: number | undefined): void => {
       const start = { month, count: checkpoint ?? 0 };
-      this.#redis.call({
+      this.#options.redis.call({
         script: 'admit',
         keys: admitKeys(id),
-        args: admitArgs({ wishes: 'c'.repeat(counting.length), quota, start, now: this.#scriptNow?.() }),
+        args: admitArgs({
+          wishes: 'c'.repeat(counting.length),
+          quota,
+          start,
+          now: this.#options.scriptNow?.(),
+        }),
         done: (reply) => {
           if (!reply) return this.#endCall(call, false);
           const counted = parseReply(reply).month;
@@ -381,17 +379,20 @@ export class Admission {
         lost: () => this.#lost(call),
       });
     };
-    within(CHECKPOINT_READ_MS_MAX, this.#checkpoints.read(scope.project, month)).then(send, (error) => {
-      this.#log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
-      call.cache.uncountableUntil = this.#clock.monotonic() + UNCOUNTABLE_MS;
-      this.#endCall(call, true);
-    });
+    within(CHECKPOINT_READ_MS_MAX, this.#options.checkpoints.read(scope.project, month)).then(
+      send,
+      (error) => {
+        this.#options.log.warn({ err: error, project: id, month }, 'quota checkpoint not read');
+        call.cache.uncountableUntil = this.#options.clock.monotonic() + UNCOUNTABLE_MS;
+        this.#endCall(call, true);
+      },
+    );
   }
 
   #noteRestored(project: string, month: string, checkpoint: number): void {
     this.#countersRestored++;
-    this.#checkpoints.noteLoss();
-    this.#log.warn(
+    this.#options.checkpoints.noteLoss();
+    this.#options.log.warn(
       { project, month, checkpoint },
       'redis lost the count of a month: it goes on from a checkpoint',
     );
@@ -403,7 +404,7 @@ export class Admission {
       if (isAnswered) this.#tellOrAskAgain(scope, waiter);
       else this.#tell(scope, waiter);
     }
-    if (this.#asked.size > 0) this.#redis.schedule();
+    if (this.#asked.size > 0) this.#options.redis.schedule();
   }
 
   /**
@@ -411,13 +412,14 @@ export class Admission {
    * meanwhile.
    */
   #tellOrAskAgain(scope: RateScope, waiter: Waiter): void {
-    if (!waiter.needsToken || waiter.isLate || !this.#redis.available) return this.#tell(scope, waiter);
+    if (!waiter.needsToken || waiter.isLate || !this.#options.redis.available)
+      return this.#tell(scope, waiter);
     waiter.isLate = true;
     const waiting = this.#asked.get(scope) ?? [];
     const behind = waiting.findIndex(({ isLate }) => !isLate);
     waiting.splice(behind < 0 ? waiting.length : behind, 0, waiter);
     this.#asked.set(scope, waiting);
-    this.#redis.schedule();
+    this.#options.redis.schedule();
   }
 
   /** Calls a waiter back. What it still needs by now, it does not get. */
@@ -431,9 +433,9 @@ export class Admission {
   // ---- The timer ----
 
   #sweep(): void {
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     this.#refunds.sendOwed();
-    if (this.#redis.available) this.#sendBack(now);
+    if (this.#options.redis.available) this.#sendBack(now);
     if (now < this.#evictAt) return;
     this.#evictAt = now + EVICT_EVERY_MS;
     for (const scope of this.#active) {

@@ -27,18 +27,14 @@ type HeartbeatLimiterOptions = {
 const REFUSALS_MAX = 10_000;
 
 export class HeartbeatLimiter {
-  readonly #redis: LimitRedis;
-  readonly #clock: Clock;
-  readonly #scriptNow: (() => number) | undefined;
+  readonly #options: HeartbeatLimiterOptions;
   #waiting = new Map<string, Ping[]>();
   /** Token → monotonic ms until which it is refused without asking. */
   readonly #refusedUntil = new Map<string, number>();
 
   constructor(options: HeartbeatLimiterOptions) {
-    this.#redis = options.redis;
-    this.#clock = options.clock;
-    this.#scriptNow = options.scriptNow;
-    this.#redis.beforeFlush(() => this.#sendAsked());
+    this.#options = options;
+    options.redis.beforeFlush(() => this.#sendAsked());
   }
 
   /**
@@ -49,14 +45,14 @@ export class HeartbeatLimiter {
     return new Promise((resolve) => {
       const until = this.#refusedUntil.get(heartbeatToken);
       if (until !== undefined) {
-        if (this.#clock.monotonic() < until) return resolve('refused');
+        if (this.#options.clock.monotonic() < until) return resolve('refused');
         this.#refusedUntil.delete(heartbeatToken);
       }
-      if (!this.#redis.available) return resolve('unavailable');
+      if (!this.#options.redis.available) return resolve('unavailable');
       const waiting = this.#waiting.get(heartbeatToken);
       if (waiting) waiting.push({ decide: resolve });
       else this.#waiting.set(heartbeatToken, [{ decide: resolve }]);
-      this.#redis.schedule();
+      this.#options.redis.schedule();
     });
   }
 
@@ -64,9 +60,9 @@ export class HeartbeatLimiter {
     if (this.#waiting.size === 0) return;
     const asked = this.#waiting;
     this.#waiting = new Map();
-    const now = this.#scriptNow?.();
+    const now = this.#options.scriptNow?.();
     for (const [token, waiting] of asked) {
-      const sentAt = this.#clock.monotonic();
+      const sentAt = this.#options.clock.monotonic();
       const args = [now === undefined ? '' : now * 1000, waiting.length];
       const done = (reply: ScriptReply): void => {
         if (reply) this.#remember(token, sentAt, reply);
@@ -75,22 +71,22 @@ export class HeartbeatLimiter {
         });
       };
       const lost = (): void => this.#askAnew(token, waiting);
-      this.#redis.call({ script: 'heartbeat', keys: [heartbeatKey(token)], args, done, lost });
+      this.#options.redis.call({ script: 'heartbeat', keys: [heartbeatKey(token)], args, done, lost });
     }
   }
 
   /** Before those that came meanwhile. What the lost call took is wasted. */
   #askAnew(token: string, lost: readonly Ping[]): void {
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     const again: Ping[] = [];
     for (const ping of lost) {
       ping.lostAt ??= now;
-      if (now - ping.lostAt < REDIS_REPLY_MS_MAX && this.#redis.available) again.push(ping);
+      if (now - ping.lostAt < REDIS_REPLY_MS_MAX && this.#options.redis.available) again.push(ping);
       else ping.decide('unavailable');
     }
     if (again.length === 0) return;
     this.#waiting.set(token, [...again, ...(this.#waiting.get(token) ?? [])]);
-    this.#redis.schedule();
+    this.#options.redis.schedule();
   }
 
   /**

@@ -101,18 +101,16 @@ const OWED_MAX = 50_000;
  * reply is lost is not repeated, because it may have run.
  */
 export class Refunds {
-  readonly #redis: LimitRedis;
-  readonly #log: Log;
+  readonly #options: { redis: LimitRedis; log: Log };
   #owed: { projectId: string; month: string }[] = [];
   #closed = false;
 
-  constructor({ redis, log }: { redis: LimitRedis; log: Log }) {
-    this.#redis = redis;
-    this.#log = log;
+  constructor(options: { redis: LimitRedis; log: Log }) {
+    this.#options = options;
   }
 
   refund(projectId: string, month: string): void {
-    if (this.#redis.available) this.#send(projectId, month);
+    if (this.#options.redis.available) this.#send(projectId, month);
     else this.#owe(projectId, month);
   }
 
@@ -129,7 +127,7 @@ export class Refunds {
 
   /** To be called now and then. */
   sendOwed(): void {
-    if (this.#owed.length === 0 || !this.#redis.available) return;
+    if (this.#owed.length === 0 || !this.#options.redis.available) return;
     for (const { projectId, month } of this.#owed.splice(0)) this.#send(projectId, month);
   }
 
@@ -138,10 +136,10 @@ export class Refunds {
       if (reply?.[0] !== 1) this.#warn(projectId, month);
     };
     const unsent = (): void => this.#owe(projectId, month);
-    this.#redis.call({ script: 'refund', keys: [quotaKey(projectId)], args: [month], done, unsent });
+    this.#options.redis.call({ script: 'refund', keys: [quotaKey(projectId)], args: [month], done, unsent });
   }
 
   #warn(projectId: string, month: string): void {
-    this.#log.warn({ project: projectId, month }, 'quota increment not taken back');
+    this.#options.log.warn({ project: projectId, month }, 'quota increment not taken back');
   }
 }

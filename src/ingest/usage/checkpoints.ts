@@ -63,9 +63,7 @@ const CLOSING_WRITES = 8;
 type CheckpointsOptions = { store: CheckpointStore; clock: Clock; log: Log };
 
 export class Checkpoints {
-  readonly #store: CheckpointStore;
-  readonly #clock: Clock;
-  readonly #log: Log;
+  readonly #options: CheckpointsOptions;
   readonly #groups: Group[];
   readonly #timer: NodeJS.Timeout;
   readonly #startedAt: number;
@@ -82,10 +80,9 @@ export class Checkpoints {
   /** From when on it may be noted again, monotonic ms: many projects lose their counts at once. */
   #lossDueAt = 0;
 
-  constructor({ store, clock, log }: CheckpointsOptions) {
-    this.#store = store;
-    this.#clock = clock;
-    this.#log = log;
+  constructor(options: CheckpointsOptions) {
+    const { store, clock } = options;
+    this.#options = options;
     this.#groups = Array.from({ length: store.groups }, () => ({ noted: [], writing: undefined }));
     this.#firstGroup = Math.floor(Math.random() * store.groups);
     this.#startedAt = clock.monotonic();
@@ -105,7 +102,7 @@ export class Checkpoints {
       state.count = Math.max(state.count, count);
       return;
     }
-    const { noted } = this.#groups[this.#store.groupOf(project.id)] as Group;
+    const { noted } = this.#groups[this.#options.store.groupOf(project.id)] as Group;
     noted.push(state.month === '' ? project : { project, month: state.month, count: state.count });
     state.month = month;
     state.count = count;
@@ -113,7 +110,7 @@ export class Checkpoints {
 
   /** The stored figure, or a larger one that is not written yet. Rejects as the store does. */
   async read(project: ProjectState, month: string): Promise<number | undefined> {
-    const stored = await this.#store.read(project.id, month);
+    const stored = await this.#options.store.read(project.id, month);
     const noted = project.isDeleted ? undefined : NOTED.find(project);
     return noted?.month === month ? Math.max(noted.count, stored ?? 0) : stored;
   }
@@ -139,21 +136,21 @@ export class Checkpoints {
 
   #writeDue(): void {
     const groups = this.#groups.length;
-    const due = Math.floor(((this.#clock.monotonic() - this.#startedAt) / ROUND_MS) * groups);
+    const due = Math.floor(((this.#options.clock.monotonic() - this.#startedAt) / ROUND_MS) * groups);
     // After a stall of this process one round makes good for all that it missed.
     for (this.#turns = Math.max(this.#turns, due - groups); this.#turns < due; this.#turns++)
       void this.#write((this.#firstGroup + this.#turns) % groups);
-    if (this.#hasLoss && this.#clock.monotonic() >= this.#lossDueAt) void this.#writeLoss();
+    if (this.#hasLoss && this.#options.clock.monotonic() >= this.#lossDueAt) void this.#writeLoss();
   }
 
   async #writeLoss(): Promise<void> {
     this.#hasLoss = false;
-    this.#lossDueAt = this.#clock.monotonic() + ROUND_MS;
+    this.#lossDueAt = this.#options.clock.monotonic() + ROUND_MS;
     try {
-      await this.#store.noteLoss();
+      await this.#options.store.noteLoss();
     } catch (error) {
       this.#hasLoss = true;
-      this.#log.warn({ err: error }, 'quota: a loss of counts is not noted, trying again');
+      this.#options.log.warn({ err: error }, 'quota: a loss of counts is not noted, trying again');
     }
   }
 
@@ -174,11 +171,12 @@ export class Checkpoints {
   async #writeMonths(at: number, months: ReadonlyMap<string, Figures>): Promise<void> {
     for (const [month, figures] of months) {
       try {
-        await this.#store.write(at, month, countsOf(figures));
+        await this.#options.store.write(at, month, countsOf(figures));
         if (this.#failing.delete(at) && this.#failing.size === 0)
-          this.#log.info('quota checkpoints are all written again');
+          this.#options.log.info('quota checkpoints are all written again');
       } catch (error) {
-        if (this.#failing.size === 0) this.#log.warn({ err: error, month }, 'quota checkpoints not written');
+        if (this.#failing.size === 0)
+          this.#options.log.warn({ err: error, month }, 'quota checkpoints not written');
         this.#failing.add(at);
         for (const [project, count] of figures) this.note(project, month, count);
       }

@@ -25,9 +25,7 @@ const hourOf = (ms: number): string => `${new Date(ms).toISOString().slice(0, 13
  * written is tried again with the next flush.
  */
 export class KeyUse {
-  readonly #link: NatsLink;
-  readonly #log: Log;
-  readonly #clock: Clock;
+  readonly #options: { link: NatsLink; log: Log; clock: Clock };
   readonly #timer: NodeJS.Timeout;
   /** Not written yet. */
   #fresh: Access[] = [];
@@ -36,10 +34,8 @@ export class KeyUse {
   #hour = '';
   #flushing: Promise<void> | undefined;
 
-  constructor({ link, log, clock = systemClock }: { link: NatsLink; log: Log; clock?: Clock }) {
-    this.#link = link;
-    this.#log = log;
-    this.#clock = clock;
+  constructor({ clock = systemClock, ...options }: { link: NatsLink; log: Log; clock?: Clock }) {
+    this.#options = { ...options, clock };
     this.#timer = setInterval(() => void this.flush(LEDGER_WRITES_PER_FLUSH_MAX), LEDGER_FLUSH_MS);
     this.#timer.unref();
   }
@@ -53,10 +49,10 @@ export class KeyUse {
   /** Never throws. */
   async flush(keys = Infinity): Promise<void> {
     while (this.#flushing) await this.#flushing;
-    const hour = hourOf(this.#clock.now());
+    const hour = hourOf(this.#options.clock.now());
     if (hour !== this.#hour) for (const access of this.#noted.splice(0)) access.isKeyUseNoted = false;
     this.#hour = hour;
-    if (this.#fresh.length === 0 || !this.#link.connected) return;
+    if (this.#fresh.length === 0 || !this.#options.link.connected) return;
     this.#flushing = this.#write(this.#fresh.splice(0, keys), hour);
     await this.#flushing;
     this.#flushing = undefined;
@@ -72,7 +68,7 @@ export class KeyUse {
     for (const [at, access] of used.entries()) {
       const { project, keyId } = access;
       try {
-        await changeRecord(this.#link, useKey(project.id), (text) => {
+        await changeRecord(this.#options.link, useKey(project.id), (text) => {
           if (project.isDeleted) return undefined;
           const hours = parse(text);
           if ((hours[keyId] ?? '') >= hour) return undefined;
@@ -80,7 +76,10 @@ export class KeyUse {
         });
         this.#noted.push(access);
       } catch (error) {
-        this.#log.warn({ project: project.id, err: error }, 'use of keys not written, kept for later');
+        this.#options.log.warn(
+          { project: project.id, err: error },
+          'use of keys not written, kept for later',
+        );
         this.#fresh.push(access);
         if (isConflict(error)) continue;
         this.#fresh = used.slice(at + 1).concat(this.#fresh);

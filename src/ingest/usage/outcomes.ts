@@ -45,9 +45,7 @@ type LedgerOptions = { link: NatsLink; log: Log; clock?: Clock };
  * (old-days.ts).
  */
 export class OutcomeLedger {
-  readonly #link: NatsLink;
-  readonly #log: Log;
-  readonly #clock: Clock;
+  readonly #options: Required<LedgerOptions>;
   /** Projects with requests that were not gathered yet. */
   #fresh: ProjectState[] = [];
   /** Key → what is not written yet, and whose. */
@@ -55,10 +53,8 @@ export class OutcomeLedger {
   #flushing: Promise<void> | undefined;
   readonly #timer: NodeJS.Timeout;
 
-  constructor({ link, log, clock = systemClock }: LedgerOptions) {
-    this.#link = link;
-    this.#log = log;
-    this.#clock = clock;
+  constructor({ clock = systemClock, ...options }: LedgerOptions) {
+    this.#options = { ...options, clock };
     this.#timer = setInterval(() => void this.flush(LEDGER_WRITES_PER_FLUSH_MAX), LEDGER_FLUSH_MS);
     this.#timer.unref();
   }
@@ -84,7 +80,7 @@ export class OutcomeLedger {
   async flush(projects = Infinity): Promise<void> {
     while (this.#flushing) await this.#flushing;
     this.#gather();
-    if (this.#pending.size === 0 || !this.#link.connected) return;
+    if (this.#pending.size === 0 || !this.#options.link.connected) return;
     this.#flushing = this.#write(projects);
     await this.#flushing;
     this.#flushing = undefined;
@@ -98,7 +94,7 @@ export class OutcomeLedger {
 
   /** Moves the fresh numbers under the hour of this moment. */
   #gather(): void {
-    const time = new Date(this.#clock.now()).toISOString();
+    const time = new Date(this.#options.clock.now()).toISOString();
     const hour = time.slice(11, 13);
     for (const project of this.#fresh) {
       const fresh = FRESH.of(project);
@@ -127,7 +123,8 @@ export class OutcomeLedger {
       for (const key of queue) {
         if (isAway) return;
         await this.#writeKey(key).catch((error) => {
-          if (!isAway) this.#log.warn({ key, err: error }, 'outcomes: not written, kept for the next flush');
+          if (!isAway)
+            this.#options.log.warn({ key, err: error }, 'outcomes: not written, kept for the next flush');
           isAway ||= !isConflict(error);
         });
       }
@@ -142,7 +139,7 @@ export class OutcomeLedger {
     this.#pending.delete(key);
     const { project, day } = pending;
     try {
-      await changeRecord(this.#link, key, (text) => {
+      await changeRecord(this.#options.link, key, (text) => {
         if (project.isDeleted) return undefined;
         const sum = parseDay(text);
         addCounts(sum, day);

@@ -49,9 +49,7 @@ export type DeadLetterReport = DeadLetterFacts & {
  * size and hash. When two are lost in a row, so are all for PAUSE_MS, without asking the broker.
  */
 export class DeadLetters {
-  readonly #link: NatsLink;
-  readonly #clock: Clock;
-  readonly #log: Log;
+  readonly #options: { link: NatsLink; log: Log; clock: Clock };
   readonly #bounds: DeadLetterBounds;
   readonly #dropped: DroppedDeadLetters;
   /** Debts of projects for letters of one item. */
@@ -69,9 +67,7 @@ export class DeadLetters {
   failing = false;
 
   constructor({ link, log, clock = systemClock }: { link: NatsLink; log: Log; clock?: Clock }) {
-    this.#link = link;
-    this.#clock = clock;
-    this.#log = log;
+    this.#options = { link, log, clock };
     this.#dropped = new DroppedDeadLetters({ link, log, clock });
     const onDropped = (letters: number, project?: string): void => {
       log.warn({ letters, project }, 'processor: the oldest dead letters were removed to make room');
@@ -86,7 +82,7 @@ export class DeadLetters {
    * project may send ten thousand bad ones a second.
    */
   mayBeAlone(projectId: string): boolean {
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     if (this.#debts.of(projectId, now) >= LETTERS_ALONE_MAX * LETTER_ALONE_MS) return false;
     this.#debts.add(projectId, LETTER_ALONE_MS, now);
     return true;
@@ -135,7 +131,7 @@ export class DeadLetters {
   }
 
   async #publish(letter: WholeLetter): Promise<DeadLetterReport> {
-    const triedAt = this.#clock.monotonic();
+    const triedAt = this.#options.clock.monotonic();
     if (triedAt < this.#pausedUntil) return { ...letter.report, lost: this.#reason };
     try {
       const report = await this.#file(letter);
@@ -152,13 +148,13 @@ export class DeadLetters {
     const lost = letters.filter((one) => one.lost !== undefined);
     if (lost.length > 0) this.#dropped.note(lost.length);
     const filed = letters.filter((one) => one.lost === undefined);
-    for (const one of lost.slice(0, LINES_MAX)) this.#log.error(one, 'processor: dead letter lost');
+    for (const one of lost.slice(0, LINES_MAX)) this.#options.log.error(one, 'processor: dead letter lost');
     const left = Math.max(0, LINES_MAX - lost.length);
-    for (const one of filed.slice(0, left)) this.#log.warn(one, 'processor: dead letter');
+    for (const one of filed.slice(0, left)) this.#options.log.warn(one, 'processor: dead letter');
     const further = letters.length - LINES_MAX;
     if (further <= 0) return;
     const more = { letters: further, lost: Math.max(0, lost.length - LINES_MAX) };
-    this.#log.warn(more, 'processor: further dead letters');
+    this.#options.log.warn(more, 'processor: further dead letters');
   }
 
   /** Writes what the operator will be shown. */
@@ -175,7 +171,7 @@ export class DeadLetters {
 
   /** @throws UnavailableError while there is patience left */
   #onFailed(subject: string, triedAt: number, cause: Error): void {
-    const now = this.#clock.monotonic();
+    const now = this.#options.clock.monotonic();
     if (now - this.#failedAt > OUTAGE_MS) {
       this.#failingSince = triedAt;
       this.#isLosing = false;
@@ -185,7 +181,7 @@ export class DeadLetters {
     this.#failed.add(subject);
     this.#reason = cause.message;
     this.failing = true;
-    if (!this.#link.connected || now - this.#failingSince < PATIENCE_MS)
+    if (!this.#options.link.connected || now - this.#failingSince < PATIENCE_MS)
       throw new UnavailableError(`a dead letter cannot be published: ${cause.message}`, { cause });
     if (this.#isLosing) this.#pausedUntil = now + PAUSE_MS;
     this.#isLosing = true;
@@ -197,16 +193,16 @@ export class DeadLetters {
     { mayAsk, timeout = BROKER_REPLY_MS_MAX }: { mayAsk?: () => boolean; timeout?: number } = {},
   ): Promise<DeadLetterReport> {
     const isKept = await this.#bounds.makeRoom(projectSegment(letter.projectId), whole.length, mayAsk);
-    const partBytes = Math.min(FRAME_BYTES_MAX, Math.floor(this.#link.maxPayload / 2));
+    const partBytes = Math.min(FRAME_BYTES_MAX, Math.floor(this.#options.link.maxPayload / 2));
     const parts = !isKept || whole.length <= partBytes ? 0 : Math.ceil(whole.length / partBytes);
     for (let part = 0; part < parts; part++) {
       const bytes = whole.subarray(part * partBytes, (part + 1) * partBytes);
-      await this.#link.js.publish(`${subject}.${part}`, bytes, { timeout });
+      await this.#options.link.js.publish(`${subject}.${part}`, bytes, { timeout });
     }
     const { sha256 } = report;
     const headers = manifest(letter, { length: whole.length, sha256, parts, gone: !isKept });
     const body = parts === 0 && isKept ? whole : undefined;
-    await this.#link.js.publish(subject, body, { timeout, headers });
+    await this.#options.link.js.publish(subject, body, { timeout, headers });
     return isKept ? report : { ...report, bytesGone: true };
   }
 }

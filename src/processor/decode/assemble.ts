@@ -54,13 +54,11 @@ async function whatIsThere(link: NatsLink, { sequences, length }: PartsRef): Pro
  * the frame is acknowledged.
  */
 export class JoinedParts {
-  readonly #link: NatsLink;
-  readonly #log: Log;
+  readonly #options: { link: NatsLink; log: Log };
   readonly #sequences = new WeakMap<Delivery, Set<number>>();
 
-  constructor({ link, log }: { link: NatsLink; log: Log }) {
-    this.#link = link;
-    this.#log = log;
+  constructor(options: { link: NatsLink; log: Log }) {
+    this.#options = options;
   }
 
   /** Parts with other bytes may be those of another entry: they stay. */
@@ -76,9 +74,9 @@ export class JoinedParts {
     const parts = deliveries.flatMap((delivery) => [...(this.#sequences.get(delivery) ?? [])]);
     if (parts.length === 0) return;
     try {
-      await removeParts(this.#link, parts);
+      await removeParts(this.#options.link, parts);
     } catch (error) {
-      this.#log.warn({ err: error, parts: parts.length }, 'processor: parts wait for the sweep');
+      this.#options.log.warn({ err: error, parts: parts.length }, 'processor: parts wait for the sweep');
     }
   }
 }

@@ -46,14 +46,12 @@ export type NotedLoss = { month: string; revision: number };
  */
 export class CheckpointBucket {
   readonly groups = GROUPS;
-  readonly #link: NatsLink;
-  readonly #log: Log;
+  readonly #options: { link: NatsLink; log: Log };
   /** Reads under way, by key. */
   readonly #reading = new Map<string, Promise<MonthCounts>>();
 
-  constructor({ link, log }: { link: NatsLink; log: Log }) {
-    this.#link = link;
-    this.#log = log;
+  constructor(options: { link: NatsLink; log: Log }) {
+    this.#options = options;
   }
 
   groupOf(projectId: string): number {
@@ -67,7 +65,7 @@ export class CheckpointBucket {
    * @throws when they may not be stored
    */
   async write(group: number, month: string, figures: ReadonlyMap<string, number>): Promise<void> {
-    if (!this.#link.connected) throw new Error('not connected to NATS');
+    if (!this.#options.link.connected) throw new Error('not connected to NATS');
     await this.#change(checkpointKey(month, group), (stored) => {
       let raised = false;
       for (const [projectId, count] of figures) {
@@ -111,8 +109,8 @@ export class CheckpointBucket {
     const first = new Promise<MonthCounts>((resolve, reject) => {
       let failure: unknown = new Error('no connection to NATS, or no answer');
       const ask = (): void => {
-        if (this.#link.isAway || performance.now() > endsAt) reject(failure);
-        else if (this.#link.connected)
+        if (this.#options.link.isAway || performance.now() > endsAt) reject(failure);
+        else if (this.#options.link.connected)
           this.#stored(key).then(resolve, (error) => {
             failure = error;
           });
@@ -168,32 +166,32 @@ export class CheckpointBucket {
 
   /** Notes that Redis lost counts. @throws when the note may not be stored */
   async noteLoss(): Promise<void> {
-    if (!this.#link.connected) throw new Error('not connected to NATS');
-    await (await openBucket(this.#link, COUNTERS_BUCKET)).put(LOSS_KEY, '');
+    if (!this.#options.link.connected) throw new Error('not connected to NATS');
+    await (await openBucket(this.#options.link, COUNTERS_BUCKET)).put(LOSS_KEY, '');
   }
 
   /** @throws when the bucket does not answer */
   async readLoss(): Promise<NotedLoss | undefined> {
-    const entry = await (await openBucket(this.#link, COUNTERS_BUCKET)).get(LOSS_KEY);
+    const entry = await (await openBucket(this.#options.link, COUNTERS_BUCKET)).get(LOSS_KEY);
     if (entry?.operation !== 'PUT') return undefined;
     return { month: entry.created.toISOString().slice(0, 'YYYY-MM'.length), revision: entry.revision };
   }
 
   /** Removes the note, but not one that was written later. */
   async forgetLoss({ revision }: NotedLoss): Promise<void> {
-    await removeRecords(this.#link, LOSS_KEY, revision);
+    await removeRecords(this.#options.link, LOSS_KEY, revision);
   }
 
   /** `change` says whether there is something to write. */
   #change(key: string, change: (figures: MonthCounts) => boolean): Promise<void> {
-    return changeRecord(this.#link, key, (text) => {
+    return changeRecord(this.#options.link, key, (text) => {
       const figures = this.#parse(key, text);
       return change(figures) ? textOf(figures) : undefined;
     });
   }
 
   async #stored(key: string): Promise<MonthCounts> {
-    return this.#parse(key, await readRecord(this.#link, key));
+    return this.#parse(key, await readRecord(this.#options.link, key));
   }
 
   /** Spoiled text counts as none, and is written over. */
@@ -201,7 +199,7 @@ export class CheckpointBucket {
     try {
       return figuresOf(JSON.parse(text) as Record<string, unknown>);
     } catch (error) {
-      this.#log.warn({ key, err: error }, 'counters: a spoiled checkpoint is taken for none');
+      this.#options.log.warn({ key, err: error }, 'counters: a spoiled checkpoint is taken for none');
       return new Map();
     }
   }
