@@ -14,25 +14,10 @@ import type { Log } from '../../lib/log.ts';
 import { Slot } from '../../lib/slots.ts';
 import { CHECKPOINT_MS_MAX } from '../../limits.ts';
 import type { ProjectState } from '../../projects/project-state.ts';
-import type { MonthCounts } from '../../projects/usage/checkpoint-bucket.ts';
+import type { CheckpointBucket, MonthCounts } from '../../projects/usage/checkpoint-bucket.ts';
 
-/**
- * Where the figures are: the `sluice_counters` bucket, one record per group and month (YYYY-MM).
- */
-export interface CheckpointStore {
-  readonly groups: number;
-  /** 0 ≤ group < groups, always the same for a project. */
-  groupOf(projectId: string): number;
-  /**
-   * Keeps of each project the larger of its figure and the one there: within a month usage only
-   * grows. Rejects when it cannot.
-   */
-  write(group: number, month: string, figures: MonthCounts): Promise<void>;
-  /** Notes that Redis lost counts, for the processor to compare. Rejects when it cannot. */
-  noteLoss(): Promise<void>;
-  /** The stored figure, or undefined when there is none. Rejects when it cannot be known. */
-  read(projectId: string, month: string): Promise<number | undefined>;
-}
+/** Where the figures are: one record of the `sluice_counters` bucket per group and month (YYYY-MM). */
+export type CheckpointStore = Pick<CheckpointBucket, 'groups' | 'groupOf' | 'write' | 'noteLoss' | 'read'>;
 
 /** The figure of an earlier month, of a project that counts in another one now. */
 type Leftover = { project: ProjectState; month: string; count: number };

@@ -45,7 +45,8 @@ export type NotedLoss = { month: string; revision: number };
  * counted.
  */
 export class CheckpointBucket {
-  readonly groups = GROUPS;
+  /** A project is always in the same one, from 0 on. */
+  readonly groups: number = GROUPS;
   readonly #options: { link: NatsLink; log: Log };
   /** Reads under way, by key. */
   readonly #reading = new Map<string, Promise<MonthCounts>>();
