@@ -15,6 +15,7 @@ import {
 } from '../lib/metrics/metrics.ts';
 import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { checkPortIsFree } from '../lib/port-check.ts';
+import { managementApi } from '../management/api/api.ts';
 import { startAdminServer } from '../management/api/server.ts';
 import { AdminTokens } from '../management/api/tokens.ts';
 import { Connections } from '../management/connections.ts';
@@ -135,13 +136,14 @@ export async function runIngest(
   const servers = new ServerFigures(config, connections);
   const readiness = (): Readiness => combine(pool, stopping);
   const { publicUrl, heartbeatPath, streamShards: shards } = config;
+  const management = { connections, publicUrl, heartbeatPath, shards, log };
   const admin = await startAdminServer({
     host: config.adminHost,
     names: config.adminNames,
     port: adminPort,
     tokens,
     log,
-    management: { connections, publicUrl, heartbeatPath, shards, log },
+    api: managementApi(management, log),
     pages: {
       ready: () => ({ ready: readiness().status === 'ready', body: JSON.stringify(readiness()) }),
       metrics: async () => {

@@ -4,9 +4,11 @@ import { z } from 'zod';
 import { originPatternProblem } from '../ingest/filter/inbound.ts';
 import { FILTER_NAMES } from '../lib/filter-names.ts';
 import { CATEGORIES } from '../lib/item-types.ts';
-import { firstKey, keyId, keysOf, replaceKey, withKeys } from '../projects/keys.ts';
+import { firstKey, replaceKey, withKeys } from '../projects/keys.ts';
 import {
+  keyId,
   keyList,
+  keysOf,
   type Project,
   type ProjectKey,
   projectKeySchema,

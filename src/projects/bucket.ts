@@ -9,8 +9,7 @@ import {
 import { type KV, Kvm } from '@nats-io/kv';
 import { REGISTRY_REQUEST_MS } from '../limits.ts';
 import type { NatsLink } from '../stream/nats.ts';
-import { hasLeader } from '../stream/stream-watch.ts';
-import { COUNTERS_BUCKET } from '../stream/topology.ts';
+import { COUNTERS_BUCKET, hasLeader } from '../stream/topology.ts';
 
 /**
  * A handle on a bucket; sends no request yet. Reads go to the leader, so that a process sees its

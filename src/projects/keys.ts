@@ -1,30 +1,7 @@
-/** The keys of a project's record: which are in force, and the changes that commands make. Pure. */
-import { createHash } from 'node:crypto';
+/** The changes that commands make to the keys of a project's record. Pure. */
 import { PROJECT_KEYS_MAX } from '../limits.ts';
 import { ConflictError, UnknownNameError } from './names.ts';
-import type { Project, ProjectKey } from './project.ts';
-
-const ID_CHARS = 8;
-
-/**
- * Names a key in commands, and where it is counted. It follows from the key, so that a record needs
- * no further field.
- */
-export const keyId = (key: string): string =>
-  createHash('sha256').update(key).digest('hex').slice(0, ID_CHARS);
-
-/** The name of its window, when it has a limit of its own. */
-export const keyWindow = (key: string): string => `key:${keyId(key)}`;
-
-/** In their order: the first valid one is the project's `key`. */
-export const keysOf = ({ key, keys }: Project): readonly ProjectKey[] => keys ?? [{ key, enabled: true }];
-
-/** Unix ms. */
-export const expiresAt = ({ expires }: Pick<ProjectKey, 'expires'>): number =>
-  expires === undefined ? Infinity : Date.parse(expires);
-
-/** Unix ms until which a key is valid. One that is disabled never is. */
-export const validUntil = (key: ProjectKey): number => (key.enabled ? expiresAt(key) : 0);
+import { expiresAt, keyId, keysOf, type Project, type ProjectKey, validUntil } from './project.ts';
 
 /** The first key that is enabled and not expired. @param now Unix ms */
 export const firstKey = (project: Project, now: number): ProjectKey | undefined =>

@@ -8,8 +8,15 @@ import {
   typeBit,
 } from '../lib/item-types.ts';
 import { Slotted } from '../lib/slots.ts';
-import { keyId, keyWindow, validUntil } from './keys.ts';
-import { type Project, type ProjectKey, type ProjectPrivacy, privacyOf } from './project.ts';
+import {
+  keyId,
+  keyWindow,
+  type Project,
+  type ProjectKey,
+  type ProjectPrivacy,
+  privacyOf,
+  validUntil,
+} from './project.ts';
 
 /** A sliding window of a minute. `name` tells a project's windows apart; its own has none. */
 export type WindowLimit = { readonly name: string; readonly limit: number };

@@ -2,6 +2,7 @@
  * A project as the registry stores it, and what a key of its bucket holds: a record under a
  * project's id, a claim under its alias. Pure: no I/O.
  */
+import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { FILTER_NAMES } from '../lib/filter-names.ts';
 import { CATEGORIES } from '../lib/item-types.ts';
@@ -84,6 +85,32 @@ export const projectSchema = z.strictObject({
 export type Project = z.infer<typeof projectSchema>;
 export type ProjectKey = z.infer<typeof projectKeySchema>;
 export type PlanLimits = 'table' | 'free-only';
+
+// ---- Its keys ----
+
+const ID_CHARS = 8;
+
+/**
+ * Names a key in commands, and where it is counted. It follows from the key, so that a record needs
+ * no further field.
+ */
+export const keyId = (key: string): string =>
+  createHash('sha256').update(key).digest('hex').slice(0, ID_CHARS);
+
+/** The name of its window, when it has a limit of its own. */
+export const keyWindow = (key: string): string => `key:${keyId(key)}`;
+
+/** In their order: the first valid one is the project's `key`. */
+export const keysOf = ({ key, keys }: Project): readonly ProjectKey[] => keys ?? [{ key, enabled: true }];
+
+/** Unix ms. */
+export const expiresAt = ({ expires }: Pick<ProjectKey, 'expires'>): number =>
+  expires === undefined ? Infinity : Date.parse(expires);
+
+/** Unix ms until which a key is valid. One that is disabled never is. */
+export const validUntil = (key: ProjectKey): number => (key.enabled ? expiresAt(key) : 0);
+
+// ---- What follows from it ----
 
 /** The per-minute limit in force, or undefined for none (SLUICE_PLAN_LIMITS). */
 export function rateLimitOf(

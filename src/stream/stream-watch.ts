@@ -3,6 +3,7 @@ import type { Clock } from '../lib/clock.ts';
 import { gauge, type MetricsSnapshot, type Sample } from '../lib/metrics/metrics.ts';
 import type { NatsLink } from './nats.ts';
 import { orMissing } from './setup/setup-error.ts';
+import { hasLeader } from './topology.ts';
 
 type StreamWatchOptions = {
   /** Rejects while NATS is away. */
@@ -13,10 +14,6 @@ type StreamWatchOptions = {
   /** Their streams are watched too, under the names that NATS gives them. */
   buckets: readonly string[];
 };
-
-/** A server of a cluster without quorum tells of a stream, and takes nothing for it. */
-export const hasLeader = ({ cluster }: StreamInfo): boolean =>
-  cluster?.name === undefined || Boolean(cluster.leader);
 
 /** Copies of a stream that have all of it, the leader's among them. */
 export function currentReplicas({ cluster, config }: StreamInfo): number {

@@ -1,16 +1,8 @@
 /** The keys of a record: which are in force, what commands make of them, and what builds before and after read. */
 import { describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
-import {
-  addKey,
-  changeKey,
-  firstKey,
-  keyId,
-  keysOf,
-  replaceKey,
-  rotateKeys,
-} from '../../src/projects/keys.ts';
-import { type Project, parseEntry, projectText } from '../../src/projects/project.ts';
+import { addKey, changeKey, firstKey, replaceKey, rotateKeys } from '../../src/projects/keys.ts';
+import { keyId, keysOf, type Project, parseEntry, projectText } from '../../src/projects/project.ts';
 import { ProjectState } from '../../src/projects/project-state.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
 import { replace } from './broker.ts';

@@ -1,7 +1,8 @@
 /** Keys of a project over two workers: an overlap and its end, a key and a project that are switched off, a key's own limit. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { addKey, changeKey, keyId } from '../../src/projects/keys.ts';
+import { addKey, changeKey } from '../../src/projects/keys.ts';
 import type { Project } from '../../src/projects/project.ts';
+import { keyId } from '../../src/projects/project.ts';
 import { ProjectStore } from '../../src/projects/project-store.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { REGISTRY_MS_MAX, System, until } from '../support/system.ts';

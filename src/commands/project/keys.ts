@@ -4,7 +4,7 @@ import { systemClock } from '../../lib/clock.ts';
 import { LABEL_CHARS_MAX, RATE_LIMIT_MAX, RATE_LIMIT_MIN } from '../../limits.ts';
 import type { Operations } from '../../management/operations.ts';
 import type { KeyJson } from '../../management/project-json.ts';
-import { expiresAt } from '../../projects/keys.ts';
+import { expiresAt } from '../../projects/project.ts';
 import { printJson, printLine, record, table } from '../print.ts';
 import { type ApiFlags, withApi, withOperations } from '../session.ts';
 import { integerIn, parseKey, parseProjectId, refuse } from './fields.ts';

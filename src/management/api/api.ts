@@ -38,6 +38,12 @@ function namedOnce(query: URLSearchParams): Record<string, string> {
 
 type ApiParts = { access: Access; management: ManagementParts; log: Log };
 
+/** Makes the API of an admin port, whose access it shares. */
+export const managementApi =
+  (management: ManagementParts, log: Log) =>
+  (access: Access): ManagementApi =>
+    new ManagementApi({ access, management, log });
+
 export class ManagementApi {
   readonly #parts: ApiParts;
 

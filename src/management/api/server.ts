@@ -7,10 +7,9 @@ import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promi
 import type { Log } from '../../lib/log.ts';
 import type { MetricsSnapshot } from '../../lib/metrics/metrics.ts';
 import { PortError } from '../../lib/port-check.ts';
-import type { ManagementParts } from '../direct.ts';
 import { loadAdminPage } from '../page/page.ts';
 import { Access } from './access.ts';
-import { ManagementApi } from './api.ts';
+import type { ManagementApi } from './api.ts';
 import { PROBLEM_TYPE, ProblemError } from './problem.ts';
 import type { AdminTokens } from './tokens.ts';
 
@@ -38,8 +37,8 @@ type AdminOptions = {
   pages: AdminPages;
   tokens: AdminTokens;
   log: Log;
-  /** Parts of the management API; without them it is not served. */
-  management?: ManagementParts;
+  /** Makes the management API; without it none is served. */
+  api?: (access: Access) => ManagementApi;
 };
 
 /** A deletion takes the longest: three seconds and a few calls. */
@@ -67,11 +66,11 @@ class AdminServer {
   /** Requests to the management API that are not answered. */
   readonly #underWay = new Set<Promise<unknown>>();
 
-  constructor({ host, names = [], pages, tokens, log, management }: AdminOptions) {
+  constructor({ host, names = [], pages, tokens, log, api }: AdminOptions) {
     this.#pages = pages;
     this.#access = new Access({ host, names, tokens });
     this.#log = log;
-    this.#api = management && new ManagementApi({ access: this.#access, management, log });
+    this.#api = api?.(this.#access);
   }
 
   async handle(req: IncomingMessage, res: ServerResponse): Promise<void> {

@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { projectCommand } from '../../../src/commands/project/project.ts';
 import { KeyUse } from '../../../src/ingest/usage/key-use.ts';
-import { keyId } from '../../../src/projects/keys.ts';
+import { keyId } from '../../../src/projects/project.ts';
 import { ProjectState } from '../../../src/projects/project-state.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
 import type { NatsLink } from '../../../src/stream/nats.ts';

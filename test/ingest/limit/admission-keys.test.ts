@@ -3,7 +3,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest
 import type { Admission, AdmissionResult } from '../../../src/ingest/limit/admission.ts';
 import type { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import { categoryBit } from '../../../src/lib/item-types.ts';
-import { keyId } from '../../../src/projects/keys.ts';
+import { keyId } from '../../../src/projects/project.ts';
 import type { ProjectState, RateScope } from '../../../src/projects/project-state.ts';
 import { admissionOn, admit, callAdmit, clock, connected, elsewhere, projectOf } from './limit-fixture.ts';
 import { STORES, type Store } from './stores.ts';

@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { managementApi } from '../../../src/management/api/api.ts';
 import { type RunningAdmin, startAdminServer } from '../../../src/management/api/server.ts';
 import { AdminTokens } from '../../../src/management/api/tokens.ts';
 import { Connections } from '../../../src/management/connections.ts';
@@ -59,7 +60,15 @@ async function open({
     stats: async () => ({ role: 'ingest' as const, readiness: { status: 'ready', checks: {} }, metrics: [] }),
   };
   const tokens = new AdminTokens({ entries, file: of, log });
-  const parts = { host, names, port: 0, pages, tokens, log, ...(isIngest && { management }) };
+  const parts = {
+    host,
+    names,
+    port: 0,
+    pages,
+    tokens,
+    log,
+    ...(isIngest && { api: managementApi(management, log) }),
+  };
   const admin = await startAdminServer(parts);
   admins.push(admin);
   return (admin.server.address() as AddressInfo).port;

@@ -3,6 +3,7 @@ import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { Kvm } from '@nats-io/kv';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { managementApi } from '../../../src/management/api/api.ts';
 import { startAdminServer } from '../../../src/management/api/server.ts';
 import { AdminTokens } from '../../../src/management/api/tokens.ts';
 import { ApiOperations } from '../../../src/management/api-client.ts';
@@ -36,7 +37,10 @@ beforeAll(async () => {
     },
     tokens: new AdminTokens({ entries: [], file: undefined, log }),
     log,
-    management: { connections, publicUrl: 'http://x', heartbeatPath: '/heartbeat', shards: 1, log },
+    api: managementApi(
+      { connections, publicUrl: 'http://x', heartbeatPath: '/heartbeat', shards: 1, log },
+      log,
+    ),
   }));
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
 });

@@ -5,7 +5,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
-import { keyId } from '../../../src/projects/keys.ts';
+import { keyId } from '../../../src/projects/project.ts';
 import { deadLetterId } from '../../../src/stream/dead-letter-format.ts';
 import { AUDIT_STREAM } from '../../../src/stream/topology.ts';
 import {

@@ -3,6 +3,7 @@
 import type { AddressInfo } from 'node:net';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, expect, it } from 'vitest';
+import { managementApi } from '../../../src/management/api/api.ts';
 import { type AdminStats, startAdminServer } from '../../../src/management/api/server.ts';
 import { AdminTokens } from '../../../src/management/api/tokens.ts';
 import { Connections } from '../../../src/management/connections.ts';
@@ -291,7 +292,14 @@ it('asks for the token of the API where the figures need none', async () => {
   const connections = new Connections({ ...urls, name: 'test', log });
   const management = { connections, publicUrl: system.url, heartbeatPath: '/heartbeat', shards: 1, log };
   const host = '127.0.0.1';
-  const { server } = await startAdminServer({ host, port: 0, pages, tokens, log, management });
+  const { server } = await startAdminServer({
+    host,
+    port: 0,
+    pages,
+    tokens,
+    log,
+    api: managementApi(management, log),
+  });
   const page = await browser.newPage();
   await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/`);
   await page.locator('#listed-projects .trouble', { hasText: 'Send a token' }).waitFor();
