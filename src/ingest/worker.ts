@@ -58,7 +58,7 @@ type Ground = Pick<RequestServices, 'budget' | 'metrics' | 'log'> & {
   requestLog: RequestLog | undefined;
 };
 
-/** The parts that serve requests: made when the registry has been read, closed after the last answer. */
+/** The parts that serve requests, from the first look at the registry to the last answer. */
 class Serving {
   readonly publisher: Publisher;
   readonly admission: Admission;

@@ -60,7 +60,7 @@ export class FairShare {
     else if (before > 0 && after === 0) this.#users--;
   }
 
-  /** Adds. @returns false beyond the bound, or for a project beyond its share: it counts all the same */
+  /** Adds. @returns false beyond the bound or the project's share; it counts all the same */
   take(project: Slotted, delta: number): boolean {
     this.add(project, delta);
     return this.#total <= this.#max && this.allows(project);

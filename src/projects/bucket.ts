@@ -8,8 +8,8 @@ import {
 } from '@nats-io/jetstream';
 import { type KV, Kvm } from '@nats-io/kv';
 import { REGISTRY_REQUEST_MS } from '../limits.ts';
-import type { NatsLink } from '../stream/nats.ts';
-import { COUNTERS_BUCKET, hasLeader } from '../stream/topology.ts';
+import { hasLeader, type NatsLink } from '../stream/nats.ts';
+import { COUNTERS_BUCKET } from '../stream/topology.ts';
 
 /**
  * A handle on a bucket; sends no request yet. Reads go to the leader, so that a process sees its

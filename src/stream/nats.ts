@@ -1,6 +1,12 @@
 import type { Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
-import { type JetStreamClient, type JetStreamManager, jetstream, jetstreamManager } from '@nats-io/jetstream';
+import {
+  type JetStreamClient,
+  type JetStreamManager,
+  jetstream,
+  jetstreamManager,
+  type StreamInfo,
+} from '@nats-io/jetstream';
 import {
   type Authenticator,
   type ConnectionOptions,
@@ -445,3 +451,7 @@ export class NatsLink {
     for (const callback of this.#onAway) callback();
   }
 }
+
+/** A server of a cluster without quorum tells of a stream, and takes nothing for it. */
+export const hasLeader = ({ cluster }: StreamInfo): boolean =>
+  cluster?.name === undefined || Boolean(cluster.leader);

@@ -1,9 +1,8 @@
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import type { Clock } from '../lib/clock.ts';
 import { gauge, type MetricsSnapshot, type Sample } from '../lib/metrics/metrics.ts';
-import type { NatsLink } from './nats.ts';
+import { hasLeader, type NatsLink } from './nats.ts';
 import { orMissing } from './setup/setup-error.ts';
-import { hasLeader } from './topology.ts';
 
 type StreamWatchOptions = {
   /** Rejects while NATS is away. */

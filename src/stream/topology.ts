@@ -1,7 +1,7 @@
 /**
  * The streams, consumers and buckets in JetStream as data. setup/setup.ts makes them.
  */
-import { AckPolicy, DiscardPolicy, RetentionPolicy, StorageType, type StreamInfo } from '@nats-io/jetstream';
+import { AckPolicy, DiscardPolicy, RetentionPolicy, StorageType } from '@nats-io/jetstream';
 import { nanos } from '@nats-io/transport-node';
 import { EXTRA_TYPES, type ExtraType, type ItemType } from '../lib/item-types.ts';
 import {
@@ -150,7 +150,3 @@ export function wantedStreams({ replicas, shards, maxBytes }: TopologyOptions): 
   };
   return [...frames, { config: chunks }, { config: deadLetters }, { config: audit }];
 }
-
-/** A server of a cluster without quorum tells of a stream, and takes nothing for it. */
-export const hasLeader = ({ cluster }: StreamInfo): boolean =>
-  cluster?.name === undefined || Boolean(cluster.leader);

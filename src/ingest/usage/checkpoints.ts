@@ -16,7 +16,7 @@ import { CHECKPOINT_MS_MAX } from '../../limits.ts';
 import type { ProjectState } from '../../projects/project-state.ts';
 import type { CheckpointBucket, MonthCounts } from '../../projects/usage/checkpoint-bucket.ts';
 
-/** Where the figures are: one record of the `sluice_counters` bucket per group and month (YYYY-MM). */
+/** Where the figures are: in `sluice_counters`, one record per group and month (YYYY-MM). */
 export type CheckpointStore = Pick<CheckpointBucket, 'groups' | 'groupOf' | 'write' | 'noteLoss' | 'read'>;
 
 /** The figure of an earlier month, of a project that counts in another one now. */

@@ -1,4 +1,6 @@
-/** How many dead letters were dropped lately: a record in the counters bucket, for `sluice doctor`. */
+/**
+ * How many dead letters were dropped lately: a record in the counters bucket, for `sluice doctor`.
+ */
 import { z } from 'zod';
 import { type Clock, DAY_MS } from '../../lib/clock.ts';
 import type { Log } from '../../lib/log.ts';

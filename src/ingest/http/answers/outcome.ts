@@ -112,7 +112,7 @@ export const withReason = ({ status, headers, body }: Answer, reason: string): A
   body,
 });
 
-/** The form of an endpoint's answers; headers that depend on a limit or a filter are added to it. */
+/** The form of an endpoint's answers. Headers that depend on a limit or a filter are added. */
 export type Answers = {
   /** @param eventId '' where there is none */
   accepted(eventId: string): Answer;
