@@ -24,15 +24,9 @@ export type HeavyFramesOptions = {
  * bounds memory.
  */
 export class HeavyFrames {
-<<<<<<< HEAD
-  readonly #clock: Pick<Clock, 'monotonic'>;
-  readonly #onTooMany: (projectId: string) => void;
+  readonly #options: HeavyFramesOptions;
   /** By project; the one that was served last is last. A project stays while it is at work. */
   readonly #waiting = new Map<string, Waiting[]>();
-=======
-  readonly #options: HeavyFramesOptions;
-  #waiting: Waiting[] = [];
->>>>>>> 1640e74 (classes keep their options as they got them, instead of field by field)
   readonly #atWork = new Set<string>();
   #decodedBytes = 0;
 
@@ -43,15 +37,10 @@ export class HeavyFrames {
   /** Runs the work on a frame of so many bytes when it is its turn. */
   async run(projectId: string, bytes: number, work: () => Promise<void>): Promise<void> {
     await new Promise<void>((begin) => {
-<<<<<<< HEAD
       const own = this.#waiting.get(projectId) ?? [];
-      own.push({ bytes, since: this.#clock.monotonic(), begin });
+      own.push({ bytes, since: this.#options.clock.monotonic(), begin });
       this.#waiting.set(projectId, own);
       this.#tellTooMany(projectId, own);
-=======
-      this.#waiting.push({ projectId, bytes, since: this.#options.clock.monotonic(), begin });
-      this.#tellTooMany(projectId);
->>>>>>> 1640e74 (classes keep their options as they got them, instead of field by field)
       this.#next();
     });
     try {

@@ -74,6 +74,7 @@ export class HeavyProjects {
     if (this.#options.link.connected && !connection.isDraining())
       connection.publish(HEAVY_SUBJECT, projectId);
   }
+
   #sentBy(projectId: string, now: number): Sent {
     const known = this.#sent.get(projectId);
     if (known) return known;
