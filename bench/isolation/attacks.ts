@@ -116,6 +116,18 @@ const listOf = (element: string, bytes: number): string =>
 /** As an event: what a scrubber must rewrite everywhere. */
 const eventOf = (payload: string): string => `{}\n{"type":"event"}\n${payload}`;
 
+/** A zstd frame with a window of 8 MiB, the largest that is taken: a block of four bytes inflates to 128 KiB. */
+function zstdOf(text: string, blocks: number): Buffer {
+  const block = (bytes: number, kind: 'raw' | 'repeated', content: string, isLast = false): Buffer => {
+    const head = Buffer.alloc(3);
+    head.writeUIntLE((bytes << 3) | (kind === 'raw' ? 0 : 2) | Number(isLast), 0, 3);
+    return Buffer.concat([head, Buffer.from(content)]);
+  };
+  const head = Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x00, 0x68]);
+  const repeated = Array.from({ length: blocks }, () => block(128 * 1024, 'repeated', 'x'));
+  return Buffer.concat([head, block(text.length, 'raw', text), ...repeated, block(1, 'raw', '"', true)]);
+}
+
 function onTheProcessor(): Isolated[] {
   const email = '"a@b.cc"';
   const large = gzipSync(eventOf(`{"extra":${listOf(email, 390_000)}}`));
@@ -138,6 +150,8 @@ export function isolated(): Isolated[] {
   const junk = Buffer.from(`{}\n{"type":"event","length":9}\n${'{'.repeat(60_000)}`);
   const event = Buffer.from('{}\n{"type":"event"}\n{}');
   const flood = bodies(FLOOD_PER_SEC, event);
+  const resend = Buffer.from(`{"event_id":"${'a'.repeat(32)}"}\n{"type":"event"}\n{}`);
+  const windows = zstdOf(eventOf('"'), 19 * 8);
   return [
     { name: 'bombs, 16/s', run: bodies(16, bomb, 'gzip') },
     { name: 'bombs, 50/s', run: bodies(50, bomb, 'gzip') },
@@ -145,6 +159,12 @@ export function isolated(): Isolated[] {
     { name: `${SLOW_UPLOADS} slow uploads`, run: slowUploads },
     { name: 'wrong keys, 3,000/s', run: (port, path, ms) => flood(port, `${path}x`, ms) },
     { name: 'over the limit, 3,000/s', run: flood, by: 'limited' },
+    { name: 'resends of one event, 3,000/s', run: bodies(FLOOD_PER_SEC, resend) },
+    {
+      name: 'pings of no token, 3,000/s',
+      run: (port, _path, ms) => flood(port, `/heartbeat/${'a'.repeat(32)}`, ms),
+    },
+    { name: 'zstd of 8 MiB windows, 16/s', run: bodies(16, windows, 'zstd') },
     { name: 'junk of 60 KB, 300/s', run: bodies(300, junk) },
     { name: '1,000 items, 20/s', run: bodies(20, Buffer.from(items)) },
     { name: 'deep brackets, 10/s', run: bodies(10, brackets, 'gzip') },
