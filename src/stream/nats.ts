@@ -38,6 +38,9 @@ const CONNECT_MS_MAX = 5_000;
 /** A subscription that the server refused is asked for again after this. */
 const RESUBSCRIBE_MS = 1_000;
 
+/** When the log first says that a process which starts waits for a server, and how often then. */
+const NOT_THERE_MS = 2_000;
+const NOT_THERE_AGAIN_MS = 60_000;
 /** Errors of the server are logged at most this often. */
 const ERROR_LINE_MS = 10_000;
 
@@ -253,7 +256,9 @@ export class NatsLink {
       ...(credentials && { authenticator: credentials.authenticator }),
     };
     const waitOnFirstConnect = options.waitForServer ?? false;
-    const connection = await connect({ ...settings, waitOnFirstConnect });
+    const told = new AbortController();
+    if (waitOnFirstConnect) void tellWaiting(log, told.signal);
+    const connection = await connect({ ...settings, waitOnFirstConnect }).finally(() => told.abort());
     const link = new NatsLink(connection, settings, { log, credentials });
     if (credentials && options.handsOver) void link.#followCredentials(credentials);
     return link;
@@ -455,3 +460,9 @@ export class NatsLink {
 /** A server of a cluster without quorum tells of a stream, and takes nothing for it. */
 export const hasLeader = ({ cluster }: StreamInfo): boolean =>
   cluster?.name === undefined || Boolean(cluster.leader);
+
+/** The log says it after a moment, and once a minute: no server answers, or each refuses us. */
+async function tellWaiting(log: Log, signal: AbortSignal): Promise<void> {
+  const wait = (ms: number): Promise<boolean> => pause(ms, true, { signal, ref: false }).catch(() => false);
+  for (let ms = NOT_THERE_MS; await wait(ms); ms = NOT_THERE_AGAIN_MS) log.warn('nats: not there yet');
+}

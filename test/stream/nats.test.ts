@@ -2,6 +2,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { OutcomeLedger } from '../../src/ingest/usage/outcomes.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
@@ -51,6 +52,18 @@ it('connects again at once though the wall clock went back an hour since', async
   server = await natsServer({ port: server.port, dir: server.dir });
   await eventually(WITHIN_MS, () => link.connected);
   await link.connection.rtt();
+});
+
+it('says that it waits for a server that is not there when it starts', async () => {
+  server = await natsServer();
+  const { port, dir, url } = server;
+  await server.stop();
+  const lines: string[] = [];
+  const noting = pino({}, { write: (line) => void lines.push(line) });
+  const coming = NatsLink.connect({ urls: [url], name: 'test', log: noting, waitForServer: true });
+  await eventually(WITHIN_MS, () => lines.some((line) => line.includes('"msg":"nats: not there yet"')));
+  server = await natsServer({ port, dir });
+  link = await coming;
 });
 
 it('tries a server that is away often while requests wait for it, and then a few times a second', async () => {
