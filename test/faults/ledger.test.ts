@@ -2,6 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { quotaHeaders, rateHeaders } from '../../src/ingest/http/answers/limit-headers.ts';
 import { REFUSALS } from '../../src/ingest/http/answers/outcome.ts';
+import { LEASE_NEED_MS } from '../../src/limits.ts';
 import { saysAway } from './client.ts';
 import { type Evidence, judge, mostWithinWindow, type Terms, type Told } from './ledger.ts';
 
@@ -158,6 +159,16 @@ describe('a broken promise', () => {
     expect(judge([older], forgotten, losses).broken).toEqual([expect.stringMatching(/is lower than/)]);
     const raised = { ...losses, hasTally: true };
     expect(judge([recent], forgotten, raised).broken).toEqual([expect.stringMatching(/is lower than/)]);
+  });
+
+  it('of a request that waited for Redis is excused one position', () => {
+    const waited = (ms: number): Told => told('a', { sentAt: 0, answeredAt: ms, position: 2 });
+    const counted = evidence({ usage: { ...none, open: 2 } });
+    expect(judge([waited(LEASE_NEED_MS + 1)], counted, terms).broken).toEqual([]);
+    expect(judge([waited(LEASE_NEED_MS)], counted, terms).broken).toEqual([
+      'open: usage 2, but only 1 can be counted',
+      'open: 1 accepted do not show each position once',
+    ]);
   });
 
   it('of a window is excused one further limit for each step of the clock of Redis', () => {

@@ -5,6 +5,8 @@
  * promises were broken. Times are this process's monotonic milliseconds, for all clients the same clock.
  */
 
+import { LEASE_NEED_MS } from '../../src/limits.ts';
+
 export type ProjectName = 'open' | 'limited' | 'leased' | 'capped' | 'attacker';
 
 /** One request and its fate. */
@@ -158,9 +160,15 @@ function judgeUsage(told: readonly Told[], usage: Evidence['usage'], terms: Term
     const project = name as ProjectName;
     const mine = told.filter((one) => one.project === project);
     const accepted = mine.filter(({ status }) => status === 200);
-    // A 503 may come after the increment; it is taken back once, and that once may be lost.
+    // A 503 may come after the increment; it is taken back once, and that once may be lost. A worker
+    // that waited too long for Redis's reply asks once more: the position in that reply is wasted.
     const uncertain = mine.filter(
-      ({ status, limiterAway }) => status === 0 || status === 500 || status === 503 || limiterAway,
+      ({ status, limiterAway, sentAt, answeredAt }) =>
+        status === 0 ||
+        status === 500 ||
+        status === 503 ||
+        limiterAway ||
+        answeredAt - sentAt > LEASE_NEED_MS,
     ).length;
     const excused = uncheckpointed(accepted, terms.redisLosses);
     const over = usage[project] - accepted.length;
