@@ -172,11 +172,13 @@ export class PostgresBatch implements SinkBatch {
       transaction,
       refused.flatMap(({ record }) => record.resend?.key ?? []),
     );
-    for (const { record, reason } of refused) {
+    for (const { record, element, reason } of refused) {
       const { frameId, entry, fields } = record;
-      this.#refused.push({ frameId, entry, ...('index' in fields && { item: fields.index }), reason });
+      const item = 'index' in fields && { item: fields.index };
+      this.#refused.push({ frameId, entry, ...item, ...(element !== undefined && { element }), reason });
     }
-    const without = new Set(refused.map(({ record }) => record));
+    // A record is counted once, with the first of its rows.
+    const without = new Set(refused.filter(({ element }) => !element).map(({ record }) => record));
     for (const record of records) if (!without.has(record)) this.#counts.add(record.type, 'stored');
   }
 

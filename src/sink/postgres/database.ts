@@ -50,12 +50,11 @@ function asOutage(error: unknown): unknown {
     : new UnavailableError(reason, { cause });
 }
 
-/** The refusal of rows that were to be inserted. @throws the error when it is none */
-function refusalOf(error: unknown): RefusedError {
-  if (error instanceof RefusedError) return error;
-  const { cause, message } = error as Error;
-  if (!CONSTRAINT_VIOLATION.test(codeOf(cause)) || !(cause as ServerFault).constraint) throw error;
-  return new RefusedError(message);
+/** Whether the server refused rows that were to be inserted. */
+function isRefusal(error: unknown): boolean {
+  if (error instanceof RefusedError) return true;
+  const { cause } = error as Error;
+  return CONSTRAINT_VIOLATION.test(codeOf(cause)) && Boolean((cause as ServerFault).constraint);
 }
 
 async function run<Row extends QueryResultRow>(
@@ -114,22 +113,21 @@ export class Transaction {
   }
 
   /**
-   * Runs `insert`. When the server refuses its rows, none of them stays and the transaction goes
-   * on.
-   * @returns the refusal. @throws UnavailableError
+   * Runs `insert`. When the server refuses a row, none of them stays and the transaction goes on.
+   * @returns whether they stay. @throws UnavailableError
    */
-  async tryInsert(insert: () => Promise<void>): Promise<RefusedError | undefined> {
+  async tryInsert(insert: () => Promise<void>): Promise<boolean> {
     await this.query('SAVEPOINT rows');
     try {
       await insert();
     } catch (error) {
-      const refusal = refusalOf(error);
+      if (!isRefusal(error)) throw error;
       this.#state = 'open';
       await this.query('ROLLBACK TO SAVEPOINT rows; RELEASE SAVEPOINT rows');
-      return refusal;
+      return false;
     }
     await this.query('RELEASE SAVEPOINT rows');
-    return undefined;
+    return true;
   }
 
   /** @throws UnavailableError when it is not known whether it is committed */

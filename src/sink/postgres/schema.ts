@@ -31,6 +31,53 @@ CREATE TABLE sluice.${table}_from_2100 PARTITION OF sluice.${table}
     )
     .join('');
 
+const COMMON = {
+  project_id: 'text',
+  event_id: 'text',
+  item_index: 'integer',
+  received_at: 'timestamptz',
+  sent_at: 'timestamptz',
+  sdk: 'text',
+  item_header: 'text',
+} as const;
+type Columns = Readonly<Record<string, 'text' | 'integer' | 'timestamptz'>>;
+
+/** The columns that the sink writes. A version that changes them makes the functions again. */
+export const WRITTEN: Readonly<Record<PartitionedTable, Columns>> = {
+  items: { ...COMMON, type: 'text', payload: 'text', payload_base64: 'text', payload_encoding: 'text' },
+  logs: { ...COMMON, log_index: 'integer', container: 'text', payload: 'text' },
+  spans: { ...COMMON, span_index: 'integer', container: 'text', payload: 'text' },
+  extras: { ...COMMON, type: 'text', payload: 'text', payload_base64: 'text' },
+  heartbeats: { token: 'text', received_at: 'timestamptz', body: 'text', body_base64: 'text' },
+};
+
+/**
+ * A function that stores one row. For a row that the database refuses it returns the error's code,
+ * with the name of the constraint or column, and changes nothing. Without such a name an integrity
+ * error is none of the row's: its day lacks a partition.
+ */
+function tryFunction(table: PartitionedTable): string {
+  const columns = Object.entries(WRITTEN[table]);
+  return `
+CREATE OR REPLACE FUNCTION sluice.try_${table}(${columns.map(([, type]) => type).join(', ')})
+RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  of_constraint text;
+  of_column text;
+BEGIN
+  INSERT INTO sluice.${table} (${columns.map(([name]) => name).join(', ')})
+  VALUES (${columns.map((_, n) => `$${n + 1}`).join(', ')});
+  RETURN NULL;
+EXCEPTION WHEN data_exception OR program_limit_exceeded OR integrity_constraint_violation THEN
+  GET STACKED DIAGNOSTICS of_constraint = CONSTRAINT_NAME, of_column = COLUMN_NAME;
+  of_constraint := coalesce(nullif(of_constraint, ''), nullif(of_column, ''));
+  IF of_constraint IS NULL AND SQLSTATE LIKE '23%' THEN
+    RAISE;
+  END IF;
+  RETURN SQLSTATE || coalesce(' of ' || of_constraint, '');
+END $$;`;
+}
+
 /**
  * Statements from one version of the schema to the next; the first makes version 1. Never edit a
  * released one, add another.
@@ -151,6 +198,7 @@ ALTER TABLE sluice.items ALTER COLUMN payload DROP NOT NULL,
 COMMENT ON COLUMN sluice.items.payload_base64 IS 'A recording as it came, packed; payload is NULL then';
 COMMENT ON COLUMN sluice.items.payload_encoding IS 'How it is packed behind its first line: gzip or deflate';
 `,
+  PARTITIONED.map(tryFunction).join(''),
 ];
 
 /** Columns that a partition lacks which was detached before a version of the schema added them. */
@@ -167,7 +215,7 @@ export const SCHEMA_VERSION = MIGRATIONS.length;
  * Versions that only add what an earlier program neither reads nor has to fill. Each is recorded as
  * a negative number, so that a program that does not know it goes on: the way back from an upgrade.
  */
-const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4, 5]);
+const ADDITIONS: ReadonlySet<number> = new Set([2, 3, 4, 5, 6]);
 
 /**
  * Rows of the catalogue, not `to_regclass`: a session remembers a name that it did not find, and

@@ -65,7 +65,7 @@ AND sha256(convert_to(coalesce(s.payload, s.payload_base64), 'UTF8')) = d`,
   values: [...placeOf(records), textArray(records.map(({ type }) => type)), digestsOf(records)],
 });
 
-/** All rows of a container are in the table, or none. */
+/** A container is in the table when one of its rows is: what was refused of it is a dead letter. */
 const container = (table: 'logs' | 'spans', records: readonly SentRecord[]): Question => ({
   sql: numbered(PLACE_ARRAYS, `SELECT FROM sluice.${table} s WHERE ${PLACE}`, 'p, r, e, i'),
   values: placeOf(records),

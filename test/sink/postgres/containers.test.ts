@@ -1,9 +1,8 @@
 /** Log containers that are small and would make many or large rows: anybody with a public key can send them. */
-import { connect, createServer } from 'node:net';
 import { describe, expect, it } from 'vitest';
 import type { SinkCount, SinkRecord, StreamSink } from '../../../src/sink/sink.ts';
 import { hexId, NOW, RECEIVED_AT } from '../../processor/harness.ts';
-import { connectTo, server, usePostgres } from './fixture.ts';
+import { connectTo, countingProxy, server, usePostgres } from './fixture.ts';
 
 const MIB = 1024 * 1024;
 const PLAIN_HEADER = '{"type":"log"}';
@@ -139,23 +138,3 @@ describe('a batch of containers', () => {
     proxy.close();
   });
 });
-
-/** Hands bytes on in both directions and counts those to the server. */
-async function countingProxy(target: number): Promise<{ port: number; sent(): number; close(): void }> {
-  let sent = 0;
-  const proxy = createServer((client) => {
-    const upstream = connect(target, '127.0.0.1');
-    client.on('data', (data) => {
-      sent += data.length;
-    });
-    client.pipe(upstream).pipe(client);
-    for (const socket of [client, upstream]) socket.on('error', () => undefined);
-  });
-  await new Promise<void>((resolve) => proxy.listen(0, '127.0.0.1', resolve));
-  const address = proxy.address();
-  return {
-    port: typeof address === 'object' && address ? address.port : 0,
-    sent: () => sent,
-    close: () => proxy.close(),
-  };
-}

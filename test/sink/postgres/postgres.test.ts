@@ -8,7 +8,7 @@ import { readPostgresTally } from '../../../src/sink/postgres/tally.ts';
 import type { SinkRecord, StreamSink } from '../../../src/sink/sink.ts';
 import { UnavailableError } from '../../../src/sink/unavailable.ts';
 import { eventually, hexId, log, NOW } from '../../processor/harness.ts';
-import { connectTo, server, usePostgres } from './fixture.ts';
+import { connectTo, countingProxy, server, usePostgres } from './fixture.ts';
 
 const STREAM = 'SLUICE_EVENTS';
 const NOON = Date.UTC(2026, 4, 6, 12);
@@ -71,6 +71,53 @@ it('keeps a transaction that is open while dead letters are filed', async () => 
     vi.useRealTimers();
     await batch.abandon();
   }
+});
+
+describe('rows that the database refuses', () => {
+  const refused = (n: number): SinkRecord => ({ ...row(n), json: Buffer.from(`{"refuse me":${n}}`) });
+
+  it.each([
+    ['a constraint', `ADD CONSTRAINT no_such CHECK (payload NOT LIKE '%refuse me%')`],
+    ['a number', `ADD COLUMN n int GENERATED ALWAYS AS (replace(left(payload, 6), '{"n":', '')::int) STORED`],
+  ])('by %s cost as many statements as one of them does', async (_, change) => {
+    const proxy = await countingProxy(server.port);
+    const stream = await open(server.url.replace(`:${server.port}/`, `:${proxy.port}/`));
+    await store(stream, 'before', [row(9)]);
+    await server.query(`ALTER TABLE sluice.items ${change}`);
+    const statementsFor = async (frameId: string, rows: readonly SinkRecord[]): Promise<number> => {
+      const before = proxy.statements();
+      await store(stream, frameId, rows);
+      return proxy.statements() - before;
+    };
+    const one = await statementsFor('one', [refused(1), row(5)]);
+    const many = Array.from({ length: 300 }, (_, n) => (n % 100 === 50 ? row(100 + n) : refused(100 + n)));
+    expect(await statementsFor('many', many)).toBe(one);
+    expect(await count('items')).toBe(1 + 1 + 3);
+    proxy.close();
+  });
+
+  it('by a unique index leave the first of them, and the others of their containers', async () => {
+    const stream = await open();
+    await server.query('CREATE UNIQUE INDEX by_payload ON sluice.logs (received_at, payload)');
+    const logs = ['{"items":[1,2]}', '{"items":[3,2]}', '{"items":[3,4]}', '3'];
+    const batch = await stream.begin(['f']);
+    batch.beginEntry({ frameId: 'f', index: 0 });
+    for (const [n, json] of logs.entries()) batch.add({ ...row(n), type: 'log', json: Buffer.from(json) });
+    const refused = await batch.prepare?.();
+    expect(refused).toEqual(
+      [1, 0, undefined].map((element) => ({
+        frameId: 'f',
+        entry: 0,
+        item: 0,
+        ...(element !== undefined && { element }),
+        reason: expect.stringMatching(/^postgres: SQLSTATE 23505 of logs_/),
+      })),
+    );
+    // The third is counted by its first row, which is refused.
+    expect(await batch.commit(NOW)).toEqual([{ type: 'log', result: 'stored', count: 2 }]);
+    const found = await server.query('SELECT payload FROM sluice.logs ORDER BY payload');
+    expect(found.map(({ payload }) => payload)).toEqual(['1', '2', '3', '4']);
+  });
 });
 
 describe('the schema', () => {

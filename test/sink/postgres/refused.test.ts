@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ACK_WAIT_MS } from '../../../src/limits.ts';
 import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
+import { entryOf } from '../../../src/management/dead-letters/replay.ts';
 import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
 import { Database } from '../../../src/sink/postgres/database.ts';
 import { UnavailableError } from '../../../src/sink/unavailable.ts';
@@ -81,8 +82,11 @@ it('are told by the constraint that they violate', async () => {
   ]);
   const [letter] = await letters(1);
   expect(letter?.reason).toBe('the sink refuses it: postgres: SQLSTATE 23514 of no_bob');
+  const entry = letter && entryOf(letter, await (await DeadLetterBox.open(harness.link)).bytesOf(letter));
+  const [only] = entry?.kind === 'envelope' ? entry.items : [];
+  expect(`${Buffer.from(only?.payload ?? [])}`).toBe(`{"items":[{"body":"${SECRET}"}]}`);
   await harness.drained();
-  expect(await payloads('logs')).toEqual(['2']);
+  expect(await payloads('logs')).toEqual(['1', '2']);
 });
 
 it('do not keep a day from its partition where a generated column refuses them', async () => {
