@@ -92,9 +92,10 @@ export class ClickHouseBatch implements SinkBatch {
     { buffer, origins }: TableRows,
     leftOut: ReadonlySet<number>,
   ): Promise<void> {
-    const refused = await insertRows(this.#server, { table, buffer, leftOut });
+    const projectOf = (row: number): string => origins[row]?.projectId ?? '';
+    const refused = await insertRows(this.#server, { table, buffer, leftOut, projectOf });
     const reasons = new Map(refused.map(({ row, reason }) => [row, reason]));
-    for (const [row, { type, ...origin }] of origins.entries()) {
+    for (const [row, { type, projectId: _, ...origin }] of origins.entries()) {
       const reason = reasons.get(row);
       if (reason !== undefined) this.#refused.push({ ...origin, reason });
       // A record is counted once, with the first of its rows.

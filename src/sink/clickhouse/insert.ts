@@ -5,44 +5,92 @@ import { type TableName, WRITTEN } from './tables.ts';
 
 /** A row by its number, and why. */
 type Refused = { row: number; reason: string };
-type Insert = { table: TableName; buffer: RowBuffer; leftOut: ReadonlySet<number> };
+/** Rows by their numbers, in order. */
+type Rows = readonly number[];
+type Insert = {
+  table: TableName;
+  buffer: RowBuffer;
+  leftOut: ReadonlySet<number>;
+  projectOf: (row: number) => string;
+};
+
+/** Parts into which refused rows go, and inserts at the same time. */
+const PARTS = 4;
+/** So few go one by one at once. */
+const FEW = 8;
 
 /**
- * Stores all rows but those that are left out. A refusal is about one row or a few: halves are
- * tried until each of these is alone. Rows that are stored meanwhile have their row keys: nothing
- * is stored twice for good.
+ * Stores all rows but those that are left out. When the store refuses some, the rows of each
+ * project go apart, so that nobody waits for another's rows. The rows of a project of which some
+ * are refused go in ever smaller parts, until each refused row is alone. Rows that are stored
+ * meanwhile have their row keys: nothing is stored twice for good.
  * @returns the rows that the store refuses
  * @throws UnavailableError, also when the table is not as the sink made it: then it refuses rows
  * that are good
  */
 export async function insertRows(server: Server, insert: Insert): Promise<Refused[]> {
+  const all = Array.from({ length: insert.buffer.rows }, (_, row) => row);
+  const rows = all.filter((row) => !insert.leftOut.has(row));
+  if (rows.length === 0 || !(await refusalOf(server, insert, rows))) return [];
+  await checkTable(server, insert.table);
   const refused: Refused[] = [];
-  const waiting = [{ from: 0, to: insert.buffer.rows }];
-  for (let range = waiting.pop(); range; range = waiting.pop()) {
-    const { from, to } = range;
-    const rows = rowsOf(insert, range);
-    if (rows.length === 0) continue;
-    try {
-      await server.insert(insert.table, rows);
-    } catch (error) {
-      if (!(error instanceof RefusedError)) throw error;
-      if (refused.length === 0) await checkTable(server, insert.table);
-      const middle = (from + to) >>> 1;
-      if (to - from > 1) waiting.push({ from: middle, to }, { from, to: middle });
-      else refused.push({ row: from, reason: error.message });
-    }
+  for (let parts = byProject(rows, insert.projectOf); parts.length > 0; ) {
+    const smaller: Rows[] = [];
+    const untried = each(parts);
+    const tryNext = async (): Promise<void> => {
+      for (const part of untried) {
+        const reason = await refusalOf(server, insert, part);
+        if (reason && part.length > 1) smaller.push(...partsOf(part));
+        else if (reason) refused.push({ row: part[0] as number, reason });
+      }
+    };
+    await Promise.all(Array.from({ length: PARTS }, tryNext));
+    parts = smaller;
   }
-  return refused;
+  return refused.sort((one, other) => one.row - other.row);
 }
 
-function rowsOf({ buffer, leftOut }: Insert, { from, to }: { from: number; to: number }): Uint8Array[] {
-  const pieces: Uint8Array[] = [];
-  let start = from;
-  for (const row of [...leftOut].filter((one) => one >= from && one < to).sort((a, b) => a - b)) {
-    if (row > start) pieces.push(...buffer.slice(start, row));
-    start = row + 1;
+/** Ends for all who take from it when one of them throws. */
+function* each(parts: readonly Rows[]): Generator<Rows> {
+  yield* parts;
+}
+
+/** @returns why the store refuses some of these rows; undefined when it has them */
+async function refusalOf(server: Server, { table, buffer }: Insert, rows: Rows): Promise<string | undefined> {
+  try {
+    await server.insert(table, bytesOf(buffer, rows));
+    return undefined;
+  } catch (error) {
+    if (error instanceof RefusedError) return error.message;
+    throw error;
   }
-  if (start < to) pieces.push(...buffer.slice(start, to));
+}
+
+function byProject(rows: Rows, projectOf: Insert['projectOf']): Rows[] {
+  const projects = new Map<string, number[]>();
+  for (const row of rows) {
+    const own = projects.get(projectOf(row)) ?? [];
+    projects.set(projectOf(row), own);
+    own.push(row);
+  }
+  return [...projects.values()];
+}
+
+function partsOf(rows: Rows): Rows[] {
+  const size = rows.length <= FEW ? 1 : Math.ceil(rows.length / PARTS);
+  return Array.from({ length: Math.ceil(rows.length / size) }, (_, part) =>
+    rows.slice(part * size, (part + 1) * size),
+  );
+}
+
+function bytesOf(buffer: RowBuffer, rows: Rows): Uint8Array[] {
+  const pieces: Uint8Array[] = [];
+  for (let at = 0; at < rows.length; ) {
+    const from = rows[at] as number;
+    let to = from;
+    while (rows[at] === to) [at, to] = [at + 1, to + 1];
+    pieces.push(...buffer.slice(from, to));
+  }
   return pieces;
 }
 

@@ -32,8 +32,8 @@ const isTyped = (table: TableName): table is TypedTable => Object.hasOwn(COLUMNS
 
 export const dayOf = (ms: number): number => Math.min(Math.max(Math.floor(ms / DAY_MS), 0), DAY_MAX);
 
-/** Where a row of a buffer came from. */
-export type Origin = Omit<RefusedRow, 'reason'> & { type: RecordType };
+/** Where a row of a buffer came from; a ping has no project. */
+export type Origin = Omit<RefusedRow, 'reason'> & { type: RecordType; projectId: string };
 /** Rows of one table, and for each of them its origin. */
 export type TableRows = { readonly buffer: RowBuffer; readonly origins: Origin[] };
 
@@ -78,7 +78,8 @@ export class PendingRows {
   add(record: SinkRecord): number {
     const { buffer, origins } = this.#table(tableOf(record.type));
     const before = buffer.bytes;
-    const origin = { frameId: this.#frameId, entry: this.#entry, type: record.type };
+    const projectId = 'token' in record.fields ? '' : record.fields.envelope.projectId;
+    const origin = { frameId: this.#frameId, entry: this.#entry, type: record.type, projectId };
     if ('token' in record.fields) {
       this.#addHeartbeat(buffer, record.fields, record);
       origins.push(origin);
