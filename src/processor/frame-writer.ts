@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { Log } from '../lib/log.ts';
 import type { Slices } from '../lib/slices.ts';
 import { SINK_BATCH_BYTES_MAX } from '../limits.ts';
-import type { CountedUsage, SinkBatch, SinkCount, StreamSink } from '../sink/sink.ts';
+import type { CountedUsage, RefusedRow, SinkBatch, SinkCount, StreamSink } from '../sink/sink.ts';
 import { orUnavailable } from '../sink/unavailable.ts';
 import {
   countOfEntries,
@@ -23,7 +23,7 @@ import {
   itemDeadLetter,
   itemsDeadLetter,
   type Place,
-  refusedDeadLetter,
+  RefusedLetters,
   refusedItems,
 } from './dead-letters/compose.ts';
 import { BatchLetters, type DeadLetters } from './dead-letters/dead-letters.ts';
@@ -76,8 +76,9 @@ const PARTS_LOOK_MS = 100;
  * message to the broker.
  */
 const ITEM_LETTERS_MAX = 10;
-/** The work on a letter and the wait for it, about. */
+/** The work on a letter and the wait for it, about; and on a row that the sink refuses. */
 const LETTER_MS = 0.5;
+const REFUSED_MS = 2;
 /** A larger one always has a letter of its own: a letter may be too large to keep its bytes. */
 const SHARED_LETTER_ITEM_BYTES_MAX = 16 * 1024;
 
@@ -103,6 +104,8 @@ export class FrameWriter {
   readonly #ahead = new WeakMap<Delivery, DecodedAhead>();
   /** Frames whose items were all decoded, perhaps in an attempt that failed later. */
   readonly #attempted = new WeakSet<Delivery>();
+  /** Frames of which the sink refused something, perhaps in such an attempt. */
+  readonly #refused = new WeakSet<Delivery>();
 
   constructor(options: FrameWriterOptions) {
     this.#options = options;
@@ -225,13 +228,10 @@ export class FrameWriter {
 
   /** Resolves when the batch is stored, or the sink holds it and another one may begin. */
   async #commit(batch: SinkBatch, deliveries: readonly Delivery[], report: WriteReport): Promise<void> {
-    const { link, slices } = this.#options;
     const letters = this.#letters;
     await letters.filed();
     await report.entering?.('storing');
-    for (const refused of refusedItems((await batch.prepare?.()) ?? []))
-      await letters.file(await refusedDeadLetter(link, deliveries, { refused, slices }));
-    await letters.filed();
+    await this.#fileRefused((await batch.prepare?.()) ?? [], deliveries);
     await new Promise<void>((resolve, reject) => {
       const complete = this.#complete;
       let isHeld = false;
@@ -258,6 +258,20 @@ export class FrameWriter {
       });
     });
     if (report.now) await this.#stored;
+  }
+
+  async #fileRefused(rows: readonly RefusedRow[], deliveries: readonly Delivery[]): Promise<void> {
+    const { heavyProjects } = this.#options;
+    const before = new Set(deliveries.filter((delivery) => this.#refused.has(delivery)));
+    const ofRefused = new RefusedLetters(deliveries, this.#options);
+    for (const row of refusedItems(rows)) {
+      const { letter, delivery } = await ofRefused.letterOf(row);
+      await this.#letters.file(letter);
+      this.#refused.add(delivery);
+      const { projectId } = letter;
+      if (projectId && !before.has(delivery)) heavyProjects?.note(projectId, REFUSED_MS, delivery);
+    }
+    await this.#letters.filed();
   }
 
   /**

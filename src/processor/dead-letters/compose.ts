@@ -4,7 +4,7 @@ import type { Slices } from '../../lib/slices.ts';
 import { containerOf } from '../../sink/containers.ts';
 import type { ItemFields, RefusedRow } from '../../sink/sink.ts';
 import type { DeadLetter, DeadLetterFacts } from '../../stream/dead-letter-format.ts';
-import { decodeFrame, type EnvelopeEntry, encodeEntry } from '../../stream/frame.ts';
+import { decodeFrame, type EnvelopeEntry, encodeEntry, type FrameSlot } from '../../stream/frame.ts';
 import type { NatsLink } from '../../stream/nats.ts';
 import { type Assembled, assemble } from '../decode/assemble.ts';
 import { EnvelopeDecoder, type WholeItem } from '../decode/decode.ts';
@@ -94,14 +94,11 @@ export function itemsDeadLetter(place: Place, entry: EnvelopeEntry, items: reado
 /** An item of a frame with the rows of it that were refused. */
 export type RefusedItem = RefusedRow & { elements: number[] };
 
-/**
- * One for each item that is refused, and one for parts of its container: one sink may refuse the
- * whole, and another one a part.
- */
+/** One for each item, also when several sinks refuse some of its container. */
 export function refusedItems(rows: readonly RefusedRow[]): RefusedItem[] {
   const items = new Map<string, RefusedItem>();
   for (const row of rows) {
-    const place = `${row.frameId}\n${row.entry}\n${row.item}\n${row.element === undefined}`;
+    const place = `${row.frameId}\n${row.entry}\n${row.item}`;
     const item = items.get(place) ?? { ...row, elements: [] };
     items.set(place, item);
     if (row.element !== undefined && !item.elements.includes(row.element)) item.elements.push(row.element);
@@ -109,50 +106,74 @@ export function refusedItems(rows: readonly RefusedRow[]): RefusedItem[] {
   return [...items.values()];
 }
 
+type OpenFrame = { delivery: Delivery; slots: FrameSlot[] };
+type OpenEntry = { place: Place; entry: EnvelopeEntry; bytes: Uint8Array; assembled: Assembled };
+
 /**
- * The dead letter of an item that the sink refused, or of a container what it refused of it: the
- * rest is stored. It has what the record had, without what the project wants to have removed. The
- * frame is still in hand, and its parts are still in the chunks stream.
- * @param deliveries that the batch was written from
- * @throws UnavailableError when the parts of a large entry cannot be read
+ * The dead letters of what the sink refused of a batch: the rest is stored. Each has what the
+ * record had, without what the project wants to have removed. The frames are still in hand, and
+ * their parts are still in the chunks stream.
+ *
+ * A frame is read once for all that is refused of it, and parts are joined once: an entry may have
+ * a thousand items.
  */
-export async function refusedDeadLetter(
-  link: NatsLink,
-  deliveries: readonly Delivery[],
-  { refused, slices }: { refused: RefusedItem; slices: Slices },
-): Promise<DeadLetter> {
-  const delivery = deliveries.find(({ frameId }) => frameId === refused.frameId);
-  const slot = delivery && decodeFrame(delivery.data)[refused.entry];
-  if (!delivery || !slot?.ok) throw new RangeError('a refused row belongs to a frame of its batch');
-  const place = { delivery, index: refused.entry };
-  const reason = `the sink refuses it: ${refused.reason}`;
-  if (slot.entry.kind === 'envelope')
-    return ofEnvelope(link, place, { entry: slot.entry, bytes: slot.bytes, refused, slices, reason });
-  const { receivedAt } = slot.entry;
-  return { ...entryFacts(place, reason), type: 'heartbeat', receivedAt, body: slot.bytes };
-}
+export class RefusedLetters {
+  readonly #link: NatsLink;
+  readonly #slices: Slices;
+  readonly #deliveries: ReadonlyMap<string, Delivery>;
+  #frame: OpenFrame | undefined;
+  #entry: OpenEntry | undefined;
 
-type Refusal = {
-  entry: EnvelopeEntry;
-  bytes: Uint8Array;
-  refused: RefusedItem;
-  slices: Slices;
-  reason: string;
-};
+  constructor(deliveries: readonly Delivery[], { link, slices }: { link: NatsLink; slices: Slices }) {
+    this.#link = link;
+    this.#slices = slices;
+    this.#deliveries = new Map(deliveries.map((delivery) => [delivery.frameId, delivery]));
+  }
 
-async function ofEnvelope(link: NatsLink, place: Place, refusal: Refusal): Promise<DeadLetter> {
-  const { entry, bytes, refused, slices, reason } = refusal;
-  const assembled = await assemble(link, entry);
-  const item = assembled.ok ? assembled.items.find(({ index }) => index === refused.item) : undefined;
-  if (!item) return envelopeDeadLetter(place, { entry, bytes, assembled, reason });
-  const whole = await cleanPayload(item, entry, slices);
-  const { elements } = refused;
-  const payload = elements.length === 0 ? whole : containerOf(whole, elements);
-  const letter = itemDeadLetter(place, withoutAddress(entry), {
-    item: { ...item, payload, length: payload.length },
-    reason,
-  });
-  return elements.length === 0 ? letter : { ...letter, elements: elements.join() };
+  /** @throws UnavailableError when the parts of a large entry cannot be read */
+  async letterOf(refused: RefusedItem): Promise<{ letter: DeadLetter; delivery: Delivery }> {
+    const { delivery, slots } = this.#frameOf(refused);
+    const slot = slots[refused.entry];
+    if (!slot?.ok) throw new RangeError('a refused row belongs to an entry of its frame');
+    const place = { delivery, index: refused.entry };
+    const reason = `the sink refuses it: ${refused.reason}`;
+    if (slot.entry.kind === 'heartbeat') {
+      const { receivedAt } = slot.entry;
+      const facts = entryFacts(place, reason);
+      return { delivery, letter: { ...facts, type: 'heartbeat', receivedAt, body: slot.bytes } };
+    }
+    const entry = await this.#entryOf(place, slot.entry, slot.bytes);
+    return { delivery, letter: await this.#ofEnvelope(entry, refused, reason) };
+  }
+
+  #frameOf({ frameId }: RefusedItem): OpenFrame {
+    if (this.#frame?.delivery.frameId === frameId) return this.#frame;
+    const delivery = this.#deliveries.get(frameId);
+    if (!delivery) throw new RangeError('a refused row belongs to a frame of its batch');
+    this.#frame = { delivery, slots: decodeFrame(delivery.data) };
+    return this.#frame;
+  }
+
+  async #entryOf(place: Place, entry: EnvelopeEntry, bytes: Uint8Array): Promise<OpenEntry> {
+    const open = this.#entry;
+    if (open?.place.delivery === place.delivery && open.place.index === place.index) return open;
+    this.#entry = { place, entry, bytes, assembled: await assemble(this.#link, entry) };
+    return this.#entry;
+  }
+
+  async #ofEnvelope(open: OpenEntry, refused: RefusedItem, reason: string): Promise<DeadLetter> {
+    const { place, entry, bytes, assembled } = open;
+    const item = assembled.ok ? assembled.items.find(({ index }) => index === refused.item) : undefined;
+    if (!item) return envelopeDeadLetter(place, { entry, bytes, assembled, reason });
+    const whole = await cleanPayload(item, entry, this.#slices);
+    const { elements } = refused;
+    const payload = elements.length === 0 ? whole : containerOf(whole, elements);
+    const letter = itemDeadLetter(place, withoutAddress(entry), {
+      item: { ...item, payload, length: payload.length },
+      reason,
+    });
+    return elements.length === 0 ? letter : { ...letter, elements: elements.join() };
+  }
 }
 
 /** As its record had it. */

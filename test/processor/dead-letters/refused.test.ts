@@ -7,7 +7,8 @@ import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dea
 import { entryOf, Replay } from '../../../src/management/dead-letters/replay.ts';
 import type { BegunEntry, RefusedRow, Sink, SinkBatch } from '../../../src/sink/sink.ts';
 import { type EnvelopeEntry, SCRUBS } from '../../../src/stream/frame.ts';
-import { envelope, eventually, Harness, item, log } from '../harness.ts';
+import { HEAVY_SUBJECT } from '../../../src/stream/work.ts';
+import { envelope, eventually, Harness, hexId, item, log } from '../harness.ts';
 
 /** Refuses every row; of a container of logs the second element. */
 const refusing: Sink = {
@@ -114,4 +115,34 @@ describe('the dead letter of an item that the sink refuses', () => {
     const letter = await refusedLetter(envelope([item('event', '{ "message": "bob@example.com" }')]));
     expect(await payloadText(letter)).toContain('{ "message": "bob@example.com" }');
   });
+});
+
+it('the parts of a large entry are read once, however many of its items are refused', async () => {
+  const ITEMS = 20;
+  const payload = `{"noise":"${'x'.repeat(60_000)}"}`;
+  const { payload: _, ...bare } = item('event', payload);
+  const items = Array.from({ length: ITEMS }, (_, index) => ({ ...bare, index }));
+  const parts = await harness.chunk(Buffer.from(payload.repeat(ITEMS)));
+  let reads = 0;
+  harness.link.subscribe('$JS.API.*.GET.SLUICE_CHUNKS.>', () => reads++);
+  harness.link.subscribe('$JS.API.STREAM.MSG.GET.SLUICE_CHUNKS', () => reads++);
+  harness.link.subscribe('$JS.API.DIRECT.GET.SLUICE_CHUNKS', () => reads++);
+  await harness.process({ sink: refusing });
+  await harness.publish([envelope(items, { parts })]);
+  await eventually(async () => (await box.list()).length === ITEMS);
+  // Once to decode them, once for the letters.
+  expect(reads).toBe(2 * parts.sequences.length);
+});
+
+it('a project of which many rows are refused is named while the processor is late, and no other one', async () => {
+  const named: string[] = [];
+  harness.link.subscribe(HEAVY_SUBJECT, ({ data }) => named.push(Buffer.from(data).toString()));
+  const late = { ...clock, now: () => clock.now() + 60_000 };
+  await harness.process({ sink: refusing, clock: late });
+  const of = (projectId: string, n: number) =>
+    envelope([item('event', '{}')], { eventId: hexId(n), projectId });
+  await harness.publish([of('light', 1), ...Array.from({ length: 300 }, (_, n) => of('heavy', n + 2))]);
+  await harness.publish([of('light', 1_000)]);
+  await harness.drained();
+  await expect.poll(() => new Set(named)).toEqual(new Set(['heavy']));
 });
