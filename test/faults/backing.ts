@@ -3,9 +3,9 @@ import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { NatsCluster } from '../support/nats-cluster.ts';
 import { lastingPort, natsServer, redisServer, type TestServer } from '../support/servers.ts';
+import { SmallDisk } from '../support/small-disk.ts';
 import { StepClock } from '../support/step-clock.ts';
 import { TcpProxy, type Weather } from '../support/tcp-proxy.ts';
-import { SmallDisk } from './small-disk.ts';
 import { STORES, type Store, type StoreName } from './stores.ts';
 
 /** Megabytes; large enough for what a run of some minutes leaves there. */

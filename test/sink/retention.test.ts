@@ -1,5 +1,5 @@
 /** What is older than SLUICE_RETENTION goes, day by day; what tells what is stored and counted stays. */
-import { existsSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Clock, DAY_MS, systemClock } from '../../src/lib/clock.ts';
@@ -184,6 +184,19 @@ describe('ndjson', () => {
     expect(folders()).toEqual(['2026-05-09', '2026-05-10']);
     expect(await readTally(dir, '1', MONTH)).toEqual({ count: 4, position: 4 });
     expect(await store(stream, 2)).toBe(false);
+  });
+
+  it('leaves a reader the file that it has open', async () => {
+    const [day = ''] = folders();
+    const [name = ''] = readdirSync(join(dir, STREAM, day));
+    const file = openSync(join(dir, STREAM, day, name), 'r');
+    try {
+      await sink.removeBefore(noonOf(9));
+      expect(folders()).toEqual([]);
+      expect(readFileSync(file, 'utf8')).toBe('{{"day":1}}\n');
+    } finally {
+      closeSync(file);
+    }
   });
 
   it('goes on behind it, also after a restart with no file left', async () => {

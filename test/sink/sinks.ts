@@ -92,8 +92,8 @@ export class PostgresUnderTest implements SinkUnderTest {
     this.server = server;
   }
 
-  static async start(): Promise<PostgresUnderTest> {
-    return new PostgresUnderTest(await TestPostgres.start());
+  static async start(options: Parameters<typeof TestPostgres.start>[0] = {}): Promise<PostgresUnderTest> {
+    return new PostgresUnderTest(await TestPostgres.start(options));
   }
 
   get setting(): string {

@@ -5,7 +5,7 @@
  * us: when our end of pipe 3 closes, also because this process was killed, the keeper ends the server and removes the folder.
  */
 import { type ChildProcess, execFileSync, type SpawnOptions, spawn, spawnSync } from 'node:child_process';
-import { chownSync, existsSync, readdirSync, readFileSync, rmSync } from 'node:fs';
+import { chownSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import pg from 'pg';
@@ -66,15 +66,17 @@ export class TestPostgres {
     this.#settings = settings;
   }
 
-  /** @param encoding of the database; `settings` of the server, beside those of every test */
+  /** @param encoding of the database; `settings` of the server, beside those of every test; `on` a disk, where the folder is else a temporary one */
   static async start({
     encoding = 'UTF8',
     settings = {} as Record<string, string>,
+    on = undefined as string | undefined,
   } = {}): Promise<TestPostgres> {
     const bin = findPostgres();
     if (!bin) throw new Error('postgresql is not installed');
     const as = owner();
-    const dir = temporaryFolder('postgres');
+    const dir = on === undefined ? temporaryFolder('postgres') : join(on, 'postgres');
+    if (on !== undefined) mkdirSync(dir);
     if (as.uid !== undefined && as.gid !== undefined) chownSync(dir, as.uid, as.gid);
     const args = [
       '-D',

@@ -53,8 +53,8 @@ export class ClickHouseUnderTest implements SinkUnderTest {
     this.server = server;
   }
 
-  static async start(): Promise<ClickHouseUnderTest> {
-    return new ClickHouseUnderTest(await TestClickHouse.start());
+  static async start(on?: string): Promise<ClickHouseUnderTest> {
+    return new ClickHouseUnderTest(await TestClickHouse.start(on));
   }
 
   get setting(): string {
@@ -99,8 +99,8 @@ export class S3UnderTest implements SinkUnderTest {
     this.#options = options;
   }
 
-  static async start(options = ''): Promise<S3UnderTest> {
-    return new S3UnderTest(await TestS3.start(), options);
+  static async start(options = '', on?: string): Promise<S3UnderTest> {
+    return new S3UnderTest(await TestS3.start(on), options);
   }
 
   get setting(): string {

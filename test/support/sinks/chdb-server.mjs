@@ -1,7 +1,7 @@
 /**
  * ClickHouse's engine (the package chdb) behind the part of the server's HTTP interface that @clickhouse/client uses:
  *
- *     node chdb-server.mjs <folder of node_modules> <data folder> <port> <password>
+ *     node chdb-server.mjs <folder of node_modules> <folder of ours> <data folder> <port> <password>
  *
  * What is the engine's own: SQL, tables, merges, formats, errors. What is ours: HTTP, users, compression, and faults on demand, which the
  * parent names in a message: {fault: 'read-only' | 'full' | 'quoting' | 'garbled' | 'cut' | 'slow' | undefined}. They strike at inserts. Ends with its parent.
@@ -13,11 +13,11 @@ import { join } from 'node:path';
 import { buffer } from 'node:stream/consumers';
 import * as zlib from 'node:zlib';
 
-const [, , modules, dir, port, password] = process.argv;
+const [, , modules, dir, data, port, password] = process.argv;
 const { Session } = createRequire(join(modules, 'x.js'))('chdb');
 const inserts = join(dir, 'inserts');
 mkdirSync(inserts, { recursive: true });
-const session = new Session(join(dir, 'data'));
+const session = new Session(data);
 
 let fault;
 let files = 0;

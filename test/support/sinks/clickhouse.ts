@@ -2,6 +2,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { rmSync } from 'node:fs';
+import { join } from 'node:path';
 import { lastingPort, temporaryFolder } from '../servers.ts';
 import { chdbFolder } from './tools.ts';
 
@@ -12,15 +13,18 @@ export type Fault = 'read-only' | 'full' | 'quoting' | 'garbled' | 'cut' | 'slow
 
 export class TestClickHouse {
   readonly #dir = temporaryFolder('clickhouse');
+  readonly #data: string;
   readonly port: number;
   #child: ChildProcess | undefined;
 
-  private constructor(port: number) {
+  private constructor(port: number, on?: string) {
     this.port = port;
+    this.#data = join(on ?? this.#dir, 'data');
   }
 
-  static async start(): Promise<TestClickHouse> {
-    const server = new TestClickHouse(await lastingPort());
+  /** @param on a disk for its data */
+  static async start(on?: string): Promise<TestClickHouse> {
+    const server = new TestClickHouse(await lastingPort(), on);
     await server.restart();
     return server;
   }
@@ -32,7 +36,7 @@ export class TestClickHouse {
 
   /** After kill(): the same server again. */
   async restart(): Promise<void> {
-    const args = [chdbFolder(), this.#dir, `${this.port}`, PASSWORD];
+    const args = [chdbFolder(), this.#dir, this.#data, `${this.port}`, PASSWORD];
     this.#child = fork(SERVER, args, {
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
       serialization: 'json',

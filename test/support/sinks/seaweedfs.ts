@@ -21,12 +21,14 @@ const identity = (
 
 export class TestS3 {
   readonly #dir = temporaryFolder('s3');
+  readonly #data: string;
   readonly #client = new AwsClient({ ...KEYS, service: 's3', region: 'us-east-1', retries: 0 });
   readonly #ports: Readonly<Record<string, number>>;
   #child: ChildProcess | undefined;
 
-  private constructor(ports: Readonly<Record<string, number>>) {
+  private constructor(ports: Readonly<Record<string, number>>, on?: string) {
     this.#ports = ports;
+    this.#data = on ?? this.#dir;
     const identities = [
       identity('writer', KEYS, ['Admin', 'Read', 'List', 'Tagging', 'Write']),
       identity('reader', READER, ['Read', 'List']),
@@ -34,13 +36,13 @@ export class TestS3 {
     writeFileSync(join(this.#dir, 's3.json'), JSON.stringify({ identities }));
   }
 
-  /** With a bucket `archive`. */
-  static async start(): Promise<TestS3> {
+  /** With a bucket `archive`. @param on a disk for its data */
+  static async start(on?: string): Promise<TestS3> {
     const names = ['master', 'volume', 'filer', 's3'].flatMap((name) => [name, `${name}.grpc`]);
     const chosen = new Set<number>();
     while (chosen.size < names.length) chosen.add(await lastingPort());
     const ports = [...chosen];
-    const server = new TestS3(Object.fromEntries(names.map((name, at) => [name, ports[at] ?? 0])));
+    const server = new TestS3(Object.fromEntries(names.map((name, at) => [name, ports[at] ?? 0])), on);
     await server.restart();
     return server;
   }
@@ -69,7 +71,7 @@ export class TestS3 {
     const args = [
       '-logtostderr=true',
       'server',
-      `-dir=${this.#dir}`,
+      `-dir=${this.#data}`,
       '-ip=127.0.0.1',
       '-master.telemetry=false',
     ];

@@ -2,9 +2,19 @@
 import { execFileSync } from 'node:child_process';
 import { closeSync, openSync, rmdirSync, rmSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { temporaryFolder } from '../support/servers.ts';
+import { temporaryFolder } from './servers.ts';
 
 const BLOCK = Buffer.alloc(64 * 1024);
+
+/** Whether this user may mount one. */
+export function mayMount(): boolean {
+  try {
+    new SmallDisk(1).close();
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 export class SmallDisk {
   readonly dir = temporaryFolder('disk');
