@@ -1,4 +1,4 @@
-import { setTimeout as pause } from 'node:timers/promises';
+import { orLate } from '../lib/late.ts';
 import {
   buildInfo,
   counter,
@@ -116,17 +116,12 @@ export async function pendingMessages(
   streams: readonly string[],
 ): Promise<Record<string, number>> {
   const manager = await link.manager();
-  const late = new AbortController();
-  const timeIsUp = pause(SCRAPE_MS_MAX, undefined, { signal: late.signal, ref: false }).catch(
-    () => undefined,
-  );
-  const asked = streams.map(async (stream) => {
+  const ask = async (stream: string): Promise<readonly [string, number]> => {
     const { num_pending, num_ack_pending } = await manager.consumers.info(stream, CONSUMER);
-    return [stream, num_pending + num_ack_pending] as const;
-  });
+    return [stream, num_pending + num_ack_pending];
+  };
   const answers = await Promise.all(
-    asked.map((answer) => Promise.race([answer.catch(() => undefined), timeIsUp])),
+    streams.map((stream) => orLate(ask(stream), SCRAPE_MS_MAX, undefined).catch(() => undefined)),
   );
-  late.abort();
   return Object.fromEntries(answers.filter((answer) => answer !== undefined));
 }

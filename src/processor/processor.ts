@@ -1,10 +1,10 @@
 /**
  * COMPOSITION ROOT of `sluice processor`: frames come out of the streams, records go into the sink.
  */
-import { setTimeout as pause } from 'node:timers/promises';
 import type { Config } from '../config.ts';
 import { type Clock, systemClock } from '../lib/clock.ts';
 import { credsExpiry } from '../lib/files/setting-files.ts';
+import { orLate } from '../lib/late.ts';
 import type { Log } from '../lib/log.ts';
 import { ProcessFigures } from '../lib/metrics/process-figures.ts';
 import { OutageLog } from '../lib/outage-log.ts';
@@ -296,13 +296,8 @@ class Processor implements RunningProcessor {
     const closed = (async () => {
       for (const close of this.#closers.splice(0).reverse()) await close();
     })();
-    const late = new AbortController();
-    const timeIsUp = pause(SHUTDOWN_MS_MAX, 'late', { signal: late.signal, ref: false }).catch(
-      () => undefined,
-    );
-    if ((await Promise.race([closed, timeIsUp])) === 'late')
+    if ((await orLate(closed, SHUTDOWN_MS_MAX, 'late')) === 'late')
       this.#log.warn('processor did not finish in time; what is unfinished will be delivered again');
-    late.abort();
   }
 }
 

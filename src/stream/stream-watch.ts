@@ -1,5 +1,6 @@
 import type { JetStreamManager, StreamInfo } from '@nats-io/jetstream';
 import type { Clock } from '../lib/clock.ts';
+import { orLate } from '../lib/late.ts';
 import { gauge, type MetricsSnapshot, type Sample } from '../lib/metrics/metrics.ts';
 import { hasLeader, type NatsLink } from './nats.ts';
 import { orMissing } from './setup/setup-error.ts';
@@ -73,12 +74,8 @@ export class StreamWatch {
    * and all else is as the look before found it.
    */
   async snapshot(waitMs: number): Promise<MetricsSnapshot> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<undefined>((resolve) => {
-      timer = setTimeout(() => resolve(undefined), waitMs);
-    });
-    const infos = await Promise.race([this.look().catch(() => undefined), late]);
-    clearTimeout(timer);
+    const look = this.look().catch(() => undefined);
+    const infos = await orLate(look, waitMs, undefined);
     return [...this.health(), ...(infos ? this.#exposeFill(infos) : [])];
   }
 

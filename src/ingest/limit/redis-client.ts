@@ -7,6 +7,7 @@ import { createSecureContext } from 'node:tls';
 import { Cluster, type ClusterOptions, Redis, type RedisOptions } from 'ioredis';
 import { assert } from '../../lib/assert.ts';
 import { ChangingFile } from '../../lib/files/setting-files.ts';
+import { orLate } from '../../lib/late.ts';
 import type { Log } from '../../lib/log.ts';
 import { REDIS_CONNECT_MS_MAX } from '../../limits.ts';
 import { type CallResult, runBatch, type ScriptArg, type ScriptCall } from './redis-batch.ts';
@@ -89,12 +90,7 @@ export class RedisClient {
         },
       ),
     );
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise((resolve) => {
-      timer = setTimeout(resolve, Math.min(this.#replyMs, REDIS_CONNECT_MS_MAX));
-    });
-    await Promise.race([Promise.all(pings), late]);
-    clearTimeout(timer);
+    await orLate(Promise.all(pings), Math.min(this.#replyMs, REDIS_CONNECT_MS_MAX), undefined);
     if (answers === 0) throw reason;
   }
 

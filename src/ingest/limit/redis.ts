@@ -31,6 +31,7 @@
  */
 import type { Clock } from '../../lib/clock.ts';
 import { remove } from '../../lib/in-flight.ts';
+import { orLate } from '../../lib/late.ts';
 import type { Log } from '../../lib/log.ts';
 import { Distribution, SECONDS_BOUNDS } from '../../lib/metrics/distribution.ts';
 import { REDIS_CONNECT_MS_MAX, REDIS_REPLY_MS_MAX } from '../../limits.ts';
@@ -202,15 +203,12 @@ export class LimitRedis {
    * goes on trying, and never rejects.
    */
   async connect(): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
     const answered = new Promise<void>((resolve) => {
       this.#firstAvailable = resolve;
-      timer = setTimeout(resolve, Math.max(REDIS_CONNECT_MS_MAX, this.#options.replyMs));
     });
     this.#client.connect();
     this.#probeLater();
-    await answered;
-    clearTimeout(timer);
+    await orLate(answered, Math.max(REDIS_CONNECT_MS_MAX, this.#options.replyMs), undefined);
     if (this.#state.is === 'away') {
       this.#proven = false;
       this.#options.log.warn({ reason: this.#lastError }, 'redis: not there yet');

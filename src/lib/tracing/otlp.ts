@@ -28,6 +28,7 @@ import {
 } from '@opentelemetry/sdk-trace-base';
 import { VERSION } from '../../version.ts';
 import { systemClock } from '../clock.ts';
+import { orLate } from '../late.ts';
 import type { Log } from '../log.ts';
 import type { Carrier, Facts, Span, Step, Tracing, TracingSettings } from './tracing.ts';
 
@@ -167,12 +168,8 @@ export class OtlpTracing implements Tracing {
   }
 
   async close(): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, EXPORT_MS_MAX);
-    });
-    await Promise.race([this.#provider.shutdown().catch(() => undefined), late]);
-    clearTimeout(timer);
+    const sent = this.#provider.shutdown().catch(() => undefined);
+    await orLate(sent, EXPORT_MS_MAX, undefined);
   }
 
   #begin(name: string, options: SpanOptions, parent: Context): Span | undefined {

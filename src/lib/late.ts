@@ -1,0 +1,12 @@
+/** The promise's value, or `late` when that is not there after `ms`; it is dropped then. */
+export async function orLate<T, L>(promise: Promise<T>, ms: number, late: L): Promise<T | L> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeIsUp = new Promise<L>((resolve) => {
+    timer = setTimeout(() => resolve(late), ms);
+  });
+  try {
+    return await Promise.race([promise, timeIsUp]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
