@@ -8,11 +8,9 @@ import { LANES } from './support/lanes.ts';
  * because of a neighbour.
  */
 const HEAVY = [
-  'test/bench/{smoke,limits}.test.ts',
-  'test/faults/{broker,processes}.test.ts',
-  'test/deploy/cells.test.ts',
+  'test/faults/processes.test.ts',
   'test/ingest/limit/cut.test.ts',
-  'test/system/{broker-restart,hostile-connections,redis-stall,restart,volume}.test.ts',
+  'test/system/{broker-restart,hostile-connections,redis-stall,restart}.test.ts',
 ];
 
 /** Its uploads must be stored in two seconds, so it bears no neighbour at all. */
@@ -21,16 +19,34 @@ const BY_ITSELF = 'test/system/hostile.test.ts';
 /** Needs a Docker engine and the image: `npm run test:image` builds it and runs these; `npm test` leaves them out. */
 const IMAGE = 'test/deploy/image.test.ts';
 
-/** Wait for minutes, and want the toolchains of other languages: `npm run test:clients` and `test:refusals`; `npm test` leaves them out. */
-const CLIENTS = ['test/clients/matrix.test.ts', 'test/clients/refusals.test.ts'];
+/** Unmodified SDKs, of which some want the toolchains of other languages: `npm run test:clients`; `npm test` leaves them out. */
+const CLIENTS = ['test/clients/matrix.test.ts', 'test/system/{privacy,sdk-browser,sdk-node}.test.ts'];
 
-/** Wants stores that take half a gigabyte: `npm run test:sinks` installs them and runs these; `npm test` leaves them out. */
-const STORES = 'test/sink/stores/**/*.test.ts';
+/** Waits for minutes: `npm run test:refusals`. */
+const REFUSALS = 'test/clients/refusals.test.ts';
 
-/** About deploy/ itself, on the versions and the proxies that it names: `npm run test:deployed` runs these; `npm test` leaves them out. */
+/**
+ * Want PostgreSQL or stores that take half a gigabyte; and `sluice load`, which reads stores back: `npm run test:sinks` installs the
+ * stores and runs these; `npm test` leaves them out.
+ */
+const STORES = [
+  'test/sink/{stores,postgres}/**/*.test.ts',
+  'test/sink/sink-health.test.ts',
+  'test/bench/load*.test.ts',
+  'test/system/load.test.ts',
+];
+
+/**
+ * About deploy/ itself, on the versions and the programs that it names; clusters of NATS and Redis, which take minutes to lose a node; and
+ * whole systems that are moved or restored: `npm run test:deployed` runs these; `npm test` leaves them out.
+ */
 const DEPLOYED_ALONE = [
-  'test/deploy/{deployed,nats-roles,proxies,rolling-restart,secured}.test.ts',
-  'test/system/cluster.test.ts',
+  'test/deploy/{alerts,cells,dashboards,deployed,kubernetes,kubernetes-parts,nats-roles,prefix,proxies}.test.ts',
+  'test/deploy/{rolling-restart,rotation,secured}.test.ts',
+  'test/commands/doctor/nats-cluster.test.ts',
+  'test/processor/part-sweeper-cluster.test.ts',
+  'test/stream/publish/election.test.ts',
+  'test/system/{cluster,move,restore,sentinel}.test.ts',
 ];
 
 /**
@@ -40,54 +56,53 @@ const DEPLOYED_ALONE = [
 const DEPLOYED = [
   ...DEPLOYED_ALONE,
   'test/deploy/versions.test.ts',
-  'test/commands/doctor/nats-cluster.test.ts',
   'test/projects/{bucket-copy,bucket-watch,replica,project-store,deleted-project}.test.ts',
   'test/stream/{backlog,fair-shares,nats,parts,record-size,tail}.test.ts',
   'test/stream/{publish,setup}/*.test.ts',
-  'test/processor/*.test.ts',
+  'test/processor/{exactly-once,keeper,kill,lost-ack,part-sweeper,parts,poison,pull-queue}.test.ts',
   'test/processor/dead-letters/{dead-letters,set-aside}.test.ts',
   'test/sink/postgres/{away,containers,postgres}.test.ts',
   'test/system/{away,batches,credentials,large,ready,spec}.test.ts',
 ];
 
-/** Whose loops go round more often in `npm run test:long`: the files that ask test/support/rounds.ts. */
-const LONG = readdirSync(new URL('.', import.meta.url), { recursive: true, encoding: 'utf8' })
+/** Load the whole machine for longer than a change waits: `npm run test:long` runs these; `npm test` leaves them out. */
+const LONG_ALONE = [
+  'test/bench/smoke.test.ts',
+  'test/faults/broker.test.ts',
+  'test/projects/many-projects.test.ts',
+  'test/system/volume.test.ts',
+];
+
+/** Whose loops go round more often in `npm run test:long`: the files that ask test/support/rounds.ts, or are run on more than one Redis. */
+const LONG_ROUNDS = readdirSync(new URL('.', import.meta.url), { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.test.ts'))
   .map((name) => `test/${name}`)
   .filter((path) =>
-    /\/support\/rounds\.ts'/.test(readFileSync(new URL(`../${path}`, import.meta.url), 'utf8')),
+    /\/support\/rounds\.ts'|'\.\/stores\.ts'/.test(
+      readFileSync(new URL(`../${path}`, import.meta.url), 'utf8'),
+    ),
   );
 
 /** They take longest, so they begin first: what begins last would run alone in the end. */
 const LONGEST = [
-  'bench/smoke',
   'faults/processes',
-  'faults/broker',
   'system/hostile-connections',
-  'deploy/cells',
   'system/dev',
-  'system/load',
   'sink/conformance',
   'system/away',
   'processor/dead-letters/bounds',
   'processor/poison',
   'system/clients',
-  'clients/javascript',
-  'sink/postgres/kill',
   'system/shutdown',
   'processor/exactly-once',
   'commands/usage/reconcile',
-  'deploy/rotation',
-  'deploy/alerts',
   'sink/ndjson/crash-points',
   'commands/program',
   'ingest/limit/window-oracle',
   'management/api/openapi-admin',
   'management/page/page',
-  'system/privacy',
   'system/spec',
   'system/bad-input',
-  'processor/part-sweeper-cluster',
 ];
 
 class LongestFirst extends BaseSequencer {
@@ -119,7 +134,16 @@ export default defineConfig({
           ...shared,
           name: 'side by side',
           include: ['test/**/*.test.ts'],
-          exclude: [...HEAVY, BY_ITSELF, IMAGE, ...CLIENTS, STORES, ...DEPLOYED_ALONE],
+          exclude: [
+            ...HEAVY,
+            BY_ITSELF,
+            IMAGE,
+            REFUSALS,
+            ...CLIENTS,
+            ...STORES,
+            ...DEPLOYED_ALONE,
+            ...LONG_ALONE,
+          ],
           // The files of a lane share a process and its modules: loading them anew for each costs half a second of a core.
           isolate: false,
           maxWorkers: LANES,
@@ -131,7 +155,6 @@ export default defineConfig({
           ...shared,
           name: 'alone',
           include: HEAVY,
-          globalSetup: ['test/support/bench-build.ts'],
           maxWorkers: 3,
           sequence: { groupOrder: 1 },
         },
@@ -149,9 +172,10 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'long',
-          include: LONG,
+          include: [...LONG_ROUNDS, ...LONG_ALONE],
+          exclude: [BY_ITSELF],
           globalSetup: ['test/support/bench-build.ts'],
-          maxWorkers: 1,
+          maxWorkers: 3,
           sequence: { groupOrder: 5 },
         },
       },
@@ -162,9 +186,9 @@ export default defineConfig({
         test: {
           ...shared,
           name: 'sinks',
-          include: [STORES],
+          include: STORES,
           globalSetup: ['test/support/sinks/tools.ts'],
-          maxWorkers: 2,
+          maxWorkers: 3,
           sequence: { groupOrder: 4 },
         },
       },
@@ -174,12 +198,21 @@ export default defineConfig({
           name: 'deployed',
           include: DEPLOYED,
           globalSetup: ['test/support/deployed.ts'],
-          maxWorkers: 2,
+          maxWorkers: 4,
           sequence: { groupOrder: 7 },
         },
       },
       {
-        test: { ...shared, name: 'clients', include: CLIENTS, maxWorkers: 1, sequence: { groupOrder: 3 } },
+        test: { ...shared, name: 'clients', include: CLIENTS, maxWorkers: 2, sequence: { groupOrder: 3 } },
+      },
+      {
+        test: {
+          ...shared,
+          name: 'refusals',
+          include: [REFUSALS],
+          maxWorkers: 1,
+          sequence: { groupOrder: 8 },
+        },
       },
     ],
   },

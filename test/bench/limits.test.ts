@@ -1,9 +1,13 @@
-/** The benches that are no jobs, of the limiter, of isolation and of many projects, run small, so that they cannot rot; their figures mean nothing here. */
+/**
+ * The benches that are no jobs, of the limiter, of isolation and of many projects, run small in the long run, so that they cannot rot;
+ * their figures mean nothing here.
+ */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { below } from '../../bench/limits/witness.ts';
 import { plotSvg, type Size, simulate, tableText } from '../../bench/sim/main.ts';
+import { rounds } from '../support/rounds.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
 const MS_MAX = 120_000;
@@ -35,7 +39,7 @@ describe('a witness', () => {
   });
 });
 
-describe('bench/limits and bench/projects', () => {
+describe.runIf(rounds(true, false))('bench/limits, bench/isolation and bench/projects', () => {
   it(
     'shows windows and refusals in real processes',
     () => {

@@ -1,6 +1,6 @@
 /**
  * Every bench runs, small: its figures mean nothing here, but it cannot rot. Each starts a whole system, so `npm test` takes those that
- * the bounds are made from, which are of every kind, and the long run takes all.
+ * the bounds are made from, which are of every kind, and the long run takes all, and the commands that measure something else.
  */
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -19,6 +19,7 @@ import { rounds } from '../support/rounds.ts';
 
 const ROOT = new URL('../..', import.meta.url).pathname;
 const MS_MAX = 600_000;
+const isLong = rounds(true, false);
 /** Where a job had a second try, what its processes said in the first stands there too: the job's result tells whether it failed. */
 const errorsIn = (stderr: string): string[] =>
   stderr.includes('  once more: ') ? [] : (stderr.match(/.*Error.*/g) ?? []);
@@ -83,7 +84,7 @@ describe('npm run bench', () => {
     MS_MAX,
   );
 
-  it(
+  it.runIf(isLong)(
     'holds frames against one message per item',
     () => {
       const { status, stdout, stderr } = bench('framing', '--smoke', '--json');
@@ -103,7 +104,7 @@ describe('npm run bench', () => {
     MS_MAX,
   );
 
-  it(
+  it.runIf(isLong)(
     'measures a sink',
     () => {
       const { status, stdout, stderr } = bench('sinks', 'ndjson', '--smoke');
@@ -120,7 +121,7 @@ describe('npm run bench', () => {
     expect(readFileSync(join(folder, 'report.html'), 'utf8')).toBe(before);
   });
 
-  it(
+  it.runIf(isLong)(
     'compares two versions',
     () => {
       const { status, stdout, stderr } = bench('compare', '.', '.', '--runs', '1', '--smoke');

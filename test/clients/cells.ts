@@ -23,8 +23,7 @@ const afterSilence = (seconds: number): Cell => ({
   steps: [message(`before ${seconds} s`), message(`after ${seconds} s`)],
 });
 
-/** What an SDK does within seconds. */
-export const QUICK_CELLS: readonly Cell[] = [
+export const CELLS: readonly Cell[] = [
   { title: 'reports an exception', steps: [{ do: 'exception', text: 'cart is undefined' }] },
   { title: 'reports a message of 72,000 characters', steps: [message(LONG_TEXT)] },
   { title: 'reports a trace', steps: [{ do: 'trace', name: 'GET /checkout', child: 'select cart' }] },
@@ -34,8 +33,9 @@ export const QUICK_CELLS: readonly Cell[] = [
     atOnce: 10,
     steps: Array.from({ length: 100 }, (_, at) => message(`one of many: ${at}`)),
   },
+  afterSilence(15),
+  afterSilence(65),
 ];
-export const SILENT_CELLS: readonly Cell[] = [afterSilence(15), afterSilence(65)];
 /** From the answer to the SDK until the processor has written it. */
 const STORED_MS_MAX = 20_000;
 

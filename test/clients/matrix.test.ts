@@ -35,4 +35,4 @@ it(['every SDK that is asked for takes part', ...lines].join('; '), () => {
   if (asked) expect([...leftOut.keys()].filter(isAsked)).toEqual([]);
 });
 
-describeMatrix([...JAVASCRIPT, ...OTHERS.filter(({ sdk }) => !leftOut.has(sdk))], { waits: true });
+describeMatrix([...JAVASCRIPT, ...OTHERS.filter(({ sdk }) => !leftOut.has(sdk))]);

@@ -1,16 +1,7 @@
 /** The matrix: every SDK does what the table of cells says, against one real system. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
-import { type StoredRecord, System } from '../support/system.ts';
-import {
-  type Act,
-  type Cell,
-  expectStored,
-  QUICK_CELLS,
-  RESTART_CELL,
-  SILENT_CELLS,
-  textOf,
-} from './cells.ts';
+import { type Project, type StoredRecord, System } from '../support/system.ts';
+import { type Act, CELLS, type Cell, expectStored, RESTART_CELL, textOf } from './cells.ts';
 import { type Answer, type Client, FLUSH, Pages } from './client.ts';
 import { build, type Sdk, versionOf } from './sdks.ts';
 
@@ -91,11 +82,11 @@ class Run {
   }
 
   /** More messages at once than the limit, then one a second until the SDK should have gone on. */
-  async exceedLimit(withRecovery: boolean): Promise<void> {
+  async exceedLimit(): Promise<void> {
     for (let at = 0; at < MATRIX.burst; at++) await this.#limitedMessage();
     // Not from the first message on: a busy machine may take seconds for it.
     const since = Date.now();
-    while (withRecovery && Date.now() - since < MATRIX.recoveryMsMax) {
+    while (Date.now() - since < MATRIX.recoveryMsMax) {
       await pause(1_000);
       await this.#limitedMessage();
     }
@@ -132,17 +123,12 @@ async function errorsOf(system: System): Promise<string[]> {
  * All variants at once, so that their silences cost the time of one.
  * @returns the errors that the system answered before the restart
  */
-async function playAll(
-  variants: ReadonlyMap<Variant, Run>,
-  system: System,
-  cells: readonly Cell[],
-  waits: boolean,
-): Promise<string[]> {
+async function playAll(variants: ReadonlyMap<Variant, Run>, system: System): Promise<string[]> {
   const runs = [...variants.values()];
   await Promise.all(
     [...variants].flatMap(([variant, run]) => [
-      run.attempt(() => run.do(cellsOf(variant, cells))),
-      run.attempt(() => run.exceedLimit(waits)),
+      run.attempt(() => run.do(cellsOf(variant, CELLS))),
+      run.attempt(() => run.exceedLimit()),
     ]),
   );
   const [before, after] = RESTART_CELL.steps as [Act, Act];
@@ -153,9 +139,8 @@ async function playAll(
   return errors;
 }
 
-/** @param options.waits also the silences, and the recovery from a 429: a minute and a half */
-export function describeMatrix(variants: readonly Variant[], { waits }: { waits: boolean }): void {
-  const cells = waits ? [...QUICK_CELLS, ...SILENT_CELLS] : QUICK_CELLS;
+/** The silences and the recovery from a 429 take a minute and a half. */
+export function describeMatrix(variants: readonly Variant[]): void {
   const runs = new Map<Variant, Run>();
   let system: System;
   let pages: Pages;
@@ -168,7 +153,7 @@ export function describeMatrix(variants: readonly Variant[], { waits }: { waits:
     await Promise.all(
       variants.map(async (variant) => runs.set(variant, await Run.start(variant, system, pages))),
     );
-    errors = await playAll(runs, system, cells, waits);
+    errors = await playAll(runs, system);
   }, MATRIX.buildMsMax);
   afterAll(async () => {
     await Promise.all([...runs.values()].map((run) => run.close()));
@@ -190,7 +175,7 @@ export function describeMatrix(variants: readonly Variant[], { waits }: { waits:
       expect(run().failures).toEqual([]);
     });
 
-    it.each(cellsOf(variant, [...cells, RESTART_CELL]))('$title', async (cell) => {
+    it.each(cellsOf(variant, [...CELLS, RESTART_CELL]))('$title', async (cell) => {
       const said = { answers: run().answersTo(cell), traces, ownSpans };
       await expectStored(() => recordsOf(run().project), cell, said);
     });
@@ -205,7 +190,7 @@ export function describeMatrix(variants: readonly Variant[], { waits }: { waits:
       const stored = (): number[] =>
         recordsOf(limited).flatMap((record) => (record.type === 'event' ? [Number(textOf(record))] : []));
       await expect.poll(stored).toContain(0);
-      if (waits) await expect.poll(() => Math.max(...stored())).toBeGreaterThanOrEqual(MATRIX.burst);
+      await expect.poll(() => Math.max(...stored())).toBeGreaterThanOrEqual(MATRIX.burst);
       expect(stored().filter((at) => at < MATRIX.burst).length).toBeLessThanOrEqual(MATRIX.rateLimit);
     });
   });

@@ -1,10 +1,11 @@
 /**
- * What the scripts and the limiters are tested against: one Redis, a cluster of three masters, and Valkey where VALKEY_SERVER_BIN names
- * its program.
+ * What the scripts and the limiters are tested against: one Redis, in the long run a cluster of three masters, and Valkey where
+ * VALKEY_SERVER_BIN names its program.
  */
 
 import { rmSync } from 'node:fs';
 import { startRedis } from '../../../src/commands/dev/servers.ts';
+import { rounds } from '../../support/rounds.ts';
 import { redisServer, temporaryFolder } from '../../support/servers.ts';
 import { operator, redisCluster } from './redis-cluster.ts';
 
@@ -62,6 +63,6 @@ async function valkey(bin: string): Promise<Store> {
 const valkeyBin = process.env.VALKEY_SERVER_BIN;
 export const STORES: readonly StoreKind[] = [
   { name: 'one Redis', start: oneRedis },
-  { name: 'a cluster of three masters', start: cluster },
+  ...rounds([{ name: 'a cluster of three masters', start: cluster }], []),
   ...(valkeyBin ? [{ name: 'Valkey', start: () => valkey(valkeyBin) }] : []),
 ];

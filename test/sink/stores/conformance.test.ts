@@ -9,6 +9,7 @@ const zstd: [string, StartSink][] = HAS_ZSTD
   : [];
 
 describeSinks([
+  ['postgres', () => PostgresUnderTest.start()],
   ...zstd,
   ['clickhouse', () => ClickHouseUnderTest.start()],
   ['s3', () => S3UnderTest.start()],
