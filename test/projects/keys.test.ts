@@ -1,11 +1,8 @@
 /** The keys of a record: which are in force, what commands make of them, and what builds before and after read. */
 import { describe, expect, it } from 'vitest';
-import { createLog } from '../../src/lib/log.ts';
 import { addKey, changeKey, firstKey, replaceKey, rotateKeys } from '../../src/projects/keys.ts';
 import { keyId, keysOf, type Project, parseEntry, projectText } from '../../src/projects/project.ts';
 import { ProjectState } from '../../src/projects/project-state.ts';
-import { ProjectView } from '../../src/projects/project-view.ts';
-import { replace } from './broker.ts';
 
 const NOW = Date.parse('2026-11-23T12:00:00.000Z');
 const DAY_MS = 86_400_000;
@@ -103,59 +100,5 @@ describe('a record with several keys', () => {
       kind: 'broken',
       reason: expect.stringContaining('twice'),
     });
-  });
-});
-
-describe('a worker', () => {
-  const view = (): ProjectView => {
-    const made = new ProjectView({ planLimits: 'table', log: createLog('silent') });
-    replace(made, [{ key: '9', text: BEFORE, revision: 1 }], 1);
-    return made;
-  };
-  const both = rotateKeys(project(), 'new', { now: NOW, overlapMs: DAY_MS });
-  const accesses = (of: ProjectView): string[] =>
-    ['old', 'new'].filter((key) => of.find('9')?.authenticate(key, at(NOW)));
-
-  it('takes a change of keys, of the project’s state, and its deletion into the object that requests hold', () => {
-    const made = view();
-    const held = made.find('9') as ProjectState;
-    expect(accesses(made)).toEqual(['old']);
-    made.copy.put({ key: '9', text: projectText(both), revision: 2 });
-    expect(made.find('9')).toBe(held);
-    expect(accesses(made)).toEqual(['old', 'new']);
-    made.copy.put({ key: '9', text: projectText({ ...both, enabled: false }), revision: 3 });
-    expect(accesses(made)).toEqual([]);
-    made.copy.put({ key: '9', text: projectText({ ...project(), enabled: false }), revision: 4 });
-    expect(accesses(made)).toEqual([]);
-    made.copy.put({ key: '9', text: BEFORE, revision: 5 });
-    expect(accesses(made)).toEqual(['old']);
-    made.copy.put({ key: '9', text: undefined, revision: 6 });
-    expect(held.authenticate('old', at(NOW))).toBeUndefined();
-  });
-
-  it('looks at no clock for a key that does not expire', () => {
-    const state = new ProjectState(addKey(project(), { key: 'new', enabled: true }, NOW), 1, 1_000);
-    const never = {
-      now: () => {
-        throw new Error('asked for the time');
-      },
-    };
-    expect([state.authenticate('old', never)?.keyId, state.authenticate('new', never)?.keyId]).toEqual([
-      keyId('old'),
-      keyId('new'),
-    ]);
-    expect(state.authenticate('other', never)).toBeUndefined();
-  });
-
-  it('admits a key without a limit of its own by the project itself, in its window', () => {
-    const limited = addKey(project(), { key: 'ios', enabled: true, rateLimit: 7 }, NOW);
-    const state = new ProjectState(limited, 1, 1_000);
-    expect(state.authenticate('old', at(NOW))?.scope).toBe(state);
-    expect(state.authenticate('ios', at(NOW))?.scope).toMatchObject({
-      limit: 7,
-      windowName: `key:${keyId('ios')}`,
-      further: [{ name: '', limit: 1_000 }],
-    });
-    expect(new ProjectState(limited, 1, undefined).authenticate('ios', at(NOW))?.scope.further).toEqual([]);
   });
 });

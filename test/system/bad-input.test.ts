@@ -1,10 +1,9 @@
 /** Bad input of every kind gets its clear error, as an answer and never as a reset. Raw sockets throughout. */
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection, rawRequest } from '../support/raw-http.ts';
-import { MIB, System, until } from '../support/system.ts';
+import { MIB, type Project, System, until } from '../support/system.ts';
 
 const INVALID = [400, { error: 'Invalid envelope format' }] as const;
 const TOO_LARGE = [413, { error: 'Payload too large' }] as const;
@@ -78,6 +77,9 @@ describe('a message whose end cannot be trusted is refused and the connection cl
   const body = errorEvent(eventId());
   it.each([
     ['two Content-Lengths', [`Content-Length: ${body.length}`, 'Content-Length: 3']],
+    ['two Content-Lengths that agree', Array(2).fill(`Content-Length: ${body.length}`)],
+    ['a Content-Length with a zero before it', [`Content-Length: 0${body.length}`]],
+    ['two hosts', [`Content-Length: ${body.length}`, 'Host: other']],
     ['a Content-Length that is no number', ['Content-Length: 0x10']],
     ['a Content-Length and chunks', [`Content-Length: ${body.length}`, 'Transfer-Encoding: chunked']],
     ['an unknown transfer encoding', ['Transfer-Encoding: gzip, chunked']],

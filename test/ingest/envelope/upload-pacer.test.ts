@@ -4,7 +4,6 @@ import { brotliCompressSync, constants, gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Holding } from '../../../src/ingest/envelope/budget.ts';
 import { InflationQueue, type QueuedBody } from '../../../src/ingest/envelope/inflate/inflation-queue.ts';
-import { type PacedUpload, UploadPacer } from '../../../src/ingest/envelope/upload-pacer.ts';
 import { systemClock } from '../../../src/lib/clock.ts';
 import { Slotted } from '../../../src/lib/slots.ts';
 import {
@@ -16,7 +15,6 @@ import {
   SWOLLEN_FREE_MIB,
   SWOLLEN_REST_MS_PER_MIB,
   SYNC_INFLATE_BYTES_MAX,
-  UPLOADS_RESUMED_PER_TURN,
   WHOLE_UPLOADS_BYTES_MAX,
 } from '../../../src/limits.ts';
 import { temporaryFolder } from '../../support/servers.ts';
@@ -34,82 +32,6 @@ import { RUNTIME_HAS_ZSTD, zstdBlocks } from './zstd-bytes.ts';
 /** As fast as it goes: how well it compresses is of no interest here. */
 const brotli = (body: Uint8Array): Buffer =>
   brotliCompressSync(body, { params: { [constants.BROTLI_PARAM_QUALITY]: 1 } });
-
-/** Uploads that note what they are told. */
-function uploads(pacer: UploadPacer, count: number): { paused: (boolean | undefined)[]; all: PacedUpload[] } {
-  const paused: (boolean | undefined)[] = Array.from({ length: count });
-  const all = paused.map((_, at) => ({
-    pause(is: boolean): void {
-      paused[at] = is;
-    },
-  }));
-  for (const one of all) pacer.enter(one);
-  return { paused, all };
-}
-
-describe('the upload pacer', () => {
-  test('pauses nobody below its bound', () => {
-    const pacer = new UploadPacer();
-    const { paused } = uploads(pacer, 2);
-    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX - 1);
-    expect(paused).toEqual([undefined, undefined]);
-  });
-
-  test('pauses all that arrive at its bound, and what comes later', () => {
-    const pacer = new UploadPacer();
-    const { paused } = uploads(pacer, 2);
-    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
-    expect(paused).toEqual([true, true]);
-    expect(uploads(pacer, 1).paused).toEqual([true]);
-  });
-
-  test('lets them go in their order, a few in a turn', async () => {
-    const pacer = new UploadPacer();
-    const { paused } = uploads(pacer, UPLOADS_RESUMED_PER_TURN + 1);
-    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
-    pacer.addWhole(-1);
-    expect(paused.every(Boolean)).toBe(true);
-    await nextTurn();
-    expect(paused).toEqual([...Array.from({ length: UPLOADS_RESUMED_PER_TURN }, () => false), true]);
-    await nextTurn();
-    expect(paused.some(Boolean)).toBe(false);
-  });
-
-  test('stops letting go when those fill it again', async () => {
-    const pacer = new UploadPacer();
-    const { paused, all } = uploads(pacer, UPLOADS_RESUMED_PER_TURN + 1);
-    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
-    pacer.addWhole(-1);
-    await nextTurn();
-    for (const one of all.slice(0, UPLOADS_RESUMED_PER_TURN)) pacer.leave(one);
-    pacer.addWhole(1);
-    await nextTurn();
-    expect(paused.at(-1)).toBe(true);
-    pacer.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
-    await nextTurn();
-    expect(paused.at(-1)).toBe(false);
-  });
-
-  test('pauses all as well while too much waits for disk and inflaters', async () => {
-    const pacer = new UploadPacer();
-    const { paused } = uploads(pacer, 2);
-    pacer.queue(QUEUED_BYTES_MAX);
-    expect(paused).toEqual([true, true]);
-    pacer.queue(-1);
-    await nextTurn();
-    expect(paused).toEqual([false, false]);
-  });
-
-  test('forgets who has left', async () => {
-    const pacer = new UploadPacer();
-    const { paused, all } = uploads(pacer, 1);
-    pacer.addWhole(WHOLE_UPLOADS_BYTES_MAX);
-    pacer.leave(all[0] as PacedUpload);
-    pacer.addWhole(-WHOLE_UPLOADS_BYTES_MAX);
-    await nextTurn();
-    expect(paused).toEqual([true]);
-  });
-});
 
 describe('an upload that is spooled', () => {
   let spoolDir: string;

@@ -75,13 +75,6 @@ const failureOf = (
 ): Promise<UploadFailure> => bodies.failureOf(chunks, encoding, budget);
 
 describe('an upload', () => {
-  test('gives the stored items, their headers as sent, and the types that were skipped', async () => {
-    const envelope = await envelopeOf([MIXED]);
-    expect(envelope.eventId).toBe(EVENT_ID);
-    expect(envelope.spool).toBeUndefined();
-    expect(await shapeOf(envelope)).toEqual({ ...MIXED_SHAPE, bytes: 20 });
-  });
-
   test('is the same byte by byte and at random cuts', async () => {
     expect(await shapeOf(await envelopeOf(singleBytes(MIXED)))).toEqual(MIXED_SHAPE);
     for (let seed = 1; seed <= 50; seed++)
@@ -107,14 +100,6 @@ describe('an upload', () => {
     expect(results).toEqual([true]);
   });
 
-  test('mints an event id of 32 lower-case hex digits, a new one each time', async () => {
-    const ids = await Promise.all(
-      Array.from({ length: 100 }, async () => (await envelopeOf([bytesOf('{}')])).eventId),
-    );
-    expect(ids.every((id) => /^[0-9a-f]{32}$/.test(id))).toBe(true);
-    expect(new Set(ids).size).toBe(100);
-  });
-
   test('counts skipped items by type, those of types that nobody knows together', async () => {
     const types = ['x'.repeat(10_000), 'session', 'y', 'statsd', 'session', '__proto__', 'other', ''];
     const body = ['{}', ...types.map((type) => `{"type":"${type}"}\n{}`)].join('\n');
@@ -125,27 +110,6 @@ describe('an upload', () => {
       ['statsd', 1],
     ]);
     expect(items).toEqual([]);
-  });
-
-  test('keeps items of further types where they are to be stored', async () => {
-    const body =
-      '{}\n{"type":"session"}\n{}\n{"type":"attachment","length":3}\n\n\n\n\n{"type":"check_in"}\n{}\n{"type":"event"}\n{}';
-    const budget = testBudget({ spoolDir, storeTypes: ['attachment', 'check_in'] });
-    const { items, skipped } = await bodies.envelopeOf([bytesOf(body)], '', budget);
-    expect(items.map(({ index, type, payload }) => [index, type, `${payload}`])).toEqual([
-      [1, 'attachment', '\n\n\n'],
-      [2, 'check_in', '{}'],
-      [3, 'event', '{}'],
-    ]);
-    expect([...skipped]).toEqual([['session', 1]]);
-  });
-
-  test('says why a malformed body is invalid', async () => {
-    expect(await failureOf([bytesOf('{}\n[]\n')])).toEqual({
-      kind: 'invalid',
-      detail: 'an item header is no JSON object',
-    });
-    expect(await failureOf([])).toEqual({ kind: 'invalid', detail: 'the body is empty' });
   });
 
   test('says nothing after it was disposed of', async () => {
@@ -192,11 +156,6 @@ describe('the caps of a body', () => {
         kind: 'too_large',
         detail: 'the body exceeds 1000 bytes',
       });
-  });
-
-  test('skipped items count as transmitted', async () => {
-    const body = bytesOf(`{}\n{"type":"attachment"}\n${'x'.repeat(1000)}`);
-    expect((await failureOf([body], '', budget())).kind).toBe('too_large');
   });
 
   test('transmitted bytes of a compressed body are capped as well', async () => {

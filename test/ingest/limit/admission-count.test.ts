@@ -124,6 +124,32 @@ describe.each(STORES)('on $name', ({ start }) => {
       );
     });
 
+    it('knows the UTC month of any moment', async () => {
+      let now = 0;
+      const [counter] = counters({ scriptNow: () => now }) as [TestAdmission];
+      const moments = [
+        Date.UTC(1970, 0, 1),
+        Date.UTC(2000, 1, 29, 23, 59, 59, 999),
+        Date.UTC(2000, 2, 1),
+        Date.UTC(2100, 1, 28, 12),
+        Date.UTC(2100, 2, 1),
+      ];
+      for (let month = 0; month < 36; month++)
+        moments.push(Date.UTC(2026, month, 1), Date.UTC(2026, month, 1) - 1);
+      for (now of moments)
+        expect(await count(counter, scope(undefined))).toMatchObject({
+          month: new Date(now).toISOString().slice(0, 7),
+        });
+    });
+
+    it('counts exactly far beyond 2^32', async () => {
+      const start = 4_503_599_627_370_000;
+      const checkpoints = new MemoryCheckpoints();
+      const of = scope(undefined);
+      checkpoints.write(0, month(), new Map([[of.id, start]]));
+      expect(positions(await burst(counters({ checkpoints }), of, 2))).toEqual([start + 1, start + 2]);
+    });
+
     it('resumes from the checkpoint when the count is missing, over all workers together', async () => {
       const checkpoints = new MemoryCheckpoints();
       const of = scope(1100);

@@ -99,7 +99,7 @@ describe('the window over all workers', () => {
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
         expect(await fieldsOf(world.memory)).toBeLessThanOrEqual(FIELDS_MAX);
       }),
-      { numRuns: rounds(60, 20), interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(60, 10), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -139,7 +139,7 @@ describe('the window over all workers', () => {
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
         for (const [key, own] of keys.entries()) expect(world.busiestWindow(key)).toBeLessThanOrEqual(own);
       }),
-      { numRuns: rounds(60, 20), interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(60, 10), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -210,7 +210,7 @@ describe('the window over all workers', () => {
         await world.advance(5_000);
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
       }),
-      { numRuns: rounds(80, 26), interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(80, 12), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -236,7 +236,7 @@ describe('the window over all workers', () => {
         expect(world.worstExcessWithLosses(limit)).toBeLessThanOrEqual(0);
         expect(world.lossesSaid).toBe(world.lossesMet.size);
       }),
-      { numRuns: rounds(80, 26), interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(80, 12), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -256,7 +256,7 @@ describe('the window over all workers', () => {
         for (const demands of fills) await fillLateAndHammer(world, limit, demands);
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
       }),
-      { numRuns: rounds(25, 10), interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(25, 6), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -281,7 +281,7 @@ describe('the window over all workers', () => {
         expect(world.busiestWindow()).toBeLessThanOrEqual(limit);
         expect(await fieldsOf(world.memory)).toBeLessThanOrEqual(FIELDS_MAX);
       }),
-      { numRuns: rounds(30, 10), interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(30, 6), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 
@@ -308,7 +308,7 @@ describe('the window over all workers', () => {
         await world.advance(5_000);
         expect(world.worstExcess()).toBeLessThanOrEqual(0);
       }),
-      { numRuns: rounds(60, 20), interruptAfterTimeLimit: SHRINK_MS },
+      { numRuns: rounds(60, 10), interruptAfterTimeLimit: SHRINK_MS },
     );
   });
 

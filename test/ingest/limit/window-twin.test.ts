@@ -103,7 +103,7 @@ describe('the twin of the window of admit.lua', () => {
           expect(await problemsOf(id)).toEqual([]);
         }
       }),
-      { numRuns: rounds(60, 20), interruptAfterTimeLimit: 15_000 },
+      { numRuns: rounds(60, 10), interruptAfterTimeLimit: 15_000 },
     );
   });
 });
@@ -154,7 +154,7 @@ describe('twins of several windows', () => {
           before.push(window as WindowReply);
         }
       }),
-      { numRuns: rounds(60, 20), interruptAfterTimeLimit: 15_000 },
+      { numRuns: rounds(60, 10), interruptAfterTimeLimit: 15_000 },
     );
   });
 });
