@@ -5,16 +5,9 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { Command } from 'commander';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { deadLettersCommand } from '../../src/commands/dead-letters/dead-letters.ts';
-import { heartbeatCommand } from '../../src/commands/heartbeat.ts';
-import { projectCommand } from '../../src/commands/project/project.ts';
-import { usageCommand } from '../../src/commands/usage/usage.ts';
 import { ApiOperations } from '../../src/management/api-client.ts';
-import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
-import { deadLetterId } from '../../src/stream/dead-letter-format.ts';
-import { log } from '../projects/broker.ts';
+import { fileLetter as letterIn } from '../support/letters.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { System } from '../support/system.ts';
 import { type Ran, runCommand } from './run-command.ts';
@@ -27,18 +20,12 @@ beforeAll(async () => {
 });
 afterAll(() => system?.stop());
 
-function run(args: string[], env: Record<string, string>): Promise<Ran> {
-  const program = new Command('sluice');
-  for (const command of [projectCommand, heartbeatCommand, usageCommand, deadLettersCommand])
-    program.addCommand(command());
-  return runCommand(program, args, env);
-}
 /** Neither server can be reached but by the API. */
 const byApi = (args: string[], env: Record<string, string> = {}): Promise<Ran> =>
-  run([...args, '--api', `${system.adminUrl}/`], { ...NOWHERE, SLUICE_ADMIN_TOKEN: TOKENS, ...env });
+  runCommand([...args, '--api', `${system.adminUrl}/`], { ...NOWHERE, SLUICE_ADMIN_TOKEN: TOKENS, ...env });
 const direct = (args: string[]): Promise<Ran> => {
   const { SLUICE_NATS_URL = '', SLUICE_REDIS_URL = '', SLUICE_PORT = '' } = system.env;
-  return run(args, { SLUICE_NATS_URL, SLUICE_REDIS_URL, SLUICE_PORT });
+  return runCommand(args, { SLUICE_NATS_URL, SLUICE_REDIS_URL, SLUICE_PORT });
 };
 const json = async <T = Record<string, unknown>>(...args: string[]): Promise<T> => {
   const ran = await byApi([...args, '--json']);
@@ -52,12 +39,7 @@ async function same(...args: string[]): Promise<void> {
   expect(ran).toEqual(await direct(args));
 }
 
-async function fileLetter(frameId: string): Promise<string> {
-  const letters = new DeadLetters({ link: system.link, log });
-  const facts = { kind: 'frame' as const, reason: 'it is no frame', subject: 'sluice.events.0', frameId };
-  await letters.publish([{ ...facts, body: Buffer.from(`bytes of ${frameId}`) }]);
-  return deadLetterId(facts);
-}
+const fileLetter = (frameId: string): Promise<string> => letterIn(system.link, frameId);
 
 it('projects are created, shown, listed, changed and deleted, and the audit has the label', async () => {
   const made = await json('project', 'create', '--plan', 'Pro', '--quota', '50', '--rate-limit', '7');
@@ -185,19 +167,21 @@ it('says what is wrong with the token, the address and the request', async () =>
   const refused = await byApi(['project', 'list'], { SLUICE_ADMIN_TOKEN: 'wrong-but-long-enough' });
   expect(refused).toMatchObject({ status: 1, out: '' });
   expect(refused.err).toContain('Set SLUICE_ADMIN_TOKEN to a token that the API knows');
-  const nobody = await run(['project', 'list', '--api', 'http://127.0.0.1:1'], NOWHERE);
+  const nobody = await runCommand(['project', 'list', '--api', 'http://127.0.0.1:1'], NOWHERE);
   expect(nobody.err).toMatch(/^sluice: http:\/\/127\.0\.0\.1:1 cannot be reached: /);
   expect(nobody.status).toBe(1);
-  const other = await run(['project', 'list', '--api', system.url], NOWHERE);
+  const other = await runCommand(['project', 'list', '--api', system.url], NOWHERE);
   expect(other.err).toContain(`${system.url} is no management API of sluice: it answered 404`);
   const login = createServer((_, res) => res.end('<html>Log in')).listen(0, '127.0.0.1');
   await once(login, 'listening');
   const page = `http://127.0.0.1:${(login.address() as AddressInfo).port}`;
-  const loggedOut = await run(['project', 'list', '--api', page], NOWHERE);
+  const loggedOut = await runCommand(['project', 'list', '--api', page], NOWHERE);
   expect(loggedOut.err).toBe(`sluice: ${page} is no management API of sluice: it answered 200\n`);
   expect(loggedOut.status).toBe(1);
   login.close();
-  expect(await run(['project', 'list', '--api', 'localhost:8081'], NOWHERE)).toMatchObject({ status: 2 });
+  expect(await runCommand(['project', 'list', '--api', 'localhost:8081'], NOWHERE)).toMatchObject({
+    status: 2,
+  });
   const taken = await json('project', 'create', '--plan', 'Pro');
   const again = await byApi(['project', 'create', '--plan', 'Pro', '--id', String(taken.id)]);
   expect(again).toEqual({

@@ -1,8 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { printJson, printLine, record, table } from '../../src/commands/print.ts';
 
-const MANY = 200_000;
-
 /** What `print` writes, piece by piece. */
 function piecesOf(print: () => void): string[] {
   const pieces: string[] = [];
@@ -31,9 +29,10 @@ describe('a table', () => {
   });
 
   it('may have very many rows', () => {
-    const rows = Array.from({ length: MANY }, (_, n) => [`${n}`, 'x']);
+    const many = 200_000;
+    const rows = Array.from({ length: many }, (_, n) => [`${n}`, 'x']);
     const lines = table(['ID', 'WHAT'], rows).split('\n');
-    expect(lines).toHaveLength(1 + MANY);
+    expect(lines).toHaveLength(1 + many);
     expect(lines[0]).toBe('ID      WHAT');
     expect(lines.at(-1)).toBe('199999  x');
   });
@@ -59,10 +58,11 @@ describe('JSON', () => {
   });
 
   it('of very many elements goes out in pieces, so that no string holds them all', () => {
-    const value = Array.from({ length: MANY }, (_, n) => letter(n));
+    const value = Array.from({ length: 20_000 }, (_, n) => letter(n));
+    const whole = JSON.stringify(value, null, 2);
     const pieces = piecesOf(() => printJson(value));
-    expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThan(1024 * 1024);
-    expect(JSON.parse(pieces.join(''))).toEqual(JSON.parse(JSON.stringify(value)));
+    expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThan(whole.length / 10);
+    expect(pieces.join('') === `${whole}\n`).toBe(true);
   });
 });
 

@@ -1,6 +1,23 @@
-/** Runs a command in this process, as `sluice <args>` would, and collects what it writes. */
-import type { Command } from 'commander';
+/** Runs `sluice <args>` in this process, and collects what it writes. */
+import { Command } from 'commander';
+import { backfillCommand } from '../../src/commands/backfill.ts';
+import { deadLettersCommand } from '../../src/commands/dead-letters/dead-letters.ts';
+import { doctorCommand } from '../../src/commands/doctor/doctor.ts';
+import { heartbeatCommand } from '../../src/commands/heartbeat.ts';
+import { projectCommand } from '../../src/commands/project/project.ts';
 import { runProgram } from '../../src/commands/run-program.ts';
+import { setupCommand } from '../../src/commands/setup.ts';
+import { usageCommand } from '../../src/commands/usage/usage.ts';
+
+const COMMANDS = [
+  backfillCommand,
+  deadLettersCommand,
+  doctorCommand,
+  heartbeatCommand,
+  projectCommand,
+  setupCommand,
+  usageCommand,
+];
 
 export type Ran = { status: number; out: string; err: string };
 
@@ -8,11 +25,7 @@ export type Ran = { status: number; out: string; err: string };
  * @param env settings in place of this process's SLUICE_ variables, while the command runs
  * One at a time: environment and output belong to the whole process.
  */
-export async function runCommand(
-  command: Command,
-  args: string[],
-  env: Record<string, string>,
-): Promise<Ran> {
+export async function runCommand(args: readonly string[], env: Record<string, string>): Promise<Ran> {
   const ran: Ran = { status: 0, out: '', err: '' };
   const before = { ...process.env };
   const [writeOut, writeErr] = [process.stdout.write, process.stderr.write];
@@ -27,7 +40,9 @@ export async function runCommand(
     return true;
   };
   try {
-    ran.status = await runProgram(command, args);
+    const program = new Command('sluice');
+    for (const command of COMMANDS) program.addCommand(command());
+    ran.status = await runProgram(program, args);
   } finally {
     process.stdout.write = writeOut;
     process.stderr.write = writeErr;

@@ -2,10 +2,9 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 import { findPrometheus, RunningPrometheus } from './prometheus.ts';
 
 const RULES = new URL('../../deploy/prometheus/rules.yaml', import.meta.url).pathname;

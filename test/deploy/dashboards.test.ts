@@ -3,10 +3,9 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import type { Project } from '../../src/projects/project.ts';
 import { envelope, errorEvent, eventId } from '../support/envelopes.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 import { findPrometheus, RunningPrometheus } from './prometheus.ts';
 
 type Rule = {

@@ -15,7 +15,6 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import { CONSUMER } from '../../src/stream/topology.ts';
 import { keepAcknowledged } from '../stream/leftovers.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import {
@@ -117,7 +116,7 @@ describe('each role does its work, and the server denies it nothing', () => {
     const [setup, ingest, processor] = links as [NatsLink, NatsLink, NatsLink];
     await keepAcknowledged(await setup.manager(), 'SLUICE_EVENTS');
     await ingest.js.publish('sluice.events.0', 'a frame');
-    const consumer = await processor.js.consumers.get('SLUICE_EVENTS', CONSUMER);
+    const consumer = await processor.js.consumers.get('SLUICE_EVENTS', 'processor');
     await (await consumer.next())?.ackAck();
     await Promise.all(links.map((link) => link.close()));
     env.SLUICE_STREAM_SHARDS = '2';
@@ -175,9 +174,9 @@ describe('each role does its work, and the server denies it nothing', () => {
   it('setup deletes a consumer, as the runbook says, and the processor makes it again', async () => {
     const link = await linkAs('setup');
     const { consumers } = await link.manager();
-    await consumers.delete('SLUICE_LOGS', CONSUMER);
+    await consumers.delete('SLUICE_LOGS', 'processor');
     await until(() =>
-      consumers.info('SLUICE_LOGS', CONSUMER).then(
+      consumers.info('SLUICE_LOGS', 'processor').then(
         () => true,
         () => false,
       ),
@@ -191,7 +190,7 @@ describe('each role does its work, and the server denies it nothing', () => {
     const manager = await link.manager();
     await manager.streams.delete('SLUICE_EVENTS');
     await until(() =>
-      manager.consumers.info('SLUICE_EVENTS', CONSUMER).then(
+      manager.consumers.info('SLUICE_EVENTS', 'processor').then(
         () => true,
         () => false,
       ),
@@ -410,7 +409,7 @@ const FORBIDDEN: Record<Exclude<Role, 'sys'>, { publish: string[]; subscribe: st
       '$KV.sluice_counters.checkpoints.2026-11.1',
       '$KV.sluice_counters.lost',
       '$JS.ACK.SLUICE_EVENTS.other.1.1.1.0.0',
-      `$JS.API.CONSUMER.CREATE.KV_${SECRET}.${CONSUMER}`,
+      `$JS.API.CONSUMER.CREATE.KV_${SECRET}.processor`,
       `$JS.API.STREAM.CREATE.KV_${SECRET}`,
       '$JS.API.STREAM.CREATE.OTHER',
       '$JS.API.STREAM.DELETE.SLUICE_EVENTS',

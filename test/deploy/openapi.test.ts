@@ -1,10 +1,9 @@
 /** docs/openapi.yaml and the running server say the same: every documented answer is given, and no other. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { envelope, errorEvent, eventId } from '../support/envelopes.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { rawRequest } from '../support/raw-http.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 import { type Answered, answered, OpenApi } from './openapi-document.ts';
 
 const ENVELOPE = '/api/{projectId}/envelope';

@@ -5,10 +5,9 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 import { findProgram } from './debian-programs.ts';
 
 const CLIENT = new URL('../support/clients/node.mjs', import.meta.url).pathname;

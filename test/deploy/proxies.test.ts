@@ -6,10 +6,9 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort } from '../support/servers.ts';
-import { MIB, System, until } from '../support/system.ts';
+import { MIB, type Project, System, until } from '../support/system.ts';
 import { PROXIES, type ProxyKind, RunningProxy } from './proxy-programs.ts';
 
 /** uWebSockets.js closes idle connections after this at the earliest. */

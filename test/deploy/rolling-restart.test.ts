@@ -5,11 +5,10 @@ import { connect, createServer, type Server, type Socket } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { lastingPort } from '../support/servers.ts';
-import { Command, System, until } from '../support/system.ts';
+import { Command, type Project, System, until } from '../support/system.ts';
 import { PROXIES, RunningProxy } from './proxy-programs.ts';
 
 const CLIENTS = 16;

@@ -1,7 +1,6 @@
 /** The broker, a cluster's leader, and the streams. */
 
 import type { JetStreamManager } from '@nats-io/jetstream';
-import { CONSUMER } from '../../src/stream/topology.ts';
 import { until } from '../support/system.ts';
 import { type Fault, frozen, nothing, type Scene } from './fault.ts';
 
@@ -149,8 +148,8 @@ const MADE_AGAIN = 'processor: made again what somebody deleted';
 
 export const CONSUMER_DELETED = deleted(
   "a stream's consumer deleted",
-  ({ consumers }) => consumers.delete(EVENTS, CONSUMER),
-  ({ consumers }) => consumers.info(EVENTS, CONSUMER),
+  ({ consumers }) => consumers.delete(EVENTS, 'processor'),
+  ({ consumers }) => consumers.info(EVENTS, 'processor'),
 );
 
 /** The clients send nothing that goes there, so nothing can be lost with it. */
@@ -158,5 +157,5 @@ const EMPTY = 'SLUICE_LOGS';
 export const STREAM_DELETED = deleted(
   'an empty stream deleted',
   ({ streams }) => streams.delete(EMPTY),
-  ({ consumers }) => consumers.info(EMPTY, CONSUMER),
+  ({ consumers }) => consumers.info(EMPTY, 'processor'),
 );

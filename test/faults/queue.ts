@@ -2,7 +2,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { readBacklog } from '../../src/stream/backlog.ts';
 import type { NatsLink } from '../../src/stream/nats.ts';
-import { CONSUMER } from '../../src/stream/topology.ts';
 
 export const DRAIN_MS_MAX = 90_000;
 const LOOK_MS = 100;
@@ -35,7 +34,7 @@ export class Queue {
     const manager = await this.#link.manager();
     const counts = await Promise.all(
       this.#streams.map(async (stream) => {
-        const { num_pending, num_ack_pending } = await manager.consumers.info(stream, CONSUMER);
+        const { num_pending, num_ack_pending } = await manager.consumers.info(stream, 'processor');
         return num_pending + num_ack_pending;
       }),
     );
@@ -67,7 +66,7 @@ export class Queue {
   async passed(mark: Mark, msMax: number): Promise<boolean> {
     const manager = await this.#link.manager();
     const isPast = async ([stream, sequence]: readonly [string, number]): Promise<boolean> =>
-      (await readBacklog(manager, { stream, consumer: CONSUMER })).first > sequence;
+      (await readBacklog(manager, { stream, consumer: 'processor' })).first > sequence;
     for (const end = performance.now() + msMax; performance.now() < end; await pause(LOOK_MS)) {
       const past = await Promise.all([...mark].map(isPast)).catch(() => [false]);
       if (past.every(Boolean)) return true;
@@ -81,7 +80,7 @@ export class Queue {
     const found = await Promise.all(
       this.#streams.map(async (stream) => {
         const { state, cluster } = await manager.streams.info(stream);
-        const { ts: _ts, config: _config, ...consumer } = await manager.consumers.info(stream, CONSUMER);
+        const { ts: _ts, config: _config, ...consumer } = await manager.consumers.info(stream, 'processor');
         return {
           messages: state.messages,
           text: `${stream} ${JSON.stringify({ state, cluster, consumer })}`,

@@ -7,7 +7,7 @@ import { createLog } from '../../src/lib/log.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
-import { CONSUMER, FRAME_STREAMS, isFrameStreamName, streamName } from '../../src/stream/topology.ts';
+import { FRAME_STREAMS, isFrameStreamName, streamName } from '../../src/stream/topology.ts';
 import { registryDelivered } from '../support/registry.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { DIST, until } from '../support/system.ts';
@@ -103,7 +103,7 @@ export class Stand {
     const streams = FRAME_STREAMS.map((stream) => streamName(stream, 0, 1));
     const manager = await this.link.manager();
     for (const stream of streams) {
-      const update = () => manager.consumers.update(stream, CONSUMER, { ack_wait: nanos(ACK_WAIT_MS) });
+      const update = () => manager.consumers.update(stream, 'processor', { ack_wait: nanos(ACK_WAIT_MS) });
       await until(() => update().then(Boolean, () => false), START_MS_MAX);
     }
   }

@@ -7,11 +7,10 @@ import { LOSS_LOOKS_MIN } from '../../src/limits.ts';
 import { Connections } from '../../src/management/connections.ts';
 import { LostCounts } from '../../src/management/lost-counts.ts';
 import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
-import type { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
-import { CONSUMER, streamSubject } from '../../src/stream/topology.ts';
+import { streamSubject } from '../../src/stream/topology.ts';
 import { operator } from '../ingest/limit/redis-cluster.ts';
-import { link as connect, log } from '../projects/broker.ts';
+import { link as connect, log, type NatsLink } from '../projects/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../support/servers.ts';
 
 let servers: [redis: TestServer, nats: TestServer];
@@ -108,7 +107,7 @@ describe('counts that Redis lost', () => {
     await link.js.publish(streamSubject('events', 0), 'a frame');
     await look(one, LOSS_LOOKS_MIN + 2);
     expect(await bucket.readLoss()).toBeDefined();
-    const consumer = await link.js.consumers.get('SLUICE_EVENTS', CONSUMER);
+    const consumer = await link.js.consumers.get('SLUICE_EVENTS', 'processor');
     await (await consumer.next())?.ackAck();
     tally.set('1', 10);
     await one.look();

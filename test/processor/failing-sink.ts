@@ -9,6 +9,8 @@ export class FailingSink implements Sink {
   readonly #sink: Sink;
   failing: 'commit' | 'after commit' | 'bug' | undefined;
   failures = 0;
+  /** A batch begins when it has ended. */
+  beforeBatch: () => Promise<void> = async () => undefined;
 
   private constructor(sink: Sink) {
     this.#sink = sink;
@@ -20,7 +22,11 @@ export class FailingSink implements Sink {
 
   async open(stream: string): Promise<StreamSink> {
     const inner = await this.#sink.open(stream);
-    return { begin: async (frameIds) => this.#batch(await inner.begin(frameIds)) };
+    const begin = async (frameIds: Parameters<StreamSink['begin']>[0]): Promise<SinkBatch> => {
+      await this.beforeBatch();
+      return this.#batch(await inner.begin(frameIds));
+    };
+    return { begin };
   }
 
   close(): Promise<void> {

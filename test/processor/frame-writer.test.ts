@@ -10,8 +10,7 @@ import { FrameWriter } from '../../src/processor/frame-writer.ts';
 import { Gate } from '../../src/processor/gate.ts';
 import { ProcessorMetrics } from '../../src/processor/metrics.ts';
 import type { SinkBatch } from '../../src/sink/sink.ts';
-import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
-import { envelope, Harness, item, log } from './harness.ts';
+import { envelope, frameOf, Harness, item, log } from './harness.ts';
 
 /** Notes how many records the batch had at each pause. */
 class NotedSlices extends Slices {
@@ -54,7 +53,7 @@ it('pauses between the items of an envelope that has many small ones', async () 
     log,
   });
   const items = Array.from({ length: 4 * SLICE_MS_MAX }, (_, index) => item('event', '{}', { index }));
-  const data = encodeFrame([encodeEntry(envelope(items))]);
+  const data = frameOf(envelope(items));
   const delivery = { frameId: 'f', data, ackConfirmed: async () => undefined } as unknown as Delivery;
   const stored: Delivery[] = [];
   await writer.write([delivery], { now: false, done: (frames) => stored.push(...frames) });

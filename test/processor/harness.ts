@@ -5,21 +5,31 @@ import { join } from 'node:path';
 import type { JetStreamManager } from '@nats-io/jetstream';
 import { headers, nanos } from '@nats-io/transport-node';
 import { type Config, loadConfig } from '../../src/config.ts';
+import { systemClock as clock } from '../../src/lib/clock.ts';
 import type { ItemType } from '../../src/lib/item-types.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { DELIVERIES_BEFORE_ALONE } from '../../src/limits.ts';
+import { DeadLetterBox, type FiledDeadLetter } from '../../src/management/dead-letters/box.ts';
+import { entryOf, Replay } from '../../src/management/dead-letters/replay.ts';
+import { CrashCounts } from '../../src/processor/crash-counts.ts';
+import type { Delivery } from '../../src/processor/delivery.ts';
 import { FrameBlocks } from '../../src/processor/frames-in-hand.ts';
 import { type ProcessorOptions, type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
+import { readTally } from '../../src/sink/ndjson/tally.ts';
 import type { CommitOptions } from '../../src/sink/sink.ts';
+import type { TallyOfMonth } from '../../src/sink/tally.ts';
 import { type Entry, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
-import { CONSUMER, FRAME_STREAMS, type FrameStream, streamName } from '../../src/stream/topology.ts';
+import { FRAME_STREAMS, type FrameStream, streamName } from '../../src/stream/topology.ts';
 import { lastingPort, natsServerWith, type TestServer, temporaryFolder } from '../support/servers.ts';
 
 export const log = createLog('silent');
 /** How a test commits a batch by itself. */
 export const NOW: CommitOptions = { now: true, held: () => undefined };
+export type { DeadLetterBox, Entry, EnvelopeEntry, FiledDeadLetter, NatsLink, RunningProcessor };
+export { encodeEntry, encodeFrame, entryOf };
+
 const MIB = 1024 * 1024;
 export const EVENT_ID = 'c0ffee00c0ffee00c0ffee00c0ffee00';
 export const RECEIVED_AT = Date.UTC(2026, 0, 2, 3, 4, 5, 678);
@@ -63,6 +73,9 @@ export const envelope = (
   items,
   ...more,
 });
+
+/** As a worker publishes these entries. */
+export const frameOf = (...entries: readonly Entry[]): Uint8Array => encodeFrame(entries.map(encodeEntry));
 
 export const hexId = (n: number): string => n.toString(16).padStart(32, '0');
 
@@ -109,7 +122,7 @@ export class Harness {
     await setupTopology(link, { replicas: 1, shards: 1, maxBytes });
     const manager = await link.manager();
     for (const stream of FRAME_STREAMS)
-      await manager.consumers.update(streamName(stream, 0, 1), CONSUMER, { ack_wait: nanos(ackWaitMs) });
+      await manager.consumers.update(streamName(stream, 0, 1), 'processor', { ack_wait: nanos(ackWaitMs) });
     return new Harness(nats, link, { adminPort: await lastingPort(), manager });
   }
 
@@ -129,14 +142,46 @@ export class Harness {
   }
 
   async process(options: ProcessorOptions = {}): Promise<RunningProcessor> {
-    const processor = await runProcessor(this.config(), log, options);
+    const processor = await this.run({}, options);
     this.#running.push(processor);
     return processor;
   }
 
+  /** With settings of its own; who asks for it stops it. */
+  run(
+    settings: Record<string, string> = {},
+    options: ProcessorOptions = {},
+    to = log,
+  ): Promise<RunningProcessor> {
+    return runProcessor(this.config(settings), to, options);
+  }
+
+  /** Of the sink in our folder. */
+  tally(projectId: string, month: string): Promise<TallyOfMonth> {
+    return readTally(this.dir, projectId, month);
+  }
+
+  /** How often a frame of the events has ended a process. */
+  crashesOf(sequence: number): Promise<number> {
+    return new CrashCounts(this.link).read({ stream: 'SLUICE_EVENTS', sequence } as Delivery);
+  }
+
+  noteCrashes(sequence: number, crashes: number): Promise<void> {
+    return new CrashCounts(this.link).write({ stream: 'SLUICE_EVENTS', sequence } as Delivery, crashes);
+  }
+
+  /** @returns the subject that it went to */
+  async replay(letter: FiledDeadLetter): Promise<string> {
+    return new Replay({ link: this.link, box: await this.letters(), shards: 1, clock, log }).run(letter);
+  }
+
+  letters(): Promise<DeadLetterBox> {
+    return DeadLetterBox.open(this.link);
+  }
+
   /** A frame of these entries, as a worker would publish it. @returns its sequence */
   async publish(entries: readonly Entry[], { stream = 'events', id = '' } = {}): Promise<number> {
-    return this.publishBytes(encodeFrame(entries.map(encodeEntry)), { stream, id });
+    return this.publishBytes(frameOf(...entries), { stream, id });
   }
 
   async publishBytes(bytes: Uint8Array, { stream = 'events', id = '' } = {}): Promise<number> {
@@ -163,7 +208,7 @@ export class Harness {
 
   /** The first frame of the events was handed out so often that it is handled alone. */
   async deliverOften(): Promise<void> {
-    const consumer = await this.link.js.consumers.get('SLUICE_EVENTS', CONSUMER);
+    const consumer = await this.link.js.consumers.get('SLUICE_EVENTS', 'processor');
     for (let delivery = 1; delivery < DELIVERIES_BEFORE_ALONE; delivery++) (await consumer.next())?.nak();
   }
 

@@ -8,9 +8,9 @@ import {
   HEAVY_WAITING_BYTES_MAX,
 } from '../../src/limits.ts';
 import { HeavyFrames } from '../../src/processor/heavy-frames.ts';
-import type { EnvelopeEntry, Privacy } from '../../src/stream/frame.ts';
+import type { Privacy } from '../../src/stream/frame.ts';
 import { HEAVY_SUBJECT } from '../../src/stream/work.ts';
-import { envelope, Harness, hexId, item, type StoredRecord } from './harness.ts';
+import { type EnvelopeEntry, envelope, Harness, hexId, item, type StoredRecord } from './harness.ts';
 
 const MIB = 1024 * 1024;
 
@@ -91,8 +91,8 @@ describe('a processor', () => {
   const privacy: Privacy = { scrub: ['emails'], names: [] };
   let harness: Harness;
   beforeEach(async () => {
-    // On a busy machine a frame may take longer than the usual wait of tests: it must not come twice.
-    harness = await Harness.start({ ackWaitMs: 60_000 });
+    // As in production: a frame may take longer than the usual wait of tests, and must not come twice.
+    harness = await Harness.start({ ackWaitMs: 10_000 });
   });
   afterEach(() => harness.close());
 

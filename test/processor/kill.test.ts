@@ -9,7 +9,6 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, expect, it } from 'vitest';
-import { readTally } from '../../src/sink/ndjson/tally.ts';
 import { rounds } from '../support/rounds.ts';
 import { Harness } from './harness.ts';
 import {
@@ -82,7 +81,7 @@ async function survives(): Promise<void> {
   const now = digests();
   for (const [name, digest] of files) expect(now.get(name), `seed ${SEED}: ${name}`).toBe(digest);
   expect(await deadLetters(harness), `seed ${SEED}`).toBe(0);
-  expect(await readTally(harness.dir, '42', MONTH), `seed ${SEED}`).toEqual({
+  expect(await harness.tally('42', MONTH), `seed ${SEED}`).toEqual({
     count: ITEMS,
     position: ITEMS,
   });

@@ -3,10 +3,9 @@ import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect } from 'vitest';
-import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { seeded } from '../ingest/envelope/bodies.ts';
 import { lastingPort } from '../support/servers.ts';
-import { envelope, type Harness, hexId, item } from './harness.ts';
+import { envelope, frameOf, type Harness, hexId, item } from './harness.ts';
 
 const CLI = new URL('../../dist/cli.js', import.meta.url);
 const FRAME_ENTRIES_MOST = 40;
@@ -53,9 +52,9 @@ export async function publishSome(
   while (next < end) {
     const size = Math.min(1 + Math.floor(random() * FRAME_ENTRIES_MOST), end - next);
     const frame = Array.from({ length: size }, (_, i) => next + i).map((n) =>
-      encodeEntry(envelope(itemsOf(n), { eventId: hexId(n), month: MONTH, position: n + 1 })),
+      envelope(itemsOf(n), { eventId: hexId(n), month: MONTH, position: n + 1 }),
     );
-    await harness.publishBytes(encodeFrame(frame));
+    await harness.publishBytes(frameOf(...frame));
     next += size;
   }
   return next;

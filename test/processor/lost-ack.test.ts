@@ -5,12 +5,12 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
+import { runProcessor } from '../../src/processor/processor.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
 import { Publisher, type PublishResult } from '../../src/stream/publish/publisher.ts';
 import { SINKS } from '../sink/sinks.ts';
 import { lastingPort, natsServer } from '../support/servers.ts';
-import { envelope, eventually, Harness, hexId, item, log } from './harness.ts';
+import { envelope, eventually, Harness, hexId, item, log, type RunningProcessor } from './harness.ts';
 
 /** Between a client and the broker; while `deaf`, the client hears nothing. */
 class OneWay {

@@ -2,7 +2,6 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { CHUNK_SWEEP_DELAY_MS } from '../../src/limits.ts';
 import { PartSweeper, SweepPlan } from '../../src/processor/part-sweeper.ts';
 import { readBacklog } from '../../src/stream/backlog.ts';
-import { CONSUMER } from '../../src/stream/topology.ts';
 import { keepAcknowledged } from '../stream/leftovers.ts';
 import { envelope, eventually, Harness, item, log } from './harness.ts';
 
@@ -79,7 +78,7 @@ describe('the sweeper', () => {
     await sweeper.sweep();
     expect((await chunks()).messages).toBe(5); // the frame waits
     await harness.process();
-    const backlog = { stream: 'SLUICE_EVENTS', consumer: CONSUMER };
+    const backlog = { stream: 'SLUICE_EVENTS', consumer: 'processor' };
     await eventually(async () => (await readBacklog(harness.manager, backlog)).first === 2);
     await sweeper.sweep();
     expect(await chunks()).toMatchObject({ messages: 2, first_seq: 4 });

@@ -1,10 +1,8 @@
 /** Parts of large entries leave the broker as soon as their frame is acknowledged, and no kill on that way loses or doubles anything. */
 import { fork } from 'node:child_process';
 import { afterEach, describe, expect, it } from 'vitest';
-import { NdjsonSink } from '../../src/sink/ndjson/ndjson.ts';
-import type { Sink, StreamSink } from '../../src/sink/sink.ts';
-import type { EnvelopeEntry } from '../../src/stream/frame.ts';
-import { envelope, eventually, Harness, hexId, item, log } from './harness.ts';
+import { FailingSink } from './failing-sink.ts';
+import { type EnvelopeEntry, envelope, eventually, Harness, hexId, item } from './harness.ts';
 
 const PROGRAM = new URL('./dying-remover.mjs', import.meta.url);
 const PARTS = 5;
@@ -83,19 +81,10 @@ describe('parts of a large entry', () => {
     const released = new Promise<void>((resolve) => {
       release = resolve;
     });
-    const ours = await NdjsonSink.lock(harness.dir, { log });
-    const slow: Sink = {
-      guarantee: ours.guarantee,
-      open: async (stream): Promise<StreamSink> => {
-        const inner = await ours.open(stream);
-        const begin: StreamSink['begin'] = async (frameIds) => {
-          begun = true;
-          await released;
-          return inner.begin(frameIds);
-        };
-        return { begin };
-      },
-      close: () => ours.close(),
+    const slow = await FailingSink.wrap(harness.dir);
+    slow.beforeBatch = async () => {
+      begun = true;
+      await released;
     };
     const entry = await large(1);
     const frame = await harness.publish([entry]);

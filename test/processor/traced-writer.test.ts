@@ -1,12 +1,11 @@
 /** Spans of sampled entries, when the sink fails and when it holds frames. */
 import { headers } from '@nats-io/transport-node';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import type { Sink, SinkBatch } from '../../src/sink/sink.ts';
 import { encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { Collector } from '../support/collector.ts';
 import { FailingSink } from './failing-sink.ts';
-import { envelope, eventually, Harness, hexId, item, log } from './harness.ts';
+import { envelope, eventually, Harness, hexId, item, type RunningProcessor } from './harness.ts';
 
 const TRACES = ['0af7651916cd43dd8448eb211c80319c', '4bf92f3577b34da6a3ce929d0e0e4736'] as const;
 
@@ -29,7 +28,7 @@ async function process(sink: Sink): Promise<void> {
   const env = { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url, OTEL_TRACES_SAMPLER: 'parentbased_always_on' };
   for (const [name, value] of Object.entries({ ...env, OTEL_BSP_SCHEDULE_DELAY: '20' }))
     vi.stubEnv(name, value);
-  processor = await runProcessor(harness.config(env), log, { sink });
+  processor = await harness.run(env, { sink });
 }
 
 /** A frame of three entries, the first and the last of them sampled, and lines that nobody wrote. */

@@ -6,12 +6,10 @@ import { readHistory, UnrecordedError } from '../../src/projects/audit-log.ts';
 import { isMissingBucket } from '../../src/projects/bucket.ts';
 import { HeartbeatStore } from '../../src/projects/heartbeat-store.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
-import type { NatsLink } from '../../src/stream/nats.ts';
 import { RECORD_BYTES } from '../../src/stream/record-size.ts';
 import { storedMessages } from '../../src/stream/stored-messages.ts';
-import { AUDIT_STREAM, AUDIT_SUBJECT } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, makeAudit, makeBuckets } from './broker.ts';
+import { link as connect, makeAudit, makeBuckets, type NatsLink } from './broker.ts';
 
 const plain: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
 let server: TestServer;
@@ -28,7 +26,7 @@ afterAll(async () => {
 
 async function records(): Promise<string[]> {
   const texts: string[] = [];
-  for await (const message of storedMessages(link, AUDIT_STREAM, {})) texts.push(message.string());
+  for await (const message of storedMessages(link, 'SLUICE_AUDIT', {})) texts.push(message.string());
   return texts;
 }
 
@@ -65,7 +63,7 @@ it('has records of whole quanta, so that a full stream refuses the next and keep
   const store = await ProjectStore.open(link, { by: 'deployment' });
   const { id } = await store.create(plain);
   for (let quota = 1; quota < 10_000; quota *= 9) await store.set(id, (project) => ({ ...project, quota }));
-  const { state } = await (await link.manager()).streams.info(AUDIT_STREAM);
+  const { state } = await (await link.manager()).streams.info('SLUICE_AUDIT');
   expect(state.messages).toBeGreaterThan(4);
   expect(state.bytes % RECORD_BYTES).toBe(0);
 });
@@ -99,7 +97,7 @@ it('has nothing of a change that changes nothing, which is not written either', 
 
 it('keeps a broker without the stream from being changed unseen', async () => {
   const streams = (await link.manager()).streams;
-  await streams.delete(AUDIT_STREAM);
+  await streams.delete('SLUICE_AUDIT');
   const store = await ProjectStore.open(link);
   const tokens = await HeartbeatStore.open(link);
   const errors = await Promise.all(
@@ -116,9 +114,9 @@ it('says that a change was made whose record the broker does not take', async ()
   const streams = (await link.manager()).streams;
   const store = await ProjectStore.open(link);
   await store.create({ ...plain, id: '9' });
-  await streams.update(AUDIT_STREAM, { max_msg_size: 1 });
+  await streams.update('SLUICE_AUDIT', { max_msg_size: 1 });
   const failure = await store.set('9', (project) => ({ ...project, plan: 'Free' })).catch((error) => error);
-  await streams.update(AUDIT_STREAM, { max_msg_size: -1, subjects: [`${AUDIT_SUBJECT}.>`] });
+  await streams.update('SLUICE_AUDIT', { max_msg_size: -1, subjects: ['sluice.audit.>'] });
   expect(failure).toBeInstanceOf(UnrecordedError);
   expect(failure.message).toBe('The change is made (change project 9), but SLUICE_AUDIT has no record of it');
   expect((await store.get('9')).plan).toBe('Free');

@@ -3,30 +3,28 @@ import { Kvm } from '@nats-io/kv';
 import { createLog } from '../../src/lib/log.ts';
 import type { BucketEntry } from '../../src/projects/bucket-copy.ts';
 import type { Plan } from '../../src/projects/project.ts';
+import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import type { ProjectView } from '../../src/projects/project-view.ts';
 import { NatsLink } from '../../src/stream/nats.ts';
-import {
-  AUDIT_STREAM,
-  AUDIT_SUBJECT,
-  COUNTERS_BUCKET,
-  HEARTBEATS_BUCKET,
-  PROJECTS_BUCKET,
-} from '../../src/stream/topology.ts';
 
 export const log = createLog('silent');
+
+export type { NatsLink, NewProject };
+
+export const openProjects = (to: NatsLink): Promise<ProjectStore> => ProjectStore.open(to);
 
 export const link = (url: string): Promise<NatsLink> =>
   NatsLink.connect({ urls: [url], name: 'test', log, waitForServer: true });
 
 /** The stream that every change of the registry is recorded in. */
 export async function makeAudit(to: NatsLink): Promise<void> {
-  await (await to.manager()).streams.add({ name: AUDIT_STREAM, subjects: [`${AUDIT_SUBJECT}.>`] });
+  await (await to.manager()).streams.add({ name: 'SLUICE_AUDIT', subjects: ['sluice.audit.>'] });
 }
 
 export async function makeBuckets(to: NatsLink): Promise<void> {
   await makeAudit(to);
   const kvm = new Kvm(to.js);
-  for (const bucket of [PROJECTS_BUCKET, HEARTBEATS_BUCKET, COUNTERS_BUCKET]) await kvm.create(bucket);
+  for (const bucket of ['sluice_projects', 'sluice_heartbeats', 'sluice_counters']) await kvm.create(bucket);
 }
 
 /** A fresh snapshot of a bucket that was created at `createdMs`. */
@@ -64,11 +62,11 @@ export async function seedProjects(
   to: NatsLink,
   { first = 1, count, named = false, plan = 'Pro' }: Seeded,
 ): Promise<void> {
-  const stream = `KV_${PROJECTS_BUCKET}`;
+  const stream = 'KV_sluice_projects';
   const manager = await to.manager();
   const before = (await manager.streams.info(stream)).state.last_seq;
   const put = (key: string, value: object): void =>
-    to.connection.publish(`$KV.${PROJECTS_BUCKET}.${key}`, JSON.stringify(value));
+    to.connection.publish(`$KV.sluice_projects.${key}`, JSON.stringify(value));
   for (let n = first; n < first + count; n++) {
     const id = named ? `c${`${n}`.padStart(24, 'a')}` : `${n}`;
     const filters = ['browser-extension', 'localhost', 'crawler'];

@@ -4,9 +4,8 @@ import { systemClock as clock } from '../../src/lib/clock.ts';
 import { REGISTRY_SLICE_ENTRIES } from '../../src/limits.ts';
 import { BucketCopy } from '../../src/projects/bucket-copy.ts';
 import { BucketMirror } from '../../src/projects/bucket-mirror.ts';
-import type { NatsLink } from '../../src/stream/nats.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, eventually, eventuallyHolds, log } from './broker.ts';
+import { link as connect, eventually, eventuallyHolds, log, type NatsLink } from './broker.ts';
 
 const BUCKET = 'mirrored';
 const OVERWRITTEN = 100;

@@ -4,9 +4,8 @@ import { REGISTRY_SLICE_ENTRIES } from '../../src/limits.ts';
 import { bucketState, registryManager } from '../../src/projects/bucket.ts';
 import type { BucketEntry } from '../../src/projects/bucket-copy.ts';
 import { type BucketAccess, BucketWatch, readBucket } from '../../src/projects/bucket-mirror.ts';
-import type { NatsLink } from '../../src/stream/nats.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, eventually, eventuallyHolds } from './broker.ts';
+import { link as connect, eventually, eventuallyHolds, type NatsLink } from './broker.ts';
 
 describe('BucketWatch', () => {
   let server: TestServer;

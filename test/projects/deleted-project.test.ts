@@ -8,9 +8,8 @@ import type { ProjectState } from '../../src/projects/project-state.ts';
 import { ProjectView } from '../../src/projects/project-view.ts';
 import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
 import { readOutcomes, removeOutcomes } from '../../src/projects/usage/outcome-day.ts';
-import type { NatsLink } from '../../src/stream/nats.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, log, makeBuckets, replace } from './broker.ts';
+import { link as connect, log, makeBuckets, type NatsLink, replace } from './broker.ts';
 
 const MONTH = '2026-02';
 let server: TestServer;

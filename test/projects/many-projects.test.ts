@@ -7,14 +7,19 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../src/lib/clock.ts';
 import { Replica } from '../../src/projects/replica.ts';
-import type { NatsLink } from '../../src/stream/nats.ts';
-import { HEARTBEATS_BUCKET, PROJECTS_BUCKET } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { TcpProxy } from '../support/tcp-proxy.ts';
-import { link as connect, eventually, eventuallyHolds, makeBuckets, seedProjects } from './broker.ts';
+import {
+  link as connect,
+  eventually,
+  eventuallyHolds,
+  makeBuckets,
+  type NatsLink,
+  seedProjects,
+} from './broker.ts';
 
 const BYTES_MAX = 700;
-const BUCKETS = [PROJECTS_BUCKET, HEARTBEATS_BUCKET];
+const BUCKETS = ['sluice_projects', 'sluice_heartbeats'];
 
 describe('a registry of many projects', () => {
   let server: TestServer;
@@ -78,7 +83,7 @@ describe('a registry of many projects', () => {
 
   it('reads a record at its first request, and complains once when that cannot be read', async () => {
     await seedProjects(admin, { count: 10 });
-    admin.connection.publish(`$KV.${PROJECTS_BUCKET}.7`, '{"id":"7"}');
+    admin.connection.publish(`$KV.sluice_projects.7`, '{"id":"7"}');
     await admin.connection.flush();
     const { replica } = await newReplica();
     await replica.start();
@@ -139,9 +144,9 @@ describe('a registry of many projects', () => {
   it('is followed by none when the worker was killed', async () => {
     const { replica } = await newReplica();
     await replica.start();
-    expect(await consumers(PROJECTS_BUCKET)).toBe(1);
+    expect(await consumers('sluice_projects')).toBe(1);
     await proxy.close(); // nothing of it is heard any more
-    await eventuallyHolds(async () => (await consumers(PROJECTS_BUCKET)) === 0, 15_000);
+    await eventuallyHolds(async () => (await consumers('sluice_projects')) === 0, 15_000);
   });
 
   it('is read anew when the broker lost its newest entries, and gave their revisions to others', async () => {

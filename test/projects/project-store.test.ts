@@ -9,10 +9,8 @@ import {
 } from '../../src/projects/names.ts';
 import { projectText } from '../../src/projects/project.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
-import type { NatsLink } from '../../src/stream/nats.ts';
-import { PROJECTS_BUCKET } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, makeAudit } from './broker.ts';
+import { link as connect, makeAudit, type NatsLink } from './broker.ts';
 
 const CLAIM_MS = 300;
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
@@ -23,7 +21,7 @@ describe('ProjectStore', () => {
   let server: TestServer;
   let link: NatsLink;
   let store: ProjectStore;
-  const kv = () => new Kvm(link.js).open(PROJECTS_BUCKET);
+  const kv = () => new Kvm(link.js).open('sluice_projects');
 
   beforeAll(async () => {
     server = await natsServer();
@@ -31,9 +29,9 @@ describe('ProjectStore', () => {
     await makeAudit(link);
   });
   beforeEach(async () => {
-    await new Kvm(link.js).create(PROJECTS_BUCKET);
+    await new Kvm(link.js).create('sluice_projects');
     await (await kv()).destroy();
-    await new Kvm(link.js).create(PROJECTS_BUCKET);
+    await new Kvm(link.js).create('sluice_projects');
     store = await ProjectStore.open(link, { claimMs: CLAIM_MS });
   });
   afterAll(async () => {

@@ -5,10 +5,8 @@ import { systemClock as clock } from '../../src/lib/clock.ts';
 import { HeartbeatStore } from '../../src/projects/heartbeat-store.ts';
 import { type NewProject, ProjectStore } from '../../src/projects/project-store.ts';
 import { Replica } from '../../src/projects/replica.ts';
-import type { NatsLink } from '../../src/stream/nats.ts';
-import { PROJECTS_BUCKET } from '../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
-import { link as connect, eventually, log, makeBuckets } from './broker.ts';
+import { link as connect, eventually, log, makeBuckets, type NatsLink } from './broker.ts';
 
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
 const plain: NewProject = { plan: 'Pro', overage: false, filters: [], allowedOrigins: [] };
@@ -102,10 +100,10 @@ describe('Replica', () => {
     for (const id of ['1', '2', '3']) await store.create({ ...plain, id });
     await replica.start();
     const revision = replica.findProject('1')?.revision ?? 0;
-    await (await new Kvm(link.js).open(PROJECTS_BUCKET)).destroy();
+    await (await new Kvm(link.js).open('sluice_projects')).destroy();
     await new Promise((resolve) => setTimeout(resolve, 1_500));
     expect(replica.findProject('2')).toBeDefined();
-    await new Kvm(link.js).create(PROJECTS_BUCKET);
+    await new Kvm(link.js).create('sluice_projects');
     await store.create({ ...plain, id: '1', quota: 5 });
     // What is read comes over the old content, and what is not there any more goes when all is read.
     const isNew = () => replica.findProject('1')?.record.quota === 5 && !replica.findProject('2');
@@ -120,8 +118,8 @@ describe('Replica', () => {
     await store.create({ ...plain, id: '1' });
     await replica.start();
     const manager = await link.manager();
-    for await (const consumer of manager.consumers.list(`KV_${PROJECTS_BUCKET}`))
-      await manager.consumers.delete(`KV_${PROJECTS_BUCKET}`, consumer.name);
+    for await (const consumer of manager.consumers.list('KV_sluice_projects'))
+      await manager.consumers.delete('KV_sluice_projects', consumer.name);
     await store.create({ ...plain, id: '2' });
     await eventually(5_000, () => replica.findProject('2') !== undefined);
   });
@@ -131,14 +129,14 @@ describe('Replica', () => {
     for (const id of ['1', '2']) await store.create({ ...plain, id });
     await replica.start();
     const manager = await link.manager();
-    await manager.streams.purge(`KV_${PROJECTS_BUCKET}`, { filter: `$KV.${PROJECTS_BUCKET}.1` });
+    await manager.streams.purge('KV_sluice_projects', { filter: `$KV.sluice_projects.1` });
     await eventually(5_000, () => replica.findProject('1') === undefined);
     expect(replica.findProject('2')).toBeDefined();
   });
 
   it('loads a snapshot of thousands, and skips a spoiled record', async () => {
     await makeBuckets(link);
-    const kv = await new Kvm(link.js).open(PROJECTS_BUCKET);
+    const kv = await new Kvm(link.js).open('sluice_projects');
     const put = (n: number) => kv.put(`${n}`, JSON.stringify({ ...plain, id: `${n}`, key: 'k' }));
     for (let n = 1; n <= 3_000; n += 500)
       await Promise.all(Array.from({ length: 500 }, (_, m) => put(n + m)));

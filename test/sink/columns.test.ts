@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { integer, seededRandom } from '../../bench/random.ts';
 import { jsonText } from '../../src/lib/json-text.ts';
 import { COLUMNS, READ_BYTES_MAX, type TypedTable, typedRow } from '../../src/sink/columns.ts';
+import { rounds } from '../support/rounds.ts';
 import { hostilePayload, KINDS } from './hostile-json.ts';
 import { type Row, referenceRow } from './reference.ts';
 
@@ -27,7 +28,7 @@ function rowOf(
 describe.each(TABLES)('the columns of %s', (table) => {
   it.each(KINDS)('are what a plain reader finds, or empty: %s', (kind) => {
     const random = seededRandom(SEED);
-    for (let n = 0; n < 150; n++) {
+    for (let n = 0; n < rounds(150, 25); n++) {
       const payload = hostilePayload(random, table, kind);
       expect(jsonText(Buffer.from(payload)).ok, payload).toBe(true);
       expect(rowOf(table, payload), `seed ${SEED}: ${payload.slice(0, 2_000)}`).toEqual(

@@ -3,17 +3,16 @@ import { fork } from 'node:child_process';
 import { once } from 'node:events';
 import { deflateSync, gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
-import { type Entry, encodeEntry, encodeFrame } from '../../src/stream/frame.ts';
 import { STREAM_OF_TYPE } from '../../src/stream/topology.ts';
 import {
   envelope,
   eventually,
+  frameOf,
   Harness,
   hexId,
   item,
-  log,
   RECEIVED_AT,
+  type RunningProcessor,
   type StoredRecord,
 } from '../processor/harness.ts';
 import { natsServer } from '../support/servers.ts';
@@ -25,7 +24,6 @@ const DYING = new URL('./dying-processor.mjs', import.meta.url);
 
 let events = 0;
 const newId = (): string => hexId(++events);
-const frameOf = (...entries: Entry[]): Buffer => Buffer.from(encodeFrame(entries.map(encodeEntry)));
 
 export const describeSinks = (sinks: readonly (readonly [name: string, start: StartSink])[]): void =>
   describe.each(sinks)('%s', (_, start) => {
@@ -34,7 +32,7 @@ export const describeSinks = (sinks: readonly (readonly [name: string, start: St
     let processor: RunningProcessor;
     const settings = () => ({ SLUICE_SINK: sink.setting });
     const run = async (): Promise<void> => {
-      processor = await runProcessor(harness.config(settings()), log);
+      processor = await harness.run(settings());
     };
     beforeAll(async () => {
       [harness, sink] = await Promise.all([Harness.start(), start()]);

@@ -2,10 +2,9 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ITEM_TYPES } from '../../src/lib/item-types.ts';
-import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import { SCRUBS } from '../../src/stream/frame.ts';
 import { STREAM_OF_TYPE } from '../../src/stream/topology.ts';
-import { envelope, Harness, hexId, item, log } from '../processor/harness.ts';
+import { envelope, Harness, hexId, item, type RunningProcessor } from '../processor/harness.ts';
 import { SINKS, type SinkUnderTest } from './sinks.ts';
 
 const PRIVATE = ['bob@x.io', '4242424242424242', '198.51.100.77', '2001:db8::77', 'hunter2', '19700101'];
@@ -34,7 +33,7 @@ describe.each(SINKS)('%s', (_, start) => {
   let processor: RunningProcessor;
   beforeAll(async () => {
     [harness, sink] = await Promise.all([Harness.start(), start()]);
-    processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), log);
+    processor = await harness.run({ SLUICE_SINK: sink.setting });
   });
   afterAll(async () => {
     await processor?.stop();

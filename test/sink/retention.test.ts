@@ -3,7 +3,6 @@ import { closeSync, existsSync, openSync, readdirSync, readFileSync, rmSync, wri
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { type Clock, DAY_MS, systemClock } from '../../src/lib/clock.ts';
-import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import { resendKey } from '../../src/sink/item-key.ts';
 import { NdjsonSink } from '../../src/sink/ndjson/ndjson.ts';
 import { readTally } from '../../src/sink/ndjson/tally.ts';
@@ -11,7 +10,16 @@ import { readPostgresTally } from '../../src/sink/postgres/tally.ts';
 import { Retention } from '../../src/sink/retention.ts';
 import type { Sink, SinkRecord, StreamSink } from '../../src/sink/sink.ts';
 import { UnavailableError } from '../../src/sink/unavailable.ts';
-import { envelope, eventually, Harness, hexId, item, log, NOW } from '../processor/harness.ts';
+import {
+  envelope,
+  eventually,
+  Harness,
+  hexId,
+  item,
+  log,
+  NOW,
+  type RunningProcessor,
+} from '../processor/harness.ts';
 import { temporaryFolder } from '../support/servers.ts';
 import { connectTo, server, usePostgres } from './postgres/fixture.ts';
 
@@ -258,7 +266,7 @@ describe('the processor', () => {
   let running: RunningProcessor | undefined;
   const clock = new SetClock();
   const start = async (settings: Record<string, string>): Promise<void> => {
-    running = await runProcessor(harness.config(settings), log, { clock });
+    running = await harness.run(settings, { clock });
   };
   afterEach(async () => {
     await running?.stop();

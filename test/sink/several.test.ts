@@ -1,14 +1,20 @@
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { loadConfig } from '../../src/config.ts';
 import { systemClock as clock } from '../../src/lib/clock.ts';
-import { DeadLetterBox } from '../../src/management/dead-letters/box.ts';
 import { entryOf } from '../../src/management/dead-letters/replay.ts';
-import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
 import { openSinks } from '../../src/sink/open-sinks.ts';
 import { SeveralSinks } from '../../src/sink/several.ts';
 import type { RefusedRow, Sink, SinkBatch } from '../../src/sink/sink.ts';
 import { FailingSink } from '../processor/failing-sink.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../processor/harness.ts';
+import {
+  envelope,
+  eventually,
+  Harness,
+  hexId,
+  item,
+  log,
+  type RunningProcessor,
+} from '../processor/harness.ts';
 import { NdjsonUnderTest } from './sinks.ts';
 
 let harness: Harness;
@@ -50,7 +56,7 @@ async function runWithFailing(): Promise<FailingSink> {
     ],
     { log, clock },
   );
-  processor = await runProcessor(harness.config(), log, { sink });
+  processor = await harness.run({}, { sink });
   return failing;
 }
 
@@ -88,16 +94,19 @@ it('a bug of one ends the process, as it does alone', async () => {
   failing.failing = 'bug';
   const healthy = await openSinks([{ kind: 'ndjson', dir: dirOf(one) }], { clock, log });
   const bugs: unknown[] = [];
-  processor = await runProcessor(harness.config(), log, {
-    sink: new SeveralSinks(
-      [
-        { name: 'healthy', sink: healthy },
-        { name: 'broken', sink: failing },
-      ],
-      { log, clock },
-    ),
-    onBug: (error) => bugs.push(error),
-  });
+  processor = await harness.run(
+    {},
+    {
+      sink: new SeveralSinks(
+        [
+          { name: 'healthy', sink: healthy },
+          { name: 'broken', sink: failing },
+        ],
+        { log, clock },
+      ),
+      onBug: (error) => bugs.push(error),
+    },
+  );
   await publish(1);
   await eventually(() => bugs.length > 0);
   expect(bugs[0]).toBeInstanceOf(TypeError);
@@ -160,7 +169,7 @@ function refusing(inner: SinkBatch): SinkBatch {
 
 it('a row that a sink refuses is a dead letter by itself: the item, the logs of a container, the ping', async () => {
   const ndjson = await openSinks([{ kind: 'ndjson', dir: dirOf(one) }], { clock, log });
-  processor = await runProcessor(harness.config(), log, { sink: new RefusingSink(ndjson) });
+  processor = await harness.run({}, { sink: new RefusingSink(ndjson) });
   const large = Buffer.from(`{"refuse":"${'x'.repeat(600_000)}"}`);
   const { payload: _, ...chunked } = item('event', large, { index: 2 });
   await harness.publish([
@@ -170,7 +179,7 @@ it('a row that a sink refuses is a dead letter by itself: the item, the logs of 
     envelope([chunked], { parts: await harness.chunk(large) }),
   ]);
   await harness.drained();
-  const box = await DeadLetterBox.open(harness.link);
+  const box = await harness.letters();
   const letters = (await box.list()).sort((a, b) => (a.entryIndex ?? 0) - (b.entryIndex ?? 0));
   expect(letters.map(({ kind, itemIndex, type }) => [kind, itemIndex, type])).toEqual([
     ['item', 1, 'event'],

@@ -2,9 +2,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it, vi } from 'vitest';
-import { ACK_WAIT_MS, SINK_STALLED_MS } from '../../src/limits.ts';
-import { type RunningProcessor, runProcessor } from '../../src/processor/processor.ts';
-import { envelope, eventually, Harness, hexId, item } from '../processor/harness.ts';
+import { envelope, eventually, Harness, hexId, item, type RunningProcessor } from '../processor/harness.ts';
 import { PostgresUnderTest } from './sinks.ts';
 
 let harness: Harness;
@@ -17,7 +15,7 @@ const log = pino({ base: null }, { write: (line: string) => said.push(JSON.parse
 const clock = { now: () => Date.now(), monotonic: () => performance.now() + minutes * 60_000 };
 
 beforeEach(async () => {
-  [harness, sink] = await Promise.all([Harness.start({ ackWaitMs: ACK_WAIT_MS }), PostgresUnderTest.start()]);
+  [harness, sink] = await Promise.all([Harness.start({ ackWaitMs: 10_000 }), PostgresUnderTest.start()]);
   said.length = 0;
   minutes = 0;
 });
@@ -29,7 +27,7 @@ afterEach(async () => {
 });
 
 const run = async (): Promise<void> => {
-  processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), log, { clock });
+  processor = await harness.run({ SLUICE_SINK: sink.setting }, { clock }, log);
 };
 const publish = (n: number) =>
   harness.publish([envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n) })]);
@@ -86,7 +84,7 @@ it('a table that is locked is told while the write waits for it', async () => {
   await publish(2);
   await eventually(async () => (await failing()) === 1);
   expect(await checks()).toMatchObject({ sink: 'failing' });
-  expect(loud()).toMatchObject([{ sink: name(), reason: `no answer for ${SINK_STALLED_MS / 1000} s` }]);
+  expect(loud()).toMatchObject([{ sink: name(), reason: 'no answer for 5 s' }]);
   await other.end();
   await harness.drained();
   expect([await failing(), await writes()]).toEqual([0, 2]);

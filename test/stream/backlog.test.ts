@@ -7,10 +7,8 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { Delivery } from '../../src/processor/delivery.ts';
 import { PullQueue } from '../../src/processor/pull-queue.ts';
 import { acknowledgeGone, readBacklog } from '../../src/stream/backlog.ts';
-import type { NatsLink } from '../../src/stream/nats.ts';
 import { setupTopology } from '../../src/stream/setup/setup.ts';
-import { CONSUMER } from '../../src/stream/topology.ts';
-import { link as connect, log } from '../projects/broker.ts';
+import { link as connect, log, type NatsLink } from '../projects/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 import { MIB, until } from '../support/system.ts';
 import { keepAcknowledged } from './leftovers.ts';
@@ -32,13 +30,13 @@ afterEach(async () => {
   await server.close();
 });
 
-const backlog = () => readBacklog(manager, { stream: STREAM, consumer: CONSUMER });
+const backlog = () => readBacklog(manager, { stream: STREAM, consumer: 'processor' });
 async function publish(count: number): Promise<void> {
   for (let n = 0; n < count; n++) await link.js.publish('sluice.events.0', 'a frame');
 }
 /** Takes that many, and acknowledges those at which `acked` says so. */
 async function take(count: number, acked: (at: number) => boolean = () => true): Promise<void> {
-  const consumer = await link.js.consumers.get(STREAM, CONSUMER);
+  const consumer = await link.js.consumers.get(STREAM, 'processor');
   for (let at = 0; at < count; at++) {
     const msg = await consumer.next();
     if (acked(at)) await msg?.ackAck();
@@ -79,7 +77,7 @@ describe('the backlog of a stream', () => {
 
   it('is all of it where there is no consumer', async () => {
     await publish(3);
-    await manager.consumers.delete(STREAM, CONSUMER);
+    await manager.consumers.delete(STREAM, 'processor');
     expect(await backlog()).toEqual({ first: 1, last: 3 });
   });
 
@@ -138,7 +136,7 @@ describe('the backlog of a stream', () => {
 
 describe('a consumer that waits for what is gone', () => {
   it('gives out what waits behind: nats-server 2.9.10 by itself would not', async () => {
-    await manager.consumers.update(STREAM, CONSUMER, { ack_wait: nanos(1_000) });
+    await manager.consumers.update(STREAM, 'processor', { ack_wait: nanos(1_000) });
     await keepAcknowledged(manager, STREAM);
     await publish(60);
     await take(50, () => false);
@@ -159,13 +157,13 @@ describe('a consumer that waits for what is gone', () => {
       return taken.size === 16;
     });
     expect([...taken].sort((a, b) => a - b)).toEqual([1, ...Array.from({ length: 15 }, (_, n) => 51 + n)]);
-    await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending === 0);
+    await until(async () => (await manager.consumers.info(STREAM, 'processor')).num_ack_pending === 0);
     await queue.stop();
     queue.frames.close();
   });
 
   it('is told of what is gone under load too, when every pull is filled', async () => {
-    await manager.consumers.update(STREAM, CONSUMER, { ack_wait: nanos(1_000) });
+    await manager.consumers.update(STREAM, 'processor', { ack_wait: nanos(1_000) });
     await keepAcknowledged(manager, STREAM);
     await publish(10);
     await take(10, () => false);
@@ -189,7 +187,7 @@ describe('a consumer that waits for what is gone', () => {
       queue.frames.settle(done);
       return queue.frames.untilChange(10);
     });
-    const floor = async () => (await manager.consumers.info(STREAM, CONSUMER)).ack_floor.stream_seq;
+    const floor = async () => (await manager.consumers.info(STREAM, 'processor')).ack_floor.stream_seq;
     await until(async () => (await floor()) > 10).finally(() => {
       isOver = true;
     });
@@ -200,26 +198,26 @@ describe('a consumer that waits for what is gone', () => {
 
   /** Of ten messages the first five are gone, and the server has forgotten that it waited for them. */
   async function loseFirst(): Promise<void> {
-    await manager.consumers.update(STREAM, CONSUMER, { ack_wait: nanos(1_000) });
+    await manager.consumers.update(STREAM, 'processor', { ack_wait: nanos(1_000) });
     await publish(10);
     await take(10, () => false);
     const restore = await remember('obs');
     for (let seq = 1; seq <= 5; seq++) await manager.streams.deleteMessage(STREAM, seq);
     await restore();
-    await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending === 5);
+    await until(async () => (await manager.consumers.info(STREAM, 'processor')).num_ack_pending === 5);
   }
-  const floorOf = async () => (await manager.consumers.info(STREAM, CONSUMER)).ack_floor.stream_seq;
+  const floorOf = async () => (await manager.consumers.info(STREAM, 'processor')).ack_floor.stream_seq;
 
   it('has its floor before what is there: nats-server 2.9.10 forgets what is gone, and the floor stays', async () => {
     await loseFirst();
-    await acknowledgeGone(link, { stream: STREAM, consumer: CONSUMER });
+    await acknowledgeGone(link, { stream: STREAM, consumer: 'processor' });
     await until(async () => (await floorOf()) === 5);
-    expect((await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending).toBe(5);
+    expect((await manager.consumers.info(STREAM, 'processor')).num_ack_pending).toBe(5);
   });
 
   /** The same of ten that were given out twice, behind one that was acknowledged and is still there. */
   async function loseBehindLeftover(): Promise<void> {
-    await manager.consumers.update(STREAM, CONSUMER, { ack_wait: nanos(1_000) });
+    await manager.consumers.update(STREAM, 'processor', { ack_wait: nanos(1_000) });
     await keepAcknowledged(manager, STREAM);
     await publish(11);
     await take(1);
@@ -260,10 +258,10 @@ describe('a consumer that waits for what is gone', () => {
     await manager.streams.deleteMessage(STREAM, 2);
     await manager.streams.deleteMessage(STREAM, 4);
     await restore();
-    expect(await acknowledgeGone(link, { stream: STREAM, consumer: CONSUMER })).toBe(2);
+    expect(await acknowledgeGone(link, { stream: STREAM, consumer: 'processor' })).toBe(2);
     // The server has the two acknowledgements, and handles them in its own time.
-    await until(async () => (await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending < 3);
-    const { num_ack_pending, num_pending, delivered } = await manager.consumers.info(STREAM, CONSUMER);
+    await until(async () => (await manager.consumers.info(STREAM, 'processor')).num_ack_pending < 3);
+    const { num_ack_pending, num_pending, delivered } = await manager.consumers.info(STREAM, 'processor');
     expect({ num_ack_pending, num_pending, last: delivered.stream_seq }).toEqual({
       num_ack_pending: 2,
       num_pending: 2,
@@ -275,15 +273,15 @@ describe('a consumer that waits for what is gone', () => {
   it('does not pass over what is still to be acknowledged', async () => {
     // From here on the consumer counts more deliveries than the stream messages, as after any redelivery.
     await publish(1);
-    const consumer = await link.js.consumers.get(STREAM, CONSUMER);
+    const consumer = await link.js.consumers.get(STREAM, 'processor');
     for (let n = 0; n < 4; n++) (await consumer.next())?.nak();
     await take(1);
     await publish(10);
     await take(10, (at) => at >= 4);
     await publish(1);
-    expect(await acknowledgeGone(link, { stream: STREAM, consumer: CONSUMER })).toBe(6);
+    expect(await acknowledgeGone(link, { stream: STREAM, consumer: 'processor' })).toBe(6);
     await take(1); // acknowledgements are handled in order
     expect(await backlog()).toEqual({ first: 2, last: 12 });
-    expect((await manager.consumers.info(STREAM, CONSUMER)).num_ack_pending).toBe(4);
+    expect((await manager.consumers.info(STREAM, 'processor')).num_ack_pending).toBe(4);
   });
 });

@@ -1,8 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { NatsLink } from '../../src/stream/nats.ts';
 import { storedMessages } from '../../src/stream/stored-messages.ts';
-import { link as connect } from '../projects/broker.ts';
+import { link as connect, type NatsLink } from '../projects/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 
 const STREAM = 'MANY';

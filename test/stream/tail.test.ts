@@ -1,7 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { NatsLink } from '../../src/stream/nats.ts';
 import { followFrames, TailFeed } from '../../src/stream/tail.ts';
-import { link } from '../projects/broker.ts';
+import { link, type NatsLink } from '../projects/broker.ts';
 import { natsServer, type TestServer } from '../support/servers.ts';
 
 let server: TestServer;

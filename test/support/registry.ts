@@ -1,11 +1,10 @@
 /** When a change of the registry has come to every worker: their watches say so, nobody has to wait out the time that the contract allows. */
 import type { NatsLink } from '../../src/stream/nats.ts';
-import { HEARTBEATS_BUCKET, PROJECTS_BUCKET } from '../../src/stream/topology.ts';
 
 /** Whether so many workers have been sent all that the buckets hold. A look at each worker's metrics then waits for its turn to end. */
 export async function registryDelivered(link: NatsLink, workers: number): Promise<boolean> {
   const { streams, consumers } = await link.manager();
-  for (const bucket of [PROJECTS_BUCKET, HEARTBEATS_BUCKET]) {
+  for (const bucket of ['sluice_projects', 'sluice_heartbeats']) {
     const stream = `KV_${bucket}`;
     const { state } = await streams.info(stream);
     let upToDate = 0;

@@ -12,6 +12,9 @@ import { setupTopology } from '../../src/stream/setup/setup.ts';
 import { registryDelivered } from './registry.ts';
 import { lastingPort, natsServer, redisServer, type TestServer } from './servers.ts';
 
+/** The record of a project, as `createProject` stores it. */
+export type { NewProject, Project };
+
 /** The build under test, with a slash at its end. */
 export const DIST = new URL('../../dist/', import.meta.url).pathname;
 export const MIB = 1024 * 1024;
@@ -196,6 +199,11 @@ export class System {
     });
     await this.registryKnown();
     return project;
+  }
+
+  /** Changes the record of a project; the workers are told of it. */
+  async changeProject({ id }: Project, change: (record: Project) => Project): Promise<void> {
+    await (await ProjectStore.open(this.link)).set(id, change);
   }
 
   async createHeartbeat(): Promise<string> {

@@ -1,13 +1,11 @@
 /** Redis or NATS away: what is answered, how soon, and that it recovers by itself (spec part 7, last rule; contract part 2). */
-import { afterEach, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { rawRequest } from '../support/raw-http.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 let system: System;
-afterEach(() => system.stop());
 
 async function ask(
   project: Project,
@@ -23,9 +21,18 @@ async function ask(
 }
 const serves = async (project: Project): Promise<boolean> => (await ask(project)).status === 200;
 
-describe('Redis away', () => {
-  it('production fails closed: 429 within a second, counted apart, and recovers without a restart', async () => {
-    system = await System.start();
+/** One of these settings for the tests of a block, which leave it as they found it. */
+const useSystem = (env: Record<string, string> = {}): void => {
+  beforeAll(async () => {
+    system = await System.start({ env });
+  });
+  afterAll(() => system.stop());
+};
+
+describe('in production', () => {
+  useSystem();
+
+  it('Redis away fails closed: 429 within a second, counted apart, and recovers without a restart', async () => {
     const project = await system.createProject();
     const token = await system.createHeartbeat();
     expect(await serves(project)).toBe(true);
@@ -48,53 +55,7 @@ describe('Redis away', () => {
     await until(() => serves(project));
   });
 
-  it('development lets through without usage and rate headers, and says so in the log', async () => {
-    system = await System.start({ env: { SLUICE_ENV: 'development' } });
-    const project = await system.createProject();
-    await freeze(system.redis.pid);
-    const id = eventId();
-    const response = await system.send(project, errorEvent(id));
-    thaw(system.redis.pid);
-    expect([response.status, await response.json()]).toEqual([200, { id }]);
-    expect([response.headers.get('x-service-usage'), response.headers.get('x-ratelimit-remaining')]).toEqual([
-      null,
-      null,
-    ]);
-    expect(await system.storedOf(id)).toHaveLength(1);
-    await system.ingest.logged('let through in development');
-  });
-
-  it('a quota that cannot be counted in production is a 500 with an errorId that stands in the log', async () => {
-    system = await System.start({ env: { SLUICE_PLAN_LIMITS: 'free-only' } });
-    const project = await system.createProject({ plan: 'Pro' });
-    await freeze(system.redis.pid);
-    const { status, body, headers } = await ask(project);
-    const named = await system.send(project, errorEvent(eventId()), { 'x-request-id': 'its-name' });
-    thaw(system.redis.pid);
-    expect(headers.get('x-request-id')).toBe((body as { errorId: string }).errorId);
-    expect([named.status, named.headers.get('x-request-id')]).toEqual([500, 'its-name']);
-    await system.ingest.logged('"requestId":"its-name"');
-    expect([status, body]).toEqual([
-      500,
-      { error: 'Internal server error', errorId: expect.stringMatching(/^[0-9a-f]{32}$/) },
-    ]);
-    await system.ingest.logged((body as { errorId: string }).errorId);
-  });
-});
-
-describe('SLUICE_PLAN_LIMITS=free-only (spec part 8, rule 2)', () => {
-  it('without a custom limit only Free is limited, and an unlimited answer has no X-RateLimit headers', async () => {
-    system = await System.start({ env: { SLUICE_PLAN_LIMITS: 'free-only' } });
-    const remaining = async (project: Project) => (await ask(project)).headers.get('x-ratelimit-remaining');
-    expect(await remaining(await system.createProject({ plan: 'Pro' }))).toBeNull();
-    expect(await remaining(await system.createProject({ plan: 'Free' }))).toBe('59');
-    expect(await remaining(await system.createProject({ plan: 'Pro', rateLimit: 7 }))).toBe('6');
-  });
-});
-
-describe('NATS away', () => {
-  it('answers 503 with Retry-After before a token is used, keeps serving health, and recovers by itself', async () => {
-    system = await System.start();
+  it('NATS away answers 503 with Retry-After before a token is used, keeps serving health, and recovers by itself', async () => {
     const project = await system.createProject({ rateLimit: 50 });
     expect((await ask(project)).headers.get('x-ratelimit-remaining')).toBe('49');
     await system.nats.stop();
@@ -112,7 +73,6 @@ describe('NATS away', () => {
   });
 
   it('a broker that stalls beyond the deadline is a 500, and what was answered 200 is stored once', async () => {
-    system = await System.start();
     const project = await system.createProject();
     const told: { id: string; status: number }[] = [];
     const send = async (): Promise<void> => {
@@ -138,5 +98,51 @@ describe('NATS away', () => {
     await system.storedOf(told[0]?.id ?? '');
     const ids = system.stored().map((record) => record.event_id);
     expect(new Set(ids).size).toBe(ids.length);
+  });
+});
+
+describe('in development', () => {
+  useSystem({ SLUICE_ENV: 'development' });
+
+  it('Redis away lets through without usage and rate headers, and says so in the log', async () => {
+    const project = await system.createProject();
+    await freeze(system.redis.pid);
+    const id = eventId();
+    const response = await system.send(project, errorEvent(id));
+    thaw(system.redis.pid);
+    expect([response.status, await response.json()]).toEqual([200, { id }]);
+    expect([response.headers.get('x-service-usage'), response.headers.get('x-ratelimit-remaining')]).toEqual([
+      null,
+      null,
+    ]);
+    expect(await system.storedOf(id)).toHaveLength(1);
+    await system.ingest.logged('let through in development');
+  });
+});
+
+describe('SLUICE_PLAN_LIMITS=free-only (spec part 8, rule 2)', () => {
+  useSystem({ SLUICE_PLAN_LIMITS: 'free-only' });
+
+  it('without a custom limit only Free is limited, and an unlimited answer has no X-RateLimit headers', async () => {
+    const remaining = async (project: Project) => (await ask(project)).headers.get('x-ratelimit-remaining');
+    expect(await remaining(await system.createProject({ plan: 'Pro' }))).toBeNull();
+    expect(await remaining(await system.createProject({ plan: 'Free' }))).toBe('59');
+    expect(await remaining(await system.createProject({ plan: 'Pro', rateLimit: 7 }))).toBe('6');
+  });
+
+  it('a quota that cannot be counted is a 500 with an errorId that stands in the log', async () => {
+    const project = await system.createProject({ plan: 'Pro' });
+    await freeze(system.redis.pid);
+    const { status, body, headers } = await ask(project);
+    const named = await system.send(project, errorEvent(eventId()), { 'x-request-id': 'its-name' });
+    thaw(system.redis.pid);
+    expect(headers.get('x-request-id')).toBe((body as { errorId: string }).errorId);
+    expect([named.status, named.headers.get('x-request-id')]).toEqual([500, 'its-name']);
+    await system.ingest.logged('"requestId":"its-name"');
+    expect([status, body]).toEqual([
+      500,
+      { error: 'Internal server error', errorId: expect.stringMatching(/^[0-9a-f]{32}$/) },
+    ]);
+    await system.ingest.logged((body as { errorId: string }).errorId);
   });
 });

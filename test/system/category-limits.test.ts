@@ -2,9 +2,8 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { eventId } from '../support/envelopes.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 const CLIENT = new URL('../support/clients/categories.mjs', import.meta.url).pathname;
 let system: System;

@@ -43,11 +43,11 @@ async function limitedPath(): Promise<string> {
 
 const REFUSALS = [
   { why: 'no key', bytes: 4 * MIB, status: 401, error: 'Missing authentication' },
-  { why: 'no key', bytes: 40 * MIB, status: 401, error: 'Missing authentication' },
+  { why: 'no key', bytes: 16 * MIB, status: 401, error: 'Missing authentication' },
   { why: 'a wrong key', bytes: 4 * MIB, status: 401, error: 'Invalid project or key' },
   { why: 'a limit that is reached', bytes: 4 * MIB, status: 429, error: 'Rate limit exceeded' },
   { why: 'a body over the cap', bytes: 6 * MIB, status: 413, error: 'Payload too large' },
-  { why: 'a body over the cap', bytes: 40 * MIB, status: 413, error: 'Payload too large' },
+  { why: 'a body over the cap', bytes: 16 * MIB, status: 413, error: 'Payload too large' },
   { why: 'a malformed body', bytes: 3 * MIB, status: 400, error: 'Invalid envelope format' },
 ].flatMap((refusal) => [false, true].map((chunked) => ({ ...refusal, chunked })));
 

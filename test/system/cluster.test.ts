@@ -2,11 +2,8 @@
 import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { connect, nkeyAuthenticator } from '@nats-io/transport-node';
-import { Command as Program } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Finding } from '../../src/commands/doctor/check.ts';
-import { doctorCommand } from '../../src/commands/doctor/doctor.ts';
-import { setupCommand } from '../../src/commands/setup.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { LOPSIDED_MS_MAX } from '../../src/limits.ts';
 import { Keeper } from '../../src/processor/keeper.ts';
@@ -48,12 +45,7 @@ const denied = (): string[] =>
     .filter((line) => /Violation/.test(line))
     .map((line) => line.replace(/^.*?(Publish|Subscription) Violation/, '$1'));
 
-const sluice = (...args: string[]) =>
-  runCommand(
-    new Program('sluice').addCommand(doctorCommand()).addCommand(setupCommand()),
-    args,
-    as(args[0] === 'setup' ? 'setup' : 'cli'),
-  );
+const sluice = (...args: string[]) => runCommand(args, as(args[0] === 'setup' ? 'setup' : 'cli'));
 const finding = async (what: string): Promise<Finding | undefined> => {
   const { checks } = JSON.parse((await sluice('doctor', '--json')).out) as { checks: Finding[] };
   return checks.find((one) => one.what === what);

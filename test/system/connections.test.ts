@@ -2,10 +2,9 @@
 import { connect } from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { HostileWorker } from '../../bench/hostile/worker.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection } from '../support/raw-http.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 const CLOSING: readonly (readonly [string, readonly string[]])[] = [
   ['Connection: close', ['Connection: close']],
@@ -192,7 +191,7 @@ it.runIf(process.platform === 'linux')(
     const text = message({ target, headers: ['Connection: close'] });
     await askOnNewConnections(text, 2_000);
     const before = worker.nativeBytes();
-    const connections = 12_000;
+    const connections = 6_000;
     await askOnNewConnections(text, connections);
     // Two blocks that uWebSockets.js did not free took 464.
     expect((worker.nativeBytes() - before) / connections).toBeLessThan(100);

@@ -17,15 +17,22 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
-import type { DevFile } from '../../src/commands/dev/system.ts';
-import { createLog } from '../../src/lib/log.ts';
-import { NatsLink } from '../../src/stream/nats.ts';
+import { link as connect } from '../projects/broker.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { lastingPort, temporaryFolder } from '../support/servers.ts';
 import { until } from '../support/system.ts';
 
 const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
 const run = promisify(execFile);
+/** What another terminal reads in dev.json. */
+type DevFile = {
+  pid: number;
+  url: string;
+  adminUrl: string;
+  natsUrl: string;
+  sinkDir: string;
+  project: { id: string; key: string; dsn: string };
+};
 let dir: string;
 let started: Dev[] = [];
 
@@ -85,7 +92,7 @@ afterEach(async () => {
 
 it('makes streams as large as SLUICE_STREAM_MAX_BYTES says, where that is set', async () => {
   const dev = await Dev.start({ SLUICE_STREAM_MAX_BYTES: `${8 * 1024 * 1024}` });
-  const link = await NatsLink.connect({ urls: [dev.file.natsUrl], name: 'test', log: createLog('silent') });
+  const link = await connect(dev.file.natsUrl);
   const { config } = await (await link.manager()).streams.info('SLUICE_EVENTS');
   await link.close();
   expect(config.max_bytes).toBeLessThanOrEqual(8 * 1024 * 1024);

@@ -4,11 +4,10 @@ import { promisify } from 'node:util';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createLog } from '../../src/lib/log.ts';
 import { CHECKPOINT_MS_MAX } from '../../src/limits.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { CheckpointBucket } from '../../src/projects/usage/checkpoint-bucket.ts';
 import { operator } from '../ingest/limit/redis-cluster.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 const CLI = new URL('../../dist/cli.js', import.meta.url).pathname;
 let system: System;

@@ -6,9 +6,8 @@ import { floods } from '../../bench/hostile/floods.ts';
 import { runHeads } from '../../bench/hostile/heads.ts';
 import { headOf } from '../../bench/hostile/uploads.ts';
 import { HostileWorker, pathOf } from '../../bench/hostile/worker.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { RawConnection } from '../support/raw-http.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 let system: System;
 let project: Project;

@@ -10,10 +10,9 @@ import { chunkCount } from '../../bench/hostile/chunks.ts';
 import { runMutations } from '../../bench/hostile/mutations.ts';
 import { findStored, headOf, runAborts, runUploads } from '../../bench/hostile/uploads.ts';
 import { HostileWorker, pathOf } from '../../bench/hostile/worker.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { eventId } from '../support/envelopes.ts';
 import { rounds } from '../support/rounds.ts';
-import { MIB, System, until } from '../support/system.ts';
+import { MIB, type Project, System, until } from '../support/system.ts';
 
 let system: System;
 let project: Project;

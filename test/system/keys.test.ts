@@ -1,19 +1,16 @@
 /** Keys of a project over two workers: an overlap and its end, a key and a project that are switched off, a key's own limit. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { addKey, changeKey } from '../../src/projects/keys.ts';
-import type { Project } from '../../src/projects/project.ts';
-import { keyId } from '../../src/projects/project.ts';
-import { ProjectStore } from '../../src/projects/project-store.ts';
+import { openProjects } from '../projects/broker.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
-import { REGISTRY_MS_MAX, System, until } from '../support/system.ts';
+import { type Project, REGISTRY_MS_MAX, System, until } from '../support/system.ts';
 
 /** For a request that a worker gets at the end of a second on a busy machine. */
 const SLACK_MS = 500;
 let system: System;
-let store: ProjectStore;
+let store: Awaited<ReturnType<typeof openProjects>>;
 beforeAll(async () => {
   system = await System.start({ workers: 2, processor: false });
-  store = await ProjectStore.open(system.link);
+  store = await openProjects(system.link);
 });
 afterAll(() => system.stop());
 
@@ -71,20 +68,23 @@ describe('over two workers', () => {
 
   it('a disabled key, then a disabled project, is answered like an unknown one within a second, until it is enabled', async () => {
     const project = await system.createProject();
-    const now = Date.now();
-    await store.set(project.id, (record) => addKey(record, { key: 'second', enabled: true }, now));
-    await becomes(200, project, 'second');
     const turn = (enabled: boolean) =>
-      store.set(project.id, (record) =>
-        changeKey(record, keyId('second'), { now, change: (key) => ({ ...key, enabled }) }),
-      );
+      system.changeProject(project, (record) => ({
+        ...record,
+        keys: [
+          { key: record.key, enabled: true },
+          { key: 'second', enabled },
+        ],
+      }));
+    await turn(true);
+    await becomes(200, project, 'second');
     await turn(false);
     expect(await becomes(401, project, 'second')).toBeLessThan(REGISTRY_MS_MAX + SLACK_MS);
     expect(await statuses(project)).toEqual([200]);
     await turn(true);
     await becomes(200, project, 'second');
 
-    await store.set(project.id, (record) => ({ ...record, enabled: false }));
+    await system.changeProject(project, (record) => ({ ...record, enabled: false }));
     expect(await becomes(401, project)).toBeLessThan(REGISTRY_MS_MAX + SLACK_MS);
     expect(await statuses(project, 'second')).toEqual([401]);
     const { forbidden } = await outcomes();
@@ -96,14 +96,17 @@ describe('over two workers', () => {
     ];
     expect(head(answer)).toEqual(head(unknown));
     await expect.poll(async () => (await outcomes()).forbidden).toBe((forbidden as number) + 2);
-    await store.set(project.id, ({ enabled: _, ...record }) => record);
+    await system.changeProject(project, ({ enabled: _, ...record }) => record);
     expect(await becomes(200, project)).toBeLessThan(REGISTRY_MS_MAX + SLACK_MS);
   });
 
   it('a key with a limit of its own is refused over it like a project, and the others go on', async () => {
     const project = await system.createProject({ rateLimit: 50 });
     const limited = { key: 'limited', enabled: true, rateLimit: 10 };
-    await store.set(project.id, (record) => addKey(record, limited, Date.now()));
+    await system.changeProject(project, (record) => ({
+      ...record,
+      keys: [{ key: record.key, enabled: true }, limited],
+    }));
     await until(async () => (await ask(project, 'limited')).status === 200);
     const all = await Promise.all(Array.from({ length: 30 }, () => ask(project, 'limited')));
     expect(all.filter(({ status }) => status === 200)).toHaveLength(9);

@@ -6,9 +6,8 @@ import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { INFLATION_BUDGET_BYTES, INFLATION_BUDGET_BYTES_PER_SEC } from '../../src/limits.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { eventId } from '../support/envelopes.ts';
-import { MIB, System, until } from '../support/system.ts';
+import { MIB, type Project, System, until } from '../support/system.ts';
 
 let system: System;
 let project: Project;

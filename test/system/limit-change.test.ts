@@ -1,9 +1,7 @@
 /** A changed limit holds on every worker within a second (contract part 2, Rate limit). */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
-import { ProjectStore } from '../../src/projects/project-store.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
-import { System } from '../support/system.ts';
+import { type Project, System } from '../support/system.ts';
 
 let system: System;
 let project: Project;
@@ -25,8 +23,7 @@ const ask = (count: number): Promise<number[]> =>
 const admitted = (statuses: number[]): number => statuses.filter((status) => status === 200).length;
 
 async function setLimit(rateLimit: number): Promise<void> {
-  const store = await ProjectStore.open(system.link);
-  await store.set(project.id, (record) => ({ ...record, rateLimit }));
+  await system.changeProject(project, (record) => ({ ...record, rateLimit }));
   await system.registryKnown();
 }
 

@@ -3,11 +3,10 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, symlinkSync } from 'n
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { RunDocument } from '../../bench/load/document.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { LoadCommand, type Ran, type Running } from '../support/load-command.ts';
 import { TestPostgres } from '../support/postgres.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 let command: LoadCommand;
 let dir: string;

@@ -4,15 +4,13 @@ import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { projectCommand } from '../../src/commands/project/project.ts';
-import { usageCommand } from '../../src/commands/usage/usage.ts';
-import type { KeyJson } from '../../src/management/project-json.ts';
-import type { UsageByHour } from '../../src/management/usage.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { runCommand } from '../commands/run-command.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { DIST, System, until } from '../support/system.ts';
+import { DIST, type Project, System, until } from '../support/system.ts';
+
+type UsageByHour = { current: number; hours: { outcomes: { accepted?: number } }[] };
+type KeyJson = { lastUsed?: string };
 
 const folder = temporaryFolder('move');
 const fileOf = new Map<System, string>();
@@ -107,16 +105,14 @@ class Load {
 }
 
 async function usageIn(system: System, { id }: Project): Promise<UsageByHour> {
-  const { out, err } = await runCommand(usageCommand(), [id, '--json'], system.env);
+  const { out, err } = await runCommand(['usage', id, '--json'], system.env);
   expect(err).toBe('');
   return JSON.parse(out) as UsageByHour;
 }
 const acceptedIn = ({ hours }: UsageByHour): number =>
   hours.reduce((sum, { outcomes }) => sum + (outcomes.accepted ?? 0), 0);
 const keysIn = async (system: System, { id }: Project): Promise<KeyJson[]> =>
-  JSON.parse(
-    (await runCommand(projectCommand(), ['keys', 'list', id, '--json'], system.env)).out,
-  ) as KeyJson[];
+  JSON.parse((await runCommand(['project', 'keys', 'list', id, '--json'], system.env)).out) as KeyJson[];
 
 /** What the cell says of the project once its workers have written all. */
 async function expectAll(system: System, project: Project, accepted: number): Promise<void> {
@@ -179,8 +175,7 @@ describe('a project that is moved', () => {
     expect(paris.stored().length + oslo.stored().length).toBe(accepted);
 
     // The tally of one cell lacks what the other stored.
-    const flags = ['reconcile', project.id, '--json'];
-    const { out } = await runCommand(usageCommand(), flags, paris.env);
+    const { out } = await runCommand(['usage', 'reconcile', project.id, '--json'], paris.env);
     expect(JSON.parse(out)).toMatchObject({ before: accepted, after: accepted, moved: true });
     await expectAll(paris, project, accepted);
 
@@ -213,7 +208,7 @@ describe('a project that is moved', () => {
   it('is not moved onto another one, into its own cell, or without settings', async () => {
     const project = await paris.createProject();
     await oslo.createProject({ id: project.id });
-    const run = (file: string) => runCommand(projectCommand(), ['move', project.id, '--to', file], paris.env);
+    const run = (file: string) => runCommand(['project', 'move', project.id, '--to', file], paris.env);
     expect(await run(fileOf.get(oslo) ?? '')).toMatchObject({
       status: 1,
       err: expect.stringContaining('did not come from here'),

@@ -1,10 +1,9 @@
 /** The paragraphs of docs/protocol.md that no other test is about: a client learns why nothing was stored. */
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection, rawRequest } from '../support/raw-http.ts';
-import { MIB, System } from '../support/system.ts';
+import { MIB, type Project, System } from '../support/system.ts';
 
 let system: System;
 let project: Project;

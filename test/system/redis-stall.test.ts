@@ -4,10 +4,9 @@ import { readUsage } from '../../src/ingest/limit/month-count.ts';
 import { LimitRedis } from '../../src/ingest/limit/redis.ts';
 import { systemClock } from '../../src/lib/clock.ts';
 import { createLog } from '../../src/lib/log.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { freeze, thaw } from '../support/freeze.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 let system: System;
 async function usageOf({ redis }: System, { id }: Project): Promise<number | undefined> {

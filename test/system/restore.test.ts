@@ -2,15 +2,10 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { createInbox, type NatsConnection } from '@nats-io/transport-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { deadLettersCommand } from '../../src/commands/dead-letters/dead-letters.ts';
-import { projectCommand } from '../../src/commands/project/project.ts';
-import { setupCommand } from '../../src/commands/setup.ts';
-import { usageCommand } from '../../src/commands/usage/usage.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { type Ran, runCommand } from '../commands/run-command.ts';
 import { operator } from '../ingest/limit/redis-cluster.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 /** Those of the backup, in the document's order: the projects last, since with them requests count again. */
 const BACKED_UP = [
@@ -75,9 +70,9 @@ describe('a NATS that lost its disk', () => {
   const ping = async (): Promise<number> =>
     (await fetch(`${system.url}/heartbeat/${token}`, { method: 'POST' })).status;
   const manager = () => system.link.manager();
-  const setup = (...flags: string[]): Promise<Ran> => runCommand(setupCommand(), flags, system.env);
-  const json = async (command: Parameters<typeof runCommand>[0], ...args: string[]): Promise<unknown> => {
-    const { status, out, err } = await runCommand(command, [...args, '--json'], system.env);
+  const setup = (...flags: string[]): Promise<Ran> => runCommand(['setup', ...flags], system.env);
+  const json = async (...args: string[]): Promise<unknown> => {
+    const { status, out, err } = await runCommand([...args, '--json'], system.env);
     expect(status, err).toBe(0);
     return JSON.parse(out);
   };
@@ -86,10 +81,10 @@ describe('a NATS that lost its disk', () => {
     for (let n = 0; n < 20; n++) expect(await send()).toBe(200);
     const bad = `${JSON.stringify({ event_id: eventId() })}\n{"type":"event"}\n{not json\n`;
     expect((await system.send(project, bad)).status).toBe(200);
-    const letters = () => json(deadLettersCommand(), 'list') as Promise<object[]>;
+    const letters = () => json('dead-letters', 'list') as Promise<object[]>;
     await until(async () => (await letters()).length === 1);
     const figures = async (): Promise<number> =>
-      ((await json(usageCommand(), project.id)) as { current: number }).current;
+      ((await json('usage', project.id)) as { current: number }).current;
     // The checkpoint is there.
     await until(async () => {
       const kept = await (await manager()).streams.getMessage('KV_sluice_counters', {
@@ -97,7 +92,7 @@ describe('a NATS that lost its disk', () => {
       });
       return kept?.json<{ counts: number[] }>().counts.includes(21) === true;
     });
-    const history = await json(projectCommand(), 'history', project.id);
+    const history = await json('project', 'history', project.id);
     const backups = new Map<string, Backup>();
     for (const stream of BACKED_UP) backups.set(stream, await backUp(system.link.connection, stream));
     const before = await letters();
@@ -135,7 +130,7 @@ describe('a NATS that lost its disk', () => {
     await until(async () => (await send()) === 200);
     await until(async () => (await ping()) === 200);
     expect(await figures()).toBe(22);
-    expect(await json(projectCommand(), 'history', project.id)).toEqual(history);
+    expect(await json('project', 'history', project.id)).toEqual(history);
     expect(await letters()).toEqual(before);
     const events = () => system.stored().filter(({ type }) => type === 'event').length;
     await until(() => events() >= 21);

@@ -2,8 +2,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
-import { type StoredRecord, System, until } from '../support/system.ts';
+import { type Project, type StoredRecord, System, until } from '../support/system.ts';
 
 const CLIENT = new URL('../support/clients/node.mjs', import.meta.url).pathname;
 let system: System;

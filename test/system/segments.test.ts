@@ -1,10 +1,9 @@
 /** A head of up to 16 KiB is accepted however it is cut into segments. Raw sockets throughout. */
 import { setImmediate as nextTurn, setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { RawConnection } from '../support/raw-http.ts';
-import { System } from '../support/system.ts';
+import { type Project, System } from '../support/system.ts';
 
 const KIB = 1024;
 /** Long enough for the worker to read a segment by itself; where it reads two at once, the case is only easier. */

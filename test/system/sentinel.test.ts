@@ -7,11 +7,10 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { findServer } from '../../src/commands/dev/servers.ts';
 import { withRedis } from '../../src/ingest/limit/redis-client.ts';
 import { createLog } from '../../src/lib/log.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { answers, operator } from '../ingest/limit/redis-cluster.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort, redisServer, type TestServer, temporaryFolder } from '../support/servers.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 const dir = temporaryFolder('sentinel');
 const passwordFile = join(dir, 'password');

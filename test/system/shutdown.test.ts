@@ -5,12 +5,11 @@ import { createServer } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { childrenOf } from '../../bench/processes.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { freeze, thaw } from '../support/freeze.ts';
 import { RawConnection } from '../support/raw-http.ts';
 import { lastingPort } from '../support/servers.ts';
-import { Command, System, until } from '../support/system.ts';
+import { Command, type Project, System, until } from '../support/system.ts';
 
 const CONNECTIONS = 32;
 /** A worker tells its primary how it fares at least once in this time. */

@@ -3,10 +3,9 @@ import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { eventId } from '../support/envelopes.ts';
 import { temporaryFolder } from '../support/servers.ts';
-import { MIB, System, until } from '../support/system.ts';
+import { MIB, type Project, System, until } from '../support/system.ts';
 
 const root = temporaryFolder('spool-folder');
 const folder = join(root, 'spool');

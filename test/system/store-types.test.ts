@@ -1,11 +1,8 @@
 /** SLUICE_STORE_TYPES: which further items are stored, and what a client is told of the others. */
-import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { doctorCommand } from '../../src/commands/doctor/doctor.ts';
-import type { Project } from '../../src/projects/project.ts';
 import { runCommand } from '../commands/run-command.ts';
 import { eventId } from '../support/envelopes.ts';
-import { System } from '../support/system.ts';
+import { type Project, System } from '../support/system.ts';
 
 let system: System;
 let project: Project;
@@ -72,8 +69,7 @@ describe('of further item types', () => {
   });
 
   it('doctor looks at their stream too', async () => {
-    const program = new Command('sluice').addCommand(doctorCommand());
-    const { out } = await runCommand(program, ['doctor'], system.env);
+    const { out } = await runCommand(['doctor'], system.env);
     expect(out).toContain('SLUICE_EXTRAS');
   });
 });

@@ -1,11 +1,10 @@
 /** Spans of sampled requests, from real programs to a real collector. */
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { Collector, type SeenSpan } from '../support/collector.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort } from '../support/servers.ts';
-import { MIB, System, until } from '../support/system.ts';
+import { MIB, type Project, System, until } from '../support/system.ts';
 
 const hex = (bytes: number): string => randomBytes(bytes).toString('hex');
 

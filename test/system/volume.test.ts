@@ -1,10 +1,9 @@
 /** With 2 workers and 64 connections: tens of thousands of distinct envelopes are each stored once and counted once. */
 import { Agent, request } from 'node:http';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import type { Project } from '../../src/projects/project.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { rounds } from '../support/rounds.ts';
-import { System, until } from '../support/system.ts';
+import { type Project, System, until } from '../support/system.ts';
 
 const ENVELOPES = rounds(50_000, 10_000);
 const CONNECTIONS = 64;

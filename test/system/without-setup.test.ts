@@ -1,8 +1,6 @@
 /** Ingest and processor on a broker where `sluice setup` has not run: they start, say so, and serve once it has. */
 import { afterEach, expect, it } from 'vitest';
-import { createLog } from '../../src/lib/log.ts';
-import { ProjectStore } from '../../src/projects/project-store.ts';
-import { NatsLink } from '../../src/stream/nats.ts';
+import { link as connect, openProjects } from '../projects/broker.ts';
 import { errorEvent, eventId } from '../support/envelopes.ts';
 import { lastingPort, natsServer, redisServer, temporaryFolder } from '../support/servers.ts';
 import { Command, until } from '../support/system.ts';
@@ -41,9 +39,9 @@ it('they wait for it, name it, and need no restart', async () => {
 
   expect(await new Command(['setup'], env).exited).toBe(0);
   for (const of of [adminPort, processorPort]) await until(async () => (await ready(of))?.status === 200);
-  const link = await NatsLink.connect({ urls: [nats.url], name: 'test', log: createLog('silent') });
+  const link = await connect(nats.url);
   closers.push(() => link.close());
-  const store = await ProjectStore.open(link);
+  const store = await openProjects(link);
   const { id, key } = await store.create({ plan: 'Pro', overage: false, filters: [], allowedOrigins: [] });
   const url = `http://127.0.0.1:${port}/api/${id}/envelope/?compat_key=${key}`;
   await until(async () => (await fetch(url, { method: 'POST', body: errorEvent(eventId()) })).status === 200);

@@ -1,17 +1,14 @@
 import type { Msg } from '@nats-io/transport-node';
-import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { deadLettersCommand } from '../../../src/commands/dead-letters/dead-letters.ts';
 import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
 import { letterJson } from '../../../src/management/dead-letters/letter-json.ts';
 import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
 import { type DeadLetter, deadLetterId } from '../../../src/stream/dead-letter-format.ts';
 import { decodeFrame, type EnvelopeEntry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
 import { joinParts, readParts } from '../../../src/stream/parts.ts';
 import { setupTopology } from '../../../src/stream/setup/setup.ts';
-import { DEAD_LETTERS_STREAM, DEAD_LETTERS_SUBJECT, streamSubject } from '../../../src/stream/topology.ts';
-import { link as connect, log } from '../../projects/broker.ts';
+import { streamSubject } from '../../../src/stream/topology.ts';
+import { link as connect, log, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';
 
@@ -29,7 +26,7 @@ beforeAll(async () => {
 });
 beforeEach(async () => {
   const manager = await link.manager();
-  for (const stream of [DEAD_LETTERS_STREAM, 'SLUICE_EVENTS']) await manager.streams.purge(stream);
+  for (const stream of ['SLUICE_DEAD_LETTERS', 'SLUICE_EVENTS']) await manager.streams.purge(stream);
 });
 afterAll(async () => {
   await link?.close();
@@ -37,7 +34,7 @@ afterAll(async () => {
 });
 
 const sluice = (...args: string[]): Promise<Ran> =>
-  runCommand(new Command('sluice').addCommand(deadLettersCommand()), ['dead-letters', ...args], {
+  runCommand(['dead-letters', ...args], {
     SLUICE_NATS_URL: server.url,
     SLUICE_REDIS_URL: 'redis://127.0.0.1:1',
   });
@@ -155,7 +152,7 @@ describe('dead-letters', () => {
     const [first, second] = [await file({}), await fileItem(Buffer.alloc(2 * MIB, 'x'))];
     expect((await sluice('purge', second)).out).toBe('Purged 1 dead letter.\n');
     expect(await filedIds()).toEqual([first]);
-    expect((await (await link.manager()).streams.info(DEAD_LETTERS_STREAM)).state.messages).toBe(1);
+    expect((await (await link.manager()).streams.info('SLUICE_DEAD_LETTERS')).state.messages).toBe(1);
   });
 
   it('purges by sequence what is one message, and lets the broker search for parts only', async () => {
@@ -163,14 +160,14 @@ describe('dead-letters', () => {
     const callback = (_: unknown, request: Msg): void => {
       filters.push(request.json<{ filter?: string }>().filter);
     };
-    const watching = link.connection.subscribe(`$JS.API.STREAM.PURGE.${DEAD_LETTERS_STREAM}`, { callback });
+    const watching = link.connection.subscribe(`$JS.API.STREAM.PURGE.SLUICE_DEAD_LETTERS`, { callback });
     const large = await fileItem(Buffer.alloc(2 * MIB, 'x'));
     for (let n = 0; n < 5; n++) await file({ frameId: `small.${n}` });
     expect((await sluice('purge', '--all')).out).toBe('Purged 6 dead letters.\n');
     await link.connection.flush();
     watching.unsubscribe();
-    expect(filters).toEqual([`${DEAD_LETTERS_SUBJECT}.7.${large}.*`]);
-    expect((await (await link.manager()).streams.info(DEAD_LETTERS_STREAM)).state.messages).toBe(0);
+    expect(filters).toEqual([`sluice.dead_letters.7.${large}.*`]);
+    expect((await (await link.manager()).streams.info('SLUICE_DEAD_LETTERS')).state.messages).toBe(0);
   });
 
   it('purges what another command has purged meanwhile', async () => {
@@ -219,12 +216,12 @@ describe('letters of an earlier build, whose subjects do not name their project'
   async function fileEarlier(payload: Buffer, frameId: string): Promise<string> {
     const id = await fileItem(payload, frameId);
     const manager = await link.manager();
-    const { state } = await manager.streams.info(DEAD_LETTERS_STREAM);
+    const { state } = await manager.streams.info('SLUICE_DEAD_LETTERS');
     for (let seq = state.first_seq; seq <= state.last_seq; seq++) {
-      const message = await manager.streams.getMessage(DEAD_LETTERS_STREAM, { seq });
+      const message = await manager.streams.getMessage('SLUICE_DEAD_LETTERS', { seq });
       if (!message?.subject.includes(`.7.${id}`)) continue;
       await link.js.publish(message.subject.replace('.7.', '.'), message.data, { headers: message.header });
-      await manager.streams.deleteMessage(DEAD_LETTERS_STREAM, seq);
+      await manager.streams.deleteMessage('SLUICE_DEAD_LETTERS', seq);
     }
     return id;
   }
@@ -241,7 +238,7 @@ describe('letters of an earlier build, whose subjects do not name their project'
     expect((await sluice('replay', large)).status).toBe(0);
     expect((await sluice('purge', small)).out).toBe('Purged 1 dead letter.\n');
     expect(await filedIds()).toEqual([fresh]);
-    expect((await (await link.manager()).streams.info(DEAD_LETTERS_STREAM)).state.messages).toBe(1);
+    expect((await (await link.manager()).streams.info('SLUICE_DEAD_LETTERS')).state.messages).toBe(1);
   });
 });
 
@@ -362,8 +359,8 @@ describe('dead-letters replay', () => {
     const first = await file({ frameId: 'boot.10', body });
     const stranger = await file({ frameId: 'boot.11', subject: 'sluice.elsewhere.0' });
     const torn = await file({ frameId: 'boot.12', body: Buffer.alloc(2 * MIB, 'x') });
-    const part = { filter: `${DEAD_LETTERS_SUBJECT}.-.${torn}.1` };
-    await (await link.manager()).streams.purge(DEAD_LETTERS_STREAM, part);
+    const part = { filter: `sluice.dead_letters.-.${torn}.1` };
+    await (await link.manager()).streams.purge('SLUICE_DEAD_LETTERS', part);
     const last = await file({ frameId: 'boot.13', body });
     const ran = await sluice('replay', '--all');
     expect(ran.status).toBe(1);

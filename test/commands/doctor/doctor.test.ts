@@ -1,11 +1,8 @@
 import zlib from 'node:zlib';
-import { Command } from 'commander';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Finding, findingOf } from '../../../src/commands/doctor/check.ts';
 import { clock } from '../../../src/commands/doctor/checks.ts';
-import { doctorCommand } from '../../../src/commands/doctor/doctor.ts';
-import { setupCommand } from '../../../src/commands/setup.ts';
 import { addDropped } from '../../../src/processor/dead-letters/dropped.ts';
 import { link as connect } from '../../projects/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../../support/servers.ts';
@@ -25,9 +22,8 @@ afterAll(async () => {
 
 const MIB = 1024 * 1024;
 const sluice = (args: string[], env: Record<string, string> = {}): Promise<Ran> => {
-  const program = new Command('sluice').addCommand(doctorCommand()).addCommand(setupCommand());
   const urls = { SLUICE_NATS_URL: nats.url, SLUICE_REDIS_URL: redis.url };
-  return runCommand(program, args, { ...urls, SLUICE_STREAM_MAX_BYTES: `${16 * MIB}`, ...env });
+  return runCommand(args, { ...urls, SLUICE_STREAM_MAX_BYTES: `${16 * MIB}`, ...env });
 };
 const examine = async (env?: Record<string, string>): Promise<{ status: number; checks: Finding[] }> => {
   const { status, out } = await sluice(['doctor', '--json'], env);

@@ -1,9 +1,6 @@
 /** What setup and doctor say of a cluster of the server that the tests run with. */
-import { Command } from 'commander';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { Finding } from '../../../src/commands/doctor/check.ts';
-import { doctorCommand } from '../../../src/commands/doctor/doctor.ts';
-import { setupCommand } from '../../../src/commands/setup.ts';
 import { clusterRisk } from '../../../src/stream/setup/cluster-risk.ts';
 import { eventually } from '../../processor/harness.ts';
 import { link as connect } from '../../projects/broker.ts';
@@ -21,7 +18,7 @@ beforeAll(async () => {
 afterAll(() => cluster?.close());
 
 const sluice = (...args: string[]): Promise<Ran> =>
-  runCommand(new Command('sluice').addCommand(doctorCommand()).addCommand(setupCommand()), args, {
+  runCommand(args, {
     SLUICE_NATS_URL: cluster.urls.join(','),
     SLUICE_REDIS_URL: 'redis://127.0.0.1:1',
     SLUICE_STREAM_REPLICAS: '3',

@@ -3,22 +3,15 @@ import { spawn } from 'node:child_process';
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
-import { Command } from 'commander';
 import fc from 'fast-check';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
-import { projectCommand } from '../../../src/commands/project/project.ts';
-import { FILTER_NAMES } from '../../../src/lib/filter-names.ts';
-import { CATEGORIES } from '../../../src/lib/item-types.ts';
-import { PLANS, type Project, type ProjectKey, projectText } from '../../../src/projects/project.ts';
-import { ProjectStore } from '../../../src/projects/project-store.ts';
-import { SCRUBS } from '../../../src/stream/frame.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { PROJECTS_BUCKET } from '../../../src/stream/topology.ts';
-import { link as connect, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, makeBuckets, type NatsLink, openProjects } from '../../projects/broker.ts';
 import { natsServer, redisServer, type TestServer, temporaryFolder } from '../../support/servers.ts';
+import type { Project } from '../../support/system.ts';
 import { type Ran, runCommand } from '../run-command.ts';
 
+type ProjectKey = NonNullable<Project['keys']>[number];
 const CLI = new URL('../../../dist/cli.js', import.meta.url).pathname;
 const CUID = 'cjld2cjxh0000qzrmn831i7rn';
 const folder = temporaryFolder('apply');
@@ -26,14 +19,14 @@ const file = join(folder, 'projects.yaml');
 let nats: TestServer;
 let redis: TestServer;
 let link: NatsLink;
-let store: ProjectStore;
+let store: Awaited<ReturnType<typeof openProjects>>;
 beforeAll(async () => {
   [nats, redis] = await Promise.all([natsServer(), redisServer()]);
   link = await connect(nats.url);
   await makeBuckets(link);
-  store = await ProjectStore.open(link);
+  store = await openProjects(link);
 });
-const empty = async () => (await link.manager()).streams.purge(`KV_${PROJECTS_BUCKET}`);
+const empty = async () => (await link.manager()).streams.purge('KV_sluice_projects');
 beforeEach(async () => {
   await empty();
 });
@@ -44,8 +37,7 @@ afterAll(async () => {
 });
 
 const env = () => ({ SLUICE_NATS_URL: nats.url, SLUICE_REDIS_URL: redis.url, SLUICE_PORT: '9090' });
-const sluice = (...args: string[]): Promise<Ran> =>
-  runCommand(new Command('sluice').addCommand(projectCommand()), ['project', ...args], env());
+const sluice = (...args: string[]): Promise<Ran> => runCommand(['project', ...args], env());
 function apply(content: string | object, ...flags: string[]): Promise<Ran> {
   writeFileSync(file, typeof content === 'string' ? content : JSON.stringify(content));
   return sluice('apply', '-f', file, ...flags);
@@ -92,16 +84,17 @@ const anyProject: fc.Arbitrary<Project> = fc
       enabled: fc.constant(false as const),
       key: fc.stringMatching(/^[\w-]{1,64}$/),
       keys: fc.uniqueArray(anyKey, { minLength: 1, maxLength: 5, selector: ({ key }) => key }),
-      plan: fc.constantFrom(...PLANS),
+      plan: fc.constantFrom('Free', 'Starter', 'Pro', 'Business', 'Scale', 'Platform'),
       rateLimit: anyLimit,
-      rateLimits: fc.record(Object.fromEntries(CATEGORIES.map((name) => [name, anyLimit])), {
-        requiredKeys: [],
-      }),
+      rateLimits: fc.record(
+        { errors: anyLimit, transactions: anyLimit, spans: anyLimit, logs: anyLimit, replays: anyLimit },
+        { requiredKeys: [] },
+      ),
       quota: fc.maxSafeNat(),
       overage: fc.boolean(),
-      filters: fc.uniqueArray(fc.constantFrom(...FILTER_NAMES)),
+      filters: fc.uniqueArray(fc.constantFrom('browser-extension', 'localhost', 'crawler')),
       allowedOrigins: fc.uniqueArray(fc.constantFrom('*.x.com', 'https://y.org', 'localhost:3000')),
-      scrub: fc.uniqueArray(fc.constantFrom(...SCRUBS)),
+      scrub: fc.uniqueArray(fc.constantFrom('emails', 'cards', 'ips', 'user-ip', 'keys')),
       scrubKeys: fc.uniqueArray(fc.constantFrom('ssn', 'birth date', '007'), { maxLength: 3 }),
       fillIp: fc.boolean(),
     },
@@ -252,7 +245,7 @@ projects:
 
   it('says what failed and what was done, and does the rest when it is repeated', async () => {
     const { streams } = await link.manager();
-    const stream = `KV_${PROJECTS_BUCKET}`;
+    const stream = 'KV_sluice_projects';
     await streams.update(stream, { max_msg_size: 1_000 });
     const allowedOrigins = Array.from({ length: 50 }, (_, at) => `https://host-${at}.example.org`);
     const projects = Array.from({ length: 200 }, (_, at) => ({
@@ -444,7 +437,7 @@ describe('project export', () => {
     const json = outcomeOf(await sluice('export', '--json'));
     expect(json).toEqual({ projects: before });
 
-    await (await link.manager()).streams.purge(`KV_${PROJECTS_BUCKET}`);
+    await (await link.manager()).streams.purge('KV_sluice_projects');
     await apply(out);
     expect(await store.list()).toEqual(before);
   });
@@ -456,7 +449,7 @@ describe('project export', () => {
         async (projects) => {
           await empty();
           for (const project of projects)
-            await link.js.publish(`$KV.${PROJECTS_BUCKET}.${project.id}`, projectText(project));
+            await link.js.publish(`$KV.sluice_projects.${project.id}`, JSON.stringify(project));
           const { out } = await sluice('export');
           expect(await apply(out)).toMatchObject({ err: '', out: expect.stringMatching(/^No change: /) });
           expect((await apply(outcomeOf(await sluice('export', '--json')))).out).toMatch(/^No change: /);

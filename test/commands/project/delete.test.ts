@@ -1,8 +1,6 @@
 import { Kvm } from '@nats-io/kv';
-import { Command } from 'commander';
 import { Redis } from 'ioredis';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { projectCommand } from '../../../src/commands/project/project.ts';
 import { readUsage, setUsage } from '../../../src/ingest/limit/month-count.ts';
 import { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import { quotaKey, rateKey } from '../../../src/ingest/limit/scripts.ts';
@@ -15,9 +13,7 @@ import { ProjectState } from '../../../src/projects/project-state.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
 import { CheckpointBucket } from '../../../src/projects/usage/checkpoint-bucket.ts';
 import { readOutcomes } from '../../../src/projects/usage/outcome-day.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { PROJECTS_BUCKET } from '../../../src/stream/topology.ts';
-import { link as connect, eventuallyHolds, log, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, eventuallyHolds, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';
 
@@ -66,11 +62,10 @@ afterAll(async () => {
 /** One of its own each time: it keeps what it read for a moment. */
 const counters = (): CheckpointBucket => new CheckpointBucket({ link, log });
 const remove = (flags: string[] = [], redisUrl = server.url): Promise<Ran> =>
-  runCommand(
-    new Command('sluice').addCommand(projectCommand()),
-    ['project', 'delete', id, '--json', ...flags],
-    { SLUICE_NATS_URL: nats.url, SLUICE_REDIS_URL: redisUrl },
-  );
+  runCommand(['project', 'delete', id, '--json', ...flags], {
+    SLUICE_NATS_URL: nats.url,
+    SLUICE_REDIS_URL: redisUrl,
+  });
 const exists = async (): Promise<boolean> =>
   (await ProjectStore.open(link)).get(id).then(
     () => true,
@@ -149,7 +144,7 @@ describe('project delete', () => {
   });
 
   it('touches nothing of a project whose record it cannot read', async () => {
-    const bucket = await new Kvm(link.js).open(PROJECTS_BUCKET);
+    const bucket = await new Kvm(link.js).open('sluice_projects');
     await bucket.put(id, '{"of":"a later build"}');
     const ran = await remove();
     expect(ran).toMatchObject({ status: 1, out: '' });

@@ -1,12 +1,9 @@
-import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { projectCommand } from '../../../src/commands/project/project.ts';
 import { KeyUse } from '../../../src/ingest/usage/key-use.ts';
 import { keyId } from '../../../src/projects/project.ts';
 import { ProjectState } from '../../../src/projects/project-state.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';
 
@@ -25,7 +22,7 @@ afterAll(async () => {
 
 const sluice = (...args: string[]): Promise<Ran> => {
   const env = { SLUICE_NATS_URL: server.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1', SLUICE_PORT: '9090' };
-  return runCommand(new Command('sluice').addCommand(projectCommand()), args, env);
+  return runCommand(args, env);
 };
 type Key = { id: string; key: string; enabled: boolean; expires?: string; dsn: string };
 type Json = Record<string, unknown> & { id: string; key: string; keys: Key[] };

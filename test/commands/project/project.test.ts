@@ -1,11 +1,6 @@
 import { hostname, userInfo } from 'node:os';
-import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { heartbeatCommand } from '../../../src/commands/heartbeat.ts';
-import { projectCommand } from '../../../src/commands/project/project.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { AUDIT_STREAM } from '../../../src/stream/topology.ts';
-import { link as connect, makeAudit, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, makeAudit, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';
 
@@ -24,9 +19,8 @@ afterAll(async () => {
 });
 
 const sluice = (...args: string[]): Promise<Ran> => {
-  const program = new Command('sluice').addCommand(projectCommand()).addCommand(heartbeatCommand());
   const env = { SLUICE_NATS_URL: server.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1', SLUICE_PORT: '9090' };
-  return runCommand(program, args, env);
+  return runCommand(args, env);
 };
 const json = async (...args: string[]): Promise<Record<string, unknown>> => {
   const ran = await sluice(...args, '--json');
@@ -272,7 +266,7 @@ describe('project history', () => {
 
   it('sends a user whose installation has no such stream to setup, and changes nothing', async () => {
     const id = await idOf();
-    await (await link.manager()).streams.delete(AUDIT_STREAM);
+    await (await link.manager()).streams.delete('SLUICE_AUDIT');
     for (const words of [
       ['set', id, '--plan', 'Free'],
       ['rotate-key', id],
@@ -322,9 +316,8 @@ describe('every command', () => {
   });
 
   it('says in one sentence that NATS is away', async () => {
-    const program = new Command('sluice').addCommand(projectCommand());
     const env = { SLUICE_NATS_URL: 'nats://127.0.0.1:1', SLUICE_REDIS_URL: 'redis://127.0.0.1:1' };
-    const ran = await runCommand(program, ['project', 'list'], env);
+    const ran = await runCommand(['project', 'list'], env);
     expect(ran).toMatchObject({ status: 1, out: '' });
     expect(ran.err).toMatch(
       /^sluice: NATS cannot be reached at nats:\/\/127\.0\.0\.1:1 \(SLUICE_NATS_URL\): .*\n$/,
@@ -333,17 +326,15 @@ describe('every command', () => {
 
   it('sends a user of a bare NATS to setup', async () => {
     const bare = await natsServer();
-    const program = new Command('sluice').addCommand(projectCommand());
     const env = { SLUICE_NATS_URL: bare.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1' };
-    const ran = await runCommand(program, ['project', 'create', '--plan', 'Pro'], env);
+    const ran = await runCommand(['project', 'create', '--plan', 'Pro'], env);
     await bare.close();
     expect(ran).toMatchObject({ status: 1, out: '' });
     expect(ran.err).toContain('run sluice setup');
   });
 
   it('names every wrong setting', async () => {
-    const program = new Command('sluice').addCommand(projectCommand());
-    const ran = await runCommand(program, ['project', 'list'], { SLUICE_PORT: 'x', SLUICE_COLOUR: 'red' });
+    const ran = await runCommand(['project', 'list'], { SLUICE_PORT: 'x', SLUICE_COLOUR: 'red' });
     expect(ran.status).toBe(2);
     expect(ran.err).toContain('SLUICE_PORT must be an integer');
     expect(ran.err).toContain('SLUICE_COLOUR is not a setting');

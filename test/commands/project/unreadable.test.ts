@@ -2,13 +2,8 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { Kvm } from '@nats-io/kv';
-import { Command } from 'commander';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { projectCommand } from '../../../src/commands/project/project.ts';
-import { ProjectStore } from '../../../src/projects/project-store.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { PROJECTS_BUCKET } from '../../../src/stream/topology.ts';
-import { link as connect, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, makeBuckets, type NatsLink, openProjects } from '../../projects/broker.ts';
 import { natsServer, type TestServer, temporaryFolder } from '../../support/servers.ts';
 import { type Ran, runCommand } from '../run-command.ts';
 
@@ -21,9 +16,9 @@ beforeAll(async () => {
   nats = await natsServer();
   link = await connect(nats.url);
   await makeBuckets(link);
-  const store = await ProjectStore.open(link);
+  const store = await openProjects(link);
   await store.create({ id: '6', plan: 'Pro', overage: false, filters: [], allowedOrigins: [] });
-  const bucket = await new Kvm(link.js).open(PROJECTS_BUCKET);
+  const bucket = await new Kvm(link.js).open('sluice_projects');
   await bucket.put('7', JSON.stringify({ ...(await store.get('6')), id: '7', ofALaterBuild: true }));
 });
 afterAll(async () => {
@@ -34,7 +29,7 @@ afterAll(async () => {
 
 const sluice = (...args: string[]): Promise<Ran> => {
   const env = { SLUICE_NATS_URL: nats.url, SLUICE_REDIS_URL: 'redis://127.0.0.1:1' };
-  return runCommand(new Command('sluice').addCommand(projectCommand()), ['project', ...args], env);
+  return runCommand(['project', ...args], env);
 };
 
 it('project export writes nothing, and names the project', async () => {

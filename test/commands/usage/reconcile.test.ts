@@ -1,9 +1,7 @@
 import { mkdirSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { Command } from 'commander';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { usageCommand } from '../../../src/commands/usage/usage.ts';
 import { readUsage, setUsage } from '../../../src/ingest/limit/month-count.ts';
 import { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import { systemClock as clock } from '../../../src/lib/clock.ts';
@@ -14,10 +12,9 @@ import { CheckpointBucket } from '../../../src/projects/usage/checkpoint-bucket.
 import { saveTallyFile } from '../../../src/sink/ndjson/tally.ts';
 import { PostgresSink } from '../../../src/sink/postgres/postgres.ts';
 import { Tally } from '../../../src/sink/tally.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
 import { setupTopology } from '../../../src/stream/setup/setup.ts';
-import { CONSUMER, streamSubject } from '../../../src/stream/topology.ts';
-import { link as connect, log } from '../../projects/broker.ts';
+import { streamSubject } from '../../../src/stream/topology.ts';
+import { link as connect, log, type NatsLink } from '../../projects/broker.ts';
 import { keepAcknowledged } from '../../stream/leftovers.ts';
 import { TestPostgres } from '../../support/postgres.ts';
 import { natsServer, redisServer, type TestServer, temporaryFolder } from '../../support/servers.ts';
@@ -65,7 +62,7 @@ const checkpoint = (): Promise<number | undefined> => new CheckpointBucket({ lin
 const checkpointed = (to: number): Promise<void> =>
   new CheckpointBucket({ link, log }).replace(id, month, to);
 const sluiceOn = (setting: string, ...args: string[]): Promise<Ran> =>
-  runCommand(new Command('sluice').addCommand(usageCommand()), ['usage', 'reconcile', ...args], {
+  runCommand(['usage', 'reconcile', ...args], {
     SLUICE_REDIS_URL: servers[0].url,
     SLUICE_NATS_URL: servers[1].url,
     SLUICE_SINK: setting,
@@ -124,7 +121,7 @@ describe('usage reconcile', () => {
     const manager = await link.manager();
     await keepAcknowledged(manager, 'SLUICE_LOGS');
     await link.js.publish(streamSubject('logs', 0), 'a frame');
-    const consumer = await link.js.consumers.get('SLUICE_LOGS', CONSUMER);
+    const consumer = await link.js.consumers.get('SLUICE_LOGS', 'processor');
     await (await consumer.next())?.ackAck();
     await processed('SLUICE_LOGS', 0);
     await processed('SLUICE_EVENTS', 30);
@@ -253,15 +250,11 @@ describe('usage reconcile', () => {
   });
 
   it('prints JSON also where the flag stands before its name', async () => {
-    const ran = await runCommand(
-      new Command('sluice').addCommand(usageCommand()),
-      ['usage', '--json', 'reconcile', id],
-      {
-        SLUICE_REDIS_URL: servers[0].url,
-        SLUICE_NATS_URL: servers[1].url,
-        SLUICE_SINK: `ndjson:${sink}`,
-      },
-    );
+    const ran = await runCommand(['usage', '--json', 'reconcile', id], {
+      SLUICE_REDIS_URL: servers[0].url,
+      SLUICE_NATS_URL: servers[1].url,
+      SLUICE_SINK: `ndjson:${sink}`,
+    });
     expect(JSON.parse(ran.out)).toMatchObject({ id, month });
   });
 });

@@ -1,6 +1,4 @@
-import { Command } from 'commander';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { usageCommand } from '../../../src/commands/usage/usage.ts';
 import { readUsage, setUsage } from '../../../src/ingest/limit/month-count.ts';
 import { LimitRedis } from '../../../src/ingest/limit/redis.ts';
 import { OutcomeLedger } from '../../../src/ingest/usage/outcomes.ts';
@@ -9,8 +7,7 @@ import { REDIS_REPLY_MS_MAX } from '../../../src/limits.ts';
 import { ProjectState } from '../../../src/projects/project-state.ts';
 import { type NewProject, ProjectStore } from '../../../src/projects/project-store.ts';
 import { CheckpointBucket } from '../../../src/projects/usage/checkpoint-bucket.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, redisServer, type TestServer } from '../../support/servers.ts';
 import { TcpProxy } from '../../support/tcp-proxy.ts';
 import { type Ran, runCommand } from '../run-command.ts';
@@ -35,7 +32,7 @@ afterAll(async () => {
 });
 
 const sluiceWith = (env: Record<string, string>, ...args: string[]): Promise<Ran> =>
-  runCommand(new Command('sluice').addCommand(usageCommand()), args, {
+  runCommand(args, {
     SLUICE_REDIS_URL: servers[0].url,
     SLUICE_NATS_URL: servers[1].url,
     ...env,

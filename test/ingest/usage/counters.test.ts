@@ -4,9 +4,7 @@ import { OutcomeLedger } from '../../../src/ingest/usage/outcomes.ts';
 import { OldDays } from '../../../src/processor/old-days.ts';
 import { CheckpointBucket } from '../../../src/projects/usage/checkpoint-bucket.ts';
 import { readOutcomes } from '../../../src/projects/usage/outcome-day.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { COUNTERS_BUCKET } from '../../../src/stream/topology.ts';
-import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
 
@@ -129,7 +127,7 @@ describe('CheckpointBucket', () => {
   it('reads a record of an earlier build, by name, and keeps what stands there', async () => {
     const [id = '', other = ''] = sameGroup(2);
     const key = `checkpoints.2026-07.${make().groupOf(id)}`;
-    await (await new Kvm(link.js).open(COUNTERS_BUCKET)).put(key, JSON.stringify({ [id]: 990 }));
+    await (await new Kvm(link.js).open('sluice_counters')).put(key, JSON.stringify({ [id]: 990 }));
     expect(await read(id)).toBe(990);
     await write(make(), { [other]: 1 });
     expect([await read(id), await read(other)]).toEqual([990, 1]);
@@ -154,7 +152,7 @@ describe('CheckpointBucket', () => {
     '{"ids":["5"],"counts":[-1]}',
   ])('takes %s for none, and writes over it', async (text) => {
     const key = `checkpoints.2026-07.${make().groupOf('5')}`;
-    await (await new Kvm(link.js).open(COUNTERS_BUCKET)).put(key, text);
+    await (await new Kvm(link.js).open('sluice_counters')).put(key, text);
     expect(await read('5')).toBeUndefined();
     await write(make(), { '5': 3 });
     expect(await read('5')).toBe(3);
@@ -221,15 +219,15 @@ describe('OutcomeLedger', () => {
 
   describe('days that are too old', () => {
     const OLDEST = 'outcomes.oldest';
-    const bucket = (): Promise<KV> => new Kvm(link.js).open(COUNTERS_BUCKET);
+    const bucket = (): Promise<KV> => new Kvm(link.js).open('sluice_counters');
     const daysAt = (day: string): OldDays => new OldDays({ link, log, clock: clockAt(`${day}T12:00:00Z`) });
     const put = async (id: string, ...days: string[]): Promise<void> => {
       for (const day of days) await (await bucket()).put(`outcomes.${id}.${day}`, '{}');
     };
     const oldest = async (): Promise<string | undefined> => (await (await bucket()).get(OLDEST))?.string();
     const daysOf = async (id: string): Promise<string[]> => {
-      const subjects_filter = `$KV.${COUNTERS_BUCKET}.outcomes.${id}.*`;
-      const { state } = await (await link.manager()).streams.info(`KV_${COUNTERS_BUCKET}`, {
+      const subjects_filter = `$KV.sluice_counters.outcomes.${id}.*`;
+      const { state } = await (await link.manager()).streams.info('KV_sluice_counters', {
         subjects_filter,
       });
       return Object.keys(state.subjects ?? {})
@@ -237,8 +235,8 @@ describe('OutcomeLedger', () => {
         .sort();
     };
     beforeEach(async () => {
-      const filter = `$KV.${COUNTERS_BUCKET}.outcomes.>`;
-      await (await link.manager()).streams.purge(`KV_${COUNTERS_BUCKET}`, { filter });
+      const filter = `$KV.sluice_counters.outcomes.>`;
+      await (await link.manager()).streams.purge('KV_sluice_counters', { filter });
     });
 
     it('are removed from all projects, also where an earlier build left no word of what is there', async () => {
@@ -305,8 +303,8 @@ describe('OutcomeLedger', () => {
 
     it('are none in a bucket that never held anything', async () => {
       const { streams } = await link.manager();
-      const { config } = await streams.info(`KV_${COUNTERS_BUCKET}`);
-      await streams.delete(`KV_${COUNTERS_BUCKET}`);
+      const { config } = await streams.info('KV_sluice_counters');
+      await streams.delete('KV_sluice_counters');
       await streams.add(config);
       await daysAt('2026-07-10').remove();
       expect(await oldest()).toBeUndefined();
@@ -324,7 +322,7 @@ describe('OutcomeLedger', () => {
     const clock = clockAt('2026-07-03T10:00:00Z');
     const ledger = new OutcomeLedger({ link, log, clock });
     const project = projectOf({ id: '13' });
-    await (await new Kvm(link.js).open(COUNTERS_BUCKET)).destroy();
+    await (await new Kvm(link.js).open('sluice_counters')).destroy();
     ledger.note(project, 'accepted');
     await ledger.flush();
     await makeBuckets(link);

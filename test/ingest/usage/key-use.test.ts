@@ -3,8 +3,7 @@ import { KeyUse, readUse } from '../../../src/ingest/usage/key-use.ts';
 import { PROJECT_KEYS_MAX } from '../../../src/limits.ts';
 import type { Access } from '../../../src/projects/project-state.ts';
 import { changeRecord } from '../../../src/projects/usage/records.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { projectOf } from '../limit/limit-fixture.ts';
 

@@ -11,8 +11,7 @@ import { type RunningAdmin, startAdminServer } from '../../../src/management/api
 import { AdminTokens } from '../../../src/management/api/tokens.ts';
 import { Connections } from '../../../src/management/connections.ts';
 import { readHistory } from '../../../src/projects/audit-log.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 
 let nats: TestServer;

@@ -9,9 +9,7 @@ import { AdminTokens } from '../../../src/management/api/tokens.ts';
 import { ApiOperations } from '../../../src/management/api-client.ts';
 import { Connections } from '../../../src/management/connections.ts';
 import { ProjectStore } from '../../../src/projects/project-store.ts';
-import type { NatsLink } from '../../../src/stream/nats.ts';
-import { PROJECTS_BUCKET } from '../../../src/stream/topology.ts';
-import { link as connect, log, makeBuckets } from '../../projects/broker.ts';
+import { link as connect, log, makeBuckets, type NatsLink } from '../../projects/broker.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 
 let nats: TestServer;
@@ -82,7 +80,7 @@ it('answers 412 for a deletion with the tag of a record that is gone', async () 
 });
 
 it('answers 500 in place of a list that lacks a project, and names it', async () => {
-  const bucket = await new Kvm(link.js).open(PROJECTS_BUCKET);
+  const bucket = await new Kvm(link.js).open('sluice_projects');
   await bucket.put('7', 'spoiled');
   const answer = await fetch(`${url}/v1/projects`);
   expect([answer.status, await answer.json()]).toMatchObject([

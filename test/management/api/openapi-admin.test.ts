@@ -2,12 +2,9 @@
  * docs/openapi-admin.yaml and the running server say the same. What the document allows is taken, what it forbids is
  * refused by the field's name, every documented answer is given, and every answer fits its schema.
  */
+import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
-import { keyId } from '../../../src/projects/project.ts';
-import { deadLetterId } from '../../../src/stream/dead-letter-format.ts';
-import { AUDIT_STREAM } from '../../../src/stream/topology.ts';
 import {
   type Answered,
   answered,
@@ -16,7 +13,9 @@ import {
   type Operation,
   type Schema,
 } from '../../deploy/openapi-document.ts';
-import { log, makeAudit } from '../../projects/broker.ts';
+import { makeAudit } from '../../projects/broker.ts';
+import { fileLetter as letterIn } from '../../support/letters.ts';
+import { rounds } from '../../support/rounds.ts';
 import { System, until } from '../../support/system.ts';
 import { allowed, forbidden, forbiddenTexts } from './schema-values.ts';
 
@@ -31,13 +30,14 @@ const REPLAY = '/v1/dead-letters/{id}/replay';
 const METHODS = ['GET', 'PUT', 'POST', 'PATCH', 'DELETE'];
 const BODY_MAX = 256 * 1024;
 
+/** The name of a key in addresses: the beginning of its hash. */
+const keyId = (key: string): string => createHash('sha256').update(key).digest('hex').slice(0, 8);
+
 const api = new OpenApi('openapi-admin.yaml');
 let system: System;
-let letters: DeadLetters;
 beforeAll(async () => {
   const env = { SLUICE_ADMIN_TOKEN: `tests=${TOKEN}`, SLUICE_LOG_LEVEL: 'silent' };
   system = await System.start({ processor: false, env });
-  letters = new DeadLetters({ link: system.link, log });
 });
 afterAll(() => system?.stop());
 
@@ -78,17 +78,7 @@ const bodyOf = ({ requestBody }: Operation): Schema | undefined =>
   requestBody?.content['application/json']?.schema;
 const named = (path: string, name = 'unknown'): string => path.replaceAll(/\{\w+\}/g, name);
 
-async function fileLetter(frameId: string): Promise<string> {
-  const letter = {
-    kind: 'frame' as const,
-    reason: 'it is no frame',
-    subject: 'sluice.events.0',
-    frameId,
-    body: Buffer.from('no frame'),
-  };
-  expect((await letters.publish([letter]))[0]).not.toHaveProperty('lost');
-  return deadLetterId(letter);
-}
+const fileLetter = (frameId: string): Promise<string> => letterIn(system.link, frameId);
 
 it('is a document of OpenAPI 3.1 with an operation for each of the contract', () => {
   expect(api.document.openapi).toBe('3.1.0');
@@ -128,7 +118,7 @@ it('takes whatever project the document allows, and gives it back', async () => 
       const put = await ask('PUT', PROJECT, { url: urlOf(id), body: json(read) });
       expect([put.status, json(put), tag(put)]).toEqual([200, json(made), tag(made)]);
     }),
-    { numRuns: 25 },
+    { numRuns: rounds(25, 8) },
   );
 });
 
@@ -159,7 +149,7 @@ it('takes whatever change the document allows', async () => {
         keys: [{ id: keyId(`${key}`), key, enabled: true, dsn }],
       });
     }),
-    { numRuns: 25 },
+    { numRuns: rounds(25, 8) },
   );
 });
 
@@ -177,7 +167,7 @@ it('refuses each field of a body that the document forbids, by its name', async 
       expect([answer.status, ...fields]).toEqual([400, field]);
     };
     for (const [field, inner] of Object.entries(schema.properties))
-      for (const value of forbidden(inner)) await refuses(field, value);
+      await Promise.all(forbidden(inner).map((value) => refuses(field, value)));
     await refuses('colour', 'red');
     for (const field of schema.required ?? []) {
       const answer = await ask(method, path, { url, body: {} });
@@ -339,7 +329,7 @@ it('takes whatever key and change of a key the document allows', async () => {
       expect(json(changed)).toEqual(given({ ...json(added), ...changes }));
       expect((await ask('DELETE', KEY, own)).status).toBe(200);
     }),
-    { numRuns: 25 },
+    { numRuns: rounds(25, 8) },
   );
 });
 
@@ -499,14 +489,14 @@ it('shows, replays and purges dead letters as they were read', async () => {
 it('says that a change was made which the audit does not have, and makes none without its stream', async () => {
   const { id } = await create();
   const { streams } = await system.link.manager();
-  await streams.update(AUDIT_STREAM, { max_msg_size: 1 });
+  await streams.update('SLUICE_AUDIT', { max_msg_size: 1 });
   const unrecorded = await ask('PATCH', PROJECT, { url: urlOf(id), body: { plan: 'Scale' } });
   expect(json(unrecorded)).toMatchObject({
     type: 'urn:sluice:problem:unrecorded',
     status: 500,
     detail: expect.stringContaining(`The change is made (change project ${id})`),
   });
-  await streams.delete(AUDIT_STREAM);
+  await streams.delete('SLUICE_AUDIT');
   const refused = await ask('PATCH', PROJECT, { url: urlOf(id), body: { plan: 'Free' } });
   expect([refused.status, json(refused).detail]).toEqual([503, expect.stringContaining('run sluice setup')]);
   expect(json(await ask('GET', PROJECT, { url: urlOf(id) })).plan).toBe('Scale');

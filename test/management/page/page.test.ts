@@ -7,12 +7,11 @@ import { managementApi } from '../../../src/management/api/api.ts';
 import { type AdminStats, startAdminServer } from '../../../src/management/api/server.ts';
 import { AdminTokens } from '../../../src/management/api/tokens.ts';
 import { Connections } from '../../../src/management/connections.ts';
-import { DeadLetters } from '../../../src/processor/dead-letters/dead-letters.ts';
-import type { Project } from '../../../src/projects/project.ts';
 import { log } from '../../projects/broker.ts';
 import { openBrowser } from '../../support/browser.ts';
 import { errorEvent, eventId } from '../../support/envelopes.ts';
-import { System, until } from '../../support/system.ts';
+import { fileLetter } from '../../support/letters.ts';
+import { type Project, System, until } from '../../support/system.ts';
 
 const SENT = 40;
 let system: System;
@@ -266,13 +265,8 @@ it('shows what the API refuses as its detail', async () => {
 });
 
 it('counts dead letters by reason, and shows each', async () => {
-  const letters = new DeadLetters({ link: system.link, log });
-  const filed = { kind: 'frame', subject: 'sluice.events.0', body: Buffer.from('no frame') } as const;
   const reasons = [HOSTILE, 'it is no frame', HOSTILE];
-  for (const [at, reason] of reasons.entries()) {
-    const letter = { ...filed, reason, frameId: `page-${at}` };
-    expect((await letters.publish([letter]))[0]).not.toHaveProperty('lost');
-  }
+  for (const [at, reason] of reasons.entries()) await fileLetter(system.link, `page-${at}`, { reason });
   const { page, complaints } = await open(system.adminUrl);
   const place = page.locator('#dead-letters');
   const counts = (): Promise<string[]> => place.locator('#reasons td:not(:last-child)').allTextContents();

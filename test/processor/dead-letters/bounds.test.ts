@@ -4,15 +4,21 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { DiscardPolicy } from '@nats-io/jetstream';
 import pino from 'pino';
 import { afterEach, describe, expect, it } from 'vitest';
-import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
-import { deadLetterShare } from '../../../src/processor/dead-letters/bounds.ts';
-import { runProcessor } from '../../../src/processor/processor.ts';
-import type { EnvelopeEntry } from '../../../src/stream/frame.ts';
 import { freeze, thaw } from '../../support/freeze.ts';
 import { FailingSink } from '../failing-sink.ts';
-import { envelope, eventually, Harness, hexId, item } from '../harness.ts';
+import {
+  type EnvelopeEntry,
+  envelope,
+  eventually,
+  type FiledDeadLetter,
+  Harness,
+  hexId,
+  item,
+} from '../harness.ts';
 
 const MIB = 1024 * 1024;
+/** An eighth. */
+const SHARE_OF_16_MIB = 2 * MIB;
 let harness: Harness;
 let stop: (() => Promise<void>) | undefined;
 afterEach(async () => {
@@ -32,13 +38,13 @@ const good = (projectId: string): EnvelopeEntry =>
 async function processWithLog(sink?: FailingSink): Promise<() => Record<string, unknown>[]> {
   const lines: string[] = [];
   const log = pino({ level: 'warn' }, { write: (line: string) => void lines.push(line) });
-  const processor = await runProcessor(harness.config(), log, sink ? { sink } : {});
+  const processor = await harness.run({}, sink ? { sink } : {}, log);
   stop = () => processor.stop();
   return () => lines.map((line) => JSON.parse(line) as Record<string, unknown>);
 }
 
 const lettersOf = async (projectId: string): Promise<FiledDeadLetter[]> =>
-  (await (await DeadLetterBox.open(harness.link)).list()).filter((one) => one.projectId === projectId);
+  (await (await harness.letters()).list()).filter((one) => one.projectId === projectId);
 const dropped = (): Promise<number> => harness.metric('sluice_dead_letters_dropped_total');
 const storedOf = (projectId: string) => harness.stored().filter((one) => one.project_id === projectId);
 
@@ -67,8 +73,8 @@ describe('a project that sends more dead letters than its share', () => {
     expect(await lettersOf('7')).toHaveLength(1);
     const left = await lettersOf('42');
     const bytes = left.reduce((sum, letter) => sum + letter.bytes, 0);
-    expect(bytes).toBeLessThanOrEqual(deadLetterShare(16 * MIB));
-    expect(bytes).toBeGreaterThan(deadLetterShare(16 * MIB) / 2);
+    expect(bytes).toBeLessThanOrEqual(SHARE_OF_16_MIB);
+    expect(bytes).toBeGreaterThan(SHARE_OF_16_MIB / 2);
     expect(left.map(({ eventId }) => eventId)).toEqual(sent.slice(-left.length));
     expect(await dropped()).toBe(120 - left.length);
     expect(await harness.metric('sluice_processed_total', '{type="event",result="dead_letter"}')).toBe(121);
@@ -91,15 +97,13 @@ describe('a project that sends more dead letters than its share', () => {
   it('is known to a processor that has just started', async () => {
     harness = await Harness.start({ maxBytes: 16 * MIB });
     for (let round = 0; round < 4; round++) {
-      const processor = await runProcessor(harness.config(), pino({ level: 'silent' }));
+      const processor = await harness.run();
       for (let n = 0; n < 7; n++) await harness.publish([bad('42', 200_000)]);
       await harness.drained();
       await processor.stop();
     }
     const left = await lettersOf('42');
-    expect(left.reduce((sum, letter) => sum + letter.bytes, 0)).toBeLessThanOrEqual(
-      deadLetterShare(16 * MIB),
-    );
+    expect(left.reduce((sum, letter) => sum + letter.bytes, 0)).toBeLessThanOrEqual(SHARE_OF_16_MIB);
     expect(left.length).toBeGreaterThan(3);
   });
 
@@ -125,7 +129,7 @@ describe('a project that sends more dead letters than its share', () => {
       return letters.length > 0 ? letters : undefined;
     });
     if (!letter) throw new Error('no letter');
-    const bytes = await (await DeadLetterBox.open(harness.link)).bytesOf(letter);
+    const bytes = await (await harness.letters()).bytesOf(letter);
     expect(letter.sha256).toBe(createHash('sha256').update(bytes).digest('hex'));
     expect(letter).not.toHaveProperty('bytesGone');
   });
@@ -141,7 +145,7 @@ describe('many projects that fill the stream together', () => {
     }
     await harness.publish([good('7')]);
     await harness.drained(20_000);
-    const letters = await (await DeadLetterBox.open(harness.link)).list();
+    const letters = await (await harness.letters()).list();
     const projects = letters.map(({ projectId }) => Number(projectId));
     expect(projects).toEqual(Array.from({ length: projects.length }, (_, n) => 160 - projects.length + n));
     expect(projects.length).toBeGreaterThan(20);

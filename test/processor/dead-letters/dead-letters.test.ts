@@ -1,17 +1,26 @@
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { systemClock as clock } from '../../../src/lib/clock.ts';
-import { RECORDING_BYTES_MAX } from '../../../src/limits.ts';
-import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
-import { entryOf, Replay } from '../../../src/management/dead-letters/replay.ts';
-import { type Entry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
-import { envelope, eventually, Harness, hexId, item, log, RECEIVED_AT } from '../harness.ts';
+import {
+  type DeadLetterBox,
+  type Entry,
+  encodeEntry,
+  encodeFrame,
+  entryOf,
+  envelope,
+  eventually,
+  type FiledDeadLetter,
+  frameOf,
+  Harness,
+  hexId,
+  item,
+  RECEIVED_AT,
+} from '../harness.ts';
 
 let harness: Harness;
 let box: DeadLetterBox;
 beforeAll(async () => {
   harness = await Harness.start();
-  box = await DeadLetterBox.open(harness.link);
+  box = await harness.letters();
   await harness.process();
 });
 afterAll(() => harness.close());
@@ -31,8 +40,7 @@ async function contentOf(
   return { body, rest: bytes.subarray(letter.bodyBytes), entry: entryOf(letter, body) };
 }
 
-const replay = (letter: FiledDeadLetter): Promise<string> =>
-  new Replay({ link: harness.link, box, shards: 1, clock, log }).run(letter);
+const replay = (letter: FiledDeadLetter): Promise<string> => harness.replay(letter);
 
 /** The payload of the only item of a letter's entry. */
 async function payloadOf(letter: FiledDeadLetter): Promise<Buffer> {
@@ -136,7 +144,7 @@ describe('an item that cannot be decoded', () => {
 
   it('being a recording larger than the bound after decompression keeps its compressed bytes', async () => {
     const eventId = newId();
-    const json = Buffer.alloc(RECORDING_BYTES_MAX + 1, 0x20);
+    const json = Buffer.alloc(64 * 1024 * 1024 + 1, 0x20);
     json.write('[');
     json.write(']', json.length - 1);
     const bomb = item('replay_recording', recording(json));
@@ -234,7 +242,7 @@ describe('a frame', () => {
 describe('the dead letters', () => {
   it('are one for each item, however often its frame is delivered', async () => {
     const eventId = newId();
-    const frame = encodeFrame([encodeEntry(envelope([item('event', 'x')], { eventId }))]);
+    const frame = frameOf(envelope([item('event', 'x')], { eventId }));
     await harness.publishBytes(frame, { id: 'twice' });
     await letterWhere((one) => one.eventId === eventId);
     await harness.drained();

@@ -1,7 +1,6 @@
 import { afterEach, expect, it } from 'vitest';
 import { systemClock as clock } from '../../../src/lib/clock.ts';
 import { DroppedDeadLetters, readDropped } from '../../../src/processor/dead-letters/dropped.ts';
-import { COUNTERS_BUCKET } from '../../../src/stream/topology.ts';
 import { eventually, Harness, log } from '../harness.ts';
 
 let harness: Harness;
@@ -10,7 +9,7 @@ afterEach(() => harness?.close());
 it('the number of dropped letters is written when the broker takes records again', async () => {
   harness = await Harness.start();
   const { link, manager } = harness;
-  const stream = `KV_${COUNTERS_BUCKET}`;
+  const stream = 'KV_sluice_counters';
   const { config } = await manager.streams.info(stream);
   await manager.streams.delete(stream);
   const failures: string[] = [];

@@ -1,23 +1,32 @@
 /** Frames that ended the processor too often, beside entries whose payloads stand in parts. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { systemClock as clock } from '../../../src/lib/clock.ts';
-import { FRAME_CRASHES_MAX } from '../../../src/limits.ts';
-import { DeadLetterBox, type FiledDeadLetter } from '../../../src/management/dead-letters/box.ts';
-import { entryOf, Replay } from '../../../src/management/dead-letters/replay.ts';
-import { CrashCounts } from '../../../src/processor/crash-counts.ts';
-import type { Delivery } from '../../../src/processor/delivery.ts';
 import { NdjsonSink } from '../../../src/sink/ndjson/ndjson.ts';
-import { readTally } from '../../../src/sink/ndjson/tally.ts';
-import { type EnvelopeEntry, encodeEntry, encodeFrame } from '../../../src/stream/frame.ts';
 import { moveHeaders, sourceOf } from '../../../src/stream/parts.ts';
 import { FailingSink } from '../failing-sink.ts';
-import { envelope, eventually, Harness, hexId, item, log, NOW } from '../harness.ts';
+import {
+  type DeadLetterBox,
+  type EnvelopeEntry,
+  encodeEntry,
+  encodeFrame,
+  entryOf,
+  envelope,
+  eventually,
+  type FiledDeadLetter,
+  Harness,
+  hexId,
+  item,
+  log,
+  NOW,
+} from '../harness.ts';
+
+/** A frame that ended so many processes is set aside. */
+const FRAME_CRASHES_MAX = 3;
 
 let harness: Harness;
 let box: DeadLetterBox;
 beforeEach(async () => {
   harness = await Harness.start({ ackWaitMs: 700 });
-  box = await DeadLetterBox.open(harness.link);
+  box = await harness.letters();
 });
 afterEach(() => harness.close());
 
@@ -36,7 +45,7 @@ const counted = (entry: EnvelopeEntry, position: number) => ({ ...entry, month: 
 /** A frame that has ended processes so often that the next one sets it aside. */
 async function publishPoison(entries: readonly Uint8Array[], deaths = FRAME_CRASHES_MAX): Promise<void> {
   const sequence = await harness.publishBytes(encodeFrame(entries), { id: 'poison' });
-  await new CrashCounts(harness.link).write({ stream: 'SLUICE_EVENTS', sequence } as Delivery, deaths);
+  await harness.noteCrashes(sequence, deaths);
   await harness.deliverOften();
 }
 
@@ -47,8 +56,7 @@ async function sweep(): Promise<void> {
 }
 
 async function replayAll(letters: readonly FiledDeadLetter[]): Promise<void> {
-  const replay = new Replay({ link: harness.link, box, shards: 1, clock, log });
-  for (const letter of letters) await replay.run(letter);
+  for (const letter of letters) await harness.replay(letter);
 }
 
 const numbers = (): number[] =>
@@ -77,7 +85,7 @@ describe('a frame that is set aside', () => {
     expect(numbers()).toEqual([1, 2, 3]);
     const events = harness.stored().filter(({ type }) => type === 'event');
     expect(events.map(({ payload }) => JSON.stringify(payload)).sort()).toEqual([big(2), big(3)]);
-    expect(await readTally(harness.dir, '42', '2026-01')).toEqual({ count: 2, position: 2 });
+    expect(await harness.tally('42', '2026-01')).toEqual({ count: 2, position: 2 });
     expect(await box.list()).toMatchObject([{ reason: 'entry is no MessagePack' }]);
   });
 

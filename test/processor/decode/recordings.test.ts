@@ -5,6 +5,7 @@ import { EnvelopeDecoder, type WholeItem } from '../../../src/processor/decode/d
 import { InflationBudgets } from '../../../src/processor/decode/inflation-budgets.ts';
 import type { ItemFields } from '../../../src/sink/sink.ts';
 import { type Privacy, SCRUBS } from '../../../src/stream/frame.ts';
+import { rounds } from '../../support/rounds.ts';
 
 const emptyList = (bytes: number): string => `[${' '.repeat(bytes - 2)}]`;
 
@@ -101,16 +102,25 @@ it.each([
   },
 );
 
-it('count as far as they inflate, also when their project has no budget left', async () => {
-  const budgets = new InflationBudgets(() => 0);
-  const items = Array.from({ length: 110 }, (_, index) => recording(index, 2 * 1024 * 1024));
-  const entry = { kind: 'envelope', projectId: '7', eventId: '0'.repeat(32), receivedAt: 1, items } as const;
-  const decoder = new EnvelopeDecoder(entry, { budgets });
-  let stored = 0;
-  for (const item of items) if ((await decoder.decode(item)).ok) stored++;
-  expect(stored).toBeGreaterThan(70);
-  expect(await decoder.decode(recording(110, 1000))).toMatchObject({ ok: false });
-});
+it.runIf(rounds(true, false))(
+  'count as far as they inflate, also when their project has no budget left',
+  async () => {
+    const budgets = new InflationBudgets(() => 0);
+    const items = Array.from({ length: 110 }, (_, index) => recording(index, 2 * 1024 * 1024));
+    const entry = {
+      kind: 'envelope',
+      projectId: '7',
+      eventId: '0'.repeat(32),
+      receivedAt: 1,
+      items,
+    } as const;
+    const decoder = new EnvelopeDecoder(entry, { budgets });
+    let stored = 0;
+    for (const item of items) if ((await decoder.decode(item)).ok) stored++;
+    expect(stored).toBeGreaterThan(70);
+    expect(await decoder.decode(recording(110, 1000))).toMatchObject({ ok: false });
+  },
+);
 
 it('that cannot be scrubbed without being inflated are not stored then', async () => {
   const scrubs = await withoutBudget(gzipSync, { scrub: SCRUBS, names: [] });

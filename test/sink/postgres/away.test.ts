@@ -1,15 +1,20 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ACK_WAIT_MS } from '../../../src/limits.ts';
-import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../../processor/harness.ts';
+import {
+  envelope,
+  eventually,
+  Harness,
+  hexId,
+  item,
+  type RunningProcessor,
+} from '../../processor/harness.ts';
 import { PostgresUnderTest } from '../sinks.ts';
 
 let harness: Harness;
 let sink: PostgresUnderTest;
 let processor: RunningProcessor | undefined;
 beforeEach(async () => {
-  [harness, sink] = await Promise.all([Harness.start({ ackWaitMs: ACK_WAIT_MS }), PostgresUnderTest.start()]);
+  [harness, sink] = await Promise.all([Harness.start({ ackWaitMs: 10_000 }), PostgresUnderTest.start()]);
 });
 afterEach(async () => {
   await processor?.stop();
@@ -18,7 +23,7 @@ afterEach(async () => {
 });
 
 const run = async (): Promise<void> => {
-  processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), log);
+  processor = await harness.run({ SLUICE_SINK: sink.setting });
 };
 const publish = (n: number) => {
   const of = { eventId: hexId(n), month: '2026-01', position: n };

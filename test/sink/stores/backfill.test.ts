@@ -6,8 +6,6 @@ import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { backfillCommand } from '../../../src/commands/backfill.ts';
-import { runProcessor } from '../../../src/processor/processor.ts';
 import { type Ran, runCommand } from '../../commands/run-command.ts';
 import {
   EVENT_ID,
@@ -16,7 +14,6 @@ import {
   Harness,
   hexId,
   item,
-  log,
   RECEIVED_AT,
 } from '../../processor/harness.ts';
 import { temporaryFolder } from '../../support/servers.ts';
@@ -80,7 +77,7 @@ async function everyKind(harness: Harness): Promise<void> {
 }
 
 const backfill = (archive: SinkUnderTest, to: SinkUnderTest, ...flags: string[]): Promise<Ran> =>
-  runCommand(backfillCommand(), [archive.setting, '--to', to.setting, '--json', ...flags], {});
+  runCommand(['backfill', archive.setting, '--to', to.setting, '--json', ...flags], {});
 const figures = ({ status, out, err }: Ran): object => {
   expect(status, err).toBe(0);
   return JSON.parse(out) as object;
@@ -98,7 +95,7 @@ describe.each<[name: string, start: StartSink]>([
       SLUICE_SINK: sinks.map(({ setting }) => setting).join(' '),
       SLUICE_STORE_TYPES: 'attachment',
     };
-    const processor = await runProcessor(harness.config(more), log);
+    const processor = await harness.run(more);
     await harness.drained();
     await processor.stop();
   };

@@ -6,9 +6,7 @@ import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { integer, pick, seededRandom } from '../../../bench/random.ts';
 import { jsonText } from '../../../src/lib/json-text.ts';
-import { DeadLetterBox } from '../../../src/management/dead-letters/box.ts';
-import { type RunningProcessor, runProcessor } from '../../../src/processor/processor.ts';
-import { envelope, Harness, hexId, item, log } from '../../processor/harness.ts';
+import { envelope, Harness, hexId, item, type RunningProcessor } from '../../processor/harness.ts';
 import { hostilePayload, KINDS } from '../hostile-json.ts';
 import { type Row, referenceRow, type TypedTable } from '../reference.ts';
 import { NdjsonUnderTest, PostgresUnderTest, type SinkUnderTest } from '../sinks.ts';
@@ -54,7 +52,7 @@ beforeAll(async () => {
   ]);
   sinks = [clickhouse, postgres, new NdjsonUnderTest(), await S3UnderTest.start('seconds=1')];
   const settings = { SLUICE_SINK: sinks.map(({ setting }) => setting).join(' ') };
-  processor = await runProcessor(harness.config(settings), log);
+  processor = await harness.run(settings);
   const random = seededRandom(SEED);
   for (const table of TABLES) {
     const [type, stream] = ITEMS[table];
@@ -90,7 +88,7 @@ const bare = (text: unknown): string => `${text}`.trim();
 
 it('every payload is one that ingest accepts, and none is a dead letter', async () => {
   for (const { payload } of sent) expect(jsonText(Buffer.from(payload)).ok, payload).toBe(true);
-  const letters = await (await DeadLetterBox.open(harness.link)).list();
+  const letters = await (await harness.letters()).list();
   expect(
     letters.map(({ reason }) => reason),
     `seed ${SEED}`,
@@ -233,7 +231,7 @@ it('an event whose moment is beyond all is stored alone, and in hundreds', async
   await harness.drained();
   await harness.publish(Array.from({ length: 300 }, (_, n) => beyond(n + 1)));
   await harness.drained();
-  expect(await (await DeadLetterBox.open(harness.link)).list()).toEqual([]);
+  expect(await (await harness.letters()).list()).toEqual([]);
   const rows = `SELECT count() AS stored, count(timestamp) AS told FROM sluice.events WHERE project_id = '43' AND unread`;
   expect(await clickhouse.server.query(rows)).toEqual([{ stored: 301, told: 0 }]);
 });

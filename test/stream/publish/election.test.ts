@@ -9,7 +9,6 @@ import { decodeFrame } from '../../../src/stream/frame.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
 import { Publisher } from '../../../src/stream/publish/publisher.ts';
 import { setupTopology } from '../../../src/stream/setup/setup.ts';
-import { COUNTERS_BUCKET } from '../../../src/stream/topology.ts';
 import { freeze, thaw } from '../../support/freeze.ts';
 import { NatsCluster } from '../../support/nats-cluster.ts';
 import { until } from '../../support/system.ts';
@@ -53,7 +52,7 @@ async function storedIds(): Promise<string[]> {
 const ABSENCES = {
   'steps down': async (): Promise<number> => {
     const wentAt = performance.now();
-    for (const name of [STREAM, `KV_${COUNTERS_BUCKET}`])
+    for (const name of [STREAM, 'KV_sluice_counters'])
       await link.connection.request(`$JS.API.STREAM.LEADER.STEPDOWN.${name}`, '', { timeout: 5_000 });
     await until(async () => (await leader()) !== undefined);
     return performance.now() - wentAt;

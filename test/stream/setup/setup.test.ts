@@ -6,7 +6,7 @@ import { createLog } from '../../../src/lib/log.ts';
 import { NatsLink } from '../../../src/stream/nats.ts';
 import { setupTopology } from '../../../src/stream/setup/setup.ts';
 import { SetupError } from '../../../src/stream/setup/setup-error.ts';
-import { BUCKETS, CONSUMER, isFrameStreamName } from '../../../src/stream/topology.ts';
+import { BUCKETS, isFrameStreamName } from '../../../src/stream/topology.ts';
 import { natsServer, type TestServer } from '../../support/servers.ts';
 import { MIB } from '../broker.ts';
 import { keepAcknowledged } from '../leftovers.ts';
@@ -127,7 +127,7 @@ describe('setup', () => {
       duplicate_window: 120e9,
       subjects: ['sluice.logs.0'],
     });
-    const consumer = await manager.consumers.info('SLUICE_LOGS', CONSUMER);
+    const consumer = await manager.consumers.info('SLUICE_LOGS', 'processor');
     expect(consumer.config).toMatchObject({ ack_policy: 'explicit', max_deliver: -1, ack_wait: 10e9 });
     const chunks = await manager.streams.info('SLUICE_CHUNKS');
     expect(chunks.config).toMatchObject({ retention: 'limits', discard: 'new', max_age: 0 });
@@ -165,8 +165,8 @@ describe('setup', () => {
     await setup();
     const manager = await link.manager();
     await manager.streams.update('SLUICE_EVENTS', { duplicate_window: 60e9 });
-    await manager.consumers.update('SLUICE_EVENTS', CONSUMER, { ack_wait: 5e9 });
-    await manager.consumers.delete('SLUICE_LOGS', CONSUMER);
+    await manager.consumers.update('SLUICE_EVENTS', 'processor', { ack_wait: 5e9 });
+    await manager.consumers.delete('SLUICE_LOGS', 'processor');
     const said = await setup({ maxBytes: 32 * MIB });
     expect(said).toContain('stream SLUICE_EVENTS: max_bytes 16 MiB → 32 MiB');
     expect(said).toContain('stream SLUICE_EVENTS: duplicate_window 60 s → 120 s');
@@ -207,7 +207,7 @@ describe('setup', () => {
     );
     await manager.streams.delete('OTHER');
     await setup();
-    await manager.consumers.delete('SLUICE_EVENTS', CONSUMER);
+    await manager.consumers.delete('SLUICE_EVENTS', 'processor');
     await manager.consumers.add('SLUICE_EVENTS', { durable_name: 'stranger', ack_policy: 'explicit' });
     await expect(setup()).rejects.toThrow(/consumer processor of SLUICE_EVENTS: a work queue has one/);
   });
@@ -286,7 +286,7 @@ describe('another number of shards', () => {
     await keepAcknowledged(manager, 'SLUICE_EVENTS');
     await link.js.publish('sluice.events.0', Buffer.from('a frame'));
     await expect(setup({ shards: 2 })).rejects.toThrow(/SLUICE_EVENTS \(messages: 1\): stop ingest/);
-    const consumer = await link.js.consumers.get('SLUICE_EVENTS', CONSUMER);
+    const consumer = await link.js.consumers.get('SLUICE_EVENTS', 'processor');
     await (await consumer.next())?.ackAck();
     expect((await manager.streams.info('SLUICE_EVENTS')).state.messages).toBe(1);
     expect((await setup({ shards: 2 }))[0]).toContain('deleted stream SLUICE_EVENTS');

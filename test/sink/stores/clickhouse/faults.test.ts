@@ -3,14 +3,20 @@ import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { systemClock as clock } from '../../../../src/lib/clock.ts';
 import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX } from '../../../../src/limits.ts';
-import { DeadLetterBox } from '../../../../src/management/dead-letters/box.ts';
 import { entryOf, Replay } from '../../../../src/management/dead-letters/replay.ts';
-import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
 import { openSinks } from '../../../../src/sink/open-sinks.ts';
 import { SeveralSinks } from '../../../../src/sink/several.ts';
 import { encodeEntry, encodeFrame } from '../../../../src/stream/frame.ts';
 import { FailingSink } from '../../../processor/failing-sink.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../../../processor/harness.ts';
+import {
+  envelope,
+  eventually,
+  Harness,
+  hexId,
+  item,
+  log,
+  type RunningProcessor,
+} from '../../../processor/harness.ts';
 import type { Fault } from '../../../support/sinks/clickhouse.ts';
 import { NdjsonUnderTest, PostgresUnderTest } from '../../sinks.ts';
 import { ClickHouseUnderTest } from '../under-test.ts';
@@ -30,7 +36,7 @@ afterEach(async () => {
 });
 
 const run = async (to = log): Promise<void> => {
-  processor = await runProcessor(harness.config({ SLUICE_SINK: sink.setting }), to);
+  processor = await harness.run({ SLUICE_SINK: sink.setting }, {}, to);
 };
 const publish = (n: number) => {
   const of = { eventId: hexId(n), month: '2026-01', position: n };
@@ -41,7 +47,7 @@ const state = async (): Promise<unknown> => {
   return ((await answer.json()) as { checks: { sink: string } }).checks.sink;
 };
 const isFailing = async (): Promise<boolean> => (await state()) === 'failing';
-const deadLetters = async () => (await DeadLetterBox.open(harness.link)).list();
+const deadLetters = async () => (await harness.letters()).list();
 
 async function expectEachOnce(count: number): Promise<void> {
   await harness.drained();
@@ -136,7 +142,7 @@ describe('rows that the server refuses', () => {
       200,
     ]);
     expect(letters[0]?.reason).toMatch(/^the sink refuses it: .*no_such/);
-    const box = await DeadLetterBox.open(harness.link);
+    const box = await harness.letters();
     const ofLog = letters.find(({ type }) => type === 'log');
     const entry = ofLog && entryOf(ofLog, await box.bytesOf(ofLog));
     const [only] = entry?.kind === 'envelope' ? entry.items : [];
@@ -193,7 +199,7 @@ describe('rows that the server refuses', () => {
   it('of one container are one dead letter, whichever sinks refuse them', async () => {
     const postgres = await PostgresUnderTest.start();
     const setting = `${postgres.setting} ${sink.setting}`;
-    processor = await runProcessor(harness.config({ SLUICE_SINK: setting }), log);
+    processor = await harness.run({ SLUICE_SINK: setting });
     await publish(1);
     await harness.drained();
     await postgres.server.query(
@@ -203,7 +209,7 @@ describe('rows that the server refuses', () => {
     const container = '{"items":[{"n":2},{"n":"refuse me"},{"n":3}]}';
     await harness.publish([envelope([item('log', container)], { eventId: hexId(2) })]);
     await harness.drained();
-    const box = await DeadLetterBox.open(harness.link);
+    const box = await harness.letters();
     const payloads: string[] = [];
     for (const letter of await box.list()) {
       const entry = entryOf(letter, await box.bytesOf(letter));
@@ -227,7 +233,7 @@ describe('rows that the server refuses', () => {
     await harness.publish([refused]);
     await harness.drained();
     await sink.server.run('ALTER TABLE sluice.events DROP CONSTRAINT no_such');
-    const box = await DeadLetterBox.open(harness.link);
+    const box = await harness.letters();
     const [letter] = await box.list();
     if (!letter) throw new Error('no dead letter');
     await new Replay({ link: harness.link, box, shards: 1, clock, log }).run(letter);
@@ -250,7 +256,7 @@ describe('rows that the server refuses', () => {
       { name: 'clickhouse', sink: clickhouse },
       { name: 'ndjson', sink: other },
     ];
-    processor = await runProcessor(harness.config(), log, { sink: new SeveralSinks(both, { clock, log }) });
+    processor = await harness.run({}, { sink: new SeveralSinks(both, { clock, log }) });
     await publish(1);
     await harness.drained();
     await sink.server.run(`ALTER TABLE sluice.events ADD ${rule}`);

@@ -1,7 +1,6 @@
 /** The queries of docs/clickhouse.md, on items that clients sent. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
-import { envelope, Harness, hexId, item, log } from '../../../processor/harness.ts';
+import { envelope, Harness, hexId, item, type RunningProcessor } from '../../../processor/harness.ts';
 import { TestClickHouse } from '../../../support/sinks/clickhouse.ts';
 import { QUERIES } from '../under-test.ts';
 
@@ -40,7 +39,7 @@ const attribute = (value: string) => ({ type: 'string', value });
 
 beforeAll(async () => {
   [server, harness] = await Promise.all([TestClickHouse.start(), Harness.start()]);
-  processor = await runProcessor(harness.config({ SLUICE_SINK: server.url() }), log);
+  processor = await harness.run({ SLUICE_SINK: server.url() });
   const send = (...items: ReturnType<typeof item>[]) => envelope(items, { eventId: hexId(++n) });
   await harness.publish([
     send(error('shop@1.1.0', 'TypeError', 'old', 'u1')),

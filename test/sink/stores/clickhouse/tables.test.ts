@@ -3,11 +3,11 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { type Finding, findingOf } from '../../../../src/commands/doctor/check.ts';
 import { clickhouse } from '../../../../src/commands/doctor/clickhouse.ts';
 import type { ItemType } from '../../../../src/lib/item-types.ts';
-import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
+import { runProcessor } from '../../../../src/processor/processor.ts';
 import { ClickHouseSink } from '../../../../src/sink/clickhouse/clickhouse.ts';
 import { SCHEMA_VERSION } from '../../../../src/sink/clickhouse/schema.ts';
 import { STREAM_OF_TYPE } from '../../../../src/stream/topology.ts';
-import { envelope, Harness, hexId, item, log } from '../../../processor/harness.ts';
+import { envelope, Harness, hexId, item, log, type RunningProcessor } from '../../../processor/harness.ts';
 import { TestClickHouse } from '../../../support/sinks/clickhouse.ts';
 
 const checkClickHouse = async (url: string): Promise<Finding[]> => (await clickhouse(url)).map(findingOf);

@@ -1,9 +1,14 @@
 /** A bucket that is away, or refuses writes, holds the stream; nothing is lost, and what waits is bounded. */
 import { pino } from 'pino';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import { ACK_WAIT_MS, PREFETCH_FRAMES_MAX, S3_OBJECT_FRAMES_MAX } from '../../../../src/limits.ts';
-import { type RunningProcessor, runProcessor } from '../../../../src/processor/processor.ts';
-import { envelope, eventually, Harness, hexId, item, log } from '../../../processor/harness.ts';
+import {
+  envelope,
+  eventually,
+  Harness,
+  hexId,
+  item,
+  type RunningProcessor,
+} from '../../../processor/harness.ts';
 import { end, startProcessor } from '../../../processor/kills.ts';
 import { StepClock } from '../../../support/step-clock.ts';
 import { TcpProxy } from '../../../support/tcp-proxy.ts';
@@ -11,11 +16,15 @@ import { S3UnderTest } from '../under-test.ts';
 
 const HOUR_MS = 3_600_000;
 
+/** A processor fetches so many frames of a stream ahead, and an object holds so many (docs/sinks.md). */
+const FRAMES_AHEAD = 2_000;
+const FRAMES_OF_AN_OBJECT = 2_500;
+
 let harness: Harness;
 let sink: S3UnderTest;
 let processor: RunningProcessor | undefined;
 beforeEach(async () => {
-  const both = [Harness.start({ ackWaitMs: ACK_WAIT_MS }), S3UnderTest.start()] as const;
+  const both = [Harness.start({ ackWaitMs: 10_000 }), S3UnderTest.start()] as const;
   [harness, sink] = await Promise.all(both);
 });
 afterEach(async () => {
@@ -26,7 +35,7 @@ afterEach(async () => {
 });
 
 const run = async (setting = sink.setting): Promise<void> => {
-  processor = await runProcessor(harness.config({ SLUICE_SINK: setting }), log);
+  processor = await harness.run({ SLUICE_SINK: setting });
 };
 const publish = (n: number) =>
   harness.publish([envelope([item('event', `{"n":${n}}`)], { eventId: hexId(n) })]);
@@ -78,7 +87,7 @@ it('a bucket that stands still is told of while it does: metric, readiness and o
   const lines: string[] = [];
   const setting = sink.server.url({ port: proxy.port });
   const to = pino({ level: 'debug' }, { write: (line: string) => void lines.push(line) });
-  processor = await runProcessor(harness.config({ SLUICE_SINK: setting }), to);
+  processor = await harness.run({ SLUICE_SINK: setting }, {}, to);
   const failing = () => harness.metric('sluice_sink_failing', '{sink="s3://archive/sluice"}');
   try {
     await publish(1);
@@ -104,9 +113,9 @@ it('while the bucket is away the processor takes no more frames than it may, and
   await sink.server.kill();
   let n = 0;
   await eventually(async () => (await publish(++n)) && (await isFailing()));
-  for (const until = n + PREFETCH_FRAMES_MAX + 500; n < until; )
+  for (const until = n + FRAMES_AHEAD + 500; n < until; )
     await Promise.all(Array.from({ length: 100 }, () => publish(++n)));
-  const bound = PREFETCH_FRAMES_MAX + S3_OBJECT_FRAMES_MAX;
+  const bound = FRAMES_AHEAD + FRAMES_OF_AN_OBJECT;
   await eventually(async () => (await pending()).num_pending > 0);
   expect((await pending()).num_ack_pending).toBeLessThanOrEqual(bound);
   await sink.server.restart();

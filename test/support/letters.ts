@@ -1,0 +1,18 @@
+/** Dead letters that a test files itself, as a processor does. */
+import { createLog } from '../../src/lib/log.ts';
+import { DeadLetters } from '../../src/processor/dead-letters/dead-letters.ts';
+import { deadLetterId } from '../../src/stream/dead-letter-format.ts';
+import type { NatsLink } from '../../src/stream/nats.ts';
+
+/** A letter that is a whole frame of the events. @returns its id */
+export async function fileLetter(
+  link: NatsLink,
+  frameId: string,
+  { reason = 'it is no frame', body = `bytes of ${frameId}` } = {},
+): Promise<string> {
+  const letters = new DeadLetters({ link, log: createLog('silent') });
+  const facts = { kind: 'frame', reason, subject: 'sluice.events.0', frameId } as const;
+  const [report] = await letters.publish([{ ...facts, body: Buffer.from(body) }]);
+  if (report?.lost !== undefined) throw new Error(report.lost);
+  return deadLetterId(facts);
+}
