@@ -167,7 +167,7 @@ it('refuses each field of a body that the document forbids, by its name', async 
       expect([answer.status, ...fields]).toEqual([400, field]);
     };
     for (const [field, inner] of Object.entries(schema.properties))
-      await Promise.all(forbidden(inner).map((value) => refuses(field, value)));
+      for (const value of forbidden(inner)) await refuses(field, value);
     await refuses('colour', 'red');
     for (const field of schema.required ?? []) {
       const answer = await ask(method, path, { url, body: {} });
