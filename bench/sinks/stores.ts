@@ -62,7 +62,7 @@ async function startClickHouse(): Promise<Store | undefined> {
   const modules = join(TOOLS, 'chdb');
   if (!existsSync(modules)) return undefined;
   const [dir, port] = [newFolder(), await freePort()];
-  const args = [modules, dir, `${port}`, PASSWORD];
+  const args = [modules, dir, join(dir, 'data'), `${port}`, PASSWORD];
   const front = join(ROOT, 'test/support/sinks/chdb-server.mjs');
   const child = fork(front, args, { stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
   await once(child, 'message');
