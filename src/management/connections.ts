@@ -4,7 +4,7 @@ import type { LimitRedis } from '../ingest/limit/redis.ts';
 import { systemClock } from '../lib/clock.ts';
 import type { Log } from '../lib/log.ts';
 import { NatsLink, type NatsRole } from '../stream/nats.ts';
-import { OperationError, reasonOf } from './failure.ts';
+import { OperationError, reasonOf } from './operation-error.ts';
 
 /** An operator, often far from Redis, waits longer than a request may. */
 const REDIS_MS_MAX = 2_000;

@@ -15,7 +15,8 @@
  * Three states. *Stocked*: there is reserve, and `take` spends it, the earliest end first.
  * *Refusing*: there is none, and the last reply said until when nothing can be admitted. *Asking*:
  * neither, so Redis decides. A reply alone leads to the first two; spending and time lead out of
- * them, and a newer record out of the second.
+ * them, and a newer record out of the second. So no field names the state: time would end it
+ * unseen. It is read from the reserve and the refusal, at each question.
  *
  * Never too much. A lease counts from the moment at which the call was SENT, which is before the
  * script's own clock read; the script books it at its end by that clock. So no token is used after
