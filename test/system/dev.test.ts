@@ -90,8 +90,17 @@ afterEach(async () => {
   rmSync(dir, { recursive: true, force: true });
 });
 
-it('makes streams as large as SLUICE_STREAM_MAX_BYTES says, where that is set', async () => {
-  const dev = await Dev.start({ SLUICE_STREAM_MAX_BYTES: `${8 * 1024 * 1024}` });
+it('takes its addresses and the size of its streams from SLUICE_HOST, SLUICE_ADMIN_HOST and SLUICE_STREAM_MAX_BYTES', async () => {
+  const host = process.platform === 'linux' ? '127.0.0.2' : '127.0.0.1';
+  const dev = await Dev.start({
+    SLUICE_HOST: host,
+    SLUICE_ADMIN_HOST: host,
+    SLUICE_STREAM_MAX_BYTES: `${8 * 1024 * 1024}`,
+  });
+  expect(dev.file.adminUrl).toMatch(new RegExp(`^http://${host}:`));
+  expect((await fetch(`${dev.file.adminUrl}/readyz`)).status).toBe(200);
+  expect(dev.file.url).toMatch(new RegExp(`^http://${host}:`));
+  expect((await fetch(dev.file.url)).status).toBe(404);
   const link = await connect(dev.file.natsUrl);
   const { config } = await (await link.manager()).streams.info('SLUICE_EVENTS');
   await link.close();
@@ -99,21 +108,22 @@ it('makes streams as large as SLUICE_STREAM_MAX_BYTES says, where that is set', 
   expect(config.max_bytes).toBeGreaterThan(7 * 1024 * 1024);
 });
 
-it('is ready and says its addresses where SLUICE_HOST and SLUICE_ADMIN_HOST name others', async () => {
-  const host = process.platform === 'linux' ? '127.0.0.2' : '127.0.0.1';
-  const dev = await Dev.start({ SLUICE_HOST: host, SLUICE_ADMIN_HOST: host });
-  expect(dev.file.adminUrl).toMatch(new RegExp(`^http://${host}:`));
-  expect((await fetch(`${dev.file.adminUrl}/readyz`)).status).toBe(200);
-  expect(dev.file.url).toMatch(new RegExp(`^http://${host}:`));
-  expect((await fetch(dev.file.url)).status).toBe(404);
-});
-
-it('listens on loopback alone, and what it writes is for its user alone, whatever the umask', async () => {
+it('prints a curl line that any shell takes; its event is in the sink, and a line says so; it listens on loopback alone, and what it writes is for its user alone', async () => {
   const before = process.umask(0);
   // As an earlier version left it.
   mkdirSync(join(dir, '.sluice/sink'), { recursive: true, mode: 0o777 });
   const starting = Dev.start();
   const dev = await starting.finally(() => process.umask(before));
+  const line = dev.output.split('\n').find((text) => text.trim().startsWith('curl ')) ?? '';
+  const { stdout } = await run('/bin/sh', ['-c', line]);
+  expect(stdout).toMatch(/^HTTP\/1.1 200 OK/);
+  expect(JSON.parse(stdout.slice(stdout.lastIndexOf('{')))).toEqual({
+    id: expect.stringMatching(/^[0-9a-f]{32}$/),
+  });
+  await until(() => storedMessages().length === 1);
+  expect(storedMessages()).toEqual(['hello from curl']);
+  await until(() => /ingest project 1 accepted/.test(dev.output));
+  expect(dev.output).toContain(dev.file.project.dsn);
   const { url, project, adminUrl } = dev.file;
   const { port } = new URL(url);
   const post = (host: string): Promise<Response> =>
@@ -127,7 +137,7 @@ it('listens on loopback alone, and what it writes is for its user alone, whateve
   );
   for (const address of [others?.address, '127.0.0.2'])
     if (address !== undefined) await expect(post(address)).rejects.toThrow();
-  await until(() => storedMessages().length > 0);
+  await until(() => storedMessages().length > 1);
   const open = readdirSync(join(dir, '.sluice'), { recursive: true, encoding: 'utf8' }).filter((name) => {
     const stat = statSync(join(dir, '.sluice', name));
     return (stat.mode & 0o077) !== 0 && !stat.isSocket(); // one that says that the folder is taken
@@ -245,20 +255,6 @@ function childOf(dev: Dev, name: string): number | undefined {
   return childrenOf(dev.child.pid ?? 0).find(isNamed);
 }
 
-it('prints a curl line that any shell takes; its event is in the sink, and a line says so', async () => {
-  const dev = await Dev.start();
-  const line = dev.output.split('\n').find((text) => text.trim().startsWith('curl ')) ?? '';
-  const { stdout } = await run('/bin/sh', ['-c', line]);
-  expect(stdout).toMatch(/^HTTP\/1.1 200 OK/);
-  expect(JSON.parse(stdout.slice(stdout.lastIndexOf('{')))).toEqual({
-    id: expect.stringMatching(/^[0-9a-f]{32}$/),
-  });
-  await until(() => storedMessages().length === 1);
-  expect(storedMessages()).toEqual(['hello from curl']);
-  await until(() => /ingest project 1 accepted/.test(dev.output));
-  expect(dev.output).toContain(dev.file.project.dsn);
-});
-
 it('says an address that listens, stores where SLUICE_SINK says, and says why nothing is stored', async () => {
   const elsewhere = join(dir, 'elsewhere');
   const dev = await Dev.start({ SLUICE_SINK: `ndjson:${elsewhere}` });
@@ -275,7 +271,7 @@ it('says an address that listens, stores where SLUICE_SINK says, and says why no
   await until(() => dev.output.includes('project 1 invalid (the envelope header is no JSON object) 26 B'));
 });
 
-it('a second terminal needs no settings; a second dev on the folder is refused; a stop leaves nothing running', async () => {
+it('a second terminal needs no settings; a second dev on the folder is refused; a Ctrl-C that comes twice, from the terminal and from npm, stops everything once', async () => {
   const dev = await Dev.start();
   const { project, url, pid } = dev.file;
   expect(pid).toBe(dev.child.pid);
@@ -287,19 +283,13 @@ it('a second terminal needs no settings; a second dev on the folder is refused; 
   const second = new Dev();
   expect(await second.exited).toBe(1);
   expect(await second.printed).toContain('another sluice dev is running');
-  expect(await dev.stop()).toBe(0);
-  expect(existsSync(join(dir, '.sluice/dev.json'))).toBe(false);
-  // The shell that watches over Redis ends a moment after it.
-  if (process.platform === 'linux') await until(() => processesOf(dir).length === 0);
-});
-
-it('a Ctrl-C that comes twice, from the terminal and from npm, stops everything once', async () => {
-  const dev = await Dev.start();
   dev.child.kill('SIGINT');
   await until(() => dev.output.includes('stopping'));
   dev.child.kill('SIGINT');
   expect(await dev.exited).toBe(0);
   expect(existsSync(join(dir, '.sluice/dev.json'))).toBe(false);
+  // The shell that watches over Redis ends a moment after it.
+  if (process.platform === 'linux') await until(() => processesOf(dir).length === 0);
 });
 
 it('a later Ctrl-C ends it at once, though a child does not stop', async () => {
